@@ -1,0 +1,115 @@
+"""Everything that can go wrong, as one tree.
+
+    HoldfastError
+    ├── JobNotFound        NOTFOUND  there is no job of this id
+    ├── JobExists          EXISTS    there is one already, and the call asked for an error
+    ├── WrongState         STATE     the job is in a state that the call does not apply to
+    ├── LeaseLost          LOST      this attempt no longer has the right to run the job
+    ├── JobBlocked         BLOCKED   other jobs depend on this one
+    ├── DependencyCycle    CYCLE     a job would wait for itself
+    ├── TooBig             TOOBIG    a payload, result or checkpoint is over its limit
+    ├── StoreFull          FULL      the server is out of memory; nothing was stored
+    ├── Invalid            INVALID   an argument is not acceptable; it is a ValueError too
+    ├── WrongSchema        SCHEMA    the data was written by another release
+    ├── StoreUnavailable             the server cannot be reached, or does not answer
+    │   └── ServerStartFailed        the embedded server cannot be started
+    ├── JobFailed                    `result()` of a job that failed
+    ├── JobCancelled                 `result()` of a job that was cancelled
+    └── ResultTimeout                the job did not end in the time that `result()` was given
+
+The scripts refuse with `CODE words`; `from_reply` turns that into the class of the code.
+"""
+
+from __future__ import annotations
+
+
+class HoldfastError(Exception):
+    """What every error of Holdfast is."""
+
+    code = "ERROR"
+
+
+class JobNotFound(HoldfastError, LookupError):
+    code = "NOTFOUND"
+
+
+class JobExists(HoldfastError):
+    code = "EXISTS"
+
+
+class WrongState(HoldfastError):
+    code = "STATE"
+
+
+class LeaseLost(HoldfastError):
+    code = "LOST"
+
+
+class JobBlocked(HoldfastError):
+    code = "BLOCKED"
+
+
+class DependencyCycle(HoldfastError):
+    code = "CYCLE"
+
+
+class TooBig(HoldfastError, ValueError):
+    code = "TOOBIG"
+
+
+class StoreFull(HoldfastError):
+    code = "FULL"
+
+
+class Invalid(HoldfastError, ValueError):
+    code = "INVALID"
+
+
+class WrongSchema(HoldfastError):
+    code = "SCHEMA"
+
+
+class StoreUnavailable(HoldfastError, ConnectionError):
+    code = "UNAVAILABLE"
+
+
+class ServerStartFailed(StoreUnavailable):
+    code = "UNAVAILABLE"
+
+
+class JobFailed(HoldfastError):
+    """A job ended in the state `failed`; the message has the error of its last attempt."""
+
+    code = "FAILED"
+
+
+class JobCancelled(HoldfastError):
+    code = "CANCELLED"
+
+
+class ResultTimeout(HoldfastError, TimeoutError):
+    code = "TIMEOUT"
+
+
+BY_CODE: dict[str, type[HoldfastError]] = {
+    kind.code: kind
+    for kind in (
+        JobNotFound,
+        JobExists,
+        WrongState,
+        LeaseLost,
+        JobBlocked,
+        DependencyCycle,
+        TooBig,
+        StoreFull,
+        Invalid,
+        WrongSchema,
+    )
+}
+
+
+def from_reply(message: str) -> HoldfastError | None:
+    """Return the error that a script refused with, or None if the message is not a refusal of ours."""
+    code, _, words = message.partition(" ")
+    kind = BY_CODE.get(code)
+    return kind(words) if kind else None
