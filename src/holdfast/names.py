@@ -1,0 +1,71 @@
+"""Names and ids: how a new id is made, and what users may call things.
+
+id         16 base62 characters, or the user's own; a suffix ~7 names partition 7
+queue, task, namespace, group      letters, digits, `_`, `.` and `-`
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+
+from holdfast.errors import Invalid
+
+_DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"  # in the order of ASCII: ids sort by time
+_PAIRS = tuple(high + low for high in _DIGITS for low in _DIGITS)
+_TWO, _FOUR, _EIGHT = 62**2, 62**4, 62**8  # a number below _EIGHT has eight digits
+
+_ID = re.compile(r"[A-Za-z0-9._:@/-]{1,128}(?:~[0-9]{1,5})?", re.ASCII)
+_NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}", re.ASCII)
+
+
+def new_id() -> str:
+    """Return an id that nobody else has: 45 bits of milliseconds, then 50 random bits.
+
+    The system's randomness is asked for each one, so that processes which
+    forked from each other never make the same.
+    """
+    random = int.from_bytes(os.urandom(7)) >> 6
+    high, low = divmod((time.time_ns() // 1_000_000 << 50) | random, _EIGHT)
+    (a, b), (c, d) = divmod(high, _FOUR), divmod(low, _FOUR)
+    return (
+        f"{_PAIRS[a // _TWO]}{_PAIRS[a % _TWO]}{_PAIRS[b // _TWO]}{_PAIRS[b % _TWO]}"
+        f"{_PAIRS[c // _TWO]}{_PAIRS[c % _TWO]}{_PAIRS[d // _TWO]}{_PAIRS[d % _TWO]}"
+    )
+
+
+def check_id(value: str) -> str:
+    """Return a job's id, or refuse it."""
+    if isinstance(value, str) and _ID.fullmatch(value):
+        return value
+    raise Invalid(
+        f"id is {_shown(value)}; it must be 1 to 128 of A-Z a-z 0-9 . _ : @ / - (and may end in ~ and a number)"
+    )
+
+
+def check_queue(value: str) -> str:
+    """Return a queue's name, or refuse it."""
+    return check_name(value, "queue")
+
+
+def check_task(value: str) -> str:
+    """Return a task's name, or refuse it."""
+    return check_name(value, "task")
+
+
+def check_namespace(value: str) -> str:
+    """Return a namespace, or refuse it."""
+    return check_name(value, "namespace")
+
+
+def check_name(value: str, what: str) -> str:
+    """Return a name, or refuse it as the name of `what`."""
+    if isinstance(value, str) and _NAME.fullmatch(value):
+        return value
+    raise Invalid(f"{what} is {_shown(value)}; it must be 1 to 100 of A-Z a-z 0-9 _ . -")
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 200 else f"{text[:200]}..."

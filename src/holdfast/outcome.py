@@ -1,0 +1,109 @@
+"""How an attempt ended: what a task raises to say so, and the values that it becomes.
+
+    return ─▶ Succeed       any exception, Retry, Fail ─▶ Error       Snooze ─▶ Snoozed
+
+Only `Error` charges the job's retries, and only `Crash` its crashes. The rest charge nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from holdfast import failure
+from holdfast.durations import Duration, milliseconds
+from holdfast.names import check_name
+
+
+class Retry(Exception):
+    """Raise it in a task to fail this attempt and have another, after `delay` or the usual wait."""
+
+    def __init__(self, delay: Duration | None = None, message: str = "") -> None:
+        super().__init__(message)
+        self.delay = None if delay is None else milliseconds(delay, what="the delay of Retry")
+
+
+class Fail(Exception):
+    """Raise it in a task to fail the job for good, however many retries are left."""
+
+    def __init__(self, message: str = "", group: str | None = None) -> None:
+        super().__init__(message)
+        self.group = None if group is None else check_name(group, "the group of Fail")
+
+
+class Snooze(Exception):
+    """Raise it in a task to run again after `delay`, as if this attempt had not been."""
+
+    def __init__(self, delay: Duration) -> None:
+        super().__init__()
+        self.delay = milliseconds(delay, what="the delay of Snooze")
+
+
+@dataclass(frozen=True, slots=True)
+class Succeed:
+    """It returned."""
+
+    result: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Error:
+    """It raised. `delay` stands in for the usual wait, in milliseconds; `final` allows no retry."""
+
+    error: bytes
+    group: str
+    final: bool = False
+    delay: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Crash:
+    """Its process died."""
+
+    error: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """It was handed back, for another worker to run, in `delay` milliseconds."""
+
+    reason: str = ""
+    delay: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """No task of its name is known here; another worker may know it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snoozed:
+    """It asked to run again in `delay` milliseconds."""
+
+    delay: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cancelled:
+    """It was cancelled, and stopped."""
+
+
+Outcome = Succeed | Error | Crash | Release | Unknown | Snoozed | Cancelled
+
+
+def outcome_of(exception: BaseException) -> Outcome:
+    """Return what an exception that left a task means for its job.
+
+    `raise Retry() from error` and `raise Fail() from error` count in the group of that error.
+    """
+    if isinstance(exception, Snooze):
+        return Snoozed(exception.delay)
+    group = exception.group if isinstance(exception, Fail) else None
+    if group is None and isinstance(exception, Retry | Fail):
+        group = failure.group_of(exception.__cause__ or exception)
+    described = failure.describe(exception, group=group)
+    return Error(
+        error=failure.encode(described),
+        group=described.group,
+        final=isinstance(exception, Fail),
+        delay=exception.delay if isinstance(exception, Retry) else None,
+    )
