@@ -1,0 +1,355 @@
+"""A command is a value: which function of the library to call, with what, and how to read its reply.
+
+One plain function per verb builds it, without I/O. The sync and the async store run the same values. What each verb does,
+takes and returns is said at the head of `lua/<verb>.lua`; here stands only how Python writes it down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import msgspec
+
+from holdfast.outcome import Cancelled, Crash, Error, Outcome, Release, Snoozed, Succeed, Unknown
+
+T = TypeVar("T")
+Fields = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Command(Generic[T]):
+    """One call of one function of the library."""
+
+    verb: str
+    args: dict[str, Any]
+    read: Callable[[Any], T]
+    blobs: tuple[bytes, ...] = ()
+
+
+class NewJob(msgspec.Struct, frozen=True, kw_only=True):
+    """A job to be stored. What is None is left to the store."""
+
+    id: str
+    payload: bytes
+    queue: str
+    task: str
+    priority: int | None = None
+    delay: int | None = None
+    due: int | None = None
+    retries: int | None = None
+    crashes: int | None = None
+    lost: int | None = None
+    backoff: int | None = None
+    timeout: int | None = None
+    codec: str | None = None
+
+
+_SHARED = tuple(field for field in NewJob.__struct_fields__ if field not in ("id", "payload"))
+
+
+def _shared(job: NewJob) -> tuple[Any, ...]:
+    return tuple(getattr(job, field) for field in _SHARED)
+
+
+class Stored(NamedTuple):
+    """The server's time, and for each job whether it was stored or was there already."""
+
+    now: int
+    created: list[bool]
+
+
+def enqueue(jobs: Sequence[NewJob], *, exists: str = "return") -> Command[Stored]:
+    """Store jobs, all or none. Jobs that stand together and differ only in id and payload share what is sent."""
+    batches = []
+    for shared, group in groupby(jobs, key=_shared):
+        batch = _given(**dict(zip(_SHARED, shared, strict=True)))
+        batch["ids"] = [job.id for job in group]
+        batches.append(batch)
+    return Command("enqueue", {"batches": batches, "exists": exists}, _read_stored, tuple(job.payload for job in jobs))
+
+
+def _read_stored(reply: list[int]) -> Stored:
+    return Stored(reply[0], [flag == 1 for flag in reply[1:]])
+
+
+class Claimed(msgspec.Struct, frozen=True):
+    """A job that was handed to an executor."""
+
+    id: str
+    attempt: int
+    queue: str
+    task: str
+    codec: str
+    payload: bytes
+    checkpoint: bytes
+    timeout: int
+    created: int
+    alone: bool
+
+
+class Claim(NamedTuple):
+    """The jobs that a claim got; if none, how many ms to wait for a wake-up on which key."""
+
+    wait: int
+    wake_key: bytes
+    jobs: list[Claimed]
+
+
+def claim_args(
+    queues: Sequence[str], *, counter: int, limit: int, lease: int | None = None, pid: int | None = None, idle: bool = False
+) -> dict[str, Any]:
+    return _given(queues=list(queues), counter=counter, limit=limit, lease=lease, pid=pid, idle=idle or None)
+
+
+def claim(executor: str, request: dict[str, Any]) -> Command[Claim]:
+    """Hand waiting jobs to an executor; `request` is made by `claim_args`."""
+    return Command("claim", {"executor": executor, **request}, _read_claim)
+
+
+def _read_claim(reply: list[Any]) -> Claim:
+    if not reply:
+        return Claim(0, b"", [])
+    jobs = [_read_claimed(reply[place : place + 10]) for place in range(2, len(reply), 10)]
+    return Claim(reply[0], reply[1], jobs)
+
+
+def _read_claimed(part: list[Any]) -> Claimed:
+    job, attempt, queue, task, codec, payload, checkpoint, timeout, created, alone = part
+    text = bytes.decode
+    return Claimed(
+        text(job), attempt, text(queue), text(task), text(codec), payload, checkpoint, timeout, created, alone == 1
+    )
+
+
+class Held(NamedTuple):
+    """A lease: who has it on what."""
+
+    executor: str
+    id: str
+    attempt: int
+
+
+class Started(NamedTuple):
+    """That an attempt runs, in which process, so many milliseconds after it was claimed."""
+
+    executor: str
+    id: str
+    attempt: int
+    pid: int
+    delay: int
+
+
+class Renewed(NamedTuple):
+    inbox_key: bytes
+    arrivals: int
+    cancelled: list[Held]
+    lost: list[Held]
+    unnamed: list[Held]
+
+
+def renew(
+    worker: str,
+    held: Iterable[Held],
+    *,
+    executors: Iterable[str] = (),
+    lease: int | None = None,
+    started: Iterable[Started] = (),
+    about: str | None = None,
+    arrivals: int | None = None,
+) -> Command[Renewed]:
+    """Prolong leases, and hear which are lost or to be cancelled. `executors` are those that may hold nothing."""
+    by_executor: dict[str, list[str | int]] = {executor: [] for executor in executors}
+    for executor, id, attempt in held:
+        by_executor.setdefault(executor, []).extend((id, attempt))
+    flat = [part for pair in by_executor.items() for part in pair]
+    starts = [part for start in started for part in start]
+    args = _given(worker=worker, lease=lease, held=flat, started=starts or None, about=about, arrivals=arrivals)
+    return Command("renew", args, _read_renewed)
+
+
+def _read_renewed(reply: list[Any]) -> Renewed:
+    return Renewed(reply[0], reply[1], *(_read_held(part) for part in reply[2:]))
+
+
+def _read_held(part: list[Any]) -> list[Held]:
+    return [Held(part[n].decode(), part[n + 1].decode(), part[n + 2]) for n in range(0, len(part), 3)]
+
+
+def save(held: Held, checkpoint: bytes | None = None, *, progress: str | None = None) -> Command[bool]:
+    """Keep a checkpoint and the progress of an attempt. Returns whether the job is to be cancelled."""
+    args = _given(executor=held.executor, id=held.id, attempt=held.attempt, progress=progress)
+    return Command("save", args, lambda reply: reply == 1, () if checkpoint is None else (checkpoint,))
+
+
+class Finish(msgspec.Struct, frozen=True):
+    """An attempt, how it ended, in which process, and how long after the claim it started."""
+
+    id: str
+    attempt: int
+    outcome: Outcome
+    pid: int | None = None
+    started: int | None = None
+
+
+class Finished(NamedTuple):
+    answers: list[str]
+    claim: Claim
+
+
+def finish(executor: str, items: Sequence[Finish], *, request: dict[str, Any] | None = None) -> Command[Finished]:
+    """End attempts and, with a `request` made by `claim_args`, claim in the same call."""
+    rows, blobs = [], []
+    for item in items:
+        row, blob = _outcome_row(item.outcome)
+        rows.append(_given(id=item.id, attempt=item.attempt, pid=item.pid, started=item.started, **row))
+        if blob is not None:
+            rows[-1]["blob"] = True
+            blobs.append(blob)
+    return Command("finish", _given(executor=executor, items=rows, claim=request), _read_finished, tuple(blobs))
+
+
+def _outcome_row(outcome: Outcome) -> tuple[Fields, bytes | None]:
+    match outcome:
+        case Succeed(result):
+            return {"outcome": "succeed"}, result
+        case Error(error, group, final, delay):
+            return {"outcome": "error", "group": group, "final": final or None, "delay": delay}, error
+        case Crash(error):
+            return {"outcome": "crash"}, error
+        case Release(reason, delay):
+            return {"outcome": "release", "reason": reason or None, "delay": delay or None}, None
+        case Snoozed(delay):
+            return {"outcome": "snooze", "delay": delay}, None
+        case Unknown():
+            return {"outcome": "unknown"}, None
+        case Cancelled():
+            return {"outcome": "cancelled"}, None
+
+
+def _read_finished(reply: list[Any]) -> Finished:
+    return Finished([answer.decode() for answer in reply[0]], _read_claim(reply[1]))
+
+
+def lose(*, executor: str | None = None, worker: str | None = None, reason: str = "") -> Command[list[str]]:
+    """Take back what a dead executor, or a dead worker, held. Repeat until it returns nothing."""
+    return Command("lose", _given(executor=executor, worker=worker, reason=reason), _read_texts)
+
+
+def cancel(ids: Sequence[str], *, reason: str = "") -> Command[list[str]]:
+    return Command("cancel", {"ids": list(ids), "reason": reason}, _read_texts)
+
+
+def retry(ids: Sequence[str]) -> Command[list[str]]:
+    return Command("retry", {"ids": list(ids)}, _read_texts)
+
+
+def delete(ids: Sequence[str]) -> Command[list[str]]:
+    return Command("delete", {"ids": list(ids)}, _read_texts)
+
+
+def get(ids: Sequence[str], *, brief: bool = False) -> Command[list[Fields | None]]:
+    return Command("get", _given(ids=list(ids), brief=brief or None), lambda reply: [_read_job(part) for part in reply])
+
+
+class Page(NamedTuple):
+    jobs: list[Fields]
+    cursor: list[str] | None
+
+
+def list_jobs(
+    *,
+    queues: Sequence[str] | None = None,
+    states: Sequence[str] | None = None,
+    limit: int = 100,
+    newest: bool = False,
+    cursor: Sequence[str] | None = None,
+) -> Command[Page]:
+    args = _given(queues=queues, states=states, limit=limit, newest=newest or None, cursor=cursor)
+    return Command("list", args, _read_page)
+
+
+def _read_page(reply: list[Any]) -> Page:
+    jobs = [job for job in map(_read_job, reply[1:]) if job]
+    return Page(jobs, [part.decode() for part in reply[0]] or None)
+
+
+_BYTES = {b"payload", b"result", b"checkpoint"}
+
+
+def _read_job(part: list[Any] | None) -> Fields | None:
+    if not part:
+        return None
+    fields: Fields = {}
+    for place in range(0, len(part), 2):
+        name, value = part[place], part[place + 1]
+        fields[name.decode()] = value.decode() if isinstance(value, bytes) and name not in _BYTES else value
+    return fields
+
+
+def count(*, queues: Sequence[str] | None = None, states: Sequence[str] | None = None) -> Command[int]:
+    return Command("count", _given(queues=queues, states=states), int)
+
+
+def queues(names: Sequence[str] | None = None) -> Command[list[list[Any]]]:
+    """Name, whether paused, and numbers of jobs in the order of `job.STATES`."""
+    return Command("queues", _given(queues=names), lambda reply: [[row[0].decode(), row[1] == 1, *row[2:]] for row in reply])
+
+
+def pause(queue: str) -> Command[bool]:
+    return Command("pause", {"queue": queue}, lambda reply: reply == 1)
+
+
+def resume(queue: str) -> Command[bool]:
+    return Command("resume", {"queue": queue}, lambda reply: reply == 1)
+
+
+class Worker(NamedTuple):
+    name: str
+    seen: int
+    about: str
+    held: list[Held]
+
+
+def workers(*, since: int | None = None) -> Command[list[Worker]]:
+    return Command("workers", _given(since=since), lambda reply: [_read_worker(*row) for row in reply])
+
+
+def _read_worker(name: bytes, seen: int, about: bytes, held: list[Any]) -> Worker:
+    return Worker(name.decode(), seen, about.decode(), _read_held(held))
+
+
+class Waiting(NamedTuple):
+    inbox_key: bytes
+    states: list[str]
+
+
+def wait(ids: Sequence[str], inbox: str) -> Command[Waiting]:
+    """Be told when jobs end; '' is the state of a job that does not exist."""
+    return Command("wait", {"ids": list(ids), "inbox": inbox}, lambda reply: Waiting(reply[0], _read_texts(reply[1:])))
+
+
+class Event(NamedTuple):
+    id: str
+    type: str
+    jobs: list[str]
+    who: str
+
+
+def events(after: str | None = None, *, limit: int = 100) -> Command[list[Event]]:
+    return Command("events", _given(after=after, limit=limit), lambda reply: [_read_event(*row) for row in reply])
+
+
+def _read_event(id: bytes, type: bytes, jobs: bytes, who: bytes) -> Event:
+    return Event(id.decode(), type.decode(), jobs.decode().split(), who.decode())
+
+
+def _read_texts(reply: list[bytes]) -> list[str]:
+    return [text.decode() for text in reply]
+
+
+def _given(**args: Any) -> Fields:
+    """Leave out what is None: a null in JSON is a true value in Lua."""
+    return {name: value for name, value in args.items() if value is not None}

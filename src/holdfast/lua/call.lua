@@ -1,0 +1,122 @@
+-- call: what every function of the library shares: the call's time, its refusals, its events.
+
+local SCHEMA = 1
+local MOST = 1000 -- of anything in one call
+local EVENTS = 100000 -- kept
+
+local now -- milliseconds, set anew by each call
+local meta -- the hash of that name, as it was when the call began
+local happened -- event type -> ids
+local begin_batch -- see move.lua
+
+-- End the call with an error. Nothing may have been written yet.
+local function refuse(code, words) error({ err = code .. ' ' .. words }, 0) end
+
+local function integer(value, what, least, most)
+  if type(value) ~= 'number' or value % 1 ~= 0 or value < least or value > most then
+    refuse('INVALID', string.format('%s must be a whole number from %.0f to %.0f, not %s', what, least, most,
+      string.sub(tostring(value), 1, 40)))
+  end
+  return value
+end
+
+local function optional(value, what, least, most)
+  if value ~= nil then integer(value, what, least, most) end
+  return value
+end
+
+local function name(value, what, most, characters)
+  if type(value) ~= 'string' or #value < 1 or #value > most or not string.find(value, '^[' .. characters .. ']+$') then
+    refuse('INVALID', string.format('%s must be 1 to %d characters of %s, not %q', what, most,
+      (string.gsub(characters, '%%', '')), string.sub(tostring(value), 1, 40)))
+  end
+  return value
+end
+
+local function queue_name(value) return name(value, 'a queue', 100, '%w_.%-') end
+
+local function job_id(value)
+  if type(value) == 'string' and string.find(value, '^[^~]+~%d+$') and #value <= 128 then
+    name(string.match(value, '^[^~]+'), 'a job id', 128, '%w._:@/%-')
+    return value
+  end
+  return name(value, 'a job id', 128, '%w._:@/%-')
+end
+
+local function list_of(value, what, least)
+  if type(value) ~= 'table' or #value < (least or 1) or #value > MOST then
+    refuse('INVALID', string.format('%s must be a list of %d to %d', what, least or 1, MOST))
+  end
+  return value
+end
+
+-- An executor is `<node>/<worker>.<number>`; its worker is what stands before the dot.
+local function executor_name(value)
+  if type(value) ~= 'string' or #value > 39 + 5 or not string.find(value, '^[%w_.%-]+/%w+%.%d+$') then
+    refuse('INVALID', 'an executor must be <node>/<worker>.<number>, not ' .. string.sub(tostring(value), 1, 60))
+  end
+  return value
+end
+
+local function worker_of(executor) return string.match(executor, '^(.+)%.(%d+)$') end
+
+local function event(kind, id)
+  local ids = happened[kind]
+  if ids then ids[#ids + 1] = id else happened[kind] = { id } end
+end
+
+-- One entry per type of event, naming its jobs.
+local function publish(who)
+  for kind, ids in pairs(happened) do
+    redis.call('XADD', key.events(), 'MAXLEN', '~', EVENTS, '*', 'type', kind, 'jobs', table.concat(ids, ' '),
+      'who', who or '')
+  end
+  happened = {}
+end
+
+local function read_clock(args)
+  if args.now then return args.now end
+  local time = redis.call('TIME')
+  return time[1] * 1000 + math.floor(time[2] / 1000)
+end
+
+local function read_meta()
+  local values = redis.call('HMGET', key.meta(), 'schema', 'arrivals', 'pulse', 'gap_at', 'gap_length', 'pruned')
+  if values[1] and tonumber(values[1]) ~= SCHEMA then
+    refuse('SCHEMA', string.format('this data has schema %s, and this release knows %d: run holdfast migrate',
+      values[1], SCHEMA))
+  end
+  meta = { new = not values[1], arrivals = tonumber(values[2]) or 0, pulse = tonumber(values[3]),
+    gap_at = tonumber(values[4]) or 0, gap_length = tonumber(values[5]) or 0, pruned = tonumber(values[6]) or 0 }
+end
+
+-- Numbers for jobs in the order in which they come, never given twice: returns the one before the first.
+local function reserve_arrivals(count)
+  if meta.new then redis.call('HSET', key.meta(), 'schema', SCHEMA) end
+  meta.new = false
+  meta.arrivals = redis.call('HINCRBY', key.meta(), 'arrivals', count)
+  return meta.arrivals - count
+end
+
+-- Register a function of the library under a name that carries the library's digest, so that releases run side by
+-- side. `body(args, blobs)` returns the reply.
+local function verb(words, flags, body)
+  redis.register_function({
+    function_name = 'hf_' .. DIGEST .. '_' .. words,
+    flags = flags,
+    callback = function(keys, argv)
+      base = string.sub(keys[1], 1, -5)
+      happened = {}
+      begin_batch()
+      local args = cjson.decode(argv[1])
+      local done, reply = pcall(function()
+        now = read_clock(args)
+        read_meta()
+        return body(args, argv)
+      end)
+      if done then return reply end
+      if type(reply) == 'table' and reply.err then return redis.error_reply(reply.err) end
+      error(reply, 0)
+    end,
+  })
+end

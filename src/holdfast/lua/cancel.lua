@@ -1,0 +1,38 @@
+-- cancel: jobs that have not started do not start; those that run are stopped by their worker.
+--
+--   args.ids     up to 1,000
+--   args.reason  why, in words
+--
+-- A running job stays running, the wish recorded, until its worker has stopped it; a success that arrives first stands.
+-- Returns an answer per id: cancelled, cancelling, NOTFOUND, or STATE if it has ended already.
+
+local function cancel_running(job, reason)
+  if has(job.flags, CANCELLING) then return 'cancelling' end
+  job.flags = with(job.flags, CANCELLING, true)
+  local place, words = note(job, 'c', reason)
+  redis.call('HSET', key.job(job.id), place, words, 's', pack_status(job))
+  local run = unpack_attempt(redis.call('HGET', key.job(job.id), 'a' .. string.format('%d', job.attempt)))
+  local _, _, spared = parse_marks(redis.call('HGET', key.held(run.executor), job.id))
+  redis.call('HSET', key.held(run.executor), job.id, make_marks(job.attempt, true, spared))
+  tell(worker_of(run.executor), string.format('cancel %s %s %d', run.executor, job.id, job.attempt))
+  return 'cancelling'
+end
+
+local function cancel(id, reason)
+  local job, waiters = load_job(job_id(id), 'w')
+  if not job then return 'NOTFOUND' end
+  if FINAL[job.state] then return 'STATE' end
+  if job.state == 'running' then return cancel_running(job, reason) end
+  conclude(job, 'cancelled', waiters or '', { note(job, 'C', reason) })
+  return 'cancelled'
+end
+
+verb('cancel', { 'allow-oom' }, function(args)
+  local answers = {}
+  for place, id in ipairs(list_of(args.ids, 'ids')) do
+    answers[place] = cancel(id, args.reason)
+    settle()
+  end
+  publish()
+  return answers
+end)

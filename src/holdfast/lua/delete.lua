@@ -1,0 +1,22 @@
+-- delete: remove ended jobs, with all that belongs to them.
+--
+--   args.ids     up to 1,000
+--
+-- Returns an answer per id: OK, NOTFOUND, or STATE if it has not ended.
+
+local function delete(id)
+  local job = load_job(job_id(id))
+  if not job then return 'NOTFOUND' end
+  if not FINAL[job.state] then return 'STATE' end
+  erase(id, job.queue, job.state)
+  event('deleted', id)
+  settle()
+  return 'OK'
+end
+
+verb('delete', { 'allow-oom' }, function(args)
+  local answers = {}
+  for place, id in ipairs(list_of(args.ids, 'ids')) do answers[place] = delete(id) end
+  publish()
+  return answers
+end)

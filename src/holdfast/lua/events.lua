@@ -1,0 +1,22 @@
+-- events: what happened after an event, in order; without one, the last that happened.
+--
+--   args.after   id of the last event that the caller knows
+--   args.limit   up to 1,000 (100)
+--
+-- Returns for each: id, type, ids of the jobs (or names of queues), who did it.
+
+verb('events', { 'no-writes' }, function(args)
+  local limit, list = integer(args.limit or 100, 'the limit', 1, MOST), nil
+  if args.after then
+    if not string.find(tostring(args.after), '^%d+%-?%d*$') then refuse('INVALID', 'this is no event id of ours') end
+    list = redis.call('XRANGE', key.events(), '(' .. args.after, '+', 'COUNT', limit)
+  else
+    list = redis.call('XREVRANGE', key.events(), '+', '-', 'COUNT', limit)
+  end
+  local reply = {}
+  for place, entry in ipairs(list) do
+    local at = args.after and place or #list - place + 1
+    reply[at] = { entry[1], entry[2][2], entry[2][4], entry[2][6] }
+  end
+  return reply
+end)

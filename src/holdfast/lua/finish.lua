@@ -1,0 +1,152 @@
+-- finish: end attempts, each with its outcome; and claim in the same call.
+--
+--   args.executor   whose attempts they are
+--   args.items      a list of
+--     id, attempt   what ends
+--     outcome       succeed (its blob is the result)
+--                   error (blob: description; group; final: no more retries; delay: instead of the schedule)
+--                   crash (blob: description)
+--                   release (delay; reason), snooze (delay)
+--                   unknown (the task is not known here), cancelled
+--     blob          whether the item has a blob
+--     pid, started  process id, and milliseconds from claim to start
+--   args.claim      arguments of claim, without the executor; not given: claim nothing
+--   blobs           in the order of the items
+--
+-- One item that is refused refuses no other. Returns two lists: an answer per item (OK; LOST: the attempt had no right
+-- any more; TOOBIG: the result is too long, nothing was changed; INVALID), and the reply of claim.
+
+local MOST_RESULT, MOST_ERROR = 1048576, 262144
+local UNKNOWN_LEAST, UNKNOWN_MOST = 5 * SECOND, 60 * SECOND
+
+local function keep_error(job, blob)
+  if blob then redis.call('HSET', key.errors(job.id), string.format('%d', job.attempt), string.sub(blob, 1, MOST_ERROR)) end
+end
+
+-- The schedule sigma: c, 2c, 4c ... from the end of the failed attempt. A retry that starts counts, not one that waits.
+local function retry_delay(job, item)
+  if item.delay then return item.delay end
+  return math.min(job.backoff * 2 ^ math.min(job.retried, 40), LONGEST_WAIT)
+end
+
+local ending = {}
+
+function ending.succeed(job, run, item, blob, waiters)
+  local fields = end_attempt(job, run, 'S')
+  fields[#fields + 1] = 'r'
+  fields[#fields + 1] = store_blob('r', job.id, blob or '')
+  conclude(job, 'succeeded', waiters, fields)
+end
+
+function ending.error(job, run, item, blob, waiters)
+  local fields = end_attempt(job, run, 'E', item.reason)
+  keep_error(job, blob)
+  if has(job.flags, CANCELLING) then return conclude(job, 'cancelled', waiters, fields) end
+  if item.final then return fail(job, item.group or 'error', waiters, fields) end
+  if job.retried >= job.retries then
+    return fail(job, job.retries > 0 and 'exhausted' or item.group or 'error', waiters, fields)
+  end
+  local delay = retry_delay(job, item)
+  job.flags = with(job.flags, RETRYING, true)
+  event('retried', job.id)
+  if delay > 0 then return to_scheduled(job, now + delay, fields) end
+  job.arrival = reserve_arrivals(1) + 1
+  to_waiting(job, fields)
+end
+
+function ending.crash(job, run, item, blob, waiters)
+  keep_error(job, blob)
+  charge_crash(job, waiters, end_attempt(job, run, 'K', item.reason))
+end
+
+function ending.release(job, run, item)
+  event('released', job.id)
+  come_back(job, item.delay or 0, end_attempt(job, run, 'R', item.reason))
+end
+
+function ending.snooze(job, run, item)
+  event('released', job.id)
+  come_back(job, item.delay or 0, end_attempt(job, run, 'Z', item.reason))
+end
+
+function ending.unknown(job, run)
+  local fields = end_attempt(job, run, 'U', 'task ' .. job.task .. ' is not known here')
+  local delay = math.min(UNKNOWN_LEAST * 2 ^ job.misses, UNKNOWN_MOST)
+  job.misses = math.min(job.misses + 1, 10)
+  event('released', job.id)
+  come_back(job, delay, fields)
+end
+
+function ending.cancelled(job, run, item, blob, waiters)
+  local fields = end_attempt(job, run, 'C', item.reason)
+  if has(job.flags, CANCELLING) then return conclude(job, 'cancelled', waiters, fields) end
+  event('released', job.id)
+  come_back(job, 0, fields)
+end
+
+local LETTER_OF_ENDING = { succeed = 'S', error = 'E', crash = 'K', release = 'R', snooze = 'Z', unknown = 'U', cancelled = 'C' }
+
+-- What is wrong with an item, or nothing.
+local function fault(item, blob)
+  if not ending[item.outcome] or type(item.id) ~= 'string' or type(item.attempt) ~= 'number' then return 'INVALID' end
+  if item.delay and (item.delay < 0 or item.delay > LONGEST_WAIT) then return 'INVALID' end
+  if item.outcome == 'succeed' and blob and #blob > MOST_RESULT then return 'TOOBIG' end
+end
+
+local function finish_one(args, item, blob)
+  local wrong = fault(item, blob)
+  if wrong then return wrong end
+  local job, run, waiters = holder(args.executor, item.id, item.attempt)
+  if not job then
+    -- Said before, and the answer was lost: the same answer again.
+    return run and run.outcome == LETTER_OF_ENDING[item.outcome] and 'OK' or 'LOST'
+  end
+  if item.pid then run.pid = item.pid end
+  if item.started then run.delay = math.min(item.started, 2 ^ 31) + 1 end
+  if item.outcome ~= 'unknown' then job.misses = 0 end
+  if item.outcome ~= 'crash' then job.flags = with(job.flags, ALONE, false) end
+  ending[item.outcome](job, run, item, blob, waiters)
+  return 'OK'
+end
+
+-- As many ended jobs leave as came, and one more, so what is kept stays within its bounds at any speed.
+local function prune_after_finish(finished)
+  for where, count in pairs(finished) do
+    local queue, state = string.match(where, '^(%S+) (%S+)$')
+    prune(queue, state, count + 1)
+  end
+  settle()
+end
+
+local function finish(args, blobs)
+  local answers, next_blob, seen = {}, 2, {}
+  for place, item in ipairs(list_of(args.items, 'items', 0)) do
+    local blob
+    if item.blob then blob, next_blob = blobs[next_blob], next_blob + 1 end
+    -- The indexes are settled once for all items, so one job is ended once.
+    if seen[item.id] then settle() end
+    seen[item.id] = true
+    answers[place] = finish_one(args, item, blob)
+  end
+  local finished = {}
+  for where, list in pairs(entering) do
+    local queue, state = string.match(where, '}:q:(.+):(%a+)$')
+    if state and FINAL[state] then finished[queue .. ' ' .. state] = #list / 2 end
+  end
+  settle()
+  prune_after_finish(finished)
+  return answers
+end
+
+verb('finish', { 'allow-oom' }, function(args, blobs)
+  executor_name(args.executor)
+  local request = args.claim
+  if request then
+    request.executor = args.executor
+    check_claim(request)
+  end
+  local answers = finish(args, blobs)
+  local reply = { answers, request and claim(request) or {} }
+  publish(args.executor)
+  return reply
+end)

@@ -1,0 +1,81 @@
+-- get: jobs by id.
+--
+--   args.ids     up to 1,000
+--   args.brief   leave out payload, result, checkpoint, attempts and notes
+--
+-- Returns for each job a list of names and values (see `describe`), or nil.
+
+local MOST_REPLY = 67108864 -- bytes of payloads, results and checkpoints in one reply
+
+local function describe_attempts(id, fields, last)
+  local attempts, errors = {}, {}
+  local list = redis.call('HGETALL', key.errors(id))
+  for place = 1, #list, 2 do errors[list[place]] = list[place + 1] end
+  for number = math.max(1, last - HISTORY + 1), last do
+    local name = string.format('%d', number)
+    local packed = fields['a' .. name]
+    if packed then
+      local run = unpack_attempt(packed)
+      attempts[#attempts + 1] = { number, run.claimed - run.waited, run.claimed,
+        run.delay > 0 and run.claimed + run.delay - 1 or 0, run.outcome ~= '-' and run.claimed + run.ran or 0,
+        OUTCOME_OF[run.outcome], run.pid, run.executor, fields['o' .. name] or '', errors[name] or '' }
+    end
+  end
+  return attempts
+end
+
+local function describe_notes(fields, count)
+  local notes = {}
+  for number = math.max(1, count - HISTORY + 1), count do
+    local packed = fields['y' .. (number - 1) % HISTORY + 1]
+    local time, letter = struct.unpack(NOTE, packed)
+    notes[#notes + 1] = { time, letter == 'R' and 'retried' or letter == 'c' and 'cancelling' or 'cancelled',
+      string.sub(packed, NOTE_SIZE + 1) }
+  end
+  return notes
+end
+
+local function describe_more(id, reply, fields, job)
+  local bytes = 0
+  for letter, name in pairs({ p = 'payload', r = 'result', c = 'checkpoint' }) do
+    if fields[letter] then
+      local blob = load_blob(letter, id, fields[letter])
+      bytes = bytes + #blob
+      reply[#reply + 1], reply[#reply + 2] = name, blob
+    end
+  end
+  reply[#reply + 1], reply[#reply + 2] = 'attempts', describe_attempts(id, fields, job.attempt)
+  reply[#reply + 1], reply[#reply + 2] = 'notes', describe_notes(fields, job.notes)
+  return bytes
+end
+
+local function describe(id, brief)
+  local list = redis.call('HGETALL', key.job(id))
+  if #list == 0 then return false, 0 end
+  local fields, job = {}, { id = id }
+  for place = 1, #list, 2 do fields[list[place]] = list[place + 1] end
+  unpack_head(job, fields.h)
+  unpack_status(job, fields.s)
+  local timed = job.state == 'scheduled' or job.state == 'running'
+  local current = fields['a' .. string.format('%d', job.attempt)]
+  local run = current and unpack_attempt(current)
+  local reply = { 'id', id, 'state', job.state, 'queue', job.queue, 'task', job.task, 'codec', job.codec,
+    'priority', job.priority, 'created', job.created, 'since', job.since, 'arrival', job.arrival,
+    'attempt', job.attempt, 'retried', job.retried, 'retries', job.retries, 'backoff', job.backoff,
+    'crashes', job.crashes, 'most_crashes', job.most_crashes, 'lost', job.lost, 'most_lost', job.most_lost,
+    'timeout', job.timeout, 'cancelling', has(job.flags, CANCELLING) and 1 or 0, 'alone', has(job.flags, ALONE) and 1 or 0,
+    'lease', job.lease, 'timer', timed and tonumber(redis.call('ZSCORE', key.timers(), id)) or 0,
+    'executor', run and run.executor or '', 'pid', run and run.pid or 0, 'claimed', run and run.claimed or 0,
+    'group', fields.g or '', 'progress', fields.f or '' }
+  return reply, brief and 0 or describe_more(id, reply, fields, job)
+end
+
+verb('get', { 'no-writes' }, function(args)
+  local reply, bytes = {}, 0
+  for place, id in ipairs(list_of(args.ids, 'ids')) do
+    local job, size = describe(job_id(id), args.brief)
+    reply[place], bytes = job, bytes + size
+    if bytes > MOST_REPLY then refuse('TOOBIG', 'these jobs are too big for one reply: get fewer at once') end
+  end
+  return reply
+end)

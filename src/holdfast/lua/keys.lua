@@ -1,0 +1,48 @@
+-- keys: the name of every key. Nothing else builds one.
+--
+-- All keys of a namespace share its hash tag, so they live in one slot of a cluster, and one key that a caller
+-- names (`hf:{namespace}:meta`) is enough to route a call.
+
+local base -- 'hf:{namespace}:', set anew by each call
+
+local key = {}
+
+-- Hash: schema, arrivals (the last arrival number given), pulse, gap_at, gap_length, pruned, prune_after.
+function key.meta() return base .. 'meta' end
+
+-- Hash: a job's record. See record.lua.
+function key.job(id) return base .. 'j:' .. id end
+
+-- String: a payload (p), result (r) or checkpoint (c) that is too long for the record.
+function key.blob(letter, id) return base .. letter .. ':' .. id end
+
+-- Hash: attempt number -> description of its error, as the executor wrote it.
+function key.errors(id) return base .. 'e:' .. id end
+
+-- Sorted set: the jobs of a queue in a state. Waiting: by order of claiming; scheduled: by due time; running: by time
+-- of claiming; final: by time of ending.
+function key.index(queue, state) return base .. 'q:' .. queue .. ':' .. state end
+
+-- Sorted set: scheduled jobs by due time, running jobs by end of lease.
+function key.timers() return base .. 'timers' end
+
+-- Sorted set, all scores 0: the names of all queues. Set: those that are paused.
+function key.queues() return base .. 'queues' end
+function key.paused() return base .. 'paused' end
+
+-- Hash: job -> marks, the jobs that an executor holds. See lease.lua.
+function key.held(executor) return base .. 'x:' .. executor end
+
+-- Sorted set: workers by the time of their last sign of life. Hash: `about`, and a field per executor.
+function key.workers() return base .. 'workers' end
+function key.worker(worker) return base .. 'w:' .. worker end
+
+-- Sorted set: executors that found nothing in a queue, by when. List: the wake-up call of one of them.
+function key.idle(queue) return base .. 'idle:' .. queue end
+function key.wake(executor) return base .. 'wake:' .. executor end
+
+-- List: messages to a worker's supervisor, or ended jobs for a program that waits for results.
+function key.inbox(name) return base .. 'inbox:' .. name end
+
+-- Stream: what happened.
+function key.events() return base .. 'events' end

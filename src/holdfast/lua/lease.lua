@@ -1,0 +1,94 @@
+-- lease: the right to run a job, how it ends, and what that costs the job.
+--
+-- A lease is a timer of a running job, and an entry in its executor's hash of held jobs: job -> marks, that is the
+-- attempt's number, then `c` if the job is to be cancelled, then `s` for each time that its lease was spared.
+
+local LEAST_LEASE, MOST_LEASE = 1000, 3600000
+local SPARES = 3
+local LONGEST_WAIT = 10 * 365 * DAY -- of anything scheduled
+
+local function parse_marks(marks)
+  local attempt, cancelling, spared = string.match(marks, '^(%d+)(c?)(s*)$')
+  return tonumber(attempt), cancelling == 'c', #spared
+end
+
+local function make_marks(attempt, cancelling, spared)
+  return string.format('%d', attempt) .. (cancelling and 'c' or '') .. string.rep('s', spared)
+end
+
+-- The job of an attempt that has the right to write, or nothing: (job, attempt, executor) must match a running job.
+-- The second value is the attempt's record, if the attempt was this executor's; the third, who waits for the job.
+local function holder(executor, id, attempt)
+  local job, packed, waiters = load_job(id, 'a' .. string.format('%d', attempt), 'w')
+  if not job or not packed then return nil end
+  local run = unpack_attempt(packed)
+  if run.executor ~= executor then return nil end
+  if job.state == 'running' and job.attempt == attempt then return job, run, waiters or '' end
+  return nil, run
+end
+
+-- End a running job's attempt: returns the fields to write with its move.
+local function end_attempt(job, run, outcome, words)
+  run.ran, run.outcome = math.max(now - run.claimed, 0), outcome
+  collect(dropping, key.held(run.executor), job.id)
+  local number = string.format('%d', job.attempt)
+  local fields = { 'a' .. number, pack_attempt(run) }
+  if words and words ~= '' then
+    fields[3], fields[4] = 'o' .. number, string.sub(words, 1, INLINE)
+  end
+  return fields
+end
+
+-- Put a job into a final state, and say so to those who wait.
+local function conclude(job, state, waiters, fields)
+  job.flags = 0
+  move(job, state, now, nil, fields)
+  event(state, job.id)
+  tell_waiters(job, waiters or redis.call('HGET', key.job(job.id), 'w'))
+end
+
+local function fail(job, group, waiters, fields)
+  fields[#fields + 1] = 'g'
+  fields[#fields + 1] = string.sub(group, 1, INLINE)
+  conclude(job, 'failed', waiters, fields)
+end
+
+-- A job comes back from an attempt that did not end it: at once and in its old place, or after a delay.
+local function come_back(job, delay, fields)
+  if has(job.flags, CANCELLING) then return conclude(job, 'cancelled', nil, fields) end
+  if delay > 0 then to_scheduled(job, now + delay, fields) else to_waiting(job, fields) end
+end
+
+-- The attempt's process died.
+local function charge_crash(job, waiters, fields)
+  job.crashes, job.misses = job.crashes + 1, 0
+  event('crashed', job.id)
+  if job.crashes > job.most_crashes and not has(job.flags, CANCELLING) then return fail(job, 'crashed', waiters, fields) end
+  come_back(job, 0, fields)
+end
+
+-- The attempt lost its lease.
+local function charge_lost(job, run, words)
+  local fields = end_attempt(job, run, 'L', words)
+  job.lost, job.misses = job.lost + 1, 0
+  event('lost', job.id)
+  if job.lost > job.most_lost and not has(job.flags, CANCELLING) then return fail(job, 'lost', nil, fields) end
+  come_back(job, 0, fields)
+end
+
+-- The store may have been away for everyone: then no lease ends before its holder had a whole lease to renew it.
+-- Spared leases are few, or one that nobody renews would never end where calls are rare.
+local function spare(job, run)
+  local until_then = meta.gap_at + job.lease
+  if meta.gap_length * 2 <= job.lease or until_then <= now then return false end
+  local attempt, cancelling, spared = parse_marks(redis.call('HGET', key.held(run.executor), job.id))
+  if spared >= SPARES then return false end
+  redis.call('ZADD', key.timers(), until_then, job.id)
+  redis.call('HSET', key.held(run.executor), job.id, make_marks(attempt, cancelling, spared + 1))
+  return true
+end
+
+local function expire(job)
+  local run = unpack_attempt(redis.call('HGET', key.job(job.id), 'a' .. string.format('%d', job.attempt)))
+  if not spare(job, run) then charge_lost(job, run, 'lease ended') end
+end

@@ -1,0 +1,83 @@
+-- list: the jobs of some queues in some states, a page at a time.
+--
+--   args.queues   names; not given: all
+--   args.states   names; not given: all
+--   args.limit    up to 1,000 (100)
+--   args.newest   last first within a queue and state
+--   args.cursor   where the last page ended: queue, state, score, id
+--
+-- Returns the cursor of the next page (an empty list: there is none), then the jobs, as `get` with brief does. A cursor is a
+-- place in the order, not a count: jobs that come and go meanwhile are neither skipped nor shown twice.
+
+-- How many members of an index stand before a place: found by bisection, for its member may be gone.
+local function rank_of(index, score, id)
+  local low = redis.call('ZCOUNT', index, '-inf', '(' .. score)
+  local high = low + redis.call('ZCOUNT', index, score, score)
+  while low < high do
+    local middle = math.floor((low + high) / 2)
+    if redis.call('ZRANGE', index, middle, middle)[1] < id then low = middle + 1 else high = middle end
+  end
+  return low
+end
+
+local function page(index, limit, newest, score, id)
+  local first = 0
+  if newest then
+    local last = (score and rank_of(index, score, id) or redis.call('ZCARD', index)) - 1
+    if last < 0 then return {} end
+    local part, reversed = redis.call('ZRANGE', index, math.max(0, last - limit + 1), last, 'WITHSCORES'), {}
+    for place = #part - 1, 1, -2 do
+      reversed[#reversed + 1], reversed[#reversed + 2] = part[place], part[place + 1]
+    end
+    return reversed
+  end
+  if score then
+    first = rank_of(index, score, id)
+    if redis.call('ZRANGE', index, first, first)[1] == id then first = first + 1 end
+  end
+  return redis.call('ZRANGE', index, first, first + limit - 1, 'WITHSCORES')
+end
+
+local function all_queues() return redis.call('ZRANGE', key.queues(), 0, MOST - 1) end
+
+local function check_states(states)
+  for _, state in ipairs(states) do
+    if not LETTER_OF[state] then
+      refuse('INVALID', string.format('unknown state %q; there are: %s', tostring(state), table.concat(STATES, ', ')))
+    end
+  end
+  return states
+end
+
+-- Walk the pairs of queue and state from the cursor on.
+local function collect_page(args, queues, limit, reply)
+  local from_queue, from_state, score, id = unpack(args.cursor or {})
+  local skipping = from_queue ~= nil
+  for _, queue in ipairs(queues) do
+    for _, state in ipairs(args.states or STATES) do
+      local resumed = skipping and queue == from_queue and state == from_state
+      if resumed then skipping = false end
+      if not skipping then
+        local part = page(key.index(queue, state), limit - #reply + 1, args.newest, resumed and score or nil, id)
+        for place = 1, #part, 2 do
+          reply[#reply + 1] = describe(part[place], true)
+          if #reply > limit then
+            reply[1] = { queue, state, part[place + 1], part[place] }
+            return
+          end
+        end
+      end
+    end
+  end
+end
+
+verb('list', { 'no-writes' }, function(args)
+  local limit = integer(args.limit or 100, 'the limit', 1, MOST)
+  check_states(args.states or {})
+  local queues = args.queues or all_queues()
+  for _, queue in ipairs(queues) do queue_name(queue) end
+  if args.cursor and (#args.cursor ~= 4 or not tonumber(args.cursor[3])) then refuse('INVALID', 'this is no cursor of ours') end
+  local reply = { {} }
+  collect_page(args, queues, limit, reply)
+  return reply
+end)

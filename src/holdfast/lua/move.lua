@@ -1,0 +1,79 @@
+-- move: the only place where a job changes its state.
+--
+-- Each job's record is written at once; changes of the indexes are collected and made by `settle`, one command per
+-- index whatever the number of jobs. Whoever reads an index after moving jobs settles first.
+
+local leaving, entering, holding, dropping -- key -> members (and scores, or values)
+
+local function collect(batch, where, first, second)
+  local list = batch[where]
+  if not list then
+    list = {}
+    batch[where] = list
+  end
+  list[#list + 1] = first
+  if second ~= nil then list[#list + 1] = second end
+end
+
+begin_batch = function() leaving, entering, holding, dropping = {}, {}, {}, {} end
+
+local function apply(command, batch)
+  for where, list in pairs(batch) do
+    -- In parts: `unpack` of thousands fails half-way. The parts are even, so pairs stay together.
+    for first = 1, #list, 2000 do
+      redis.call(command, where, unpack(list, first, math.min(first + 1999, #list)))
+    end
+  end
+end
+
+local function settle()
+  apply('ZREM', leaving)
+  apply('ZADD', entering)
+  apply('HDEL', dropping)
+  apply('HSET', holding)
+  begin_batch()
+end
+
+-- Put a job into a state, with its place in that state's index, its timer (or none), and fields of its record.
+local function move(job, state, score, timer, fields)
+  local before = job.state
+  if before then
+    collect(leaving, key.index(job.queue, before), job.id)
+    if not timer and (before == 'scheduled' or before == 'running') then collect(leaving, key.timers(), job.id) end
+  end
+  collect(entering, key.index(job.queue, state), score, job.id)
+  if timer then collect(entering, key.timers(), timer, job.id) end
+  job.state, job.since = state, now
+  fields = fields or {}
+  fields[#fields + 1] = 's'
+  fields[#fields + 1] = pack_status(job)
+  redis.call('HSET', key.job(job.id), unpack(fields))
+end
+
+-- Waiting jobs stand by priority, then by arrival: exact in a double up to 2^44 arrivals.
+local PRIORITY_STEP = 2 ^ 44
+local function to_waiting(job, fields)
+  move(job, 'waiting', job.priority * PRIORITY_STEP + job.arrival, nil, fields)
+end
+
+local function to_scheduled(job, due, fields) move(job, 'scheduled', due, due, fields) end
+
+-- Remove a job and all that belongs to it. Its index is settled with the others.
+local function erase(id, queue, state)
+  collect(leaving, key.index(queue, state), id)
+  if state == 'scheduled' then collect(leaving, key.timers(), id) end
+  redis.call('DEL', key.job(id), key.blob('p', id), key.blob('r', id), key.blob('c', id), key.errors(id))
+end
+
+-- Remove up to `most` of a queue's ended jobs that are too old or too many. Call it settled; settle after it.
+local function prune(queue, state, most)
+  local keep, index = KEEP[state], key.index(queue, state)
+  local old = redis.call('ZRANGEBYSCORE', index, '-inf', now - keep.age, 'LIMIT', 0, most)
+  local over = math.min(redis.call('ZCARD', index) - keep.count, most)
+  if over > #old then old = redis.call('ZRANGE', index, 0, over - 1) end
+  for _, id in ipairs(old) do
+    erase(id, queue, state)
+    event('deleted', id)
+  end
+  return #old
+end

@@ -1,0 +1,142 @@
+-- record: a job as it is stored, and as the functions see it.
+--
+-- One hash per job. No field is longer than 64 bytes, or the hash doubles in size (two long names in the head are the
+-- exception). Numbers are packed big-endian; zeros at the end are left out, so what is not used costs nothing.
+--
+--   h     head: version, created, queue, task, then options (0: not given, the default holds)
+--   s     status: state and counters
+--   p     payload            } in the record up to 64 bytes; longer ones in a
+--   r     result             } key of their own, and then the field holds
+--   c     checkpoint         } the single character '>'
+--   f     progress, as the job reported it
+--   g     group of the failure
+--   w     inboxes of those who wait for the result
+--   a<n>  attempt n: times, process id, how it ended, executor
+--   o<n>  why attempt n ended, in words
+--   y<n>  note n: what happened to the job outside of attempts
+
+local VERSION = 1
+local HEAD, STATUS, ATTEMPT, NOTE = '>BI6ssBhI2I2I2I4I6', '>c1I6I6I4I4I2I2I2BBI2', '>I6I5I4I5I4c1', '>I6c1'
+local ATTEMPT_SIZE, NOTE_SIZE = 25, 7
+local ZEROS = '\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0'
+local INLINE = 64 -- bytes
+local HISTORY = 100 -- attempts, and notes, that are kept
+
+local RETRYING, CANCELLING, ALONE = 1, 2, 4 -- flags
+
+local LETTER_OF = {
+  scheduled = 's', waiting = 'w', blocked = 'b', throttled = 't', running = 'r',
+  succeeded = 'S', failed = 'F', cancelled = 'C',
+}
+local STATE_OF = { -- the other way round: no library function, not even `pairs`, can be called while this is loaded
+  s = 'scheduled', w = 'waiting', b = 'blocked', t = 'throttled', r = 'running',
+  S = 'succeeded', F = 'failed', C = 'cancelled',
+}
+local STATES = { 'scheduled', 'waiting', 'blocked', 'throttled', 'running', 'succeeded', 'failed', 'cancelled' }
+local FINAL = { succeeded = true, failed = true, cancelled = true }
+
+local CODECS = { [0] = 'json', 'raw' }
+local CODEC_NUMBER = { json = 0, raw = 1 }
+
+local OUTCOME_OF = {
+  ['-'] = 'running', S = 'succeeded', E = 'error', K = 'crash', L = 'lost', R = 'released', Z = 'snoozed',
+  U = 'unknown', C = 'cancelled',
+}
+
+-- What holds where a job says nothing. Milliseconds.
+local SECOND, DAY = 1000, 86400000
+local DEFAULT = { lease = 30 * SECOND, retries = 3, backoff = 20 * SECOND, crashes = 3, lost = 10 }
+local KEEP = {
+  succeeded = { age = 7 * DAY, count = 50000 },
+  cancelled = { age = 7 * DAY, count = 50000 },
+  failed = { age = 30 * DAY, count = 2 ^ 53 },
+}
+
+local function trim(packed)
+  local size = #packed
+  while string.byte(packed, size) == 0 do size = size - 1 end
+  return string.sub(packed, 1, size)
+end
+
+local function has(flags, flag) return math.floor(flags / flag) % 2 == 1 end
+
+local function with(flags, flag, wanted)
+  if has(flags, flag) == wanted then return flags end
+  return wanted and flags + flag or flags - flag
+end
+
+local function pack_head(o)
+  return trim(struct.pack(HEAD, VERSION, o.created, o.queue, o.task, CODEC_NUMBER[o.codec or 'json'], o.priority or 0,
+    o.retries and o.retries + 1 or 0, o.crashes and o.crashes + 1 or 0, o.lost and o.lost + 1 or 0,
+    o.backoff and o.backoff + 1 or 0, o.timeout or 0))
+end
+
+local function unpack_head(job, packed)
+  local version, created, queue, task, codec, priority, retries, crashes, lost, backoff, timeout =
+    struct.unpack(HEAD, packed .. ZEROS)
+  if version ~= VERSION then refuse('SCHEMA', 'job ' .. job.id .. ' was written by a newer release: upgrade this one') end
+  job.created, job.queue, job.task, job.codec, job.priority = created, queue, task, CODECS[codec], priority
+  job.retries = retries > 0 and retries - 1 or DEFAULT.retries
+  job.most_crashes = crashes > 0 and crashes - 1 or DEFAULT.crashes
+  job.most_lost = lost > 0 and lost - 1 or DEFAULT.lost
+  job.backoff = backoff > 0 and backoff - 1 or DEFAULT.backoff
+  job.timeout = timeout
+end
+
+local function pack_status(job)
+  return trim(struct.pack(STATUS, LETTER_OF[job.state], job.since, job.arrival, job.attempt, job.lease, job.retried,
+    job.crashes, job.lost, job.flags, job.misses, job.notes))
+end
+
+local function unpack_status(job, packed)
+  local letter
+  letter, job.since, job.arrival, job.attempt, job.lease, job.retried, job.crashes, job.lost, job.flags, job.misses,
+    job.notes = struct.unpack(STATUS, packed .. ZEROS)
+  job.state = STATE_OF[letter]
+end
+
+local function new_job(id, queue, arrival)
+  return { id = id, queue = queue, since = now, arrival = arrival, attempt = 0, lease = 0, retried = 0, crashes = 0,
+    lost = 0, flags = 0, misses = 0, notes = 0 }
+end
+
+-- Read a job, and up to two more fields of its record: returns the job and their values, or nothing.
+local function load_job(id, ...)
+  local values = redis.call('HMGET', key.job(id), 's', 'h', ...)
+  if not values[1] then return nil end
+  local job = { id = id }
+  unpack_status(job, values[1])
+  unpack_head(job, values[2])
+  return job, values[3], values[4]
+end
+
+-- An attempt: claimed, waited (before that), delay (until started, plus one; 0: not known), ran (until ended), pid,
+-- outcome, executor.
+local function pack_attempt(a)
+  return struct.pack(ATTEMPT, a.claimed, a.waited, a.delay, a.ran, a.pid, a.outcome) .. a.executor
+end
+
+local function unpack_attempt(packed)
+  local claimed, waited, delay, ran, pid, outcome = struct.unpack(ATTEMPT, packed)
+  return { claimed = claimed, waited = waited, delay = delay, ran = ran, pid = pid, outcome = outcome,
+    executor = string.sub(packed, ATTEMPT_SIZE + 1) }
+end
+
+-- Long values have a key of their own. Returns what the record holds.
+local function store_blob(letter, id, bytes)
+  if #bytes <= INLINE and bytes ~= '>' then return bytes end
+  redis.call('SET', key.blob(letter, id), bytes)
+  return '>'
+end
+
+local function load_blob(letter, id, field)
+  if field == '>' then return redis.call('GET', key.blob(letter, id)) end
+  return field
+end
+
+-- Write down what happened to a job outside of attempts; written with its next write.
+local function note(job, letter, words)
+  job.notes = job.notes + 1
+  local place = (job.notes - 1) % HISTORY + 1
+  return 'y' .. place, struct.pack(NOTE, now, letter) .. string.sub(words or '', 1, INLINE - NOTE_SIZE)
+end

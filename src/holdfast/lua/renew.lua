@@ -1,0 +1,103 @@
+-- renew: prolong the leases that a worker's executors hold, and sign of its life.
+--
+--   args.worker     <node>/<worker>
+--   args.lease      milliseconds (30 s)
+--   args.held       a list of: executor, then its list of id, attempt, id, attempt ...
+--   args.started    a list of: executor, id, attempt, process id, milliseconds from claim to start
+--   args.about      what the worker says of itself, as text; kept if not given
+--   args.arrivals   the highest arrival number that the worker has seen
+--
+-- Returns the key of the worker's inbox, the highest arrival number, and three lists of executor, id, attempt: to be
+-- cancelled; lost; held in the store but not named.
+
+local MOST_ABOUT = 16384
+
+local function check_renew(args)
+  if type(args.worker) ~= 'string' then refuse('INVALID', 'a worker must be <node>/<worker>') end
+  executor_name(args.worker .. '.0')
+  args.lease = integer(args.lease or DEFAULT.lease, 'the lease', LEAST_LEASE, MOST_LEASE)
+  if #(args.about or '') > MOST_ABOUT then refuse('TOOBIG', 'what the worker says of itself is too long') end
+  local count = 0
+  for place = 1, #args.held, 2 do
+    local executor = executor_name(args.held[place])
+    if worker_of(executor) ~= args.worker then refuse('INVALID', executor .. ' is not of worker ' .. args.worker) end
+    count = count + #args.held[place + 1] / 2
+  end
+  if count > MOST then refuse('INVALID', string.format('%d jobs in one call; %d are allowed', count, MOST)) end
+end
+
+local function add_three(list, executor, id, attempt)
+  list[#list + 1], list[#list + 2], list[#list + 3] = executor, id, attempt
+end
+
+local function renew_one(args, executor, id, attempt, marks, found)
+  local holds, cancelling, spared = parse_marks(marks or '0')
+  if holds ~= attempt then return add_three(found.lost, executor, id, attempt) end
+  if cancelling then add_three(found.cancelled, executor, id, attempt) end
+  if spared > 0 then collect(holding, key.held(executor), id, make_marks(attempt, cancelling, 0)) end
+  collect(entering, key.timers(), now + args.lease, id)
+end
+
+-- Held in the store, but the worker does not know of it: a claim whose reply never came.
+local function find_unnamed(executor, named, found)
+  local held = redis.call('HGETALL', key.held(executor))
+  for place = 1, math.min(#held, 2 * MOST), 2 do
+    if not named[held[place]] then add_three(found.unnamed, executor, held[place], (parse_marks(held[place + 1]))) end
+  end
+end
+
+local function renew_executor(args, executor, held, found)
+  local ids, named = {}, {}
+  for place = 1, #held, 2 do
+    ids[#ids + 1] = held[place]
+    named[held[place]] = true
+  end
+  local marks = #ids > 0 and redis.call('HMGET', key.held(executor), unpack(ids)) or {}
+  local missing = 0
+  for place, id in ipairs(ids) do
+    renew_one(args, executor, id, held[2 * place], marks[place], found)
+    if not marks[place] then missing = missing + 1 end
+  end
+  if redis.call('HLEN', key.held(executor)) > #ids - missing then find_unnamed(executor, named, found) end
+end
+
+local function note_starts(started)
+  for place = 1, #started, 5 do
+    local executor, id, attempt, pid, delay = unpack(started, place, place + 4)
+    local job, run = holder(executor, id, attempt)
+    if job then
+      run.pid, run.delay = pid, math.min(delay, 2 ^ 31) + 1
+      redis.call('HSET', key.job(id), 'a' .. string.format('%d', attempt), pack_attempt(run))
+    end
+  end
+end
+
+-- The server lost its last writes: the numbers given since are not given again, and everybody may know.
+local function notice_rewind(args)
+  if args.arrivals and args.arrivals > meta.arrivals then
+    reserve_arrivals(args.arrivals - meta.arrivals)
+    event('rewound', args.worker)
+  end
+end
+
+local function sign_of_life(args)
+  redis.call('ZADD', key.workers(), now, args.worker)
+  redis.call('ZREMRANGEBYSCORE', key.workers(), '-inf', now - WORKER_LIFE)
+  redis.call('HSET', key.worker(args.worker), 'seen', now)
+  if args.about then redis.call('HSET', key.worker(args.worker), 'about', args.about) end
+  redis.call('PEXPIRE', key.worker(args.worker), WORKER_LIFE)
+end
+
+verb('renew', { 'allow-oom' }, function(args)
+  check_renew(args)
+  local found = { cancelled = {}, lost = {}, unnamed = {} }
+  for place = 1, #args.held, 2 do renew_executor(args, args.held[place], args.held[place + 1], found) end
+  settle()
+  beat()
+  note_starts(args.started or {})
+  notice_rewind(args)
+  sign_of_life(args)
+  advance()
+  publish(args.worker)
+  return { key.inbox(args.worker), meta.arrivals, found.cancelled, found.lost, found.unnamed }
+end)

@@ -1,0 +1,27 @@
+-- retry: run ended jobs again, with all their budgets as new. Checkpoint, history and attempt numbers go on.
+--
+--   args.ids     up to 1,000
+--
+-- Returns an answer per id: waiting, NOTFOUND, or STATE if it has not ended.
+
+local function retry(id)
+  local job = load_job(job_id(id))
+  if not job then return 'NOTFOUND' end
+  if not FINAL[job.state] then return 'STATE' end
+  job.arrival = reserve_arrivals(1) + 1
+  job.retried, job.crashes, job.lost, job.misses, job.flags = 0, 0, 0, 0, 0
+  redis.call('HDEL', key.job(id), 'r', 'g')
+  redis.call('DEL', key.blob('r', id))
+  to_waiting(job, { note(job, 'R') })
+  event('retried', id)
+  settle()
+  wake(job.queue)
+  return 'waiting'
+end
+
+verb('retry', { 'allow-oom' }, function(args)
+  local answers = {}
+  for place, id in ipairs(list_of(args.ids, 'ids')) do answers[place] = retry(id) end
+  publish()
+  return answers
+end)

@@ -1,0 +1,40 @@
+-- save: keep where a running job is, for itself and for its next attempt.
+--
+--   args.executor, args.id, args.attempt   the attempt that saves
+--   args.progress   what it says of its progress, as text; kept if not given
+--   blobs           the checkpoint; kept as it is if not given
+--
+-- Refuses LOST, TOOBIG. Returns 1 if the job is to be cancelled, else 0.
+
+local MOST_CHECKPOINT, MOST_PROGRESS = 262144, 1024
+
+local function save_fields(args, checkpoint)
+  local fields = {}
+  if checkpoint then fields = { 'c', store_blob('c', args.id, checkpoint) } end
+  if args.progress then
+    fields[#fields + 1] = 'f'
+    fields[#fields + 1] = args.progress
+  end
+  return fields
+end
+
+verb('save', { 'allow-oom' }, function(args, blobs)
+  executor_name(args.executor)
+  job_id(args.id)
+  integer(args.attempt, 'the attempt', 1, 2 ^ 31)
+  local checkpoint = blobs[2]
+  if checkpoint and #checkpoint > MOST_CHECKPOINT then
+    refuse('TOOBIG', string.format('the checkpoint of job %s has %d bytes; %d are allowed: save a reference', args.id,
+      #checkpoint, MOST_CHECKPOINT))
+  end
+  if #(args.progress or '') > MOST_PROGRESS then refuse('TOOBIG', 'the progress of job ' .. args.id .. ' is too long') end
+  local job = holder(args.executor, args.id, args.attempt)
+  if not job then
+    refuse('LOST', string.format('attempt %d of job %s has lost its lease: nothing was saved', args.attempt, args.id))
+  end
+  local fields = save_fields(args, checkpoint)
+  if #fields > 0 then redis.call('HSET', key.job(args.id), unpack(fields)) end
+  event('saved', args.id)
+  publish(args.executor)
+  return has(job.flags, CANCELLING) and 1 or 0
+end)

@@ -1,0 +1,25 @@
+-- wait: be told when jobs end.
+--
+--   args.ids     up to 1,000
+--   args.inbox   a name that only the caller uses
+--
+-- Returns the key of the list on which the ids of ended jobs arrive, and the state of each job ('' if there is none). Jobs
+-- that have ended already are not announced. An announcement is a hint: ask again every few seconds.
+
+local function add_waiter(id, waiters, inbox)
+  waiters = waiters or ''
+  local _, count = string.gsub(waiters, '%S+', '')
+  if count >= WAITERS or string.find(' ' .. waiters .. ' ', ' ' .. inbox .. ' ', 1, true) then return end
+  redis.call('HSET', key.job(id), 'w', waiters == '' and inbox or waiters .. ' ' .. inbox)
+end
+
+verb('wait', { 'allow-oom' }, function(args)
+  name(args.inbox, 'an inbox', 40, '%w')
+  local reply = { key.inbox(args.inbox) }
+  for _, id in ipairs(list_of(args.ids, 'ids')) do
+    local job, waiters = load_job(job_id(id), 'w')
+    reply[#reply + 1] = job and job.state or ''
+    if job and not FINAL[job.state] then add_waiter(id, waiters, args.inbox) end
+  end
+  return reply
+end)

@@ -1,0 +1,34 @@
+-- wake: telling idle executors of work, and waiting programs of results.
+--
+-- A wake-up is a hint. An idle executor blocks on a key of its own for some seconds at most, then claims anyway.
+
+local BLOCK = 5000 -- milliseconds that an executor blocks at most
+local STALE = 3 * BLOCK -- idle for longer without claiming: it is gone
+local INBOX = 1000 -- messages
+local WAITERS = 16 -- per job
+
+-- Wake one idle executor of a queue, the last that became idle.
+local function wake(queue)
+  if redis.call('SISMEMBER', key.paused(), queue) == 1 then return end
+  for _ = 1, 20 do
+    local idle = redis.call('ZPOPMAX', key.idle(queue))
+    if not idle[1] then return end
+    if now - tonumber(idle[2]) < STALE then
+      redis.call('RPUSH', key.wake(idle[1]), queue)
+      redis.call('PEXPIRE', key.wake(idle[1]), STALE)
+      return
+    end
+  end
+end
+
+local function tell(inbox, message)
+  local list = key.inbox(inbox)
+  redis.call('RPUSH', list, message)
+  redis.call('LTRIM', list, -INBOX, -1)
+  redis.call('PEXPIRE', list, DAY)
+end
+
+-- A job has ended: tell those who wait for its result.
+local function tell_waiters(job, waiters)
+  for inbox in string.gmatch(waiters or '', '%S+') do tell(inbox, job.id) end
+end

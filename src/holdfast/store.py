@@ -1,0 +1,273 @@
+"""The store: runs commands on a Valkey or Redis server. The only module that knows the Redis client.
+
+Sync and async differ in one `await`. Both load the function library when the server does not have it, turn refusals into
+our errors, and start the embedded server again if it is gone.
+
+A command may be sent twice when its reply was lost: every function is safe to repeat.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+import redis
+import redis.asyncio
+from redis.asyncio.retry import Retry as AsyncRetry
+from redis.backoff import ExponentialBackoff
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import RedisError, ResponseError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+from redis.retry import Retry
+
+from holdfast import errors, functions, server
+from holdfast.commands import Command
+
+T = TypeVar("T")
+Clock = Callable[[], int]
+
+_encode = msgspec.json.Encoder().encode
+_UNREACHABLE = (RedisConnectionError, RedisTimeoutError, OSError)
+_ATTEMPTS = 3
+_RECONNECT: tuple[Any, ...] = ()  # what a conversation says to have a new connection
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where the store is: a URL, or the home of an embedded server."""
+
+    url: str | None
+    home: Path | None
+    namespace: str = "default"
+    timeout: float = 5.0
+
+    @classmethod
+    def find(cls, url: str | None = None, *, namespace: str = "default", timeout: float = 5.0) -> Address:
+        """Use the URL given, or HOLDFAST_URL, or the embedded server of this project."""
+        url = url or os.environ.get("HOLDFAST_URL") or None
+        if url is None:
+            return cls(None, server.find_home(), namespace, timeout)
+        if url.partition("://")[0] not in ("redis", "rediss", "unix"):
+            raise errors.Invalid(f"the store's URL must begin with redis://, rediss:// or unix://, not {url!r}")
+        return cls(url, None, namespace, timeout)
+
+    @property
+    def key(self) -> str:
+        """The one key that routes every call."""
+        return f"hf:{{{self.namespace}}}:meta"
+
+    @property
+    def words(self) -> str:
+        """The address as it may be shown: without a password."""
+        if self.url is None:
+            return f"the embedded server in {self.home}"
+        scheme, _, rest = self.url.partition("://")
+        return f"{scheme}://{rest.rpartition('@')[2]}"
+
+    def connect_to(self) -> str:
+        """Return the URL to connect to, starting the embedded server if it is not there."""
+        if self.url is not None:
+            return self.url
+        assert self.home is not None
+        return f"unix://{server.ensure(self.home)}"
+
+
+def _options(address: Address) -> dict[str, Any]:
+    """Nothing is left to the client library's defaults: they have changed between its releases."""
+    return {
+        "protocol": 2,
+        "socket_timeout": address.timeout,
+        "socket_connect_timeout": min(address.timeout, 2.0),
+        "decode_responses": False,
+        "health_check_interval": 0,
+    }
+
+
+def _translate(error: BaseException, address: Address) -> BaseException:
+    """Say in our words what the client library said in its."""
+    if isinstance(error, errors.HoldfastError):
+        return error
+    if isinstance(error, RedisTimeoutError | TimeoutError):
+        return errors.StoreUnavailable(f"{address.words} did not answer within {address.timeout:g} s")
+    if isinstance(error, ResponseError):
+        message = str(error)
+        if message.startswith("OOM"):
+            return errors.StoreFull("the server is out of memory and nothing was stored: raise its maxmemory, or finish jobs")
+        return errors.from_reply(message) or error
+    if isinstance(error, _UNREACHABLE):
+        return errors.StoreUnavailable(f"{address.words} cannot be reached: {error}")
+    return error
+
+
+def _pack(command: Command[Any], address: Address, clock: Clock | None) -> tuple[Any, ...]:
+    args = command.args if clock is None else {**command.args, "now": clock()}
+    return ("FCALL", functions.function(command.verb), 1, address.key, _encode(args), *command.blobs)
+
+
+def _conversation(parts: tuple[Any, ...], address: Address) -> Generator[tuple[Any, ...], Any, Any]:
+    """Say what to send, hear the reply or the error, and so on to the end: written once for sync and async."""
+    for left in reversed(range(_ATTEMPTS)):
+        try:
+            return (yield from _load_if_missing(parts))
+        except errors.HoldfastError:
+            raise
+        except _UNREACHABLE as error:
+            if left == 0 or isinstance(error, RedisTimeoutError):
+                raise _translate(error, address) from error
+            yield _RECONNECT
+        except RedisError as error:
+            raise _translate(error, address) from None
+
+
+def _load_if_missing(parts: tuple[Any, ...]) -> Generator[tuple[Any, ...], Any, Any]:
+    try:
+        return (yield parts)
+    except ResponseError as error:
+        if "Function not found" not in str(error):
+            raise
+    try:
+        yield ("FUNCTION", "LOAD", functions.library())
+    except ResponseError as error:
+        if "already exists" not in str(error):
+            raise
+    return (yield parts)
+
+
+class Store:
+    """Runs commands, from any thread. After a fork it makes new connections and leaves the old ones alone."""
+
+    def __init__(self, address: Address, *, clock: Clock | None = None) -> None:
+        self.address = address
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._client: redis.Redis | None = None
+        self._pid = 0
+
+    def run(self, command: Command[T]) -> T:
+        """Send a command and read its reply.
+
+        Raises:
+            StoreUnavailable: the server cannot be reached; whether the command was carried out is unknown.
+        """
+        return command.read(self.execute(*_pack(command, self.address, self._clock)))
+
+    def execute(self, *parts: Any, blocks: float | None = None) -> Any:
+        """Send a plain Redis command, for what only reads, and for pops that block so many seconds."""
+        talk = _conversation(parts, self.address)
+        say = next(talk)
+        while True:
+            try:
+                heard = self._send(say, blocks)
+            except Exception as error:
+                say = talk.throw(error)
+                continue
+            try:
+                say = talk.send(heard)
+            except StopIteration as end:
+                return end.value
+
+    def _send(self, parts: tuple[Any, ...], blocks: float | None) -> Any:
+        if parts is _RECONNECT:
+            return self._reconnect()
+        client = self._connected()
+        if blocks is None:
+            return client.execute_command(*parts)
+        connection = client.connection_pool.get_connection()
+        try:
+            connection.send_command(*parts)
+            return connection.read_response(timeout=blocks + self.address.timeout)
+        except BaseException:
+            # Interrupted or broken: its reply may still come, and must not answer another command.
+            connection.disconnect()
+            raise
+        finally:
+            client.connection_pool.release(connection)
+
+    def _connected(self) -> redis.Redis:
+        if self._client is not None and self._pid == os.getpid():
+            return self._client
+        with self._lock:
+            if self._client is None or self._pid != os.getpid():
+                retry = Retry(ExponentialBackoff(cap=0.5, base=0.02), 3)
+                self._client = redis.Redis.from_url(self.address.connect_to(), retry=retry, **_options(self.address))
+                self._pid = os.getpid()
+            return self._client
+
+    def _reconnect(self) -> None:
+        """The embedded server may have to be started again, which connecting does."""
+        if self.address.url is None:
+            self.close()
+
+    def close(self) -> None:
+        client, self._client = self._client, None
+        if client is not None and self._pid == os.getpid():
+            client.close()
+
+
+class AsyncStore:
+    """Runs commands in an event loop. Connections belong to the loop that made them: another loop gets its own."""
+
+    def __init__(self, address: Address, *, clock: Clock | None = None) -> None:
+        self.address = address
+        self._clock = clock
+        self._client: redis.asyncio.Redis | None = None
+        self._owner: tuple[int, asyncio.AbstractEventLoop] | None = None
+
+    async def run(self, command: Command[T]) -> T:
+        """Send a command and read its reply, as `Store.run` does."""
+        return command.read(await self.execute(*_pack(command, self.address, self._clock)))
+
+    async def execute(self, *parts: Any, blocks: float | None = None) -> Any:
+        """Send a plain Redis command, as `Store.execute` does."""
+        talk = _conversation(parts, self.address)
+        say = next(talk)
+        while True:
+            try:
+                heard = await self._send(say, blocks)
+            except Exception as error:
+                say = talk.throw(error)
+                continue
+            try:
+                say = talk.send(heard)
+            except StopIteration as end:
+                return end.value
+
+    async def _send(self, parts: tuple[Any, ...], blocks: float | None) -> Any:
+        if parts is _RECONNECT:
+            return await self._reconnect()
+        client = await self._connected()
+        if blocks is None:
+            return await client.execute_command(*parts)
+        connection = await client.connection_pool.get_connection()
+        try:
+            await connection.send_command(*parts)
+            return await connection.read_response(timeout=blocks + self.address.timeout)
+        except BaseException:
+            await connection.disconnect(nowait=True)
+            raise
+        finally:
+            await client.connection_pool.release(connection)
+
+    async def _connected(self) -> redis.asyncio.Redis:
+        owner = (os.getpid(), asyncio.get_running_loop())
+        if self._client is None or self._owner != owner:
+            url = self.address.url or await asyncio.to_thread(self.address.connect_to)
+            retry = AsyncRetry(ExponentialBackoff(cap=0.5, base=0.02), 3)
+            self._client = redis.asyncio.Redis.from_url(url, retry=retry, **_options(self.address))
+            self._owner = owner
+        return self._client
+
+    async def _reconnect(self) -> None:
+        if self.address.url is None:
+            await self.close()
+
+    async def close(self) -> None:
+        client, self._client = self._client, None
+        if client is not None and self._owner == (os.getpid(), asyncio.get_running_loop()):
+            await client.aclose()

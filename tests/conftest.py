@@ -1,0 +1,56 @@
+"""What tests share: a server per test process, a namespace per test, and the test's own clock."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from holdfast.store import Address, Store
+from tests.servers import running_server
+
+
+@dataclass
+class TestClock:
+    """Server time as the test says. It moves when the test moves it."""
+
+    __test__ = False
+
+    now: int = 1_700_000_000_000
+
+    def __call__(self) -> int:
+        return self.now
+
+    def advance(self, seconds: float) -> None:
+        self.now += round(seconds * 1000)
+
+
+@pytest.fixture(scope="session")
+def server_url() -> Iterator[str]:
+    with running_server() as url:
+        yield url
+
+
+@pytest.fixture
+def namespace() -> str:
+    return "t" + secrets.token_hex(6)
+
+
+@pytest.fixture
+def address(server_url: str, namespace: str) -> Address:
+    return Address.find(server_url, namespace=namespace)
+
+
+@pytest.fixture
+def clock() -> TestClock:
+    return TestClock()
+
+
+@pytest.fixture
+def store(address: Address, clock: TestClock) -> Iterator[Store]:
+    """A store under the test's clock."""
+    made = Store(address, clock=clock)
+    yield made
+    made.close()
