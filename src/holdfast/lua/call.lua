@@ -10,7 +10,7 @@ local happened -- event type -> ids
 local begin_batch -- see move.lua
 
 -- End the call with an error. Nothing may have been written yet.
-local function refuse(code, words) error({ err = code .. ' ' .. words }, 0) end
+local function refuse(code, words) error({ refusal = code .. ' ' .. words }, 0) end
 
 local function integer(value, what, least, most)
   if type(value) ~= 'number' or value % 1 ~= 0 or value < least or value > most then
@@ -115,7 +115,7 @@ local function verb(words, flags, body)
         return body(args, argv)
       end)
       if done then return reply end
-      if type(reply) == 'table' and reply.err then return redis.error_reply(reply.err) end
+      if type(reply) == 'table' and reply.refusal then return redis.error_reply(reply.refusal) end
       error(reply, 0)
     end,
   })
