@@ -1,0 +1,284 @@
+"""The keeper: a small process that starts one embedded server, watches it, and stops it when nobody needs it.
+
+    ensure() ──▶ launcher ──fork──▶ keeper ──▶ valkey-server
+                 exits at once      └── both hold the life locks: they are free when the last of the two is dead
+
+It is run as a script, by its path, and imports the standard library only: it outlives the program that started it, so
+it must hold none of that program's memory, descriptors or terminal. `holdfast.server` imports what both need.
+
+To the starter it says one thing, on standard output: `ready`, `held` (another server has this directory), or
+`failed` and why. End of file instead means that the keeper was killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import select
+import signal
+import socket
+import stat
+import sys
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # the fast path of `ensure` imports this module, and starts nothing
+    from subprocess import Popen
+
+PONG = "+PONG"
+SOCKET, LIFE, DATA = "server.sock", "life.lock", "data"
+LONGEST_ADDRESS = 100  # bytes; the kernel's limit for the path of a socket is 107
+PATIENCE = 1.0  # seconds that one question to the server may take
+
+# The data is in the append-only file alone: snapshots (`save`) would only write it a second time, and less often.
+# A power cut may tear the file's last command; it was not yet promised to be on disk, so loading goes on without it.
+SETTINGS = {
+    "port": "0",
+    "unixsocketperm": "700",
+    "protected-mode": "yes",
+    "enable-protected-configs": "no",
+    "enable-debug-command": "no",
+    "enable-module-command": "no",
+    "appendonly": "yes",
+    "appendfsync": "everysec",
+    "aof-load-truncated": "yes",
+    "save": "",
+    "maxmemory-policy": "noeviction",
+    "daemonize": "no",
+    "supervised": "no",
+    "logfile": "",
+}
+
+
+def ask(address: str, command: str, timeout: float = PATIENCE) -> str:
+    """Send one command to the server at a unix socket and return its reply; empty if it hung up.
+
+    Raises:
+        OSError: nobody listens there, or nobody answers in time.
+    """
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(timeout)
+        connection.connect(address)
+        connection.sendall(command.encode() + b"\r\n")
+        with connection.makefile("rb") as reply:
+            head = reply.readline().decode()
+            return reply.read(int(head[1:])).decode() if head.startswith("$") else head.rstrip()
+
+
+def greet(address: str, timeout: float = PATIENCE) -> str:
+    """Return the reply to a PING, or nothing if there was none."""
+    try:
+        return ask(address, "PING", timeout)
+    except OSError:
+        return ""
+
+
+def inform(address: str, sections: str, timeout: float = PATIENCE) -> dict[str, str]:
+    """Return what the server says of itself, or nothing if it does not answer."""
+    try:
+        lines = ask(address, f"INFO {sections}", timeout).splitlines()
+    except OSError:
+        return {}
+    return dict(line.split(":", 1) for line in lines if ":" in line)
+
+
+def try_lock(descriptor: int) -> bool:
+    """Take a lock on an open file, unless someone else has it."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def unlock(*descriptors: int) -> None:
+    """Give locks back, also those that a fork in another thread has copied meanwhile: closing alone would not."""
+    for descriptor in descriptors:
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+        os.close(descriptor)
+
+
+def take_life(home: str) -> list[int]:
+    """Take the right to run a server on this directory; nothing if a server, or its keeper, has it.
+
+    The directory of the data is locked too. People delete lock files when
+    something seems stuck, and a second server would ruin the data.
+    """
+    life = [os.open(os.path.join(home, LIFE), os.O_RDWR | os.O_CREAT, 0o600)]
+    life.append(os.open(os.path.join(home, DATA), os.O_RDONLY | os.O_DIRECTORY))
+    if all(try_lock(descriptor) for descriptor in life):
+        return life
+    unlock(*life)
+    return []
+
+
+def is_free(home: str) -> bool:
+    """Say whether no server, and no keeper, lives in this directory."""
+    life = take_life(home)
+    unlock(*life)
+    return bool(life)
+
+
+def locate(home: str) -> str:
+    """Return where the server of this directory listens, if there is one."""
+    local = os.path.join(home, SOCKET)
+    if len(os.fsencode(local)) <= LONGEST_ADDRESS:
+        return local
+    try:
+        elsewhere = os.readlink(local)  # left by the keeper
+        return elsewhere if _is_private(os.path.dirname(elsewhere)) else local
+    except OSError:
+        return local
+
+
+def main(home: str, binary: str, idle: str) -> None:
+    """Detach, start the server, tell the starter how that went, and stay until the server has ended."""
+    if os.fork():
+        os._exit(0)  # the starter waits for this one, so that the keeper is nobody's child and never a zombie
+    _forget_the_starter()
+    life = take_life(home)
+    if not life:
+        _report("held")
+        return
+    log_start = os.fstat(2).st_size
+    try:
+        address = _choose_address(home)
+        server = _start(home, binary, address, life)
+    except OSError as error:
+        _report(f"failed {error}")
+        return
+    if not _becomes_ready(server, address):
+        _report(f"failed {_how_it_ended(server.process.wait(), log_start)}")
+        return
+    _report("ready")
+    _watch(server, address, float(idle), home, life[-1])
+    server.process.wait()
+
+
+def _forget_the_starter() -> None:
+    """Undo what a process inherits: ignored and blocked signals, and the mask of new files."""
+    os.umask(0o077)
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+    for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+
+
+def _report(words: str) -> None:
+    """Tell the starter, if it still listens, and let go of its pipe."""
+    with contextlib.suppress(BrokenPipeError):
+        os.write(1, words.encode(errors="replace")[: select.PIPE_BUF])
+    os.dup2(2, 1)
+
+
+def _choose_address(home: str) -> str:
+    """Return where the server shall listen: at home, or in a runtime directory if that path is too long.
+
+    Then a link is left at home: another process may have another runtime
+    directory, or none.
+    """
+    local = os.path.join(home, SOCKET)
+    if len(os.fsencode(local)) <= LONGEST_ADDRESS:
+        return local
+    import hashlib
+
+    directory = _runtime_directory()
+    address = os.path.join(directory, hashlib.sha256(os.fsencode(home)).hexdigest()[:24] + ".sock")
+    if os.path.lexists(local):
+        os.unlink(local)
+    os.symlink(address, local)
+    return address
+
+
+def _runtime_directory() -> str:
+    """Return a directory with a short name that is ours alone; make it if need be."""
+    for base in (os.environ.get("XDG_RUNTIME_DIR", ""), os.environ.get("TMPDIR", ""), "/tmp"):  # noqa: S108 - is checked
+        directory = os.path.join(base, f"holdfast-{os.geteuid()}")
+        if not os.path.isabs(base) or len(os.fsencode(directory)) > LONGEST_ADDRESS - 30:
+            continue
+        with contextlib.suppress(OSError):
+            os.makedirs(directory, mode=0o700, exist_ok=True)
+            if _is_private(directory):
+                return directory
+    raise OSError(
+        "the path is too long for a socket, and there is no other place: set HOLDFAST_HOME to a shorter path,"
+        " or XDG_RUNTIME_DIR to a directory of yours with mode 0700"
+    )
+
+
+def _is_private(directory: str) -> bool:
+    """Say whether this is a directory, no link to one, that nobody else can put a socket into."""
+    found = os.lstat(directory)
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o077
+
+
+class _Server:
+    """A server as the child of this process, whose end can be waited for without polling."""
+
+    def __init__(self, process: Popen[bytes]) -> None:
+        self.process = process
+        self._end = select.poll()
+        self._end.register(os.pidfd_open(process.pid), select.POLLIN)
+
+    def ends_within(self, seconds: float) -> bool:
+        return bool(self._end.poll(seconds * 1000))
+
+
+def _start(home: str, binary: str, address: str, life: list[int]) -> _Server:
+    """Start the server. It inherits the locks, so they are held as long as it lives, even without a keeper."""
+    import subprocess
+
+    command = [binary]
+    for name, value in {**SETTINGS, "dir": os.path.join(home, DATA), "unixsocket": address}.items():
+        command += [f"--{name}", value]
+    return _Server(subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=2, stderr=2, pass_fds=life))
+
+
+def _becomes_ready(server: _Server, address: str) -> bool:
+    """Wait until the server answers, however long it loads its data; false if it ends instead."""
+    while not server.ends_within(0.01):
+        if greet(address) == PONG:
+            return True
+    return False
+
+
+def _how_it_ended(status: int, log_start: int) -> str:
+    """Describe the end of a server by its exit status and the last lines that it wrote."""
+    how = f"it exited with status {status}" if status >= 0 else f"signal {-status} ended it"
+    size = os.fstat(2).st_size
+    begin = max(log_start, size - 4096)
+    lines = os.pread(2, size - begin, begin).decode(errors="replace").strip().splitlines()
+    return f"{how}; its last lines: " + " | ".join(lines[-5:]) if lines else f"{how}, and wrote nothing"
+
+
+def _watch(server: _Server, address: str, idle: float, home: str, lock: int) -> None:
+    """Wait for the end of the server, and bring it about when nobody uses it or can reach it.
+
+    A client may connect just as an idle server is told to stop. It loses its
+    connection, nothing else, and `ensure` starts the server again.
+    """
+    tick = min(1.0, idle / 10) if idle else 1.0
+    received, used_at = 0, time.monotonic()
+    while not server.ends_within(tick):
+        if not _is_same(lock, os.path.join(home, DATA)):
+            server.process.kill()  # its data was deleted: nothing to save, and the socket may be a successor's by now
+            return
+        stats = inform(address, "clients stats")
+        before, received = received, int(stats.get("total_connections_received", received))
+        if stats.get("connected_clients") != "1" or received != before + 1:  # the one is ourselves
+            used_at = time.monotonic()
+        if not os.path.exists(address) or (idle and time.monotonic() - used_at >= idle):
+            server.process.terminate()  # it saves first
+            return
+
+
+def _is_same(descriptor: int, path: str) -> bool:
+    """Say whether an open directory is still the one of that name."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.stat(path))
+    except FileNotFoundError:
+        return False
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
