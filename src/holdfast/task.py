@@ -1,0 +1,260 @@
+"""A task: a function with a name and options. A bound call: the task with its arguments, ready to be stored.
+
+    function ──make_task──▶ Task ──bind──▶ BoundCall ──enqueue──▶ Job
+
+Everything that can be wrong is refused as early as it is known: annotations and options when the
+task is declared, arguments when they are bound.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, Protocol, Self, TypedDict, TypeVar, Unpack, overload
+
+import msgspec
+
+from holdfast.codec import Signature
+from holdfast.durations import Duration, milliseconds, moment
+from holdfast.errors import Invalid
+from holdfast.names import check_id, check_queue, check_task, new_id
+
+if TYPE_CHECKING:
+    from holdfast.job import Job
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+OnExists = Literal["return", "error", "replace"]
+Runner = Literal["fork", "async"]
+
+
+class Given(TypedDict, total=False):
+    """Options as users write them; None stands for the default."""
+
+    queue: str | None
+    priority: int | None
+    delay: Duration | None
+    at: datetime | None
+    retries: int | None
+    backoff: Duration | None
+    crashes: int | None
+    lost: int | None
+    timeout: Duration | None
+    id: str | None
+    on_exists: OnExists | None
+    runner: Runner | None
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How a job is to be run. Times are in milliseconds; None stands for the store's default."""
+
+    queue: str | None = None
+    priority: int | None = None
+    delay: int | None = None
+    at: int | None = None
+    retries: int | None = None
+    backoff: int | None = None
+    crashes: int | None = None
+    lost: int | None = None
+    timeout: int | None = None
+    id: str | None = None
+    on_exists: OnExists | None = None
+    runner: Runner | None = None
+
+    def but(self, **given: Unpack[Given]) -> Options:
+        """Return these options with some changed.
+
+        Raises:
+            Invalid: an option is unknown, or its value is not acceptable.
+        """
+        if given.get("delay") is not None and given.get("at") is not None:
+            raise Invalid("delay and at are both given; a job is due after a delay or at a time, so give one")
+        checked = {name: _checked(name, value) for name, value in given.items()}
+        if checked.get("delay") is not None:
+            checked["at"] = None
+        elif checked.get("at") is not None:
+            checked["delay"] = None
+        return msgspec.structs.replace(self, **checked)
+
+
+DEFAULTS = Options()
+
+
+class App(Protocol):
+    """Where calls are stored."""
+
+    def enqueue(self, call: BoundCall[R], /) -> Job[R]: ...
+
+    async def aenqueue(self, call: BoundCall[R], /) -> Job[R]: ...
+
+
+@dataclass(frozen=True, eq=False)
+class Task(Generic[P, R]):
+    """A function that workers can run. Called, it is the plain function."""
+
+    name: str
+    function: Callable[P, Any] = field(repr=False)
+    app: App = field(repr=False)
+    signature: Signature = field(repr=False)
+    chosen: Options
+
+    def __post_init__(self) -> None:
+        for attribute in ("__doc__", "__module__", "__name__", "__qualname__"):
+            vars(self)[attribute] = getattr(self.function, attribute, None)
+        vars(self)["__wrapped__"] = self.function
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call the function here and now."""
+        result: R = self.function(*args, **kwargs)
+        return result
+
+    @property
+    def is_async(self) -> bool:
+        return inspect.iscoroutinefunction(self.function)
+
+    def options(self, **given: Unpack[Given]) -> Self:
+        """Return this task with other options, for the calls made through it.
+
+        transcode.options(priority=-5, delay="30s").enqueue("in.mov")
+        """
+        return replace(self, chosen=self.chosen.but(**given))
+
+    def bind(self, *args: P.args, **kwargs: P.kwargs) -> BoundCall[R]:
+        """Return a call of this task with these arguments. It has its id, and is not stored yet.
+
+        Raises:
+            Invalid: the arguments do not fit the signature, or cannot be stored.
+        """
+        payload = self.signature.encode(args, kwargs)
+        return BoundCall(self.chosen.id or new_id(), self, payload, self.chosen)
+
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
+        """Store a call of this task, for a worker to make."""
+        return self.app.enqueue(self.bind(*args, **kwargs))
+
+    async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
+        """Store a call of this task, for a worker to make."""
+        return await self.app.aenqueue(self.bind(*args, **kwargs))
+
+
+class AsyncTask(Task[P, R]):
+    """A task that is an `async def`: called as a function, it is to be awaited."""
+
+    if TYPE_CHECKING:
+
+        def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]: ...  # type: ignore[override]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BoundCall(Generic[R]):
+    """A task with its arguments, encoded, and the id that its job will have."""
+
+    id: str
+    task: Task[..., R]
+    payload: bytes = field(repr=False)
+    chosen: Options
+
+    @property
+    def name(self) -> str:
+        return self.task.name
+
+    def options(self, **given: Unpack[Given]) -> BoundCall[R]:
+        """Return this call with other options; it keeps its id, unless one is given."""
+        chosen = self.chosen.but(**given)
+        return replace(self, chosen=chosen, id=(given.get("id") and chosen.id) or self.id)
+
+
+class Declare(Protocol):
+    """What `@app.task(...)` returns: it makes a task of a function."""
+
+    @overload
+    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> Task[P, R]: ...
+
+
+@overload
+def make_task(
+    function: Callable[P, Coroutine[Any, Any, R]], app: App, options: Options = ..., name: str | None = None
+) -> AsyncTask[P, R]: ...
+@overload
+def make_task(function: Callable[P, R], app: App, options: Options = ..., name: str | None = None) -> Task[P, R]: ...
+def make_task(
+    function: Callable[..., Any], app: App, options: Options = DEFAULTS, name: str | None = None
+) -> Task[..., Any]:
+    """Make a task of a function.
+
+    Raises:
+        Invalid: the name or an option is not acceptable.
+        TypeError: it is no function, or its parameters cannot be stored.
+    """
+    if not inspect.isroutine(function) or inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise TypeError(f"{function!r} cannot be a task; a task is a function, def or async def, without yield")
+    is_async = inspect.iscoroutinefunction(function)
+    if options.runner == "async" and not is_async:
+        raise Invalid(f"runner is 'async', but {function.__qualname__} is no async def")
+    chosen = check_task(name) if name is not None else _default_name(function)
+    kind = AsyncTask if is_async else Task
+    return kind(chosen, function, app, Signature.of(function, chosen), options)
+
+
+def _default_name(function: Callable[..., Any]) -> str:
+    """Return module and name of a function, as another process would import it."""
+    module = function.__module__
+    if module == "__main__":
+        main = sys.modules["__main__"]
+        spec = getattr(main, "__spec__", None)
+        module = spec.name if spec else PurePath(getattr(main, "__file__", None) or "__main__").stem
+    name = f"{module}.{function.__qualname__}"
+    if "<" in name:
+        raise Invalid(
+            f"{name} is no name that another process could find; move the function to a module, or pass name="
+        )
+    return check_task(name)
+
+
+def _checked(name: str, value: Any) -> Any:
+    """Return the value of one option as it is kept."""
+    check = _CHECKS.get(name)
+    if check is None:
+        raise Invalid(f"{name} is no option; there are {', '.join(_CHECKS)}")
+    return None if value is None else check(value)
+
+
+def _integer(name: str, least: int, most: int) -> Callable[[Any], int]:
+    def check(value: Any) -> int:
+        if type(value) is int and least <= value <= most:
+            return value
+        raise Invalid(f"{name} is {value!r}; it must be an int from {least} to {most}")
+
+    return check
+
+
+def _choice(name: str, *choices: str) -> Callable[[Any], str]:
+    def check(value: Any) -> str:
+        if isinstance(value, str) and value in choices:
+            return value
+        raise Invalid(f"{name} is {value!r}; it must be one of {', '.join(map(repr, choices))}")
+
+    return check
+
+
+_CHECKS: dict[str, Callable[[Any], Any]] = {
+    "queue": check_queue,
+    "priority": _integer("priority", -256, 255),
+    "delay": lambda value: milliseconds(value, what="delay"),
+    "at": lambda value: moment(value, "at"),
+    "retries": _integer("retries", 0, 1000),
+    "backoff": lambda value: milliseconds(value, what="backoff"),
+    "crashes": _integer("crashes", 0, 1000),
+    "lost": _integer("lost", 0, 1000),
+    "timeout": lambda value: milliseconds(value, what="timeout", least=1),
+    "id": check_id,
+    "on_exists": _choice("on_exists", "return", "error", "replace"),
+    "runner": _choice("runner", "fork", "async"),
+}
