@@ -320,7 +320,7 @@ def _stranger(described: object, seen: set[int]) -> str:
     seen.add(id(described))
     if isinstance(described, CustomType):
         return repr(described.cls)
-    if isinstance(described, RawType | ExtType):
+    if isinstance(described, (RawType, ExtType)):
         return "msgspec.Raw" if isinstance(described, RawType) else "msgspec.Ext"
     if isinstance(described, tuple):
         parts: Iterable[object] = described
@@ -334,18 +334,18 @@ def _stranger(described: object, seen: set[int]) -> str:
 def _not_json(value: Any, depth: int = 0) -> str:
     """Return why a value is not made of JSON's own types, or nothing."""
     kind = type(value)
-    if kind in _PLAIN or (kind is float and math.isfinite(value)):
-        return ""
-    if kind is float or depth == DEEPEST:
-        return _NOT_FINITE if kind is float else _TOO_DEEP
+    if kind is float or kind in _PLAIN:
+        return "" if kind is not float or math.isfinite(value) else _NOT_FINITE
     if kind is not list and kind is not dict:
         return f"a {kind.__qualname__} is not a JSON type; annotate the parameter with its type, to have it back as one"
     if kind is dict and not _TEXT.issuperset(map(type, value)):
         return "a dict has keys that are not str; annotate the parameter, with dict[int, str] for example"
-    items = value.values() if kind is dict else value
-    if _PLAIN.issuperset(map(type, items)):
-        return ""
-    return next(filter(None, (_not_json(item, depth + 1) for item in items)), "")
+    if depth == DEEPEST:
+        return _TOO_DEEP
+    for item in value.values() if kind is dict else value:
+        if type(item) not in _PLAIN and (objection := _not_json(item, depth + 1)):
+            return objection
+    return ""
 
 
 def _difference(sent: Any, came: Any, depth: int = 0) -> str:
@@ -359,7 +359,10 @@ def _difference(sent: Any, came: Any, depth: int = 0) -> str:
     pairs = _pairs(sent, came)
     if pairs is None:
         return "" if _is_same_leaf(sent, came) else _changed(sent, came)
-    return next(filter(None, (_difference(a, b, depth + 1) for a, b in pairs)), "")
+    for part, twin in pairs:
+        if objection := _difference(part, twin, depth + 1):
+            return objection
+    return ""
 
 
 def _changed(sent: object, came: object) -> str:
@@ -371,21 +374,21 @@ def _changed(sent: object, came: object) -> str:
 def _is_alike(sent: Any, came: Any) -> bool:
     """Tell whether two values have the same type and length, so that their parts can be compared."""
     kind: Any = type(came)
-    if _field_names(kind) is not None:
-        return type(sent) is kind
-    return isinstance(sent, kind) and (not hasattr(kind, "__len__") or len(sent) == len(came))
+    if type(sent) is not kind and (_field_names(kind) is not None or not isinstance(sent, kind)):
+        return False
+    return not hasattr(kind, "__len__") or len(sent) == len(came)
 
 
 def _pairs(sent: Any, came: Any) -> Iterable[tuple[Any, Any]] | None:
     """Return the parts of two values that are alike, pair by pair, or None if they have no parts."""
-    if isinstance(came, list | tuple):
+    if isinstance(came, (list, tuple)):
         kinds = list(map(type, came))
         if _SCALARS.issuperset(kinds) and kinds == list(map(type, sent)) and sent == came:
             return ()  # the usual case of a long list, at the speed of C
         return zip(sent, came, strict=True)
     if isinstance(came, dict):
         return chain(zip(sent, came, strict=True), zip(sent.values(), came.values(), strict=True))
-    if isinstance(came, set | frozenset):
+    if isinstance(came, (set, frozenset)):
         twins = {item: item for item in came}
         return [(item, twins.get(item)) for item in sent]
     kind: Any = type(came)
@@ -414,7 +417,7 @@ def _is_same_scalar(sent: object, came: object) -> bool:
 def _is_same_leaf(sent: Any, came: Any) -> bool:
     if isinstance(came, Decimal):
         return bool(came.is_finite() and sent == came)
-    if isinstance(came, datetime | time) and (sent.tzinfo is None) != (came.tzinfo is None):
+    if isinstance(came, (datetime, time)) and (sent.tzinfo is None) != (came.tzinfo is None):
         return False
     if isinstance(came, datetime):
         return bool(sent - came == timedelta())  # `==` says no to all times that a change of the clock repeats
@@ -447,4 +450,4 @@ def _is_finite_tree(value: object) -> bool:
         return value.is_finite()
     if isinstance(value, dict):
         return all(map(_is_finite_tree, chain(value, value.values())))
-    return not isinstance(value, list | tuple) or all(map(_is_finite_tree, value))
+    return not isinstance(value, (list, tuple)) or all(map(_is_finite_tree, value))
