@@ -228,10 +228,11 @@ def encode_checkpoint(value: object) -> bytes:
     """Return a checkpoint as bytes. Its type is named only when it is read, so any that can be stored is taken."""
     try:
         data = _encoder.encode(value)
+        objection = _unfit(msgspec.to_builtins(value, builtin_types=(Decimal,)))
     except _REFUSED as error:
-        raise Invalid(f"the checkpoint: {_reason(value, error)}") from None
-    if not _is_finite(value):
-        raise Invalid(f"the checkpoint: {_NOT_FINITE}")
+        objection = _reason(value, error)
+    if objection:
+        raise Invalid(f"the checkpoint: {objection}")
     return data
 
 
@@ -376,7 +377,7 @@ def _is_alike(sent: Any, came: Any) -> bool:
     kind: Any = type(came)
     if type(sent) is not kind and (_field_names(kind) is not None or not isinstance(sent, kind)):
         return False
-    return not hasattr(kind, "__len__") or len(sent) == len(came)
+    return not hasattr(came, "__len__") or len(sent) == len(came)
 
 
 def _pairs(sent: Any, came: Any) -> Iterable[tuple[Any, Any]] | None:
@@ -436,18 +437,22 @@ def _reason(value: object, error: Exception) -> str:
 
 
 def _is_finite(value: object) -> bool:
-    """Tell whether there is no NaN and no infinity anywhere inside a value."""
     try:
-        return _is_finite_tree(msgspec.to_builtins(value, builtin_types=(Decimal,)))
+        return _unfit(msgspec.to_builtins(value, builtin_types=(Decimal,))) != _NOT_FINITE
     except _REFUSED:
         return True  # it cannot be stored for another reason
 
 
-def _is_finite_tree(value: object) -> bool:
-    if isinstance(value, float):
-        return math.isfinite(value)
-    if isinstance(value, Decimal):
-        return value.is_finite()
-    if isinstance(value, dict):
-        return all(map(_is_finite_tree, chain(value, value.values())))
-    return not isinstance(value, (list, tuple)) or all(map(_is_finite_tree, value))
+def _unfit(value: object, depth: int = 0) -> str:
+    """Return why a value made of builtin types cannot be stored, whatever its type was before, or nothing."""
+    if isinstance(value, (float, Decimal)):
+        is_finite = value.is_finite() if isinstance(value, Decimal) else math.isfinite(value)
+        return "" if is_finite else _NOT_FINITE
+    if not isinstance(value, (dict, list, tuple)):
+        return ""
+    if depth == DEEPEST:
+        return _TOO_DEEP
+    for item in chain(value, value.values()) if isinstance(value, dict) else value:
+        if type(item) not in _PLAIN and (objection := _unfit(item, depth + 1)):
+            return objection
+    return ""

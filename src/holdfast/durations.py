@@ -76,9 +76,9 @@ def _exact(value: Duration) -> float | None:
         return value / _MILLISECOND
     if isinstance(value, str):
         return _parsed(value)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return value * SECOND
+    return None if isinstance(value, float) and not math.isfinite(value) else value * SECOND
 
 
 def _parsed(text: str) -> float | None:

@@ -122,7 +122,7 @@ class Task(Generic[P, R]):
 
         transcode.options(priority=-5, delay="30s").enqueue("in.mov")
         """
-        return replace(self, chosen=self.chosen.but(**given))
+        return replace(self, chosen=_fitting(self.function, self.chosen.but(**given)))
 
     def bind(self, *args: P.args, **kwargs: P.kwargs) -> BoundCall[R]:
         """Return a call of this task with these arguments. It has its id, and is not stored yet.
@@ -165,7 +165,7 @@ class BoundCall(Generic[R]):
 
     def options(self, **given: Unpack[Given]) -> BoundCall[R]:
         """Return this call with other options; it keeps its id, unless one is given."""
-        chosen = self.chosen.but(**given)
+        chosen = _fitting(self.task.function, self.chosen.but(**given))
         return replace(self, chosen=chosen, id=(given.get("id") and chosen.id) or self.id)
 
 
@@ -195,12 +195,16 @@ def make_task(
     """
     if not inspect.isroutine(function) or inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise TypeError(f"{function!r} cannot be a task; a task is a function, def or async def, without yield")
-    is_async = inspect.iscoroutinefunction(function)
-    if options.runner == "async" and not is_async:
-        raise Invalid(f"runner is 'async', but {function.__qualname__} is no async def")
     chosen = check_task(name) if name is not None else _default_name(function)
-    kind = AsyncTask if is_async else Task
-    return kind(chosen, function, app, Signature.of(function, chosen), options)
+    kind = AsyncTask if inspect.iscoroutinefunction(function) else Task
+    return kind(chosen, function, app, Signature.of(function, chosen), _fitting(function, options))
+
+
+def _fitting(function: Callable[..., Any], options: Options) -> Options:
+    """Return options, unless the function cannot be run so."""
+    if options.runner == "async" and not inspect.iscoroutinefunction(function):
+        raise Invalid(f"runner is 'async', but {function.__qualname__} is no async def")
+    return options
 
 
 def _default_name(function: Callable[..., Any]) -> str:

@@ -1,0 +1,94 @@
+"""Ids and names."""
+
+from __future__ import annotations
+
+import os
+import re
+import string
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from holdfast.errors import Invalid
+from holdfast.names import check_id, check_namespace, check_queue, check_task, new_id
+
+BASE62 = string.digits + string.ascii_uppercase + string.ascii_lowercase
+
+
+def test_a_new_id_has_16_base62_characters() -> None:
+    assert all(re.fullmatch("[0-9A-Za-z]{16}", new_id()) for _ in range(1000))
+
+
+def test_a_new_id_holds_the_time_above_50_random_bits() -> None:
+    before = time.time_ns() // 1_000_000
+    number = 0
+    for character in new_id():
+        number = number * 62 + BASE62.index(character)
+    assert before <= number >> 50 <= time.time_ns() // 1_000_000
+
+
+def test_a_later_id_sorts_after_an_earlier_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    ids = []
+    for ms in (0, 1, 61, 62, 10**12, 10**12 + 1, 2**44, 2**45 - 1):
+        monkeypatch.setattr(time, "time_ns", lambda ms=ms: ms * 1_000_000)
+        ids.append(new_id())
+    assert ids == sorted(ids)
+
+
+def test_ids_do_not_repeat() -> None:
+    assert len({new_id() for _ in range(100_000)}) == 100_000
+
+
+def test_processes_that_forked_make_different_ids() -> None:
+    new_id()
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(writer, "".join(new_id() for _ in range(1000)).encode())
+        os._exit(0)
+    mine = {new_id() for _ in range(1000)}
+    os.waitpid(child, 0)
+    os.close(writer)
+    with open(reader, "rb") as pipe:
+        theirs = pipe.read().decode()
+    assert len(mine | {theirs[at : at + 16] for at in range(0, 16_000, 16)}) == 2000
+
+
+@pytest.mark.parametrize("id", [new_id(), "a", "order:7/line.2@shop-1_x", "x" * 128, "job~0", "x" * 128 + "~12"])
+def test_an_id_may_be_the_users_own_and_name_a_partition(id: str) -> None:
+    assert check_id(id) == id
+
+
+@pytest.mark.parametrize(
+    "id",
+    ["", "a b", "a\n", "ü", "x" * 129, "~1", "a~", "a~b", "a~1~2", "a~1\n", "a~\u0661", "{a}", "a*", None, 7, b"a"],
+)
+def test_other_ids_are_refused(id: Any) -> None:
+    with pytest.raises(Invalid, match="id is"):
+        check_id(id)
+
+
+CHECKS = [(check_queue, "queue"), (check_task, "task"), (check_namespace, "namespace")]
+
+
+@pytest.mark.parametrize(("check", "what"), CHECKS)
+@pytest.mark.parametrize("name", ["a", "video.HD_2-x", "x" * 100])
+def test_names_are_letters_digits_and_a_few_marks(check: Callable[[Any], str], what: str, name: str) -> None:
+    assert check(name) == name, what
+
+
+@pytest.mark.parametrize(("check", "what"), CHECKS)
+@pytest.mark.parametrize(
+    "name", ["", "a b", "a\n", "a:b", "a~1", "ü", "x" * 101, "{a}", "a/b", "a\u0661", None, 7, b"a"]
+)
+def test_other_names_are_refused(check: Callable[[Any], str], what: str, name: Any) -> None:
+    with pytest.raises(Invalid, match=f"{what} is"):
+        check(name)
+
+
+def test_a_refused_name_is_shown_in_part_when_it_is_long() -> None:
+    with pytest.raises(Invalid) as refusal:
+        check_queue("x" * 1_000_000)
+    assert len(str(refusal.value)) < 400
