@@ -1,0 +1,59 @@
+"""Holdfast: jobs that must finish, from a millisecond to a month, on Valkey or Redis.
+
+from holdfast import Holdfast
+
+jobs = Holdfast()
+
+@jobs.task
+def add(x: int, y: int) -> int:
+    return x + y
+
+job = add.enqueue(1, 2)
+job.result()
+"""
+
+from holdfast.client import Holdfast
+from holdfast.errors import (
+    HoldfastError,
+    Invalid,
+    JobCancelled,
+    JobExists,
+    JobFailed,
+    JobNotFound,
+    LeaseLost,
+    ResultTimeout,
+    StoreFull,
+    StoreUnavailable,
+    TooBig,
+    WrongState,
+)
+from holdfast.job import Job
+from holdfast.outcome import Fail, Retry, Snooze
+from holdfast.running import RunningJob, current_job
+from holdfast.task import BoundCall, Task
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "BoundCall",
+    "Fail",
+    "Holdfast",
+    "HoldfastError",
+    "Invalid",
+    "Job",
+    "JobCancelled",
+    "JobExists",
+    "JobFailed",
+    "JobNotFound",
+    "LeaseLost",
+    "ResultTimeout",
+    "Retry",
+    "RunningJob",
+    "Snooze",
+    "StoreFull",
+    "StoreUnavailable",
+    "Task",
+    "TooBig",
+    "WrongState",
+    "current_job",
+]

@@ -99,7 +99,13 @@ class Claim(NamedTuple):
 
 
 def claim_args(
-    queues: Sequence[str], *, counter: int, limit: int, lease: int | None = None, pid: int | None = None, idle: bool = False
+    queues: Sequence[str],
+    *,
+    counter: int,
+    limit: int,
+    lease: int | None = None,
+    pid: int | None = None,
+    idle: bool = False,
 ) -> dict[str, Any]:
     return _given(queues=list(queues), counter=counter, limit=limit, lease=lease, pid=pid, idle=idle or None)
 
@@ -295,7 +301,9 @@ def count(*, queues: Sequence[str] | None = None, states: Sequence[str] | None =
 
 def queues(names: Sequence[str] | None = None) -> Command[list[list[Any]]]:
     """Name, whether paused, and numbers of jobs in the order of `job.STATES`."""
-    return Command("queues", _given(queues=names), lambda reply: [[row[0].decode(), row[1] == 1, *row[2:]] for row in reply])
+    return Command(
+        "queues", _given(queues=names), lambda reply: [[row[0].decode(), row[1] == 1, *row[2:]] for row in reply]
+    )
 
 
 def pause(queue: str) -> Command[bool]:

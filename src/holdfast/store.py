@@ -98,7 +98,9 @@ def _translate(error: BaseException, address: Address) -> BaseException:
     if isinstance(error, ResponseError):
         message = str(error)
         if message.startswith("OOM"):
-            return errors.StoreFull("the server is out of memory and nothing was stored: raise its maxmemory, or finish jobs")
+            return errors.StoreFull(
+                "the server is out of memory and nothing was stored: raise its maxmemory, or finish jobs"
+            )
         return errors.from_reply(message) or error
     if isinstance(error, _UNREACHABLE):
         return errors.StoreUnavailable(f"{address.words} cannot be reached: {error}")

@@ -1,0 +1,228 @@
+"""A job as it was at one moment: a frozen snapshot, with verbs that ask the store.
+
+job = transcode.enqueue("in.mov")
+job.state                  # as it was then
+job.refresh().state        # as it is now
+job.result(timeout="60s")  # as soon as it ends
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Generic, Protocol, TypeVar
+
+import msgspec
+
+from holdfast import failure
+from holdfast.codec import Shape
+from holdfast.durations import Duration, utc
+from holdfast.failure import Failure
+
+R = TypeVar("R")
+
+STATES = ("scheduled", "waiting", "blocked", "throttled", "running", "succeeded", "failed", "cancelled")
+FINAL = ("succeeded", "failed", "cancelled")
+PENDING = STATES[:5]
+
+
+class Attempt(msgspec.Struct, frozen=True):
+    """One run of a job. `outcome` is how it ended: succeeded, error, crash, lost, released, snoozed, unknown, cancelled."""
+
+    number: int
+    queued_at: datetime
+    claimed_at: datetime
+    started_at: datetime | None
+    ended_at: datetime | None
+    outcome: str
+    pid: int
+    executor: str
+    reason: str
+    failure: Failure | None
+
+    @property
+    def node(self) -> str:
+        return self.executor.partition("/")[0]
+
+
+class Note(msgspec.Struct, frozen=True):
+    """What happened to a job outside of its attempts."""
+
+    at: datetime
+    what: str
+    words: str
+
+
+class App(Protocol):
+    """What a job asks of the client it came from."""
+
+    def get(self, id: str, /) -> Job[Any]: ...
+    async def aget(self, id: str, /) -> Job[Any]: ...
+    def result(self, job: Job[R], /, timeout: Duration | None = None) -> R: ...
+    async def aresult(self, job: Job[R], /, timeout: Duration | None = None) -> R: ...
+    def cancel(self, id: str, /, *, reason: str = "") -> str: ...
+    async def acancel(self, id: str, /, *, reason: str = "") -> str: ...
+    def retry(self, id: str, /) -> None: ...
+    async def aretry(self, id: str, /) -> None: ...
+    def delete(self, id: str, /) -> None: ...
+    async def adelete(self, id: str, /) -> None: ...
+
+
+class Job(msgspec.Struct, Generic[R], frozen=True, kw_only=True, eq=False, repr_omit_defaults=True):
+    """A job's record. `created` says whether the call that returned it stored it; times are aware datetimes, in UTC."""
+
+    id: str
+    state: str
+    queue: str
+    task: str
+    created: bool = False
+    created_at: datetime
+    since: datetime
+    priority: int = 0
+    attempt: int = 0
+    retried: int = 0
+    retries: int | None = None
+    crashes: int = 0
+    lost: int = 0
+    cancelling: bool = False
+    due_at: datetime | None = None
+    lease_ends_at: datetime | None = None
+    claimed_at: datetime | None = None
+    executor: str = ""
+    pid: int = 0
+    group: str = ""
+    progress: dict[str, Any] | None = None
+    codec: str = "json"
+    payload: bytes | None = None
+    result_bytes: bytes | None = None
+    checkpoint_bytes: bytes | None = None
+    attempts: list[Attempt] = []
+    notes: list[Note] = []
+    app: App
+    returns: Shape | None = None
+
+    def __repr__(self) -> str:
+        return f"<Job {self.id} {self.task} {self.state}>"
+
+    @property
+    def is_final(self) -> bool:
+        return self.state in FINAL
+
+    @property
+    def failure(self) -> Failure | None:
+        """What the last attempt that went wrong said."""
+        return next((attempt.failure for attempt in reversed(self.attempts) if attempt.failure), None)
+
+    @property
+    def worker(self) -> str:
+        return self.executor.rpartition(".")[0]
+
+    @property
+    def node(self) -> str:
+        return self.executor.partition("/")[0]
+
+    def decoded_result(self) -> R:
+        """Return the result of a job that has succeeded, as the type that its task is annotated to return."""
+        shape = self.returns or Shape.of(Any)
+        result: R = shape.decode(self.result_bytes or b"null", f"the result of job {self.id}")
+        return result
+
+    def result(self, timeout: Duration | None = None) -> R:
+        """Wait until the job has ended, and return its result.
+
+        Raises:
+            JobFailed: the job failed; the message says why.
+            JobCancelled: the job was cancelled.
+            ResultTimeout: it has not ended in time. It goes on.
+            JobNotFound: there is no such job, or no more.
+        """
+        return self.app.result(self, timeout)
+
+    async def aresult(self, timeout: Duration | None = None) -> R:
+        """Wait until the job has ended, and return its result, as `result` does."""
+        return await self.app.aresult(self, timeout)
+
+    def refresh(self) -> Job[R]:
+        """Return the job as it is now."""
+        return self.app.get(self.id)
+
+    async def arefresh(self) -> Job[R]:
+        return await self.app.aget(self.id)
+
+    def cancel(self, *, reason: str = "") -> str:
+        """Stop the job, wherever it is. Returns `cancelled`, or `cancelling` while its worker stops it."""
+        return self.app.cancel(self.id, reason=reason)
+
+    async def acancel(self, *, reason: str = "") -> str:
+        return await self.app.acancel(self.id, reason=reason)
+
+    def retry(self) -> None:
+        """Run a job that has ended once more."""
+        self.app.retry(self.id)
+
+    async def aretry(self) -> None:
+        await self.app.aretry(self.id)
+
+    def delete(self) -> None:
+        """Remove a job that has ended."""
+        self.app.delete(self.id)
+
+    async def adelete(self) -> None:
+        await self.app.adelete(self.id)
+
+
+def read_job(fields: dict[str, Any], app: App, returns: Shape | None = None) -> Job[Any]:
+    """Make a snapshot of what the store says of a job."""
+    timer = _moment(fields["timer"])
+    state = fields["state"]
+    return Job(
+        id=fields["id"],
+        state=state,
+        queue=fields["queue"],
+        task=fields["task"],
+        created_at=utc(fields["created"]),
+        since=utc(fields["since"]),
+        priority=fields["priority"],
+        attempt=fields["attempt"],
+        retried=fields["retried"],
+        retries=fields["retries"],
+        crashes=fields["crashes"],
+        lost=fields["lost"],
+        cancelling=fields["cancelling"] == 1,
+        due_at=timer if state == "scheduled" else None,
+        lease_ends_at=timer if state == "running" else None,
+        claimed_at=_moment(fields["claimed"]),
+        executor=fields["executor"],
+        pid=fields["pid"],
+        group=fields["group"],
+        progress=msgspec.json.decode(fields["progress"]) if fields["progress"] else None,
+        codec=fields["codec"],
+        payload=fields.get("payload"),
+        result_bytes=fields.get("result"),
+        checkpoint_bytes=fields.get("checkpoint"),
+        attempts=[_read_attempt(*row) for row in fields.get("attempts", ())],
+        notes=[Note(utc(at), what.decode(), words.decode()) for at, what, words in fields.get("notes", ())],
+        app=app,
+        returns=returns,
+    )
+
+
+def _read_attempt(
+    number: int, queued: int, claimed: int, started: int, ended: int, outcome: bytes, pid: int, executor: bytes,
+    reason: bytes, error: bytes,
+) -> Attempt:  # fmt: skip
+    return Attempt(
+        number,
+        utc(queued),
+        utc(claimed),
+        _moment(started),
+        _moment(ended),
+        outcome.decode(),
+        pid,
+        executor.decode(),
+        reason.decode(errors="replace"),
+        failure.decode(error) if error else None,
+    )
+
+
+def _moment(ms: int) -> datetime | None:
+    return utc(ms) if ms else None

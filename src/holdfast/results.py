@@ -1,0 +1,129 @@
+"""Waiting for jobs to end: one inbox per process and event loop, however many wait.
+
+Whoever waits names the inbox on the job; finishing the job pushes its id there. One reader takes ids from the inbox and
+hands them to those who wait. What arrives is a hint: everybody looks again every few seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import time
+
+from holdfast import commands, errors
+from holdfast.durations import Duration, milliseconds
+from holdfast.job import FINAL
+from holdfast.names import new_id
+from holdfast.store import AsyncStore, Store
+
+RECHECK = 5.0  # seconds
+
+
+def deadline_after(timeout: Duration | None) -> float | None:
+    return None if timeout is None else time.monotonic() + milliseconds(timeout, what="timeout") / 1000
+
+
+def _patience(id: str, deadline: float | None) -> float:
+    """Return how long to wait before looking again."""
+    if deadline is None:
+        return RECHECK
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise errors.ResultTimeout(f"job {id} has not ended in the time given; it goes on")
+    return max(0.01, min(RECHECK, left))
+
+
+class Inbox:
+    """Lets threads wait for jobs. One of those that wait reads the inbox for all; when it leaves, another takes over."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._forget(0)
+
+    def _forget(self, pid: int) -> None:
+        self._pid = pid
+        self._name = new_id()
+        self._lock = threading.Lock()
+        self._waiting: dict[str, list[threading.Event]] = {}
+        self._reader: threading.Event | None = None
+
+    def wait(self, id: str, deadline: float | None) -> None:
+        """Return when a job has ended or does not exist."""
+        if self._pid != os.getpid():
+            self._forget(os.getpid())
+        mine = threading.Event()
+        with self._lock:
+            self._waiting.setdefault(id, []).append(mine)
+        try:
+            while (waiting := self._store.run(commands.wait([id], self._name))).states[0] not in (*FINAL, ""):
+                self._sleep(mine, waiting.inbox_key, _patience(id, deadline))
+        finally:
+            self._leave(id, mine)
+
+    def _sleep(self, mine: threading.Event, key: bytes, seconds: float) -> None:
+        mine.clear()
+        with self._lock:
+            self._reader = self._reader or mine
+            reading = self._reader is mine
+        if not reading:
+            mine.wait(seconds)
+        elif popped := self._store.execute("BLPOP", key, seconds, blocks=seconds):
+            with self._lock:
+                for event in self._waiting.get(popped[1].decode(), ()):
+                    event.set()
+
+    def _leave(self, id: str, mine: threading.Event) -> None:
+        with self._lock:
+            self._waiting[id].remove(mine)
+            if not self._waiting[id]:
+                del self._waiting[id]
+            if self._reader is mine:
+                self._reader = None
+                for events in self._waiting.values():
+                    events[0].set()  # it looks again, and becomes the reader
+                    break
+
+
+class AsyncInbox:
+    """Lets coroutines of one event loop wait for jobs. A task reads the inbox while anybody waits."""
+
+    def __init__(self, store: AsyncStore) -> None:
+        self._store = store
+        self._name = new_id()
+        self._loop = asyncio.get_running_loop()
+        self._waiting: dict[str, list[asyncio.Event]] = {}
+        self._reader: asyncio.Task[None] | None = None
+
+    def belongs_here(self) -> bool:
+        return self._loop is asyncio.get_running_loop()
+
+    async def wait(self, id: str, deadline: float | None) -> None:
+        """Return when a job has ended or does not exist."""
+        mine = asyncio.Event()
+        self._waiting.setdefault(id, []).append(mine)
+        try:
+            while (waiting := await self._store.run(commands.wait([id], self._name))).states[0] not in (*FINAL, ""):
+                if self._reader is None or self._reader.done():
+                    self._reader = asyncio.create_task(self._read(waiting.inbox_key))
+                await self._sleep(mine, _patience(id, deadline))
+        finally:
+            self._waiting[id].remove(mine)
+            if not self._waiting[id]:
+                del self._waiting[id]
+            if not self._waiting and self._reader is not None:
+                self._reader.cancel()
+
+    async def _sleep(self, mine: asyncio.Event, seconds: float) -> None:
+        mine.clear()
+        try:
+            await asyncio.wait_for(mine.wait(), seconds)
+        except TimeoutError:
+            return
+
+    async def _read(self, key: bytes) -> None:
+        while True:
+            popped = await self._store.execute("BLPOP", key, RECHECK, blocks=RECHECK)
+            if popped:
+                for event in self._waiting.get(popped[1].decode(), ()):
+                    event.set()

@@ -1,0 +1,104 @@
+"""Messages between the processes of a worker: a length, then msgpack. All of them are lists whose first part is a word."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from dataclasses import astuple
+from typing import Any
+
+import msgspec
+
+from holdfast import outcome
+from holdfast.outcome import Outcome
+
+LONGEST = 64 * 1024 * 1024
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(list[Any]).decode
+_OUTCOMES = {
+    kind.__name__: kind
+    for kind in (
+        outcome.Succeed,
+        outcome.Error,
+        outcome.Crash,
+        outcome.Release,
+        outcome.Unknown,
+        outcome.Snoozed,
+        outcome.Cancelled,
+    )
+}
+
+
+def pack(*parts: Any) -> bytes:
+    body = _encode(parts)
+    return len(body).to_bytes(4) + body
+
+
+def pack_outcome(ended: Outcome) -> bytes:
+    return pack("outcome", type(ended).__name__, *astuple(ended))
+
+
+def unpack_outcome(parts: list[Any]) -> Outcome:
+    kind, *values = parts
+    made: Outcome = _OUTCOMES[kind](*values)
+    return made
+
+
+def _length(head: bytes) -> int:
+    length = int.from_bytes(head)
+    if length > LONGEST:
+        raise ConnectionError(f"a message of {length} bytes")
+    return length
+
+
+async def read(reader: asyncio.StreamReader) -> list[Any] | None:
+    """Return the next message, or None at the end."""
+    try:
+        head = await reader.readexactly(4)
+        return _decode(await reader.readexactly(_length(head)))
+    except (asyncio.IncompleteReadError, ConnectionError):
+        return None
+
+
+class Channel:
+    """The blocking end of a connection, in a job's process."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._socket = connection
+        self._buffer = b""
+
+    def send(self, message: bytes) -> None:
+        self._socket.sendall(message)
+
+    def receive(self) -> list[Any]:
+        """Wait for the next message."""
+        while (message := self._next()) is None:
+            self._fill(0)
+        return message
+
+    def arrived(self) -> list[list[Any]]:
+        """Return the messages that are there, without waiting."""
+        try:
+            self._fill(socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            pass
+        messages = []
+        while (message := self._next()) is not None:
+            messages.append(message)
+        return messages
+
+    def _fill(self, flags: int) -> None:
+        part = self._socket.recv(1 << 20, flags)
+        if not part:
+            raise EOFError("the executor is gone")
+        self._buffer += part
+
+    def _next(self) -> list[Any] | None:
+        if len(self._buffer) < 4:
+            return None
+        end = 4 + _length(self._buffer[:4])
+        if len(self._buffer) < end:
+            return None
+        body, self._buffer = self._buffer[4:end], self._buffer[end:]
+        return _decode(body)
