@@ -7,7 +7,7 @@ Each sync method has an async equal whose name begins with `a`; what both have i
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator, Sequence
 from typing import Any, NamedTuple, ParamSpec, TypeVar, Unpack, overload
 
 from holdfast import commands, errors
@@ -17,11 +17,15 @@ from holdfast.job import FINAL, STATES, Job, read_job
 from holdfast.names import check_namespace
 from holdfast.results import AsyncInbox, Inbox, deadline_after
 from holdfast.store import Address, AsyncStore, Store
-from holdfast.task import BoundCall, Declare, Given, Options, Task, make_task
+from holdfast.task import AsyncTask, BoundCall, Declare, Given, Options, Task, make_task
 
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
+Jobs = list[Job[Any]]  # inside the class, `list` is the verb
+Queues = list["Queue"]
+Workers = list[commands.Worker]
+Events = list[commands.Event]
 
 DEFAULT_QUEUE = "default"
 AT_ONCE = 1000  # jobs in one call
@@ -56,6 +60,8 @@ class Holdfast:
         self._async_inbox: AsyncInbox | None = None
 
     @overload
+    def task(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...
+    @overload
     def task(self, function: Callable[P, R], /) -> Task[P, R]: ...
     @overload
     def task(self, function: None = None, /, *, name: str | None = None, **options: Unpack[Given]) -> Declare: ...
@@ -68,7 +74,7 @@ class Holdfast:
         chosen = Options().but(**options)
 
         def declare(function: Callable[..., Any]) -> Task[..., Any]:
-            task = make_task(function, self, chosen, name)
+            task: Task[..., Any] = make_task(function, self, chosen, name)
             known = self.tasks.get(task.name)
             if known is not None and known.function.__qualname__ != function.__qualname__:
                 raise errors.Invalid(f"there is a task {task.name} already: pass another name=")
@@ -82,8 +88,8 @@ class Holdfast:
     def enqueue(self, call: BoundCall[R], /) -> Job[R]:
         """Store a bound call, for a worker to make.
 
-        Once this returns the job is in the store, and this process may die. While a job of its id is kept, a second call
-        returns the job that is there, and its `created` is false.
+        Once this returns the job is in the store, and this process may die. While a job of its id is kept, a second
+        call returns the job that is there, and its `created` is false.
 
         Raises:
             StoreFull: the server is out of memory; nothing was stored.
@@ -175,27 +181,27 @@ class Holdfast:
         """Count jobs, as `count` does."""
         return await self.async_store.run(commands.count(queues=_queues(queue), states=states_of(state)))
 
-    def queues(self) -> list[Queue]:
+    def queues(self) -> Queues:
         """Return all queues with their numbers of jobs."""
         return [_read_queue(row) for row in self.store.run(commands.queues())]
 
-    async def aqueues(self) -> list[Queue]:
+    async def aqueues(self) -> Queues:
         """Return all queues, as `queues` does."""
         return [_read_queue(row) for row in await self.async_store.run(commands.queues())]
 
-    def workers(self) -> list[commands.Worker]:
+    def workers(self) -> Workers:
         """Return the workers that gave a sign of life in the last day, the latest first."""
         return self.store.run(commands.workers())
 
-    async def aworkers(self) -> list[commands.Worker]:
+    async def aworkers(self) -> Workers:
         """Return the workers, as `workers` does."""
         return await self.async_store.run(commands.workers())
 
-    def events(self, after: str | None = None, *, limit: int = 100) -> list[commands.Event]:
+    def events(self, after: str | None = None, *, limit: int = 100) -> Events:
         """Return what happened after an event, or last."""
         return self.store.run(commands.events(after, limit=limit))
 
-    async def aevents(self, after: str | None = None, *, limit: int = 100) -> list[commands.Event]:
+    async def aevents(self, after: str | None = None, *, limit: int = 100) -> Events:
         """Return what happened, as `events` does."""
         return await self.async_store.run(commands.events(after, limit=limit))
 
@@ -261,14 +267,16 @@ class Holdfast:
     def result(self, job: Job[R], /, timeout: Duration | None = None) -> R:
         """Wait until a job has ended, and return its result. See `Job.result`."""
         self._inbox.wait(job.id, deadline_after(timeout))
-        return _outcome(self.get(job.id))
+        ended: Job[R] = self.get(job.id)
+        return _outcome(ended)
 
     async def aresult(self, job: Job[R], /, timeout: Duration | None = None) -> R:
         """Wait until a job has ended, and return its result. See `Job.result`."""
         if self._async_inbox is None or not self._async_inbox.belongs_here():
             self._async_inbox = AsyncInbox(self.async_store)
         await self._async_inbox.wait(job.id, deadline_after(timeout))
-        return _outcome(await self.aget(job.id))
+        ended: Job[R] = await self.aget(job.id)
+        return _outcome(ended)
 
     def close(self) -> None:
         """Close the connections of the sync methods. The next call opens them again."""

@@ -1,7 +1,7 @@
 """A command is a value: which function of the library to call, with what, and how to read its reply.
 
-One plain function per verb builds it, without I/O. The sync and the async store run the same values. What each verb does,
-takes and returns is said at the head of `lua/<verb>.lua`; here stands only how Python writes it down.
+One plain function per verb builds it, without I/O. The sync and the async store run the same values. What each verb
+does, takes and returns is said at the head of `lua/<verb>.lua`; here stands only how Python writes it down.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ import msgspec
 
 from holdfast.outcome import Cancelled, Crash, Error, Outcome, Release, Snoozed, Succeed, Unknown
 
-T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 Fields = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Command(Generic[T]):
+class Command(Generic[T_co]):
     """One call of one function of the library."""
 
     verb: str
     args: dict[str, Any]
-    read: Callable[[Any], T]
+    read: Callable[[Any], T_co]
     blobs: tuple[bytes, ...] = ()
 
 
@@ -218,6 +218,7 @@ def finish(executor: str, items: Sequence[Finish], *, request: dict[str, Any] | 
 
 
 def _outcome_row(outcome: Outcome) -> tuple[Fields, bytes | None]:
+    """Return what an outcome is called in the store, and its blob."""
     match outcome:
         case Succeed(result):
             return {"outcome": "succeed"}, result
@@ -229,10 +230,10 @@ def _outcome_row(outcome: Outcome) -> tuple[Fields, bytes | None]:
             return {"outcome": "release", "reason": reason or None, "delay": delay or None}, None
         case Snoozed(delay):
             return {"outcome": "snooze", "delay": delay}, None
-        case Unknown():
-            return {"outcome": "unknown"}, None
-        case Cancelled():
-            return {"outcome": "cancelled"}, None
+    return {"outcome": _WORDS[type(outcome)]}, None
+
+
+_WORDS: dict[type[Outcome], str] = {Unknown: "unknown", Cancelled: "cancelled"}
 
 
 def _read_finished(reply: list[Any]) -> Finished:

@@ -66,7 +66,7 @@ def describe(exception: BaseException, *, group: str | None = None) -> Failure:
     return Failure(
         type=_cut(kind, 512),
         message=_cut(_text(exception), LONGEST_MESSAGE),
-        notes=tuple(_notes(exception)),
+        notes=_notes(exception),
         traceback=_cut(_traceback(exception), LONGEST_TRACEBACK),
         group=group or group_of(exception),
         fingerprint=_fingerprint(exception, kind),
@@ -107,11 +107,12 @@ def _text(value: object) -> str:
         return f"<its text cannot be had: __str__ raised {type(error).__name__}>"
 
 
-def _notes(exception: BaseException) -> Iterator[str]:
-    notes = getattr(exception, "__notes__", ())
-    if isinstance(notes, list | tuple):
-        for note in notes[:MOST_NOTES]:
-            yield _cut(_text(note), LONGEST_MESSAGE)
+def _notes(exception: BaseException) -> tuple[str, ...]:
+    try:
+        notes = getattr(exception, "__notes__", ())
+    except Exception:
+        return ("<its notes cannot be had>",)
+    return tuple(_cut(_text(note), LONGEST_MESSAGE) for note in notes[:MOST_NOTES]) if isinstance(notes, list) else ()
 
 
 def _traceback(exception: BaseException) -> str:

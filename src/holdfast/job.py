@@ -26,7 +26,10 @@ PENDING = STATES[:5]
 
 
 class Attempt(msgspec.Struct, frozen=True):
-    """One run of a job. `outcome` is how it ended: succeeded, error, crash, lost, released, snoozed, unknown, cancelled."""
+    """One run of a job.
+
+    `outcome` is how it ended: succeeded, error, crash, lost, released, snoozed, unknown or cancelled.
+    """
 
     number: int
     queued_at: datetime
@@ -199,17 +202,15 @@ def read_job(fields: dict[str, Any], app: App, returns: Shape | None = None) -> 
         payload=fields.get("payload"),
         result_bytes=fields.get("result"),
         checkpoint_bytes=fields.get("checkpoint"),
-        attempts=[_read_attempt(*row) for row in fields.get("attempts", ())],
+        attempts=[_read_attempt(row) for row in fields.get("attempts", ())],
         notes=[Note(utc(at), what.decode(), words.decode()) for at, what, words in fields.get("notes", ())],
         app=app,
         returns=returns,
     )
 
 
-def _read_attempt(
-    number: int, queued: int, claimed: int, started: int, ended: int, outcome: bytes, pid: int, executor: bytes,
-    reason: bytes, error: bytes,
-) -> Attempt:  # fmt: skip
+def _read_attempt(row: list[Any]) -> Attempt:
+    number, queued, claimed, started, ended, outcome, pid, executor, reason, error = row
     return Attempt(
         number,
         utc(queued),

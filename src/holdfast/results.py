@@ -35,7 +35,7 @@ def _patience(id: str, deadline: float | None) -> float:
 
 
 class Inbox:
-    """Lets threads wait for jobs. One of those that wait reads the inbox for all; when it leaves, another takes over."""
+    """Lets threads wait for jobs. One of them reads the inbox for all; when it leaves, another takes over."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sized
 from contextvars import ContextVar
 from itertools import islice
 from pathlib import Path
@@ -109,10 +109,10 @@ class RunningJob:
     def each(self, items: Iterable[T]) -> Iterator[T]:
         """Iterate over items, resuming after those that earlier attempts have done.
 
-        The position is the job's checkpoint. It is kept a few times a second: after a crash, what was done since then is
-        done again.
+        The position is the job's checkpoint. It is kept a few times a second: after a crash, what was done since then
+        is done again.
         """
-        total = len(items) if hasattr(items, "__len__") else None
+        total = len(items) if isinstance(items, Sized) else None
         done = self.checkpoint(int, 0)
         saved_at = time.monotonic()
         for item in islice(items, done, None):

@@ -1,7 +1,7 @@
 """The store: runs commands on a Valkey or Redis server. The only module that knows the Redis client.
 
-Sync and async differ in one `await`. Both load the function library when the server does not have it, turn refusals into
-our errors, and start the embedded server again if it is gone.
+Sync and async differ in one `await`. Both load the function library when the server does not have it, turn refusals
+into our errors, and start the embedded server again if it is gone.
 
 A command may be sent twice when its reply was lost: every function is safe to repeat.
 """
@@ -72,10 +72,7 @@ class Address:
 
     def connect_to(self) -> str:
         """Return the URL to connect to, starting the embedded server if it is not there."""
-        if self.url is not None:
-            return self.url
-        assert self.home is not None
-        return f"unix://{server.ensure(self.home)}"
+        return f"unix://{server.ensure(self.home)}" if self.home else str(self.url)
 
 
 def _options(address: Address) -> dict[str, Any]:

@@ -2,7 +2,8 @@
 
     claim ──▶ attempt ──▶ finish, and claim in the same call
 
-Leases are not kept here: the supervisor renews them, so that user code may hold the interpreter for as long as it likes.
+Leases are not kept here: the supervisor renews them, so that user code may hold the interpreter for as long as it
+likes.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ class Executor:
         app: Holdfast,
         name: str,
         settings: WorkerSettings,
+        *,
         control: socket.socket,
         zygote: socket.socket | None,
         pulse: Pulse,
@@ -114,7 +116,7 @@ class Executor:
             return
 
     def _room(self) -> int:
-        """How many jobs may be claimed now. While forked jobs are among the recent ones, no more than free processes."""
+        """How many jobs may be claimed now; while forked ones are among the recent, no more than free processes."""
         if self._stopping or self._is_asleep() or any(attempt.job.alone for attempt in self._attempts.values()):
             return 0
         if any(attempt.pid is None for attempt in self._attempts.values()):
@@ -148,7 +150,7 @@ class Executor:
                 return await self._store.run(command)
             except errors.StoreUnavailable as error:
                 log.debug("%s: %s", self._name, error)
-                await asyncio.sleep(pause * random.uniform(0.5, 1))
+                await asyncio.sleep(pause * random.uniform(0.5, 1))  # noqa: S311, only spreads load
                 pause = min(1.0, pause * 2)
 
     def _hear_answers(self, items: list[Finish], answers: list[str]) -> None:
@@ -162,7 +164,7 @@ class Executor:
     def _start(self, claim: commands.Claim) -> None:
         self._idle = not claim.jobs
         if not claim.jobs:
-            self._claim_at = time.monotonic() + claim.wait / 1000 * random.uniform(1, 1.1)
+            self._claim_at = time.monotonic() + claim.wait / 1000 * random.uniform(1, 1.1)  # noqa: S311, as above
             if self._waker is None or self._waker.done():
                 self._waker = self._spawn(self._await_wake(claim))
             return

@@ -62,7 +62,7 @@ def _run(start: Start, control: socket.socket, app: Holdfast) -> None:
     control.sendall(_hello(app))
 
     async def run() -> None:
-        await Executor(app, start.name, start.settings, control, forks, Pulse(start.pulse)).run()
+        await Executor(app, start.name, start.settings, control=control, zygote=forks, pulse=Pulse(start.pulse)).run()
 
     asyncio.run(run())
 

@@ -10,7 +10,10 @@ from holdfast.worker.system import boot_time
 
 
 class Pulse:
-    """Shows an executor that the whole worker was stopped, or its machine asleep: then nothing is claimed before the next renewal."""
+    """Shows an executor that the whole worker was stopped, or its machine asleep.
+
+    Then it claims nothing before the next renewal.
+    """
 
     def __init__(self, descriptor: int | None = None) -> None:
         if descriptor is None:

@@ -3,8 +3,8 @@
     fork    a process of its own for each job, forked from the zygote
     async   a task of the executor's event loop
 
-An attempt that is interrupted is first asked, then forced: a process by TERM and KILL to its whole group, a coroutine by
-cancellation. What it says afterwards is not heard.
+An attempt that is interrupted is first asked, then forced: a process by TERM and KILL to its whole group, a coroutine
+by cancellation. What it says afterwards is not heard.
 """
 
 from __future__ import annotations
@@ -183,7 +183,8 @@ class ForkRunner:
         stop = asyncio.create_task(attempt.interrupted.wait())
         ask = asyncio.create_task(self._pass_on_stop(attempt, writer))
         try:
-            await asyncio.wait({ended, stop}, timeout=_limit(attempt), return_when=asyncio.FIRST_COMPLETED)
+            first: list[asyncio.Future[Any]] = [ended, stop]
+            await asyncio.wait(first, timeout=_limit(attempt), return_when=asyncio.FIRST_COMPLETED)
             forced = not ended.done()
             if forced:
                 await self._kill(pid, ended)

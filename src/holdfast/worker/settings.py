@@ -1,4 +1,4 @@
-"""What a worker is told: one frozen value, made by the command line, the same in the supervisor and in its executors."""
+"""What a worker is told: one frozen value, the same in the supervisor and in its executors."""
 
 from __future__ import annotations
 

@@ -3,8 +3,8 @@
     supervisor ──┬── executor ──── zygote ──── jobs
                  └── executor ...
 
-It renews the leases of all executors, hears of cancellations, starts executors again that die, takes back what they held,
-and stops everything within one deadline.
+It renews the leases of all executors, hears of cancellations, starts executors again that die, takes back what they
+held, and stops everything within one deadline.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ import tempfile
 from collections.abc import AsyncIterator, Coroutine
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from holdfast import commands, errors
-from holdfast.commands import Finish, Held, Renewed, Started
+from holdfast.commands import Command, Finish, Held, Renewed, Started
 from holdfast.names import new_id
 from holdfast.outcome import Release
 from holdfast.store import Address, AsyncStore
@@ -34,6 +34,8 @@ from holdfast.worker.pulse import Pulse
 from holdfast.worker.settings import WorkerSettings, node_name
 
 log = logging.getLogger("holdfast.worker")
+
+T = TypeVar("T")
 
 RENEW_AT_ONCE = 1000
 INBOX_BLOCK = 5.0  # seconds
@@ -53,7 +55,7 @@ class Supervisor:
         self._lock = WorkerLock(self.worker)
         self._executors: dict[str, ExecutorProcess] = {}
         self._number = 0
-        self._store: AsyncStore | None = None
+        self._store: AsyncStore | None = None  # not known before an executor has imported the app
         self._inbox_key = b""
         self._ready = asyncio.Event()
         self._renew_soon = asyncio.Event()
@@ -91,21 +93,20 @@ class Supervisor:
     # Executors
 
     async def _work(self, group: asyncio.TaskGroup) -> None:
+        """Keep executors running until a signal comes or the app cannot be loaded; then stop them by the deadline."""
         keepers = [group.create_task(self._keep_executor()) for _ in range(self._settings.executors)]
-        ends = asyncio.gather(*keepers)
-        await asyncio.wait({ends, group.create_task(self._stopping.wait())}, return_when=asyncio.FIRST_COMPLETED)
+        ends: asyncio.Future[Any] = asyncio.gather(*keepers)
+        await _first(ends, self._stopping.wait())
         self._stopping.set()
         seconds = self._settings.stop_within / 1000
         await self._tell_all_to_stop(seconds)
-        hurry = group.create_task(self._hurry.wait())
-        await asyncio.wait({ends, hurry}, timeout=seconds + GRACE, return_when=asyncio.FIRST_COMPLETED)
+        await _first(ends, self._hurry.wait(), timeout=seconds + GRACE)
         if not ends.done():
             await self._tell_all_to_stop(0)
             await asyncio.wait({ends}, timeout=GRACE)
         for executor in self._executors.values():
             executor.kill()
         await ends
-        hurry.cancel()
 
     async def _tell_all_to_stop(self, seconds: float) -> None:
         for executor in self._executors.values():
@@ -157,8 +158,13 @@ class Supervisor:
             self._lock.belongs_to(address)
             self._ready.set()
 
+    async def _store_known(self) -> AsyncStore:
+        while self._store is None:
+            await self._ready.wait()
+        return self._store
+
     async def _bury(self, executor: ExecutorProcess, code: int) -> None:
-        """An executor is dead. First kill all that it started, then give back what it held: never the other way round."""
+        """An executor is dead: kill all that it started, then give back what it held, never the other way round."""
         executor.kill_jobs()
         await self._kill_orphans()
         del self._executors[executor.name]
@@ -195,7 +201,7 @@ class Supervisor:
 
     async def _renew(self) -> None:
         """Renew all leases every quarter of a lease; sooner if there is something to tell."""
-        await self._ready.wait()
+        await self._store_known()
         interval = self._settings.lease / 4000
         while True:
             began = system.boot_time()
@@ -272,14 +278,13 @@ class Supervisor:
     # Other duties
 
     async def _read_inbox(self) -> None:
-        await self._ready.wait()
-        assert self._store is not None
+        store = await self._store_known()
         while True:
             if not self._inbox_key:
                 await asyncio.sleep(0.05)
                 continue
             try:
-                popped = await self._store.execute("BLPOP", self._inbox_key, INBOX_BLOCK, blocks=INBOX_BLOCK)
+                popped = await store.execute("BLPOP", self._inbox_key, INBOX_BLOCK, blocks=INBOX_BLOCK)
             except errors.StoreUnavailable:
                 await asyncio.sleep(0.5)
                 continue
@@ -290,7 +295,7 @@ class Supervisor:
 
     async def _watch_siblings(self) -> None:
         """Take back what other workers of this node held, as soon as all of their processes are dead."""
-        await self._ready.wait()
+        await self._store_known()
         while True:
             for worker, path in self._lock.dead_siblings():
                 log.warning("worker %s on this node is dead", worker)
@@ -299,12 +304,12 @@ class Supervisor:
                 path.unlink(missing_ok=True)
             await asyncio.sleep(SIBLINGS_EVERY)
 
-    async def _patiently(self, command: commands.Command[commands.T]) -> commands.T:
+    async def _patiently(self, command: Command[T]) -> T:
         """Run a command until the store answers; say once that it is away, and once that it is back."""
-        assert self._store is not None
+        store = await self._store_known()
         while True:
             try:
-                reply = await self._store.run(command)
+                reply = await store.run(command)
             except errors.StoreUnavailable as error:
                 if not self._away:
                     log.warning("%s; jobs go on, waiting for it", error)
@@ -331,6 +336,13 @@ class Supervisor:
             await self._store.close()
         else:
             self._lock.remove()
+
+
+async def _first(future: asyncio.Future[Any], other: Coroutine[Any, Any, Any], *, timeout: float | None = None) -> None:
+    """Wait for the first of two, and leave the future be if it is not that."""
+    task = asyncio.ensure_future(other)
+    await asyncio.wait([future, task], timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+    task.cancel()
 
 
 def _describe(code: int) -> str:

@@ -1,9 +1,10 @@
-"""Messages between the processes of a worker: a length, then msgpack. All of them are lists whose first part is a word."""
+"""Messages between the processes of a worker: a length, then a list in msgpack, whose first part is a word."""
 
 from __future__ import annotations
 
 import asyncio
 import socket
+from contextlib import suppress
 from dataclasses import astuple
 from typing import Any
 
@@ -79,10 +80,8 @@ class Channel:
 
     def arrived(self) -> list[list[Any]]:
         """Return the messages that are there, without waiting."""
-        try:
+        with suppress(BlockingIOError):
             self._fill(socket.MSG_DONTWAIT)
-        except BlockingIOError:
-            pass
         messages = []
         while (message := self._next()) is not None:
             messages.append(message)

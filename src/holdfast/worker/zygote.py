@@ -3,8 +3,9 @@
     executor ──(socket of a new job)──▶ zygote ──fork──▶ job
              ◀──(pid; later, how it ended)──┘
 
-It has one thread, no event loop and no connection, so what it forks is clean. It is the jobs' parent: it learns at once,
-by pidfd, when one dies. When its executor is gone it kills every job, with all that is in the job's process group.
+It has one thread, no event loop and no connection, so what it forks is clean. It is the jobs' parent: it learns at
+once, by pidfd, when one dies. When its executor is gone it kills every job, with all that is in the job's process
+group.
 """
 
 from __future__ import annotations
