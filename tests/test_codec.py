@@ -224,6 +224,7 @@ REFUSED: list[tuple[Any, Any, str]] = [
     (bool, 1, "Expected `bool`"),
     (float, 2**53 + 1, "would come back as"),
     (float, 2**64, "would come back as"),
+    (list[float], [2**64], "would come back as"),
     (str, b"x", "would come back as"),
     (str, WHEN, "would come back as"),
     (str, UUID(int=1), "would come back as"),
@@ -512,6 +513,11 @@ def test_arguments_that_do_not_fit_are_refused_with_the_name_of_task_and_paramet
     with pytest.raises(Invalid, match=r"task shop.two: ") as refusal:
         Signature.of(two, "shop.two").encode(args, kwargs)
     assert words in str(refusal.value)
+
+
+def test_a_named_argument_that_was_given_by_position_is_not_taken_for_one_of_the_others() -> None:
+    with pytest.raises(Invalid, match="multiple values for argument 'second'"):
+        Signature.of(every).encode([1, "x"], {"second": "y"})
 
 
 def test_the_place_inside_an_argument_is_named() -> None:

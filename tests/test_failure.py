@@ -130,6 +130,18 @@ def test_an_exception_without_a_text_is_described_all_the_same() -> None:
     assert "in raises" in described.traceback
 
 
+class Secretive(Exception):
+    @property
+    def __notes__(self) -> list[str]:  # type: ignore[override]
+        raise RuntimeError("no notes")
+
+
+def test_an_exception_that_hides_its_notes_is_described_all_the_same() -> None:
+    described = describe(caught(raises, Secretive("why")))
+    assert described.message == "why"
+    assert described.notes == ("<its notes cannot be had>",)
+
+
 def test_huge_texts_keep_their_head_and_their_tail() -> None:
     text = "head" + "x" * 10_000_000 + "tail"
     described = describe(caught(raises, ValueError(text)))

@@ -82,9 +82,10 @@ def test_a_bound_call_keeps_its_id_when_options_change() -> None:
 
 def test_arguments_are_checked_when_they_are_bound() -> None:
     task = declared()
-    for call, args, kwargs in [(task.bind, [7], {}), (task.bind, [], {}), (task.enqueue, ["a"], {"width": 1})]:
-        with pytest.raises(Invalid, match=r"task tests\.test_task\.transcode: "):
-            call(*args, **kwargs)
+    for call in (task.bind, task.enqueue):
+        for wrong in ({}, {"source": 7}, {"source": "a", "width": 1}):
+            with pytest.raises(Invalid, match=r"task tests\.test_task\.transcode: "):
+                call(**wrong)
 
 
 def test_enqueue_hands_the_bound_call_to_the_app() -> None:
