@@ -1,0 +1,47 @@
+# Every target sets itself up. `make` alone lists them.
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check bench model fmt clean
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(STAMP) ## create the virtual environment and install everything
+
+$(STAMP): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Holdfast needs Python 3.11 or newer; set PYTHON=..." >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $@
+
+demo: $(STAMP) ## watch jobs outlive kill -9, for half a minute
+	@$(BIN)/holdfast demo
+
+test: $(STAMP) ## run the tests
+	$(BIN)/coverage erase
+	COVERAGE_PROCESS_START=$(CURDIR)/pyproject.toml $(BIN)/python -m pytest -q -n 2 --dist worksteal $(ARGS)
+
+check: $(STAMP) ## format, lint, types, longest function, tests
+	$(BIN)/ruff format --check src tests bench
+	$(BIN)/ruff check src tests bench
+	$(BIN)/mypy
+	$(BIN)/python tests/longest.py
+	$(MAKE) test
+
+bench: $(STAMP) ## measure against RQ and huey in the same run
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[bench]'
+	$(BIN)/python -m bench $(ARGS)
+
+model: $(STAMP) ## run the model test for MINUTES (5)
+	HOLDFAST_MODEL_MINUTES=$(or $(MINUTES),5) $(BIN)/python -m tests.test_model
+
+fmt: $(STAMP) ## format the code
+	$(BIN)/ruff format src tests bench
+	$(BIN)/ruff check --fix src tests bench
+
+clean: ## remove the virtual environment and what tools left
+	rm -rf $(VENV) .coverage* .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

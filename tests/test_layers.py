@@ -1,0 +1,72 @@
+"""Imports point down: model, then commands, then store and server, then client and worker, then what people see."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parent.parent / "src" / "holdfast"
+LAYERS = [
+    {"errors", "durations", "names", "failure", "codec", "outcome", "task", "running", "job"},
+    {"functions", "commands"},
+    {"server", "keeper"},
+    {"store"},
+    {"results", "client"},
+    {"worker"},
+    {"demo", "demo_tasks", "ledger"},
+    {"cli"},
+]
+LEVEL = {module: level for level, layer in enumerate(LAYERS) for module in layer}
+MODULES = sorted(path for path in SOURCE.rglob("*.py") if path != SOURCE / "__init__.py")
+
+
+def _noun(path: Path) -> str:
+    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+def _imports(path: Path) -> set[str]:
+    """The nouns of Holdfast that a module imports at run time, also inside functions."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            node.body.clear()
+        elif isinstance(node, ast.ImportFrom) and node.module == "holdfast":
+            found |= {alias.name for alias in node.names if alias.name in LEVEL}
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("holdfast."):
+            found.add((node.module or "").split(".")[1])
+        elif isinstance(node, ast.Import):
+            found |= {alias.name.split(".")[1] for alias in node.names if alias.name.startswith("holdfast.")}
+    return found
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_imports_point_down(path: Path) -> None:
+    noun = _noun(path)
+    assert noun in LEVEL, f"say in which layer {noun} belongs"
+    for other in _imports(path):
+        assert LEVEL[other] <= LEVEL[noun], f"{noun} imports {other}, which stands above it"
+
+
+def test_only_the_store_knows_the_redis_client() -> None:
+    knowing = {_noun(path) for path in MODULES if "import redis" in path.read_text() or "from redis" in path.read_text()}
+    assert knowing == {"store"}
+
+
+def test_only_keys_lua_builds_keys() -> None:
+    building = {path.name for path in (SOURCE / "lua").glob("*.lua") if "base .." in path.read_text()}
+    assert building == {"keys.lua"}
+
+
+def test_every_lua_file_is_part_of_the_library() -> None:
+    from holdfast.functions import PARTS, VERBS
+
+    assert {path.stem for path in (SOURCE / "lua").glob("*.lua")} == {*PARTS, *VERBS}
+
+
+def test_no_module_unpickles_or_imports_what_the_store_says() -> None:
+    for path in MODULES:
+        text = path.read_text()
+        assert "pickle" not in text, path
+        assert "import_module" not in text or path.name == "main.py", path
