@@ -184,8 +184,9 @@ def _choose_address(home: str) -> str:
 
     directory = _runtime_directory()
     address = os.path.join(directory, hashlib.sha256(os.fsencode(home)).hexdigest()[:24] + ".sock")
-    if os.path.lexists(local):
-        os.unlink(local)
+    for old in (local, address):  # the server of a deleted home may still listen there, for a moment
+        if os.path.lexists(old):
+            os.unlink(old)
     os.symlink(address, local)
     return address
 

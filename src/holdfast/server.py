@@ -198,6 +198,7 @@ def _prepare(home: Path) -> None:
     try:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
         (home / keeper.DATA).mkdir(mode=0o700, exist_ok=True)
+        (home / ".gitignore").write_text("*\n")
         for name in (START, keeper.LIFE, LOG):
             os.close(_open(home / name))
         mounts = Path("/proc/self/mountinfo").read_text(errors="surrogateescape")
@@ -224,24 +225,24 @@ def _start_lock(home: Path) -> Iterator[int]:
 
 def _join_or_start(home: Path, start: int, deadline: float) -> str:
     """Return the server's address when it answers; start it when it is our turn and there is none."""
-    reply = ""
     while (left := deadline - time.monotonic()) > 0:
         address = keeper.locate(str(home))
-        reply = keeper.greet(address, min(left, keeper.PATIENCE))
-        if reply == keeper.PONG:
+        if keeper.greet(address, min(left, keeper.PATIENCE)) == keeper.PONG:
             return address
         if keeper.try_lock(start) and keeper.is_free(str(home)):
             _launch(home, deadline)
         else:
             time.sleep(PAUSE)
+    raise StoreUnavailable(f"{home}: {_why_not_ready(home)}. Look at {home / LOG}")
+
+
+def _why_not_ready(home: Path) -> str:
+    reply = keeper.greet(keeper.locate(str(home)))
     if reply:
-        raise StoreUnavailable(f"{home}: the server is not ready yet, it says {reply[1:]!r}; try again later")
+        return f"the server was not ready in time, it says {reply[1:]!r}; try again later"
     if keeper.is_free(str(home)):
-        raise StoreUnavailable(f"{home}: no server could be started in time; look at {home / LOG}")
-    raise StoreUnavailable(
-        f"{home}: a server holds this directory but does not answer (is it stopped, or overloaded?);"
-        f" no second one was started. Look at {home / LOG}"
-    )
+        return "no server could be started in time; try again"
+    return "a server holds this directory but does not answer (stopped? overloaded?), and no second one was started"
 
 
 def _launch(home: Path, deadline: float) -> None:
