@@ -20,18 +20,19 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from holdfast.codec import (
-    DEEPEST,
-    Shape,
-    Signature,
-    decode_checkpoint,
-    decode_result,
-    encode_checkpoint,
-    encode_result,
-)
+from holdfast.codec import DEEPEST, Shape, decode_checkpoint, encode_checkpoint
 from holdfast.errors import Invalid
+from holdfast.signature import Signature
 
 NAN, INFINITY = float("nan"), float("inf")
+
+
+def encode_result(value: object, annotation: Any = Any) -> bytes:
+    return Shape.of(annotation).encode(value, "the result")
+
+
+def decode_result(data: bytes, annotation: Any = Any) -> Any:
+    return Shape.of(annotation).decode(data, "the result")
 
 
 class Color(Enum):

@@ -29,6 +29,11 @@ async def fetch(url: str) -> bytes:
     return url.encode()
 
 
+@jobs.task
+async def bare(url: str) -> int:
+    return len(url)
+
+
 def thumbnail(path: str) -> int:
     return len(path)
 
@@ -54,6 +59,7 @@ def enqueue_takes_the_arguments_of_the_function() -> None:
     assert_type(chosen.enqueue("a"), Job[str])
     assert_type(chosen.options(priority=-5, delay="30s").enqueue("a"), Job[str])
     assert_type(fetch.enqueue("a"), Job[bytes])
+    assert_type(bare.enqueue("a"), Job[int])
     assert_type(fetch.options(queue="slow").enqueue("a").result(), bytes)
     plain.enqueue(1)  # type: ignore[arg-type]
     plain.enqueue("a", height="2")  # type: ignore[arg-type]

@@ -7,6 +7,7 @@ Each sync method has an async equal whose name begins with `a`; what both have i
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator, Sequence
 from typing import Any, NamedTuple, ParamSpec, TypeVar, Unpack, overload
 
@@ -46,13 +47,15 @@ class Queue(NamedTuple):
 class Holdfast:
     """An app: its tasks, and the store of its jobs.
 
-    `url` is redis://, rediss:// or unix://; without one, HOLDFAST_URL; without that, an embedded server that is started
-    when it is first needed and keeps its data in `.holdfast`. A `namespace` keeps apps apart that share a server.
+    `url` is redis://, rediss:// or unix://; without one, HOLDFAST_URL; without that, an embedded server that is
+    started when it is first needed and keeps its data in `.holdfast`. A `namespace` keeps apps apart that share a
+    server.
     """
 
-    def __init__(self, url: str | None = None, *, namespace: str = "default", timeout: Duration = "5s") -> None:
+    def __init__(self, url: str | None = None, *, namespace: str | None = None, timeout: Duration = "5s") -> None:
         seconds = milliseconds(timeout, what="timeout", least=1) / 1000
-        self.address = Address.find(url, namespace=check_namespace(namespace), timeout=seconds)
+        chosen = check_namespace(namespace or os.environ.get("HOLDFAST_NAMESPACE") or "default")
+        self.address = Address.find(url, namespace=chosen, timeout=seconds)
         self.tasks: dict[str, Task[..., Any]] = {}
         self.store = Store(self.address)
         self.async_store = AsyncStore(self.address)

@@ -85,7 +85,9 @@ class Job(msgspec.Struct, Generic[R], frozen=True, kw_only=True, eq=False, repr_
     retried: int = 0
     retries: int | None = None
     crashes: int = 0
+    most_crashes: int | None = None
     lost: int = 0
+    most_lost: int | None = None
     cancelling: bool = False
     due_at: datetime | None = None
     lease_ends_at: datetime | None = None
@@ -189,7 +191,9 @@ def read_job(fields: dict[str, Any], app: App, returns: Shape | None = None) -> 
         retried=fields["retried"],
         retries=fields["retries"],
         crashes=fields["crashes"],
+        most_crashes=fields["most_crashes"],
         lost=fields["lost"],
+        most_lost=fields["most_lost"],
         cancelling=fields["cancelling"] == 1,
         due_at=timer if state == "scheduled" else None,
         lease_ends_at=timer if state == "running" else None,

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, Protocol, Se
 
 import msgspec
 
-from holdfast.codec import Signature
 from holdfast.durations import Duration, milliseconds, moment
 from holdfast.errors import Invalid
 from holdfast.names import check_id, check_queue, check_task, new_id
+from holdfast.signature import Signature
 
 if TYPE_CHECKING:
     from holdfast.job import Job

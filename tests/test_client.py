@@ -1,0 +1,334 @@
+"""The client against a real server; where a worker is needed, the test claims and finishes by hand."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from holdfast import (
+    BoundCall,
+    Holdfast,
+    Invalid,
+    JobCancelled,
+    JobExists,
+    JobFailed,
+    JobNotFound,
+    ResultTimeout,
+    StoreUnavailable,
+    TooBig,
+    WrongState,
+    commands,
+    failure,
+)
+from holdfast.outcome import Error, Outcome, Succeed
+from holdfast.task import Task
+
+
+@dataclass(frozen=True)
+class Size:
+    width: int
+    height: int
+
+
+@pytest.fixture
+def app(server_url: str, namespace: str) -> Iterator[Holdfast]:
+    made = Holdfast(server_url, namespace=namespace)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def resize(app: Holdfast) -> Task[[str, Size], Size]:
+    @app.task(name="resize")
+    def resize(path: str, size: Size) -> Size:
+        return size if path else Size(0, 0)
+
+    return resize
+
+
+class Hands:
+    """Does what a worker does, one job at a time."""
+
+    def __init__(self, app: Holdfast) -> None:
+        self._app = app
+        self._counter = 0
+
+    def claim(self) -> commands.Claimed:
+        self._counter += 1
+        request = commands.claim_args(["default"], counter=self._counter, limit=1)
+        (job,) = self._app.store.run(commands.claim("node/hands.1", request)).jobs
+        return job
+
+    def finish(self, outcome: Outcome) -> str:
+        job = self.claim()
+        items = [commands.Finish(job.id, job.attempt, outcome)]
+        return self._app.store.run(commands.finish("node/hands.1", items)).answers[0]
+
+
+@pytest.fixture
+def hands(app: Holdfast) -> Hands:
+    return Hands(app)
+
+
+def test_a_call_comes_to_the_worker_as_it_was_made(
+    resize: Task[[str, Size], Size], hands: Hands
+) -> None:
+    job = resize.enqueue("a.png", Size(2, 3))
+    claimed = hands.claim()
+
+    assert (claimed.id, claimed.task) == (job.id, "resize")
+    assert resize.signature.decode(claimed.payload) == (["a.png", Size(2, 3)], {})
+
+
+def test_a_result_has_the_type_that_the_task_returns(resize: Task[[str, Size], Size], hands: Hands) -> None:
+    job = resize.enqueue("a.png", Size(2, 3))
+    hands.finish(Succeed(b'{"width":4,"height":5}'))
+
+    assert job.result(timeout="5s") == Size(4, 5)
+    assert asyncio.run(job.aresult(timeout=5)) == Size(4, 5)
+
+
+def test_the_snapshot_of_a_new_job_says_what_the_store_says(app: Holdfast, resize: Task[[str, Size], Size]) -> None:
+    job = resize.options(priority=-5, delay="1h", retries=7).enqueue("a", Size(1, 1))
+    stored = app.get(job.id)
+
+    assert job.created
+    assert not stored.created
+    for name in ("id", "state", "queue", "task", "created_at", "since", "priority", "retries", "due_at", "payload"):
+        assert getattr(job, name) == getattr(stored, name), name
+    assert job.state == "scheduled"
+    assert job.due_at is not None
+    assert job.due_at - job.created_at == timedelta(hours=1)
+
+
+def test_a_job_can_be_due_at_a_time_of_the_callers_zone(resize: Task[[str, Size], Size]) -> None:
+    at = datetime(2100, 1, 1, tzinfo=UTC)
+    assert resize.options(at=at - timedelta(days=365 * 72)).enqueue("a", Size(1, 1)).refresh().due_at is None
+    with pytest.raises(Invalid, match="due time"):
+        resize.options(at=at).enqueue("a", Size(1, 1))
+
+
+def test_the_same_id_gives_the_job_that_is_there(app: Holdfast, resize: Task[[str, Size], Size]) -> None:
+    first = resize.options(id="order-1").enqueue("a", Size(1, 1))
+    second = resize.options(id="order-1").enqueue("b", Size(2, 2))
+
+    assert (first.created, second.created) == (True, False)
+    assert second.payload == first.payload
+    assert app.count() == 1
+    with pytest.raises(JobExists, match="order-1"):
+        resize.options(id="order-1", on_exists="error").enqueue("c", Size(1, 1))
+    replaced = resize.options(id="order-1", on_exists="replace").enqueue("d", Size(1, 1))
+    assert replaced.created
+    assert replaced.refresh().payload != first.payload
+
+
+def test_a_batch_is_stored_in_order_and_a_bound_call_has_its_id_at_once(
+    app: Holdfast, resize: Task[[str, Size], Size]
+) -> None:
+    calls: list[BoundCall[Size]] = [resize.bind(str(n), Size(n, n)) for n in range(2500)]
+    jobs = app.enqueue_many(calls)
+
+    assert [job.id for job in jobs] == [call.id for call in calls]
+    assert [job.id for job in app.list(state="waiting")] == [call.id for call in calls]
+    assert app.enqueue_many([]) == []
+
+
+def test_a_batch_with_one_bad_call_stores_nothing(app: Holdfast, resize: Task[[str, Size], Size]) -> None:
+    big = resize.bind("x" * 2_000_000, Size(1, 1))
+    with pytest.raises(TooBig, match=big.id):
+        app.enqueue_many([resize.bind("a", Size(1, 1)), big])
+    assert app.count() == 0
+
+
+def test_a_failed_job_raises_with_the_reason(resize: Task[[str, Size], Size], hands: Hands) -> None:
+    job = resize.options(retries=0).enqueue("a", Size(1, 1))
+    described = failure.describe(ValueError("no such file"))
+    hands.finish(Error(failure.encode(described), described.group))
+
+    with pytest.raises(JobFailed, match="ValueError: no such file"):
+        job.result(timeout="5s")
+    stored = job.refresh()
+    assert stored.group == "ValueError"
+    assert stored.failure == described
+
+
+def test_a_cancelled_job_raises_and_can_be_retried_or_deleted(app: Holdfast, resize: Task[[str, Size], Size]) -> None:
+    job = resize.enqueue("a", Size(1, 1))
+    with pytest.raises(WrongState, match="cancel it first"):
+        job.delete()
+    assert job.cancel(reason="not needed") == "cancelled"
+    with pytest.raises(JobCancelled):
+        job.result()
+    with pytest.raises(WrongState, match="ended already"):
+        job.cancel()
+    assert [note.words for note in job.refresh().notes] == ["not needed"]
+
+    job.retry()
+    assert job.refresh().state == "waiting"
+    job.cancel()
+    job.delete()
+    with pytest.raises(JobNotFound, match=job.id):
+        job.refresh()
+    with pytest.raises(JobNotFound):
+        app.cancel(job.id)
+
+
+def test_waiting_for_a_result_ends_in_time(resize: Task[[str, Size], Size]) -> None:
+    job = resize.enqueue("a", Size(1, 1))
+    with pytest.raises(ResultTimeout, match="goes on"):
+        job.result(timeout="50ms")
+    with pytest.raises(ResultTimeout):
+        asyncio.run(job.aresult(timeout="50ms"))
+    assert job.refresh().state == "waiting"
+
+
+def test_many_threads_wait_for_results_without_taking_each_others(
+    app: Holdfast, resize: Task[[str, Size], Size], hands: Hands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.results.RECHECK", 600.0)  # so that only being told ends the wait
+    jobs = [resize.enqueue(str(n), Size(n, n)) for n in range(12)]
+    with ThreadPoolExecutor(12) as pool:
+        waiting = [pool.submit(job.result, "60s") for job in jobs]
+        _wait_for_waiters(app, jobs)
+        for n in range(12):
+            hands.finish(Succeed(b'{"width":%d,"height":0}' % n))
+        assert [future.result() for future in waiting] == [Size(n, 0) for n in range(12)]
+
+
+def test_many_coroutines_wait_on_one_connection(
+    app: Holdfast, resize: Task[[str, Size], Size], hands: Hands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.results.RECHECK", 600.0)
+
+    async def wait() -> list[Size]:
+        jobs = [await resize.aenqueue(str(n), Size(n, n)) for n in range(30)]
+        waiting = asyncio.gather(*(job.aresult("60s") for job in jobs))
+        await asyncio.sleep(0)
+        await asyncio.to_thread(_wait_for_waiters, app, jobs)
+        blocked = [client for client in await app.async_store.execute("CLIENT", "LIST") if b"cmd=blpop" in client]
+        assert len(blocked) <= 1
+        for n in range(30):
+            await asyncio.to_thread(hands.finish, Succeed(b'{"width":%d,"height":0}' % n))
+        results = await waiting
+        await app.aclose()
+        return results
+
+    assert asyncio.run(wait()) == [Size(n, 0) for n in range(30)]
+
+
+def _wait_for_waiters(app: Holdfast, jobs: list[Any]) -> None:
+    """Return when all jobs know of somebody who waits."""
+    keys = [f"hf:{{{app.address.namespace}}}:j:{job.id}" for job in jobs]
+    while not all(app.store.execute("HEXISTS", key, "w") for key in keys):
+        threading.Event().wait(0.01)
+
+
+def test_sync_and_async_are_equals() -> None:
+    public = [name for name in vars(Holdfast) if not name.startswith("_")]
+    plain = {name for name in public if callable(getattr(Holdfast, name)) and f"a{name}" in public}
+    other = {name for name in public if callable(getattr(Holdfast, name))} - plain - {f"a{name}" for name in plain}
+    assert other == {"task"}
+
+
+def test_the_async_methods_do_what_the_sync_ones_do(app: Holdfast, resize: Task[[str, Size], Size]) -> None:
+    async def use() -> None:
+        job = await resize.aenqueue("a", Size(1, 1))
+        (other,) = await app.aenqueue_many([resize.bind("b", Size(1, 1))])
+        assert (await app.aget(job.id)).state == (await job.arefresh()).state == "waiting"
+        assert [found.id if found else None for found in await app.aget_many([other.id, "none"])] == [other.id, None]
+        assert [found.id async for found in app.alist(queue="default")] == [job.id, other.id]
+        assert [found.id async for found in app.alist(newest=True, limit=1)] == [other.id]
+        assert await app.acount(state="pending") == 2
+        assert await app.apause("default")
+        assert (await app.aqueues())[0].paused
+        assert await app.aresume("default")
+        assert await job.acancel() == "cancelled"
+        await job.aretry()
+        await app.acancel(job.id)
+        await job.adelete()
+        assert await app.aworkers() == []
+        types = [event.type for event in await app.aevents()]
+        assert types[:2] == ["enqueued", "enqueued"]
+        assert types[-1] == "deleted"
+        assert [event.type for event in await app.aevents("0-0", limit=1)] == ["enqueued"]
+        await app.aclose()
+
+    asyncio.run(use())
+    asyncio.run(use_again(app))
+
+
+async def use_again(app: Holdfast) -> None:
+    """Another event loop gets connections of its own."""
+    assert await app.acount() >= 1
+    await app.aclose()
+
+
+def test_listing_and_counting_agree(app: Holdfast, resize: Task[[str, Size], Size]) -> None:
+    for queue in ("b", "a"):
+        for n in range(150):
+            resize.options(queue=queue, delay="1h" if n % 3 else None).enqueue("x", Size(n, n))
+
+    assert app.count() == len(list(app.list())) == 300
+    assert app.count(queue="a") == len(list(app.list(queue="a"))) == 150
+    assert app.count(state="waiting") == len(list(app.list(state="waiting"))) == 100
+    assert app.count(state="pending") == 300
+    assert [queue.name for queue in app.queues()] == ["a", "b"]
+    assert app.queues()[0].pending == 150
+    newest = list(app.list(queue="a", state="scheduled", newest=True))
+    assert [job.id for job in newest] == [job.id for job in app.list(queue="a", state="scheduled")][::-1]
+    with pytest.raises(Invalid, match="unknown state"):
+        app.count(state="asleep")
+    assert app.count(queue="nobody") == 0
+
+
+def test_a_server_that_is_not_there_is_said_so(namespace: str) -> None:
+    app = Holdfast("redis://:secret@127.0.0.1:1", namespace=namespace, timeout="1s")
+    with pytest.raises(StoreUnavailable, match="cannot be reached") as caught:
+        app.count()
+    assert "secret" not in str(caught.value)
+    with pytest.raises(StoreUnavailable, match="cannot be reached"):
+        asyncio.run(app.acount())
+
+
+@pytest.mark.parametrize("url", ["http://x", "localhost:6379", "redis:/x", ""])
+def test_a_url_of_another_kind_is_refused(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOLDFAST_URL", "nonsense")
+    with pytest.raises(Invalid, match="must begin with"):
+        Holdfast(url)
+
+
+def test_two_tasks_cannot_have_one_name(app: Holdfast) -> None:
+    @app.task(name="same")
+    def one() -> None: ...
+
+    with pytest.raises(Invalid, match="already"):
+
+        @app.task(name="same")
+        def two() -> None: ...
+
+
+def test_making_an_app_and_declaring_tasks_does_no_input_or_output(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("socket.socket.connect", lambda *_: pytest.fail("connected"))
+    monkeypatch.setattr("holdfast.server.ensure", lambda *_: pytest.fail("started a server"))
+    app = Holdfast()
+
+    @app.task
+    def nothing() -> None: ...
+
+    nothing.bind()
+
+
+def test_calls_that_disagree_on_what_to_do_about_existing_jobs_are_refused(
+    app: Holdfast, resize: Task[[str, Size], Size]
+) -> None:
+    one = resize.bind("a", Size(1, 1))
+    with pytest.raises(Invalid, match="agree"):
+        app.enqueue_many([one, resize.bind("b", Size(1, 1)).options(on_exists="replace")])
+    assert app.count() == 0
