@@ -10,7 +10,10 @@ local MOST_CHECKPOINT, MOST_PROGRESS = 262144, 1024
 
 local function save_fields(args, checkpoint)
   local fields = {}
-  if checkpoint then fields = { 'c', store_blob('c', args.id, checkpoint) } end
+  if checkpoint then
+    fields = { 'c', store_blob('c', args.id, checkpoint) }
+    if fields[2] ~= '>' then redis.call('DEL', key.blob('c', args.id)) end -- the last one may have been long
+  end
   if args.progress then
     fields[#fields + 1] = 'f'
     fields[#fields + 1] = args.progress
