@@ -6,8 +6,18 @@
 --   args.newest   last first within a queue and state
 --   args.cursor   where the last page ended: queue, state, score, id
 --
--- Returns the cursor of the next page (an empty list: there is none), then the jobs, as `get` with brief does. A cursor is a
--- place in the order, not a count: jobs that come and go meanwhile are neither skipped nor shown twice.
+-- Returns the cursor of the next page (an empty list: there is none; after a full page there may be one that is empty),
+-- then the jobs, as `get` with brief does. A cursor is a place in the order, not a count: jobs that come and go meanwhile
+-- are neither skipped nor shown twice.
+
+-- Whether one id stands before another in an index: by bytes. Lua's `<` follows the locale of the server.
+local function stands_before(one, other)
+  for place = 1, math.min(#one, #other) do
+    local a, b = string.byte(one, place), string.byte(other, place)
+    if a ~= b then return a < b end
+  end
+  return #one < #other
+end
 
 -- How many members of an index stand before a place: found by bisection, for its member may be gone.
 local function rank_of(index, score, id)
@@ -15,7 +25,7 @@ local function rank_of(index, score, id)
   local high = low + redis.call('ZCOUNT', index, score, score)
   while low < high do
     local middle = math.floor((low + high) / 2)
-    if redis.call('ZRANGE', index, middle, middle)[1] < id then low = middle + 1 else high = middle end
+    if stands_before(redis.call('ZRANGE', index, middle, middle)[1], id) then low = middle + 1 else high = middle end
   end
   return low
 end
