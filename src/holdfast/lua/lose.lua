@@ -7,7 +7,8 @@
 --
 -- An executor's death is charged as a crash if it held one job. If it held several, none is charged: each runs alone
 -- next, and the one that kills again is charged. A worker's death is charged as a lost lease. Returns the ids taken back; at
--- most 1,000 a call: call again until it returns none.
+-- most 1,000 a call: call again until it returns none. The call that returns none forgets the executor's last claim, and
+-- the worker's record and inbox.
 
 local function lose_job(executor, id, attempt, charge, reason)
   local job, run = holder(executor, id, attempt)

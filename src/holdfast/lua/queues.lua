@@ -1,6 +1,6 @@
 -- queues: the queues and how many jobs of each state they have; count: their sum; pause and resume.
 --
--- queues(names; not given: all) returns for each: name, paused, live listeners, and the numbers of jobs in the order of
+-- queues(names; not given: all) returns for each: name, paused, and the numbers of jobs in the order of
 -- STATES. count(queues, states) returns one number. pause(queue) and resume(queue) return 1 if that changed anything.
 
 local function queue_counts(queue, states)
@@ -27,7 +27,7 @@ verb('count', { 'no-writes' }, function(args)
   return total
 end)
 
-verb('pause', {}, function(args)
+verb('pause', { 'allow-oom' }, function(args)
   redis.call('ZADD', key.queues(), 0, queue_name(args.queue))
   local changed = redis.call('SADD', key.paused(), args.queue)
   if changed == 1 then event('paused', args.queue) end
