@@ -13,6 +13,7 @@
 -- Returns the server's time, then 1 for each job that was stored, 0 for each that was there.
 
 local MOST_PAYLOAD = 1048576
+local EXISTS = { ['return'] = true, ['error'] = true, ['replace'] = true }
 
 local function check_batch(batch)
   queue_name(batch.queue)
@@ -32,10 +33,12 @@ end
 -- Check everything before anything is written: returns the number of jobs and a set of the ids that exist.
 local function check_enqueue(args, blobs)
   local count, exists, seen = 0, {}, {}
+  if not EXISTS[args.exists or 'return'] then refuse('INVALID', "`exists` must be 'return', 'error' or 'replace'") end
   for _, batch in ipairs(list_of(args.batches, 'batches')) do
     check_batch(batch)
     for _, id in ipairs(batch.ids) do
       count = count + 1
+      if count > MOST then refuse('INVALID', string.format('more than %d jobs in one call', MOST)) end
       job_id(id)
       if seen[id] then refuse('INVALID', 'job ' .. id .. ' stands twice in one call') end
       seen[id] = true
@@ -52,7 +55,6 @@ local function check_enqueue(args, blobs)
       end
     end
   end
-  if count > MOST then refuse('INVALID', string.format('%d jobs in one call; %d are allowed', count, MOST)) end
   return count, exists
 end
 
