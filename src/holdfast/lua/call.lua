@@ -3,6 +3,7 @@
 local SCHEMA = 1
 local MOST = 1000 -- of anything in one call
 local EVENTS = 100000 -- kept
+local MOST_EXECUTOR = 39 -- characters: an attempt's field then has 64 bytes
 
 local now -- milliseconds, set anew by each call
 local meta -- the hash of that name, as it was when the call began
@@ -36,7 +37,7 @@ end
 local function queue_name(value) return name(value, 'a queue', 100, '%w_.%-') end
 
 local function job_id(value)
-  if type(value) == 'string' and string.find(value, '^[^~]+~%d+$') and #value <= 128 then
+  if type(value) == 'string' and string.find(value, '^[^~]+~%d%d?%d?%d?%d?$') then
     name(string.match(value, '^[^~]+'), 'a job id', 128, '%w._:@/%-')
     return value
   end
@@ -50,9 +51,15 @@ local function list_of(value, what, least)
   return value
 end
 
+-- A list of ids, all of them checked before anything is done about the first.
+local function job_ids(value)
+  for _, id in ipairs(list_of(value, 'ids')) do job_id(id) end
+  return value
+end
+
 -- An executor is `<node>/<worker>.<number>`; its worker is what stands before the dot.
 local function executor_name(value)
-  if type(value) ~= 'string' or #value > 39 + 5 or not string.find(value, '^[%w_.%-]+/%w+%.%d+$') then
+  if type(value) ~= 'string' or #value > MOST_EXECUTOR or not string.find(value, '^[%w_.%-]+/%w+%.%d+$') then
     refuse('INVALID', 'an executor must be <node>/<worker>.<number>, not ' .. string.sub(tostring(value), 1, 60))
   end
   return value
@@ -81,13 +88,13 @@ local function read_clock(args)
 end
 
 local function read_meta()
-  local values = redis.call('HMGET', key.meta(), 'schema', 'arrivals', 'pulse', 'gap_at', 'gap_length', 'pruned')
+  local values = redis.call('HMGET', key.meta(), 'schema', 'arrivals', 'pulse', 'gaps', 'pruned')
   if values[1] and tonumber(values[1]) ~= SCHEMA then
     refuse('SCHEMA', string.format('this data has schema %s, and this release knows %d: run holdfast migrate',
       values[1], SCHEMA))
   end
   meta = { new = not values[1], arrivals = tonumber(values[2]) or 0, pulse = tonumber(values[3]),
-    gap_at = tonumber(values[4]) or 0, gap_length = tonumber(values[5]) or 0, pruned = tonumber(values[6]) or 0 }
+    gaps = values[4] or '', pruned = tonumber(values[5]) or 0 }
 end
 
 -- Numbers for jobs in the order in which they come, never given twice: returns the one before the first.

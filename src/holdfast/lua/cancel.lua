@@ -19,7 +19,7 @@ local function cancel_running(job, reason)
 end
 
 local function cancel(id, reason)
-  local job, waiters = load_job(job_id(id), 'w')
+  local job, waiters = load_job(id, 'w')
   if not job then return 'NOTFOUND' end
   if FINAL[job.state] then return 'STATE' end
   if job.state == 'running' then return cancel_running(job, reason) end
@@ -29,7 +29,7 @@ end
 
 verb('cancel', { 'allow-oom' }, function(args)
   local answers = {}
-  for place, id in ipairs(list_of(args.ids, 'ids')) do
+  for place, id in ipairs(job_ids(args.ids)) do
     answers[place] = cancel(id, args.reason)
     settle()
   end

@@ -11,8 +11,12 @@
 -- Returns the milliseconds after which to claim again if nothing wakes the executor (0: jobs were found), the key on
 -- which to wait for that, and then for each job: id, attempt, queue, task, codec, payload, checkpoint or '', timeout
 -- (0: none), created, whether it must run alone.
+--
+-- A repeated claim gets those of its jobs that the executor still holds. While an executor runs a job alone it is up to
+-- the executor to claim nothing more.
 
-local MOST_BYTES = 33554432 -- of payloads, in one reply
+local MOST_BYTES = 33554432 -- of payloads and checkpoints, in one reply
+local MOST_PID = 2 ^ 32 - 1
 local WORKER_LIFE = DAY
 
 local function check_claim(args)
@@ -20,6 +24,7 @@ local function check_claim(args)
   integer(args.counter, 'the counter', 1, 2 ^ 52)
   integer(args.limit, 'the limit', 1, MOST)
   for _, queue in ipairs(list_of(args.queues, 'queues')) do queue_name(queue) end
+  optional(args.pid, 'the process id', 0, MOST_PID)
   args.lease = integer(args.lease or DEFAULT.lease, 'the lease', LEAST_LEASE, MOST_LEASE)
 end
 
@@ -41,7 +46,7 @@ local function start_attempt(job, args)
   end
 end
 
--- Add a claimed job to a reply: returns the bytes of its payload.
+-- Add a claimed job to a reply: returns the bytes of its payload and checkpoint.
 local function describe_claimed(reply, job, payload, checkpoint)
   payload = load_blob('p', job.id, payload)
   checkpoint = checkpoint and load_blob('c', job.id, checkpoint) or ''
@@ -49,7 +54,7 @@ local function describe_claimed(reply, job, payload, checkpoint)
     job.created, has(job.flags, ALONE) and 1 or 0 }) do
     reply[#reply + 1] = value
   end
-  return #payload
+  return #payload + #checkpoint
 end
 
 -- A job that may have killed its executor runs alone: only an executor that holds nothing takes it, and takes no other.
@@ -58,8 +63,8 @@ local function may_start(job, args, taken)
   return taken == 0 and redis.call('HLEN', key.held(args.executor)) == 0
 end
 
--- Take jobs of one queue, passing over those that must run alone: returns the bytes of all payloads so far, and whether
--- the executor is to be given no more.
+-- Take jobs of one queue, passing over those that must run alone: returns the bytes of the reply so far, and whether the
+-- executor is to be given no more.
 local function take(queue, args, reply, taken, bytes)
   local first = 0
   while #taken < args.limit and first < MOST do
@@ -80,9 +85,16 @@ local function take(queue, args, reply, taken, bytes)
   return bytes, #taken >= args.limit
 end
 
+-- Until the next timer, or as long as an executor blocks at most.
+local function next_wait()
+  local timer = redis.call('ZRANGE', key.timers(), 0, 0, 'WITHSCORES')
+  if not timer[1] then return BLOCK end
+  return math.max(1, math.min(BLOCK, tonumber(timer[2]) - now))
+end
+
 -- The jobs of a claim whose reply was lost, as far as the executor still holds them.
 local function repeat_claim(args, line)
-  local reply = { 0, key.wake(args.executor) }
+  local reply = { line == '' and next_wait() or 0, key.wake(args.executor) }
   for id, attempt in string.gmatch(line, ' (%S+) (%d+)') do
     local job = holder(args.executor, id, tonumber(attempt))
     if job then
@@ -110,15 +122,11 @@ local function last_claim(args)
   return tonumber(counter), (string.gsub(rest, '^ %d+', '', 1))
 end
 
--- Until the next timer, or as long as an executor blocks at most.
-local function next_wait()
-  local timer = redis.call('ZRANGE', key.timers(), 0, 0, 'WITHSCORES')
-  if not timer[1] then return BLOCK end
-  return math.max(1, math.min(BLOCK, tonumber(timer[2]) - now))
-end
-
 local function become_idle(args)
-  for _, queue in ipairs(args.queues) do redis.call('ZADD', key.idle(queue), now, args.executor) end
+  for _, queue in ipairs(args.queues) do
+    redis.call('ZREMRANGEBYSCORE', key.idle(queue), '-inf', now - STALE)
+    redis.call('ZADD', key.idle(queue), now, args.executor)
+  end
 end
 
 local function stop_idling(args)
@@ -134,24 +142,30 @@ local function open_queues(queues)
   return open
 end
 
+-- Work that is left is for others: wake one. An executor that was idle may have been woken for any of its queues, so it
+-- passes on the wake-ups of those that it does not come to.
+local function pass_on(open, place, was_idle)
+  for at = place, was_idle and #open or place do
+    if redis.call('ZCARD', key.index(open[at], 'waiting')) > 0 then wake(open[at]) end
+  end
+end
+
 local function claim(args)
   local counter, line = last_claim(args)
   if counter == args.counter then return repeat_claim(args, line) end
   if counter and counter > args.counter then refuse('INVALID', 'the counter of ' .. args.executor .. ' went back') end
-  if meta.pulse and meta.pulse > now then cut_leases(args.queues) end
   beat()
   advance()
   if args.idle then stop_idling(args) end
   local open, reply, taken, bytes, enough = open_queues(args.queues), { 0, key.wake(args.executor) }, {}, 0, false
-  for _, queue in ipairs(open) do
+  for place, queue in ipairs(open) do
     bytes, enough = take(queue, args, reply, taken, bytes)
+    settle()
     if enough then
-      settle()
-      if redis.call('ZCARD', key.index(queue, 'waiting')) > 0 then wake(queue) end
+      pass_on(open, place, args.idle)
       break
     end
   end
-  settle()
   remember_claim(args, taken)
   if #taken == 0 then
     become_idle(args)

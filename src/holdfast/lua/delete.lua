@@ -5,7 +5,7 @@
 -- Returns an answer per id: OK, NOTFOUND, or STATE if it has not ended.
 
 local function delete(id)
-  local job = load_job(job_id(id))
+  local job = load_job(id)
   if not job then return 'NOTFOUND' end
   if not FINAL[job.state] then return 'STATE' end
   erase(id, job.queue, job.state)
@@ -16,7 +16,7 @@ end
 
 verb('delete', { 'allow-oom' }, function(args)
   local answers = {}
-  for place, id in ipairs(list_of(args.ids, 'ids')) do answers[place] = delete(id) end
+  for place, id in ipairs(job_ids(args.ids)) do answers[place] = delete(id) end
   publish()
   return answers
 end)

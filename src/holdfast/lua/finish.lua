@@ -86,10 +86,17 @@ end
 
 local LETTER_OF_ENDING = { succeed = 'S', error = 'E', crash = 'K', release = 'R', snooze = 'Z', unknown = 'U', cancelled = 'C' }
 
+local function is_whole(value, most) return type(value) == 'number' and value % 1 == 0 and value >= 0 and value <= most end
+
+local function is_text(value) return type(value) == 'string' end
+
 -- What is wrong with an item, or nothing.
 local function fault(item, blob)
-  if not ending[item.outcome] or type(item.id) ~= 'string' or type(item.attempt) ~= 'number' then return 'INVALID' end
-  if item.delay and (item.delay < 0 or item.delay > LONGEST_WAIT) then return 'INVALID' end
+  local right = ending[item.outcome] and is_text(item.id) and is_whole(item.attempt, 2 ^ 31)
+    and is_whole(item.delay or 0, LONGEST_WAIT) and is_whole(item.pid or 0, MOST_PID)
+    and is_whole(item.started or 0, LONGEST_WAIT) and is_text(item.group or '') and is_text(item.reason or '')
+    and (blob or not item.blob)
+  if not right then return 'INVALID' end
   if item.outcome == 'succeed' and blob and #blob > MOST_RESULT then return 'TOOBIG' end
 end
 
@@ -109,44 +116,63 @@ local function finish_one(args, item, blob)
   return 'OK'
 end
 
+-- The numbers of jobs that enter a state, by `queue state`. Call it before they are settled.
+local function entering_states()
+  local numbers = {}
+  for where, list in pairs(entering) do
+    local queue, state = string.match(where, '}:q:(.+):(%a+)$')
+    if state then numbers[queue .. ' ' .. state] = #list / 2 end
+  end
+  return numbers
+end
+
 -- As many ended jobs leave as came, and one more, so what is kept stays within its bounds at any speed.
-local function prune_after_finish(finished)
-  for where, count in pairs(finished) do
+local function prune_after_finish(entered)
+  for where, count in pairs(entered) do
     local queue, state = string.match(where, '^(%S+) (%S+)$')
-    prune(queue, state, count + 1)
+    if FINAL[state] then prune(queue, state, count + 1) end
   end
   settle()
 end
 
+-- Jobs that came back are work for others, unless they were claimed in the same call.
+local function wake_after_finish(entered)
+  for where in pairs(entered) do
+    local queue, state = string.match(where, '^(%S+) (%S+)$')
+    if state == 'waiting' and redis.call('ZCARD', key.index(queue, state)) > 0 then wake(queue) end
+  end
+end
+
+-- Returns the answers, and the numbers of jobs that entered a state.
 local function finish(args, blobs)
-  local answers, next_blob, seen = {}, 2, {}
-  for place, item in ipairs(list_of(args.items, 'items', 0)) do
+  local answers, next_blob = {}, 2
+  for place, item in ipairs(args.items) do
     local blob
     if item.blob then blob, next_blob = blobs[next_blob], next_blob + 1 end
-    -- The indexes are settled once for all items, so one job is ended once.
-    if seen[item.id] then settle() end
-    seen[item.id] = true
     answers[place] = finish_one(args, item, blob)
   end
-  local finished = {}
-  for where, list in pairs(entering) do
-    local queue, state = string.match(where, '}:q:(.+):(%a+)$')
-    if state and FINAL[state] then finished[queue .. ' ' .. state] = #list / 2 end
-  end
+  local entered = entering_states()
   settle()
-  prune_after_finish(finished)
-  return answers
+  prune_after_finish(entered)
+  return answers, entered
+end
+
+local function check_finish(args)
+  executor_name(args.executor)
+  for _, item in ipairs(list_of(args.items, 'items', 0)) do
+    if type(item) ~= 'table' then refuse('INVALID', 'an item must be an object') end
+  end
+  if args.claim then
+    args.claim.executor = args.executor
+    check_claim(args.claim)
+  end
 end
 
 verb('finish', { 'allow-oom' }, function(args, blobs)
-  executor_name(args.executor)
-  local request = args.claim
-  if request then
-    request.executor = args.executor
-    check_claim(request)
-  end
-  local answers = finish(args, blobs)
-  local reply = { answers, request and claim(request) or {} }
+  check_finish(args)
+  local answers, entered = finish(args, blobs)
+  local reply = { answers, args.claim and claim(args.claim) or {} }
+  wake_after_finish(entered)
   publish(args.executor)
   return reply
 end)

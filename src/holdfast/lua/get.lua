@@ -72,8 +72,8 @@ end
 
 verb('get', { 'no-writes' }, function(args)
   local reply, bytes = {}, 0
-  for place, id in ipairs(list_of(args.ids, 'ids')) do
-    local job, size = describe(job_id(id), args.brief)
+  for place, id in ipairs(job_ids(args.ids)) do
+    local job, size = describe(id, args.brief)
     reply[place], bytes = job, bytes + size
     if bytes > MOST_REPLY then refuse('TOOBIG', 'these jobs are too big for one reply: get fewer at once') end
   end

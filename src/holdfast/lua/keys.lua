@@ -7,7 +7,7 @@ local base -- 'hf:{namespace}:', set anew by each call
 
 local key = {}
 
--- Hash: schema, arrivals (the last arrival number given), pulse, gap_at, gap_length, pruned, prune_after.
+-- Hash: schema, arrivals (the last arrival number given), pulse, gaps (see lease.lua), pruned, prune_after.
 function key.meta() return base .. 'meta' end
 
 -- Hash: a job's record. See record.lua.

@@ -6,6 +6,7 @@
 local LEAST_LEASE, MOST_LEASE = 1000, 3600000
 local SPARES = 3
 local LONGEST_WAIT = 10 * 365 * DAY -- of anything scheduled
+local MOST_GAPS = 50
 
 local function parse_marks(marks)
   local attempt, cancelling, spared = string.match(marks, '^(%d+)(c?)(s*)$')
@@ -34,7 +35,7 @@ local function end_attempt(job, run, outcome, words)
   local number = string.format('%d', job.attempt)
   local fields = { 'a' .. number, pack_attempt(run) }
   if words and words ~= '' then
-    fields[3], fields[4] = 'o' .. number, string.sub(words, 1, INLINE)
+    fields[3], fields[4] = 'o' .. number, cut(words, INLINE)
   end
   return fields
 end
@@ -49,7 +50,7 @@ end
 
 local function fail(job, group, waiters, fields)
   fields[#fields + 1] = 'g'
-  fields[#fields + 1] = string.sub(group, 1, INLINE)
+  fields[#fields + 1] = cut(group, INLINE)
   conclude(job, 'failed', waiters, fields)
 end
 
@@ -76,11 +77,41 @@ local function charge_lost(job, run, words)
   come_back(job, 0, fields)
 end
 
--- The store may have been away for everyone: then no lease ends before its holder had a whole lease to renew it.
--- Spared leases are few, or one that nobody renews would never end where calls are rare.
+-- Gaps: when the store was away for everyone; text of `end length end length ...`, the longest and oldest first. One
+-- that is not longer than a later one spares nothing that the later one does not.
+local function parse_gaps()
+  local gaps = {}
+  for ended, length in string.gmatch(meta.gaps, '(%d+) (%d+)') do
+    gaps[#gaps + 1] = { ended = tonumber(ended), length = tonumber(length) }
+  end
+  return gaps
+end
+
+local function remember_gaps(gaps)
+  local words = {}
+  for _, gap in ipairs(gaps) do words[#words + 1] = string.format('%.0f %.0f', gap.ended, gap.length) end
+  meta.gaps = table.concat(words, ' ')
+  redis.call('HSET', key.meta(), 'gaps', meta.gaps)
+end
+
+-- A gap spares the leases shorter than twice its length, for one lease; so it is forgotten after twice its length.
+local function add_gap(length)
+  local gaps = {}
+  for _, gap in ipairs(parse_gaps()) do
+    if gap.length > length and gap.ended + 2 * gap.length > now then gaps[#gaps + 1] = gap end
+  end
+  if #gaps == MOST_GAPS then gaps[MOST_GAPS].ended = now else gaps[#gaps + 1] = { ended = now, length = length } end
+  remember_gaps(gaps)
+end
+
+-- The store was away for longer than half a lease: then the lease does not end before its holder had a whole lease to
+-- renew it. Spared leases are few, or one that nobody renews would never end where calls are rare.
 local function spare(job, run)
-  local until_then = meta.gap_at + job.lease
-  if meta.gap_length * 2 <= job.lease or until_then <= now then return false end
+  local until_then = 0
+  for _, gap in ipairs(parse_gaps()) do
+    if gap.length * 2 > job.lease then until_then = gap.ended + job.lease end
+  end
+  if until_then <= now then return false end
   local attempt, cancelling, spared = parse_marks(redis.call('HGET', key.held(run.executor), job.id))
   if spared >= SPARES then return false end
   redis.call('ZADD', key.timers(), until_then, job.id)

@@ -134,9 +134,16 @@ local function load_blob(letter, id, field)
   return field
 end
 
+-- The beginning of a text, no more than so many bytes of it, and no half of a character.
+local function cut(text, most)
+  if #text <= most then return text end
+  while most > 0 and has(string.byte(text, most + 1), 128) and not has(string.byte(text, most + 1), 64) do most = most - 1 end
+  return string.sub(text, 1, most)
+end
+
 -- Write down what happened to a job outside of attempts; written with its next write.
 local function note(job, letter, words)
   job.notes = job.notes + 1
   local place = (job.notes - 1) % HISTORY + 1
-  return 'y' .. place, struct.pack(NOTE, now, letter) .. string.sub(words or '', 1, INLINE - NOTE_SIZE)
+  return 'y' .. place, struct.pack(NOTE, now, letter) .. cut(words or '', INLINE - NOTE_SIZE)
 end

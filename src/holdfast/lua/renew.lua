@@ -1,14 +1,14 @@
 -- renew: prolong the leases that a worker's executors hold, and sign of its life.
 --
 --   args.worker     <node>/<worker>
---   args.lease      milliseconds (30 s)
+--   args.lease      milliseconds until they end, from now (30 s)
 --   args.held       a list of: executor, then its list of id, attempt, id, attempt ...
 --   args.started    a list of: executor, id, attempt, process id, milliseconds from claim to start
 --   args.about      what the worker says of itself, as text; kept if not given
 --   args.arrivals   the highest arrival number that the worker has seen
 --
 -- Returns the key of the worker's inbox, the highest arrival number, and three lists of executor, id, attempt: to be
--- cancelled; lost; held in the store but not named.
+-- cancelled; lost; held in the store but not named, by an executor that was.
 
 local MOST_ABOUT = 16384
 
@@ -17,25 +17,35 @@ local function check_renew(args)
   executor_name(args.worker .. '.0')
   args.lease = integer(args.lease or DEFAULT.lease, 'the lease', LEAST_LEASE, MOST_LEASE)
   if #(args.about or '') > MOST_ABOUT then refuse('TOOBIG', 'what the worker says of itself is too long') end
-  local count = 0
+  local count, started = 0, args.started or {}
   for place = 1, #args.held, 2 do
     local executor = executor_name(args.held[place])
     if worker_of(executor) ~= args.worker then refuse('INVALID', executor .. ' is not of worker ' .. args.worker) end
     count = count + #args.held[place + 1] / 2
   end
   if count > MOST then refuse('INVALID', string.format('%d jobs in one call; %d are allowed', count, MOST)) end
+  for place = 1, #started, 5 do
+    integer(started[place + 2], 'the attempt', 1, 2 ^ 31)
+    integer(started[place + 3], 'the process id', 0, MOST_PID)
+    integer(started[place + 4], 'milliseconds to the start', 0, LONGEST_WAIT)
+  end
 end
 
 local function add_three(list, executor, id, attempt)
   list[#list + 1], list[#list + 2], list[#list + 3] = executor, id, attempt
 end
 
+-- Returns whether the executor holds the attempt.
 local function renew_one(args, executor, id, attempt, marks, found)
   local holds, cancelling, spared = parse_marks(marks or '0')
-  if holds ~= attempt then return add_three(found.lost, executor, id, attempt) end
+  if holds ~= attempt then
+    add_three(found.lost, executor, id, attempt)
+    return false
+  end
   if cancelling then add_three(found.cancelled, executor, id, attempt) end
   if spared > 0 then collect(holding, key.held(executor), id, make_marks(attempt, cancelling, 0)) end
   collect(entering, key.timers(), now + args.lease, id)
+  return true
 end
 
 -- Held in the store, but the worker does not know of it: a claim whose reply never came.
@@ -47,18 +57,15 @@ local function find_unnamed(executor, named, found)
 end
 
 local function renew_executor(args, executor, held, found)
-  local ids, named = {}, {}
-  for place = 1, #held, 2 do
-    ids[#ids + 1] = held[place]
-    named[held[place]] = true
-  end
+  local ids, named, count = {}, {}, 0
+  for place = 1, #held, 2 do ids[#ids + 1] = held[place] end
   local marks = #ids > 0 and redis.call('HMGET', key.held(executor), unpack(ids)) or {}
-  local missing = 0
   for place, id in ipairs(ids) do
-    renew_one(args, executor, id, held[2 * place], marks[place], found)
-    if not marks[place] then missing = missing + 1 end
+    if renew_one(args, executor, id, held[2 * place], marks[place], found) and not named[id] then
+      named[id], count = true, count + 1
+    end
   end
-  if redis.call('HLEN', key.held(executor)) > #ids - missing then find_unnamed(executor, named, found) end
+  if redis.call('HLEN', key.held(executor)) > count then find_unnamed(executor, named, found) end
 end
 
 local function note_starts(started)
@@ -90,10 +97,10 @@ end
 
 verb('renew', { 'allow-oom' }, function(args)
   check_renew(args)
+  beat()
   local found = { cancelled = {}, lost = {}, unnamed = {} }
   for place = 1, #args.held, 2 do renew_executor(args, args.held[place], args.held[place + 1], found) end
   settle()
-  beat()
   note_starts(args.started or {})
   notice_rewind(args)
   sign_of_life(args)

@@ -5,7 +5,7 @@
 -- Returns an answer per id: waiting, NOTFOUND, or STATE if it has not ended.
 
 local function retry(id)
-  local job = load_job(job_id(id))
+  local job = load_job(id)
   if not job then return 'NOTFOUND' end
   if not FINAL[job.state] then return 'STATE' end
   job.arrival = reserve_arrivals(1) + 1
@@ -21,7 +21,7 @@ end
 
 verb('retry', { 'allow-oom' }, function(args)
   local answers = {}
-  for place, id in ipairs(list_of(args.ids, 'ids')) do answers[place] = retry(id) end
+  for place, id in ipairs(job_ids(args.ids)) do answers[place] = retry(id) end
   publish()
   return answers
 end)

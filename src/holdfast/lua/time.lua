@@ -3,30 +3,30 @@
 local STEP = 100 -- timers a call
 local PRUNE_EVERY, PRUNE_QUEUES, PRUNE_JOBS = 1000, 10, 100
 
--- Note that the store is there, and for how long it was not. The gap that is remembered is the longest of those that
--- still spare a lease: one shorter than twice its length.
-local function beat()
-  local gap = meta.pulse and now - meta.pulse or 0
-  if gap <= LEAST_LEASE / 2 then
-    redis.call('HSET', key.meta(), 'schema', SCHEMA, 'pulse', now)
-  else
-    if now < meta.gap_at + 2 * meta.gap_length then gap = math.max(gap, meta.gap_length) end
-    meta.gap_at, meta.gap_length = now, gap
-    redis.call('HSET', key.meta(), 'schema', SCHEMA, 'pulse', now, 'gap_at', now, 'gap_length', gap)
-  end
-  meta.new = false
-end
-
--- The clock went back: no lease may end later than a whole lease from now.
-local function cut_leases(queues)
-  for _, queue in ipairs(queues) do
-    for _, id in ipairs(redis.call('ZRANGE', key.index(queue, 'running'), 0, MOST - 1)) do
-      local job = load_job(id)
-      if tonumber(redis.call('ZSCORE', key.timers(), id)) > now + job.lease then
-        redis.call('ZADD', key.timers(), now + job.lease, id)
-      end
+-- The clock went back: no lease may end later than a whole lease from now, and no gap lies ahead. A lease has the length
+-- that it was claimed with. In one call for all queues, for the next call would not know of it; up to 10,000 leases.
+local function clock_went_back()
+  local left = 10 * MOST
+  for _, queue in ipairs(redis.call('ZRANGE', key.queues(), 0, -1)) do
+    if left == 0 then break end
+    local running = redis.call('ZRANGE', key.index(queue, 'running'), 0, left - 1)
+    left = left - #running
+    for _, id in ipairs(running) do
+      local latest = now + load_job(id).lease
+      if tonumber(redis.call('ZSCORE', key.timers(), id)) > latest then redis.call('ZADD', key.timers(), latest, id) end
     end
   end
+  local gaps = parse_gaps()
+  for _, gap in ipairs(gaps) do gap.ended = math.min(gap.ended, now) end
+  remember_gaps(gaps)
+end
+
+-- Note that the store is there, and for how long it was not.
+local function beat()
+  local gap = meta.pulse and now - meta.pulse or 0
+  if gap > LEAST_LEASE / 2 then add_gap(gap) elseif gap < 0 then clock_went_back() end
+  redis.call('HSET', key.meta(), 'schema', SCHEMA, 'pulse', now)
+  meta.new = false
 end
 
 -- Ended jobs of some queues, in turn, a bounded number each second.
@@ -58,5 +58,5 @@ local function advance()
   end
   settle()
   for queue in pairs(queues) do wake(queue) end
-  if now - meta.pruned >= PRUNE_EVERY then prune_in_turn() end
+  if math.abs(now - meta.pruned) >= PRUNE_EVERY then prune_in_turn() end
 end

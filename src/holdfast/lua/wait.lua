@@ -16,8 +16,8 @@ end
 verb('wait', { 'allow-oom' }, function(args)
   name(args.inbox, 'an inbox', 40, '%w')
   local reply = { key.inbox(args.inbox) }
-  for _, id in ipairs(list_of(args.ids, 'ids')) do
-    local job, waiters = load_job(job_id(id), 'w')
+  for _, id in ipairs(job_ids(args.ids)) do
+    local job, waiters = load_job(id, 'w')
     reply[#reply + 1] = job and job.state or ''
     if job and not FINAL[job.state] then add_waiter(id, waiters, args.inbox) end
   end
