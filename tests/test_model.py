@@ -1,0 +1,474 @@
+"""Random commands, sent to a real server and to a model in plain Python: after each, the whole state must be the same.
+
+Commands come twice, replies get lost, the clock leaps and goes back. For long runs:
+
+    python -m tests.test_model --minutes 30 [--backend valkey|cluster|redis]
+
+or HOLDFAST_MODEL_MINUTES=30 with pytest; HOLDFAST_MODEL_SHRINK=0 shows a failure as it was found, at once. To repeat a
+failure, put the `@reproduce_failure(...)` that it prints above `Here` in `run_machine`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import redis
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
+
+from holdfast import commands, errors
+from holdfast.commands import Command, Finish, Held, NewJob, Started
+from holdfast.outcome import Cancelled, Crash, Error, Outcome, Release, Snoozed, Succeed, Unknown
+from holdfast.store import Address, Store
+from tests import invariants
+from tests.conftest import TestClock
+from tests.model import STATES, Model, worker_of
+from tests.servers import redis_7, running_server
+
+NAMESPACE = "model"
+START = 1_700_000_000_000
+LAST = START + 6 * 86_400_000  # before anything is old enough to be removed
+
+IDS = [*"abcdefgh", "A", "user:1@x/y", "part~3", "z" * 128]
+QUEUES = ["mail", "video", "a.b-c_D"]
+EXECUTORS = ["n1/w1.0", "n1/w1.1", "n1/w2.0", "n.2/w3.10"]
+WORKERS = sorted({worker_of(executor) for executor in EXECUTORS})
+LEASES = [1000, 2000, 30_000, 60_000]
+STEPS = [0, 1, 400, 501, 1000, 1001, 2500, 5000, 16_000, 30_000, 45_000, 120_000, 3_600_000]
+BYTES = [b"", b"1", b">", b">>", b"p" * 63, b"p" * 64, b"p" * 65, b"\0" * 64, b"\xff" * 300]
+
+ids = st.sampled_from(IDS)
+id_lists = st.lists(ids, min_size=1, max_size=4)
+queue_names = st.sampled_from(QUEUES)
+queue_lists = st.lists(queue_names, min_size=1, max_size=4)
+blobs = st.sampled_from(BYTES)
+small = st.none() | st.integers(0, 2)
+reasons = st.sampled_from(["", "because", "é" * 28])
+faults = st.sampled_from(["none"] * 6 + ["repeated", "lost", "lost and repeated"])
+
+new_jobs = st.builds(
+    NewJob,
+    id=ids,
+    payload=blobs,
+    queue=queue_names,
+    task=st.sampled_from(["send", "transcode.all"]),
+    priority=st.none() | st.sampled_from([-256, -1, 0, 1, 255]),
+    delay=st.none() | st.sampled_from([0, 1, 1000, 30_000]),
+    retries=small,
+    crashes=small,
+    lost=small,
+    backoff=st.none() | st.sampled_from([0, 1, 1000]),
+    timeout=st.none() | st.just(60_000),
+    codec=st.sampled_from([None, "json", "raw"]),
+)
+outcomes: st.SearchStrategy[Outcome] = st.one_of(
+    st.builds(Succeed, blobs),
+    st.builds(
+        Error, blobs, st.just("ValueError"), final=st.booleans(), delay=st.none() | st.sampled_from([0, 1, 700, 90_000])
+    ),
+    st.builds(Crash, blobs),
+    st.builds(Release, reasons, st.sampled_from([0, 2000])),
+    st.builds(Snoozed, st.sampled_from([0, 3000])),
+    st.builds(Unknown),
+    st.builds(Cancelled),
+)
+
+
+class Machine(RuleBasedStateMachine):
+    """A store, its model, and the programs that use them."""
+
+    steps = 0  # of all machines
+    url = ""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.client = redis.Redis.from_url(self.url)
+        self.client.flushall()
+        self.clock = TestClock(START)
+        self.store = Store(Address.find(self.url, namespace=NAMESPACE), clock=self.clock)
+        self.model = Model()
+        self.requests: dict[str, dict[str, Any]] = {}  # executor -> its last claim
+        self.known_ids = set(IDS)
+        self.last_event = "0"
+        self.cursor: tuple[list[str], bool] | None = None
+
+    def teardown(self) -> None:
+        self.store.close()
+        self.client.close()
+
+    # Sending
+
+    def send(self, command: Command[Any], expected: Callable[[], Any], read: Callable[[Any], Any], fault: str) -> None:
+        """Send a command, once or twice, and compare each reply that is not lost with the model's."""
+        for lost in {
+            "none": [False],
+            "repeated": [False, False],
+            "lost": [True],
+            "lost and repeated": [True, False],
+        }[fault]:
+            got, wanted = outcome_of(lambda: read(self.store.run(command))), outcome_of(expected)
+            assert lost or got == wanted
+            self.compare()
+
+    @property
+    def now(self) -> int:
+        return self.clock.now
+
+    def leases(self, executor: str) -> list[tuple[str, int]]:
+        """All attempts that an executor ever had, those that it has now first."""
+        runs = [(job, run) for job in self.model.jobs.values() for run in job.attempts if run.executor == executor]
+        runs.sort(key=lambda pair: pair[1].outcome != "running")
+        return [(job.new.id, run.number) for job, run in runs]
+
+    def draw_leases(self, data: st.DataObject, executor: str) -> list[tuple[str, int]]:
+        """Draw some attempts: those that run, mostly; some that ended, twice the same, or never were."""
+        running = [(job.new.id, len(job.attempts)) for job in self.model.held(executor)]
+        pools = [running] * 3 + [self.leases(executor), [(id, number) for id in IDS for number in (1, 2)]]
+        one = st.sampled_from([pool for pool in pools if pool]).flatmap(st.sampled_from)
+        return data.draw(st.lists(one, max_size=4), label="leases")
+
+    def next_request(self, data: st.DataObject, executor: str) -> dict[str, Any]:
+        counter = self.requests.get(executor, {"counter": 0})["counter"] + 1
+        request = commands.claim_args(
+            data.draw(queue_lists, label="queues"),
+            counter=counter,
+            limit=data.draw(st.sampled_from([1, 2, 3, 5, 5, 150]), label="limit"),
+            lease=data.draw(st.none() | st.sampled_from(LEASES), label="lease"),
+            pid=data.draw(st.sampled_from([None, 77]), label="pid"),
+            idle=data.draw(st.booleans(), label="idle"),
+        )
+        self.requests[executor] = request
+        return request
+
+    # Rules
+
+    @initialize(jobs=st.lists(new_jobs, max_size=8, unique_by=lambda job: job.id))
+    def fill(self, jobs: list[NewJob]) -> None:
+        if jobs:
+            self.send_enqueue(jobs, "return", "none")
+
+    @rule(jobs=st.lists(new_jobs, min_size=1, max_size=4), exists=st.sampled_from(["return", "error", "replace"]))
+    def enqueue_with_faults(self, jobs: list[NewJob], exists: str) -> None:
+        self.send_enqueue(jobs, exists, "repeated")
+
+    @rule(
+        jobs=st.lists(new_jobs, min_size=1, max_size=4, unique_by=lambda job: job.id),
+        exists=st.sampled_from(["return", "replace"]),
+        fault=faults,
+    )
+    def enqueue(self, jobs: list[NewJob], exists: str, fault: str) -> None:
+        self.send_enqueue(jobs, exists, fault)
+
+    @rule(job=new_jobs, step=st.sampled_from([-1000, 0, 1, 5000]))
+    def enqueue_for_a_time(self, job: NewJob, step: int) -> None:
+        fields = {name: getattr(job, name) for name in job.__struct_fields__}
+        self.send_enqueue([NewJob(**{**fields, "delay": None, "due": self.now + step})], "return", "none")
+
+    @precondition(lambda self: len(self.known_ids) == len(IDS))
+    @rule(count=st.integers(98, 130), delay=st.sampled_from([0, 1000]), lost=small)
+    def enqueue_more_than_a_call_advances(self, count: int, delay: int, lost: int | None) -> None:
+        names = [f"many{number:03}" for number in range(count)]
+        self.known_ids.update(names)
+        jobs = [NewJob(id=name, payload=b"", queue="mail", task="send", delay=delay, lost=lost) for name in names]
+        self.send_enqueue(jobs, "return", "none")
+
+    def send_enqueue(self, jobs: Sequence[NewJob], exists: str, fault: str) -> None:
+        self.send(
+            commands.enqueue(jobs, exists=exists),
+            lambda: (self.now, self.model.enqueue(jobs, exists, self.now)),
+            tuple,
+            fault,
+        )
+
+    @rule(data=st.data(), executor=st.sampled_from(EXECUTORS), fault=faults)
+    def claim(self, data: st.DataObject, executor: str, fault: str) -> None:
+        self.send_claim(executor, self.next_request(data, executor), fault)
+
+    @precondition(lambda self: bool(self.requests))
+    @rule(data=st.data(), older=st.sampled_from([0, 0, 0, 1]))
+    def claim_again_as_before(self, data: st.DataObject, older: int) -> None:
+        executor = data.draw(st.sampled_from(sorted(self.requests)))
+        request = self.requests[executor]
+        self.send_claim(executor, {**request, "counter": max(1, request["counter"] - older)}, "none")
+
+    def send_claim(self, executor: str, request: dict[str, Any], fault: str) -> None:
+        self.send(
+            commands.claim(executor, request),
+            lambda: self.model.claim(executor, request, self.now),
+            lambda reply: self.read_claim(executor, reply),
+            fault,
+        )
+
+    def read_claim(self, executor: str, claim: commands.Claim) -> tuple[int, list[commands.Claimed]]:
+        assert claim.wake_key.decode() == f"hf:{{{NAMESPACE}}}:wake:{executor}"
+        return claim.wait, claim.jobs
+
+    @rule(data=st.data(), worker=st.sampled_from(WORKERS), lease=st.sampled_from(LEASES), fault=faults)
+    def renew(self, data: st.DataObject, worker: str, lease: int, fault: str) -> None:
+        executors = [executor for executor in EXECUTORS if worker_of(executor) == worker]
+        if not data.draw(st.sampled_from([True, True, False]), label="all executors"):
+            executors = executors[:1]
+        if data.draw(st.booleans(), label="all held"):
+            held = [self.model._lease(job) for executor in executors for job in self.model.held(executor)]
+        else:
+            held = [Held(executor, *lease) for executor in executors for lease in self.draw_leases(data, executor)]
+        starts = [Started(*one, 4711, 25) for one in held[:2] if data.draw(st.booleans(), label="started")]
+        about = data.draw(st.sampled_from([None, "", "a worker"]), label="about")
+        self.send(
+            commands.renew(worker, held, executors=executors, lease=lease, started=starts, about=about),
+            lambda: normal_renewal(
+                *self.model.renew(worker, held, self.now, executors=executors, lease=lease, started=starts, about=about)
+            ),
+            lambda reply: normal_renewal(*reply[2:]),
+            fault,
+        )
+
+    @rule(data=st.data(), executor=st.sampled_from(EXECUTORS), checkpoint=st.none() | blobs, fault=faults)
+    def save(self, data: st.DataObject, executor: str, checkpoint: bytes | None, fault: str) -> None:
+        progress = data.draw(st.sampled_from([None, "", "50 %", "x" * 100]), label="progress")
+        for lease in self.draw_leases(data, executor)[:1]:
+            held = Held(executor, *lease)
+            command = commands.save(held, checkpoint, progress=progress)
+            self.send(command, lambda: self.model.save(held, checkpoint, progress), bool, fault)  # noqa: B023
+
+    @rule(data=st.data(), executor=st.sampled_from(EXECUTORS), claims=st.booleans(), fault=faults)
+    def finish(self, data: st.DataObject, executor: str, claims: bool, fault: str) -> None:
+        items = [
+            Finish(
+                *lease,
+                data.draw(outcomes, label="outcome"),
+                pid=data.draw(st.sampled_from([None, 88]), label="pid"),
+                started=data.draw(st.sampled_from([None, 0, 12]), label="started"),
+            )
+            for lease in self.draw_leases(data, executor)
+        ]
+        request = self.next_request(data, executor) if claims else None
+        self.send(
+            commands.finish(executor, items, request=request),
+            lambda: (
+                self.model.finish(executor, items, self.now),
+                self.model.claim(executor, request, self.now) if request else (0, []),
+            ),
+            lambda reply: (reply.answers, self.read_claim(executor, reply.claim) if request else (0, [])),
+            fault,
+        )
+
+    @rule(executor=st.sampled_from(EXECUTORS), reason=reasons, fault=faults)
+    def lose_an_executor(self, executor: str, reason: str, fault: str) -> None:
+        self.send(
+            commands.lose(executor=executor, reason=reason),
+            lambda: sorted(self.model.lose(executor=executor, worker=None, reason=reason, now=self.now)),
+            sorted,
+            fault,
+        )
+
+    @rule(worker=st.sampled_from(WORKERS), reason=reasons, fault=faults)
+    def lose_a_worker(self, worker: str, reason: str, fault: str) -> None:
+        self.send(
+            commands.lose(worker=worker, reason=reason),
+            lambda: sorted(self.model.lose(executor=None, worker=worker, reason=reason, now=self.now)),
+            sorted,
+            fault,
+        )
+
+    @rule(ids=id_lists, reason=reasons, fault=faults)
+    def cancel(self, ids: list[str], reason: str, fault: str) -> None:
+        self.send(commands.cancel(ids, reason=reason), lambda: self.model.cancel(ids, reason, self.now), list, fault)
+
+    @rule(ids=id_lists, fault=faults)
+    def retry(self, ids: list[str], fault: str) -> None:
+        self.send(commands.retry(ids), lambda: self.model.retry(ids, self.now), list, fault)
+
+    @rule(ids=id_lists, fault=faults)
+    def delete(self, ids: list[str], fault: str) -> None:
+        self.send(commands.delete(ids), lambda: self.model.delete(ids), list, fault)
+
+    @rule(queue=queue_names, fault=faults)
+    def pause(self, queue: str, fault: str) -> None:
+        self.send(commands.pause(queue), lambda: self.model.pause(queue), bool, fault)
+
+    @rule(queue=queue_names, fault=faults)
+    def resume(self, queue: str, fault: str) -> None:
+        self.send(commands.resume(queue), lambda: self.model.resume(queue), bool, fault)
+
+    @rule(ids=id_lists, inbox=st.sampled_from(["me", "you"]), fault=faults)
+    def wait(self, ids: list[str], inbox: str, fault: str) -> None:
+        self.send(
+            commands.wait(ids, inbox), lambda: self.model.wait(ids, inbox), lambda reply: list(reply.states), fault
+        )
+
+    @rule(
+        queues=st.none() | st.lists(queue_names, max_size=3, unique=True),
+        states=st.none() | st.lists(st.sampled_from(STATES), min_size=1, max_size=3, unique=True),
+        limit=st.integers(1, 7),
+        newest=st.booleans(),
+    )
+    def list_page_by_page(self, queues: list[str] | None, states: list[str] | None, limit: int, newest: bool) -> None:
+        listed: list[str] = []
+        cursor: list[str] | None = None
+        while True:
+            command = commands.list_jobs(queues=queues, states=states, limit=limit, newest=newest, cursor=cursor)
+            jobs, cursor = self.store.run(command)
+            assert len(jobs) <= limit
+            listed += [job["id"] for job in jobs]
+            if cursor is None:
+                break
+        wanted = [] if queues == [] else self.model.listing(queues, states, newest=newest)
+        assert listed == [job.new.id for job in wanted]
+        assert self.store.run(commands.count(queues=queues, states=states)) == len(wanted)
+
+    @rule(limit=st.integers(1, 3), newest=st.booleans())
+    def list_a_page_now_and_the_next_later(self, limit: int, newest: bool) -> None:
+        cursor, newest = self.cursor or (None, newest)
+        jobs, following = self.store.run(commands.list_jobs(queues=QUEUES, limit=limit, newest=newest, cursor=cursor))
+        wanted = self.model.listing(QUEUES, None, newest=newest)
+        if cursor:
+            wanted = self.model.after(wanted, cursor, QUEUES, newest=newest)
+        assert [job["id"] for job in jobs] == [job.new.id for job in wanted[:limit]]
+        self.cursor = (following, newest) if following else None
+
+    @rule(milliseconds=st.sampled_from(STEPS))
+    def time_passes(self, milliseconds: int) -> None:
+        self.clock.now = min(self.now + milliseconds, LAST)
+
+    @rule(milliseconds=st.sampled_from([1, 1000, 20_000, 7_200_000]))
+    def the_clock_goes_back(self, milliseconds: int) -> None:
+        self.clock.now -= milliseconds
+
+    # Comparing
+
+    def compare(self) -> None:
+        """The whole state of the store is that of the model, and its keys fit together."""
+        Machine.steps += 1
+        names = sorted(self.known_ids)
+        found = [job for job in self.store.run(commands.get(names)) if job]
+        arrivals = {job["id"]: job.pop("arrival") for job in found}
+        wanted = [self.model.jobs[name] for name in names if name in self.model.jobs]
+        assert found == [job.describe() for job in wanted]
+        assert sorted(arrivals, key=arrivals.__getitem__) == [
+            job.new.id for job in sorted(wanted, key=lambda job: job.arrival)
+        ]
+        self.compare_keys(invariants.check(self.client, NAMESPACE))
+        assert self.store.run(commands.queues()) == self.model.queue_rows()
+        self.compare_workers()
+        self.compare_events()
+
+    def compare_keys(self, snapshot: invariants.Snapshot) -> None:
+        """What no command tells: the order in the indexes, how often leases were spared, messages, and foreign keys."""
+        for (queue, state), members in snapshot.indexes.items():
+            assert [id for id, _ in members] == [job.new.id for job in self.model.index(queue, state)]
+        spared = {id: marks.count("s") for held in snapshot.held.values() for id, marks in held.items()}
+        assert spared == {id: job.spared for id, job in self.model.jobs.items() if job.state == "running"}
+        assert snapshot.paused == self.model.paused
+        assert snapshot.inboxes == self.model.inboxes
+        foreign = [key for key in self.client.scan_iter(count=10_000) if not key.startswith(b"hf:{%b}:" % b"model")]
+        assert foreign == []
+
+    def compare_workers(self) -> None:
+        found = {row.name: (row.seen, row.about, sorted(row.held)) for row in self.store.run(commands.workers())}
+        assert found == {
+            worker: (seen, about, sorted(self.held_by_worker(worker)))
+            for worker, (seen, about) in self.model.workers.items()
+        }
+
+    def held_by_worker(self, worker: str) -> Iterator[Held]:
+        for executor in self.model.executors(worker):
+            for job in self.model.held(executor):
+                yield Held(executor, job.new.id, len(job.attempts))
+
+    def compare_events(self) -> None:
+        """One entry per type, naming all its jobs."""
+        events = self.store.run(commands.events(self.last_event, limit=1000))
+        if events:
+            self.last_event = events[-1].id
+        wanted: dict[str, list[str]] = {}
+        for kind, id in self.model.events:
+            wanted.setdefault(kind, []).append(id)
+        self.model.events.clear()
+        assert sorted((event.type, sorted(event.jobs)) for event in events) == sorted(
+            (kind, sorted(names)) for kind, names in wanted.items()
+        )
+
+
+def outcome_of(call: Callable[[], Any]) -> Any:
+    """What a call returns, or the class of the error that it is refused with."""
+    try:
+        return call()
+    except errors.HoldfastError as error:
+        return type(error)
+
+
+def normal_renewal(cancelled: list[Held], lost: list[Held], unnamed: list[Held]) -> tuple[list[Held], ...]:
+    return cancelled, lost, sorted(unnamed)
+
+
+BACKENDS = ["valkey", "cluster", "redis"]
+EXAMPLES = {"valkey": 60, "cluster": 15, "redis": 25}
+
+
+@contextmanager
+def backend_server(backend: str) -> Iterator[str]:
+    if backend == "redis":
+        binary = redis_7()
+        if binary is None:
+            pytest.skip("no redis-server on this machine")
+        with running_server(binary) as url:
+            yield url
+    else:
+        with running_server(cluster=backend == "cluster") as url:
+            yield url
+
+
+def run_machine(url: str, *, examples: int, steps: int) -> None:
+    class Here(Machine):
+        pass
+
+    Here.url = url
+    phases = set(Phase) - ({Phase.shrink} if os.environ.get("HOLDFAST_MODEL_SHRINK") == "0" else set())
+    run_state_machine_as_test(
+        Here,
+        settings=settings(
+            max_examples=examples,
+            stateful_step_count=steps,
+            deadline=None,
+            print_blob=True,
+            report_multiple_bugs=False,
+            phases=phases,
+            suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+        ),
+    )
+
+
+def run_for(url: str, minutes: float, *, name: str) -> None:
+    """Run until the time is over, and say how many commands were compared."""
+    began, steps = time.monotonic(), Machine.steps
+    while (spent := (time.monotonic() - began) / 60) < minutes:
+        run_machine(url, examples=200, steps=60)
+    print(f"{name}: {Machine.steps - steps:,} steps, {(Machine.steps - steps) / spent:,.0f} a minute", flush=True)
+
+
+@pytest.mark.timeout(0)
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_random_commands_do_what_the_model_says(backend: str) -> None:
+    minutes = float(os.environ.get("HOLDFAST_MODEL_MINUTES", "0"))
+    with backend_server(backend) as url:
+        if minutes:
+            run_for(url, minutes, name=backend)
+        else:
+            run_machine(url, examples=EXAMPLES[backend], steps=40)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--minutes", type=float, default=10)
+    parser.add_argument("--backend", choices=BACKENDS, default="valkey")
+    options = parser.parse_args()
+    with backend_server(options.backend) as url:
+        run_for(url, options.minutes, name=options.backend)
