@@ -54,8 +54,8 @@ class Holdfast:
 
     def __init__(self, url: str | None = None, *, namespace: str | None = None, timeout: Duration = "5s") -> None:
         seconds = milliseconds(timeout, what="timeout", least=1) / 1000
-        chosen = check_namespace(namespace or os.environ.get("HOLDFAST_NAMESPACE") or "default")
-        self.address = Address.find(url, namespace=chosen, timeout=seconds)
+        chosen = namespace if namespace is not None else os.environ.get("HOLDFAST_NAMESPACE") or "default"
+        self.address = Address.find(url, namespace=check_namespace(chosen), timeout=seconds)
         self.tasks: dict[str, Task[..., Any]] = {}
         self.store = Store(self.address)
         self.async_store = AsyncStore(self.address)
