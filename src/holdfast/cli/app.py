@@ -1,0 +1,106 @@
+"""The program `holdfast`: its commands put together, and how it ends."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from holdfast import __version__
+from holdfast.cli import enqueue, exits, jobs, queues, server, work
+from holdfast.cli.output import complain
+from holdfast.cli.session import shared_options, write_examples
+from holdfast.errors import HoldfastError
+
+COMMANDS: tuple[click.Command, ...] = (
+    work.work, enqueue.enqueue, jobs.jobs, jobs.show, jobs.cancel, jobs.retry, jobs.delete, queues.queues, queues.pause,
+    queues.resume, queues.workers, queues.events, server.server, work.demo,
+)  # fmt: skip
+EXAMPLES = (
+    "holdfast work tasks --queues mail,default",
+    "holdfast enqueue tasks.send to=ann@example.org",
+    "holdfast jobs --state failed --json",
+)
+
+
+class Program(click.Group):
+    """All commands, in the order of their use."""
+
+    def list_commands(self, _: click.Context) -> list[str]:
+        return list(self.commands)
+
+    def format_epilog(self, _: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Exit codes"):
+            formatter.write_dl([(str(code), words) for code, words in exits.WORDS])
+        write_examples(formatter, EXAMPLES)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command; whoever reads its output may go away at any time."""
+        try:
+            code = super().invoke(ctx)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return exits.PIPE_CLOSED
+        return code
+
+
+@click.group(
+    cls=Program, params=shared_options(environment=True), invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)  # fmt: skip
+@click.version_option(__version__, prog_name="holdfast", message="%(prog)s %(version)s")
+@click.pass_context
+def program(context: click.Context) -> None:
+    """Holdfast: jobs that must finish, on Valkey or Redis.
+
+    Prints tables on a terminal, tab-separated lines without a header when piped, and JSON with --json. Each command's
+    --help has examples.
+    """
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
+
+
+for each in COMMANDS:
+    program.add_command(each)
+
+
+def main() -> None:
+    """Run the program, and exit."""
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(words: Sequence[str]) -> int:
+    """Run one command line, and return its exit code. What users did wrong is one sentence, not a traceback."""
+    try:
+        code = program.main(list(words), prog_name="holdfast", standalone_mode=False)
+    except click.Abort:
+        return exits.INTERRUPTED
+    except click.ClickException as error:
+        return _explain(error)
+    except (HoldfastError, ExceptionGroup) as error:
+        cause = _first(error)
+        if not isinstance(cause, HoldfastError):
+            raise
+        complain(str(cause))
+        return exits.exit_code(cause)
+    return code if isinstance(code, int) else 0
+
+
+def _explain(error: click.ClickException) -> int:
+    complain(error.format_message())
+    if isinstance(error, click.UsageError) and error.ctx is not None:
+        sys.stderr.write(f"Try '{error.ctx.command_path} --help'.\n")
+    return error.exit_code
+
+
+def _first(error: Exception) -> Exception:
+    """Return the first error of a group of errors, as a task group raises it."""
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    return error

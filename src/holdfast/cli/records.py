@@ -1,0 +1,111 @@
+"""Jobs, queues and workers as plain values: what `--json` prints, and what tables are made from."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from holdfast.client import Queue
+from holdfast.commands import Event, Worker
+from holdfast.durations import utc
+from holdfast.job import Attempt, Job, Note
+
+Record = dict[str, Any]
+
+BRIEF = (
+    "id", "task", "queue", "state", "cancelling", "priority", "attempt", "created_at", "since", "due_at", "claimed_at",
+    "lease_ends_at", "executor", "worker", "node", "pid", "group", "progress",
+)  # fmt: skip
+
+
+def brief_record(job: Job[Any]) -> Record:
+    """A job as a list shows it."""
+    return {name: getattr(job, name) for name in BRIEF}
+
+
+def full_record(job: Job[Any]) -> Record:
+    """All that is known of a job."""
+    return {
+        **brief_record(job),
+        "codec": job.codec,
+        "arguments": decoded(job.payload, job.codec),
+        "result": decoded(job.result_bytes),
+        "checkpoint": decoded(job.checkpoint_bytes),
+        "failure": job.failure,
+        "budget": {
+            "retries": _budget(job.retried, job.retries),
+            "crashes": _budget(job.crashes, job.most_crashes),
+            "lost": _budget(job.lost, job.most_lost),
+        },
+        "attempts": list(_attempts(job.attempts, job.notes)),
+        "notes": [{"at": note.at, "what": note.what, "words": note.words} for note in job.notes],
+    }
+
+
+def _budget(used: int, most: int | None) -> Record:
+    return {"used": used, "most": most, "left": None if most is None else max(0, most - used)}
+
+
+def _attempts(attempts: Sequence[Attempt], notes: Sequence[Note]) -> Iterator[Record]:
+    retries = [note.at for note in notes if note.what == "retried"]
+    before: Attempt | None = None
+    for attempt in attempts:
+        yield {
+            **{name: getattr(attempt, name) for name in ("number", "outcome")},
+            "because": _because(attempt, before, retries),
+            **{name: getattr(attempt, name) for name in ("reason", "executor", "node", "pid")},
+            **{name: getattr(attempt, name) for name in ("queued_at", "claimed_at", "started_at", "ended_at")},
+            "failure": attempt.failure,
+        }
+        before = attempt
+
+
+def _because(attempt: Attempt, before: Attempt | None, retries: Sequence[datetime]) -> str | None:
+    """Why an attempt was made: how the one before ended, or a user's wish; None if that is not kept any more."""
+    if attempt.number == 1:
+        return "first"
+    if before is None or before.number != attempt.number - 1 or before.ended_at is None:
+        return None
+    if any(before.ended_at <= at <= attempt.claimed_at for at in retries):
+        return "retry"
+    return before.outcome
+
+
+def decoded(data: bytes | None, codec: str = "json") -> Any:
+    """Return stored bytes as the value that they stand for; what cannot be read, as text or in base64."""
+    if data is None:
+        return None
+    try:
+        if codec == "json":
+            return msgspec.json.decode(data)
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        pass
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(data).decode()}
+
+
+def queue_record(queue: Queue) -> Record:
+    return {"queue": queue.name, "paused": queue.paused, "pending": queue.pending, **queue.counts}
+
+
+def worker_record(worker: Worker) -> Record:
+    """A worker, and what it says of itself."""
+    about = decoded(worker.about.encode()) if worker.about else None
+    said = about if isinstance(about, dict) else {}
+    return {
+        "worker": worker.name,
+        "seen_at": utc(worker.seen),
+        **{name: said.get(name) for name in ("app", "queues", "pid", "lease")},
+        "jobs": [{"id": held.id, "attempt": held.attempt, "executor": held.executor} for held in worker.held],
+    }
+
+
+def event_record(event: Event) -> Record:
+    at = utc(int(event.id.partition("-")[0]))
+    return {"event": event.id, "at": at, "type": event.type, "who": event.who, "jobs": event.jobs}

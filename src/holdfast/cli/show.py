@@ -1,0 +1,96 @@
+"""One job, described for people: facts, then its attempts, then what else happened to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from holdfast.cli.output import STYLES, Fact, length, moment
+from holdfast.cli.records import Record
+
+WIDE = 100  # characters of JSON on one line
+
+_TIMES = (
+    ("created", "created_at"),
+    ("since", "since"),
+    ("due", "due_at"),
+    ("claimed", "claimed_at"),
+    ("lease ends", "lease_ends_at"),
+)
+
+
+def describe(record: Record) -> Iterator[Fact]:
+    """Yield what is known of a job, as `full_record` has it."""
+    yield Fact("id", record["id"])
+    yield Fact("state", _state(record), STYLES.get(record["state"], ""))
+    for label in ("group", "task", "queue", "priority"):
+        if record[label] != "":
+            yield Fact(label, record[label])
+    yield from (Fact(label, moment(record[name])) for label, name in _TIMES if record[name])
+    if record["state"] == "running":
+        yield Fact("worker", _where(record))
+    yield Fact("arguments", _json(record["arguments"]))
+    for label in ("result", "checkpoint"):
+        if record[label] is not None or (label == "result" and record["state"] == "succeeded"):
+            yield Fact(label, _json(record[label]))
+    if record["progress"]:
+        yield Fact("progress", _progress(record["progress"]))
+    yield Fact("budget", _budget(record["budget"]))
+    for attempt in record["attempts"]:
+        yield Fact(f"attempt {attempt['number']}", "\n".join(_attempt(attempt)), STYLES.get(attempt["outcome"], ""))
+    for note in record["notes"]:
+        yield Fact("note", f"{moment(note['at'])} {note['what']} {note['words']}".rstrip())
+
+
+def _state(record: Record) -> str:
+    return f"{record['state']}{', cancelling' if record['cancelling'] else ''}"
+
+
+def _where(record: Record) -> str:
+    return f"{record['executor']}{', pid {}'.format(record['pid']) if record['pid'] else ''}"
+
+
+def _json(value: Any) -> str:
+    data = msgspec.json.encode(value)
+    return (data if len(data) <= WIDE else msgspec.json.format(data, indent=2)).decode()
+
+
+def _progress(said: Any) -> str:
+    if not isinstance(said, dict):
+        return str(said)
+    share, message = said.get("progress"), said.get("message", "")
+    return f"{f'{share:.0%}' if isinstance(share, int | float) else ''} {message}".strip()
+
+
+def _budget(budget: Record) -> str:
+    return ", ".join(f"{name} {each['used']} of {each['most']}" for name, each in budget.items())
+
+
+def _attempt(attempt: Record) -> Iterator[str]:
+    because = attempt["because"]
+    why = "" if because == "first" else f", made because of: {because or 'not known any more'}"
+    yield f"{attempt['outcome']}{why}"
+    yield f"by {_where(attempt)}"
+    yield ", ".join(_times(attempt))
+    if attempt["reason"]:
+        yield attempt["reason"]
+    if failure := attempt["failure"]:
+        yield failure.traceback.rstrip() or f"{failure.type}: {failure.message}"
+        yield from failure.notes
+
+
+def _times(attempt: Record) -> Iterator[str]:
+    claimed, started, ended = attempt["claimed_at"], attempt["started_at"], attempt["ended_at"]
+    yield f"queued {moment(attempt['queued_at'])}"
+    yield f"claimed {_after(attempt['queued_at'], claimed)} later"
+    if started:
+        yield f"started {_after(claimed, started)} later"
+    if ended:
+        yield f"ran {_after(started or claimed, ended)}, ended {moment(ended)}"
+
+
+def _after(first: datetime, second: datetime) -> str:
+    return length((second - first).total_seconds())
