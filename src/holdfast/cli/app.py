@@ -78,6 +78,7 @@ def main() -> None:
 def run(words: Sequence[str]) -> int:
     """Run one command line, and return its exit code. What users did wrong is one sentence, not a traceback."""
     try:
+        _check_text(words)
         code = program.main(list(words), prog_name="holdfast", standalone_mode=False)
     except click.Abort:
         return exits.INTERRUPTED
@@ -90,6 +91,14 @@ def run(words: Sequence[str]) -> int:
         complain(str(cause))
         return exits.exit_code(cause)
     return code if isinstance(code, int) else 0
+
+
+def _check_text(words: Sequence[str]) -> None:
+    for word in words:
+        try:
+            word.encode()
+        except UnicodeEncodeError:
+            raise click.UsageError(f"{word!r} is not UTF-8.") from None
 
 
 def _explain(error: click.ClickException) -> int:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
+from inspect import formatannotation
 from typing import Any, NamedTuple
 
 import click
@@ -135,19 +137,11 @@ def _value(word: str, parameter: Parameter | None) -> Any:
     """Read a value as its parameter wants it: as JSON, else as text."""
     if parameter is None:
         return _json_or_text(word)
-    try:
-        return parameter.shape.decode(word.encode(), f"argument {parameter.key!r}")
-    except errors.Invalid as refusal:
-        try:
-            return parameter.shape.decode(msgspec.json.encode(word), "")
-        except errors.Invalid:
-            raise (
-                refusal
-                if _is_json(word)
-                else errors.Invalid(
-                    f"argument {parameter.key!r} is {word!r}, which does not fit {parameter.annotation}"
-                )
-            ) from None
+    for data in (word.encode(), msgspec.json.encode(word)):
+        with suppress(errors.Invalid):
+            return parameter.shape.decode(data, parameter.key)
+    wanted = formatannotation(parameter.annotation)
+    raise errors.Invalid(f"argument {parameter.key!r} is {word!r}; it must be what {wanted} takes")
 
 
 def _json_or_text(word: str) -> Any:

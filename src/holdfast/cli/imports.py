@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import os
 import sys
@@ -12,6 +13,7 @@ import click
 from holdfast import Holdfast
 
 LAST_LINES = 8  # of a traceback
+_IMPORTERS = ("<frozen importlib", os.path.dirname(importlib.__file__), os.path.dirname(os.path.dirname(__file__)))
 
 
 def check_module(path: str) -> None:
@@ -42,8 +44,14 @@ def import_app(path: str) -> Holdfast:
     except LookupError as error:
         raise click.UsageError(f"{error.args[0] if error.args else error}.") from None
     except (Exception, SystemExit) as error:
-        lines = "".join(traceback.format_exception(error)).splitlines()[-LAST_LINES:]
         raise click.UsageError(
-            f"the app {path} cannot be imported; try `python -c 'import {path.partition(':')[0]}'`. It says:\n"
-            + "\n".join(lines)
+            f"the app {path} cannot be imported; correct this first:\n{_last_lines(error)}"
         ) from None
+
+
+def _last_lines(error: BaseException) -> str:
+    """Return the end of a traceback, without the frames that only import."""
+    described = traceback.TracebackException.from_exception(error)
+    frames = [frame for frame in described.stack if not frame.filename.startswith(_IMPORTERS)]
+    described.stack = traceback.StackSummary.from_list(frames)
+    return "\n".join("".join(described.format()).splitlines()[-LAST_LINES:])

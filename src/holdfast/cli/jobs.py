@@ -16,7 +16,7 @@ from holdfast.cli.show import describe
 from holdfast.errors import HoldfastError, Invalid
 from holdfast.job import FINAL, STATES, Job
 
-BAR = 10  # characters
+BAR = 8  # characters
 
 
 def _state(record: Record) -> str:
@@ -25,7 +25,9 @@ def _state(record: Record) -> str:
 
 def progress_text(record: Record, *, bar: bool) -> str:
     """How far a job is: 45%, with a bar before it and the job's words after it."""
-    said = record["progress"] or {}
+    if record["state"] == "succeeded" or not isinstance(record["progress"], dict):
+        return ""
+    said = record["progress"]
     share, parts = said.get("progress"), []
     if isinstance(share, int | float):
         filled = round(min(max(share, 0), 1) * BAR)
@@ -39,9 +41,9 @@ def _columns(*, bar: bool) -> list[Column]:
         Column("ID", lambda job: job["id"], whole=True),
         Column("TASK", lambda job: job["task"]),
         Column("QUEUE", lambda job: job["queue"]),
-        Column("STATE", _state, coloured=True),
-        Column("ATTEMPT", lambda job: job["attempt"], right=True),
-        Column("SINCE", lambda job: job["since"], right=True),
+        Column("STATE", _state, coloured=True, whole=True),
+        Column("TRY", lambda job: job["attempt"], right=True, whole=True),
+        Column("SINCE", lambda job: job["since"], right=True, whole=True),
         Column("PROGRESS", lambda job: progress_text(job, bar=bar)),
         Column("WORKER", lambda job: job["worker"] if job["state"] == "running" else ""),
     ]
@@ -132,7 +134,8 @@ def cancel(session: Session, ids: Sequence[str], reason: str) -> int:
 def retry(session: Session, ids: Sequence[str]) -> int:
     """Run jobs that have ended once more.
 
-    All their budgets are as new; checkpoints are kept. Exit code 1 if one has not ended, 3 if one does not exist; the others are retried all the same.
+    All their budgets are as new; checkpoints are kept. Exit code 1 if one has not ended, 3 if one does not
+    exist; the others are retried all the same.
     """
 
     def again(id: str) -> str:

@@ -24,6 +24,7 @@ STYLES = {
     "unknown": "yellow", "paused": "yellow",
 }  # fmt: skip
 LONGEST = 4000  # characters of one value on a terminal
+WIDEST = 40  # characters of what is not to be cut
 
 
 class Column(NamedTuple):
@@ -37,7 +38,7 @@ class Column(NamedTuple):
 
 
 class Fact(NamedTuple):
-    """A line of a description."""
+    """A line of a description; the first, if its value has several, has the style."""
 
     label: str
     value: Any
@@ -108,18 +109,22 @@ class Output:
         return printable(str(value), lines=lines)
 
     def _table(self, columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> None:
+        """Write a table, without the columns that say nothing: a terminal is narrow."""
         from rich.table import Table
         from rich.text import Text
 
         table = Table(box=None, pad_edge=False, header_style="bold")
-        for column in columns:
-            overflow: Any = "fold" if column.whole else "ellipsis"
-            table.add_column(
-                column.title, justify="right" if column.right else "left", no_wrap=not column.whole, overflow=overflow
+        shown = [place for place in range(len(columns)) if columns[place].whole or _says_something(rows, place)]
+        for place in shown:
+            column, widest = (
+                columns[place],
+                max(len(text) for text in (columns[place].title, *(row[place] for row in rows))),
             )
+            least = min(widest, WIDEST) if column.whole else None
+            table.add_column(column.title, justify="right" if column.right else "left", no_wrap=True, min_width=least)
         for row in rows:
-            cells = zip(columns, row, strict=True)
-            table.add_row(*(Text(text, style=_style(text) if column.coloured else "") for column, text in cells))
+            styles = [_style(row[place]) if columns[place].coloured else "" for place in shown]
+            table.add_row(*(Text(row[place], style=style) for place, style in zip(shown, styles, strict=True)))
         self._console.print(table)
 
     def _line(self, record: Any, columns: Sequence[Column]) -> None:
@@ -142,8 +147,14 @@ class Output:
             text = self.text(fact.value, lines=True)
             if len(text) > LONGEST:
                 text = f"{text[:LONGEST]}\n... cut here; --json has all of it"
-            grid.add_row(Text(fact.label, style="bold"), Text(text, style=fact.style))
+            value = Text(text)
+            value.stylize(fact.style, 0, len(text.partition("\n")[0]))
+            grid.add_row(Text(fact.label, style="bold"), value)
         self._console.print(grid)
+
+
+def _says_something(rows: Sequence[Sequence[str]], place: int) -> bool:
+    return any(row[place] not in ("", "0") for row in rows)
 
 
 def _style(text: str) -> str:
@@ -192,16 +203,14 @@ def moment(value: datetime) -> str:
 
 def ago(span: timedelta) -> str:
     """Return how long ago something was, in its largest unit: 12s, 5m, 3h, 2d."""
-    seconds = span.total_seconds()
-    if seconds < 0:
-        return f"in {length(-seconds)}"
-    return f"{length(seconds)} ago"
+    seconds = int(span.total_seconds())
+    return f"{length(seconds)} ago" if seconds >= 0 else f"in {length(-seconds)}"
 
 
 def length(seconds: float) -> str:
     """Return a duration as people say it."""
-    if seconds < 10:
-        return f"{seconds:.1f}s"
+    if 0 < seconds < 10:
+        return f"{seconds:.2g}s"
     for unit, size in (("d", 86_400), ("h", 3_600), ("m", 60)):
         if seconds >= 2 * size:
             return f"{seconds / size:.0f}{unit}"

@@ -68,7 +68,8 @@ def _say_paused(session: Session, queue: str, *, changed: bool, paused: bool) ->
 def workers(session: Session) -> None:
     """List workers, with the jobs that they hold.
 
-    Those that were heard of last come first. When piped, the columns are worker, last seen, process id, app, queues, ids of the jobs. With --json, an array.
+    Those that were heard of last come first. When piped, the columns are worker, last seen, process id, app, queues,
+    ids of the jobs. With --json, an array.
     """
     columns = [
         Column("WORKER", lambda worker: worker["worker"], whole=True),

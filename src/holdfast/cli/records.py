@@ -12,6 +12,7 @@ import msgspec
 from holdfast.client import Queue
 from holdfast.commands import Event, Worker
 from holdfast.durations import utc
+from holdfast.failure import Failure
 from holdfast.job import Attempt, Job, Note
 
 Record = dict[str, Any]
@@ -35,7 +36,7 @@ def full_record(job: Job[Any]) -> Record:
         "arguments": decoded(job.payload, job.codec),
         "result": decoded(job.result_bytes),
         "checkpoint": decoded(job.checkpoint_bytes),
-        "failure": job.failure,
+        "failure": _failure(job.failure),
         "budget": {
             "retries": _budget(job.retried, job.retries),
             "crashes": _budget(job.crashes, job.most_crashes),
@@ -44,6 +45,10 @@ def full_record(job: Job[Any]) -> Record:
         "attempts": list(_attempts(job.attempts, job.notes)),
         "notes": [{"at": note.at, "what": note.what, "words": note.words} for note in job.notes],
     }
+
+
+def _failure(failure: Failure | None) -> Record | None:
+    return None if failure is None else msgspec.structs.asdict(failure)
 
 
 def _budget(used: int, most: int | None) -> Record:
@@ -59,7 +64,7 @@ def _attempts(attempts: Sequence[Attempt], notes: Sequence[Note]) -> Iterator[Re
             "because": _because(attempt, before, retries),
             **{name: getattr(attempt, name) for name in ("reason", "executor", "node", "pid")},
             **{name: getattr(attempt, name) for name in ("queued_at", "claimed_at", "started_at", "ended_at")},
-            "failure": attempt.failure,
+            "failure": _failure(attempt.failure),
         }
         before = attempt
 

@@ -78,8 +78,7 @@ def _attempt(attempt: Record) -> Iterator[str]:
     if attempt["reason"]:
         yield attempt["reason"]
     if failure := attempt["failure"]:
-        yield failure.traceback.rstrip() or f"{failure.type}: {failure.message}"
-        yield from failure.notes
+        yield failure["traceback"].rstrip() or f"{failure['type']}: {failure['message']}"
 
 
 def _times(attempt: Record) -> Iterator[str]:
