@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from typing import Any
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any, TypeVar
 
 import pytest
 
@@ -29,6 +29,8 @@ from holdfast import (
 )
 from holdfast.outcome import Error, Outcome, Succeed
 from holdfast.task import Task
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,18 @@ def resize(app: Holdfast) -> Task[[str, Size], Size]:
         return size if path else Size(0, 0)
 
     return resize
+
+
+def run_async(app: Holdfast, work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine in a loop of its own, and close the connections that it made there."""
+
+    async def run() -> T:
+        try:
+            return await work
+        finally:
+            await app.aclose()
+
+    return asyncio.run(run())
 
 
 class Hands:
@@ -77,9 +91,7 @@ def hands(app: Holdfast) -> Hands:
     return Hands(app)
 
 
-def test_a_call_comes_to_the_worker_as_it_was_made(
-    resize: Task[[str, Size], Size], hands: Hands
-) -> None:
+def test_a_call_comes_to_the_worker_as_it_was_made(resize: Task[[str, Size], Size], hands: Hands) -> None:
     job = resize.enqueue("a.png", Size(2, 3))
     claimed = hands.claim()
 
@@ -87,12 +99,14 @@ def test_a_call_comes_to_the_worker_as_it_was_made(
     assert resize.signature.decode(claimed.payload) == (["a.png", Size(2, 3)], {})
 
 
-def test_a_result_has_the_type_that_the_task_returns(resize: Task[[str, Size], Size], hands: Hands) -> None:
+def test_a_result_has_the_type_that_the_task_returns(
+    app: Holdfast, resize: Task[[str, Size], Size], hands: Hands
+) -> None:
     job = resize.enqueue("a.png", Size(2, 3))
     hands.finish(Succeed(b'{"width":4,"height":5}'))
 
     assert job.result(timeout="5s") == Size(4, 5)
-    assert asyncio.run(job.aresult(timeout=5)) == Size(4, 5)
+    assert run_async(app, job.aresult(timeout=5)) == Size(4, 5)
 
 
 def test_the_snapshot_of_a_new_job_says_what_the_store_says(app: Holdfast, resize: Task[[str, Size], Size]) -> None:
@@ -109,10 +123,12 @@ def test_the_snapshot_of_a_new_job_says_what_the_store_says(app: Holdfast, resiz
 
 
 def test_a_job_can_be_due_at_a_time_of_the_callers_zone(resize: Task[[str, Size], Size]) -> None:
-    at = datetime(2100, 1, 1, tzinfo=UTC)
-    assert resize.options(at=at - timedelta(days=365 * 72)).enqueue("a", Size(1, 1)).refresh().due_at is None
+    soon = datetime.now(UTC).replace(microsecond=0) + timedelta(days=1)
+    here = soon.astimezone(timezone(timedelta(hours=9)))
+    assert resize.options(at=here).enqueue("a", Size(1, 1)).refresh().due_at == soon
+    assert resize.options(at=soon - timedelta(days=2)).enqueue("a", Size(1, 1)).refresh().state == "waiting"
     with pytest.raises(Invalid, match="due time"):
-        resize.options(at=at).enqueue("a", Size(1, 1))
+        resize.options(at=soon + timedelta(days=36500)).enqueue("a", Size(1, 1))
 
 
 def test_the_same_id_gives_the_job_that_is_there(app: Holdfast, resize: Task[[str, Size], Size]) -> None:
@@ -180,12 +196,12 @@ def test_a_cancelled_job_raises_and_can_be_retried_or_deleted(app: Holdfast, res
         app.cancel(job.id)
 
 
-def test_waiting_for_a_result_ends_in_time(resize: Task[[str, Size], Size]) -> None:
+def test_waiting_for_a_result_ends_in_time(app: Holdfast, resize: Task[[str, Size], Size]) -> None:
     job = resize.enqueue("a", Size(1, 1))
     with pytest.raises(ResultTimeout, match="goes on"):
         job.result(timeout="50ms")
     with pytest.raises(ResultTimeout):
-        asyncio.run(job.aresult(timeout="50ms"))
+        run_async(app, job.aresult(timeout="50ms"))
     assert job.refresh().state == "waiting"
 
 
@@ -212,15 +228,13 @@ def test_many_coroutines_wait_on_one_connection(
         waiting = asyncio.gather(*(job.aresult("60s") for job in jobs))
         await asyncio.sleep(0)
         await asyncio.to_thread(_wait_for_waiters, app, jobs)
-        blocked = [client for client in await app.async_store.execute("CLIENT", "LIST") if b"cmd=blpop" in client]
-        assert len(blocked) <= 1
+        clients = str(await app.async_store.execute("CLIENT", "LIST"))
+        assert clients.count("cmd=blpop") <= 1
         for n in range(30):
             await asyncio.to_thread(hands.finish, Succeed(b'{"width":%d,"height":0}' % n))
-        results = await waiting
-        await app.aclose()
-        return results
+        return await waiting
 
-    assert asyncio.run(wait()) == [Size(n, 0) for n in range(30)]
+    assert run_async(app, wait()) == [Size(n, 0) for n in range(30)]
 
 
 def _wait_for_waiters(app: Holdfast, jobs: list[Any]) -> None:
@@ -258,16 +272,9 @@ def test_the_async_methods_do_what_the_sync_ones_do(app: Holdfast, resize: Task[
         assert types[:2] == ["enqueued", "enqueued"]
         assert types[-1] == "deleted"
         assert [event.type for event in await app.aevents("0-0", limit=1)] == ["enqueued"]
-        await app.aclose()
 
-    asyncio.run(use())
-    asyncio.run(use_again(app))
-
-
-async def use_again(app: Holdfast) -> None:
-    """Another event loop gets connections of its own."""
-    assert await app.acount() >= 1
-    await app.aclose()
+    run_async(app, use())
+    assert run_async(app, app.acount()) == 1  # another event loop gets connections of its own
 
 
 def test_listing_and_counting_agree(app: Holdfast, resize: Task[[str, Size], Size]) -> None:
@@ -294,7 +301,7 @@ def test_a_server_that_is_not_there_is_said_so(namespace: str) -> None:
         app.count()
     assert "secret" not in str(caught.value)
     with pytest.raises(StoreUnavailable, match="cannot be reached"):
-        asyncio.run(app.acount())
+        run_async(app, app.acount())
 
 
 @pytest.mark.parametrize("url", ["http://x", "localhost:6379", "redis:/x", ""])
@@ -319,7 +326,7 @@ def test_making_an_app_and_declaring_tasks_does_no_input_or_output(monkeypatch: 
     monkeypatch.setattr("holdfast.server.ensure", lambda *_: pytest.fail("started a server"))
     app = Holdfast()
 
-    @app.task
+    @app.task(name="nothing")
     def nothing() -> None: ...
 
     nothing.bind()

@@ -56,13 +56,16 @@ class Inbox:
         with self._lock:
             self._waiting.setdefault(id, []).append(mine)
         try:
-            while (waiting := self._store.run(commands.wait([id], self._name))).states[0] not in (*FINAL, ""):
+            while True:
+                mine.clear()  # before asking: what is said from now on is not missed
+                waiting = self._store.run(commands.wait([id], self._name))
+                if waiting.states[0] in (*FINAL, ""):
+                    return
                 self._sleep(mine, waiting.inbox_key, _patience(id, deadline))
         finally:
             self._leave(id, mine)
 
     def _sleep(self, mine: threading.Event, key: bytes, seconds: float) -> None:
-        mine.clear()
         with self._lock:
             self._reader = self._reader or mine
             reading = self._reader is mine
@@ -80,6 +83,7 @@ class Inbox:
                 del self._waiting[id]
             if self._reader is mine:
                 self._reader = None
+            if self._reader is None:  # also if it was to be us, and our job has ended meanwhile
                 for events in self._waiting.values():
                     events[0].set()  # it looks again, and becomes the reader
                     break
@@ -103,7 +107,11 @@ class AsyncInbox:
         mine = asyncio.Event()
         self._waiting.setdefault(id, []).append(mine)
         try:
-            while (waiting := await self._store.run(commands.wait([id], self._name))).states[0] not in (*FINAL, ""):
+            while True:
+                mine.clear()  # before asking: what is said from now on is not missed
+                waiting = await self._store.run(commands.wait([id], self._name))
+                if waiting.states[0] in (*FINAL, ""):
+                    return
                 if self._reader is None or self._reader.done():
                     self._reader = asyncio.create_task(self._read(waiting.inbox_key))
                 await self._sleep(mine, _patience(id, deadline))
@@ -115,7 +123,6 @@ class AsyncInbox:
                 self._reader.cancel()
 
     async def _sleep(self, mine: asyncio.Event, seconds: float) -> None:
-        mine.clear()
         try:
             await asyncio.wait_for(mine.wait(), seconds)
         except TimeoutError:
