@@ -12,13 +12,20 @@ from pathlib import Path
 
 from holdfast.commands import Claimed, Finish, Held
 from holdfast.outcome import Outcome
+from holdfast.worker.call import Call
+
+Announce = Callable[["Attempt"], None]
+Said = tuple[bytes | None, str | None]  # a checkpoint, a progress; None: as it was
 
 
 class Attempt:
     """One run of one job. `interrupted` is set when it must end before its time; `why` says why."""
 
-    def __init__(self, job: Claimed, executor: str, directory: Path, announce: Callable[[Attempt], None]) -> None:
-        self._announce = announce
+    def __init__(
+        self, job: Claimed, executor: str, directory: Path, *, on_start: Announce, on_first_save: Announce
+    ) -> None:
+        self._on_start = on_start
+        self._on_first_save = on_first_save
         self.job = job
         self.held = Held(executor, job.id, job.attempt)
         self.directory = directory / f"{job.attempt}-{job.id.replace('/', '_')}"
@@ -28,14 +35,24 @@ class Attempt:
         self.stopping = asyncio.Event()
         self.interrupted = asyncio.Event()
         self.why = ""  # cancelled, lost, stopped
-        self.saving = asyncio.Event()
-        self._checkpoint: bytes | None = None
-        self._progress: str | None = None
+        self.saver: asyncio.Task[None] | None = None
+        self._unsaved: Said | None = None
+        self._news = asyncio.Event()
+        self._ended = asyncio.Event()
+
+    @property
+    def key(self) -> tuple[str, int]:
+        return self.job.id, self.job.attempt
+
+    @property
+    def call(self) -> Call:
+        job = self.job
+        return Call(job.id, job.attempt, job.queue, job.task, job.payload, job.checkpoint, str(self.directory))
 
     def started(self, pid: int) -> None:
         self.pid = pid
         self.start_delay = round((time.monotonic() - self.claimed_at) * 1000)
-        self._announce(self)
+        self._on_start(self)
 
     def interrupt(self, why: str) -> None:
         """End it early. A lost lease counts more than a wish."""
@@ -45,16 +62,40 @@ class Attempt:
 
     def save(self, checkpoint: bytes | None, progress: str | None) -> None:
         """Keep what the job said until it is sent; only the last counts."""
-        self._checkpoint = self._checkpoint if checkpoint is None else checkpoint
-        self._progress = self._progress if progress is None else progress
-        self.saving.set()
+        before = self._unsaved or (None, None)
+        self._unsaved = (
+            before[0] if checkpoint is None else checkpoint,
+            before[1] if progress is None else progress,
+        )
+        self._news.set()
+        if self.saver is None:
+            self._on_first_save(self)
 
-    def unsaved(self) -> tuple[bytes | None, str | None]:
-        """Return what is to be sent, which then counts as sent."""
-        said = self._checkpoint, self._progress
-        self._checkpoint = self._progress = None
-        self.saving.clear()
+    def save_again(self, said: Said) -> None:
+        """It could not be sent. What the job said since then counts more."""
+        newer = self._unsaved or (None, None)
+        self._unsaved = said
+        self.save(*newer)
+
+    async def unsaved(self) -> Said | None:
+        """Wait for what is to be sent; it then counts as sent. None if the attempt has ended and all is sent."""
+        while self._unsaved is None and not self._ended.is_set():
+            self._news.clear()
+            await self._news.wait()
+        said, self._unsaved = self._unsaved, None
         return said
+
+    def end(self) -> None:
+        """No more will be saved."""
+        self._ended.set()
+        self._news.set()
+
+    async def has_ended_within(self, seconds: float) -> bool:
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._ended.wait()
+        except TimeoutError:
+            return False
 
     def finish(self, outcome: Outcome) -> Finish:
         return Finish(self.job.id, self.job.attempt, outcome, self.pid, self.start_delay)

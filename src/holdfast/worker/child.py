@@ -9,13 +9,14 @@ import socket
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
-from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
-from holdfast import running
-from holdfast.outcome import Outcome, Release, Succeed, outcome_of
+from holdfast.outcome import Outcome
 from holdfast.task import Task
 from holdfast.worker import wire
+from holdfast.worker.call import Call, exit_code, raised, returned
+
+UNHEARD = 76  # exit code of a process that could not say how its job ended
 
 
 class _Link:
@@ -34,53 +35,49 @@ class _Link:
         return self._stopping
 
 
-def run_job(connection: socket.socket, tasks: Mapping[str, Task[..., Any]]) -> None:
+def run_job(connection: socket.socket, tasks: Mapping[str, Task[..., Any]]) -> NoReturn:
     """Run one job and end this process."""
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    signal.signal(signal.SIGTERM, _unwind)
     channel = wire.Channel(connection)
     try:
         ended = _attempt(channel, tasks)
-    except SystemExit as exit:
-        # Leaving the process is a crash, whatever the code says: nothing was returned.
-        _leave(exit.code if isinstance(exit.code, int) else 1)
-    with suppress(BrokenPipeError):
+    except SystemExit as left:
+        _leave(exit_code(left))
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # what has ended is said to the end
+    try:
         channel.send(wire.pack_outcome(ended))
+    except OSError as error:
+        print(f"the outcome of this job cannot be told: {error}; did it close its descriptors?", file=sys.stderr)
+        _leave(UNHEARD)
     _leave(0)
 
 
+def _unwind(number: int, _: object) -> NoReturn:
+    """Asked to stop: leave the task through its `finally` blocks. What does not stop in a second is killed."""
+    raise SystemExit(128 + number)
+
+
 def _attempt(channel: wire.Channel, tasks: Mapping[str, Task[..., Any]]) -> Outcome:
-    id, attempt, queue, name, payload, checkpoint, directory = channel.receive()
-    task = tasks[name]
-    running.set_current_job(
-        running.RunningJob(
-            _Link(channel),
-            id=id,
-            attempt=attempt,
-            task=name,
-            queue=queue,
-            checkpoint=checkpoint,
-            directory=Path(directory),
-        )
-    )
+    call = Call(*channel.receive())
+    task = tasks[call.task]
+    call.introduce(_Link(channel))
     try:
-        args, kwargs = task.signature.decode(payload)
+        args, kwargs = task.signature.decode(call.payload)
         value = task.function(*args, **kwargs)
         if asyncio.iscoroutine(value):
             value = asyncio.run(value)
-        return Succeed(task.signature.result.encode(value, f"the result of task {name}"))
-    except running.HandOver:
-        return Release("handed over")
+        return returned(task, value)
     except SystemExit:
         raise
     except BaseException as error:
-        return outcome_of(error)
+        return raised(error)
 
 
-def _leave(code: int) -> None:
+def _leave(code: int) -> NoReturn:
     """End without the interpreter's farewells, which belong to the process that this one was forked from."""
     for stream in (sys.stdout, sys.stderr):
         with suppress(Exception):
             stream.flush()
-    os._exit(code)
+    os._exit(code & 0xFF)

@@ -16,30 +16,34 @@ import shutil
 import socket
 import time
 from collections import deque
-from collections.abc import Coroutine
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 from holdfast import commands, errors, failure
 from holdfast.client import Holdfast
-from holdfast.commands import Claimed, Finish, Finished
-from holdfast.failure import Failure
-from holdfast.outcome import Error, Outcome, Release, Unknown
+from holdfast.commands import Claim, Claimed, Finish, Finished
+from holdfast.outcome import Crash, Error, Outcome, Release, Unknown
 from holdfast.store import AsyncStore
 from holdfast.worker import wire
 from holdfast.worker.attempt import Attempt
+from holdfast.worker.call import failed
 from holdfast.worker.pulse import Pulse
 from holdfast.worker.runners import AsyncRunner, ForkRunner, Runner
+from holdfast.worker.saver import keep_saving
 from holdfast.worker.settings import WorkerSettings
 
 log = logging.getLogger("holdfast.worker")
 
-AT_ONCE = 100  # jobs in one claim
+AT_ONCE = 100  # jobs in one claim, outcomes in one finish
 PATIENCE = 2.0  # seconds that a claimed job waits for a free process before it is handed back
+BLOCK = 5.0  # seconds that an idle executor waits for a wake-up in one call
+LOOK_EVERY = 0.05  # seconds, at the pulse while it stands still
 
 
 class Executor:
-    """Runs jobs until it is told to stop."""
+    """Runs jobs until it is told to stop, or has to be replaced."""
 
     def __init__(
         self,
@@ -48,7 +52,7 @@ class Executor:
         settings: WorkerSettings,
         *,
         control: socket.socket,
-        zygote: socket.socket | None,
+        zygote: socket.socket,
         pulse: Pulse,
     ) -> None:
         self._app = app
@@ -61,40 +65,48 @@ class Executor:
         self._directory = Path(settings.directory) / name.replace("/", "-")
         self._attempts: dict[tuple[str, int], Attempt] = {}
         self._ended: list[Finish] = []
-        self._nudge = asyncio.Event()
+        self._nudge = asyncio.Event()  # there may be something to do: the next turn looks at everything
         self._stopping = False
-        self._claim_at = 0.0
-        self._idle = False
+        self._idle = asyncio.Event()  # the last claim found nothing
+        self._wake_key = b""
+        self._woken = False  # since the last claim was sent
+        self._claim_at = 0.0  # at the latest, when idle
         self._counter = 0
-        self._kinds: deque[bool] = deque([True] * bool(zygote), maxlen=200)  # of the last jobs: were they forked
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._waker: asyncio.Task[None] | None = None
+        # Of the last jobs: were they forked? At first, some may be.
+        self._kinds = deque([any(not task.is_async for task in app.tasks.values())], maxlen=200)
 
     async def run(self) -> None:
         reader, self._writer = await asyncio.open_connection(sock=self._control)
-        self._async = AsyncRunner(self._app.tasks)
-        self._forks = ForkRunner(self._zygote) if self._zygote else None
+        self._async = AsyncRunner(self._app.tasks, self._nudge.set)
+        self._forks = ForkRunner(self._zygote)
         self._slots = {
             "fork": asyncio.Semaphore(self._settings.processes),
             "async": asyncio.Semaphore(self._settings.concurrency),
         }
-        self._spawn(self._obey(reader))
-        if self._forks:
-            self._spawn(self._watch_zygote(self._forks))
         try:
-            while not (self._stopping and not self._attempts and not self._ended):
-                await self._turn()
+            async with asyncio.TaskGroup() as self._group:
+                duties = (self._obey(reader), self._watch_zygote(), self._await_wakes())
+                running = [self._group.create_task(duty) for duty in duties]
+                while not self._is_done():
+                    await self._turn()
+                for duty in running:
+                    duty.cancel()
         finally:
             shutil.rmtree(self._directory, ignore_errors=True)
-            for task in self._tasks:
-                task.cancel()
-            await self._store.close()
+        await self._writer.drain()
+        await self._store.close()
+
+    def _is_done(self) -> bool:
+        """Told to stop, or unable to get rid of a job; and all others have ended."""
+        return bool(self._stopping or self._async.abandoned) and not self._attempts and not self._ended
+
+    # Claiming and finishing
 
     async def _turn(self) -> None:
         """Finish what ended, claim what can start, and sleep if there is nothing to do."""
         self._nudge.clear()
-        items, self._ended = self._ended, []
-        room = self._room() if items or time.monotonic() >= self._claim_at else 0
+        items, self._ended = self._ended[:AT_ONCE], self._ended[AT_ONCE:]
+        room = self._room() if items or self._woken or time.monotonic() >= self._claim_at else 0
         if not items and room == 0:
             await self._sleep()
             return
@@ -107,17 +119,18 @@ class Executor:
     async def _sleep(self) -> None:
         timeout = None
         if self._is_asleep():
-            timeout = 0.05
+            timeout = LOOK_EVERY
         elif self._room():
             timeout = max(0.0, self._claim_at - time.monotonic())
         try:
-            await asyncio.wait_for(self._nudge.wait(), timeout)
+            async with asyncio.timeout(timeout):
+                await self._nudge.wait()
         except TimeoutError:
             return
 
     def _room(self) -> int:
         """How many jobs may be claimed now; while forked ones are among the recent, no more than free processes."""
-        if self._stopping or self._is_asleep() or any(attempt.job.alone for attempt in self._attempts.values()):
+        if self._stopping or self._async.abandoned or self._is_asleep():
             return 0
         if any(attempt.pid is None for attempt in self._attempts.values()):
             return 0
@@ -133,17 +146,7 @@ class Executor:
 
     async def _call(self, items: list[Finish], room: int) -> Finished:
         """Finish and claim, until the store answers. Repeated as it was, so that a lost reply loses nothing."""
-        if room:
-            self._counter += 1
-        request = commands.claim_args(
-            self._settings.queues,
-            counter=self._counter,
-            limit=room,
-            lease=self._settings.lease,
-            pid=os.getpid(),
-            idle=self._idle,
-        )
-        command = commands.finish(self._name, items, request=request if room else None)
+        command = commands.finish(self._name, items, request=self._request(room) if room else None)
         pause = 0.1
         while True:
             try:
@@ -153,83 +156,116 @@ class Executor:
                 await asyncio.sleep(pause * random.uniform(0.5, 1))  # noqa: S311, only spreads load
                 pause = min(1.0, pause * 2)
 
+    def _request(self, room: int) -> dict[str, Any]:
+        self._counter += 1
+        self._woken = False
+        return commands.claim_args(
+            self._settings.queues,
+            counter=self._counter,
+            limit=room,
+            lease=self._settings.lease,
+            pid=os.getpid(),
+            idle=self._idle.is_set(),
+        )
+
     def _hear_answers(self, items: list[Finish], answers: list[str]) -> None:
         for item, answer in zip(items, answers, strict=True):
             if answer == "LOST":
                 log.warning("%s: attempt %d has lost its lease, outcome dropped", item.id, item.attempt)
             elif answer != "OK":
                 log.error("%s: the store refused the outcome of attempt %d: %s", item.id, item.attempt, answer)
-                self._ended.append(Finish(item.id, item.attempt, _refused(answer), item.pid, item.started))
+                outcome = failed(answer, f"the store refused {item.outcome}"[:500], group="refused", final=True)
+                self._ended.append(Finish(item.id, item.attempt, outcome, item.pid, item.started))
 
-    def _start(self, claim: commands.Claim) -> None:
-        self._idle = not claim.jobs
-        if not claim.jobs:
+    def _start(self, claim: Claim) -> None:
+        if claim.jobs:
+            self._idle.clear()
+            self._claim_at = 0.0
+        else:
             self._claim_at = time.monotonic() + claim.wait / 1000 * random.uniform(1, 1.1)  # noqa: S311, as above
-            if self._waker is None or self._waker.done():
-                self._waker = self._spawn(self._await_wake(claim))
-            return
-        self._claim_at = 0.0
+            self._wake_key = claim.wake_key
+            self._idle.set()
         self._tell("claimed", [part for job in claim.jobs for part in (job.id, job.attempt)])
         for job in claim.jobs:
-            attempt = Attempt(job, self._name, self._directory, self._say_started)
-            self._attempts[job.id, job.attempt] = attempt
-            self._spawn(self._attempt(attempt))
+            if self._stopping:  # since the claim was sent
+                self._ended.append(Finish(job.id, job.attempt, Release("stopping")))
+            else:
+                self._group.create_task(self._attempt(self._new_attempt(job)))
 
-    async def _await_wake(self, claim: commands.Claim) -> None:
-        """Block on this executor's own key until somebody adds work, or it is time to claim anyway."""
-        seconds = max(0.01, claim.wait / 1000)
-        try:
-            if not await self._store.execute("BLPOP", claim.wake_key, seconds, blocks=seconds):
-                return
-        except errors.StoreUnavailable:
-            return
-        self._claim_at = 0.0
-        self._nudge.set()
+    async def _await_wakes(self) -> None:
+        """While idle, block on this executor's own key until somebody adds work."""
+        while await self._idle.wait():
+            try:
+                if await self._store.execute("BLPOP", self._wake_key, BLOCK, blocks=BLOCK):
+                    self._woken = True
+                    self._nudge.set()
+            except errors.StoreUnavailable:
+                await asyncio.sleep(random.uniform(0.2, 1))  # noqa: S311, as above
+
+    # Running
+
+    def _new_attempt(self, job: Claimed) -> Attempt:
+        attempt = Attempt(
+            job, self._name, self._directory, on_start=self._say_started, on_first_save=self._start_saving
+        )
+        self._attempts[attempt.key] = attempt
+        return attempt
 
     async def _attempt(self, attempt: Attempt) -> None:
         """Run a claimed job and have its end reported.
 
         The lease may be lost meanwhile. Then another executor owns the job, and our outcome is void.
         """
-        saver = asyncio.create_task(self._save_now_and_then(attempt))
         try:
             outcome = await self._outcome(attempt)
-        except Exception as error:
-            log.exception("%s: the runner failed", attempt.job.id)
+        except Exception as error:  # of ours, or of a machine that has no descriptors or memory left
+            log.exception("%s: attempt %d could not be run", *attempt.key)
             outcome = Release(f"the worker failed: {error!r}"[:60], 1000)
-        saver.cancel()
-        await self._save(attempt)
-        del self._attempts[attempt.job.id, attempt.job.attempt]
-        shutil.rmtree(attempt.directory, ignore_errors=True)
-        if attempt.why != "lost":
-            self._ended.append(attempt.finish(outcome))
+        if isinstance(outcome, Error | Crash):
+            log.warning("%s: attempt %d of %s failed: %s", *attempt.key, attempt.job.task, _words(outcome))
+        attempt.end()
+        if attempt.saver:
+            await attempt.saver
+        if attempt.directory.exists():
+            await asyncio.to_thread(shutil.rmtree, attempt.directory, ignore_errors=True)
+        del self._attempts[attempt.key]
+        if attempt.why == "lost":
+            self._tell("ended", list(attempt.key))
         else:
-            self._tell("ended", [attempt.job.id, attempt.job.attempt])
+            self._ended.append(attempt.finish(outcome))
         self._nudge.set()
 
     async def _outcome(self, attempt: Attempt) -> Outcome:
-        task = self._app.tasks.get(attempt.job.task)
-        if task is None:
+        if attempt.job.task not in self._app.tasks:
             log.warning("%s: task %s is not known here, released", attempt.job.id, attempt.job.task)
-            attempt.started(os.getpid())
             return Unknown()
         kind, runner = self._runner(attempt.job)
         self._kinds.append(kind == "fork")
-        slot = self._slots[kind]
-        try:
-            await asyncio.wait_for(slot.acquire(), PATIENCE)
-        except TimeoutError:
-            return Release("claimed ahead")
-        try:
-            if attempt.interrupted.is_set():
-                return Release(attempt.why)
+        async with self._slot(kind) as free:
+            if not free:
+                return Release("claimed ahead")
+            if attempt.stopping.is_set() or attempt.interrupted.is_set():
+                return Release(attempt.why or "stopping")
             return await runner.run(attempt)
+
+    @asynccontextmanager
+    async def _slot(self, kind: str) -> AsyncIterator[bool]:
+        """Have a place to run; not for ever, for others may have places free."""
+        try:
+            async with asyncio.timeout(PATIENCE):
+                await self._slots[kind].acquire()
+        except TimeoutError:
+            yield False
+            return
+        try:
+            yield True
         finally:
-            slot.release()
+            self._slots[kind].release()
 
     def _runner(self, job: Claimed) -> tuple[str, Runner]:
+        """A job that may have killed an executor runs alone: in a process of its own, whatever its kind."""
         task = self._app.tasks[job.task]
-        if self._forks and (not task.is_async or task.chosen.runner == "fork"):
+        if job.alone or not task.is_async or task.chosen.runner == "fork":
             return "fork", self._forks
         return "async", self._async
 
@@ -237,26 +273,12 @@ class Executor:
         """Tell the supervisor which process to kill if this one dies. A coroutine has none of its own."""
         if attempt.pid != os.getpid():
             self._tell("started", [attempt.job.id, attempt.job.attempt, attempt.pid, attempt.start_delay])
+        self._nudge.set()
 
-    async def _save_now_and_then(self, attempt: Attempt) -> None:
-        while True:
-            await attempt.saving.wait()
-            await self._save(attempt)
+    def _start_saving(self, attempt: Attempt) -> None:
+        attempt.saver = self._group.create_task(keep_saving(self._store, attempt))
 
-    async def _save(self, attempt: Attempt) -> None:
-        if not attempt.saving.is_set() or attempt.why == "lost":
-            return
-        checkpoint, progress = attempt.unsaved()
-        try:
-            if await self._store.run(commands.save(attempt.held, checkpoint, progress=progress)):
-                attempt.interrupt("cancelled")
-        except errors.LeaseLost:
-            attempt.interrupt("lost")
-        except errors.StoreUnavailable:
-            attempt.save(checkpoint, progress)
-            await asyncio.sleep(0.5)
-        except errors.HoldfastError as error:
-            log.error("%s: %s", attempt.job.id, error)
+    # The supervisor, and the zygote
 
     async def _obey(self, reader: asyncio.StreamReader) -> None:
         """Do what the supervisor says. When it is gone, so are we, and the zygote kills the jobs."""
@@ -264,7 +286,9 @@ class Executor:
             word, *rest = message
             if word == "stop":
                 self._stop(rest[0])
-            elif attempt := self._attempts.get((rest[0], rest[1])):
+                continue
+            self._tell("heard", rest)
+            if attempt := self._attempts.get((rest[0], rest[1])):
                 log.info("%s: attempt %d is %s, stopping it", rest[0], rest[1], word)
                 attempt.interrupt(word)
         os._exit(1)
@@ -280,8 +304,8 @@ class Executor:
         for attempt in self._attempts.values():
             attempt.interrupt("stopped")
 
-    async def _watch_zygote(self, forks: ForkRunner) -> None:
-        await forks.gone.wait()
+    async def _watch_zygote(self) -> None:
+        await self._forks.gone.wait()
         log.error("%s: the zygote died, and its jobs with it", self._name)
         os._exit(1)
 
@@ -289,19 +313,7 @@ class Executor:
         if rows:
             self._writer.write(wire.pack(word, rows))
 
-    def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.create_task(coroutine)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
 
-
-def _refused(answer: str) -> Outcome:
-    """What becomes of an attempt whose outcome the store does not take: an error that no retry would mend."""
-    described = Failure(
-        type=answer,
-        message="the result is over 1 MiB: store it elsewhere and return a reference",
-        group="result-too-big",
-        fingerprint=answer,
-    )
-    return Error(failure.encode(described), described.group, final=True)
+def _words(outcome: Error | Crash) -> str:
+    described = failure.decode(outcome.error)
+    return f"{described.type}: {described.message}"

@@ -1,6 +1,7 @@
 """A locked file per worker, held by all of its processes: when a sibling can lock it, all of them are dead.
 
-The files lie in a directory of this user on this node. Each says whose worker it is, in which store.
+The files lie in a directory of this user on this node. Each says whose worker it is, in which store, and where it keeps
+its jobs' directories.
 """
 
 from __future__ import annotations
@@ -10,11 +11,15 @@ import hashlib
 import os
 import stat
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from holdfast.errors import HoldfastError
 from holdfast.store import Address
+
+FORGOTTEN_AFTER = 86_400  # seconds: the store does not know a silent worker for longer
 
 
 def _folder() -> Path:
@@ -23,8 +28,8 @@ def _folder() -> Path:
     folder = Path(runtime or tempfile.gettempdir()) / f"holdfast-workers-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     about = folder.lstat()
-    if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.getuid():
-        raise HoldfastError(f"{folder} is not a directory of this user: remove it")
+    if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.getuid() or about.st_mode & 0o077:
+        raise HoldfastError(f"{folder} is not a private directory of this user: remove it")
     return folder
 
 
@@ -41,34 +46,49 @@ def _try_lock(descriptor: int) -> bool:
     return True
 
 
+class DeadWorker(NamedTuple):
+    """A worker that died on this node. `file` is to be removed when all else is done."""
+
+    name: str
+    directory: Path
+    file: Path
+
+
 class WorkerLock:
     """This worker's lock, and a look at those of its siblings."""
 
     def __init__(self, worker: str) -> None:
         self._worker = worker
+        self._mark = ""
         self._path = _folder() / worker.replace("/", "@")
         self.descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
-        _try_lock(self.descriptor)
+        fcntl.flock(self.descriptor, fcntl.LOCK_EX)
 
-    def belongs_to(self, address: Address) -> None:
+    def belongs_to(self, address: Address, directory: str) -> None:
         """Say in the file which store the worker works for, once that is known."""
         self._mark = _store_mark(address)
-        os.pwrite(self.descriptor, f"{self._mark} {self._worker}".encode(), 0)
+        os.pwrite(self.descriptor, f"{self._mark}\n{self._worker}\n{directory}".encode(), 0)
 
-    def dead_siblings(self) -> Iterator[tuple[str, Path]]:
-        """Yield the workers of the same store that died on this node, each with its file, to be removed afterwards."""
+    def dead_siblings(self) -> Iterator[DeadWorker]:
+        """Yield the workers of the same store that died on this node."""
         for path in _folder().iterdir():
-            if path != self._path and (worker := self._dead(path)):
-                yield worker, path
+            if path != self._path and (dead := self._dead(path)):
+                yield dead
 
-    def _dead(self, path: Path) -> str | None:
+    def _dead(self, path: Path) -> DeadWorker | None:
         try:
             descriptor = os.open(path, os.O_RDWR)
         except OSError:
             return None
         try:
-            mark, _, worker = os.pread(descriptor, 4096, 0).decode().partition(" ")
-            return worker if mark == self._mark and _try_lock(descriptor) else None
+            mark, worker, directory = (os.pread(descriptor, 4096, 0).decode() + "\n\n").split("\n")[:3]
+            is_old = time.time() - os.fstat(descriptor).st_mtime > FORGOTTEN_AFTER
+            if not (mark == self._mark or is_old) or not _try_lock(descriptor):
+                return None
+            if mark == self._mark:
+                return DeadWorker(worker, Path(directory), path)
+            path.unlink(missing_ok=True)
+            return None
         finally:
             os.close(descriptor)
 

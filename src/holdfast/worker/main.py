@@ -50,19 +50,15 @@ def _hello(app: Holdfast) -> bytes:
     return wire.pack("hello", address.url, str(address.home or ""), address.namespace, address.timeout)
 
 
-def _fork_zygote(app: Holdfast) -> socket.socket | None:
-    """Fork it before there is a loop, a thread or a connection here."""
-    if all(task.is_async and task.chosen.runner != "fork" for task in app.tasks.values()):
-        return None
-    return zygote.start(lambda connection: run_job(connection, app.tasks))[1]
-
-
 def _run(start: Start, control: socket.socket, app: Holdfast) -> None:
-    forks = _fork_zygote(app)
+    # The zygote first: before there is a loop, a thread or a connection here.
+    forks = zygote.start(lambda connection: run_job(connection, app.tasks), close=[control])
     control.sendall(_hello(app))
 
     async def run() -> None:
         await Executor(app, start.name, start.settings, control=control, zygote=forks, pulse=Pulse(start.pulse)).run()
+        logging.shutdown()
+        os._exit(0)  # at once: a coroutine that was abandoned would hold up the end of the loop
 
     asyncio.run(run())
 
@@ -70,7 +66,7 @@ def _run(start: Start, control: socket.socket, app: Holdfast) -> None:
 def main() -> None:
     start = msgspec.json.decode(sys.argv[1], type=Start)
     die_with_parent(start.parent)
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # the supervisor hears them, and says what to do
     logging.basicConfig(level=start.settings.log_level, format="%(asctime)s %(levelname)s %(message)s")
     control = socket.socket(fileno=start.control)

@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
@@ -21,25 +22,38 @@ from holdfast.worker.system import kill_group
 class ExecutorProcess:
     """One executor, by the name that is never used again."""
 
-    def __init__(self, name: str, process: subprocess.Popen[bytes], control: socket.socket) -> None:
+    def __init__(
+        self,
+        name: str,
+        process: subprocess.Popen[bytes],
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+    ) -> None:
         self.name = name
         self._process = process
-        self._control = control
-        self._writer: asyncio.StreamWriter | None = None
+        self._reader = reader
+        self._writer = writer
         self._held: dict[tuple[str, int], int] = {}  # (job, attempt) -> process id, 0 if it has none of its own
         self._started: list[Started] = []
+        self._unanswered: dict[tuple[str, int], float] = {}  # (job, attempt) -> when we said that it is to stop
 
     @classmethod
-    def start(cls, name: str, settings: WorkerSettings, lock: int, pulse: int) -> ExecutorProcess:
+    async def start(cls, name: str, settings: WorkerSettings, lock: int, pulse: int) -> ExecutorProcess:
+        """Start an executor. There is no wait after the process has started: until it is registered it is an orphan."""
         ours, its = socket.socketpair()
-        start = Start(name=name, parent=os.getpid(), settings=settings, control=its.fileno(), pulse=pulse)
         with its:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "holdfast.worker.main", msgspec.json.encode(start)],
-                pass_fds=(its.fileno(), lock, pulse),
-                stdin=subprocess.DEVNULL,
-            )
-        return cls(name, process, ours)
+            reader, writer = await asyncio.open_connection(sock=ours)
+            start = Start(name=name, parent=os.getpid(), settings=settings, control=its.fileno(), pulse=pulse)
+            try:
+                process = subprocess.Popen(
+                    [sys.executable, "-m", "holdfast.worker.main", msgspec.json.encode(start)],
+                    pass_fds=(its.fileno(), lock, pulse),
+                    stdin=subprocess.DEVNULL,
+                )
+            except BaseException:
+                writer.close()
+                raise
+        return cls(name, process, reader, writer)
 
     @property
     def pid(self) -> int:
@@ -55,8 +69,8 @@ class ExecutorProcess:
         return started
 
     async def messages(self) -> AsyncIterator[list[Any]]:
-        reader, self._writer = await asyncio.open_connection(sock=self._control)
-        while (message := await wire.read(reader)) is not None:
+        """Yield what the executor says, until it is gone."""
+        while (message := await wire.read(self._reader)) is not None:
             yield message
 
     def note(self, word: str, rows: list[Any]) -> None:
@@ -66,14 +80,28 @@ class ExecutorProcess:
         elif word == "ended":
             for pair in _pairs(rows):
                 self._held.pop(pair, None)
+        elif word == "heard":
+            self._unanswered.pop((rows[0], rows[1]), None)
         elif word == "started":
             id, attempt, pid, delay = rows
             if (id, attempt) in self._held:
                 self._held[id, attempt] = pid
                 self._started.append(Started(self.name, id, attempt, pid, delay))
 
-    def send(self, *message: Any) -> None:
-        if self._writer is not None and not self._writer.is_closing():
+    def tell_to_stop(self, seconds: float) -> None:
+        self._send("stop", seconds)
+
+    def tell_of(self, word: str, id: str, attempt: int) -> None:
+        """Say that a job is cancelled or lost. The executor answers, if user code lets it."""
+        self._unanswered.setdefault((id, attempt), time.monotonic())
+        self._send(word, id, attempt)
+
+    def is_deaf(self, seconds: float) -> bool:
+        """Whether it has not answered for so long: a coroutine holds its event loop."""
+        return any(time.monotonic() - since > seconds for since in self._unanswered.values())
+
+    def _send(self, *message: Any) -> None:
+        if not self._writer.is_closing():
             self._writer.write(wire.pack(*message))
 
     async def wait(self) -> int:
@@ -92,8 +120,7 @@ class ExecutorProcess:
                 kill_group(pid)
 
     def close(self) -> None:
-        if self._writer is not None:
-            self._writer.close()
+        self._writer.close()
 
 
 def _pairs(rows: list[Any]) -> Iterable[tuple[str, int]]:

@@ -4,7 +4,7 @@
     async   a task of the executor's event loop
 
 An attempt that is interrupted is first asked, then forced: a process by TERM and KILL to its whole group, a coroutine
-by cancellation. What it says afterwards is not heard.
+by cancellation. Of what it says afterwards only a success is heard: it may have been faster.
 """
 
 from __future__ import annotations
@@ -13,16 +13,17 @@ import asyncio
 import os
 import signal
 import socket
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
-from holdfast import failure, running
-from holdfast.failure import Failure
-from holdfast.outcome import Cancelled, Crash, Error, Outcome, Release, Succeed, outcome_of
+from holdfast.outcome import Cancelled, Outcome, Release, Succeed
 from holdfast.task import Task
 from holdfast.worker import wire, zygote
 from holdfast.worker.attempt import Attempt
+from holdfast.worker.call import crashed, failed, raised, returned
+from holdfast.worker.child import UNHEARD
 from holdfast.worker.system import kill_group
 
 TERM_TO_KILL = 1.0  # seconds
@@ -32,70 +33,68 @@ class Runner(Protocol):
     async def run(self, attempt: Attempt) -> Outcome: ...
 
 
-def interrupted_outcome(why: str) -> Outcome:
-    """What the end of an attempt means that was forced to end; of a lost one nobody will hear."""
-    return Cancelled() if why == "cancelled" else Release(why)
+def _forced_outcome(attempt: Attempt, heard: Outcome | None) -> Outcome:
+    """What the end of an attempt means that did not end by itself; of a lost one nobody will hear."""
+    if isinstance(heard, Succeed):
+        return heard
+    if not attempt.interrupted.is_set():
+        words = f"the job ran for longer than its timeout of {attempt.job.timeout / 1000:g} s and was stopped"
+        return failed("Timeout", words, group="timeout")
+    return Cancelled() if attempt.why == "cancelled" else Release(attempt.why)
 
 
-def timed_out(attempt: Attempt) -> Outcome:
-    message = f"the job ran for longer than its timeout of {attempt.job.timeout / 1000:g} s and was stopped"
-    described = Failure(type="Timeout", message=message, group="timeout", fingerprint="timeout")
-    return Error(failure.encode(described), "timeout")
-
-
-def crashed(words: str, *, exit_code: int | None = None, signal: int | None = None) -> Outcome:
-    return Crash(failure.encode(Failure.of_crash(words, exit_code=exit_code, signal=signal)))
-
-
-def _limit(attempt: Attempt) -> float | None:
-    return attempt.job.timeout / 1000 or None
+async def _ends_by_itself(attempt: Attempt, end: asyncio.Future[Any]) -> bool:
+    """Wait for an attempt to end, to be interrupted, or to reach its time limit. Returns whether it ended."""
+    stop = asyncio.create_task(attempt.interrupted.wait())
+    either: list[asyncio.Future[Any]] = [end, stop]
+    try:
+        await asyncio.wait(either, timeout=attempt.job.timeout / 1000 or None, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        stop.cancel()
+    return end.done()
 
 
 class AsyncRunner:
-    """Runs coroutine functions in this event loop."""
+    """Runs coroutine functions in this event loop.
 
-    def __init__(self, tasks: Mapping[str, Task[..., Any]]) -> None:
+    One that does not end when it is cancelled is abandoned: nothing can stop it but the end of this process.
+    `on_change` is called when one is abandoned, or ends after all.
+    """
+
+    def __init__(self, tasks: Mapping[str, Task[..., Any]], on_change: Callable[[], None]) -> None:
         self._tasks = tasks
+        self._on_change = on_change
+        self.abandoned: set[asyncio.Task[Outcome]] = set()
 
     async def run(self, attempt: Attempt) -> Outcome:
         attempt.started(os.getpid())
         work = asyncio.create_task(self._call(attempt))
-        stop = asyncio.create_task(attempt.interrupted.wait())
-        try:
-            await asyncio.wait({work, stop}, timeout=_limit(attempt), return_when=asyncio.FIRST_COMPLETED)
-            if work.done():
-                return work.result()
-            work.cancel()
-            await asyncio.wait({work}, timeout=TERM_TO_KILL)
-            return interrupted_outcome(attempt.why) if attempt.interrupted.is_set() else timed_out(attempt)
-        finally:
-            stop.cancel()
+        if await _ends_by_itself(attempt, work):
+            return work.result()
+        work.cancel()
+        await asyncio.wait({work}, timeout=TERM_TO_KILL)
+        if not work.done():
+            self._abandon(work)
+        return _forced_outcome(attempt, work.result() if work.done() else None)
+
+    def _abandon(self, work: asyncio.Task[Outcome]) -> None:
+        self.abandoned.add(work)
+        work.add_done_callback(self._take_back)
+        self._on_change()
+
+    def _take_back(self, work: asyncio.Task[Outcome]) -> None:
+        self.abandoned.discard(work)
+        self._on_change()
 
     async def _call(self, attempt: Attempt) -> Outcome:
-        job = attempt.job
-        task = self._tasks[job.task]
-        running.set_current_job(
-            running.RunningJob(
-                _InProcess(attempt),
-                id=job.id,
-                attempt=job.attempt,
-                task=job.task,
-                queue=job.queue,
-                checkpoint=job.checkpoint,
-                directory=attempt.directory,
-            )
-        )
+        task = self._tasks[attempt.job.task]
+        attempt.call.introduce(_InProcess(attempt))
         try:
-            args, kwargs = task.signature.decode(job.payload)
-            value = await task.function(*args, **kwargs)
-            return Succeed(task.signature.result.encode(value, f"the result of task {job.task}"))
-        except running.HandOver:
-            return Release("handed over")
-        except asyncio.CancelledError as error:
-            # Cancelled by us, the outcome is not heard; by itself, it is an error like another.
-            return outcome_of(error)
-        except Exception as error:
-            return outcome_of(error)
+            args, kwargs = task.signature.decode(attempt.job.payload)
+            return returned(task, await task.function(*args, **kwargs))
+        except BaseException as error:
+            # A cancellation of ours too: this task ends here anyway, and what it returns is not heard.
+            return raised(error)
 
 
 class _InProcess:
@@ -112,6 +111,21 @@ class _InProcess:
         return self._attempt.stopping.is_set()
 
 
+class _Process(NamedTuple):
+    """A job's process; `ended` is how it ended."""
+
+    pid: int
+    ended: asyncio.Future[int]
+
+    async def kill(self) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGTERM)
+        await asyncio.wait({self.ended}, timeout=TERM_TO_KILL)
+        if not self.ended.done():
+            kill_group(self.pid)
+            await self.ended
+
+
 class ForkRunner:
     """Runs each job in a process that the zygote forks."""
 
@@ -120,8 +134,8 @@ class ForkRunner:
         self._control.setblocking(False)
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(control, self._hear)
-        self._asked: list[asyncio.Future[int]] = []  # the zygote answers in order
-        self._ended: dict[int, asyncio.Future[int]] = {}
+        self._asked: deque[asyncio.Future[_Process | None]] = deque()  # the zygote answers in order
+        self._processes: dict[int, _Process] = {}
         self.gone = asyncio.Event()
 
     def _hear(self) -> None:
@@ -129,77 +143,70 @@ class ForkRunner:
             message = self._control.recv(64)
         except BlockingIOError:
             return
+        except ConnectionError:
+            message = b""
         if not message:
             self._loop.remove_reader(self._control)
             self.gone.set()
             return
         word, pid, *status = message.split()
         if word == b"ended":
-            self._ended.pop(int(pid)).set_result(int(status[0]))
-            return
-        self._ended.setdefault(int(pid), self._loop.create_future())
-        self._asked.pop(0).set_result(int(pid))
+            self._processes.pop(int(pid)).ended.set_result(int(status[0]))
+        elif word == b"refused":
+            self._asked.popleft().set_result(None)
+        else:
+            process = self._processes[int(pid)] = _Process(int(pid), self._loop.create_future())
+            self._asked.popleft().set_result(process)
 
     async def run(self, attempt: Attempt) -> Outcome:
         ours, its = socket.socketpair()
-        asked: asyncio.Future[int] = self._loop.create_future()
-        self._asked.append(asked)
         with its:
-            await self._send_request(its)
-        pid = await asked
-        if pid == 0:
+            process = await self._fork(its)
+        if process is None:
             ours.close()
             return Release("no process could be started", 1000)
-        ended = self._ended[pid]
-        attempt.started(pid)
+        attempt.started(process.pid)
         reader, writer = await asyncio.open_connection(sock=ours)
         try:
-            return await self._follow(attempt, pid, ended, reader, writer)
+            writer.write(wire.pack(*attempt.call))
+            return await self._follow(attempt, process, reader, writer)
         finally:
             writer.close()
 
-    async def _send_request(self, its: socket.socket) -> None:
+    async def _fork(self, its: socket.socket) -> _Process | None:
+        """Ask the zygote for a process with this end of a connection; None if there can be none."""
         while True:
             try:
                 socket.send_fds(self._control, [zygote.FORK], [its.fileno()])
-                return
+                break
             except BlockingIOError:
                 await asyncio.sleep(0.005)
+            except ConnectionError:  # the zygote is dead, and this executor soon
+                await asyncio.Event().wait()
+        asked: asyncio.Future[_Process | None] = self._loop.create_future()
+        self._asked.append(asked)
+        return await asked
 
     async def _follow(
-        self,
-        attempt: Attempt,
-        pid: int,
-        ended: asyncio.Future[int],
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
+        self, attempt: Attempt, process: _Process, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> Outcome:
-        """Tell the process what to do, hear what it says, and see to it that it ends."""
-        job = attempt.job
-        writer.write(
-            wire.pack(job.id, job.attempt, job.queue, job.task, job.payload, job.checkpoint, str(attempt.directory))
-        )
+        """Hear what the process says, and see to it that it ends."""
         said = asyncio.create_task(self._listen(attempt, reader))
-        stop = asyncio.create_task(attempt.interrupted.wait())
         ask = asyncio.create_task(self._pass_on_stop(attempt, writer))
         try:
-            first: list[asyncio.Future[Any]] = [ended, stop]
-            await asyncio.wait(first, timeout=_limit(attempt), return_when=asyncio.FIRST_COMPLETED)
-            forced = not ended.done()
-            if forced:
-                await self._kill(pid, ended)
+            ends = await _ends_by_itself(attempt, process.ended)
+            if not ends:
+                await process.kill()
             heard = await said
         finally:
-            for task in (said, stop, ask):
-                task.cancel()
-        if heard is not None:
-            return heard
-        if forced:
-            return interrupted_outcome(attempt.why) if attempt.interrupted.is_set() else timed_out(attempt)
-        return _describe_end(ended.result())
+            said.cancel()
+            ask.cancel()
+        if not ends:
+            return _forced_outcome(attempt, heard)
+        return heard or _describe_end(process.ended.result())
 
     async def _listen(self, attempt: Attempt, reader: asyncio.StreamReader) -> Outcome | None:
-        """Hear what a job's process says, until it has said how it ended, or is silent for good."""
+        """Hear what a job's process says, until it has said how it ended, or is dead."""
         while (message := await wire.read(reader)) is not None:
             if message[0] == "outcome":
                 return wire.unpack_outcome(message[1:])
@@ -208,17 +215,7 @@ class ForkRunner:
 
     async def _pass_on_stop(self, attempt: Attempt, writer: asyncio.StreamWriter) -> None:
         await attempt.stopping.wait()
-        with suppress(ConnectionError):
-            writer.write(wire.pack("stop"))
-            await writer.drain()
-
-    async def _kill(self, pid: int, ended: asyncio.Future[int]) -> None:
-        with suppress(ProcessLookupError):
-            os.killpg(pid, signal.SIGTERM)
-        await asyncio.wait({ended}, timeout=TERM_TO_KILL)
-        if not ended.done():
-            kill_group(pid)
-            await ended
+        writer.write(wire.pack("stop"))
 
 
 def _describe_end(status: int) -> Outcome:
@@ -226,4 +223,7 @@ def _describe_end(status: int) -> Outcome:
         number = os.WTERMSIG(status)
         hint = "; out of memory?" if number == signal.SIGKILL else ""
         return crashed(f"the job's process was killed{hint}", signal=number)
-    return crashed("the job's process ended without an outcome", exit_code=os.WEXITSTATUS(status))
+    code = os.WEXITSTATUS(status)
+    if code == UNHEARD:
+        return crashed("the job closed its connection to the worker, so its outcome is not known", exit_code=code)
+    return crashed("the job's process ended without an outcome", exit_code=code)

@@ -11,37 +11,34 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import shutil
 import signal
 import tempfile
-from collections.abc import AsyncIterator, Coroutine
-from itertools import islice
+from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
 from holdfast import commands, errors
-from holdfast.commands import Command, Finish, Held, Renewed, Started
 from holdfast.names import new_id
-from holdfast.outcome import Release
-from holdfast.store import Address, AsyncStore
+from holdfast.store import Address
 from holdfast.worker import system
-from holdfast.worker.locks import WorkerLock
+from holdfast.worker.leases import Leases
+from holdfast.worker.locks import DeadWorker, WorkerLock
+from holdfast.worker.patient import PatientStore
 from holdfast.worker.processes import ExecutorProcess
-from holdfast.worker.pulse import Pulse
 from holdfast.worker.settings import WorkerSettings, node_name
 
 log = logging.getLogger("holdfast.worker")
 
-T = TypeVar("T")
+Duty = Callable[[], Coroutine[Any, Any, None]]
 
-RENEW_AT_ONCE = 1000
-INBOX_BLOCK = 5.0  # seconds
-SIBLINGS_EVERY = 1.0
+SIBLINGS_EVERY = 1.0  # seconds
 RESTART_AFTER = 0.5  # seconds, doubling to 10 while executors die young
 GRACE = 3.0  # seconds between the deadline of a stop and the end of all patience
+LOOKS_AT_ORPHANS = 1000  # a hundredth of a second apart
+LAST_WORDS = 1.0  # seconds in which the messages of a dead executor are heard
 
 
 class Supervisor:
@@ -49,301 +46,211 @@ class Supervisor:
 
     def __init__(self, settings: WorkerSettings) -> None:
         self.worker = f"{settings.node or node_name()}/{new_id()[-8:]}"
-        directory = tempfile.mkdtemp(prefix="holdfast-")
-        self._settings = msgspec.structs.replace(settings, directory=directory)
-        self._pulse = Pulse()
+        self._settings = msgspec.structs.replace(settings, directory=tempfile.mkdtemp(prefix="holdfast-"))
         self._lock = WorkerLock(self.worker)
+        self._store = PatientStore()
         self._executors: dict[str, ExecutorProcess] = {}
+        self._leases = Leases(self.worker, self._settings, self._store, self._executors)
         self._number = 0
-        self._store: AsyncStore | None = None  # not known before an executor has imported the app
-        self._inbox_key = b""
-        self._ready = asyncio.Event()
-        self._renew_soon = asyncio.Event()
         self._stopping = asyncio.Event()
         self._hurry = asyncio.Event()
-        self._away = False
-        self._arrivals = 0
-        self._unnamed: dict[Held, float] = {}
         self._exit_code = 0
 
     async def run(self) -> int:
         system.adopt_orphans()
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._on_signal)
+        self._heed_signals()
         log.info("worker %s starts, queues %s", self.worker, ", ".join(self._settings.queues))
-        try:
-            async with asyncio.TaskGroup() as group:
-                duties = [group.create_task(duty) for duty in self._duties()]
-                await self._work(group)
-                for duty in duties:
-                    duty.cancel()
-        finally:
-            await self._leave()
+        duties = (self._leases.renew, self._leases.read_inbox, self._watch_siblings)
+        async with asyncio.TaskGroup() as group:
+            running = [group.create_task(_insist(duty)) for duty in duties]
+            await self._work(group)
+            for duty in running:
+                duty.cancel()
+        await self._leave()
         log.info("worker %s has stopped", self.worker)
         return self._exit_code
 
-    def _duties(self) -> list[Coroutine[Any, Any, None]]:
-        return [self._renew(), self._read_inbox(), self._watch_siblings()]
+    def _heed_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
+                loop.add_signal_handler(number, self._on_signal)
 
     def _on_signal(self) -> None:
         """The first signal asks to stop, the second to hurry."""
         (self._hurry if self._stopping.is_set() else self._stopping).set()
 
-    # Executors
-
     async def _work(self, group: asyncio.TaskGroup) -> None:
         """Keep executors running until a signal comes or the app cannot be loaded; then stop them by the deadline."""
-        keepers = [group.create_task(self._keep_executor()) for _ in range(self._settings.executors)]
-        ends: asyncio.Future[Any] = asyncio.gather(*keepers)
-        await _first(ends, self._stopping.wait())
-        self._stopping.set()
+        keepers = {group.create_task(self._keep_executor()) for _ in range(self._settings.executors)}
+        await self._stopping.wait()
         seconds = self._settings.stop_within / 1000
-        await self._tell_all_to_stop(seconds)
-        await _first(ends, self._hurry.wait(), timeout=seconds + GRACE)
-        if not ends.done():
-            await self._tell_all_to_stop(0)
-            await asyncio.wait({ends}, timeout=GRACE)
+        log.info("worker %s stops, within %g s", self.worker, seconds)
+        self._tell_all_to_stop(seconds)
+        await _first(asyncio.gather(*keepers), self._hurry.wait(), timeout=seconds + GRACE)
+        self._store.lose_patience()
+        self._tell_all_to_stop(0)
+        await asyncio.wait(keepers, timeout=GRACE)
         for executor in self._executors.values():
             executor.kill()
-        await ends
+        await asyncio.wait(keepers)
 
-    async def _tell_all_to_stop(self, seconds: float) -> None:
+    def _tell_all_to_stop(self, seconds: float) -> None:
         for executor in self._executors.values():
-            executor.send("stop", seconds)
+            executor.tell_to_stop(seconds)
+
+    # Executors
 
     async def _keep_executor(self) -> None:
         """Run an executor, and another when it dies, until the worker stops."""
-        pause = RESTART_AFTER
+        pause = 0.0
         while not self._stopping.is_set():
-            self._number += 1
-            name = f"{self.worker}.{self._number}"
-            executor = ExecutorProcess.start(name, self._settings, self._lock.descriptor, self._pulse.descriptor)
-            self._executors[name] = executor
             born = system.boot_time()
-            await self._follow(executor)
-            code = await executor.wait()
-            await self._bury(executor, code)
-            if self._stopping.is_set():
-                return
-            pause = RESTART_AFTER if system.boot_time() - born > 10 else min(pause * 2, 10)
-            await self._pause(pause)
+            try:
+                await self._run_executor()
+            except Exception:
+                log.exception("an executor could not be run, or not be buried")
+            died_young = system.boot_time() - born < 10
+            pause = min(max(RESTART_AFTER, pause * 2), 10) if died_young else RESTART_AFTER
+            await _first(self._stopping.wait(), timeout=pause)
 
-    async def _pause(self, seconds: float) -> None:
+    async def _run_executor(self) -> None:
+        """Run one executor to its end. When it is dead, all that it started is killed before anything is given back."""
+        self._number += 1
+        name = f"{self.worker}.{self._number}"
+        executor = await ExecutorProcess.start(
+            name, self._settings, self._lock.descriptor, self._leases.pulse.descriptor
+        )
+        self._executors[name] = executor
         try:
-            await asyncio.wait_for(self._stopping.wait(), seconds)
-        except TimeoutError:
-            return
+            code = await self._follow(executor)
+            executor.kill_jobs()
+        finally:
+            del self._executors[name]
+            executor.close()
+        all_dead = await self._kill_orphans()
+        shutil.rmtree(Path(self._settings.directory) / name.replace("/", "-"), ignore_errors=True)
+        if all_dead and self._store.is_known:
+            await self._give_back(name, code)
 
-    async def _follow(self, executor: ExecutorProcess) -> None:
-        """Hear what an executor says, until it is gone."""
+    async def _follow(self, executor: ExecutorProcess) -> int:
+        """Hear what an executor says until it is dead. Returns its exit code."""
+        if self._stopping.is_set():
+            executor.tell_to_stop(0)
+        hearing = asyncio.create_task(self._hear(executor))
+        try:
+            await _first(executor.wait(), hearing)
+            executor.kill()  # silent but alive: it has closed the connection
+            code = await executor.wait()
+            await _first(hearing, timeout=LAST_WORDS)
+            return code
+        finally:
+            hearing.cancel()
+
+    async def _hear(self, executor: ExecutorProcess) -> None:
         async for word, *rest in executor.messages():
             if word == "hello":
                 self._meet(*rest)
             elif word == "failed":
-                log.error("the app %s cannot be loaded:\n%s", self._settings.app, rest[0])
-                self._exit_code = 1
-                self._stopping.set()
+                self._note_failed_import(rest[0])
             else:
                 executor.note(word, rest[0])
                 if word == "started":
-                    self._renew_soon.set()
-        executor.close()
+                    self._leases.renew_soon()
 
     def _meet(self, url: str | None, home: str, namespace: str, timeout: float) -> None:
         """The first executor has imported the app: now we know which store to use."""
-        if self._store is None:
+        if not self._store.is_known:
             address = Address(url, Path(home) if home else None, namespace, timeout)
-            self._store = AsyncStore(address)
-            self._lock.belongs_to(address)
-            self._ready.set()
+            self._lock.belongs_to(address, self._settings.directory)
+            self._store.meet(address)
 
-    async def _store_known(self) -> AsyncStore:
-        while self._store is None:
-            await self._ready.wait()
-        return self._store
+    def _note_failed_import(self, traceback: str) -> None:
+        """An app that never could be loaded ends the worker; one that could may be in the middle of a deploy."""
+        log.error("the app %s cannot be loaded:\n%s", self._settings.app, traceback)
+        if not self._store.is_known:
+            self._exit_code = 1
+            self._stopping.set()
 
-    async def _bury(self, executor: ExecutorProcess, code: int) -> None:
-        """An executor is dead: kill all that it started, then give back what it held, never the other way round."""
-        executor.kill_jobs()
-        await self._kill_orphans()
-        del self._executors[executor.name]
-        if self._store is None:
-            return
-        if self._stopping.is_set():
-            await self._release(executor)
-        else:
-            log.error("executor %s died: %s", executor.name, _describe(code))
-            async for lost in self._lose(executor=executor.name, reason=f"the executor died: {_describe(code)}"):
-                log.warning("took back %s", ", ".join(lost))
+    async def _kill_orphans(self) -> bool:
+        """Kill whatever was left to us, with all its descendants, which are left to us in turn.
 
-    async def _kill_orphans(self) -> None:
-        """Kill whatever was left to us, with all its descendants, which are left to us in turn."""
-        while orphans := set(system.children()) - {executor.pid for executor in self._executors.values()}:
-            for pid in orphans:
-                system.kill_group(pid)
-                system.kill(pid)
-            for pid in orphans:
-                system.reap(pid)
+        Returns whether all are dead. If not, nothing may be given back: the leases have to end by themselves.
+        """
+        for _ in range(LOOKS_AT_ORPHANS):
+            left = system.kill_children(but=[executor.pid for executor in self._executors.values()])
+            if not left:
+                return True
             await asyncio.sleep(0.01)
+        log.error("processes %s of a dead executor cannot be killed; its jobs wait for the end of their leases", left)
+        return False
 
-    async def _release(self, executor: ExecutorProcess) -> None:
-        """Hand back, uncharged, what an executor held that did not stop in time."""
-        items = [Finish(held.id, held.attempt, Release("stopped")) for held in executor.held]
-        if items:
-            await self._patiently(commands.finish(executor.name, items[:RENEW_AT_ONCE]))
-
-    async def _lose(self, **whose: str) -> AsyncIterator[list[str]]:
-        while lost := await self._patiently(commands.lose(**whose)):
-            yield lost
-
-    # Leases
-
-    async def _renew(self) -> None:
-        """Renew all leases every quarter of a lease; sooner if there is something to tell."""
-        await self._store_known()
-        interval = self._settings.lease / 4000
-        while True:
-            began = system.boot_time()
-            await self._renew_all()
-            while (left := interval - (system.boot_time() - began)) > 0:
-                # In short sleeps: the clock of `sleep` stands still while the machine sleeps.
-                await self._nap(min(left, 1.0))
-                if self._renew_soon.is_set() and system.boot_time() - began > 0.5:
-                    break
-
-    async def _nap(self, seconds: float) -> None:
+    async def _give_back(self, executor: str, code: int) -> None:
+        """Take back what a dead executor held: charged if it died by itself, and not if it was to stop."""
         try:
-            await asyncio.wait_for(self._renew_soon.wait(), seconds)
-            await asyncio.sleep(min(seconds, 0.2))
-        except TimeoutError:
-            return
+            if self._stopping.is_set() or code == 0:
+                log.info("executor %s has ended", executor)
+                await self._leases.hand_back(executor)
+            else:
+                log.error("executor %s died: %s", executor, _describe(code))
+                await self._lose(executor=executor, reason=f"the executor died: {_describe(code)}")
+        except errors.StoreUnavailable as error:
+            log.error("the jobs of %s wait for the end of their leases: %s", executor, error)
 
-    async def _renew_all(self) -> None:
-        self._renew_soon.clear()
-        executors = list(self._executors)
-        held = [lease for executor in self._executors.values() for lease in executor.held]
-        started = [start for executor in self._executors.values() for start in executor.take_started()]
-        parts = iter(held)
-        while True:
-            part = list(islice(parts, RENEW_AT_ONCE))
-            names = [] if len(held) > RENEW_AT_ONCE else executors
-            await self._renew_part(part, names, started)
-            started = []
-            if len(part) < RENEW_AT_ONCE:
-                return
+    async def _lose(self, **whose: str) -> None:
+        while lost := await self._store.run(commands.lose(**whose)):
+            log.warning("took back %s", ", ".join(lost))
 
-    async def _renew_part(self, held: list[Held], executors: list[str], started: list[Started]) -> None:
-        command = commands.renew(
-            self.worker,
-            held,
-            executors=executors,
-            lease=self._settings.lease,
-            started=started,
-            about=self._about(),
-            arrivals=self._arrivals,
-        )
-        renewed = await self._patiently(command)
-        self._pulse.beat()
-        self._inbox_key = renewed.inbox_key
-        self._arrivals = renewed.arrivals
-        self._pass_on(renewed)
-        await self._release_unnamed(renewed.unnamed)
-
-    def _about(self) -> str:
-        about = {
-            "pid": os.getpid(),
-            "queues": self._settings.queues,
-            "app": self._settings.app,
-            "lease": self._settings.lease,
-        }
-        return msgspec.json.encode(about).decode()
-
-    def _pass_on(self, renewed: Renewed) -> None:
-        for word, leases in (("cancelled", renewed.cancelled), ("lost", renewed.lost)):
-            for lease in leases:
-                if executor := self._executors.get(lease.executor):
-                    executor.send(word, lease.id, lease.attempt)
-
-    async def _release_unnamed(self, unnamed: list[Held]) -> None:
-        """Hand back jobs that the store says we hold and we do not know of, once that has been so for a whole lease."""
-        now = system.boot_time()
-        self._unnamed = {lease: self._unnamed.get(lease, now) for lease in unnamed}
-        for lease, since in self._unnamed.items():
-            if now - since > self._settings.lease / 1000:
-                await self._patiently(
-                    commands.finish(lease.executor, [Finish(lease.id, lease.attempt, Release("not known"))])
-                )
-
-    # Other duties
-
-    async def _read_inbox(self) -> None:
-        store = await self._store_known()
-        while True:
-            if not self._inbox_key:
-                await asyncio.sleep(0.05)
-                continue
-            try:
-                popped = await store.execute("BLPOP", self._inbox_key, INBOX_BLOCK, blocks=INBOX_BLOCK)
-            except errors.StoreUnavailable:
-                await asyncio.sleep(0.5)
-                continue
-            if popped:
-                word, executor, id, attempt = popped[1].decode().split()
-                if word == "cancel" and executor in self._executors:
-                    self._executors[executor].send("cancelled", id, int(attempt))
+    # The node, and the end
 
     async def _watch_siblings(self) -> None:
         """Take back what other workers of this node held, as soon as all of their processes are dead."""
-        await self._store_known()
+        await self._store.known()
         while True:
-            for worker, path in self._lock.dead_siblings():
-                log.warning("worker %s on this node is dead", worker)
-                async for lost in self._lose(worker=worker, reason="the worker died"):
-                    log.warning("took back %s", ", ".join(lost))
-                path.unlink(missing_ok=True)
+            for dead in self._lock.dead_siblings():
+                await self._bury_worker(dead)
+            system.reap_children(but=[executor.pid for executor in self._executors.values()])
             await asyncio.sleep(SIBLINGS_EVERY)
 
-    async def _patiently(self, command: Command[T]) -> T:
-        """Run a command until the store answers; say once that it is away, and once that it is back."""
-        store = await self._store_known()
-        while True:
-            try:
-                reply = await store.run(command)
-            except errors.StoreUnavailable as error:
-                if not self._away:
-                    log.warning("%s; jobs go on, waiting for it", error)
-                self._away = True
-                if self._hurry.is_set():
-                    raise
-                await asyncio.sleep(0.2)
-                continue
-            if self._away:
-                log.warning("the store is back")
-            self._away = False
-            return reply
+    async def _bury_worker(self, dead: DeadWorker) -> None:
+        log.warning("worker %s on this node is dead", dead.name)
+        await self._lose(worker=dead.name, reason="the worker died")
+        if dead.directory.name.startswith("holdfast-"):
+            shutil.rmtree(dead.directory, ignore_errors=True)
+        dead.file.unlink(missing_ok=True)
 
     async def _leave(self) -> None:
         """Remove all traces: the worker is not there any more."""
         shutil.rmtree(self._settings.directory, ignore_errors=True)
-        if self._store is not None:
-            try:
-                while await self._store.run(commands.lose(worker=self.worker, reason="the worker stopped")):
-                    pass
-                self._lock.remove()
-            except errors.StoreUnavailable as error:
-                log.warning("could not say goodbye: %s", error)
-            await self._store.close()
-        else:
+        try:
+            if self._store.is_known:
+                await self._lose(worker=self.worker, reason="the worker stopped")
             self._lock.remove()
+        except errors.HoldfastError as error:
+            log.warning("could not say goodbye: %s", error)
+        await self._store.close()
 
 
-async def _first(future: asyncio.Future[Any], other: Coroutine[Any, Any, Any], *, timeout: float | None = None) -> None:
-    """Wait for the first of two, and leave the future be if it is not that."""
-    task = asyncio.ensure_future(other)
-    await asyncio.wait([future, task], timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
-    task.cancel()
+async def _insist(duty: Duty) -> None:
+    """Do a duty for as long as the worker lives: one that fails is said and begun again."""
+    while True:
+        try:
+            await duty()
+        except Exception:
+            log.exception("a duty of the supervisor failed and begins again")
+        await asyncio.sleep(1)
+
+
+async def _first(*events: Coroutine[Any, Any, Any] | asyncio.Future[Any], timeout: float | None = None) -> None:
+    """Wait for the first of some events. What was a future before goes on."""
+    futures = [asyncio.ensure_future(event) for event in events]
+    await asyncio.wait(futures, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+    for event, future in zip(events, futures, strict=True):
+        if event is not future:
+            future.cancel()
 
 
 def _describe(code: int) -> str:
-    return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+    if code >= 0:
+        return f"exit code {code}"
+    return f"signal {signal.Signals(-code).name}" if -code in set(signal.Signals) else f"signal {-code}"

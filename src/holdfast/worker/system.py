@@ -6,6 +6,8 @@ import ctypes
 import os
 import signal
 import time
+from collections.abc import Collection
+from contextlib import suppress
 from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
@@ -18,9 +20,9 @@ def _prctl(option: int, value: int) -> None:
         raise OSError(ctypes.get_errno(), "prctl")
 
 
-def die_with_parent(parent: int) -> None:
-    """Have this process killed when its parent dies; end it if that has happened already."""
-    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+def die_with_parent(parent: int, number: int = signal.SIGKILL) -> None:
+    """Have this process get a signal when its parent dies; end it if that has happened already."""
+    _prctl(_PR_SET_PDEATHSIG, number)
     if os.getppid() != parent:
         os._exit(1)
 
@@ -37,16 +39,38 @@ def boot_time() -> float:
 
 def children() -> list[int]:
     """The process ids of this process's children."""
-    own = Path(f"/proc/{os.getpid()}/task")
-    return [int(child) for thread in own.iterdir() for child in (thread / "children").read_text().split()]
+    found: list[int] = []
+    for thread in Path(f"/proc/{os.getpid()}/task").iterdir():
+        with suppress(FileNotFoundError):  # the thread has ended
+            found += map(int, (thread / "children").read_text().split())
+    return found
+
+
+def kill_children(*, but: Collection[int] = ()) -> list[int]:
+    """Kill all children but some, with their process groups. Returns those that were there.
+
+    Whoever adopts orphans repeats this until none is there: the children of the killed become its own.
+    """
+    found = [pid for pid in children() if pid not in but]
+    for pid in found:
+        kill_group(pid)
+        kill(pid)
+    for pid in found:
+        reap(pid)
+    return found
+
+
+def reap_children(*, but: Collection[int] = ()) -> None:
+    """Take note of those children that are dead, but for some."""
+    for pid in children():
+        if pid not in but:
+            reap(pid)
 
 
 def kill_group(leader: int) -> None:
     """Kill a process group, if it is still there."""
-    try:
+    with suppress(ProcessLookupError, PermissionError):
         os.killpg(leader, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        return
 
 
 def reap(pid: int) -> bool:
@@ -59,7 +83,5 @@ def reap(pid: int) -> bool:
 
 def kill(pid: int) -> None:
     """Kill a process, if it is still there."""
-    try:
+    with suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return

@@ -4,8 +4,7 @@
              ◀──(pid; later, how it ended)──┘
 
 It has one thread, no event loop and no connection, so what it forks is clean. It is the jobs' parent: it learns at
-once, by pidfd, when one dies. When its executor is gone it kills every job, with all that is in the job's process
-group.
+once, by pidfd, when one dies. When its executor is gone it kills every job, with all that they started.
 """
 
 from __future__ import annotations
@@ -15,46 +14,60 @@ import os
 import select
 import signal
 import socket
-from collections.abc import Callable
-from typing import NoReturn
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import NamedTuple, NoReturn
 
-from holdfast.worker.system import adopt_orphans, die_with_parent, kill_group, reap
+from holdfast.worker import system
 
 FORK = b"fork"
 Run = Callable[[socket.socket], None]
 
+_PARENT_DIED = signal.SIGUSR1
+_LAST_LOOKS = 200  # at what is still to be killed, a hundredth of a second apart
 
-def start(run: Run) -> tuple[int, socket.socket]:
-    """Fork the zygote. Returns its process id, and the socket by which to ask it for jobs."""
+
+def start(run: Run, *, close: Iterable[socket.socket] = ()) -> socket.socket:
+    """Fork the zygote, which has no use for the sockets in `close`. Returns the socket by which to ask it for jobs."""
     ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     gc.collect()
     gc.freeze()  # what is there already will not be collected in the children, so their pages stay shared
-    pid = os.fork()
-    if pid == 0:
-        ours.close()
-        _Zygote(its, run).serve()
+    parent = os.getpid()
+    if os.fork() == 0:
+        for unused in (ours, *close):
+            unused.close()
+        _Zygote(its, run).serve(parent)
     its.close()
-    return pid, ours
+    return ours
+
+
+class _Job(NamedTuple):
+    pid: int
+    connection: socket.socket  # the job's end; kept to shut it down, whoever else has inherited it
 
 
 class _Zygote:
     def __init__(self, control: socket.socket, run: Run) -> None:
         self._control = control
         self._run = run
-        self._jobs: dict[int, int] = {}  # pidfd -> pid
+        self._jobs: dict[int, _Job] = {}  # by pidfd
         self._poll = select.poll()
 
-    def serve(self) -> NoReturn:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, signal.SIG_IGN)
-        adopt_orphans()
-        self._poll.register(self._control, select.POLLIN)
+    def serve(self, parent: int) -> NoReturn:
         try:
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                signal.signal(number, signal.SIG_IGN)
+            signal.signal(_PARENT_DIED, lambda *_: sys.exit())
+            system.die_with_parent(parent, _PARENT_DIED)
+            system.adopt_orphans()
+            self._poll.register(self._control, select.POLLIN)
             while self._serve_once():
                 pass
         finally:
-            for pid in self._jobs.values():
-                kill_group(pid)
+            self._kill_all()
             os._exit(0)
 
     def _serve_once(self) -> bool:
@@ -75,41 +88,50 @@ class _Zygote:
         parent = os.getpid()
         try:
             pid = os.fork()
-        except OSError:  # out of processes or memory; the executor sees that the job's connection ends
+        except OSError:  # out of processes or memory
             connection.close()
             self._control.send(b"refused 0")
             return True
         if pid == 0:
-            os.setsid()
-            die_with_parent(parent)
-            self._close_all()
-            self._run(connection)
-            os._exit(0)
-        connection.close()
+            self._become_job(connection, parent)
         pidfd = os.pidfd_open(pid)
-        self._jobs[pidfd] = pid
+        self._jobs[pidfd] = _Job(pid, connection)
         self._poll.register(pidfd, select.POLLIN)
         self._control.send(b"forked %d" % pid)
         return True
 
-    def _close_all(self) -> None:
-        self._control.close()
-        for pidfd in self._jobs:
-            os.close(pidfd)
+    def _become_job(self, connection: socket.socket, parent: int) -> NoReturn:
+        """In the forked process: run the job. Whatever happens, nothing of the zygote's may run here afterwards."""
+        try:
+            os.setsid()
+            system.die_with_parent(parent)
+            signal.signal(_PARENT_DIED, signal.SIG_DFL)
+            self._control.close()
+            for pidfd, job in self._jobs.items():
+                os.close(pidfd)
+                job.connection.close()
+            self._run(connection)
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(1)
 
     def _report_end(self, pidfd: int) -> None:
-        pid = self._jobs.pop(pidfd)
+        pid, connection = self._jobs.pop(pidfd)
         self._poll.unregister(pidfd)
         os.close(pidfd)
         # The job's group first: while its leader is not reaped, no other process can get its number.
-        kill_group(pid)
+        system.kill_group(pid)
         _, status = os.waitpid(pid, 0)
+        with suppress(OSError):
+            connection.shutdown(socket.SHUT_RDWR)
+        connection.close()
         self._reap_strays()
         self._control.send(b"ended %d %d" % (pid, status))
 
     def _reap_strays(self) -> None:
         """Take note of dead orphans that jobs left behind."""
-        known = set(self._jobs.values())
+        known = {job.pid for job in self._jobs.values()}
         while True:
             try:
                 dead = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
@@ -117,4 +139,10 @@ class _Zygote:
                 return
             if dead is None or dead.si_pid in known:
                 return
-            reap(dead.si_pid)
+            system.reap(dead.si_pid)
+
+    def _kill_all(self) -> None:
+        for _ in range(_LAST_LOOKS):
+            if not system.kill_children():
+                return
+            time.sleep(0.01)

@@ -1,0 +1,163 @@
+"""Keeps the leases of a worker: renews them, and passes on which jobs are cancelled or lost."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Mapping
+from itertools import islice
+
+import msgspec
+
+from holdfast import commands, errors
+from holdfast.commands import Finish, Held, Renewed, Started
+from holdfast.outcome import Release
+from holdfast.worker.patient import PatientStore
+from holdfast.worker.processes import ExecutorProcess
+from holdfast.worker.pulse import Pulse
+from holdfast.worker.settings import WorkerSettings
+from holdfast.worker.system import boot_time
+
+log = logging.getLogger("holdfast.worker")
+
+AT_ONCE = 1000  # leases in one call
+INBOX_BLOCK = 5.0  # seconds
+LOOK_EVERY = 1.0  # seconds, at the clock: the one that `sleep` goes by stands still while the machine sleeps
+SOON = 0.5  # seconds between renewals that something to tell brings forward
+DEAF_AFTER = 10.0  # seconds in which an executor answers, or is killed
+
+
+class Leases:
+    """The leases that the executors of one worker hold."""
+
+    def __init__(
+        self, worker: str, settings: WorkerSettings, store: PatientStore, executors: Mapping[str, ExecutorProcess]
+    ) -> None:
+        self.pulse = Pulse()
+        self._worker = worker
+        self._settings = settings
+        self._store = store
+        self._executors = executors
+        self._inbox_key = b""
+        self._inbox_is_known = asyncio.Event()
+        self._soon = asyncio.Event()
+        self._arrivals = 0
+        self._unnamed: dict[Held, float] = {}  # since when
+
+    def renew_soon(self) -> None:
+        self._soon.set()
+
+    async def renew(self) -> None:
+        """Renew all leases every quarter of a lease; sooner if there is something to tell."""
+        await self._store.known()
+        interval = self._settings.lease / 4000
+        while True:
+            began = boot_time()
+            self._soon.clear()
+            await self._renew_all()
+            self._kill_the_deaf()
+            while (passed := boot_time() - began) < interval and not (self._soon.is_set() and passed >= SOON):
+                await self._nap(min(interval - passed, SOON - passed if self._soon.is_set() else LOOK_EVERY))
+
+    async def _nap(self, seconds: float) -> None:
+        """Sleep; if there is nothing to tell yet, only until there is."""
+        if self._soon.is_set():
+            await asyncio.sleep(seconds)
+            return
+        try:
+            async with asyncio.timeout(seconds):
+                await self._soon.wait()
+        except TimeoutError:
+            return
+
+    async def _renew_all(self) -> None:
+        held = [lease for executor in self._executors.values() for lease in executor.held]
+        started = [start for executor in self._executors.values() for start in executor.take_started()]
+        unnamed: set[Held] = set()
+        parts = iter(held)
+        names = list(self._executors)
+        while True:
+            part = list(islice(parts, AT_ONCE))
+            renewed = await self._renew_part(part, names, started)
+            self._pass_on(renewed)
+            unnamed.update(renewed.unnamed)
+            started = []
+            if len(part) < AT_ONCE:
+                break
+        await self._release_unnamed(unnamed.difference(held))
+
+    async def _renew_part(self, held: list[Held], executors: list[str], started: list[Started]) -> Renewed:
+        command = commands.renew(
+            self._worker,
+            held,
+            executors=executors,
+            lease=self._settings.lease,
+            started=started,
+            about=self._about(),
+            arrivals=self._arrivals,
+        )
+        renewed = await self._store.run(command)
+        self.pulse.beat()
+        self._arrivals = renewed.arrivals
+        self._inbox_key = renewed.inbox_key
+        self._inbox_is_known.set()
+        return renewed
+
+    def _about(self) -> str:
+        about = {
+            "pid": os.getpid(),
+            "queues": self._settings.queues,
+            "app": self._settings.app,
+            "lease": self._settings.lease,
+        }
+        return msgspec.json.encode(about).decode()
+
+    def _pass_on(self, renewed: Renewed) -> None:
+        for word, leases in (("cancelled", renewed.cancelled), ("lost", renewed.lost)):
+            for lease in leases:
+                if executor := self._executors.get(lease.executor):
+                    executor.tell_of(word, lease.id, lease.attempt)
+
+    async def _release_unnamed(self, unnamed: set[Held]) -> None:
+        """Hand back jobs that the store says we hold and we do not know of, once that has been so for a whole lease."""
+        now = boot_time()
+        self._unnamed = {lease: self._unnamed.get(lease, now) for lease in unnamed}
+        late = [lease for lease, since in self._unnamed.items() if now - since > self._settings.lease / 1000]
+        for lease in late:
+            log.warning("%s: attempt %d is held by nobody here, handed back", lease.id, lease.attempt)
+            item = Finish(lease.id, lease.attempt, Release("not known"))
+            await self._store.run(commands.finish(lease.executor, [item]))
+
+    def _kill_the_deaf(self) -> None:
+        for executor in self._executors.values():
+            if executor.is_deaf(DEAF_AFTER):
+                log.error("executor %s does not answer, so its jobs cannot be stopped: killed", executor.name)
+                executor.kill()
+
+    async def hand_back(self, executor: str) -> None:
+        """Release, uncharged, whatever the store says that a dead executor holds."""
+        while True:
+            renewed = await self._store.run(commands.renew(self._worker, [], executors=[executor]))
+            items = [Finish(lease.id, lease.attempt, Release("stopped")) for lease in renewed.unnamed]
+            if not items:
+                return
+            finished = await self._store.run(commands.finish(executor, items))
+            log.info("handed back %s", ", ".join(item.id for item in items))
+            if "OK" not in finished.answers:
+                return
+
+    async def read_inbox(self) -> None:
+        """Hear of cancellations at once. A message that is lost is made up for by the next renewal."""
+        store = await self._store.known()
+        await self._inbox_is_known.wait()
+        while True:
+            try:
+                popped = await store.execute("BLPOP", self._inbox_key, INBOX_BLOCK, blocks=INBOX_BLOCK)
+            except errors.StoreUnavailable:
+                await asyncio.sleep(0.5)
+                continue
+            if popped:
+                word, executor, id, attempt = popped[1].decode().split()
+                if word == "cancel" and executor in self._executors:
+                    self._executors[executor].tell_of("cancelled", id, int(attempt))

@@ -1,0 +1,36 @@
+"""Sends what a running job saves to the store, from its first save to its end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from holdfast import commands, errors
+from holdfast.store import AsyncStore
+from holdfast.worker.attempt import Attempt, Said
+
+log = logging.getLogger("holdfast.worker")
+
+SAVE_EVERY = 0.1  # seconds, at most; of what a job saves in between, only the last is sent
+TRY_AGAIN_AFTER = 0.5
+
+
+async def keep_saving(store: AsyncStore, attempt: Attempt) -> None:
+    """Send what the attempt says until it has ended and the last of it is sent, or its lease is lost."""
+    while attempt.why != "lost" and (said := await attempt.unsaved()) is not None:
+        await _send(store, attempt, said)
+        await attempt.has_ended_within(SAVE_EVERY)
+
+
+async def _send(store: AsyncStore, attempt: Attempt, said: Said) -> None:
+    checkpoint, progress = said
+    try:
+        if await store.run(commands.save(attempt.held, checkpoint, progress=progress)):
+            attempt.interrupt("cancelled")
+    except errors.LeaseLost:
+        attempt.interrupt("lost")
+    except errors.StoreUnavailable:
+        attempt.save_again(said)
+        await asyncio.sleep(TRY_AGAIN_AFTER)
+    except errors.HoldfastError as error:
+        log.error("%s: %s", attempt.job.id, error)
