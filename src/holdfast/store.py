@@ -193,7 +193,7 @@ class Store:
             return self._client
         with self._lock:
             if self._client is None or self._pid != os.getpid():
-                retry = Retry(ExponentialBackoff(cap=0.5, base=0.02), 3)
+                retry = Retry(ExponentialBackoff(cap=0.5, base=0.02), 3, (RedisConnectionError,))
                 self._client = redis.Redis.from_url(self.address.connect_to(), retry=retry, **_options(self.address))
                 self._pid = os.getpid()
             return self._client
@@ -257,7 +257,7 @@ class AsyncStore:
         owner = (os.getpid(), asyncio.get_running_loop())
         if self._client is None or self._owner != owner:
             url = self.address.url or await asyncio.to_thread(self.address.connect_to)
-            retry = AsyncRetry(ExponentialBackoff(cap=0.5, base=0.02), 3)
+            retry = AsyncRetry(ExponentialBackoff(cap=0.5, base=0.02), 3, (RedisConnectionError,))
             self._client = redis.asyncio.Redis.from_url(url, retry=retry, **_options(self.address))
             self._owner = owner
         return self._client
