@@ -75,7 +75,7 @@ def _because(attempt: Attempt, before: Attempt | None, retries: Sequence[datetim
         return "first"
     if before is None or before.number != attempt.number - 1 or before.ended_at is None:
         return None
-    if any(before.ended_at <= at <= attempt.claimed_at for at in retries):
+    if any(before.ended_at <= at <= attempt.queued_at for at in retries):
         return "retry"
     return before.outcome
 
