@@ -10,10 +10,9 @@
 --
 -- Returns the milliseconds after which to claim again if nothing wakes the executor (0: jobs were found), the key on
 -- which to wait for that, and then for each job: id, attempt, queue, task, codec, payload, checkpoint or '', timeout
--- (0: none), created, whether it must run alone.
+-- (0: none), created, whether it must run alone, that is in a process of its own: it may have killed an executor.
 --
--- A repeated claim gets those of its jobs that the executor still holds. While an executor runs a job alone it is up to
--- the executor to claim nothing more.
+-- A repeated claim gets those of its jobs that the executor still holds.
 
 local MOST_BYTES = 33554432 -- of payloads and checkpoints, in one reply
 local MOST_PID = 2 ^ 32 - 1
@@ -57,30 +56,14 @@ local function describe_claimed(reply, job, payload, checkpoint)
   return #payload + #checkpoint
 end
 
--- A job that may have killed its executor runs alone: only an executor that holds nothing takes it, and takes no other.
-local function may_start(job, args, taken)
-  if not has(job.flags, ALONE) then return true end
-  return taken == 0 and redis.call('HLEN', key.held(args.executor)) == 0
-end
-
--- Take jobs of one queue, passing over those that must run alone: returns the bytes of the reply so far, and whether the
--- executor is to be given no more.
+-- Take jobs of one queue: returns the bytes of the reply so far, and whether the executor is to be given no more.
 local function take(queue, args, reply, taken, bytes)
-  local first = 0
-  while #taken < args.limit and first < MOST do
-    local last = first + args.limit - #taken - 1
-    local ids = redis.call('ZRANGE', key.index(queue, 'waiting'), first, last)
-    for _, id in ipairs(ids) do
-      local job, payload, checkpoint = load_job(id, 'p', 'c')
-      if may_start(job, args, #taken) then
-        start_attempt(job, args)
-        bytes = bytes + describe_claimed(reply, job, payload, checkpoint)
-        taken[#taken + 1] = id .. ' ' .. string.format('%d', job.attempt)
-        if bytes >= MOST_BYTES or has(job.flags, ALONE) then return bytes, true end
-      end
-    end
-    if #ids <= last - first then break end
-    first = last + 1
+  for _, id in ipairs(redis.call('ZRANGE', key.index(queue, 'waiting'), 0, args.limit - #taken - 1)) do
+    local job, payload, checkpoint = load_job(id, 'p', 'c')
+    start_attempt(job, args)
+    bytes = bytes + describe_claimed(reply, job, payload, checkpoint)
+    taken[#taken + 1] = id .. ' ' .. string.format('%d', job.attempt)
+    if bytes >= MOST_BYTES then return bytes, true end
   end
   return bytes, #taken >= args.limit
 end

@@ -93,7 +93,8 @@ verb('enqueue', {}, function(args, blobs)
       if stored then
         if exists[id] then remove_existing(id) end
         store_job(batch, head, id, arrival + place, blobs[place + 1], due)
-        awake[batch.queue] = awake[batch.queue] or not due
+        -- One that is due soon wakes too: whoever is idle may be about to wait for longer than that.
+        awake[batch.queue] = awake[batch.queue] or not due or due < now + BLOCK
       end
     end
   end
