@@ -32,6 +32,7 @@ if TYPE_CHECKING:  # not needed to join a server, only to start one
 
 OLDEST = (7, 0)
 START, LOG = "start.lock", "server.log"
+MARK = "HOLDFAST_KEEPER"  # in the environment of keeper and server: a worker that adopts them leaves them alone
 LOG_SIZE = 1 << 20
 PAUSE = 0.02  # seconds between two looks at something that another process must do
 NETWORK_FILE_SYSTEM = re.compile(
@@ -256,7 +257,13 @@ def _launch(home: Path, deadline: float) -> None:
         if os.fstat(log).st_size > LOG_SIZE:
             os.ftruncate(log, 0)
         process = subprocess.Popen(
-            arguments, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, cwd=home, start_new_session=True
+            arguments,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            cwd=home,
+            env={**os.environ, MARK: str(home)},
+            start_new_session=True,
         )
     except OSError as error:
         raise ServerStartFailed(f"{home}: cannot run {arguments[0]} ({error.strerror}); {ELSEWHERE}") from error

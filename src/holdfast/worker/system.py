@@ -10,6 +10,8 @@ from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 
+from holdfast import server
+
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -38,12 +40,19 @@ def boot_time() -> float:
 
 
 def children() -> list[int]:
-    """The process ids of this process's children."""
+    """The process ids of this process's children, but for an embedded server that one of us has started."""
     found: list[int] = []
     for thread in Path(f"/proc/{os.getpid()}/task").iterdir():
         with suppress(FileNotFoundError):  # the thread has ended
             found += map(int, (thread / "children").read_text().split())
-    return found
+    return [pid for pid in found if not _is_server(pid)]
+
+
+def _is_server(pid: int) -> bool:
+    try:
+        return f"{server.MARK}=".encode() in Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:  # it has ended
+        return False
 
 
 def kill_children(*, but: Collection[int] = ()) -> list[int]:
