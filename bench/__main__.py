@@ -12,18 +12,13 @@ import argparse
 import importlib.metadata
 import os
 import statistics
-import subprocess
 import sys
-import tempfile
-import time
 from collections.abc import Callable
-from contextlib import suppress
-from pathlib import Path
 
 import redis
+from tests.servers import running_server
 
 from bench import peers
-from tests.servers import running_server
 
 Measure = Callable[[str, int], float]
 

@@ -59,7 +59,9 @@ def bare_enqueue(url: str, count: int) -> float:
     """One call of a function per job that stores a hash and an index entry, and nothing else: about the limit."""
     client = redis.Redis.from_url(url)
     client.function_load(
-        "#!lua name=bare\nredis.register_function('bare', function(k, a) redis.call('HSET', k[1] .. a[1], 's', 'w', 'p', a[2]) "
+        "#!lua name=bare\n"
+        "redis.register_function('bare', function(k, a) "
+        "redis.call('HSET', k[1] .. a[1], 's', 'w', 'p', a[2]) "
         "redis.call('ZADD', k[1], 1, a[1]) end)",
         replace=True,
     )
@@ -109,13 +111,13 @@ def _rq(url: str) -> Queue:
 
 def rq_enqueue(url: str, count: int) -> float:
     queue = _rq(url)
-    return _timed(lambda: [queue.enqueue("bench.tasks.nothing_rq", number) for number in range(count)])
+    return _timed(lambda: [queue.enqueue("bench.rq_tasks.nothing", number) for number in range(count)])
 
 
 def rq_enqueue_many(url: str, count: int) -> float:
     queue = _rq(url)
     return _timed(
-        lambda: queue.enqueue_many([Queue.prepare_data("bench.tasks.nothing_rq", (number,)) for number in range(count)])
+        lambda: queue.enqueue_many([Queue.prepare_data("bench.rq_tasks.nothing", (number,)) for number in range(count)])
     )
 
 

@@ -27,7 +27,3 @@ def nothing_forked(number: int) -> int:
 @huey.task()  # type: ignore[untyped-decorator]
 def nothing_huey(number: int) -> int:
     return number
-
-
-def nothing_rq(number: int) -> int:
-    return number
