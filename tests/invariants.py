@@ -67,6 +67,7 @@ class Record:
 class Snapshot:
     """All keys of a namespace, by what they are."""
 
+    size: int
     meta: Hash = field(default_factory=dict)
     jobs: dict[str, Record] = field(default_factory=dict)
     blobs: dict[tuple[str, str], bytes] = field(default_factory=dict)
@@ -99,15 +100,18 @@ def check(client: redis.Redis, namespace: str) -> Snapshot:
 def read(client: redis.Redis, namespace: str) -> Snapshot:
     base = f"hf:{{{namespace}}}:"
     names = sorted(key.decode().removeprefix(base) for key in client.scan_iter(f"{base}*", count=10_000))
+    passing = [name for name in names if name.startswith(("wake:", "inbox:", "w:"))]
     pipe = client.pipeline(transaction=False)
     for name in names:
         _ask(pipe, base, name)
-    snapshot = Snapshot()
-    for name, value in zip(names, pipe.execute(), strict=True):
+    for name in passing:
+        pipe.pttl(base + name)
+    values = pipe.execute()
+    snapshot = Snapshot(size=len(names))
+    for name, value in zip(names, values, strict=False):
         _add(snapshot, name, value)
-    for name in names:
-        if name.startswith(("wake:", "inbox:", "w:")):
-            assert client.pttl(base + name) != -1, f"{name} never expires"
+    for name, life in zip(passing, values[len(names) :], strict=True):
+        assert life != -1, f"{name} never expires"
     return snapshot
 
 

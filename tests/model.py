@@ -24,6 +24,9 @@ SPARES = 3
 LONGEST_BLOCK = 5000
 DAY = 86_400_000
 
+Order = tuple[int, int, str]
+Place = tuple[int, int, Order]
+
 OUTCOME_NAMES = {
     Succeed: "succeeded",
     Error: "error",
@@ -104,7 +107,7 @@ class Job:
     def backoff(self) -> int:
         return 20_000 if self.new.backoff is None else self.new.backoff
 
-    def order(self) -> tuple[int, int, str]:
+    def order(self) -> Order:
         """Where it stands among the jobs of its queue and state."""
         if self.state == "waiting":
             return self.priority, self.arrival, self.new.id
@@ -285,14 +288,12 @@ class Model:
 
     def _take(self, executor: str, request: dict[str, Any], now: int) -> list[Job]:
         taken: list[Job] = []
-        holds_nothing = not self.held(executor)
         for queue in request["queues"]:
             for job in self.index(queue, "waiting") if queue not in self.paused else []:
-                if len(taken) == request["limit"] or any(job.alone for job in taken):
+                if len(taken) == request["limit"]:
                     return taken
-                if not job.alone or (holds_nothing and not taken):
-                    self._start(job, executor, request, now)
-                    taken.append(job)
+                self._start(job, executor, request, now)
+                taken.append(job)
         return taken
 
     def _start(self, job: Job, executor: str, request: dict[str, Any], now: int) -> None:
@@ -445,19 +446,17 @@ class Model:
         pairs = [(queue, state) for queue in queues or sorted(self.queues) for state in states or STATES]
         return [job for pair in pairs for job in self.index(*pair)[::order]]
 
-    def after(self, listing: Sequence[Job], cursor: Sequence[str], queues: Sequence[str], *, newest: bool) -> list[Job]:
-        """What of a listing stands behind a cursor, whether or not the cursor's job is still there."""
-        queue, state, score, id = cursor
-        here = queues.index(queue), STATES.index(state)
+    def place_of(self, job: Job, queues: Sequence[str]) -> Place:
+        return queues.index(job.new.queue), STATES.index(job.state), job.order()
+
+    def after(self, place: Place, queues: Sequence[str], *, newest: bool) -> list[Job]:
+        """What stands behind a place in a listing, whether or not the job that stood there still does."""
 
         def is_behind(job: Job) -> bool:
-            there = queues.index(job.new.queue), STATES.index(job.state)
-            priority, place, name = job.order()
-            beyond = (priority * 2**44 + place, name) > (int(float(score)), id)
-            before = (priority * 2**44 + place, name) < (int(float(score)), id)
-            return there > here or (there == here and (before if newest else beyond))
+            there = self.place_of(job, queues)
+            return there[:2] > place[:2] or (there[:2] == place[:2] and (there < place if newest else there > place))
 
-        return [job for job in listing if is_behind(job)]
+        return [job for job in self.listing(queues, None, newest=newest) if is_behind(job)]
 
     def count(self, queues: Sequence[str] | None, states: Sequence[str] | None) -> int:
         return len(self.listing(queues, states, newest=False))
