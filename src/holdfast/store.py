@@ -22,7 +22,7 @@ import redis.asyncio
 from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import ExponentialBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import RedisError, ResponseError
+from redis.exceptions import OutOfMemoryError, ReadOnlyError, RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 from redis.retry import Retry
 
@@ -86,22 +86,17 @@ def _options(address: Address) -> dict[str, Any]:
     }
 
 
-def _translate(error: BaseException, address: Address) -> BaseException:
+def _translate(error: Exception, address: Address) -> errors.HoldfastError:
     """Say in our words what the client library said in its."""
-    if isinstance(error, errors.HoldfastError):
-        return error
     if isinstance(error, RedisTimeoutError | TimeoutError):
         return errors.StoreUnavailable(f"{address.words} did not answer within {address.timeout:g} s")
-    if isinstance(error, ResponseError):
-        message = str(error)
-        if message.startswith("OOM"):
-            return errors.StoreFull(
-                "the server is out of memory and nothing was stored: raise its maxmemory, or finish jobs"
-            )
-        return errors.from_reply(message) or error
     if isinstance(error, _UNREACHABLE):
         return errors.StoreUnavailable(f"{address.words} cannot be reached: {error}")
-    return error
+    if isinstance(error, ReadOnlyError):
+        return errors.StoreUnavailable(f"{address.words} is a replica and takes no writes: {error}")
+    if isinstance(error, OutOfMemoryError):
+        return errors.StoreFull("the server is out of memory and nothing was stored: raise maxmemory, or finish jobs")
+    return errors.from_reply(str(error)) or errors.HoldfastError(f"{address.words} refused a command: {error}")
 
 
 def _pack(command: Command[Any], address: Address, clock: Clock | None) -> tuple[Any, ...]:
