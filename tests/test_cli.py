@@ -20,12 +20,11 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import click
 import pytest
 
 from holdfast import Holdfast, commands
 from holdfast.cli.app import program
-from holdfast.cli.session import Command
+from holdfast.cli.session import Command, Group
 from holdfast.commands import Finish, NewJob
 from holdfast.failure import Failure
 from holdfast.failure import encode as encode_failure
@@ -174,11 +173,14 @@ def wait_for_another_millisecond(client: Holdfast) -> None:
 # Help
 
 
-def every_command() -> list[tuple[str, Command]]:
-    found = []
+def every_command() -> list[tuple[str, Command | Group]]:
+    found: list[tuple[str, Command | Group]] = []
     for name, each in program.commands.items():
-        inner = each.commands.items() if isinstance(each, click.Group) else [("", each)]
-        found += [(f"{name} {rest}".strip(), command) for rest, command in inner if isinstance(command, Command)]
+        assert isinstance(each, Command | Group)
+        found.append((name, each))
+        for inner, command in each.commands.items() if isinstance(each, Group) else ():
+            assert isinstance(command, Command)
+            found.append((f"{name} {inner}", command))
     return found
 
 

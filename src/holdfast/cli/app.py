@@ -12,7 +12,7 @@ import click
 from holdfast import __version__
 from holdfast.cli import enqueue, exits, jobs, queues, server, work
 from holdfast.cli.output import complain
-from holdfast.cli.session import shared_options, write_examples
+from holdfast.cli.session import Group, shared_options
 from holdfast.errors import HoldfastError
 
 COMMANDS: tuple[click.Command, ...] = (
@@ -26,16 +26,13 @@ EXAMPLES = (
 )
 
 
-class Program(click.Group):
+class Program(Group):
     """All commands, in the order of their use."""
 
-    def list_commands(self, _: click.Context) -> list[str]:
-        return list(self.commands)
-
-    def format_epilog(self, _: click.Context, formatter: click.HelpFormatter) -> None:
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Exit codes"):
             formatter.write_dl([(str(code), words) for code, words in exits.WORDS])
-        write_examples(formatter, EXAMPLES)
+        super().format_epilog(ctx, formatter)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command; whoever reads its output may go away at any time."""
@@ -49,19 +46,16 @@ class Program(click.Group):
 
 
 @click.group(
-    cls=Program, params=shared_options(environment=True), invoke_without_command=True,
+    cls=Program, params=shared_options(environment=True), examples=EXAMPLES,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )  # fmt: skip
 @click.version_option(__version__, prog_name="holdfast", message="%(prog)s %(version)s")
-@click.pass_context
-def program(context: click.Context) -> None:
+def program() -> None:
     """Holdfast: jobs that must finish, on Valkey or Redis.
 
     Prints tables on a terminal, tab-separated lines without a header when piped, and JSON with --json. Each command's
     --help has examples.
     """
-    if context.invoked_subcommand is None:
-        click.echo(context.get_help())
 
 
 for each in COMMANDS:

@@ -9,19 +9,16 @@ import click
 from holdfast import server as embedded
 from holdfast.cli.exits import NOT_FOUND
 from holdfast.cli.output import Fact, complain, length
-from holdfast.cli.session import Session, command, pass_session
+from holdfast.cli.session import Group, Session, command, pass_session
 
 
-@click.group("server", invoke_without_command=True)
-@click.pass_context
-def server(context: click.Context) -> None:
+@click.group("server", cls=Group, examples=("holdfast server status", "holdfast server stop"))
+def server() -> None:
     """The embedded server: one Valkey per project, in .holdfast.
 
     It is used when no URL is given, and starts by itself with the first call that needs it. HOLDFAST_HOME says where
     its data is. It stops when it had no clients for HOLDFAST_SERVER_IDLE seconds (300; 0: never).
     """
-    if context.invoked_subcommand is None:
-        click.echo(context.get_help())
 
 
 @command("status", "holdfast server status", "holdfast server status --json | jq .memory_bytes")

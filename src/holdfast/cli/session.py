@@ -97,6 +97,27 @@ class Command(click.Command):
         write_examples(formatter, self.examples)
 
 
+class Group(click.Group):
+    """Commands under one name, whose help ends with examples."""
+
+    def __init__(self, *args: Any, examples: Sequence[str] = (), **more: Any) -> None:
+        super().__init__(*args, **{"invoke_without_command": True, **more})
+        self.examples = examples
+
+    def list_commands(self, _: click.Context) -> list[str]:
+        return list(self.commands)
+
+    def format_epilog(self, _: click.Context, formatter: click.HelpFormatter) -> None:
+        write_examples(formatter, self.examples)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command; without one, say which there are."""
+        code = super().invoke(ctx)
+        if ctx.invoked_subcommand is None:
+            click.echo(ctx.get_help())
+        return code
+
+
 def write_examples(formatter: click.HelpFormatter, examples: Sequence[str]) -> None:
     with formatter.section("Examples"):
         for example in examples:
