@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 import os
+import shutil
 import signal
+import ssl
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -165,3 +169,56 @@ def test_importing_holdfast_imports_nothing_that_is_not_needed() -> None:
     code = f"import sys, holdfast; print([name for name in {heavy!r} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@contextmanager
+def tls_proxy(folder: Path, target: str) -> Iterator[int]:
+    """A port on which TLS is spoken, and passed on to a server's unix socket."""
+    name = "/CN=localhost"
+    line = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", name]
+    line += ["-addext", "subjectAltName=DNS:localhost", "-keyout", "key.pem", "-out", "cert.pem"]
+    subprocess.run(line, cwd=folder, check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(folder / "cert.pem", folder / "key.pem")
+
+    async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(ConnectionError):
+            while part := await reader.read(65536):
+                writer.write(part)
+                await writer.drain()
+        writer.close()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        inner, outer = await asyncio.open_unix_connection(target)
+        await asyncio.gather(pump(reader, outer), pump(inner, writer))
+
+    loop = asyncio.new_event_loop()
+    proxy = loop.run_until_complete(asyncio.start_server(serve, "127.0.0.1", 0, ssl=context))
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    try:
+        yield proxy.sockets[0].getsockname()[1]
+    finally:
+        loop.call_soon_threadsafe(proxy.close)
+        asyncio.run_coroutine_threadsafe(_end_others(), loop).result()
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
+async def _end_others() -> None:
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl, to make a certificate")
+def test_tls_is_spoken_and_certificates_are_checked(tmp_path: Path, server_url: str, namespace: str) -> None:
+    with tls_proxy(tmp_path, server_url.removeprefix("unix://")) as port:
+        trusting = f"rediss://localhost:{port}?ssl_ca_certs={tmp_path}/cert.pem"
+        store = Store(Address.find(trusting, namespace=namespace))
+        assert store.run(commands.enqueue([job("a")])).created == [True]
+        store.close()
+        with pytest.raises(StoreUnavailable, match="certificate"):
+            Store(Address.find(f"rediss://localhost:{port}", namespace=namespace)).run(commands.count())
