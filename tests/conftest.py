@@ -5,11 +5,13 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
 from holdfast.store import Address, Store
 from tests.servers import running_server
+from tests.workers import Crew, new_crew
 
 
 @dataclass
@@ -54,3 +56,18 @@ def store(address: Address, clock: TestClock) -> Iterator[Store]:
     made = Store(address, clock=clock)
     yield made
     made.close()
+
+
+@pytest.fixture
+def crew(server_url: str, tmp_path: Path) -> Iterator[Crew]:
+    """A namespace of its own, for workers that the test starts."""
+    with new_crew(server_url, tmp_path) as made:
+        yield made
+
+
+@pytest.fixture(scope="session")
+def company(server_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crew]:
+    """A crew with one worker, for all tests that do no harm to it."""
+    with new_crew(server_url, tmp_path_factory.mktemp("company")) as made:
+        made.start("--processes", "4", "--lease", "2s", "--queues", "urgent,default")
+        yield made

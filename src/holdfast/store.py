@@ -9,6 +9,7 @@ A command may be sent twice when its reply was lost: every function is safe to r
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import threading
 from collections.abc import Callable, Generator
@@ -34,6 +35,17 @@ Clock = Callable[[], int]
 
 _encode = msgspec.json.Encoder().encode
 _UNREACHABLE = (RedisConnectionError, RedisTimeoutError, OSError)
+_NOT_NOW = (
+    "READONLY",
+    "MASTERDOWN",
+    "CLUSTERDOWN",
+    "TRYAGAIN",
+    "LOADING",
+    "BUSY",
+    "MISCONF",
+    "NOREPLICAS",
+    "UNBLOCKED",
+)
 _ATTEMPTS = 3
 _RECONNECT: tuple[Any, ...] = ()  # what a conversation says to have a new connection
 
@@ -112,7 +124,7 @@ def _conversation(parts: tuple[Any, ...], address: Address) -> Generator[tuple[A
         except errors.HoldfastError:
             raise
         except _UNREACHABLE as error:
-            if left == 0 or isinstance(error, RedisTimeoutError):
+            if left == 0 or isinstance(error, RedisTimeoutError | TimeoutError):
                 raise _translate(error, address) from error
             yield _RECONNECT
         except RedisError as error:
@@ -240,8 +252,11 @@ class AsyncStore:
             return await client.execute_command(*parts)
         connection = await client.connection_pool.get_connection()
         try:
-            await connection.send_command(*parts)
-            return await connection.read_response(timeout=blocks + self.address.timeout)
+            # With a time-out of its own, the client library would return None and keep the connection, whose reply may
+            # still come and answer another command.
+            async with asyncio.timeout(blocks + self.address.timeout):
+                await connection.send_command(*parts)
+                return await connection.read_response(timeout=math.inf)
         except BaseException:
             await connection.disconnect(nowait=True)
             raise

@@ -60,6 +60,15 @@ class Attempt:
             self.why = why
         self.interrupted.set()
 
+    def claimed_again(self) -> None:
+        """The store forgot the claim, as a server does that lost its last writes, and now made the very same one again.
+
+        So the attempt has its right back, and goes on. If it is about to end because it was lost, it hands the job
+        back.
+        """
+        if self.interrupted.is_set():
+            self.why = "rewound"
+
     def save(self, checkpoint: bytes | None, progress: str | None) -> None:
         """Keep what the job said until it is sent; only the last counts."""
         before = self._unsaved or (None, None)

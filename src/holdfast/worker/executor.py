@@ -33,6 +33,7 @@ from holdfast.worker.pulse import Pulse
 from holdfast.worker.runners import AsyncRunner, ForkRunner, Runner
 from holdfast.worker.saver import keep_saving
 from holdfast.worker.settings import WorkerSettings
+from holdfast.worker.waiting import end_all
 
 log = logging.getLogger("holdfast.worker")
 
@@ -89,8 +90,7 @@ class Executor:
                 running = [self._group.create_task(duty) for duty in duties]
                 while not self._is_done():
                     await self._turn()
-                for duty in running:
-                    duty.cancel()
+                await end_all(running)
         finally:
             shutil.rmtree(self._directory, ignore_errors=True)
         await self._writer.drain()
@@ -187,7 +187,9 @@ class Executor:
             self._idle.set()
         self._tell("claimed", [part for job in claim.jobs for part in (job.id, job.attempt)])
         for job in claim.jobs:
-            if self._stopping:  # since the claim was sent
+            if running := self._attempts.get((job.id, job.attempt)):
+                running.claimed_again()
+            elif self._stopping:  # since the claim was sent
                 self._ended.append(Finish(job.id, job.attempt, Release("stopping")))
             else:
                 self._group.create_task(self._attempt(self._new_attempt(job)))

@@ -9,6 +9,7 @@ shared pulse, and the worker's lock, which is held as long as any process of the
 from __future__ import annotations
 
 import asyncio
+import atexit
 import gc
 import importlib
 import logging
@@ -57,8 +58,10 @@ def _run(start: Start, control: socket.socket, app: Holdfast) -> None:
 
     async def run() -> None:
         await Executor(app, start.name, start.settings, control=control, zygote=forks, pulse=Pulse(start.pulse)).run()
-        logging.shutdown()
-        os._exit(0)  # at once: a coroutine that was abandoned would hold up the end of the loop
+        # At once, but for what the app asked to be done at its exit: a coroutine or thread that was abandoned would
+        # hold up the end of the loop and of the interpreter.
+        atexit._run_exitfuncs()
+        os._exit(0)
 
     asyncio.run(run())
 

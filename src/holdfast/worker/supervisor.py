@@ -29,6 +29,7 @@ from holdfast.worker.locks import DeadWorker, WorkerLock
 from holdfast.worker.patient import PatientStore
 from holdfast.worker.processes import ExecutorProcess
 from holdfast.worker.settings import WorkerSettings, node_name
+from holdfast.worker.waiting import end_all, first
 
 log = logging.getLogger("holdfast.worker")
 
@@ -64,8 +65,7 @@ class Supervisor:
         async with asyncio.TaskGroup() as group:
             running = [group.create_task(_insist(duty)) for duty in duties]
             await self._work(group)
-            for duty in running:
-                duty.cancel()
+            await end_all(running)
         await self._leave()
         log.info("worker %s has stopped", self.worker)
         return self._exit_code
@@ -87,7 +87,7 @@ class Supervisor:
         seconds = self._settings.stop_within / 1000
         log.info("worker %s stops, within %g s", self.worker, seconds)
         self._tell_all_to_stop(seconds)
-        await _first(asyncio.gather(*keepers), self._hurry.wait(), timeout=seconds + GRACE)
+        await first(asyncio.gather(*keepers), self._hurry.wait(), timeout=seconds + GRACE)
         self._store.lose_patience()
         self._tell_all_to_stop(0)
         await asyncio.wait(keepers, timeout=GRACE)
@@ -112,7 +112,7 @@ class Supervisor:
                 log.exception("an executor could not be run, or not be buried")
             died_young = system.boot_time() - born < 10
             pause = min(max(RESTART_AFTER, pause * 2), 10) if died_young else RESTART_AFTER
-            await _first(self._stopping.wait(), timeout=pause)
+            await first(self._stopping.wait(), timeout=pause)
 
     async def _run_executor(self) -> None:
         """Run one executor to its end. When it is dead, all that it started is killed before anything is given back."""
@@ -139,10 +139,10 @@ class Supervisor:
             executor.tell_to_stop(0)
         hearing = asyncio.create_task(self._hear(executor))
         try:
-            await _first(executor.wait(), hearing)
+            await first(executor.wait(), hearing)
             executor.kill()  # silent but alive: it has closed the connection
             code = await executor.wait()
-            await _first(hearing, timeout=LAST_WORDS)
+            await first(hearing, timeout=LAST_WORDS)
             return code
         finally:
             hearing.cancel()
@@ -239,15 +239,6 @@ async def _insist(duty: Duty) -> None:
         except Exception:
             log.exception("a duty of the supervisor failed and begins again")
         await asyncio.sleep(1)
-
-
-async def _first(*events: Coroutine[Any, Any, Any] | asyncio.Future[Any], timeout: float | None = None) -> None:
-    """Wait for the first of some events. What was a future before goes on."""
-    futures = [asyncio.ensure_future(event) for event in events]
-    await asyncio.wait(futures, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
-    for event, future in zip(events, futures, strict=True):
-        if event is not future:
-            future.cancel()
 
 
 def _describe(code: int) -> str:

@@ -1,0 +1,28 @@
+"""Waiting for tasks and events, in ways that asyncio has no word for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Coroutine
+from typing import Any
+
+
+async def first(*events: Coroutine[Any, Any, Any] | asyncio.Future[Any], timeout: float | None = None) -> None:
+    """Wait for the first of some events. What was a future before goes on."""
+    futures = [asyncio.ensure_future(event) for event in events]
+    await asyncio.wait(futures, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+    for event, future in zip(events, futures, strict=True):
+        if event is not future:
+            future.cancel()
+
+
+async def end_all(tasks: Collection[asyncio.Task[Any]]) -> None:
+    """Cancel tasks until they have ended.
+
+    Once is not enough: in Python 3.11 a `wait_for` whose time has just come, as in each sending of the Redis client,
+    returns as if it had not been cancelled.
+    """
+    while left := [task for task in tasks if not task.done()]:
+        for task in left:
+            task.cancel()
+        await asyncio.wait(left, timeout=0.1)

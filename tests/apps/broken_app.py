@@ -1,0 +1,3 @@
+"""An app that cannot be imported."""
+
+raise RuntimeError("no such luck")
