@@ -436,7 +436,7 @@ def run_machine(url: str, *, examples: int, steps: int) -> None:
         pass
 
     Here.url = url
-    phases = set(Phase) - ({Phase.shrink} if os.environ.get("HOLDFAST_MODEL_SHRINK") == "0" else set())
+    shrinks = os.environ.get("HOLDFAST_MODEL_SHRINK") != "0"
     run_state_machine_as_test(
         Here,
         settings=settings(
@@ -445,7 +445,8 @@ def run_machine(url: str, *, examples: int, steps: int) -> None:
             deadline=None,
             print_blob=True,
             report_multiple_bugs=False,
-            phases=phases,
+            phases=tuple(phase for phase in Phase if shrinks or phase != Phase.shrink),
+            database=settings.default.database if shrinks and settings.default else None,
             suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
         ),
     )
