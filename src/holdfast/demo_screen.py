@@ -6,6 +6,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from rich.columns import Columns
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
@@ -86,7 +87,7 @@ class Picture:
         workers = "   ".join(f"{name} {pid}" for name, pid in scene.workers.items())
         parts: list[RenderableType] = [
             Text(f"{scene.elapsed:5.1f} s  {scene.words}", style="bold"),
-            ProgressBar(total=scene.total, completed=scene.counts.get("succeeded", 0)),
+            Columns([ProgressBar(scene.total, scene.counts.get("succeeded", 0), width=3 * BAR)]),
             Text(workers, style="dim"),
             _bars(scene.running[: max(1, min(ROWS, self._live.console.height - EVENTS - 5))]),
             *(Text(event, style=_style(event), no_wrap=True, overflow="ellipsis") for event in self._events),
