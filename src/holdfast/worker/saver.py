@@ -28,6 +28,7 @@ async def _send(store: AsyncStore, attempt: Attempt, said: Said) -> None:
         if await store.run(commands.save(attempt.held, checkpoint, progress=progress)):
             attempt.interrupt("cancelled")
     except errors.LeaseLost:
+        log.warning("%s: attempt %d has lost its lease, stopping it", *attempt.key)
         attempt.interrupt("lost")
     except errors.StoreUnavailable:
         attempt.save_again(said)
