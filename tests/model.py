@@ -186,6 +186,9 @@ class Model:
             return job
         return None
 
+    def lease(self, job: Job) -> Held:
+        return Held(job.run.executor, job.new.id, len(job.attempts))
+
     def executors(self, worker: str) -> list[str]:
         return [executor for executor in self.claims if worker_of(executor) == worker]
 
@@ -327,7 +330,7 @@ class Model:
             job.timer, job.spared = now + lease, 0
             if job.cancelling:
                 cancelled.append(one)
-        in_store = [self._lease(job) for executor in executors for job in self.held(executor)]
+        in_store = [self.lease(job) for executor in executors for job in self.held(executor)]
         for executor, id, attempt, pid, delay in started:
             if job := self.holder(executor, id, attempt):
                 job.run.pid, job.run.started = pid, job.run.claimed + delay
@@ -335,9 +338,6 @@ class Model:
         self.workers[worker] = now, about if about is not None else self.workers.get(worker, (0, ""))[1]
         self._advance(now)
         return cancelled, lost, [one for one in in_store if one not in named]
-
-    def _lease(self, job: Job) -> Held:
-        return Held(job.run.executor, job.new.id, len(job.attempts))
 
     def save(self, held: Held, checkpoint: bytes | None, progress: str | None) -> bool:
         job = self.holder(*held)

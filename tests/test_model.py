@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import msgspec
 import pytest
 import redis
 from hypothesis import HealthCheck, Phase, settings
@@ -49,7 +50,7 @@ id_lists = st.lists(ids, min_size=1, max_size=4)
 queue_names = st.sampled_from(QUEUES)
 queue_lists = st.lists(queue_names, min_size=1, max_size=4)
 blobs = st.sampled_from(BYTES)
-small = st.none() | st.integers(0, 2)
+small = st.sampled_from([None, 0, 1, 1, 2])
 reasons = st.sampled_from(["", "because", "é" * 28])
 faults = st.sampled_from(["none"] * 6 + ["repeated", "lost", "lost and repeated"])
 
@@ -122,22 +123,26 @@ class Machine(RuleBasedStateMachine):
         return self.clock.now
 
     def leases(self, executor: str) -> list[tuple[str, int]]:
-        """All attempts that an executor ever had, those that it has now first."""
+        """All attempts that an executor ever had."""
         runs = [(job, run) for job in self.model.jobs.values() for run in job.attempts if run.executor == executor]
-        runs.sort(key=lambda pair: pair[1].outcome != "running")
         return [(job.new.id, run.number) for job, run in runs]
 
     def draw_leases(self, data: st.DataObject, executor: str) -> list[tuple[str, int]]:
         """Draw some attempts: those that run, mostly; some that ended, twice the same, or never were."""
         running = [(job.new.id, len(job.attempts)) for job in self.model.held(executor)]
-        pools = [running] * 3 + [self.leases(executor), [(id, number) for id in IDS for number in (1, 2)]]
+        pools = [running] * 8 + [self.leases(executor), [(id, number) for id in IDS for number in (1, 2)]]
         one = st.sampled_from([pool for pool in pools if pool]).flatmap(st.sampled_from)
-        return data.draw(st.lists(one, max_size=4), label="leases")
+        return data.draw(st.lists(one, min_size=1, max_size=4), label="leases")
+
+    def draw_executor(self, data: st.DataObject) -> str:
+        """Draw an executor, mostly one that holds something."""
+        busy = [executor for executor in EXECUTORS if self.model.held(executor)]
+        return data.draw(st.sampled_from(busy * 3 + EXECUTORS), label="executor")
 
     def next_request(self, data: st.DataObject, executor: str) -> dict[str, Any]:
         counter = self.requests.get(executor, {"counter": 0})["counter"] + 1
         request = commands.claim_args(
-            data.draw(queue_lists, label="queues"),
+            data.draw(st.just(QUEUES) | st.just(QUEUES[::-1]) | queue_lists, label="queues"),
             counter=counter,
             limit=data.draw(st.sampled_from([1, 2, 3, 5, 5, 150]), label="limit"),
             lease=data.draw(st.none() | st.sampled_from(LEASES), label="lease"),
@@ -149,35 +154,28 @@ class Machine(RuleBasedStateMachine):
 
     # Rules
 
-    @initialize(jobs=st.lists(new_jobs, max_size=8, unique_by=lambda job: job.id))
+    @initialize(jobs=st.lists(new_jobs, min_size=2, max_size=8, unique_by=lambda job: job.id))
     def fill(self, jobs: list[NewJob]) -> None:
-        if jobs:
-            self.send_enqueue(jobs, "return", "none")
-
-    @rule(jobs=st.lists(new_jobs, min_size=1, max_size=4), exists=st.sampled_from(["return", "error", "replace"]))
-    def enqueue_with_faults(self, jobs: list[NewJob], exists: str) -> None:
-        self.send_enqueue(jobs, exists, "repeated")
+        self.send_enqueue(jobs, "return", "none")
 
     @rule(
-        jobs=st.lists(new_jobs, min_size=1, max_size=4, unique_by=lambda job: job.id),
-        exists=st.sampled_from(["return", "replace"]),
+        jobs=st.lists(new_jobs, min_size=1, max_size=4, unique_by=lambda job: job.id) | st.lists(new_jobs, min_size=2),
+        due=st.none() | st.sampled_from([-1000, 0, 1, 5000]),
+        exists=st.sampled_from(["return", "return", "replace", "error"]),
         fault=faults,
     )
-    def enqueue(self, jobs: list[NewJob], exists: str, fault: str) -> None:
+    def enqueue(self, jobs: list[NewJob], due: int | None, exists: str, fault: str) -> None:
+        if due is not None:
+            jobs = [msgspec.structs.replace(job, delay=None, due=self.now + due) for job in jobs]
         self.send_enqueue(jobs, exists, fault)
 
-    @rule(job=new_jobs, step=st.sampled_from([-1000, 0, 1, 5000]))
-    def enqueue_for_a_time(self, job: NewJob, step: int) -> None:
-        fields = {name: getattr(job, name) for name in job.__struct_fields__}
-        self.send_enqueue([NewJob(**{**fields, "delay": None, "due": self.now + step})], "return", "none")
-
     @precondition(lambda self: len(self.known_ids) == len(IDS))
-    @rule(count=st.integers(98, 130), delay=st.sampled_from([0, 1000]), lost=small)
-    def enqueue_more_than_a_call_advances(self, count: int, delay: int, lost: int | None) -> None:
+    @rule(count=st.integers(98, 130), delay=st.sampled_from([0, 1000]), budget=small)
+    def enqueue_more_than_a_call_advances(self, count: int, delay: int, budget: int | None) -> None:
         names = [f"many{number:03}" for number in range(count)]
         self.known_ids.update(names)
-        jobs = [NewJob(id=name, payload=b"", queue="mail", task="send", delay=delay, lost=lost) for name in names]
-        self.send_enqueue(jobs, "return", "none")
+        one = NewJob(id="", payload=b"", queue="mail", task="send", delay=delay, lost=budget, retries=budget)
+        self.send_enqueue([msgspec.structs.replace(one, id=name) for name in names], "return", "none")
 
     def send_enqueue(self, jobs: Sequence[NewJob], exists: str, fault: str) -> None:
         self.send(
@@ -216,7 +214,7 @@ class Machine(RuleBasedStateMachine):
         if not data.draw(st.sampled_from([True, True, False]), label="all executors"):
             executors = executors[:1]
         if data.draw(st.booleans(), label="all held"):
-            held = [self.model._lease(job) for executor in executors for job in self.model.held(executor)]
+            held = [self.model.lease(job) for executor in executors for job in self.model.held(executor)]
         else:
             held = [Held(executor, *lease) for executor in executors for lease in self.draw_leases(data, executor)]
         starts = [Started(*one, 4711, 25) for one in held[:2] if data.draw(st.booleans(), label="started")]
@@ -230,16 +228,19 @@ class Machine(RuleBasedStateMachine):
             fault,
         )
 
-    @rule(data=st.data(), executor=st.sampled_from(EXECUTORS), checkpoint=st.none() | blobs, fault=faults)
-    def save(self, data: st.DataObject, executor: str, checkpoint: bytes | None, fault: str) -> None:
+    @rule(data=st.data(), checkpoint=st.none() | blobs, fault=faults)
+    def save(self, data: st.DataObject, checkpoint: bytes | None, fault: str) -> None:
+        executor = self.draw_executor(data)
         progress = data.draw(st.sampled_from([None, "", "50 %", "x" * 100]), label="progress")
-        for lease in self.draw_leases(data, executor)[:1]:
-            held = Held(executor, *lease)
-            command = commands.save(held, checkpoint, progress=progress)
-            self.send(command, lambda: self.model.save(held, checkpoint, progress), bool, fault)  # noqa: B023
+        self.send_save(Held(executor, *self.draw_leases(data, executor)[0]), checkpoint, progress, fault)
 
-    @rule(data=st.data(), executor=st.sampled_from(EXECUTORS), claims=st.booleans(), fault=faults)
-    def finish(self, data: st.DataObject, executor: str, claims: bool, fault: str) -> None:
+    def send_save(self, held: Held, checkpoint: bytes | None, progress: str | None, fault: str) -> None:
+        command = commands.save(held, checkpoint, progress=progress)
+        self.send(command, lambda: self.model.save(held, checkpoint, progress), bool, fault)
+
+    @rule(data=st.data(), claims=st.booleans(), fault=faults)
+    def finish(self, data: st.DataObject, claims: bool, fault: str) -> None:
+        executor = self.draw_executor(data)
         items = [
             Finish(
                 *lease,
@@ -250,6 +251,9 @@ class Machine(RuleBasedStateMachine):
             for lease in self.draw_leases(data, executor)
         ]
         request = self.next_request(data, executor) if claims else None
+        self.send_finish(executor, items, request, fault)
+
+    def send_finish(self, executor: str, items: list[Finish], request: dict[str, Any] | None, fault: str) -> None:
         self.send(
             commands.finish(executor, items, request=request),
             lambda: (
@@ -260,20 +264,26 @@ class Machine(RuleBasedStateMachine):
             fault,
         )
 
-    @rule(executor=st.sampled_from(EXECUTORS), reason=reasons, fault=faults)
-    def lose_an_executor(self, executor: str, reason: str, fault: str) -> None:
-        self.send(
-            commands.lose(executor=executor, reason=reason),
-            lambda: sorted(self.model.lose(executor=executor, worker=None, reason=reason, now=self.now)),
-            sorted,
-            fault,
-        )
+    @rule(data=st.data(), before=st.sampled_from(STEPS), meanwhile=st.sampled_from([0, 1, 400]), fault=faults)
+    def work(self, data: st.DataObject, before: int, meanwhile: int, fault: str) -> None:
+        """What an executor does all day: claim jobs, save, and end most of them."""
+        executor = data.draw(st.sampled_from(EXECUTORS), label="executor")
+        self.time_passes(before)
+        self.send_claim(executor, self.next_request(data, executor), fault)
+        self.time_passes(meanwhile)
+        held = [self.model.lease(job) for job in self.model.held(executor)]
+        for lease in held[:2]:
+            self.send_save(lease, data.draw(blobs, label="checkpoint"), None, "none")
+        kept = data.draw(st.sampled_from([0, 0, 1, 2]), label="kept")
+        items = [Finish(*lease[1:], data.draw(outcomes, label="outcome")) for lease in held[kept:9]]
+        self.send_finish(executor, items, None, fault)
 
-    @rule(worker=st.sampled_from(WORKERS), reason=reasons, fault=faults)
-    def lose_a_worker(self, worker: str, reason: str, fault: str) -> None:
+    @rule(dead=st.sampled_from([*EXECUTORS, *WORKERS]), reason=reasons, fault=faults)
+    def lose(self, dead: str, reason: str, fault: str) -> None:
+        who = {"executor": None, "worker": None} | {"executor" if dead in EXECUTORS else "worker": dead}
         self.send(
-            commands.lose(worker=worker, reason=reason),
-            lambda: sorted(self.model.lose(executor=None, worker=worker, reason=reason, now=self.now)),
+            commands.lose(**who, reason=reason),
+            lambda: sorted(self.model.lose(**who, reason=reason, now=self.now)),
             sorted,
             fault,
         )
@@ -282,21 +292,20 @@ class Machine(RuleBasedStateMachine):
     def cancel(self, ids: list[str], reason: str, fault: str) -> None:
         self.send(commands.cancel(ids, reason=reason), lambda: self.model.cancel(ids, reason, self.now), list, fault)
 
-    @rule(ids=id_lists, fault=faults)
-    def retry(self, ids: list[str], fault: str) -> None:
-        self.send(commands.retry(ids), lambda: self.model.retry(ids, self.now), list, fault)
-
-    @rule(ids=id_lists, fault=faults)
-    def delete(self, ids: list[str], fault: str) -> None:
-        self.send(commands.delete(ids), lambda: self.model.delete(ids), list, fault)
-
-    @rule(queue=queue_names, fault=faults)
-    def pause(self, queue: str, fault: str) -> None:
-        self.send(commands.pause(queue), lambda: self.model.pause(queue), bool, fault)
+    @rule(ids=id_lists, is_retry=st.sampled_from([True, True, False]), fault=faults)
+    def retry_or_delete(self, ids: list[str], is_retry: bool, fault: str) -> None:
+        if is_retry:
+            self.send(commands.retry(ids), lambda: self.model.retry(ids, self.now), list, fault)
+        else:
+            self.send(commands.delete(ids), lambda: self.model.delete(ids), list, fault)
 
     @rule(queue=queue_names, fault=faults)
-    def resume(self, queue: str, fault: str) -> None:
-        self.send(commands.resume(queue), lambda: self.model.resume(queue), bool, fault)
+    def pause_or_resume(self, queue: str, fault: str) -> None:
+        if self.model.paused:
+            queue = min(self.model.paused)
+            self.send(commands.resume(queue), lambda: self.model.resume(queue), bool, fault)
+        else:
+            self.send(commands.pause(queue), lambda: self.model.pause(queue), bool, fault)
 
     @rule(ids=id_lists, inbox=st.sampled_from(["me", "you"]), fault=faults)
     def wait(self, ids: list[str], inbox: str, fault: str) -> None:
@@ -415,7 +424,7 @@ def normal_inboxes(inboxes: dict[str, list[str]]) -> dict[str, list[str]]:
 
 
 BACKENDS = ["valkey", "cluster", "redis"]
-EXAMPLES = {"valkey": 60, "cluster": 15, "redis": 25}
+EXAMPLES = {"valkey": 100, "cluster": 15, "redis": 25}
 
 
 @contextmanager
@@ -468,7 +477,7 @@ def test_random_commands_do_what_the_model_says(backend: str) -> None:
         if minutes:
             run_for(url, minutes, name=backend)
         else:
-            run_machine(url, examples=EXAMPLES[backend], steps=40)
+            run_machine(url, examples=EXAMPLES[backend], steps=50)
 
 
 if __name__ == "__main__":
