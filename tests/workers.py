@@ -105,7 +105,7 @@ class Crew:
     """Workers of one namespace, a client of it, and the files by which the app's tasks speak and hear."""
 
     def __init__(self, url: str, folder: Path) -> None:
-        self._folder = folder
+        self.folder = folder
         self._workers: list[Worker] = []
         self.namespace = "t" + secrets.token_hex(6)
         self.url = url
@@ -115,17 +115,17 @@ class Crew:
 
     def start(self, *options: str, node: str = "node", app: str = "tests.apps.worker_app", **env: str) -> Worker:
         """Start a worker; workers of one `node` see each other's locks."""
-        runtime = self._folder / node
+        runtime = self.folder / node
         runtime.mkdir(exist_ok=True)
         here = {
             "HOLDFAST_URL": self.url,
             "HOLDFAST_NAMESPACE": self.namespace,
             "XDG_RUNTIME_DIR": str(runtime),
-            "LEDGER": str(self._folder / "ledger"),
-            "GATES": str(self._folder / "gates"),
+            "LEDGER": str(self.folder / "ledger"),
+            "GATES": str(self.folder / "gates"),
             "PYTHONWARNINGS": "error::ResourceWarning,error::RuntimeWarning",
         }
-        log = self._folder / f"log-{len(self._workers)}"
+        log = self.folder / f"log-{len(self._workers)}"
         line = [sys.executable, "-m", "holdfast.cli", "work", app, "--node", node, *options]
         with log.open("wb") as file:
             process = subprocess.Popen(line, cwd=ROOT, env=os.environ | here | env, stdout=file, stderr=file)
@@ -141,11 +141,11 @@ class Crew:
         return self.app.enqueue_many(calls)
 
     def open(self, gate: str) -> None:
-        (self._folder / "gates" / gate).touch()
+        (self.folder / "gates" / gate).touch()
 
     def said(self, *words: str) -> list[list[str]]:
         """What stands in the ledger behind these words, for each time that they do."""
-        lines = [line.split() for line in (self._folder / "ledger").read_text().splitlines()]
+        lines = [line.split() for line in (self.folder / "ledger").read_text().splitlines()]
         return [line[len(words) :] for line in lines if tuple(line[: len(words)]) == words]
 
     def pids(self, name: str, word: str, count: int = 1) -> list[int]:
@@ -166,11 +166,18 @@ class Crew:
     def events(self, kind: str) -> list[list[str]]:
         return [event.jobs for event in self.app.events(limit=1000) if event.type == kind]
 
+    def kill(self, pid: int) -> None:
+        _kill(pid)
+
     def held(self) -> list[str]:
         """Check that all keys fit together, and return the jobs that are held."""
         with redis.Redis.from_url(self.url) as client:
             snapshot = invariants.check(client, self.namespace)
         return [id for held in snapshot.held.values() for id in held]
+
+    def directories(self) -> list[Path]:
+        """The workers' directories, of those that were started with this folder as TMPDIR."""
+        return list(self.folder.glob("holdfast-*"))
 
     def calls(self) -> int:
         """How many functions of the library the server has called."""
@@ -181,7 +188,7 @@ class Crew:
         for worker in self._workers:
             worker.end()
             print(worker.log)  # shown if the test failed
-        for line in (self._folder / "ledger").read_text().splitlines():
+        for line in (self.folder / "ledger").read_text().splitlines():
             if line.split()[1:2] in (["runs"], ["started"]):
                 _kill_ours(int(line.split()[2]), self.namespace)
         self.app.close()

@@ -65,8 +65,10 @@ def failed(kind: str, message: str, *, group: str, final: bool = False) -> Outco
     return Error(failure.encode(described), group, final=final)
 
 
-def crashed(words: str, *, exit_code: int | None = None, signal: int | None = None) -> Outcome:
-    return Crash(failure.encode(Failure.of_crash(words, exit_code=exit_code, signal=signal)))
+def crashed(
+    words: str, *, exit_code: int | None = None, signal: int | None = None, memory: int | None = None
+) -> Outcome:
+    return Crash(failure.encode(Failure.of_crash(words, exit_code=exit_code, signal=signal, memory=memory)))
 
 
 def exit_code(error: SystemExit) -> int:

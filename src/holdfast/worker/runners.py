@@ -111,11 +111,29 @@ class _InProcess:
         return self._attempt.stopping.is_set()
 
 
+class _End(NamedTuple):
+    """How a process ended, and how many bytes of memory it had at most."""
+
+    status: int
+    memory: int
+
+    def describe(self) -> Outcome:
+        if os.WIFSIGNALED(self.status):
+            number = os.WTERMSIG(self.status)
+            hint = "; out of memory?" if number == signal.SIGKILL else ""
+            return crashed(f"the job's process was killed{hint}", signal=number, memory=self.memory)
+        code = os.WEXITSTATUS(self.status)
+        words = "the job's process ended without an outcome"
+        if code == UNHEARD:
+            words = "the job closed its connection to the worker, so its outcome is not known"
+        return crashed(words, exit_code=code, memory=self.memory)
+
+
 class _Process(NamedTuple):
-    """A job's process; `ended` is how it ended."""
+    """A job's process."""
 
     pid: int
-    ended: asyncio.Future[int]
+    ended: asyncio.Future[_End]
 
     async def kill(self) -> None:
         with suppress(ProcessLookupError):
@@ -149,9 +167,9 @@ class ForkRunner:
             self._loop.remove_reader(self._control)
             self.gone.set()
             return
-        word, pid, *status = message.split()
+        word, pid, *rest = message.split()
         if word == b"ended":
-            self._processes.pop(int(pid)).ended.set_result(int(status[0]))
+            self._processes.pop(int(pid)).ended.set_result(_End(*map(int, rest)))
         elif word == b"refused":
             self._asked.popleft().set_result(None)
         else:
@@ -203,7 +221,7 @@ class ForkRunner:
             ask.cancel()
         if not ends:
             return _forced_outcome(attempt, heard)
-        return heard or _describe_end(process.ended.result())
+        return heard or process.ended.result().describe()
 
     async def _listen(self, attempt: Attempt, reader: asyncio.StreamReader) -> Outcome | None:
         """Hear what a job's process says, until it has said how it ended, or is dead."""
@@ -216,14 +234,3 @@ class ForkRunner:
     async def _pass_on_stop(self, attempt: Attempt, writer: asyncio.StreamWriter) -> None:
         await attempt.stopping.wait()
         writer.write(wire.pack("stop"))
-
-
-def _describe_end(status: int) -> Outcome:
-    if os.WIFSIGNALED(status):
-        number = os.WTERMSIG(status)
-        hint = "; out of memory?" if number == signal.SIGKILL else ""
-        return crashed(f"the job's process was killed{hint}", signal=number)
-    code = os.WEXITSTATUS(status)
-    if code == UNHEARD:
-        return crashed("the job closed its connection to the worker, so its outcome is not known", exit_code=code)
-    return crashed("the job's process ended without an outcome", exit_code=code)

@@ -14,7 +14,6 @@ import os
 import select
 import signal
 import socket
-import sys
 import time
 import traceback
 from collections.abc import Callable, Iterable
@@ -60,7 +59,7 @@ class _Zygote:
         try:
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
                 signal.signal(number, signal.SIG_IGN)
-            signal.signal(_PARENT_DIED, lambda *_: sys.exit())
+            self._wake_when(_PARENT_DIED)
             system.die_with_parent(parent, _PARENT_DIED)
             system.adopt_orphans()
             self._poll.register(self._control, select.POLLIN)
@@ -70,9 +69,18 @@ class _Zygote:
             self._kill_all()
             os._exit(0)
 
+    def _wake_when(self, number: int) -> None:
+        """Have a signal do nothing but end the wait in `poll`."""
+        self._signalled, written = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.set_wakeup_fd(written, warn_on_full_buffer=False)
+        signal.signal(number, lambda *_: None)
+        self._poll.register(self._signalled, select.POLLIN)
+
     def _serve_once(self) -> bool:
         """Do what there is to do, or wait for it. Returns whether the executor is still there."""
         for descriptor, _ in self._poll.poll():
+            if descriptor == self._signalled:
+                return False
             if descriptor != self._control.fileno():
                 self._report_end(descriptor)
             elif not self._fork():
@@ -106,6 +114,7 @@ class _Zygote:
             os.setsid()
             system.die_with_parent(parent)
             signal.signal(_PARENT_DIED, signal.SIG_DFL)
+            os.close(signal.set_wakeup_fd(-1))
             self._control.close()
             for pidfd, job in self._jobs.items():
                 os.close(pidfd)
@@ -122,12 +131,12 @@ class _Zygote:
         os.close(pidfd)
         # The job's group first: while its leader is not reaped, no other process can get its number.
         system.kill_group(pid)
-        _, status = os.waitpid(pid, 0)
+        _, status, used = os.wait4(pid, 0)
         with suppress(OSError):
             connection.shutdown(socket.SHUT_RDWR)
         connection.close()
         self._reap_strays()
-        self._control.send(b"ended %d %d" % (pid, status))
+        self._control.send(b"ended %d %d %d" % (pid, status, used.ru_maxrss * 1024))
 
     def _reap_strays(self) -> None:
         """Take note of dead orphans that jobs left behind."""
