@@ -169,7 +169,7 @@ class _Play:
 
     def _stay(self) -> None:
         namespace = self._app.address.namespace
-        self._screen.say(f"the good worker goes on until Ctrl-C; look: holdfast list --namespace {namespace}")
+        self._screen.say(f"the good worker goes on until Ctrl-C; look: holdfast jobs --namespace {namespace}")
         try:
             while True:
                 self._screen.show(self._scene())

@@ -28,8 +28,8 @@ end
 
 local function name(value, what, most, characters)
   if type(value) ~= 'string' or #value < 1 or #value > most or not string.find(value, '^[' .. characters .. ']+$') then
-    refuse('INVALID', string.format('%s must be 1 to %d characters of %s, not %q', what, most,
-      (string.gsub(characters, '%%', '')), string.sub(tostring(value), 1, 40)))
+    refuse('INVALID', string.format('%s must be 1 to %d letters, digits or any of %s, not %q', what, most,
+      (string.gsub(characters, '%%w?', '')), string.sub(tostring(value), 1, 40)))
   end
   return value
 end
