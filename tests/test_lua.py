@@ -921,11 +921,6 @@ def full(store: Store, client: redis.Redis) -> Iterator[None]:
     client.config_set("maxmemory", "0")
 
 
-@pytest.mark.xfail(
-    reason="store.py looks for OOM in a message from which redis-py has cut it: ask for OutOfMemoryError instead",
-    raises=redis.exceptions.OutOfMemoryError,
-    strict=False,
-)
 @pytest.mark.usefixtures("full")
 def test_a_full_store_says_that_it_is_full(store: Store) -> None:
     with pytest.raises(errors.StoreFull):
