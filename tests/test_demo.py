@@ -45,8 +45,14 @@ def home() -> Iterator[Path]:
 
 def play(home: Path, words: str, **streams: Any) -> subprocess.Popen[bytes]:
     line = [sys.executable, "-c", f"import sys; from holdfast.demo import run; sys.exit(run({words}))"]
-    environ = os.environ | {"HOLDFAST_HOME": str(home), "HOLDFAST_QUEUES": "other", "COLUMNS": "100", "LINES": "40"}
-    return subprocess.Popen(line, env=environ, start_new_session=True, **streams)
+    here = {
+        "HOLDFAST_HOME": str(home),
+        "HOLDFAST_QUEUES": "other",
+        "TMPDIR": str(home),
+        "COLUMNS": "100",
+        "LINES": "40",
+    }
+    return subprocess.Popen(line, env=os.environ | here, start_new_session=True, **streams)
 
 
 @contextmanager
@@ -99,6 +105,7 @@ def test_demonstration_ends_by_itself_and_leaves_nothing_behind(home: Path) -> N
     assert any("taken over after" in line for line in lines)
     ((namespace, kinds),) = namespaces(home).items()
     assert re.fullmatch("demo-[0-9A-Za-z]{8}", namespace)
+    assert list(home.glob("holdfast-*")) == []
     assert kinds <= SMALL
 
 
@@ -116,6 +123,7 @@ def test_ctrl_c_ends_the_demonstration_and_all_that_it_started(home: Path) -> No
     assert process.returncode == 130
     ((_, kinds),) = namespaces(home).items()
     assert kinds <= SMALL
+    assert list(home.glob("holdfast-*")) == []
 
 
 def test_demonstration_that_is_kept_goes_on_until_ctrl_c_and_its_jobs_stay(home: Path) -> None:

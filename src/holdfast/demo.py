@@ -96,6 +96,7 @@ def _stage(folder: Path, keep: bool) -> Iterator[tuple[Holdfast, dict[str, str]]
     ledger = str(folder / "ledger")
     environ = {name: value for name, value in os.environ.items() if not _FOREIGN.match(name)}
     environ |= {"HOLDFAST_HOME": str(home), "HOLDFAST_NAMESPACE": namespace, demo_tasks.LEDGER: ledger}
+    environ |= {"TMPDIR": str(folder), "XDG_RUNTIME_DIR": str(folder)}  # what killed workers leave goes with the folder
     app = Holdfast(f"unix://{server.ensure(home)}", namespace=namespace)
     try:
         yield app, environ
