@@ -324,3 +324,35 @@ def test_a_job_whose_claim_the_server_forgot_runs_again_and_not_twice_at_once(
     with pytest.raises(JobNotFound):
         crew.get(gone)
     assert crew.held() == []
+
+
+def test_a_server_that_refuses_writes_for_a_while_is_away_for_that_while(own_server: Server, own_crew: Crew) -> None:
+    """As the old primary does after a failover."""
+    crew = own_crew
+    worker = crew.start("--lease", "1s")
+    job = crew.put(app.hold_async, "through")
+    crew.pids("through", "runs")
+    with redis.Redis.from_url(own_server.url) as client:
+        client.replicaof("127.0.0.1", 1)
+        until(lambda: "takes no writes" in worker.log or "cannot work now" in worker.log)
+        crew.open("through")
+        until(lambda: crew.said("through", "ends"))
+        client.replicaof("NO", "ONE")
+
+    assert crew.ended(job).state == "succeeded"
+    assert crew.outcomes(job) == ["succeeded"]
+    until(lambda: "the store is back" in worker.log)
+    assert "died" not in worker.log
+
+
+def test_a_duty_of_the_supervisor_that_fails_begins_again(crew: Crew) -> None:
+    worker = crew.start()
+    job = crew.put(app.hold, "held")
+    crew.pids("held", "runs")
+    with redis.Redis.from_url(crew.url) as client:
+        client.rpush(f"hf:{{{crew.namespace}}}:inbox:{crew.app.workers()[0].name}", "what is this")
+    until(lambda: "begins again" in worker.log)
+
+    job.cancel()
+
+    assert crew.ended(job).state == "cancelled"

@@ -61,7 +61,7 @@ def test_an_idle_worker_starts_a_delayed_job_when_it_is_due(crew: Crew) -> None:
 def test_an_unknown_task_is_handed_back_uncharged_and_runs_when_a_worker_knows_it(crew: Crew) -> None:
     old = crew.start(app="tests.apps.other_app")
     job = crew.put(app.add, 1, 2)
-    assert until(lambda: crew.outcomes(job)) == ["unknown"]
+    until(lambda: crew.outcomes(job) == ["unknown"])
     assert crew.get(job).state == "scheduled"
     assert "is not known here" in crew.get(job).attempts[0].reason
     old.stop()

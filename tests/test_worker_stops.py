@@ -189,6 +189,20 @@ def test_a_second_signal_hurries(crew: Crew) -> None:
     assert crew.outcomes(job) == ["released"]
 
 
+def test_jobs_do_not_end_by_a_sigterm_that_all_processes_get_as_from_systemd(crew: Crew) -> None:
+    worker = crew.start()
+    job = crew.put(app.step, "steps", 2)
+    until(lambda: crew.said("steps", "item", "0"))
+    for pid in [*descendants(worker.pid), worker.pid]:
+        crew.kill(pid, signal.SIGTERM)
+    until(lambda: "stops" in worker.log)
+    crew.open("steps-0")
+
+    assert worker.wait() == 0
+    assert crew.outcomes(job) == ["released"]
+    assert crew.get(job).attempts[0].reason == "handed over"
+
+
 def test_a_worker_that_stops_while_the_store_is_away_does_not_wait_for_it(crew: Crew, tmp_path: Path) -> None:
     worker = crew.start("--stop-within", "100ms", HOLDFAST_URL=f"unix://{tmp_path}/no-server")
     until(lambda: "cannot be reached" in worker.log)

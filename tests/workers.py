@@ -166,8 +166,8 @@ class Crew:
     def events(self, kind: str) -> list[list[str]]:
         return [event.jobs for event in self.app.events(limit=1000) if event.type == kind]
 
-    def kill(self, pid: int) -> None:
-        _kill(pid)
+    def kill(self, pid: int, number: int = signal.SIGKILL) -> None:
+        _kill(pid, number)
 
     def held(self) -> list[str]:
         """Check that all keys fit together, and return the jobs that are held."""

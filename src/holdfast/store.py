@@ -22,8 +22,16 @@ import redis
 import redis.asyncio
 from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import ExponentialBackoff
+from redis.exceptions import (
+    ClusterDownError,
+    MasterDownError,
+    OutOfMemoryError,
+    ReadOnlyError,
+    RedisError,
+    ResponseError,
+    TryAgainError,
+)
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import OutOfMemoryError, ReadOnlyError, RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 from redis.retry import Retry
 
@@ -35,17 +43,8 @@ Clock = Callable[[], int]
 
 _encode = msgspec.json.Encoder().encode
 _UNREACHABLE = (RedisConnectionError, RedisTimeoutError, OSError)
-_NOT_NOW = (
-    "READONLY",
-    "MASTERDOWN",
-    "CLUSTERDOWN",
-    "TRYAGAIN",
-    "LOADING",
-    "BUSY",
-    "MISCONF",
-    "NOREPLICAS",
-    "UNBLOCKED",
-)
+_NOT_NOW = (ClusterDownError, MasterDownError, TryAgainError)
+_NOT_NOW_WORDS = ("BUSY", "MISCONF", "NOREPLICAS", "UNBLOCKED")  # which the client library has no class for
 _ATTEMPTS = 3
 _RECONNECT: tuple[Any, ...] = ()  # what a conversation says to have a new connection
 
@@ -106,6 +105,8 @@ def _translate(error: Exception, address: Address) -> errors.HoldfastError:
         return errors.StoreUnavailable(f"{address.words} cannot be reached: {error}")
     if isinstance(error, ReadOnlyError):
         return errors.StoreUnavailable(f"{address.words} is a replica and takes no writes: {error}")
+    if isinstance(error, _NOT_NOW) or str(error).startswith(_NOT_NOW_WORDS):
+        return errors.StoreUnavailable(f"{address.words} cannot work now: {error}")
     if isinstance(error, OutOfMemoryError):
         return errors.StoreFull("the server is out of memory and nothing was stored: raise maxmemory, or finish jobs")
     return errors.from_reply(str(error)) or errors.HoldfastError(f"{address.words} refused a command: {error}")

@@ -9,6 +9,7 @@ import socket
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any, NoReturn
 
 from holdfast.outcome import Outcome
@@ -31,7 +32,9 @@ class _Link:
 
     @property
     def stopping(self) -> bool:
-        self._stopping = self._stopping or any(message[0] == "stop" for message in self._channel.arrived())
+        if not self._stopping:
+            said_so = any(message[0] == "stop" for message in self._channel.arrived())
+            self._stopping = said_so or self._channel.is_closed
         return self._stopping
 
 
@@ -39,8 +42,8 @@ def run_job(connection: socket.socket, tasks: Mapping[str, Task[..., Any]]) -> N
     """Run one job and end this process."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    signal.signal(signal.SIGTERM, _unwind)
     channel = wire.Channel(connection)
+    signal.signal(signal.SIGTERM, partial(_on_term, channel))
     try:
         ended = _attempt(channel, tasks)
     except SystemExit as left:
@@ -54,9 +57,13 @@ def run_job(connection: socket.socket, tasks: Mapping[str, Task[..., Any]]) -> N
     _leave(0)
 
 
-def _unwind(number: int, _: object) -> NoReturn:
-    """Asked to stop: leave the task through its `finally` blocks. What does not stop in a second is killed."""
-    raise SystemExit(128 + number)
+def _on_term(channel: wire.Channel, number: int, _: object) -> None:
+    """Leave the task through its `finally` blocks, if it is the executor that asks: it closes the connection first.
+
+    Others ask too: systemd sends SIGTERM to all processes of a service, at the moment when the worker begins to stop.
+    """
+    if channel.is_closing:
+        raise SystemExit(128 + number)
 
 
 def _attempt(channel: wire.Channel, tasks: Mapping[str, Task[..., Any]]) -> Outcome:

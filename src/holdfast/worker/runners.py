@@ -214,6 +214,7 @@ class ForkRunner:
         try:
             ends = await _ends_by_itself(attempt, process.ended)
             if not ends:
+                writer.write_eof()  # so that the process knows who sends the signal
                 await process.kill()
             heard = await said
         finally:
@@ -233,4 +234,5 @@ class ForkRunner:
 
     async def _pass_on_stop(self, attempt: Attempt, writer: asyncio.StreamWriter) -> None:
         await attempt.stopping.wait()
-        writer.write(wire.pack("stop"))
+        if not attempt.interrupted.is_set():
+            writer.write(wire.pack("stop"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import select
 import socket
 from contextlib import suppress
 from dataclasses import astuple
@@ -68,6 +69,14 @@ class Channel:
     def __init__(self, connection: socket.socket) -> None:
         self._socket = connection
         self._buffer = b""
+        self._poll = select.poll()
+        self._poll.register(connection, select.POLLRDHUP)
+        self.is_closed = False  # nothing more will arrive
+
+    @property
+    def is_closing(self) -> bool:
+        """Whether the other end has said its last word, though it may not have arrived here yet."""
+        return bool(self._poll.poll(0))
 
     def send(self, message: bytes) -> None:
         self._socket.sendall(message)
@@ -76,6 +85,8 @@ class Channel:
         """Wait for the next message."""
         while (message := self._next()) is None:
             self._fill(0)
+            if self.is_closed:
+                raise EOFError("the executor is gone")
         return message
 
     def arrived(self) -> list[list[Any]]:
@@ -89,9 +100,8 @@ class Channel:
 
     def _fill(self, flags: int) -> None:
         part = self._socket.recv(1 << 20, flags)
-        if not part:
-            raise EOFError("the executor is gone")
         self._buffer += part
+        self.is_closed = not part
 
     def _next(self) -> list[Any] | None:
         if len(self._buffer) < 4:
