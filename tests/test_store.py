@@ -133,6 +133,21 @@ def test_a_reply_that_comes_late_answers_nobody_else(address: Address) -> None:
     asyncio.run(use())
 
 
+@pytest.mark.parametrize("steps", range(30))
+def test_a_call_that_is_cancelled_ends_whatever_it_was_about_to_do(address: Address, steps: int) -> None:
+    async def use() -> None:
+        store = AsyncStore(address)
+        waiting = asyncio.create_task(store.execute("BLPOP", "nothing", 30, blocks=30))
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        await store.close()
+
+    asyncio.run(use())
+
+
 def _count_in_child(store: Store, pipe: Any) -> None:
     pipe.send(store.run(commands.count()))
     store.close()

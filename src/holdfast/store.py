@@ -217,6 +217,18 @@ class Store:
             client.close()
 
 
+def _cancellations() -> int:
+    """How often this task was asked to end."""
+    task = asyncio.current_task()
+    return task.cancelling() if task else 0
+
+
+def _heed(cancellations: int) -> None:
+    """End this task if it was asked to since then, and that was swallowed: a `wait_for` of Python 3.11 may do so."""
+    if _cancellations() > cancellations:
+        raise asyncio.CancelledError
+
+
 class AsyncStore:
     """Runs commands in an event loop. Connections belong to the loop that made them: another loop gets its own."""
 
@@ -248,15 +260,19 @@ class AsyncStore:
     async def _send(self, parts: tuple[Any, ...], blocks: float | None) -> Any:
         if parts is _RECONNECT:
             return await self._reconnect()
+        before = _cancellations()
         client = await self._connected()
         if blocks is None:
-            return await client.execute_command(*parts)
+            reply = await client.execute_command(*parts)
+            _heed(before)
+            return reply
         connection = await client.connection_pool.get_connection()
         try:
             # With a time-out of its own, the client library would return None and keep the connection, whose reply may
             # still come and answer another command.
             async with asyncio.timeout(blocks + self.address.timeout):
                 await connection.send_command(*parts)
+                _heed(before)
                 return await connection.read_response(timeout=math.inf)
         except BaseException:
             await connection.disconnect(nowait=True)
