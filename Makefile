@@ -1,6 +1,6 @@
 # Every target sets itself up. `make` alone lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench model fmt clean
+.PHONY: help setup demo test coverage check bench model fmt clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -22,8 +22,13 @@ demo: $(STAMP) ## watch jobs outlive kill -9, for half a minute
 	@$(BIN)/holdfast demo
 
 test: $(STAMP) ## run the tests
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal $(ARGS)
+
+coverage: $(STAMP) ## run the tests and report branch coverage, of all processes
 	$(BIN)/coverage erase
-	COVERAGE_PROCESS_START=$(CURDIR)/pyproject.toml $(BIN)/python -m pytest -q -n 2 --dist worksteal $(ARGS)
+	$(BIN)/coverage run -m pytest -q -n 2 --dist worksteal $(ARGS)
+	$(BIN)/coverage combine -q
+	$(BIN)/coverage report
 
 check: $(STAMP) ## format, lint, types, longest function, tests
 	$(BIN)/ruff format --check src tests bench
