@@ -66,8 +66,8 @@ def crew(server_url: str, tmp_path: Path) -> Iterator[Crew]:
 
 
 @pytest.fixture(scope="session")
-def company(server_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crew]:
-    """A crew with one worker, for all tests that do no harm to it."""
-    with new_crew(server_url, tmp_path_factory.mktemp("company")) as made:
+def company(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crew]:
+    """A crew with one worker, on a server of its own, for all tests that do no harm to it."""
+    with running_server() as url, new_crew(url, tmp_path_factory.mktemp("company")) as made:
         made.start("--processes", "4", "--lease", "2s", "--queues", "urgent,default")
         yield made
