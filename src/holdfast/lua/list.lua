@@ -43,7 +43,8 @@ local function page(index, limit, newest, score, id)
   end
   if score then
     first = rank_of(index, score, id)
-    if redis.call('ZRANGE', index, first, first)[1] == id then first = first + 1 end
+    local member = redis.call('ZRANGE', index, first, first, 'WITHSCORES')
+    if member[1] == id and tonumber(member[2]) == tonumber(score) then first = first + 1 end
   end
   return redis.call('ZRANGE', index, first, first + limit - 1, 'WITHSCORES')
 end
