@@ -85,7 +85,7 @@ BUGS = [
     Bug(
         "a page begins with the last job of the one before",
         "list",
-        "if redis.call('ZRANGE', index, first, first)[1] == id then first = first + 1 end",
+        "if member[1] == id and tonumber(member[2]) == tonumber(score) then first = first + 1 end",
     ),
     Bug("a claim wakes nobody for what is left", "claim", "pass_on(open, place, args.idle)"),
     Bug("waiters are not told", "lease", "tell_waiters(job, waiters or redis.call('HGET', key.job(job.id), 'w'))"),

@@ -908,6 +908,15 @@ def test_jobs_that_come_and_go_between_pages_are_neither_skipped_nor_shown_twice
     assert rest.cursor is None
 
 
+def test_a_job_that_moves_to_a_place_behind_the_cursor_is_shown_there(store: Store) -> None:
+    put(store, "a", "b")
+    first = store.run(commands.list_jobs(limit=1))
+    store.run(commands.enqueue([new("b", queue="r"), new("a")], exists="replace"))
+    second = store.run(commands.list_jobs(queues=["q"], cursor=first.cursor))
+
+    assert [job["id"] for job in first.jobs + second.jobs] == ["a", "a"]
+
+
 # Refusals
 
 
@@ -929,7 +938,7 @@ def test_a_full_store_says_that_it_is_full(store: Store) -> None:
 
 @pytest.mark.usefixtures("full")
 def test_a_full_store_refuses_new_jobs_and_lets_all_others_drain(store: Store) -> None:
-    with pytest.raises((errors.StoreFull, redis.exceptions.OutOfMemoryError)):
+    with pytest.raises(errors.StoreFull):
         put(store, "new")
     assert take(store, limit=2) == ["b", "c"]
     assert keep(store, Held(ONE, "b", 1)).lost == []
