@@ -164,11 +164,11 @@ def test_nothing_outlives_a_supervisor_that_is_killed(crew: Crew) -> None:
 
 
 def test_a_sibling_takes_the_jobs_of_a_dead_worker_back_long_before_their_leases_end(crew: Crew) -> None:
-    dead = crew.start("--lease", "60s", TMPDIR=str(crew.folder))
+    dead = crew.start("--lease", "60s")
     job = crew.put(app.use_directory, "left-over")
     crew.pids("left-over", "runs")
     directories = crew.directories()
-    sibling = crew.start("--lease", "60s", TMPDIR=str(crew.folder))
+    sibling = crew.start("--lease", "60s")
     until(lambda: len(crew.app.workers()) == 2)
 
     dead.kill()

@@ -154,7 +154,7 @@ def test_a_worker_that_stops_lets_its_job_end_and_claims_no_other(crew: Crew) ->
 
 
 def test_what_does_not_stop_by_the_deadline_is_killed_and_handed_back_uncharged(crew: Crew) -> None:
-    worker = crew.start("--stop-within", "300ms", "--processes", "4", TMPDIR=str(crew.folder))
+    worker = crew.start("--stop-within", "300ms", "--processes", "4")
     jobs: list[Job[Any]] = [
         crew.put(app.ignore, "process"),
         crew.put(app.ignore_async, "coroutine"),

@@ -115,12 +115,14 @@ class Crew:
 
     def start(self, *options: str, node: str = "node", app: str = "tests.apps.worker_app", **env: str) -> Worker:
         """Start a worker; workers of one `node` see each other's locks."""
-        runtime = self.folder / node
-        runtime.mkdir(exist_ok=True)
+        runtime, temporary = self.folder / node, self.folder / "tmp"
+        for folder in (runtime, temporary):
+            folder.mkdir(exist_ok=True)
         here = {
             "HOLDFAST_URL": self.url,
             "HOLDFAST_NAMESPACE": self.namespace,
             "XDG_RUNTIME_DIR": str(runtime),
+            "TMPDIR": str(temporary),
             "LEDGER": str(self.folder / "ledger"),
             "GATES": str(self.folder / "gates"),
             "PYTHONWARNINGS": "error::ResourceWarning,error::RuntimeWarning",
@@ -176,8 +178,8 @@ class Crew:
         return [id for held in snapshot.held.values() for id in held]
 
     def directories(self) -> list[Path]:
-        """The workers' directories, of those that were started with this folder as TMPDIR."""
-        return list(self.folder.glob("holdfast-*"))
+        """The workers' own directories."""
+        return list(self.folder.glob("tmp/holdfast-*"))
 
     def calls(self) -> int:
         """How many functions of the library the server has called."""
