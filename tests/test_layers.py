@@ -15,6 +15,7 @@ LAYERS = [
     {"store"},
     {"results", "client"},
     {"worker"},
+    {"testing", "pytest_plugin"},
     {"demo", "demo_screen", "demo_tasks", "demo_workers", "ledger"},
     {"cli"},
 ]

@@ -1,0 +1,16 @@
+"""Testing: an app's jobs run in the test itself, on a real store, under a clock that the test moves.
+
+    with running_server() as url, use(jobs, url) as bench:
+        signup("ann@example.org")    # enqueues
+        bench.run_until_empty()      # claim ──▶ call ──▶ finish, as a worker does
+        bench.advance("20s")         # the store's time, not the machine's
+
+Only the worker is missing: jobs run one after the other in this process. So nothing is killed, and no time limit ends a
+job.
+"""
+
+from holdfast.testing.bench import Workbench
+from holdfast.testing.inline import running_job
+from holdfast.testing.place import running_server, use
+
+__all__ = ["Workbench", "running_job", "running_server", "use"]
