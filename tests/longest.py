@@ -11,9 +11,11 @@ def main() -> None:
     for path in sorted(Path("src").rglob("*.py")):
         text = path.read_text()
         modules.append((text.count("\n"), str(path)))
-        for node in ast.walk(ast.parse(text)):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                functions.append(((node.end_lineno or 0) - node.lineno + 1, f"{path}:{node.lineno} {node.name}"))
+        functions += [
+            ((node.end_lineno or 0) - node.lineno + 1, f"{path}:{node.lineno} {node.name}")
+            for node in ast.walk(ast.parse(text))
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        ]
     for what, rows in (("functions", functions), ("modules", modules)):
         print(f"longest {what}:")
         for length, where in sorted(rows, reverse=True)[:3]:

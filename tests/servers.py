@@ -38,7 +38,9 @@ def _make_cluster(client: redis.Redis) -> None:
 
 
 @contextmanager
-def running_server(binary: Path | None = None, *, cluster: bool = False, options: tuple[str, ...] = ()) -> Iterator[str]:
+def running_server(
+    binary: Path | None = None, *, cluster: bool = False, options: tuple[str, ...] = ()
+) -> Iterator[str]:
     """Start a server on a unix socket (a cluster needs a port too) and yield its URL."""
     folder = Path(tempfile.mkdtemp(prefix="hf-"))
     socket = folder / "s"

@@ -21,7 +21,9 @@ def test_three_hundred_coroutines_and_a_hundred_processes_go_through_one_worker_
 
     assert sum(job.result(timeout="60s") for job in jobs) == sum(range(301)) + sum(range(2, 102))
     assert until(lambda: not crew.held())
-    assert all(len(crew.get(job).attempts) == 1 for job in jobs)
+    outcomes = [[attempt.outcome for attempt in crew.get(job).attempts] for job in jobs]
+    assert {last for *_, last in outcomes} == {"succeeded"}
+    assert {outcome for *before, _ in outcomes for outcome in before} <= {"released"}  # claimed ahead, if it is slow
     assert worker.stop() == 0
     assert crew.app.workers() == []
     assert "Warning" not in worker.log
