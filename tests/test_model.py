@@ -424,7 +424,7 @@ def normal_inboxes(inboxes: dict[str, list[str]]) -> dict[str, list[str]]:
 
 
 BACKENDS = ["valkey", "cluster", "redis"]
-EXAMPLES = {"valkey": 100, "cluster": 15, "redis": 25}
+EXAMPLES = {"valkey": 70, "cluster": 15, "redis": 25}
 
 
 @contextmanager
