@@ -13,6 +13,7 @@ LAYERS = [
     {"functions", "commands"},
     {"server", "keeper"},
     {"store"},
+    {"facts", "judgements", "doctor"},
     {"results", "client"},
     {"worker"},
     {"testing", "pytest_plugin"},

@@ -10,14 +10,14 @@ from typing import Any
 import click
 
 from holdfast import __version__
-from holdfast.cli import enqueue, exits, jobs, queues, server, work
+from holdfast.cli import doctor, enqueue, exits, jobs, queues, server, work
 from holdfast.cli.output import complain
 from holdfast.cli.session import Group, shared_options
 from holdfast.errors import HoldfastError
 
 COMMANDS: tuple[click.Command, ...] = (
     work.work, enqueue.enqueue, jobs.jobs, jobs.show, jobs.cancel, jobs.retry, jobs.delete, queues.queues, queues.pause,
-    queues.resume, queues.workers, queues.events, server.server, work.demo,
+    queues.resume, queues.workers, queues.events, server.server, doctor.doctor, work.demo,
 )  # fmt: skip
 EXAMPLES = (
     "holdfast work tasks --queues mail,default",

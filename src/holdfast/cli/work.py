@@ -50,6 +50,7 @@ def _node(_: click.Context, __: click.Parameter, value: str) -> str:
 @_duration("--stop-within", "How long jobs may take to end, or to yield, at a stop.", default="25s")
 @_option("--node", callback=_node, default="", help="Name of this machine; else its host name.")
 @_option("--log-level", type=click.Choice(LEVELS, case_sensitive=False), default="INFO", help="What to log.")
+@_option("--accept-data-loss", is_flag=True, help="Work on a server that loses jobs: see holdfast doctor.")
 @pass_session
 def work(session: Session, /, app: str, lease: timedelta, stop_within: timedelta, log_level: str, **more: Any) -> int:
     """Run the jobs of an app, until SIGTERM or Ctrl-C.
@@ -60,7 +61,7 @@ def work(session: Session, /, app: str, lease: timedelta, stop_within: timedelta
 
     At the first signal no more jobs are started, and those that run may end or yield; what is left after --stop-within
     is handed back and runs elsewhere. A second signal hurries. Exit code 0 after a stop, 1 if the app cannot be
-    imported.
+    imported or the server loses jobs.
     """
     import asyncio
     import logging

@@ -24,6 +24,7 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     node: str = ""
     directory: str = ""
     log_level: str = "INFO"
+    accept_data_loss: bool = False
 
 
 def node_name() -> str:

@@ -29,6 +29,7 @@ from holdfast.worker.locks import DeadWorker, WorkerLock
 from holdfast.worker.patient import PatientStore
 from holdfast.worker.processes import ExecutorProcess
 from holdfast.worker.settings import WorkerSettings, node_name
+from holdfast.worker.trust import is_trusted
 from holdfast.worker.waiting import end_all, first
 
 log = logging.getLogger("holdfast.worker")
@@ -53,6 +54,7 @@ class Supervisor:
         self._executors: dict[str, ExecutorProcess] = {}
         self._leases = Leases(self.worker, self._settings, self._store, self._executors)
         self._number = 0
+        self._meeting = asyncio.Lock()
         self._stopping = asyncio.Event()
         self._hurry = asyncio.Event()
         self._exit_code = 0
@@ -150,7 +152,7 @@ class Supervisor:
     async def _hear(self, executor: ExecutorProcess) -> None:
         async for word, *rest in executor.messages():
             if word == "hello":
-                self._meet(*rest)
+                await self._meet(*rest)
             elif word == "failed":
                 self._note_failed_import(rest[0])
             else:
@@ -158,12 +160,18 @@ class Supervisor:
                 if word == "started":
                     self._leases.renew_soon()
 
-    def _meet(self, url: str | None, home: str, namespace: str, timeout: float) -> None:
-        """The first executor has imported the app: now we know which store to use."""
-        if not self._store.is_known:
+    async def _meet(self, url: str | None, home: str, namespace: str, timeout: float) -> None:
+        """The first executor has imported the app: now we know which store to use. Nothing is claimed before that."""
+        async with self._meeting:
+            if self._store.is_known or self._exit_code:
+                return
             address = Address(url, Path(home) if home else None, namespace, timeout)
-            self._lock.belongs_to(address, self._settings.directory)
-            self._store.meet(address)
+            if await is_trusted(address, self._stopping, accept_data_loss=self._settings.accept_data_loss):
+                self._lock.belongs_to(address, self._settings.directory)
+                self._store.meet(address)
+            else:
+                self._exit_code = 1
+                self._stopping.set()
 
     def _note_failed_import(self, traceback: str) -> None:
         """An app that never could be loaded ends the worker; one that could may be in the middle of a deploy."""

@@ -1,0 +1,51 @@
+"""Whether a worker trusts its server: the doctor is asked once, before anything is claimed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from holdfast import doctor, errors
+from holdfast.facts import Facts, agather
+from holdfast.store import Address, AsyncStore
+from holdfast.worker.patient import TRY_AGAIN_AFTER
+
+log = logging.getLogger("holdfast.worker")
+
+
+async def is_trusted(address: Address, stopping: asyncio.Event, *, accept_data_loss: bool) -> bool:
+    """Say what is wrong with a server that loses jobs; return whether to go on."""
+    try:
+        found = doctor.refusals(await _examine(address, stopping))
+    except Exception:  # of ours, about a server that answers as none before: no reason not to work
+        log.exception("%s could not be examined", address.words)
+        return True
+    for finding in found:
+        log.error("%s: %s %s", finding.code, finding.means, finding.advice)
+    if found and not accept_data_loss:
+        log.error(
+            "%s loses jobs, so this worker refuses it; start with --accept-data-loss to go on anyway", address.words
+        )
+    return accept_data_loss or not found
+
+
+async def _examine(address: Address, stopping: asyncio.Event) -> Facts:
+    """Ask the server, as soon as it is there. Who stops before that knows nothing."""
+    store = AsyncStore(address)
+    is_away = False
+    try:
+        while not stopping.is_set():
+            try:
+                facts = await agather(store)
+            except errors.StoreUnavailable as error:
+                if not is_away:
+                    log.warning("%s; waiting for it", error)
+                is_away = True
+                await asyncio.sleep(TRY_AGAIN_AFTER)
+            else:
+                if is_away:
+                    log.warning("the store is back")
+                return facts
+        return Facts()
+    finally:
+        await store.close()
