@@ -180,7 +180,7 @@ def test_the_embedded_server_comes_back_when_it_was_killed() -> None:
 
 
 def test_importing_holdfast_imports_nothing_that_is_not_needed() -> None:
-    heavy = ("click", "rich", "holdfast.worker", "holdfast.cli")
+    heavy = ("redis", "click", "rich", "holdfast.worker", "holdfast.cli")
     code = f"import sys, holdfast; print([name for name in {heavy!r} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -1,7 +1,7 @@
-"""The store: runs commands on a Valkey or Redis server. The only module that knows the Redis client.
+"""The store: runs commands on a Valkey or Redis server, sync or async, which differ in one `await`.
 
-Sync and async differ in one `await`. Both load the function library when the server does not have it, turn refusals
-into our errors, and start the embedded server again if it is gone.
+What is said to the server, and what its errors mean, is in `conversation`, the only module that knows the Redis client.
+It is imported when a store is first used: that takes longer than importing all the rest.
 
 A command may be sent twice when its reply was lost: every function is safe to repeat.
 """
@@ -12,41 +12,24 @@ import asyncio
 import math
 import os
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
-import redis
-import redis.asyncio
-from redis.asyncio.retry import Retry as AsyncRetry
-from redis.backoff import ExponentialBackoff
-from redis.exceptions import (
-    ClusterDownError,
-    MasterDownError,
-    OutOfMemoryError,
-    ReadOnlyError,
-    RedisError,
-    ResponseError,
-    TryAgainError,
-)
-from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import TimeoutError as RedisTimeoutError
-from redis.retry import Retry
 
 from holdfast import errors, functions, server
 from holdfast.commands import Command
+
+if TYPE_CHECKING:
+    from redis import Redis
+    from redis.asyncio import Redis as AsyncRedis
 
 T = TypeVar("T")
 Clock = Callable[[], int]
 
 _encode = msgspec.json.Encoder().encode
-_UNREACHABLE = (RedisConnectionError, RedisTimeoutError, OSError)
-_NOT_NOW = (ClusterDownError, MasterDownError, TryAgainError)
-_NOT_NOW_WORDS = ("BUSY", "MISCONF", "NOREPLICAS", "UNBLOCKED")  # which the client library has no class for
-_ATTEMPTS = 3
-_RECONNECT: tuple[Any, ...] = ()  # what a conversation says to have a new connection
 
 
 @dataclass(frozen=True)
@@ -86,64 +69,9 @@ class Address:
         return f"unix://{server.ensure(self.home)}" if self.home else str(self.url)
 
 
-def _options(address: Address) -> dict[str, Any]:
-    """Nothing is left to the client library's defaults: they have changed between its releases."""
-    return {
-        "protocol": 2,
-        "socket_timeout": address.timeout,
-        "socket_connect_timeout": min(address.timeout, 2.0),
-        "decode_responses": False,
-        "health_check_interval": 0,
-    }
-
-
-def _translate(error: Exception, address: Address) -> errors.HoldfastError:
-    """Say in our words what the client library said in its."""
-    if isinstance(error, RedisTimeoutError | TimeoutError):
-        return errors.StoreUnavailable(f"{address.words} did not answer within {address.timeout:g} s")
-    if isinstance(error, _UNREACHABLE):
-        return errors.StoreUnavailable(f"{address.words} cannot be reached: {error}")
-    if isinstance(error, ReadOnlyError):
-        return errors.StoreUnavailable(f"{address.words} is a replica and takes no writes: {error}")
-    if isinstance(error, _NOT_NOW) or str(error).startswith(_NOT_NOW_WORDS):
-        return errors.StoreUnavailable(f"{address.words} cannot work now: {error}")
-    if isinstance(error, OutOfMemoryError):
-        return errors.StoreFull("the server is out of memory and nothing was stored: raise maxmemory, or finish jobs")
-    return errors.from_reply(str(error)) or errors.HoldfastError(f"{address.words} refused a command: {error}")
-
-
 def _pack(command: Command[Any], address: Address, clock: Clock | None) -> tuple[Any, ...]:
     args = command.args if clock is None else {**command.args, "now": clock()}
     return ("FCALL", functions.function(command.verb), 1, address.key, _encode(args), *command.blobs)
-
-
-def _conversation(parts: tuple[Any, ...], address: Address) -> Generator[tuple[Any, ...], Any, Any]:
-    """Say what to send, hear the reply or the error, and so on to the end: written once for sync and async."""
-    for left in reversed(range(_ATTEMPTS)):
-        try:
-            return (yield from _load_if_missing(parts))
-        except errors.HoldfastError:
-            raise
-        except _UNREACHABLE as error:
-            if left == 0 or isinstance(error, RedisTimeoutError | TimeoutError):
-                raise _translate(error, address) from error
-            yield _RECONNECT
-        except RedisError as error:
-            raise _translate(error, address) from None
-
-
-def _load_if_missing(parts: tuple[Any, ...]) -> Generator[tuple[Any, ...], Any, Any]:
-    try:
-        return (yield parts)
-    except ResponseError as error:
-        if "Function not found" not in str(error):
-            raise
-    try:
-        yield ("FUNCTION", "LOAD", functions.library())
-    except ResponseError as error:
-        if "already exists" not in str(error):
-            raise
-    return (yield parts)
 
 
 class Store:
@@ -153,7 +81,7 @@ class Store:
         self.address = address
         self._clock = clock
         self._lock = threading.Lock()
-        self._client: redis.Redis | None = None
+        self._client: Redis | None = None
         self._pid = 0
 
     def run(self, command: Command[T]) -> T:
@@ -166,7 +94,9 @@ class Store:
 
     def execute(self, *parts: Any, blocks: float | None = None) -> Any:
         """Send a plain Redis command, for what only reads, and for pops that block so many seconds."""
-        talk = _conversation(parts, self.address)
+        from holdfast.conversation import conversation
+
+        talk = conversation(parts, self.address)
         say = next(talk)
         while True:
             try:
@@ -180,7 +110,7 @@ class Store:
                 return end.value
 
     def _send(self, parts: tuple[Any, ...], blocks: float | None) -> Any:
-        if parts is _RECONNECT:
+        if not parts:
             return self._reconnect()
         client = self._connected()
         if blocks is None:
@@ -196,13 +126,14 @@ class Store:
         finally:
             client.connection_pool.release(connection)
 
-    def _connected(self) -> redis.Redis:
+    def _connected(self) -> Redis:
         if self._client is not None and self._pid == os.getpid():
             return self._client
         with self._lock:
             if self._client is None or self._pid != os.getpid():
-                retry = Retry(ExponentialBackoff(cap=0.5, base=0.02), 3, (RedisConnectionError,))
-                self._client = redis.Redis.from_url(self.address.connect_to(), retry=retry, **_options(self.address))
+                from holdfast.conversation import connect
+
+                self._client = connect(self.address.connect_to(), self.address)
                 self._pid = os.getpid()
             return self._client
 
@@ -235,7 +166,7 @@ class AsyncStore:
     def __init__(self, address: Address, *, clock: Clock | None = None) -> None:
         self.address = address
         self._clock = clock
-        self._client: redis.asyncio.Redis | None = None
+        self._client: AsyncRedis | None = None
         self._owner: tuple[int, asyncio.AbstractEventLoop] | None = None
 
     async def run(self, command: Command[T]) -> T:
@@ -244,7 +175,9 @@ class AsyncStore:
 
     async def execute(self, *parts: Any, blocks: float | None = None) -> Any:
         """Send a plain Redis command, as `Store.execute` does."""
-        talk = _conversation(parts, self.address)
+        from holdfast.conversation import conversation
+
+        talk = conversation(parts, self.address)
         say = next(talk)
         while True:
             try:
@@ -258,7 +191,7 @@ class AsyncStore:
                 return end.value
 
     async def _send(self, parts: tuple[Any, ...], blocks: float | None) -> Any:
-        if parts is _RECONNECT:
+        if not parts:
             return await self._reconnect()
         before = _cancellations()
         client = await self._connected()
@@ -280,12 +213,13 @@ class AsyncStore:
         finally:
             await client.connection_pool.release(connection)
 
-    async def _connected(self) -> redis.asyncio.Redis:
+    async def _connected(self) -> AsyncRedis:
         owner = (os.getpid(), asyncio.get_running_loop())
         if self._client is None or self._owner != owner:
-            url = self.address.url or await asyncio.to_thread(self.address.connect_to)
-            retry = AsyncRetry(ExponentialBackoff(cap=0.5, base=0.02), 3, (RedisConnectionError,))
-            self._client = redis.asyncio.Redis.from_url(url, retry=retry, **_options(self.address))
+            url = self.address.url or str(await asyncio.to_thread(self.address.connect_to))
+            from holdfast.conversation import connect_async
+
+            self._client = connect_async(url, self.address)
             self._owner = owner
         return self._client
 
