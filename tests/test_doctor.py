@@ -6,9 +6,11 @@ import asyncio
 import json
 import os
 import re
+import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -18,7 +20,7 @@ from typing import Any
 import pytest
 import redis
 
-from holdfast import Holdfast, commands, doctor, functions, judgements
+from holdfast import Holdfast, commands, doctor, functions, judgements, server
 from holdfast.commands import Finish, NewJob
 from holdfast.doctor import Finding
 from holdfast.errors import StoreUnavailable
@@ -274,6 +276,21 @@ def test_persistence_is_found_as_it_is_set(options: tuple[str, ...], level: str,
 
     assert finding.level == level
     assert re.search(words, finding.means)
+
+
+def test_the_embedded_server_is_synced_by_its_keeper_however_it_is_addressed() -> None:
+    home = Path(tempfile.mkdtemp(prefix="hf-")) / "h"
+    try:
+        url = f"unix://{server.ensure(home)}"
+        for address in (Address(None, home), Address(url, None)):
+            store = Store(address)
+            judgement = judgements.persistence(gather(store))
+            store.close()
+            assert judgement.level == "note"
+            assert "keeper" in judgement.means
+    finally:
+        server.stop(home)
+        shutil.rmtree(home.parent)
 
 
 def test_a_policy_that_evicts_is_a_danger_and_refused() -> None:

@@ -6,6 +6,7 @@ doctor says that it could not be known.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import parse_qs, urlsplit
 
-from holdfast import errors, functions
+from holdfast import errors, functions, keeper
 from holdfast.store import Address, AsyncStore, Store
 
 T = TypeVar("T")
@@ -21,7 +22,7 @@ Asking = Generator[tuple[Any, ...], Any, T]  # yields what to send, is sent the 
 
 SAMPLES = 5  # of the clock, and of how long a call takes
 SETTINGS = (
-    "aof-load-truncated", "appendfsync", "bind", "disable-thp", "lazyfree-lazy-user-del", "min-replicas-max-lag",
+    "aof-load-truncated", "appendfsync", "bind", "dir", "disable-thp", "lazyfree-lazy-user-del", "min-replicas-max-lag",
     "min-replicas-to-write", "port", "protected-mode", "save", "tls-port",
 )  # fmt: skip
 # What the functions do to a key, and how the server writes it to its append-only file.
@@ -56,6 +57,7 @@ class Facts:
     call: float | None = None
     host: str = ""  # that we connected to; empty: by a unix socket
     has_password: bool = False
+    is_embedded: bool = False  # so its keeper syncs what it writes
 
 
 def gather(store: Store) -> Facts:
@@ -100,9 +102,10 @@ def _ask(address: Address) -> Asking[Facts]:
     info = _read_info((yield from _try("INFO")))
     user = _word((yield from _try("ACL", "WHOAMI")))
     call, schema = yield from _time_a_call(address)
+    settings = _read_pairs((yield from _try("CONFIG", "GET", *SETTINGS)))
     return Facts(
         info=info,
-        settings=_read_pairs((yield from _try("CONFIG", "GET", *SETTINGS))),
+        settings=settings,
         user=user,
         default_flags=_read_flags((yield from _try("ACL", "GETUSER", "default"))),
         default_may_write=(yield from _ask_what_default_may(address)),
@@ -113,6 +116,7 @@ def _ask(address: Address) -> Asking[Facts]:
         call=call,
         host=_host(address),
         has_password=_has_password(address),
+        is_embedded=_is_embedded(address, settings or {}),
     )
 
 
@@ -218,3 +222,10 @@ def _host(address: Address) -> str:
 def _has_password(address: Address) -> bool:
     url = urlsplit(address.url or "")
     return url.password is not None or "password" in parse_qs(url.query)
+
+
+def _is_embedded(address: Address, settings: Mapping[str, str]) -> bool:
+    """Whether this is an embedded server, also if it is used by its URL: then its data lies beside its lock."""
+    home, _, name = settings.get("dir", "").rpartition("/")
+    is_here = not _host(address) and name == keeper.DATA and os.path.exists(f"{home}/{keeper.LIFE}")
+    return address.home is not None or is_here

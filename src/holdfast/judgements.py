@@ -114,18 +114,26 @@ _FSYNC = {
         "A power cut may lose the last second, two at worst; a kill -9 usually nothing (appendfsync everysec).",
         "Set appendfsync always if that is too much; every call then waits for the disk.",
     ),
+    "keeper": Judgement(
+        "note",
+        "A power cut may lose the last second, two at worst; a kill -9 nothing (embedded: its keeper syncs).",
+        "Run a server of your own, with appendfsync always, if that is too much.",
+    ),
     "no": Judgement(
         "warning",
-        "A power cut may lose the last half minute; a kill -9 usually nothing (appendfsync no).",
+        "A power cut may lose the last half minute; a kill -9 nothing (appendfsync no).",
         "Set appendfsync everysec.",
     ),
 }
 
 
 def persistence(facts: Facts) -> Judgement:
-    info, settings = _info(facts), facts.settings or {}
+    info, settings = _info(facts), _settings(facts)
     if info.get("aof_enabled") == "1":
-        return _FSYNC.get(settings.get("appendfsync", "")) or unknown("What a power cut loses", *QUESTIONS["settings"])
+        synced = settings.get("appendfsync", "no" if facts.is_embedded else "")
+        return _FSYNC.get("keeper" if facts.is_embedded and synced == "no" else synced) or unknown(
+            "What a power cut loses", *QUESTIONS["settings"]
+        )
     changes = info.get("rdb_changes_since_last_save", "0")
     if settings.get("save") == "":
         return Judgement(
