@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import mmap
 import os
 import struct
@@ -18,7 +19,7 @@ class Pulse:
     def __init__(self, descriptor: int | None = None) -> None:
         if descriptor is None:
             descriptor = os.memfd_create("holdfast-pulse", 0)
-            os.ftruncate(descriptor, 8)
+            os.write(descriptor, struct.pack("d", -math.inf))  # not yet: on a machine just booted, zero would be recent
         self.descriptor = descriptor
         self._memory = mmap.mmap(descriptor, 8)
 
