@@ -45,10 +45,15 @@ def measure(url: str, rounds: int, scale: float) -> dict[tuple[str, str], list[f
             client.flushall()
             client.close()
             count = max(50, int(number * scale))
-            print(f"  round {round + 1}/{rounds}: {what}: {who} ...", end="\r", file=sys.stderr, flush=True)
+            _progress(f"  round {round + 1}/{rounds}: {what}: {who} ...")
             figures.setdefault((what, who), []).append(count / run(url, count))
-    print(" " * 79, end="\r", file=sys.stderr)
+    _progress("")
     return figures
+
+
+def _progress(words: str) -> None:
+    if sys.stderr.isatty():
+        print(f"{words:79}", end="\r", file=sys.stderr, flush=True)
 
 
 def report(figures: dict[tuple[str, str], list[float]]) -> None:
