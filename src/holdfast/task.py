@@ -14,7 +14,20 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, Protocol, Self, TypedDict, TypeVar, Unpack, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Generic,
+    Literal,
+    ParamSpec,
+    Protocol,
+    Self,
+    TypedDict,
+    TypeVar,
+    Unpack,
+    get_args,
+    overload,
+)
 
 import msgspec
 
@@ -30,7 +43,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 OnExists = Literal["return", "error", "replace"]
-Runner = Literal["fork", "async"]
+Runner = Literal["fork", "spawn", "process", "thread", "async"]
 
 
 class Given(TypedDict, total=False):
@@ -260,5 +273,5 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "timeout": lambda value: milliseconds(value, what="timeout", least=1),
     "id": check_id,
     "on_exists": _choice("on_exists", "return", "error", "replace"),
-    "runner": _choice("runner", "fork", "async"),
+    "runner": _choice("runner", *get_args(Runner)),
 }

@@ -14,6 +14,7 @@ from holdfast.cli.session import Session, command, duration_option, pass_session
 from holdfast.durations import HOUR, SECOND
 from holdfast.names import check_name, check_queue
 
+RUNNERS = ("fork", "spawn", "process", "thread")
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 LONGEST_NODE = 24  # characters
 
@@ -44,7 +45,8 @@ def _node(_: click.Context, __: click.Parameter, value: str) -> str:
 @_option(
     "--processes", type=click.IntRange(1), default=os.cpu_count() or 2, help="Sync jobs at once, a process for each."
 )
-@_option("--concurrency", type=click.IntRange(1), default=100, help="Async jobs at once.")
+@_option("--concurrency", type=click.IntRange(1), default=100, help="Async jobs, and jobs in threads, at once.")
+@_option("--runner", type=click.Choice(RUNNERS), default="fork", help="Runner of sync tasks that name none.")
 @_option("--executors", type=click.IntRange(1), default=1, help="Processes that claim; the two above are for each.")
 @_duration("--lease", "How long jobs stay ours without a sign of life.", least=SECOND, most=HOUR, default="30s")
 @_duration("--stop-within", "How long jobs may take to end, or to yield, at a stop.", default="25s")

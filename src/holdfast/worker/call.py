@@ -5,6 +5,7 @@ claimed job ──▶ Call ──▶ the task's function ──▶ outcome
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -39,6 +40,13 @@ class Call(NamedTuple):
             directory=Path(self.directory),
         )
         running.set_current_job(job)
+
+
+def called(task: Task[..., Any], payload: bytes) -> Any:
+    """Call the function of a task, also if it is an `async def`, in this thread. Returns its value."""
+    args, kwargs = task.signature.decode(payload)
+    value = task.function(*args, **kwargs)
+    return asyncio.run(value) if asyncio.iscoroutine(value) else value
 
 
 def returned(task: Task[..., Any], value: Any) -> Outcome:

@@ -2,59 +2,85 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import socket
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from contextvars import copy_context
 from functools import partial
+from threading import Lock
 from typing import Any, NoReturn
 
-from holdfast.outcome import Outcome
+from holdfast.outcome import Outcome, Unknown
 from holdfast.task import Task
 from holdfast.worker import wire
-from holdfast.worker.call import Call, exit_code, raised, returned
+from holdfast.worker.call import Call, called, exit_code, raised, returned
 
 UNHEARD = 76  # exit code of a process that could not say how its job ended
 
+Load = Callable[[], Mapping[str, Task[..., Any]]]
+
 
 class _Link:
-    """A job's words go to the executor, and hearing that it is to stop costs one look at the socket."""
+    """A job's words go to the executor, and hearing that it is to stop costs one look at the socket.
+
+    After the job's last word, which is its outcome, nothing that it left running here is heard: the next words are
+    those of another job.
+    """
 
     def __init__(self, channel: wire.Channel) -> None:
         self._channel = channel
         self._stopping = False
+        self._speaking = Lock()  # a job may have threads
+        self._is_over = False
 
     def save(self, checkpoint: bytes | None, progress: str | None) -> None:
-        self._channel.send(wire.pack("save", checkpoint, progress))
+        with self._speaking:
+            if not self._is_over:
+                self._channel.send(wire.pack("save", checkpoint, progress))
+
+    def end(self, ended: Outcome) -> None:
+        with self._speaking:
+            self._is_over = True
+            self._channel.send(wire.pack_outcome(ended))
 
     @property
     def stopping(self) -> bool:
-        if not self._stopping:
+        if not self._stopping and not self._is_over:
             said_so = any(message[0] == "stop" for message in self._channel.arrived())
             self._stopping = said_so or self._channel.is_closed
         return self._stopping
 
 
-def run_job(connection: socket.socket, tasks: Mapping[str, Task[..., Any]]) -> NoReturn:
-    """Run one job and end this process."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+def run_jobs(connection: socket.socket, load: Load, *, stay: bool) -> NoReturn:
+    """Run one job, or if it is to `stay` one after the other, and end this process."""
     channel = wire.Channel(connection)
-    signal.signal(signal.SIGTERM, partial(_on_term, channel))
     try:
-        ended = _attempt(channel, tasks)
+        _run_next(channel, load)
+        while stay:
+            _run_next(channel, load)
     except SystemExit as left:
         _leave(exit_code(left))
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # what has ended is said to the end
-    try:
-        channel.send(wire.pack_outcome(ended))
+    except EOFError:  # there is no next one
+        _leave(0)
     except OSError as error:
         print(f"the outcome of this job cannot be told: {error}; did it close its descriptors?", file=sys.stderr)
         _leave(UNHEARD)
     _leave(0)
+
+
+def _run_next(channel: wire.Channel, load: Load) -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    signal.signal(signal.SIGTERM, partial(_on_term, channel))
+    call = _next_call(channel)
+    channel.send(wire.pack("begins"))
+    link = _Link(channel)
+    ended = copy_context().run(_attempt, call, link, load)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # what has ended is said to the end
+    link.end(ended)
 
 
 def _on_term(channel: wire.Channel, number: int, _: object) -> None:
@@ -66,16 +92,20 @@ def _on_term(channel: wire.Channel, number: int, _: object) -> None:
         raise SystemExit(128 + number)
 
 
-def _attempt(channel: wire.Channel, tasks: Mapping[str, Task[..., Any]]) -> Outcome:
-    call = Call(*channel.receive())
-    task = tasks[call.task]
-    call.introduce(_Link(channel))
+def _next_call(channel: wire.Channel) -> Call:
+    """Wait for a call. The wish that an earlier job should stop may still arrive after its end."""
+    while (message := channel.receive())[0] != "call":
+        pass
+    return Call(*message[1:])
+
+
+def _attempt(call: Call, link: _Link, load: Load) -> Outcome:
     try:
-        args, kwargs = task.signature.decode(call.payload)
-        value = task.function(*args, **kwargs)
-        if asyncio.iscoroutine(value):
-            value = asyncio.run(value)
-        return returned(task, value)
+        task = load().get(call.task)
+        if task is None:  # in an interpreter that has imported the app anew, in the middle of a deploy
+            return Unknown()
+        call.introduce(link)
+        return returned(task, called(task, call.payload))
     except SystemExit:
         raise
     except BaseException as error:

@@ -15,9 +15,6 @@ import random
 import shutil
 import socket
 import time
-from collections import deque
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -30,15 +27,15 @@ from holdfast.worker import wire
 from holdfast.worker.attempt import Attempt
 from holdfast.worker.call import failed
 from holdfast.worker.pulse import Pulse
-from holdfast.worker.runners import AsyncRunner, ForkRunner, Runner
+from holdfast.worker.runners import Runners
 from holdfast.worker.saver import keep_saving
 from holdfast.worker.settings import WorkerSettings
 from holdfast.worker.waiting import end_all
+from holdfast.worker.zygote import Zygote
 
 log = logging.getLogger("holdfast.worker")
 
 AT_ONCE = 100  # jobs in one claim, outcomes in one finish
-PATIENCE = 2.0  # seconds that a claimed job waits for a free process before it is handed back
 BLOCK = 5.0  # seconds that an idle executor waits for a wake-up in one call
 LOOK_EVERY = 0.05  # seconds, at the pulse while it stands still
 
@@ -53,7 +50,7 @@ class Executor:
         settings: WorkerSettings,
         *,
         control: socket.socket,
-        zygote: socket.socket,
+        zygote: Zygote,
         pulse: Pulse,
     ) -> None:
         self._app = app
@@ -73,17 +70,10 @@ class Executor:
         self._woken = False  # since the last claim was sent
         self._claim_at = 0.0  # at the latest, when idle
         self._counter = 0
-        # Of the last jobs: were they forked? At first, some may be.
-        self._kinds = deque([any(not task.is_async for task in app.tasks.values())], maxlen=200)
 
     async def run(self) -> None:
         reader, self._writer = await asyncio.open_connection(sock=self._control)
-        self._async = AsyncRunner(self._app.tasks, self._nudge.set)
-        self._forks = ForkRunner(self._zygote)
-        self._slots = {
-            "fork": asyncio.Semaphore(self._settings.processes),
-            "async": asyncio.Semaphore(self._settings.concurrency),
-        }
+        self._runners = Runners(self._app.tasks, self._settings, self._zygote, on_change=self._nudge.set)
         try:
             async with asyncio.TaskGroup() as self._group:
                 duties = (self._obey(reader), self._watch_zygote(), self._await_wakes())
@@ -98,7 +88,7 @@ class Executor:
 
     def _is_done(self) -> bool:
         """Told to stop, or unable to get rid of a job; and all others have ended."""
-        return bool(self._stopping or self._async.abandoned) and not self._attempts and not self._ended
+        return bool(self._stopping or self._runners.abandoned) and not self._attempts and not self._ended
 
     # Claiming and finishing
 
@@ -129,16 +119,10 @@ class Executor:
             return
 
     def _room(self) -> int:
-        """How many jobs may be claimed now; while forked ones are among the recent, no more than free processes."""
-        if self._stopping or self._async.abandoned or self._is_asleep():
+        """How many jobs may be claimed now."""
+        if self._stopping or self._is_asleep():
             return 0
-        if any(attempt.pid is None for attempt in self._attempts.values()):
-            return 0
-        forked = sum(1 for attempt in self._attempts.values() if attempt.pid != os.getpid())
-        free = self._settings.concurrency - (len(self._attempts) - forked)
-        if any(self._kinds):
-            free = min(free, self._settings.processes - forked)
-        return max(0, min(free, AT_ONCE))
+        return min(self._runners.room(self._attempts.values()), AT_ONCE)
 
     def _is_asleep(self) -> bool:
         """Nobody renews leases, as after the machine slept: then nothing is claimed that nobody would hold on to."""
@@ -241,38 +225,10 @@ class Executor:
         if attempt.job.task not in self._app.tasks:
             log.warning("%s: task %s is not known here, released", attempt.job.id, attempt.job.task)
             return Unknown()
-        kind, runner = self._runner(attempt.job)
-        self._kinds.append(kind == "fork")
-        async with self._slot(kind) as free:
-            if not free:
-                return Release("claimed ahead")
-            if attempt.stopping.is_set() or attempt.interrupted.is_set():
-                return Release(attempt.why or "stopping")
-            return await runner.run(attempt)
-
-    @asynccontextmanager
-    async def _slot(self, kind: str) -> AsyncIterator[bool]:
-        """Have a place to run; not for ever, for others may have places free."""
-        try:
-            async with asyncio.timeout(PATIENCE):
-                await self._slots[kind].acquire()
-        except TimeoutError:
-            yield False
-            return
-        try:
-            yield True
-        finally:
-            self._slots[kind].release()
-
-    def _runner(self, job: Claimed) -> tuple[str, Runner]:
-        """A job that may have killed an executor runs alone: in a process of its own, whatever its kind."""
-        task = self._app.tasks[job.task]
-        if job.alone or not task.is_async or task.chosen.runner == "fork":
-            return "fork", self._forks
-        return "async", self._async
+        return await self._runners.run(attempt)
 
     def _say_started(self, attempt: Attempt) -> None:
-        """Tell the supervisor which process to kill if this one dies. A coroutine has none of its own."""
+        """Tell the supervisor which process to kill if this one dies. A coroutine or thread has none of its own."""
         if attempt.pid != os.getpid():
             self._tell("started", [attempt.job.id, attempt.job.attempt, attempt.pid, attempt.start_delay])
         self._nudge.set()
@@ -307,7 +263,7 @@ class Executor:
             attempt.interrupt("stopped")
 
     async def _watch_zygote(self) -> None:
-        await self._forks.gone.wait()
+        await self._runners.processes.gone.wait()
         log.error("%s: the zygote died, and its jobs with it", self._name)
         os._exit(1)
 

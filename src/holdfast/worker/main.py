@@ -18,16 +18,20 @@ import signal
 import socket
 import sys
 import traceback
+from typing import NoReturn
 
 import msgspec
 
 from holdfast.client import Holdfast
 from holdfast.worker import wire, zygote
-from holdfast.worker.child import run_job
+from holdfast.worker.child import run_jobs
 from holdfast.worker.executor import Executor
 from holdfast.worker.pulse import Pulse
+from holdfast.worker.runners import FORKED, wanted
 from holdfast.worker.settings import Start
-from holdfast.worker.system import die_with_parent
+from holdfast.worker.system import die_with_parent, other_threads, write_lines_at_once
+
+log = logging.getLogger("holdfast.worker")
 
 
 def load_app(path: str) -> Holdfast:
@@ -51,19 +55,49 @@ def _hello(app: Holdfast) -> bytes:
     return wire.pack("hello", address.url, str(address.home or ""), address.namespace, address.timeout)
 
 
-def _run(start: Start, control: socket.socket, app: Holdfast) -> None:
-    # The zygote first: before there is a loop, a thread or a connection here.
-    forks = zygote.start(lambda connection: run_job(connection, app.tasks), close=[control])
+def _say_that_nothing_is_forked(start: Start, app: Holdfast, threads: list[str]) -> None:
+    """If that changes anything; and the worker's first executor says it for all."""
+    if start.name.endswith(".1") and any(wanted(task, start.settings) in FORKED for task in app.tasks.values()):
+        log.warning(
+            "importing %s started threads (%s), so forking is not safe: the jobs of the runners fork and process are "
+            "spawned instead",
+            start.settings.app,
+            ", ".join(threads),
+        )
+
+
+def _start_zygote(start: Start, control: socket.socket, app: Holdfast) -> zygote.Zygote:
+    """Start a zygote, before there is a loop, a thread or a connection of ours here."""
+    if threads := other_threads():
+        _say_that_nothing_is_forked(start, app, threads)
+        return zygote.start_apart(start.settings.app)
+
+    def run(how: bytes, connection: socket.socket) -> None:
+        if how == zygote.SPAWN:
+            zygote.spawn(connection, start.settings.app)
+        run_jobs(connection, lambda: app.tasks, stay=how == zygote.KEEP)
+
+    print(end="", flush=True)  # or each job would print what is left of it
+    return zygote.start(run, close=[control])
+
+
+def _run(start: Start, control: socket.socket, app: Holdfast) -> NoReturn:
+    zygote = _start_zygote(start, control, app)
     control.sendall(_hello(app))
+    pulse = Pulse(start.pulse)
 
     async def run() -> None:
-        await Executor(app, start.name, start.settings, control=control, zygote=forks, pulse=Pulse(start.pulse)).run()
+        await Executor(app, start.name, start.settings, control=control, zygote=zygote, pulse=pulse).run()
         # At once, but for what the app asked to be done at its exit: a coroutine or thread that was abandoned would
         # hold up the end of the loop and of the interpreter.
         atexit._run_exitfuncs()
         os._exit(0)
 
-    asyncio.run(run())
+    try:
+        asyncio.run(run())
+    except BaseException:
+        traceback.print_exc()
+    os._exit(1)
 
 
 def main() -> None:
@@ -72,7 +106,9 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # the supervisor hears them, and says what to do
     logging.basicConfig(level=start.settings.log_level, format="%(asctime)s %(levelname)s %(message)s")
+    write_lines_at_once()
     control = socket.socket(fileno=start.control)
+    control.set_inheritable(False)
     gc.disable()
     try:
         app = load_app(start.settings.app)

@@ -5,20 +5,24 @@ from __future__ import annotations
 import os
 import re
 import socket
+from typing import Literal
 
 import msgspec
 
 LONGEST_NODE = 24
 
+SyncRunner = Literal["fork", "spawn", "process", "thread"]
+
 
 class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """`app` is `module` or `module:name`. Times are in milliseconds."""
+    """`app` is `module` or `module:name`; `runner` is for sync tasks that name none. Times are in milliseconds."""
 
     app: str
     queues: tuple[str, ...] = ("default",)
     executors: int = 1
     processes: int = os.cpu_count() or 2
     concurrency: int = 100
+    runner: SyncRunner = "fork"
     lease: int = 30_000
     stop_within: int = 25_000
     node: str = ""

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import io
 import os
 import signal
+import sys
+import threading
 import time
 from collections.abc import Collection
 from contextlib import suppress
@@ -37,6 +40,24 @@ def adopt_orphans() -> None:
 def boot_time() -> float:
     """Seconds since the machine started, also while it slept."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def other_threads() -> list[str]:
+    """The names of this process's threads but for the first: Python's own, and those that libraries have started."""
+    names = {thread.native_id: thread.name for thread in threading.enumerate()}
+    found = []
+    for entry in Path(f"/proc/{os.getpid()}/task").iterdir():
+        if (number := int(entry.name)) != os.getpid():
+            with suppress(FileNotFoundError):  # it has ended
+                found.append(names.get(number) or (entry / "comm").read_text().strip())
+    return sorted(found)
+
+
+def write_lines_at_once() -> None:
+    """What jobs print is there when they end, however their process does."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(line_buffering=True)
 
 
 def children() -> list[int]:

@@ -1,10 +1,14 @@
 """The zygote: a process that has imported the app and does nothing but fork.
 
-    executor ──(socket of a new job)──▶ zygote ──fork──▶ job
+    executor ──(socket of a new process)──▶ zygote ──fork──▶ process
              ◀──(pid; later, how it ended)──┘
 
 It has one thread, no event loop and no connection, so what it forks is clean. It is the jobs' parent: it learns at
 once, by pidfd, when one dies. When its executor is gone it kills every job, with all that they started.
+
+    python -m holdfast.worker.zygote PARENT DESCRIPTOR APP
+
+is a zygote that has not imported the app and can only spawn, for an app whose import starts threads.
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ import os
 import select
 import signal
 import socket
+import sys
 import time
 import traceback
 from collections.abc import Callable, Iterable
@@ -22,15 +27,24 @@ from typing import NamedTuple, NoReturn
 
 from holdfast.worker import system
 
-FORK = b"fork"
-Run = Callable[[socket.socket], None]
+FORK = b"fork"  # a process for one job
+KEEP = b"keep"  # a process for many jobs
+SPAWN = b"spawn"  # a process for one job, with an interpreter of its own
+Run = Callable[[bytes, socket.socket], None]
 
 _PARENT_DIED = signal.SIGUSR1
 _LAST_LOOKS = 200  # at what is still to be killed, a hundredth of a second apart
 
 
-def start(run: Run, *, close: Iterable[socket.socket] = ()) -> socket.socket:
-    """Fork the zygote, which has no use for the sockets in `close`. Returns the socket by which to ask it for jobs."""
+class Zygote(NamedTuple):
+    """A zygote as its executor sees it: the socket by which to ask it for processes."""
+
+    control: socket.socket
+    can_fork: bool  # or else only spawn
+
+
+def start(run: Run, *, close: Iterable[socket.socket] = ()) -> Zygote:
+    """Fork a zygote, which has no use for the sockets in `close`."""
     ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     gc.collect()
     gc.freeze()  # what is there already will not be collected in the children, so their pages stay shared
@@ -38,9 +52,26 @@ def start(run: Run, *, close: Iterable[socket.socket] = ()) -> socket.socket:
     if os.fork() == 0:
         for unused in (ours, *close):
             unused.close()
-        _Zygote(its, run).serve(parent)
+        _Server(its, run).serve(parent)
     its.close()
-    return ours
+    return Zygote(ours, can_fork=True)
+
+
+def start_apart(app: str) -> Zygote:
+    """Start a zygote that can only spawn, without forking this process."""
+    ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with its:
+        its.set_inheritable(True)
+        line = [sys.executable, "-m", __name__, str(os.getpid()), str(its.fileno()), app]
+        os.posix_spawn(sys.executable, line, os.environ)
+    return Zygote(ours, can_fork=False)
+
+
+def spawn(connection: socket.socket, app: str) -> NoReturn:
+    """Become an interpreter that imports the app and runs one job."""
+    connection.set_inheritable(True)
+    line = [sys.executable, "-m", "holdfast.worker.spawned", str(connection.fileno()), app]
+    os.execv(sys.executable, line)  # noqa: S606, no shell is wanted
 
 
 class _Job(NamedTuple):
@@ -48,7 +79,7 @@ class _Job(NamedTuple):
     connection: socket.socket  # the job's end; kept to shut it down, whoever else has inherited it
 
 
-class _Zygote:
+class _Server:
     def __init__(self, control: socket.socket, run: Run) -> None:
         self._control = control
         self._run = run
@@ -83,12 +114,12 @@ class _Zygote:
                 return False
             if descriptor != self._control.fileno():
                 self._report_end(descriptor)
-            elif not self._fork():
+            elif not self._start():
                 return False
         return True
 
-    def _fork(self) -> bool:
-        """Fork one job, as the executor asks. Returns whether the executor is still there."""
+    def _start(self) -> bool:
+        """Fork a process, as the executor asks. Returns whether the executor is still there."""
         message, descriptors, _, _ = socket.recv_fds(self._control, 64, 1)
         if not message:
             return False
@@ -101,14 +132,14 @@ class _Zygote:
             self._control.send(b"refused 0")
             return True
         if pid == 0:
-            self._become_job(connection, parent)
+            self._become_job(message, connection, parent)
         pidfd = os.pidfd_open(pid)
         self._jobs[pidfd] = _Job(pid, connection)
         self._poll.register(pidfd, select.POLLIN)
         self._control.send(b"forked %d" % pid)
         return True
 
-    def _become_job(self, connection: socket.socket, parent: int) -> NoReturn:
+    def _become_job(self, how: bytes, connection: socket.socket, parent: int) -> NoReturn:
         """In the forked process: run the job. Whatever happens, nothing of the zygote's may run here afterwards."""
         try:
             os.setsid()
@@ -119,7 +150,7 @@ class _Zygote:
             for pidfd, job in self._jobs.items():
                 os.close(pidfd)
                 job.connection.close()
-            self._run(connection)
+            self._run(how, connection)
         except BaseException:
             traceback.print_exc()
         finally:
@@ -155,3 +186,14 @@ class _Zygote:
             if not system.kill_children():
                 return
             time.sleep(0.01)
+
+
+def main() -> None:
+    parent, descriptor, app = sys.argv[1:]
+    control = socket.socket(fileno=int(descriptor))
+    control.set_inheritable(False)
+    _Server(control, lambda _, connection: spawn(connection, app)).serve(int(parent))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,216 @@
+"""Runners that give a job a process apart from the executor's, which the zygote forks.
+
+    fork      a process for each job
+    spawn     a process for each job, with an interpreter of its own that imports the app
+    process   a process for many jobs, one after the other
+
+A process that is to end gets SIGTERM; a second later it is killed, with its whole group.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+from collections import deque
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from holdfast.outcome import Outcome, Release
+from holdfast.worker import wire, zygote
+from holdfast.worker.attempt import Attempt
+from holdfast.worker.call import crashed
+from holdfast.worker.child import UNHEARD
+from holdfast.worker.ending import ASKED_TO_FORCED, ends_by_itself, forced_outcome
+from holdfast.worker.system import kill_group
+
+NO_PROCESS = Release("no process could be started", 1000)
+
+
+class _End(NamedTuple):
+    """How a process ended, and how many bytes of memory it had at most."""
+
+    status: int
+    memory: int
+
+    def describe(self) -> Outcome:
+        if os.WIFSIGNALED(self.status):
+            number = os.WTERMSIG(self.status)
+            hint = "; out of memory?" if number == signal.SIGKILL else ""
+            return crashed(f"the job's process was killed{hint}", signal=number, memory=self.memory)
+        code = os.WEXITSTATUS(self.status)
+        words = "the job's process ended without an outcome"
+        if code == UNHEARD:
+            words = "the job closed its connection to the worker, so its outcome is not known"
+        return crashed(words, exit_code=code, memory=self.memory)
+
+
+class _Process(NamedTuple):
+    """A process that the zygote has forked."""
+
+    pid: int
+    ended: asyncio.Future[_End]
+
+    async def kill(self) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGTERM)
+        await asyncio.wait({self.ended}, timeout=ASKED_TO_FORCED)
+        if not self.ended.done():
+            kill_group(self.pid)
+            await self.ended
+
+
+@dataclass(eq=False)
+class JobProcess:
+    """A process that runs jobs, and the connection to it."""
+
+    process: _Process
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+    has_begun: bool = False  # with the job that it was given last
+
+    @property
+    def is_dead(self) -> bool:
+        return self.process.ended.done()
+
+    async def run(self, attempt: Attempt, *, stays: bool) -> Outcome:
+        """Have it run a job, hear what it says, and see to it that it ends; or, if it `stays`, that the job does."""
+        self.has_begun = False
+        attempt.started(self.process.pid)
+        self.writer.write(wire.pack("call", *attempt.call))
+        said = asyncio.create_task(self._listen(attempt))
+        ask = asyncio.create_task(self._pass_on_stop(attempt))
+        try:
+            ends = await ends_by_itself(attempt, said if stays else self.process.ended)
+            if not ends:
+                self.writer.write_eof()  # so that the process knows who sends the signal
+                await self.process.kill()
+            heard = await said
+        finally:
+            said.cancel()
+            ask.cancel()
+        if not ends:
+            return forced_outcome(attempt, heard)
+        return heard or (await self.process.ended).describe()
+
+    async def _listen(self, attempt: Attempt) -> Outcome | None:
+        """Hear what a job says, until it has said how it ended, or its process is dead."""
+        while (message := await wire.read(self.reader)) is not None:
+            word, *rest = message
+            if word == "outcome":
+                return wire.unpack_outcome(rest)
+            if word == "begins":
+                self.has_begun = True
+            else:
+                attempt.save(*rest)
+        return None
+
+    async def _pass_on_stop(self, attempt: Attempt) -> None:
+        await attempt.stopping.wait()
+        if not attempt.interrupted.is_set():
+            self.writer.write(wire.pack("stop"))
+
+
+class Processes:
+    """What the zygote does for an executor: it starts processes, and says how they ended."""
+
+    def __init__(self, control: socket.socket) -> None:
+        self._control = control
+        self._control.setblocking(False)
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(control, self._hear)
+        self._asked: deque[asyncio.Future[_Process | None]] = deque()  # the zygote answers in order
+        self._processes: dict[int, _Process] = {}
+        self.gone = asyncio.Event()
+
+    def _hear(self) -> None:
+        try:
+            message = self._control.recv(64)
+        except BlockingIOError:
+            return
+        except ConnectionError:
+            message = b""
+        if not message:
+            self._loop.remove_reader(self._control)
+            self.gone.set()
+            return
+        word, pid, *rest = message.split()
+        if word == b"ended":
+            self._processes.pop(int(pid)).ended.set_result(_End(*map(int, rest)))
+        elif word == b"refused":
+            self._asked.popleft().set_result(None)
+        else:
+            process = self._processes[int(pid)] = _Process(int(pid), self._loop.create_future())
+            self._asked.popleft().set_result(process)
+
+    async def start(self, how: bytes) -> JobProcess | None:
+        """Have a process started: fork, spawn or keep, as the zygote calls it. None if there can be none."""
+        ours, its = socket.socketpair()
+        with its:
+            process = await self._ask(how, its)
+        if process is None:
+            ours.close()
+            return None
+        return JobProcess(process, *await asyncio.open_connection(sock=ours))
+
+    async def _ask(self, how: bytes, its: socket.socket) -> _Process | None:
+        while True:
+            try:
+                socket.send_fds(self._control, [how], [its.fileno()])
+                break
+            except BlockingIOError:
+                await asyncio.sleep(0.005)
+            except ConnectionError:  # the zygote is dead, and this executor soon
+                await asyncio.Event().wait()
+        asked: asyncio.Future[_Process | None] = self._loop.create_future()
+        self._asked.append(asked)
+        return await asked
+
+
+class FreshRunner:
+    """Runs each job in a process of its own, that is forked or spawned for it."""
+
+    def __init__(self, processes: Processes, how: bytes) -> None:
+        self._processes = processes
+        self._how = how
+
+    async def run(self, attempt: Attempt) -> Outcome:
+        process = await self._processes.start(self._how)
+        if process is None:
+            return NO_PROCESS
+        try:
+            return await process.run(attempt, stays=False)
+        finally:
+            process.writer.close()
+
+
+class PoolRunner:
+    """Runs jobs in processes that stay for the next ones. There are as many as ran jobs at once."""
+
+    def __init__(self, processes: Processes) -> None:
+        self._processes = processes
+        self._idle: list[JobProcess] = []
+
+    async def run(self, attempt: Attempt) -> Outcome:
+        while self._idle:
+            process = self._idle.pop()
+            outcome = await self._run_in(process, attempt)
+            if process.has_begun or attempt.interrupted.is_set():
+                return outcome
+            # It died of something else, before it heard of this job.
+        started = await self._processes.start(zygote.KEEP)
+        return NO_PROCESS if started is None else await self._run_in(started, attempt)
+
+    async def _run_in(self, process: JobProcess, attempt: Attempt) -> Outcome:
+        stays = False
+        try:
+            outcome = await process.run(attempt, stays=True)
+            stays = not (process.is_dead or attempt.interrupted.is_set())
+            return outcome
+        finally:
+            if stays:
+                self._idle.append(process)
+            else:
+                process.writer.close()

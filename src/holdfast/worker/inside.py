@@ -1,0 +1,148 @@
+"""Runners inside of the executor's own process.
+
+    async    a task of the executor's event loop
+    thread   a thread of a pool
+
+Nothing can kill a coroutine or a thread. A coroutine is asked to end by cancellation; a thread by a SystemExit, as in a
+process that gets SIGTERM, which is raised in it when it next asks its job for anything: `stopping`, `save`, `report`,
+`each`. One that does not end then is abandoned: its outcome is refused, and its executor replaced when its neighbours
+are done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from typing import Any
+
+from holdfast.outcome import Outcome
+from holdfast.task import Task
+from holdfast.worker.attempt import Attempt
+from holdfast.worker.call import called, raised, returned
+from holdfast.worker.ending import ASKED_TO_FORCED, ends_by_itself, forced_outcome
+
+Tasks = Mapping[str, Task[..., Any]]
+
+
+class Abandoned:
+    """Jobs that did not end when they were asked to: only the end of this process ends them.
+
+    `on_change` is called when there is one more, and when one ends after all.
+    """
+
+    def __init__(self, on_change: Callable[[], None]) -> None:
+        self._on_change = on_change
+        self._work: set[asyncio.Future[Outcome]] = set()
+
+    def __bool__(self) -> bool:
+        return bool(self._work)
+
+    def add(self, work: asyncio.Future[Outcome]) -> None:
+        self._work.add(work)
+        work.add_done_callback(self._take_back)
+        self._on_change()
+
+    def _take_back(self, work: asyncio.Future[Outcome]) -> None:
+        self._work.discard(work)
+        self._on_change()
+
+    async def follow(self, attempt: Attempt, work: asyncio.Future[Outcome], ask: Callable[[], object]) -> Outcome:
+        """See an attempt to its end, which it may have to be asked for, or abandon it."""
+        if await ends_by_itself(attempt, work):
+            return work.result()
+        ask()
+        await asyncio.wait({work}, timeout=ASKED_TO_FORCED)
+        if not work.done():
+            self.add(work)
+        return forced_outcome(attempt, work.result() if work.done() else None)
+
+
+class AsyncRunner:
+    """Runs coroutine functions in this event loop."""
+
+    def __init__(self, tasks: Tasks, abandoned: Abandoned) -> None:
+        self._tasks = tasks
+        self._abandoned = abandoned
+
+    async def run(self, attempt: Attempt) -> Outcome:
+        attempt.started(os.getpid())
+        work = asyncio.create_task(self._call(attempt))
+        return await self._abandoned.follow(attempt, work, work.cancel)
+
+    async def _call(self, attempt: Attempt) -> Outcome:
+        task = self._tasks[attempt.job.task]
+        attempt.call.introduce(_CoroutineLink(attempt))
+        try:
+            args, kwargs = task.signature.decode(attempt.job.payload)
+            return returned(task, await task.function(*args, **kwargs))
+        except BaseException as error:
+            # A cancellation of ours too: this task ends here anyway, and what it returns is not heard.
+            return raised(error)
+
+
+class _CoroutineLink:
+    """A coroutine's words reach its attempt at once: they share a thread."""
+
+    def __init__(self, attempt: Attempt) -> None:
+        self._attempt = attempt
+
+    def save(self, checkpoint: bytes | None, progress: str | None) -> None:
+        self._attempt.save(checkpoint, progress)
+
+    @property
+    def stopping(self) -> bool:
+        return self._attempt.stopping.is_set()
+
+
+class ThreadRunner:
+    """Runs functions in threads, up to `most` at once, and as many that were abandoned."""
+
+    def __init__(self, tasks: Tasks, abandoned: Abandoned, most: int) -> None:
+        self._tasks = tasks
+        self._abandoned = abandoned
+        self._pool = ThreadPoolExecutor(2 * most, thread_name_prefix="job")
+
+    async def run(self, attempt: Attempt) -> Outcome:
+        loop = asyncio.get_running_loop()
+        attempt.started(os.getpid())
+        link = _ThreadLink(attempt, loop)
+        work = loop.run_in_executor(self._pool, copy_context().run, self._call, attempt, link)
+        return await self._abandoned.follow(attempt, work, link.ask_to_end)
+
+    def _call(self, attempt: Attempt, link: _ThreadLink) -> Outcome:
+        task = self._tasks[attempt.job.task]
+        attempt.call.introduce(link)
+        try:
+            return returned(task, called(task, attempt.job.payload))
+        except BaseException as error:
+            # Whatever it is, it was the job's: the thread goes back to the pool.
+            return raised(error)
+
+
+class _ThreadLink:
+    """A thread's words are handed to the event loop, in their order; and its next one ends it, once it is to end."""
+
+    def __init__(self, attempt: Attempt, loop: asyncio.AbstractEventLoop) -> None:
+        self._attempt = attempt
+        self._loop = loop
+        self._is_to_end = False
+
+    def ask_to_end(self) -> None:
+        self._is_to_end = True
+
+    def save(self, checkpoint: bytes | None, progress: str | None) -> None:
+        self._end_if_asked()
+        self._loop.call_soon_threadsafe(self._attempt.save, checkpoint, progress)
+
+    @property
+    def stopping(self) -> bool:
+        self._end_if_asked()
+        return self._attempt.stopping.is_set()
+
+    def _end_if_asked(self) -> None:
+        if self._is_to_end:
+            raise SystemExit(128 + signal.SIGTERM)
