@@ -6,9 +6,11 @@ One suite for all: a test gets each runner in turn, and real workers on a real s
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import signal
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,7 +22,7 @@ from holdfast.task import Runner
 from tests.apps import runner_app as app
 from tests.apps.runner_app import RUNNERS, Order, Report
 from tests.servers import running_server
-from tests.workers import Crew, Worker, is_alive, new_crew, until
+from tests.workers import Crew, Worker, descendants, is_alive, new_crew, until
 
 DOCUMENT = Path(__file__).parent.parent / "docs" / "runners.md"
 APART: tuple[Runner, ...] = ("fork", "spawn", "process")
@@ -175,6 +177,24 @@ def test_a_job_that_ignores_its_cancellation_is_gone_when_its_neighbours_are_don
     assert until(lambda: not is_alive(pid))
     assert mortal.put("nothing", runner).result(timeout="30s") is None
     assert "died" not in mortal.worker.log
+
+
+@pytest.mark.parametrize("runner", INSIDE)
+def test_what_an_abandoned_job_returns_is_refused_and_then_its_executor_goes_on(mortal: Staff, runner: Runner) -> None:
+    crew = mortal.crew
+    deaf, neighbour = mortal.put("ignore", runner, "deaf"), mortal.put("hold", runner, "neighbour", True)
+    ((executor,), _) = [crew.pids(name, "runs") for name in ("deaf", "neighbour")]
+    deaf.cancel()
+    assert crew.ended(deaf).state == "cancelled"
+
+    crew.open("deaf")
+
+    assert mortal.put("where", runner).result(timeout="30s")
+    assert (crew.get(deaf).state, crew.outcomes(deaf)) == ("cancelled", ["cancelled"])
+    assert is_alive(executor)
+    crew.open("neighbour")
+    assert neighbour.result(timeout="30s") == "neighbour"
+    assert crew.outcomes(neighbour) == ["succeeded"]
 
 
 def test_a_job_that_takes_too_long_is_stopped_and_fails(staff: Staff, runner: Runner) -> None:
@@ -344,6 +364,34 @@ def test_a_program_runs_when_it_is_enqueued_by_a_coroutine(staff: Staff, runner:
             await client.aclose()
 
     assert asyncio.run(run()) == Report([1, 2, 3], 7, True)
+
+
+# Processes
+
+
+def opened(pid: int) -> list[str]:
+    """The files that a process has open."""
+    names = []
+    for entry in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):  # it was closed
+            names.append(os.readlink(entry))
+    return names
+
+
+@pytest.mark.parametrize("env", [{}, {"START_THREAD": "yes"}], ids=["forking", "beside threads"])
+def test_every_process_holds_the_lock_of_its_worker_and_none_outlives_it(crew: Crew, env: dict[str, str]) -> None:
+    staff = start(crew, **env)
+    for runner in RUNNERS:
+        staff.put("hold", runner, runner, False)
+    pids = {pid for runner in RUNNERS for pid in crew.pids(runner, "runs")} | set(descendants(staff.worker.pid))
+    assert len(pids) == 5  # the executor, its zygote, three jobs
+    lock = str(crew.folder / "node")
+    for pid in pids:
+        assert any(name.startswith(lock) for name in opened(pid))
+
+    staff.worker.kill()
+
+    assert until(lambda: not any(map(is_alive, pids)))
 
 
 # Choosing one
