@@ -30,7 +30,6 @@ CANCELLING = 2
 INLINE = 64
 HISTORY = 100
 LONGEST_HEAD = 1 + 6 + 2 * 101 + 19
-LONGEST_PROGRESS = 1024
 
 Hash = dict[str, bytes]
 
@@ -125,7 +124,7 @@ def _ask(pipe: Any, base: str, name: str) -> None:
         pipe.lrange(key, 0, -1)
     elif family == "paused":
         pipe.smembers(key)
-    elif family in ("p", "r", "c"):
+    elif family in ("p", "r", "c", "f"):
         pipe.get(key)
     elif family == "events":
         pipe.xlen(key)
@@ -139,7 +138,7 @@ def _add(snapshot: Snapshot, name: str, value: Any) -> None:
         snapshot.meta = _texts(value)
     elif family == "j":
         snapshot.jobs[rest] = _read_record(rest, _texts(value))
-    elif family in ("p", "r", "c"):
+    elif family in ("p", "r", "c", "f"):
         snapshot.blobs[family, rest] = value
     elif family == "e":
         snapshot.errors[rest] = _texts(value)
@@ -252,13 +251,13 @@ def _check_record(snapshot: Snapshot, record: Record) -> None:
     assert ("g" in fields) == (record.state == "failed"), f"{id}: group"
     assert record.state not in FINAL or record.flags == 0, f"{id}: flags"
     for name, value in fields.items():
-        most = {"h": LONGEST_HEAD, "f": LONGEST_PROGRESS, "w": 16 * 41}.get(name, INLINE)
+        most = {"h": LONGEST_HEAD, "w": 16 * 41}.get(name, INLINE)
         assert len(value) <= most, f"{id}: field {name} has {len(value)} bytes"
 
 
 def _check_blobs(snapshot: Snapshot) -> None:
     wanted = {
-        (letter, id) for id, record in snapshot.jobs.items() for letter in "prc" if record.fields.get(letter) == b">"
+        (letter, id) for id, record in snapshot.jobs.items() for letter in "prcf" if record.fields.get(letter) == b">"
     }
     assert set(snapshot.blobs) == wanted, "long values are not those that the records name"
     for blob in snapshot.blobs.values():

@@ -82,6 +82,11 @@ class Job:
     attempts: list[Attempt] = field(default_factory=list)
     notes: list[list[Any]] = field(default_factory=list)
     waiters: list[str] = field(default_factory=list)
+    said: tuple[str | None, Any] = (None, None)  # token and answer of the last command that must not be repeated
+
+    def answered(self, token: str | None) -> Any:
+        """What the very same command was answered before, if it was."""
+        return self.said[1] if token is not None and self.said[0] == token else None
 
     @property
     def run(self) -> Attempt:
@@ -179,9 +184,11 @@ class Model:
     def held(self, executor: str) -> list[Job]:
         return [job for job in self.jobs.values() if job.state == "running" and job.run.executor == executor]
 
-    def holder(self, executor: str, id: str, attempt: int) -> Job | None:
-        """The running job of an attempt that has the right to write."""
+    def holder(self, executor: str, id: str, attempt: int, created: int | None = None) -> Job | None:
+        """The running job of an attempt that has the right to write; not another of the same id, if it says which."""
         job = self.jobs.get(id)
+        if job and created not in (None, job.created):
+            return None
         if job and job.state == "running" and len(job.attempts) == attempt and job.run.executor == executor:
             return job
         return None
@@ -194,28 +201,33 @@ class Model:
 
     # Verbs that make jobs and end them
 
-    def enqueue(self, jobs: Sequence[NewJob], exists: str, now: int) -> list[bool]:
+    def enqueue(self, jobs: Sequence[NewJob], exists: str, now: int, token: str | None) -> list[bool]:
         seen = set()
         for new in jobs:
             if new.id in seen:
                 raise errors.Invalid
             seen.add(new.id)
-            if new.id in self.jobs and exists == "error":
+            old = self.jobs.get(new.id)
+            if not old or old.answered(token):
+                continue
+            if exists == "error":
                 raise errors.JobExists
-            if new.id in self.jobs and exists == "replace" and self.jobs[new.id].state == "running":
+            if exists == "replace" and old.state == "running":
                 raise errors.WrongState
         self.queues.update(new.queue for new in jobs)
-        return [self._store(new, exists, now) for new in jobs]
+        return [self._store(new, exists, now, token) for new in jobs]
 
-    def _store(self, new: NewJob, exists: str, now: int) -> bool:
+    def _store(self, new: NewJob, exists: str, now: int, token: str | None) -> bool:
         old = self.jobs.get(new.id)
+        if old and old.answered(token):
+            return True
         if old and exists == "return":
             return False
         if old:
             del self.jobs[new.id]
             self._event("deleted", old)
             self._tell_waiters(old)
-        job = self.jobs[new.id] = Job(new, now, self._next_arrival())
+        job = self.jobs[new.id] = Job(new, now, self._next_arrival(), said=(token, True))
         due = new.due if new.due is not None else now + (new.delay or 0)
         if due > now:
             job.move("scheduled", now, place=due, timer=due)
@@ -224,34 +236,41 @@ class Model:
         self._event("enqueued", job)
         return True
 
-    def cancel(self, ids: Iterable[str], reason: str, now: int) -> list[str]:
-        return [self._cancel(id, reason, now) for id in ids]
+    def cancel(self, ids: Iterable[str], reason: str, now: int, token: str) -> list[str]:
+        return [self._cancel(id, reason, now, token) for id in ids]
 
-    def _cancel(self, id: str, reason: str, now: int) -> str:
+    def _cancel(self, id: str, reason: str, now: int, token: str) -> str:
         job = self.jobs.get(id)
         if not job:
             return "NOTFOUND"
+        if before := job.answered(token):
+            return str(before)
         if job.state in FINAL:
             return "STATE"
         if job.state != "running":
+            job.said = token, "cancelled"
             job.notes.append([now, b"cancelled", reason.encode()])
             self._conclude(job, "cancelled", now)
             return "cancelled"
         if not job.cancelling:
             job.cancelling = True
+            job.said = token, "cancelling"
             job.notes.append([now, b"cancelling", reason.encode()])
             self._tell(worker_of(job.run.executor), f"cancel {job.run.executor} {id} {len(job.attempts)}")
         return "cancelling"
 
-    def retry(self, ids: Iterable[str], now: int) -> list[str]:
-        return [self._retry(id, now) for id in ids]
+    def retry(self, ids: Iterable[str], now: int, token: str) -> list[str]:
+        return [self._retry(id, now, token) for id in ids]
 
-    def _retry(self, id: str, now: int) -> str:
+    def _retry(self, id: str, now: int, token: str) -> str:
         job = self.jobs.get(id)
         if not job:
             return "NOTFOUND"
+        if before := job.answered(token):
+            return str(before)
         if job.state not in FINAL:
             return "STATE"
+        job.said = token, "waiting"
         job.retried = job.crashes = job.lost = job.misses = 0
         job.group, job.result = "", None
         job.notes.append([now, b"retried", b""])
@@ -339,8 +358,8 @@ class Model:
         self._advance(now)
         return cancelled, lost, [one for one in in_store if one not in named]
 
-    def save(self, held: Held, checkpoint: bytes | None, progress: str | None) -> bool:
-        job = self.holder(*held)
+    def save(self, held: Held, checkpoint: bytes | None, progress: str | None, created: int | None) -> bool:
+        job = self.holder(*held, created)
         if not job:
             raise errors.LeaseLost
         if checkpoint is not None:
@@ -354,10 +373,12 @@ class Model:
         return [self._finish(executor, item, now) for item in items]
 
     def _finish(self, executor: str, item: Finish, now: int) -> str:
-        job = self.holder(executor, item.id, item.attempt)
+        job = self.holder(executor, item.id, item.attempt, item.created)
         name = OUTCOME_NAMES[type(item.outcome)]
         if not job:
             known = self.jobs.get(item.id)
+            if known and item.created not in (None, known.created):
+                return "LOST"
             runs = [run for run in known.attempts if run.number == item.attempt] if known else []
             return "OK" if runs and runs[0].executor == executor and runs[0].outcome == name else "LOST"
         if item.pid is not None:

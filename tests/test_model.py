@@ -15,6 +15,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -178,12 +179,9 @@ class Machine(RuleBasedStateMachine):
         self.send_enqueue([msgspec.structs.replace(one, id=name) for name in names], "return", "none")
 
     def send_enqueue(self, jobs: Sequence[NewJob], exists: str, fault: str) -> None:
-        self.send(
-            commands.enqueue(jobs, exists=exists),
-            lambda: (self.now, self.model.enqueue(jobs, exists, self.now)),
-            tuple,
-            fault,
-        )
+        command = commands.enqueue(jobs, exists=exists)
+        token = command.args.get("token")
+        self.send(command, lambda: (self.now, self.model.enqueue(jobs, exists, self.now, token)), tuple, fault)
 
     @rule(data=st.data(), executor=st.sampled_from(EXECUTORS), fault=faults)
     def claim(self, data: st.DataObject, executor: str, fault: str) -> None:
@@ -232,11 +230,15 @@ class Machine(RuleBasedStateMachine):
     def save(self, data: st.DataObject, checkpoint: bytes | None, fault: str) -> None:
         executor = self.draw_executor(data)
         progress = data.draw(st.sampled_from([None, "", "50 %", "x" * 100]), label="progress")
-        self.send_save(Held(executor, *self.draw_leases(data, executor)[0]), checkpoint, progress, fault)
+        held = Held(executor, *self.draw_leases(data, executor)[0])
+        created = self.draw_created(data, held.id)
+        command = commands.save(held, checkpoint, progress=progress, created=created)
+        self.send(command, lambda: self.model.save(held, checkpoint, progress, created), bool, fault)
 
-    def send_save(self, held: Held, checkpoint: bytes | None, progress: str | None, fault: str) -> None:
-        command = commands.save(held, checkpoint, progress=progress)
-        self.send(command, lambda: self.model.save(held, checkpoint, progress), bool, fault)
+    def draw_created(self, data: st.DataObject, id: str) -> int | None:
+        """When a job was created: as it was, mostly; or not said; or of another job that had its id before."""
+        job = self.model.jobs.get(id)
+        return data.draw(st.sampled_from([job.created if job else 0] * 3 + [None, 1]), label="created")
 
     @rule(data=st.data(), claims=st.booleans(), fault=faults)
     def finish(self, data: st.DataObject, claims: bool, fault: str) -> None:
@@ -247,6 +249,7 @@ class Machine(RuleBasedStateMachine):
                 data.draw(outcomes, label="outcome"),
                 pid=data.draw(st.sampled_from([None, 88]), label="pid"),
                 started=data.draw(st.sampled_from([None, 0, 12]), label="started"),
+                created=self.draw_created(data, lease[0]),
             )
             for lease in self.draw_leases(data, executor)
         ]
@@ -273,7 +276,9 @@ class Machine(RuleBasedStateMachine):
         self.time_passes(meanwhile)
         held = [self.model.lease(job) for job in self.model.held(executor)]
         for lease in held[:2]:
-            self.send_save(lease, data.draw(blobs, label="checkpoint"), None, "none")
+            checkpoint = data.draw(blobs, label="checkpoint")
+            expected = partial(self.model.save, lease, checkpoint, None, None)
+            self.send(commands.save(lease, checkpoint), expected, bool, "none")
         kept = data.draw(st.sampled_from([0, 0, 1, 2]), label="kept")
         items = [Finish(*lease[1:], data.draw(outcomes, label="outcome")) for lease in held[kept:9]]
         self.send_finish(executor, items, None, fault)
@@ -290,12 +295,14 @@ class Machine(RuleBasedStateMachine):
 
     @rule(ids=id_lists, reason=reasons, fault=faults)
     def cancel(self, ids: list[str], reason: str, fault: str) -> None:
-        self.send(commands.cancel(ids, reason=reason), lambda: self.model.cancel(ids, reason, self.now), list, fault)
+        command = commands.cancel(ids, reason=reason)
+        self.send(command, lambda: self.model.cancel(ids, reason, self.now, command.args["token"]), list, fault)
 
     @rule(ids=id_lists, is_retry=st.sampled_from([True, True, False]), fault=faults)
     def retry_or_delete(self, ids: list[str], is_retry: bool, fault: str) -> None:
         if is_retry:
-            self.send(commands.retry(ids), lambda: self.model.retry(ids, self.now), list, fault)
+            command = commands.retry(ids)
+            self.send(command, lambda: self.model.retry(ids, self.now, command.args["token"]), list, fault)
         else:
             self.send(commands.delete(ids), lambda: self.model.delete(ids), list, fault)
 

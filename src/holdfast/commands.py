@@ -13,6 +13,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
+from holdfast.names import new_id
 from holdfast.outcome import Cancelled, Crash, Error, Outcome, Release, Snoozed, Succeed, Unknown
 
 T_co = TypeVar("T_co", covariant=True)
@@ -68,7 +69,8 @@ def enqueue(jobs: Sequence[NewJob], *, exists: str = "return") -> Command[Stored
         batch = _given(**dict(zip(_SHARED, shared, strict=True)))
         batch["ids"] = [job.id for job in group]
         batches.append(batch)
-    return Command("enqueue", {"batches": batches, "exists": exists}, _read_stored, tuple(job.payload for job in jobs))
+    args = _given(batches=batches, exists=exists, token=None if exists == "return" else new_id())
+    return Command("enqueue", args, _read_stored, tuple(job.payload for job in jobs))
 
 
 def _read_stored(reply: list[int]) -> Stored:
@@ -184,20 +186,26 @@ def _read_held(part: list[Any]) -> list[Held]:
     return [Held(part[n].decode(), part[n + 1].decode(), part[n + 2]) for n in range(0, len(part), 3)]
 
 
-def save(held: Held, checkpoint: bytes | None = None, *, progress: str | None = None) -> Command[bool]:
+def save(
+    held: Held, checkpoint: bytes | None = None, *, progress: str | None = None, created: int | None = None
+) -> Command[bool]:
     """Keep a checkpoint and the progress of an attempt. Returns whether the job is to be cancelled."""
-    args = _given(executor=held.executor, id=held.id, attempt=held.attempt, progress=progress)
+    args = _given(executor=held.executor, id=held.id, attempt=held.attempt, progress=progress, created=created)
     return Command("save", args, lambda reply: reply == 1, () if checkpoint is None else (checkpoint,))
 
 
 class Finish(msgspec.Struct, frozen=True):
-    """An attempt, how it ended, in which process, and how long after the claim it started."""
+    """An attempt, how it ended, in which process, how long after the claim it started, and when its job was created.
+
+    An id may be used again: without `created` the outcome could be taken for that of another job of the same id.
+    """
 
     id: str
     attempt: int
     outcome: Outcome
     pid: int | None = None
     started: int | None = None
+    created: int | None = None
 
 
 class Finished(NamedTuple):
@@ -210,7 +218,8 @@ def finish(executor: str, items: Sequence[Finish], *, request: dict[str, Any] | 
     rows, blobs = [], []
     for item in items:
         row, blob = _outcome_row(item.outcome)
-        rows.append(_given(id=item.id, attempt=item.attempt, pid=item.pid, started=item.started, **row))
+        fields = {"id": item.id, "attempt": item.attempt, "created": item.created, **row}
+        rows.append(_given(pid=item.pid, started=item.started, **fields))
         if blob is not None:
             rows[-1]["blob"] = True
             blobs.append(blob)
@@ -246,11 +255,11 @@ def lose(*, executor: str | None = None, worker: str | None = None, reason: str 
 
 
 def cancel(ids: Sequence[str], *, reason: str = "") -> Command[list[str]]:
-    return Command("cancel", {"ids": list(ids), "reason": reason}, _read_texts)
+    return Command("cancel", {"ids": list(ids), "reason": reason, "token": new_id()}, _read_texts)
 
 
 def retry(ids: Sequence[str]) -> Command[list[str]]:
-    return Command("retry", {"ids": list(ids)}, _read_texts)
+    return Command("retry", {"ids": list(ids), "token": new_id()}, _read_texts)
 
 
 def delete(ids: Sequence[str]) -> Command[list[str]]:

@@ -67,6 +67,15 @@ end
 
 local function worker_of(executor) return string.match(executor, '^(.+)%.(%d+)$') end
 
+-- A command that must not be carried out twice has a token, made when the command was. What was answered is kept with it
+-- in the job's record (`k`), so that the command repeated gets the same answer.
+local function check_token(args) return name(args.token, 'a token', 40, '%w') end
+
+local function remembered(token, field)
+  local known, answer = string.match(field or '', '^(%S+) (.*)$')
+  return known == token and answer or nil
+end
+
 local function event(kind, id)
   local ids = happened[kind]
   if ids then ids[#ids + 1] = id else happened[kind] = { id } end

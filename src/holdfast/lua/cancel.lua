@@ -2,15 +2,16 @@
 --
 --   args.ids     up to 1,000
 --   args.reason  why, in words
+--   args.token   see call.lua
 --
 -- A running job stays running, the wish recorded, until its worker has stopped it; a success that arrives first stands.
 -- Returns an answer per id: cancelled, cancelling, NOTFOUND, or STATE if it has ended already.
 
-local function cancel_running(job, reason)
+local function cancel_running(job, reason, token)
   if has(job.flags, CANCELLING) then return 'cancelling' end
   job.flags = with(job.flags, CANCELLING, true)
   local place, words = note(job, 'c', reason)
-  redis.call('HSET', key.job(job.id), place, words, 's', pack_status(job))
+  redis.call('HSET', key.job(job.id), place, words, 'k', token .. ' cancelling', 's', pack_status(job))
   local run = unpack_attempt(redis.call('HGET', key.job(job.id), 'a' .. string.format('%d', job.attempt)))
   local _, _, spared = parse_marks(redis.call('HGET', key.held(run.executor), job.id))
   redis.call('HSET', key.held(run.executor), job.id, make_marks(job.attempt, true, spared))
@@ -18,19 +19,22 @@ local function cancel_running(job, reason)
   return 'cancelling'
 end
 
-local function cancel(id, reason)
-  local job, waiters = load_job(id, 'w')
+local function cancel(id, reason, token)
+  local job, waiters, last = load_job(id, 'w', 'k')
   if not job then return 'NOTFOUND' end
+  local answer = remembered(token, last)
+  if answer then return answer end
   if FINAL[job.state] then return 'STATE' end
-  if job.state == 'running' then return cancel_running(job, reason) end
-  conclude(job, 'cancelled', waiters or '', { note(job, 'C', reason) })
+  if job.state == 'running' then return cancel_running(job, reason, token) end
+  local place, words = note(job, 'C', reason)
+  conclude(job, 'cancelled', waiters or '', { place, words, 'k', token .. ' cancelled' })
   return 'cancelled'
 end
 
 verb('cancel', { 'allow-oom' }, function(args)
-  local answers = {}
+  local answers, token = {}, check_token(args)
   for place, id in ipairs(job_ids(args.ids)) do
-    answers[place] = cancel(id, args.reason)
+    answers[place] = cancel(id, args.reason, token)
     settle()
   end
   publish()

@@ -7,6 +7,7 @@
 --     delay, due    milliseconds from now, or a time; neither: at once
 --     retries, crashes, lost, backoff, timeout, codec    see record.lua
 --   args.exists     what to do about an id that is there: 'return' (nothing), 'error' or 'replace'
+--   args.token      with 'error' and 'replace': see call.lua
 --   blobs           the payloads, in order
 --
 -- Refuses INVALID, TOOBIG; EXISTS with exists = 'error'; STATE if a job to be replaced is running.
@@ -30,10 +31,24 @@ local function check_batch(batch)
   if not CODEC_NUMBER[batch.codec or 'json'] then refuse('INVALID', 'unknown codec ' .. tostring(batch.codec)) end
 end
 
--- Check everything before anything is written: returns the number of jobs and a set of the ids that exist.
+-- What is there of an id: nothing, 'there', or 'ours' if this very call has stored it before.
+local function look_up(id, args)
+  if redis.call('EXISTS', key.job(id)) == 0 then return nil end
+  if not args.token then return 'there' end
+  local job, last = load_job(id, 'k')
+  if remembered(args.token, last) then return 'ours' end
+  if args.exists == 'error' then refuse('EXISTS', 'job ' .. id .. ' exists already') end
+  if job.state == 'running' then
+    refuse('STATE', 'job ' .. id .. ' is running and cannot be replaced: cancel it first')
+  end
+  return 'there'
+end
+
+-- Check everything before anything is written: returns the number of jobs, and of each id what is there.
 local function check_enqueue(args, blobs)
   local count, exists, seen = 0, {}, {}
   if not EXISTS[args.exists or 'return'] then refuse('INVALID', "`exists` must be 'return', 'error' or 'replace'") end
+  if args.exists == 'error' or args.exists == 'replace' then check_token(args) else args.token = nil end
   for _, batch in ipairs(list_of(args.batches, 'batches')) do
     check_batch(batch)
     for _, id in ipairs(batch.ids) do
@@ -48,11 +63,7 @@ local function check_enqueue(args, blobs)
         refuse('TOOBIG', string.format('the payload of job %s has %d bytes; %d are allowed: store it elsewhere and pass '
           .. 'a reference', id, #payload, MOST_PAYLOAD))
       end
-      exists[id] = redis.call('EXISTS', key.job(id)) == 1
-      if exists[id] and args.exists == 'error' then refuse('EXISTS', 'job ' .. id .. ' exists already') end
-      if exists[id] and args.exists == 'replace' and load_job(id).state == 'running' then
-        refuse('STATE', 'job ' .. id .. ' is running and cannot be replaced: cancel it first')
-      end
+      exists[id] = look_up(id, args)
     end
   end
   return count, exists
@@ -66,10 +77,11 @@ local function remove_existing(id)
   tell_waiters(job, waiters)
 end
 
-local function store_job(batch, head, id, arrival, payload, due)
+local function store_job(batch, head, id, arrival, payload, due, token)
   local job = new_job(id, batch.queue, arrival)
   job.priority = batch.priority or 0
   local fields = { 'h', head, 'p', store_blob('p', id, payload) }
+  if token then fields[5], fields[6] = 'k', token .. ' 1' end
   if due then to_scheduled(job, due, fields) else to_waiting(job, fields) end
   event('enqueued', id)
 end
@@ -88,11 +100,11 @@ verb('enqueue', {}, function(args, blobs)
     redis.call('ZADD', key.queues(), 0, batch.queue)
     for _, id in ipairs(batch.ids) do
       place = place + 1
-      local stored = not exists[id] or args.exists == 'replace'
-      reply[place + 1] = stored and 1 or 0
+      local stored = not exists[id] or (args.exists == 'replace' and exists[id] == 'there')
+      reply[place + 1] = (stored or exists[id] == 'ours') and 1 or 0
       if stored then
         if exists[id] then remove_existing(id) end
-        store_job(batch, head, id, arrival + place, blobs[place + 1], due)
+        store_job(batch, head, id, arrival + place, blobs[place + 1], due, args.token)
         -- One that is due soon wakes too: whoever is idle may be about to wait for longer than that.
         awake[batch.queue] = awake[batch.queue] or not due or due < now + BLOCK
       end

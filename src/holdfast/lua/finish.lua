@@ -3,6 +3,7 @@
 --   args.executor   whose attempts they are
 --   args.items      a list of
 --     id, attempt   what ends
+--     created       when the job was created, as its claim said
 --     outcome       succeed (its blob is the result)
 --                   error (blob: description; group; final: no more retries; delay: instead of the schedule)
 --                   crash (blob: description)
@@ -19,8 +20,11 @@
 local MOST_RESULT, MOST_ERROR = 1048576, 262144
 local UNKNOWN_LEAST, UNKNOWN_MOST = 5 * SECOND, 60 * SECOND
 
+-- A description that is too long is left out: a part of one could not be read.
 local function keep_error(job, blob)
-  if blob then redis.call('HSET', key.errors(job.id), string.format('%d', job.attempt), string.sub(blob, 1, MOST_ERROR)) end
+  if blob and #blob <= MOST_ERROR then
+    redis.call('HSET', key.errors(job.id), string.format('%d', job.attempt), blob)
+  end
 end
 
 -- The schedule sigma: c, 2c, 4c ... from the end of the failed attempt. A retry that starts counts, not one that waits.
@@ -103,7 +107,7 @@ end
 local function finish_one(args, item, blob)
   local wrong = fault(item, blob)
   if wrong then return wrong end
-  local job, run, waiters = holder(args.executor, item.id, item.attempt)
+  local job, run, waiters = holder(args.executor, item.id, item.attempt, item.created)
   if not job then
     -- Said before, and the answer was lost: the same answer again.
     return run and run.outcome == LETTER_OF_ENDING[item.outcome] and 'OK' or 'LOST'

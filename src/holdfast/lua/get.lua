@@ -7,10 +7,14 @@
 
 local MOST_REPLY = 67108864 -- bytes of payloads, results and checkpoints in one reply
 
+-- Returns the attempts, and the bytes of their errors.
 local function describe_attempts(id, fields, last)
-  local attempts, errors = {}, {}
+  local attempts, errors, bytes = {}, {}, 0
   local list = redis.call('HGETALL', key.errors(id))
-  for place = 1, #list, 2 do errors[list[place]] = list[place + 1] end
+  for place = 1, #list, 2 do
+    errors[list[place]] = list[place + 1]
+    bytes = bytes + #list[place + 1]
+  end
   for number = math.max(1, last - HISTORY + 1), last do
     local name = string.format('%d', number)
     local packed = fields['a' .. name]
@@ -21,7 +25,7 @@ local function describe_attempts(id, fields, last)
         OUTCOME_OF[run.outcome], run.pid, run.executor, fields['o' .. name] or '', errors[name] or '' }
     end
   end
-  return attempts
+  return attempts, bytes
 end
 
 local function describe_notes(fields, count)
@@ -44,9 +48,10 @@ local function describe_more(id, reply, fields, job)
       reply[#reply + 1], reply[#reply + 2] = name, blob
     end
   end
-  reply[#reply + 1], reply[#reply + 2] = 'attempts', describe_attempts(id, fields, job.attempt)
+  local attempts, more = describe_attempts(id, fields, job.attempt)
+  reply[#reply + 1], reply[#reply + 2] = 'attempts', attempts
   reply[#reply + 1], reply[#reply + 2] = 'notes', describe_notes(fields, job.notes)
-  return bytes
+  return bytes + more
 end
 
 local function describe(id, brief)
@@ -66,7 +71,7 @@ local function describe(id, brief)
     'timeout', job.timeout, 'cancelling', has(job.flags, CANCELLING) and 1 or 0, 'alone', has(job.flags, ALONE) and 1 or 0,
     'lease', job.lease, 'timer', timed and tonumber(redis.call('ZSCORE', key.timers(), id)) or 0,
     'executor', run and run.executor or '', 'pid', run and run.pid or 0, 'claimed', run and run.claimed or 0,
-    'group', fields.g or '', 'progress', fields.f or '' }
+    'group', fields.g or '', 'progress', load_blob('f', id, fields.f) or '' }
   return reply, brief and 0 or describe_more(id, reply, fields, job)
 end
 

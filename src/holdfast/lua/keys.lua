@@ -13,7 +13,7 @@ function key.meta() return base .. 'meta' end
 -- Hash: a job's record. See record.lua.
 function key.job(id) return base .. 'j:' .. id end
 
--- String: a payload (p), result (r) or checkpoint (c) that is too long for the record.
+-- String: a payload (p), result (r), checkpoint (c) or progress (f) that is too long for the record.
 function key.blob(letter, id) return base .. letter .. ':' .. id end
 
 -- Hash: attempt number -> description of its error, as the executor wrote it.

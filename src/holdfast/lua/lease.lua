@@ -17,11 +17,12 @@ local function make_marks(attempt, cancelling, spared)
   return string.format('%d', attempt) .. (cancelling and 'c' or '') .. string.rep('s', spared)
 end
 
--- The job of an attempt that has the right to write, or nothing: (job, attempt, executor) must match a running job.
+-- The job of an attempt that has the right to write, or nothing: (job, attempt, executor) must match a running job. An id
+-- may be used again, and its attempts then start from 1: who says when the job was `created` is heard only about that one.
 -- The second value is the attempt's record, if the attempt was this executor's; the third, who waits for the job.
-local function holder(executor, id, attempt)
+local function holder(executor, id, attempt, created)
   local job, packed, waiters = load_job(id, 'a' .. string.format('%d', attempt), 'w')
-  if not job or not packed then return nil end
+  if not job or not packed or (created and created ~= job.created) then return nil end
   local run = unpack_attempt(packed)
   if run.executor ~= executor then return nil end
   if job.state == 'running' and job.attempt == attempt then return job, run, waiters or '' end

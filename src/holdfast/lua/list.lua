@@ -49,7 +49,14 @@ local function page(index, limit, newest, score, id)
   return redis.call('ZRANGE', index, first, first + limit - 1, 'WITHSCORES')
 end
 
-local function all_queues() return redis.call('ZRANGE', key.queues(), 0, MOST - 1) end
+local MOST_QUEUES = 10000
+
+local function all_queues()
+  if redis.call('ZCARD', key.queues()) > MOST_QUEUES then
+    refuse('INVALID', string.format('there are more than %d queues: say which', MOST_QUEUES))
+  end
+  return redis.call('ZRANGE', key.queues(), 0, -1)
+end
 
 local function check_states(states)
   for _, state in ipairs(states) do

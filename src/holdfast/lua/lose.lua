@@ -23,8 +23,9 @@ end
 local function lose_executor(executor, args, lost)
   local held = redis.call('HGETALL', key.held(executor))
   local charge = args.worker and 'lost' or (#held == 2 and 'crash' or 'none')
+  local most = #held / 2 == MOST + 1 and MOST - 1 or MOST -- of several, none may be left to look like the only one
   for place = 1, #held, 2 do
-    if #lost >= MOST then return end
+    if #lost >= most then return end
     lose_job(executor, held[place], parse_marks(held[place + 1]), charge, args.reason)
     lost[#lost + 1] = held[place]
   end

@@ -62,7 +62,7 @@ local function to_scheduled(job, due, fields) move(job, 'scheduled', due, due, f
 local function erase(id, queue, state)
   collect(leaving, key.index(queue, state), id)
   if state == 'scheduled' then collect(leaving, key.timers(), id) end
-  redis.call('DEL', key.job(id), key.blob('p', id), key.blob('r', id), key.blob('c', id), key.errors(id))
+  redis.call('DEL', key.job(id), key.blob('p', id), key.blob('r', id), key.blob('c', id), key.blob('f', id), key.errors(id))
 end
 
 -- Remove up to `most` of a queue's ended jobs that are too old or too many. Call it settled; settle after it.

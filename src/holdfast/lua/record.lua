@@ -8,9 +8,10 @@
 --   p     payload            } in the record up to 64 bytes; longer ones in a
 --   r     result             } key of their own, and then the field holds
 --   c     checkpoint         } the single character '>'
---   f     progress, as the job reported it
+--   f     progress, as the job reported it; as above
 --   g     group of the failure
---   w     inboxes of those who wait for the result
+--   w     inboxes of those who wait for the result; the only field that may grow, with many who wait
+--   k     token and answer of the last cancel, retry, or enqueue that minds what exists; see call.lua
 --   a<n>  attempt n: times, process id, how it ended, executor
 --   o<n>  why attempt n ended, in words
 --   y<n>  note n: what happened to the job outside of attempts

@@ -1,6 +1,7 @@
 -- save: keep where a running job is, for itself and for its next attempt.
 --
 --   args.executor, args.id, args.attempt   the attempt that saves
+--   args.created    when the job was created, as its claim said
 --   args.progress   what it says of its progress, as text; kept if not given
 --   blobs           the checkpoint; kept as it is if not given
 --
@@ -8,16 +9,16 @@
 
 local MOST_CHECKPOINT, MOST_PROGRESS = 262144, 1024
 
+local function add_blob(fields, letter, id, bytes)
+  local kept = store_blob(letter, id, bytes)
+  if kept ~= '>' then redis.call('DEL', key.blob(letter, id)) end -- the last one may have been long
+  fields[#fields + 1], fields[#fields + 2] = letter, kept
+end
+
 local function save_fields(args, checkpoint)
   local fields = {}
-  if checkpoint then
-    fields = { 'c', store_blob('c', args.id, checkpoint) }
-    if fields[2] ~= '>' then redis.call('DEL', key.blob('c', args.id)) end -- the last one may have been long
-  end
-  if args.progress then
-    fields[#fields + 1] = 'f'
-    fields[#fields + 1] = args.progress
-  end
+  if checkpoint then add_blob(fields, 'c', args.id, checkpoint) end
+  if args.progress then add_blob(fields, 'f', args.id, args.progress) end
   return fields
 end
 
@@ -31,7 +32,7 @@ verb('save', { 'allow-oom' }, function(args, blobs)
       #checkpoint, MOST_CHECKPOINT))
   end
   if #(args.progress or '') > MOST_PROGRESS then refuse('TOOBIG', 'the progress of job ' .. args.id .. ' is too long') end
-  local job = holder(args.executor, args.id, args.attempt)
+  local job = holder(args.executor, args.id, args.attempt, args.created)
   if not job then
     refuse('LOST', string.format('attempt %d of job %s has lost its lease: nothing was saved', args.attempt, args.id))
   end

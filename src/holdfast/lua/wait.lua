@@ -8,8 +8,10 @@
 
 local function add_waiter(id, waiters, inbox)
   waiters = waiters or ''
+  if string.find(' ' .. waiters .. ' ', ' ' .. inbox .. ' ', 1, true) then return end
   local _, count = string.gsub(waiters, '%S+', '')
-  if count >= WAITERS or string.find(' ' .. waiters .. ' ', ' ' .. inbox .. ' ', 1, true) then return end
+  -- The first to come gives way: it has waited longest, or is gone. If not, it asks again in a few seconds.
+  if count >= WAITERS then waiters = string.gsub(waiters, '^%S+ ', '') end
   redis.call('HSET', key.job(id), 'w', waiters == '' and inbox or waiters .. ' ' .. inbox)
 end
 

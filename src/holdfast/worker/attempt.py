@@ -107,4 +107,4 @@ class Attempt:
             return False
 
     def finish(self, outcome: Outcome) -> Finish:
-        return Finish(self.job.id, self.job.attempt, outcome, self.pid, self.start_delay)
+        return Finish(self.job.id, self.job.attempt, outcome, self.pid, self.start_delay, self.job.created)

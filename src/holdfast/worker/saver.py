@@ -25,7 +25,7 @@ async def keep_saving(store: AsyncStore, attempt: Attempt) -> None:
 async def _send(store: AsyncStore, attempt: Attempt, said: Said) -> None:
     checkpoint, progress = said
     try:
-        if await store.run(commands.save(attempt.held, checkpoint, progress=progress)):
+        if await store.run(commands.save(attempt.held, checkpoint, progress=progress, created=attempt.job.created)):
             attempt.interrupt("cancelled")
     except errors.LeaseLost:
         log.warning("%s: attempt %d has lost its lease, stopping it", *attempt.key)
