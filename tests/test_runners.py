@@ -55,7 +55,8 @@ class Staff(NamedTuple):
 
 def start(crew: Crew, *options: str, **env: str) -> Staff:
     crew.app.tasks.update(app.jobs.tasks)  # so that it knows the types of results
-    return Staff(crew, crew.start("--processes", "4", "--lease", "1s", *options, app="tests.apps.runner_app", **env))
+    line = ("--processes", "4", "--lease", "1s", *options)
+    return Staff(crew, crew.start(*line, app="tests.apps.runner_app", **env, PYTHONUNBUFFERED=""))
 
 
 @pytest.fixture(scope="module")
@@ -146,6 +147,7 @@ def test_a_job_that_looks_is_cancelled_through_its_finally_blocks(staff: Staff, 
         job.result(timeout="30s")
     assert staff.crew.outcomes(job) == ["cancelled"]
     assert (staff.crew.said(name, "cleaned"), staff.crew.said(name, "ends")) == ([[]], [])
+    assert staff.crew.get(job).checkpoint_bytes == b'"clean"'
 
 
 def test_a_job_that_does_not_look_is_cancelled_all_the_same(mortal: Staff, runner: Runner) -> None:
@@ -298,6 +300,29 @@ def test_what_a_job_saves_arrives_while_it_runs_and_is_there_for_the_next_attemp
     job.retry()
 
     assert staff.crew.app.get(job.id).result(timeout="30s") == "saved by 1"
+
+
+def test_what_a_job_saves_in_another_thread_arrives(crew: Crew) -> None:
+    """In debug mode an event loop refuses what is not safe to do from another thread."""
+    staff = start(crew, PYTHONASYNCIODEBUG="1")
+    jobs = [staff.put("save_in_thread", runner) for runner in RUNNERS]
+
+    for job in jobs:
+        job.result(timeout="30s")
+        assert crew.get(job).checkpoint_bytes == b'"from a thread"'
+
+
+def test_what_a_job_leaves_running_does_not_save_for_the_next_one(staff: Staff, runner: Runner) -> None:
+    name = f"haunt-{runner}"
+    staff.put("haunt", runner, name).result(timeout="30s")
+
+    after = staff.put("save", runner, f"after-{name}")
+    until(lambda: staff.crew.get(after).checkpoint_bytes)
+    staff.crew.open(f"after-{name}")
+
+    assert after.result(timeout="30s") == "nothing"
+    assert staff.crew.get(after).checkpoint_bytes == b'"saved by 1"'
+    staff.crew.open(name)
 
 
 def test_what_a_job_changes_in_the_app_is_gone_for_the_next_one_or_not(staff: Staff, runner: Runner) -> None:

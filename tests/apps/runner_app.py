@@ -18,7 +18,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from contextlib import suppress
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -161,6 +161,7 @@ async def hold(name: str, looks: bool) -> str:
         write(name, "ends")
         return name
     finally:
+        current_job().save("clean")
         write(name, "cleaned")
 
 
@@ -205,6 +206,30 @@ async def save(name: str) -> str:
     while not is_open(name):
         await pause()
     return before
+
+
+@program
+async def haunt(name: str) -> None:
+    """Leaves a thread behind that goes on saving for it."""
+    job = current_job()
+
+    def save_for_ever() -> None:
+        write(name, "haunts")
+        while not is_open(name):
+            job.save("a ghost's")
+            time.sleep(0.001)
+
+    threading.Thread(target=save_for_ever, daemon=True).start()
+
+
+@program
+async def save_in_thread() -> None:
+    """Has its work done in another thread, as a coroutine does that must not block."""
+    context = copy_context()
+    worker = threading.Thread(target=lambda: context.run(lambda: current_job().save("from a thread")))
+    worker.start()
+    while worker.is_alive():
+        await pause()
 
 
 @program

@@ -17,6 +17,7 @@ import signal
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
+from functools import partial
 from typing import Any
 
 from holdfast.outcome import Outcome
@@ -75,27 +76,16 @@ class AsyncRunner:
 
     async def _call(self, attempt: Attempt) -> Outcome:
         task = self._tasks[attempt.job.task]
-        attempt.call.introduce(_CoroutineLink(attempt))
+        link = _Link(attempt)
+        attempt.call.introduce(link)
         try:
             args, kwargs = task.signature.decode(attempt.job.payload)
             return returned(task, await task.function(*args, **kwargs))
         except BaseException as error:
             # A cancellation of ours too: this task ends here anyway, and what it returns is not heard.
             return raised(error)
-
-
-class _CoroutineLink:
-    """A coroutine's words reach its attempt at once: they share a thread."""
-
-    def __init__(self, attempt: Attempt) -> None:
-        self._attempt = attempt
-
-    def save(self, checkpoint: bytes | None, progress: str | None) -> None:
-        self._attempt.save(checkpoint, progress)
-
-    @property
-    def stopping(self) -> bool:
-        return self._attempt.stopping.is_set()
+        finally:
+            link.end()
 
 
 class ThreadRunner:
@@ -107,13 +97,13 @@ class ThreadRunner:
         self._pool = ThreadPoolExecutor(2 * most, thread_name_prefix="job")
 
     async def run(self, attempt: Attempt) -> Outcome:
-        loop = asyncio.get_running_loop()
         attempt.started(os.getpid())
-        link = _ThreadLink(attempt, loop)
-        work = loop.run_in_executor(self._pool, copy_context().run, self._call, attempt, link)
+        link = _Link(attempt)
+        call = partial(copy_context().run, self._call, attempt, link)
+        work = asyncio.get_running_loop().run_in_executor(self._pool, call)
         return await self._abandoned.follow(attempt, work, link.ask_to_end)
 
-    def _call(self, attempt: Attempt, link: _ThreadLink) -> Outcome:
+    def _call(self, attempt: Attempt, link: _Link) -> Outcome:
         task = self._tasks[attempt.job.task]
         attempt.call.introduce(link)
         try:
@@ -121,22 +111,33 @@ class ThreadRunner:
         except BaseException as error:
             # Whatever it is, it was the job's: the thread goes back to the pool.
             return raised(error)
+        finally:
+            link.end()
 
 
-class _ThreadLink:
-    """A thread's words are handed to the event loop, in their order; and its next one ends it, once it is to end."""
+class _Link:
+    """The words of a job are handed to the event loop, in their order, whichever thread it says them in.
 
-    def __init__(self, attempt: Attempt, loop: asyncio.AbstractEventLoop) -> None:
+    After its end nothing is heard that it left running.
+    """
+
+    def __init__(self, attempt: Attempt) -> None:
         self._attempt = attempt
-        self._loop = loop
+        self._loop = asyncio.get_running_loop()
         self._is_to_end = False
+        self._is_over = False
 
     def ask_to_end(self) -> None:
+        """Have the next word of the job end it. Only that one: then it may save, as after a SIGTERM."""
         self._is_to_end = True
+
+    def end(self) -> None:
+        self._is_over = True
 
     def save(self, checkpoint: bytes | None, progress: str | None) -> None:
         self._end_if_asked()
-        self._loop.call_soon_threadsafe(self._attempt.save, checkpoint, progress)
+        if not self._is_over:
+            self._loop.call_soon_threadsafe(self._attempt.save, checkpoint, progress)
 
     @property
     def stopping(self) -> bool:
@@ -145,4 +146,5 @@ class _ThreadLink:
 
     def _end_if_asked(self) -> None:
         if self._is_to_end:
+            self._is_to_end = False
             raise SystemExit(128 + signal.SIGTERM)
