@@ -136,7 +136,7 @@ def test_the_same_id_gives_the_job_that_is_there(app: Holdfast, resize: Task[[st
     second = resize.options(id="order-1").enqueue("b", Size(2, 2))
 
     assert (first.created, second.created) == (True, False)
-    assert second.payload == first.payload
+    assert second.refresh().payload == first.payload
     assert app.count() == 1
     with pytest.raises(JobExists, match="order-1"):
         resize.options(id="order-1", on_exists="error").enqueue("c", Size(1, 1))
@@ -198,7 +198,7 @@ def test_a_cancelled_job_raises_and_can_be_retried_or_deleted(app: Holdfast, res
 
 def test_waiting_for_a_result_ends_in_time(app: Holdfast, resize: Task[[str, Size], Size]) -> None:
     job = resize.enqueue("a", Size(1, 1))
-    with pytest.raises(ResultTimeout, match="goes on"):
+    with pytest.raises(ResultTimeout, match="it is still waiting"):
         job.result(timeout="50ms")
     with pytest.raises(ResultTimeout):
         run_async(app, job.aresult(timeout="50ms"))
@@ -339,3 +339,67 @@ def test_calls_that_disagree_on_what_to_do_about_existing_jobs_are_refused(
     with pytest.raises(Invalid, match="agree"):
         app.enqueue_many([one, resize.bind("b", Size(1, 1)).options(on_exists="replace")])
     assert app.count() == 0
+
+
+def test_a_job_that_goes_while_it_is_found_to_exist_is_stored_anew(
+    app: Holdfast, resize: Task[[str, Size], Size], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resize.options(id="a").enqueue("a", Size(1, 1)).cancel()
+    run = app.store.run
+
+    def run_as_another_deletes(command: commands.Command[Any]) -> Any:
+        if command.verb == "get":
+            run(commands.delete(["a"]))
+        return run(command)
+
+    monkeypatch.setattr(app.store, "run", run_as_another_deletes)
+    job = resize.options(id="a").enqueue("b", Size(2, 2))
+    monkeypatch.undo()
+
+    assert job.created
+    assert app.get("a").state == "waiting"
+
+
+def test_results_that_are_awaited_one_by_one_share_a_connection(app: Holdfast, resize: Task[[str, Size], Size]) -> None:
+    hands = Hands(app)
+
+    async def wait() -> int:
+        before = int((await app.async_store.execute("INFO", "stats"))["total_connections_received"])
+        for number in range(10):
+            job = await resize.aenqueue(str(number), Size(1, 1))
+            waiting = asyncio.create_task(job.aresult("60s"))
+            await asyncio.to_thread(_wait_for_waiters, app, [job])
+            await asyncio.to_thread(hands.finish, Succeed(b'{"width":1,"height":1}'))
+            await waiting
+        return int((await app.async_store.execute("INFO", "stats"))["total_connections_received"]) - before
+
+    assert run_async(app, wait()) < 8
+
+
+def test_event_loops_in_threads_keep_connections_of_their_own(app: Holdfast) -> None:
+    async def use() -> int:
+        for _ in range(20):
+            await app.acount()
+        connections = len(app.async_store._clients)
+        await app.aclose()
+        return connections
+
+    with ThreadPoolExecutor(2) as pool:
+        assert max(pool.map(lambda _: asyncio.run(use()), range(2))) <= 2
+    assert len(app.async_store._clients) == 0
+
+
+def test_a_task_of_the_same_name_in_another_module_is_refused(app: Holdfast) -> None:
+    def send() -> None: ...
+
+    app.task(name="send")(send)
+    app.task(name="send")(send)
+    send.__module__ = "__main__"
+    app.task(name="send")(send)
+
+    def other() -> None: ...
+
+    other.__qualname__, other.__module__ = send.__qualname__, "elsewhere"
+    app.tasks["send"].function.__module__ = "here"
+    with pytest.raises(Invalid, match="already"):
+        app.task(name="send")(other)

@@ -12,6 +12,7 @@ from holdfast import failure
 from holdfast.durations import Duration
 from holdfast.errors import Invalid
 from holdfast.failure import LONGEST_MESSAGE, LONGEST_TRACEBACK, Failure, describe
+from holdfast.limits import MOST_ERROR
 from holdfast.outcome import Error, Fail, Retry, Snooze, Snoozed, outcome_of
 
 
@@ -195,10 +196,18 @@ def test_a_failure_comes_back_from_its_bytes() -> None:
     assert failure.decode(failure.encode(described)) == described
 
 
-def test_bytes_that_are_no_failure_are_refused() -> None:
+def test_bytes_that_are_no_failure_give_one_that_says_so() -> None:
     for data in (b"", b"{}", b"[]", b"\xff", b'{"type": 1}'):
-        with pytest.raises(Invalid, match="cannot be read"):
-            failure.decode(data)
+        assert "cannot be read" in failure.decode(data).message
+
+
+def test_a_failure_always_fits_into_the_store() -> None:
+    error = ValueError("\x01" * 100_000)
+    for _ in range(20):
+        error.add_note("\x01" * 100_000)
+    data = failure.encode(describe(error))
+    assert len(data) <= MOST_ERROR
+    assert failure.decode(data).type == "ValueError"
 
 
 def test_a_crash_says_what_is_known() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 SOURCE = Path(__file__).parent.parent / "src" / "holdfast"
 LAYERS = [
-    {"errors", "durations", "names", "failure", "codec", "signature", "outcome", "task", "running", "job"},
+    {"errors", "limits", "durations", "names", "failure", "codec", "signature", "outcome", "task", "running", "job"},
     {"functions", "commands"},
     {"server", "keeper"},
     {"conversation", "store"},

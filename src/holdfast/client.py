@@ -7,14 +7,16 @@ Each sync method has an async equal whose name begins with `a`; what both have i
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator, Sequence
 from typing import Any, NamedTuple, ParamSpec, TypeVar, Unpack, overload
+from weakref import WeakKeyDictionary
 
 from holdfast import commands, errors
 from holdfast.commands import Command, NewJob
 from holdfast.durations import Duration, milliseconds, utc
-from holdfast.job import FINAL, STATES, Job, read_job
+from holdfast.job import FINAL, PENDING, STATES, Job, read_job
 from holdfast.names import check_namespace
 from holdfast.results import AsyncInbox, Inbox, deadline_after
 from holdfast.store import Address, AsyncStore, Store
@@ -30,6 +32,8 @@ Events = list[commands.Event]
 
 DEFAULT_QUEUE = "default"
 AT_ONCE = 1000  # jobs in one call
+ENQUEUE_ATTEMPTS = 5
+LONGEST_REASON = 1000  # characters, in the message of an error
 
 
 class Queue(NamedTuple):
@@ -60,7 +64,7 @@ class Holdfast:
         self.store = Store(self.address)
         self.async_store = AsyncStore(self.address)
         self._inbox = Inbox(self.store)
-        self._async_inbox: AsyncInbox | None = None
+        self._async_inboxes: WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncInbox] = WeakKeyDictionary()
 
     @overload
     def task(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...
@@ -79,7 +83,7 @@ class Holdfast:
         def declare(function: Callable[..., Any]) -> Task[..., Any]:
             task: Task[..., Any] = make_task(function, self, chosen, name)
             known = self.tasks.get(task.name)
-            if known is not None and known.function.__qualname__ != function.__qualname__:
+            if known is not None and not _is_same(known.function, function):
                 raise errors.Invalid(f"there is a task {task.name} already: pass another name=")
             self.tasks[task.name] = task
             return task
@@ -112,19 +116,28 @@ class Holdfast:
         """Store bound calls, as `enqueue_many` does."""
         return await _adrive(self.async_store.run, self._enqueue(calls))
 
-    def _enqueue(self, calls: Sequence[BoundCall[Any]]) -> Generator[Command[Any], Any, list[Job[Any]]]:
-        jobs: list[Job[Any]] = []
+    def _enqueue(self, calls: Sequence[BoundCall[Any]]) -> Generator[Command[Any], Any, Jobs]:
+        jobs: Jobs = []
         for first in range(0, len(calls), AT_ONCE):
-            part = calls[first : first + AT_ONCE]
-            stored = yield commands.enqueue([_new_job(call) for call in part], exists=_on_exists(part))
-            jobs += [_stored_job(call, stored.now, self) for call in part]
-            there = [place for place, created in enumerate(stored.created) if not created]
-            if there:
-                found = yield commands.get([part[place].id for place in there])
-                for place, fields in zip(there, found, strict=True):
-                    if fields is not None:
-                        jobs[first + place] = self._read(fields)
+            jobs += yield from self._enqueue_part(calls[first : first + AT_ONCE])
         return jobs
+
+    def _enqueue_part(self, calls: Sequence[BoundCall[Any]]) -> Generator[Command[Any], Any, Jobs]:
+        """Store calls; of those whose id is there, return the job that is there. It may go just then: so try again."""
+        jobs: dict[str, Job[Any]] = {}
+        exists = _on_exists(calls)
+        left = calls
+        for _ in range(ENQUEUE_ATTEMPTS):
+            stored = yield commands.enqueue([_new_job(call) for call in left], exists=exists)
+            new = zip(left, stored.created, strict=True)
+            jobs |= {call.id: _stored_job(call, stored.now, self) for call, created in new if created}
+            left = [call for call in left if call.id not in jobs]
+            found = (yield commands.get([call.id for call in left], brief=True)) if left else []
+            jobs |= {fields["id"]: self._read(fields) for fields in found if fields}
+            left = [call for call in left if call.id not in jobs]
+            if not left:
+                return [jobs[call.id] for call in calls]
+        raise errors.HoldfastError(f"jobs come and go too fast to be found: {left[0].id}")
 
     # Looking at jobs
 
@@ -275,9 +288,9 @@ class Holdfast:
 
     async def aresult(self, job: Job[R], /, timeout: Duration | None = None) -> R:
         """Wait until a job has ended, and return its result. See `Job.result`."""
-        if self._async_inbox is None or not self._async_inbox.belongs_here():
-            self._async_inbox = AsyncInbox(self.async_store)
-        await self._async_inbox.wait(job.id, deadline_after(timeout))
+        loop = asyncio.get_running_loop()
+        inbox = self._async_inboxes.setdefault(loop, AsyncInbox(self.async_store))
+        await inbox.wait(job.id, deadline_after(timeout))
         ended: Job[R] = await self.aget(job.id)
         return _outcome(ended)
 
@@ -287,6 +300,9 @@ class Holdfast:
 
     async def aclose(self) -> None:
         """Close the connections of the async methods, in the event loop that used them."""
+        inbox = self._async_inboxes.pop(asyncio.get_running_loop(), None)
+        if inbox is not None:
+            await inbox.close()
         await self.async_store.close()
 
     def _read(self, fields: dict[str, Any]) -> Job[Any]:
@@ -297,6 +313,12 @@ class Holdfast:
         if found[0] is None:
             raise errors.JobNotFound(f"there is no job {id}; it may have been deleted")
         return self._read(found[0])
+
+
+def _is_same(one: Callable[..., Any], other: Callable[..., Any]) -> bool:
+    """Whether two functions are the same, perhaps imported twice: once as __main__, or again after a change."""
+    modules = {one.__module__, other.__module__} - {"__main__"}
+    return one.__qualname__ == other.__qualname__ and len(modules) <= 1
 
 
 def _drive(run: Callable[[Command[Any]], Any], steps: Generator[Command[Any], Any, T]) -> T:
@@ -383,7 +405,7 @@ def states_of(state: str | None) -> list[str] | None:
     """Return the states that a word stands for: `pending` is the first five."""
     if state is None:
         return None
-    return [name for name in STATES if name not in FINAL] if state == "pending" else [state]
+    return list(PENDING) if state == "pending" else [state]
 
 
 def _read_queue(row: Sequence[Any]) -> Queue:
@@ -410,9 +432,14 @@ def _outcome(job: Job[R]) -> R:
     if job.state == "succeeded":
         return job.decoded_result()
     if job.state == "cancelled":
-        raise errors.JobCancelled(f"job {job.id} was cancelled")
+        raise errors.JobCancelled(f"job {job.id} was cancelled", job)
     if job.state == "failed":
-        failure = job.failure
-        why = f"{failure.type}: {failure.message}" if failure else "see its attempts"
-        raise errors.JobFailed(f"job {job.id} failed in group {job.group}: {why}")
+        raise errors.JobFailed(f"job {job.id} failed in group {job.group}: {_why(job)}", job)
     raise errors.WrongState(f"job {job.id} was retried while its result was awaited")
+
+
+def _why(job: Job[Any]) -> str:
+    """Say in some words why a job failed."""
+    if failure := job.failure:
+        return f"{failure.type}: {failure.message}"[:LONGEST_REASON]
+    return job.attempts[-1].reason if job.attempts else "see its attempts"

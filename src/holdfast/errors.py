@@ -22,6 +22,11 @@ The scripts refuse with `CODE words`; `from_reply` turns that into the class of 
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from holdfast.job import Job
+
 
 class HoldfastError(Exception):
     """What every error of Holdfast is."""
@@ -78,13 +83,23 @@ class ServerStartFailed(StoreUnavailable):
 
 
 class JobFailed(HoldfastError):
-    """A job ended in the state `failed`; the message has the error of its last attempt."""
+    """A job ended in the state `failed`. `job` is that job, with its `group`, `failure` and `attempts`."""
 
     code = "FAILED"
 
+    def __init__(self, words: str, job: Job[Any]) -> None:
+        super().__init__(words)
+        self.job = job
+
 
 class JobCancelled(HoldfastError):
+    """A job ended in the state `cancelled`. `job` is that job."""
+
     code = "CANCELLED"
+
+    def __init__(self, words: str, job: Job[Any]) -> None:
+        super().__init__(words)
+        self.job = job
 
 
 class ResultTimeout(HoldfastError, TimeoutError):

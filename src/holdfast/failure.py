@@ -12,7 +12,7 @@ from types import CodeType, TracebackType
 
 import msgspec
 
-from holdfast.errors import Invalid
+from holdfast.limits import MOST_ERROR
 
 LONGEST_MESSAGE = 8 * 1024
 LONGEST_TRACEBACK = 64 * 1024
@@ -79,20 +79,21 @@ def group_of(exception: BaseException) -> str:
 
 
 def encode(failure: Failure) -> bytes:
-    """Return a failure as bytes for the store."""
-    return msgspec.json.encode(failure)
+    """Return a failure as bytes for the store; shortened if they are too many, as control characters may make them."""
+    data = msgspec.json.encode(failure)
+    if len(data) > MOST_ERROR:
+        message, trace = _cut(failure.message, 2048), _cut(failure.traceback, 16 * 1024)
+        data = msgspec.json.encode(msgspec.structs.replace(failure, message=message, traceback=trace, notes=()))
+    return data
 
 
 def decode(data: bytes) -> Failure:
-    """Return the failure that `encode` wrote.
-
-    Raises:
-        Invalid: the bytes are no failure.
-    """
+    """Return the failure that `encode` wrote. Bytes that are none give one that says so: a job can always be read."""
     try:
         return msgspec.json.decode(data, type=Failure)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Invalid(f"the error of this attempt cannot be read: {error}") from None
+        words = f"the error of this attempt cannot be read: {error}"
+        return Failure(type="Unreadable", message=words, group="unreadable", fingerprint="unreadable")
 
 
 def _kind(exception: BaseException) -> str:

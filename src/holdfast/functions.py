@@ -10,6 +10,8 @@ import hashlib
 from functools import cache
 from importlib.resources import files
 
+from holdfast import limits
+
 # What the others are built on, in order; then a file per verb.
 PARTS = ("keys", "call", "record", "move", "wake", "lease", "time")
 VERBS = (
@@ -34,7 +36,8 @@ VERBS = (
 @cache
 def _source() -> str:
     folder = files("holdfast") / "lua"
-    return "\n".join((folder / f"{part}.lua").read_text("utf-8") for part in (*PARTS, *VERBS))
+    parts = ((folder / f"{part}.lua").read_text("utf-8") for part in (*PARTS, *VERBS))
+    return "\n".join((limits.as_lua(), *parts))
 
 
 @cache

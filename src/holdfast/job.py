@@ -147,7 +147,7 @@ class Job(msgspec.Struct, Generic[R], frozen=True, kw_only=True, eq=False, repr_
         return await self.app.aresult(self, timeout)
 
     def refresh(self) -> Job[R]:
-        """Return the job as it is now."""
+        """Return the job as it is now: a new snapshot. This one stays as it was."""
         return self.app.get(self.id)
 
     async def arefresh(self) -> Job[R]:

@@ -278,9 +278,9 @@ def _watch(server: _Server, address: str, idle: float, home: str, lock: int) -> 
 
 
 def _sync(folder: str) -> None:
-    """Have what the server wrote put on disk. A file that the server has just replaced is passed over."""
-    for name in os.listdir(folder):
-        with contextlib.suppress(OSError):
+    """Have what the server wrote put on disk. If it just replaces a file, the rest is put there the next time."""
+    with contextlib.suppress(OSError):
+        for name in os.listdir(folder):
             descriptor = os.open(os.path.join(folder, name), os.O_RDONLY)
             try:
                 os.fdatasync(descriptor)

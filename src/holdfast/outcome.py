@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from holdfast import failure
 from holdfast.durations import Duration, milliseconds
+from holdfast.limits import LONGEST_WAIT
 from holdfast.names import check_name
 
 
@@ -19,7 +20,7 @@ class Retry(Exception):
 
     def __init__(self, delay: Duration | None = None, message: str = "") -> None:
         super().__init__(message)
-        self.delay = None if delay is None else milliseconds(delay, what="the delay of Retry")
+        self.delay = None if delay is None else milliseconds(delay, what="the delay of Retry", most=LONGEST_WAIT)
 
 
 class Fail(Exception):
@@ -35,7 +36,7 @@ class Snooze(Exception):
 
     def __init__(self, delay: Duration) -> None:
         super().__init__()
-        self.delay = milliseconds(delay, what="the delay of Snooze")
+        self.delay = milliseconds(delay, what="the delay of Snooze", most=LONGEST_WAIT)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ import asyncio
 import os
 import threading
 import time
+from contextlib import suppress
 
 from holdfast import commands, errors
 from holdfast.durations import Duration, milliseconds
@@ -24,13 +25,13 @@ def deadline_after(timeout: Duration | None) -> float | None:
     return None if timeout is None else time.monotonic() + milliseconds(timeout, what="timeout") / 1000
 
 
-def _patience(id: str, deadline: float | None) -> float:
+def _patience(id: str, state: str, deadline: float | None) -> float:
     """Return how long to wait before looking again."""
     if deadline is None:
         return RECHECK
     left = deadline - time.monotonic()
     if left <= 0:
-        raise errors.ResultTimeout(f"job {id} has not ended in the time given; it goes on")
+        raise errors.ResultTimeout(f"job {id} has not ended in the time given; it is still {state}")
     return max(0.01, min(RECHECK, left))
 
 
@@ -61,7 +62,7 @@ class Inbox:
                 waiting = self._store.run(commands.wait([id], self._name))
                 if waiting.states[0] in (*FINAL, ""):
                     return
-                self._sleep(mine, waiting.inbox_key, _patience(id, deadline))
+                self._sleep(mine, waiting.inbox_key, _patience(id, waiting.states[0], deadline))
         finally:
             self._leave(id, mine)
 
@@ -95,12 +96,8 @@ class AsyncInbox:
     def __init__(self, store: AsyncStore) -> None:
         self._store = store
         self._name = new_id()
-        self._loop = asyncio.get_running_loop()
         self._waiting: dict[str, list[asyncio.Event]] = {}
         self._reader: asyncio.Task[None] | None = None
-
-    def belongs_here(self) -> bool:
-        return self._loop is asyncio.get_running_loop()
 
     async def wait(self, id: str, deadline: float | None) -> None:
         """Return when a job has ended or does not exist."""
@@ -114,13 +111,11 @@ class AsyncInbox:
                     return
                 if self._reader is None or self._reader.done():
                     self._reader = asyncio.create_task(self._read(waiting.inbox_key))
-                await self._sleep(mine, _patience(id, deadline))
+                await self._sleep(mine, _patience(id, waiting.states[0], deadline))
         finally:
             self._waiting[id].remove(mine)
             if not self._waiting[id]:
                 del self._waiting[id]
-            if not self._waiting and self._reader is not None:
-                self._reader.cancel()
 
     async def _sleep(self, mine: asyncio.Event, seconds: float) -> None:
         try:
@@ -129,8 +124,15 @@ class AsyncInbox:
             return
 
     async def _read(self, key: bytes) -> None:
-        while True:
-            popped = await self._store.execute("BLPOP", key, RECHECK, blocks=RECHECK)
-            if popped:
-                for event in self._waiting.get(popped[1].decode(), ()):
-                    event.set()
+        """Read until nobody waits any more; those who wait see by themselves if the store is away."""
+        with suppress(errors.StoreUnavailable):
+            while self._waiting:
+                popped = await self._store.execute("BLPOP", key, RECHECK, blocks=RECHECK)
+                if popped:
+                    for event in self._waiting.get(popped[1].decode(), ()):
+                        event.set()
+
+    async def close(self) -> None:
+        if self._reader is not None:
+            self._reader.cancel()
+            await asyncio.wait({self._reader})

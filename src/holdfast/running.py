@@ -20,7 +20,8 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from holdfast.codec import decode_checkpoint, encode_checkpoint
-from holdfast.errors import Invalid
+from holdfast.errors import Invalid, TooBig
+from holdfast.limits import MOST_CHECKPOINT
 
 T = TypeVar("T")
 
@@ -90,8 +91,12 @@ class RunningJob:
 
         Raises:
             Invalid: the value cannot be stored, or `progress` is not from 0 to 1.
+            TooBig: it is over 256 KiB.
         """
-        self._checkpoint = encode_checkpoint(value)
+        checkpoint = encode_checkpoint(value)
+        if len(checkpoint) > MOST_CHECKPOINT:
+            raise TooBig(f"the checkpoint has {len(checkpoint)} bytes; {MOST_CHECKPOINT} are allowed: save a reference")
+        self._checkpoint = checkpoint
         self._link.save(self._checkpoint, _progress_text(progress, message))
 
     def report(self, progress: float, message: str | None = None) -> None:
@@ -108,6 +113,9 @@ class RunningJob:
 
     def each(self, items: Iterable[T]) -> Iterator[T]:
         """Iterate over items, resuming after those that earlier attempts have done.
+
+        Only the position is kept, not the variables of the task: what it computes from the items must be outside of
+        it, or be saved by it. For a sum, say, use `checkpoint` and `save`.
 
         The position is the job's checkpoint. It is kept a few times a second: after a crash, what was done since then
         is done again.

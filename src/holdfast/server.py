@@ -291,7 +291,9 @@ def _hear(process: Popen[bytes], deadline: float) -> str:
     """Return what the keeper says in time; nothing if it is killed first."""
     assert process.stdout  # noqa: S101 - for the type checker
     pipe = process.stdout.fileno()
-    heard, _, _ = select.select([pipe], [], [], max(0.0, deadline - time.monotonic()))
+    poll = select.poll()  # `select` knows no descriptor over 1,023
+    poll.register(pipe, select.POLLIN)
+    heard = poll.poll(max(0.0, deadline - time.monotonic()) * 1000)
     process.kill()  # the launcher, should it be stuck; the keeper has left it and goes on
     return os.read(pipe, select.PIPE_BUF).decode(errors="replace") if heard else ""
 

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakKeyDictionary
 
 import msgspec
 
@@ -80,7 +81,7 @@ class Store:
     def __init__(self, address: Address, *, clock: Clock | None = None) -> None:
         self.address = address
         self._clock = clock
-        self._lock = threading.Lock()
+        self._lock, self._lock_pid = threading.Lock(), os.getpid()
         self._client: Redis | None = None
         self._pid = 0
 
@@ -129,6 +130,8 @@ class Store:
     def _connected(self) -> Redis:
         if self._client is not None and self._pid == os.getpid():
             return self._client
+        if self._lock_pid != os.getpid():  # forked: a thread that is not here may have held the lock
+            self._lock, self._lock_pid = threading.Lock(), os.getpid()
         with self._lock:
             if self._client is None or self._pid != os.getpid():
                 from holdfast.conversation import connect
@@ -166,8 +169,7 @@ class AsyncStore:
     def __init__(self, address: Address, *, clock: Clock | None = None) -> None:
         self.address = address
         self._clock = clock
-        self._client: AsyncRedis | None = None
-        self._owner: tuple[int, asyncio.AbstractEventLoop] | None = None
+        self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, tuple[int, AsyncRedis]] = WeakKeyDictionary()
 
     async def run(self, command: Command[T]) -> T:
         """Send a command and read its reply, as `Store.run` does."""
@@ -214,20 +216,24 @@ class AsyncStore:
             await client.connection_pool.release(connection)
 
     async def _connected(self) -> AsyncRedis:
-        owner = (os.getpid(), asyncio.get_running_loop())
-        if self._client is None or self._owner != owner:
-            url = self.address.url or str(await asyncio.to_thread(self.address.connect_to))
-            from holdfast.conversation import connect_async
+        loop = asyncio.get_running_loop()
+        if (known := self._clients.get(loop)) and known[0] == os.getpid():
+            return known[1]
+        url = self.address.url or str(await asyncio.to_thread(self.address.connect_to))
+        from holdfast.conversation import connect_async
 
-            self._client = connect_async(url, self.address)
-            self._owner = owner
-        return self._client
+        if (known := self._clients.get(loop)) and known[0] == os.getpid():
+            return known[1]  # another task of this loop was faster
+        client = connect_async(url, self.address)
+        self._clients[loop] = os.getpid(), client
+        return client
 
     async def _reconnect(self) -> None:
         if self.address.url is None:
             await self.close()
 
     async def close(self) -> None:
-        client, self._client = self._client, None
-        if client is not None and self._owner == (os.getpid(), asyncio.get_running_loop()):
+        """Close the connections of this event loop."""
+        pid, client = self._clients.pop(asyncio.get_running_loop(), (0, None))
+        if client is not None and pid == os.getpid():
             await client.aclose()

@@ -33,6 +33,7 @@ import msgspec
 
 from holdfast.durations import Duration, milliseconds, moment
 from holdfast.errors import Invalid
+from holdfast.limits import LONGEST_BACKOFF, LONGEST_WAIT
 from holdfast.names import check_id, check_queue, check_task, new_id
 from holdfast.signature import Signature
 
@@ -264,13 +265,13 @@ def _choice(name: str, *choices: str) -> Callable[[Any], str]:
 _CHECKS: dict[str, Callable[[Any], Any]] = {
     "queue": check_queue,
     "priority": _integer("priority", -256, 255),
-    "delay": lambda value: milliseconds(value, what="delay"),
+    "delay": lambda value: milliseconds(value, what="delay", most=LONGEST_WAIT),
     "at": lambda value: moment(value, "at"),
     "retries": _integer("retries", 0, 1000),
-    "backoff": lambda value: milliseconds(value, what="backoff"),
+    "backoff": lambda value: milliseconds(value, what="backoff", most=LONGEST_BACKOFF),
     "crashes": _integer("crashes", 0, 1000),
     "lost": _integer("lost", 0, 1000),
-    "timeout": lambda value: milliseconds(value, what="timeout", least=1),
+    "timeout": lambda value: milliseconds(value, what="timeout", least=1, most=LONGEST_WAIT),
     "id": check_id,
     "on_exists": _choice("on_exists", "return", "error", "replace"),
     "runner": _choice("runner", *get_args(Runner)),

@@ -12,7 +12,7 @@ WORDS = (
     (USAGE, "the command line is wrong, or an app cannot be imported"),
     (NOT_FOUND, "there is no such job, or the server is not running"),
     (UNAVAILABLE, "the server cannot be reached"),
-    (NOT_IN_TIME, "the job has not ended within --timeout; it goes on"),
+    (NOT_IN_TIME, "the job has not ended within --timeout"),
 )
 
 _CODES = (

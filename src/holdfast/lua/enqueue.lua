@@ -13,7 +13,7 @@
 -- Refuses INVALID, TOOBIG; EXISTS with exists = 'error'; STATE if a job to be replaced is running.
 -- Returns the server's time, then 1 for each job that was stored, 0 for each that was there.
 
-local MOST_PAYLOAD = 1048576
+local MOST_PAYLOAD = LIMITS.MOST_PAYLOAD
 local EXISTS = { ['return'] = true, ['error'] = true, ['replace'] = true }
 
 local function check_batch(batch)
@@ -24,7 +24,7 @@ local function check_batch(batch)
   optional(batch.retries, 'retries', 0, 1000)
   optional(batch.crashes, 'crashes', 0, 1000)
   optional(batch.lost, 'lost', 0, 1000)
-  optional(batch.backoff, 'the backoff', 0, 30 * DAY)
+  optional(batch.backoff, 'the backoff', 0, LIMITS.LONGEST_BACKOFF)
   optional(batch.timeout, 'the timeout', 0, LONGEST_WAIT)
   optional(batch.delay, 'the delay', 0, LONGEST_WAIT)
   optional(batch.due, 'the due time', 0, now + LONGEST_WAIT)

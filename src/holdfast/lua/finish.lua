@@ -17,7 +17,7 @@
 -- One item that is refused refuses no other. Returns two lists: an answer per item (OK; LOST: the attempt had no right
 -- any more; TOOBIG: the result is too long, nothing was changed; INVALID), and the reply of claim.
 
-local MOST_RESULT, MOST_ERROR = 1048576, 262144
+local MOST_RESULT, MOST_ERROR = LIMITS.MOST_RESULT, LIMITS.MOST_ERROR
 local UNKNOWN_LEAST, UNKNOWN_MOST = 5 * SECOND, 60 * SECOND
 
 -- A description that is too long is left out: a part of one could not be read.

@@ -5,7 +5,7 @@
 
 local LEAST_LEASE, MOST_LEASE = 1000, 3600000
 local SPARES = 3
-local LONGEST_WAIT = 10 * 365 * DAY -- of anything scheduled
+local LONGEST_WAIT = LIMITS.LONGEST_WAIT
 local MOST_GAPS = 50
 
 local function parse_marks(marks)

@@ -7,7 +7,7 @@
 --
 -- Refuses LOST, TOOBIG. Returns 1 if the job is to be cancelled, else 0.
 
-local MOST_CHECKPOINT, MOST_PROGRESS = 262144, 1024
+local MOST_CHECKPOINT, MOST_PROGRESS = LIMITS.MOST_CHECKPOINT, 1024
 
 local function add_blob(fields, letter, id, bytes)
   local kept = store_blob(letter, id, bytes)

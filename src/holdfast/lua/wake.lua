@@ -2,7 +2,7 @@
 --
 -- A wake-up is a hint. An idle executor blocks on a key of its own for some seconds at most, then claims anyway.
 
-local BLOCK = 5000 -- milliseconds that an executor blocks at most
+local BLOCK = LIMITS.BLOCK
 local STALE = 3 * BLOCK -- idle for longer without claiming: it is gone
 local INBOX = 1000 -- messages
 local WAITERS = 16 -- per job

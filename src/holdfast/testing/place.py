@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from holdfast import server
 from holdfast.client import Holdfast
@@ -73,7 +74,7 @@ def _placed_at(app: Holdfast, address: Address, clock: Clock) -> Iterator[None]:
         "store": store,
         "async_store": _BriefStore(address, clock=clock),
         "_inbox": Inbox(store),
-        "_async_inbox": None,
+        "_async_inboxes": WeakKeyDictionary(),
     }
     before = {name: vars(app)[name] for name in place}
     vars(app).update(place)

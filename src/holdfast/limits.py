@@ -1,0 +1,21 @@
+"""Limits that Python and the function library both know: written here, and put before the library as Lua.
+
+What is over a limit is refused by the library. Python looks first only where it can say so sooner: when a task saves,
+returns or declares something that the library would refuse later.
+"""
+
+from __future__ import annotations
+
+MOST_PAYLOAD = 1 << 20  # bytes
+MOST_RESULT = 1 << 20
+MOST_CHECKPOINT = 256 << 10
+MOST_ERROR = 256 << 10
+LONGEST_WAIT = 10 * 365 * 86_400_000  # milliseconds, of anything that is scheduled, and of a time-out
+LONGEST_BACKOFF = 30 * 86_400_000
+BLOCK = 5000  # milliseconds that an idle executor blocks at most
+
+
+def as_lua() -> str:
+    """Return all limits as one table of Lua."""
+    numbers = ", ".join(f"{name} = {value}" for name, value in globals().items() if name.isupper())
+    return f"local LIMITS = {{ {numbers} }}"
