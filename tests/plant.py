@@ -97,7 +97,7 @@ def source_with(bug: Bug) -> str:
     parts = {part: (LUA / f"{part}.lua").read_text("utf-8") for part in (*functions.PARTS, *functions.VERBS)}
     assert parts[bug.file].count(bug.line) == 1, f"{bug.file}.lua does not have this line once: {bug.line}"
     parts[bug.file] = parts[bug.file].replace(bug.line, bug.instead)
-    return "\n".join(parts.values())
+    return functions.join(parts)
 
 
 def use(source: Path) -> None:

@@ -44,7 +44,15 @@ def running_server(
     """Start a server on a unix socket (a cluster needs a port too) and yield its URL."""
     folder = Path(tempfile.mkdtemp(prefix="hf-"))
     socket = folder / "s"
-    line = [str(binary or server.find_binary()), "--unixsocket", str(socket), "--dir", str(folder), "--save", ""]
+    line = [
+        str(binary or server._bundled_binary() or server.find_binary()),
+        "--unixsocket",
+        str(socket),
+        "--dir",
+        str(folder),
+        "--save",
+        "",
+    ]
     if cluster:
         line += ["--cluster-enabled", "yes", "--port", str(_free_port()), "--bind", "127.0.0.1"]
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -74,3 +75,17 @@ def test_no_module_unpickles_or_imports_what_the_store_says() -> None:
         text = path.read_text()
         assert "pickle" not in text, path
         assert "import_module" not in text or path.name == "main.py", path
+
+
+def test_the_library_is_well_below_what_a_chunk_of_lua_may_hold() -> None:
+    from holdfast.functions import PARTS
+
+    texts = [(SOURCE / "lua" / f"{part}.lua").read_text() for part in PARTS]
+    names = [
+        name
+        for text in texts
+        for line in re.findall(r"^local (?!function)([\w, ]+)", text, re.M)
+        for name in line.split(",")
+    ]
+    functions = [name for text in texts for name in re.findall(r"^local function (\w+)", text, re.M)]
+    assert len(names) + len(functions) < 180, "Lua allows 200 local names"

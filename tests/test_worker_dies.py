@@ -29,7 +29,7 @@ from tests.workers import Crew, children, descendants, is_alive, new_crew, until
         ("sys.exit", "ended without an outcome; exit code 4"),
         ("sys.exit-words", "ended without an outcome; exit code 1"),
         ("signal", "was killed; signal SIGSEGV"),
-        ("kill", "was killed; out of memory\\?; signal SIGKILL"),
+        ("kill", "was killed; signal SIGKILL"),
     ],
 )
 def test_a_process_that_dies_is_described_and_charged_as_a_crash(company: Crew, way: str, words: str) -> None:
@@ -356,3 +356,30 @@ def test_a_duty_of_the_supervisor_that_fails_begins_again(crew: Crew) -> None:
     job.cancel()
 
     assert crew.ended(job).state == "cancelled"
+
+
+def test_an_executor_goes_on_when_the_server_has_refused_it_for_a_while(own_server: Server, own_crew: Crew) -> None:
+    crew = own_crew
+    worker = crew.start("--lease", "2s", "--processes", "2")
+    assert crew.put(app.add, 1, 2).result(timeout="30s") == 3
+    stubborn = crew.put(app.hold_async, "first")
+    crew.pids("first", "runs")
+    executor = worker.executor
+
+    with redis.Redis.from_url(own_server.url) as client:
+        client.acl_setuser("default", enabled=True, nopass=True, keys=["*"], commands=["+@all", "-blpop", "-zadd"])
+        until(lambda: "refused a command" in worker.log)
+        client.acl_setuser("default", enabled=True, nopass=True, keys=["*"], commands=["+@all"])
+
+    assert crew.put(app.add, 2, 3).result(timeout="30s") == 5
+    crew.open("first")
+    assert stubborn.result(timeout="30s") == "first"
+    assert worker.executor == executor
+
+
+def test_a_worker_that_never_reached_its_store_stops_at_once(own_server: Server, own_crew: Crew) -> None:
+    own_server.kill()
+    worker = own_crew.start("--stop-within", "10m")
+    until(lambda: "cannot be reached" in worker.log)
+    assert worker.stop() == 0
+    own_server.start()

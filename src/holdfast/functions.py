@@ -7,37 +7,28 @@ old and new releases run side by side on one server.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
 
 from holdfast import limits
 
-# What the others are built on, in order; then a file per verb.
-PARTS = ("keys", "call", "record", "move", "wake", "lease", "time")
-VERBS = (
-    "enqueue",
-    "claim",
-    "renew",
-    "save",
-    "finish",
-    "lose",
-    "cancel",
-    "retry",
-    "delete",
-    "get",
-    "list",
-    "queues",
-    "workers",
-    "wait",
-    "events",
-)
+# In order: what the others are built on, then verbs on which other verbs are built, then verbs by themselves. A chunk
+# of Lua has at most 200 local names, so those of the last are local to their file.
+PARTS = ("keys", "call", "record", "move", "wake", "lease", "time", "claim", "renew", "lose", "get", "list")
+VERBS = ("enqueue", "save", "finish", "cancel", "retry", "delete", "queues", "workers", "wait", "events")
+
+
+def join(texts: Mapping[str, str]) -> str:
+    """Join the texts of all parts into one, without the head that names the library."""
+    scoped = (f"do\n{texts[verb]}\nend" for verb in VERBS)
+    return "\n".join((limits.as_lua(), *(texts[part] for part in PARTS), *scoped))
 
 
 @cache
 def _source() -> str:
     folder = files("holdfast") / "lua"
-    parts = ((folder / f"{part}.lua").read_text("utf-8") for part in (*PARTS, *VERBS))
-    return "\n".join((limits.as_lua(), *parts))
+    return join({part: (folder / f"{part}.lua").read_text("utf-8") for part in (*PARTS, *VERBS)})
 
 
 @cache

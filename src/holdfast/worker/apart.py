@@ -38,8 +38,7 @@ class _End(NamedTuple):
     def describe(self) -> Outcome:
         if os.WIFSIGNALED(self.status):
             number = os.WTERMSIG(self.status)
-            hint = "; out of memory?" if number == signal.SIGKILL else ""
-            return crashed(f"the job's process was killed{hint}", signal=number, memory=self.memory)
+            return crashed("the job's process was killed", signal=number, memory=self.memory)
         code = os.WEXITSTATUS(self.status)
         words = "the job's process ended without an outcome"
         if code == UNHEARD:

@@ -30,6 +30,7 @@ from holdfast.worker.pulse import Pulse
 from holdfast.worker.runners import Runners
 from holdfast.worker.saver import keep_saving
 from holdfast.worker.settings import WorkerSettings
+from holdfast.worker.system import boot_time
 from holdfast.worker.waiting import end_all
 from holdfast.worker.zygote import Zygote
 
@@ -37,6 +38,7 @@ log = logging.getLogger("holdfast.worker")
 
 AT_ONCE = 100  # jobs in one claim, outcomes in one finish
 BLOCK = 5.0  # seconds that an idle executor waits for a wake-up in one call
+NOTHING = Finished([], Claim(0, b"", []))
 LOOK_EVERY = 0.05  # seconds, at the pulse while it stands still
 
 
@@ -100,11 +102,12 @@ class Executor:
         if not items and room == 0:
             await self._sleep()
             return
+        asked_at = boot_time()
         finished = await self._call(items, room)
         self._tell("ended", [part for item in items for part in (item.id, item.attempt)])
         self._hear_answers(items, finished.answers)
         if room:
-            self._start(finished.claim)
+            self._start(finished.claim, is_late=boot_time() - asked_at > self._settings.lease / 1000)
 
     async def _sleep(self) -> None:
         timeout = None
@@ -135,8 +138,12 @@ class Executor:
         while True:
             try:
                 return await self._store.run(command)
-            except errors.StoreUnavailable as error:
-                log.debug("%s: %s", self._name, error)
+            except errors.Invalid:
+                raise  # it would be refused again
+            except errors.HoldfastError as error:
+                log.log(logging.DEBUG if isinstance(error, errors.StoreUnavailable) else logging.ERROR, "%s", error)
+                if self._stopping and not items:
+                    return NOTHING
                 await asyncio.sleep(pause * random.uniform(0.5, 1))  # noqa: S311, only spreads load
                 pause = min(1.0, pause * 2)
 
@@ -161,7 +168,8 @@ class Executor:
                 outcome = failed(answer, f"the store refused {item.outcome}"[:500], group="refused", final=True)
                 self._ended.append(Finish(item.id, item.attempt, outcome, item.pid, item.started))
 
-    def _start(self, claim: Claim) -> None:
+    def _start(self, claim: Claim, *, is_late: bool) -> None:
+        """Start what was claimed. What comes a lease late, as after the machine slept, may be another's by now."""
         if claim.jobs:
             self._idle.clear()
             self._claim_at = 0.0
@@ -173,8 +181,9 @@ class Executor:
         for job in claim.jobs:
             if running := self._attempts.get((job.id, job.attempt)):
                 running.claimed_again()
-            elif self._stopping:  # since the claim was sent
-                self._ended.append(Finish(job.id, job.attempt, Release("stopping")))
+            elif self._stopping or is_late:  # since the claim was sent
+                release = Release("claimed too late" if is_late else "stopping")
+                self._ended.append(Finish(job.id, job.attempt, release, created=job.created))
             else:
                 self._group.create_task(self._attempt(self._new_attempt(job)))
 
@@ -185,7 +194,7 @@ class Executor:
                 if await self._store.execute("BLPOP", self._wake_key, BLOCK, blocks=BLOCK):
                     self._woken = True
                     self._nudge.set()
-            except errors.StoreUnavailable:
+            except errors.HoldfastError:
                 await asyncio.sleep(random.uniform(0.2, 1))  # noqa: S311, as above
 
     # Running

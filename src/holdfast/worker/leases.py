@@ -154,7 +154,7 @@ class Leases:
         while True:
             try:
                 popped = await store.execute("BLPOP", self._inbox_key, INBOX_BLOCK, blocks=INBOX_BLOCK)
-            except errors.StoreUnavailable:
+            except errors.HoldfastError:
                 await asyncio.sleep(0.5)
                 continue
             if popped:

@@ -22,7 +22,7 @@ from typing import NoReturn
 
 import msgspec
 
-from holdfast.client import Holdfast
+from holdfast.client import DEFAULT_QUEUE, Holdfast
 from holdfast.worker import wire, zygote
 from holdfast.worker.child import run_jobs
 from holdfast.worker.executor import Executor
@@ -34,6 +34,10 @@ from holdfast.worker.system import die_with_parent, other_threads, write_lines_a
 log = logging.getLogger("holdfast.worker")
 
 
+class NoApp(LookupError):
+    """A module was imported, and the app is not there."""
+
+
 def load_app(path: str) -> Holdfast:
     """Import a module and return the app in it: `module`, or `module:name` if it has several."""
     module_name, _, name = path.partition(":")
@@ -42,17 +46,20 @@ def load_app(path: str) -> Holdfast:
     if name:
         app = getattr(module, name, None)
         if not isinstance(app, Holdfast):
-            raise LookupError(f"{module_name} has no Holdfast app named {name}")
+            raise NoApp(f"{module_name} has no Holdfast app named {name}")
         return app
     apps = {id(value): value for value in vars(module).values() if isinstance(value, Holdfast)}
-    if len(apps) != 1:
-        raise LookupError(f"{module_name} has {len(apps)} Holdfast apps; say which: {module_name}:name")
+    if not apps:
+        raise NoApp(f"{module_name} has no Holdfast app: it needs a line such as `jobs = Holdfast()`")
+    if len(apps) > 1:
+        raise NoApp(f"{module_name} has {len(apps)} Holdfast apps; say which: {module_name}:name")
     return apps.popitem()[1]
 
 
 def _hello(app: Holdfast) -> bytes:
     address = app.address
-    return wire.pack("hello", address.url, str(address.home or ""), address.namespace, address.timeout)
+    queues = sorted({task.chosen.queue or DEFAULT_QUEUE for task in app.tasks.values()})
+    return wire.pack("hello", queues, address.url, str(address.home or ""), address.namespace, address.timeout)
 
 
 def _say_that_nothing_is_forked(start: Start, app: Holdfast, threads: list[str]) -> None:
@@ -87,16 +94,16 @@ def _run(start: Start, control: socket.socket, app: Holdfast) -> NoReturn:
     pulse = Pulse(start.pulse)
 
     async def run() -> None:
-        await Executor(app, start.name, start.settings, control=control, zygote=zygote, pulse=pulse).run()
-        # At once, but for what the app asked to be done at its exit: a coroutine or thread that was abandoned would
-        # hold up the end of the loop and of the interpreter.
+        # The process ends here, not when the loop does: a coroutine or thread that was abandoned would hold that up.
+        try:
+            await Executor(app, start.name, start.settings, control=control, zygote=zygote, pulse=pulse).run()
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
         atexit._run_exitfuncs()
         os._exit(0)
 
-    try:
-        asyncio.run(run())
-    except BaseException:
-        traceback.print_exc()
+    asyncio.run(run())
     os._exit(1)
 
 
@@ -112,6 +119,9 @@ def main() -> None:
     gc.disable()
     try:
         app = load_app(start.settings.app)
+    except NoApp as error:
+        control.sendall(wire.pack("failed", str(error)))
+        sys.exit(3)
     except BaseException:
         control.sendall(wire.pack("failed", traceback.format_exc()))
         sys.exit(3)

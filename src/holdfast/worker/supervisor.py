@@ -58,6 +58,7 @@ class Supervisor:
         self._stopping = asyncio.Event()
         self._hurry = asyncio.Event()
         self._exit_code = 0
+        self._may_leave = True  # no: some of our processes cannot be killed, so what they hold may not be given back
 
     async def run(self) -> int:
         system.adopt_orphans()
@@ -89,6 +90,8 @@ class Supervisor:
         seconds = self._settings.stop_within / 1000
         log.info("worker %s stops, within %g s", self.worker, seconds)
         self._tell_all_to_stop(seconds)
+        if not any(executor.held for executor in self._executors.values()):
+            self._store.lose_patience()  # if it is away, there is nothing to tell it
         await first(asyncio.gather(*keepers), self._hurry.wait(), timeout=seconds + GRACE)
         self._store.lose_patience()
         self._tell_all_to_stop(0)
@@ -132,7 +135,9 @@ class Supervisor:
             executor.close()
         all_dead = await self._kill_orphans()
         shutil.rmtree(Path(self._settings.directory) / name.replace("/", "-"), ignore_errors=True)
-        if all_dead and self._store.is_known:
+        if not all_dead:
+            self._may_leave = False
+        elif self._store.is_known:
             await self._give_back(name, code)
 
     async def _follow(self, executor: ExecutorProcess) -> int:
@@ -160,18 +165,28 @@ class Supervisor:
                 if word == "started":
                     self._leases.renew_soon()
 
-    async def _meet(self, url: str | None, home: str, namespace: str, timeout: float) -> None:
+    async def _meet(self, queues: list[str], url: str | None, home: str, namespace: str, timeout: float) -> None:
         """The first executor has imported the app: now we know which store to use. Nothing is claimed before that."""
         async with self._meeting:
             if self._store.is_known or self._exit_code:
                 return
             address = Address(url, Path(home) if home else None, namespace, timeout)
             if await is_trusted(address, self._stopping, accept_data_loss=self._settings.accept_data_loss):
+                self._introduce(address, queues)
                 self._lock.belongs_to(address, self._settings.directory)
                 self._store.meet(address)
             else:
                 self._exit_code = 1
                 self._stopping.set()
+
+    def _introduce(self, address: Address, queues: list[str]) -> None:
+        log.info("store: %s, namespace %s", address.words, address.namespace)
+        if unserved := [queue for queue in queues if queue not in self._settings.queues]:
+            log.warning(
+                "tasks of %s use queues that this worker does not serve: %s (--queues)",
+                self._settings.app,
+                ", ".join(unserved),
+            )
 
     def _note_failed_import(self, traceback: str) -> None:
         """An app that never could be loaded ends the worker; one that could may be in the middle of a deploy."""
@@ -231,9 +246,10 @@ class Supervisor:
         """Remove all traces: the worker is not there any more."""
         shutil.rmtree(self._settings.directory, ignore_errors=True)
         try:
-            if self._store.is_known:
+            if self._store.is_known and self._may_leave:
                 await self._lose(worker=self.worker, reason="the worker stopped")
-            self._lock.remove()
+            if self._may_leave:
+                self._lock.remove()
         except errors.HoldfastError as error:
             log.warning("could not say goodbye: %s", error)
         await self._store.close()
