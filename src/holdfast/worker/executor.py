@@ -16,11 +16,11 @@ import shutil
 import socket
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from holdfast import commands, errors, failure
 from holdfast.client import Holdfast
-from holdfast.commands import Claim, Claimed, Finish, Finished
+from holdfast.commands import Claim, Claimed, Command, Finish, Finished, Held
 from holdfast.outcome import Crash, Error, Outcome, Release, Unknown
 from holdfast.store import AsyncStore
 from holdfast.worker import wire
@@ -35,6 +35,8 @@ from holdfast.worker.waiting import end_all
 from holdfast.worker.zygote import Zygote
 
 log = logging.getLogger("holdfast.worker")
+
+T = TypeVar("T")
 
 AT_ONCE = 100  # jobs in one claim, outcomes in one finish
 BLOCK = 5.0  # seconds that an idle executor waits for a wake-up in one call
@@ -107,7 +109,8 @@ class Executor:
         self._tell("ended", [part for item in items for part in (item.id, item.attempt)])
         self._hear_answers(items, finished.answers)
         if room:
-            self._start(finished.claim, is_late=boot_time() - asked_at > self._settings.lease / 1000)
+            is_late = boot_time() - asked_at > self._settings.lease / 1000
+            self._start(await self._still_ours(finished.claim) if is_late else finished.claim)
 
     async def _sleep(self) -> None:
         timeout = None
@@ -134,6 +137,10 @@ class Executor:
     async def _call(self, items: list[Finish], room: int) -> Finished:
         """Finish and claim, until the store answers. Repeated as it was, so that a lost reply loses nothing."""
         command = commands.finish(self._name, items, request=self._request(room) if room else None)
+        return await self._insist(command, otherwise=None if items else NOTHING)
+
+    async def _insist(self, command: Command[T], *, otherwise: T | None = None) -> T:
+        """Run a command until the store answers; or until we are to stop, if there is something to return otherwise."""
         pause = 0.1
         while True:
             try:
@@ -142,10 +149,19 @@ class Executor:
                 raise  # it would be refused again
             except errors.HoldfastError as error:
                 log.log(logging.DEBUG if isinstance(error, errors.StoreUnavailable) else logging.ERROR, "%s", error)
-                if self._stopping and not items:
-                    return NOTHING
+                if self._stopping and otherwise is not None:
+                    return otherwise
                 await asyncio.sleep(pause * random.uniform(0.5, 1))  # noqa: S311, only spreads load
                 pause = min(1.0, pause * 2)
+
+    async def _still_ours(self, claim: Claim) -> Claim:
+        """Renew what a reply brings that comes a lease late, as after the machine slept: some may be others' by now."""
+        held = [Held(self._name, job.id, job.attempt) for job in claim.jobs]
+        worker = self._name.rpartition(".")[0]
+        renewed = await self._insist(commands.renew(worker, held, lease=self._settings.lease))
+        return claim._replace(
+            jobs=[job for job, lease in zip(claim.jobs, held, strict=True) if lease not in renewed.lost]
+        )
 
     def _request(self, room: int) -> dict[str, Any]:
         self._counter += 1
@@ -168,8 +184,7 @@ class Executor:
                 outcome = failed(answer, f"the store refused {item.outcome}"[:500], group="refused", final=True)
                 self._ended.append(Finish(item.id, item.attempt, outcome, item.pid, item.started))
 
-    def _start(self, claim: Claim, *, is_late: bool) -> None:
-        """Start what was claimed. What comes a lease late, as after the machine slept, may be another's by now."""
+    def _start(self, claim: Claim) -> None:
         if claim.jobs:
             self._idle.clear()
             self._claim_at = 0.0
@@ -181,9 +196,8 @@ class Executor:
         for job in claim.jobs:
             if running := self._attempts.get((job.id, job.attempt)):
                 running.claimed_again()
-            elif self._stopping or is_late:  # since the claim was sent
-                release = Release("claimed too late" if is_late else "stopping")
-                self._ended.append(Finish(job.id, job.attempt, release, created=job.created))
+            elif self._stopping:  # since the claim was sent
+                self._ended.append(Finish(job.id, job.attempt, Release("stopping"), created=job.created))
             else:
                 self._group.create_task(self._attempt(self._new_attempt(job)))
 
