@@ -81,7 +81,7 @@ BUGS = [
         "job.crashes, job.misses = job.crashes + 1, 0",
         "job.retried, job.misses = job.retried + 1, 0",
     ),
-    Bug("a long checkpoint is left behind", "save", "redis.call('DEL', key.blob('c', args.id))", "local _"),
+    Bug("a long checkpoint is left behind", "save", "redis.call('DEL', key.blob(letter, id))", "local _"),
     Bug(
         "a page begins with the last job of the one before",
         "list",

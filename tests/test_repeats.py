@@ -97,3 +97,15 @@ def test_long_progress_is_kept_apart_from_the_record(store: Store) -> None:
         store.run(commands.save(Held(ONE, "a", 1), progress=progress))
         assert job(store, "a")["progress"] == progress
     assert store.execute("OBJECT", "ENCODING", f"hf:{{{store.address.namespace}}}:j:a") == b"listpack"
+
+
+def test_a_dead_executor_swallows_no_wake_up(store: Store, clock: TestClock) -> None:
+    for executor in (ONE, TWO):
+        assert take(store, executor) == []
+        clock.advance(0.1)
+    store.run(commands.lose(worker="node/two"))
+    put(store, "a")
+
+    base = f"hf:{{{store.address.namespace}}}:wake:"
+    assert store.execute("LRANGE", base + ONE, 0, -1) == [b"q"]
+    assert store.execute("EXISTS", base + TWO) == 0

@@ -7,13 +7,19 @@ local STALE = 3 * BLOCK -- idle for longer without claiming: it is gone
 local INBOX = 1000 -- messages
 local WAITERS = 16 -- per job
 
+-- Whether an executor may still be there: `lose` forgets those that are not.
+local function is_known(executor)
+  local worker, number = worker_of(executor)
+  return redis.call('HEXISTS', key.worker(worker), number) == 1
+end
+
 -- Wake one idle executor of a queue, the last that became idle.
 local function wake(queue)
   if redis.call('SISMEMBER', key.paused(), queue) == 1 then return end
   for _ = 1, 20 do
     local idle = redis.call('ZPOPMAX', key.idle(queue))
     if not idle[1] then return end
-    if now - tonumber(idle[2]) < STALE then
+    if now - tonumber(idle[2]) < STALE and is_known(idle[1]) then
       redis.call('RPUSH', key.wake(idle[1]), queue)
       redis.call('PEXPIRE', key.wake(idle[1]), STALE)
       return
