@@ -251,7 +251,19 @@ def test_the_document_explains_every_code_and_no_other() -> None:
 def test_all_that_the_functions_write_is_asked_for() -> None:
     """Which rights the user `default` needs, for the append-only file to be replayed as a whole."""
     used = set(re.findall(r"(?:redis\.call|apply)\('([A-Z]+)'", functions.library()))
-    reading = {"EXISTS", "GET", "TIME", "HEXISTS", "HGET", "HGETALL", "HKEYS", "HLEN", "HMGET", "SISMEMBER", "SMISMEMBER"}
+    reading = {
+        "EXISTS",
+        "GET",
+        "TIME",
+        "HEXISTS",
+        "HGET",
+        "HGETALL",
+        "HKEYS",
+        "HLEN",
+        "HMGET",
+        "SISMEMBER",
+        "SMISMEMBER",
+    }
     reading |= {word for word in used if re.match("X(REV)?RANGE|ZRANGE|ZREVRANGE|ZCARD|ZCOUNT|ZSCORE", word)}
 
     assert used - reading <= {word for word, *_ in WRITES}
