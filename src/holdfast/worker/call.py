@@ -11,10 +11,9 @@ from typing import Any, NamedTuple
 
 from holdfast import failure, running
 from holdfast.failure import Failure
+from holdfast.limits import MOST_RESULT
 from holdfast.outcome import Crash, Error, Outcome, Release, Succeed, outcome_of
 from holdfast.task import Task
-
-LONGEST_RESULT = 1 << 20
 
 
 class Call(NamedTuple):
@@ -52,7 +51,7 @@ def called(task: Task[..., Any], payload: bytes) -> Any:
 def returned(task: Task[..., Any], value: Any) -> Outcome:
     """What it means that a task returned a value."""
     result = task.signature.result.encode(value, f"the result of task {task.name}")
-    if len(result) > LONGEST_RESULT:
+    if len(result) > MOST_RESULT:
         return failed("ResultTooBig", _too_big(len(result)), group="result-too-big", final=True)
     return Succeed(result)
 
@@ -87,4 +86,4 @@ def exit_code(error: SystemExit) -> int:
 
 
 def _too_big(size: int) -> str:
-    return f"the result has {size} bytes; {LONGEST_RESULT} are allowed: store it elsewhere and return a reference"
+    return f"the result has {size} bytes; {MOST_RESULT} are allowed: store it elsewhere and return a reference"

@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from typing import Any, TypeVar
 
-from holdfast import commands, errors, failure
+from holdfast import commands, errors, failure, limits
 from holdfast.client import Holdfast
 from holdfast.commands import Claim, Claimed, Command, Finish, Finished, Held
 from holdfast.outcome import Crash, Error, Outcome, Release, Unknown
@@ -39,7 +39,7 @@ log = logging.getLogger("holdfast.worker")
 T = TypeVar("T")
 
 AT_ONCE = 100  # jobs in one claim, outcomes in one finish
-BLOCK = 5.0  # seconds that an idle executor waits for a wake-up in one call
+BLOCK = limits.BLOCK / 1000  # seconds that an idle executor waits for a wake-up in one call
 NOTHING = Finished([], Claim(0, b"", []))
 LOOK_EVERY = 0.05  # seconds, at the pulse while it stands still
 
