@@ -1,6 +1,6 @@
 # Every target sets itself up. `make` alone lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test coverage check bench model fmt clean
+.PHONY: help setup demo test retest coverage check bench model fmt clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -23,6 +23,9 @@ demo: $(STAMP) ## watch jobs outlive kill -9, for half a minute
 
 test: $(STAMP) ## run the tests
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal $(ARGS)
+
+retest: $(STAMP) ## run again, one by one, the tests that failed last
+	$(BIN)/python -m pytest -q -p no:xdist --last-failed --last-failed-no-failures none $(ARGS)
 
 coverage: $(STAMP) ## run the tests and report branch coverage, of all processes
 	$(BIN)/coverage erase

@@ -12,12 +12,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from holdfast import keeper, server
 from holdfast.errors import ServerStartFailed, StoreUnavailable
+from tests.workers import until
 
 PATIENCE = 60.0  # seconds until a condition that must come true is given up
 
@@ -122,6 +124,14 @@ def processes(home: Path, word: str = "") -> list[int]:
             continue
         if str(home) in line and word in line:
             found.append(int(entry.parent.name))
+    return found
+
+
+def open_files(pid: int) -> list[str]:
+    found = []
+    for link in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):  # it was closed meanwhile
+            found.append(os.readlink(link))
     return found
 
 
@@ -357,10 +367,10 @@ def test_keeper_is_free_of_its_starter(home: Path, tmp_path: Path) -> None:
         os.set_inheritable(file.fileno(), True)
         first = identity(home)
 
+    (keeping,) = processes(home, "keeper.py")
+    until(lambda: not [name for name in open_files(keeping) if "pipe" in name])  # it lets go just after it said `ready`
     for pid in processes(home):
-        kept = [os.readlink(link) for link in Path(f"/proc/{pid}/fd").iterdir()]
-        assert str(tmp_path / "open") not in kept
-        assert not [name for name in kept if "pipe" in name and "keeper.py" in Path(f"/proc/{pid}/cmdline").read_text()]
+        assert str(tmp_path / "open") not in open_files(pid)
         assert os.getsid(pid) != os.getsid(0)
         assert os.getpgid(pid) != os.getpgid(0)
     assert identity(home) == first
