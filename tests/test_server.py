@@ -19,7 +19,6 @@ import pytest
 
 from holdfast import keeper, server
 from holdfast.errors import ServerStartFailed, StoreUnavailable
-from tests.workers import until
 
 PATIENCE = 60.0  # seconds until a condition that must come true is given up
 
