@@ -15,7 +15,7 @@ LAYERS = [
     {"server", "keeper"},
     {"conversation", "store"},
     {"facts", "judgements", "doctor"},
-    {"results", "client"},
+    {"verbs", "storing", "results", "client"},
     {"worker"},
     {"testing", "pytest_plugin"},
     {"demo", "demo_screen", "demo_tasks", "demo_workers", "ledger"},

@@ -2,37 +2,36 @@
 
     jobs = Holdfast()                # no I/O before the first call
 
-Each sync method has an async equal whose name begins with `a`; what both have in common stands in functions below.
+Each sync method has an async equal whose name begins with `a`: most are written once, see `verbs`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from typing import Any, NamedTuple, ParamSpec, TypeVar, Unpack, overload
 from weakref import WeakKeyDictionary
 
 from holdfast import commands, errors
-from holdfast.commands import Command, NewJob
-from holdfast.durations import Duration, milliseconds, utc
+from holdfast.commands import Command
+from holdfast.durations import Duration, milliseconds
 from holdfast.job import FINAL, PENDING, STATES, Job, read_job
 from holdfast.names import check_namespace
 from holdfast.results import AsyncInbox, Inbox, deadline_after
 from holdfast.store import Address, AsyncStore, Store
+from holdfast.storing import store_calls
 from holdfast.task import AsyncTask, BoundCall, Declare, Given, Options, Task, make_task
+from holdfast.verbs import Steps, verb
 
 P = ParamSpec("P")
 R = TypeVar("R")
-T = TypeVar("T")
 Jobs = list[Job[Any]]  # inside the class, `list` is the verb
+MaybeJobs = list[Job[Any] | None]
 Queues = list["Queue"]
 Workers = list[commands.Worker]
 Events = list[commands.Event]
 
-DEFAULT_QUEUE = "default"
-AT_ONCE = 1000  # jobs in one call
-ENQUEUE_ATTEMPTS = 5
 LONGEST_REASON = 1000  # characters, in the message of an error
 
 
@@ -92,7 +91,7 @@ class Holdfast:
 
     # Storing jobs
 
-    def enqueue(self, call: BoundCall[R], /) -> Job[R]:
+    def _enqueue(self, call: BoundCall[R], /) -> Steps[Job[R]]:
         """Store a bound call, for a worker to make.
 
         Once this returns the job is in the store, and this process may die. While a job of its id is kept, a second
@@ -102,64 +101,37 @@ class Holdfast:
             StoreFull: the server is out of memory; nothing was stored.
             StoreUnavailable: it is unknown whether the job was stored; repeat with the same call.
         """
-        return self.enqueue_many([call])[0]
+        return (yield from store_calls([call], self))[0]
 
-    async def aenqueue(self, call: BoundCall[R], /) -> Job[R]:
-        """Store a bound call, as `enqueue` does."""
-        return (await self.aenqueue_many([call]))[0]
+    enqueue, aenqueue = verb(_enqueue)
 
-    def enqueue_many(self, calls: Sequence[BoundCall[Any]]) -> list[Job[Any]]:
+    def _enqueue_many(self, calls: Sequence[BoundCall[Any]]) -> Steps[Jobs]:
         """Store bound calls in order; up to 1,000 are stored together or not at all, more in parts of that size."""
-        return _drive(self.store.run, self._enqueue(calls))
+        return (yield from store_calls(calls, self))
 
-    async def aenqueue_many(self, calls: Sequence[BoundCall[Any]]) -> list[Job[Any]]:
-        """Store bound calls, as `enqueue_many` does."""
-        return await _adrive(self.async_store.run, self._enqueue(calls))
-
-    def _enqueue(self, calls: Sequence[BoundCall[Any]]) -> Generator[Command[Any], Any, Jobs]:
-        jobs: Jobs = []
-        for first in range(0, len(calls), AT_ONCE):
-            jobs += yield from self._enqueue_part(calls[first : first + AT_ONCE])
-        return jobs
-
-    def _enqueue_part(self, calls: Sequence[BoundCall[Any]]) -> Generator[Command[Any], Any, Jobs]:
-        """Store calls; of those whose id is there, return the job that is there. It may go just then: so try again."""
-        jobs: dict[str, Job[Any]] = {}
-        exists = _on_exists(calls)
-        left = calls
-        for _ in range(ENQUEUE_ATTEMPTS):
-            stored = yield commands.enqueue([_new_job(call) for call in left], exists=exists)
-            new = zip(left, stored.created, strict=True)
-            jobs |= {call.id: _stored_job(call, stored.now, self) for call, created in new if created}
-            left = [call for call in left if call.id not in jobs]
-            found = (yield commands.get([call.id for call in left], brief=True)) if left else []
-            jobs |= {fields["id"]: self._read(fields) for fields in found if fields}
-            left = [call for call in left if call.id not in jobs]
-            if not left:
-                return [jobs[call.id] for call in calls]
-        raise errors.HoldfastError(f"jobs come and go too fast to be found: {left[0].id}")
+    enqueue_many, aenqueue_many = verb(_enqueue_many)
 
     # Looking at jobs
 
-    def get(self, id: str, /) -> Job[Any]:
+    def _get(self, id: str, /) -> Steps[Job[Any]]:
         """Return a job.
 
         Raises:
             JobNotFound: there is none of this id.
         """
-        return self._found(id, self.store.run(commands.get([id])))
+        found = yield commands.get([id])
+        if found[0] is None:
+            raise errors.JobNotFound(f"there is no job {id}; it may have been deleted")
+        return self._read(found[0])
 
-    async def aget(self, id: str, /) -> Job[Any]:
-        """Return a job, as `get` does."""
-        return self._found(id, await self.async_store.run(commands.get([id])))
+    get, aget = verb(_get)
 
-    def get_many(self, ids: Sequence[str]) -> list[Job[Any] | None]:
+    def _get_many(self, ids: Sequence[str]) -> Steps[MaybeJobs]:
         """Return up to 1,000 jobs in one call, None for each that does not exist."""
-        return [self._read(fields) if fields else None for fields in self.store.run(commands.get(ids))]
+        found = yield commands.get(ids)
+        return [self._read(fields) if fields else None for fields in found]
 
-    async def aget_many(self, ids: Sequence[str]) -> list[Job[Any] | None]:
-        """Return jobs, as `get_many` does."""
-        return [self._read(fields) if fields else None for fields in await self.async_store.run(commands.get(ids))]
+    get_many, aget_many = verb(_get_many)
 
     def list(
         self, *, queue: str | None = None, state: str | None = None, newest: bool = False, limit: int | None = None
@@ -189,94 +161,83 @@ class Holdfast:
             if cursor is None:
                 return
 
-    def count(self, *, queue: str | None = None, state: str | None = None) -> int:
+    def _count(self, *, queue: str | None = None, state: str | None = None) -> Steps[int]:
         """Count jobs, of a queue or all, in a state or any."""
-        return self.store.run(commands.count(queues=_queues(queue), states=states_of(state)))
+        number: int = yield commands.count(queues=_only(queue), states=states_of(state))
+        return number
 
-    async def acount(self, *, queue: str | None = None, state: str | None = None) -> int:
-        """Count jobs, as `count` does."""
-        return await self.async_store.run(commands.count(queues=_queues(queue), states=states_of(state)))
+    count, acount = verb(_count)
 
-    def queues(self) -> Queues:
-        """Return all queues with their numbers of jobs."""
-        return [_read_queue(row) for row in self.store.run(commands.queues())]
-
-    async def aqueues(self) -> Queues:
-        """Return all queues, as `queues` does."""
-        return [_read_queue(row) for row in await self.async_store.run(commands.queues())]
-
-    def workers(self) -> Workers:
-        """Return the workers that gave a sign of life in the last day, the latest first."""
-        return self.store.run(commands.workers())
-
-    async def aworkers(self) -> Workers:
-        """Return the workers, as `workers` does."""
-        return await self.async_store.run(commands.workers())
-
-    def events(self, after: str | None = None, *, limit: int = 100) -> Events:
+    def _events(self, after: str | None = None, *, limit: int = 100) -> Steps[Events]:
         """Return what happened after an event, or last."""
-        return self.store.run(commands.events(after, limit=limit))
+        found: Events = yield commands.events(after, limit=limit)
+        return found
 
-    async def aevents(self, after: str | None = None, *, limit: int = 100) -> Events:
-        """Return what happened, as `events` does."""
-        return await self.async_store.run(commands.events(after, limit=limit))
+    events, aevents = verb(_events)
 
-    # Steering
+    # Steering jobs
 
-    def cancel(self, id: str, /, *, reason: str = "") -> str:
+    def _cancel(self, id: str, /, *, reason: str = "") -> Steps[str]:
         """Stop a job. Returns `cancelled`, or `cancelling` while its worker stops it.
 
         Raises:
             JobNotFound: there is none of this id.
             WrongState: it has ended already.
         """
-        return _answer("cancel", id, self.store.run(commands.cancel([id], reason=reason)))
+        return _answer("cancel", id, (yield commands.cancel([id], reason=reason)))
 
-    async def acancel(self, id: str, /, *, reason: str = "") -> str:
-        """Stop a job, as `cancel` does."""
-        return _answer("cancel", id, await self.async_store.run(commands.cancel([id], reason=reason)))
+    cancel, acancel = verb(_cancel)
 
-    def retry(self, id: str, /) -> None:
+    def _retry(self, id: str, /) -> Steps[None]:
         """Run a job that has ended once more, with all its budgets as new.
 
         Raises:
             JobNotFound: there is none of this id.
             WrongState: it has not ended.
         """
-        _answer("retry", id, self.store.run(commands.retry([id])))
+        _answer("retry", id, (yield commands.retry([id])))
 
-    async def aretry(self, id: str, /) -> None:
-        """Run a job again, as `retry` does."""
-        _answer("retry", id, await self.async_store.run(commands.retry([id])))
+    retry, aretry = verb(_retry)
 
-    def delete(self, id: str, /) -> None:
+    def _delete(self, id: str, /) -> Steps[None]:
         """Remove a job that has ended, with its result and history.
 
         Raises:
             JobNotFound: there is none of this id.
             WrongState: it has not ended: cancel it first.
         """
-        _answer("delete", id, self.store.run(commands.delete([id])))
+        _answer("delete", id, (yield commands.delete([id])))
 
-    async def adelete(self, id: str, /) -> None:
-        """Remove a job, as `delete` does."""
-        _answer("delete", id, await self.async_store.run(commands.delete([id])))
+    delete, adelete = verb(_delete)
 
-    def pause(self, queue: str) -> bool:
+    # Queues and workers
+
+    def _queues(self) -> Steps[Queues]:
+        """Return all queues with their numbers of jobs."""
+        return [_read_queue(row) for row in (yield commands.queues())]
+
+    queues, aqueues = verb(_queues)
+
+    def _pause(self, queue: str) -> Steps[bool]:
         """Start no more jobs of a queue; those that run go on. Returns whether that changed anything."""
-        return self.store.run(commands.pause(queue))
+        changed: bool = yield commands.pause(queue)
+        return changed
 
-    async def apause(self, queue: str) -> bool:
-        """Start no more jobs of a queue, as `pause` does."""
-        return await self.async_store.run(commands.pause(queue))
+    pause, apause = verb(_pause)
 
-    def resume(self, queue: str) -> bool:
+    def _resume(self, queue: str) -> Steps[bool]:
         """Start jobs of a paused queue again. Returns whether that changed anything."""
-        return self.store.run(commands.resume(queue))
+        changed: bool = yield commands.resume(queue)
+        return changed
 
-    async def aresume(self, queue: str) -> bool:
-        """Start jobs of a paused queue again, as `resume` does."""
-        return await self.async_store.run(commands.resume(queue))
+    resume, aresume = verb(_resume)
+
+    def _workers(self) -> Steps[Workers]:
+        """Return the workers that gave a sign of life in the last day, the latest first."""
+        found: Workers = yield commands.workers()
+        return found
+
+    workers, aworkers = verb(_workers)
 
     # Results
 
@@ -309,11 +270,6 @@ class Holdfast:
         task = self.tasks.get(fields["task"])
         return read_job(fields, self, task.signature.result if task else None)
 
-    def _found(self, id: str, found: Sequence[dict[str, Any] | None]) -> Job[Any]:
-        if found[0] is None:
-            raise errors.JobNotFound(f"there is no job {id}; it may have been deleted")
-        return self._read(found[0])
-
 
 def _is_same(one: Callable[..., Any], other: Callable[..., Any]) -> bool:
     """Whether two functions are the same, perhaps imported twice: once as __main__, or again after a change."""
@@ -321,83 +277,14 @@ def _is_same(one: Callable[..., Any], other: Callable[..., Any]) -> bool:
     return one.__qualname__ == other.__qualname__ and len(modules) <= 1
 
 
-def _drive(run: Callable[[Command[Any]], Any], steps: Generator[Command[Any], Any, T]) -> T:
-    """Run commands as a generator asks for them, and return what it returns."""
-    try:
-        command = next(steps)
-        while True:
-            command = steps.send(run(command))
-    except StopIteration as end:
-        value: T = end.value
-        return value
-
-
-async def _adrive(run: Callable[[Command[Any]], Any], steps: Generator[Command[Any], Any, T]) -> T:
-    try:
-        command = next(steps)
-        while True:
-            command = steps.send(await run(command))
-    except StopIteration as end:
-        value: T = end.value
-        return value
-
-
-def _new_job(call: BoundCall[Any]) -> NewJob:
-    chosen = call.chosen
-    return NewJob(
-        id=call.id,
-        payload=call.payload,
-        queue=chosen.queue or DEFAULT_QUEUE,
-        task=call.name,
-        priority=chosen.priority,
-        delay=chosen.delay,
-        due=chosen.at,
-        retries=chosen.retries,
-        crashes=chosen.crashes,
-        lost=chosen.lost,
-        backoff=chosen.backoff,
-        timeout=chosen.timeout,
-    )
-
-
-def _on_exists(calls: Sequence[BoundCall[Any]]) -> str:
-    choices = {call.chosen.on_exists or "return" for call in calls}
-    if len(choices) > 1:
-        raise errors.Invalid(
-            f"calls that are enqueued together must agree on on_exists, not {', '.join(sorted(choices))}"
-        )
-    return choices.pop()
-
-
-def _stored_job(call: BoundCall[R], now: int, app: Holdfast) -> Job[R]:
-    """The snapshot of a job that was stored just now."""
-    due = call.chosen.at if call.chosen.delay is None else now + call.chosen.delay
-    is_due = due is None or due <= now
-    return Job(
-        id=call.id,
-        state="waiting" if is_due else "scheduled",
-        queue=call.chosen.queue or DEFAULT_QUEUE,
-        task=call.name,
-        created=True,
-        created_at=utc(now),
-        since=utc(now),
-        priority=call.chosen.priority or 0,
-        retries=call.chosen.retries,
-        due_at=None if is_due or due is None else utc(due),
-        payload=call.payload,
-        app=app,
-        returns=call.task.signature.result,
-    )
-
-
 def _page(
     queue: str | None, state: str | None, newest: bool, left: int | None, cursor: Sequence[str] | None
 ) -> Command[commands.Page]:
     limit = 100 if left is None else min(left, 100)
-    return commands.list_jobs(queues=_queues(queue), states=states_of(state), limit=limit, newest=newest, cursor=cursor)
+    return commands.list_jobs(queues=_only(queue), states=states_of(state), limit=limit, newest=newest, cursor=cursor)
 
 
-def _queues(queue: str | None) -> list[str] | None:
+def _only(queue: str | None) -> list[str] | None:
     return None if queue is None else [queue]
 
 

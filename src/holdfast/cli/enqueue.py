@@ -16,9 +16,9 @@ from holdfast.cli.imports import import_app
 from holdfast.cli.output import complain, json_text, write
 from holdfast.cli.records import decoded, full_record
 from holdfast.cli.session import Session, command, duration_option, pass_session
-from holdfast.client import DEFAULT_QUEUE
 from holdfast.names import check_task, new_id
 from holdfast.signature import Parameter
+from holdfast.storing import DEFAULT_QUEUE
 from holdfast.task import Given, Options, Task
 
 

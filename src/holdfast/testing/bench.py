@@ -21,11 +21,12 @@ from typing import Any, Protocol
 import msgspec
 
 from holdfast import commands, errors
-from holdfast.client import AT_ONCE, Holdfast
+from holdfast.client import Holdfast
 from holdfast.commands import Finish, Held
 from holdfast.durations import Duration, milliseconds, utc
 from holdfast.job import Job
 from holdfast.names import new_id
+from holdfast.storing import AT_ONCE
 from holdfast.task import Task
 from holdfast.testing.attempt import Attempt, End, Link
 

@@ -1,0 +1,85 @@
+"""A verb of the client is written once, as steps: a generator that says which command to run, and hears its reply.
+
+    def _get(self, id: str, /) -> Steps[Job[Any]]:
+        found = yield commands.get([id])
+        ...
+    get, aget = verb(_get)
+
+Driven by the sync store it is a method, driven by the async store a coroutine method.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Generator
+from functools import update_wrapper
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+
+from holdfast.commands import Command
+from holdfast.store import AsyncStore, Store
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+Steps = Generator[Command[Any], Any, T]
+
+
+class Stores(Protocol):
+    """Whose verbs they are."""
+
+    @property
+    def store(self) -> Store: ...
+    @property
+    def async_store(self) -> AsyncStore: ...
+
+
+S = TypeVar("S", bound=Stores)
+
+
+def verb(
+    steps: Callable[Concatenate[S, P], Steps[T]],
+) -> tuple[Callable[Concatenate[S, P], T], Callable[Concatenate[S, P], Coroutine[Any, Any, T]]]:
+    """Make a method and a coroutine method of a method's steps. Errors of a command are raised inside of the steps."""
+
+    def run(self: S, *args: P.args, **kwargs: P.kwargs) -> T:
+        return drive(self.store, steps(self, *args, **kwargs))
+
+    async def arun(self: S, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await adrive(self.async_store, steps(self, *args, **kwargs))
+
+    for made, prefix in ((run, ""), (arun, "a")):
+        update_wrapper(made, steps)
+        made.__name__ = prefix + steps.__name__.lstrip("_")
+        made.__qualname__ = f"{steps.__qualname__.rpartition('.')[0]}.{made.__name__}"
+    return run, arun
+
+
+def drive(store: Store, steps: Steps[T]) -> T:
+    """Run the commands of some steps, and return what they return."""
+    try:
+        command = next(steps)
+        while True:
+            try:
+                reply = store.run(command)
+            except Exception as error:
+                command = steps.throw(error)
+            else:
+                command = steps.send(reply)
+    except StopIteration as end:
+        value: T = end.value
+        return value
+
+
+async def adrive(store: AsyncStore, steps: Steps[T]) -> T:
+    """Run the commands of some steps, and return what they return."""
+    try:
+        command = next(steps)
+        while True:
+            try:
+                reply = await store.run(command)
+            except Exception as error:
+                command = steps.throw(error)
+            else:
+                command = steps.send(reply)
+    except StopIteration as end:
+        value: T = end.value
+        return value
