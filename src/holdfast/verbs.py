@@ -40,10 +40,10 @@ def verb(
 ) -> tuple[Callable[Concatenate[S, P], T], Callable[Concatenate[S, P], Coroutine[Any, Any, T]]]:
     """Make a method and a coroutine method of a method's steps. Errors of a command are raised inside of the steps."""
 
-    def run(self: S, *args: P.args, **kwargs: P.kwargs) -> T:
+    def run(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
         return drive(self.store, steps(self, *args, **kwargs))
 
-    async def arun(self: S, *args: P.args, **kwargs: P.kwargs) -> T:
+    async def arun(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
         return await adrive(self.async_store, steps(self, *args, **kwargs))
 
     for made, prefix in ((run, ""), (arun, "a")):
