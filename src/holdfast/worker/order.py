@@ -1,0 +1,109 @@
+"""The order in which an executor turns to its queues, and how many jobs it would take of each.
+
+    strict        as they are named: a queue is turned to when those before it are empty
+    round-robin   each as often as any other
+    weighted      each as often as its weight says
+
+For the last two, each queue has a position on one line, and a job that is taken moves its queue on by a step, short if
+its weight is great. Whoever is last is next. So the numbers are right over any stretch of time, also when jobs are
+claimed one at a time, and no queue waits for ever. What counts is what was taken: the turn of a queue that had nothing
+goes to the others, and it does not save up turns for later.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+import random
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Literal, NamedTuple
+
+Order = Literal["strict", "round-robin", "weighted"]
+
+MOST_WEIGHT = 1000
+
+
+class Turn(NamedTuple):
+    """For one claim: the queues in their order and, unless the first may have all, how many jobs of each at first."""
+
+    queues: list[str]
+    shares: list[int] | None
+
+
+class Strict:
+    """The queues as they are named."""
+
+    def __init__(self, queues: Sequence[str]) -> None:
+        self._queues = list(queues)
+
+    def turn(self, _: int) -> Turn:
+        return Turn(self._queues, None)
+
+    def took(self, turn: Turn, queues: Iterable[str]) -> None:
+        """Nothing follows from what was taken."""
+
+
+class Weighted:
+    """The queues by their weights. Begins after so many jobs, as if all queues had always had some."""
+
+    def __init__(self, weights: dict[str, int], *, after: int = 0) -> None:
+        line = 2 * math.lcm(*weights.values())
+        self._step = {queue: line // weight for queue, weight in weights.items()}
+        self._position = {queue: step // 2 for queue, step in self._step.items()}
+        self._number = {queue: number for number, queue in enumerate(weights)}
+        self._plan(self._position, after)
+
+    def turn(self, limit: int) -> Turn:
+        """Say how to claim up to so many jobs."""
+        shares = self._plan(dict(self._position), limit)
+        last = sorted((queue for queue in self._position if queue not in shares), key=self._place)
+        queues = [*shares, *last]
+        return Turn(queues, [shares[queue] for queue in queues])
+
+    def took(self, turn: Turn, queues: Iterable[str]) -> None:
+        """Hear of which queues the jobs were that a claim brought."""
+        taken = Counter(queues)
+        if not taken:
+            return
+        shares = dict(zip(turn.queues, turn.shares or (), strict=True))
+        for queue, count in taken.items():
+            self._position[queue] += count * self._step[queue]
+        had_more = [queue for queue in taken if taken[queue] >= shares[queue]]
+        last = min(self._position[queue] - self._step[queue] for queue in had_more or taken)
+        for queue, share in shares.items():
+            if taken[queue] < share:
+                self._position[queue] = max(self._position[queue], last)
+        self._begin_at_zero()
+
+    def _plan(self, position: dict[str, int], count: int) -> Counter[str]:
+        """Move queues on by so many jobs in all. Returns how many of each, in the order of their first."""
+        planned: Counter[str] = Counter()
+        line = sorted((*self._place(queue), queue) for queue in position)
+        for _ in range(count):
+            at, number, queue = line[0]
+            planned[queue] += 1
+            position[queue] = at + self._step[queue]
+            heapq.heapreplace(line, (position[queue], number, queue))
+        return planned
+
+    def _place(self, queue: str) -> tuple[int, int]:
+        return self._position[queue], self._number[queue]
+
+    def _begin_at_zero(self) -> None:
+        """Keep the numbers small."""
+        least = min(self._position.values())
+        for queue in self._position:
+            self._position[queue] -= least
+
+
+def new_order(order: Order, weights: dict[str, int]) -> Strict | Weighted:
+    """Return the order of an executor.
+
+    It begins somewhere in the cycle: executors that end after a few jobs would else take them all of the same queue.
+    """
+    if order == "strict":
+        return Strict(list(weights))
+    if order == "round-robin":
+        weights = dict.fromkeys(weights, 1)
+    return Weighted(weights, after=random.randrange(sum(weights.values())))  # noqa: S311, only spreads turns
