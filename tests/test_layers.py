@@ -15,7 +15,7 @@ LAYERS = [
     {"server", "keeper"},
     {"conversation", "store"},
     {"facts", "judgements", "doctor"},
-    {"verbs", "storing", "results", "client"},
+    {"fleet", "setting", "verbs", "storing", "results", "client"},
     {"worker"},
     {"testing", "pytest_plugin"},
     {"demo", "demo_screen", "demo_tasks", "demo_workers", "ledger"},
@@ -80,7 +80,7 @@ def test_no_module_unpickles_or_imports_what_the_store_says() -> None:
 def test_the_library_is_well_below_what_a_chunk_of_lua_may_hold() -> None:
     from holdfast.functions import PARTS
 
-    texts = [(SOURCE / "lua" / f"{part}.lua").read_text() for part in PARTS]
+    texts = [re.sub(r"^do$.*^end$", "", (SOURCE / "lua" / f"{part}.lua").read_text(), flags=re.M | re.S) for part in PARTS]
     names = [
         name
         for text in texts

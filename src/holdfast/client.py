@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, ParamSpec, TypeVar, Unpack, overload
 from weakref import WeakKeyDictionary
 
 from holdfast import commands, errors
 from holdfast.commands import Command
 from holdfast.durations import Duration, milliseconds
+from holdfast.fleet import Node, Worker, by_node, read_workers
 from holdfast.job import FINAL, PENDING, STATES, Job, read_job
 from holdfast.names import check_namespace
 from holdfast.results import AsyncInbox, Inbox, deadline_after
+from holdfast.setting import Setting, read_changes, read_settings
 from holdfast.store import Address, AsyncStore, Store
 from holdfast.storing import store_calls
 from holdfast.task import AsyncTask, BoundCall, Declare, Given, Options, Task, make_task
@@ -29,17 +31,20 @@ R = TypeVar("R")
 Jobs = list[Job[Any]]  # inside the class, `list` is the verb
 MaybeJobs = list[Job[Any] | None]
 Queues = list["Queue"]
-Workers = list[commands.Worker]
+Workers = list[Worker]
+Nodes = list[Node]
+Settings = list[Setting]
 Events = list[commands.Event]
 
 LONGEST_REASON = 1000  # characters, in the message of an error
 
 
 class Queue(NamedTuple):
-    """A queue, and how many jobs it has in each state."""
+    """A queue: how many live workers serve it, and how many jobs it has in each state."""
 
     name: str
     paused: bool
+    listeners: int
     counts: dict[str, int]
 
     @property
@@ -105,9 +110,13 @@ class Holdfast:
 
     enqueue, aenqueue = verb(_enqueue)
 
-    def _enqueue_many(self, calls: Sequence[BoundCall[Any]]) -> Steps[Jobs]:
-        """Store bound calls in order; up to 1,000 are stored together or not at all, more in parts of that size."""
-        return (yield from store_calls(calls, self))
+    def _enqueue_many(self, calls: Sequence[BoundCall[Any]], *, fresh: bool = False) -> Steps[Jobs]:
+        """Store bound calls in order; up to 1,000 are stored together or not at all, more in parts of that size.
+
+        `fresh` is the fast way for ids that cannot be there yet: the store then looks only whether this very call was
+        made before. Do not use it for calls that may have been stored by another call.
+        """
+        return (yield from store_calls(calls, self, fresh=fresh))
 
     enqueue_many, aenqueue_many = verb(_enqueue_many)
 
@@ -210,6 +219,28 @@ class Holdfast:
 
     delete, adelete = verb(_delete)
 
+    def _attach(self, id: str, /, fields: Mapping[str, str], *, remove: Sequence[str] = ()) -> Steps[dict[str, str]]:
+        """Keep fields of your own with a job, up to 64 texts of 4 KiB. Returns all that it has then.
+
+        Raises:
+            JobNotFound: there is none of this id.
+            Invalid, TooBig: a name or a text is not acceptable.
+        """
+        found: dict[str, str] = yield commands.attach(id, dict(fields), remove=remove)
+        return found
+
+    attach, aattach = verb(_attach)
+
+    def _note(self, id: str, words: str, /) -> Steps[None]:
+        """Add an entry to a job's history, up to 1,000 bytes.
+
+        Raises:
+            JobNotFound: there is none of this id.
+        """
+        yield commands.note(id, words)
+
+    note, anote = verb(_note)
+
     # Queues and workers
 
     def _queues(self) -> Steps[Queues]:
@@ -232,12 +263,60 @@ class Holdfast:
 
     resume, aresume = verb(_resume)
 
+    def _forget(self, queue: str) -> Steps[bool]:
+        """Forget a queue that has no jobs: its name, its settings, that it is paused. Returns whether it was known.
+
+        Raises:
+            WrongState: it has jobs.
+        """
+        was_known: bool = yield commands.forget(queue)
+        return was_known
+
+    forget, aforget = verb(_forget)
+
     def _workers(self) -> Steps[Workers]:
-        """Return the workers that gave a sign of life in the last day, the latest first."""
-        found: Workers = yield commands.workers()
-        return found
+        """Return the workers that gave a sign of life, the latest first."""
+        return read_workers((yield commands.workers()))
 
     workers, aworkers = verb(_workers)
+
+    def _nodes(self) -> Steps[Nodes]:
+        """Return the hosts of all workers."""
+        return by_node((yield from self._workers()))
+
+    nodes, anodes = verb(_nodes)
+
+    def _deregister(self, worker: str) -> Steps[None]:
+        """Forget a worker that is gone, before its time.
+
+        Raises:
+            JobNotFound: there is no such worker.
+            WrongState: it is live, or holds jobs.
+        """
+        yield commands.deregister(worker)
+
+    deregister, aderegister = verb(_deregister)
+
+    # Settings
+
+    def _config(self, queue: str | None = None) -> Steps[Settings]:
+        """Return all settings that can be changed while everything runs, as they hold for a queue, or for all."""
+        return read_settings((yield commands.config(queue)))
+
+    config, aconfig = verb(_config)
+
+    def _configure(self, changes: Mapping[str, Duration | int | None], *, queue: str | None = None) -> Steps[Settings]:
+        """Change settings, of all queues or of one; None stands for the default. They hold from the next call on.
+
+        jobs.configure({"lease": "1m", "keep_failed": "90d"}, queue="video")
+
+        Raises:
+            Invalid: there is no such setting, or the value is out of its bounds. Nothing was changed.
+        """
+        wanted = read_changes(changes, (yield commands.config(queue)))
+        return read_settings((yield commands.configure(queue, set=wanted.set, reset=wanted.reset)))
+
+    configure, aconfigure = verb(_configure)
 
     # Results
 
@@ -296,13 +375,14 @@ def states_of(state: str | None) -> list[str] | None:
 
 
 def _read_queue(row: Sequence[Any]) -> Queue:
-    name, paused, *counts = row
-    return Queue(name, paused, dict(zip(STATES, counts, strict=True)))
+    name, paused, listeners, *counts = row
+    return Queue(name, paused, listeners, dict(zip(STATES, counts, strict=True)))
 
 
 _REFUSALS = {
     ("cancel", "STATE"): "has ended already and cannot be cancelled",
     ("retry", "STATE"): "has not ended, so there is nothing to retry; cancel it first to start it anew",
+    ("retry", "EXISTS"): "cannot be retried: another job has its unique key now",
     ("delete", "STATE"): "has not ended and cannot be deleted; cancel it first",
 }
 

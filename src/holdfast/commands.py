@@ -46,6 +46,10 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     backoff: int | None = None
     timeout: int | None = None
     codec: str | None = None
+    unique: str | None = None
+    unique_for: str | int | None = None
+    unkept: bool | None = None
+    once: bool | None = None
 
 
 _SHARED = tuple(field for field in NewJob.__struct_fields__ if field not in ("id", "payload"))
@@ -56,25 +60,35 @@ def _shared(job: NewJob) -> tuple[Any, ...]:
 
 
 class Stored(NamedTuple):
-    """The server's time, and for each job whether it was stored or was there already."""
+    """The server's time; for each job whether it was stored, and its id: its own, or that of its unique key."""
 
     now: int
     created: list[bool]
+    ids: list[str]
 
 
-def enqueue(jobs: Sequence[NewJob], *, exists: str = "return") -> Command[Stored]:
-    """Store jobs, all or none. Jobs that stand together and differ only in id and payload share what is sent."""
+def enqueue(jobs: Sequence[NewJob], *, exists: str = "return", fresh: bool = False) -> Command[Stored]:
+    """Store jobs, all or none. Jobs that stand together and differ only in id and payload share what is sent.
+
+    `fresh`: all ids were made for this call, so the store need not look for each of them.
+    """
     batches = []
     for shared, group in groupby(jobs, key=_shared):
         batch = _given(**dict(zip(_SHARED, shared, strict=True)))
         batch["ids"] = [job.id for job in group]
         batches.append(batch)
-    args = _given(batches=batches, exists=exists, token=None if exists == "return" else new_id())
-    return Command("enqueue", args, _read_stored, tuple(job.payload for job in jobs))
+    is_risky = exists != "return" or any(job.unkept for job in jobs)  # repeated, it could be carried out twice
+    args = _given(batches=batches, exists=exists, fresh=fresh or None, token=new_id() if is_risky else None)
+    ids = [job.id for job in jobs]
+    return Command("enqueue", args, lambda reply: _read_stored(reply, ids), tuple(job.payload for job in jobs))
 
 
-def _read_stored(reply: list[int]) -> Stored:
-    return Stored(reply[0], [flag == 1 for flag in reply[1:]])
+def _read_stored(reply: list[Any], ids: list[str]) -> Stored:
+    """Of each job the store says 1 or 0, or, if it has another id because of its unique key, `+id` or `=id`."""
+    answers = reply[1:]
+    stored = [answer == 1 or (answer != 0 and answer.startswith(b"+")) for answer in answers]
+    names = [id if isinstance(answer, int) else answer[1:].decode() for id, answer in zip(ids, answers, strict=True)]
+    return Stored(reply[0], stored, names)
 
 
 class Claimed(msgspec.Struct, frozen=True):
@@ -90,6 +104,7 @@ class Claimed(msgspec.Struct, frozen=True):
     timeout: int
     created: int
     alone: bool
+    lease: int = 30_000
 
 
 class Claim(NamedTuple):
@@ -105,11 +120,14 @@ def claim_args(
     *,
     counter: int,
     limit: int,
+    shares: Sequence[int] | None = None,
     lease: int | None = None,
     pid: int | None = None,
     idle: bool = False,
 ) -> dict[str, Any]:
-    return _given(queues=list(queues), counter=counter, limit=limit, lease=lease, pid=pid, idle=idle or None)
+    return _given(
+        queues=list(queues), counter=counter, limit=limit, shares=shares, lease=lease, pid=pid, idle=idle or None
+    )
 
 
 def claim(executor: str, request: dict[str, Any]) -> Command[Claim]:
@@ -120,15 +138,25 @@ def claim(executor: str, request: dict[str, Any]) -> Command[Claim]:
 def _read_claim(reply: list[Any]) -> Claim:
     if not reply:
         return Claim(0, b"", [])
-    jobs = [_read_claimed(reply[place : place + 10]) for place in range(2, len(reply), 10)]
+    jobs = [_read_claimed(reply[place : place + 11]) for place in range(2, len(reply), 11)]
     return Claim(reply[0], reply[1], jobs)
 
 
 def _read_claimed(part: list[Any]) -> Claimed:
-    job, attempt, queue, task, codec, payload, checkpoint, timeout, created, alone = part
+    job, attempt, queue, task, codec, payload, checkpoint, timeout, created, alone, lease = part
     text = bytes.decode
     return Claimed(
-        text(job), attempt, text(queue), text(task), text(codec), payload, checkpoint, timeout, created, alone == 1
+        text(job),
+        attempt,
+        text(queue),
+        text(task),
+        text(codec),
+        payload,
+        checkpoint,
+        timeout,
+        created,
+        alone == 1,
+        lease,
     )
 
 
@@ -163,18 +191,21 @@ def renew(
     held: Iterable[Held],
     *,
     executors: Iterable[str] = (),
-    lease: int | None = None,
     started: Iterable[Started] = (),
     about: str | None = None,
+    queues: Sequence[str] | None = None,
     arrivals: int | None = None,
 ) -> Command[Renewed]:
-    """Prolong leases, and hear which are lost or to be cancelled. `executors` are those that may hold nothing."""
+    """Prolong leases, each by its length, and hear which are lost or to be cancelled.
+
+    `executors` are those that may hold nothing; `queues` are those that the worker serves.
+    """
     by_executor: dict[str, list[str | int]] = {executor: [] for executor in executors}
     for executor, id, attempt in held:
         by_executor.setdefault(executor, []).extend((id, attempt))
     flat = [part for pair in by_executor.items() for part in pair]
     starts = [part for start in started for part in start]
-    args = _given(worker=worker, lease=lease, held=flat, started=starts or None, about=about, arrivals=arrivals)
+    args = _given(worker=worker, held=flat, started=starts or None, about=about, queues=queues, arrivals=arrivals)
     return Command("renew", args, _read_renewed)
 
 
@@ -187,10 +218,17 @@ def _read_held(part: list[Any]) -> list[Held]:
 
 
 def save(
-    held: Held, checkpoint: bytes | None = None, *, progress: str | None = None, created: int | None = None
+    held: Held,
+    checkpoint: bytes | None = None,
+    *,
+    progress: str | None = None,
+    notes: Sequence[str] = (),
+    created: int | None = None,
+    renew: bool = False,
 ) -> Command[bool]:
-    """Keep a checkpoint and the progress of an attempt. Returns whether the job is to be cancelled."""
-    args = _given(executor=held.executor, id=held.id, attempt=held.attempt, progress=progress, created=created)
+    """Keep a checkpoint, the progress and notes of an attempt. Returns whether the job is to be cancelled."""
+    said = _given(progress=progress, notes=list(notes) or None, renew=renew or None)
+    args = _given(executor=held.executor, id=held.id, attempt=held.attempt, created=created, **said)
     return Command("save", args, lambda reply: reply == 1, () if checkpoint is None else (checkpoint,))
 
 
@@ -198,6 +236,7 @@ class Finish(msgspec.Struct, frozen=True):
     """An attempt, how it ended, in which process, how long after the claim it started, and when its job was created.
 
     An id may be used again: without `created` the outcome could be taken for that of another job of the same id.
+    `unstarted`: the task was certainly not called, so even a job that must not run twice may come back.
     """
 
     id: str
@@ -206,6 +245,7 @@ class Finish(msgspec.Struct, frozen=True):
     pid: int | None = None
     started: int | None = None
     created: int | None = None
+    unstarted: bool = False
 
 
 class Finished(NamedTuple):
@@ -213,17 +253,24 @@ class Finished(NamedTuple):
     claim: Claim
 
 
-def finish(executor: str, items: Sequence[Finish], *, request: dict[str, Any] | None = None) -> Command[Finished]:
-    """End attempts and, with a `request` made by `claim_args`, claim in the same call."""
+def finish(
+    executor: str, items: Sequence[Finish], *, request: dict[str, Any] | None = None, token: str | None = None
+) -> Command[Finished]:
+    """End attempts and, with a `request` made by `claim_args`, claim in the same call.
+
+    An outcome that is said again, because the answer was lost, gets the same answer as long as the job's record is
+    kept; with a token also if it is not.
+    """
     rows, blobs = [], []
     for item in items:
         row, blob = _outcome_row(item.outcome)
         fields = {"id": item.id, "attempt": item.attempt, "created": item.created, **row}
-        rows.append(_given(pid=item.pid, started=item.started, **fields))
+        rows.append(_given(pid=item.pid, started=item.started, unstarted=item.unstarted or None, **fields))
         if blob is not None:
             rows[-1]["blob"] = True
             blobs.append(blob)
-    return Command("finish", _given(executor=executor, items=rows, claim=request), _read_finished, tuple(blobs))
+    args = _given(executor=executor, items=rows, claim=request, token=token)
+    return Command("finish", args, _read_finished, tuple(blobs))
 
 
 def _outcome_row(outcome: Outcome) -> tuple[Fields, bytes | None]:
@@ -310,7 +357,7 @@ def count(*, queues: Sequence[str] | None = None, states: Sequence[str] | None =
 
 
 def queues(names: Sequence[str] | None = None) -> Command[list[list[Any]]]:
-    """Name, whether paused, and numbers of jobs in the order of `job.STATES`."""
+    """Name, whether paused, number of live workers, and numbers of jobs in the order of `job.STATES`."""
     return Command(
         "queues", _given(queues=names), lambda reply: [[row[0].decode(), row[1] == 1, *row[2:]] for row in reply]
     )
@@ -324,19 +371,89 @@ def resume(queue: str) -> Command[bool]:
     return Command("resume", {"queue": queue}, lambda reply: reply == 1)
 
 
-class Worker(NamedTuple):
+def forget(queue: str) -> Command[bool]:
+    return Command("forget", {"queue": queue}, lambda reply: reply == 1)
+
+
+class HeldRow(NamedTuple):
+    executor: str
+    id: str
+    attempt: int
+    queue: str
+    task: str
+    pid: int
+    claimed: int
+
+
+class WorkerRow(NamedTuple):
     name: str
     seen: int
+    is_live: bool
+    queues: list[str]
     about: str
-    held: list[Held]
+    held: list[HeldRow]
 
 
-def workers(*, since: int | None = None) -> Command[list[Worker]]:
-    return Command("workers", _given(since=since), lambda reply: [_read_worker(*row) for row in reply])
+def workers(*, since: int | None = None) -> Command[list[WorkerRow]]:
+    return Command("workers", _given(since=since), lambda reply: [_read_worker(row) for row in reply])
 
 
-def _read_worker(name: bytes, seen: int, about: bytes, held: list[Any]) -> Worker:
-    return Worker(name.decode(), seen, about.decode(), _read_held(held))
+def _read_worker(row: list[Any]) -> WorkerRow:
+    name, seen, live, queues, about, held = row
+    rows = [_read_hold(held[place : place + 7]) for place in range(0, len(held), 7)]
+    return WorkerRow(name.decode(), seen, live == 1, queues.decode().split(), about.decode(), rows)
+
+
+def _read_hold(part: list[Any]) -> HeldRow:
+    executor, id, attempt, queue, task, pid, claimed = part
+    return HeldRow(executor.decode(), id.decode(), attempt, queue.decode(), task.decode(), pid, claimed)
+
+
+def deregister(worker: str) -> Command[None]:
+    return Command("deregister", {"worker": worker}, lambda _: None)
+
+
+class SettingRow(NamedTuple):
+    name: str
+    value: int
+    default: int
+    least: int
+    most: int
+    unit: str
+    per_queue: bool
+    source: str
+    explanation: str
+
+
+def config(queue: str | None = None) -> Command[list[SettingRow]]:
+    return Command("config", _given(queue=queue), _read_settings)
+
+
+def configure(
+    queue: str | None = None, *, set: dict[str, int] | None = None, reset: Sequence[str] = ()
+) -> Command[list[SettingRow]]:
+    args = _given(queue=queue, set=set or None, reset=list(reset) or None)
+    return Command("configure", args, _read_settings)
+
+
+def _read_settings(reply: list[list[Any]]) -> list[SettingRow]:
+    return [
+        SettingRow(name.decode(), value, default, least, most, unit.decode(), own == 1, source.decode(), words.decode())
+        for name, value, default, least, most, unit, own, source, words in reply
+    ]
+
+
+def attach(id: str, fields: dict[str, str], *, remove: Sequence[str] = ()) -> Command[dict[str, str]]:
+    args = _given(id=id, set=fields or None, remove=list(remove) or None)
+    return Command("attach", args, _read_pairs)
+
+
+def _read_pairs(reply: list[bytes]) -> dict[str, str]:
+    return {reply[place].decode(): reply[place + 1].decode() for place in range(0, len(reply), 2)}
+
+
+def note(id: str, words: str) -> Command[None]:
+    return Command("note", {"id": id, "words": words, "token": new_id()}, lambda _: None)
 
 
 class Waiting(NamedTuple):

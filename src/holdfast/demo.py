@@ -22,12 +22,11 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import msgspec
-
 from holdfast import commands, demo_tasks, server
 from holdfast.client import Holdfast
 from holdfast.demo_screen import Scene, Screen, open_screen
 from holdfast.demo_workers import KINDS, DemoWorker, kill_marked
+from holdfast.fleet import HeldJob
 from holdfast.ledger import Account, Ledger, compare
 from holdfast.names import new_id
 from holdfast.task import BoundCall
@@ -203,13 +202,13 @@ class _Play:
             self._kill_at = self._elapsed + self._kill_every
             self._note_kill(kind, name, victims, held)
 
-    def _held_by_bad(self) -> tuple[str, list[commands.Held]]:
+    def _held_by_bad(self) -> tuple[str, list[HeldJob]]:
         for worker in self._app.workers():
-            if worker.about and msgspec.json.decode(worker.about)["pid"] == self._bad.pid:
+            if worker.pid == self._bad.pid:
                 return worker.name[-4:], worker.held
         return "", []
 
-    def _note_kill(self, kind: str, name: str, victims: list[int], held: list[commands.Held]) -> None:
+    def _note_kill(self, kind: str, name: str, victims: list[int], held: list[HeldJob]) -> None:
         if kind == "job":
             of_victim = {entry.job for entry in self._ledger.read() if entry.pid in victims}
             held = [lease for lease in held if lease.id in of_victim]

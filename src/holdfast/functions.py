@@ -15,8 +15,36 @@ from holdfast import limits
 
 # In order: what the others are built on, then verbs on which other verbs are built, then verbs by themselves. A chunk
 # of Lua has at most 200 local names, so those of the last are local to their file.
-PARTS = ("keys", "call", "record", "move", "wake", "lease", "time", "claim", "renew", "lose", "get", "list")
-VERBS = ("enqueue", "save", "finish", "cancel", "retry", "delete", "queues", "workers", "wait", "events")
+PARTS = (
+    "keys",
+    "call",
+    "config",
+    "record",
+    "unique",
+    "move",
+    "wake",
+    "lease",
+    "time",
+    "claim",
+    "renew",
+    "lose",
+    "get",
+    "list",
+)
+VERBS = (
+    "enqueue",
+    "save",
+    "finish",
+    "cancel",
+    "retry",
+    "delete",
+    "queues",
+    "workers",
+    "wait",
+    "events",
+    "configure",
+    "attach",
+)
 
 
 def join(texts: Mapping[str, str]) -> str:

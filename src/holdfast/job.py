@@ -46,13 +46,30 @@ class Attempt(msgspec.Struct, frozen=True):
     def node(self) -> str:
         return self.executor.partition("/")[0]
 
+    @property
+    def words(self) -> str:
+        """Why it ended so."""
+        return f"{self.failure.type}: {self.failure.message}" if self.failure else self.reason
+
 
 class Note(msgspec.Struct, frozen=True):
-    """What happened to a job outside of its attempts."""
+    """What happened to a job outside of its attempts.
+
+    `what` is cancelled, cancelling, retried, said (by the job itself) or noted (by somebody else).
+    """
 
     at: datetime
     what: str
     words: str
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """One line of a job's history. `attempt` is 0 for what happened outside of attempts."""
+
+    at: datetime
+    what: str
+    words: str = ""
+    attempt: int = 0
 
 
 class App(Protocol):
@@ -97,11 +114,15 @@ class Job(msgspec.Struct, Generic[R], frozen=True, kw_only=True, eq=False, repr_
     group: str = ""
     progress: dict[str, Any] | None = None
     codec: str = "json"
+    unique: str = ""
+    kept: bool = True
+    at_most_once: bool = False
     payload: bytes | None = None
     result_bytes: bytes | None = None
     checkpoint_bytes: bytes | None = None
     attempts: list[Attempt] = []
     notes: list[Note] = []
+    fields: dict[str, str] = {}
     app: App
     returns: Shape | None = None
 
@@ -116,6 +137,22 @@ class Job(msgspec.Struct, Generic[R], frozen=True, kw_only=True, eq=False, repr_
     def failure(self) -> Failure | None:
         """What the last attempt that went wrong said."""
         return next((attempt.failure for attempt in reversed(self.attempts) if attempt.failure), None)
+
+    @property
+    def history(self) -> list[Entry]:
+        """What happened to the job, in order: its creation, its attempts and its notes.
+
+        How many of them are kept is a setting, `history`.
+        """
+        entries = [Entry(self.created_at, "created")]
+        for attempt in self.attempts:
+            entries.append(Entry(attempt.claimed_at, "claimed", attempt.executor, attempt.number))
+            if attempt.started_at:
+                entries.append(Entry(attempt.started_at, "started", f"process {attempt.pid}", attempt.number))
+            if attempt.ended_at:
+                entries.append(Entry(attempt.ended_at, attempt.outcome, attempt.words, attempt.number))
+        entries += [Entry(note.at, note.what, note.words) for note in self.notes]
+        return sorted(entries, key=lambda entry: entry.at)
 
     @property
     def worker(self) -> str:
@@ -203,11 +240,15 @@ def read_job(fields: dict[str, Any], app: App, returns: Shape | None = None) -> 
         group=fields["group"],
         progress=msgspec.json.decode(fields["progress"]) if fields["progress"] else None,
         codec=fields["codec"],
+        unique=fields["unique"],
+        kept=fields["kept"] == 1,
+        at_most_once=fields["at_most_once"] == 1,
         payload=fields.get("payload"),
         result_bytes=fields.get("result"),
         checkpoint_bytes=fields.get("checkpoint"),
         attempts=[_read_attempt(row) for row in fields.get("attempts", ())],
-        notes=[Note(utc(at), what.decode(), words.decode()) for at, what, words in fields.get("notes", ())],
+        notes=[_read_note(row) for row in fields.get("notes", ())],
+        fields=_read_pairs(fields.get("fields", [])),
         app=app,
         returns=returns,
     )
@@ -227,6 +268,15 @@ def _read_attempt(row: list[Any]) -> Attempt:
         reason.decode(errors="replace"),
         failure.decode(error) if error else None,
     )
+
+
+def _read_note(row: list[Any]) -> Note:
+    at, what, words = row
+    return Note(utc(at), what.decode(), words.decode(errors="replace"))
+
+
+def _read_pairs(flat: list[bytes]) -> dict[str, str]:
+    return {flat[place].decode(): flat[place + 1].decode() for place in range(0, len(flat), 2)}
 
 
 def _moment(ms: int) -> datetime | None:

@@ -17,6 +17,7 @@ _PAIRS = tuple(high + low for high in _DIGITS for low in _DIGITS)
 _TWO, _FOUR, _EIGHT = 62**2, 62**4, 62**8  # a number below _EIGHT has eight digits
 
 _ID = re.compile(r"[A-Za-z0-9._:@/-]{1,128}(?:~[0-9]{1,5})?", re.ASCII)
+_KEY = re.compile(r"[A-Za-z0-9._:@/-]{1,128}", re.ASCII)
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}", re.ASCII)
 
 
@@ -42,6 +43,13 @@ def check_id(value: str) -> str:
     raise Invalid(
         f"id is {_shown(value)}; it must be 1 to 128 of A-Z a-z 0-9 . _ : @ / - (and may end in ~ and a number)"
     )
+
+
+def check_key(value: str) -> str:
+    """Return a key that is to be unique, or refuse it."""
+    if isinstance(value, str) and _KEY.fullmatch(value):
+        return value
+    raise Invalid(f"unique is {_shown(value)}; it must be 1 to 128 of A-Z a-z 0-9 . _ : @ / -")
 
 
 def check_queue(value: str) -> str:

@@ -19,53 +19,66 @@ AT_ONCE = 1000  # jobs in one call
 ATTEMPTS = 5
 
 
-def store_calls(calls: Sequence[BoundCall[Any]], app: App) -> Steps[list[Job[Any]]]:
+def store_calls(calls: Sequence[BoundCall[Any]], app: App, *, fresh: bool = False) -> Steps[list[Job[Any]]]:
     """Store calls in order; up to 1,000 are stored together or not at all, more in parts of that size."""
     jobs: list[Job[Any]] = []
     for first in range(0, len(calls), AT_ONCE):
-        jobs += yield from _store_part(calls[first : first + AT_ONCE], app)
+        jobs += yield from _store_part(calls[first : first + AT_ONCE], app, fresh=fresh)
     return jobs
 
 
-def _store_part(calls: Sequence[BoundCall[Any]], app: App) -> Steps[list[Job[Any]]]:
-    """Store calls; of those whose id is there, return the job that is there. It may go just then: so try again."""
-    jobs: dict[str, Job[Any]] = {}
+def _store_part(calls: Sequence[BoundCall[Any]], app: App, *, fresh: bool) -> Steps[list[Job[Any]]]:
+    """Store calls; of those that are there, return the job that is there. It may go just then: so try again."""
+    jobs: dict[str, Job[Any]] = {}  # by the id of the call
     exists = _on_exists(calls)
     left = calls
     for _ in range(ATTEMPTS):
-        stored = yield commands.enqueue([_new_job(call) for call in left], exists=exists)
-        new = zip(left, stored.created, strict=True)
-        jobs |= {call.id: _stored_job(call, stored.now, app) for call, created in new if created}
-        left = [call for call in left if call.id not in jobs]
-        found = (yield commands.get([call.id for call in left], brief=True)) if left else []
-        shapes = {call.id: call.task.signature.result for call in left}
-        jobs |= {fields["id"]: read_job(fields, app, shapes[fields["id"]]) for fields in found if fields}
+        stored = yield commands.enqueue([_new_job(call) for call in left], exists=exists, fresh=fresh)
+        there: dict[str, BoundCall[Any]] = {}  # by the id of the job
+        for call, created, id in zip(left, stored.created, stored.ids, strict=True):
+            if created:
+                jobs[call.id] = _stored_job(call, id, stored.now, app)
+            else:
+                there[id] = call
+        found = (yield commands.get(list(there), brief=True)) if there else []
+        for fields in filter(None, found):
+            call = there[fields["id"]]
+            jobs[call.id] = read_job(fields, app, call.task.signature.result)
         left = [call for call in left if call.id not in jobs]
         if not left:
             return [jobs[call.id] for call in calls]
-    raise errors.HoldfastError(f"jobs come and go too fast to be found: {left[0].id}")
+    raise errors.JobExists(f"{_whose(left[0])}: it was done before, and its job is not there any more")
+
+
+def _whose(call: BoundCall[Any]) -> str:
+    return f"unique key {call.chosen.unique}" if call.chosen.unique else f"job {call.id}"
 
 
 def _new_job(call: BoundCall[Any]) -> NewJob:
     chosen = call.chosen
+    is_debounced = chosen.debounce is not None
     return NewJob(
         id=call.id,
         payload=call.payload,
         queue=chosen.queue or DEFAULT_QUEUE,
         task=call.name,
         priority=chosen.priority,
-        delay=chosen.delay,
+        delay=chosen.debounce if is_debounced else chosen.delay,
         due=chosen.at,
         retries=chosen.retries,
         crashes=chosen.crashes,
         lost=chosen.lost,
         backoff=chosen.backoff,
         timeout=chosen.timeout,
+        unique=chosen.unique or (call.name if is_debounced else None),
+        unique_for="queued" if is_debounced else chosen.unique_for,
+        unkept=True if chosen.keep is False else None,
+        once=chosen.at_most_once or None,
     )
 
 
 def _on_exists(calls: Sequence[BoundCall[Any]]) -> str:
-    choices = {call.chosen.on_exists or "return" for call in calls}
+    choices = {"replace" if call.chosen.debounce is not None else call.chosen.on_exists or "return" for call in calls}
     if len(choices) > 1:
         raise errors.Invalid(
             f"calls that are enqueued together must agree on on_exists, not {', '.join(sorted(choices))}"
@@ -73,12 +86,13 @@ def _on_exists(calls: Sequence[BoundCall[Any]]) -> str:
     return choices.pop()
 
 
-def _stored_job(call: BoundCall[R], now: int, app: App) -> Job[R]:
+def _stored_job(call: BoundCall[R], id: str, now: int, app: App) -> Job[R]:
     """The snapshot of a job that was stored just now."""
-    due = call.chosen.at if call.chosen.delay is None else now + call.chosen.delay
+    delay = call.chosen.delay if call.chosen.debounce is None else call.chosen.debounce
+    due = call.chosen.at if delay is None else now + delay
     is_due = due is None or due <= now
     return Job(
-        id=call.id,
+        id=id,
         state="waiting" if is_due else "scheduled",
         queue=call.chosen.queue or DEFAULT_QUEUE,
         task=call.name,
@@ -87,6 +101,9 @@ def _stored_job(call: BoundCall[R], now: int, app: App) -> Job[R]:
         since=utc(now),
         priority=call.chosen.priority or 0,
         retries=call.chosen.retries,
+        unique=call.chosen.unique or "",
+        kept=call.chosen.keep is not False,
+        at_most_once=call.chosen.at_most_once is True,
         due_at=None if is_due or due is None else utc(due),
         payload=call.payload,
         app=app,

@@ -34,7 +34,7 @@ import msgspec
 from holdfast.durations import Duration, milliseconds, moment
 from holdfast.errors import Invalid
 from holdfast.limits import LONGEST_BACKOFF, LONGEST_WAIT
-from holdfast.names import check_id, check_queue, check_task, new_id
+from holdfast.names import check_id, check_key, check_queue, check_task, new_id
 from holdfast.signature import Signature
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 OnExists = Literal["return", "error", "replace"]
+Span = Literal["queued", "pending", "kept"]
 Runner = Literal["fork", "spawn", "process", "thread", "async"]
 
 
@@ -61,6 +62,11 @@ class Given(TypedDict, total=False):
     timeout: Duration | None
     id: str | None
     on_exists: OnExists | None
+    unique: str | None
+    unique_for: Span | Duration | None
+    debounce: Duration | None
+    keep: bool | None
+    at_most_once: bool | None
     runner: Runner | None
 
 
@@ -78,6 +84,11 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     timeout: int | None = None
     id: str | None = None
     on_exists: OnExists | None = None
+    unique: str | None = None
+    unique_for: Span | int | None = None
+    debounce: int | None = None
+    keep: bool | None = None
+    at_most_once: bool | None = None
     runner: Runner | None = None
 
     def but(self, **given: Unpack[Given]) -> Options:
@@ -93,7 +104,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             checked["at"] = None
         elif checked.get("at") is not None:
             checked["delay"] = None
-        return msgspec.structs.replace(self, **checked)
+        return _consistent(msgspec.structs.replace(self, **checked))
 
 
 DEFAULTS = Options()
@@ -244,6 +255,41 @@ def _checked(name: str, value: Any) -> Any:
     return None if value is None else check(value)
 
 
+def _consistent(options: Options) -> Options:
+    """Return options, unless one of them contradicts another."""
+    if options.unique_for is not None and options.unique is None:
+        raise Invalid("unique_for is given without unique; say which key is to be unique")
+    if options.debounce is not None:
+        for name in ("delay", "at", "unique_for", "on_exists"):
+            if getattr(options, name) is not None:
+                raise Invalid(
+                    f"debounce and {name} are both given; debounce says when the job is due, and what replaces it"
+                )
+    if options.keep is False and options.unique_for not in (None, "queued", "pending"):
+        raise Invalid(
+            f"keep is False, but unique_for is {options.unique_for!r}; a job that is not kept cannot be found"
+        )
+    return options
+
+
+def _span(value: Any) -> str | int:
+    if isinstance(value, str) and value in get_args(Span):
+        return value
+    try:
+        return milliseconds(value, what="unique_for", least=1, most=LONGEST_WAIT)
+    except Invalid as error:
+        raise Invalid(f"{error}; or one of {', '.join(map(repr, get_args(Span)))}") from None
+
+
+def _flag(name: str) -> Callable[[Any], bool]:
+    def check(value: Any) -> bool:
+        if isinstance(value, bool):
+            return value
+        raise Invalid(f"{name} is {value!r}; it must be True or False")
+
+    return check
+
+
 def _integer(name: str, least: int, most: int) -> Callable[[Any], int]:
     def check(value: Any) -> int:
         if type(value) is int and least <= value <= most:
@@ -274,5 +320,10 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "timeout": lambda value: milliseconds(value, what="timeout", least=1, most=LONGEST_WAIT),
     "id": check_id,
     "on_exists": _choice("on_exists", "return", "error", "replace"),
+    "unique": check_key,
+    "unique_for": _span,
+    "debounce": lambda value: milliseconds(value, what="debounce", least=1, most=LONGEST_WAIT),
+    "keep": _flag("keep"),
+    "at_most_once": _flag("at_most_once"),
     "runner": _choice("runner", *get_args(Runner)),
 }

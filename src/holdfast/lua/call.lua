@@ -2,13 +2,13 @@
 
 local SCHEMA = 1
 local MOST = 1000 -- of anything in one call
-local EVENTS = 100000 -- kept
 local MOST_EXECUTOR = 39 -- characters: an attempt's field then has 64 bytes
 
 local now -- milliseconds, set anew by each call
 local meta -- the hash of that name, as it was when the call began
 local happened -- event type -> ids
 local begin_batch -- see move.lua
+local setting, read_config -- see config.lua
 
 -- End the call with an error. Nothing may have been written yet.
 local function refuse(code, words) error({ refusal = code .. ' ' .. words }, 0) end
@@ -67,14 +67,16 @@ end
 
 local function worker_of(executor) return string.match(executor, '^(.+)%.(%d+)$') end
 
--- A command that must not be carried out twice has a token, made when the command was. What was answered is kept with it
--- in the job's record (`k`), so that the command repeated gets the same answer.
-local function check_token(args) return name(args.token, 'a token', 40, '%w') end
+-- A call that must not be carried out twice has a token, made when the call was: the client library repeats a call whose
+-- reply was lost. What was answered is kept for some minutes, so that the call repeated gets the same answer.
+local ANSWER_LIFE = 600000
 
-local function remembered(token, field)
-  local known, answer = string.match(field or '', '^(%S+) (.*)$')
-  return known == token and answer or nil
+local function recall(token)
+  local packed = redis.call('GET', key.answer(name(token, 'a token', 40, '%w')))
+  return packed and cmsgpack.unpack(packed)
 end
+
+local function remember(token, reply) redis.call('SET', key.answer(token), cmsgpack.pack(reply), 'PX', ANSWER_LIFE) end
 
 local function event(kind, id)
   local ids = happened[kind]
@@ -84,7 +86,7 @@ end
 -- One entry per type of event, naming its jobs.
 local function publish(who)
   for kind, ids in pairs(happened) do
-    redis.call('XADD', key.events(), 'MAXLEN', '~', EVENTS, '*', 'type', kind, 'jobs', table.concat(ids, ' '),
+    redis.call('XADD', key.events(), 'MAXLEN', '~', setting('events'), '*', 'type', kind, 'jobs', table.concat(ids, ' '),
       'who', who or '')
   end
   happened = {}
@@ -97,13 +99,14 @@ local function read_clock(args)
 end
 
 local function read_meta()
-  local values = redis.call('HMGET', key.meta(), 'schema', 'arrivals', 'pulse', 'gaps', 'pruned')
+  local values = redis.call('HMGET', key.meta(), 'schema', 'arrivals', 'pulse', 'gaps', 'pruned', 'config')
   if values[1] and tonumber(values[1]) ~= SCHEMA then
     refuse('SCHEMA', string.format('this data has schema %s, and this release knows %d: run holdfast migrate',
       values[1], SCHEMA))
   end
   meta = { new = not values[1], arrivals = tonumber(values[2]) or 0, pulse = tonumber(values[3]),
     gaps = values[4] or '', pruned = tonumber(values[5]) or 0 }
+  read_config(values[6])
 end
 
 -- Numbers for jobs in the order in which they come, never given twice: returns the one before the first.
@@ -115,7 +118,7 @@ local function reserve_arrivals(count)
 end
 
 -- Register a function of the library under a name that carries the library's digest, so that releases run side by
--- side. `body(args, blobs)` returns the reply.
+-- side. `body(args, blobs)` returns the reply; if the caller gave a token, the one that it was given before.
 local function verb(words, flags, body)
   redis.register_function({
     function_name = 'hf_' .. DIGEST .. '_' .. words,
@@ -128,7 +131,11 @@ local function verb(words, flags, body)
       local done, reply = pcall(function()
         now = read_clock(args)
         read_meta()
-        return body(args, argv)
+        local answer = args.token and recall(args.token)
+        if answer then return answer end
+        local reply = body(args, argv)
+        if args.token then remember(args.token, reply) end
+        return reply
       end)
       if done then return reply end
       if type(reply) == 'table' and reply.refusal then return redis.error_reply(reply.refusal) end

@@ -2,39 +2,37 @@
 --
 --   args.ids     up to 1,000
 --   args.reason  why, in words
---   args.token   see call.lua
+--   args.token   see call.lua; not given: the call may be carried out twice
 --
 -- A running job stays running, the wish recorded, until its worker has stopped it; a success that arrives first stands.
 -- Returns an answer per id: cancelled, cancelling, NOTFOUND, or STATE if it has ended already.
 
-local function cancel_running(job, reason, token)
+local function cancel_running(job, reason)
   if has(job.flags, CANCELLING) then return 'cancelling' end
   job.flags = with(job.flags, CANCELLING, true)
-  local place, words = note(job, 'c', reason)
-  redis.call('HSET', key.job(job.id), place, words, 'k', token .. ' cancelling', 's', pack_status(job))
+  note(job, 'c', reason)
+  redis.call('HSET', key.job(job.id), 's', pack_status(job))
   local run = unpack_attempt(redis.call('HGET', key.job(job.id), 'a' .. string.format('%d', job.attempt)))
-  local _, _, spared = parse_marks(redis.call('HGET', key.held(run.executor), job.id))
-  redis.call('HSET', key.held(run.executor), job.id, make_marks(job.attempt, true, spared))
+  local _, _, spared, length = parse_marks(redis.call('HGET', key.held(run.executor), job.id))
+  redis.call('HSET', key.held(run.executor), job.id, make_marks(job.attempt, true, spared, length))
   tell(worker_of(run.executor), string.format('cancel %s %s %d', run.executor, job.id, job.attempt))
   return 'cancelling'
 end
 
-local function cancel(id, reason, token)
-  local job, waiters, last = load_job(id, 'w', 'k')
+local function cancel(id, reason)
+  local job, waiters = load_job(id, 'w')
   if not job then return 'NOTFOUND' end
-  local answer = remembered(token, last)
-  if answer then return answer end
   if FINAL[job.state] then return 'STATE' end
-  if job.state == 'running' then return cancel_running(job, reason, token) end
-  local place, words = note(job, 'C', reason)
-  conclude(job, 'cancelled', waiters or '', { place, words, 'k', token .. ' cancelled' })
+  if job.state == 'running' then return cancel_running(job, reason) end
+  note(job, 'C', reason)
+  conclude(job, 'cancelled', waiters or '')
   return 'cancelled'
 end
 
 verb('cancel', { 'allow-oom' }, function(args)
-  local answers, token = {}, check_token(args)
+  local answers = {}
   for place, id in ipairs(job_ids(args.ids)) do
-    answers[place] = cancel(id, args.reason, token)
+    answers[place] = cancel(id, args.reason)
     settle()
   end
   publish()

@@ -4,68 +4,81 @@
 --   args.counter    rises with each claim of an executor; a repeated claim gets the same jobs again
 --   args.queues     names, most urgent first
 --   args.limit      how many jobs at most
---   args.lease      milliseconds until the lease ends (30 s)
+--   args.shares     how many of each queue at most, in a first round; in a second, what is left, in the order of `queues`
+--   args.lease      milliseconds until the lease ends (what the queue is configured with)
 --   args.pid        process id of the executor
 --   args.idle       the executor's last claim found nothing
 --
 -- Returns the milliseconds after which to claim again if nothing wakes the executor (0: jobs were found), the key on
 -- which to wait for that, and then for each job: id, attempt, queue, task, codec, payload, checkpoint or '', timeout
--- (0: none), created, whether it must run alone, that is in a process of its own: it may have killed an executor.
+-- (0: none), created, whether it must run alone, that is in a process of its own: it may have killed an executor; and the
+-- lease, of which the worker renews each quarter.
 --
 -- A repeated claim gets those of its jobs that the executor still holds.
 
-local MOST_BYTES = 33554432 -- of payloads and checkpoints, in one reply
 local MOST_PID = 2 ^ 32 - 1
-local WORKER_LIFE = DAY
+local claim, check_claim -- for other files too
+do
 
-local function check_claim(args)
+local MOST_BYTES = 33554432 -- of payloads and checkpoints, in one reply
+
+check_claim = function(args)
   executor_name(args.executor)
   integer(args.counter, 'the counter', 1, 2 ^ 52)
   integer(args.limit, 'the limit', 1, MOST)
   for _, queue in ipairs(list_of(args.queues, 'queues')) do queue_name(queue) end
+  for _, share in ipairs(args.shares or {}) do integer(share, 'a share', 0, MOST) end
   optional(args.pid, 'the process id', 0, MOST_PID)
-  args.lease = integer(args.lease or DEFAULT.lease, 'the lease', LEAST_LEASE, MOST_LEASE)
+  optional(args.lease, 'the lease', LEAST_LEASE, MOST_LEASE)
+end
+
+local function lease_of(job, args) return args.lease or setting('lease', job.queue) end
+
+-- Remove the record of the attempt that is too old by now; and of those before it, if fewer are kept since then.
+local function forget_attempts(job)
+  for number = job.attempt - setting('history', job.queue), 1, -1 do
+    local old = string.format('%d', number)
+    if redis.call('HDEL', key.job(job.id), 'a' .. old, 'o' .. old) == 0 then return end
+    redis.call('HDEL', key.errors(job.id), old)
+  end
 end
 
 -- Start an attempt of a waiting job.
 local function start_attempt(job, args)
-  job.attempt, job.lease = job.attempt + 1, args.lease
+  job.attempt, job.lease = job.attempt + 1, lease_of(job, args) + setting('grace', job.queue)
   if has(job.flags, RETRYING) then job.retried = job.retried + 1 end
   job.flags = with(job.flags, RETRYING, false)
   local number = string.format('%d', job.attempt)
   local run = { claimed = now, waited = math.max(now - job.since, 0), delay = 0, ran = 0, pid = args.pid or 0,
     outcome = '-', executor = args.executor }
-  move(job, 'running', now, now + args.lease, { 'a' .. number, pack_attempt(run) })
-  collect(holding, key.held(args.executor), job.id, number)
+  move(job, 'running', now, now + job.lease, { 'a' .. number, pack_attempt(run) })
+  collect(holding, key.held(args.executor), job.id, make_marks(job.attempt, false, 0, job.lease))
+  if has(job.flags, UNIQUE) then free_key(job, 'q') end
   event('claimed', job.id)
-  if job.attempt > HISTORY then
-    local old = string.format('%d', job.attempt - HISTORY)
-    redis.call('HDEL', key.job(job.id), 'a' .. old, 'o' .. old)
-    redis.call('HDEL', key.errors(job.id), old)
-  end
+  forget_attempts(job)
 end
 
 -- Add a claimed job to a reply: returns the bytes of its payload and checkpoint.
-local function describe_claimed(reply, job, payload, checkpoint)
+local function describe_claimed(reply, job, payload, checkpoint, lease)
   payload = load_blob('p', job.id, payload)
   checkpoint = checkpoint and load_blob('c', job.id, checkpoint) or ''
   for _, value in ipairs({ job.id, job.attempt, job.queue, job.task, job.codec, payload, checkpoint, job.timeout,
-    job.created, has(job.flags, ALONE) and 1 or 0 }) do
+    job.created, has(job.flags, ALONE) and 1 or 0, lease }) do
     reply[#reply + 1] = value
   end
   return #payload + #checkpoint
 end
 
--- Take jobs of one queue: returns the bytes of the reply so far, and whether the executor is to be given no more.
-local function take(queue, args, reply, taken, bytes)
-  for _, id in ipairs(redis.call('ZRANGE', key.index(queue, 'waiting'), 0, args.limit - #taken - 1)) do
+-- Take jobs of one queue, `most` of them at most. Returns whether the executor is to be given no more.
+local function take(queue, args, got, most)
+  for _, id in ipairs(redis.call('ZRANGE', key.index(queue, 'waiting'), 0, most - 1)) do
     local job, payload, checkpoint = load_job(id, 'p', 'c')
     start_attempt(job, args)
-    bytes = bytes + describe_claimed(reply, job, payload, checkpoint)
-    taken[#taken + 1] = id .. ' ' .. string.format('%d', job.attempt)
-    if bytes >= MOST_BYTES then return bytes, true end
+    got.bytes = got.bytes + describe_claimed(got.reply, job, payload, checkpoint, lease_of(job, args))
+    got.taken[#got.taken + 1] = id .. ' ' .. string.format('%d', job.attempt)
+    if got.bytes >= MOST_BYTES then return true end
   end
-  return bytes, #taken >= args.limit
+  return #got.taken >= args.limit
 end
 
 -- Until the next timer, or as long as an executor blocks at most.
@@ -82,7 +95,7 @@ local function repeat_claim(args, line)
     local job = holder(args.executor, id, tonumber(attempt))
     if job then
       local blobs = redis.call('HMGET', key.job(id), 'p', 'c')
-      describe_claimed(reply, job, blobs[1], blobs[2])
+      describe_claimed(reply, job, blobs[1], blobs[2], lease_of(job, args))
     end
   end
   return reply
@@ -93,7 +106,7 @@ local function remember_claim(args, taken)
   local line = string.format('%.0f %.0f', args.counter, now)
   if #taken > 0 then line = line .. ' ' .. table.concat(taken, ' ') end
   if redis.call('HSET', key.worker(worker), number, line) == 1 then
-    redis.call('PEXPIRE', key.worker(worker), WORKER_LIFE)
+    redis.call('PEXPIRE', key.worker(worker), setting('worker_age'))
   end
 end
 
@@ -109,6 +122,7 @@ local function become_idle(args)
   for _, queue in ipairs(args.queues) do
     redis.call('ZREMRANGEBYSCORE', key.idle(queue), '-inf', now - STALE)
     redis.call('ZADD', key.idle(queue), now, args.executor)
+    redis.call('PEXPIRE', key.idle(queue), DAY)
   end
 end
 
@@ -117,12 +131,16 @@ local function stop_idling(args)
   redis.call('DEL', key.wake(args.executor))
 end
 
-local function open_queues(queues)
-  local paused, open = redis.call('SMISMEMBER', key.paused(), unpack(queues)), {}
-  for place, queue in ipairs(queues) do
-    if paused[place] == 0 then open[#open + 1] = queue end
+-- The queues that are not paused, and the shares of these.
+local function open_queues(args)
+  local paused, open, shares = redis.call('SMISMEMBER', key.paused(), unpack(args.queues)), {}, {}
+  for place, queue in ipairs(args.queues) do
+    if paused[place] == 0 then
+      open[#open + 1] = queue
+      shares[#open] = args.shares and args.shares[place]
+    end
   end
-  return open
+  return open, shares
 end
 
 -- Work that is left is for others: wake one. An executor that was idle may have been woken for any of its queues, so it
@@ -133,28 +151,36 @@ local function pass_on(open, place, was_idle)
   end
 end
 
-local function claim(args)
+-- Take jobs of all queues in turn, and pass on work that is left. Returns whether the executor is to be given no more.
+local function take_in_turn(args, open, got, shares)
+  for place, queue in ipairs(open) do
+    local left = args.limit - #got.taken
+    local enough = take(queue, args, got, shares and math.min(left, shares[place] or left) or left)
+    settle()
+    if enough then
+      pass_on(open, args.shares and 1 or place, args.idle or args.shares)
+      return true
+    end
+  end
+  return false
+end
+
+claim = function(args)
   local counter, line = last_claim(args)
   if counter == args.counter then return repeat_claim(args, line) end
   if counter and counter > args.counter then refuse('INVALID', 'the counter of ' .. args.executor .. ' went back') end
   beat()
   advance()
   if args.idle then stop_idling(args) end
-  local open, reply, taken, bytes, enough = open_queues(args.queues), { 0, key.wake(args.executor) }, {}, 0, false
-  for place, queue in ipairs(open) do
-    bytes, enough = take(queue, args, reply, taken, bytes)
-    settle()
-    if enough then
-      pass_on(open, place, args.idle)
-      break
-    end
-  end
-  remember_claim(args, taken)
-  if #taken == 0 then
+  local open, shares = open_queues(args)
+  local got = { reply = { 0, key.wake(args.executor) }, taken = {}, bytes = 0 }
+  if not args.shares or not take_in_turn(args, open, got, shares) then take_in_turn(args, open, got) end
+  remember_claim(args, got.taken)
+  if #got.taken == 0 then
     become_idle(args)
-    reply[1] = next_wait()
+    got.reply[1] = next_wait()
   end
-  return reply
+  return got.reply
 end
 
 verb('claim', { 'allow-oom' }, function(args)
@@ -163,3 +189,5 @@ verb('claim', { 'allow-oom' }, function(args)
   publish(args.executor)
   return reply
 end)
+
+end

@@ -8,6 +8,7 @@ local function delete(id)
   local job = load_job(id)
   if not job then return 'NOTFOUND' end
   if not FINAL[job.state] then return 'STATE' end
+  if has(job.flags, UNIQUE) then free_key(job, 'qpk') end
   erase(id, job.queue, job.state)
   event('deleted', id)
   settle()

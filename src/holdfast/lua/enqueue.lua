@@ -6,15 +6,34 @@
 --     priority      -256 to 255, lower runs sooner (0)
 --     delay, due    milliseconds from now, or a time; neither: at once
 --     retries, crashes, lost, backoff, timeout, codec    see record.lua
---   args.exists     what to do about an id that is there: 'return' (nothing), 'error' or 'replace'
---   args.token      with 'error' and 'replace': see call.lua
+--     unique        a key that one job at a time may have; a batch with a key has one job
+--     unique_for    for how long it has it: 'queued', 'pending' (if not given), 'kept' or milliseconds; see unique.lua
+--     unkept        remove the job when it has ended, unless it failed
+--     once          never start it a second time, except by `retry`
+--   args.exists     what to do about an id, or a key, that is there: 'return' (nothing), 'error' or 'replace'
+--   args.fresh      the ids were made for this call: if the first is there, the call is a repeated one
+--   args.token      with 'error' and 'replace', and for jobs that are not kept: see call.lua
 --   blobs           the payloads, in order
 --
--- Refuses INVALID, TOOBIG; EXISTS with exists = 'error'; STATE if a job to be replaced is running.
--- Returns the server's time, then 1 for each job that was stored, 0 for each that was there.
+-- Refuses INVALID, TOOBIG; EXISTS with exists = 'error'; STATE if a job to be replaced is running. A job that is replaced
+-- keeps its id. Returns the server's time, then for each job 1 if it was stored, 0 if one of its id was there, '+id' if it
+-- was stored in the place of the one that had its key, '=id' if that one was left alone.
 
 local MOST_PAYLOAD = LIMITS.MOST_PAYLOAD
 local EXISTS = { ['return'] = true, ['error'] = true, ['replace'] = true }
+
+local function check_unique(batch)
+  if batch.unique == nil then return end
+  name(batch.unique, 'a unique key', 128, '%w._:@/%-')
+  if #batch.ids ~= 1 then refuse('INVALID', 'a batch with a unique key must have one job') end
+  batch.unique_for = batch.unique_for or 'pending'
+  if not LETTER_OF_SPAN[batch.unique_for] then
+    if type(batch.unique_for) ~= 'number' then
+      refuse('INVALID', "`unique_for` must be 'queued', 'pending', 'kept' or milliseconds")
+    end
+    integer(batch.unique_for, '`unique_for`', 1, LONGEST_WAIT)
+  end
+end
 
 local function check_batch(batch)
   queue_name(batch.queue)
@@ -29,61 +48,69 @@ local function check_batch(batch)
   optional(batch.delay, 'the delay', 0, LONGEST_WAIT)
   optional(batch.due, 'the due time', 0, now + LONGEST_WAIT)
   if not CODEC_NUMBER[batch.codec or 'json'] then refuse('INVALID', 'unknown codec ' .. tostring(batch.codec)) end
+  check_unique(batch)
 end
 
--- What is there of an id: nothing, 'there', or 'ours' if this very call has stored it before.
-local function look_up(id, args)
-  if redis.call('EXISTS', key.job(id)) == 0 then return nil end
-  if not args.token then return 'there' end
-  local job, last = load_job(id, 'k')
-  if remembered(args.token, last) then return 'ours' end
-  if args.exists == 'error' then refuse('EXISTS', 'job ' .. id .. ' exists already') end
-  if job.state == 'running' then
-    refuse('STATE', 'job ' .. id .. ' is running and cannot be replaced: cancel it first')
+-- A call with keys that is repeated has to look them up again.
+local function check_fresh(args)
+  for _, batch in ipairs(args.batches) do
+    if batch.unique and args.fresh then refuse('INVALID', 'a call with unique keys cannot be `fresh`') end
   end
-  return 'there'
 end
 
--- Check everything before anything is written: returns the number of jobs, and of each id what is there.
+local function check_payload(id, payload)
+  if not payload then refuse('INVALID', 'job ' .. id .. ' has no payload') end
+  if #payload > MOST_PAYLOAD then
+    refuse('TOOBIG', string.format('the payload of job %s has %d bytes; %d are allowed: store it elsewhere and pass '
+      .. 'a reference', id, #payload, MOST_PAYLOAD))
+  end
+end
+
+-- The id of the job that is there already: of this id, or with this key.
+local function look_up(id, unique, args)
+  local there = (not args.fresh and redis.call('EXISTS', key.job(id)) == 1 and id) or (unique and owner_of(unique))
+  if not there or args.exists == 'return' then return there end
+  if args.exists == 'error' then
+    refuse('EXISTS', 'job ' .. there .. (there == id and '' or ' with the unique key ' .. unique) .. ' exists already')
+  end
+  local job = load_job(there)
+  if job and job.state == 'running' then
+    refuse('STATE', 'job ' .. there .. ' is running and cannot be replaced: cancel it first')
+  end
+  return there
+end
+
+-- Check everything before anything is written: returns the number of jobs, and for each id what is there.
 local function check_enqueue(args, blobs)
-  local count, exists, seen = 0, {}, {}
-  if not EXISTS[args.exists or 'return'] then refuse('INVALID', "`exists` must be 'return', 'error' or 'replace'") end
-  if args.exists == 'error' or args.exists == 'replace' then check_token(args) else args.token = nil end
-  for _, batch in ipairs(list_of(args.batches, 'batches')) do
+  local count, there, seen = 0, {}, {}
+  args.exists = args.exists or 'return'
+  if not EXISTS[args.exists] then refuse('INVALID', "`exists` must be 'return', 'error' or 'replace'") end
+  list_of(args.batches, 'batches')
+  check_fresh(args)
+  for _, batch in ipairs(args.batches) do
     check_batch(batch)
     for _, id in ipairs(batch.ids) do
       count = count + 1
       if count > MOST then refuse('INVALID', string.format('more than %d jobs in one call', MOST)) end
-      job_id(id)
-      if seen[id] then refuse('INVALID', 'job ' .. id .. ' stands twice in one call') end
-      seen[id] = true
-      local payload = blobs[count + 1]
-      if not payload then refuse('INVALID', 'job ' .. id .. ' has no payload') end
-      if #payload > MOST_PAYLOAD then
-        refuse('TOOBIG', string.format('the payload of job %s has %d bytes; %d are allowed: store it elsewhere and pass '
-          .. 'a reference', id, #payload, MOST_PAYLOAD))
+      check_payload(job_id(id), blobs[count + 1])
+      there[id] = look_up(id, batch.unique, args)
+      for _, taken in ipairs({ there[id] or id, batch.unique and ' ' .. batch.unique }) do
+        if seen[taken] then refuse('INVALID', (batch.unique or 'job ' .. id) .. ' stands twice in one call') end
+        seen[taken] = true
       end
-      exists[id] = look_up(id, args)
     end
   end
-  return count, exists
+  return count, there
 end
 
 local function remove_existing(id)
   local job, waiters = load_job(id, 'w')
+  if not job then return end
+  if has(job.flags, UNIQUE) then free_key(job, 'qpk') end
   erase(id, job.queue, job.state)
   event('deleted', id)
   settle()
   tell_waiters(job, waiters)
-end
-
-local function store_job(batch, head, id, arrival, payload, due, token)
-  local job = new_job(id, batch.queue, arrival)
-  job.priority = batch.priority or 0
-  local fields = { 'h', head, 'p', store_blob('p', id, payload) }
-  if token then fields[5], fields[6] = 'k', token .. ' 1' end
-  if due then to_scheduled(job, due, fields) else to_waiting(job, fields) end
-  event('enqueued', id)
 end
 
 local function due_time(batch)
@@ -91,23 +118,50 @@ local function due_time(batch)
   return due and due > now and due or nil
 end
 
+local function store_job(batch, id, arrival, payload)
+  local job = new_job(id, batch.queue, arrival)
+  job.priority = batch.priority or 0
+  job.flags = (batch.unkept and UNKEPT or 0) + (batch.once and ONCE or 0)
+  local fields = { 'h', batch.head, 'p', store_blob('p', id, payload) }
+  local kept_key = batch.unique and take_key(batch.unique, batch.unique_for, id, now)
+  if kept_key then
+    job.flags = job.flags + UNIQUE
+    fields[5], fields[6] = 'u', kept_key
+  end
+  if batch.due_time then to_scheduled(job, batch.due_time, fields) else to_waiting(job, fields) end
+  event('enqueued', id)
+end
+
+-- Store one job, unless one is there. Returns the answer about it, and whether it was stored.
+local function enqueue_one(batch, id, there, replaces, arrival, payload)
+  if there and not replaces then return there == id and 0 or '=' .. there, false end
+  if there then remove_existing(there) end
+  store_job(batch, there or id, arrival, payload)
+  return (there or id) == id and 1 or '+' .. there, true
+end
+
+local function is_repeated(args)
+  return args.fresh and redis.call('EXISTS', key.job(args.batches[1].ids[1])) == 1
+end
+
 verb('enqueue', {}, function(args, blobs)
-  local count, exists = check_enqueue(args, blobs)
-  local arrival, place, reply, awake = reserve_arrivals(count), 0, { now }, {}
+  local count, there = check_enqueue(args, blobs)
+  local reply, awake, place = { now }, {}, 0
+  if is_repeated(args) then
+    for at = 1, count do reply[at + 1] = 1 end
+    return reply
+  end
+  local arrival = reserve_arrivals(count)
   for _, batch in ipairs(args.batches) do
-    batch.created = now
-    local head, due = pack_head(batch), due_time(batch)
+    batch.created, batch.due_time = now, due_time(batch)
+    batch.head = pack_head(batch)
     redis.call('ZADD', key.queues(), 0, batch.queue)
     for _, id in ipairs(batch.ids) do
+      local stored
       place = place + 1
-      local stored = not exists[id] or (args.exists == 'replace' and exists[id] == 'there')
-      reply[place + 1] = (stored or exists[id] == 'ours') and 1 or 0
-      if stored then
-        if exists[id] then remove_existing(id) end
-        store_job(batch, head, id, arrival + place, blobs[place + 1], due, args.token)
-        -- One that is due soon wakes too: whoever is idle may be about to wait for longer than that.
-        awake[batch.queue] = awake[batch.queue] or not due or due < now + BLOCK
-      end
+      reply[place + 1], stored = enqueue_one(batch, id, there[id], args.exists == 'replace', arrival + place, blobs[place + 1])
+      -- One that is due soon wakes too: whoever is idle may be about to wait for longer than that.
+      awake[batch.queue] = awake[batch.queue] or (stored and (not batch.due_time or batch.due_time < now + BLOCK))
     end
   end
   settle()

@@ -7,7 +7,7 @@
 --     outcome       succeed (its blob is the result)
 --                   error (blob: description; group; final: no more retries; delay: instead of the schedule)
 --                   crash (blob: description)
---                   release (delay; reason), snooze (delay)
+--                   release (delay; reason; unstarted: it did certainly not start), snooze (delay)
 --                   unknown (the task is not known here), cancelled
 --     blob          whether the item has a blob
 --     pid, started  process id, and milliseconds from claim to start
@@ -46,7 +46,7 @@ function ending.error(job, run, item, blob, waiters)
   local fields = end_attempt(job, run, 'E', item.reason)
   keep_error(job, blob)
   if has(job.flags, CANCELLING) then return conclude(job, 'cancelled', waiters, fields) end
-  if item.final then return fail(job, item.group or 'error', waiters, fields) end
+  if item.final or has(job.flags, ONCE) then return fail(job, item.group or 'error', waiters, fields) end
   if job.retried >= job.retries then
     return fail(job, job.retries > 0 and 'exhausted' or item.group or 'error', waiters, fields)
   end
@@ -65,7 +65,7 @@ end
 
 function ending.release(job, run, item)
   event('released', job.id)
-  come_back(job, item.delay or 0, end_attempt(job, run, 'R', item.reason))
+  come_back(job, item.delay or 0, end_attempt(job, run, 'R', item.reason), item.unstarted)
 end
 
 function ending.snooze(job, run, item)
@@ -78,7 +78,7 @@ function ending.unknown(job, run)
   local delay = math.min(UNKNOWN_LEAST * 2 ^ job.misses, UNKNOWN_MOST)
   job.misses = math.min(job.misses + 1, 10)
   event('released', job.id)
-  come_back(job, delay, fields)
+  come_back(job, delay, fields, true)
 end
 
 function ending.cancelled(job, run, item, blob, waiters)

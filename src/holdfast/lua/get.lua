@@ -1,21 +1,21 @@
 -- get: jobs by id.
 --
 --   args.ids     up to 1,000
---   args.brief   leave out payload, result, checkpoint, attempts and notes
+--   args.brief   leave out payload, result, checkpoint, attempts, notes and fields
 --
 -- Returns for each job a list of names and values (see `describe`), or nil.
 
 local MOST_REPLY = 67108864 -- bytes of payloads, results and checkpoints in one reply
 
 -- Returns the attempts, and the bytes of their errors.
-local function describe_attempts(id, fields, last)
+local function describe_attempts(job, fields)
   local attempts, errors, bytes = {}, {}, 0
-  local list = redis.call('HGETALL', key.errors(id))
+  local list = redis.call('HGETALL', key.errors(job.id))
   for place = 1, #list, 2 do
     errors[list[place]] = list[place + 1]
     bytes = bytes + #list[place + 1]
   end
-  for number = math.max(1, last - HISTORY + 1), last do
+  for number = math.max(1, job.attempt - setting('history', job.queue) + 1), job.attempt do
     local name = string.format('%d', number)
     local packed = fields['a' .. name]
     if packed then
@@ -28,13 +28,11 @@ local function describe_attempts(id, fields, last)
   return attempts, bytes
 end
 
-local function describe_notes(fields, count)
+local function describe_notes(id)
   local notes = {}
-  for number = math.max(1, count - HISTORY + 1), count do
-    local packed = fields['y' .. (number - 1) % HISTORY + 1]
+  for place, packed in ipairs(redis.call('LRANGE', key.notes(id), 0, -1)) do
     local time, letter = struct.unpack(NOTE, packed)
-    notes[#notes + 1] = { time, letter == 'R' and 'retried' or letter == 'c' and 'cancelling' or 'cancelled',
-      string.sub(packed, NOTE_SIZE + 1) }
+    notes[place] = { time, NOTE_OF[letter], string.sub(packed, NOTE_SIZE + 1) }
   end
   return notes
 end
@@ -48,9 +46,10 @@ local function describe_more(id, reply, fields, job)
       reply[#reply + 1], reply[#reply + 2] = name, blob
     end
   end
-  local attempts, more = describe_attempts(id, fields, job.attempt)
+  local attempts, more = describe_attempts(job, fields)
   reply[#reply + 1], reply[#reply + 2] = 'attempts', attempts
-  reply[#reply + 1], reply[#reply + 2] = 'notes', describe_notes(fields, job.notes)
+  reply[#reply + 1], reply[#reply + 2] = 'notes', describe_notes(id)
+  reply[#reply + 1], reply[#reply + 2] = 'fields', redis.call('HGETALL', key.fields(id))
   return bytes + more
 end
 
@@ -71,7 +70,8 @@ local function describe(id, brief)
     'timeout', job.timeout, 'cancelling', has(job.flags, CANCELLING) and 1 or 0, 'alone', has(job.flags, ALONE) and 1 or 0,
     'lease', job.lease, 'timer', timed and tonumber(redis.call('ZSCORE', key.timers(), id)) or 0,
     'executor', run and run.executor or '', 'pid', run and run.pid or 0, 'claimed', run and run.claimed or 0,
-    'group', fields.g or '', 'progress', load_blob('f', id, fields.f) or '' }
+    'kept', has(job.flags, UNKEPT) and 0 or 1, 'at_most_once', has(job.flags, ONCE) and 1 or 0,
+    'unique', string.sub(fields.u or '', 2), 'group', fields.g or '', 'progress', load_blob('f', id, fields.f) or '' }
   return reply, brief and 0 or describe_more(id, reply, fields, job)
 end
 

@@ -7,8 +7,11 @@ local base -- 'hf:{namespace}:', set anew by each call
 
 local key = {}
 
--- Hash: schema, arrivals (the last arrival number given), pulse, gaps (see lease.lua), pruned, prune_after.
+-- Hash: schema, arrivals (the last arrival number given), pulse, gaps (see lease.lua), pruned, prune_after, config.
 function key.meta() return base .. 'meta' end
+
+-- Hash: settings that differ from their defaults. See config.lua.
+function key.config() return base .. 'config' end
 
 -- Hash: a job's record. See record.lua.
 function key.job(id) return base .. 'j:' .. id end
@@ -18,6 +21,16 @@ function key.blob(letter, id) return base .. letter .. ':' .. id end
 
 -- Hash: attempt number -> description of its error, as the executor wrote it.
 function key.errors(id) return base .. 'e:' .. id end
+
+-- List: what happened to a job outside of its attempts. Hash: fields that other programs attached to it.
+function key.notes(id) return base .. 'n:' .. id end
+function key.fields(id) return base .. 'u:' .. id end
+
+-- String: the job that has a unique key, and for how long. See unique.lua.
+function key.unique(name) return base .. 'k:' .. name end
+
+-- String: what a call with this token was answered; it expires. See call.lua.
+function key.answer(token) return base .. 't:' .. token end
 
 -- Sorted set: the jobs of a queue in a state. Waiting: by order of claiming; scheduled: by due time; running: by time
 -- of claiming; final: by time of ending.
@@ -33,7 +46,7 @@ function key.paused() return base .. 'paused' end
 -- Hash: job -> marks, the jobs that an executor holds. See lease.lua.
 function key.held(executor) return base .. 'x:' .. executor end
 
--- Sorted set: workers by the time of their last sign of life. Hash: `about`, and a field per executor.
+-- Sorted set: workers by the time of their last sign of life. Hash: `about`, `queues`, and a field per executor.
 function key.workers() return base .. 'workers' end
 function key.worker(worker) return base .. 'w:' .. worker end
 

@@ -1,20 +1,22 @@
 -- lease: the right to run a job, how it ends, and what that costs the job.
 --
 -- A lease is a timer of a running job, and an entry in its executor's hash of held jobs: job -> marks, that is the
--- attempt's number, then `c` if the job is to be cancelled, then `s` for each time that its lease was spared.
+-- attempt's number, then `c` if the job is to be cancelled, then `s` for each time that its lease was spared, then `@` and
+-- its length if that is not the usual one. A renewal prolongs it by that length: the lease and the grace of its queue.
 
-local LEAST_LEASE, MOST_LEASE = 1000, 3600000
+local LEAST_LEASE, MOST_LEASE, USUAL_LEASE = 1000, 3600000, 30000
 local SPARES = 3
 local LONGEST_WAIT = LIMITS.LONGEST_WAIT
 local MOST_GAPS = 50
 
 local function parse_marks(marks)
-  local attempt, cancelling, spared = string.match(marks, '^(%d+)(c?)(s*)$')
-  return tonumber(attempt), cancelling == 'c', #spared
+  local attempt, cancelling, spared, length = string.match(marks, '^(%d+)(c?)(s*)@?(%d*)$')
+  return tonumber(attempt), cancelling == 'c', #spared, tonumber(length) or USUAL_LEASE
 end
 
-local function make_marks(attempt, cancelling, spared)
+local function make_marks(attempt, cancelling, spared, length)
   return string.format('%d', attempt) .. (cancelling and 'c' or '') .. string.rep('s', spared)
+    .. (length == USUAL_LEASE and '' or string.format('@%d', length))
 end
 
 -- The job of an attempt that has the right to write, or nothing: (job, attempt, executor) must match a running job. An id
@@ -41,12 +43,15 @@ local function end_attempt(job, run, outcome, words)
   return fields
 end
 
--- Put a job into a final state, and say so to those who wait.
+-- Put a job into a final state, and say so to those who wait. One that is not to be kept goes, unless it failed.
 local function conclude(job, state, waiters, fields)
-  job.flags = 0
-  move(job, state, now, nil, fields)
+  local goes = has(job.flags, UNKEPT) and state ~= 'failed'
+  waiters = waiters or redis.call('HGET', key.job(job.id), 'w')
+  if has(job.flags, UNIQUE) then free_key(job, goes and 'qpk' or 'qp', setting('keep_' .. state, job.queue) + DAY) end
+  job.flags = lasting(job.flags)
+  if goes then erase(job.id, job.queue, job.state) else move(job, state, now, nil, fields) end
   event(state, job.id)
-  tell_waiters(job, waiters or redis.call('HGET', key.job(job.id), 'w'))
+  tell_waiters(job, waiters)
 end
 
 local function fail(job, group, waiters, fields)
@@ -55,17 +60,23 @@ local function fail(job, group, waiters, fields)
   conclude(job, 'failed', waiters, fields)
 end
 
--- A job comes back from an attempt that did not end it: at once and in its old place, or after a delay.
-local function come_back(job, delay, fields)
+-- A job comes back from an attempt that did not end it: at once and in its old place, or after a delay. One that is to run
+-- once at most does so only if it is certain that it did not start.
+local function come_back(job, delay, fields, unstarted)
   if has(job.flags, CANCELLING) then return conclude(job, 'cancelled', nil, fields) end
+  if has(job.flags, ONCE) and not unstarted then return fail(job, 'interrupted', nil, fields) end
   if delay > 0 then to_scheduled(job, now + delay, fields) else to_waiting(job, fields) end
+end
+
+local function is_over(job, count, most)
+  return (count > most or has(job.flags, ONCE)) and not has(job.flags, CANCELLING)
 end
 
 -- The attempt's process died.
 local function charge_crash(job, waiters, fields)
   job.crashes, job.misses = job.crashes + 1, 0
   event('crashed', job.id)
-  if job.crashes > job.most_crashes and not has(job.flags, CANCELLING) then return fail(job, 'crashed', waiters, fields) end
+  if is_over(job, job.crashes, job.most_crashes) then return fail(job, 'crashed', waiters, fields) end
   come_back(job, 0, fields)
 end
 
@@ -74,7 +85,7 @@ local function charge_lost(job, run, words)
   local fields = end_attempt(job, run, 'L', words)
   job.lost, job.misses = job.lost + 1, 0
   event('lost', job.id)
-  if job.lost > job.most_lost and not has(job.flags, CANCELLING) then return fail(job, 'lost', nil, fields) end
+  if is_over(job, job.lost, job.most_lost) then return fail(job, 'lost', nil, fields) end
   come_back(job, 0, fields)
 end
 
@@ -113,10 +124,10 @@ local function spare(job, run)
     if gap.length * 2 > job.lease then until_then = gap.ended + job.lease end
   end
   if until_then <= now then return false end
-  local attempt, cancelling, spared = parse_marks(redis.call('HGET', key.held(run.executor), job.id))
+  local attempt, cancelling, spared, length = parse_marks(redis.call('HGET', key.held(run.executor), job.id))
   if spared >= SPARES then return false end
   redis.call('ZADD', key.timers(), until_then, job.id)
-  redis.call('HSET', key.held(run.executor), job.id, make_marks(attempt, cancelling, spared + 1))
+  redis.call('HSET', key.held(run.executor), job.id, make_marks(attempt, cancelling, spared + 1, length))
   return true
 end
 

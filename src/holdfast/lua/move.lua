@@ -61,15 +61,16 @@ local function to_scheduled(job, due, fields) move(job, 'scheduled', due, due, f
 -- Remove a job and all that belongs to it. Its index is settled with the others.
 local function erase(id, queue, state)
   collect(leaving, key.index(queue, state), id)
-  if state == 'scheduled' then collect(leaving, key.timers(), id) end
-  redis.call('DEL', key.job(id), key.blob('p', id), key.blob('r', id), key.blob('c', id), key.blob('f', id), key.errors(id))
+  if state == 'scheduled' or state == 'running' then collect(leaving, key.timers(), id) end
+  redis.call('DEL', key.job(id), key.blob('p', id), key.blob('r', id), key.blob('c', id), key.blob('f', id),
+    key.errors(id), key.notes(id), key.fields(id))
 end
 
 -- Remove up to `most` of a queue's ended jobs that are too old or too many. Call it settled; settle after it.
 local function prune(queue, state, most)
-  local keep, index = KEEP[state], key.index(queue, state)
-  local old = redis.call('ZRANGEBYSCORE', index, '-inf', now - keep.age, 'LIMIT', 0, most)
-  local over = math.min(redis.call('ZCARD', index) - keep.count, most)
+  local index = key.index(queue, state)
+  local old = redis.call('ZRANGEBYSCORE', index, '-inf', now - setting('keep_' .. state, queue), 'LIMIT', 0, most)
+  local over = math.min(redis.call('ZCARD', index) - setting('keep_' .. state .. '_count', queue), most)
   if over > #old then old = redis.call('ZRANGE', index, 0, over - 1) end
   for _, id in ipairs(old) do
     erase(id, queue, state)

@@ -1,7 +1,9 @@
--- queues: the queues and how many jobs of each state they have; count: their sum; pause and resume.
+-- queues: the queues and how many jobs of each state they have; count: their sum; pause, resume and forget.
 --
--- queues(names; not given: all) returns for each: name, paused, and the numbers of jobs in the order of
--- STATES. count(queues, states) returns one number. pause(queue) and resume(queue) return 1 if that changed anything.
+-- queues(names; not given: all) returns for each: name, whether paused, how many live workers serve it, and the numbers of
+-- jobs in the order of STATES. count(queues, states) returns one number. pause(queue) and resume(queue) return 1 if that
+-- changed anything. forget(queue) removes all that is known of a queue without jobs, and returns 1 if there was something;
+-- it refuses STATE if it has jobs.
 
 local function queue_counts(queue, states)
   local counts = {}
@@ -9,11 +11,22 @@ local function queue_counts(queue, states)
   return counts
 end
 
+-- How many live workers serve each queue, as they said at their last sign of life.
+local function count_listeners()
+  local listeners = {}
+  for _, worker in ipairs(redis.call('ZRANGEBYSCORE', key.workers(), now - LIVE, '+inf', 'LIMIT', 0, 10 * MOST)) do
+    for queue in string.gmatch(redis.call('HGET', key.worker(worker), 'queues') or '', '%S+') do
+      listeners[queue] = (listeners[queue] or 0) + 1
+    end
+  end
+  return listeners
+end
+
 verb('queues', { 'no-writes' }, function(args)
-  local reply = {}
+  local reply, listeners = {}, count_listeners()
   for place, queue in ipairs(args.queues or all_queues()) do
     local counts = queue_counts(queue_name(queue), STATES)
-    reply[place] = { queue, redis.call('SISMEMBER', key.paused(), queue), unpack(counts) }
+    reply[place] = { queue, redis.call('SISMEMBER', key.paused(), queue), listeners[queue] or 0, unpack(counts) }
   end
   return reply
 end)
@@ -43,4 +56,19 @@ verb('resume', { 'allow-oom' }, function(args)
   end
   publish()
   return changed
+end)
+
+verb('forget', { 'allow-oom' }, function(args)
+  local queue, settings = queue_name(args.queue), {}
+  for place, count in ipairs(queue_counts(queue, STATES)) do
+    if count > 0 then
+      refuse('STATE', string.format('queue %s has %d jobs that are %s: delete them first', queue, count, STATES[place]))
+    end
+  end
+  for name in pairs(DEFAULT) do settings[#settings + 1] = queue .. '/' .. name end
+  local gone = redis.call('HDEL', key.config(), unpack(settings))
+  if gone > 0 then keep_config_digest() end
+  gone = gone + redis.call('ZREM', key.queues(), queue) + redis.call('SREM', key.paused(), queue)
+  redis.call('DEL', key.idle(queue))
+  return gone > 0 and 1 or 0
 end)

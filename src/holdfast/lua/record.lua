@@ -10,20 +10,21 @@
 --   c     checkpoint         } the single character '>'
 --   f     progress, as the job reported it; as above
 --   g     group of the failure
+--   u     unique key, after the letter that says for how long; see unique.lua
 --   w     inboxes of those who wait for the result; the only field that may grow, with many who wait
---   k     token and answer of the last cancel, retry, or enqueue that minds what exists; see call.lua
 --   a<n>  attempt n: times, process id, how it ended, executor
 --   o<n>  why attempt n ended, in words
---   y<n>  note n: what happened to the job outside of attempts
 
 local VERSION = 1
-local HEAD, STATUS, ATTEMPT, NOTE = '>BI6ssBhI2I2I2I4I6', '>c1I6I6I4I4I2I2I2BBI2', '>I6I5I4I5I4c1', '>I6c1'
+local HEAD, STATUS, ATTEMPT, NOTE = '>BI6ssBhI2I2I2I4I6', '>c1I6I6I4I4I2I2I2BB', '>I6I5I4I5I4c1', '>I6c1'
 local ATTEMPT_SIZE, NOTE_SIZE = 25, 7
 local ZEROS = '\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0'
 local INLINE = 64 -- bytes
-local HISTORY = 100 -- attempts, and notes, that are kept
+local MOST_NOTE = 1000 -- bytes
 
-local RETRYING, CANCELLING, ALONE = 1, 2, 4 -- flags
+-- Flags: of the moment, and for good.
+local RETRYING, CANCELLING, ALONE = 1, 2, 4
+local UNKEPT, UNIQUE, ONCE = 8, 16, 32
 
 local LETTER_OF = {
   scheduled = 's', waiting = 'w', blocked = 'b', throttled = 't', running = 'r',
@@ -44,15 +45,6 @@ local OUTCOME_OF = {
   U = 'unknown', C = 'cancelled',
 }
 
--- What holds where a job says nothing. Milliseconds.
-local SECOND, DAY = 1000, 86400000
-local DEFAULT = { lease = 30 * SECOND, retries = 3, backoff = 20 * SECOND, crashes = 3, lost = 10 }
-local KEEP = {
-  succeeded = { age = 7 * DAY, count = 50000 },
-  cancelled = { age = 7 * DAY, count = 50000 },
-  failed = { age = 30 * DAY, count = 2 ^ 53 },
-}
-
 local function trim(packed)
   local size = #packed
   while string.byte(packed, size) == 0 do size = size - 1 end
@@ -66,10 +58,15 @@ local function with(flags, flag, wanted)
   return wanted and flags + flag or flags - flag
 end
 
+-- The flags that stay when a job ends, or begins anew.
+local function lasting(flags)
+  return with(with(with(flags, RETRYING, false), CANCELLING, false), ALONE, false)
+end
+
 local function pack_head(o)
   return trim(struct.pack(HEAD, VERSION, o.created, o.queue, o.task, CODEC_NUMBER[o.codec or 'json'], o.priority or 0,
     o.retries and o.retries + 1 or 0, o.crashes and o.crashes + 1 or 0, o.lost and o.lost + 1 or 0,
-    o.backoff and o.backoff + 1 or 0, o.timeout or 0))
+    o.backoff and o.backoff + 1 or 0, o.timeout and o.timeout + 1 or 0))
 end
 
 local function unpack_head(job, packed)
@@ -77,28 +74,28 @@ local function unpack_head(job, packed)
     struct.unpack(HEAD, packed .. ZEROS)
   if version ~= VERSION then refuse('SCHEMA', 'job ' .. job.id .. ' was written by a newer release: upgrade this one') end
   job.created, job.queue, job.task, job.codec, job.priority = created, queue, task, CODECS[codec], priority
-  job.retries = retries > 0 and retries - 1 or DEFAULT.retries
-  job.most_crashes = crashes > 0 and crashes - 1 or DEFAULT.crashes
-  job.most_lost = lost > 0 and lost - 1 or DEFAULT.lost
-  job.backoff = backoff > 0 and backoff - 1 or DEFAULT.backoff
-  job.timeout = timeout
+  job.retries = retries > 0 and retries - 1 or setting('retries', queue)
+  job.most_crashes = crashes > 0 and crashes - 1 or setting('crashes', queue)
+  job.most_lost = lost > 0 and lost - 1 or setting('lost', queue)
+  job.backoff = backoff > 0 and backoff - 1 or setting('backoff', queue)
+  job.timeout = timeout > 0 and timeout - 1 or setting('timeout', queue)
 end
 
 local function pack_status(job)
   return trim(struct.pack(STATUS, LETTER_OF[job.state], job.since, job.arrival, job.attempt, job.lease, job.retried,
-    job.crashes, job.lost, job.flags, job.misses, job.notes))
+    job.crashes, job.lost, job.flags, job.misses))
 end
 
 local function unpack_status(job, packed)
   local letter
-  letter, job.since, job.arrival, job.attempt, job.lease, job.retried, job.crashes, job.lost, job.flags, job.misses,
-    job.notes = struct.unpack(STATUS, packed .. ZEROS)
+  letter, job.since, job.arrival, job.attempt, job.lease, job.retried, job.crashes, job.lost, job.flags, job.misses =
+    struct.unpack(STATUS, packed .. ZEROS)
   job.state = STATE_OF[letter]
 end
 
 local function new_job(id, queue, arrival)
   return { id = id, queue = queue, since = now, arrival = arrival, attempt = 0, lease = 0, retried = 0, crashes = 0,
-    lost = 0, flags = 0, misses = 0, notes = 0 }
+    lost = 0, flags = 0, misses = 0 }
 end
 
 -- Read a job, and up to two more fields of its record: returns the job and their values, or nothing.
@@ -123,6 +120,9 @@ local function unpack_attempt(packed)
     executor = string.sub(packed, ATTEMPT_SIZE + 1) }
 end
 
+-- What notes are about, by their letters.
+local NOTE_OF = { C = 'cancelled', c = 'cancelling', R = 'retried', n = 'said', N = 'noted', P = 'replaced' }
+
 -- Long values have a key of their own. Returns what the record holds.
 local function store_blob(letter, id, bytes)
   if #bytes <= INLINE and bytes ~= '>' then return bytes end
@@ -142,9 +142,9 @@ local function cut(text, most)
   return string.sub(text, 1, most)
 end
 
--- Write down what happened to a job outside of attempts; written with its next write.
+-- Write down what happened to a job outside of attempts. The letter says what.
 local function note(job, letter, words)
-  job.notes = job.notes + 1
-  local place = (job.notes - 1) % HISTORY + 1
-  return 'y' .. place, struct.pack(NOTE, now, letter) .. cut(words or '', INLINE - NOTE_SIZE)
+  local notes = key.notes(job.id)
+  redis.call('RPUSH', notes, struct.pack(NOTE, now, letter) .. cut(words or '', MOST_NOTE))
+  redis.call('LTRIM', notes, -setting('history', job.queue), -1)
 end

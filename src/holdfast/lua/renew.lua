@@ -1,21 +1,21 @@
 -- renew: prolong the leases that a worker's executors hold, and sign of its life.
 --
 --   args.worker     <node>/<worker>
---   args.lease      milliseconds until they end, from now (30 s)
 --   args.held       a list of: executor, then its list of id, attempt, id, attempt ...
 --   args.started    a list of: executor, id, attempt, process id, milliseconds from claim to start
 --   args.about      what the worker says of itself, as text; kept if not given
+--   args.queues     the queues that it serves; kept if not given
 --   args.arrivals   the highest arrival number that the worker has seen
 --
--- Returns the key of the worker's inbox, the highest arrival number, and three lists of executor, id, attempt: to be
--- cancelled; lost; held in the store but not named, by an executor that was.
+-- Each lease is prolonged by its own length. Returns the key of the worker's inbox, the highest arrival number, and three
+-- lists of executor, id, attempt: to be cancelled; lost; held in the store but not named, by an executor that was.
 
 local MOST_ABOUT = 16384
 
 local function check_renew(args)
   if type(args.worker) ~= 'string' then refuse('INVALID', 'a worker must be <node>/<worker>') end
   executor_name(args.worker .. '.0')
-  args.lease = integer(args.lease or DEFAULT.lease, 'the lease', LEAST_LEASE, MOST_LEASE)
+  for _, queue in ipairs(args.queues and list_of(args.queues, 'queues', 0) or {}) do queue_name(queue) end
   if #(args.about or '') > MOST_ABOUT then refuse('TOOBIG', 'what the worker says of itself is too long') end
   local count, started = 0, args.started or {}
   for place = 1, #args.held, 2 do
@@ -36,15 +36,15 @@ local function add_three(list, executor, id, attempt)
 end
 
 -- Returns whether the executor holds the attempt.
-local function renew_one(args, executor, id, attempt, marks, found)
-  local holds, cancelling, spared = parse_marks(marks or '0')
+local function renew_one(executor, id, attempt, marks, found)
+  local holds, cancelling, spared, length = parse_marks(marks or '0')
   if holds ~= attempt then
     add_three(found.lost, executor, id, attempt)
     return false
   end
   if cancelling then add_three(found.cancelled, executor, id, attempt) end
-  if spared > 0 then collect(holding, key.held(executor), id, make_marks(attempt, cancelling, 0)) end
-  collect(entering, key.timers(), now + args.lease, id)
+  if spared > 0 then collect(holding, key.held(executor), id, make_marks(attempt, cancelling, 0, length)) end
+  collect(entering, key.timers(), now + length, id)
   return true
 end
 
@@ -56,12 +56,12 @@ local function find_unnamed(executor, named, found)
   end
 end
 
-local function renew_executor(args, executor, held, found)
+local function renew_executor(executor, held, found)
   local ids, named, count = {}, {}, 0
   for place = 1, #held, 2 do ids[#ids + 1] = held[place] end
   local marks = #ids > 0 and redis.call('HMGET', key.held(executor), unpack(ids)) or {}
   for place, id in ipairs(ids) do
-    if renew_one(args, executor, id, held[2 * place], marks[place], found) and not named[id] then
+    if renew_one(executor, id, held[2 * place], marks[place], found) and not named[id] then
       named[id], count = true, count + 1
     end
   end
@@ -89,17 +89,19 @@ end
 
 local function sign_of_life(args)
   redis.call('ZADD', key.workers(), now, args.worker)
-  redis.call('ZREMRANGEBYSCORE', key.workers(), '-inf', now - WORKER_LIFE)
-  redis.call('HSET', key.worker(args.worker), 'seen', now)
-  if args.about then redis.call('HSET', key.worker(args.worker), 'about', args.about) end
-  redis.call('PEXPIRE', key.worker(args.worker), WORKER_LIFE)
+  redis.call('ZREMRANGEBYSCORE', key.workers(), '-inf', now - setting('worker_age'))
+  local fields = { 'seen', now }
+  if args.about then fields[3], fields[4] = 'about', args.about end
+  if args.queues then fields[#fields + 1], fields[#fields + 2] = 'queues', table.concat(args.queues, ' ') end
+  redis.call('HSET', key.worker(args.worker), unpack(fields))
+  redis.call('PEXPIRE', key.worker(args.worker), setting('worker_age'))
 end
 
 verb('renew', { 'allow-oom' }, function(args)
   check_renew(args)
   beat()
   local found = { cancelled = {}, lost = {}, unnamed = {} }
-  for place = 1, #args.held, 2 do renew_executor(args, args.held[place], args.held[place + 1], found) end
+  for place = 1, #args.held, 2 do renew_executor(args.held[place], args.held[place + 1], found) end
   settle()
   note_starts(args.started or {})
   notice_rewind(args)

@@ -1,22 +1,21 @@
 -- retry: run ended jobs again, with all their budgets as new. Checkpoint, history and attempt numbers go on.
 --
 --   args.ids     up to 1,000
---   args.token   see call.lua
+--   args.token   see call.lua; not given: the call may be carried out twice
 --
--- Returns an answer per id: waiting, NOTFOUND, or STATE if it has not ended.
+-- Returns an answer per id: waiting, NOTFOUND, STATE if it has not ended, or EXISTS if another job has its unique key now.
 
-local function retry(id, token)
-  local job, last = load_job(id, 'k')
+local function retry(id)
+  local job = load_job(id)
   if not job then return 'NOTFOUND' end
-  local answer = remembered(token, last)
-  if answer then return answer end
   if not FINAL[job.state] then return 'STATE' end
+  if has(job.flags, UNIQUE) and take_key_again(job) then return 'EXISTS' end
   job.arrival = reserve_arrivals(1) + 1
-  job.retried, job.crashes, job.lost, job.misses, job.flags = 0, 0, 0, 0, 0
+  job.retried, job.crashes, job.lost, job.misses, job.flags = 0, 0, 0, 0, lasting(job.flags)
   redis.call('HDEL', key.job(id), 'r', 'g')
   redis.call('DEL', key.blob('r', id))
-  local place, words = note(job, 'R')
-  to_waiting(job, { place, words, 'k', token .. ' waiting' })
+  note(job, 'R')
+  to_waiting(job)
   event('retried', id)
   settle()
   wake(job.queue)
@@ -24,8 +23,8 @@ local function retry(id, token)
 end
 
 verb('retry', { 'allow-oom' }, function(args)
-  local answers, token = {}, check_token(args)
-  for place, id in ipairs(job_ids(args.ids)) do answers[place] = retry(id, token) end
+  local answers = {}
+  for place, id in ipairs(job_ids(args.ids)) do answers[place] = retry(id) end
   publish()
   return answers
 end)

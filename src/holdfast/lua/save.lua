@@ -3,11 +3,13 @@
 --   args.executor, args.id, args.attempt   the attempt that saves
 --   args.created    when the job was created, as its claim said
 --   args.progress   what it says of its progress, as text; kept if not given
+--   args.notes      entries for its history, up to 100
+--   args.renew      prolong its lease too
 --   blobs           the checkpoint; kept as it is if not given
 --
 -- Refuses LOST, TOOBIG. Returns 1 if the job is to be cancelled, else 0.
 
-local MOST_CHECKPOINT, MOST_PROGRESS = LIMITS.MOST_CHECKPOINT, 1024
+local MOST_CHECKPOINT, MOST_PROGRESS, MOST_NOTES = LIMITS.MOST_CHECKPOINT, 1024, 100
 
 local function add_blob(fields, letter, id, bytes)
   local kept = store_blob(letter, id, bytes)
@@ -22,6 +24,18 @@ local function save_fields(args, checkpoint)
   return fields
 end
 
+local function check_notes(notes)
+  if #list_of(notes, 'notes', 0) > MOST_NOTES then refuse('TOOBIG', string.format('more than %d notes', MOST_NOTES)) end
+  for _, words in ipairs(notes) do
+    if type(words) ~= 'string' then refuse('INVALID', 'a note must be a text') end
+  end
+end
+
+local function prolong(executor, id)
+  local _, _, _, length = parse_marks(redis.call('HGET', key.held(executor), id))
+  redis.call('ZADD', key.timers(), now + length, id)
+end
+
 verb('save', { 'allow-oom' }, function(args, blobs)
   executor_name(args.executor)
   job_id(args.id)
@@ -32,12 +46,15 @@ verb('save', { 'allow-oom' }, function(args, blobs)
       #checkpoint, MOST_CHECKPOINT))
   end
   if #(args.progress or '') > MOST_PROGRESS then refuse('TOOBIG', 'the progress of job ' .. args.id .. ' is too long') end
+  check_notes(args.notes or {})
   local job = holder(args.executor, args.id, args.attempt, args.created)
   if not job then
     refuse('LOST', string.format('attempt %d of job %s has lost its lease: nothing was saved', args.attempt, args.id))
   end
   local fields = save_fields(args, checkpoint)
   if #fields > 0 then redis.call('HSET', key.job(args.id), unpack(fields)) end
+  for _, words in ipairs(args.notes or {}) do note(job, 'n', words) end
+  if args.renew then prolong(args.executor, args.id) end
   event('saved', args.id)
   publish(args.executor)
   return has(job.flags, CANCELLING) and 1 or 0

@@ -35,7 +35,7 @@ local function prune_in_turn()
   local queues = redis.call('ZRANGEBYLEX', key.queues(), '(' .. after, '+', 'LIMIT', 0, PRUNE_QUEUES)
   local left = PRUNE_JOBS
   for _, queue in ipairs(queues) do
-    for state in pairs(KEEP) do left = left - prune(queue, state, left) end
+    for state in pairs(FINAL) do left = left - prune(queue, state, left) end
   end
   settle()
   redis.call('HSET', key.meta(), 'pruned', now, 'prune_after', #queues == PRUNE_QUEUES and queues[#queues] or '')

@@ -5,6 +5,7 @@
 local BLOCK = LIMITS.BLOCK
 local STALE = 3 * BLOCK -- idle for longer without claiming: it is gone
 local INBOX = 1000 -- messages
+local LIVE = 30000 -- a worker that gave a sign of life within so long is live
 local WAITERS = 16 -- per job
 
 -- Whether an executor may still be there: `lose` forgets those that are not.

@@ -1,26 +1,55 @@
--- workers: those that gave a sign of life, the latest first.
+-- workers: those that gave a sign of life, the latest first. deregister: forget one that is gone.
 --
---   args.since   only those seen after this time
+-- workers(since; not given: all) returns for each: worker, time last seen, whether it is live, the queues that it serves,
+-- what it says of itself, and a list of the jobs that it holds: executor, id, attempt, queue, task, process id, time of
+-- claiming; of all workers together up to 10,000.
 --
--- Returns for each: worker, time last seen, what it says of itself, and a list of the jobs that it holds: executor, id,
--- attempt.
+-- deregister(worker) refuses NOTFOUND, and STATE if it is live or holds jobs: their leases have to end first.
 
-local function held_by(worker)
+local function hold_of(executor, id, marks)
+  local attempt = parse_marks(marks)
+  local job, run = holder(executor, id, attempt)
+  if job then return executor, id, attempt, job.queue, job.task, run.pid, run.claimed end
+end
+
+local function held_by(worker, left)
   local jobs = {}
   for _, executor in ipairs(executors_of(worker)) do
     local held = redis.call('HGETALL', key.held(executor))
-    for place = 1, math.min(#held, 2 * MOST), 2 do add_three(jobs, executor, held[place], (parse_marks(held[place + 1]))) end
+    for place = 1, math.min(#held, 2 * left), 2 do
+      for _, value in ipairs({ hold_of(executor, held[place], held[place + 1]) }) do jobs[#jobs + 1] = value end
+    end
+    left = math.max(0, left - #held / 2)
   end
-  return jobs
+  return jobs, left
 end
 
 verb('workers', { 'no-writes' }, function(args)
-  local reply = {}
+  local reply, left, jobs = {}, 10 * MOST, nil
   local list = redis.call('ZREVRANGEBYSCORE', key.workers(), '+inf', args.since or '-inf', 'WITHSCORES', 'LIMIT', 0, MOST)
   for place = 1, #list, 2 do
-    local worker = list[place]
-    reply[#reply + 1] = { worker, tonumber(list[place + 1]), redis.call('HGET', key.worker(worker), 'about') or '',
-      held_by(worker) }
+    local worker, seen = list[place], tonumber(list[place + 1])
+    local said = redis.call('HMGET', key.worker(worker), 'queues', 'about')
+    jobs, left = held_by(worker, left)
+    reply[#reply + 1] = { worker, seen, seen >= now - LIVE and 1 or 0, said[1] or '', said[2] or '', jobs }
   end
   return reply
+end)
+
+verb('deregister', { 'allow-oom' }, function(args)
+  if type(args.worker) ~= 'string' then refuse('INVALID', 'a worker must be <node>/<worker>') end
+  executor_name(args.worker .. '.0')
+  local seen = redis.call('ZSCORE', key.workers(), args.worker)
+  if not seen then refuse('NOTFOUND', 'there is no worker ' .. args.worker) end
+  if tonumber(seen) >= now - LIVE then
+    refuse('STATE', string.format('worker %s was seen %.0f seconds ago: stop it first', args.worker, (now - seen) / 1000))
+  end
+  for _, executor in ipairs(executors_of(args.worker)) do
+    if redis.call('EXISTS', key.held(executor)) == 1 then
+      refuse('STATE', 'worker ' .. args.worker .. ' holds jobs: wait until their leases have ended')
+    end
+  end
+  redis.call('DEL', key.worker(args.worker), key.inbox(args.worker))
+  redis.call('ZREM', key.workers(), args.worker)
+  return 'OK'
 end)

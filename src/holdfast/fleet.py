@@ -1,0 +1,115 @@
+"""Workers and nodes: who serves what, what each holds, and when it gave its last sign of life.
+
+A worker says so itself, every few seconds. One that says nothing for half a minute is not live: it counts for no queue
+any more, whether it has crashed, hangs, or cannot reach the store. After the age that is configured it is forgotten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from holdfast.commands import HeldRow, WorkerRow
+from holdfast.durations import utc
+
+
+class HeldJob(msgspec.Struct, frozen=True):
+    """A job that an executor of a worker holds, and the process that runs it (0: not known yet)."""
+
+    executor: str
+    id: str
+    attempt: int
+    queue: str
+    task: str
+    pid: int
+    claimed_at: datetime
+
+
+class Worker(msgspec.Struct, frozen=True):
+    """A worker as it was at its last sign of life. `about` is what it says of itself: memory, CPU, executors."""
+
+    name: str
+    seen_at: datetime
+    is_live: bool
+    queues: list[str]
+    about: dict[str, Any]
+    held: list[HeldJob]
+
+    @property
+    def node(self) -> str:
+        return self.name.partition("/")[0]
+
+    @property
+    def pid(self) -> int:
+        return int(self.about.get("pid", 0))
+
+    @property
+    def started_at(self) -> datetime | None:
+        started = self.about.get("started")
+        return utc(started) if started else None
+
+    @property
+    def memory(self) -> int:
+        """Bytes, of all its processes."""
+        return int(self.about.get("memory", 0))
+
+    @property
+    def cpu_seconds(self) -> float:
+        """Of all its processes, since it started."""
+        return float(self.about.get("cpu_seconds", 0.0))
+
+
+class Node(msgspec.Struct, frozen=True):
+    """A host, with its workers; the latest seen first."""
+
+    name: str
+    workers: list[Worker]
+
+    @property
+    def is_live(self) -> bool:
+        return any(worker.is_live for worker in self.workers)
+
+    @property
+    def seen_at(self) -> datetime:
+        return max(worker.seen_at for worker in self.workers)
+
+    @property
+    def queues(self) -> list[str]:
+        return sorted({queue for worker in self.workers if worker.is_live for queue in worker.queues})
+
+    @property
+    def held(self) -> list[HeldJob]:
+        return [job for worker in self.workers for job in worker.held]
+
+    @property
+    def memory(self) -> int:
+        return sum(worker.memory for worker in self.workers if worker.is_live)
+
+    @property
+    def cpu_seconds(self) -> float:
+        return sum(worker.cpu_seconds for worker in self.workers if worker.is_live)
+
+
+def read_workers(rows: Iterable[WorkerRow]) -> list[Worker]:
+    return [_read_worker(row) for row in rows]
+
+
+def _read_worker(row: WorkerRow) -> Worker:
+    about = msgspec.json.decode(row.about, type=dict[str, Any]) if row.about else {}
+    return Worker(row.name, utc(row.seen), row.is_live, row.queues, about, [_read_held(hold) for hold in row.held])
+
+
+def _read_held(row: HeldRow) -> HeldJob:
+    executor, id, attempt, queue, task, pid, claimed = row
+    return HeldJob(executor, id, attempt, queue, task, pid, utc(claimed))
+
+
+def by_node(workers: Sequence[Worker]) -> list[Node]:
+    """Put workers together by their hosts, in the order of the names."""
+    nodes: dict[str, list[Worker]] = {}
+    for worker in workers:
+        nodes.setdefault(worker.node, []).append(worker)
+    return [Node(name, nodes[name]) for name in sorted(nodes)]

@@ -1,0 +1,60 @@
+-- attach: fields that other programs keep with a job. note: an entry in its history.
+--
+--   args.id       the job
+--   args.set      attach: table of name and text
+--   args.remove   attach: names
+--   args.words    note: what is to be remembered, up to 1,000 bytes
+--   args.token    note: see call.lua
+--
+-- Fields go with the job. attach returns all of them: name, text, name, text ... Both refuse NOTFOUND, INVALID, TOOBIG.
+
+local MOST_FIELDS, MOST_TEXT = 64, 4096
+
+local function existing(id)
+  local job = load_job(job_id(id))
+  if not job then refuse('NOTFOUND', 'there is no job ' .. id .. '; it may have been deleted') end
+  return job
+end
+
+-- Returns what to write: name, text, name, text ...
+local function check_fields(args)
+  local fields = {}
+  for field, text in pairs(args.set or {}) do
+    name(field, 'the name of a field', 100, '%w_.%-')
+    if type(text) ~= 'string' then refuse('INVALID', 'field ' .. field .. ' must be a text') end
+    if #text > MOST_TEXT then
+      refuse('TOOBIG', string.format('field %s has %d bytes; %d are allowed', field, #text, MOST_TEXT))
+    end
+    fields[#fields + 1], fields[#fields + 2] = field, text
+  end
+  return fields
+end
+
+local function check_number(id, fields, removed)
+  local names, count = {}, 0
+  for _, field in ipairs(redis.call('HKEYS', key.fields(id))) do names[field] = true end
+  for place = 1, #fields, 2 do names[fields[place]] = true end
+  for _, field in ipairs(removed) do names[field] = nil end
+  for _ in pairs(names) do count = count + 1 end
+  if count > MOST_FIELDS then
+    refuse('TOOBIG', string.format('job %s would have %d fields; %d are allowed', id, count, MOST_FIELDS))
+  end
+end
+
+verb('attach', {}, function(args)
+  local id, fields, removed = existing(args.id).id, check_fields(args), list_of(args.remove or {}, 'remove', 0)
+  for _, field in ipairs(removed) do name(field, 'the name of a field', 100, '%w_.%-') end
+  check_number(id, fields, removed)
+  if #fields > 0 then redis.call('HSET', key.fields(id), unpack(fields)) end
+  if #removed > 0 then redis.call('HDEL', key.fields(id), unpack(removed)) end
+  return redis.call('HGETALL', key.fields(id))
+end)
+
+verb('note', {}, function(args)
+  if type(args.words) ~= 'string' or args.words == '' then refuse('INVALID', 'a note must be a text') end
+  if #args.words > MOST_NOTE then
+    refuse('TOOBIG', string.format('the note has %d bytes; %d are allowed', #args.words, MOST_NOTE))
+  end
+  note(existing(args.id), 'N', args.words)
+  return 'OK'
+end)

@@ -1,0 +1,65 @@
+-- config: settings of all queues, and of one, that hold from the next call on.
+--
+-- What differs from the defaults is in one hash: `name`, or `queue/name`. `meta` has the digest of it, which every call
+-- reads; so a call reads the hash itself only if somebody has changed it.
+
+local SECOND, MINUTE, DAY = 1000, 60000, 86400000
+local YEAR = 365 * DAY
+local MOST_KEPT = 1000000000
+
+-- Name, default, least, most, unit, whether a queue may have its own, meaning.
+local SETTINGS = {
+  { 'lease', 30 * SECOND, SECOND, 3600 * SECOND, 'ms', true,
+    'how long a claimed job is its executor\'s without a renewal; renewals come every quarter of it' },
+  { 'grace', 0, 0, 3600 * SECOND, 'ms', true, 'how much longer than its lease a silent job is waited for' },
+  { 'retries', 3, 0, 1000, '', true, 'how often a job is run again after an error, unless it says itself' },
+  { 'backoff', 20 * SECOND, 0, LIMITS.LONGEST_BACKOFF, 'ms', true,
+    'the wait before the first retry, doubled for each further one, unless the job says itself' },
+  { 'crashes', 3, 0, 1000, '', true, 'how often a job may kill its process, unless it says itself' },
+  { 'lost', 10, 0, 1000, '', true, 'how often a job may lose its lease, unless it says itself' },
+  { 'timeout', 0, 0, LIMITS.LONGEST_WAIT, 'ms', true, 'how long an attempt may take, unless the job says itself; 0: no limit' },
+  { 'keep_succeeded', 7 * DAY, 0, 10 * YEAR, 'ms', true, 'how long jobs that succeeded are kept' },
+  { 'keep_succeeded_count', 50000, 0, MOST_KEPT, '', true, 'how many jobs that succeeded are kept, of each queue' },
+  { 'keep_failed', 30 * DAY, 0, 10 * YEAR, 'ms', true, 'how long jobs that failed are kept' },
+  { 'keep_failed_count', MOST_KEPT, 0, MOST_KEPT, '', true, 'how many jobs that failed are kept, of each queue' },
+  { 'keep_cancelled', 7 * DAY, 0, 10 * YEAR, 'ms', true, 'how long cancelled jobs are kept' },
+  { 'keep_cancelled_count', 50000, 0, MOST_KEPT, '', true, 'how many cancelled jobs are kept, of each queue' },
+  { 'history', 100, 1, 1000, '', true, 'how many attempts, and how many notes, of a job are kept' },
+  { 'worker_age', DAY, MINUTE, YEAR, 'ms', false, 'after how long a worker that gives no sign of life is forgotten' },
+  { 'events', 100000, 100, 10000000, '', false, 'how many events are kept, about' },
+}
+
+local DEFAULT = {} -- name -> value; filled by the first call, for no library function can be called while this is loaded
+local NOTHING_SET = {}
+local config = NOTHING_SET -- of this call
+local known, known_count = {}, 0 -- digest -> config
+
+local function fill_defaults()
+  for _, row in ipairs(SETTINGS) do DEFAULT[row[1]] = row[2] end
+end
+
+-- A setting as it holds for a queue, or for all.
+setting = function(name, queue)
+  if config == NOTHING_SET then return DEFAULT[name] end
+  return queue and config[queue .. '/' .. name] or config[name] or DEFAULT[name]
+end
+
+read_config = function(digest)
+  if not DEFAULT.lease then fill_defaults() end
+  config = digest and known[digest] or NOTHING_SET
+  if not digest or known[digest] then return end
+  if known_count >= 16 then known, known_count = {}, 0 end
+  config = {}
+  local list = redis.call('HGETALL', key.config())
+  for place = 1, #list, 2 do config[list[place]] = tonumber(list[place + 1]) end
+  known[digest], known_count = config, known_count + 1
+end
+
+-- To be called after the hash was changed.
+local function keep_config_digest()
+  local list, words = redis.call('HGETALL', key.config()), {}
+  for place = 1, #list, 2 do words[#words + 1] = list[place] .. '=' .. list[place + 1] end
+  if #words == 0 then return redis.call('HDEL', key.meta(), 'config') end
+  table.sort(words)
+  redis.call('HSET', key.meta(), 'schema', SCHEMA, 'config', redis.sha1hex(table.concat(words, ' ')))
+end

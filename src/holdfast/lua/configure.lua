@@ -1,0 +1,68 @@
+-- configure: change settings. config: list them.
+--
+--   args.queue   whose they are; not given: those of all queues that have none of their own
+--   args.set     table of name and value
+--   args.reset   names that are to have their defaults again
+--
+-- Both return the settings as they hold then: name, value, default, least, most, unit ('ms' or ''), 1 if a queue may have
+-- its own, where the value comes from (default, global, queue), and what it means. Refuses INVALID.
+
+local MOST_SETTINGS = 1000 -- of all queues together
+
+local function setting_row(wanted)
+  for _, row in ipairs(SETTINGS) do
+    if row[1] == wanted then return row end
+  end
+  local names = {}
+  for place, row in ipairs(SETTINGS) do names[place] = row[1] end
+  refuse('INVALID', string.format('there is no setting %s; there are: %s', string.sub(tostring(wanted), 1, 40),
+    table.concat(names, ', ')))
+end
+
+local function check_setting(name, queue)
+  local row = setting_row(name)
+  if queue and not row[6] then refuse('INVALID', name .. ' is one for all queues: set it without a queue') end
+  return row
+end
+
+-- Returns what to write (field, value, field, value ...) and what to remove.
+local function check_configure(args)
+  local prefix, fields, gone = '', {}, {}
+  if args.queue then prefix = queue_name(args.queue) .. '/' end
+  for name, value in pairs(args.set or {}) do
+    local row = check_setting(name, args.queue)
+    integer(value, name, row[3], row[4])
+    fields[#fields + 1], fields[#fields + 2] = prefix .. name, string.format('%.0f', value)
+  end
+  for _, name in ipairs(args.reset or {}) do
+    check_setting(name, args.queue)
+    gone[#gone + 1] = prefix .. name
+  end
+  if redis.call('HLEN', key.config()) + #fields / 2 > MOST_SETTINGS then
+    refuse('INVALID', string.format('%d settings differ from the defaults already: reset some', MOST_SETTINGS))
+  end
+  return fields, gone
+end
+
+local function list_settings(queue)
+  local reply = {}
+  for place, row in ipairs(SETTINGS) do
+    local name, default, least, most, unit, per_queue, words = unpack(row)
+    local source = queue and config[queue .. '/' .. name] and 'queue' or config[name] and 'global' or 'default'
+    reply[place] = { name, setting(name, queue), default, least, most, unit, per_queue and 1 or 0, source, words }
+  end
+  return reply
+end
+
+verb('config', { 'no-writes' }, function(args) return list_settings(args.queue and queue_name(args.queue)) end)
+
+verb('configure', { 'allow-oom' }, function(args)
+  local fields, gone = check_configure(args)
+  if #fields > 0 then redis.call('HSET', key.config(), unpack(fields)) end
+  if #gone > 0 then redis.call('HDEL', key.config(), unpack(gone)) end
+  keep_config_digest()
+  event('configured', args.queue or '*')
+  publish()
+  read_config(redis.call('HGET', key.meta(), 'config') or nil)
+  return list_settings(args.queue)
+end)
