@@ -11,11 +11,12 @@ import pytest
 SOURCE = Path(__file__).parent.parent / "src" / "holdfast"
 LAYERS = [
     {"errors", "limits", "durations", "names", "failure", "codec", "signature", "outcome", "task", "running", "job"},
+    {"budget", "calling"},
     {"functions", "commands"},
     {"server", "keeper"},
     {"conversation", "store"},
     {"facts", "judgements", "doctor"},
-    {"fleet", "setting", "verbs", "storing", "results", "client"},
+    {"fleet", "setting", "verbs", "spool", "inline", "unreachable", "storing", "results", "client"},
     {"worker"},
     {"testing", "pytest_plugin"},
     {"demo", "demo_screen", "demo_tasks", "demo_workers", "ledger"},
@@ -80,7 +81,9 @@ def test_no_module_unpickles_or_imports_what_the_store_says() -> None:
 def test_the_library_is_well_below_what_a_chunk_of_lua_may_hold() -> None:
     from holdfast.functions import PARTS
 
-    texts = [re.sub(r"^do$.*^end$", "", (SOURCE / "lua" / f"{part}.lua").read_text(), flags=re.M | re.S) for part in PARTS]
+    texts = [
+        re.sub(r"^do$.*^end$", "", (SOURCE / "lua" / f"{part}.lua").read_text(), flags=re.M | re.S) for part in PARTS
+    ]
     names = [
         name
         for text in texts

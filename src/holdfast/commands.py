@@ -13,6 +13,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
+from holdfast.budget import Budget
 from holdfast.names import new_id
 from holdfast.outcome import Cancelled, Crash, Error, Outcome, Release, Snoozed, Succeed, Unknown
 
@@ -22,12 +23,13 @@ Fields = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Command(Generic[T_co]):
-    """One call of one function of the library."""
+    """One call of one function of the library; with a `budget` it takes no longer than that, in all."""
 
     verb: str
     args: dict[str, Any]
     read: Callable[[Any], T_co]
     blobs: tuple[bytes, ...] = ()
+    budget: Budget | None = None
 
 
 class NewJob(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,7 +6,9 @@ function library when it is missing, connecting anew, and translating errors are
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Generator
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 import redis
@@ -14,6 +16,7 @@ import redis.asyncio
 from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import ExponentialBackoff
 from redis.exceptions import (
+    BusyLoadingError,
     ClusterDownError,
     MasterDownError,
     OutOfMemoryError,
@@ -27,6 +30,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from redis.retry import Retry
 
 from holdfast import errors, functions
+from holdfast.budget import Budget
 
 if TYPE_CHECKING:
     from holdfast.store import Address
@@ -34,26 +38,42 @@ if TYPE_CHECKING:
 _UNREACHABLE = (RedisConnectionError, RedisTimeoutError, OSError)
 _NOT_NOW = (ClusterDownError, MasterDownError, TryAgainError)
 _NOT_NOW_WORDS = ("BUSY", "MISCONF", "NOREPLICAS", "UNBLOCKED")  # which the client library has no class for
+_TIMED_OUT = (RedisTimeoutError, TimeoutError)
 _ATTEMPTS = 3
+_PIECE = 0.2  # seconds until the time that is left is looked at again, while a reply comes
+ANSWERS = (ResponseError, BusyLoadingError)  # errors that the server said: the command was not carried out
 RECONNECT: tuple[Any, ...] = ()  # what a conversation says to have a new connection
 
+Talk = Generator[tuple[Any, ...], Any, Any]
 
-def conversation(parts: tuple[Any, ...], address: Address) -> Generator[tuple[Any, ...], Any, Any]:
+
+def conversation(parts: tuple[Any, ...], address: Address, budget: Budget | None = None) -> Talk:
     """Say what to send, hear the reply or the error, and so on to the end: written once for sync and async."""
+    try:
+        return (yield from _attempts(parts, address, budget))
+    except errors.StoreUnavailable as error:
+        error.maybe_done = budget is None or budget.unanswered > 0
+        raise
+
+
+def _attempts(parts: tuple[Any, ...], address: Address, budget: Budget | None) -> Talk:
+    seconds = budget.seconds if budget else address.timeout
+    before: Exception | None = None
     for left in reversed(range(_ATTEMPTS)):
         try:
             return (yield from _load_if_missing(parts))
         except errors.HoldfastError:
             raise
         except _UNREACHABLE as error:
-            if left == 0 or isinstance(error, RedisTimeoutError | TimeoutError):
-                raise _translate(error, address) from error
+            if left == 0 or isinstance(error, _TIMED_OUT):
+                raise _translate(before or error, address, seconds) from error
+            before = error
             yield RECONNECT
         except RedisError as error:
-            raise _translate(error, address) from None
+            raise _translate(error, address, seconds) from None
 
 
-def _load_if_missing(parts: tuple[Any, ...]) -> Generator[tuple[Any, ...], Any, Any]:
+def _load_if_missing(parts: tuple[Any, ...]) -> Talk:
     try:
         return (yield parts)
     except ResponseError as error:
@@ -67,10 +87,10 @@ def _load_if_missing(parts: tuple[Any, ...]) -> Generator[tuple[Any, ...], Any, 
     return (yield parts)
 
 
-def _translate(error: Exception, address: Address) -> errors.HoldfastError:
+def _translate(error: Exception, address: Address, seconds: float) -> errors.HoldfastError:
     """Say in our words what the client library said in its."""
-    if isinstance(error, RedisTimeoutError | TimeoutError):
-        return errors.StoreUnavailable(f"{address.words} did not answer within {address.timeout:g} s")
+    if isinstance(error, _TIMED_OUT):
+        return errors.StoreUnavailable(f"{address.words} did not answer within {seconds:.3g} s")
     if isinstance(error, _UNREACHABLE):
         return errors.StoreUnavailable(f"{address.words} cannot be reached: {error}")
     if isinstance(error, ReadOnlyError):
@@ -80,6 +100,96 @@ def _translate(error: Exception, address: Address) -> errors.HoldfastError:
     if isinstance(error, OutOfMemoryError):
         return errors.StoreFull("the server is out of memory and nothing was stored: raise maxmemory, or finish jobs")
     return errors.from_reply(str(error)) or errors.HoldfastError(f"{address.words} refused a command: {error}")
+
+
+class Ready:
+    """Connections for commands that have a budget, kept between them.
+
+    The client library's pool connects when it is asked for a connection, for as long as that takes: looking up a name
+    cannot be interrupted. Here it is done in a thread, which is left alone when the time is over.
+    """
+
+    def __init__(self, client: redis.Redis) -> None:
+        self._pool = client.connection_pool
+        self._idle: list[Any] = []
+
+    def exchange(self, parts: tuple[Any, ...], budget: Budget) -> Any:
+        """Send a command and return its reply, before the time is over."""
+        connection = self._take(budget)
+        try:
+            reply = _exchange(connection, parts, budget)
+        except ResponseError:
+            self._idle.append(connection)
+            raise
+        except BaseException:
+            # Interrupted or broken: its reply may still come, and must not answer another command.
+            connection.disconnect()
+            raise
+        self._idle.append(connection)
+        return reply
+
+    def _take(self, budget: Budget) -> Any:
+        while self._idle:
+            try:
+                connection = self._idle.pop()
+            except IndexError:  # another thread was faster
+                break
+            if _is_fresh(connection):
+                return connection
+        return self._connect(budget)
+
+    def _connect(self, budget: Budget) -> Any:
+        made: Future[Any] = Future()
+        connection = self._pool.connection_class(**self._pool.connection_kwargs)
+        try:
+            threading.Thread(target=_connect, args=(connection, made), name="holdfast-connect", daemon=True).start()
+        except RuntimeError:  # no thread can be started: the process is about to end
+            _connect(connection, made)
+        try:
+            return made.result(budget.left())
+        except TimeoutError:
+            made.add_done_callback(lambda _: connection.disconnect())
+            raise
+
+    def close(self) -> None:
+        while self._idle:
+            self._idle.pop().disconnect()
+
+
+def _connect(connection: Any, made: Future[Any]) -> None:
+    try:
+        connection.connect()
+    except BaseException as error:
+        made.set_exception(error)
+    else:
+        made.set_result(connection)
+
+
+def _is_fresh(connection: Any) -> bool:
+    """Whether an idle connection can be used: the server has not closed it, and nothing waits to be read."""
+    try:
+        if not connection.can_read():
+            return True
+    except _UNREACHABLE:
+        pass
+    connection.disconnect()
+    return False
+
+
+def _exchange(connection: Any, parts: tuple[Any, ...], budget: Budget) -> Any:
+    connection._sock.settimeout(budget.left())
+    budget.unanswered += 1
+    connection.send_command(*parts)
+    while True:
+        try:
+            reply = connection.read_response(timeout=min(budget.left(), _PIECE), disconnect_on_error=False)
+        except RedisTimeoutError:
+            continue  # what has come of the reply is kept
+        except ANSWERS:
+            budget.unanswered -= 1
+            raise
+        budget.unanswered -= 1
+        return reply
 
 
 def connect(url: str, address: Address) -> redis.Redis:

@@ -75,7 +75,10 @@ class WrongSchema(HoldfastError):
 
 
 class StoreUnavailable(HoldfastError, ConnectionError):
+    """`maybe_done` is false if it is known that the command was not carried out: it was refused, or never sent."""
+
     code = "UNAVAILABLE"
+    maybe_done = True
 
 
 class ServerStartFailed(StoreUnavailable):

@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator, Sized
 from contextvars import ContextVar
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -42,10 +43,11 @@ class Link(Protocol):
     def stopping(self) -> bool: ...
 
 
-class _Detached:
+@dataclass
+class Detached:
     """A link that leads nowhere."""
 
-    stopping = False
+    stopping: bool = False
 
     def save(self, checkpoint: bytes | None, progress: str | None) -> None:
         """What is saved stays with the job."""
@@ -153,7 +155,7 @@ def current_job() -> RunningJob:
     """Return the job that is running here; outside of a worker, a detached one."""
     job = _current.get()
     if job is None:
-        job = RunningJob(_Detached(), id="detached", attempt=1, task="", queue="")
+        job = RunningJob(Detached(), id="detached", attempt=1, task="", queue="")
         _current.set(job)
     return job
 

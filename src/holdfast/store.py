@@ -21,11 +21,14 @@ from weakref import WeakKeyDictionary
 import msgspec
 
 from holdfast import errors, functions, server
+from holdfast.budget import Budget
 from holdfast.commands import Command
 
 if TYPE_CHECKING:
     from redis import Redis
     from redis.asyncio import Redis as AsyncRedis
+
+    from holdfast.conversation import Ready
 
 T = TypeVar("T")
 Clock = Callable[[], int]
@@ -83,6 +86,7 @@ class Store:
         self._clock = clock
         self._lock, self._lock_pid = threading.Lock(), os.getpid()
         self._client: Redis | None = None
+        self._ready: Ready | None = None
         self._pid = 0
 
     def run(self, command: Command[T]) -> T:
@@ -91,17 +95,17 @@ class Store:
         Raises:
             StoreUnavailable: the server cannot be reached; whether the command was carried out is unknown.
         """
-        return command.read(self.execute(*_pack(command, self.address, self._clock)))
+        return command.read(self.execute(*_pack(command, self.address, self._clock), budget=command.budget))
 
-    def execute(self, *parts: Any, blocks: float | None = None) -> Any:
+    def execute(self, *parts: Any, blocks: float | None = None, budget: Budget | None = None) -> Any:
         """Send a plain Redis command, for what only reads, and for pops that block so many seconds."""
         from holdfast.conversation import conversation
 
-        talk = conversation(parts, self.address)
+        talk = conversation(parts, self.address, budget)
         say = next(talk)
         while True:
             try:
-                heard = self._send(say, blocks)
+                heard = self._send(say, blocks) if budget is None else self._send_within(budget, say)
             except Exception as error:
                 say = talk.throw(error)
                 continue
@@ -127,6 +131,16 @@ class Store:
         finally:
             client.connection_pool.release(connection)
 
+    def _send_within(self, budget: Budget, parts: tuple[Any, ...]) -> Any:
+        if not parts:
+            return self._reconnect()
+        with budget.paused():  # starting the embedded server has a time-out of its own
+            self._connected()
+        ready = self._ready
+        if ready is None:
+            raise ConnectionError("the connections were closed by another thread")
+        return ready.exchange(parts, budget)
+
     def _connected(self) -> Redis:
         if self._client is not None and self._pid == os.getpid():
             return self._client
@@ -134,10 +148,10 @@ class Store:
             self._lock, self._lock_pid = threading.Lock(), os.getpid()
         with self._lock:
             if self._client is None or self._pid != os.getpid():
-                from holdfast.conversation import connect
+                from holdfast.conversation import Ready, connect
 
-                self._client = connect(self.address.connect_to(), self.address)
-                self._pid = os.getpid()
+                client = connect(self.address.connect_to(), self.address)
+                self._ready, self._client, self._pid = Ready(client), client, os.getpid()
             return self._client
 
     def _reconnect(self) -> None:
@@ -147,7 +161,9 @@ class Store:
 
     def close(self) -> None:
         client, self._client = self._client, None
-        if client is not None and self._pid == os.getpid():
+        ready, self._ready = self._ready, None
+        if client is not None and ready is not None and self._pid == os.getpid():
+            ready.close()
             client.close()
 
 
@@ -173,17 +189,17 @@ class AsyncStore:
 
     async def run(self, command: Command[T]) -> T:
         """Send a command and read its reply, as `Store.run` does."""
-        return command.read(await self.execute(*_pack(command, self.address, self._clock)))
+        return command.read(await self.execute(*_pack(command, self.address, self._clock), budget=command.budget))
 
-    async def execute(self, *parts: Any, blocks: float | None = None) -> Any:
+    async def execute(self, *parts: Any, blocks: float | None = None, budget: Budget | None = None) -> Any:
         """Send a plain Redis command, as `Store.execute` does."""
         from holdfast.conversation import conversation
 
-        talk = conversation(parts, self.address)
+        talk = conversation(parts, self.address, budget)
         say = next(talk)
         while True:
             try:
-                heard = await self._send(say, blocks)
+                heard = await (self._send(say, blocks) if budget is None else self._send_within(budget, say))
             except Exception as error:
                 say = talk.throw(error)
                 continue
@@ -214,6 +230,37 @@ class AsyncStore:
             raise
         finally:
             await client.connection_pool.release(connection)
+
+    async def _send_within(self, budget: Budget, parts: tuple[Any, ...]) -> Any:
+        if not parts:
+            return await self._reconnect()
+        before = _cancellations()
+        with budget.paused():  # starting the embedded server has a time-out of its own
+            pool = (await self._connected()).connection_pool
+        async with asyncio.timeout(budget.left()):
+            connection = await pool.get_connection()
+            try:
+                return await self._exchange(connection, parts, budget, before)
+            finally:
+                await pool.release(connection)
+
+    async def _exchange(self, connection: Any, parts: tuple[Any, ...], budget: Budget, before: int) -> Any:
+        from holdfast.conversation import ANSWERS
+
+        try:
+            _heed(before)
+            budget.unanswered += 1
+            await connection.send_command(*parts)
+            _heed(before)
+            reply = await connection.read_response(timeout=math.inf)
+        except ANSWERS:
+            budget.unanswered -= 1
+            raise
+        except BaseException:
+            await connection.disconnect(nowait=True)
+            raise
+        budget.unanswered -= 1
+        return reply
 
     async def _connected(self) -> AsyncRedis:
         loop = asyncio.get_running_loop()

@@ -21,6 +21,7 @@ from typing import Any, Protocol
 import msgspec
 
 from holdfast import commands, errors
+from holdfast.calling import Attempt, End
 from holdfast.client import Holdfast
 from holdfast.commands import Finish, Held
 from holdfast.durations import Duration, milliseconds, utc
@@ -28,7 +29,7 @@ from holdfast.job import Job
 from holdfast.names import new_id
 from holdfast.storing import AT_ONCE
 from holdfast.task import Task
-from holdfast.testing.attempt import Attempt, End, Link
+from holdfast.testing.attempt import Link, call_of
 
 LEASE = 3_600_000  # the longest: a debugger may hold a job for a while
 LIMIT = 1000  # jobs; after that, a task is believed to enqueue itself for ever
@@ -126,12 +127,12 @@ class Workbench:
         )
         for job in self.app.store.run(commands.claim(self._executor, request)).jobs:
             link = Link(self.app.store, Held(self._executor, job.id, job.attempt), stopping=stopping)
-            return Attempt(job, self.app.tasks.get(job.task), link, self._directory / new_id())
+            return Attempt(call_of(job, self._directory / new_id()), self.app.tasks.get(job.task), link)
         return None
 
     def _finish(self, attempt: Attempt, end: End, raise_errors: bool) -> Job[Any]:
         job = attempt.job
-        shutil.rmtree(attempt.directory, ignore_errors=True)
+        shutil.rmtree(job.directory, ignore_errors=True)
         item = Finish(job.id, job.attempt, end.outcome, os.getpid(), 0)
         (answer,) = self.app.store.run(commands.finish(self._executor, [item])).answers
         end.raise_again(raise_errors)

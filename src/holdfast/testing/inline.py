@@ -5,23 +5,13 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast.running import RunningJob, current_job, set_current_job
-
-
-@dataclass
-class _NoLink:
-    """What is saved stays with the job."""
-
-    stopping: bool = False
-
-    def save(self, checkpoint: bytes | None, progress: str | None) -> None: ...
+from holdfast.running import Detached, RunningJob, current_job, set_current_job
 
 
 def _detached(*, attempt: int = 1, stopping: bool = False, directory: Path | None = None) -> RunningJob:
-    return RunningJob(_NoLink(stopping), id="detached", attempt=attempt, task="", queue="", directory=directory)
+    return RunningJob(Detached(stopping), id="detached", attempt=attempt, task="", queue="", directory=directory)
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from holdfast import server
+from holdfast.budget import Budget
 from holdfast.client import Holdfast
 from holdfast.errors import Invalid
 from holdfast.names import check_namespace, new_id
@@ -89,10 +90,10 @@ def _placed_at(app: Holdfast, address: Address, clock: Clock) -> Iterator[None]:
 class _BriefStore(AsyncStore):
     """Connects anew for each command: a test's event loop ends without anybody closing what was opened in it."""
 
-    async def execute(self, *parts: Any, blocks: float | None = None) -> Any:
+    async def execute(self, *parts: Any, blocks: float | None = None, budget: Budget | None = None) -> Any:
         store = AsyncStore(self.address)
         try:
-            return await store.execute(*parts, blocks=blocks)
+            return await store.execute(*parts, blocks=blocks, budget=budget)
         finally:
             await store.close()
 

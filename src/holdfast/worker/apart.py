@@ -18,10 +18,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from holdfast.calling import crashed
 from holdfast.outcome import Outcome, Release
 from holdfast.worker import wire, zygote
 from holdfast.worker.attempt import Attempt
-from holdfast.worker.call import crashed
 from holdfast.worker.child import UNHEARD
 from holdfast.worker.ending import ASKED_TO_FORCED, ends_by_itself, forced_outcome
 from holdfast.worker.system import kill_group

@@ -10,9 +10,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from holdfast.calling import Call
 from holdfast.commands import Claimed, Finish, Held
 from holdfast.outcome import Outcome
-from holdfast.worker.call import Call
 
 Announce = Callable[["Attempt"], None]
 Said = tuple[bytes | None, str | None]  # a checkpoint, a progress; None: as it was

@@ -13,10 +13,10 @@ from functools import partial
 from threading import Lock
 from typing import Any, NoReturn
 
+from holdfast.calling import Call, called, exit_code, raised, returned
 from holdfast.outcome import Outcome, Unknown
 from holdfast.task import Task
 from holdfast.worker import wire
-from holdfast.worker.call import Call, called, exit_code, raised, returned
 
 UNHEARD = 76  # exit code of a process that could not say how its job ended
 

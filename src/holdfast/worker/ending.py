@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Protocol
 
+from holdfast.calling import failed
 from holdfast.outcome import Cancelled, Outcome, Release, Succeed
 from holdfast.worker.attempt import Attempt
-from holdfast.worker.call import failed
 
 ASKED_TO_FORCED = 1.0  # seconds
 

@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from holdfast import commands, errors, failure, limits
+from holdfast.calling import failed
 from holdfast.client import Holdfast
 from holdfast.commands import Claim, Claimed, Command, Finish, Finished, Held
 from holdfast.outcome import Crash, Error, Outcome, Release, Unknown
 from holdfast.store import AsyncStore
 from holdfast.worker import wire
 from holdfast.worker.attempt import Attempt
-from holdfast.worker.call import failed
 from holdfast.worker.pulse import Pulse
 from holdfast.worker.runners import Runners
 from holdfast.worker.saver import keep_saving

@@ -20,10 +20,10 @@ from contextvars import copy_context
 from functools import partial
 from typing import Any
 
+from holdfast.calling import called, raised, returned
 from holdfast.outcome import Outcome
 from holdfast.task import Task
 from holdfast.worker.attempt import Attempt
-from holdfast.worker.call import called, raised, returned
 from holdfast.worker.ending import ASKED_TO_FORCED, ends_by_itself, forced_outcome
 
 Tasks = Mapping[str, Task[..., Any]]

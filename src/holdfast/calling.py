@@ -1,4 +1,4 @@
-"""The call of a task: what a job does in a process of its own and in its executor alike.
+"""The call of a task: what a job does in a process of its own, in its executor, in a test and where it was enqueued.
 
 claimed job ──▶ Call ──▶ the task's function ──▶ outcome
 """
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from holdfast import failure, running
 from holdfast.failure import Failure
 from holdfast.limits import MOST_RESULT
-from holdfast.outcome import Crash, Error, Outcome, Release, Succeed, outcome_of
+from holdfast.outcome import Cancelled, Crash, Error, Outcome, Release, Retry, Snooze, Succeed, Unknown, outcome_of
 from holdfast.task import Task
 
 
@@ -39,6 +39,72 @@ class Call(NamedTuple):
             directory=Path(self.directory),
         )
         running.set_current_job(job)
+
+
+class Interrupted(BaseException):
+    """Leaves a task that is to be cancelled, where a worker would stop it."""
+
+
+_WISHES = (Retry, Snooze, running.HandOver, Interrupted)  # a task goes on later, or is stopped: no error to look at
+_RECORDED = (*_WISHES, Exception, SystemExit, asyncio.CancelledError)  # the rest is meant for the process, as Ctrl-C is
+
+
+class End(NamedTuple):
+    """How a call ended, and what it raised."""
+
+    outcome: Outcome
+    error: BaseException | None = None
+
+    @classmethod
+    def by(cls, error: BaseException) -> End:
+        return cls(Cancelled() if isinstance(error, Interrupted) else raised(error), error)
+
+    def raise_again(self, errors: bool) -> None:
+        """Raise what the call raised, if it is an error and `errors` are asked for, or if it is no job's to handle."""
+        if self.error is not None and not isinstance(self.error, _WISHES if errors else _RECORDED):
+            raise self.error
+
+
+class Attempt(NamedTuple):
+    """A call that is made in this process, and what it needs for that."""
+
+    job: Call
+    task: Task[..., Any] | None
+    link: running.Link
+
+    def call(self) -> End:
+        """Make the call in this thread."""
+        if self.task is None:
+            return End(Unknown())
+        try:
+            value = self._begin(self.task)
+            if asyncio.iscoroutine(value):
+                value = asyncio.run(value)
+            return End(returned(self.task, value))
+        except BaseException as error:
+            return End.by(error)
+
+    async def acall(self) -> End:
+        """Make the call from an event loop. A plain function gets a thread, where it may run a loop of its own."""
+        if self.task is None or not self.task.is_async:
+            return await asyncio.to_thread(self.call)
+        work = asyncio.create_task(self._await(self.task))
+        try:
+            await asyncio.wait({work})
+        finally:
+            work.cancel()  # it has ended, unless we are cancelled ourselves
+        return work.result()
+
+    async def _await(self, task: Task[..., Any]) -> End:
+        try:
+            return End(returned(task, await self._begin(task)))
+        except BaseException as error:
+            return End.by(error)
+
+    def _begin(self, task: Task[..., Any]) -> Any:
+        self.job.introduce(self.link)
+        args, kwargs = task.signature.decode(self.job.payload)
+        return task.function(*args, **kwargs)
 
 
 def called(task: Task[..., Any], payload: bytes) -> Any:

@@ -1,0 +1,43 @@
+"""How long a command may take in all: connecting, sending, waiting and every repetition together.
+
+A time-out of a socket is no such bound: it begins again with each operation, and looking up a name has none at all.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+SECONDS = 1.8  # so that a call that stores jobs ends within two seconds, whatever the network does
+FREE_BYTES = 1 << 20
+BYTES_PER_SECOND = 4 << 20  # a big batch may take longer
+
+
+class Budget:
+    """The time that is left, and how many requests were sent that nobody answered."""
+
+    def __init__(self, seconds: float = SECONDS, *, size: int = 0) -> None:
+        self.seconds = seconds + max(0, size - FREE_BYTES) / BYTES_PER_SECOND
+        self.unanswered = 0
+        self._ends = time.monotonic() + self.seconds
+
+    def left(self) -> float:
+        """Return how many seconds are left.
+
+        Raises:
+            TimeoutError: none.
+        """
+        left = self._ends - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        return left
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Let time pass that does not count: that in which the embedded server is started."""
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self._ends += time.monotonic() - began
