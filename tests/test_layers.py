@@ -16,7 +16,7 @@ LAYERS = [
     {"server", "keeper"},
     {"conversation", "store"},
     {"facts", "judgements", "doctor"},
-    {"fleet", "setting", "verbs", "spool", "inline", "unreachable", "storing", "results", "client"},
+    {"fleet", "setting", "seat", "items", "verbs", "spool", "inline", "unreachable", "storing", "results", "client"},
     {"worker"},
     {"testing", "pytest_plugin"},
     {"demo", "demo_screen", "demo_tasks", "demo_workers", "ledger"},

@@ -23,7 +23,7 @@ class Listener:
         self.checkpoints: list[bytes] = []
         self.progress: list[dict[str, object]] = []
 
-    def save(self, checkpoint: bytes | None, progress: str | None) -> None:
+    def save(self, checkpoint: bytes | None, progress: str | None, note: str | None = None) -> None:
         if checkpoint is not None:
             self.checkpoints.append(checkpoint)
         if progress is not None:

@@ -17,12 +17,13 @@ from holdfast import commands, errors
 from holdfast.commands import Command
 from holdfast.durations import Duration, milliseconds
 from holdfast.fleet import Node, Worker, by_node, read_workers
+from holdfast.items import Items
 from holdfast.job import FINAL, PENDING, STATES, Job, read_job
 from holdfast.names import check_namespace
 from holdfast.results import AsyncInbox, Inbox, deadline_after
 from holdfast.setting import Setting, read_changes, read_settings
 from holdfast.store import Address, AsyncStore, Store
-from holdfast.storing import store_calls
+from holdfast.storing import DEFAULT_QUEUE, store_calls
 from holdfast.task import AsyncTask, BoundCall, Declare, Given, Options, Task, make_task
 from holdfast.verbs import Steps, verb
 
@@ -317,6 +318,12 @@ class Holdfast:
         return read_settings((yield commands.configure(queue, set=wanted.set, reset=wanted.reset)))
 
     configure, aconfigure = verb(_configure)
+
+    # Without tasks and workers
+
+    def items(self, queue: str = DEFAULT_QUEUE) -> Items:
+        """Return the items of a queue: put, claim, renew and complete any bytes. See `holdfast.items`."""
+        return Items(self, queue)
 
     # Results
 

@@ -229,7 +229,7 @@ def save(
     renew: bool = False,
 ) -> Command[bool]:
     """Keep a checkpoint, the progress and notes of an attempt. Returns whether the job is to be cancelled."""
-    said = _given(progress=progress, notes=list(notes) or None, renew=renew or None)
+    said = _given(progress=progress, notes=list(notes) or None, renew=renew or None, token=new_id() if notes else None)
     args = _given(executor=held.executor, id=held.id, attempt=held.attempt, created=created, **said)
     return Command("save", args, lambda reply: reply == 1, () if checkpoint is None else (checkpoint,))
 

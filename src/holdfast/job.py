@@ -9,7 +9,7 @@ job.result(timeout="60s")  # as soon as it ends
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 import msgspec
 
@@ -164,6 +164,9 @@ class Job(msgspec.Struct, Generic[R], frozen=True, kw_only=True, eq=False, repr_
 
     def decoded_result(self) -> R:
         """Return the result of a job that has succeeded, as the type that its task is annotated to return."""
+        if self.codec == "raw":
+            raw: Any = self.result_bytes or b""
+            return cast("R", raw)
         shape = self.returns or Shape.of(Any)
         result: R = shape.decode(self.result_bytes or b"null", f"the result of job {self.id}")
         return result

@@ -22,7 +22,7 @@ import msgspec
 
 from holdfast.codec import decode_checkpoint, encode_checkpoint
 from holdfast.errors import Invalid, TooBig
-from holdfast.limits import MOST_CHECKPOINT
+from holdfast.limits import MOST_CHECKPOINT, MOST_NOTE
 
 T = TypeVar("T")
 
@@ -37,7 +37,7 @@ class HandOver(BaseException):
 class Link(Protocol):
     """Where a running job's words go. Both return at once."""
 
-    def save(self, checkpoint: bytes | None, progress: str | None) -> None: ...
+    def save(self, checkpoint: bytes | None, progress: str | None, note: str | None = None) -> None: ...
 
     @property
     def stopping(self) -> bool: ...
@@ -49,7 +49,7 @@ class Detached:
 
     stopping: bool = False
 
-    def save(self, checkpoint: bytes | None, progress: str | None) -> None:
+    def save(self, checkpoint: bytes | None, progress: str | None, note: str | None = None) -> None:
         """What is saved stays with the job."""
 
 
@@ -104,6 +104,14 @@ class RunningJob:
     def report(self, progress: float, message: str | None = None) -> None:
         """Say how far the job is, from 0 to 1, without saving anything."""
         self._link.save(None, _progress_text(progress, message))
+
+    def note(self, words: str) -> None:
+        """Add an entry to the job's history, up to 1,000 bytes of text. Returns at once."""
+        if not isinstance(words, str) or not words:
+            raise Invalid(f"the note is {words!r}; it must be a text")
+        if len(words.encode(errors="replace")) > MOST_NOTE:
+            raise TooBig(f"the note has {len(words.encode())} bytes; {MOST_NOTE} are allowed")
+        self._link.save(None, None, words)
 
     def checkpoint(self, kind: type[T], default: T) -> T:
         """Return what was saved last, by this attempt or one before, as a value of `kind`; else `default`."""

@@ -11,6 +11,7 @@ Driven by the sync store it is a method, driven by the async store a coroutine m
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Generator
+from dataclasses import dataclass
 from functools import update_wrapper
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
@@ -20,7 +21,20 @@ from holdfast.store import AsyncStore, Store
 P = ParamSpec("P")
 T = TypeVar("T")
 
-Steps = Generator[Command[Any], Any, T]
+
+@dataclass(frozen=True, slots=True)
+class Pop:
+    """A step that waits for a message on a list, for so many seconds at most. The reply is None if there was none."""
+
+    key: bytes
+    seconds: float
+
+    @property
+    def parts(self) -> tuple[Any, ...]:
+        return ("BLPOP", self.key, self.seconds)
+
+
+Steps = Generator[Command[Any] | Pop, Any, T]
 
 
 class Stores(Protocol):
@@ -56,30 +70,37 @@ def verb(
 def drive(store: Store, steps: Steps[T]) -> T:
     """Run the commands of some steps, and return what they return."""
     try:
-        command = next(steps)
+        step = next(steps)
         while True:
             try:
-                reply = store.run(command)
+                reply = store.execute(*step.parts, blocks=step.seconds) if isinstance(step, Pop) else store.run(step)
             except Exception as error:
-                command = steps.throw(error)
+                step = steps.throw(error)
             else:
-                command = steps.send(reply)
+                step = steps.send(reply)
     except StopIteration as end:
         value: T = end.value
         return value
+    finally:
+        steps.close()
 
 
 async def adrive(store: AsyncStore, steps: Steps[T]) -> T:
     """Run the commands of some steps, and return what they return."""
     try:
-        command = next(steps)
+        step = next(steps)
         while True:
             try:
-                reply = await store.run(command)
+                if isinstance(step, Pop):
+                    reply = await store.execute(*step.parts, blocks=step.seconds)
+                else:
+                    reply = await store.run(step)
             except Exception as error:
-                command = steps.throw(error)
+                step = steps.throw(error)
             else:
-                command = steps.send(reply)
+                step = steps.send(reply)
     except StopIteration as end:
         value: T = end.value
         return value
+    finally:
+        steps.close()

@@ -12,6 +12,7 @@
 --     blob          whether the item has a blob
 --     pid, started  process id, and milliseconds from claim to start
 --   args.claim      arguments of claim, without the executor; not given: claim nothing
+--   args.token      see call.lua; then only this very call gets its answers a second time, also if the job is not kept
 --   blobs           in the order of the items
 --
 -- One item that is refused refuses no other. Returns two lists: an answer per item (OK; LOST: the attempt had no right
@@ -110,7 +111,7 @@ local function finish_one(args, item, blob)
   local job, run, waiters = holder(args.executor, item.id, item.attempt, item.created)
   if not job then
     -- Said before, and the answer was lost: the same answer again.
-    return run and run.outcome == LETTER_OF_ENDING[item.outcome] and 'OK' or 'LOST'
+    return run and not args.token and run.outcome == LETTER_OF_ENDING[item.outcome] and 'OK' or 'LOST'
   end
   if item.pid then run.pid = item.pid end
   if item.started then run.delay = math.min(item.started, 2 ^ 31) + 1 end

@@ -20,7 +20,7 @@ local HEAD, STATUS, ATTEMPT, NOTE = '>BI6ssBhI2I2I2I4I6', '>c1I6I6I4I4I2I2I2BB',
 local ATTEMPT_SIZE, NOTE_SIZE = 25, 7
 local ZEROS = '\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0'
 local INLINE = 64 -- bytes
-local MOST_NOTE = 1000 -- bytes
+local MOST_NOTE = LIMITS.MOST_NOTE -- bytes
 
 -- Flags: of the moment, and for good.
 local RETRYING, CANCELLING, ALONE = 1, 2, 4

@@ -5,11 +5,12 @@
 --   args.progress   what it says of its progress, as text; kept if not given
 --   args.notes      entries for its history, up to 100
 --   args.renew      prolong its lease too
+--   args.token      with notes: see call.lua
 --   blobs           the checkpoint; kept as it is if not given
 --
 -- Refuses LOST, TOOBIG. Returns 1 if the job is to be cancelled, else 0.
 
-local MOST_CHECKPOINT, MOST_PROGRESS, MOST_NOTES = LIMITS.MOST_CHECKPOINT, 1024, 100
+local MOST_CHECKPOINT, MOST_PROGRESS, MOST_NOTES = LIMITS.MOST_CHECKPOINT, 1024, LIMITS.MOST_NOTES
 
 local function add_blob(fields, letter, id, bytes)
   local kept = store_blob(letter, id, bytes)

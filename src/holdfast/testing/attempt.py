@@ -18,8 +18,9 @@ class Link:
         self._held = held
         self.stopping = stopping
 
-    def save(self, checkpoint: bytes | None, progress: str | None) -> None:
-        if self._store.run(commands.save(self._held, checkpoint, progress=progress)):
+    def save(self, checkpoint: bytes | None, progress: str | None, note: str | None = None) -> None:
+        notes = [] if note is None else [note]
+        if self._store.run(commands.save(self._held, checkpoint, progress=progress, notes=notes)):
             raise Interrupted
 
 

@@ -9,13 +9,30 @@ import asyncio
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 from holdfast.calling import Call
 from holdfast.commands import Claimed, Finish, Held
+from holdfast.limits import MOST_NOTES
 from holdfast.outcome import Outcome
 
 Announce = Callable[["Attempt"], None]
-Said = tuple[bytes | None, str | None]  # a checkpoint, a progress; None: as it was
+
+
+class Said(NamedTuple):
+    """What a job said that is not in the store yet; None: as it was."""
+
+    checkpoint: bytes | None = None
+    progress: str | None = None
+    notes: tuple[str, ...] = ()
+
+    def and_then(self, later: Said) -> Said:
+        """The last checkpoint and progress count; and all notes, if they are not too many."""
+        return Said(
+            self.checkpoint if later.checkpoint is None else later.checkpoint,
+            self.progress if later.progress is None else later.progress,
+            (self.notes + later.notes)[-MOST_NOTES:],
+        )
 
 
 class Attempt:
@@ -69,22 +86,19 @@ class Attempt:
         if self.interrupted.is_set():
             self.why = "rewound"
 
-    def save(self, checkpoint: bytes | None, progress: str | None) -> None:
-        """Keep what the job said until it is sent; only the last counts."""
-        before = self._unsaved or (None, None)
-        self._unsaved = (
-            before[0] if checkpoint is None else checkpoint,
-            before[1] if progress is None else progress,
-        )
+    def save(self, checkpoint: bytes | None, progress: str | None, note: str | None = None) -> None:
+        """Keep what the job said until it is sent."""
+        self._keep((self._unsaved or Said()).and_then(Said(checkpoint, progress, () if note is None else (note,))))
+
+    def _keep(self, said: Said) -> None:
+        self._unsaved = said
         self._news.set()
         if self.saver is None:
             self._on_first_save(self)
 
     def save_again(self, said: Said) -> None:
         """It could not be sent. What the job said since then counts more."""
-        newer = self._unsaved or (None, None)
-        self._unsaved = said
-        self.save(*newer)
+        self._keep(said.and_then(self._unsaved or Said()))
 
     async def unsaved(self) -> Said | None:
         """Wait for what is to be sent; it then counts as sent. None if the attempt has ended and all is sent."""
@@ -107,4 +121,7 @@ class Attempt:
             return False
 
     def finish(self, outcome: Outcome) -> Finish:
-        return Finish(self.job.id, self.job.attempt, outcome, self.pid, self.start_delay, self.job.created)
+        is_unstarted = self.pid is None
+        return Finish(
+            self.job.id, self.job.attempt, outcome, self.pid, self.start_delay, self.job.created, is_unstarted
+        )

@@ -36,10 +36,10 @@ class _Link:
         self._speaking = Lock()  # a job may have threads
         self._is_over = False
 
-    def save(self, checkpoint: bytes | None, progress: str | None) -> None:
+    def save(self, checkpoint: bytes | None, progress: str | None, note: str | None = None) -> None:
         with self._speaking:
             if not self._is_over:
-                self._channel.send(wire.pack("save", checkpoint, progress))
+                self._channel.send(wire.pack("save", checkpoint, progress, note))
 
     def end(self, ended: Outcome) -> None:
         with self._speaking:

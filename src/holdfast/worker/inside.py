@@ -134,10 +134,10 @@ class _Link:
     def end(self) -> None:
         self._is_over = True
 
-    def save(self, checkpoint: bytes | None, progress: str | None) -> None:
+    def save(self, checkpoint: bytes | None, progress: str | None, note: str | None = None) -> None:
         self._end_if_asked()
         if not self._is_over:
-            self._loop.call_soon_threadsafe(self._attempt.save, checkpoint, progress)
+            self._loop.call_soon_threadsafe(self._attempt.save, checkpoint, progress, note)
 
     @property
     def stopping(self) -> bool:

@@ -23,9 +23,12 @@ async def keep_saving(store: AsyncStore, attempt: Attempt) -> None:
 
 
 async def _send(store: AsyncStore, attempt: Attempt, said: Said) -> None:
-    checkpoint, progress = said
+    created = attempt.job.created
     try:
-        if await store.run(commands.save(attempt.held, checkpoint, progress=progress, created=attempt.job.created)):
+        command = commands.save(
+            attempt.held, said.checkpoint, progress=said.progress, notes=said.notes, created=created
+        )
+        if await store.run(command):
             attempt.interrupt("cancelled")
     except errors.LeaseLost:
         log.warning("%s: attempt %d has lost its lease, stopping it", *attempt.key)
