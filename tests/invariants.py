@@ -3,8 +3,8 @@
     snapshot = check(client, namespace)
 
 Every job is in the one index of its state and in no other; it has a timer if it is scheduled or runs, and else none;
-who runs it holds it, and nobody else; and there is no key that belongs to nothing. The layout is that of `keys.lua` and
-`record.lua`.
+who runs it holds it, and nobody else; a unique key belongs to a job that may have it; and there is no key that belongs
+to nothing. The layout is that of `keys.lua` and `record.lua`.
 """
 
 from __future__ import annotations
@@ -26,10 +26,14 @@ STATE_OF = {
     "C": "cancelled",
 }
 FINAL = {"succeeded", "failed", "cancelled"}
-CANCELLING = 2
+CANCELLING, UNKEPT, UNIQUE, ONCE = 2, 8, 16, 32
+OF_THE_MOMENT = 1 | CANCELLING | 4  # flags that no ended job has
 INLINE = 64
-HISTORY = 100
+USUAL_LEASE = 30_000
+HISTORY, MOST_HISTORY, MOST_NOTE = 100, 1000, 1000
 LONGEST_HEAD = 1 + 6 + 2 * 101 + 19
+MOST = {"h": LONGEST_HEAD, "u": 129, "w": 16 * 41}  # bytes of the fields that may be longer than `INLINE`
+PASSING = ("wake:", "inbox:", "w:", "t:")  # keys that expire
 
 Hash = dict[str, bytes]
 
@@ -46,8 +50,9 @@ class Record:
     since: int
     arrival: int
     attempt: int
+    lease: int
     flags: int
-    notes: int
+    created: int
 
     @property
     def last_attempt(self) -> bytes:
@@ -61,6 +66,19 @@ class Record:
     def claimed(self) -> int:
         return int.from_bytes(self.last_attempt[:6])
 
+    def outcome(self, number: int) -> str:
+        return self.fields[f"a{number}"][24:25].decode()
+
+
+@dataclass
+class Ticket:
+    """A unique key: for how long which job has it, and in how many milliseconds the server removes it (-1: never)."""
+
+    letter: str
+    id: str
+    created: int
+    life: int
+
 
 @dataclass
 class Snapshot:
@@ -71,6 +89,10 @@ class Snapshot:
     jobs: dict[str, Record] = field(default_factory=dict)
     blobs: dict[tuple[str, str], bytes] = field(default_factory=dict)
     errors: dict[str, Hash] = field(default_factory=dict)
+    notes: dict[str, list[bytes]] = field(default_factory=dict)
+    fields: dict[str, Hash] = field(default_factory=dict)
+    uniques: dict[str, Ticket] = field(default_factory=dict)
+    config: Hash = field(default_factory=dict)
     indexes: dict[tuple[str, str], list[tuple[str, float]]] = field(default_factory=dict)
     timers: dict[str, float] = field(default_factory=dict)
     queues: list[str] = field(default_factory=list)
@@ -83,15 +105,21 @@ class Snapshot:
     inboxes: dict[str, list[str]] = field(default_factory=dict)
 
 
-def check(client: redis.Redis, namespace: str) -> Snapshot:
-    """Read all keys of a namespace, and fail if they do not fit together."""
+def check(client: redis.Redis, namespace: str, *, now: int | None = None) -> Snapshot:
+    """Read all keys of a namespace, and fail if they do not fit together.
+
+    `now` is the latest time of a call since the clock last went back; without it the length of leases is not checked.
+    """
     snapshot = read(client, namespace)
     _check_indexes(snapshot)
-    _check_timers(snapshot)
+    _check_timers(snapshot, now)
     _check_held(snapshot)
     _check_queues(snapshot)
     for record in snapshot.jobs.values():
         _check_record(snapshot, record)
+        _check_attempts(snapshot, record)
+        _check_key_of(snapshot, record)
+    _check_uniques(snapshot)
     _check_blobs(snapshot)
     return snapshot
 
@@ -99,7 +127,7 @@ def check(client: redis.Redis, namespace: str) -> Snapshot:
 def read(client: redis.Redis, namespace: str) -> Snapshot:
     base = f"hf:{{{namespace}}}:"
     names = sorted(key.decode().removeprefix(base) for key in client.scan_iter(f"{base}*", count=10_000))
-    passing = [name for name in names if name.startswith(("wake:", "inbox:", "w:"))]
+    passing = [name for name in names if name.startswith((*PASSING, "k:"))]
     pipe = client.pipeline(transaction=False)
     for name in names:
         _ask(pipe, base, name)
@@ -107,24 +135,25 @@ def read(client: redis.Redis, namespace: str) -> Snapshot:
         pipe.pttl(base + name)
     values = pipe.execute()
     snapshot = Snapshot(size=len(names))
+    lives = dict(zip(passing, values[len(names) :], strict=True))
     for name, value in zip(names, values, strict=False):
-        _add(snapshot, name, value)
-    for name, life in zip(passing, values[len(names) :], strict=True):
-        assert life != -1, f"{name} never expires"
+        assert lives.get(name) != -1 or name.startswith("k:"), f"{name} never expires"
+        if value is not None:  # it may have expired meanwhile
+            _add(snapshot, name, value, lives.get(name, -1))
     return snapshot
 
 
 def _ask(pipe: Any, base: str, name: str) -> None:
     family, key = name.partition(":")[0], base + name
-    if family in ("meta", "j", "e", "x", "w"):
+    if family in ("meta", "config", "j", "e", "u", "x", "w"):
         pipe.hgetall(key)
     elif family in ("q", "timers", "queues", "workers", "idle"):
         pipe.zrange(key, 0, -1, withscores=True)
-    elif family in ("wake", "inbox"):
+    elif family in ("wake", "inbox", "n"):
         pipe.lrange(key, 0, -1)
     elif family == "paused":
         pipe.smembers(key)
-    elif family in ("p", "r", "c", "f"):
+    elif family in ("p", "r", "c", "f", "k", "t"):
         pipe.get(key)
     elif family == "events":
         pipe.xlen(key)
@@ -132,16 +161,23 @@ def _ask(pipe: Any, base: str, name: str) -> None:
         raise AssertionError(f"a key that nobody knows: {key}")
 
 
-def _add(snapshot: Snapshot, name: str, value: Any) -> None:
+def _add(snapshot: Snapshot, name: str, value: Any, life: int) -> None:
     family, _, rest = name.partition(":")
-    if family == "meta":
-        snapshot.meta = _texts(value)
+    if family in ("meta", "config"):
+        setattr(snapshot, family, _texts(value))
     elif family == "j":
         snapshot.jobs[rest] = _read_record(rest, _texts(value))
     elif family in ("p", "r", "c", "f"):
         snapshot.blobs[family, rest] = value
     elif family == "e":
         snapshot.errors[rest] = _texts(value)
+    elif family == "n":
+        snapshot.notes[rest] = value
+    elif family == "u":
+        snapshot.fields[rest] = _texts(value)
+    elif family == "k":
+        letter, id, created = value.decode().split(" ")
+        snapshot.uniques[rest] = Ticket(letter, id, int(created), life)
     elif family == "q":
         queue, _, state = rest.partition(":")
         snapshot.indexes[queue, state] = [(id.decode(), score) for id, score in value]
@@ -181,8 +217,9 @@ def _read_record(id: str, fields: Hash) -> Record:
         since=int.from_bytes(status[1:7]),
         arrival=int.from_bytes(status[7:13]),
         attempt=int.from_bytes(status[13:17]),
+        lease=int.from_bytes(status[17:21]),
         flags=status[27],
-        notes=int.from_bytes(status[29:31]),
+        created=int.from_bytes(head[1:7]),
     )
 
 
@@ -203,16 +240,21 @@ def _score(snapshot: Snapshot, record: Record) -> float | None:
     return record.claimed if record.state == "running" else record.since
 
 
-def _check_timers(snapshot: Snapshot) -> None:
+def _check_timers(snapshot: Snapshot, now: int | None) -> None:
     timed = {id for id, record in snapshot.jobs.items() if record.state in ("scheduled", "running")}
     assert set(snapshot.timers) == timed, "timers are not those of the scheduled and running jobs"
+    for id, timer in snapshot.timers.items():
+        record = snapshot.jobs[id]
+        if now is not None and record.state == "running":
+            assert timer <= now + record.lease, f"{id}: a lease is longer than it was claimed with"
 
 
 def _check_held(snapshot: Snapshot) -> None:
-    wanted: dict[str, dict[str, tuple[int, bool]]] = {}
+    wanted: dict[str, dict[str, tuple[int, bool, int]]] = {}
     for id, record in snapshot.jobs.items():
         if record.state == "running":
-            wanted.setdefault(record.executor, {})[id] = record.attempt, bool(record.flags & CANCELLING)
+            marks = record.attempt, bool(record.flags & CANCELLING), record.lease
+            wanted.setdefault(record.executor, {})[id] = marks
     found = {executor: {id: _marks(text) for id, text in held.items()} for executor, held in snapshot.held.items()}
     assert found == wanted, "executors hold other jobs than those that run on them"
     for executor in wanted:
@@ -220,10 +262,11 @@ def _check_held(snapshot: Snapshot) -> None:
         assert number in snapshot.worker_records[worker], f"the worker of {executor} does not know of it"
 
 
-def _marks(text: str) -> tuple[int, bool]:
-    match = re.fullmatch(r"(\d+)(c?)(s{0,3})", text)
+def _marks(text: str) -> tuple[int, bool, int]:
+    match = re.fullmatch(r"(\d+)(c?)(s{0,3})(?:@(\d+))?", text)
     assert match, f"marks {text!r}"
-    return int(match[1]), match[2] == "c"
+    assert match[4] != str(USUAL_LEASE), "the usual length is not said"
+    return int(match[1]), match[2] == "c", int(match[4] or USUAL_LEASE)
 
 
 def _check_queues(snapshot: Snapshot) -> None:
@@ -238,21 +281,70 @@ def _check_queues(snapshot: Snapshot) -> None:
 
 def _check_record(snapshot: Snapshot, record: Record) -> None:
     id, fields = record.id, record.fields
-    first = max(1, record.attempt - HISTORY + 1)
-    kept = {str(number) for number in range(first, record.attempt + 1)}
-    assert {name[1:] for name in fields if name[0] == "a"} == kept, f"{id}: attempts"
-    assert {name[1:] for name in fields if name[0] == "o"} <= kept, f"{id}: reasons"
-    assert set(snapshot.errors.get(id, {})) <= kept, f"{id}: errors"
-    notes = {f"y{number}" for number in range(1, min(record.notes, HISTORY) + 1)}
-    assert {name for name in fields if name[0] == "y"} == notes, f"{id}: notes"
-    open_attempts = {number for number in kept if fields[f"a{number}"][24:25] == b"-"}
-    assert open_attempts == ({str(record.attempt)} if record.state == "running" else set()), f"{id}: open attempts"
+    notes = snapshot.notes.get(id, [])
+    assert len(notes) <= (MOST_HISTORY if snapshot.config else HISTORY), f"{id}: notes"
+    assert all(7 <= len(note) <= 7 + MOST_NOTE for note in notes), f"{id}: a note"
     assert ("r" in fields) == (record.state == "succeeded"), f"{id}: result"
     assert ("g" in fields) == (record.state == "failed"), f"{id}: group"
-    assert record.state not in FINAL or record.flags == 0, f"{id}: flags"
+    assert record.state not in FINAL or not record.flags & OF_THE_MOMENT, f"{id}: flags"
+    assert not record.flags & UNKEPT or record.state not in ("succeeded", "cancelled"), f"{id} is kept"
+    assert ("u" in fields) == bool(record.flags & UNIQUE), f"{id}: unique key"
     for name, value in fields.items():
-        most = {"h": LONGEST_HEAD, "w": 16 * 41}.get(name, INLINE)
-        assert len(value) <= most, f"{id}: field {name} has {len(value)} bytes"
+        assert re.fullmatch(r"[hsprcfguw]|[ao][1-9]\d*", name), f"{id}: field {name}"
+        assert len(value) <= MOST.get(name, INLINE), f"{id}: field {name} has {len(value)} bytes"
+
+
+def _check_attempts(snapshot: Snapshot, record: Record) -> None:
+    """The last ones are kept, without a gap; the last may run, all others have ended."""
+    id, fields = record.id, record.fields
+    kept = {name[1:] for name in fields if name[0] == "a"}
+    first = record.attempt - len(kept) + 1
+    assert kept == {str(number) for number in range(first, record.attempt + 1)}, f"{id}: attempts"
+    assert (1 if record.attempt else 0) <= len(kept) <= (MOST_HISTORY if snapshot.config else HISTORY), (
+        f"{id}: attempts"
+    )
+    assert {name[1:] for name in fields if name[0] == "o"} <= kept, f"{id}: reasons"
+    assert set(snapshot.errors.get(id, {})) <= kept, f"{id}: errors"
+    open_attempts = [number for number in range(first, record.attempt + 1) if record.outcome(number) == "-"]
+    assert open_attempts == ([record.attempt] if record.state == "running" else []), f"{id}: open attempts"
+    if record.flags & ONCE and record.attempt > 1 and first == 1:
+        _check_once(record, snapshot.notes.get(id, []))
+
+
+def _check_once(record: Record, notes: list[bytes]) -> None:
+    """A job that runs once at most runs again only if it did not start, or a user retried it."""
+    ran = [number for number in range(1, record.attempt) if record.outcome(number) not in "UR"]
+    retries = [note for note in notes if note[6:7] == b"R"]
+    assert len(ran) <= len(retries) or len(notes) == HISTORY, f"{record.id} ran more than once"
+
+
+def _check_key_of(snapshot: Snapshot, record: Record) -> None:
+    """A job with a unique key has it as long as it may."""
+    if not record.flags & UNIQUE:
+        return
+    letter, name = record.fields["u"][:1].decode(), record.fields["u"][1:].decode()
+    is_new = record.state in ("scheduled", "waiting") and record.attempt == 0
+    if letter == "k" or (letter == "p" and record.state not in FINAL) or (letter == "q" and is_new):
+        ticket = snapshot.uniques.get(name)
+        assert ticket, f"{record.id}: nobody has its key {name}"
+        assert (ticket.letter, ticket.id, ticket.created) == (letter, record.id, record.created), f"{record.id}: {name}"
+        assert letter == "k" or ticket.life == -1, f"{record.id}: its key {name} expires"
+
+
+def _check_uniques(snapshot: Snapshot) -> None:
+    """A key is of a job that may have it, or expires."""
+    for name, ticket in snapshot.uniques.items():
+        record = snapshot.jobs.get(ticket.id)
+        is_its_own = record and (record.created, record.fields.get("u")) == (
+            ticket.created,
+            (ticket.letter + name).encode(),
+        )
+        if record and is_its_own and ticket.letter == "q":
+            assert record.state in ("scheduled", "waiting"), f"{ticket.id} started and has the key {name}"
+        elif record and is_its_own and ticket.letter == "p":
+            assert record.state not in FINAL, f"{ticket.id} ended and has the key {name}"
+        elif not is_its_own or ticket.letter == "t":
+            assert ticket.life != -1, f"nobody has the key {name}, and it never expires"
 
 
 def _check_blobs(snapshot: Snapshot) -> None:
@@ -262,4 +354,5 @@ def _check_blobs(snapshot: Snapshot) -> None:
     assert set(snapshot.blobs) == wanted, "long values are not those that the records name"
     for blob in snapshot.blobs.values():
         assert len(blob) > INLINE or blob == b">", "a short value has a key of its own"
-    assert set(snapshot.errors) <= set(snapshot.jobs), "errors of a job that is gone"
+    for what in (snapshot.errors, snapshot.notes, snapshot.fields):
+        assert set(what) <= set(snapshot.jobs), "errors, notes or fields of a job that is gone"
