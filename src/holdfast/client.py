@@ -23,7 +23,7 @@ from holdfast.names import check_namespace
 from holdfast.results import AsyncInbox, Inbox, deadline_after
 from holdfast.setting import Setting, read_changes, read_settings
 from holdfast.store import Address, AsyncStore, Store
-from holdfast.storing import DEFAULT_QUEUE, store_calls
+from holdfast.storing import AT_ONCE, DEFAULT_QUEUE, store_calls
 from holdfast.task import AsyncTask, BoundCall, Declare, Given, Options, Task, make_task
 from holdfast.verbs import Steps, verb
 
@@ -36,6 +36,7 @@ Workers = list[Worker]
 Nodes = list[Node]
 Settings = list[Setting]
 Events = list[commands.Event]
+Answers = list[str | errors.HoldfastError]
 
 LONGEST_REASON = 1000  # characters, in the message of an error
 
@@ -220,6 +221,24 @@ class Holdfast:
 
     delete, adelete = verb(_delete)
 
+    def _cancel_many(self, ids: Sequence[str], /, *, reason: str = "") -> Steps[Answers]:
+        """Stop jobs, however many. Returns for each its new state, or the error that `cancel` would raise."""
+        return (yield from _each("cancel", ids, lambda part: commands.cancel(part, reason=reason)))
+
+    cancel_many, acancel_many = verb(_cancel_many)
+
+    def _retry_many(self, ids: Sequence[str], /) -> Steps[Answers]:
+        """Run jobs once more, however many. Returns for each `waiting`, or the error that `retry` would raise."""
+        return (yield from _each("retry", ids, commands.retry))
+
+    retry_many, aretry_many = verb(_retry_many)
+
+    def _delete_many(self, ids: Sequence[str], /) -> Steps[Answers]:
+        """Remove jobs, however many. Returns for each `deleted`, or the error that `delete` would raise."""
+        return (yield from _each("delete", ids, commands.delete))
+
+    delete_many, adelete_many = verb(_delete_many)
+
     def _attach(self, id: str, /, fields: Mapping[str, str], *, remove: Sequence[str] = ()) -> Steps[dict[str, str]]:
         """Keep fields of your own with a job, up to 64 texts of 4 KiB. Returns all that it has then.
 
@@ -329,12 +348,14 @@ class Holdfast:
 
     def result(self, job: Job[R], /, timeout: Duration | None = None) -> R:
         """Wait until a job has ended, and return its result. See `Job.result`."""
+        _check_job(job)
         self._inbox.wait(job.id, deadline_after(timeout))
         ended: Job[R] = self.get(job.id)
         return _outcome(ended)
 
     async def aresult(self, job: Job[R], /, timeout: Duration | None = None) -> R:
         """Wait until a job has ended, and return its result. See `Job.result`."""
+        _check_job(job)
         loop = asyncio.get_running_loop()
         inbox = self._async_inboxes.setdefault(loop, AsyncInbox(self.async_store))
         await inbox.wait(job.id, deadline_after(timeout))
@@ -394,12 +415,38 @@ _REFUSALS = {
 }
 
 
+_DONE = {"retry": "waiting", "delete": "deleted"}
+
+
+def _each(verb: str, ids: Sequence[str], make: Callable[[Sequence[str]], Command[Any]]) -> Steps[Answers]:
+    """Do something with jobs, in parts of what fits into one call."""
+    answers: Answers = []
+    for first in range(0, len(ids), AT_ONCE):
+        part = ids[first : first + AT_ONCE]
+        replies = yield make(part)
+        answers += [_read_answer(verb, id, reply) for id, reply in zip(part, replies, strict=True)]
+    return answers
+
+
 def _answer(verb: str, id: str, answers: Sequence[str]) -> str:
     """Return the answer about one job, or raise what it stands for."""
-    kind = errors.BY_CODE.get(answers[0])
+    answer = _read_answer(verb, id, answers[0])
+    if isinstance(answer, errors.HoldfastError):
+        raise answer
+    return answer
+
+
+def _read_answer(verb: str, id: str, answer: str) -> str | errors.HoldfastError:
+    """Return an answer about a job, or the error that it stands for."""
+    kind = errors.BY_CODE.get(answer)
     if kind is None:
-        return answers[0]
-    raise kind(f"job {id} {_REFUSALS.get((verb, answers[0]), 'does not exist; it may have been deleted')}")
+        return _DONE.get(verb, answer)
+    return kind(f"job {id} {_REFUSALS.get((verb, answer), 'does not exist; it may have been deleted')}")
+
+
+def _check_job(job: Job[Any]) -> None:
+    if not isinstance(job, Job):
+        raise errors.Invalid(f"{job!r} is no job; to wait for a job by its id, write jobs.get(id).result()")
 
 
 def _outcome(job: Job[R]) -> R:

@@ -48,7 +48,9 @@ def read_changes(given: Mapping[str, Duration | int | None], rows: Sequence[Sett
         if value is None:
             changes.reset.append(name)
         else:
-            changes.set[name] = _number(name, value, units.get(name, ""))
+            changes.set[name] = (
+                _number(name, value, units[name]) if name in units else 0
+            )  # the store says which there are
     return changes
 
 

@@ -43,11 +43,18 @@ def _store_part(calls: Sequence[BoundCall[Any]], app: App, *, fresh: bool) -> St
         found = (yield commands.get(list(there), brief=True)) if there else []
         for fields in filter(None, found):
             call = there[fields["id"]]
-            jobs[call.id] = read_job(fields, app, call.task.signature.result)
+            jobs[call.id] = _existing_job(call, fields, app)
         left = [call for call in left if call.id not in jobs]
         if not left:
             return [jobs[call.id] for call in calls]
     raise errors.JobExists(f"{_whose(left[0])}: it was done before, and its job is not there any more")
+
+
+def _existing_job(call: BoundCall[R], fields: dict[str, Any], app: App) -> Job[R]:
+    """The snapshot of a job that was there. One of another task would have a result of another type."""
+    if fields["task"] != call.name:
+        raise errors.JobExists(f"job {fields['id']} is there already, and is one of task {fields['task']}")
+    return read_job(fields, app, call.task.signature.result)
 
 
 def _whose(call: BoundCall[Any]) -> str:

@@ -118,7 +118,8 @@ local function reserve_arrivals(count)
 end
 
 -- Register a function of the library under a name that carries the library's digest, so that releases run side by
--- side. `body(args, blobs)` returns the reply; if the caller gave a token, the one that it was given before.
+-- side. `body(args, blobs)` returns the reply, and whether nothing was done; a caller with a token that was answered
+-- before gets that answer.
 local function verb(words, flags, body)
   redis.register_function({
     function_name = 'hf_' .. DIGEST .. '_' .. words,
@@ -133,8 +134,8 @@ local function verb(words, flags, body)
         read_meta()
         local answer = args.token and recall(args.token)
         if answer then return answer end
-        local reply = body(args, argv)
-        if args.token then remember(args.token, reply) end
+        local reply, is_idle = body(args, argv)
+        if args.token and not is_idle then remember(args.token, reply) end
         return reply
       end)
       if done then return reply end

@@ -30,11 +30,12 @@ local function cancel(id, reason)
 end
 
 verb('cancel', { 'allow-oom' }, function(args)
-  local answers = {}
+  local answers, is_idle = {}, true
   for place, id in ipairs(job_ids(args.ids)) do
     answers[place] = cancel(id, args.reason)
+    is_idle = is_idle and (answers[place] == 'NOTFOUND' or answers[place] == 'STATE')
     settle()
   end
   publish()
-  return answers
+  return answers, is_idle
 end)

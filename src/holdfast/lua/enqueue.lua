@@ -80,9 +80,9 @@ local function look_up(id, unique, args)
   return there
 end
 
--- Check everything before anything is written: returns the number of jobs, and for each id what is there.
+-- Check everything before anything is written: returns for each id what is there, and how many jobs are to be stored.
 local function check_enqueue(args, blobs)
-  local count, there, seen = 0, {}, {}
+  local count, new, there, seen = 0, 0, {}, {}
   args.exists = args.exists or 'return'
   if not EXISTS[args.exists] then refuse('INVALID', "`exists` must be 'return', 'error' or 'replace'") end
   list_of(args.batches, 'batches')
@@ -94,13 +94,14 @@ local function check_enqueue(args, blobs)
       if count > MOST then refuse('INVALID', string.format('more than %d jobs in one call', MOST)) end
       check_payload(job_id(id), blobs[count + 1])
       there[id] = look_up(id, batch.unique, args)
+      if not there[id] or args.exists == 'replace' then new = new + 1 end
       for _, taken in ipairs({ there[id] or id, batch.unique and ' ' .. batch.unique }) do
         if seen[taken] then refuse('INVALID', (batch.unique or 'job ' .. id) .. ' stands twice in one call') end
         seen[taken] = true
       end
     end
   end
-  return count, there
+  return there, new
 end
 
 local function remove_existing(id)
@@ -145,29 +146,32 @@ local function is_repeated(args)
 end
 
 verb('enqueue', {}, function(args, blobs)
-  local count, there = check_enqueue(args, blobs)
+  local there, new = check_enqueue(args, blobs)
   local reply, awake, place = { now }, {}, 0
   if is_repeated(args) then
-    for at = 1, count do reply[at + 1] = 1 end
+    for at = 2, #blobs do reply[at] = 1 end
     return reply
   end
-  local arrival = reserve_arrivals(count)
+  local arrival = new > 0 and reserve_arrivals(new) or 0
   for _, batch in ipairs(args.batches) do
     batch.created, batch.due_time = now, due_time(batch)
     batch.head = pack_head(batch)
-    redis.call('ZADD', key.queues(), 0, batch.queue)
     for _, id in ipairs(batch.ids) do
       local stored
       place = place + 1
-      reply[place + 1], stored = enqueue_one(batch, id, there[id], args.exists == 'replace', arrival + place, blobs[place + 1])
-      -- One that is due soon wakes too: whoever is idle may be about to wait for longer than that.
-      awake[batch.queue] = awake[batch.queue] or (stored and (not batch.due_time or batch.due_time < now + BLOCK))
+      reply[place + 1], stored = enqueue_one(batch, id, there[id], args.exists == 'replace', arrival + 1, blobs[place + 1])
+      if stored then
+        arrival = arrival + 1
+        -- One that is due soon wakes too: whoever is idle may be about to wait for longer than that.
+        awake[batch.queue] = awake[batch.queue] or not batch.due_time or batch.due_time < now + BLOCK
+      end
     end
   end
   settle()
   for queue, wanted in pairs(awake) do
+    redis.call('ZADD', key.queues(), 0, queue)
     if wanted then wake(queue) end
   end
   publish()
-  return reply
+  return reply, new == 0
 end)

@@ -23,8 +23,11 @@ local function retry(id)
 end
 
 verb('retry', { 'allow-oom' }, function(args)
-  local answers = {}
-  for place, id in ipairs(job_ids(args.ids)) do answers[place] = retry(id) end
+  local answers, is_idle = {}, true
+  for place, id in ipairs(job_ids(args.ids)) do
+    answers[place] = retry(id)
+    is_idle = is_idle and answers[place] ~= 'waiting'
+  end
   publish()
-  return answers
+  return answers, is_idle
 end)
