@@ -169,7 +169,7 @@ CASES = [
         "'pending'",
     ),
     Case("debounce and a delay", lambda s: s.task.options(debounce=1, delay=1).enqueue(1), "INVALID", "debounce"),
-    Case("keep that is no bool", lambda s: s.task.options(keep=0).enqueue(1), "INVALID", "keep"),
+    Case("keep that is no bool", lambda s: s.task.options(keep=0).enqueue(1), "INVALID", "keep"),  # type: ignore[arg-type]
     # Ids that are there, or not
     Case("an id that is there", lambda s: s.task.options(id="ended", on_exists="error").enqueue(1), "EXISTS", "ended"),
     Case("an id of another task", lambda s: s.typed.options(id="ended").enqueue(1), "EXISTS", "anything"),
@@ -268,7 +268,11 @@ def test_bad_input_is_a_clear_error_and_changes_nothing(case: Case, site: Site) 
 def test_a_closed_server_is_unavailable_whatever_is_asked_of_it() -> None:
     with running_server() as url:
         app = Holdfast(url)
-        task: Task[..., Any] = app.task(name="anything")(lambda value: value)
+
+        @app.task(name="anything")
+        def task(value: int) -> int:
+            return value
+
         task.options(id="stored").enqueue(1)
 
     asked: list[Callable[[], Any]] = [
@@ -279,7 +283,7 @@ def test_a_closed_server_is_unavailable_whatever_is_asked_of_it() -> None:
         app.workers,
         app.config,
         lambda: app.items().claim(),
-        lambda: asyncio.run(task.aenqueue(1)),  # type: ignore[arg-type]
+        lambda: asyncio.run(task.aenqueue(1)),
     ]
     for ask in asked:
         with pytest.raises(HoldfastError) as caught:
