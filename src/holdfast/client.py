@@ -7,10 +7,9 @@ Each sync method has an async equal whose name begins with `a`: most are written
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, ParamSpec, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar, Unpack, overload
 from weakref import WeakKeyDictionary
 
 from holdfast import commands, errors
@@ -26,6 +25,9 @@ from holdfast.store import Address, AsyncStore, Store
 from holdfast.storing import AT_ONCE, DEFAULT_QUEUE, store_calls
 from holdfast.task import AsyncTask, BoundCall, Declare, Given, Options, Task, make_task
 from holdfast.verbs import Steps, verb
+
+if TYPE_CHECKING:
+    import asyncio  # quick to declare tasks with: loaded when it is needed
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -356,6 +358,8 @@ class Holdfast:
     async def aresult(self, job: Job[R], /, timeout: Duration | None = None) -> R:
         """Wait until a job has ended, and return its result. See `Job.result`."""
         _check_job(job)
+        import asyncio
+
         loop = asyncio.get_running_loop()
         inbox = self._async_inboxes.setdefault(loop, AsyncInbox(self.async_store))
         await inbox.wait(job.id, deadline_after(timeout))
@@ -368,6 +372,8 @@ class Holdfast:
 
     async def aclose(self) -> None:
         """Close the connections of the async methods, in the event loop that used them."""
+        import asyncio
+
         inbox = self._async_inboxes.pop(asyncio.get_running_loop(), None)
         if inbox is not None:
             await inbox.close()

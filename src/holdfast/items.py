@@ -11,7 +11,6 @@ Each call has an async equal whose name begins with `a`, and `async with` does w
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sys
 import threading
@@ -35,6 +34,8 @@ from holdfast.task import Given, Options
 from holdfast.verbs import Pop, Steps, verb
 
 if TYPE_CHECKING:
+    import asyncio
+
     from holdfast.client import Holdfast
     from holdfast.store import AsyncStore, Store
 
@@ -285,12 +286,16 @@ class Items:
             sooner.clear()
 
     async def __aenter__(self) -> Self:
+        import asyncio
+
         sooner, loop = asyncio.Event(), asyncio.get_running_loop()
         self._renew_sooner = lambda: loop.call_soon_threadsafe(sooner.set)
         self._upkeep = asyncio.create_task(self._akeep_up(sooner))
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        import asyncio
+
         if isinstance(self._upkeep, asyncio.Task):
             while not self._upkeep.done():  # once is not always enough: see `end_all` of the worker
                 self._upkeep.cancel()
@@ -298,6 +303,8 @@ class Items:
         await self.aleave()
 
     async def _akeep_up(self, sooner: asyncio.Event) -> None:
+        import asyncio
+
         while True:
             try:
                 self._pause = await self.asign()

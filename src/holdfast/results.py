@@ -6,17 +6,20 @@ hands them to those who wait. What arrives is a hint: everybody looks again ever
 
 from __future__ import annotations
 
-import asyncio
 import os
 import threading
 import time
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from holdfast import commands, errors
 from holdfast.durations import Duration, milliseconds
 from holdfast.job import FINAL
 from holdfast.names import new_id
 from holdfast.store import AsyncStore, Store
+
+if TYPE_CHECKING:
+    import asyncio
 
 RECHECK = 5.0  # seconds
 
@@ -101,6 +104,8 @@ class AsyncInbox:
 
     async def wait(self, id: str, deadline: float | None) -> None:
         """Return when a job has ended or does not exist."""
+        import asyncio
+
         mine = asyncio.Event()
         self._waiting.setdefault(id, []).append(mine)
         try:
@@ -118,6 +123,8 @@ class AsyncInbox:
                 del self._waiting[id]
 
     async def _sleep(self, mine: asyncio.Event, seconds: float) -> None:
+        import asyncio
+
         try:
             await asyncio.wait_for(mine.wait(), seconds)
         except TimeoutError:
@@ -134,5 +141,7 @@ class AsyncInbox:
 
     async def close(self) -> None:
         if self._reader is not None:
+            import asyncio
+
             self._reader.cancel()
             await asyncio.wait({self._reader})

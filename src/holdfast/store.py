@@ -8,7 +8,6 @@ A command may be sent twice when its reply was lost: every function is safe to r
 
 from __future__ import annotations
 
-import asyncio
 import math
 import os
 import threading
@@ -25,6 +24,8 @@ from holdfast.budget import Budget
 from holdfast.commands import Command
 
 if TYPE_CHECKING:
+    import asyncio
+
     from redis import Redis
     from redis.asyncio import Redis as AsyncRedis
 
@@ -169,6 +170,8 @@ class Store:
 
 def _cancellations() -> int:
     """How often this task was asked to end."""
+    import asyncio
+
     task = asyncio.current_task()
     return task.cancelling() if task else 0
 
@@ -176,6 +179,8 @@ def _cancellations() -> int:
 def _heed(cancellations: int) -> None:
     """End this task if it was asked to since then, and that was swallowed: a `wait_for` of Python 3.11 may do so."""
     if _cancellations() > cancellations:
+        import asyncio
+
         raise asyncio.CancelledError
 
 
@@ -209,6 +214,8 @@ class AsyncStore:
                 return end.value
 
     async def _send(self, parts: tuple[Any, ...], blocks: float | None) -> Any:
+        import asyncio
+
         if not parts:
             return await self._reconnect()
         before = _cancellations()
@@ -232,6 +239,8 @@ class AsyncStore:
             await client.connection_pool.release(connection)
 
     async def _send_within(self, budget: Budget, parts: tuple[Any, ...]) -> Any:
+        import asyncio
+
         if not parts:
             return await self._reconnect()
         before = _cancellations()
@@ -263,6 +272,8 @@ class AsyncStore:
         return reply
 
     async def _connected(self) -> AsyncRedis:
+        import asyncio
+
         loop = asyncio.get_running_loop()
         if (known := self._clients.get(loop)) and known[0] == os.getpid():
             return known[1]
@@ -281,6 +292,8 @@ class AsyncStore:
 
     async def close(self) -> None:
         """Close the connections of this event loop."""
+        import asyncio
+
         pid, client = self._clients.pop(asyncio.get_running_loop(), (0, None))
         if client is not None and pid == os.getpid():
             await client.aclose()
