@@ -310,7 +310,7 @@ def test_a_job_whose_claim_the_server_forgot_runs_again_and_not_twice_at_once(
     crew.start("--lease", "1s", "--processes", processes)
     crew.pids("forgotten", "runs")
     gone = crew.put(app.say.options(delay="1h"), "gone")
-    until(lambda: crew.app.workers()[0].seen / 1000 > gone.created_at.timestamp())
+    until(lambda: crew.app.workers()[0].seen_at > gone.created_at)
 
     own_server.go_back()
 

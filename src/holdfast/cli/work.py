@@ -5,56 +5,75 @@ from __future__ import annotations
 import os
 from datetime import timedelta
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from holdfast.cli.imports import check_module
 from holdfast.cli.session import Session, command, duration_option, pass_session
 from holdfast.durations import HOUR, SECOND
-from holdfast.names import check_name, check_queue
 
 RUNNERS = ("fork", "spawn", "process", "thread")
+ORDERS = ("strict", "round-robin", "weighted")
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
-LONGEST_NODE = 24  # characters
 
 _option = partial(click.option, show_envvar=True, show_default=True)
+_count = partial(_option, type=click.IntRange(1))
 _duration = partial(duration_option, show_envvar=True, show_default=True)
 
 
-def _queues(_: click.Context, __: click.Parameter, value: str) -> tuple[str, ...]:
-    return tuple(check_queue(name.strip()) for name in value.split(","))
+def _queues(_: click.Context, __: click.Parameter, value: str) -> dict[str, int]:
+    from holdfast.worker.values import read_queues
+
+    return read_queues(value, "--queues")
 
 
 def _node(_: click.Context, __: click.Parameter, value: str) -> str:
-    if len(value) > LONGEST_NODE:
-        raise click.BadParameter(f"{value!r} is too long; it must be up to {LONGEST_NODE} characters")
-    return check_name(value, "--node") if value else ""
+    from holdfast.worker.values import read_node
+
+    return read_node(value, "--node")
+
+
+def _size(_: click.Context, parameter: click.Parameter, value: str | None) -> int | None:
+    from holdfast.worker.sizes import size_in_bytes
+
+    return None if value is None else size_in_bytes(value, what=parameter.opts[0])
 
 
 @command(
     "work",
-    "holdfast work tasks",
     "holdfast work shop.jobs:app --queues mail,default --processes 4",
-    "HOLDFAST_QUEUES=video HOLDFAST_LEASE=1m holdfast work tasks",
+    "holdfast work tasks --order weighted --queues video=5,mail=1 --max-memory 1G",
+    "HOLDFAST_LEASE=1m holdfast work tasks --burst",
     shared=("url", "namespace"),
     context_settings={"auto_envvar_prefix": "HOLDFAST"},
 )
-@click.argument("app", envvar="HOLDFAST_APP")
+@click.argument("app", envvar="HOLDFAST_APP", required=False)
 @_option("--queues", callback=_queues, default="default", help="Queues, most urgent first: a,b.")
-@_option(
-    "--processes", type=click.IntRange(1), default=os.cpu_count() or 2, help="Sync jobs at once, a process for each."
-)
-@_option("--concurrency", type=click.IntRange(1), default=100, help="Async jobs, and jobs in threads, at once.")
+@_option("--order", type=click.Choice(ORDERS), default="strict", help="Order of queues; weighted: --queues a=5,b=1.")
+@_count("--processes", default=os.cpu_count() or 2, help="Sync jobs at once, a process for each.")
+@_count("--concurrency", default=100, help="Async jobs, and jobs in threads, at once.")
 @_option("--runner", type=click.Choice(RUNNERS), default="fork", help="Runner of sync tasks that name none.")
-@_option("--executors", type=click.IntRange(1), default=1, help="Processes that claim; the two above are for each.")
-@_duration("--lease", "How long jobs stay ours without a sign of life.", least=SECOND, most=HOUR, default="30s")
+@_count("--executors", default=1, help="Processes that claim; the two above are for each.")
+@_duration(
+    "--lease", "How long jobs stay ours without a sign of life; else as each queue has it.", least=SECOND, most=HOUR
+)
 @_duration("--stop-within", "How long jobs may take to end, or to yield, at a stop.", default="25s")
+@_option("--burst", is_flag=True, help="End when nothing waits and nothing runs; what is due later is left.")
+@_count("--max-jobs", help="End after so many jobs have run.")
+@_count("--max-jobs-per-executor", help="Replace an executor after so many jobs.")
+@_duration("--max-age", "Replace an executor at this age; its jobs run on.", least=SECOND)
+@_option("--max-memory", metavar="SIZE", callback=_size, help="Replace an executor that has more, with its jobs: 512M.")
+@_option("--config", type=click.Path(dir_okay=False, path_type=Path), help="TOML file with these settings, and pools.")
+@_option("--reload", is_flag=True, help="For development: start the app anew when a file of it changes.")
 @_option("--node", callback=_node, default="", help="Name of this machine; else its host name.")
 @_option("--log-level", type=click.Choice(LEVELS, case_sensitive=False), default="INFO", help="What to log.")
 @_option("--accept-data-loss", is_flag=True, help="Work on a server that loses jobs: see holdfast doctor.")
 @pass_session
-def work(session: Session, /, app: str, lease: timedelta, stop_within: timedelta, log_level: str, **more: Any) -> int:
+@click.pass_context
+def work(context: click.Context, session: Session, /, app: str | None, config: Path | None, **_: Any) -> int:
     """Run the jobs of an app, until SIGTERM or Ctrl-C.
 
     APP is a module that has one Holdfast app, or module:name. It is looked for in the current directory first, and is
@@ -62,19 +81,26 @@ def work(session: Session, /, app: str, lease: timedelta, stop_within: timedelta
     --url and --namespace are for one that was made without, as are HOLDFAST_URL and HOLDFAST_NAMESPACE.
 
     At the first signal no more jobs are started, and those that run may end or yield; what is left after --stop-within
-    is handed back and runs elsewhere. A second signal hurries. Exit code 0 after a stop, 1 if the app cannot be
-    imported or the server loses jobs.
+    is handed back and runs elsewhere. A second signal hurries. Exit code 0 after a stop, or when there is nothing more
+    to do, 1 if the app cannot be imported or the server loses jobs.
+
+    Settings come from the command line, then the environment, then --config or else the table [tool.holdfast.worker]
+    of pyproject.toml here. A file may describe several pools.
     """
     import asyncio
     import logging
 
-    from holdfast.worker.settings import WorkerSettings
+    from holdfast.worker.config import config_of_project, make_settings, read_config
     from holdfast.worker.supervisor import Supervisor
 
+    file = read_config(config) if config else config_of_project(Path.cwd())
+    app = app or file.worker.get("app")
+    if not app:
+        raise click.UsageError("Missing argument 'APP': the module that has your app.", context)
     check_module(app)
+    settings = make_settings(app, _given(context), file)
     session.share_address()
-    logging.basicConfig(level=log_level, format="%(asctime)s %(levelname)s %(message)s")
-    settings = WorkerSettings(app=app, lease=_ms(lease), stop_within=_ms(stop_within), log_level=log_level, **more)
+    logging.basicConfig(level=settings.log_level, format="%(asctime)s %(levelname)s %(message)s")
 
     async def run() -> int:
         return await Supervisor(settings).run()
@@ -82,8 +108,14 @@ def work(session: Session, /, app: str, lease: timedelta, stop_within: timedelta
     return asyncio.run(run())
 
 
-def _ms(value: timedelta) -> int:
-    return value // timedelta(milliseconds=1)
+def _given(context: click.Context) -> dict[str, Any]:
+    """The settings that were given, on the command line or in the environment."""
+    defaults = (ParameterSource.DEFAULT, ParameterSource.DEFAULT_MAP)
+    return {
+        name: value // timedelta(milliseconds=1) if isinstance(value, timedelta) else value
+        for name, value in context.params.items()
+        if name not in ("app", "config") and context.get_parameter_source(name) not in defaults
+    }
 
 
 @command("demo", "holdfast demo", "holdfast demo --keep", shared=())

@@ -25,11 +25,13 @@ from holdfast.commands import Claim, Claimed, Command, Finish, Finished, Held
 from holdfast.outcome import Crash, Error, Outcome, Release, Unknown
 from holdfast.store import AsyncStore
 from holdfast.worker import wire
+from holdfast.worker.allowance import Allowance
 from holdfast.worker.attempt import Attempt
+from holdfast.worker.order import Turn, new_order
 from holdfast.worker.pulse import Pulse
-from holdfast.worker.runners import Runners
+from holdfast.worker.runners import NOWHERE, Elsewhere, Runners
 from holdfast.worker.saver import keep_saving
-from holdfast.worker.settings import WorkerSettings
+from holdfast.worker.settings import Start
 from holdfast.worker.system import boot_time
 from holdfast.worker.waiting import end_all
 from holdfast.worker.zygote import Zygote
@@ -40,6 +42,7 @@ T = TypeVar("T")
 
 AT_ONCE = 100  # jobs in one claim, outcomes in one finish
 BLOCK = limits.BLOCK / 1000  # seconds that an idle executor waits for a wake-up in one call
+LATE = 10.0  # seconds after which a reply is not trusted, whatever the lease
 NOTHING = Finished([], Claim(0, b"", []))
 LOOK_EVERY = 0.05  # seconds, at the pulse while it stands still
 
@@ -50,25 +53,30 @@ class Executor:
     def __init__(
         self,
         app: Holdfast,
-        name: str,
-        settings: WorkerSettings,
+        start: Start,
         *,
         control: socket.socket,
         zygote: Zygote,
         pulse: Pulse,
     ) -> None:
         self._app = app
-        self._name = name
-        self._settings = settings
+        self._name = start.name
+        self._settings = start.settings
+        self._pool = start.pool
         self._store = AsyncStore(app.address)
         self._pulse = pulse
         self._control = control
         self._zygote = zygote
-        self._directory = Path(settings.directory) / name.replace("/", "-")
+        self._directory = Path(start.settings.directory) / start.name.replace("/", "-")
+        self._order = new_order(start.pool.order, start.pool.queues)
+        self._allowance = Allowance(start.pool)
+        self._elsewhere = NOWHERE
         self._attempts: dict[tuple[str, int], Attempt] = {}
         self._ended: list[Finish] = []
         self._nudge = asyncio.Event()  # there may be something to do: the next turn looks at everything
-        self._stopping = False
+        self._asked_for: int | None = None  # jobs, by the call that is on its way to the store
+        self._retiring = False  # claims no more; what runs has all the time that it needs
+        self._stopping = False  # the same, but within a deadline
         self._idle = asyncio.Event()  # the last claim found nothing
         self._wake_key = b""
         self._woken = False  # since the last claim was sent
@@ -77,7 +85,7 @@ class Executor:
 
     async def run(self) -> None:
         reader, self._writer = await asyncio.open_connection(sock=self._control)
-        self._runners = Runners(self._app.tasks, self._settings, self._zygote, on_change=self._nudge.set)
+        self._runners = Runners(self._app.tasks, self._pool, self._zygote, on_change=self._nudge.set)
         try:
             async with asyncio.TaskGroup() as self._group:
                 duties = (self._obey(reader), self._watch_zygote(), self._await_wakes())
@@ -91,8 +99,11 @@ class Executor:
         await self._store.close()
 
     def _is_done(self) -> bool:
-        """Told to stop, or unable to get rid of a job; and all others have ended."""
-        return bool(self._stopping or self._runners.abandoned) and not self._attempts and not self._ended
+        """Told to end, or unable to get rid of a job; and all others have ended."""
+        return bool(self._stopping or self._retiring or self._runners.abandoned) and not self._has_work()
+
+    def _has_work(self) -> bool:
+        return bool(self._attempts or self._ended)
 
     # Claiming and finishing
 
@@ -105,12 +116,17 @@ class Executor:
             await self._sleep()
             return
         asked_at = boot_time()
-        finished = await self._call(items, room)
+        turn = self._order.turn(room)
+        self._asked_for = room
+        finished = await self._call(items, self._request(turn, room) if room else None)
         self._tell("ended", [part for item in items for part in (item.id, item.attempt)])
         self._hear_answers(items, finished.answers)
         if room:
-            is_late = boot_time() - asked_at > self._settings.lease / 1000
+            leases = [job.lease / 1000 for job in finished.claim.jobs]
+            is_late = boot_time() - asked_at > min([LATE, *leases])
+            self._order.took(turn, [job.queue for job in finished.claim.jobs])
             self._start(await self._still_ours(finished.claim) if is_late else finished.claim)
+        self._asked_for = None
 
     async def _sleep(self) -> None:
         timeout = None
@@ -126,17 +142,18 @@ class Executor:
 
     def _room(self) -> int:
         """How many jobs may be claimed now."""
-        if self._stopping or self._is_asleep():
+        if self._stopping or self._retiring or self._is_asleep():
             return 0
-        return min(self._runners.room(self._attempts.values()), AT_ONCE)
+        room = self._runners.room(self._attempts.values(), self._elsewhere)
+        return min(room, self._allowance.left(len(self._attempts)), AT_ONCE)
 
     def _is_asleep(self) -> bool:
         """Nobody renews leases, as after the machine slept: then nothing is claimed that nobody would hold on to."""
-        return self._pulse.age() > self._settings.lease / 1000
+        return self._pulse.has_stopped
 
-    async def _call(self, items: list[Finish], room: int) -> Finished:
+    async def _call(self, items: list[Finish], request: dict[str, Any] | None) -> Finished:
         """Finish and claim, until the store answers. Repeated as it was, so that a lost reply loses nothing."""
-        command = commands.finish(self._name, items, request=self._request(room) if room else None)
+        command = commands.finish(self._name, items, request=request)
         return await self._insist(command, otherwise=None if items else NOTHING)
 
     async def _insist(self, command: Command[T], *, otherwise: T | None = None) -> T:
@@ -158,16 +175,17 @@ class Executor:
         """Renew what a reply brings that comes a lease late, as after the machine slept: some may be others' by now."""
         held = [Held(self._name, job.id, job.attempt) for job in claim.jobs]
         worker = self._name.rpartition(".")[0]
-        renewed = await self._insist(commands.renew(worker, held, lease=self._settings.lease))
+        renewed = await self._insist(commands.renew(worker, held))
         return claim._replace(
             jobs=[job for job, lease in zip(claim.jobs, held, strict=True) if lease not in renewed.lost]
         )
 
-    def _request(self, room: int) -> dict[str, Any]:
+    def _request(self, turn: Turn, room: int) -> dict[str, Any]:
         self._counter += 1
         self._woken = False
         return commands.claim_args(
-            self._settings.queues,
+            turn.queues,
+            shares=turn.shares,
             counter=self._counter,
             limit=room,
             lease=self._settings.lease,
@@ -192,24 +210,36 @@ class Executor:
             self._claim_at = time.monotonic() + claim.wait / 1000 * random.uniform(1, 1.1)  # noqa: S311, as above
             self._wake_key = claim.wake_key
             self._idle.set()
-        self._tell("claimed", [part for job in claim.jobs for part in (job.id, job.attempt)])
+        self._tell("claimed", [part for job in claim.jobs for part in (job.id, job.attempt, job.lease)])
         for job in claim.jobs:
             if running := self._attempts.get((job.id, job.attempt)):
                 running.claimed_again()
             elif self._stopping:  # since the claim was sent
-                self._ended.append(Finish(job.id, job.attempt, Release("stopping"), created=job.created))
+                self._ended.append(
+                    Finish(job.id, job.attempt, Release("stopping"), created=job.created, unstarted=True)
+                )
             else:
                 self._group.create_task(self._attempt(self._new_attempt(job)))
+        if self._allowance.is_used_up(len(self._attempts)):
+            self._retire()
+        elif self._settings.burst and not self._has_work():
+            self._tell("idle", [self._name])
 
     async def _await_wakes(self) -> None:
         """While idle, block on this executor's own key until somebody adds work."""
         while await self._idle.wait():
             try:
                 if await self._store.execute("BLPOP", self._wake_key, BLOCK, blocks=BLOCK):
-                    self._woken = True
-                    self._nudge.set()
+                    self._look()
             except errors.HoldfastError:
                 await asyncio.sleep(random.uniform(0.2, 1))  # noqa: S311, as above
+
+    def _look(self) -> None:
+        """There may be work: claim at once. Who claims no more passes that on."""
+        if self._stopping or self._retiring:
+            self._tell("woken", [self._name])
+        self._woken = True
+        self._nudge.set()
 
     # Running
 
@@ -238,6 +268,8 @@ class Executor:
         if attempt.directory.exists():
             await asyncio.to_thread(shutil.rmtree, attempt.directory, ignore_errors=True)
         del self._attempts[attempt.key]
+        if self._allowance.count(attempt):
+            self._tell("ran", [attempt.job.id])
         if attempt.why == "lost":
             self._tell("ended", list(attempt.key))
         else:
@@ -264,22 +296,50 @@ class Executor:
     async def _obey(self, reader: asyncio.StreamReader) -> None:
         """Do what the supervisor says. When it is gone, so are we, and the zygote kills the jobs."""
         while (message := await wire.read(reader)) is not None:
-            word, *rest = message
-            if word == "stop":
-                self._stop(rest[0])
-                continue
-            self._tell("heard", rest)
-            if attempt := self._attempts.get((rest[0], rest[1])):
-                log.info("%s: attempt %d is %s, stopping it", rest[0], rest[1], word)
-                attempt.interrupt(word)
+            self._obey_word(*message)
         os._exit(1)
+
+    def _obey_word(self, word: str, *rest: Any) -> None:
+        match word:
+            case "stop":
+                self._stop(rest[0])
+            case "retire":
+                self._retire()
+            case "leave":
+                self._leave()
+            case "look":
+                self._look()
+            case "grant":
+                self._allowance.grant(rest[0])
+            case "elsewhere":
+                self._elsewhere = Elsewhere(*rest)
+            case _:
+                self._interrupt(word, *rest)
+        self._nudge.set()
+
+    def _interrupt(self, why: str, id: str, attempt: int) -> None:
+        self._tell("heard", [id, attempt])
+        if running := self._attempts.get((id, attempt)):
+            log.info("%s: attempt %d is %s, stopping it", id, attempt, why)
+            running.interrupt(why)
+
+    def _retire(self) -> None:
+        """Claim no more, and end when all jobs have."""
+        if not self._retiring:
+            self._retiring = True
+            self._tell("retiring", [self._allowance.give_back(len(self._attempts) + (self._asked_for or 0))])
+
+    def _leave(self) -> None:
+        """End, as there is no work; if there is some after all, the supervisor will hear of it."""
+        if not self._has_work() and self._asked_for is None:
+            self._tell("leaving", [self._name])
+            self._retire()
 
     def _stop(self, seconds: float) -> None:
         self._stopping = True
         for attempt in self._attempts.values():
             attempt.stopping.set()
         asyncio.get_running_loop().call_later(seconds, self._stop_now)
-        self._nudge.set()
 
     def _stop_now(self) -> None:
         for attempt in self._attempts.values():

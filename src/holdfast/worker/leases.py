@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections.abc import Mapping
 from itertools import islice
-
-import msgspec
 
 from holdfast import commands, errors
 from holdfast.commands import Finish, Held, Renewed, Started
@@ -22,6 +19,8 @@ from holdfast.worker.system import boot_time
 log = logging.getLogger("holdfast.worker")
 
 AT_ONCE = 1000  # leases in one call
+MOST_INTERVAL = 7.5  # seconds between renewals
+LEASE = 30.0  # seconds, where none is said
 INBOX_BLOCK = 5.0  # seconds
 LOOK_EVERY = 1.0  # seconds, at the clock: the one that `sleep` goes by stands still while the machine sleeps
 SOON = 0.5  # seconds between renewals that something to tell brings forward
@@ -35,30 +34,39 @@ class Leases:
         self, worker: str, settings: WorkerSettings, store: PatientStore, executors: Mapping[str, ExecutorProcess]
     ) -> None:
         self.pulse = Pulse()
+        self.about = ""  # what the worker says of itself
         self._worker = worker
         self._settings = settings
         self._store = store
         self._executors = executors
+        self.waiting = MOST_INTERVAL  # seconds from the last renewal to the next
         self._inbox_key = b""
         self._inbox_is_known = asyncio.Event()
         self._soon = asyncio.Event()
         self._arrivals = 0
         self._unnamed: dict[Held, float] = {}  # since when
 
+    @property
+    def interval(self) -> float:
+        """Seconds between renewals: a quarter of the shortest lease."""
+        held = [executor.shortest_lease for executor in self._executors.values()]
+        leases = [lease for lease in (self._settings.lease, *held) if lease is not None]
+        return min([lease / 4000 for lease in leases] + [MOST_INTERVAL])
+
     def renew_soon(self) -> None:
+        """There is something to tell, or a lease that cannot wait."""
         self._soon.set()
 
     async def renew(self) -> None:
-        """Renew all leases every quarter of a lease; sooner if there is something to tell."""
+        """Renew all leases every quarter of the shortest; sooner if there is something to tell."""
         await self._store.known()
-        interval = self._settings.lease / 4000
         while True:
             began = boot_time()
             self._soon.clear()
             await self._renew_all()
             self._kill_the_deaf()
-            while (passed := boot_time() - began) < interval and not (self._soon.is_set() and passed >= SOON):
-                await self._nap(min(interval - passed, SOON - passed if self._soon.is_set() else LOOK_EVERY))
+            while (passed := boot_time() - began) < self.waiting and not (self._soon.is_set() and passed >= SOON):
+                await self._nap(min(self.waiting - passed, SOON - passed if self._soon.is_set() else LOOK_EVERY))
 
     async def _nap(self, seconds: float) -> None:
         """Sleep; if there is nothing to tell yet, only until there is."""
@@ -92,26 +100,18 @@ class Leases:
             self._worker,
             held,
             executors=executors,
-            lease=self._settings.lease,
             started=started,
-            about=self._about(),
+            about=self.about or None,
+            queues=self._settings.queues,
             arrivals=self._arrivals,
         )
         renewed = await self._store.run(command)
-        self.pulse.beat()
+        self.waiting = self.interval
+        self.pulse.beat(self.waiting)
         self._arrivals = renewed.arrivals
         self._inbox_key = renewed.inbox_key
         self._inbox_is_known.set()
         return renewed
-
-    def _about(self) -> str:
-        about = {
-            "pid": os.getpid(),
-            "queues": self._settings.queues,
-            "app": self._settings.app,
-            "lease": self._settings.lease,
-        }
-        return msgspec.json.encode(about).decode()
 
     def _pass_on(self, renewed: Renewed) -> None:
         for word, leases in (("cancelled", renewed.cancelled), ("lost", renewed.lost)):
@@ -123,7 +123,8 @@ class Leases:
         """Hand back jobs that the store says we hold and we do not know of, once that has been so for a whole lease."""
         now = boot_time()
         self._unnamed = {lease: self._unnamed.get(lease, now) for lease in unnamed}
-        late = [lease for lease, since in self._unnamed.items() if now - since > self._settings.lease / 1000]
+        patience = LEASE if self._settings.lease is None else self._settings.lease / 1000
+        late = [lease for lease, since in self._unnamed.items() if now - since > patience]
         for lease in late:
             log.warning("%s: attempt %d is held by nobody here, handed back", lease.id, lease.attempt)
             item = Finish(lease.id, lease.attempt, Release("not known"))
@@ -136,16 +137,18 @@ class Leases:
                 executor.kill()
 
     async def hand_back(self, executor: str) -> None:
-        """Release, uncharged, whatever the store says that a dead executor holds."""
+        """Release, uncharged, whatever the store says that a dead executor holds; and have it forgotten."""
         while True:
             renewed = await self._store.run(commands.renew(self._worker, [], executors=[executor]))
             items = [Finish(lease.id, lease.attempt, Release("stopped")) for lease in renewed.unnamed]
             if not items:
-                return
+                break
             finished = await self._store.run(commands.finish(executor, items))
             log.info("handed back %s", ", ".join(item.id for item in items))
             if "OK" not in finished.answers:
-                return
+                break
+        while await self._store.run(commands.lose(executor=executor, reason="stopped")):
+            log.warning("executor %s held jobs after all", executor)
 
     async def read_inbox(self) -> None:
         """Hear of cancellations at once. A message that is lost is made up for by the next renewal."""

@@ -27,6 +27,7 @@ from holdfast.storing import DEFAULT_QUEUE
 from holdfast.worker import wire, zygote
 from holdfast.worker.child import run_jobs
 from holdfast.worker.executor import Executor
+from holdfast.worker.files import loaded_files
 from holdfast.worker.pulse import Pulse
 from holdfast.worker.runners import FORKED, wanted
 from holdfast.worker.settings import Start
@@ -65,7 +66,7 @@ def _hello(app: Holdfast) -> bytes:
 
 def _say_that_nothing_is_forked(start: Start, app: Holdfast, threads: list[str]) -> None:
     """If that changes anything; and the worker's first executor says it for all."""
-    if start.name.endswith(".1") and any(wanted(task, start.settings) in FORKED for task in app.tasks.values()):
+    if start.name.endswith(".1") and any(wanted(task, start.pool) in FORKED for task in app.tasks.values()):
         log.warning(
             "importing %s started threads (%s), so forking is not safe: the jobs of the runners fork and process are "
             "spawned instead",
@@ -91,13 +92,14 @@ def _start_zygote(start: Start, control: socket.socket, app: Holdfast) -> zygote
 
 def _run(start: Start, control: socket.socket, app: Holdfast) -> NoReturn:
     zygote = _start_zygote(start, control, app)
+    _say_files(start, control)
     control.sendall(_hello(app))
     pulse = Pulse(start.pulse)
 
     async def run() -> None:
         # The process ends here, not when the loop does: a coroutine or thread that was abandoned would hold that up.
         try:
-            await Executor(app, start.name, start.settings, control=control, zygote=zygote, pulse=pulse).run()
+            await Executor(app, start, control=control, zygote=zygote, pulse=pulse).run()
         except BaseException:
             traceback.print_exc()
             os._exit(1)
@@ -106,6 +108,17 @@ def _run(start: Start, control: socket.socket, app: Holdfast) -> NoReturn:
 
     asyncio.run(run())
     os._exit(1)
+
+
+def _fail(start: Start, control: socket.socket, why: str) -> NoReturn:
+    _say_files(start, control)
+    control.sendall(wire.pack("failed", why))
+    sys.exit(3)
+
+
+def _say_files(start: Start, control: socket.socket) -> None:
+    if start.settings.reload:
+        control.sendall(wire.pack("files", loaded_files()))
 
 
 def main() -> None:
@@ -121,11 +134,9 @@ def main() -> None:
     try:
         app = load_app(start.settings.app)
     except NoApp as error:
-        control.sendall(wire.pack("failed", str(error)))
-        sys.exit(3)
+        _fail(start, control, str(error))
     except BaseException:
-        control.sendall(wire.pack("failed", traceback.format_exc()))
-        sys.exit(3)
+        _fail(start, control, traceback.format_exc())
     gc.enable()
     _run(start, control, app)
 

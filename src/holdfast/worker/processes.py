@@ -9,14 +9,22 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from holdfast.commands import Held, Started
 from holdfast.worker import wire
-from holdfast.worker.settings import Start, WorkerSettings
-from holdfast.worker.system import kill_group
+from holdfast.worker.settings import Pool, Start, WorkerSettings
+from holdfast.worker.system import boot_time, kill_group
+from holdfast.worker.usage import Usage
+
+
+class _Hold(NamedTuple):
+    """A lease that is held: its length in milliseconds, and the job's process, 0 if it has none of its own."""
+
+    lease: int
+    pid: int = 0
 
 
 class ExecutorProcess:
@@ -30,25 +38,37 @@ class ExecutorProcess:
         writer: asyncio.StreamWriter,
     ) -> None:
         self.name = name
+        self.born = boot_time()
+        self.ready = asyncio.Event()  # it has imported the app
+        self.is_due = asyncio.Event()  # to be replaced
+        self.hurry: float | None = None  # seconds that its jobs have when it is replaced, or all the time they need
+        self.is_idle = False  # in a burst: it has found nothing, and runs nothing
+        self.is_retiring = False  # it claims no more
+        self.is_leaving = False  # and of itself, as there is no more work
+        self.waits_for_change = False  # it could not import the app, and the worker watches the app's files
+        self.usage = Usage()
         self._process = process
         self._reader = reader
         self._writer = writer
-        self._held: dict[tuple[str, int], int] = {}  # (job, attempt) -> process id, 0 if it has none of its own
+        self._held: dict[tuple[str, int], _Hold] = {}  # by (job, attempt)
         self._started: list[Started] = []
         self._unanswered: dict[tuple[str, int], float] = {}  # (job, attempt) -> when we said that it is to stop
 
     @classmethod
-    async def start(cls, name: str, settings: WorkerSettings, lock: int, pulse: int) -> ExecutorProcess:
+    async def start(cls, name: str, settings: WorkerSettings, pool: Pool, *, lock: int, pulse: int) -> ExecutorProcess:
         """Start an executor. There is no wait after the process has started: until it is registered it is an orphan."""
         ours, its = socket.socketpair()
         with its:
             reader, writer = await asyncio.open_connection(sock=ours)
-            start = Start(name=name, parent=os.getpid(), settings=settings, control=its.fileno(), pulse=pulse)
+            start = Start(
+                name=name, parent=os.getpid(), settings=settings, pool=pool, control=its.fileno(), pulse=pulse
+            )
             try:
                 process = subprocess.Popen(
                     [sys.executable, "-m", "holdfast.worker.main", msgspec.json.encode(start)],
                     pass_fds=(its.fileno(), lock, pulse),
                     stdin=subprocess.DEVNULL,
+                    env=_environment(settings),
                 )
             except BaseException:
                 writer.close()
@@ -63,6 +83,17 @@ class ExecutorProcess:
     def held(self) -> list[Held]:
         return [Held(self.name, id, attempt) for id, attempt in self._held]
 
+    @property
+    def load(self) -> tuple[int, int]:
+        """How many jobs it holds that have a process of their own, and how many that have none."""
+        apart = sum(1 for hold in self._held.values() if hold.pid)
+        return apart, len(self._held) - apart
+
+    @property
+    def shortest_lease(self) -> int | None:
+        """In milliseconds; None if it holds none."""
+        return min((hold.lease for hold in self._held.values()), default=None)
+
     def take_started(self) -> list[Started]:
         """Return what was started since this was last asked."""
         started, self._started = self._started, []
@@ -76,7 +107,9 @@ class ExecutorProcess:
     def note(self, word: str, rows: list[Any]) -> None:
         """Keep the books of what the executor holds, as it tells us."""
         if word == "claimed":
-            self._held.update(dict.fromkeys(_pairs(rows), 0))
+            self.is_idle = False
+            for id, attempt, lease in zip(rows[::3], rows[1::3], rows[2::3], strict=True):
+                self._held[id, attempt] = _Hold(lease)
         elif word == "ended":
             for pair in _pairs(rows):
                 self._held.pop(pair, None)
@@ -84,23 +117,37 @@ class ExecutorProcess:
             self._unanswered.pop((rows[0], rows[1]), None)
         elif word == "started":
             id, attempt, pid, delay = rows
-            if (id, attempt) in self._held:
-                self._held[id, attempt] = pid
+            if hold := self._held.get((id, attempt)):
+                self._held[id, attempt] = _Hold(hold.lease, pid)
                 self._started.append(Started(self.name, id, attempt, pid, delay))
+        elif word == "idle":
+            self.is_idle = True
+        elif word == "leaving":
+            self.is_leaving = True
+        elif word == "retiring":
+            self.is_retiring = True
+            self.is_due.set()
 
     def tell_to_stop(self, seconds: float) -> None:
-        self._send("stop", seconds)
+        self.tell("stop", seconds)
+
+    def replace(self) -> None:
+        """Have it claim no more, because another does."""
+        if self.hurry is None:
+            self.tell("retire")
+        else:
+            self.tell_to_stop(self.hurry)
 
     def tell_of(self, word: str, id: str, attempt: int) -> None:
         """Say that a job is cancelled or lost. The executor answers, if user code lets it."""
         self._unanswered.setdefault((id, attempt), time.monotonic())
-        self._send(word, id, attempt)
+        self.tell(word, id, attempt)
 
     def is_deaf(self, seconds: float) -> bool:
         """Whether it has not answered for so long: a coroutine holds its event loop."""
         return any(time.monotonic() - since > seconds for since in self._unanswered.values())
 
-    def _send(self, *message: Any) -> None:
+    def tell(self, *message: Any) -> None:
         if not self._writer.is_closing():
             self._writer.write(wire.pack(*message))
 
@@ -115,12 +162,17 @@ class ExecutorProcess:
             self._process.kill()
 
     def kill_jobs(self) -> None:
-        for pid in self._held.values():
-            if pid:
-                kill_group(pid)
+        for hold in self._held.values():
+            if hold.pid:
+                kill_group(hold.pid)
 
     def close(self) -> None:
         self._writer.close()
+
+
+def _environment(settings: WorkerSettings) -> dict[str, str] | None:
+    """Where files change, compiled ones are not kept: they are told from old ones by whole seconds only."""
+    return os.environ | {"PYTHONDONTWRITEBYTECODE": "1"} if settings.reload else None
 
 
 def _pairs(rows: list[Any]) -> Iterable[tuple[str, int]]:

@@ -1,4 +1,4 @@
-"""The time of the last renewal of leases, in memory that the supervisor and its executors share."""
+"""When leases were last renewed, and when they will be, in memory that the supervisor and its executors share."""
 
 from __future__ import annotations
 
@@ -19,13 +19,16 @@ class Pulse:
     def __init__(self, descriptor: int | None = None) -> None:
         if descriptor is None:
             descriptor = os.memfd_create("holdfast-pulse", 0)
-            os.write(descriptor, struct.pack("d", -math.inf))  # not yet: on a machine just booted, zero would be recent
+            os.write(descriptor, struct.pack("dd", -math.inf, 0))  # not yet: just after a boot, zero would be recent
         self.descriptor = descriptor
-        self._memory = mmap.mmap(descriptor, 8)
+        self._memory = mmap.mmap(descriptor, 16)
 
-    def beat(self) -> None:
-        self._memory[:8] = struct.pack("d", boot_time())
+    def beat(self, interval: float) -> None:
+        """Leases were renewed, and will be again after so many seconds."""
+        self._memory[:16] = struct.pack("dd", boot_time(), interval)
 
-    def age(self) -> float:
-        """Seconds since the last renewal."""
-        return boot_time() - float(struct.unpack("d", self._memory[:8])[0])
+    @property
+    def has_stopped(self) -> bool:
+        """Whether four renewals have not come: as many as there are in a lease."""
+        last, interval = struct.unpack("dd", self._memory[:16])
+        return bool(boot_time() - last > 4 * interval)

@@ -11,7 +11,7 @@ import os
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 from holdfast import task
 from holdfast.commands import Claimed
@@ -20,7 +20,7 @@ from holdfast.worker.apart import FreshRunner, PoolRunner, Processes
 from holdfast.worker.attempt import Attempt
 from holdfast.worker.ending import Runner
 from holdfast.worker.inside import Abandoned, AsyncRunner, ThreadRunner
-from holdfast.worker.settings import WorkerSettings
+from holdfast.worker.settings import Pool
 from holdfast.worker.zygote import FORK, SPAWN, Zygote
 
 PATIENCE = 2.0  # seconds that a claimed job waits for a place before it is handed back
@@ -28,9 +28,19 @@ INSIDE = ("async", "thread")
 FORKED = ("fork", "process")
 
 
-def wanted(known: task.Task[..., Any], settings: WorkerSettings) -> task.Runner:
+class Elsewhere(NamedTuple):
+    """Jobs that the executors before this one still run: they take places of its own."""
+
+    apart: int
+    inside: int
+
+
+NOWHERE = Elsewhere(0, 0)
+
+
+def wanted(known: task.Task[..., Any], pool: Pool) -> task.Runner:
     """The runner that a task names, or else its worker."""
-    return known.chosen.runner or ("async" if known.is_async else settings.runner)
+    return known.chosen.runner or ("async" if known.is_async else pool.runner)
 
 
 class Runners:
@@ -39,36 +49,37 @@ class Runners:
     def __init__(
         self,
         tasks: Mapping[str, task.Task[..., Any]],
-        settings: WorkerSettings,
+        pool: Pool,
         zygote: Zygote,
         *,
         on_change: Callable[[], None],
     ) -> None:
         self._tasks = tasks
-        self._settings = settings
+        self._pool = pool
         self._can_fork = zygote.can_fork
         self.processes = Processes(zygote.control)
         self.abandoned = Abandoned(on_change)
         self._runners: dict[task.Runner, Runner] = {
             "async": AsyncRunner(tasks, self.abandoned),
-            "thread": ThreadRunner(tasks, self.abandoned, settings.concurrency),
+            "thread": ThreadRunner(tasks, self.abandoned, pool.concurrency),
             "fork": FreshRunner(self.processes, FORK),
             "spawn": FreshRunner(self.processes, SPAWN),
             "process": PoolRunner(self.processes),
         }
-        self._inside = asyncio.Semaphore(settings.concurrency)
-        self._apart = asyncio.Semaphore(settings.processes)
+        self._inside = asyncio.Semaphore(pool.concurrency)
+        self._apart = asyncio.Semaphore(pool.processes)
         # Of the last jobs: were they apart? At first, some may be.
         self._recent = deque([any(self._kind(known) not in INSIDE for known in tasks.values())], maxlen=200)
 
-    def room(self, attempts: Collection[Attempt]) -> int:
+    def room(self, attempts: Collection[Attempt], elsewhere: Elsewhere = NOWHERE) -> int:
         """How many jobs can start now; while some of the recent were apart, no more than free processes."""
         if self.abandoned or any(attempt.pid is None for attempt in attempts):
             return 0
-        apart = sum(1 for attempt in attempts if attempt.pid != os.getpid())
-        free = self._settings.concurrency - (len(attempts) - apart)
+        here = sum(1 for attempt in attempts if attempt.pid != os.getpid())
+        apart = here + elsewhere.apart
+        free = self._pool.concurrency - (len(attempts) - here) - elsewhere.inside
         if any(self._recent):
-            free = min(free, self._settings.processes - apart)
+            free = min(free, self._pool.processes - apart)
         return max(0, free)
 
     async def run(self, attempt: Attempt) -> Outcome:
@@ -101,7 +112,7 @@ class Runners:
         return self._safe("fork") if job.alone and kind in INSIDE else kind
 
     def _kind(self, known: task.Task[..., Any]) -> task.Runner:
-        return self._safe(wanted(known, self._settings))
+        return self._safe(wanted(known, self._pool))
 
     def _safe(self, kind: task.Runner) -> task.Runner:
         """Where the app has threads nothing is forked: a lock that one of them holds would never be released."""

@@ -9,26 +9,55 @@ from typing import Literal
 
 import msgspec
 
+from holdfast.worker.order import Order
+
 LONGEST_NODE = 24
 
 SyncRunner = Literal["fork", "spawn", "process", "thread"]
 
 
-class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """`app` is `module` or `module:name`; `runner` is for sync tasks that name none. Times are in milliseconds."""
+def _default_queues() -> dict[str, int]:
+    return {"default": 1}
 
-    app: str
-    queues: tuple[str, ...] = ("default",)
+
+class Pool(msgspec.Struct, frozen=True, kw_only=True):
+    """Executors that serve the same queues, and what each of them may do.
+
+    `queues` are names and weights; `runner` is for sync tasks that name none. An executor is replaced after so many
+    jobs, at this age in milliseconds, or above so many bytes of memory. `max_jobs` is for all executors together.
+    """
+
+    name: str = "default"
+    queues: dict[str, int] = msgspec.field(default_factory=_default_queues)
+    order: Order = "strict"
     executors: int = 1
     processes: int = os.cpu_count() or 2
     concurrency: int = 100
     runner: SyncRunner = "fork"
-    lease: int = 30_000
+    max_jobs: int | None = None
+    max_jobs_per_executor: int | None = None
+    max_age: int | None = None
+    max_memory: int | None = None
+
+
+class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """`app` is `module` or `module:name`. Times are in milliseconds; without a `lease`, each queue has its own."""
+
+    app: str
+    pools: tuple[Pool, ...] = (Pool(),)
+    lease: int | None = None
     stop_within: int = 25_000
     node: str = ""
     directory: str = ""
     log_level: str = "INFO"
+    burst: bool = False
+    reload: bool = False
     accept_data_loss: bool = False
+
+    @property
+    def queues(self) -> list[str]:
+        """The names of all queues that are served, each once."""
+        return list(dict.fromkeys(queue for pool in self.pools for queue in pool.queues))
 
 
 def node_name() -> str:
@@ -42,5 +71,6 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     parent: int
     settings: WorkerSettings
+    pool: Pool
     control: int
     pulse: int

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import shutil
 import signal
 import tempfile
@@ -24,12 +25,17 @@ from holdfast import commands, errors
 from holdfast.names import new_id
 from holdfast.store import Address
 from holdfast.worker import system
+from holdfast.worker.checkup import Introduction, measure, why_to_replace
+from holdfast.worker.files import Files
 from holdfast.worker.leases import Leases
 from holdfast.worker.locks import DeadWorker, WorkerLock
 from holdfast.worker.patient import PatientStore
+from holdfast.worker.place import Place, shares
 from holdfast.worker.processes import ExecutorProcess
-from holdfast.worker.settings import WorkerSettings, node_name
+from holdfast.worker.settings import Pool, WorkerSettings, node_name
+from holdfast.worker.system import boot_time
 from holdfast.worker.trust import is_trusted
+from holdfast.worker.usage import Usage
 from holdfast.worker.waiting import end_all, first
 
 log = logging.getLogger("holdfast.worker")
@@ -37,7 +43,8 @@ log = logging.getLogger("holdfast.worker")
 Duty = Callable[[], Coroutine[Any, Any, None]]
 
 SIBLINGS_EVERY = 1.0  # seconds
-RESTART_AFTER = 0.5  # seconds, doubling to 10 while executors die young
+LOOK_AFTER_EVERY = 1.0  # seconds, or as often as leases are renewed; less often where looking takes long
+LOOK_AT_FILES_EVERY = 0.5  # seconds
 GRACE = 3.0  # seconds between the deadline of a stop and the end of all patience
 LOOKS_AT_ORPHANS = 1000  # a hundredth of a second apart
 LAST_WORDS = 1.0  # seconds in which the messages of a dead executor are heard
@@ -53,9 +60,13 @@ class Supervisor:
         self._store = PatientStore()
         self._executors: dict[str, ExecutorProcess] = {}
         self._leases = Leases(self.worker, self._settings, self._store, self._executors)
+        self._introduction = Introduction(self._settings)
+        self._leases.about = self._introduction.words([], Usage())
+        self._files = Files(settings.app) if settings.reload else None
+        self._places = [Place(self, pool, share) for pool in settings.pools for share in shares(pool)]
         self._number = 0
         self._meeting = asyncio.Lock()
-        self._stopping = asyncio.Event()
+        self.stopping = asyncio.Event()
         self._hurry = asyncio.Event()
         self._exit_code = 0
         self._may_leave = True  # no: some of our processes cannot be killed, so what they hold may not be given back
@@ -64,7 +75,10 @@ class Supervisor:
         system.adopt_orphans()
         self._heed_signals()
         log.info("worker %s starts, queues %s", self.worker, ", ".join(self._settings.queues))
-        duties = (self._leases.renew, self._leases.read_inbox, self._watch_siblings)
+        duties: list[Duty] = [self._leases.renew, self._leases.read_inbox, self._watch_siblings, self._look_after]
+        if self._files:
+            log.warning("--reload is for development: each change of a file starts the app anew")
+            duties.append(self._watch_files)
         async with asyncio.TaskGroup() as group:
             running = [group.create_task(_insist(duty)) for duty in duties]
             await self._work(group)
@@ -81,24 +95,32 @@ class Supervisor:
 
     def _on_signal(self) -> None:
         """The first signal asks to stop, the second to hurry."""
-        (self._hurry if self._stopping.is_set() else self._stopping).set()
+        (self._hurry if self.stopping.is_set() else self.stopping).set()
 
     async def _work(self, group: asyncio.TaskGroup) -> None:
-        """Keep executors running until a signal comes or the app cannot be loaded; then stop them by the deadline."""
-        keepers = {group.create_task(self._keep_executor()) for _ in range(self._settings.executors)}
-        await self._stopping.wait()
+        """Keep executors running until a signal comes, the app cannot be loaded, or there is nothing more to do."""
+        working = group.create_task(self._keep_places(group))
+        await first(working, self.stopping.wait())
+        if working.done():
+            return
         seconds = self._settings.stop_within / 1000
         log.info("worker %s stops, within %g s", self.worker, seconds)
         self._tell_all_to_stop(seconds)
         if not any(executor.held for executor in self._executors.values()):
             self._store.lose_patience()  # if it is away, there is nothing to tell it
-        await first(asyncio.gather(*keepers), self._hurry.wait(), timeout=seconds + GRACE)
+        await first(working, self._hurry.wait(), timeout=seconds + GRACE)
         self._store.lose_patience()
         self._tell_all_to_stop(0)
-        await asyncio.wait(keepers, timeout=GRACE)
+        await first(working, timeout=GRACE)
         for executor in self._executors.values():
             executor.kill()
-        await asyncio.wait(keepers)
+        await working
+
+    async def _keep_places(self, group: asyncio.TaskGroup) -> None:
+        """Returns when no place is kept any more, and the last executor is buried."""
+        await asyncio.wait([group.create_task(place.keep(group)) for place in self._places])
+        while left := [following for place in self._places for following in place.followed.values()]:
+            await asyncio.wait(left)
 
     def _tell_all_to_stop(self, seconds: float) -> None:
         for executor in self._executors.values():
@@ -106,45 +128,33 @@ class Supervisor:
 
     # Executors
 
-    async def _keep_executor(self) -> None:
-        """Run an executor, and another when it dies, until the worker stops."""
-        pause = 0.0
-        while not self._stopping.is_set():
-            born = system.boot_time()
-            try:
-                await self._run_executor()
-            except Exception:
-                log.exception("an executor could not be run, or not be buried")
-            died_young = system.boot_time() - born < 10
-            pause = min(max(RESTART_AFTER, pause * 2), 10) if died_young else RESTART_AFTER
-            await first(self._stopping.wait(), timeout=pause)
-
-    async def _run_executor(self) -> None:
-        """Run one executor to its end. When it is dead, all that it started is killed before anything is given back."""
+    async def start_executor(self, pool: Pool) -> ExecutorProcess:
         self._number += 1
         name = f"{self.worker}.{self._number}"
-        executor = await ExecutorProcess.start(
-            name, self._settings, self._lock.descriptor, self._leases.pulse.descriptor
-        )
-        self._executors[name] = executor
+        descriptors = {"lock": self._lock.descriptor, "pulse": self._leases.pulse.descriptor}
+        executor = self._executors[name] = await ExecutorProcess.start(name, self._settings, pool, **descriptors)
+        return executor
+
+    async def follow(self, executor: ExecutorProcess, place: Place) -> None:
+        """See an executor to its end. When it is dead, all that it started is killed before anything is given back."""
         try:
-            code = await self._follow(executor)
+            code = await self._hear_to_the_end(executor, place)
             executor.kill_jobs()
         finally:
-            del self._executors[name]
+            del self._executors[executor.name]
             executor.close()
         all_dead = await self._kill_orphans()
-        shutil.rmtree(Path(self._settings.directory) / name.replace("/", "-"), ignore_errors=True)
+        shutil.rmtree(Path(self._settings.directory) / executor.name.replace("/", "-"), ignore_errors=True)
         if not all_dead:
             self._may_leave = False
         elif self._store.is_known:
-            await self._give_back(name, code)
+            await self._give_back(executor.name, code)
 
-    async def _follow(self, executor: ExecutorProcess) -> int:
+    async def _hear_to_the_end(self, executor: ExecutorProcess, place: Place) -> int:
         """Hear what an executor says until it is dead. Returns its exit code."""
-        if self._stopping.is_set():
+        if self.stopping.is_set():
             executor.tell_to_stop(0)
-        hearing = asyncio.create_task(self._hear(executor))
+        hearing = asyncio.create_task(self._hear(executor, place))
         try:
             await first(executor.wait(), hearing)
             executor.kill()  # silent but alive: it has closed the connection
@@ -154,16 +164,37 @@ class Supervisor:
         finally:
             hearing.cancel()
 
-    async def _hear(self, executor: ExecutorProcess) -> None:
+    async def _hear(self, executor: ExecutorProcess, place: Place) -> None:
         async for word, *rest in executor.messages():
             if word == "hello":
                 await self._meet(*rest)
+                executor.ready.set()
+            elif word == "files" and self._files:
+                self._files.know(rest[0])
             elif word == "failed":
+                executor.waits_for_change = self._settings.reload
                 self._note_failed_import(rest[0])
             else:
-                executor.note(word, rest[0])
-                if word == "started":
-                    self._leases.renew_soon()
+                self._note(executor, place, word, rest[0])
+
+    def _note(self, executor: ExecutorProcess, place: Place, word: str, rows: list[Any]) -> None:
+        executor.note(word, rows)
+        place.heard(executor, word, rows)
+        if word == "started" or (word == "claimed" and min(rows[2::3]) < 4000 * self._leases.waiting):
+            self._leases.renew_soon()
+        elif word == "idle":
+            self.leave_if_idle()
+
+    def leave_if_idle(self) -> None:
+        if self._settings.burst and self._has_nothing_to_do():
+            for executor in self._executors.values():
+                executor.tell("leave")
+
+    def _has_nothing_to_do(self) -> bool:
+        """In a burst: whether every executor has found its queues empty, and nothing runs."""
+        kept = [place for place in self._places if not place.is_over]
+        executors = [place.current for place in kept if place.current and len(place.followed) == 1]
+        return len(executors) == len(kept) and all(executor.is_idle for executor in executors)
 
     async def _meet(self, queues: list[str], url: str | None, home: str, namespace: str, timeout: float) -> None:
         """The first executor has imported the app: now we know which store to use. Nothing is claimed before that."""
@@ -171,13 +202,13 @@ class Supervisor:
             if self._store.is_known or self._exit_code:
                 return
             address = Address(url, Path(home) if home else None, namespace, timeout)
-            if await is_trusted(address, self._stopping, accept_data_loss=self._settings.accept_data_loss):
+            if await is_trusted(address, self.stopping, accept_data_loss=self._settings.accept_data_loss):
                 self._introduce(address, queues)
                 self._lock.belongs_to(address, self._settings.directory)
                 self._store.meet(address)
             else:
                 self._exit_code = 1
-                self._stopping.set()
+                self.stopping.set()
 
     def _introduce(self, address: Address, queues: list[str]) -> None:
         log.info("store: %s, namespace %s", address.words, address.namespace)
@@ -191,9 +222,11 @@ class Supervisor:
     def _note_failed_import(self, traceback: str) -> None:
         """An app that never could be loaded ends the worker; one that could may be in the middle of a deploy."""
         log.error("the app %s cannot be loaded:\n%s", self._settings.app, traceback)
-        if not self._store.is_known:
+        if self._settings.reload:
+            log.error("waiting for the next change of a file")
+        elif not self._store.is_known:
             self._exit_code = 1
-            self._stopping.set()
+            self.stopping.set()
 
     async def _kill_orphans(self) -> bool:
         """Kill whatever was left to us, with all its descendants, which are left to us in turn.
@@ -211,7 +244,7 @@ class Supervisor:
     async def _give_back(self, executor: str, code: int) -> None:
         """Take back what a dead executor held: charged if it died by itself, and not if it was to stop."""
         try:
-            if self._stopping.is_set() or code == 0:
+            if self.stopping.is_set() or code == 0:
                 log.info("executor %s has ended", executor)
                 await self._leases.hand_back(executor)
             else:
@@ -223,6 +256,34 @@ class Supervisor:
     async def _lose(self, **whose: str) -> None:
         while lost := await self._store.run(commands.lose(**whose)):
             log.warning("took back %s", ", ".join(lost))
+
+    async def _look_after(self) -> None:
+        """See what executors use, and replace those that are too old or too big."""
+        await self._store.known()
+        while True:
+            began = boot_time()
+            usage = await asyncio.to_thread(measure, [executor.pid for executor in self._executors.values()])
+            for executor in self._executors.values():
+                executor.usage = usage.get(executor.pid, executor.usage)
+            self._leases.about = self._introduction.words(list(self._executors.values()), usage[os.getpid()])
+            for place in self._places:
+                self._check(place)
+            cost = boot_time() - began
+            await asyncio.sleep(max(LOOK_AFTER_EVERY, self._leases.interval, 20 * cost))
+
+    def _check(self, place: Place) -> None:
+        executor = place.current
+        if executor and not executor.is_due.is_set() and (why := why_to_replace(executor, place.pool)):
+            log.info("executor %s is replaced: %s", executor.name, why)
+            executor.is_due.set()
+
+    async def _watch_files(self) -> None:
+        while self._files:
+            await asyncio.sleep(LOOK_AT_FILES_EVERY)
+            if changed := await asyncio.to_thread(self._files.changed):
+                log.info("changed: %s; starting the app anew", ", ".join(map(_short, changed)))
+                for place in self._places:
+                    place.renew_code(self._settings.stop_within / 1000)
 
     # The node, and the end
 
@@ -263,6 +324,11 @@ async def _insist(duty: Duty) -> None:
         except Exception:
             log.exception("a duty of the supervisor failed and begins again")
         await asyncio.sleep(1)
+
+
+def _short(path: str) -> str:
+    """A path as seen from here."""
+    return path.removeprefix(f"{os.getcwd()}/")
 
 
 def _describe(code: int) -> str:

@@ -1,0 +1,79 @@
+"""A look at executors, from time to time: what each uses, and whether one is to be replaced."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast import __version__
+from holdfast.durations import humanize
+from holdfast.worker.processes import ExecutorProcess
+from holdfast.worker.settings import Pool, WorkerSettings
+from holdfast.worker.sizes import size_words
+from holdfast.worker.system import boot_time
+from holdfast.worker.usage import Usage, usage_of, usage_of_tree
+
+MOST_ABOUT = 16384  # bytes, as the store allows
+
+
+def measure(pids: Collection[int]) -> dict[int, Usage]:
+    """What executors use, each with its zygote and the processes of its jobs; and this process, alone."""
+    return {pid: usage_of_tree(pid) for pid in pids} | {os.getpid(): usage_of(os.getpid())}
+
+
+def why_to_replace(executor: ExecutorProcess, pool: Pool) -> str:
+    """Return why an executor is to be replaced, or nothing."""
+    age = round((boot_time() - executor.born) * 1000)
+    if pool.max_age is not None and age >= pool.max_age:
+        return f"it is {humanize(age // 1000 * 1000)} old"
+    if pool.max_memory is not None and executor.usage.memory > pool.max_memory:
+        return f"it uses {size_words(executor.usage.memory)} of memory"
+    return ""
+
+
+class Introduction:
+    """What a worker says of itself to the store, as JSON."""
+
+    def __init__(self, settings: WorkerSettings) -> None:
+        self._settings = settings
+        self._started = round(time.time() * 1000)
+
+    def words(self, executors: Sequence[ExecutorProcess], own: Usage) -> str:
+        total = own
+        for executor in executors:
+            total = total.plus(executor.usage)
+        about: dict[str, Any] = {
+            "pid": os.getpid(),
+            "host": socket.gethostname(),
+            "version": __version__,
+            "app": self._settings.app,
+            "started": self._started,
+            "memory": total.memory,
+            "cpu_seconds": round(total.cpu_seconds, 2),
+            "queues": self._settings.queues,
+            "executors": [_row(executor) for executor in executors],
+        }
+        return _shortened(about)
+
+
+def _row(executor: ExecutorProcess) -> dict[str, Any]:
+    return {
+        "name": executor.name,
+        "pid": executor.pid,
+        "memory": executor.usage.memory,
+        "cpu_seconds": round(executor.usage.cpu_seconds, 2),
+        "jobs": len(executor.held),
+    }
+
+
+def _shortened(about: dict[str, Any]) -> str:
+    """Encode it; with fewer executors and then queues, if it is too long."""
+    while len(text := msgspec.json.encode(about)) > MOST_ABOUT:
+        longest = "executors" if about["executors"] else "queues"
+        about = {**about, longest: about[longest][: len(about[longest]) // 2]}
+    return text.decode()
