@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from functools import cache
-from importlib.resources import files
 
 from holdfast import limits
 
@@ -55,6 +54,8 @@ def join(texts: Mapping[str, str]) -> str:
 
 @cache
 def _source() -> str:
+    from importlib.resources import files
+
     folder = files("holdfast") / "lua"
     return join({part: (folder / f"{part}.lua").read_text("utf-8") for part in (*PARTS, *VERBS)})
 

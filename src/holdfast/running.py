@@ -9,7 +9,6 @@ Outside of a worker it is a detached job that keeps what is saved in memory, so 
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Iterable, Iterator, Sized
 from contextvars import ContextVar
@@ -84,6 +83,8 @@ class RunningJob:
     def directory(self) -> Path:
         """A directory of this attempt's own, made when first asked for and removed when the attempt has ended."""
         if self._directory is None:
+            import tempfile
+
             self._directory = Path(tempfile.mkdtemp(prefix="holdfast-job-"))
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         return self._directory

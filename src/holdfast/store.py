@@ -19,7 +19,7 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
-from holdfast import errors, functions, server
+from holdfast import errors, functions
 from holdfast.budget import Budget
 from holdfast.commands import Command
 
@@ -51,6 +51,8 @@ class Address:
         """Use the URL given, or HOLDFAST_URL, or the embedded server of this project."""
         url = url or os.environ.get("HOLDFAST_URL") or None
         if url is None:
+            from holdfast import server
+
             return cls(None, server.find_home(), namespace, timeout)
         if url.partition("://")[0] not in ("redis", "rediss", "unix"):
             raise errors.Invalid(f"the store's URL must begin with redis://, rediss:// or unix://, not {url!r}")
@@ -71,7 +73,11 @@ class Address:
 
     def connect_to(self) -> str:
         """Return the URL to connect to, starting the embedded server if it is not there."""
-        return f"unix://{server.ensure(self.home)}" if self.home else str(self.url)
+        if self.home is None:
+            return str(self.url)
+        from holdfast import server
+
+        return f"unix://{server.ensure(self.home)}"
 
 
 def _pack(command: Command[Any], address: Address, clock: Clock | None) -> tuple[Any, ...]:
