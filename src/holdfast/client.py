@@ -22,8 +22,9 @@ from holdfast.names import check_namespace
 from holdfast.results import AsyncInbox, Inbox, deadline_after
 from holdfast.setting import Setting, read_changes, read_settings
 from holdfast.store import Address, AsyncStore, Store
-from holdfast.storing import AT_ONCE, DEFAULT_QUEUE, store_calls
-from holdfast.task import AsyncTask, BoundCall, Declare, Given, Options, Task, make_task
+from holdfast.storing import AT_ONCE, DEFAULT_QUEUE
+from holdfast.task import AsyncTask, BoundCall, Declare, Given, Options, Task, WhenUnreachable, make_task
+from holdfast.unreachable import Unreachable, store_calls
 from holdfast.verbs import Steps, verb
 
 if TYPE_CHECKING:
@@ -62,15 +63,27 @@ class Holdfast:
     `url` is redis://, rediss:// or unix://; without one, HOLDFAST_URL; without that, an embedded server that is
     started when it is first needed and keeps its data in `.holdfast`. A `namespace` keeps apps apart that share a
     server.
+
+    `when_unreachable` says what becomes of a call that cannot be stored because the server does not answer within two
+    seconds: `raise` StoreUnavailable, run it `inline`, or `keep` it on disk and send it later. Without it,
+    HOLDFAST_WHEN_UNREACHABLE; without that, raise. Tasks and calls may choose otherwise.
     """
 
-    def __init__(self, url: str | None = None, *, namespace: str | None = None, timeout: Duration = "5s") -> None:
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        namespace: str | None = None,
+        timeout: Duration = "5s",
+        when_unreachable: WhenUnreachable | None = None,
+    ) -> None:
         seconds = milliseconds(timeout, what="timeout", least=1) / 1000
         chosen = namespace if namespace is not None else os.environ.get("HOLDFAST_NAMESPACE") or "default"
         self.address = Address.find(url, namespace=check_namespace(chosen), timeout=seconds)
         self.tasks: dict[str, Task[..., Any]] = {}
         self.store = Store(self.address)
         self.async_store = AsyncStore(self.address)
+        self.unreachable = Unreachable(self, when_unreachable)
         self._inbox = Inbox(self.store)
         self._async_inboxes: WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncInbox] = WeakKeyDictionary()
 
@@ -108,7 +121,8 @@ class Holdfast:
 
         Raises:
             StoreFull: the server is out of memory; nothing was stored.
-            StoreUnavailable: it is unknown whether the job was stored; repeat with the same call.
+            StoreUnavailable: it cannot be reached within two seconds. If `maybe_done`, it is unknown whether the job
+                was stored; repeat with the same call. See `when_unreachable`.
         """
         return (yield from store_calls([call], self))[0]
 
@@ -123,6 +137,17 @@ class Holdfast:
         return (yield from store_calls(calls, self, fresh=fresh))
 
     enqueue_many, aenqueue_many = verb(_enqueue_many)
+
+    def _send_kept(self) -> Steps[int]:
+        """Send the calls that are kept on disk, now, and return how many were sent. It happens by itself too.
+
+        Raises:
+            StoreUnavailable, StoreFull: they stay where they are.
+        """
+        number: int = yield self.unreachable.sending()
+        return number
+
+    send_kept, asend_kept = verb(_send_kept)
 
     # Looking at jobs
 
@@ -351,18 +376,28 @@ class Holdfast:
     def result(self, job: Job[R], /, timeout: Duration | None = None) -> R:
         """Wait until a job has ended, and return its result. See `Job.result`."""
         _check_job(job)
-        self._inbox.wait(job.id, deadline_after(timeout))
+        if job.ran_inline:
+            return _outcome(job)
+        deadline = deadline_after(timeout)
+        if job.kept_on_disk:
+            self.unreachable.wait_until_sent(job.id, deadline)
+        self._inbox.wait(job.id, deadline)
         ended: Job[R] = self.get(job.id)
         return _outcome(ended)
 
     async def aresult(self, job: Job[R], /, timeout: Duration | None = None) -> R:
         """Wait until a job has ended, and return its result. See `Job.result`."""
         _check_job(job)
+        if job.ran_inline:
+            return _outcome(job)
+        deadline = deadline_after(timeout)
+        if job.kept_on_disk:
+            await self.unreachable.await_until_sent(job.id, deadline)
         import asyncio
 
         loop = asyncio.get_running_loop()
         inbox = self._async_inboxes.setdefault(loop, AsyncInbox(self.async_store))
-        await inbox.wait(job.id, deadline_after(timeout))
+        await inbox.wait(job.id, deadline)
         ended: Job[R] = await self.aget(job.id)
         return _outcome(ended)
 

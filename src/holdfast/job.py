@@ -88,7 +88,11 @@ class App(Protocol):
 
 
 class Job(msgspec.Struct, Generic[R], frozen=True, kw_only=True, eq=False, repr_omit_defaults=True):
-    """A job's record. `created` says whether the call that returned it stored it; times are aware datetimes, in UTC."""
+    """A job's record. `created` says whether the call that returned it stored it; times are aware datetimes, in UTC.
+
+    If the store could not be reached, it may have been kept on disk, to be sent later, or have run in the process that
+    enqueued it.
+    """
 
     id: str
     state: str
@@ -123,6 +127,8 @@ class Job(msgspec.Struct, Generic[R], frozen=True, kw_only=True, eq=False, repr_
     attempts: list[Attempt] = []
     notes: list[Note] = []
     fields: dict[str, str] = {}
+    kept_on_disk: bool = False
+    ran_inline: bool = False
     app: App
     returns: Shape | None = None
 

@@ -43,7 +43,7 @@ class Inbox:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._forget(0)
+        self._forget(os.getpid())  # here, or threads that come first together would each forget the others
 
     def _forget(self, pid: int) -> None:
         self._pid = pid

@@ -19,16 +19,11 @@ AT_ONCE = 1000  # jobs in one call
 ATTEMPTS = 5
 
 
-def store_calls(calls: Sequence[BoundCall[Any]], app: App, *, fresh: bool = False) -> Steps[list[Job[Any]]]:
-    """Store calls in order; up to 1,000 are stored together or not at all, more in parts of that size."""
-    jobs: list[Job[Any]] = []
-    for first in range(0, len(calls), AT_ONCE):
-        jobs += yield from _store_part(calls[first : first + AT_ONCE], app, fresh=fresh)
-    return jobs
+def store_part(calls: Sequence[BoundCall[Any]], app: App, *, fresh: bool) -> Steps[list[Job[Any]]]:
+    """Store up to 1,000 calls, together or not at all.
 
-
-def _store_part(calls: Sequence[BoundCall[Any]], app: App, *, fresh: bool) -> Steps[list[Job[Any]]]:
-    """Store calls; of those that are there, return the job that is there. It may go just then: so try again."""
+    Of those that are there, return the job that is there. It may go just then: so try again.
+    """
     jobs: dict[str, Job[Any]] = {}  # by the id of the call
     exists = _on_exists(calls)
     left = calls
@@ -37,7 +32,7 @@ def _store_part(calls: Sequence[BoundCall[Any]], app: App, *, fresh: bool) -> St
         there: dict[str, BoundCall[Any]] = {}  # by the id of the job
         for call, created, id in zip(left, stored.created, stored.ids, strict=True):
             if created:
-                jobs[call.id] = _stored_job(call, id, stored.now, app)
+                jobs[call.id] = stored_job(call, id, stored.now, app)
             else:
                 there[id] = call
         found = (yield commands.get(list(there), brief=True)) if there else []
@@ -93,7 +88,7 @@ def _on_exists(calls: Sequence[BoundCall[Any]]) -> str:
     return choices.pop()
 
 
-def _stored_job(call: BoundCall[R], id: str, now: int, app: App) -> Job[R]:
+def stored_job(call: BoundCall[R], id: str, now: int, app: App) -> Job[R]:
     """The snapshot of a job that was stored just now."""
     delay = call.chosen.delay if call.chosen.debounce is None else call.chosen.debounce
     due = call.chosen.at if delay is None else now + delay

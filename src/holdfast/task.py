@@ -46,6 +46,7 @@ R = TypeVar("R")
 OnExists = Literal["return", "error", "replace"]
 Span = Literal["queued", "pending", "kept"]
 Runner = Literal["fork", "spawn", "process", "thread", "async"]
+WhenUnreachable = Literal["raise", "inline", "keep"]
 
 
 class Given(TypedDict, total=False):
@@ -68,6 +69,7 @@ class Given(TypedDict, total=False):
     keep: bool | None
     at_most_once: bool | None
     runner: Runner | None
+    when_unreachable: WhenUnreachable | None
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -90,6 +92,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     keep: bool | None = None
     at_most_once: bool | None = None
     runner: Runner | None = None
+    when_unreachable: WhenUnreachable | None = None
 
     def but(self, **given: Unpack[Given]) -> Options:
         """Return these options with some changed.
@@ -326,4 +329,5 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "keep": _flag("keep"),
     "at_most_once": _flag("at_most_once"),
     "runner": _choice("runner", *get_args(Runner)),
+    "when_unreachable": _choice("when_unreachable", *get_args(WhenUnreachable)),
 }

@@ -5,7 +5,8 @@
         ...
     get, aget = verb(_get)
 
-Driven by the sync store it is a method, driven by the async store a coroutine method.
+Driven by the sync store it is a method, driven by the async store a coroutine method. A step may also be an act, which
+is no command.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Generator
 from dataclasses import dataclass
 from functools import update_wrapper
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
 from holdfast.commands import Command
 from holdfast.store import AsyncStore, Store
@@ -34,7 +35,16 @@ class Pop:
         return ("BLPOP", self.key, self.seconds)
 
 
-Steps = Generator[Command[Any] | Pop, Any, T]
+@dataclass(frozen=True, slots=True)
+class Act(Generic[T]):
+    """A step that asks nothing of the store: called by the sync method, awaited by the async one."""
+
+    run: Callable[[], T]
+    arun: Callable[[], Coroutine[Any, Any, T]]
+
+
+Step = Command[Any] | Pop | Act[Any]
+Steps = Generator[Step, Any, T]
 
 
 class Stores(Protocol):
@@ -73,7 +83,7 @@ def drive(store: Store, steps: Steps[T]) -> T:
         step = next(steps)
         while True:
             try:
-                reply = store.execute(*step.parts, blocks=step.seconds) if isinstance(step, Pop) else store.run(step)
+                reply = _take(store, step)
             except Exception as error:
                 step = steps.throw(error)
             else:
@@ -91,10 +101,7 @@ async def adrive(store: AsyncStore, steps: Steps[T]) -> T:
         step = next(steps)
         while True:
             try:
-                if isinstance(step, Pop):
-                    reply = await store.execute(*step.parts, blocks=step.seconds)
-                else:
-                    reply = await store.run(step)
+                reply = await _atake(store, step)
             except Exception as error:
                 step = steps.throw(error)
             else:
@@ -104,3 +111,15 @@ async def adrive(store: AsyncStore, steps: Steps[T]) -> T:
         return value
     finally:
         steps.close()
+
+
+def _take(store: Store, step: Step) -> Any:
+    if isinstance(step, Pop):
+        return store.execute(*step.parts, blocks=step.seconds)
+    return step.run() if isinstance(step, Act) else store.run(step)
+
+
+async def _atake(store: AsyncStore, step: Step) -> Any:
+    if isinstance(step, Pop):
+        return await store.execute(*step.parts, blocks=step.seconds)
+    return await (step.arun() if isinstance(step, Act) else store.run(step))

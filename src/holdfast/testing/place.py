@@ -20,6 +20,7 @@ from holdfast.names import check_namespace, new_id
 from holdfast.results import Inbox
 from holdfast.store import Address, AsyncStore, Clock, Store
 from holdfast.testing.bench import Workbench
+from holdfast.unreachable import Unreachable
 
 PATIENCE = 30.0  # seconds for a server to start or to stop, on a machine that is busy with tests
 
@@ -74,6 +75,7 @@ def _placed_at(app: Holdfast, address: Address, clock: Clock) -> Iterator[None]:
         "address": address,
         "store": store,
         "async_store": _BriefStore(address, clock=clock),
+        "unreachable": Unreachable(app, app.unreachable.choice),
         "_inbox": Inbox(store),
         "_async_inboxes": WeakKeyDictionary(),
     }

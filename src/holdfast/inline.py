@@ -1,0 +1,104 @@
+"""A call that is made where it was enqueued, because the store cannot be reached: the same checks as in a worker.
+
+Arguments are decoded and the result is encoded, `current_job()` is a detached job, and what comes of it is a job that
+has ended. There is one attempt: what a task says about a later one cannot be heeded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import copy_context
+from typing import Any, TypeVar
+
+import msgspec
+
+from holdfast import calling, failure, job
+from holdfast.calling import Call, End
+from holdfast.durations import utc
+from holdfast.job import Job
+from holdfast.outcome import Crash, Error, Outcome, Succeed
+from holdfast.running import Detached
+from holdfast.task import BoundCall
+
+R = TypeVar("R")
+
+
+def run_inline(call: BoundCall[R], stored: Job[R]) -> Job[R]:
+    """Make a call in this thread, and return what its job would be then; `stored` is what it is like before."""
+    with _attempt(call, stored) as attempt:
+        end = copy_context().run(attempt.call)
+    return _ended(stored, end)
+
+
+async def arun_inline(call: BoundCall[R], stored: Job[R]) -> Job[R]:
+    """Make a call in this event loop, a plain function in a thread, and return what its job would be then."""
+    with _attempt(call, stored) as attempt:
+        end = await attempt.acall()
+    return _ended(stored, end)
+
+
+def cannot_be_run(call: BoundCall[Any], now: int, *, awaited: bool) -> str:
+    """Return why a call cannot be made here and now; nothing if it can."""
+    chosen = call.chosen
+    if chosen.delay or chosen.debounce or (chosen.at or 0) > now:
+        return "it is due later"
+    if call.task.is_async and not awaited and _in_loop():
+        return "an event loop is running here: use aenqueue"
+    return ""
+
+
+def _in_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+@contextmanager
+def _attempt(call: BoundCall[Any], stored: Job[Any]) -> Iterator[calling.Attempt]:
+    directory = tempfile.mkdtemp(prefix="holdfast-job-")
+    try:
+        about = Call(call.id, 1, stored.queue, call.name, call.payload, b"", directory)
+        yield calling.Attempt(about, call.task, Detached())
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _ended(stored: Job[R], end: End) -> Job[R]:
+    end.raise_again(errors=False)  # what is meant for the process, as Ctrl-C is
+    outcome = _final(end.outcome)
+    now = utc(time.time_ns() // 1_000_000)
+    described = failure.decode(outcome.error) if isinstance(outcome, Error | Crash) else None
+    word = type(outcome).__name__.lower()
+    attempt = job.Attempt(
+        1, stored.since, stored.since, stored.since, now, _WORDS.get(word, word), os.getpid(), "", "", described
+    )
+    return msgspec.structs.replace(
+        stored,
+        state="failed" if described else "succeeded",
+        since=now,
+        attempt=1,
+        pid=os.getpid(),
+        group=described.group if described else "",
+        result_bytes=outcome.result if isinstance(outcome, Succeed) else None,
+        attempts=[attempt],
+        ran_inline=True,
+    )
+
+
+_WORDS = {"succeed": "succeeded"}
+
+
+def _final(outcome: Outcome) -> Outcome:
+    """What an outcome is where there is no later."""
+    if isinstance(outcome, Succeed | Error | Crash):
+        return outcome
+    words = "the task asked to go on later, but it ran inline, while the store could not be reached"
+    return calling.failed("NoLater", words, group="no-later")
