@@ -11,6 +11,7 @@ import pytest
 
 from holdfast.store import Address, Store
 from tests.servers import running_server
+from tests.shells import Shell
 from tests.workers import Crew, new_crew
 
 
@@ -71,3 +72,11 @@ def company(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crew]:
     with running_server() as url, new_crew(url, tmp_path_factory.mktemp("company")) as made:
         made.start("--processes", "4", "--lease", "2s", "--queues", "urgent,default")
         yield made
+
+
+@pytest.fixture
+def shell(tmp_path: Path, server_url: str, namespace: str) -> Iterator[Shell]:
+    """The command line, in a directory with an app and a namespace of its own."""
+    made = Shell(tmp_path, server_url, namespace)
+    yield made
+    made.client.close()

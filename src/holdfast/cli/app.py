@@ -10,15 +10,32 @@ from typing import Any
 import click
 
 from holdfast import __version__
-from holdfast.cli import doctor, enqueue, exits, jobs, queues, server, work
-from holdfast.cli.output import complain
+from holdfast.cli import (
+    completion,
+    config,
+    doctor,
+    enqueue,
+    events,
+    exits,
+    jobs,
+    notes,
+    queues,
+    server,
+    steer,
+    waiting,
+    work,
+    workers,
+)
+from holdfast.cli.complaints import complain, voice
 from holdfast.cli.session import Group, shared_options
 from holdfast.errors import HoldfastError
 
 COMMANDS: tuple[click.Command, ...] = (
-    work.work, enqueue.enqueue, jobs.jobs, jobs.show, jobs.cancel, jobs.retry, jobs.delete, queues.queues, queues.pause,
-    queues.resume, queues.workers, queues.events, server.server, doctor.doctor, work.demo,
+    work.work, enqueue.enqueue, waiting.wait, jobs.jobs, jobs.show, jobs.count, jobs.peek, steer.cancel, steer.retry,
+    steer.delete, notes.attach, notes.note, queues.queues, queues.pause, queues.resume, queues.forget, workers.workers,
+    workers.nodes, events.events, config.config, server.server, doctor.doctor, completion.completion, work.demo,
 )  # fmt: skip
+VARIABLE = "_HOLDFAST_COMPLETE"  # set by the completion scripts
 EXAMPLES = (
     "holdfast work tasks --queues mail,default",
     "holdfast enqueue tasks.send to=ann@example.org",
@@ -47,7 +64,9 @@ class Program(Group):
 
 @click.group(
     cls=Program, params=shared_options(environment=True), examples=EXAMPLES,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    context_settings={
+        "help_option_names": ["-h", "--help"], "max_content_width": 100, "auto_envvar_prefix": "HOLDFAST",
+    },
 )  # fmt: skip
 @click.version_option(__version__, prog_name="holdfast", message="%(prog)s %(version)s")
 def program() -> None:
@@ -71,6 +90,9 @@ def main() -> None:
 
 def run(words: Sequence[str]) -> int:
     """Run one command line, and return its exit code. What users did wrong is one sentence, not a traceback."""
+    voice.json = _wants_json(words)
+    if VARIABLE in os.environ:
+        _register_shells()
     try:
         _check_text(words)
         code = program.main(list(words), prog_name="holdfast", standalone_mode=False)
@@ -82,9 +104,24 @@ def run(words: Sequence[str]) -> int:
         cause = _first(error)
         if not isinstance(cause, HoldfastError):
             raise
-        complain(str(cause))
-        return exits.exit_code(cause)
+        return _refuse(str(cause), cause.code, exits.exit_code(cause))
     return code if isinstance(code, int) else 0
+
+
+def _register_shells() -> None:
+    from holdfast.cli.shells import register
+
+    register()
+
+
+def _wants_json(words: Sequence[str]) -> bool:
+    """Whether errors are to be JSON: known before the words are understood, for that may be the error."""
+    before = list(words)[: words.index("--")] if "--" in words else words
+    return "--json" in before or ("--plain" not in before and _is_set("HOLDFAST_JSON"))
+
+
+def _is_set(name: str) -> bool:
+    return os.environ.get(name, "").lower() in ("1", "true", "t", "yes", "y", "on")
 
 
 def _check_text(words: Sequence[str]) -> None:
@@ -96,10 +133,17 @@ def _check_text(words: Sequence[str]) -> None:
 
 
 def _explain(error: click.ClickException) -> int:
-    complain(error.format_message())
-    if isinstance(error, click.UsageError) and error.ctx is not None:
-        sys.stderr.write(f"Try '{error.ctx.command_path} --help'.\n")
-    return error.exit_code
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    code = "USAGE" if isinstance(error, click.UsageError) else getattr(error, "code", "ERROR")
+    refused = _refuse(error.format_message(), code, error.exit_code)
+    if context is not None and not voice.json:
+        sys.stderr.write(f"Try '{context.command_path} --help'.\n")
+    return refused
+
+
+def _refuse(message: str, code: str, exit_code: int) -> int:
+    complain(message, code, exit_code=exit_code)
+    return exit_code
 
 
 def _first(error: Exception) -> Exception:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from holdfast.cli.exits import REFUSED
+from holdfast.cli.exits import IN_DANGER, REFUSED
+from holdfast.cli.fields import FINDING
 from holdfast.cli.output import Column, Fact
 from holdfast.cli.session import Session, command, pass_session
 
-IN_DANGER = 6
 EXIT_CODES = {"ok": 0, "note": 0, "warning": REFUSED, "danger": IN_DANGER}
 STYLES = {"ok": "green", "note": "cyan", "unknown": "magenta", "warning": "yellow", "danger": "bold red"}
 
@@ -18,6 +18,7 @@ STYLES = {"ok": "green", "note": "cyan", "unknown": "magenta", "warning": "yello
     "holdfast doctor",
     "holdfast doctor --url redis://cache.example.org --json | jq '.[] | select(.level == \"danger\")'",
     "holdfast doctor --plain | grep ^danger",
+    fields=FINDING,
 )
 @pass_session
 def doctor(session: Session) -> int:
@@ -33,7 +34,7 @@ def doctor(session: Session) -> int:
     from holdfast.doctor import LEVELS, examine, worst
     from holdfast.facts import gather
 
-    found = sorted(examine(gather(session.app.store)), key=lambda finding: -LEVELS.index(finding.level))
+    found = sorted(examine(gather(session.new_app.store)), key=lambda finding: -LEVELS.index(finding.level))
     if session.output.mode == "table":
         session.output.facts(
             Fact(each.code, f"{each.level}: {each.means}\n{each.advice}".rstrip(), STYLES[each.level]) for each in found

@@ -1,69 +1,64 @@
-"""Storing a job from the command line, with the help of the app's signature or without."""
+"""Storing jobs from the command line, with the help of the app's signature or without, one or very many."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from datetime import datetime, timedelta
-from inspect import formatannotation
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO
 
 import click
-import msgspec
 
-from holdfast import Holdfast, commands, errors
+from holdfast import Holdfast, errors
+from holdfast.cli.arguments import (
+    AnyTask,
+    Arguments,
+    call_of_words,
+    find_task,
+    json_or_text,
+    named_task,
+    unchecked_call,
+)
+from holdfast.cli.batch import Batch, store
+from holdfast.cli.complaints import complain, note
+from holdfast.cli.completers import complete_queue, complete_task
+from holdfast.cli.exits import REFUSED
+from holdfast.cli.fields import ENQUEUED
 from holdfast.cli.imports import import_app
-from holdfast.cli.output import complain, json_text, write
+from holdfast.cli.output import Column, write
 from holdfast.cli.records import decoded, full_record
-from holdfast.cli.session import Session, command, duration_option, pass_session
-from holdfast.names import check_task, new_id
-from holdfast.signature import Parameter
-from holdfast.storing import DEFAULT_QUEUE
-from holdfast.task import Given, Options, Task
-
-
-class Arguments(NamedTuple):
-    """The words after the task's name, sorted into those without a name and those with one."""
-
-    positional: list[str]
-    named: dict[str, str]
-
-    @classmethod
-    def of(cls, words: Sequence[str]) -> Arguments:
-        positional, named = [], {}
-        for word in words:
-            name, equals, value = word.partition("=")
-            if not equals or not name.isidentifier():
-                positional.append(word)
-            elif name in named:
-                raise click.UsageError(f"the argument {name} is given twice.")
-            else:
-                named[name] = value
-        return cls(positional, named)
+from holdfast.cli.session import Session, command, duration_option, note_new_server, pass_session
+from holdfast.cli.text import json_text
+from holdfast.cli.waiting import wait_for
+from holdfast.names import check_task
+from holdfast.task import Given, Options
 
 
 @command(
     "enqueue",
     "holdfast enqueue tasks.transcode source=in.mov height=1080",
     "holdfast enqueue tasks.transcode in.mov --app tasks --wait --timeout 1h",
-    "holdfast enqueue billing.run --id billing-2024-07 --at 2024-07-01T02:00+02:00",
+    "holdfast enqueue tasks.send --from people.jsonl --id 'mail-{address}'",
+    fields=ENQUEUED,
 )
-@click.argument("task")
+@click.argument("task", shell_complete=complete_task)
 @click.argument("words", nargs=-1, metavar="[ARGUMENT...]")
+@click.option("--app", "path", envvar="HOLDFAST_APP", metavar="APP", help="Module of the app: check the arguments.")
 @click.option(
-    "--app",
-    "path",
-    envvar="HOLDFAST_APP",
-    show_envvar=True,
-    metavar="APP",
-    help="Module of the app: check the arguments.",
-)
-@click.option("--queue", help="Queue, instead of the task's own.")
-@click.option("--id", help="Id of the job. While a job of that id is kept, no second one is stored.")
+    "--from", "file", type=click.File("rb"), metavar="FILE", allow_from_autoenv=False,
+    help="A job for each line, a JSON object with its arguments; - is the standard input.",
+)  # fmt: skip
+@click.option("--queue", shell_complete=complete_queue, help="Queue, instead of the task's own.")
+@click.option("--id", help="Id of the job. While one of that id is kept, no second is stored. With --from, a pattern.")
+@click.option("--on-exists", type=click.Choice(["return", "error", "replace"]), help="What to do then.")
+@click.option("--unique", metavar="KEY", help="While a job of this key is there, no second is stored.")
+@click.option("--unique-for", metavar="SPAN", help="For how long: queued, pending, kept, or a duration.")
+@duration_option("--debounce", "Run it after this time without another call; the last call counts.")
 @click.option("--priority", type=int, help="-256 to 255; lower runs first.")
 @duration_option("--delay", "Run it after this time: 30s, 1h30m.")
 @click.option("--at", metavar="ISO", help="Run it at this time: 2024-07-01T02:00+02:00; without a zone, local time.")
 @click.option("--retries", type=int, help="How often it is tried again after an error.")
+@click.option("--keep/--no-keep", default=None, help="Whether its record is kept when it has ended.")
+@click.option("--at-most-once", is_flag=True, default=None, help="Rather not at all than twice.")
 @click.option("--wait", is_flag=True, help="Wait until it has ended, and print its result.")
 @duration_option("--timeout", "Wait no longer than this.")
 @pass_session
@@ -74,9 +69,9 @@ def enqueue(
     words: Sequence[str],
     path: str | None,
     *,
+    file: BinaryIO | None,
     wait: bool,
     timeout: timedelta | None,
-    at: str | None,
     **options: Any,
 ) -> int:
     """Store a job, for a worker to run, and print its id.
@@ -86,21 +81,33 @@ def enqueue(
     annotations decide, so text that looks like a number stays text where text is wanted. Without --app nothing is
     checked, and a task that no worker knows waits until one does.
 
+    With --from, each line of a file is a JSON object with the arguments of one job, and up to 1,000 are stored together
+    or not at all. In --id, {name} stands for the argument of that name and {line} for the number of the line: with such
+    ids a file can be sent again after a failure. The ids are printed, on a terminal only their number.
+
     With --wait the result is printed, as JSON; exit code 1 if the job failed or was cancelled, 5 if it has not ended
-    within --timeout. An app with a URL or namespace of its own uses those.
+    within --timeout. Of many jobs the id and state of each are printed. An app with a URL or namespace of its own uses
+    those.
     """
     if timeout is not None and not wait:
         raise click.UsageError("--timeout says how long to --wait; give both.")
-    given = Given(**options, at=_moment(at))  # type: ignore[typeddict-item]
-    arguments = Arguments.of(words)
-    if path:
-        session.share_address()
-        app = import_app(path)
-        id, created = _by_signature(app, find_task(app, task), arguments, given)
-    else:
-        app = session.app
-        id, created = _by_name(app, task, arguments, given)
-    return _wait(session, app, id, timeout) if wait else _say(session, id, created)
+    _ = session.output.mode  # what is wrong with it is said before anything is stored
+    pattern = options.pop("id") if file else None
+    made, app = _task(session, path, task, _given(options))
+    if file is None:
+        return _enqueue_one(session, app, made, Arguments.of(words), checked=bool(path), wait=wait, timeout=timeout)
+    if words:
+        raise click.UsageError(f"--from has the arguments, so {words[0]!r} cannot be one.")
+    ids = _enqueue_many(session, Batch(app, made, bool(path), pattern), file, quiet=wait)
+    return wait_for(session, app.store, ids, timeout) if wait and ids else 0
+
+
+def _given(options: dict[str, Any]) -> Given:
+    """Return options as tasks take them, without those that were not given."""
+    options["at"] = _moment(options["at"])
+    span = options["unique_for"]
+    options["unique_for"] = f"{span}s" if span and span[-1].isdigit() else span
+    return {name: value for name, value in options.items() if value is not None}  # type: ignore[return-value]
 
 
 def _moment(text: str | None) -> datetime | None:
@@ -113,67 +120,55 @@ def _moment(text: str | None) -> datetime | None:
     return value if value.tzinfo else value.astimezone()
 
 
-def find_task(app: Holdfast, name: str) -> Task[..., Any]:
-    """Return a task by its name, or by the last part of it if that is enough."""
-    if name in app.tasks:
-        return app.tasks[name]
-    meant = [known for known in app.tasks if known.endswith(f".{name}")]
-    if len(meant) == 1:
-        return app.tasks[meant[0]]
-    raise errors.Invalid(f"the app has no task {name}; it has {', '.join(sorted(app.tasks)) or 'none'}")
+def _task(session: Session, path: str | None, name: str, given: Given) -> tuple[AnyTask, Holdfast]:
+    """Return the task with the options of this call, and its app; without an app, a task that is a name only."""
+    if path:
+        session.share_address()
+        app = import_app(path)
+        made = find_task(app, name).options(**given)
+        note_new_server(app)
+        return made, app
+    check_task(name)
+    chosen = Options().but(**given)
+    return named_task(session.new_app, name, chosen), session.new_app
 
 
-def _by_signature(app: Holdfast, task: Task[..., Any], arguments: Arguments, given: Given) -> tuple[str, bool]:
-    parameters = {each.key: each for each in task.signature.parameters}
-    keys: list[str | None] = [*task.signature.positional, *[None] * len(arguments.positional)]
-    args = [_value(word, parameters.get(key or "")) for word, key in zip(arguments.positional, keys, strict=False)]
-    kwargs = {name: _value(word, parameters.get(name)) for name, word in arguments.named.items()}
-    chosen: Given = {name: value for name, value in given.items() if value is not None}  # type: ignore[assignment]
-    job = app.enqueue(task.options(**chosen).bind(*args, **kwargs))
-    return job.id, job.created
-
-
-def _value(word: str, parameter: Parameter | None) -> Any:
-    """Read a value as its parameter wants it: as JSON, else as text."""
-    if parameter is None:
-        return _json_or_text(word)
-    for data in (word.encode(), msgspec.json.encode(word)):
-        with suppress(errors.Invalid):
-            return parameter.shape.decode(data, parameter.key)
-    wanted = formatannotation(parameter.annotation)
-    raise errors.Invalid(f"argument {parameter.key!r} is {word!r}; it must be what {wanted} takes")
-
-
-def _json_or_text(word: str) -> Any:
-    return msgspec.json.decode(word) if _is_json(word) else word
-
-
-def _is_json(word: str) -> bool:
-    try:
-        msgspec.json.decode(word)
-    except (msgspec.DecodeError, ValueError, RecursionError):
-        return False
-    return True
-
-
-def _by_name(app: Holdfast, task: str, arguments: Arguments, given: Given) -> tuple[str, bool]:
-    if arguments.positional:
+def _enqueue_one(
+    session: Session,
+    app: Holdfast,
+    task: AnyTask,
+    arguments: Arguments,
+    *,
+    checked: bool,
+    wait: bool,
+    timeout: timedelta | None,
+) -> int:
+    if checked:
+        call = call_of_words(task, arguments)
+    elif arguments.positional:
         raise click.UsageError(
             f"{arguments.positional[0]!r} has no name: write name=value, or give --app for the task's signature."
         )
-    chosen = Options().but(**given)
-    job = commands.NewJob(
-        id=chosen.id or new_id(),
-        payload=msgspec.json.encode({name: _json_or_text(word) for name, word in arguments.named.items()}),
-        queue=chosen.queue or DEFAULT_QUEUE,
-        task=check_task(task),
-        priority=chosen.priority,
-        delay=chosen.delay,
-        due=chosen.at,
-        retries=chosen.retries,
-    )
-    stored = app.store.run(commands.enqueue([job]))
-    return job.id, stored.created[0]
+    else:
+        call = unchecked_call(task, {name: json_or_text(word) for name, word in arguments.named.items()})
+    job = app.enqueue(call)
+    return _wait(session, app, job.id, timeout) if wait else _say(session, job.id, job.created)
+
+
+def _enqueue_many(session: Session, batch: Batch, file: BinaryIO, *, quiet: bool) -> list[str]:
+    """Store a job for each line, and print their ids; how many they are, if that is enough."""
+    columns = [Column("ID", lambda row: row["id"])]
+    known, ids = 0, []
+    for job in store(batch, file):
+        ids.append(job.id)
+        known += not job.created
+        if not quiet and session.output.mode != "table":
+            session.output.stream({"id": job.id, "created": job.created}, columns)
+    if quiet or session.output.mode == "table":
+        note(f"{len(ids) - known:,} jobs were stored")
+    if known:
+        note(f"{known:,} jobs were there already")
+    return ids
 
 
 def _say(session: Session, id: str, created: bool) -> int:
@@ -182,20 +177,20 @@ def _say(session: Session, id: str, created: bool) -> int:
     else:
         write(id)
     if not created:
-        complain(f"job {id} is there already; nothing was stored")
+        note(f"job {id} is there already; nothing was stored")
     return 0
 
 
 def _wait(session: Session, app: Holdfast, id: str, timeout: timedelta | None) -> int:
     """Wait for a job. Its result goes to the standard output, so its id is said elsewhere."""
-    complain(f"job {id} is stored; waiting for it")
+    note(f"job {id} is stored; waiting for it")
     try:
         app.result(app.get(id), timeout)
     except (errors.JobFailed, errors.JobCancelled) as error:
         if session.output.mode == "json":
             session.output.json(full_record(app.get(id)))
-        complain(f"{error}; see `holdfast show {id}`")
-        return 1
+        complain(f"{error}; see `holdfast show {id}`", error.code, id=id)
+        return REFUSED
     job = app.get(id)
     if session.output.mode == "json":
         session.output.json(full_record(job))

@@ -1,26 +1,35 @@
-"""Commands on jobs: look at them, and steer them."""
+"""Commands that look at jobs: list them, count them, show one, see which come next."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import click
 
-from holdfast import Holdfast
-from holdfast.cli.exits import exit_code
-from holdfast.cli.output import Column, complain
+from holdfast.cli.complaints import note
+from holdfast.cli.completers import complete_ids, complete_queue, complete_states
+from holdfast.cli.exits import INTERRUPTED
+from holdfast.cli.fields import COUNT, FULL_JOB, JOB
+from holdfast.cli.lookup import chosen_states, find_queue, pick_queue, saying_which, select
+from holdfast.cli.output import Column, Output, write
 from holdfast.cli.records import Record, brief_record, full_record
-from holdfast.cli.session import Session, command, pass_session
+from holdfast.cli.session import Decorator, Session, command, pass_session
 from holdfast.cli.show import describe
-from holdfast.errors import HoldfastError, Invalid
-from holdfast.job import FINAL, STATES, Job
+from holdfast.cli.watch import Followed, View, follow, follow_option
+from holdfast.client import Queue
+from holdfast.job import Job
 
 BAR = 8  # characters
+ON_A_TERMINAL = 50  # jobs, unless --limit says something else
+FOLLOWED = 1000  # jobs, the same
 
-
-def _state(record: Record) -> str:
-    return "cancelling" if record["cancelling"] else str(record["state"])
+_queue = click.option("--queue", shell_complete=complete_queue, help="Only jobs of this queue.")
+_state = click.option(
+    "--state", multiple=True, metavar="STATE", shell_complete=complete_states,
+    help="Only jobs in this state; also a,b, or pending.",
+)  # fmt: skip
 
 
 def progress_text(record: Record, *, bar: bool) -> str:
@@ -36,12 +45,14 @@ def progress_text(record: Record, *, bar: bool) -> str:
     return " ".join([*parts, *([str(said["message"])] if "message" in said else [])])
 
 
-def _columns(*, bar: bool) -> list[Column]:
+def job_columns(output: Output) -> list[Column]:
+    """The columns of a list of jobs."""
+    bar = output.mode == "table"
     return [
         Column("ID", lambda job: job["id"], whole=True),
         Column("TASK", lambda job: job["task"]),
         Column("QUEUE", lambda job: job["queue"]),
-        Column("STATE", _state, coloured=True, whole=True),
+        Column("STATE", lambda job: "cancelling" if job["cancelling"] else job["state"], coloured=True, whole=True),
         Column("TRY", lambda job: job["attempt"], right=True, whole=True),
         Column("SINCE", lambda job: job["since"], right=True, whole=True),
         Column("PROGRESS", lambda job: progress_text(job, bar=bar)),
@@ -49,135 +60,134 @@ def _columns(*, bar: bool) -> list[Column]:
     ]
 
 
+def _limit(words: str, default: int | None = None) -> Decorator:
+    return click.option("--limit", type=click.IntRange(1), metavar="NUMBER", default=default, help=words)
+
+
 @command(
     "jobs",
     "holdfast jobs --state failed --queue mail",
     "holdfast jobs --state pending --oldest --limit 10",
-    "holdfast jobs --state failed | cut -f1 | xargs holdfast retry",
+    "holdfast jobs --state failed | holdfast retry",
+    fields=JOB,
 )
-@click.option("--queue", help="Only jobs of this queue.")
-@click.option(
-    "--state", "states", multiple=True, metavar="STATE", help="Only jobs in this state; also a,b, or pending."
-)
-@click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="At most so many.")
+@_queue
+@_state
+@_limit(f"At most so many; else {ON_A_TERMINAL} on a terminal, and all when piped.")
 @click.option("--newest/--oldest", default=True, help="Which come first: those that changed last (default), or first.")
+@follow_option(f"Refresh until Ctrl-C; when piped, print the jobs that change, of the last {FOLLOWED:,}.")
 @pass_session
-def jobs(session: Session, queue: str | None, states: tuple[str, ...], limit: int, newest: bool) -> None:
+def jobs(
+    session: Session, queue: str | None, state: Sequence[str], limit: int | None, *, newest: bool, watch: bool
+) -> None:
     """List jobs, those that changed last first.
 
     States are scheduled, waiting, blocked, throttled, running, succeeded, failed and cancelled; pending stands for the
     first five. The jobs of one queue in one state come in the order of the queue. When piped, the columns are id, task,
-    queue, state, attempt, since, progress, worker. With --json, an array.
+    queue, state, attempt, since, progress, worker. With --json, an array; with --follow, an object on each line.
     """
-    wanted = _chosen_states(states)
-    found = _select(session.app, queue, wanted, newest=newest, limit=limit)
-    columns = _columns(bar=session.output.mode == "table")
-    session.output.list([brief_record(job) for job in found], columns, "no jobs")
+    states, output = chosen_states(state), session.output
+    columns = job_columns(output)
+    most = limit or (ON_A_TERMINAL if output.mode == "table" else FOLLOWED if watch else None)
+
+    def look() -> tuple[Iterable[Record], list[Queue]]:
+        queues = session.app.queues()
+        chosen = [pick_queue(queues, queue)] if queue else queues
+        return map(brief_record, select(session.app, chosen, states, newest=newest, limit=most)), chosen
+
+    if watch:
+        draw = partial(_draw, output, columns)
+        follow(output, Followed(lambda: View(list(look()[0])), draw, columns, "id"))
+        return
+    found, chosen = look()
+    output.list(found, columns, "no jobs")
+    total = sum(queue.counts[state] for queue in chosen for state in states)
+    if limit is None and most is not None and total > most:
+        note(f"{most:,} of {total:,} jobs; --limit shows more, and a pipe gets all")
 
 
-def _chosen_states(words: Sequence[str]) -> list[str]:
-    wanted: set[str] = set()
-    for word in (part.strip() for words_ in words for part in words_.split(",")):
-        if word != "pending" and word not in STATES:
-            raise Invalid(f"there is no state {word!r}; there are {', '.join(STATES)}, and pending for the first five")
-        wanted.update(set(STATES).difference(FINAL) if word == "pending" else [word])
-    return [state for state in STATES if state in wanted or not wanted]
+def _draw(output: Output, columns: Sequence[Column], view: View) -> Any:
+    return output.table(view.records, columns, "no jobs")
 
 
-def _select(app: Holdfast, queue: str | None, states: list[str], *, newest: bool, limit: int) -> list[Job[Any]]:
-    """The store lists queue by queue and state by state; we put them together by time."""
-    places = [
-        (each.name, state)
-        for each in app.queues()
-        for state in states
-        if each.counts[state] and queue in (None, each.name)
-    ]
-    found = [job for name, state in places for job in app.list(queue=name, state=state, newest=newest, limit=limit)]
-    if len(places) > 1:
-        found.sort(key=lambda job: job.since, reverse=newest)
-    return found[:limit]
-
-
-@command("show", "holdfast show 0QwErTyUiOpAsDfG", "holdfast show 0QwErTyUiOpAsDfG --json | jq '.attempts[].because'")
-@click.argument("id")
+@command(
+    "count", "holdfast count --state pending", "holdfast count --queue mail --state failed,cancelled", fields=COUNT
+)
+@_queue
+@_state
 @pass_session
-def show(session: Session, id: str) -> None:
+def count(session: Session, queue: str | None, state: Sequence[str]) -> None:
+    """Count jobs: all, or those of a queue, or in some states."""
+    states = chosen_states(state)
+    queues = [find_queue(session.app, queue)] if queue else session.app.queues()
+    total = sum(each.counts[name] for each in queues for name in states)
+    if session.output.mode == "json":
+        session.output.json({"count": total})
+    else:
+        write(str(total))
+
+
+@command("peek", "holdfast peek mail", "holdfast peek mail --limit 10 --json | jq '.[].arguments'", fields=FULL_JOB)
+@click.argument("queue", shell_complete=complete_queue)
+@_limit("How many.", default=1)
+@pass_session
+def peek(session: Session, queue: str, limit: int) -> None:
+    """Show the jobs of a queue that run next, without taking them.
+
+    When piped, a description of each, as of `show`. With --json, an array.
+    """
+    find_queue(session.app, queue)
+    ids = [job.id for job in session.app.list(queue=queue, state="waiting", limit=min(limit, FOLLOWED))]
+    records = [full_record(job) for job in (session.app.get_many(ids) if ids else []) if job]
+    if session.output.mode == "json":
+        session.output.list(records, [], "")
+    for record in records if session.output.mode != "json" else []:
+        session.output.facts(describe(record))
+    if not records:
+        note(f"no job of queue {queue} waits")
+
+
+@command(
+    "show", "holdfast show 0QwErTyUiOpAsDfG", "holdfast show 0QwErTyUiOpAsDfG -f",
+    "holdfast show 0QwErTyUiOpAsDfG --json | jq '.attempts[].because'", fields=FULL_JOB,
+)  # fmt: skip
+@click.argument("id", shell_complete=complete_ids)
+@follow_option("Refresh until the job has ended; when piped, print each change.")
+@pass_session
+def show(session: Session, id: str, watch: bool) -> int:
     """Show all that is known of a job.
 
     Each attempt has its outcome (succeeded, error, crash, lost, released, snoozed, unknown, cancelled, running), and
-    why it was made: `first`, the outcome of the attempt before it, or `retry` if a user asked for it. With --json, an
-    object.
+    why it was made: `first`, the outcome of the attempt before it, or `retry` if a user asked for it. A terminal shows
+    the beginning of what is long; pipes and --json get all. With --json, an object.
+
+    With --follow it ends when the job has ended. When piped, the lines are those of `jobs`, or with --json objects.
     """
-    record = full_record(session.app.get(id))
-    if session.output.mode == "json":
-        session.output.json(record)
+    output, job = session.output, _get(session, id)
+    if watch and not _follow_one(session, id):
+        return INTERRUPTED
+    if watch and output.mode != "table":
+        return 0
+    record = full_record(_get(session, id) if watch else job)
+    if output.mode == "json":
+        output.json(record)
     else:
-        session.output.facts(describe(record))
+        output.facts(describe(record))
+    return 0
 
 
-@command("cancel", "holdfast cancel 0QwErTyUiOpAsDfG --reason 'wrong file'")
-@click.argument("ids", nargs=-1, required=True, metavar="ID...")
-@click.option("--reason", default="", help="Why; it is kept with the job.")
-@pass_session
-def cancel(session: Session, ids: Sequence[str], reason: str) -> int:
-    """Stop jobs.
+def _follow_one(session: Session, id: str) -> bool:
+    def look() -> View:
+        job = session.app.get(id)
+        return View([full_record(job)], over=job.is_final)
 
-    A job that runs is `cancelling` until its worker has stopped it; any other is `cancelled` at once. Exit code 1 if
-    one has ended already, 3 if one does not exist; the others are cancelled all the same.
-    """
-    return _each(session, ids, lambda id: session.app.cancel(id, reason=reason))
-
-
-@command("retry", "holdfast retry 0QwErTyUiOpAsDfG", "holdfast jobs --state failed | cut -f1 | xargs holdfast retry")
-@click.argument("ids", nargs=-1, required=True, metavar="ID...")
-@pass_session
-def retry(session: Session, ids: Sequence[str]) -> int:
-    """Run jobs that have ended once more.
-
-    All their budgets are as new; checkpoints are kept. Exit code 1 if one has not ended, 3 if one does not
-    exist; the others are retried all the same.
-    """
-
-    def again(id: str) -> str:
-        session.app.retry(id)
-        return "waiting"
-
-    return _each(session, ids, again)
+    output = session.output
+    what = Followed(
+        look, lambda view: output.grid(describe(view.records[0])), job_columns(output), "id", ("lease_ends_at",)
+    )
+    return follow(output, what)
 
 
-@command("delete", "holdfast delete 0QwErTyUiOpAsDfG")
-@click.argument("ids", nargs=-1, required=True, metavar="ID...")
-@pass_session
-def delete(session: Session, ids: Sequence[str]) -> int:
-    """Remove jobs that have ended, with their results and history.
-
-    Exit code 1 if one has not ended, 3 if one does not exist; the others are removed all the same.
-    """
-
-    def remove(id: str) -> str:
-        session.app.delete(id)
-        return "deleted"
-
-    return _each(session, ids, remove)
-
-
-def _each(session: Session, ids: Sequence[str], do: Callable[[str], str]) -> int:
-    """Do something with each job, say what became of it, and return the exit code of the first refusal."""
-    codes: list[int] = []
-
-    def answers() -> Iterator[Record]:
-        for id in ids:
-            try:
-                yield {"id": id, "answer": do(id)}
-            except HoldfastError as error:
-                codes.append(exit_code(error))
-                if codes[-1] not in (1, 3):
-                    raise
-                complain(str(error))
-
-    columns = [
-        Column("ID", lambda row: row["id"], whole=True),
-        Column("STATE", lambda row: row["answer"], coloured=True),
-    ]
-    session.output.list(list(answers()), columns, "nothing was changed")
-    return next(iter(codes), 0)
+def _get(session: Session, id: str) -> Job[Any]:
+    with saying_which(session.app, id):
+        return session.app.get(id)

@@ -1,29 +1,29 @@
-"""Where commands write: tables on a terminal, tab-separated text when piped, JSON when asked for.
-
-What comes from the store was written by others. Characters that a terminal would obey are shown escaped, in every form
-of output, and nothing of it is read as markup.
-"""
+"""Where commands write: tables on a terminal, tab-separated text when piped, JSON when asked for."""
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import cached_property
+from textwrap import indent
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import msgspec
+from holdfast.cli.text import ago, json_text, moment, printable
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, RenderableType
 
 STYLES = {
     "scheduled": "cyan", "waiting": "yellow", "blocked": "magenta", "throttled": "magenta", "running": "blue",
     "cancelling": "magenta", "succeeded": "green", "failed": "red", "cancelled": "dim",
+    "live": "green", "silent": "red",
     "error": "red", "crash": "red", "crashed": "red", "lost": "red", "released": "yellow", "snoozed": "cyan",
     "unknown": "yellow", "paused": "yellow",
 }  # fmt: skip
 LONGEST = 4000  # characters of one value on a terminal
+MOST_LINES = 60  # of one value on a terminal
 WIDEST = 40  # characters of what is not to be cut
 
 
@@ -38,11 +38,12 @@ class Column(NamedTuple):
 
 
 class Fact(NamedTuple):
-    """A line of a description; the first, if its value has several, has the style."""
+    """A line of a description; the first, if its value has several, has the style. A terminal shows some `lines`."""
 
     label: str
     value: Any
     style: str = ""
+    lines: int = MOST_LINES
 
 
 class Output:
@@ -57,32 +58,43 @@ class Output:
         return self._ask_now()
 
     @cached_property
-    def _console(self) -> Console:
-        from rich.console import Console
+    def console(self) -> Console:
+        return new_console()
 
-        return Console(highlight=False, markup=False, emoji=False)
+    def forget_time(self) -> None:
+        """Ask for the time again: ages are to be told anew."""
+        self.__dict__.pop("_now", None)
 
     def json(self, value: Any) -> None:
         """Write a value as indented JSON."""
         write(json_text(value, indent=2))
 
-    def list(self, records: Sequence[Any], columns: Sequence[Column], nothing: str) -> None:
-        """Write records: as an array, as lines of text, or as a table; `nothing` says that there are none."""
+    def list(self, records: Iterable[Any], columns: Sequence[Column], nothing: str) -> None:
+        """Write records: as an array, as lines of text, or as a table; `nothing` says that there are none.
+
+        The first two are written as the records come, so there may be more of them than memory holds.
+        """
         if self.mode == "json":
-            return self.json(records)
+            _write_array(records)
+        elif self.mode == "plain":
+            for record in records:
+                write(self._plain(record, columns))
+        else:
+            self.console.print(self.table(records, columns, nothing))
+
+    def table(self, records: Iterable[Any], columns: Sequence[Column], nothing: str) -> RenderableType:
+        """Return records as a table for a terminal."""
+        from rich.text import Text
+
         rows = [[self.text(column.value(record)) for column in columns] for record in records]
-        if self.mode == "plain":
-            return write("".join(f"{line}\n" for line in map("\t".join, rows)), end="")
-        if not rows:
-            return self._console.print(nothing, style="dim")
-        return self._table(columns, rows)
+        return self._table(columns, rows) if rows else Text(nothing, style="dim")
 
     def stream(self, record: Any, columns: Sequence[Column]) -> None:
         """Write one of many records that come one after another, and do not keep it back."""
         if self.mode == "json":
             write(json_text(record))
         elif self.mode == "plain":
-            write("\t".join(self.text(column.value(record)) for column in columns))
+            write(self._plain(record, columns))
         else:
             self._line(record, columns)
         sys.stdout.flush()
@@ -90,7 +102,7 @@ class Output:
     def facts(self, facts: Iterable[Fact]) -> None:
         """Describe something; a value may have several lines."""
         if self.mode == "table":
-            return self._grid(facts)
+            return self.console.print(self.grid(facts))
         for fact in facts:
             for place, line in enumerate(self.text(fact.value, lines=True).splitlines() or [""]):
                 write(f"{fact.label if place == 0 else ''}\t{line}")
@@ -108,8 +120,11 @@ class Output:
             return " ".join(printable(str(item)) for item in value)
         return printable(str(value), lines=lines)
 
-    def _table(self, columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> None:
-        """Write a table, without the columns that say nothing: a terminal is narrow."""
+    def _plain(self, record: Any, columns: Sequence[Column]) -> str:
+        return "\t".join(self.text(column.value(record)) for column in columns)
+
+    def _table(self, columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> RenderableType:
+        """Return a table, without the columns that say nothing: a terminal is narrow."""
         from rich.table import Table
         from rich.text import Text
 
@@ -125,7 +140,7 @@ class Output:
         for row in rows:
             styles = [_style(row[place]) if columns[place].coloured else "" for place in shown]
             table.add_row(*(Text(row[place], style=style) for place, style in zip(shown, styles, strict=True)))
-        self._console.print(table)
+        return table
 
     def _line(self, record: Any, columns: Sequence[Column]) -> None:
         from rich.text import Text
@@ -134,9 +149,10 @@ class Output:
         for column in columns:
             text = self.text(column.value(record))
             line.append(f"{text:<10}  ", style=_style(text) if column.coloured else "")
-        self._console.print(line, soft_wrap=True)
+        self.console.print(line, soft_wrap=True)
 
-    def _grid(self, facts: Iterable[Fact]) -> None:
+    def grid(self, facts: Iterable[Fact]) -> RenderableType:
+        """Return a description for a terminal; what is long is cut."""
         from rich.table import Table
         from rich.text import Text
 
@@ -144,13 +160,36 @@ class Output:
         grid.add_column(no_wrap=True)
         grid.add_column(overflow="fold")
         for fact in facts:
-            text = self.text(fact.value, lines=True)
-            if len(text) > LONGEST:
-                text = f"{text[:LONGEST]}\n... cut here; --json has all of it"
+            text = _cut(self.text(fact.value, lines=True), fact.lines)
             value = Text(text)
             value.stylize(fact.style, 0, len(text.partition("\n")[0]))
             grid.add_row(Text(fact.label, style="bold"), value)
-        self._console.print(grid)
+        return grid
+
+
+def new_console(*, stderr: bool = False) -> Console:
+    """Return a console that reads nothing as markup. NO_COLOR leaves out bold, too."""
+    from rich.console import Console
+
+    plain: dict[str, Any] = {"color_system": None} if os.environ.get("NO_COLOR") else {}
+    return Console(highlight=False, markup=False, emoji=False, stderr=stderr, **plain)
+
+
+def _cut(text: str, most_lines: int) -> str:
+    """Return the beginning of a long text, and say that it is one."""
+    lines = text[:LONGEST].splitlines()
+    if len(text) <= LONGEST and len(lines) <= most_lines:
+        return text
+    return "\n".join([*lines[:most_lines], "... cut here; --json has all of it"])
+
+
+def _write_array(records: Iterable[Any]) -> None:
+    """Write a JSON array, an element at a time."""
+    before = "["
+    for record in records:
+        write(f"{before}\n{indent(json_text(record, indent=2), '  ')}", end="")
+        before = ","
+    write("[]" if before == "[" else "\n]")
 
 
 def _says_something(rows: Sequence[Sequence[str]], place: int) -> bool:
@@ -164,54 +203,3 @@ def _style(text: str) -> str:
 def write(text: str, end: str = "\n") -> None:
     """Write to the standard output."""
     sys.stdout.write(text + end)
-
-
-def complain(text: str) -> None:
-    """Say on the standard error what is wrong."""
-    sys.stdout.flush()
-    sys.stderr.write(f"holdfast: {printable(text, lines=True)}\n")
-
-
-def printable(text: str, *, lines: bool = False) -> str:
-    """Return text in which what is no visible character is escaped; `lines` may stay lines."""
-    if text.isprintable():
-        return text
-    return "".join(
-        each if each.isprintable() or (lines and each == "\n") else each.encode("unicode_escape").decode()
-        for each in text
-    )
-
-
-def json_text(value: Any, *, indent: int = 0) -> str:
-    """Return JSON that shows no control character: inside strings they are escaped, as JSON allows."""
-    data = msgspec.json.encode(value)
-    text = (msgspec.json.format(data, indent=indent) if indent else data).decode()
-    if text.isprintable():
-        return text
-    return "".join(each if each.isprintable() or each == "\n" else _json_escape(each) for each in text)
-
-
-def _json_escape(character: str) -> str:
-    units = character.encode("utf-16-be").hex()
-    return "".join(f"\\u{units[place : place + 4]}" for place in range(0, len(units), 4))
-
-
-def moment(value: datetime) -> str:
-    """Return a time in UTC as text that programs read."""
-    return value.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def ago(span: timedelta) -> str:
-    """Return how long ago something was, in its largest unit: 12s, 5m, 3h, 2d."""
-    seconds = int(span.total_seconds())
-    return f"{length(seconds)} ago" if seconds >= 0 else f"in {length(-seconds)}"
-
-
-def length(seconds: float) -> str:
-    """Return a duration as people say it."""
-    if 0 < seconds < 10:
-        return f"{seconds:.2g}s"
-    for unit, size in (("d", 86_400), ("h", 3_600), ("m", 60)):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.0f}{unit}"
-    return f"{seconds:.0f}s"

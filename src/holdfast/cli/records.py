@@ -10,16 +10,17 @@ from typing import Any
 import msgspec
 
 from holdfast.client import Queue
-from holdfast.commands import Event, Worker
+from holdfast.commands import Event
 from holdfast.durations import utc
 from holdfast.failure import Failure
+from holdfast.fleet import Node, Worker
 from holdfast.job import Attempt, Job, Note
 
 Record = dict[str, Any]
 
 BRIEF = (
     "id", "task", "queue", "state", "cancelling", "priority", "attempt", "created_at", "since", "due_at", "claimed_at",
-    "lease_ends_at", "executor", "worker", "node", "pid", "group", "progress",
+    "lease_ends_at", "executor", "worker", "node", "pid", "group", "progress", "unique", "kept", "at_most_once",
 )  # fmt: skip
 
 
@@ -44,6 +45,7 @@ def full_record(job: Job[Any]) -> Record:
         },
         "attempts": list(_attempts(job.attempts, job.notes)),
         "notes": [{"at": note.at, "what": note.what, "words": note.words} for note in job.notes],
+        "fields": job.fields,
     }
 
 
@@ -96,18 +98,44 @@ def decoded(data: bytes | None, codec: str = "json") -> Any:
 
 
 def queue_record(queue: Queue) -> Record:
-    return {"queue": queue.name, "paused": queue.paused, "pending": queue.pending, **queue.counts}
+    return {
+        "queue": queue.name,
+        "paused": queue.paused,
+        "listeners": queue.listeners,
+        "pending": queue.pending,
+        **queue.counts,
+    }
 
 
 def worker_record(worker: Worker) -> Record:
     """A worker, and what it says of itself."""
-    about = decoded(worker.about.encode()) if worker.about else None
-    said = about if isinstance(about, dict) else {}
     return {
         "worker": worker.name,
-        "seen_at": utc(worker.seen),
-        **{name: said.get(name) for name in ("app", "queues", "pid", "lease")},
-        "jobs": [{"id": held.id, "attempt": held.attempt, "executor": held.executor} for held in worker.held],
+        "node": worker.node,
+        "live": worker.is_live,
+        "seen_at": worker.seen_at,
+        "started_at": worker.started_at,
+        "pid": worker.about.get("pid"),
+        "app": worker.about.get("app"),
+        "queues": worker.queues,
+        "memory_bytes": worker.memory,
+        "cpu_seconds": worker.cpu_seconds,
+        "jobs": [msgspec.structs.asdict(held) for held in worker.held],
+        "about": worker.about,
+    }
+
+
+def node_record(node: Node) -> Record:
+    """A machine, and the sum of its workers."""
+    return {
+        "node": node.name,
+        "live": node.is_live,
+        "seen_at": node.seen_at,
+        "workers": [worker.name for worker in node.workers],
+        "queues": node.queues,
+        "memory_bytes": node.memory,
+        "cpu_seconds": node.cpu_seconds,
+        "jobs": [held.id for held in node.held],
     }
 
 

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any, Protocol, TypeVar
 
 import click
 
-from holdfast import Holdfast
+from holdfast import Holdfast, server
+from holdfast.cli.complaints import note
 from holdfast.cli.output import Output
+from holdfast.cli.suggestions import did_you_mean
 from holdfast.durations import CENTURY, milliseconds, utc
+from holdfast.errors import StoreUnavailable
 
 F = TypeVar("F", bound=Callable[..., Any])
 SHARED = ("url", "namespace", "json", "plain")
@@ -33,19 +36,36 @@ class Session:
         self.namespace: str | None = None
         self.json = False
         self.plain = False
+        self.spoken: set[str] = set()  # options of the command line: they win over the environment
 
     @cached_property
     def app(self) -> Holdfast:
-        """A client without tasks."""
-        return Holdfast(self.url, namespace=self.namespace)
+        """A client without tasks, of a store that is there: to look at nothing, no server is started."""
+        made = Holdfast(self.url, namespace=self.namespace)
+        home = made.address.home
+        if home is not None and not server.has_data(home):
+            raise StoreUnavailable(
+                f"there is no server here: no URL is given, and {home} has no data. Run this where your project is, set"
+                " HOLDFAST_URL to the address of a server, or start one here: `holdfast server start`"
+            )
+        return made
+
+    @cached_property
+    def new_app(self) -> Holdfast:
+        """A client without tasks, of a store that may be started now for the first time."""
+        made = Holdfast(self.url, namespace=self.namespace)
+        note_new_server(made)
+        return made
 
     @cached_property
     def output(self) -> Output:
-        if self.json and self.plain:
+        chosen = {name for name in ("json", "plain") if getattr(self, name)}
+        chosen = chosen & self.spoken or chosen
+        if len(chosen) > 1:
             raise click.UsageError("--json and --plain are both given; choose one.")
-        if self.json:
-            return Output("json", self.now)
-        return Output("plain" if self.plain or not sys.stdout.isatty() else "table", self.now)
+        if chosen:
+            return Output(chosen.pop(), self.now)
+        return Output("table" if sys.stdout.isatty() else "plain", self.now)
 
     def now(self) -> datetime:
         """The server's time: ages are not to depend on the clock of this machine."""
@@ -62,9 +82,20 @@ class Session:
 pass_session = click.make_pass_decorator(Session, ensure=True)
 
 
+def note_new_server(app: Holdfast) -> None:
+    """Say to people that a server is about to be started where there was none: the directory may be the wrong one."""
+    home = app.address.home
+    if home is not None and not server.has_data(home) and sys.stderr.isatty():
+        note(f"no URL is given, so a new embedded server is started; its data is in {home}")
+
+
 def _remember(context: click.Context, parameter: click.Parameter, value: Any) -> None:
-    if value:
-        setattr(context.ensure_object(Session), parameter.name or "", value)
+    if not value:
+        return
+    session, name = context.ensure_object(Session), parameter.name or ""
+    setattr(session, name, value)
+    if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
+        session.spoken.add(name)
 
 
 def shared_options(*, environment: bool = False) -> list[click.Parameter]:
@@ -72,28 +103,51 @@ def shared_options(*, environment: bool = False) -> list[click.Parameter]:
     or a variable would win over an option."""
 
     def option(name: str, words: str, **more: Any) -> click.Option:
+        variable = f"HOLDFAST_{name[2:].upper()}"
         return click.Option(
-            [name], help=words, callback=_remember, expose_value=False, allow_from_autoenv=False, **more
+            [name],
+            help=f"{words} [{variable}]",
+            envvar=variable if environment else None,
+            callback=_remember,
+            expose_value=False,
+            allow_from_autoenv=False,
+            **more,
         )
 
-    url, namespace = ("HOLDFAST_URL", "HOLDFAST_NAMESPACE") if environment else (None, None)
     return [
-        option("--url", "Server: redis://, rediss:// or unix://. [HOLDFAST_URL; else the embedded server]", envvar=url),
-        option("--namespace", "Namespace of the jobs. [HOLDFAST_NAMESPACE; else default]", envvar=namespace),
-        option("--json", "Print JSON.", is_flag=True),
+        option("--url", "Server: redis://, rediss:// or unix://; else the embedded server."),
+        option("--namespace", "Namespace of the jobs; else default."),
+        option("--json", "Print JSON, errors too.", is_flag=True),
         option("--plain", "Print tab-separated text, as is done when piped.", is_flag=True),
     ]
 
 
 class Command(click.Command):
-    """A command whose help ends with examples. `shared` names the options that it has in common with others."""
+    """A command whose help ends with examples.
 
-    def __init__(self, *args: Any, examples: Sequence[str] = (), shared: Sequence[str] = SHARED, **more: Any) -> None:
+    `shared` names the options that it has in common with others; `fields` says what its JSON objects have.
+    """
+
+    def __init__(
+        self,
+        *args: Any,
+        examples: Sequence[str] = (),
+        shared: Sequence[str] = SHARED,
+        fields: Mapping[str, str] | None = None,
+        **more: Any,
+    ) -> None:
         super().__init__(*args, **more)
+        for parameter in self.params:
+            if isinstance(parameter, click.Option):
+                parameter.show_envvar = True
         self.params = [*self.params, *(option for option in shared_options() if option.name in shared)]
         self.examples = examples
+        self.fields = fields or {}
 
     def format_epilog(self, _: click.Context, formatter: click.HelpFormatter) -> None:
+        if self.fields:
+            with formatter.section("JSON fields"):
+                formatter.write_dl(list(self.fields.items()))
         write_examples(formatter, self.examples)
 
 
@@ -106,6 +160,16 @@ class Group(click.Group):
 
     def list_commands(self, _: click.Context) -> list[str]:
         return list(self.commands)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command that is named first; of a name that is none, say which is like it."""
+        name = args[0]
+        if name not in self.commands and not ctx.resilient_parsing and name[:1].isalnum():
+            question = did_you_mean(name, self.commands) or f"; there are {', '.join(self.commands)}"
+            raise click.UsageError(f"there is no command {name!r}{question}", ctx)
+        return super().resolve_command(ctx, args)
 
     def format_epilog(self, _: click.Context, formatter: click.HelpFormatter) -> None:
         write_examples(formatter, self.examples)

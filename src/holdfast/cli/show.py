@@ -8,10 +8,12 @@ from typing import Any
 
 import msgspec
 
-from holdfast.cli.output import STYLES, Fact, length, moment
+from holdfast.cli.output import STYLES, Fact
 from holdfast.cli.records import Record
+from holdfast.cli.text import length, moment
 
 WIDE = 100  # characters of JSON on one line
+SOME = 12  # lines of what a job was given, returned or saved, on a terminal
 
 _TIMES = (
     ("created", "created_at"),
@@ -32,13 +34,19 @@ def describe(record: Record) -> Iterator[Fact]:
     yield from (Fact(label, moment(record[name])) for label, name in _TIMES if record[name])
     if record["state"] == "running":
         yield Fact("worker", _where(record))
-    yield Fact("arguments", _json(record["arguments"]))
+    yield Fact("arguments", _json(record["arguments"]), lines=SOME)
     for label in ("result", "checkpoint"):
         if record[label] is not None or (label == "result" and record["state"] == "succeeded"):
-            yield Fact(label, _json(record[label]))
+            yield Fact(label, _json(record[label]), lines=SOME)
     if record["progress"]:
         yield Fact("progress", _progress(record["progress"]))
     yield Fact("budget", _budget(record["budget"]))
+    if record["unique"]:
+        yield Fact("unique", record["unique"])
+    if record["at_most_once"] or not record["kept"]:
+        yield Fact("runs", ", ".join(_promises(record)))
+    for name in sorted(record["fields"]):
+        yield Fact(f"field {name}", record["fields"][name])
     for attempt in record["attempts"]:
         yield Fact(f"attempt {attempt['number']}", "\n".join(_attempt(attempt)), STYLES.get(attempt["outcome"], ""))
     for note in record["notes"]:
@@ -47,6 +55,13 @@ def describe(record: Record) -> Iterator[Fact]:
 
 def _state(record: Record) -> str:
     return f"{record['state']}{', cancelling' if record['cancelling'] else ''}"
+
+
+def _promises(record: Record) -> Iterator[str]:
+    if record["at_most_once"]:
+        yield "once at most"
+    if not record["kept"]:
+        yield "without being kept afterwards"
 
 
 def _where(record: Record) -> str:

@@ -1,0 +1,32 @@
+"""What is said on the standard error: as a sentence for people, or with --json as one JSON object a line."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from holdfast.cli.text import json_text, printable
+
+
+class _Voice:
+    """How this process complains; `run` sets it, before anything can go wrong."""
+
+    json = False
+
+
+voice = _Voice()
+
+
+def complain(message: str, code: str = "ERROR", **more: Any) -> None:
+    """Say what is wrong. `code` is that of the error; `more` is for programs only."""
+    _say(message, {"code": code, "message": message, **more})
+
+
+def note(message: str) -> None:
+    """Say what is not wrong, but good to know."""
+    _say(message, {"note": message})
+
+
+def _say(message: str, record: dict[str, Any]) -> None:
+    sys.stdout.flush()
+    sys.stderr.write(f"{json_text(record)}\n" if voice.json else f"holdfast: {printable(message, lines=True)}\n")

@@ -1,0 +1,104 @@
+"""What the shell offers when Tab is pressed.
+
+The store is asked only if it runs and answers at once: pressing a key must neither start a server nor be waited for.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from holdfast import Holdfast, keeper
+from holdfast.cli.lookup import WORDS, select
+from holdfast.cli.session import Session
+from holdfast.errors import HoldfastError
+from holdfast.job import FINAL, PENDING, STATES, Job
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+PATIENCE = 0.6  # seconds for all that is asked
+ANSWER_WITHIN = 0.3  # seconds, for one question
+MOST = 50  # jobs that are offered
+LOOKED_AT = 300  # jobs, for the names of their tasks
+
+_STATES_OF: dict[str, Sequence[str]] = {"cancel": PENDING, "wait": PENDING, "retry": FINAL, "delete": FINAL}
+
+
+def ask(context: click.Context, question: Callable[[Holdfast], Iterable[Any]]) -> list[Any]:
+    """Return what a store says in time: all of it, a part, or nothing."""
+    heard: list[Any] = []
+    session = context.ensure_object(Session)
+
+    def listen() -> None:
+        with suppress(HoldfastError):
+            app = _running(session)
+            if app is not None:
+                for each in question(app):
+                    heard.append(each)  # noqa: PERF402 - one by one: time may be over before the last
+
+    thread = threading.Thread(target=listen, daemon=True)  # a name that does not resolve keeps it for long
+    thread.start()
+    thread.join(PATIENCE)
+    return list(heard)
+
+
+def _running(session: Session) -> Holdfast | None:
+    """Return a client of the store, if it is not an embedded server that would have to be started."""
+    app = Holdfast(session.url, namespace=session.namespace, timeout=ANSWER_WITHIN)
+    if app.address.home is None:
+        return app
+    socket = keeper.locate(os.path.realpath(app.address.home))
+    if keeper.greet(socket, ANSWER_WITHIN) != keeper.PONG:
+        return None
+    return Holdfast(f"unix://{socket}", namespace=session.namespace, timeout=ANSWER_WITHIN)
+
+
+def _items(pairs: Iterable[tuple[str, str]], incomplete: str) -> list[CompletionItem]:
+    from click.shell_completion import CompletionItem
+
+    return [CompletionItem(value, help=words or None) for value, words in pairs if value.startswith(incomplete)]
+
+
+def complete_queue(context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Offer the names of queues."""
+    found = ask(context, lambda app: app.queues())
+    return _items(((queue.name, f"{queue.pending} pending") for queue in found), incomplete)
+
+
+def complete_states(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Offer states, also after a comma."""
+    before, comma, _last = incomplete.rpartition(",")
+    return _items(((f"{before}{comma}{word}", "") for word in WORDS if word not in before.split(",")), incomplete)
+
+
+def complete_ids(context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Offer the ids of jobs that changed last, of those that the command is for."""
+    states = _STATES_OF.get(context.info_name or "", STATES)
+    given = context.params.get("ids") or ()
+    jobs: list[Job[Any]] = ask(context, lambda app: select(app, app.queues(), states, newest=True, limit=MOST))
+    return _items(((job.id, f"{job.task} {job.state}") for job in jobs if job.id not in given), incomplete)
+
+
+def complete_worker(context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Offer workers that gave no sign of life."""
+    found = ask(context, lambda app: app.workers())
+    return _items(((worker.name, "silent") for worker in found if not worker.is_live), incomplete)
+
+
+def complete_settings(context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Offer settings; to set one, with an equals sign."""
+    sign = "=" if context.params.get("action") == "set" else ""
+    found = ask(context, lambda app: app.config())
+    return _items(((f"{setting.name}{sign}", setting.explanation) for setting in found), incomplete)
+
+
+def complete_task(context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Offer the tasks of the jobs that changed last: the app may take long to import."""
+    jobs = ask(context, lambda app: select(app, app.queues(), STATES, newest=True, limit=LOOKED_AT))
+    return _items(((task, "") for task in dict.fromkeys(job.task for job in jobs)), incomplete)

@@ -1,0 +1,134 @@
+"""What the JSON objects of the commands have: shown by --help, and compared with the real ones by a test.
+
+Times are text in UTC, like 2024-07-01T02:00:00Z; what does not apply is null.
+"""
+
+from __future__ import annotations
+
+JOB = {
+    "id": "id of the job",
+    "task": "name of the task",
+    "queue": "name of the queue",
+    "state": "scheduled, waiting, blocked, throttled, running, succeeded, failed or cancelled",
+    "cancelling": "whether it is about to be cancelled",
+    "priority": "-256 to 255; lower runs first",
+    "attempt": "number of the last attempt, 0 before the first",
+    "created_at": "when it was stored",
+    "since": "since when it has its state",
+    "due_at": "when it starts, if it is scheduled",
+    "claimed_at": "when the attempt that runs was claimed",
+    "lease_ends_at": "when it is lost, unless its worker gives a sign of life",
+    "executor": "who ran it last",
+    "worker": "worker of that executor",
+    "node": "machine of that worker",
+    "pid": "process of the attempt that runs, else 0",
+    "group": "group of its failure",
+    "progress": "what it said of its progress: progress (0 to 1), message",
+    "unique": "its unique key, if it has one",
+    "kept": "whether its record is kept when it has ended",
+    "at_most_once": "whether it is rather not run at all than twice",
+}
+FULL_JOB = {
+    **JOB,
+    "codec": "how its arguments are stored",
+    "arguments": "its arguments, by name",
+    "result": "what it returned",
+    "checkpoint": "what it saved last",
+    "failure": "what went wrong last: type, message, notes, traceback, group, fingerprint",
+    "budget": "retries, crashes and lost: used, most and left of each",
+    "attempts": "each with number, outcome, because, reason, executor, node, pid, queued_at, claimed_at, started_at, "
+    "ended_at, failure",
+    "notes": "what else happened: at, what, words",
+    "fields": "what was attached to it, by name",
+}
+ANSWER = {
+    "id": "id of the job",
+    "answer": "its new state, or deleted; jobs that were refused are on the standard error",
+}
+WAITED = {"id": "id of the job", "state": "succeeded, failed or cancelled"}
+ENQUEUED = {
+    "id": "id of the job",
+    "created": "whether it was stored now; false if a job of this id was there",
+}
+COUNT = {"count": "how many jobs"}
+QUEUE = {
+    "queue": "name of the queue",
+    "paused": "whether no more of its jobs are started",
+    "listeners": "how many live workers serve it",
+    "pending": "how many jobs have not ended",
+    "scheduled": "how many start later",
+    "waiting": "how many wait for a worker",
+    "blocked": "how many wait for other jobs",
+    "throttled": "how many wait for a limit",
+    "running": "how many run",
+    "succeeded": "how many succeeded, of those kept",
+    "failed": "how many failed, of those kept",
+    "cancelled": "how many were cancelled, of those kept",
+}
+PAUSED = {
+    "queue": "name of the queue",
+    "paused": "whether it is paused now",
+    "changed": "whether that is new",
+}
+FORGOTTEN = {"queue": "name of the queue", "forgotten": "whether something was known of it"}
+WORKER = {
+    "worker": "name of the worker",
+    "node": "machine that it runs on",
+    "live": "whether it gave a sign of life within half a minute",
+    "seen_at": "when it gave its last sign of life",
+    "started_at": "when it started",
+    "pid": "its process",
+    "app": "app whose jobs it runs",
+    "queues": "names of the queues that it serves",
+    "memory_bytes": "memory of all its processes",
+    "cpu_seconds": "CPU time of all its processes",
+    "jobs": "what it holds: id, attempt, executor, queue, task, pid, claimed_at of each",
+    "about": "all that it says of itself",
+}
+NODE = {
+    "node": "name of the machine",
+    "live": "whether one of its workers is live",
+    "seen_at": "when one of them gave its last sign of life",
+    "workers": "names of its workers",
+    "queues": "names of the queues that the live ones serve",
+    "memory_bytes": "memory of the live ones",
+    "cpu_seconds": "CPU time of the live ones",
+    "jobs": "ids of the jobs that they hold",
+}
+SETTING = {
+    "name": "name of the setting",
+    "value": "its value; milliseconds if its unit is ms",
+    "default": "what it is if nobody sets it",
+    "least": "the least that it can be",
+    "most": "the most that it can be",
+    "unit": "ms, or nothing for a number",
+    "per_queue": "whether a queue may have its own",
+    "source": "where the value comes from: default, global or queue",
+    "explanation": "what it means",
+}
+ATTACHED = {"id": "id of the job", "fields": "all that is attached to it, by name"}
+NOTED = {"id": "id of the job", "note": "what was noted"}
+EVENT = {
+    "event": "id of the event",
+    "at": "when it happened",
+    "type": "what happened",
+    "who": "who did it",
+    "jobs": "ids of the jobs, or names of the queues",
+}
+FINDING = {
+    "level": "ok, note, unknown, warning or danger",
+    "code": "what was looked at; see docs/doctor.md",
+    "means": "what it means",
+    "advice": "what to do",
+}
+SERVER = {
+    "home": "directory of the data",
+    "socket": "where it listens",
+    "running": "whether it runs",
+    "data_bytes": "size of its data on disk",
+    "pid": "its process",
+    "version": "its version",
+    "uptime": "for how many seconds it runs",
+    "clients": "how many clients are connected",
+    "memory_bytes": "memory that it uses",
+}

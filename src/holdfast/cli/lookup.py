@@ -1,0 +1,96 @@
+"""Finding what users name, and what they may have meant if there is nothing of that name."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from difflib import get_close_matches
+from functools import cached_property
+from typing import Any
+
+from holdfast import Holdfast
+from holdfast.cli.exits import NotFound
+from holdfast.cli.suggestions import did_you_mean
+from holdfast.cli.text import listed
+from holdfast.client import Queue
+from holdfast.errors import Invalid, JobNotFound
+from holdfast.job import PENDING, STATES, Job
+
+WORDS = (*STATES, "pending")
+RECENT = 500  # jobs among which a mistyped id is looked for
+ALIKE = 0.85  # ids that are close in time begin alike, so more than the beginning must agree
+
+
+def chosen_states(words: Sequence[str]) -> list[str]:
+    """Return the states that words stand for: `a,b`, or `pending` for the first five; all if there are no words."""
+    wanted: set[str] = set()
+    for word in (part.strip() for each in words for part in each.split(",")):
+        if word not in WORDS:
+            question = did_you_mean(word, WORDS)
+            there_are = f"there are {', '.join(STATES)}, and pending for the first five"
+            raise Invalid(f"there is no state {word!r}{question or f'; {there_are}'}")
+        wanted.update(PENDING if word == "pending" else [word])
+    return [state for state in STATES if state in wanted or not wanted]
+
+
+def find_queue(app: Holdfast, name: str) -> Queue:
+    """Return a queue by its name.
+
+    Raises:
+        NotFound: there is none; the message says which is like it.
+    """
+    return pick_queue(app.queues(), name)
+
+
+def pick_queue(queues: Iterable[Queue], name: str) -> Queue:
+    """Return the queue of this name from a list."""
+    known = {queue.name: queue for queue in queues}
+    if name in known:
+        return known[name]
+    there_are = f"; there are {', '.join(sorted(known)[:10])}" if known else "; there is none yet"
+    raise NotFound(f"there is no queue {name}{did_you_mean(name, known) or there_are}")
+
+
+def select(
+    app: Holdfast, queues: Iterable[Queue], states: Sequence[str], *, newest: bool, limit: int | None
+) -> Iterator[Job[Any]]:
+    """Yield the jobs of some queues in some states, by the time of their last change.
+
+    The store lists queue by queue and state by state; we merge these lists as they come.
+    """
+    places = [(queue.name, state) for queue in queues for state in states if queue.counts[state]]
+    lists = [app.list(queue=name, state=state, newest=newest, limit=limit) for name, state in places]
+    merged = (
+        heapq.merge(*lists, key=lambda job: job.since, reverse=newest) if len(lists) > 1 else (lists or [iter(())])[0]
+    )
+    for place, job in enumerate(merged):
+        if place == limit:
+            return
+        yield job
+
+
+@contextmanager
+def saying_which(app: Holdfast, id: str) -> Iterator[None]:
+    """Have an error about a job that does not exist say which one may have been meant."""
+    try:
+        yield
+    except JobNotFound as error:
+        raise JobNotFound(f"{error}{Ids(app).did_you_mean(id)}") from None
+
+
+class Ids:
+    """Says which job a mistyped id may have been meant for. It only says so: a part of an id is never accepted as one,
+    for what it leads to may be deleted."""
+
+    def __init__(self, app: Holdfast) -> None:
+        self._app = app
+
+    @cached_property
+    def _recent(self) -> list[str]:
+        return [job.id for job in select(self._app, self._app.queues(), STATES, newest=True, limit=RECENT)]
+
+    def did_you_mean(self, id: str) -> str:
+        begun = [each for each in self._recent if each.startswith(id)]
+        near = begun[:3] or get_close_matches(id, self._recent, cutoff=ALIKE)
+        return f"; did you mean {listed(near)}?" if near else ""

@@ -1,0 +1,72 @@
+"""Values as text that is safe to print.
+
+What comes from the store was written by others: characters that a terminal would obey are shown escaped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+
+def printable(text: str, *, lines: bool = False) -> str:
+    """Return text in which what is no visible character is escaped; `lines` may stay lines."""
+    if text.isprintable():
+        return text
+    return "".join(
+        each if each.isprintable() or (lines and each == "\n") else each.encode("unicode_escape").decode()
+        for each in text
+    )
+
+
+def json_text(value: Any, *, indent: int = 0) -> str:
+    """Return JSON that shows no control character: inside strings they are escaped, as JSON allows."""
+    data = msgspec.json.encode(value)
+    text = (msgspec.json.format(data, indent=indent) if indent else data).decode()
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() or each == "\n" else _json_escape(each) for each in text)
+
+
+def _json_escape(character: str) -> str:
+    units = character.encode("utf-16-be").hex()
+    return "".join(f"\\u{units[place : place + 4]}" for place in range(0, len(units), 4))
+
+
+def moment(value: datetime) -> str:
+    """Return a time in UTC as text that programs read."""
+    return value.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def ago(span: timedelta) -> str:
+    """Return how long ago something was, in its largest unit: 12s, 5m, 3h, 2d."""
+    seconds = int(span.total_seconds())
+    return f"{length(seconds)} ago" if seconds >= 0 else f"in {length(-seconds)}"
+
+
+def length(seconds: float) -> str:
+    """Return a duration as people say it."""
+    if 0 < seconds < 10:
+        return f"{seconds:.2g}s"
+    for unit, size in (("d", 86_400), ("h", 3_600), ("m", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f}{unit}"
+    return f"{seconds:.0f}s"
+
+
+def size(count: float) -> str:
+    """Return a number of bytes as people say it."""
+    units = ["B", "KiB", "MiB", "GiB", "TiB"]
+    while count >= 1024 and len(units) > 1:
+        count /= 1024
+        del units[0]
+    return f"{count:.0f} {units[0]}" if units[0] == "B" or count >= 10 else f"{count:.1f} {units[0]}"
+
+
+def listed(words: Sequence[str], last: str = "or") -> str:
+    """Return words as people list them: a, b or c."""
+    *before, end = words
+    return f"{', '.join(before)} {last} {end}" if before else end

@@ -1,0 +1,122 @@
+"""Commands on workers, and on the machines that they run on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import click
+
+from holdfast.cli.completers import complete_worker
+from holdfast.cli.exits import NotFound
+from holdfast.cli.fields import NODE, WORKER
+from holdfast.cli.output import Column
+from holdfast.cli.records import Record, node_record, worker_record
+from holdfast.cli.session import Session, command, pass_session
+from holdfast.cli.suggestions import did_you_mean
+from holdfast.cli.text import length, size
+from holdfast.cli.watch import Followed, View, follow, follow_option
+from holdfast.errors import JobNotFound
+
+VOLATILE = ("seen_at", "memory_bytes", "cpu_seconds")
+MOST_IDS = 3  # that a terminal shows
+
+
+@command(
+    "workers", "holdfast workers -f", "holdfast workers --json | jq -r '.[].jobs[].id'",
+    "holdfast workers --forget node7/0Qw-12", fields=WORKER,
+)  # fmt: skip
+@click.option("--forget", metavar="WORKER", shell_complete=complete_worker, help="Forget a worker that is gone.")
+@follow_option("Refresh until Ctrl-C; when piped, print the workers that change.")
+@pass_session
+def workers(session: Session, forget: str | None, watch: bool) -> None:
+    """List workers: whether they are live, what they serve, need and hold.
+
+    Those that were heard of last come first. A worker that gives no sign of life is silent; after a day it is
+    forgotten, with --forget at once (exit code 1 if it is live or holds jobs, 3 if there is none). When piped, the
+    columns are worker, live or silent, last seen, since when it runs, process id, app, queues, memory in bytes, seconds
+    of CPU, and the ids of the jobs. With --json, an array; with --follow, an object on each line.
+    """
+    if forget:
+        return _forget(session, forget)
+    on_terminal = session.output.mode == "table"
+
+    def held(worker: Record) -> Sequence[str]:
+        ids = [job["id"] for job in worker["jobs"]]
+        return [*ids[:MOST_IDS], f"and {len(ids) - MOST_IDS} more"] if on_terminal and len(ids) > MOST_IDS else ids
+
+    columns = [
+        Column("WORKER", lambda worker: worker["worker"], whole=True),
+        *_signs(),
+        Column("SINCE", lambda worker: worker["started_at"], right=True),
+        Column("PID", lambda worker: worker["pid"], right=True),
+        Column("APP", lambda worker: worker["app"]),
+        Column("QUEUES", lambda worker: worker["queues"]),
+        *_needs(on_terminal),
+        Column("JOBS", held),
+    ]
+    return _list(
+        session, lambda: View([worker_record(each) for each in session.app.workers()]), columns, "worker", watch
+    )
+
+
+@command("nodes", "holdfast nodes", "holdfast nodes --json | jq '.[] | select(.live | not) | .node'", fields=NODE)
+@follow_option("Refresh until Ctrl-C; when piped, print the nodes that change.")
+@pass_session
+def nodes(session: Session, watch: bool) -> None:
+    """List the machines that workers run on.
+
+    When piped, the columns are node, live or silent, last seen, the numbers of its workers and of the jobs that they
+    hold, queues, memory in bytes and seconds of CPU. With --json, an array; with --follow, an object on each line.
+    """
+    on_terminal = session.output.mode == "table"
+    columns = [
+        Column("NODE", lambda node: node["node"], whole=True),
+        *_signs(),
+        Column("WORKERS", lambda node: len(node["workers"]), right=True),
+        Column("JOBS", lambda node: len(node["jobs"]), right=True),
+        Column("QUEUES", lambda node: node["queues"]),
+        *_needs(on_terminal),
+    ]
+    _list(session, lambda: View([node_record(each) for each in session.app.nodes()]), columns, "node", watch)
+
+
+def _list(session: Session, look: Callable[[], View], columns: Sequence[Column], key: str, watch: bool) -> None:
+    output, nothing = session.output, f"no {key}s"
+    if watch:
+        follow(
+            output, Followed(look, lambda view: output.table(view.records, columns, nothing), columns, key, VOLATILE)
+        )
+    else:
+        output.list(look().records, columns, nothing)
+
+
+def _signs() -> list[Column]:
+    return [
+        Column("STATE", lambda each: "live" if each["live"] else "silent", coloured=True, whole=True),
+        Column("SEEN", lambda each: each["seen_at"], right=True),
+    ]
+
+
+def _needs(on_terminal: bool) -> list[Column]:
+    """What processes need: for people in large units, for programs in the smallest."""
+    return [
+        Column("MEMORY", lambda each: _size(each["memory_bytes"], on_terminal), right=True),
+        Column("CPU", lambda each: _seconds(each["cpu_seconds"], on_terminal), right=True),
+    ]
+
+
+def _size(count: int, on_terminal: bool) -> str:
+    return str(count) if not on_terminal else size(count) if count else ""
+
+
+def _seconds(count: float, on_terminal: bool) -> str:
+    return f"{count:.1f}" if not on_terminal else length(count) if count else ""
+
+
+def _forget(session: Session, name: str) -> None:
+    try:
+        session.app.deregister(name)
+    except JobNotFound:
+        names = [worker.name for worker in session.app.workers()]
+        raise NotFound(f"there is no worker {name}{did_you_mean(name, names)}") from None
+    session.output.list([{"worker": name, "forgotten": True}], [Column("WORKER", lambda row: row["worker"])], "")

@@ -1,0 +1,84 @@
+"""The command line on a terminal: tables, colour, and text that terminals must not obey."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from holdfast import commands
+from holdfast.outcome import Error
+from tests.shells import ESCAPE, EVIL, Hand, Shell, failure
+
+
+def test_tables_and_colour_are_for_terminals_only(shell: Shell) -> None:
+    shell.put("mine")
+    shell.client.cancel("mine")
+    shell.put("other")
+
+    shown, piped = shell.on_a_terminal("jobs"), shell("jobs").out
+    assert "STATE" in shown
+    assert f"{ESCAPE}33mwaiting" in shown
+    assert "STATE" not in piped
+    assert ESCAPE not in piped
+    assert "other\ttasks.add\tdefault\twaiting" in piped
+
+
+def test_a_terminal_can_have_plain_text_json_and_no_colour(shell: Shell) -> None:
+    shell.put("mine")
+
+    assert shell.on_a_terminal("jobs", "--plain") == shell("jobs").out
+    assert json.loads(shell.on_a_terminal("jobs", "--json"))[0]["id"] == "mine"
+    assert f"{ESCAPE}33m" not in shell.on_a_terminal("jobs", NO_COLOR="1")
+
+
+def test_ids_are_whole_on_a_narrow_terminal(shell: Shell) -> None:
+    shell.put("0123456789abcdef", task="a.very.long.name.of.a.task.that.does.not.fit.at.all", queue="q" * 60)
+
+    assert "0123456789abcdef" in shell.on_a_terminal("jobs", columns=60)
+
+
+def test_an_empty_list_says_so_on_a_terminal(shell: Shell) -> None:
+    for name in ("jobs", "queues", "workers"):
+        assert f"no {name}" in shell.on_a_terminal(name)
+
+
+def test_every_view_works_on_a_terminal(shell: Shell) -> None:
+    shell.put("mine")
+    Hand(shell.client).end(Error(failure(), "g", delay=0))
+
+    assert "attempt 1" in shell.on_a_terminal("show", "mine")
+    assert "WAITING" in shell.on_a_terminal("queues")
+    assert "enqueued" in shell.on_a_terminal("events")
+    assert "paused" in shell.on_a_terminal("pause", "default")
+
+
+@pytest.mark.parametrize("words", [("show", "mine"), ("jobs",), ("workers",), ("show", "mine", "--json")])
+def test_control_characters_of_job_data_never_reach_the_terminal(shell: Shell, words: tuple[str, ...]) -> None:
+    shell.put("mine", payload=json.dumps({EVIL: EVIL}).encode())
+    hand = Hand(shell.client)
+    hand.end(Error(failure(EVIL), "g", delay=0))
+    hand.take()
+    held = commands.Held("node/worker.1", "mine", 2)
+    shell.client.store.run(commands.save(held, json.dumps(EVIL).encode(), progress=json.dumps({"message": EVIL})))
+    about = json.dumps({"app": EVIL, "queues": [EVIL]})
+    shell.client.store.run(commands.renew("node/worker", [held], about=about))
+
+    piped, shown = shell(*words).out, shell.on_a_terminal(*words, NO_COLOR="1", columns=400)
+    for text in (piped, shown):
+        assert re.sub(r"\x1b\[[01]m", "", text).replace("\n", "").replace("\t", "").isprintable()
+        assert "[31mred" in text
+        assert "[bold]b[/bold]" in text
+    if "--json" in words:
+        assert json.loads(piped)["arguments"] == {EVIL: EVIL}
+
+
+def test_an_error_of_a_job_is_escaped_where_it_is_told(shell: Shell) -> None:
+    shell.put("mine")
+    Hand(shell.client).end(Error(failure(EVIL), "g", final=True))
+    code, _, err = shell("enqueue", "tasks.add", "--id", "mine", "--wait")
+
+    assert code == 1
+    assert r"\x1b[31mred" in err
+    assert "\x1b" not in err
