@@ -6,7 +6,7 @@
     def test_signup_sends_a_mail(holdfast_app): ...
 
 pytest loads this in every run, also of projects that never use it. So nothing of Holdfast is imported before it is
-needed.
+needed; and this is a module beside the package, because importing one of the package would import what users import.
 """
 
 from __future__ import annotations

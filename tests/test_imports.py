@@ -1,0 +1,42 @@
+"""Importing is quick: it loads nothing that can wait until it is needed. `make bench ARGS=imports` measures it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+LATER = ("asyncio", "redis", "ssl", "subprocess", "tempfile", "logging", "click", "rich")
+
+
+def _run(*line: str, folder: Path) -> str:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "COV"))}
+    done = subprocess.run(line, cwd=folder, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_a_program_that_declares_tasks_loads_neither_the_redis_client_nor_asyncio(tmp_path: Path) -> None:
+    program = f"""
+        import sys
+        from holdfast import Holdfast
+        jobs = Holdfast("redis://localhost")
+        @jobs.task
+        def add(x: int, y: int) -> int:
+            return x + y
+        add.bind(1, 2)
+        print([name for name in {LATER} if name in sys.modules])
+    """
+    said = _run(sys.executable, "-I", "-c", "if True:" + program, folder=tmp_path)
+    assert said == "[]\n"
+
+
+def test_a_test_run_that_does_not_use_holdfast_does_not_load_it(tmp_path: Path) -> None:
+    (tmp_path / "test_own.py").write_text(
+        "import sys\n"
+        "def test_own(pytestconfig):\n"
+        "    assert pytestconfig.pluginmanager.hasplugin('holdfast')\n"
+        "    assert [name for name in sys.modules if name.partition('.')[0] == 'holdfast'] == []\n"
+    )
+    assert "1 passed" in _run(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", folder=tmp_path)
