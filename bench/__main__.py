@@ -18,7 +18,7 @@ from collections.abc import Callable
 import redis
 from tests.servers import running_server
 
-from bench import peers
+from bench import imports, peers
 
 Measure = Callable[[str, int], float]
 
@@ -69,8 +69,11 @@ def report(figures: dict[tuple[str, str], list[float]]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", nargs="?", choices=("jobs", "imports"), default="jobs", help="jobs, if not given")
     parser.add_argument("--quick", action="store_true", default=bool(os.environ.get("QUICK")), help="one small round")
     options = parser.parse_args()
+    if options.what == "imports":
+        return imports.main(options.quick)
     with running_server() as url:
         report(measure(url, 1 if options.quick else 3, 0.3 if options.quick else 1.0))
 

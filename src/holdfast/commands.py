@@ -72,14 +72,14 @@ class Stored(NamedTuple):
 def enqueue(jobs: Sequence[NewJob], *, exists: str = "return", fresh: bool = False) -> Command[Stored]:
     """Store jobs, all or none. Jobs that stand together and differ only in id and payload share what is sent.
 
-    `fresh`: all ids were made for this call, so the store need not look for each of them.
+    `fresh`: all ids were made for this call, so the store looks for them all at once: all are there, or none.
     """
     batches = []
     for shared, group in groupby(jobs, key=_shared):
         batch = _given(**dict(zip(_SHARED, shared, strict=True)))
         batch["ids"] = [job.id for job in group]
         batches.append(batch)
-    is_risky = exists != "return" or any(job.unkept for job in jobs)  # repeated, it could be carried out twice
+    is_risky = fresh or exists != "return" or any(job.unkept for job in jobs)  # repeated, it could be done twice
     args = _given(batches=batches, exists=exists, fresh=fresh or None, token=new_id() if is_risky else None)
     ids = [job.id for job in jobs]
     return Command("enqueue", args, lambda reply: _read_stored(reply, ids), tuple(job.payload for job in jobs))
@@ -126,10 +126,10 @@ def claim_args(
     lease: int | None = None,
     pid: int | None = None,
     idle: bool = False,
+    leaves: bool = False,
 ) -> dict[str, Any]:
-    return _given(
-        queues=list(queues), counter=counter, limit=limit, shares=shares, lease=lease, pid=pid, idle=idle or None
-    )
+    said = _given(shares=shares, lease=lease, pid=pid, idle=idle or None, leaves=leaves or None)
+    return {"queues": list(queues), "counter": counter, "limit": limit, **said}
 
 
 def claim(executor: str, request: dict[str, Any]) -> Command[Claim]:

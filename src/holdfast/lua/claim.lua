@@ -8,6 +8,7 @@
 --   args.lease      milliseconds until the lease ends (what the queue is configured with)
 --   args.pid        process id of the executor
 --   args.idle       the executor's last claim found nothing
+--   args.leaves     the executor does not wait if it gets nothing, so it is not to be woken
 --
 -- Returns the milliseconds after which to claim again if nothing wakes the executor (0: jobs were found), the key on
 -- which to wait for that, and then for each job: id, attempt, queue, task, codec, payload, checkpoint or '', timeout
@@ -177,7 +178,7 @@ claim = function(args)
   if not args.shares or not take_in_turn(args, open, got, shares) then take_in_turn(args, open, got) end
   remember_claim(args, got.taken)
   if #got.taken == 0 then
-    become_idle(args)
+    if not args.leaves then become_idle(args) end
     got.reply[1] = next_wait()
   end
   return got.reply

@@ -1,7 +1,7 @@
 -- config: settings of all queues, and of one, that hold from the next call on.
 --
--- What differs from the defaults is in one hash: `name`, or `queue/name`. `meta` has the digest of it, which every call
--- reads; so a call reads the hash itself only if somebody has changed it.
+-- What differs from the defaults is in one hash: `name`, or `queue/name`. `meta` has the digest of it and the number of its
+-- fields, which every call reads; so a call reads the hash itself only if somebody has changed it.
 
 local SECOND, MINUTE, DAY = 1000, 60000, 86400000
 local YEAR = 365 * DAY
@@ -46,12 +46,16 @@ end
 
 read_config = function(digest)
   if not DEFAULT.lease then fill_defaults() end
-  config = digest and known[digest] or NOTHING_SET
-  if not digest or known[digest] then return end
-  if known_count >= 16 then known, known_count = {}, 0 end
+  config = NOTHING_SET
+  if not digest then return end
+  local is_whole = tonumber(string.match(digest, ' (%d+)$')) == redis.call('HLEN', key.config())
+  config = is_whole and known[digest]
+  if config then return end
   config = {}
   local list = redis.call('HGETALL', key.config())
   for place = 1, #list, 2 do config[list[place]] = tonumber(list[place + 1]) end
+  if not is_whole then return end -- somebody removed the hash: its digest says nothing about it
+  if known_count >= 16 then known, known_count = {}, 0 end
   known[digest], known_count = config, known_count + 1
 end
 
@@ -61,5 +65,6 @@ local function keep_config_digest()
   for place = 1, #list, 2 do words[#words + 1] = list[place] .. '=' .. list[place + 1] end
   if #words == 0 then return redis.call('HDEL', key.meta(), 'config') end
   table.sort(words)
-  redis.call('HSET', key.meta(), 'schema', SCHEMA, 'config', redis.sha1hex(table.concat(words, ' ')))
+  local digest = redis.sha1hex(table.concat(words, ' ')) .. string.format(' %d', #words)
+  redis.call('HSET', key.meta(), 'schema', SCHEMA, 'config', digest)
 end

@@ -27,18 +27,20 @@ end
 
 -- Returns what to write (field, value, field, value ...) and what to remove.
 local function check_configure(args)
-  local prefix, fields, gone = '', {}, {}
+  local prefix, fields, gone, new = '', {}, {}, 0
   if args.queue then prefix = queue_name(args.queue) .. '/' end
+  if type(args.set or {}) ~= 'table' then refuse('INVALID', '`set` must be a table of names and values') end
   for name, value in pairs(args.set or {}) do
     local row = check_setting(name, args.queue)
     integer(value, name, row[3], row[4])
     fields[#fields + 1], fields[#fields + 2] = prefix .. name, string.format('%.0f', value)
+    new = new + 1 - redis.call('HEXISTS', key.config(), prefix .. name)
   end
-  for _, name in ipairs(args.reset or {}) do
+  for _, name in ipairs(list_of(args.reset or {}, 'reset', 0)) do
     check_setting(name, args.queue)
     gone[#gone + 1] = prefix .. name
   end
-  if redis.call('HLEN', key.config()) + #fields / 2 > MOST_SETTINGS then
+  if new > 0 and redis.call('HLEN', key.config()) + new > MOST_SETTINGS then
     refuse('INVALID', string.format('%d settings differ from the defaults already: reset some', MOST_SETTINGS))
   end
   return fields, gone

@@ -11,13 +11,14 @@
 --     unkept        remove the job when it has ended, unless it failed
 --     once          never start it a second time, except by `retry`
 --   args.exists     what to do about an id, or a key, that is there: 'return' (nothing), 'error' or 'replace'
---   args.fresh      the ids were made for this call: if the first is there, the call is a repeated one
---   args.token      with 'error' and 'replace', and for jobs that are not kept: see call.lua
+--   args.fresh      the ids were made for this call: if they are there, the call is a repeated one
+--   args.token      with 'error', 'replace' and `fresh`, and for jobs that are not kept: see call.lua
 --   blobs           the payloads, in order
 --
--- Refuses INVALID, TOOBIG; EXISTS with exists = 'error'; STATE if a job to be replaced is running. A job that is replaced
--- keeps its id. Returns the server's time, then for each job 1 if it was stored, 0 if one of its id was there, '+id' if it
--- was stored in the place of the one that had its key, '=id' if that one was left alone.
+-- Refuses INVALID, TOOBIG; EXISTS with exists = 'error', if a third job has the key, or if some but not all of the jobs of
+-- a fresh call are there; STATE if a job to be replaced is running. A job that is replaced keeps its id. Returns the
+-- server's time, then for each job 1 if it was stored, 0 if one of its id was there, '+id' if it was stored in the place of
+-- the one that had its key, '=id' if that one was left alone.
 
 local MOST_PAYLOAD = LIMITS.MOST_PAYLOAD
 local EXISTS = { ['return'] = true, ['error'] = true, ['replace'] = true }
@@ -68,16 +69,30 @@ end
 
 -- The id of the job that is there already: of this id, or with this key.
 local function look_up(id, unique, args)
-  local there = (not args.fresh and redis.call('EXISTS', key.job(id)) == 1 and id) or (unique and owner_of(unique))
+  local owner = unique and owner_of(unique)
+  local there = (not args.fresh and redis.call('EXISTS', key.job(id)) == 1 and id) or owner
   if not there or args.exists == 'return' then return there end
   if args.exists == 'error' then
     refuse('EXISTS', 'job ' .. there .. (there == id and '' or ' with the unique key ' .. unique) .. ' exists already')
+  end
+  if owner and owner ~= there then
+    refuse('EXISTS', 'job ' .. there .. ' cannot be replaced: job ' .. owner .. ' has the unique key ' .. unique)
   end
   local job = load_job(there)
   if job and job.state == 'running' then
     refuse('STATE', 'job ' .. there .. ' is running and cannot be replaced: cancel it first')
   end
   return there
+end
+
+-- One call stores neither two jobs of an id or a key, nor two in the place of one.
+local function take_once(seen, id, there, unique)
+  if unique and seen[' ' .. unique] then refuse('INVALID', 'the unique key ' .. unique .. ' stands twice in one call') end
+  if seen[id] or seen[there or id] then
+    refuse('INVALID', 'job ' .. (seen[id] and id or there) .. ' stands twice in one call')
+  end
+  seen[id], seen[there or id] = true, true
+  if unique then seen[' ' .. unique] = true end
 end
 
 -- Check everything before anything is written: returns for each id what is there, and how many jobs are to be stored.
@@ -95,10 +110,7 @@ local function check_enqueue(args, blobs)
       check_payload(job_id(id), blobs[count + 1])
       there[id] = look_up(id, batch.unique, args)
       if not there[id] or args.exists == 'replace' then new = new + 1 end
-      for _, taken in ipairs({ there[id] or id, batch.unique and ' ' .. batch.unique }) do
-        if seen[taken] then refuse('INVALID', (batch.unique or 'job ' .. id) .. ' stands twice in one call') end
-        seen[taken] = true
-      end
+      take_once(seen, id, there[id], batch.unique)
     end
   end
   return there, new
@@ -141,8 +153,19 @@ local function enqueue_one(batch, id, there, replaces, arrival, payload)
   return (there or id) == id and 1 or '+' .. there, true
 end
 
+-- Whether the jobs of a call with fresh ids are there: asked for all at once, which is what is fast about it.
 local function is_repeated(args)
-  return args.fresh and redis.call('EXISTS', key.job(args.batches[1].ids[1])) == 1
+  if not args.fresh then return false end
+  local found, count = 0, 0
+  for _, batch in ipairs(args.batches) do
+    local jobs = {}
+    for place, id in ipairs(batch.ids) do jobs[place] = key.job(id) end
+    found, count = found + redis.call('EXISTS', unpack(jobs)), count + #jobs
+  end
+  if found > 0 and found < count then
+    refuse('EXISTS', string.format('%d of these %d jobs exist already: their ids are not fresh', found, count))
+  end
+  return found > 0
 end
 
 verb('enqueue', {}, function(args, blobs)

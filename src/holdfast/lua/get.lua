@@ -5,7 +5,7 @@
 --
 -- Returns for each job a list of names and values (see `describe`), or nil.
 
-local MOST_REPLY = 67108864 -- bytes of payloads, results and checkpoints in one reply
+local MOST_REPLY = 67108864 -- bytes of payloads, results, checkpoints, errors, notes and fields in one reply
 
 -- Returns the attempts, and the bytes of their errors.
 local function describe_attempts(job, fields)
@@ -28,13 +28,15 @@ local function describe_attempts(job, fields)
   return attempts, bytes
 end
 
+-- Returns the notes, and their bytes.
 local function describe_notes(id)
-  local notes = {}
+  local notes, bytes = {}, 0
   for place, packed in ipairs(redis.call('LRANGE', key.notes(id), 0, -1)) do
     local time, letter = struct.unpack(NOTE, packed)
     notes[place] = { time, NOTE_OF[letter], string.sub(packed, NOTE_SIZE + 1) }
+    bytes = bytes + #packed
   end
-  return notes
+  return notes, bytes
 end
 
 local function describe_more(id, reply, fields, job)
@@ -47,10 +49,11 @@ local function describe_more(id, reply, fields, job)
     end
   end
   local attempts, more = describe_attempts(job, fields)
-  reply[#reply + 1], reply[#reply + 2] = 'attempts', attempts
-  reply[#reply + 1], reply[#reply + 2] = 'notes', describe_notes(id)
-  reply[#reply + 1], reply[#reply + 2] = 'fields', redis.call('HGETALL', key.fields(id))
-  return bytes + more
+  local notes, words = describe_notes(id)
+  local own = redis.call('HGETALL', key.fields(id))
+  for _, text in ipairs(own) do words = words + #text end
+  for _, part in ipairs({ 'attempts', attempts, 'notes', notes, 'fields', own }) do reply[#reply + 1] = part end
+  return bytes + more + words
 end
 
 local function describe(id, brief)

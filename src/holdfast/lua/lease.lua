@@ -47,7 +47,7 @@ end
 local function conclude(job, state, waiters, fields)
   local goes = has(job.flags, UNKEPT) and state ~= 'failed'
   waiters = waiters or redis.call('HGET', key.job(job.id), 'w')
-  if has(job.flags, UNIQUE) then free_key(job, goes and 'qpk' or 'qp', setting('keep_' .. state, job.queue) + DAY) end
+  if has(job.flags, UNIQUE) then free_key(job, goes and 'qpk' or 'qp') end
   job.flags = lasting(job.flags)
   if goes then erase(job.id, job.queue, job.state) else move(job, state, now, nil, fields) end
   event(state, job.id)

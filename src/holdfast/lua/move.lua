@@ -73,6 +73,7 @@ local function prune(queue, state, most)
   local over = math.min(redis.call('ZCARD', index) - setting('keep_' .. state .. '_count', queue), most)
   if over > #old then old = redis.call('ZRANGE', index, 0, over - 1) end
   for _, id in ipairs(old) do
+    if redis.call('HEXISTS', key.job(id), 'u') == 1 then free_key(load_job(id), 'k') end
     erase(id, queue, state)
     event('deleted', id)
   end

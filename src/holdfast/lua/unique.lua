@@ -30,16 +30,12 @@ local function take_key(unique, span, id, created)
   redis.call('PEXPIRE', key.unique(unique), span)
 end
 
--- A job starts, ends, or goes: its key is free if its letter is one of these; or soon, if it is given some time yet.
-local function free_key(job, letters, time)
+-- A job starts, ends, or goes: its key is free if its letter is one of these.
+local function free_key(job, letters)
   local letter, unique = string.match(redis.call('HGET', key.job(job.id), 'u') or '', '^(%l)(.+)$')
-  if not letter then return end
-  local is_ours = redis.call('GET', key.unique(unique)) == ticket(letter, job.id, job.created)
-  if not is_ours then return end
-  if string.find(letters, letter, 1, true) then
+  if not letter or not string.find(letters, letter, 1, true) then return end
+  if redis.call('GET', key.unique(unique)) == ticket(letter, job.id, job.created) then
     redis.call('DEL', key.unique(unique))
-  elseif time then
-    redis.call('PEXPIRE', key.unique(unique), time)
   end
 end
 

@@ -42,7 +42,8 @@ verb('deregister', { 'allow-oom' }, function(args)
   local seen = redis.call('ZSCORE', key.workers(), args.worker)
   if not seen then refuse('NOTFOUND', 'there is no worker ' .. args.worker) end
   if tonumber(seen) >= now - LIVE then
-    refuse('STATE', string.format('worker %s was seen %.0f seconds ago: stop it first', args.worker, (now - seen) / 1000))
+    refuse('STATE', string.format('worker %s was seen %.0f seconds ago: stop it first; if it is dead, wait until it has '
+      .. 'been silent for %.0f', args.worker, (now - seen) / 1000, LIVE / 1000))
   end
   for _, executor in ipairs(executors_of(args.worker)) do
     if redis.call('EXISTS', key.held(executor)) == 1 then
