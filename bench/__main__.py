@@ -73,9 +73,10 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", default=bool(os.environ.get("QUICK")), help="one small round")
     options = parser.parse_args()
     if options.what == "imports":
-        return imports.main(options.quick)
-    with running_server() as url:
-        report(measure(url, 1 if options.quick else 3, 0.3 if options.quick else 1.0))
+        imports.main(options.quick)
+    else:
+        with running_server() as url:
+            report(measure(url, 1 if options.quick else 3, 0.3 if options.quick else 1.0))
 
 
 if __name__ == "__main__":
