@@ -103,7 +103,8 @@ class Zsh(_Whole, ZshComplete):
 
 
 class Fish(_Whole, FishComplete):
-    pass
+    # explanations may have commas
+    source_template: ClassVar[str] = FishComplete.source_template.replace("string split ", "string split --max 1 ")
 
 
 SHELLS: dict[str, type[ShellComplete]] = {"bash": Bash, "zsh": Zsh, "fish": Fish}
