@@ -72,6 +72,7 @@ end
 
 -- Take jobs of one queue, `most` of them at most. Returns whether the executor is to be given no more.
 local function take(queue, args, got, most)
+  if most == 0 then return false end -- it has no share; a range that ends at -1 would be the whole queue
   for _, id in ipairs(redis.call('ZRANGE', key.index(queue, 'waiting'), 0, most - 1)) do
     local job, payload, checkpoint = load_job(id, 'p', 'c')
     start_attempt(job, args)
@@ -96,7 +97,8 @@ local function repeat_claim(args, line)
     local job = holder(args.executor, id, tonumber(attempt))
     if job then
       local blobs = redis.call('HMGET', key.job(id), 'p', 'c')
-      describe_claimed(reply, job, blobs[1], blobs[2], lease_of(job, args))
+      -- The setting may be another by now: say no longer lease than it has.
+      describe_claimed(reply, job, blobs[1], blobs[2], math.min(lease_of(job, args), job.lease))
     end
   end
   return reply

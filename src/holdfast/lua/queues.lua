@@ -15,9 +15,9 @@ end
 local function count_listeners()
   local listeners = {}
   for _, worker in ipairs(redis.call('ZRANGEBYSCORE', key.workers(), now - LIVE, '+inf', 'LIMIT', 0, 10 * MOST)) do
-    for queue in string.gmatch(redis.call('HGET', key.worker(worker), 'queues') or '', '%S+') do
-      listeners[queue] = (listeners[queue] or 0) + 1
-    end
+    local served = {}
+    for queue in string.gmatch(redis.call('HGET', key.worker(worker), 'queues') or '', '%S+') do served[queue] = true end
+    for queue in pairs(served) do listeners[queue] = (listeners[queue] or 0) + 1 end
   end
   return listeners
 end

@@ -33,8 +33,9 @@ local function check_notes(notes)
 end
 
 local function prolong(executor, id)
-  local _, _, _, length = parse_marks(redis.call('HGET', key.held(executor), id))
+  local attempt, cancelling, spared, length = parse_marks(redis.call('HGET', key.held(executor), id))
   redis.call('ZADD', key.timers(), now + length, id)
+  if spared > 0 then redis.call('HSET', key.held(executor), id, make_marks(attempt, cancelling, 0, length)) end
 end
 
 verb('save', { 'allow-oom' }, function(args, blobs)
