@@ -328,23 +328,18 @@ def _check_key_of(snapshot: Snapshot, record: Record) -> None:
         ticket = snapshot.uniques.get(name)
         assert ticket, f"{record.id}: nobody has its key {name}"
         assert (ticket.letter, ticket.id, ticket.created) == (letter, record.id, record.created), f"{record.id}: {name}"
-        assert letter == "k" or ticket.life == -1, f"{record.id}: its key {name} expires"
 
 
 def _check_uniques(snapshot: Snapshot) -> None:
-    """A key is of a job that may have it, or expires."""
+    """A key is of a job that may have it; or it was given for a time, and expires."""
+    may_have = {"q": {"scheduled", "waiting"}, "p": set(STATE_OF.values()) - FINAL, "k": set(STATE_OF.values())}
     for name, ticket in snapshot.uniques.items():
-        record = snapshot.jobs.get(ticket.id)
-        is_its_own = record and (record.created, record.fields.get("u")) == (
-            ticket.created,
-            (ticket.letter + name).encode(),
-        )
-        if record and is_its_own and ticket.letter == "q":
-            assert record.state in ("scheduled", "waiting"), f"{ticket.id} started and has the key {name}"
-        elif record and is_its_own and ticket.letter == "p":
-            assert record.state not in FINAL, f"{ticket.id} ended and has the key {name}"
-        elif not is_its_own or ticket.letter == "t":
-            assert ticket.life != -1, f"nobody has the key {name}, and it never expires"
+        assert (ticket.letter == "t") == (ticket.life != -1), f"key {name} expires, or does not"
+        if ticket.letter != "t":
+            record = snapshot.jobs.get(ticket.id)
+            assert record, f"key {name} is of a job that is gone"
+            assert (record.created, record.fields.get("u")) == (ticket.created, f"{ticket.letter}{name}".encode()), name
+            assert record.state in may_have[ticket.letter], f"{ticket.id} is {record.state} and has the key {name}"
 
 
 def _check_blobs(snapshot: Snapshot) -> None:

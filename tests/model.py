@@ -4,27 +4,30 @@ Written from the contracts at the heads of `lua/*.lua`, not from their code. Eve
 worked out anew from the jobs. A method per verb takes the time and returns what the command's reply must be, or raises
 the error that it must be refused with.
 
-Not here: retention (the test's clock never comes that far) and waking; `test_lua.py` has those.
+Not here: waking, and what the server removes by its own clock, that is tokens, the records of silent workers and unique
+keys that are had for a time. `test_lua.py` has those.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
 from typing import Any
 
+import msgspec
+
 from holdfast import errors
-from holdfast.commands import Claimed, Finish, Held, NewJob, Started
+from holdfast.commands import Claimed, Finish, Held, HeldRow, NewJob, Started, WorkerRow, _shared
 from holdfast.outcome import Cancelled, Crash, Error, Release, Snoozed, Succeed, Unknown
+from tests.model_job import DAY, DEFAULTS, FINAL, STATES, Job, Order, Settings
 
-STATES = ("scheduled", "waiting", "blocked", "throttled", "running", "succeeded", "failed", "cancelled")
-FINAL = STATES[5:]
-ADVANCE_AT_ONCE = 100
+ADVANCE_AT_ONCE = PRUNE_AT_ONCE = 100
+PRUNE_EVERY = 1000
 SPARES = 3
+LIVE = 30_000
 LONGEST_BLOCK = 5000
-DAY = 86_400_000
 
-Order = tuple[int, int, str]
 Place = tuple[int, int, Order]
 
 OUTCOME_NAMES = {
@@ -38,142 +41,37 @@ OUTCOME_NAMES = {
 }
 
 
-@dataclass
-class Attempt:
-    number: int
-    executor: str
-    pid: int
-    waiting_since: int
-    claimed: int
-    started: int = 0
-    ended: int = 0
-    outcome: str = "running"
-    reason: str = ""
-    error: bytes = b""
-
-    def row(self) -> list[Any]:
-        outcome, executor, reason = self.outcome.encode(), self.executor.encode(), self.reason.encode()
-        times = [self.waiting_since, self.claimed, self.started, self.ended]
-        return [self.number, *times, outcome, self.pid, executor, reason, self.error]
-
-
-@dataclass
-class Job:
-    new: NewJob
-    created: int
-    arrival: int
-    state: str = ""
-    since: int = 0
-    place: int = 0  # in the index of its state, unless it waits: there, priority and arrival
-    timer: int = 0
-    lease: int = 0
-    spared: int = 0
-    retried: int = 0
-    crashes: int = 0
-    lost: int = 0
-    misses: int = 0
-    retrying: bool = False
-    cancelling: bool = False
-    alone: bool = False
-    group: str = ""
-    progress: str = ""
-    result: bytes | None = None
-    checkpoint: bytes | None = None
-    attempts: list[Attempt] = field(default_factory=list)
-    notes: list[list[Any]] = field(default_factory=list)
-    waiters: list[str] = field(default_factory=list)
-    said: tuple[str | None, Any] = (None, None)  # token and answer of the last command that must not be repeated
-
-    def answered(self, token: str | None) -> Any:
-        """What the very same command was answered before, if it was."""
-        return self.said[1] if token is not None and self.said[0] == token else None
-
-    @property
-    def run(self) -> Attempt:
-        return self.attempts[-1]
-
-    @property
-    def priority(self) -> int:
-        return self.new.priority or 0
-
-    @property
-    def retries(self) -> int:
-        return 3 if self.new.retries is None else self.new.retries
-
-    @property
-    def most_crashes(self) -> int:
-        return 3 if self.new.crashes is None else self.new.crashes
-
-    @property
-    def most_lost(self) -> int:
-        return 10 if self.new.lost is None else self.new.lost
-
-    @property
-    def backoff(self) -> int:
-        return 20_000 if self.new.backoff is None else self.new.backoff
-
-    def order(self) -> Order:
-        """Where it stands among the jobs of its queue and state."""
-        if self.state == "waiting":
-            return self.priority, self.arrival, self.new.id
-        return 0, self.place, self.new.id
-
-    def move(self, state: str, now: int, *, place: int = 0, timer: int = 0) -> None:
-        self.state, self.since, self.place, self.timer = state, now, place, timer
-
-    def describe(self) -> dict[str, Any]:
-        """What `get` says of it, but for its arrival number."""
-        new, last = self.new, self.attempts[-1] if self.attempts else None
-        whole = {
-            "id": new.id,
-            "state": self.state,
-            "queue": new.queue,
-            "task": new.task,
-            "codec": new.codec or "json",
-            "priority": self.priority,
-            "created": self.created,
-            "since": self.since,
-            "attempt": len(self.attempts),
-            "retried": self.retried,
-            "retries": self.retries,
-            "backoff": self.backoff,
-            "crashes": self.crashes,
-            "most_crashes": self.most_crashes,
-            "lost": self.lost,
-            "most_lost": self.most_lost,
-            "timeout": new.timeout or 0,
-            "cancelling": int(self.cancelling),
-            "alone": int(self.alone),
-            "lease": self.lease,
-            "timer": self.timer,
-            "executor": last.executor if last else "",
-            "pid": last.pid if last else 0,
-            "claimed": last.claimed if last else 0,
-            "group": self.group,
-            "progress": self.progress,
-            "payload": new.payload,
-            "attempts": [attempt.row() for attempt in self.attempts[-100:]],
-            "notes": self.notes[-100:],
-        }
-        if self.result is not None:
-            whole["result"] = self.result
-        if self.checkpoint is not None:
-            whole["checkpoint"] = self.checkpoint
-        return whole
-
-
 class Model:
-    def __init__(self) -> None:
+    def __init__(self, final_order: Sequence[str] = FINAL) -> None:
+        self.settings = Settings()
         self.jobs: dict[str, Job] = {}
+        self.keys: dict[str, tuple[str | int, Job]] = {}  # unique key -> for how long which job has it
         self.queues: set[str] = set()
         self.paused: set[str] = set()
         self.claims: dict[str, tuple[int, list[tuple[str, int]]]] = {}  # executor -> counter and jobs of its last claim
-        self.workers: dict[str, tuple[int, str]] = {}  # seen, about
+        self.workers: dict[str, int] = {}  # when they were seen
+        self.said: dict[str, tuple[str, list[str]]] = {}  # by workers: of themselves, and which queues they serve
         self.inboxes: dict[str, list[str]] = {}
         self.events: list[tuple[str, str]] = []  # type and job, since they were last looked at
+        self.answers: dict[str | None, Any] = {}  # by token
+        self.was_idle = False  # the last call had nothing to do
         self.arrivals = 0
         self.pulse: int | None = None
+        self.latest = 0  # time of a call, since it was last noticed that the clock went back
+        self.pruned = 0
+        self.final_order = final_order  # in which ended jobs leave, if not all can at once
+        self.ended: Counter[tuple[str, str]] = Counter()  # in this call: queue and state
         self.gaps: list[tuple[int, int]] = []  # when the store was back, and how long it had been away
+
+    def answer(self, token: str | None, call: Callable[[], Any]) -> Any:
+        """What a call says; the same again, if it comes again with the same token, unless it had done nothing."""
+        if token in self.answers:
+            return self.answers[token]
+        self.was_idle = False
+        answer = call()
+        if token and not self.was_idle:
+            self.answers[token] = answer
+        return answer
 
     # What is worked out from the jobs
 
@@ -189,45 +87,76 @@ class Model:
         job = self.jobs.get(id)
         if job and created not in (None, job.created):
             return None
-        if job and job.state == "running" and len(job.attempts) == attempt and job.run.executor == executor:
+        if job and job.state == "running" and job.attempt == attempt and job.run.executor == executor:
             return job
         return None
 
     def lease(self, job: Job) -> Held:
-        return Held(job.run.executor, job.new.id, len(job.attempts))
+        return Held(job.run.executor, job.id, job.attempt)
 
     def executors(self, worker: str) -> list[str]:
         return [executor for executor in self.claims if worker_of(executor) == worker]
 
+    # Unique keys
+
+    def owner(self, key: str | None) -> str | None:
+        """The id of the job that has a key; it may be gone, if it has it for a time."""
+        return self.keys[key][1].id if key in self.keys else None
+
+    def _free(self, job: Job, *spans: str) -> None:
+        if job.unique and job.unique[1] in spans and self.keys.get(job.unique[0]) == (job.unique[1], job):
+            del self.keys[job.unique[0]]
+
+    def _remove(self, job: Job) -> None:
+        self._free(job, "queued", "pending", "kept")
+        del self.jobs[job.id]
+
     # Verbs that make jobs and end them
 
-    def enqueue(self, jobs: Sequence[NewJob], exists: str, now: int, token: str | None) -> list[bool]:
-        seen = set()
+    def enqueue(self, jobs: Sequence[NewJob], exists: str, now: int, *, fresh: bool = False) -> tuple[Any, ...]:
+        """Returns the time, for each job whether it was stored, and its id."""
+        if fresh and any(new.unique for new in jobs):
+            raise errors.Invalid
+        there, seen = [], set[str]()
+        doubled = {new.id for new, other in pairwise(jobs) if new.unique and _shared(new) == _shared(other)}
         for new in jobs:
-            if new.id in seen:
+            if new.id in doubled:
                 raise errors.Invalid
-            seen.add(new.id)
-            old = self.jobs.get(new.id)
-            if not old or old.answered(token):
-                continue
-            if exists == "error":
-                raise errors.JobExists
-            if exists == "replace" and old.state == "running":
-                raise errors.WrongState
-        self.queues.update(new.queue for new in jobs)
-        return [self._store(new, exists, now, token) for new in jobs]
+            there.append(self._look_up(new, exists))
+            taken = {new.id, there[-1] or new.id, f" {new.unique}" if new.unique else new.id}
+            if taken & seen:
+                raise errors.Invalid
+            seen |= taken
+        if fresh and any(there):
+            raise errors.JobExists  # a call that comes again is answered by its token
+        stored = [self._store(new, id, exists, now) for new, id in zip(jobs, there, strict=True)]
+        self.was_idle = not any(stored)
+        return now, stored, [id or new.id for new, id in zip(jobs, there, strict=True)]
 
-    def _store(self, new: NewJob, exists: str, now: int, token: str | None) -> bool:
-        old = self.jobs.get(new.id)
-        if old and old.answered(token):
-            return True
-        if old and exists == "return":
+    def _look_up(self, new: NewJob, exists: str) -> str | None:
+        """The id of the job that is there already: of this id, or with this key."""
+        owner = self.owner(new.unique)
+        id = new.id if new.id in self.jobs else owner
+        if id is None or exists == "return":
+            return id
+        if exists == "error" or owner not in (None, id):
+            raise errors.JobExists
+        if id in self.jobs and self.jobs[id].state == "running":
+            raise errors.WrongState
+        return id
+
+    def _store(self, new: NewJob, there: str | None, exists: str, now: int) -> bool:
+        if there and exists == "return":
             return False
-        if old:
-            del self.jobs[new.id]
+        if old := self.jobs.get(there or ""):
+            self._remove(old)
             self._event("deleted", old)
             self._tell_waiters(old)
-        job = self.jobs[new.id] = Job(new, now, self._next_arrival(), said=(token, True))
+        self.queues.add(new.queue)
+        new = msgspec.structs.replace(new, id=there or new.id)
+        job = self.jobs[new.id] = Job(new, self.settings, now, self._next_arrival())
+        if new.unique:
+            self.keys[new.unique] = new.unique_for or "pending", job
         due = new.due if new.due is not None else now + (new.delay or 0)
         if due > now:
             job.move("scheduled", now, place=due, timer=due)
@@ -236,44 +165,46 @@ class Model:
         self._event("enqueued", job)
         return True
 
-    def cancel(self, ids: Iterable[str], reason: str, now: int, token: str) -> list[str]:
-        return [self._cancel(id, reason, now, token) for id in ids]
+    def cancel(self, ids: Iterable[str], reason: str, now: int) -> list[str]:
+        answers = [self._cancel(id, reason, now) for id in ids]
+        self.was_idle = set(answers) <= {"NOTFOUND", "STATE"}
+        return answers
 
-    def _cancel(self, id: str, reason: str, now: int, token: str) -> str:
+    def _cancel(self, id: str, reason: str, now: int) -> str:
         job = self.jobs.get(id)
         if not job:
             return "NOTFOUND"
-        if before := job.answered(token):
-            return str(before)
         if job.state in FINAL:
             return "STATE"
         if job.state != "running":
-            job.said = token, "cancelled"
-            job.notes.append([now, b"cancelled", reason.encode()])
+            job.note(now, b"cancelled", reason)
             self._conclude(job, "cancelled", now)
             return "cancelled"
         if not job.cancelling:
             job.cancelling = True
-            job.said = token, "cancelling"
-            job.notes.append([now, b"cancelling", reason.encode()])
-            self._tell(worker_of(job.run.executor), f"cancel {job.run.executor} {id} {len(job.attempts)}")
+            job.note(now, b"cancelling", reason)
+            self._tell(worker_of(job.run.executor), f"cancel {job.run.executor} {id} {job.attempt}")
         return "cancelling"
 
-    def retry(self, ids: Iterable[str], now: int, token: str) -> list[str]:
-        return [self._retry(id, now, token) for id in ids]
+    def retry(self, ids: Iterable[str], now: int) -> list[str]:
+        answers = [self._retry(id, now) for id in ids]
+        self.was_idle = "waiting" not in answers
+        return answers
 
-    def _retry(self, id: str, now: int, token: str) -> str:
+    def _retry(self, id: str, now: int) -> str:
         job = self.jobs.get(id)
         if not job:
             return "NOTFOUND"
-        if before := job.answered(token):
-            return str(before)
         if job.state not in FINAL:
             return "STATE"
-        job.said = token, "waiting"
+        if job.unique:
+            key, span = job.unique
+            if self.owner(key) not in (None, id):
+                return "EXISTS"
+            self.keys[key] = span, job
         job.retried = job.crashes = job.lost = job.misses = 0
         job.group, job.result = "", None
-        job.notes.append([now, b"retried", b""])
+        job.note(now, b"retried", "")
         job.arrival = self._next_arrival()
         job.move("waiting", now)
         self._event("retried", job)
@@ -288,9 +219,21 @@ class Model:
             return "NOTFOUND"
         if job.state not in FINAL:
             return "STATE"
-        del self.jobs[id]
+        self._remove(job)
         self._event("deleted", job)
         return "OK"
+
+    def attach(self, id: str, fields: dict[str, str], remove: Sequence[str]) -> dict[str, str]:
+        if id not in self.jobs:
+            raise errors.JobNotFound
+        job = self.jobs[id]
+        job.fields = {name: text for name, text in (job.fields | fields).items() if name not in remove}
+        return job.fields
+
+    def note(self, id: str, words: str, now: int) -> None:
+        if id not in self.jobs:
+            raise errors.JobNotFound
+        self.jobs[id].note(now, b"noted", words)
 
     # Verbs of workers
 
@@ -299,32 +242,30 @@ class Model:
         counter, given = self.claims.get(executor, (0, []))
         if request["counter"] == counter:
             jobs = [job for job in (self.holder(executor, *lease) for lease in given) if job]
-            return 0 if given else self._next_wait(now), [claimed(job) for job in jobs]
+            return 0 if given else self._next_wait(now), [job.claimed(request) for job in jobs]
         if request["counter"] < counter:
             raise errors.Invalid
         self._beat(now)
         self._advance(now)
         taken = self._take(executor, request, now)
-        self.claims[executor] = request["counter"], [(job.new.id, len(job.attempts)) for job in taken]
-        return 0 if taken else self._next_wait(now), [claimed(job) for job in taken]
+        self.claims[executor] = request["counter"], [(job.id, job.attempt) for job in taken]
+        return 0 if taken else self._next_wait(now), [job.claimed(request) for job in taken]
 
     def _take(self, executor: str, request: dict[str, Any], now: int) -> list[Job]:
+        """Of each queue its share, if there are shares; then whatever is left, in order."""
         taken: list[Job] = []
-        for queue in request["queues"]:
-            for job in self.index(queue, "waiting") if queue not in self.paused else []:
-                if len(taken) == request["limit"]:
-                    return taken
-                self._start(job, executor, request, now)
+        limit, queues = request["limit"], request["queues"]
+        shares = request.get("shares", [])
+        shares = [*shares, *[limit] * (len(queues) - len(shares))]
+        rounds = [*zip(queues, shares, strict=False), *((queue, limit) for queue in queues)]
+        for queue, share in rounds:
+            most = min(share, limit - len(taken)) if queue not in self.paused else 0
+            for job in self.index(queue, "waiting")[:most]:
+                job.start(executor, request, now)
+                self._free(job, "queued")
+                self._event("claimed", job)
                 taken.append(job)
         return taken
-
-    def _start(self, job: Job, executor: str, request: dict[str, Any], now: int) -> None:
-        since = min(job.since, now)
-        job.attempts.append(Attempt(len(job.attempts) + 1, executor, request.get("pid", 0), since, claimed=now))
-        job.retried, job.retrying = job.retried + job.retrying, False
-        job.lease, job.spared = request.get("lease", 30_000), 0
-        job.move("running", now, place=now, timer=now + job.lease)
-        self._event("claimed", job)
 
     def renew(
         self,
@@ -333,9 +274,9 @@ class Model:
         now: int,
         *,
         executors: Sequence[str],
-        lease: int,
         started: Sequence[Started],
         about: str | None,
+        queues: list[str] | None,
     ) -> tuple[list[Held], list[Held], list[Held]]:
         """Returns what is to be cancelled, what is lost, and what is held but was not named."""
         self._beat(now)
@@ -346,19 +287,30 @@ class Model:
                 lost.append(one)
                 continue
             named.append(one)
-            job.timer, job.spared = now + lease, 0
+            job.timer, job.spared = now + job.lease, 0
             if job.cancelling:
                 cancelled.append(one)
         in_store = [self.lease(job) for executor in executors for job in self.held(executor)]
         for executor, id, attempt, pid, delay in started:
             if job := self.holder(executor, id, attempt):
                 job.run.pid, job.run.started = pid, job.run.claimed + delay
-        self.workers = {name: row for name, row in self.workers.items() if row[0] > now - DAY}
-        self.workers[worker] = now, about if about is not None else self.workers.get(worker, (0, ""))[1]
+        self.workers = {name: seen for name, seen in self.workers.items() if seen > now - DAY} | {worker: now}
+        last_about, last_queues = self.said.get(worker, ("", []))
+        self.said[worker] = last_about if about is None else about, last_queues if queues is None else queues
         self._advance(now)
         return cancelled, lost, [one for one in in_store if one not in named]
 
-    def save(self, held: Held, checkpoint: bytes | None, progress: str | None, created: int | None) -> bool:
+    def save(
+        self,
+        held: Held,
+        checkpoint: bytes | None,
+        now: int,
+        *,
+        progress: str | None = None,
+        notes: Sequence[str] = (),
+        created: int | None = None,
+        renew: bool = False,
+    ) -> bool:
         job = self.holder(*held, created)
         if not job:
             raise errors.LeaseLost
@@ -366,18 +318,27 @@ class Model:
             job.checkpoint = checkpoint
         if progress is not None:
             job.progress = progress
+        for words in notes:
+            job.note(now, b"said", words)
+        if renew:
+            job.timer, job.spared, self.latest = now + job.lease, 0, max(now, self.latest)
         self._event("saved", job)
         return job.cancelling
 
-    def finish(self, executor: str, items: Sequence[Finish], now: int) -> list[str]:
-        return [self._finish(executor, item, now) for item in items]
+    def finish(self, executor: str, items: Sequence[Finish], now: int, *, token: str | None = None) -> list[str]:
+        """As many ended jobs leave as came, and one more."""
+        self.ended.clear()
+        answers = [self._finish(executor, item, now, token) for item in items]
+        for (queue, state), count in self.ended.items():
+            self._prune(queue, state, count + 1, now)
+        return answers
 
-    def _finish(self, executor: str, item: Finish, now: int) -> str:
+    def _finish(self, executor: str, item: Finish, now: int, token: str | None) -> str:
         job = self.holder(executor, item.id, item.attempt, item.created)
         name = OUTCOME_NAMES[type(item.outcome)]
         if not job:
             known = self.jobs.get(item.id)
-            if known and item.created not in (None, known.created):
+            if token or (known and item.created not in (None, known.created)):
                 return "LOST"
             runs = [run for run in known.attempts if run.number == item.attempt] if known else []
             return "OK" if runs and runs[0].executor == executor and runs[0].outcome == name else "LOST"
@@ -403,13 +364,14 @@ class Model:
                 self._charge_crash(job, now)
             case Release(delay=delay) | Snoozed(delay=delay):
                 self._event("released", job)
-                self._come_back(job, delay, now)
+                did_not_start = item.unstarted and isinstance(item.outcome, Release)
+                self._come_back(job, delay, now, did_not_start=did_not_start)
             case Unknown():
                 job.run.reason = f"task {job.new.task} is not known here"
                 delay = min(5000 * 2**job.misses, 60_000)
                 job.misses += 1
                 self._event("released", job)
-                self._come_back(job, delay, now)
+                self._come_back(job, delay, now, did_not_start=True)
             case Cancelled() if job.cancelling:
                 self._conclude(job, "cancelled", now)
             case Cancelled():
@@ -420,12 +382,12 @@ class Model:
         job.run.error = error.error
         if job.cancelling:
             self._conclude(job, "cancelled", now)
-        elif error.final or job.retries == 0:
+        elif error.final or job.new.once or job.option("retries") == 0:
             self._fail(job, error.group, now)
-        elif job.retried == job.retries:
+        elif job.retried >= job.option("retries"):
             self._fail(job, "exhausted", now)
         else:
-            delay = job.backoff * 2**job.retried if error.delay is None else error.delay
+            delay = job.option("backoff") * 2**job.retried if error.delay is None else error.delay
             job.retrying = True
             self._event("retried", job)
             if delay:
@@ -440,13 +402,27 @@ class Model:
             held = self.held(one)
             for job in held:
                 self._lose_job(job, reason, now, charge="lost" if worker else "crash" if len(held) == 1 else "")
-            lost += [job.new.id for job in held]
+            lost += [job.id for job in held]
             if not held:
                 self.claims.pop(one, None)
         if worker and not lost:
-            self.workers.pop(worker, None)
-            self.inboxes.pop(worker, None)
+            self._forget_worker(worker)
         return lost
+
+    def _forget_worker(self, worker: str) -> None:
+        self.workers.pop(worker, None)
+        self.said.pop(worker, None)
+        self.inboxes.pop(worker, None)
+
+    def deregister(self, worker: str, now: int) -> None:
+        if worker not in self.workers:
+            raise errors.JobNotFound
+        executors = self.executors(worker)
+        if self.workers[worker] >= now - LIVE or any(self.held(executor) for executor in executors):
+            raise errors.WrongState
+        for executor in executors:
+            del self.claims[executor]
+        self._forget_worker(worker)
 
     def _lose_job(self, job: Job, reason: str, now: int, *, charge: str) -> None:
         job.misses = 0
@@ -482,9 +458,31 @@ class Model:
     def count(self, queues: Sequence[str] | None, states: Sequence[str] | None) -> int:
         return len(self.listing(queues, states, newest=False))
 
-    def queue_rows(self) -> list[list[Any]]:
+    def _listeners(self, queue: str, now: int) -> int:
+        live = [worker for worker, seen in self.workers.items() if seen >= now - LIVE]
+        return sum(queue in self.said[worker][1] for worker in live)
+
+    def worker_rows(self, now: int) -> list[WorkerRow]:
         return [
-            [queue, queue in self.paused, *(len(self.index(queue, state)) for state in STATES)]
+            WorkerRow(name, seen, seen >= now - LIVE, self.said[name][1], self.said[name][0], self._held_rows(name))
+            for name, seen in self.workers.items()
+        ]
+
+    def _held_rows(self, worker: str) -> list[HeldRow]:
+        return [
+            HeldRow(executor, job.id, job.attempt, job.new.queue, job.new.task, job.run.pid, job.run.claimed)
+            for executor in self.executors(worker)
+            for job in self.held(executor)
+        ]
+
+    def queue_rows(self, now: int) -> list[list[Any]]:
+        return [
+            [
+                queue,
+                queue in self.paused,
+                self._listeners(queue, now),
+                *(len(self.index(queue, state)) for state in STATES),
+            ]
             for queue in sorted(self.queues)
         ]
 
@@ -503,6 +501,25 @@ class Model:
             self.events.append(("resumed", queue))
         return changed
 
+    def forget(self, queue: str) -> bool:
+        if any(job.new.queue == queue for job in self.jobs.values()):
+            raise errors.WrongState
+        own = [key for key in self.settings if key[0] == queue]
+        for key in own:
+            del self.settings[key]
+        changed = bool(own) or queue in self.queues
+        self.queues.discard(queue)
+        self.paused.discard(queue)
+        return changed
+
+    def configure(self, queue: str | None, values: dict[str, int], reset: Sequence[str]) -> dict[str, tuple[int, str]]:
+        """Returns of each setting what holds then, and where that comes from."""
+        self.settings.update({(queue, name): value for name, value in values.items()})
+        for name in reset:
+            self.settings.pop((queue, name), None)
+        self.events.append(("configured", queue or "*"))
+        return {name: self.settings.find(name, queue) for name in DEFAULTS}
+
     def wait(self, ids: Sequence[str], inbox: str) -> list[str]:
         jobs = [self.jobs.get(id) for id in ids]
         for job in jobs:
@@ -519,12 +536,13 @@ class Model:
                 if job.state == "running":
                     job.timer = min(job.timer, now + job.lease)
             self.gaps = [(min(end, now), length) for end, length in self.gaps]
+            self.latest = now
         elif self.pulse is not None:
             self.gaps.append((now, now - self.pulse))
-        self.pulse = now
+        self.pulse, self.latest = now, max(now, self.latest)
 
     def _advance(self, now: int) -> None:
-        due = sorted((job.timer, job.new.id) for job in self.jobs.values() if job.timer and job.timer <= now)
+        due = sorted((job.timer, job.id) for job in self.jobs.values() if job.timer and job.timer <= now)
         for _, id in due[:ADVANCE_AT_ONCE]:
             job = self.jobs[id]
             if job.state == "scheduled":
@@ -532,6 +550,22 @@ class Model:
                 job.move("waiting", now)
             else:
                 self._expire(job, now)
+        if abs(now - self.pruned) >= PRUNE_EVERY:
+            self.pruned, left = now, PRUNE_AT_ONCE
+            for queue in sorted(self.queues):
+                for state in self.final_order:
+                    left -= self._prune(queue, state, left, now)
+
+    def _prune(self, queue: str, state: str, most: int, now: int) -> int:
+        """Remove ended jobs that are too old or too many, the oldest first. Returns how many."""
+        ended = self.index(queue, state)
+        first = now - self.settings.value(f"keep_{state}", queue)
+        too_many = len(ended) - self.settings.value(f"keep_{state}_count", queue)
+        gone = ended[: min(most, max(too_many, sum(job.place <= first for job in ended)))]
+        for job in gone:
+            self._remove(job)
+            self._event("deleted", job)
+        return len(gone)
 
     def _expire(self, job: Job, now: int) -> None:
         """End a lease, unless the store was away for long: then its holder has a whole lease to renew it."""
@@ -555,7 +589,7 @@ class Model:
     def _charge_crash(self, job: Job, now: int) -> None:
         job.crashes += 1
         self._event("crashed", job)
-        if job.crashes > job.most_crashes and not job.cancelling:
+        if (job.new.once or job.crashes > job.option("crashes")) and not job.cancelling:
             self._fail(job, "crashed", now)
         else:
             self._come_back(job, 0, now)
@@ -563,15 +597,17 @@ class Model:
     def _charge_lost(self, job: Job, now: int) -> None:
         job.lost += 1
         self._event("lost", job)
-        if job.lost > job.most_lost and not job.cancelling:
+        if (job.new.once or job.lost > job.option("lost")) and not job.cancelling:
             self._fail(job, "lost", now)
         else:
             self._come_back(job, 0, now)
 
-    def _come_back(self, job: Job, delay: int, now: int) -> None:
-        """In its old place, or after a delay; unless it was to be cancelled."""
+    def _come_back(self, job: Job, delay: int, now: int, *, did_not_start: bool = False) -> None:
+        """In its old place, or after a delay; unless it was to be cancelled, or to run once at most."""
         if job.cancelling:
             self._conclude(job, "cancelled", now)
+        elif job.new.once and not did_not_start:
+            self._fail(job, "interrupted", now)
         elif delay:
             job.move("scheduled", now, place=now + delay, timer=now + delay)
         else:
@@ -583,19 +619,24 @@ class Model:
 
     def _conclude(self, job: Job, state: str, now: int) -> None:
         job.cancelling = job.retrying = job.alone = False
-        job.move(state, now, place=now)
+        self._free(job, "queued", "pending")
+        if job.new.unkept and state != "failed":
+            self._remove(job)
+        else:
+            job.move(state, now, place=now)
+            self.ended[job.new.queue, state] += 1
         self._event(state, job)
         self._tell_waiters(job)
 
     def _tell_waiters(self, job: Job) -> None:
         for inbox in job.waiters:
-            self._tell(inbox, job.new.id)
+            self._tell(inbox, job.id)
 
     def _tell(self, inbox: str, message: str) -> None:
         self.inboxes.setdefault(inbox, []).append(message)
 
     def _event(self, kind: str, job: Job) -> None:
-        self.events.append((kind, job.new.id))
+        self.events.append((kind, job.id))
 
     def _next_arrival(self) -> int:
         self.arrivals += 1
@@ -604,19 +645,3 @@ class Model:
 
 def worker_of(executor: str) -> str:
     return executor.rpartition(".")[0]
-
-
-def claimed(job: Job) -> Claimed:
-    new = job.new
-    return Claimed(
-        id=new.id,
-        attempt=len(job.attempts),
-        queue=new.queue,
-        task=new.task,
-        codec=new.codec or "json",
-        payload=new.payload,
-        checkpoint=job.checkpoint or b"",
-        timeout=new.timeout or 0,
-        created=job.created,
-        alone=job.alone,
-    )

@@ -27,60 +27,22 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from holdfast import commands, errors, server
 from holdfast.commands import Command, Finish, Held, NewJob, Started
-from holdfast.outcome import Cancelled, Crash, Error, Outcome, Release, Snoozed, Succeed, Unknown
+from holdfast.names import new_id
 from holdfast.store import Address, Store
-from tests import invariants
+from tests import drawn, invariants
 from tests.conftest import TestClock
-from tests.model import STATES, Model, Place, worker_of
+from tests.drawn import EXECUTORS, IDS, LEAPS, LEASES, QUEUES, STEPS, WORKERS
+from tests.model import Model, Place, worker_of
+from tests.model_job import STATES
 from tests.servers import redis_7, running_server
 
 NAMESPACE = "model"
 START = 1_700_000_000_000
-LAST = START + 6 * 86_400_000  # before anything is old enough to be removed
+FINAL_ORDER = "local states = {} for state in pairs({ succeeded = true, failed = true, cancelled = true }) do \
+states[#states + 1] = state end return states"  # as in record.lua
 
-IDS = [*"abcdefgh", "A", "user:1@x/y", "part~3", "z" * 128]
-QUEUES = ["mail", "video", "a.b-c_D"]
-EXECUTORS = ["n1/w1.0", "n1/w1.1", "n1/w2.0", "n.2/w3.10"]
-WORKERS = sorted({worker_of(executor) for executor in EXECUTORS})
-LEASES = [1000, 2000, 30_000, 60_000]
-STEPS = [0, 1, 400, 501, 1000, 1001, 2500, 5000, 16_000, 30_000, 45_000, 120_000, 3_600_000]
-BYTES = [b"", b"1", b">", b">>", b"p" * 63, b"p" * 64, b"p" * 65, b"\0" * 64, b"\xff" * 300]
-
-ids = st.sampled_from(IDS)
-id_lists = st.lists(ids, min_size=1, max_size=4)
-queue_names = st.sampled_from(QUEUES)
-queue_lists = st.lists(queue_names, min_size=1, max_size=4)
-blobs = st.sampled_from(BYTES)
-small = st.sampled_from([None, 0, 1, 1, 2])
-reasons = st.sampled_from(["", "because", "é" * 28])
-faults = st.sampled_from(["none"] * 6 + ["repeated", "lost", "lost and repeated"])
-
-new_jobs = st.builds(
-    NewJob,
-    id=ids,
-    payload=blobs,
-    queue=queue_names,
-    task=st.sampled_from(["send", "transcode.all"]),
-    priority=st.none() | st.sampled_from([-256, -1, 0, 1, 255]),
-    delay=st.none() | st.sampled_from([0, 1, 1000, 30_000]),
-    retries=small,
-    crashes=small,
-    lost=small,
-    backoff=st.none() | st.sampled_from([0, 1, 1000]),
-    timeout=st.none() | st.just(60_000),
-    codec=st.sampled_from([None, "json", "raw"]),
-)
-outcomes: st.SearchStrategy[Outcome] = st.one_of(
-    st.builds(Succeed, blobs),
-    st.builds(
-        Error, blobs, st.just("ValueError"), final=st.booleans(), delay=st.none() | st.sampled_from([0, 1, 700, 90_000])
-    ),
-    st.builds(Crash, blobs),
-    st.builds(Release, reasons, st.sampled_from([0, 2000])),
-    st.builds(Snoozed, st.sampled_from([0, 3000])),
-    st.builds(Unknown),
-    st.builds(Cancelled),
-)
+Expected = Callable[[], Any]
+Read = Callable[[Any], Any]
 
 
 class Machine(RuleBasedStateMachine):
@@ -95,9 +57,10 @@ class Machine(RuleBasedStateMachine):
         self.client.flushall()
         self.clock = TestClock(START)
         self.store = Store(Address.find(self.url, namespace=NAMESPACE), clock=self.clock)
-        self.model = Model()
+        self.model = Model([state.decode() for state in self.client.eval(FINAL_ORDER, 0)])
         self.requests: dict[str, dict[str, Any]] = {}  # executor -> its last claim
         self.known_ids = set(IDS)
+        self.sent: list[tuple[Command[Any], Expected, Read]] = []  # what may be repeated at any time
         self.last_event = "0"
         self.cursor: tuple[list[str], Place, bool] | None = None  # of a listing, and what it means
 
@@ -107,15 +70,19 @@ class Machine(RuleBasedStateMachine):
 
     # Sending
 
-    def send(self, command: Command[Any], expected: Callable[[], Any], read: Callable[[Any], Any], fault: str) -> None:
+    def send(self, command: Command[Any], expected: Expected, read: Read, fault: str) -> None:
         """Send a command, once or twice, and compare each reply that is not lost with the model's."""
+        token = command.args.get("token")
+        if token:
+            self.sent.append((command, expected, read))
         for lost in {
             "none": [False],
             "repeated": [False, False],
             "lost": [True],
             "lost and repeated": [True, False],
         }[fault]:
-            got, wanted = outcome_of(lambda: read(self.store.run(command))), outcome_of(expected)
+            got = outcome_of(lambda: read(self.store.run(command)))
+            wanted = outcome_of(lambda: self.model.answer(token, expected))
             assert lost or got == wanted
             self.compare()
 
@@ -126,11 +93,11 @@ class Machine(RuleBasedStateMachine):
     def leases(self, executor: str) -> list[tuple[str, int]]:
         """All attempts that an executor ever had."""
         runs = [(job, run) for job in self.model.jobs.values() for run in job.attempts if run.executor == executor]
-        return [(job.new.id, run.number) for job, run in runs]
+        return [(job.id, run.number) for job, run in runs]
 
     def draw_leases(self, data: st.DataObject, executor: str) -> list[tuple[str, int]]:
         """Draw some attempts: those that run, mostly; some that ended, twice the same, or never were."""
-        running = [(job.new.id, len(job.attempts)) for job in self.model.held(executor)]
+        running = [(job.id, job.attempt) for job in self.model.held(executor)]
         pools = [running] * 8 + [self.leases(executor), [(id, number) for id in IDS for number in (1, 2)]]
         one = st.sampled_from([pool for pool in pools if pool]).flatmap(st.sampled_from)
         return data.draw(st.lists(one, min_size=1, max_size=4), label="leases")
@@ -143,9 +110,10 @@ class Machine(RuleBasedStateMachine):
     def next_request(self, data: st.DataObject, executor: str) -> dict[str, Any]:
         counter = self.requests.get(executor, {"counter": 0})["counter"] + 1
         request = commands.claim_args(
-            data.draw(st.just(QUEUES) | st.just(QUEUES[::-1]) | queue_lists, label="queues"),
+            data.draw(st.just(QUEUES) | st.just(QUEUES[::-1]) | drawn.queue_lists, label="queues"),
             counter=counter,
             limit=data.draw(st.sampled_from([1, 2, 3, 5, 5, 150]), label="limit"),
+            shares=data.draw(st.none() | st.lists(st.integers(0, 3), max_size=4), label="shares"),
             lease=data.draw(st.none() | st.sampled_from(LEASES), label="lease"),
             pid=data.draw(st.sampled_from([None, 77]), label="pid"),
             idle=data.draw(st.booleans(), label="idle"),
@@ -155,35 +123,49 @@ class Machine(RuleBasedStateMachine):
 
     # Rules
 
-    @initialize(jobs=st.lists(new_jobs, min_size=2, max_size=8, unique_by=lambda job: job.id))
+    @initialize(jobs=st.lists(drawn.new_jobs, min_size=2, max_size=8, unique_by=lambda job: job.id))
     def fill(self, jobs: list[NewJob]) -> None:
         self.send_enqueue(jobs, "return", "none")
 
     @rule(
-        jobs=st.lists(new_jobs, min_size=1, max_size=4, unique_by=lambda job: job.id) | st.lists(new_jobs, min_size=2),
+        jobs=st.lists(drawn.new_jobs, min_size=1, max_size=4, unique_by=lambda job: job.id)
+        | st.lists(drawn.new_jobs, min_size=2),
         due=st.none() | st.sampled_from([-1000, 0, 1, 5000]),
         exists=st.sampled_from(["return", "return", "replace", "error"]),
-        fault=faults,
+        fault=drawn.faults,
     )
     def enqueue(self, jobs: list[NewJob], due: int | None, exists: str, fault: str) -> None:
         if due is not None:
             jobs = [msgspec.structs.replace(job, delay=None, due=self.now + due) for job in jobs]
         self.send_enqueue(jobs, exists, fault)
 
-    @precondition(lambda self: len(self.known_ids) == len(IDS))
-    @rule(count=st.integers(98, 130), delay=st.sampled_from([0, 1000]), budget=small)
+    @precondition(lambda self: "many000" not in self.known_ids)
+    @rule(count=st.integers(98, 130), delay=st.sampled_from([0, 1000]), budget=drawn.small)
     def enqueue_more_than_a_call_advances(self, count: int, delay: int, budget: int | None) -> None:
         names = [f"many{number:03}" for number in range(count)]
         self.known_ids.update(names)
         one = NewJob(id="", payload=b"", queue="mail", task="send", delay=delay, lost=budget, retries=budget)
         self.send_enqueue([msgspec.structs.replace(one, id=name) for name in names], "return", "none")
 
-    def send_enqueue(self, jobs: Sequence[NewJob], exists: str, fault: str) -> None:
-        command = commands.enqueue(jobs, exists=exists)
-        token = command.args.get("token")
-        self.send(command, lambda: (self.now, self.model.enqueue(jobs, exists, self.now, token)), tuple, fault)
+    @precondition(lambda self: len(self.known_ids) < len(IDS) + 6)
+    @rule(jobs=st.lists(drawn.new_jobs, min_size=1, max_size=2), fault=drawn.faults)
+    def enqueue_fresh(self, jobs: list[NewJob], fault: str) -> None:
+        names = [f"fresh{len(self.known_ids) + place}" for place in range(len(jobs))]
+        self.known_ids.update(names)
+        jobs = [msgspec.structs.replace(job, id=name) for job, name in zip(jobs, names, strict=True)]
+        self.send_enqueue(jobs, "return", fault, fresh=True)
 
-    @rule(data=st.data(), executor=st.sampled_from(EXECUTORS), fault=faults)
+    def send_enqueue(self, jobs: Sequence[NewJob], exists: str, fault: str, *, fresh: bool = False) -> None:
+        command = commands.enqueue(jobs, exists=exists, fresh=fresh)
+        self.send(command, lambda: self.model.enqueue(jobs, exists, self.now, fresh=fresh), tuple, fault)
+
+    @precondition(lambda self: bool(self.sent))
+    @rule(data=st.data())
+    def a_command_with_a_token_comes_again(self, data: st.DataObject) -> None:
+        place = data.draw(st.integers(1, min(5, len(self.sent))), label="so many before")
+        self.send(*self.sent[-place], "none")
+
+    @rule(data=st.data(), executor=st.sampled_from(EXECUTORS), fault=drawn.faults)
     def claim(self, data: st.DataObject, executor: str, fault: str) -> None:
         self.send_claim(executor, self.next_request(data, executor), fault)
 
@@ -206,8 +188,8 @@ class Machine(RuleBasedStateMachine):
         assert claim.wake_key.decode() == f"hf:{{{NAMESPACE}}}:wake:{executor}"
         return claim.wait, claim.jobs
 
-    @rule(data=st.data(), worker=st.sampled_from(WORKERS), lease=st.sampled_from(LEASES), fault=faults)
-    def renew(self, data: st.DataObject, worker: str, lease: int, fault: str) -> None:
+    @rule(data=st.data(), worker=st.sampled_from(WORKERS), fault=drawn.faults)
+    def renew(self, data: st.DataObject, worker: str, fault: str) -> None:
         executors = [executor for executor in EXECUTORS if worker_of(executor) == worker]
         if not data.draw(st.sampled_from([True, True, False]), label="all executors"):
             executors = executors[:1]
@@ -215,59 +197,75 @@ class Machine(RuleBasedStateMachine):
             held = [self.model.lease(job) for executor in executors for job in self.model.held(executor)]
         else:
             held = [Held(executor, *lease) for executor in executors for lease in self.draw_leases(data, executor)]
-        starts = [Started(*one, 4711, 25) for one in held[:2] if data.draw(st.booleans(), label="started")]
-        about = data.draw(st.sampled_from([None, "", "a worker"]), label="about")
+        said: dict[str, Any] = {
+            "executors": executors,
+            "started": [Started(*one, 4711, 25) for one in held[:2] if data.draw(st.booleans(), label="started")],
+            "about": data.draw(st.sampled_from([None, "", "a worker"]), label="about"),
+            "queues": data.draw(st.none() | st.lists(drawn.queue_names, max_size=3), label="queues"),
+        }
         self.send(
-            commands.renew(worker, held, executors=executors, lease=lease, started=starts, about=about),
-            lambda: normal_renewal(
-                *self.model.renew(worker, held, self.now, executors=executors, lease=lease, started=starts, about=about)
-            ),
+            commands.renew(worker, held, **said),
+            lambda: normal_renewal(*self.model.renew(worker, held, self.now, **said)),
             lambda reply: normal_renewal(*reply[2:]),
             fault,
         )
 
-    @rule(data=st.data(), checkpoint=st.none() | blobs, fault=faults)
+    @rule(data=st.data(), checkpoint=st.none() | drawn.blobs, fault=drawn.faults)
     def save(self, data: st.DataObject, checkpoint: bytes | None, fault: str) -> None:
         executor = self.draw_executor(data)
-        progress = data.draw(st.sampled_from([None, "", "50 %", "x" * 100]), label="progress")
         held = Held(executor, *self.draw_leases(data, executor)[0])
-        created = self.draw_created(data, held.id)
-        command = commands.save(held, checkpoint, progress=progress, created=created)
-        self.send(command, lambda: self.model.save(held, checkpoint, progress, created), bool, fault)
+        said: dict[str, Any] = {
+            "progress": data.draw(st.sampled_from([None, "", "50 %", "x" * 100]), label="progress"),
+            "notes": data.draw(drawn.notes, label="notes"),
+            "created": self.draw_created(data, held.id),
+            "renew": data.draw(st.booleans(), label="renew"),
+        }
+        command = commands.save(held, checkpoint, **said)
+        self.send(command, lambda: self.model.save(held, checkpoint, self.now, **said), bool, fault)
 
     def draw_created(self, data: st.DataObject, id: str) -> int | None:
         """When a job was created: as it was, mostly; or not said; or of another job that had its id before."""
         job = self.model.jobs.get(id)
         return data.draw(st.sampled_from([job.created if job else 0] * 3 + [None, 1]), label="created")
 
-    @rule(data=st.data(), claims=st.booleans(), fault=faults)
+    @rule(data=st.data(), claims=st.booleans(), fault=drawn.faults)
     def finish(self, data: st.DataObject, claims: bool, fault: str) -> None:
         executor = self.draw_executor(data)
         items = [
             Finish(
                 *lease,
-                data.draw(outcomes, label="outcome"),
+                data.draw(drawn.outcomes, label="outcome"),
                 pid=data.draw(st.sampled_from([None, 88]), label="pid"),
                 started=data.draw(st.sampled_from([None, 0, 12]), label="started"),
                 created=self.draw_created(data, lease[0]),
+                unstarted=data.draw(st.booleans(), label="unstarted"),
             )
             for lease in self.draw_leases(data, executor)
         ]
         request = self.next_request(data, executor) if claims else None
-        self.send_finish(executor, items, request, fault)
+        token = data.draw(st.sampled_from([None, new_id()]), label="token")
+        self.send_finish(executor, items, request, fault, token=token)
 
-    def send_finish(self, executor: str, items: list[Finish], request: dict[str, Any] | None, fault: str) -> None:
+    def send_finish(
+        self,
+        executor: str,
+        items: list[Finish],
+        request: dict[str, Any] | None,
+        fault: str,
+        *,
+        token: str | None = None,
+    ) -> None:
         self.send(
-            commands.finish(executor, items, request=request),
+            commands.finish(executor, items, request=request, token=token),
             lambda: (
-                self.model.finish(executor, items, self.now),
+                self.model.finish(executor, items, self.now, token=token),
                 self.model.claim(executor, request, self.now) if request else (0, []),
             ),
             lambda reply: (reply.answers, self.read_claim(executor, reply.claim) if request else (0, [])),
             fault,
         )
 
-    @rule(data=st.data(), before=st.sampled_from(STEPS), meanwhile=st.sampled_from([0, 1, 400]), fault=faults)
+    @rule(data=st.data(), before=st.sampled_from(STEPS), meanwhile=st.sampled_from([0, 1, 400]), fault=drawn.faults)
     def work(self, data: st.DataObject, before: int, meanwhile: int, fault: str) -> None:
         """What an executor does all day: claim jobs, save, and end most of them."""
         executor = data.draw(st.sampled_from(EXECUTORS), label="executor")
@@ -276,14 +274,14 @@ class Machine(RuleBasedStateMachine):
         self.time_passes(meanwhile)
         held = [self.model.lease(job) for job in self.model.held(executor)]
         for lease in held[:2]:
-            checkpoint = data.draw(blobs, label="checkpoint")
-            expected = partial(self.model.save, lease, checkpoint, None, None)
+            checkpoint = data.draw(drawn.blobs, label="checkpoint")
+            expected = partial(self.model.save, lease, checkpoint, self.now)
             self.send(commands.save(lease, checkpoint), expected, bool, "none")
         kept = data.draw(st.sampled_from([0, 0, 1, 2]), label="kept")
-        items = [Finish(*lease[1:], data.draw(outcomes, label="outcome")) for lease in held[kept:9]]
+        items = [Finish(*lease[1:], data.draw(drawn.outcomes, label="outcome")) for lease in held[kept:9]]
         self.send_finish(executor, items, None, fault)
 
-    @rule(dead=st.sampled_from([*EXECUTORS, *WORKERS]), reason=reasons, fault=faults)
+    @rule(dead=st.sampled_from([*EXECUTORS, *WORKERS]), reason=drawn.reasons, fault=drawn.faults)
     def lose(self, dead: str, reason: str, fault: str) -> None:
         who = {"executor": None, "worker": None} | {"executor" if dead in EXECUTORS else "worker": dead}
         self.send(
@@ -293,20 +291,18 @@ class Machine(RuleBasedStateMachine):
             fault,
         )
 
-    @rule(ids=id_lists, reason=reasons, fault=faults)
+    @rule(ids=drawn.id_lists, reason=drawn.reasons, fault=drawn.faults)
     def cancel(self, ids: list[str], reason: str, fault: str) -> None:
-        command = commands.cancel(ids, reason=reason)
-        self.send(command, lambda: self.model.cancel(ids, reason, self.now, command.args["token"]), list, fault)
+        self.send(commands.cancel(ids, reason=reason), lambda: self.model.cancel(ids, reason, self.now), list, fault)
 
-    @rule(ids=id_lists, is_retry=st.sampled_from([True, True, False]), fault=faults)
+    @rule(ids=drawn.id_lists, is_retry=st.sampled_from([True, True, False]), fault=drawn.faults)
     def retry_or_delete(self, ids: list[str], is_retry: bool, fault: str) -> None:
         if is_retry:
-            command = commands.retry(ids)
-            self.send(command, lambda: self.model.retry(ids, self.now, command.args["token"]), list, fault)
+            self.send(commands.retry(ids), lambda: self.model.retry(ids, self.now), list, fault)
         else:
             self.send(commands.delete(ids), lambda: self.model.delete(ids), list, fault)
 
-    @rule(queue=queue_names, fault=faults)
+    @rule(queue=drawn.queue_names, fault=drawn.faults)
     def pause_or_resume(self, queue: str, fault: str) -> None:
         if self.model.paused:
             queue = min(self.model.paused)
@@ -314,14 +310,61 @@ class Machine(RuleBasedStateMachine):
         else:
             self.send(commands.pause(queue), lambda: self.model.pause(queue), bool, fault)
 
-    @rule(ids=id_lists, inbox=st.sampled_from(["me", "you"]), fault=faults)
+    @rule(ids=drawn.id_lists, inbox=st.sampled_from(["me", "you"]), fault=drawn.faults)
     def wait(self, ids: list[str], inbox: str, fault: str) -> None:
         self.send(
             commands.wait(ids, inbox), lambda: self.model.wait(ids, inbox), lambda reply: list(reply.states), fault
         )
 
     @rule(
-        queues=st.none() | st.lists(queue_names, max_size=3, unique=True),
+        queue=st.none() | drawn.queue_names,
+        values=drawn.settings_set,
+        reset=st.just([]) | st.lists(drawn.setting_names, max_size=3),
+        fault=drawn.faults,
+    )
+    def configure(self, queue: str | None, values: dict[str, int], reset: list[str], fault: str) -> None:
+        self.send_configure(queue, values, reset, fault)
+
+    @precondition(lambda self: bool(self.model.settings))
+    @rule(data=st.data(), fault=drawn.faults)
+    def configure_as_before(self, data: st.DataObject, fault: str) -> None:
+        queue, name = data.draw(st.sampled_from(list(self.model.settings)))
+        everything = [name for other, name in self.model.settings if other == queue]
+        self.send_configure(queue, {}, data.draw(st.sampled_from([[name], everything])), fault)
+
+    def send_configure(self, queue: str | None, values: dict[str, int], reset: list[str], fault: str) -> None:
+        self.send(
+            commands.configure(queue, set=values, reset=reset),
+            lambda: self.model.configure(queue, values, reset),
+            lambda rows: {row.name: (row.value, row.source) for row in rows},
+            fault,
+        )
+
+    @rule(
+        id=drawn.ids,
+        fields=st.dictionaries(st.sampled_from(["owner", "a.b-c_D"]), st.sampled_from(["", "é", "x" * 4096])),
+        remove=st.lists(st.sampled_from(["owner", "none"]), max_size=2),
+        fault=drawn.faults,
+    )
+    def attach(self, id: str, fields: dict[str, str], remove: list[str], fault: str) -> None:
+        command = commands.attach(id, fields, remove=remove)
+        self.send(command, lambda: dict(self.model.attach(id, fields, remove)), dict, fault)
+
+    @rule(id=drawn.ids, words=st.sampled_from(["seen", "€" * 333]), fault=drawn.faults)
+    def note(self, id: str, words: str, fault: str) -> None:
+        self.send(commands.note(id, words), lambda: self.model.note(id, words, self.now), lambda reply: reply, fault)
+
+    @rule(queue=drawn.queue_names, worker=st.sampled_from(WORKERS), is_queue=st.booleans(), fault=drawn.faults)
+    def forget_or_deregister(self, queue: str, worker: str, is_queue: bool, fault: str) -> None:
+        if is_queue:
+            self.send(commands.forget(queue), lambda: self.model.forget(queue), bool, fault)
+        else:
+            self.send(
+                commands.deregister(worker), lambda: self.model.deregister(worker, self.now), lambda reply: reply, fault
+            )
+
+    @rule(
+        queues=st.none() | st.lists(drawn.queue_names, max_size=3, unique=True),
         states=st.none() | st.lists(st.sampled_from(STATES), min_size=1, max_size=3, unique=True),
         limit=st.integers(1, 7),
         newest=st.booleans(),
@@ -337,7 +380,7 @@ class Machine(RuleBasedStateMachine):
             if cursor is None:
                 break
         wanted = [] if queues == [] else self.model.listing(queues, states, newest=newest)
-        assert listed == [job.new.id for job in wanted]
+        assert listed == [job.id for job in wanted]
         assert self.store.run(commands.count(queues=queues, states=states)) == len(wanted)
 
     @rule(limit=st.integers(1, 3), newest=st.booleans())
@@ -348,12 +391,12 @@ class Machine(RuleBasedStateMachine):
             cursor, place, newest = self.cursor
             wanted = self.model.after(place, QUEUES, newest=newest)
         jobs, cursor = self.store.run(commands.list_jobs(queues=QUEUES, limit=limit, newest=newest, cursor=cursor))
-        assert [job["id"] for job in jobs] == [job.new.id for job in wanted[:limit]]
+        assert [job["id"] for job in jobs] == [job.id for job in wanted[:limit]]
         self.cursor = (cursor, self.model.place_of(wanted[limit - 1], QUEUES), newest) if cursor else None
 
-    @rule(milliseconds=st.sampled_from(STEPS))
+    @rule(milliseconds=st.sampled_from([*STEPS, *STEPS, *LEAPS]))
     def time_passes(self, milliseconds: int) -> None:
-        self.clock.now = min(self.now + milliseconds, LAST)
+        self.clock.now += milliseconds
 
     @rule(milliseconds=st.sampled_from([1, 1000, 20_000, 7_200_000]))
     def the_clock_goes_back(self, milliseconds: int) -> None:
@@ -367,37 +410,42 @@ class Machine(RuleBasedStateMachine):
         names = sorted(self.known_ids)
         found = [job for job in self.store.run(commands.get(names)) if job]
         arrivals = {job["id"]: job.pop("arrival") for job in found}
+        for job in found:
+            job["fields"] = commands._read_pairs(job["fields"])
         wanted = [self.model.jobs[name] for name in names if name in self.model.jobs]
         assert found == [job.describe() for job in wanted]
         assert sorted(arrivals, key=arrivals.__getitem__) == [
-            job.new.id for job in sorted(wanted, key=lambda job: job.arrival)
+            job.id for job in sorted(wanted, key=lambda job: job.arrival)
         ]
-        self.compare_keys(invariants.check(self.client, NAMESPACE))
-        assert self.store.run(commands.queues()) == self.model.queue_rows()
+        self.compare_keys(invariants.check(self.client, NAMESPACE, now=self.model.latest))
+        assert self.store.run(commands.queues()) == self.model.queue_rows(self.now)
         self.compare_workers()
         self.compare_events()
 
     def compare_keys(self, snapshot: invariants.Snapshot) -> None:
         """What no command tells: the order in the indexes, how often leases were spared, messages, and foreign keys."""
         for (queue, state), members in snapshot.indexes.items():
-            assert [id for id, _ in members] == [job.new.id for job in self.model.index(queue, state)]
+            assert [id for id, _ in members] == [job.id for job in self.model.index(queue, state)]
         spared = {id: marks.count("s") for held in snapshot.held.values() for id, marks in held.items()}
         assert spared == {id: job.spared for id, job in self.model.jobs.items() if job.state == "running"}
         assert snapshot.paused == self.model.paused
+        assert snapshot.config == {
+            f"{queue}/{name}" if queue else name: str(value).encode()
+            for (queue, name), value in self.model.settings.items()
+        }
+        self.compare_unique_keys(snapshot)
         assert normal_inboxes(snapshot.inboxes) == normal_inboxes(self.model.inboxes)
         assert self.client.dbsize() == snapshot.size
 
-    def compare_workers(self) -> None:
-        found = {row.name: (row.seen, row.about, sorted(row.held)) for row in self.store.run(commands.workers())}
-        assert found == {
-            worker: (seen, about, sorted(self.held_by_worker(worker)))
-            for worker, (seen, about) in self.model.workers.items()
+    def compare_unique_keys(self, snapshot: invariants.Snapshot) -> None:
+        assert {name: (ticket.letter, ticket.id) for name, ticket in snapshot.uniques.items()} == {
+            name: (span[0] if isinstance(span, str) else "t", job.id) for name, (span, job) in self.model.keys.items()
         }
 
-    def held_by_worker(self, worker: str) -> Iterator[Held]:
-        for executor in self.model.executors(worker):
-            for job in self.model.held(executor):
-                yield Held(executor, job.new.id, len(job.attempts))
+    def compare_workers(self) -> None:
+        found = {row.name: row._replace(held=sorted(row.held)) for row in self.store.run(commands.workers())}
+        rows = self.model.worker_rows(self.now)
+        assert found == {row.name: row._replace(held=sorted(row.held)) for row in rows}
 
     def compare_events(self) -> None:
         """One entry per type, naming all its jobs."""

@@ -1,0 +1,82 @@
+"""What the random commands of `test_model.py` are made of: few names, so that they meet, and values at the limits."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+from holdfast.commands import NewJob
+from holdfast.outcome import Cancelled, Crash, Error, Outcome, Release, Snoozed, Succeed, Unknown
+from tests.model import worker_of
+
+IDS = [*"abcdefgh", "A", "user:1@x/y", "part~3", "z" * 128]
+QUEUES = ["mail", "video", "a.b-c_D"]
+KEYS = ["k1", "user:1@x/y", "x" * 128]
+EXECUTORS = ["n1/w1.0", "n1/w1.1", "n1/w2.0", "n.2/w3.10"]
+WORKERS = sorted({worker_of(executor) for executor in EXECUTORS})
+LEASES = [1000, 2000, 30_000, 60_000]
+DAY = 86_400_000
+STEPS = [0, 1, 400, 501, 1000, 1001, 2500, 5000, 16_000, 30_000, 45_000, 120_000, 3_600_000]
+LEAPS = [DAY, 8 * DAY, 31 * DAY]
+BYTES = [b"", b"1", b">", b">>", b"p" * 63, b"p" * 64, b"p" * 65, b"\0" * 64, b"\xff" * 300]
+SETTINGS = {
+    "lease": [1000, 2000, 45_000],
+    "grace": [0, 1, 20_000],
+    "retries": [0, 1, 5],
+    "backoff": [0, 1, 1000],
+    "crashes": [0, 1],
+    "lost": [0, 1],
+    "timeout": [0, 1000],
+    "keep_succeeded": [0, 1000, 3_600_000],
+    "keep_succeeded_count": [0, 1, 3],
+    "keep_failed": [0, 1000, 3_600_000],
+    "keep_failed_count": [0, 1, 3],
+    "keep_cancelled": [0, 1000, 3_600_000],
+    "keep_cancelled_count": [0, 1, 3],
+    "history": [1, 2, 5],
+}
+
+ids = st.sampled_from(IDS)
+id_lists = st.lists(ids, min_size=1, max_size=4)
+queue_names = st.sampled_from(QUEUES)
+queue_lists = st.lists(queue_names, min_size=1, max_size=4)
+blobs = st.sampled_from(BYTES)
+small = st.sampled_from([None, 0, 1, 1, 2])
+seldom = st.sampled_from([None, None, None, True])
+reasons = st.sampled_from(["", "because", "é" * 28])
+notes = st.lists(st.sampled_from(["", "half of it", "€" * 333]), max_size=3)
+faults = st.sampled_from(["none"] * 6 + ["repeated", "lost", "lost and repeated"])
+setting_names = st.sampled_from(sorted(SETTINGS))
+settings_set = setting_names.flatmap(
+    lambda name: st.sampled_from(SETTINGS[name]).map(lambda value: {name: value})
+) | st.just({"keep_succeeded_count": 1, "history": 2, "grace": 500})
+
+new_jobs = st.builds(
+    NewJob,
+    id=ids,
+    payload=blobs,
+    queue=queue_names,
+    task=st.sampled_from(["send", "transcode.all"]),
+    priority=st.none() | st.sampled_from([-256, -1, 0, 1, 255]),
+    delay=st.none() | st.sampled_from([0, 1, 1000, 30_000]),
+    retries=small,
+    crashes=small,
+    lost=small,
+    backoff=st.none() | st.sampled_from([0, 1, 1000]),
+    timeout=st.none() | st.just(60_000),
+    codec=st.sampled_from([None, "json", "raw"]),
+    unique=st.none() | st.sampled_from(KEYS),
+    unique_for=st.sampled_from([None, "queued", "pending", "kept", 3_600_000]),
+    unkept=seldom,
+    once=seldom,
+)
+outcomes: st.SearchStrategy[Outcome] = st.one_of(
+    st.builds(Succeed, blobs),
+    st.builds(
+        Error, blobs, st.just("ValueError"), final=st.booleans(), delay=st.none() | st.sampled_from([0, 1, 700, 90_000])
+    ),
+    st.builds(Crash, blobs),
+    st.builds(Release, reasons, st.sampled_from([0, 2000])),
+    st.builds(Snoozed, st.sampled_from([0, 3000])),
+    st.builds(Unknown),
+    st.builds(Cancelled),
+)
