@@ -22,8 +22,7 @@ from holdfast.job import FINAL, PENDING, STATES, Job
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-PATIENCE = 0.6  # seconds for all that is asked
-ANSWER_WITHIN = 0.3  # seconds, for one question
+PATIENCE = 0.6  # seconds for all that is asked, unless HOLDFAST_COMPLETION_TIMEOUT says something else
 MOST = 50  # jobs that are offered
 LOOKED_AT = 300  # jobs, for the names of their tasks
 
@@ -33,30 +32,38 @@ _STATES_OF: dict[str, Sequence[str]] = {"cancel": PENDING, "wait": PENDING, "ret
 def ask(context: click.Context, question: Callable[[Holdfast], Iterable[Any]]) -> list[Any]:
     """Return what a store says in time: all of it, a part, or nothing."""
     heard: list[Any] = []
-    session = context.ensure_object(Session)
+    session, patience = context.ensure_object(Session), _patience()
 
     def listen() -> None:
         with suppress(HoldfastError):
-            app = _running(session)
+            app = _running(session, patience / 2)
             if app is not None:
                 for each in question(app):
                     heard.append(each)  # noqa: PERF402 - one by one: time may be over before the last
 
     thread = threading.Thread(target=listen, daemon=True)  # a name that does not resolve keeps it for long
     thread.start()
-    thread.join(PATIENCE)
+    thread.join(patience)
     return list(heard)
 
 
-def _running(session: Session) -> Holdfast | None:
+def _patience() -> float:
+    """Return how many seconds all questions together may take."""
+    try:
+        return min(max(float(os.environ.get("HOLDFAST_COMPLETION_TIMEOUT", PATIENCE)), 0.01), 60.0)
+    except ValueError:
+        return PATIENCE
+
+
+def _running(session: Session, timeout: float) -> Holdfast | None:
     """Return a client of the store, if it is not an embedded server that would have to be started."""
-    app = Holdfast(session.url, namespace=session.namespace, timeout=ANSWER_WITHIN)
+    app = Holdfast(session.url, namespace=session.namespace, timeout=timeout)
     if app.address.home is None:
         return app
     socket = keeper.locate(os.path.realpath(app.address.home))
-    if keeper.greet(socket, ANSWER_WITHIN) != keeper.PONG:
+    if keeper.greet(socket, timeout) != keeper.PONG:
         return None
-    return Holdfast(f"unix://{socket}", namespace=session.namespace, timeout=ANSWER_WITHIN)
+    return Holdfast(f"unix://{socket}", namespace=session.namespace, timeout=timeout)
 
 
 def _items(pairs: Iterable[tuple[str, str]], incomplete: str) -> list[CompletionItem]:

@@ -44,7 +44,7 @@ from holdfast.task import Given, Options
 @click.argument("words", nargs=-1, metavar="[ARGUMENT...]")
 @click.option("--app", "path", envvar="HOLDFAST_APP", metavar="APP", help="Module of the app: check the arguments.")
 @click.option(
-    "--from", "file", type=click.File("rb"), metavar="FILE", allow_from_autoenv=False,
+    "--from", "file", type=click.File("rb"), metavar="FILE", envvar="HOLDFAST_ENQUEUE_FROM",
     help="A job for each line, a JSON object with its arguments; - is the standard input.",
 )  # fmt: skip
 @click.option("--queue", shell_complete=complete_queue, help="Queue, instead of the task's own.")

@@ -116,8 +116,8 @@ EVENT = {
     "jobs": "ids of the jobs, or names of the queues",
 }
 FINDING = {
-    "level": "ok, note, unknown, warning or danger",
     "code": "what was looked at; see docs/doctor.md",
+    "level": "ok, note, unknown, warning or danger",
     "means": "what it means",
     "advice": "what to do",
 }
