@@ -380,7 +380,7 @@ class Holdfast:
             return _outcome(job)
         deadline = deadline_after(timeout)
         if job.kept_on_disk:
-            self.unreachable.wait_until_sent(job.id, deadline)
+            self.unreachable.sender.wait(job.id, deadline)
         self._inbox.wait(job.id, deadline)
         ended: Job[R] = self.get(job.id)
         return _outcome(ended)
@@ -392,7 +392,7 @@ class Holdfast:
             return _outcome(job)
         deadline = deadline_after(timeout)
         if job.kept_on_disk:
-            await self.unreachable.await_until_sent(job.id, deadline)
+            await self.unreachable.sender.await_(job.id, deadline)
         import asyncio
 
         loop = asyncio.get_running_loop()

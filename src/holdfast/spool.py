@@ -8,11 +8,8 @@
     ├── write.lock    held while `calls` is written to or cut
     └── send.lock     held by whoever sends
 
-    K 00001 000000412 1a2b3c4d {"at":1700000000000,"args":{...},"blobs":["..."]}⏎
-    │ calls length    checksum
-
-K becomes S, in place, when the record was sent; when all were, the file is emptied. Whoever is killed between sending
-and that leaves a record that is sent again: the same command, with the same ids and token, so it is stored once.
+A record is marked when it was sent; when all were, the file is emptied. Whoever is killed between sending and marking
+leaves a record that is sent again: the same command, with the same ids and token, so it is stored once.
 """
 
 from __future__ import annotations
@@ -21,32 +18,27 @@ import errno
 import fcntl
 import logging
 import os
-import re
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
-from zlib import crc32
+from typing import BinaryIO
 
 import msgspec
 
 from holdfast import errors
-from holdfast.commands import Command
+from holdfast.kept import MOST_BYTES, Kept, Record, Refused, line_of, read_records
 from holdfast.store import Address
 
 CALLS, REFUSED, DAMAGED, WRITING, SENDING = "calls", "refused", "damaged", "write.lock", "send.lock"
 MOST_CALLS = 10_000
-MOST_BYTES = 64 << 20
 CHUNK = 4 << 20  # bytes that are read at once, at least one record
 PATIENCE = {WRITING: 5.0, SENDING: 60.0}  # seconds that a lock is waited for
 PAUSE = 0.005
 
 log = logging.getLogger("holdfast.spool")
 
-_HEADER = re.compile(rb"([KS]) (\d{5}) (\d{9}) ([0-9a-f]{8}) ")
-_HEADER_SIZE = 27
 _locks: set[int] = set()  # descriptors of this process
 
 
@@ -57,90 +49,6 @@ def _forget_locks() -> None:
 
 
 os.register_at_fork(after_in_child=_forget_locks)
-
-
-class Kept(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An enqueue that waits on disk: when it was kept, in milliseconds of this machine's clock, and what to send."""
-
-    at: int
-    args: dict[str, Any]
-    blobs: tuple[bytes, ...]
-    format: int = 1
-
-    @classmethod
-    def of(cls, command: Command[Any], now: int) -> Kept:
-        """A delay counts from now on. And whether an id is there must be looked up then, however new it is today."""
-        batches = [_with_due_time(batch, now) for batch in command.args["batches"]]
-        args = {name: value for name, value in command.args.items() if name != "fresh"}
-        return cls(now, {**args, "batches": batches}, command.blobs)
-
-    @property
-    def command(self) -> Command[None]:
-        return Command("enqueue", self.args, lambda _: None, self.blobs)
-
-    @property
-    def batches(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self.args["batches"]
-        return found
-
-    @property
-    def ids(self) -> list[str]:
-        return [id for batch in self.batches for id in batch["ids"]]
-
-
-def _with_due_time(batch: dict[str, Any], now: int) -> dict[str, Any]:
-    if "delay" not in batch:
-        return batch
-    return {**{name: value for name, value in batch.items() if name != "delay"}, "due": now + batch["delay"]}
-
-
-class Refused(msgspec.Struct, frozen=True):
-    """A kept call that the store refused when it was sent: when, with which code and words."""
-
-    at: int
-    code: str
-    reason: str
-    call: Kept
-
-    @property
-    def error(self) -> errors.HoldfastError:
-        return errors.BY_CODE.get(self.code, errors.HoldfastError)(self.reason)
-
-
-class Record(NamedTuple):
-    """What stands in the file from `place` to `end`; `data` is nothing of a part that is damaged."""
-
-    place: int
-    end: int
-    is_sent: bool
-    calls: int
-    data: bytes | None
-
-    @property
-    def kept(self) -> Kept:
-        return msgspec.json.decode(self.data or b"", type=Kept)
-
-
-def _line(kept: Kept) -> bytes:
-    data = msgspec.json.encode(kept)
-    return b"K %05d %09d %08x %b\n" % (len(kept.ids), len(data), crc32(data), data)
-
-
-def _records(file: BinaryIO, place: int = 0) -> Iterator[Record]:
-    """Read from a place on. What is no record is passed over, up to the end of its line."""
-    file.seek(place)
-    while header := file.read(_HEADER_SIZE):
-        found = _HEADER.fullmatch(header)
-        body = file.read(int(found[3]) + 1) if found and int(found[3]) <= MOST_BYTES else b""
-        data = body[:-1]
-        if found and len(data) == int(found[3]) and body.endswith(b"\n") and crc32(data) == int(found[4], 16):
-            record = Record(place, place + len(header) + len(body), found[1] == b"S", int(found[2]), data)
-        else:
-            file.seek(place)
-            record = Record(place, place + len(file.readline()), is_sent=False, calls=0, data=None)
-        yield record
-        place = record.end
-        file.seek(place)
 
 
 class Spool:
@@ -155,10 +63,14 @@ class Spool:
     @property
     def is_waiting(self) -> bool:
         """Whether anything is to be sent, or was just being sent."""
+        return self.size > 0
+
+    @property
+    def size(self) -> int:
         try:
-            return os.stat(self._calls).st_size > 0
+            return os.stat(self._calls).st_size
         except OSError:
-            return False
+            return 0
 
     # Writing
 
@@ -168,7 +80,7 @@ class Spool:
         Raises:
             OSError: it could not be written, or there is no room for more.
         """
-        line = _line(kept)
+        line = line_of(kept)
         self._prepare()
         with self._locked(WRITING), _opened(self._calls, os.O_RDWR | os.O_CREAT) as file:
             size = self._mend(file)
@@ -209,7 +121,7 @@ class Spool:
     def _check_room(self, file: BinaryIO, size: int, more_bytes: int, more_calls: int) -> None:
         """What was sent counts too, until all was sent: then the file is emptied."""
         place, calls = self._counted if self._counted[0] <= size else (0, 0)
-        calls += sum(record.calls for record in _records(file, place))
+        calls += sum(record.calls for record in read_records(file, place))
         self._counted = (size, calls)
         if calls + more_calls > MOST_CALLS or size + more_bytes > MOST_BYTES:
             words = f"{calls:,} calls of {size / 2**20:.1f} MiB are kept already; {MOST_CALLS:,} and {MOST_BYTES >> 20}"
@@ -251,7 +163,7 @@ class Spool:
                 os.ftruncate(file.fileno(), 0)
                 return []
             found: list[Record] = []
-            for record in _records(file, place):
+            for record in read_records(file, place):
                 found.append(record)
                 if record.data is None:
                     file.seek(record.place)
@@ -277,7 +189,10 @@ class Spool:
         """Return what is to be sent, in order."""
         try:
             with _opened(self._calls, os.O_RDONLY) as file:
-                yield from (record.kept for record in _records(file) if record.data and not record.is_sent)
+                for record in read_records(file):
+                    if record.data and not record.is_sent:
+                        with suppress(msgspec.MsgspecError):  # written by another release
+                            yield record.kept
         except FileNotFoundError:
             return
 

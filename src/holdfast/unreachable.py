@@ -10,10 +10,10 @@ While anything is kept, later calls that are to be kept line up behind it: the s
 from __future__ import annotations
 
 import os
-import threading
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, get_args
 
@@ -24,7 +24,7 @@ from holdfast.budget import Budget
 from holdfast.commands import Command
 from holdfast.job import Job
 from holdfast.limits import MOST_PAYLOAD
-from holdfast.store import Address, Store
+from holdfast.store import Address
 from holdfast.storing import AT_ONCE, store_part, stored_job
 from holdfast.task import BoundCall, WhenUnreachable
 from holdfast.verbs import Act, Steps
@@ -32,25 +32,16 @@ from holdfast.verbs import Act, Steps
 if TYPE_CHECKING:  # loaded when they are needed: most programs never do
     from logging import Logger
 
-    from holdfast.spool import Kept, Spool
+    from holdfast.sender import Place, Sender
+    from holdfast.spool import Spool
 
 Calls = Sequence[BoundCall[Any]]
 Jobs = list[Job[Any]]
 
-FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0  # seconds between two attempts to send what is kept
-LOOK_EVERY = 0.1  # seconds, at what is kept
 
+class App(job.App, Protocol):
+    """Where calls are stored."""
 
-class Place(Protocol):
-    """Where an app's store is. Tests exchange it."""
-
-    @property
-    def address(self) -> Address: ...
-    @property
-    def store(self) -> Store: ...
-
-
-class App(job.App, Place, Protocol):
     @property
     def unreachable(self) -> Unreachable: ...
 
@@ -102,32 +93,25 @@ def _within(budget: Budget, command: Any, steps: Steps[Jobs]) -> Steps[Jobs]:
 
 
 class Unreachable:
-    """An app's choice, and what it needs for that: the calls on disk, and a thread that sends them."""
+    """An app's choice, and how it is carried out."""
 
     def __init__(self, app: Place, choice: WhenUnreachable | None) -> None:
         self.is_out = False
         self._app = app
         self.choice = _checked(choice or os.environ.get("HOLDFAST_WHEN_UNREACHABLE") or "raise")
-        self._spools: dict[Address, Spool] = {}
         self._folder = _find_folder(app.address)
-        self._renew()
 
-    def _renew(self) -> None:
-        """A forked process has no thread of its parent's, and a lock may be held by one."""
-        self._pid = os.getpid()
-        self._lock = threading.Lock()
-        self._sender: threading.Thread | None = None
+    @cached_property
+    def sender(self) -> Sender:
+        """Sends what is kept."""
+        from holdfast.sender import Sender
+
+        return Sender(self._app, self._folder)
 
     @property
     def spool(self) -> Spool:
-        """The calls that are kept for this app's store."""
-        address = self._app.address
-        if address not in self._spools:
-            from holdfast.spool import Spool
-
-            folder = address.home / "spool" if address.home and not os.environ.get("HOLDFAST_SPOOL") else self._folder
-            self._spools[address] = Spool(folder, address)
-        return self._spools[address]
+        """The calls that are kept."""
+        return self.sender.spool
 
     def choice_of(self, calls: Calls) -> WhenUnreachable:
         choices = {call.chosen.when_unreachable or self.choice for call in calls}
@@ -140,16 +124,15 @@ class Unreachable:
 
     def running(self, calls: Calls, app: App, error: errors.StoreUnavailable) -> Act[Jobs]:
         """Make calls here and now, one after the other."""
-
         from holdfast.inline import arun_inline, run_inline
 
         def run() -> Jobs:
             self._check_inline(calls, error)
-            return [run_inline(call, _unstored(call, app)) for call in calls]
+            return [run_inline(call, _unstored(call, app, _now())) for call in calls]
 
         async def arun() -> Jobs:
             self._check_inline(calls, error, awaited=True)
-            return [await arun_inline(call, _unstored(call, app)) for call in calls]
+            return [await arun_inline(call, _unstored(call, app, _now())) for call in calls]
 
         return Act(run, arun)
 
@@ -192,10 +175,11 @@ class Unreachable:
                 raise errors.TooBig(
                     f"the payload of job {call.id} has {len(call.payload)} bytes; {MOST_PAYLOAD} are allowed"
                 )
-        from holdfast.spool import Kept
+        from holdfast.kept import Kept
 
+        now = _now()
         try:
-            self.spool.keep(Kept.of(command, _now()))
+            self.spool.keep(Kept.of(command, now))
         except OSError as reason:
             why = error or f"earlier calls to {self._app.address.words} wait on disk"
             refusal = errors.StoreUnavailable(f"{why}; and it cannot be kept on disk: {reason}")
@@ -203,8 +187,8 @@ class Unreachable:
             raise refusal from error
         if error is not None:
             self._say_once("%s; calls are kept in %s until it is back", error, self.spool.folder)
-        self.start_sending()
-        return [msgspec.structs.replace(_unstored(call, app), kept_on_disk=True) for call in calls]
+        self.sender.start()
+        return [msgspec.structs.replace(_unstored(call, app, now), kept_on_disk=True) for call in calls]
 
     def sending(self) -> Act[int]:
         """Send what is kept."""
@@ -212,78 +196,9 @@ class Unreachable:
         async def arun() -> int:
             import asyncio
 
-            return await asyncio.to_thread(self._send)
+            return await asyncio.to_thread(self.sender.send)
 
-        return Act(self._send, arun)
-
-    def _send(self) -> int:
-        store = self._app.store
-
-        def deliver(kept: Kept) -> None:
-            store.run(replace(kept.command, budget=Budget(size=sum(map(len, kept.blobs)))))
-
-        try:
-            number = self.spool.send(deliver)
-        except OSError as error:
-            if isinstance(error, errors.HoldfastError):
-                raise
-            raise errors.StoreUnavailable(f"calls that are kept on disk cannot be sent: {error}") from error
-        if number:
-            self.is_out = False
-            _log().info("%d calls were sent that had been kept on disk", number)
-        return number
-
-    def start_sending(self) -> None:
-        """Send what is kept in the background, as soon as the store is back. The thread ends when that is done."""
-        if self._pid != os.getpid():
-            self._renew()
-        with self._lock:
-            if self._sender is not None or not self.spool.is_waiting:
-                return
-            self._sender = threading.Thread(target=self._send_until_done, name="holdfast-send", daemon=True)
-            try:
-                self._sender.start()
-            except RuntimeError:  # the process is about to end; another will send
-                self._sender = None
-
-    def _send_until_done(self) -> None:
-        pause = FIRST_PAUSE
-        while True:
-            try:
-                self._send()
-            except errors.HoldfastError as error:
-                _log().debug("not sent yet: %s", error)
-            except Exception:
-                _log().exception("calls that are kept on disk cannot be sent")
-            with self._lock:
-                if not self.spool.is_waiting:
-                    self._sender = None
-                    return
-            time.sleep(pause)
-            pause = min(2 * pause, LONGEST_PAUSE)
-
-    def wait_until_sent(self, id: str, deadline: float | None) -> None:
-        """Return when a job is in the store.
-
-        Raises:
-            ResultTimeout: it is still on disk.
-            HoldfastError: the store refused it.
-        """
-        while self._is_kept(id):
-            time.sleep(_patience(id, deadline))
-
-    async def await_until_sent(self, id: str, deadline: float | None) -> None:
-        """Return when a job is in the store, as `wait_until_sent` does."""
-        import asyncio
-
-        while await asyncio.to_thread(self._is_kept, id):
-            await asyncio.sleep(_patience(id, deadline))
-
-    def _is_kept(self, id: str) -> bool:
-        is_kept = self.spool.is_kept(id)
-        if is_kept:
-            self.start_sending()
-        return is_kept
+        return Act(self.sender.send, arun)
 
     def _say_once(self, words: str, *values: object) -> None:
         """Warn when an outage begins."""
@@ -316,18 +231,9 @@ def _find_folder(address: Address) -> Path:
         return Path("/nonexistent")
 
 
-def _unstored(call: BoundCall[Any], app: App) -> Job[Any]:
+def _unstored(call: BoundCall[Any], app: App, now: int) -> Job[Any]:
     """The snapshot of a job that would be stored now."""
-    return stored_job(call, call.id, _now(), app)
-
-
-def _patience(id: str, deadline: float | None) -> float:
-    if deadline is None:
-        return LOOK_EVERY
-    left = deadline - time.monotonic()
-    if left <= 0:
-        raise errors.ResultTimeout(f"job {id} is still kept on disk: the store could not be reached in the time given")
-    return min(LOOK_EVERY, left)
+    return stored_job(call, call.id, now, app)
 
 
 def _now() -> int:

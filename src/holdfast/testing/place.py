@@ -75,12 +75,12 @@ def _placed_at(app: Holdfast, address: Address, clock: Clock) -> Iterator[None]:
         "address": address,
         "store": store,
         "async_store": _BriefStore(address, clock=clock),
-        "unreachable": Unreachable(app, app.unreachable.choice),
         "_inbox": Inbox(store),
         "_async_inboxes": WeakKeyDictionary(),
     }
-    before = {name: vars(app)[name] for name in place}
+    before = {name: vars(app)[name] for name in (*place, "unreachable")}
     vars(app).update(place)
+    app.unreachable = Unreachable(app, app.unreachable.choice)
     try:
         yield
     finally:

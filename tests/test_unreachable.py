@@ -1,0 +1,759 @@
+"""When the store cannot be reached: raise in time, run inline, or keep on disk and send later, in order and once."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import multiprocessing
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from holdfast import (
+    Fail,
+    Holdfast,
+    Invalid,
+    Job,
+    JobExists,
+    JobFailed,
+    JobNotFound,
+    ResultTimeout,
+    Snooze,
+    StoreFull,
+    StoreUnavailable,
+    TooBig,
+    commands,
+    current_job,
+)
+from holdfast.budget import Budget
+from holdfast.spool import DAMAGED, SENDING, Spool
+from holdfast.store import Address, AsyncStore, Store
+from holdfast.task import Task
+from tests import outages
+from tests.outages import Switch, eventually
+
+T = TypeVar("T")
+LONG = 10  # seconds: each of these cases took longer when only the operations of a socket had a time-out
+
+
+@pytest.fixture(autouse=True)
+def spool_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("HOLDFAST_SPOOL", str(tmp_path / "spool"))
+    return tmp_path / "spool"
+
+
+@pytest.fixture
+def switch() -> Iterator[Switch]:
+    with outages.switch() as made:
+        yield made
+
+
+def app_at(url: str, choice: Any = None, namespace: str = "default") -> tuple[Holdfast, Task[[int, int], int]]:
+    app = Holdfast(url, namespace=namespace, when_unreachable=choice)
+
+    @app.task(name="add")
+    def add(x: int, y: int) -> int:
+        return x + y
+
+    return app, add
+
+
+def run_async(app: Holdfast, work: Coroutine[Any, Any, T]) -> T:
+    async def run() -> T:
+        try:
+            return await work
+        finally:
+            await app.aclose()
+
+    return asyncio.run(run())
+
+
+# Raise
+
+OUTAGES: dict[str, tuple[Callable[[], AbstractContextManager[str]], bool]] = {
+    "refused": (outages.refused, False),
+    "unknown name": (outages.unknown_name, False),
+    "swallowing": (outages.swallowing, False),
+    "silent": (outages.silent, False),
+    "loading": (outages.loading, False),
+    "dying in mid-reply": (outages.dying_in_mid_reply, True),
+    "hanging up": (outages.hanging_up, True),
+}
+
+
+@pytest.mark.parametrize("how", ["sync", "async"])
+@pytest.mark.parametrize("outage", OUTAGES)
+def test_a_call_that_cannot_be_stored_raises_soon_whatever_the_network_does(outage: str, how: str) -> None:
+    begin, maybe_done = OUTAGES[outage]
+    with begin() as url:
+        app, add = app_at(url)
+        began = time.monotonic()
+        with pytest.raises(StoreUnavailable) as caught:
+            add.enqueue(1, 2) if how == "sync" else run_async(app, add.aenqueue(1, 2))
+        assert time.monotonic() - began < LONG
+        assert caught.value.maybe_done is maybe_done
+        app.close()
+
+
+@pytest.mark.parametrize("is_connected", [True, False])
+def test_a_server_that_is_stopped_is_not_waited_for(switch: Switch, is_connected: bool) -> None:
+    switch.on()
+    app, add = app_at(switch.url)
+    if is_connected:
+        add.enqueue(0, 0)
+    call = add.bind(1, 2)
+    with switch.stopped(), pytest.raises(StoreUnavailable, match=r"did not answer within 1\.8 s") as caught:
+        app.enqueue(call)
+    assert caught.value.maybe_done is is_connected
+    assert app.enqueue(call).id == call.id
+    assert app.count() == 1 + is_connected
+    app.close()
+
+
+def test_a_stopped_server_does_not_hold_up_a_batch_that_fills_the_socket(switch: Switch) -> None:
+    switch.on()
+    app = Holdfast(switch.url)
+
+    @app.task(name="print")
+    def show(text: str) -> str:
+        return text
+
+    app.count()
+    calls = [show.bind("x" * 10_000) for _ in range(500)]
+    with switch.stopped(), pytest.raises(StoreUnavailable, match="did not answer"):
+        app.enqueue_many(calls)
+    app.enqueue_many(calls)
+    assert app.count() == 500
+    app.close()
+
+
+def test_a_reply_that_was_lost_is_asked_for_again_within_the_same_time(server_url: str, namespace: str) -> None:
+    for choice in ("return", "error", "replace"):
+        with outages.losing_a_reply(server_url) as url:
+            app, add = app_at(url, namespace=namespace)
+            assert add.options(id=choice, on_exists=choice).enqueue(1, 2).created is (choice != "return")
+            assert app.count() == ["return", "error", "replace"].index(choice) + 1
+            app.close()
+
+
+def test_all_repetitions_share_one_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr("holdfast.budget.time.monotonic", lambda: now)
+    budget = Budget(2)
+    now += 1.5
+    assert budget.left() == 0.5
+    with budget.paused():
+        now += 60
+    assert budget.left() == 0.5
+    now += 0.5
+    with pytest.raises(TimeoutError):
+        budget.left()
+
+
+def test_a_big_batch_may_take_longer() -> None:
+    assert Budget(size=1000).seconds == Budget().seconds < 2
+    assert Budget(size=9 << 20).seconds == Budget().seconds + 2
+
+
+def test_the_time_in_which_the_embedded_server_starts_does_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server_url: str
+) -> None:
+    budgets: list[Budget] = []
+
+    def start(_: Path) -> str:
+        while True:  # for longer than there is time
+            try:
+                budgets[0].left()
+            except TimeoutError:
+                return server_url.removeprefix("unix://")
+
+    monkeypatch.setattr("holdfast.server.ensure", start)
+    address = Address(None, tmp_path, namespace=tmp_path.name)
+    for number, how in enumerate(("sync", "async")):
+        budgets[:] = [Budget(1)]
+        command = replace(
+            commands.enqueue([commands.NewJob(id=how, payload=b"{}", queue="q", task="t")]), budget=budgets[0]
+        )
+        if how == "sync":
+            store = Store(address)
+            assert store.run(command).created == [True]
+            store.close()
+        else:
+            asyncio.run(_run_once(AsyncStore(address), command))
+        assert budgets[0].unanswered == 0, number
+
+
+async def _run_once(store: AsyncStore, command: commands.Command[Any]) -> None:
+    assert (await store.run(command)).created == [True]
+    await store.close()
+
+
+def test_commands_with_a_budget_use_their_connection_again(switch: Switch) -> None:
+    switch.on()
+    app, add = app_at(switch.url)
+    for number in range(50):
+        add.enqueue(number, 0)
+    received = app.store.execute("INFO", "stats")["total_connections_received"]
+    for number in range(50):
+        add.enqueue(number, 0)
+    assert app.store.execute("INFO", "stats")["total_connections_received"] == received
+    switch.off()
+    switch.on()
+    assert add.enqueue(0, 0).created
+    app.close()
+
+
+def test_threads_enqueue_at_once_each_on_a_connection_of_its_own(server_url: str, namespace: str) -> None:
+    app, add = app_at(server_url, namespace=namespace)
+    jobs: list[Job[int]] = []
+
+    def work() -> None:
+        jobs.extend([add.enqueue(number, 0) for number in range(50)])
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert app.count() == len({job.id for job in jobs}) == 400
+    app.close()
+
+
+# The choice
+
+
+def test_the_choice_is_of_the_call_else_of_the_task_else_of_the_app(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOLDFAST_WHEN_UNREACHABLE", "inline")
+    with outages.refused() as url:
+        app, add = app_at(url)
+        assert add.enqueue(1, 2).ran_inline
+        with pytest.raises(StoreUnavailable):
+            add.options(when_unreachable="raise").enqueue(1, 2)
+        with pytest.raises(StoreUnavailable):
+            app.enqueue(add.bind(1, 2).options(when_unreachable="raise"))
+        with pytest.raises(StoreUnavailable):
+            app_at(url, "raise")[1].enqueue(1, 2)
+        with pytest.raises(Invalid, match="agree on when_unreachable"):
+            app.enqueue_many([add.bind(1, 2), add.bind(1, 2).options(when_unreachable="keep")])
+    assert app.enqueue_many([]) == []
+
+
+def test_a_choice_that_there_is_not_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(Invalid, match="'raise', 'inline', 'keep'"):
+        Holdfast(when_unreachable="ignore")  # type: ignore[arg-type]
+    monkeypatch.setenv("HOLDFAST_WHEN_UNREACHABLE", "hope")
+    with pytest.raises(Invalid, match="'raise', 'inline', 'keep'"):
+        Holdfast()
+
+
+def test_only_storing_is_concerned() -> None:
+    with outages.refused() as url:
+        app, _ = app_at(url, "keep")
+        with pytest.raises(StoreUnavailable):
+            app.count()
+
+
+# Inline
+
+
+@pytest.fixture
+def inline() -> Iterator[Holdfast]:
+    with outages.refused() as url:
+        yield Holdfast(url, when_unreachable="inline")
+
+
+def test_a_call_that_runs_inline_is_a_job_that_has_ended(inline: Holdfast, caplog: pytest.LogCaptureFixture) -> None:
+    seen: list[Any] = []
+
+    @inline.task(name="double")
+    def double(x: int) -> dict[str, int]:
+        job = current_job()
+        job.save(x, progress=0.5)
+        job.report(1.0)
+        seen.append((job.id, job.task, job.queue, job.attempt, job.checkpoint(int, 0), job.directory.is_dir()))
+        return {"twice": 2 * x}
+
+    job = double.options(queue="sums").enqueue(4)
+    assert (job.state, job.created, job.ran_inline, job.kept_on_disk) == ("succeeded", True, True, False)
+    assert job.result() == run_async(inline, job.aresult()) == {"twice": 8}
+    assert seen == [(job.id, "double", "sums", 1, 4, True)]
+    assert current_job().id == "detached"
+    assert [attempt.outcome for attempt in job.attempts] == ["succeeded"]
+    double.enqueue(5)
+    assert [record.levelname for record in caplog.records if "inline" in record.message] == ["WARNING"]
+
+
+def test_a_call_that_fails_inline_says_why(inline: Holdfast) -> None:
+    @inline.task(name="fail")
+    def fail(how: str) -> object:
+        if how == "result":
+            return object()
+        if how == "exit":
+            sys.exit(3)
+        if how == "later":
+            raise Snooze("1h")
+        raise Fail("no", group="none") if how == "fail" else ValueError(how)
+
+    groups = {"value": "ValueError", "fail": "none", "exit": "crashed", "later": "no-later"}
+    for how, group in groups.items():
+        job = fail.enqueue(how)
+        assert (job.state, job.group) == ("failed", group)
+        assert job.failure
+        with pytest.raises(JobFailed, match=group):
+            job.result()
+    assert fail.enqueue("result").state == "failed"
+
+
+def test_what_is_meant_for_the_process_leaves_a_call_that_runs_inline(inline: Holdfast) -> None:
+    @inline.task(name="stop")
+    def stop() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        stop.enqueue()
+
+
+def test_async_and_plain_tasks_run_inline_from_both_sides(inline: Holdfast) -> None:
+    @inline.task(name="later")
+    async def later(x: int) -> tuple[int, int]:
+        await asyncio.sleep(0)
+        return x, threading.get_ident()
+
+    @inline.task(name="plain")
+    def plain(x: int) -> tuple[int, int]:
+        return x, threading.get_ident()
+
+    here = threading.get_ident()
+    assert later.enqueue(1).result() == plain.enqueue(1).result() == (1, here)
+
+    async def use() -> None:
+        assert (await later.aenqueue(2)).decoded_result() == (2, here)
+        x, thread = (await plain.aenqueue(2)).decoded_result()
+        assert (x, thread == here) == (2, False)
+        assert plain.enqueue(3).decoded_result() == (3, here)
+        with pytest.raises(StoreUnavailable, match="use aenqueue"):
+            later.enqueue(3)
+
+    run_async(inline, use())
+
+
+def test_an_inline_call_that_is_cancelled_ends(inline: Holdfast) -> None:
+    began = asyncio.Event()
+
+    @inline.task(name="forever")
+    async def forever() -> None:
+        began.set()
+        await asyncio.Event().wait()
+
+    async def use() -> None:
+        task = asyncio.create_task(forever.aenqueue())
+        await began.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    run_async(inline, use())
+
+
+def test_a_batch_runs_inline_in_order_or_not_at_all(inline: Holdfast) -> None:
+    ran: list[int] = []
+
+    @inline.task(name="note")
+    def note(x: int) -> None:
+        ran.append(x)
+
+    assert [job.state for job in inline.enqueue_many([note.bind(x) for x in range(3)])] == ["succeeded"] * 3
+    assert ran == [0, 1, 2]
+    with pytest.raises(StoreUnavailable, match="cannot be run inline: it is due later"):
+        inline.enqueue_many([note.bind(7), note.bind(8).options(delay="1h")])
+    assert ran == [0, 1, 2]
+
+
+def test_what_may_have_been_stored_runs_inline_unless_it_must_not_run_twice() -> None:
+    with outages.hanging_up() as url:
+        app, add = app_at(url, "inline")
+        assert add.enqueue(1, 2).result() == 3
+        with pytest.raises(StoreUnavailable, match="must not run twice") as caught:
+            add.options(at_most_once=True).enqueue(1, 2)
+        assert caught.value.maybe_done
+        app.close()
+    with outages.refused() as url:
+        app, add = app_at(url, "inline")
+        assert add.options(at_most_once=True).enqueue(1, 2).result() == 3
+
+
+# Keep
+
+
+def test_calls_are_kept_in_order_and_sent_when_the_store_is_back(switch: Switch, caplog: Any) -> None:
+    caplog.set_level(logging.INFO)
+    app, add = app_at(switch.url, "keep")
+    jobs = [add.enqueue(number, 0) for number in range(20)]
+    jobs += run_async(app, _add_all(add, range(20, 30)))
+    jobs += app.enqueue_many([add.bind(number, 0) for number in range(30, 1500)])
+    assert all(job.kept_on_disk and job.created and job.state == "waiting" for job in jobs)
+    assert len({job.id for job in jobs}) == 1500
+
+    switch.on()
+    eventually(lambda: not app.unreachable.spool.is_waiting)
+    jobs.append(add.enqueue(1500, 0))
+    assert not jobs[-1].kept_on_disk
+    assert [job.id for job in app.list(state="waiting")] == [job.id for job in jobs]
+    assert [record.levelname for record in caplog.records if "kept in" in record.message] == ["WARNING"]
+    eventually(lambda: "holdfast-send" not in {thread.name for thread in threading.enumerate()})
+    app.close()
+
+
+async def _add_all(add: Task[[int, int], int], numbers: range) -> list[Job[int]]:
+    return [await add.aenqueue(number, 0) for number in numbers]
+
+
+def test_a_call_that_timed_out_and_was_stored_all_the_same_is_stored_once(switch: Switch) -> None:
+    switch.on()
+    app, add = app_at(switch.url, "keep")
+    add.enqueue(0, 0)
+    with switch.stopped():
+        kept = [add.options(id="a").enqueue(1, 1), add.options(id="b", on_exists="error").enqueue(2, 2)]
+        kept.append(add.options(id="c", keep=False).enqueue(3, 3))
+        assert all(job.kept_on_disk for job in kept)
+    eventually(lambda: not app.unreachable.spool.is_waiting)
+    assert list(app.unreachable.spool.refused()) == []
+    assert app.count() == 4
+    assert set(enqueued(app).values()) == {1}
+    app.close()
+
+
+def enqueued(app: Holdfast) -> Counter[str]:
+    """How often each id was stored."""
+    found: Counter[str] = Counter()
+    after = "0"
+    while events := app.events(after, limit=1000):
+        found.update(id for event in events if event.type == "enqueued" for id in event.jobs)
+        after = events[-1].id
+    return found
+
+
+def test_a_delay_counts_from_when_the_call_was_kept(switch: Switch) -> None:
+    app, add = app_at(switch.url, "keep")
+    before = time.time()
+    job = add.options(delay="1h", queue="q", priority=-3, retries=7).enqueue(1, 2)
+    short = add.options(delay="1ms").enqueue(1, 2)
+    assert job.state == "scheduled"
+    assert job.due_at
+    assert before + 3590 < job.due_at.timestamp() < time.time() + 3610
+
+    switch.on()
+    eventually(lambda: not app.unreachable.spool.is_waiting)
+    stored = app.get(job.id)
+    assert (stored.due_at, stored.queue, stored.priority, stored.retries) == (job.due_at, "q", -3, 7)
+    assert app.get(short.id).state == "waiting"
+    app.close()
+
+
+def test_another_process_sends_what_one_that_was_killed_has_kept(switch: Switch, spool_folder: Path) -> None:
+    code = f"""
+import os, signal
+from holdfast import Holdfast
+app = Holdfast({switch.url!r}, when_unreachable="keep")
+@app.task(name="add")
+def add(x: int, y: int) -> int: ...
+print(*[add.enqueue(number, 0).id for number in range(5)], flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    line = [sys.executable, "-c", code]
+    done = subprocess.run(line, capture_output=True, text=True, env=outages.environment(spool_folder), check=False)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    switch.on()
+
+    app, add = app_at(switch.url, "keep")
+    last = add.enqueue(5, 0)
+    assert last.kept_on_disk  # it lines up behind the others
+    eventually(lambda: not app.unreachable.spool.is_waiting)
+    assert [job.id for job in app.list()] == [*done.stdout.split(), last.id]
+    app.close()
+
+
+def test_what_is_kept_is_sent_when_asked_for(switch: Switch) -> None:
+    with outages.refused() as url:
+        other, add = app_at(url, "keep")
+        add.enqueue(0, 0)
+        with pytest.raises(StoreUnavailable):
+            other.send_kept()
+    app, add = app_at(switch.url, "keep")
+    app.unreachable.sender.start = lambda: None  # type: ignore[method-assign]
+    app.enqueue_many([add.bind(number, 0) for number in range(7)])
+    add.enqueue(7, 0)
+    with pytest.raises(StoreUnavailable, match="cannot be reached"):
+        run_async(app, app.asend_kept())
+    switch.on()
+    assert app.send_kept() == 8
+    assert run_async(app, app.asend_kept()) == 0
+    assert app.count() == 8
+    assert len(list(other.unreachable.spool.kept())) == 1  # of another store
+    assert other.unreachable.spool.folder.stat().st_mode & 0o777 == 0o700
+    app.close()
+
+
+def test_the_result_of_a_kept_job_is_waited_for_until_it_was_sent_and_done(switch: Switch) -> None:
+    app, add = app_at(switch.url, "keep")
+    job = add.enqueue(1, 2)
+    with pytest.raises(ResultTimeout, match="still kept on disk"):
+        job.result(timeout="50ms")
+    with pytest.raises(ResultTimeout, match="still kept on disk"):
+        run_async(app, job.aresult(timeout="50ms"))
+    switch.on()
+    with pytest.raises(ResultTimeout, match="still waiting"):
+        job.result(timeout="5s")
+    app.cancel(job.id)
+    app.delete(job.id)
+    with pytest.raises(JobNotFound):
+        job.result(timeout="5s")
+    app.close()
+
+
+def test_a_call_that_the_store_refuses_later_does_not_hold_up_the_others(switch: Switch, caplog: Any) -> None:
+    switch.on()
+    app, add = app_at(switch.url, "keep")
+    add.options(id="taken").enqueue(0, 0)
+    switch.off()
+    refused = add.options(id="taken", on_exists="error").enqueue(1, 1)
+    fine = add.enqueue(2, 2)
+    with pytest.raises(TooBig):
+        app.enqueue(replace(add.bind(1, 1), payload=b'"%b"' % (b"x" * (1 << 20))))
+
+    switch.on()
+    eventually(lambda: not app.unreachable.spool.is_waiting)
+    assert app.get(fine.id).state == "waiting"
+    assert [(each.code, each.call.ids) for each in app.unreachable.spool.refused()] == [("EXISTS", ["taken"])]
+    assert [record.levelname for record in caplog.records if "refused when" in record.message] == ["ERROR"]
+    with pytest.raises(JobExists, match="taken"):
+        refused.result(timeout="5s")
+    app.close()
+
+
+def test_what_a_full_store_refuses_stays_and_is_tried_again(switch: Switch) -> None:
+    app, add = app_at(switch.url, "keep")
+    app.unreachable.sender.start = lambda: None  # type: ignore[method-assign]
+    add.enqueue(1, 1)
+    switch.on()
+    app.store.execute("CONFIG", "SET", "maxmemory", 1)
+    with pytest.raises(StoreFull):
+        app.send_kept()
+    with pytest.raises(StoreFull):
+        app_at(switch.url, "keep", namespace="other")[1].enqueue(1, 1)  # it was reached
+    app.store.execute("CONFIG", "SET", "maxmemory", 0)
+    assert app.send_kept() == 1
+    app.close()
+
+
+def test_there_is_a_bound_to_what_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    with outages.refused() as url:
+        app, add = app_at(url, "keep")
+        monkeypatch.setattr("holdfast.spool.MOST_CALLS", 30)
+        app.enqueue_many([add.bind(number, 0) for number in range(28)])
+        add.enqueue(28, 0)
+        with pytest.raises(StoreUnavailable, match=r"29 calls .* 30 and 64 MiB are allowed"):
+            app.enqueue_many([add.bind(29, 0), add.bind(30, 0)])
+        add.enqueue(29, 0)
+        monkeypatch.undo()
+        monkeypatch.setattr("holdfast.spool.MOST_BYTES", app.unreachable.spool.size)
+        with pytest.raises(StoreUnavailable, match="are allowed"):
+            add.enqueue(30, 0)
+        assert sum(len(kept.ids) for kept in app.unreachable.spool.kept()) == 30
+
+
+def test_a_disk_that_cannot_be_written_is_said_with_both_reasons(spool_folder: Path) -> None:
+    spool_folder.write_text("a file, where a directory is to be")
+    with outages.refused() as url:
+        _, add = app_at(url, "keep")
+        with pytest.raises(StoreUnavailable, match=r"Connection refused.*cannot be kept on disk.*Not a directory"):
+            add.enqueue(1, 2)
+
+
+def test_a_full_disk_is_said_and_leaves_nothing_half_written(spool_folder: Path) -> None:
+    code = """
+from tests import outages
+from holdfast import Holdfast, StoreUnavailable
+app = Holdfast("redis://127.0.0.1:1", when_unreachable="keep")
+@app.task(name="print")
+def show(text: str) -> None: ...
+kept = [show.enqueue("x" * 1000).id for _ in range(2)]
+outages.ignore_signal_of_size_limits()
+try:
+    show.enqueue("x" * 3000)
+except StoreUnavailable as error:
+    assert "refused" in str(error) or "wait on disk" in str(error), error
+    assert "File too large" in str(error), error
+else:
+    raise AssertionError("it was kept")
+kept.append(show.enqueue("x").id)
+assert [id for each in app.unreachable.spool.kept() for id in each.ids] == kept
+"""
+    root = str(Path(__file__).parent.parent)
+    environ = outages.environment(spool_folder, PYTHONPATH=os.pathsep.join([root, *sys.path]))
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environ, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("cut", [1, 2, 30, 100])
+def test_a_record_that_was_broken_off_is_set_aside_and_blocks_nothing(switch: Switch, cut: int, caplog: Any) -> None:
+    app, add = app_at(switch.url, "keep")
+    app.unreachable.sender.start = lambda: None  # type: ignore[method-assign]
+    first, torn = add.enqueue(1, 1), add.enqueue(2, 2)
+    spool = app.unreachable.spool
+    calls = spool.folder / "calls"
+    calls.write_bytes(calls.read_bytes()[:-cut])
+    last = add.enqueue(3, 3)
+
+    switch.on()
+    assert app.send_kept() == 2
+    assert [job.id for job in app.list()] == [first.id, last.id]
+    assert torn.id.encode() in (spool.folder / DAMAGED).read_bytes() or cut == 100
+    assert [record.levelname for record in caplog.records if "set aside" in record.message] == ["ERROR"]
+    app.close()
+
+
+@pytest.mark.parametrize("damage", [b"\0" * 40, b"nonsense\n", b"K 00001 000000400 12345678 {}\n", b"\n\n"])
+def test_damage_anywhere_is_passed_over(switch: Switch, damage: bytes) -> None:
+    app, add = app_at(switch.url, "keep")
+    app.unreachable.sender.start = lambda: None  # type: ignore[method-assign]
+    calls = app.unreachable.spool.folder / "calls"
+    kept = []
+    for number in range(3):
+        kept.append(add.enqueue(number, 0))
+        calls.write_bytes(calls.read_bytes() + damage)
+    changed = add.enqueue(3, 0)
+    calls.write_bytes(calls.read_bytes().replace(changed.id.encode(), changed.id[::-1].encode()))
+    switch.on()
+    app.send_kept()
+    assert [job.id for job in app.list()] == [job.id for job in kept]
+    assert not app.unreachable.spool.is_waiting
+    app.close()
+
+
+def test_what_is_kept_is_json_of_a_stated_form() -> None:
+    with outages.refused() as url:
+        app, add = app_at(url, "keep")
+        job = add.enqueue(1, 2)
+        line = (app.unreachable.spool.folder / "calls").read_bytes()
+    kept = json.loads(line[27:])
+    assert set(kept) == {"at", "args", "blobs"}
+    assert kept["args"]["batches"][0]["ids"] == [job.id]
+    assert line.count(b"\n") == 1
+
+
+def _hold(spool: Spool, ready: Any, end: Any) -> None:
+    """Hold the lock of those who send, fork a child that lives on, and die."""
+    with spool._locked(SENDING):
+        child = os.fork()
+        if child == 0:
+            end.recv()
+            os._exit(0)
+        ready.send(child)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_forked_process_holds_no_lock_of_its_parent(switch: Switch) -> None:
+    app, add = app_at(switch.url, "keep")
+    app.unreachable.sender.start = lambda: None  # type: ignore[method-assign]
+    add.enqueue(1, 1)
+    ready, told = multiprocessing.Pipe()
+    end, ending = multiprocessing.Pipe()
+    holder = multiprocessing.get_context("fork").Process(target=_hold, args=(app.unreachable.spool, told, end))
+    holder.start()
+    ready.recv()
+    holder.join()
+    switch.on()
+    assert app.send_kept() == 1
+    ending.send(None)
+    app.close()
+
+
+def _enqueue_in_child(add: Task[[int, int], int], pipe: Any) -> None:
+    pipe.send(add.enqueue(2, 2).kept_on_disk)
+    eventually(lambda: not add.app.unreachable.spool.is_waiting)  # type: ignore[attr-defined]
+    pipe.send(True)
+
+
+def test_a_forked_process_sends_by_itself(switch: Switch) -> None:
+    app, add = app_at(switch.url, "keep")
+    add.enqueue(1, 1)  # now there is a thread, which the child will not have
+    ours, its = multiprocessing.Pipe()
+    process = multiprocessing.get_context("fork").Process(target=_enqueue_in_child, args=(add, its))
+    process.start()
+    assert ours.recv()
+    switch.on()
+    assert ours.recv()
+    process.join()
+    assert app.count() == 2
+    app.close()
+
+
+def test_a_process_that_has_kept_calls_ends_at_once(spool_folder: Path) -> None:
+    code = """
+from holdfast import Holdfast
+app = Holdfast("redis://127.0.0.1:1", when_unreachable="keep")
+@app.task(name="add")
+def add(x: int, y: int) -> int: ...
+add.enqueue(1, 2)
+"""
+    line = [sys.executable, "-W", "error", "-c", code]
+    environ = outages.environment(spool_folder)
+    done = subprocess.run(line, capture_output=True, text=True, env=environ, check=False, timeout=60)
+    assert (done.returncode, done.stdout) == (0, "")
+    assert "Traceback" not in done.stderr
+
+
+PRODUCER = """
+import sys
+from holdfast import Holdfast
+app = Holdfast(sys.argv[1], when_unreachable="keep")
+@app.task(name="add")
+def add(x: int, y: int) -> int: ...
+number = 0
+while True:
+    print(add.enqueue(number, 0).id, flush=True)
+    number += 1
+"""
+
+
+def test_kills_lose_nothing_and_double_nothing(switch: Switch, spool_folder: Path) -> None:
+    chance = random.Random(7)
+    acknowledged: list[str] = []
+    for kill in range(20):
+        switch.on() if chance.random() < 0.5 else switch.off()
+        line = [sys.executable, "-c", PRODUCER, switch.url]
+        with subprocess.Popen(
+            line, stdout=subprocess.PIPE, text=True, env=outages.environment(spool_folder)
+        ) as process:
+            assert process.stdout
+            for number, id in enumerate(process.stdout):
+                acknowledged.append(id.strip())
+                if number == chance.randrange(40):
+                    switch.on() if kill % 2 else switch.off()
+                if number > chance.randrange(20, 80):
+                    process.kill()  # what it has said until then is read, too
+
+    switch.on()
+    app, _ = app_at(switch.url, "keep")
+    app.send_kept()
+    assert not app.unreachable.spool.is_waiting
+    stored = [job.id for job in app.list()]
+    known = set(acknowledged)
+    assert [id for id in stored if id in known] == acknowledged
+    assert len(stored) - len(acknowledged) <= 20  # of each process, one call that had not returned
+    assert set(enqueued(app).values()) == {1}
+    app.close()
