@@ -115,7 +115,7 @@ def test_nothing_that_waits_is_left_while_there_is_room_and_no_queue_waits_for_e
         waiting = many(*(busy & set(weights)))
         turn = order.turn(limit)
         assert sorted(turn.queues) == sorted(weights)
-        assert sum(turn.shares or ()) == limit
+        assert sum(turn.planned or ()) == limit
         taken = claim(waiting, turn, limit)
         assert len(taken) == (limit if busy & set(weights) else 0)
         order.took(turn, taken)

@@ -77,6 +77,14 @@ async def hold_async(name: str) -> str:
     return name
 
 
+@jobs.task
+def enqueue_more(left: int) -> None:
+    """Enqueues itself, so many times."""
+    write("more", left)
+    if left:
+        enqueue_more.enqueue(left - 1)
+
+
 # Being told to stop
 
 

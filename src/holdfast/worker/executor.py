@@ -18,15 +18,16 @@ import time
 from pathlib import Path
 from typing import Any, TypeVar
 
-from holdfast import commands, errors, failure, limits
+from holdfast import commands, errors, limits
 from holdfast.calling import failed
 from holdfast.client import Holdfast
 from holdfast.commands import Claim, Claimed, Command, Finish, Finished, Held
-from holdfast.outcome import Crash, Error, Outcome, Release, Unknown
+from holdfast.outcome import Outcome, Release, Unknown
 from holdfast.store import AsyncStore
 from holdfast.worker import wire
 from holdfast.worker.allowance import Allowance
 from holdfast.worker.attempt import Attempt
+from holdfast.worker.journal import log_end, log_start
 from holdfast.worker.order import Turn, new_order
 from holdfast.worker.pulse import Pulse
 from holdfast.worker.runners import NOWHERE, Elsewhere, Runners
@@ -75,6 +76,7 @@ class Executor:
         self._ended: list[Finish] = []
         self._nudge = asyncio.Event()  # there may be something to do: the next turn looks at everything
         self._asked_for: int | None = None  # jobs, by the call that is on its way to the store
+        self._may_claim = False  # not before the supervisor says so
         self._retiring = False  # claims no more; what runs has all the time that it needs
         self._stopping = False  # the same, but within a deadline
         self._idle = asyncio.Event()  # the last claim found nothing
@@ -95,7 +97,8 @@ class Executor:
                 await end_all(running)
         finally:
             shutil.rmtree(self._directory, ignore_errors=True)
-        await self._writer.drain()
+        self._writer.transport.set_write_buffer_limits(0)
+        await self._writer.drain()  # all of it
         await self._store.close()
 
     def _is_done(self) -> bool:
@@ -142,7 +145,7 @@ class Executor:
 
     def _room(self) -> int:
         """How many jobs may be claimed now."""
-        if self._stopping or self._retiring or self._is_asleep():
+        if not self._may_claim or self._stopping or self._retiring or self._is_asleep():
             return 0
         room = self._runners.room(self._attempts.values(), self._elsewhere)
         return min(room, self._allowance.left(len(self._attempts)), AT_ONCE)
@@ -260,8 +263,7 @@ class Executor:
         except Exception as error:  # of ours, or of a machine that has no descriptors or memory left
             log.exception("%s: attempt %d could not be run", *attempt.key)
             outcome = Release(f"the worker failed: {error!r}"[:60], 1000)
-        if isinstance(outcome, Error | Crash):
-            log.warning("%s: attempt %d of %s failed: %s", *attempt.key, attempt.job.task, _words(outcome))
+        log_end(attempt, outcome)
         attempt.end()
         if attempt.saver:
             await attempt.saver
@@ -284,6 +286,7 @@ class Executor:
 
     def _say_started(self, attempt: Attempt) -> None:
         """Tell the supervisor which process to kill if this one dies. A coroutine or thread has none of its own."""
+        log_start(attempt)
         if attempt.pid != os.getpid():
             self._tell("started", [attempt.job.id, attempt.job.attempt, attempt.pid, attempt.start_delay])
         self._nudge.set()
@@ -303,6 +306,8 @@ class Executor:
         match word:
             case "stop":
                 self._stop(rest[0])
+            case "claim":
+                self._may_claim = True
             case "retire":
                 self._retire()
             case "leave":
@@ -353,8 +358,3 @@ class Executor:
     def _tell(self, word: str, rows: list[Any]) -> None:
         if rows:
             self._writer.write(wire.pack(word, rows))
-
-
-def _words(outcome: Error | Crash) -> str:
-    described = failure.decode(outcome.error)
-    return f"{described.type}: {described.message}"

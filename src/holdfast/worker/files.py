@@ -14,8 +14,9 @@ Stamp = tuple[int, int]  # time of the last change, size
 
 
 def loaded_files() -> list[str]:
-    """The files of all modules that this process has imported, but for those that are installed."""
-    installed = tuple(f"{folder}{os.sep}" for folder in set(sysconfig.get_paths().values()))
+    """The files of all modules that this process has imported, but for those that are installed, and our own."""
+    ours = str(Path(__file__).parents[1])
+    installed = tuple(f"{folder}{os.sep}" for folder in (ours, *sysconfig.get_paths().values()))
     files = (getattr(module, "__file__", None) or "" for module in list(sys.modules.values()))
     return sorted({file for file in files if file.endswith(".py") and not file.startswith(installed)})
 

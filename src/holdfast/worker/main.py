@@ -98,8 +98,9 @@ def _run(start: Start, control: socket.socket, app: Holdfast) -> NoReturn:
 
     async def run() -> None:
         # The process ends here, not when the loop does: a coroutine or thread that was abandoned would hold that up.
+        executor = Executor(app, start, control=control, zygote=zygote, pulse=pulse)
         try:
-            await Executor(app, start, control=control, zygote=zygote, pulse=pulse).run()
+            await executor.run()
         except BaseException:
             traceback.print_exc()
             os._exit(1)

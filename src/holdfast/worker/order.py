@@ -25,10 +25,18 @@ MOST_WEIGHT = 1000
 
 
 class Turn(NamedTuple):
-    """For one claim: the queues in their order and, unless the first may have all, how many jobs of each at first."""
+    """For one claim: the queues in their order and, unless the first may have all, how many of each are planned."""
 
     queues: list[str]
-    shares: list[int] | None
+    planned: list[int] | None
+
+    @property
+    def shares(self) -> list[int] | None:
+        """How many to take of each queue in a first round, until the claim has all that it may.
+
+        Of queues that are not planned, which come last, it is one: they are come to if others have less than planned.
+        """
+        return self.planned and [max(1, count) for count in self.planned]
 
 
 class Strict:
@@ -56,23 +64,23 @@ class Weighted:
 
     def turn(self, limit: int) -> Turn:
         """Say how to claim up to so many jobs."""
-        shares = self._plan(dict(self._position), limit)
-        last = sorted((queue for queue in self._position if queue not in shares), key=self._place)
-        queues = [*shares, *last]
-        return Turn(queues, [shares[queue] for queue in queues])
+        planned = self._plan(dict(self._position), limit)
+        last = sorted((queue for queue in self._position if queue not in planned), key=self._place)
+        queues = [*planned, *last]
+        return Turn(queues, [planned[queue] for queue in queues])
 
     def took(self, turn: Turn, queues: Iterable[str]) -> None:
         """Hear of which queues the jobs were that a claim brought."""
         taken = Counter(queues)
         if not taken:
             return
-        shares = dict(zip(turn.queues, turn.shares or (), strict=True))
+        planned = dict(zip(turn.queues, turn.planned or (), strict=True))
         for queue, count in taken.items():
             self._position[queue] += count * self._step[queue]
-        had_more = [queue for queue in taken if taken[queue] >= shares[queue]]
+        had_more = [queue for queue in taken if taken[queue] >= planned[queue]]
         last = min(self._position[queue] - self._step[queue] for queue in had_more or taken)
-        for queue, share in shares.items():
-            if taken[queue] < share:
+        for queue, count in planned.items():
+            if taken[queue] < count:
                 self._position[queue] = max(self._position[queue], last)
         self._begin_at_zero()
 

@@ -95,9 +95,12 @@ class Place:
         old, self.current = self.current, fresh
         self._told = (0, 0)
         if old:
+            log.info("executor %s takes the place of %s", fresh.name, old.name)
             old.replace()
         self._grant()
         self._weigh()
+        if not self._home.stopping.is_set():
+            fresh.tell("claim")
 
     async def _follow(self, executor: ExecutorProcess) -> None:
         try:
@@ -111,6 +114,8 @@ class Place:
             self._ran += min(len(executor.held), self._granted.pop(executor, 0))  # they may have begun
             self._grant()
             self._weigh()
+            if self.current:
+                self.current.tell("look")  # it may have been woken just before its end
             self._home.leave_if_idle()
 
     def renew_code(self, seconds: float) -> None:

@@ -273,7 +273,12 @@ class Supervisor:
 
     def _check(self, place: Place) -> None:
         executor = place.current
-        if executor and not executor.is_due.is_set() and (why := why_to_replace(executor, place.pool)):
+        if (
+            executor
+            and not executor.is_due.is_set()
+            and not self.stopping.is_set()
+            and (why := why_to_replace(executor, place.pool))
+        ):
             log.info("executor %s is replaced: %s", executor.name, why)
             executor.is_due.set()
 
