@@ -206,7 +206,7 @@ CASES = [
     Case("pausing a name with braces", lambda s: s.app.pause("{x}"), "INVALID", "queue"),
     Case("forgetting a queue with jobs", lambda s: s.app.forget("default"), "STATE", "delete them first"),
     Case("an unknown setting", lambda s: s.app.configure({"leese": "1m"}), "INVALID", "lease"),
-    Case("a lease too short", lambda s: s.app.configure({"lease": "1ms"}), "INVALID", "1000"),
+    Case("a lease too short", lambda s: s.app.configure({"lease": "1ms"}), "INVALID", "from 1s to 1h"),
     Case("a lease of nonsense", lambda s: s.app.configure({"lease": "long"}), "INVALID", "lease"),
     Case("a number that is none", lambda s: s.app.configure({"history": 1.5}), "INVALID", "history"),
     Case("a good setting and a bad one", lambda s: s.app.configure({"grace": 1, "lost": -1}), "INVALID", "lost"),

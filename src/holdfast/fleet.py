@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from holdfast.commands import HeldRow, WorkerRow
-from holdfast.durations import utc
+from holdfast.durations import LAST_MOMENT, utc
 
 
 class HeldJob(msgspec.Struct, frozen=True):
@@ -44,22 +44,26 @@ class Worker(msgspec.Struct, frozen=True):
 
     @property
     def pid(self) -> int:
-        return int(self.about.get("pid", 0))
+        return int(self._number("pid"))
 
     @property
     def started_at(self) -> datetime | None:
-        started = self.about.get("started")
-        return utc(started) if started else None
+        started = self._number("started")
+        return utc(int(started)) if 0 < started <= LAST_MOMENT else None
 
     @property
     def memory(self) -> int:
         """Bytes, of all its processes."""
-        return int(self.about.get("memory", 0))
+        return int(self._number("memory"))
 
     @property
     def cpu_seconds(self) -> float:
         """Of all its processes, since it started."""
-        return float(self.about.get("cpu_seconds", 0.0))
+        return float(self._number("cpu_seconds"))
+
+    def _number(self, name: str) -> int | float:
+        value = self.about.get(name)
+        return value if isinstance(value, int | float) else 0
 
 
 class Node(msgspec.Struct, frozen=True):
@@ -98,8 +102,16 @@ def read_workers(rows: Iterable[WorkerRow]) -> list[Worker]:
 
 
 def _read_worker(row: WorkerRow) -> Worker:
-    about = msgspec.json.decode(row.about, type=dict[str, Any]) if row.about else {}
-    return Worker(row.name, utc(row.seen), row.is_live, row.queues, about, [_read_held(hold) for hold in row.held])
+    held = [_read_held(hold) for hold in row.held]
+    return Worker(row.name, utc(row.seen), row.is_live, row.queues, _read_about(row.about), held)
+
+
+def _read_about(text: str) -> dict[str, Any]:
+    """What a worker says of itself. One in another language may say it in other words."""
+    try:
+        return msgspec.json.decode(text, type=dict[str, Any]) if text else {}
+    except msgspec.MsgspecError:
+        return {"words": text}
 
 
 def _read_held(row: HeldRow) -> HeldJob:

@@ -10,12 +10,16 @@ import os
 import re
 import socket
 import threading
-from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 from holdfast.names import new_id
+
+if TYPE_CHECKING:
+    from holdfast.commands import Held
+    from holdfast.item import Item
 
 LONGEST_NODE = 24
 
@@ -39,36 +43,67 @@ class Seat:
         return self._number
 
 
-class Seats:
-    """The seats of this process. After a fork they are others."""
+class Room:
+    """The seats of one process, under the name of a worker, and what it holds."""
 
     def __init__(self) -> None:
-        self._begin(0)
-
-    def _begin(self, pid: int) -> None:
-        self._pid = pid
-        self._worker = f"{node_name()}/{new_id()[-8:]}"
-        self._free: deque[Seat] = deque()
+        self.worker = f"{node_name()}/{new_id()[-8:]}"
+        self.held: dict[Held, Item] = {}
+        self._free: list[Seat] = []
         self._count = 0
-        self._lock = threading.Lock()
-
-    @property
-    def worker(self) -> str:
-        if self._pid != os.getpid():
-            self._begin(os.getpid())
-        return self._worker
+        self.lock = threading.Lock()
 
     @contextmanager
-    def taken(self) -> Iterator[Seat]:
-        """Have a seat, the one that was free last: its question may be unanswered."""
-        worker, free = self.worker, self._free
-        with self._lock:
-            if free:
-                seat = free.pop()
-            else:
-                self._count += 1
-                seat = Seat(f"{worker}.{self._count}")
+    def seat(self) -> Iterator[Seat]:
+        """Have a seat to oneself: one whose question is unanswered, else the one that was free last."""
+        seat = self._take_unanswered() or self._take_last()
         try:
             yield seat
         finally:
-            free.append(seat)
+            self._free.append(seat)
+
+    @contextmanager
+    def unanswered_seat(self) -> Iterator[Seat | None]:
+        """Have a seat that nobody sits on and whose question was never answered, if there is one."""
+        seat = self._take_unanswered()
+        try:
+            yield seat
+        finally:
+            if seat:
+                self._free.append(seat)
+
+    def _take_unanswered(self) -> Seat | None:
+        with self.lock:
+            seat = next((seat for seat in self._free if seat.unanswered), None)
+            if seat:
+                self._free.remove(seat)
+            return seat
+
+    def _take_last(self) -> Seat:
+        with self.lock:
+            if self._free:
+                return self._free.pop()
+            self._count += 1
+            return Seat(f"{self.worker}.{self._count}")
+
+
+class Seats:
+    """The room of this process. One that is forked has another, from its first moment."""
+
+    def __init__(self) -> None:
+        self.room = Room()
+        _all.add(self)
+
+    def change_rooms(self) -> None:
+        self.room = Room()
+
+
+_all: WeakSet[Seats] = WeakSet()
+
+
+def _after_fork() -> None:
+    for seats in list(_all):
+        seats.change_rooms()
+
+
+os.register_at_fork(after_in_child=_after_fork)

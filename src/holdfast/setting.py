@@ -41,22 +41,28 @@ def read_settings(rows: Sequence[SettingRow]) -> list[Setting]:
 
 
 def read_changes(given: Mapping[str, Duration | int | None], rows: Sequence[SettingRow]) -> Changes:
-    """Return changes as the store takes them: durations in milliseconds."""
-    units = {row.name: row.unit for row in rows}
+    """Return changes as the store takes them: durations in milliseconds.
+
+    Raises:
+        Invalid: there is no such setting, or the value is out of its bounds.
+    """
+    if not isinstance(given, Mapping):
+        raise Invalid(f'settings are {given!r}; they must be a table of names and values, as {{"lease": "1m"}}')
+    known = {row.name: row for row in rows}
     changes = Changes({}, [])
     for name, value in given.items():
+        if name not in known:
+            raise Invalid(f"there is no setting {name!r}; there are: {', '.join(known)}")
         if value is None:
             changes.reset.append(name)
         else:
-            changes.set[name] = (
-                _number(name, value, units[name]) if name in units else 0
-            )  # the store says which there are
+            changes.set[name] = _number(known[name], value)
     return changes
 
 
-def _number(name: str, value: Any, unit: str) -> int:
-    if unit == "ms":
-        return milliseconds(value, what=name)
-    if type(value) is int:
+def _number(row: SettingRow, value: Any) -> int:
+    if row.unit == "ms":
+        return milliseconds(value, what=row.name, least=row.least, most=row.most)
+    if type(value) is int and row.least <= value <= row.most:
         return value
-    raise Invalid(f"{name} is {value!r}; it must be a whole number")
+    raise Invalid(f"{row.name} is {value!r}; it must be a whole number from {row.least} to {row.most}")

@@ -19,7 +19,7 @@ AT_ONCE = 1000  # jobs in one call
 ATTEMPTS = 5
 
 
-def store_part(calls: Sequence[BoundCall[Any]], app: App, *, fresh: bool) -> Steps[list[Job[Any]]]:
+def store_part(calls: Sequence[BoundCall[Any]], app: App, *, fresh: bool, codec: str = "json") -> Steps[list[Job[Any]]]:
     """Store up to 1,000 calls, together or not at all.
 
     Of those that are there, return the job that is there. It may go just then: so try again.
@@ -28,11 +28,11 @@ def store_part(calls: Sequence[BoundCall[Any]], app: App, *, fresh: bool) -> Ste
     exists = _on_exists(calls)
     left = calls
     for _ in range(ATTEMPTS):
-        stored = yield commands.enqueue([_new_job(call) for call in left], exists=exists, fresh=fresh)
+        stored = yield commands.enqueue([_new_job(call, codec) for call in left], exists=exists, fresh=fresh)
         there: dict[str, BoundCall[Any]] = {}  # by the id of the job
         for call, created, id in zip(left, stored.created, stored.ids, strict=True):
             if created:
-                jobs[call.id] = stored_job(call, id, stored.now, app)
+                jobs[call.id] = stored_job(call, id, stored.now, app, codec)
             else:
                 there[id] = call
         found = (yield commands.get(list(there), brief=True)) if there else []
@@ -56,7 +56,7 @@ def _whose(call: BoundCall[Any]) -> str:
     return f"unique key {call.chosen.unique}" if call.chosen.unique else f"job {call.id}"
 
 
-def _new_job(call: BoundCall[Any]) -> NewJob:
+def _new_job(call: BoundCall[Any], codec: str) -> NewJob:
     chosen = call.chosen
     is_debounced = chosen.debounce is not None
     return NewJob(
@@ -72,11 +72,16 @@ def _new_job(call: BoundCall[Any]) -> NewJob:
         lost=chosen.lost,
         backoff=chosen.backoff,
         timeout=chosen.timeout,
-        unique=chosen.unique or (call.name if is_debounced else None),
+        codec=None if codec == "json" else codec,
+        unique=_unique_key(call),
         unique_for="queued" if is_debounced else chosen.unique_for,
         unkept=True if chosen.keep is False else None,
         once=chosen.at_most_once or None,
     )
+
+
+def _unique_key(call: BoundCall[Any]) -> str | None:
+    return call.chosen.unique or (call.name if call.chosen.debounce is not None else None)
 
 
 def _on_exists(calls: Sequence[BoundCall[Any]]) -> str:
@@ -88,7 +93,7 @@ def _on_exists(calls: Sequence[BoundCall[Any]]) -> str:
     return choices.pop()
 
 
-def stored_job(call: BoundCall[R], id: str, now: int, app: App) -> Job[R]:
+def stored_job(call: BoundCall[R], id: str, now: int, app: App, codec: str = "json") -> Job[R]:
     """The snapshot of a job that was stored just now."""
     delay = call.chosen.delay if call.chosen.debounce is None else call.chosen.debounce
     due = call.chosen.at if delay is None else now + delay
@@ -103,7 +108,8 @@ def stored_job(call: BoundCall[R], id: str, now: int, app: App) -> Job[R]:
         since=utc(now),
         priority=call.chosen.priority or 0,
         retries=call.chosen.retries,
-        unique=call.chosen.unique or "",
+        codec=codec,
+        unique=_unique_key(call) or "",
         kept=call.chosen.keep is not False,
         at_most_once=call.chosen.at_most_once is True,
         due_at=None if is_due or due is None else utc(due),
