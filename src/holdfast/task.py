@@ -52,24 +52,24 @@ WhenUnreachable = Literal["raise", "inline", "keep"]
 class Given(TypedDict, total=False):
     """Options as users write them; None stands for the default."""
 
-    queue: str | None
-    priority: int | None
-    delay: Duration | None
-    at: datetime | None
-    retries: int | None
-    backoff: Duration | None
-    crashes: int | None
-    lost: int | None
-    timeout: Duration | None
-    id: str | None
-    on_exists: OnExists | None
-    unique: str | None
-    unique_for: Span | Duration | None
-    debounce: Duration | None
-    keep: bool | None
-    at_most_once: bool | None
-    runner: Runner | None
-    when_unreachable: WhenUnreachable | None
+    queue: str | None  # which queue; `default`
+    priority: int | None  # -256 to 255, lower runs sooner; 0
+    delay: Duration | None  # start after this time
+    at: datetime | None  # or at this time; it must be aware of its zone
+    retries: int | None  # how many times an error may be retried; the setting of the queue: 3
+    backoff: Duration | None  # c: the waits before retries are c, 2c, 4c ...; the setting of the queue: 20 s
+    crashes: int | None  # how many deaths of its process the job survives; the setting of the queue: 3
+    lost: int | None  # how many lost leases it survives; the setting of the queue: 10
+    timeout: Duration | None  # how long one attempt may run; no limit
+    id: str | None  # your own id; a new one
+    on_exists: OnExists | None  # what to do if there is a job of this id, or with this unique key; return it
+    unique: str | None  # a key that one job at a time may have
+    unique_for: Span | Duration | None  # until it starts, ends or is removed, or for a time; pending
+    debounce: Duration | None  # run after this time without another call of its unique key, or task: the last counts
+    keep: bool | None  # False: remove the job when it has ended, unless it failed
+    at_most_once: bool | None  # True: never start it a second time
+    runner: Runner | None  # where it runs; by the kind of function
+    when_unreachable: WhenUnreachable | None  # what to do if it cannot be stored; as the app says
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
