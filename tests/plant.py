@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from holdfast import functions
 
 LUA = Path(functions.__file__).parent / "lua"
 MODEL = "tests/test_model.py::test_random_commands_do_what_the_model_says[valkey]"
-DIRECT = "tests/test_lua.py"
+DIRECT = [f"tests/test_{name}.py" for name in ("lua_unique", "lua_settings", "lua_found", "repeats", "lua")]
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ BUGS = [
         "if has(job.flags, CANCELLING) then return conclude(job, 'cancelled', nil, fields) end",
     ),
     Bug("a clock that goes back is not noticed", "time", "elseif gap < 0 then clock_went_back() end", "end"),
-    Bug("a lease is spared for ever", "lease", "spared + 1))", "spared))"),
+    Bug("a lease is spared for ever", "lease", "spared + 1, length))", "spared, length))"),
     Bug("renew does not look at the attempt", "renew", "if holds ~= attempt then", "if not marks then"),
     Bug(
         "a crash is charged as a retry",
@@ -87,8 +88,49 @@ BUGS = [
         "list",
         "if member[1] == id and tonumber(member[2]) == tonumber(score) then first = first + 1 end",
     ),
-    Bug("a claim wakes nobody for what is left", "claim", "pass_on(open, place, args.idle)"),
-    Bug("waiters are not told", "lease", "tell_waiters(job, waiters or redis.call('HGET', key.job(job.id), 'w'))"),
+    Bug(
+        "a claim wakes nobody for what is left",
+        "claim",
+        "pass_on(open, args.shares and 1 or place, args.idle or args.shares)",
+    ),
+    Bug("waiters are not told", "lease", "tell_waiters(job, waiters)"),
+    Bug(
+        "a unique key is not freed when its job ends",
+        "lease",
+        "if has(job.flags, UNIQUE) then free_key(job, goes and 'qpk' or 'qp') end",
+    ),
+    Bug("a job that is tried again does not take its key again", "retry", "and take_key_again(job)", "and false"),
+    Bug(
+        "a key outlives the kept job that had it", "move", "free_key(load_job(id), 'k')", "free_key(load_job(id), 'p')"
+    ),
+    Bug(
+        "the grace is forgotten at a renewal",
+        "renew",
+        "collect(entering, key.timers(), now + length, id)",
+        "collect(entering, key.timers(), now + length - setting('grace'), id)",
+    ),
+    Bug("a token is ignored", "call", "if answer then return answer end"),
+    Bug(
+        "a job that is not kept stays in its index",
+        "lease",
+        "if goes then erase(job.id, job.queue, job.state)",
+        "if goes then erase(job.id, job.queue, state)",
+    ),
+    Bug(
+        "a job that runs once at most comes back after a crash",
+        "lease",
+        """if is_over(job, job.crashes, job.most_crashes) then return fail(job, 'crashed', waiters, fields) end
+  come_back(job, 0, fields)""",
+        """local over = job.crashes > job.most_crashes and not has(job.flags, CANCELLING)
+  if over then return fail(job, 'crashed', waiters, fields) end
+  come_back(job, 0, fields, true)""",
+    ),
+    Bug(
+        "the lease of one queue is that of another",
+        "claim",
+        "args.lease or setting('lease', job.queue)",
+        "args.lease or setting('lease', args.queues[1])",
+    ),
 ]
 
 
@@ -106,10 +148,10 @@ def use(source: Path) -> None:
     functions._source = lambda: text  # type: ignore[assignment]
 
 
-def seconds_until_caught(source: Path, tests: str) -> tuple[str, float]:
+def seconds_until_caught(source: Path, tests: Sequence[str]) -> tuple[str, float]:
     """Run tests with a bug planted until the first fails: returns its name, or '' if none does."""
     environment = {**os.environ, "HOLDFAST_PLANT": str(source), "HOLDFAST_MODEL_SHRINK": "0"}
-    line = [sys.executable, "-m", "pytest", "-x", "-q", "--tb=no", "-p", "tests.plant", tests]
+    line = [sys.executable, "-m", "pytest", "-x", "-q", "--tb=no", "-p", "tests.plant", *tests]
     began = time.monotonic()
     run = subprocess.run(line, env=environment, capture_output=True, text=True, check=False)
     failed = re.search(r"^(?:FAILED|ERROR) \S*::(\S+)", run.stdout, re.MULTILINE)
@@ -125,7 +167,7 @@ def main(wanted: str = "") -> int:
         for bug in BUGS:
             if wanted in bug.name:
                 source.write_text(source_with(bug), "utf-8")
-                by_model, model_seconds = seconds_until_caught(source, MODEL)
+                by_model, model_seconds = seconds_until_caught(source, [MODEL])
                 by_test, test_seconds = seconds_until_caught(source, DIRECT)
                 model = f"{model_seconds:.0f} s" if by_model else "-"
                 direct = f"`{by_test}` {test_seconds:.0f} s" if by_test else "-"

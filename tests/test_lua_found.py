@@ -6,7 +6,7 @@ from holdfast import commands
 from holdfast.commands import Held
 from holdfast.store import Store
 from tests.conftest import TestClock
-from tests.test_lua import ONE, TWO, ask, job, keep, put, take
+from tests.test_lua import ONE, TWO, _all_keys_fit_in_the_end, ask, client, job, keep, put, take  # noqa: F401
 
 
 def test_a_queue_with_a_share_of_none_gives_nothing_in_the_first_round(store: Store) -> None:
