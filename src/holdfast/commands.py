@@ -469,6 +469,8 @@ def wait(ids: Sequence[str], inbox: str) -> Command[Waiting]:
 
 
 class Event(NamedTuple):
+    """What happened: its `type`, the ids of the `jobs` (or names of queues), and who did it."""
+
     id: str
     type: str
     jobs: list[str]

@@ -32,15 +32,15 @@ class Attempt(msgspec.Struct, frozen=True):
     """
 
     number: int
-    queued_at: datetime
+    queued_at: datetime  # since when it had waited
     claimed_at: datetime
-    started_at: datetime | None
-    ended_at: datetime | None
+    started_at: datetime | None  # when the task was called; None: it was not, or is not known
+    ended_at: datetime | None  # None: it is running
     outcome: str
-    pid: int
-    executor: str
-    reason: str
-    failure: Failure | None
+    pid: int  # the process
+    executor: str  # who: node/worker.number
+    reason: str  # why it ended, if there is more to say
+    failure: Failure | None  # what it raised, or how its process died
 
     @property
     def node(self) -> str:
@@ -94,41 +94,41 @@ class Job(msgspec.Struct, Generic[R], frozen=True, kw_only=True, eq=False, repr_
     enqueued it.
     """
 
-    id: str
-    state: str
+    id: str  # its own, or yours
+    state: str  # scheduled, waiting, running, succeeded, failed or cancelled
     queue: str
     task: str
-    created: bool = False
+    created: bool = False  # whether the call that returned it stored it
     created_at: datetime
-    since: datetime
+    since: datetime  # when it entered its state
     priority: int = 0
-    attempt: int = 0
-    retried: int = 0
-    retries: int | None = None
-    crashes: int = 0
-    most_crashes: int | None = None
-    lost: int = 0
-    most_lost: int | None = None
-    cancelling: bool = False
-    due_at: datetime | None = None
-    lease_ends_at: datetime | None = None
-    claimed_at: datetime | None = None
-    executor: str = ""
-    pid: int = 0
-    group: str = ""
-    progress: dict[str, Any] | None = None
-    codec: str = "json"
-    unique: str = ""
-    kept: bool = True
-    at_most_once: bool = False
-    payload: bytes | None = None
-    result_bytes: bytes | None = None
-    checkpoint_bytes: bytes | None = None
-    attempts: list[Attempt] = []
-    notes: list[Note] = []
-    fields: dict[str, str] = {}
-    kept_on_disk: bool = False
-    ran_inline: bool = False
+    attempt: int = 0  # the number of the last one; 0: none yet
+    retried: int = 0  # how many retries have started
+    retries: int | None = None  # how many it may have
+    crashes: int = 0  # deaths of its process so far
+    most_crashes: int | None = None  # how many it survives
+    lost: int = 0  # leases lost so far
+    most_lost: int | None = None  # how many it survives
+    cancelling: bool = False  # it is to be cancelled, and its worker is stopping it
+    due_at: datetime | None = None  # if it is scheduled
+    lease_ends_at: datetime | None = None  # if it is running, unless it is renewed
+    claimed_at: datetime | None = None  # of the last attempt, as are executor and pid
+    executor: str = ""  # who claimed it: node/worker.number
+    pid: int = 0  # the process that it runs in
+    group: str = ""  # of its failure
+    progress: dict[str, Any] | None = None  # what it reported last: `progress`, 0 to 1, and `message`
+    codec: str = "json"  # `json`, or `raw` for items
+    unique: str = ""  # its unique key
+    kept: bool = True  # whether its record stays after it has ended well
+    at_most_once: bool = False  # never started a second time
+    payload: bytes | None = None  # its arguments as they are stored; None in what `list` yields, as are the next
+    result_bytes: bytes | None = None  # its result as it is stored; `result()` decodes it
+    checkpoint_bytes: bytes | None = None  # what it saved last
+    attempts: list[Attempt] = []  # the last ones, oldest first; how many is a setting, `history`
+    notes: list[Note] = []  # what happened outside of its attempts
+    fields: dict[str, str] = {}  # what programs attached to it
+    kept_on_disk: bool = False  # the store could not be reached: it is sent later
+    ran_inline: bool = False  # the store could not be reached: it ran in the process that enqueued it
     app: App
     returns: Shape | None = None
 

@@ -26,7 +26,7 @@ from holdfast.job import Job
 from holdfast.limits import MOST_PAYLOAD
 from holdfast.store import Address
 from holdfast.storing import AT_ONCE, store_part, stored_job
-from holdfast.task import BoundCall, WhenUnreachable
+from holdfast.task import BoundCall, Task, WhenUnreachable
 from holdfast.verbs import Act, Steps
 
 if TYPE_CHECKING:  # loaded when they are needed: most programs never do
@@ -44,6 +44,8 @@ class App(job.App, Protocol):
 
     @property
     def unreachable(self) -> Unreachable: ...
+    @property
+    def tasks(self) -> dict[str, Task[..., Any]]: ...
 
 
 def store_calls(calls: Calls, app: App, *, fresh: bool = False) -> Steps[Jobs]:
@@ -127,16 +129,16 @@ class Unreachable:
         from holdfast.inline import arun_inline, run_inline
 
         def run() -> Jobs:
-            self._check_inline(calls, error)
+            self._check_inline(calls, app, error)
             return [run_inline(call, _unstored(call, app, _now())) for call in calls]
 
         async def arun() -> Jobs:
-            self._check_inline(calls, error, awaited=True)
+            self._check_inline(calls, app, error, awaited=True)
             return [await arun_inline(call, _unstored(call, app, _now())) for call in calls]
 
         return Act(run, arun)
 
-    def _check_inline(self, calls: Calls, error: errors.StoreUnavailable, *, awaited: bool = False) -> None:
+    def _check_inline(self, calls: Calls, app: App, error: errors.StoreUnavailable, *, awaited: bool = False) -> None:
         """Refuse before the first of them has run.
 
         Raises:
@@ -146,6 +148,8 @@ class Unreachable:
 
         for call in calls:
             why = cannot_be_run(call, _now(), awaited=awaited)
+            if call.name not in app.tasks:
+                why = "its task is not known here"
             if call.chosen.at_most_once and error.maybe_done:
                 why = "it may have been stored all the same, and must not run twice"
             if why:

@@ -18,6 +18,7 @@ from holdfast.cli import (
     events,
     exits,
     jobs,
+    kept,
     notes,
     queues,
     server,
@@ -33,7 +34,8 @@ from holdfast.errors import HoldfastError
 COMMANDS: tuple[click.Command, ...] = (
     work.work, enqueue.enqueue, waiting.wait, jobs.jobs, jobs.show, jobs.count, jobs.peek, steer.cancel, steer.retry,
     steer.delete, notes.attach, notes.note, queues.queues, queues.pause, queues.resume, queues.forget, workers.workers,
-    workers.nodes, events.events, config.config, server.server, doctor.doctor, completion.completion, work.demo,
+    workers.nodes, events.events, config.config, kept.kept, kept.send, server.server, doctor.doctor,
+    completion.completion, work.demo,
 )  # fmt: skip
 VARIABLE = "_HOLDFAST_COMPLETE"  # set by the completion scripts
 EXAMPLES = (

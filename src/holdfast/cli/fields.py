@@ -108,6 +108,15 @@ SETTING = {
 }
 ATTACHED = {"id": "id of the job", "fields": "all that is attached to it, by name"}
 NOTED = {"id": "id of the job", "note": "what was noted"}
+KEPT = {
+    "id": "id of the job that it will be",
+    "task": "name of the task",
+    "queue": "name of the queue",
+    "kept_at": "when it was written to disk",
+    "due_at": "when it starts, if that is later",
+    "refused": "why the store refused it when it was sent, if it did",
+}
+SENT = {"sent": "how many calls were sent"}
 EVENT = {
     "event": "id of the event",
     "at": "when it happened",

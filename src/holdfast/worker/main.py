@@ -94,6 +94,8 @@ def _run(start: Start, control: socket.socket, app: Holdfast) -> NoReturn:
     zygote = _start_zygote(start, control, app)
     _say_files(start, control)
     control.sendall(_hello(app))
+    if start.name.endswith(".1"):
+        app.unreachable.sender.start()  # of what other processes have kept on disk
     pulse = Pulse(start.pulse)
 
     async def run() -> None:

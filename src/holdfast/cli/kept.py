@@ -1,0 +1,76 @@
+"""Commands on calls that are kept on disk because the store could not be reached. They work while it is away."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from holdfast import Holdfast
+from holdfast.cli.fields import KEPT, SENT
+from holdfast.cli.output import Column, write
+from holdfast.cli.records import Record
+from holdfast.cli.session import Session, command, pass_session
+from holdfast.cli.text import moment
+from holdfast.durations import utc
+from holdfast.kept import Kept
+
+
+@command("kept", "holdfast kept", "holdfast kept --json | jq '.[] | select(.refused)'", fields=KEPT)
+@pass_session
+def kept(session: Session) -> None:
+    """List calls that are kept on disk, to be sent to the store when it can be reached, in the order of sending.
+
+    After them come those that the store has refused; they stay in the file `refused` until you remove it. When piped,
+    the columns are id, task, queue, when it was kept, when it is due, and why it was refused. With --json, an array.
+    """
+    columns = [
+        Column("ID", lambda call: call["id"], whole=True),
+        Column("TASK", lambda call: call["task"]),
+        Column("QUEUE", lambda call: call["queue"]),
+        Column("KEPT", lambda call: call["kept_at"]),
+        Column("DUE", lambda call: call["due_at"]),
+        Column("REFUSED", lambda call: call["refused"]),
+    ]
+    session.output.list(list(_records(_app(session))), columns, "nothing is kept on disk")
+
+
+@command("send", "holdfast send", "holdfast send --json | jq .sent", fields=SENT)
+@pass_session
+def send(session: Session) -> None:
+    """Send calls that are kept on disk, now, and print how many were sent.
+
+    It happens by itself, too: when a worker of the app starts, and by any process of it that keeps calls. Exit code 4
+    if the store cannot be reached: then they stay where they are.
+    """
+    number = _app(session).send_kept()
+    if session.output.mode == "json":
+        session.output.json({"sent": number})
+    else:
+        write(str(number))
+
+
+def _app(session: Session) -> Holdfast:
+    """A client of a store that may not be there."""
+    return Holdfast(session.url, namespace=session.namespace)
+
+
+def _records(app: Holdfast) -> Iterator[Record]:
+    spool = app.unreachable.spool
+    for call in spool.kept():
+        yield from _record(call, None)
+    for refused in spool.refused():
+        yield from _record(refused.call, refused.reason)
+
+
+def _record(call: Kept, refused: str | None) -> Iterator[Record]:
+    """Times are text: the age of something would be asked of the store."""
+    for batch in call.batches:
+        due = moment(utc(batch["due"])) if "due" in batch else None
+        for id in batch["ids"]:
+            yield {
+                "id": id,
+                "task": batch["task"],
+                "queue": batch["queue"],
+                "kept_at": moment(utc(call.at)),
+                "due_at": due,
+                "refused": refused,
+            }
