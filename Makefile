@@ -1,6 +1,6 @@
 # Every target sets itself up. `make` alone lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test retest coverage check bench model fmt clean
+.PHONY: help setup demo test retest coverage check bench model reference fmt clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## create the virtual environment and install everything
 
@@ -46,6 +46,9 @@ bench: $(STAMP) ## measure against RQ and huey in the same run
 
 model: $(STAMP) ## run the model test for MINUTES (5)
 	HOLDFAST_MODEL_MINUTES=$(or $(MINUTES),5) $(BIN)/python -m tests.test_model
+
+reference: $(STAMP) ## write docs/reference.md anew, from the source
+	$(BIN)/python -m tests.reference
 
 fmt: $(STAMP) ## format the code
 	$(BIN)/ruff format src tests bench
