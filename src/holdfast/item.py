@@ -11,7 +11,7 @@ from holdfast.commands import Claimed, Finish, Held
 from holdfast.durations import Duration, milliseconds
 from holdfast.failure import Failure
 from holdfast.failure import encode as encode_failure
-from holdfast.limits import LONGEST_WAIT
+from holdfast.limits import LONGEST_WAIT, MOST_RESULT
 from holdfast.names import new_id
 from holdfast.outcome import Error, Outcome, Release, Succeed
 from holdfast.verbs import Steps, verb
@@ -92,6 +92,8 @@ class Item:
         """
         if not isinstance(result, bytes | bytearray | memoryview):
             raise errors.Invalid(f"a result is bytes, not {type(result).__name__}; encode it first")
+        if len(result) > MOST_RESULT:
+            raise errors.TooBig(f"the result has {len(result)} bytes; {MOST_RESULT} are allowed: store it elsewhere")
         return (yield from self._end(Succeed(bytes(result))))
 
     complete, acomplete = verb(_complete)
@@ -128,14 +130,14 @@ class Item:
 
     def _say_end(self, outcome: Outcome, unstarted: bool) -> Steps[bool]:
         """Tell the store. Said again by the same process, because its answer was lost, it gets the same answer."""
-        token = self._tokens.setdefault((os.getpid(), type(outcome)), new_id())
+        caller = os.getpid(), type(outcome)
+        token = self._tokens.setdefault(caller, new_id())
         finish = Finish(self.id, self.attempt, outcome, os.getpid(), created=self._created, unstarted=unstarted)
         finished = yield commands.finish(self.held.executor, [finish], token=token)
         answer = finished.answers[0]
-        if answer == "TOOBIG":
-            raise errors.TooBig(f"the result of item {self.id} has more than 1 MiB; store it elsewhere")
-        if answer == "INVALID":
-            raise errors.Invalid(f"the store refuses this end of item {self.id}: {outcome!r}"[:500])
+        if refusal := errors.BY_CODE.get("" if answer == "LOST" else answer):
+            del self._tokens[caller]
+            raise refusal(f"the store refuses this end of item {self.id}: {outcome!r}"[:500])
         self.is_lost = answer == "LOST"
         self._items.forget(self)
         return bool(answer == "OK")

@@ -31,7 +31,10 @@ if TYPE_CHECKING:
     from holdfast.client import Holdfast
     from holdfast.store import AsyncStore, Store
 
+__all__ = ["Item", "Items"]
+
 TASK = "raw"  # what a job without a task has in its place
+Buffer = bytes | bytearray | memoryview
 LEAST_LEASE, MOST_LEASE = 1_000, 3_600_000  # milliseconds
 NOT_OF_ITEMS = ("queue", "timeout", "runner", "when_unreachable")
 
@@ -57,7 +60,7 @@ class Items:
     def async_store(self) -> AsyncStore:
         return self._app.async_store
 
-    def _put(self, payload: bytes, /, **options: Unpack[Given]) -> Steps[Job[bytes]]:
+    def _put(self, payload: Buffer, /, **options: Unpack[Given]) -> Steps[Job[bytes]]:
         """Store an item. If one of its `id`, or with its `unique` key, is there, that one is returned.
 
         `options` are those of tasks: id, delay, at, priority, retries, unique, keep, at_most_once and so on.
@@ -65,7 +68,7 @@ class Items:
         Raises:
             TooBig: it has more than 1 MiB.
         """
-        if not isinstance(payload, bytes | bytearray | memoryview):
+        if not isinstance(payload, Buffer):
             raise errors.Invalid(f"an item is bytes, not {type(payload).__name__}; encode it first")
         chosen = Options(queue=self.queue).but(**_fitting(options, self.queue))
         call: BoundCall[Any] = BoundCall(chosen.id or new_id(), self._task, bytes(payload), chosen)
