@@ -126,14 +126,14 @@ class Shell:
             self.environ.pop(name, None)
         (folder / "tasks.py").write_text(APP)
 
-    def __call__(self, *words: str, **environ: str) -> Ended:
+    def __call__(self, *words: str, stdin: str = "", **environ: str) -> Ended:
         done = subprocess.run(
             [*PROGRAM, *words],
             cwd=self.folder,
             env={**self.environ, **environ},
             capture_output=True,
             check=False,
-            stdin=subprocess.DEVNULL,
+            input=stdin.encode(),
         )
         return Ended(done.returncode, done.stdout.decode(), done.stderr.decode())
 

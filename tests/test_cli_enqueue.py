@@ -54,6 +54,39 @@ def test_with_the_app_the_signature_names_and_types_the_arguments(shell: Shell) 
     assert job.payload == b'{"name":"42","on":"2024-02-29"}'
 
 
+def test_a_unique_key_is_stored_once_and_the_job_that_has_it_is_said(shell: Shell) -> None:
+    first = shell("enqueue", "any.task", "--unique", "daily", "--unique-for", "1h").out
+    second = shell("enqueue", "any.task", "--unique", "daily", "--unique-for", "3600")
+
+    assert (second.code, second.out) == (0, first)
+    assert "is there already" in second.err
+    assert shell("enqueue", "any.task", "--unique", "daily", "--on-exists", "error").code == 1
+
+
+def test_a_debounced_call_replaces_the_one_before(shell: Shell) -> None:
+    first = shell("enqueue", "any.task", "n=1", "--debounce", "1h").out.strip()
+    second = shell("enqueue", "any.task", "n=2", "--debounce", "1h").out.strip()
+
+    assert shell.client.count() == 1
+    assert shell.client.get(second).payload == b'{"n":2}'
+    assert first
+
+
+def test_a_job_may_be_run_once_at_most_or_not_be_kept(shell: Shell) -> None:
+    shell("enqueue", "any.task", "--id", "once", "--at-most-once")
+    shell("enqueue", "any.task", "--id", "unkept", "--no-keep")
+
+    assert (shell.client.get("once").at_most_once, shell.client.get("unkept").kept) == (True, False)
+    assert "runs\tonce at most" in shell("show", "once").out
+    assert "runs\twithout being kept afterwards" in shell("show", "unkept").out
+
+
+def test_an_unknown_task_of_an_app_leads_to_the_one_that_is_meant(shell: Shell) -> None:
+    code, _, err = shell("enqueue", "gret", "name=ann", "--app", "tasks")
+
+    assert (code, err) == (2, "holdfast: the app has no task gret; did you mean tasks.greet?\n")
+
+
 def test_the_app_can_be_named_by_the_environment(shell: Shell) -> None:
     assert shell("enqueue", "add", "1", HOLDFAST_APP="tasks:jobs").code == 0
 

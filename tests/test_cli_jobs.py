@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 
 import pytest
 
 from holdfast import commands
+from holdfast.commands import NewJob
 from holdfast.outcome import Crash, Error, Release, Succeed
 from tests.shells import PROGRAM, Hand, Shell, failure, wait_for_another_millisecond
 
@@ -195,3 +197,81 @@ def test_a_running_job_is_cancelling(shell: Shell) -> None:
 
     assert shell("cancel", "mine").rows == [["mine", "cancelling"]]
     assert shell("jobs").rows[0][3] == "cancelling"
+
+
+# Looking closer
+
+
+def test_a_pipe_gets_all_jobs_and_a_terminal_the_first_fifty(shell: Shell) -> None:
+    jobs = [NewJob(id=f"j{number}", payload=b"{}", queue=f"q{number % 3}", task="t") for number in range(130)]
+    shell.client.store.run(commands.enqueue(jobs))
+
+    assert len(shell("jobs").rows) == 130
+    assert len(shell("jobs", "--json").json) == 130
+    assert len(shell("jobs", "--limit", "7").rows) == 7
+    shown = shell.on_a_terminal("jobs")
+    assert len(re.findall(r"^j\d+ ", shown, re.M)) == 50
+    assert "50 of 130 jobs; --limit shows more" in shown
+    assert "jobs; --limit" not in shell.on_a_terminal("jobs", "--limit", "7")
+
+
+def test_jobs_are_counted(shell: Shell) -> None:
+    for id, queue in (("one", "a"), ("two", "a"), ("three", "b")):
+        shell.put(id, queue=queue)
+    shell.client.cancel("two")
+
+    assert shell("count").out == "3\n"
+    assert shell("count", "--state", "pending").out == "2\n"
+    assert shell("count", "--queue", "a", "--state", "cancelled,failed", "--json").json == {"count": 1}
+
+
+def test_peek_shows_what_runs_next_and_takes_nothing(shell: Shell) -> None:
+    shell.client.store.run(
+        commands.enqueue(
+            [
+                NewJob(id="later", payload=b"{}", queue="default", task="t"),
+                NewJob(id="sooner", payload=b'{"n":1}', queue="default", task="t", priority=-5),
+            ]
+        )
+    )
+
+    (next_one,) = shell("peek", "default", "--json").json
+    assert (next_one["id"], next_one["arguments"], next_one["state"]) == ("sooner", {"n": 1}, "waiting")
+    assert [row[1] for row in shell("peek", "default", "--limit", "9").rows if row[0] == "id"] == ["sooner", "later"]
+    shell.client.cancel("later")
+    shell.client.cancel("sooner")
+    code, out, err = shell("peek", "default")
+    assert (code, out, err) == (0, "", "holdfast: no job of queue default waits\n")
+
+
+def test_fields_and_notes_are_kept_with_a_job_and_shown(shell: Shell) -> None:
+    shell.put("mine")
+
+    assert shell("attach", "mine", "ticket=4711", "owner=").rows == [["owner", ""], ["ticket", "4711"]]
+    assert shell("attach", "mine", "--remove", "owner", "--json").json == {"id": "mine", "fields": {"ticket": "4711"}}
+    assert shell("note", "mine", "sent", "again").rows == [["mine", "sent again"]]
+    text = shell("show", "mine").out
+    assert "field ticket\t4711" in text
+    assert "noted sent again" in text
+    assert shell("attach", "mine", "ticket").code == 2
+    assert shell("note", "mine").code == 2
+    assert "did you mean mine?" in shell("note", "min", "words").err
+
+
+def test_what_a_job_saved_is_cut_on_a_terminal_and_whole_in_a_pipe(shell: Shell) -> None:
+    rows = [f"row {number}" for number in range(100)]
+    shell.put("mine", payload=json.dumps({"rows": rows}).encode())
+
+    shown = shell.on_a_terminal("show", "mine")
+    assert "row 5" in shown
+    assert "row 99" not in shown
+    assert "cut here; --json has all of it" in shown
+    assert "row 99" in shell("show", "mine").out
+    assert shell("show", "mine", "--json").json["arguments"] == {"rows": rows}
+
+
+@pytest.mark.parametrize(("word", "meant"), [("faild", "failed"), ("run", "running"), ("pendign", "pending")])
+def test_a_mistyped_state_leads_to_the_one_that_is_meant(shell: Shell, word: str, meant: str) -> None:
+    code, _, err = shell("jobs", "--state", word)
+
+    assert (code, err) == (2, f"holdfast: there is no state '{word}'; did you mean {meant}?\n")
