@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -12,19 +13,9 @@ from pathlib import Path
 import pytest
 
 from holdfast.cli.app import program
-from holdfast.cli.session import Command, Group
+from holdfast.cli.suggestions import nearest
+from tests.cli_page import every_command
 from tests.shells import PROGRAM, Shell
-
-
-def every_command() -> list[tuple[str, Command | Group]]:
-    found: list[tuple[str, Command | Group]] = []
-    for name, each in program.commands.items():
-        assert isinstance(each, Command | Group)
-        found.append((name, each))
-        for inner, command in each.commands.items() if isinstance(each, Group) else ():
-            assert isinstance(command, Command)
-            found.append((f"{name} {inner}", command))
-    return found
 
 
 @pytest.mark.parametrize("name", [name for name, _ in every_command()])
@@ -106,3 +97,89 @@ def test_a_reader_that_goes_away_is_no_error(shell: Shell) -> None:
     assert listing.stderr.read() == b""
     listing.stderr.close()
     assert listing.returncode == 141
+
+
+# Errors as JSON, and the environment
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "exit_code"),
+    [
+        (("show", "nobody"), "NOTFOUND", 3),
+        (("jobs", "--queue", "nowhere"), "NOTFOUND", 3),
+        (("jobs", "--state", "done"), "INVALID", 2),
+        (("jobs", "--quue", "x"), "USAGE", 2),
+        (("jbos",), "USAGE", 2),
+        (("jobs", "--url", "redis://localhost:1"), "UNAVAILABLE", 4),
+        (("jobs", "--plain"), "USAGE", 2),
+    ],
+)
+def test_with_json_an_error_is_an_object(shell: Shell, words: tuple[str, ...], code: str, exit_code: int) -> None:
+    ended = shell(*words, "--json")
+
+    assert (ended.code, ended.out) == (exit_code, "")
+    error = json.loads(ended.err)
+    assert (error["code"], error["exit_code"]) == (code, exit_code)
+    assert error["message"]
+
+
+def test_a_note_is_an_object_too(shell: Shell) -> None:
+    assert json.loads(shell("retry", "--json").err)["note"].startswith("nothing to retry")
+
+
+def test_the_environment_chooses_the_output_and_the_command_line_wins(shell: Shell) -> None:
+    shell.put("mine")
+
+    assert shell("jobs", HOLDFAST_JSON="1").json[0]["id"] == "mine"
+    assert shell("jobs", "--plain", HOLDFAST_JSON="1").rows[0][0] == "mine"
+    assert shell("jobs", "--json", HOLDFAST_PLAIN="1").json[0]["id"] == "mine"
+    assert shell("show", "nobody", HOLDFAST_JSON="true").err.startswith("{")
+    assert shell("show", "nobody", "--plain", HOLDFAST_JSON="true").err.startswith("holdfast: ")
+    assert shell("jobs", HOLDFAST_JSON="1", HOLDFAST_PLAIN="1").code == 2
+
+
+def test_options_come_from_the_environment_and_the_command_line_wins(shell: Shell) -> None:
+    shell.put("one", queue="a")
+    shell.put("two", queue="b")
+
+    assert [row[0] for row in shell("jobs", HOLDFAST_JOBS_QUEUE="a").rows] == ["one"]
+    assert [row[0] for row in shell("jobs", "--queue", "b", HOLDFAST_JOBS_QUEUE="a").rows] == ["two"]
+    assert len(shell("jobs", HOLDFAST_JOBS_LIMIT="1").rows) == 1
+    assert shell("count", HOLDFAST_COUNT_STATE="waiting,failed").out == "2\n"
+
+
+def test_a_word_after_two_dashes_is_no_option(shell: Shell) -> None:
+    assert shell("note", "nobody", "--", "--json").err.startswith("holdfast: ")
+
+
+# Names that are like others
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("enqeue", "x"), "there is no command 'enqeue'; did you mean enqueue?"),
+        (("server", "sttus"), "there is no command 'sttus'; did you mean status?"),
+        (("jobs", "--stat", "failed"), "'--state'"),
+        (("frobnicate",), "there is no command 'frobnicate'; there are work, "),
+    ],
+)
+def test_what_is_mistyped_leads_to_what_is_meant(shell: Shell, words: tuple[str, ...], says: str) -> None:
+    code, out, err = shell(*words)
+
+    assert (code, out) == (2, "")
+    assert says in err
+
+
+@pytest.mark.parametrize(
+    ("word", "names", "near"),
+    [
+        ("vidoe", ["video", "mail"], ["video"]),
+        ("vid", ["video", "videos", "mail"], ["video", "videos"]),
+        ("add", ["tasks.add", "tasks.sub"], ["tasks.add"]),
+        ("zzz", ["video", "mail"], []),
+        ("", ["video"], []),
+    ],
+)
+def test_names_are_near_if_they_begin_so_or_are_spelled_alike(word: str, names: list[str], near: list[str]) -> None:
+    assert nearest(word, names) == near

@@ -82,3 +82,19 @@ def test_an_error_of_a_job_is_escaped_where_it_is_told(shell: Shell) -> None:
     assert code == 1
     assert r"\x1b[31mred" in err
     assert "\x1b" not in err
+
+
+@pytest.mark.parametrize("words", [("jobs",), ("show", "mine"), ("queues",), ("events",), ("doctor",)])
+def test_without_colour_there_is_no_bold_either(shell: Shell, words: tuple[str, ...]) -> None:
+    shell.put("mine")
+
+    assert f"{ESCAPE}1m" in shell.on_a_terminal(*words) or words == ("events",)
+    assert ESCAPE not in shell.on_a_terminal(*words, NO_COLOR="1")
+
+
+def test_a_bar_without_colour_moves_the_cursor_only(shell: Shell) -> None:
+    (shell.folder / "lines").write_text('{"x": 1}\n' * 1500)
+    shown = shell.on_a_terminal("enqueue", "any.task", "--from", "lines", NO_COLOR="1")
+
+    assert "1500/" in shown
+    assert not re.search(r"\x1b\[[0-9;]*m", shown)

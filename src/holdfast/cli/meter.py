@@ -23,7 +23,8 @@ def meter(what: str, total: int | None = None) -> Iterator[Callable[[int], None]
     from holdfast.cli.output import new_console
 
     looks = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*looks, console=new_console(stderr=True), transient=True) as progress:
+    console, shared = new_console(stderr=True), sys.stdout.isatty()  # only then the bar has to give way to the output
+    with Progress(*looks, console=console, transient=True, redirect_stdout=shared) as progress:
         task = progress.add_task(what, total=total)
         yield lambda count: progress.advance(task, count)
 
