@@ -1,0 +1,111 @@
+"""The examples run for real: programs of their own, an embedded server in an empty folder, and kill -9."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast import Holdfast, server
+from tests.processes import kill_tree, tree
+from tests.workers import Worker, until
+
+ROOT = Path(__file__).parent.parent
+EXAMPLE = ROOT / "examples" / "reliable"
+COUNT = 20
+TUTORIAL = {"its queue": 51, "its program": 69}  # lines that are not blank
+
+
+class Folder:
+    """A copy of the example, as a reader has it, with a server of its own."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.workers: list[Worker] = []
+        clean = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
+        self.environment = {**clean, "PATH": f"{Path(sys.executable).parent}:{clean['PATH']}", "PYTHONUNBUFFERED": "1"}
+        self.app = Holdfast(f"unix://{server.ensure(path / '.holdfast')}")
+
+    def start(self, *line: str, **environment: str) -> Worker:
+        log = self.path / f"log-{len(self.workers)}"
+        with log.open("wb") as file:
+            process = subprocess.Popen(
+                line, cwd=self.path, env={**self.environment, **environment}, stdout=file, stderr=file
+            )
+        worker = Worker(process, log)
+        self.workers.append(worker)
+        return worker
+
+    def run(self, *line: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            line, cwd=self.path, env=self.environment, capture_output=True, text=True, timeout=120, check=False
+        )
+
+    def outcomes(self) -> list[str]:
+        jobs = [job.refresh() for job in self.app.list()]
+        return [attempt.outcome for job in jobs for attempt in job.attempts]
+
+    def end(self) -> None:
+        for worker in self.workers:
+            worker.end()
+        self.app.close()
+        server.stop(self.path / ".holdfast")
+
+
+@pytest.fixture
+def folder() -> Iterator[Folder]:
+    path = Path(tempfile.mkdtemp(prefix="hfe-"))
+    shutil.copytree(EXAMPLE, path, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__", ".holdfast"))
+    made = Folder(path)
+    yield made
+    made.end()
+    shutil.rmtree(path, ignore_errors=True)
+
+
+def test_with_tasks_nothing_is_lost_to_a_worker_that_keeps_failing_and_is_killed(folder: Folder) -> None:
+    bad = folder.start("holdfast", "work", "tasks", WORKER="bad")
+    producer = folder.start(sys.executable, "produce.py", str(COUNT))
+    until(lambda: {"crash", "error"} <= {*folder.outcomes()}, what="a crash and an error")
+    until(lambda: len(tree(bad)) > 2, what="the bad worker's processes")
+    kill_tree(bad)
+    folder.start("holdfast", "work", "tasks", WORKER="bad")
+    folder.start("holdfast", "work", "tasks")
+
+    assert producer.wait() == 0, producer.log
+    *lines, last = producer.log.splitlines()
+    assert last == f"{COUNT} stored, {COUNT} done, 0 pending"
+    told = [re.fullmatch(r"(good|bad) worker: Job (\d+) \| attempts: (.*)", line) for line in lines]
+    assert [int(line[2]) for line in told if line] == list(range(COUNT))
+    assert all(line and line[3].endswith("succeeded") and line[3].count("succeeded") == 1 for line in told)
+
+
+def test_with_four_calls_what_a_killed_program_held_comes_back_when_its_lease_ends(folder: Folder) -> None:
+    assert folder.run(sys.executable, "four_calls.py", "produce", str(COUNT)).returncode == 0
+    killed = [folder.run(sys.executable, "four_calls.py", "work", "bad") for _ in range(3)]
+    assert [done.returncode for done in killed] == [-signal.SIGKILL] * 3
+
+    bad = folder.start(sys.executable, "four_calls.py", "work", "bad")
+    good = folder.run(sys.executable, "four_calls.py", "work", "good")
+    assert good.returncode == 0, good.stderr
+    assert bad.wait() in (0, -signal.SIGKILL), bad.log
+    *lines, last = folder.run(sys.executable, "four_calls.py", "report").stdout.splitlines()
+    assert last == f"{COUNT} done, 0 pending"
+    assert sorted(int(re.findall(r"Job (\d+)", line)[0]) for line in lines) == list(range(COUNT))
+    assert sum("lost" in line for line in lines) >= 3
+
+
+def test_the_lines_are_counted_honestly() -> None:
+    said = (EXAMPLE / "README.md").read_text()
+    for name in ("tasks.py", "produce.py", "four_calls.py"):
+        lines = [line for line in (EXAMPLE / name).read_text().splitlines() if line.strip()]
+        assert f"| `{name}` | {len(lines)} |" in said, f"{name} has {len(lines)} lines"
+    for what, number in TUTORIAL.items():
+        assert re.search(rf"\| .*{what}.* \| {number} \|", said)
