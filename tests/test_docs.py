@@ -76,7 +76,7 @@ class Reader:
             assert process.wait(60) == 0
 
 
-@pytest.mark.parametrize("document", ["README.md", "docs/guide.md", "docs/testing.md"])
+@pytest.mark.parametrize("document", ["README.md", "docs/guide.md", "docs/testing.md", "docs/unreachable.md"])
 def test_what_a_document_says_works_when_pasted(document: str, folder: Path) -> None:
     reader = Reader(folder)
     followed = 0

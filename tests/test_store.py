@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import multiprocessing
 import os
 import shutil
@@ -12,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -24,6 +26,8 @@ from holdfast import HoldfastError, StoreFull, StoreUnavailable, commands, funct
 from holdfast.commands import NewJob
 from holdfast.errors import WrongSchema
 from holdfast.store import Address, AsyncStore, Store
+from tests import outages
+from tests.outages import Switch, eventually
 from tests.servers import running_server
 
 Run = Callable[[commands.Command[Any]], Any]
@@ -45,6 +49,12 @@ def run(request: pytest.FixtureRequest, address: Address) -> Iterator[Run]:
         other = AsyncStore(address)
         yield lambda command: runner.run(other.run(command))
         runner.run(other.close())
+
+
+@pytest.fixture
+def switch() -> Iterator[Switch]:
+    with outages.switch() as made:
+        yield made
 
 
 def test_the_library_is_loaded_when_the_server_does_not_have_it(run: Run, server_url: str) -> None:
@@ -177,6 +187,38 @@ def test_the_embedded_server_comes_back_when_it_was_killed() -> None:
         finally:
             store.close()
             server.stop(Path(folder) / ".holdfast")
+
+
+def test_the_connections_of_an_event_loop_end_with_it(switch: Switch) -> None:
+    switch.on()
+    store = AsyncStore(Address.find(switch.url))
+
+    async def use() -> None:
+        waiting = asyncio.create_task(store.execute("BLPOP", "nothing", 30, blocks=30))
+        await asyncio.gather(*(store.run(commands.count()) for _ in range(5)))
+        await asyncio.sleep(0)
+        assert not waiting.done()
+
+    for _ in range(3):
+        asyncio.run(use())
+    gc.collect()  # an unclosed connection would say so now
+    assert len(store._clients) == 0
+    with redis.Redis.from_url(switch.url) as client:
+        eventually(lambda: len(client.client_list()) == 1)
+
+
+def test_a_loop_that_was_closed_without_ceremony_is_forgotten(address: Address) -> None:
+    store = AsyncStore(address)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        for _ in range(3):
+            loop = asyncio.new_event_loop()
+            loop.run_until_complete(store.run(commands.count()))
+            loop.close()
+        asyncio.run(store.run(commands.count()))
+        del loop
+        gc.collect()
+    assert len(store._clients) == 0
 
 
 def test_importing_holdfast_imports_nothing_that_is_not_needed() -> None:

@@ -11,10 +11,10 @@ from __future__ import annotations
 import math
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -190,13 +190,21 @@ def _heed(cancellations: int) -> None:
         raise asyncio.CancelledError
 
 
+class _Client(NamedTuple):
+    """The connections of an event loop, the process that made them, and the generator that closes them."""
+
+    pid: int
+    client: AsyncRedis
+    closing: AsyncGenerator[None, None]
+
+
 class AsyncStore:
     """Runs commands in an event loop. Connections belong to the loop that made them: another loop gets its own."""
 
     def __init__(self, address: Address, *, clock: Clock | None = None) -> None:
         self.address = address
         self._clock = clock
-        self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, tuple[int, AsyncRedis]] = WeakKeyDictionary()
+        self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, _Client] = WeakKeyDictionary()
 
     async def run(self, command: Command[T]) -> T:
         """Send a command and read its reply, as `Store.run` does."""
@@ -281,16 +289,27 @@ class AsyncStore:
         import asyncio
 
         loop = asyncio.get_running_loop()
-        if (known := self._clients.get(loop)) and known[0] == os.getpid():
-            return known[1]
+        if (known := self._clients.get(loop)) and known.pid == os.getpid():
+            return known.client
         url = self.address.url or str(await asyncio.to_thread(self.address.connect_to))
         from holdfast.conversation import connect_async
 
-        if (known := self._clients.get(loop)) and known[0] == os.getpid():
-            return known[1]  # another task of this loop was faster
+        if (known := self._clients.get(loop)) and known.pid == os.getpid():
+            return known.client  # another task of this loop was faster
+        for other in [other for other in self._clients if other.is_closed()]:
+            self._clients.pop(other, None)
         client = connect_async(url, self.address)
-        self._clients[loop] = os.getpid(), client
+        self._clients[loop] = _Client(os.getpid(), client, closing := self._close_with_loop(loop, client))
+        await anext(closing)
         return client
+
+    async def _close_with_loop(self, loop: asyncio.AbstractEventLoop, client: AsyncRedis) -> AsyncGenerator[None, None]:
+        """Close a client when asked to, and at the end of `asyncio.run`, which ends the generators of its loop."""
+        try:
+            yield
+        finally:
+            self._clients.pop(loop, None)
+            await client.aclose()
 
     async def _reconnect(self) -> None:
         if self.address.url is None:
@@ -300,6 +319,6 @@ class AsyncStore:
         """Close the connections of this event loop."""
         import asyncio
 
-        pid, client = self._clients.pop(asyncio.get_running_loop(), (0, None))
-        if client is not None and pid == os.getpid():
-            await client.aclose()
+        known = self._clients.pop(asyncio.get_running_loop(), None)
+        if known is not None and known.pid == os.getpid():
+            await known.closing.aclose()
