@@ -4,8 +4,8 @@ Written from the contracts at the heads of `lua/*.lua`, not from their code. Eve
 worked out anew from the jobs. A method per verb takes the time and returns what the command's reply must be, or raises
 the error that it must be refused with.
 
-Not here: waking, and what the server removes by its own clock, that is tokens, the records of silent workers and unique
-keys that are had for a time. `test_lua.py` has those.
+Not here: waking, and what the server removes by its own clock, that is tokens and the records of silent workers.
+`test_lua.py` has those.
 """
 
 from __future__ import annotations
@@ -99,9 +99,12 @@ class Model:
 
     # Unique keys
 
-    def owner(self, key: str | None) -> str | None:
+    def owner(self, key: str | None, now: int) -> str | None:
         """The id of the job that has a key; it may be gone, if it has it for a time."""
-        return self.keys[key][1].id if key in self.keys else None
+        if key not in self.keys:
+            return None
+        span, job = self.keys[key]
+        return job.id if isinstance(span, str) or job.created + span > now else None
 
     def _free(self, job: Job, *spans: str) -> None:
         if job.unique and job.unique[1] in spans and self.keys.get(job.unique[0]) == (job.unique[1], job):
@@ -122,7 +125,7 @@ class Model:
         for new in jobs:
             if new.id in doubled:
                 raise errors.Invalid
-            there.append(self._look_up(new, exists))
+            there.append(self._look_up(new, exists, now))
             taken = {new.id, there[-1] or new.id, f" {new.unique}" if new.unique else new.id}
             if taken & seen:
                 raise errors.Invalid
@@ -133,9 +136,9 @@ class Model:
         self.was_idle = not any(stored)
         return now, stored, [id or new.id for new, id in zip(jobs, there, strict=True)]
 
-    def _look_up(self, new: NewJob, exists: str) -> str | None:
+    def _look_up(self, new: NewJob, exists: str, now: int) -> str | None:
         """The id of the job that is there already: of this id, or with this key."""
-        owner = self.owner(new.unique)
+        owner = self.owner(new.unique, now)
         id = new.id if new.id in self.jobs else owner
         if id is None or exists == "return":
             return id
@@ -199,7 +202,7 @@ class Model:
             return "STATE"
         if job.unique:
             key, span = job.unique
-            if self.owner(key) not in (None, id):
+            if self.owner(key, now) not in (None, id):
                 return "EXISTS"
             self.keys[key] = span, job
         job.retried = job.crashes = job.lost = job.misses = 0

@@ -213,5 +213,5 @@ class Job:
             "timeout": self.option("timeout"),
             "kept": int(not new.unkept),
             "at_most_once": int(bool(new.once)),
-            "unique": self.unique[0] if self.unique else "",
+            "unique": new.unique or "",
         }

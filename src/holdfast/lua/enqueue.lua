@@ -136,10 +136,9 @@ local function store_job(batch, id, arrival, payload)
   job.priority = batch.priority or 0
   job.flags = (batch.unkept and UNKEPT or 0) + (batch.once and ONCE or 0)
   local fields = { 'h', batch.head, 'p', store_blob('p', id, payload) }
-  local kept_key = batch.unique and take_key(batch.unique, batch.unique_for, id, now)
-  if kept_key then
+  if batch.unique then
     job.flags = job.flags + UNIQUE
-    fields[5], fields[6] = 'u', kept_key
+    fields[5], fields[6] = 'u', take_key(batch.unique, batch.unique_for, id)
   end
   if batch.due_time then to_scheduled(job, batch.due_time, fields) else to_waiting(job, fields) end
   event('enqueued', id)
