@@ -8,15 +8,16 @@ from holdfast.commands import NewJob
 from holdfast.outcome import Cancelled, Crash, Error, Outcome, Release, Snoozed, Succeed, Unknown
 from tests.model import worker_of
 
-IDS = [*"abcdefgh", "A", "user:1@x/y", "part~3", "z" * 128]
+IDS = [*"abcd", "A", "user:1@x/y", "part~3", "z" * 128]
 QUEUES = ["mail", "video", "a.b-c_D"]
-KEYS = ["k1", "user:1@x/y", "x" * 128]
+KEYS = ["user:1@x/y", "x" * 128]
 EXECUTORS = ["n1/w1.0", "n1/w1.1", "n1/w2.0", "n.2/w3.10"]
 WORKERS = sorted({worker_of(executor) for executor in EXECUTORS})
 LEASES = [1000, 2000, 30_000, 60_000]
 DAY = 86_400_000
 STEPS = [0, 1, 400, 501, 1000, 1001, 2500, 5000, 16_000, 30_000, 45_000, 120_000, 3_600_000]
 LEAPS = [DAY, 8 * DAY, 31 * DAY]
+BACK = [-1, -1000, -20_000, -7_200_000]
 BYTES = [b"", b"1", b">", b">>", b"p" * 63, b"p" * 64, b"p" * 65, b"\0" * 64, b"\xff" * 300]
 SETTINGS = {
     "lease": [1000, 2000, 45_000],
@@ -36,7 +37,6 @@ SETTINGS = {
 }
 
 ids = st.sampled_from(IDS)
-id_lists = st.lists(ids, min_size=1, max_size=4)
 queue_names = st.sampled_from(QUEUES)
 queue_lists = st.lists(queue_names, min_size=1, max_size=4)
 blobs = st.sampled_from(BYTES)
@@ -44,6 +44,11 @@ small = st.sampled_from([None, 0, 1, 1, 2])
 seldom = st.sampled_from([None, None, None, True])
 reasons = st.sampled_from(["", "because", "é" * 28])
 notes = st.lists(st.sampled_from(["", "half of it", "€" * 333]), max_size=3)
+words = st.sampled_from(["seen", "€" * 333])
+fields = st.tuples(
+    st.dictionaries(st.sampled_from(["owner", "a.b-c_D"]), st.sampled_from(["", "é", "x" * 4096])),
+    st.lists(st.sampled_from(["owner", "none"]), max_size=2),
+)
 faults = st.sampled_from(["none"] * 6 + ["repeated", "lost", "lost and repeated"])
 setting_names = st.sampled_from(sorted(SETTINGS))
 settings_set = setting_names.flatmap(
@@ -65,11 +70,12 @@ new_jobs = st.builds(
     timeout=st.none() | st.just(60_000),
     codec=st.sampled_from([None, "json", "raw"]),
     unique=st.none() | st.sampled_from(KEYS),
-    unique_for=st.sampled_from([None, "queued", "pending", "kept", 3_600_000]),
+    unique_for=st.sampled_from([None, "queued", "pending", "kept", 600_000, 3_600_000]),
     unkept=seldom,
     once=seldom,
 )
 outcomes: st.SearchStrategy[Outcome] = st.one_of(
+    st.builds(Succeed, blobs),
     st.builds(Succeed, blobs),
     st.builds(
         Error, blobs, st.just("ValueError"), final=st.booleans(), delay=st.none() | st.sampled_from([0, 1, 700, 90_000])

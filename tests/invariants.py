@@ -76,7 +76,7 @@ class Ticket:
 
     letter: str
     id: str
-    created: int
+    time: int  # when the job was created, or until when it has the key
     life: int
 
 
@@ -176,8 +176,8 @@ def _add(snapshot: Snapshot, name: str, value: Any, life: int) -> None:
     elif family == "u":
         snapshot.fields[rest] = _texts(value)
     elif family == "k":
-        letter, id, created = value.decode().split(" ")
-        snapshot.uniques[rest] = Ticket(letter, id, int(created), life)
+        letter, id, time = value.decode().split(" ")
+        snapshot.uniques[rest] = Ticket(letter, id, int(time), life)
     elif family == "q":
         queue, _, state = rest.partition(":")
         snapshot.indexes[queue, state] = [(id.decode(), score) for id, score in value]
@@ -327,7 +327,7 @@ def _check_key_of(snapshot: Snapshot, record: Record) -> None:
     if letter == "k" or (letter == "p" and record.state not in FINAL) or (letter == "q" and is_new):
         ticket = snapshot.uniques.get(name)
         assert ticket, f"{record.id}: nobody has its key {name}"
-        assert (ticket.letter, ticket.id, ticket.created) == (letter, record.id, record.created), f"{record.id}: {name}"
+        assert (ticket.letter, ticket.id, ticket.time) == (letter, record.id, record.created), f"{record.id}: {name}"
 
 
 def _check_uniques(snapshot: Snapshot) -> None:
@@ -338,7 +338,7 @@ def _check_uniques(snapshot: Snapshot) -> None:
         if ticket.letter != "t":
             record = snapshot.jobs.get(ticket.id)
             assert record, f"key {name} is of a job that is gone"
-            assert (record.created, record.fields.get("u")) == (ticket.created, f"{ticket.letter}{name}".encode()), name
+            assert (record.created, record.fields.get("u")) == (ticket.time, f"{ticket.letter}{name}".encode()), name
             assert record.state in may_have[ticket.letter], f"{ticket.id} is {record.state} and has the key {name}"
 
 

@@ -28,10 +28,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from holdfast import commands, errors, server
 from holdfast.commands import Command, Finish, Held, NewJob, Started
 from holdfast.names import new_id
+from holdfast.outcome import Outcome
 from holdfast.store import Address, Store
 from tests import drawn, invariants
 from tests.conftest import TestClock
-from tests.drawn import EXECUTORS, IDS, LEAPS, LEASES, QUEUES, STEPS, WORKERS
+from tests.drawn import BACK, EXECUTORS, IDS, LEAPS, LEASES, QUEUES, STEPS, WORKERS
 from tests.model import Model, Place, worker_of
 from tests.model_job import STATES
 from tests.servers import redis_7, running_server
@@ -90,6 +91,10 @@ class Machine(RuleBasedStateMachine):
     def now(self) -> int:
         return self.clock.now
 
+    @property
+    def is_busy(self) -> bool:
+        return any(job.state == "running" for job in self.model.jobs.values())
+
     def leases(self, executor: str) -> list[tuple[str, int]]:
         """All attempts that an executor ever had."""
         runs = [(job, run) for job in self.model.jobs.values() for run in job.attempts if run.executor == executor]
@@ -105,7 +110,13 @@ class Machine(RuleBasedStateMachine):
     def draw_executor(self, data: st.DataObject) -> str:
         """Draw an executor, mostly one that holds something."""
         busy = [executor for executor in EXECUTORS if self.model.held(executor)]
-        return data.draw(st.sampled_from(busy * 3 + EXECUTORS), label="executor")
+        return data.draw(st.sampled_from(busy * 9 + EXECUTORS), label="executor")
+
+    def draw_ids(self, data: st.DataObject, states: Sequence[str]) -> list[str]:
+        """Draw ids, mostly of jobs in these states."""
+        fitting = [job.id for job in self.model.jobs.values() if job.state in states]
+        one = st.sampled_from([pool for pool in [fitting] * 5 + [IDS] if pool]).flatmap(st.sampled_from)
+        return data.draw(st.lists(one, min_size=1, max_size=3), label="ids")
 
     def next_request(self, data: st.DataObject, executor: str) -> dict[str, Any]:
         counter = self.requests.get(executor, {"counter": 0})["counter"] + 1
@@ -123,12 +134,19 @@ class Machine(RuleBasedStateMachine):
 
     # Rules
 
-    @initialize(jobs=st.lists(drawn.new_jobs, min_size=2, max_size=8, unique_by=lambda job: job.id))
-    def fill(self, jobs: list[NewJob]) -> None:
+    @initialize(
+        jobs=st.lists(drawn.new_jobs, min_size=2, max_size=8, unique_by=lambda job: job.id),
+        values=st.just({}) | drawn.settings_set,
+        has_many=st.sampled_from([False] * 5 + [True]),
+    )
+    def fill(self, jobs: list[NewJob], values: dict[str, int], has_many: bool) -> None:
         self.send_enqueue(jobs, "return", "none")
+        self.send_configure(None, values, [], "none")
+        if has_many:
+            self.known_ids.add("many")
 
     @rule(
-        jobs=st.lists(drawn.new_jobs, min_size=1, max_size=4, unique_by=lambda job: job.id)
+        jobs=st.lists(drawn.new_jobs, min_size=1, max_size=3, unique_by=lambda job: job.id)
         | st.lists(drawn.new_jobs, min_size=2),
         due=st.none() | st.sampled_from([-1000, 0, 1, 5000]),
         exists=st.sampled_from(["return", "return", "replace", "error"]),
@@ -139,10 +157,11 @@ class Machine(RuleBasedStateMachine):
             jobs = [msgspec.structs.replace(job, delay=None, due=self.now + due) for job in jobs]
         self.send_enqueue(jobs, exists, fault)
 
-    @precondition(lambda self: "many000" not in self.known_ids)
+    @precondition(lambda self: "many" in self.known_ids)
     @rule(count=st.integers(98, 130), delay=st.sampled_from([0, 1000]), budget=drawn.small)
     def enqueue_more_than_a_call_advances(self, count: int, delay: int, budget: int | None) -> None:
         names = [f"many{number:03}" for number in range(count)]
+        self.known_ids.remove("many")
         self.known_ids.update(names)
         one = NewJob(id="", payload=b"", queue="mail", task="send", delay=delay, lost=budget, retries=budget)
         self.send_enqueue([msgspec.structs.replace(one, id=name) for name in names], "return", "none")
@@ -203,6 +222,9 @@ class Machine(RuleBasedStateMachine):
             "about": data.draw(st.sampled_from([None, "", "a worker"]), label="about"),
             "queues": data.draw(st.none() | st.lists(drawn.queue_names, max_size=3), label="queues"),
         }
+        self.send_renew(worker, held, said, fault)
+
+    def send_renew(self, worker: str, held: list[Held], said: dict[str, Any], fault: str) -> None:
         self.send(
             commands.renew(worker, held, **said),
             lambda: normal_renewal(*self.model.renew(worker, held, self.now, **said)),
@@ -210,6 +232,16 @@ class Machine(RuleBasedStateMachine):
             fault,
         )
 
+    @precondition(lambda self: self.is_busy)
+    @rule(step=st.sampled_from([450, 9000, 14_000, 25_000]))
+    def leases_end_in_silence(self, step: int) -> None:
+        """The store is there all the time, and nobody renews."""
+        said: dict[str, Any] = {"executors": [], "started": [], "about": None, "queues": None}
+        for _ in range(3):
+            self.time_passes(step)
+            self.send_renew("n1/other", [], said, "none")
+
+    @precondition(lambda self: self.is_busy)
     @rule(data=st.data(), checkpoint=st.none() | drawn.blobs, fault=drawn.faults)
     def save(self, data: st.DataObject, checkpoint: bytes | None, fault: str) -> None:
         executor = self.draw_executor(data)
@@ -228,6 +260,7 @@ class Machine(RuleBasedStateMachine):
         job = self.model.jobs.get(id)
         return data.draw(st.sampled_from([job.created if job else 0] * 3 + [None, 1]), label="created")
 
+    @precondition(lambda self: self.is_busy)
     @rule(data=st.data(), claims=st.booleans(), fault=drawn.faults)
     def finish(self, data: st.DataObject, claims: bool, fault: str) -> None:
         executor = self.draw_executor(data)
@@ -281,6 +314,15 @@ class Machine(RuleBasedStateMachine):
         items = [Finish(*lease[1:], data.draw(drawn.outcomes, label="outcome")) for lease in held[kept:9]]
         self.send_finish(executor, items, None, fault)
 
+    @rule(data=st.data(), jobs=st.lists(drawn.new_jobs, min_size=1, max_size=3), outcome=drawn.outcomes)
+    def enqueue_and_work(self, data: st.DataObject, jobs: list[NewJob], outcome: Outcome) -> None:
+        """Jobs come, and end at once."""
+        executor = data.draw(st.sampled_from(EXECUTORS), label="executor")
+        self.send_enqueue(jobs, data.draw(st.sampled_from(["return", "replace"]), label="exists"), "none")
+        self.send_claim(executor, self.next_request(data, executor), "none")
+        items = [Finish(job.id, job.attempt, outcome, unstarted=True) for job in self.model.held(executor)]
+        self.send_finish(executor, items, None, "none")
+
     @rule(dead=st.sampled_from([*EXECUTORS, *WORKERS]), reason=drawn.reasons, fault=drawn.faults)
     def lose(self, dead: str, reason: str, fault: str) -> None:
         who = {"executor": None, "worker": None} | {"executor" if dead in EXECUTORS else "worker": dead}
@@ -291,30 +333,34 @@ class Machine(RuleBasedStateMachine):
             fault,
         )
 
-    @rule(ids=drawn.id_lists, reason=drawn.reasons, fault=drawn.faults)
-    def cancel(self, ids: list[str], reason: str, fault: str) -> None:
-        self.send(commands.cancel(ids, reason=reason), lambda: self.model.cancel(ids, reason, self.now), list, fault)
+    @rule(data=st.data(), verb=st.sampled_from(["cancel", "retry", "delete"]), fault=drawn.faults)
+    def cancel_retry_or_delete(self, data: st.DataObject, verb: str, fault: str) -> None:
+        ids = self.draw_ids(data, STATES[:5] if verb == "cancel" else STATES[5:])
+        reason = data.draw(drawn.reasons, label="reason") if verb == "cancel" else ""
+        command, expected = {
+            "cancel": (commands.cancel(ids, reason=reason), lambda: self.model.cancel(ids, reason, self.now)),
+            "retry": (commands.retry(ids), lambda: self.model.retry(ids, self.now)),
+            "delete": (commands.delete(ids), lambda: self.model.delete(ids)),
+        }[verb]
+        self.send(command, expected, list, fault)
 
-    @rule(ids=drawn.id_lists, is_retry=st.sampled_from([True, True, False]), fault=drawn.faults)
-    def retry_or_delete(self, ids: list[str], is_retry: bool, fault: str) -> None:
-        if is_retry:
-            self.send(commands.retry(ids), lambda: self.model.retry(ids, self.now), list, fault)
-        else:
-            self.send(commands.delete(ids), lambda: self.model.delete(ids), list, fault)
-
-    @rule(queue=drawn.queue_names, fault=drawn.faults)
-    def pause_or_resume(self, queue: str, fault: str) -> None:
-        if self.model.paused:
-            queue = min(self.model.paused)
-            self.send(commands.resume(queue), lambda: self.model.resume(queue), bool, fault)
-        else:
-            self.send(commands.pause(queue), lambda: self.model.pause(queue), bool, fault)
-
-    @rule(ids=drawn.id_lists, inbox=st.sampled_from(["me", "you"]), fault=drawn.faults)
-    def wait(self, ids: list[str], inbox: str, fault: str) -> None:
-        self.send(
-            commands.wait(ids, inbox), lambda: self.model.wait(ids, inbox), lambda reply: list(reply.states), fault
-        )
+    @rule(data=st.data(), queue=drawn.queue_names, worker=st.sampled_from(WORKERS), fault=drawn.faults)
+    def do_something_on_the_side(self, data: st.DataObject, queue: str, worker: str, fault: str) -> None:
+        queue = min(self.model.paused, default=queue)
+        ids = self.draw_ids(data, STATES)
+        words, inbox = data.draw(drawn.words, label="words"), data.draw(st.sampled_from(["me", "you"]), label="inbox")
+        fields, gone = data.draw(drawn.fields, label="fields")
+        acts: list[tuple[Command[Any], Expected]] = [
+            (commands.pause(queue), lambda: self.model.pause(queue)),
+            (commands.resume(queue), lambda: self.model.resume(queue)),
+            (commands.forget(queue), lambda: self.model.forget(queue)),
+            (commands.deregister(worker), lambda: self.model.deregister(worker, self.now)),
+            (commands.note(ids[0], words), lambda: self.model.note(ids[0], words, self.now)),
+            (commands.attach(ids[0], fields, remove=gone), lambda: dict(self.model.attach(ids[0], fields, gone))),
+            (commands.wait(ids, inbox), lambda: self.model.wait(ids, inbox)),
+        ]
+        command, expected = acts[data.draw(st.integers(0, len(acts) - 1), label="act")]
+        self.send(command, expected, lambda reply: getattr(reply, "states", reply), fault)
 
     @rule(
         queue=st.none() | drawn.queue_names,
@@ -339,29 +385,6 @@ class Machine(RuleBasedStateMachine):
             lambda rows: {row.name: (row.value, row.source) for row in rows},
             fault,
         )
-
-    @rule(
-        id=drawn.ids,
-        fields=st.dictionaries(st.sampled_from(["owner", "a.b-c_D"]), st.sampled_from(["", "é", "x" * 4096])),
-        remove=st.lists(st.sampled_from(["owner", "none"]), max_size=2),
-        fault=drawn.faults,
-    )
-    def attach(self, id: str, fields: dict[str, str], remove: list[str], fault: str) -> None:
-        command = commands.attach(id, fields, remove=remove)
-        self.send(command, lambda: dict(self.model.attach(id, fields, remove)), dict, fault)
-
-    @rule(id=drawn.ids, words=st.sampled_from(["seen", "€" * 333]), fault=drawn.faults)
-    def note(self, id: str, words: str, fault: str) -> None:
-        self.send(commands.note(id, words), lambda: self.model.note(id, words, self.now), lambda reply: reply, fault)
-
-    @rule(queue=drawn.queue_names, worker=st.sampled_from(WORKERS), is_queue=st.booleans(), fault=drawn.faults)
-    def forget_or_deregister(self, queue: str, worker: str, is_queue: bool, fault: str) -> None:
-        if is_queue:
-            self.send(commands.forget(queue), lambda: self.model.forget(queue), bool, fault)
-        else:
-            self.send(
-                commands.deregister(worker), lambda: self.model.deregister(worker, self.now), lambda reply: reply, fault
-            )
 
     @rule(
         queues=st.none() | st.lists(drawn.queue_names, max_size=3, unique=True),
@@ -394,13 +417,9 @@ class Machine(RuleBasedStateMachine):
         assert [job["id"] for job in jobs] == [job.id for job in wanted[:limit]]
         self.cursor = (cursor, self.model.place_of(wanted[limit - 1], QUEUES), newest) if cursor else None
 
-    @rule(milliseconds=st.sampled_from([*STEPS, *STEPS, *LEAPS]))
+    @rule(milliseconds=st.sampled_from([*STEPS, *STEPS, *LEAPS, *BACK]))
     def time_passes(self, milliseconds: int) -> None:
         self.clock.now += milliseconds
-
-    @rule(milliseconds=st.sampled_from([1, 1000, 20_000, 7_200_000]))
-    def the_clock_goes_back(self, milliseconds: int) -> None:
-        self.clock.now -= milliseconds
 
     # Comparing
 
