@@ -30,6 +30,8 @@ from holdfast.verbs import Steps, verb
 if TYPE_CHECKING:
     import asyncio  # quick to declare tasks with: loaded when it is needed
 
+    from holdfast.worker import embedded
+
 P = ParamSpec("P")
 R = TypeVar("R")
 Jobs = list[Job[Any]]  # inside the class, `list` is the verb
@@ -382,8 +384,7 @@ class Holdfast:
         if job.kept_on_disk:
             self.unreachable.sender.wait(job.id, deadline)
         self._inbox.wait(job.id, deadline)
-        ended: Job[R] = self.get(job.id)
-        return _outcome(ended)
+        return self._ended(job)
 
     async def aresult(self, job: Job[R], /, timeout: Duration | None = None) -> R:
         """Wait until a job has ended, and return its result. See `Job.result`."""
@@ -398,8 +399,24 @@ class Holdfast:
         loop = asyncio.get_running_loop()
         inbox = self._async_inboxes.setdefault(loop, AsyncInbox(self.async_store))
         await inbox.wait(job.id, deadline)
-        ended: Job[R] = await self.aget(job.id)
+        return await self._aended(job)
+
+    def _outcome_of(self, job: Job[R]) -> Steps[R]:
+        try:
+            ended: Job[R] = yield from self._get(job.id)
+        except errors.JobNotFound:
+            if job.kept:
+                raise
+            raise errors.JobNotFound(f"job {job.id} is not kept: it has ended, and its result is gone") from None
         return _outcome(ended)
+
+    _ended, _aended = verb(_outcome_of)
+
+    def worker(self, **settings: Unpack[embedded.Given]) -> embedded.EmbeddedWorker:
+        """Run jobs inside this program while a block lasts: `with jobs.worker(queues=["mail"]): ...`, or `async with`."""
+        from holdfast.worker.embedded import EmbeddedWorker
+
+        return EmbeddedWorker(self, **settings)
 
     def close(self) -> None:
         """Close the connections of the sync methods. The next call opens them again."""
