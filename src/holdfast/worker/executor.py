@@ -26,6 +26,7 @@ from holdfast.outcome import Outcome, Release, Unknown
 from holdfast.store import AsyncStore
 from holdfast.worker import wire
 from holdfast.worker.allowance import Allowance
+from holdfast.worker.apart import Processes
 from holdfast.worker.attempt import Attempt
 from holdfast.worker.journal import log_end, log_start
 from holdfast.worker.order import Turn, new_order
@@ -57,7 +58,7 @@ class Executor:
         start: Start,
         *,
         control: socket.socket,
-        zygote: Zygote,
+        zygote: Zygote | None,
         pulse: Pulse,
     ) -> None:
         self._app = app
@@ -90,7 +91,7 @@ class Executor:
         self._runners = Runners(self._app.tasks, self._pool, self._zygote, on_change=self._nudge.set)
         try:
             async with asyncio.TaskGroup() as self._group:
-                duties = (self._obey(reader), self._watch_zygote(), self._await_wakes())
+                duties = (self._obey(reader), self._watch_zygote(self._runners.processes), self._await_wakes())
                 running = [self._group.create_task(duty) for duty in duties]
                 while not self._is_done():
                     await self._turn()
@@ -100,6 +101,10 @@ class Executor:
         self._writer.transport.set_write_buffer_limits(0)
         await self._writer.drain()  # all of it
         await self._store.close()
+        self._runners.close()
+        if not self._zygote:
+            self._writer.close()
+            await self._writer.wait_closed()
 
     def _is_done(self) -> bool:
         """Told to end, or unable to get rid of a job; and all others have ended."""
@@ -297,10 +302,14 @@ class Executor:
     # The supervisor, and the zygote
 
     async def _obey(self, reader: asyncio.StreamReader) -> None:
-        """Do what the supervisor says. When it is gone, so are we, and the zygote kills the jobs."""
+        """Do what the supervisor says. When it is gone, so are we, and the zygote kills the jobs.
+
+        Without a zygote there is no process of ours to end: supervisor and executor live and die together.
+        """
         while (message := await wire.read(reader)) is not None:
             self._obey_word(*message)
-        os._exit(1)
+        if self._zygote:
+            os._exit(1)
 
     def _obey_word(self, word: str, *rest: Any) -> None:
         match word:
@@ -350,10 +359,11 @@ class Executor:
         for attempt in self._attempts.values():
             attempt.interrupt("stopped")
 
-    async def _watch_zygote(self) -> None:
-        await self._runners.processes.gone.wait()
-        log.error("%s: the zygote died, and its jobs with it", self._name)
-        os._exit(1)
+    async def _watch_zygote(self, processes: Processes | None) -> None:
+        if processes:
+            await processes.gone.wait()
+            log.error("%s: the zygote died, and its jobs with it", self._name)
+            os._exit(1)
 
     def _tell(self, word: str, rows: list[Any]) -> None:
         if rows:

@@ -103,6 +103,10 @@ class ThreadRunner:
         work = asyncio.get_running_loop().run_in_executor(self._pool, call)
         return await self._abandoned.follow(attempt, work, link.ask_to_end)
 
+    def close(self) -> None:
+        """Let threads end that have nothing to do."""
+        self._pool.shutdown(wait=False)
+
     def _call(self, attempt: Attempt, link: _Link) -> Outcome:
         task = self._tasks[attempt.job.task]
         attempt.call.introduce(link)

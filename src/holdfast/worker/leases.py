@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Mapping
 from itertools import islice
+from typing import Any
 
 from holdfast import commands, errors
 from holdfast.commands import Finish, Held, Renewed, Started
@@ -39,7 +40,7 @@ class Leases:
         self._settings = settings
         self._store = store
         self._executors = executors
-        self.waiting = MOST_INTERVAL  # seconds from the last renewal to the next
+        self._waiting = MOST_INTERVAL  # seconds from the last renewal to the next
         self._inbox_key = b""
         self._inbox_is_known = asyncio.Event()
         self._soon = asyncio.Event()
@@ -53,9 +54,10 @@ class Leases:
         leases = [lease for lease in (self._settings.lease, *held) if lease is not None]
         return min([lease / 4000 for lease in leases] + [MOST_INTERVAL])
 
-    def renew_soon(self) -> None:
-        """There is something to tell, or a lease that cannot wait."""
-        self._soon.set()
+    def heard(self, word: str, rows: list[Any]) -> None:
+        """Of an executor. If it is something to tell, or of a lease that cannot wait, renew soon."""
+        if word == "started" or (word == "claimed" and min(rows[2::3]) < 4000 * self._waiting):
+            self._soon.set()
 
     async def renew(self) -> None:
         """Renew all leases every quarter of the shortest; sooner if there is something to tell."""
@@ -65,8 +67,8 @@ class Leases:
             self._soon.clear()
             await self._renew_all()
             self._kill_the_deaf()
-            while (passed := boot_time() - began) < self.waiting and not (self._soon.is_set() and passed >= SOON):
-                await self._nap(min(self.waiting - passed, SOON - passed if self._soon.is_set() else LOOK_EVERY))
+            while (passed := boot_time() - began) < self._waiting and not (self._soon.is_set() and passed >= SOON):
+                await self._nap(min(self._waiting - passed, SOON - passed if self._soon.is_set() else LOOK_EVERY))
 
     async def _nap(self, seconds: float) -> None:
         """Sleep; if there is nothing to tell yet, only until there is."""
@@ -106,8 +108,8 @@ class Leases:
             arrivals=self._arrivals,
         )
         renewed = await self._store.run(command)
-        self.waiting = self.interval
-        self.pulse.beat(self.waiting)
+        self._waiting = self.interval
+        self.pulse.beat(self._waiting)
         self._arrivals = renewed.arrivals
         self._inbox_key = renewed.inbox_key
         self._inbox_is_known.set()

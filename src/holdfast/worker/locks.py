@@ -93,4 +93,6 @@ class WorkerLock:
             os.close(descriptor)
 
     def remove(self) -> None:
+        """The worker has gone, and has left nothing behind."""
         self._path.unlink(missing_ok=True)
+        os.close(self.descriptor)

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Iterable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -27,13 +27,24 @@ class _Hold(NamedTuple):
     pid: int = 0
 
 
+class Process(Protocol):
+    """What is asked of an executor's process."""
+
+    @property
+    def pid(self) -> int: ...
+
+    def poll(self) -> int | None: ...
+
+    def kill(self) -> None: ...
+
+
 class ExecutorProcess:
     """One executor, by the name that is never used again."""
 
     def __init__(
         self,
         name: str,
-        process: subprocess.Popen[bytes],
+        process: Process,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
     ) -> None:

@@ -32,3 +32,7 @@ class Pulse:
         """Whether four renewals have not come: as many as there are in a lease."""
         last, interval = struct.unpack("dd", self._memory[:16])
         return bool(boot_time() - last > 4 * interval)
+
+    def close(self) -> None:
+        self._memory.close()
+        os.close(self.descriptor)

@@ -24,6 +24,7 @@ from holdfast.worker.settings import Pool
 from holdfast.worker.zygote import FORK, SPAWN, Zygote
 
 PATIENCE = 2.0  # seconds that a claimed job waits for a place before it is handed back
+NOT_HERE = Release("it may kill its process, so not here", 1000)
 INSIDE = ("async", "thread")
 FORKED = ("fork", "process")
 
@@ -44,28 +45,35 @@ def wanted(known: task.Task[..., Any], pool: Pool) -> task.Runner:
 
 
 class Runners:
-    """All runners of an executor. `on_change` is called when one may be unable to get rid of a job."""
+    """All runners of an executor; without a zygote, only those inside of this process.
+
+    `on_change` is called when one may be unable to get rid of a job.
+    """
 
     def __init__(
         self,
         tasks: Mapping[str, task.Task[..., Any]],
         pool: Pool,
-        zygote: Zygote,
+        zygote: Zygote | None,
         *,
         on_change: Callable[[], None],
     ) -> None:
         self._tasks = tasks
         self._pool = pool
-        self._can_fork = zygote.can_fork
-        self.processes = Processes(zygote.control)
+        self._can_fork = zygote is not None and zygote.can_fork
+        self.processes = zygote and Processes(zygote.control)
         self.abandoned = Abandoned(on_change)
+        self._threads = ThreadRunner(tasks, self.abandoned, pool.concurrency)
         self._runners: dict[task.Runner, Runner] = {
             "async": AsyncRunner(tasks, self.abandoned),
-            "thread": ThreadRunner(tasks, self.abandoned, pool.concurrency),
-            "fork": FreshRunner(self.processes, FORK),
-            "spawn": FreshRunner(self.processes, SPAWN),
-            "process": PoolRunner(self.processes),
+            "thread": self._threads,
         }
+        if self.processes:
+            self._runners |= {
+                "fork": FreshRunner(self.processes, FORK),
+                "spawn": FreshRunner(self.processes, SPAWN),
+                "process": PoolRunner(self.processes),
+            }
         self._inside = asyncio.Semaphore(pool.concurrency)
         self._apart = asyncio.Semaphore(pool.processes)
         # Of the last jobs: were they apart? At first, some may be.
@@ -83,6 +91,8 @@ class Runners:
         return max(0, free)
 
     async def run(self, attempt: Attempt) -> Outcome:
+        if attempt.job.alone and not self.processes:
+            return NOT_HERE
         kind = self._kind_for(attempt.job)
         self._recent.append(kind not in INSIDE)
         async with self._place(self._inside if kind in INSIDE else self._apart) as free:
@@ -91,6 +101,9 @@ class Runners:
             if attempt.stopping.is_set() or attempt.interrupted.is_set():
                 return Release(attempt.why or "stopping")
             return await self._runners[kind].run(attempt)
+
+    def close(self) -> None:
+        self._threads.close()
 
     @asynccontextmanager
     async def _place(self, places: asyncio.Semaphore) -> AsyncIterator[bool]:
@@ -116,4 +129,6 @@ class Runners:
 
     def _safe(self, kind: task.Runner) -> task.Runner:
         """Where the app has threads nothing is forked: a lock that one of them holds would never be released."""
+        if not self.processes and kind not in INSIDE:
+            return "thread"
         return "spawn" if kind in FORKED and not self._can_fork else kind

@@ -15,7 +15,6 @@ import os
 import shutil
 import signal
 import tempfile
-from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -36,11 +35,9 @@ from holdfast.worker.settings import Pool, WorkerSettings, node_name
 from holdfast.worker.system import boot_time
 from holdfast.worker.trust import is_trusted
 from holdfast.worker.usage import Usage
-from holdfast.worker.waiting import end_all, first
+from holdfast.worker.waiting import Duty, end_all, first, insist
 
 log = logging.getLogger("holdfast.worker")
-
-Duty = Callable[[], Coroutine[Any, Any, None]]
 
 SIBLINGS_EVERY = 1.0  # seconds
 LOOK_AFTER_EVERY = 1.0  # seconds, or as often as leases are renewed; less often where looking takes long
@@ -80,7 +77,7 @@ class Supervisor:
             log.warning("--reload is for development: each change of a file starts the app anew")
             duties.append(self._watch_files)
         async with asyncio.TaskGroup() as group:
-            running = [group.create_task(_insist(duty)) for duty in duties]
+            running = [group.create_task(insist(duty)) for duty in duties]
             await self._work(group)
             await end_all(running)
         await self._leave()
@@ -180,9 +177,8 @@ class Supervisor:
     def _note(self, executor: ExecutorProcess, place: Place, word: str, rows: list[Any]) -> None:
         executor.note(word, rows)
         place.heard(executor, word, rows)
-        if word == "started" or (word == "claimed" and min(rows[2::3]) < 4000 * self._leases.waiting):
-            self._leases.renew_soon()
-        elif word == "idle":
+        self._leases.heard(word, rows)
+        if word == "idle":
             self.leave_if_idle()
 
     def leave_if_idle(self) -> None:
@@ -319,16 +315,6 @@ class Supervisor:
         except errors.HoldfastError as error:
             log.warning("could not say goodbye: %s", error)
         await self._store.close()
-
-
-async def _insist(duty: Duty) -> None:
-    """Do a duty for as long as the worker lives: one that fails is said and begun again."""
-    while True:
-        try:
-            await duty()
-        except Exception:
-            log.exception("a duty of the supervisor failed and begins again")
-        await asyncio.sleep(1)
 
 
 def _short(path: str) -> str:

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Coroutine
+import logging
+from collections.abc import Callable, Collection, Coroutine
 from typing import Any
+
+log = logging.getLogger("holdfast.worker")
+
+Duty = Callable[[], Coroutine[Any, Any, None]]
 
 
 async def first(*events: Coroutine[Any, Any, Any] | asyncio.Future[Any], timeout: float | None = None) -> None:
@@ -26,3 +31,13 @@ async def end_all(tasks: Collection[asyncio.Task[Any]]) -> None:
         for task in left:
             task.cancel()
         await asyncio.wait(left, timeout=0.1)
+
+
+async def insist(duty: Duty) -> None:
+    """Do a duty for as long as the worker lives: one that fails is said and begun again."""
+    while True:
+        try:
+            await duty()
+        except Exception:
+            log.exception("a duty of the supervisor failed and begins again")
+        await asyncio.sleep(1)

@@ -1,0 +1,256 @@
+"""A worker inside a program: it starts and ends with it, and runs jobs as coroutines and threads of this process.
+
+    async with jobs.worker():        coroutines run in this event loop
+    with jobs.worker():              in an event loop of their own, in a thread
+
+It is a worker as any other, with leases, cancelling and hand-over, but it has one process, which is the program's. So
+there are no runners apart from it, and what a job does to its process it does to the program.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from contextvars import Context
+from typing import Any, TypedDict, Unpack
+
+import msgspec
+
+from holdfast import commands, errors
+from holdfast.client import Holdfast
+from holdfast.durations import Duration
+from holdfast.names import new_id
+from holdfast.worker.checkup import Introduction
+from holdfast.worker.config import Config, make_settings
+from holdfast.worker.executor import Executor
+from holdfast.worker.leases import Leases
+from holdfast.worker.locks import WorkerLock
+from holdfast.worker.patient import PatientStore
+from holdfast.worker.place import Place
+from holdfast.worker.processes import ExecutorProcess
+from holdfast.worker.runners import INSIDE
+from holdfast.worker.settings import Pool, Start, WorkerSettings, node_name
+from holdfast.worker.trust import is_trusted
+from holdfast.worker.usage import usage_of
+from holdfast.worker.values import OF_POOL, OF_WORKER
+from holdfast.worker.waiting import end_all, insist
+
+log = logging.getLogger("holdfast.worker")
+
+GRACE = 3.0  # seconds after the deadline in which jobs are handed back
+LOOK_EVERY = 5.0  # seconds, at what this process uses
+
+
+class Given(TypedDict, total=False):
+    """Settings of a worker inside a program, as those of `holdfast work`."""
+
+    queues: str | Sequence[str] | Mapping[str, int]
+    order: str
+    concurrency: int
+    lease: Duration
+    stop_within: Duration
+    node: str
+    accept_data_loss: bool
+
+
+class _ThisProcess:
+    """The process of an executor that has none of its own."""
+
+    pid = os.getpid()
+
+    def poll(self) -> int | None:
+        return None
+
+    def kill(self) -> None:
+        """It would be the program that dies."""
+
+
+class EmbeddedWorker:
+    """Runs jobs while its `with` block lasts. Entering waits for nothing; leaving, for jobs to end, within a deadline.
+
+    Of jobs that have not ended by then coroutines are cancelled; all are handed back, and run elsewhere.
+    """
+
+    def __init__(self, app: Holdfast, **given: Unpack[Given]) -> None:
+        settings = _settings(given)
+        self.name = f"{settings.node or node_name()}/{new_id()[-8:]}"
+        self._serving = _Serving(app, self.name, settings)
+        self._task: asyncio.Task[None] | None = None
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    async def __aenter__(self) -> EmbeddedWorker:
+        self._check_new()
+        self._task = asyncio.create_task(self._serving.run(), context=Context())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._serving.stopping.set()
+        if self._task:
+            await self._task
+
+    def __enter__(self) -> EmbeddedWorker:
+        self._check_new()
+        ready = threading.Event()
+        self._thread = threading.Thread(target=self._run, args=(ready,), name="holdfast-worker", daemon=True)
+        self._thread.start()
+        ready.wait()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._thread and self._loop:
+            with suppress(RuntimeError):  # it has ended already
+                self._loop.call_soon_threadsafe(self._serving.stopping.set)
+            self._thread.join()
+
+    def _check_new(self) -> None:
+        if self._task or self._thread:
+            raise errors.HoldfastError("a worker runs once: make another for another `with` block")
+
+    def _run(self, ready: threading.Event) -> None:
+        """In a thread: serve in an event loop of its own."""
+
+        async def run() -> None:
+            self._loop = asyncio.get_running_loop()
+            ready.set()
+            await self._serving.run()
+
+        asyncio.run(run())
+
+
+class _Serving:
+    """What a supervisor does for its executors, in the event loop that they share with it."""
+
+    def __init__(self, app: Holdfast, name: str, settings: WorkerSettings) -> None:
+        self.stopping = asyncio.Event()
+        self._app = app
+        self._name = name
+        self._settings = settings
+        self._store = PatientStore()
+        self._executors: dict[str, ExecutorProcess] = {}
+        self._inside: dict[ExecutorProcess, Executor] = {}
+        self._not_handed_back: set[str] = set()
+        self._leases = Leases(name, settings, self._store, self._executors)
+        self._introduction = Introduction(settings)
+        self._number = 0
+
+    async def run(self) -> None:
+        """Serve until the program says stop."""
+        address, accept = self._app.address, self._settings.accept_data_loss
+        if not await is_trusted(address, self.stopping, accept_data_loss=accept) or self.stopping.is_set():
+            return
+        log.info("worker %s starts inside this program, queues %s", self._name, ", ".join(self._settings.queues))
+        self._say_what_is_not_possible()
+        lock = WorkerLock(self._name)
+        with tempfile.TemporaryDirectory(prefix="holdfast-", ignore_cleanup_errors=True) as directory:
+            self._settings = msgspec.structs.replace(self._settings, directory=directory)
+            lock.belongs_to(address, directory)
+            self._store.meet(address)
+            try:
+                await self._work()
+            finally:
+                await self._leave()
+        lock.remove()
+        log.info("worker %s has stopped", self._name)
+
+    def _say_what_is_not_possible(self) -> None:
+        apart = [name for name, task in self._app.tasks.items() if (task.chosen.runner or "thread") not in INSIDE]
+        if apart:
+            log.warning(
+                "inside a program there are no processes for jobs: %s run in threads, whatever runner they name",
+                ", ".join(apart),
+            )
+
+    async def _work(self) -> None:
+        (pool,) = self._settings.pools
+        place = Place(self, pool)
+        async with asyncio.TaskGroup() as group:
+            duties = (self._leases.renew, self._leases.read_inbox, self._look)
+            running = [group.create_task(insist(duty)) for duty in duties]
+            keeping = group.create_task(place.keep(group))
+            await self.stopping.wait()
+            await self._stop(place)
+            await keeping
+            await end_all(running)
+
+    async def _look(self) -> None:
+        while True:
+            used = await asyncio.to_thread(usage_of, os.getpid())
+            self._leases.about = self._introduction.words(list(self._executors.values()), used)
+            await asyncio.sleep(LOOK_EVERY)
+
+    async def _stop(self, place: Place) -> None:
+        """Let jobs end or yield within the deadline; then nothing is waited for, not even the store."""
+        seconds = self._settings.stop_within / 1000
+        for executor in place.followed:
+            executor.tell_to_stop(seconds)
+        if place.followed:
+            await asyncio.wait(place.followed.values(), timeout=seconds + GRACE)
+        self._store.lose_patience()
+        await end_all(place.followed.values())
+
+    # As the places of a worker need it
+
+    async def start_executor(self, pool: Pool) -> ExecutorProcess:
+        self._number += 1
+        name = f"{self._name}.{self._number}"
+        ours, its = socket.socketpair()
+        executor = ExecutorProcess(name, _ThisProcess(), *await asyncio.open_connection(sock=ours))
+        start = Start(name=name, parent=os.getpid(), settings=self._settings, pool=pool, control=-1, pulse=-1)
+        self._inside[executor] = Executor(self._app, start, control=its, zygote=None, pulse=self._leases.pulse)
+        self._executors[name] = executor
+        self._not_handed_back.add(name)
+        return executor
+
+    async def follow(self, executor: ExecutorProcess, place: Place) -> None:
+        executor.ready.set()
+        hearing = asyncio.create_task(self._hear(executor, place))
+        try:
+            await self._inside.pop(executor).run()
+            await hearing
+        finally:
+            hearing.cancel()
+            del self._executors[executor.name]
+            executor.close()
+        await self._hand_back(executor.name)
+
+    async def _hand_back(self, name: str) -> None:
+        await self._leases.hand_back(name)
+        self._not_handed_back.discard(name)
+
+    async def _hear(self, executor: ExecutorProcess, place: Place) -> None:
+        async for word, rows in executor.messages():
+            executor.note(word, rows)
+            place.heard(executor, word, rows)
+            self._leases.heard(word, rows)
+
+    def leave_if_idle(self) -> None:
+        """There are no bursts here."""
+
+    async def _leave(self) -> None:
+        """Hand back what is left, and have the worker forgotten."""
+        try:
+            for name in list(self._not_handed_back):
+                await self._hand_back(name)
+            await self._store.run(commands.lose(worker=self._name, reason="the worker stopped"))
+        except errors.HoldfastError as error:
+            log.warning("could not say goodbye, so jobs wait for the end of their leases: %s", error)
+        self._leases.pulse.close()
+        await self._store.close()
+
+
+def _settings(given: Mapping[str, Any]) -> WorkerSettings:
+    names = Given.__annotations__
+    if unknown := next((name for name in given if name not in names), None):
+        raise errors.Invalid(f"a worker inside a program has no setting {unknown!r}; it has {', '.join(names)}")
+    read = {**OF_POOL, **OF_WORKER}
+    flags = {name: read[name](value, name) for name, value in given.items()}
+    program = os.path.basename(sys.argv[0]) or "python"
+    return make_settings(program, flags, Config())

@@ -1,0 +1,248 @@
+"""A worker inside a program: what it does there, and that it starts and ends with it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextvars import ContextVar
+from pathlib import Path
+
+import pytest
+import redis
+
+from holdfast import Holdfast, Invalid, JobCancelled, JobFailed, current_job
+from holdfast.errors import HoldfastError
+from tests.servers import running_server
+from tests.workers import until
+
+colour: ContextVar[str] = ContextVar("colour", default="none")
+
+
+@pytest.fixture
+def jobs(server_url: str, namespace: str) -> Iterator[Holdfast]:
+    made = Holdfast(server_url, namespace=namespace)
+    yield made
+    made.close()
+
+
+@pytest.fixture(autouse=True)
+def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+
+
+def known_workers(jobs: Holdfast) -> list[str]:
+    return [worker.name for worker in jobs.workers()]
+
+
+def test_coroutines_run_in_the_program_s_own_loop_and_functions_in_its_threads(jobs: Holdfast) -> None:
+    loops: list[asyncio.AbstractEventLoop] = []
+
+    @jobs.task(name="where")
+    async def where() -> str:
+        loops.append(asyncio.get_running_loop())
+        return f"{os.getpid()} {colour.get()}"
+
+    @jobs.task(name="thread")
+    def thread() -> str:
+        return threading.current_thread().name
+
+    async def program() -> tuple[str, str]:
+        colour.set("red")
+        async with jobs.worker(queues=["default"], concurrency=3) as worker:
+            first, second = await where.aenqueue(), await thread.aenqueue()
+            found = await first.aresult(timeout="30s"), await second.aresult(timeout="30s")
+            assert [one.name for one in await jobs.aworkers()] == [worker.name]
+        assert await jobs.aworkers() == []
+        assert loops == [asyncio.get_running_loop()]
+        await jobs.aclose()
+        return found
+
+    place, name = asyncio.run(program())
+
+    assert place == f"{os.getpid()} none"
+    assert name.startswith("job")
+
+
+def test_a_sync_program_has_a_worker_in_a_thread(jobs: Holdfast) -> None:
+    @jobs.task(name="add")
+    async def add(x: int, y: int) -> int:
+        return x + y
+
+    @jobs.task(name="fail")
+    def fail() -> None:
+        raise ValueError("no good")
+
+    with jobs.worker(lease="2s", queues="default,other"):
+        many = jobs.enqueue_many([add.bind(number, 1) for number in range(100)])
+        failing = fail.options(retries=0, queue="other").enqueue()
+        assert [job.result(timeout="30s") for job in many] == list(range(1, 101))
+        with pytest.raises(JobFailed, match="no good"):
+            failing.result(timeout="30s")
+
+    assert known_workers(jobs) == []
+    assert "holdfast-worker" not in [thread.name for thread in threading.enumerate()]
+
+
+def test_leases_are_renewed_and_cancellations_heard(jobs: Holdfast) -> None:
+    go = threading.Event()
+
+    @jobs.task(name="hold")
+    async def hold() -> str:
+        while not go.is_set():
+            await asyncio.sleep(0.01)
+        return "done"
+
+    with jobs.worker(lease="1s"):
+        kept, cancelled = hold.enqueue(), hold.enqueue()
+        until(lambda: jobs.count(state="running") == 2)
+        ends = jobs.get(kept.id).lease_ends_at
+        for _ in range(6):
+            until(lambda ends=ends: jobs.get(kept.id).lease_ends_at != ends)  # type: ignore[misc]
+            ends = jobs.get(kept.id).lease_ends_at
+        cancelled.cancel()
+        with pytest.raises(JobCancelled):
+            cancelled.result(timeout="30s")
+        go.set()
+        assert kept.result(timeout="30s") == "done"
+
+    assert jobs.get(kept.id).attempt == 1
+
+
+def test_jobs_may_end_or_yield_when_the_block_ends_and_the_rest_is_handed_back(jobs: Holdfast) -> None:
+    @jobs.task(name="polite")
+    def polite() -> str:
+        job = current_job()
+        while not job.stopping:
+            os.sched_yield()
+        return "ended"
+
+    @jobs.task(name="stubborn")
+    async def stubborn() -> None:
+        await asyncio.sleep(1000)
+
+    with jobs.worker(stop_within="500ms"):
+        ending, back = polite.enqueue(), stubborn.enqueue()
+        until(lambda: jobs.count(state="running") == 2)
+
+    assert jobs.get(ending.id).decoded_result() == "ended"
+    returned = jobs.get(back.id)
+    assert (returned.state, [run.outcome for run in returned.attempts]) == ("waiting", ["released"])
+    assert (returned.lost, returned.crashes) == (0, 0)
+    assert known_workers(jobs) == []
+
+
+def test_a_thread_that_is_abandoned_takes_no_neighbour_with_it(jobs: Holdfast) -> None:
+    go = threading.Event()
+
+    @jobs.task(name="deaf")
+    def deaf() -> None:
+        go.wait()
+
+    @jobs.task(name="add")
+    async def add(x: int, y: int) -> int:
+        return x + y
+
+    with jobs.worker(lease="1s"):
+        job = deaf.enqueue()
+        until(lambda: jobs.get(job.id).state == "running")
+        job.cancel()
+        with pytest.raises(JobCancelled):
+            job.result(timeout="30s")
+        assert add.enqueue(1, 2).result(timeout="30s") == 3
+        go.set()
+
+
+def test_runners_apart_are_not_possible_and_that_is_said(jobs: Holdfast, caplog: pytest.LogCaptureFixture) -> None:
+    @jobs.task(runner="process", name="apart")
+    def apart() -> int:
+        return os.getpid()
+
+    with jobs.worker():
+        assert apart.enqueue().result(timeout="30s") == os.getpid()
+
+    assert "no processes for jobs: apart run in threads" in caplog.text
+    with pytest.raises(Invalid, match="a worker inside a program has no setting 'processes'"):
+        jobs.worker(processes=3)  # type: ignore[call-arg]
+    with pytest.raises(Invalid, match="concurrency is 0"):
+        jobs.worker(concurrency=0)
+
+
+def test_a_worker_runs_once(jobs: Holdfast) -> None:
+    worker = jobs.worker()
+    with worker:
+        pass
+
+    with pytest.raises(HoldfastError, match="runs once"), worker:
+        pass
+
+
+def test_a_program_that_ends_its_block_while_the_store_is_away_does_not_hang(namespace: str) -> None:
+    with running_server() as url:
+        jobs = Holdfast(url, namespace=namespace, timeout="200ms")
+
+        @jobs.task(name="stay")
+        async def stay() -> None:
+            await asyncio.sleep(1000)
+
+        worker = jobs.worker(stop_within="100ms")
+        with worker:
+            job = stay.enqueue()
+            until(lambda: jobs.get(job.id).state == "running")
+            with redis.Redis.from_url(url) as client:
+                client.shutdown(nosave=True)
+        jobs.close()
+
+
+def test_the_block_is_entered_at_once_while_the_store_is_away(tmp_path: Path, namespace: str) -> None:
+    jobs = Holdfast(f"unix://{tmp_path}/nowhere", namespace=namespace)
+
+    with jobs.worker():
+        pass
+
+
+PROGRAM = """
+import asyncio, os, sys
+from holdfast import Holdfast
+
+jobs = Holdfast()
+
+@jobs.task(name="stay")
+async def stay() -> None:
+    await asyncio.sleep(1000)
+
+async def main() -> None:
+    async with jobs.worker(lease="60s"):
+        await stay.aenqueue()
+        await asyncio.sleep(1000)
+
+asyncio.run(main())
+"""
+
+
+def test_the_jobs_of_a_program_that_is_killed_are_taken_back_by_a_sibling(
+    jobs: Holdfast, server_url: str, namespace: str, tmp_path: Path
+) -> None:
+    here = {"HOLDFAST_URL": server_url, "HOLDFAST_NAMESPACE": namespace}
+    program = subprocess.Popen([sys.executable, "-c", PROGRAM], env=os.environ | here)
+    until(lambda: jobs.count(state="running") == 1)
+    (job,) = jobs.list()
+    line = [sys.executable, "-m", "holdfast.cli", "work", "tests.apps.other_app", "--queues", "elsewhere"]
+    with (tmp_path / "log").open("wb") as log:
+        sibling = subprocess.Popen(line, env=os.environ | here, stdout=log, stderr=log)
+    try:
+        until(lambda: len(jobs.workers()) == 2)
+
+        program.send_signal(signal.SIGKILL)
+        program.wait()
+
+        until(lambda: jobs.get(job.id).state == "waiting")
+        assert [run.outcome for run in jobs.get(job.id).attempts] == ["lost"]
+    finally:
+        program.kill()
+        sibling.send_signal(signal.SIGTERM)
+        sibling.wait()
