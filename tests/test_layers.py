@@ -14,7 +14,7 @@ LAYERS = [
     {"budget", "calling"},
     {"functions", "commands"},
     {"server", "keeper"},
-    {"conversation", "store"},
+    {"turns", "conversation", "store"},
     {"facts", "judgements", "doctor"},
     {
         "fleet",

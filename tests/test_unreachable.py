@@ -238,6 +238,31 @@ def test_threads_enqueue_at_once_each_on_a_connection_of_its_own(server_url: str
     app.close()
 
 
+def test_a_thousand_coroutines_enqueue_at_once_on_some_connections(switch: Switch) -> None:
+    switch.on()
+    app, add = app_at(switch.url)
+
+    async def use() -> int:
+        await asyncio.gather(*(add.aenqueue(number, 0) for number in range(1000)))
+        return int((await app.async_store.execute("INFO", "stats"))["total_connections_received"])
+
+    assert run_async(app, use()) < 50
+    assert app.count() == 1000
+    app.close()
+
+
+def test_coroutines_that_enqueue_at_once_do_not_wait_for_each_others_time_outs() -> None:
+    with outages.silent() as url:
+        app, add = app_at(url)
+
+        async def use() -> list[Any]:
+            return await asyncio.gather(*(add.aenqueue(number, 0) for number in range(500)), return_exceptions=True)
+
+        began = time.monotonic()
+        assert {type(error) for error in run_async(app, use())} == {StoreUnavailable}
+        assert time.monotonic() - began < LONG
+
+
 # The choice
 
 

@@ -210,4 +210,5 @@ def _options(address: Address) -> dict[str, Any]:
         "socket_connect_timeout": min(address.timeout, 2.0),
         "decode_responses": False,
         "health_check_interval": 0,
+        "max_connections": 10_000,
     }

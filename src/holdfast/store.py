@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from redis.asyncio import Redis as AsyncRedis
 
     from holdfast.conversation import Ready
+    from holdfast.turns import Turns
 
 T = TypeVar("T")
 Clock = Callable[[], int]
@@ -205,6 +206,7 @@ class AsyncStore:
         self.address = address
         self._clock = clock
         self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, _Client] = WeakKeyDictionary()
+        self._turns: WeakKeyDictionary[asyncio.AbstractEventLoop, Turns] = WeakKeyDictionary()
 
     async def run(self, command: Command[T]) -> T:
         """Send a command and read its reply, as `Store.run` does."""
@@ -212,6 +214,23 @@ class AsyncStore:
 
     async def execute(self, *parts: Any, blocks: float | None = None, budget: Budget | None = None) -> Any:
         """Send a plain Redis command, as `Store.execute` does."""
+        if blocks is not None:
+            return await self._converse(parts, blocks, None)
+        async with self._turns_of_this_loop().turn(budget):
+            return await self._converse(parts, None, budget)
+
+    def _turns_of_this_loop(self) -> Turns:
+        import asyncio
+
+        loop = asyncio.get_running_loop()
+        turns = self._turns.get(loop)
+        if turns is None:
+            from holdfast.turns import Turns
+
+            turns = self._turns[loop] = Turns()
+        return turns
+
+    async def _converse(self, parts: tuple[Any, ...], blocks: float | None, budget: Budget | None) -> Any:
         from holdfast.conversation import conversation
 
         talk = conversation(parts, self.address, budget)
@@ -297,7 +316,7 @@ class AsyncStore:
         if (known := self._clients.get(loop)) and known.pid == os.getpid():
             return known.client  # another task of this loop was faster
         for other in [other for other in self._clients if other.is_closed()]:
-            self._clients.pop(other, None)
+            self._forget(other)
         client = connect_async(url, self.address)
         self._clients[loop] = _Client(os.getpid(), client, closing := self._close_with_loop(loop, client))
         await anext(closing)
@@ -308,8 +327,12 @@ class AsyncStore:
         try:
             yield
         finally:
-            self._clients.pop(loop, None)
+            self._forget(loop)
             await client.aclose()
+
+    def _forget(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._clients.pop(loop, None)
+        self._turns.pop(loop, None)
 
     async def _reconnect(self) -> None:
         if self.address.url is None:

@@ -1,0 +1,49 @@
+"""How many commands of an event loop are on their way at once. The others wait for their turn.
+
+Each command that is on its way needs a connection, so a thousand coroutines that enqueue at once must not all be. What
+waits here does not wait for the server, so its time does not count. When the server is away, though, nobody is to wait
+for the time-outs of all who came before: who sees a failure while waiting fails too, without trying.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, nullcontext
+
+from holdfast import errors
+from holdfast.budget import Budget
+
+AT_ONCE = 32
+
+
+class Turns:
+    """The turns of one event loop."""
+
+    def __init__(self) -> None:
+        self._free = asyncio.Semaphore(AT_ONCE)
+        self._failures = 0
+        self._last = ""
+
+    @asynccontextmanager
+    async def turn(self, budget: Budget | None) -> AsyncIterator[None]:
+        """Wait for a turn, and have it.
+
+        Raises:
+            StoreUnavailable: the store could not be reached by another, meanwhile; nothing was sent.
+        """
+        before = self._failures
+        with budget.paused() if budget else nullcontext():
+            await self._free.acquire()
+        try:
+            if self._failures != before:
+                error = errors.StoreUnavailable(self._last)
+                error.maybe_done = False
+                raise error
+            yield
+        except errors.StoreUnavailable as error:
+            self._failures += 1
+            self._last = str(error)
+            raise
+        finally:
+            self._free.release()
