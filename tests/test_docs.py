@@ -80,7 +80,7 @@ class Reader:
             assert process.wait(60) in (0, -signal.SIGKILL)  # which a document may have sent
 
 
-@pytest.mark.parametrize("document", ["README.md", "docs/guide.md", "docs/testing.md", "docs/unreachable.md"])
+@pytest.mark.parametrize("document", ["README.md", "docs/guide.md", "docs/testing.md", "docs/unreachable.md", "docs/worker.md"])
 def test_what_a_document_says_works_when_pasted(document: str, folder: Path) -> None:
     reader = Reader(folder)
     followed = 0
