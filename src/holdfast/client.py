@@ -18,7 +18,7 @@ from holdfast.durations import Duration, milliseconds
 from holdfast.fleet import Node, Worker, by_node, read_workers
 from holdfast.items import Items
 from holdfast.job import FINAL, PENDING, STATES, Job, read_job
-from holdfast.names import check_namespace
+from holdfast.names import check_namespace, check_text
 from holdfast.results import AsyncInbox, Inbox, deadline_after
 from holdfast.setting import Setting, read_changes, read_settings
 from holdfast.store import Address, AsyncStore, Store
@@ -275,7 +275,8 @@ class Holdfast:
             JobNotFound: there is none of this id.
             Invalid, TooBig: a name or a text is not acceptable.
         """
-        found: dict[str, str] = yield commands.attach(id, dict(fields), remove=remove)
+        texts = {check_text(name, "a name"): check_text(text, f"field {name}") for name, text in fields.items()}
+        found: dict[str, str] = yield commands.attach(id, texts, remove=remove)
         return found
 
     attach, aattach = verb(_attach)
@@ -286,7 +287,7 @@ class Holdfast:
         Raises:
             JobNotFound: there is none of this id.
         """
-        yield commands.note(id, words)
+        yield commands.note(id, check_text(words, "the note"))
 
     note, anote = verb(_note)
 

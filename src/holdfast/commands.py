@@ -451,7 +451,7 @@ def attach(id: str, fields: dict[str, str], *, remove: Sequence[str] = ()) -> Co
 
 
 def _read_pairs(reply: list[bytes]) -> dict[str, str]:
-    return {reply[place].decode(): reply[place + 1].decode() for place in range(0, len(reply), 2)}
+    return {reply[place].decode(): reply[place + 1].decode(errors="replace") for place in range(0, len(reply), 2)}
 
 
 def note(id: str, words: str) -> Command[None]:

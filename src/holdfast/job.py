@@ -8,6 +8,7 @@ job.result(timeout="60s")  # as soon as it ends
 
 from __future__ import annotations
 
+from collections import deque
 from datetime import datetime
 from typing import Any, Generic, Protocol, TypeVar, cast
 
@@ -157,8 +158,7 @@ class Job(msgspec.Struct, Generic[R], frozen=True, kw_only=True, eq=False, repr_
                 entries.append(Entry(attempt.started_at, "started", f"process {attempt.pid}", attempt.number))
             if attempt.ended_at:
                 entries.append(Entry(attempt.ended_at, attempt.outcome, attempt.words, attempt.number))
-        entries += [Entry(note.at, note.what, note.words) for note in self.notes]
-        return sorted(entries, key=lambda entry: entry.at)
+        return _merged(entries, [Entry(note.at, note.what, note.words) for note in self.notes])
 
     @property
     def worker(self) -> str:
@@ -219,6 +219,23 @@ class Job(msgspec.Struct, Generic[R], frozen=True, kw_only=True, eq=False, repr_
 
     async def adelete(self) -> None:
         await self.app.adelete(self.id)
+
+
+def _merged(runs: list[Entry], notes: list[Entry]) -> list[Entry]:
+    """Put what happened in attempts and the notes into one order."""
+    merged, left = [], deque(notes)
+    for entry in runs:
+        while left and (left[0].at < entry.at or (left[0].at == entry.at and _came_first(left[0], entry))):
+            merged.append(left.popleft())
+        merged.append(entry)
+    return [*merged, *left]
+
+
+def _came_first(note: Entry, entry: Entry) -> bool:
+    """Of what happened in one millisecond: what a job said comes before its end, other notes before the next claim."""
+    if entry.what in ("created", "started"):
+        return False
+    return (entry.what != "claimed") == (note.what in ("said", "cancelling"))
 
 
 def read_job(fields: dict[str, Any], app: App, returns: Shape | None = None) -> Job[Any]:
@@ -285,7 +302,7 @@ def _read_note(row: list[Any]) -> Note:
 
 
 def _read_pairs(flat: list[bytes]) -> dict[str, str]:
-    return {flat[place].decode(): flat[place + 1].decode() for place in range(0, len(flat), 2)}
+    return {flat[place].decode(): flat[place + 1].decode(errors="replace") for place in range(0, len(flat), 2)}
 
 
 def _moment(ms: int) -> datetime | None:

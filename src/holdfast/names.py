@@ -74,6 +74,17 @@ def check_name(value: str, what: str) -> str:
     raise Invalid(f"{what} is {_shown(value)}; it must be 1 to 100 of A-Z a-z 0-9 _ . -")
 
 
+def check_text(value: str, what: str) -> str:
+    """Return a text that can be stored, or refuse it as `what`."""
+    if not isinstance(value, str):
+        raise Invalid(f"{what} is {_shown(value)}; it must be a text")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise Invalid(f"{what} is {_shown(value)}, which no encoding can write") from None
+    return value
+
+
 def _shown(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 200 else f"{text[:200]}..."

@@ -22,6 +22,7 @@ import msgspec
 from holdfast.codec import decode_checkpoint, encode_checkpoint
 from holdfast.errors import Invalid, TooBig
 from holdfast.limits import MOST_CHECKPOINT, MOST_NOTE
+from holdfast.names import check_text
 
 T = TypeVar("T")
 
@@ -108,10 +109,11 @@ class RunningJob:
 
     def note(self, words: str) -> None:
         """Add an entry to the job's history, up to 1,000 bytes of text. Returns at once."""
-        if not isinstance(words, str) or not words:
-            raise Invalid(f"the note is {words!r}; it must be a text")
-        if len(words.encode(errors="replace")) > MOST_NOTE:
-            raise TooBig(f"the note has {len(words.encode())} bytes; {MOST_NOTE} are allowed")
+        size = len(check_text(words, "the note").encode())
+        if size == 0:
+            raise Invalid("the note is empty; it must be a text")
+        if size > MOST_NOTE:
+            raise TooBig(f"the note has {size} bytes; {MOST_NOTE} are allowed")
         self._link.save(None, None, words)
 
     def checkpoint(self, kind: type[T], default: T) -> T:

@@ -19,6 +19,7 @@ end
 -- Returns what to write: name, text, name, text ...
 local function check_fields(args)
   local fields = {}
+  if type(args.set or {}) ~= 'table' then refuse('INVALID', '`set` must be a table of names and texts') end
   for field, text in pairs(args.set or {}) do
     name(field, 'the name of a field', 100, '%w_.%-')
     if type(text) ~= 'string' then refuse('INVALID', 'field ' .. field .. ' must be a text') end
@@ -51,7 +52,7 @@ verb('attach', {}, function(args)
 end)
 
 verb('note', {}, function(args)
-  if type(args.words) ~= 'string' or args.words == '' then refuse('INVALID', 'a note must be a text') end
+  if type(args.words) ~= 'string' or args.words == '' then refuse('INVALID', 'a note must be a text that is not empty') end
   if #args.words > MOST_NOTE then
     refuse('TOOBIG', string.format('the note has %d bytes; %d are allowed', #args.words, MOST_NOTE))
   end
