@@ -224,7 +224,7 @@ def test_keeper_killed_while_its_server_starts_leaves_a_server_to_join(home: Pat
     starters = start(home)
     until((gate / "starts").exists)
     kill_keepers(home)
-    with pytest.raises(StoreUnavailable, match="holds this directory but does not answer"):
+    with pytest.raises(StoreUnavailable, match="holds this directory but does not listen"):
         server.ensure(home, timeout=0.3)
     (gate / "go").touch()
 

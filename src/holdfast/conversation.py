@@ -96,7 +96,8 @@ def _translate(error: Exception, address: Address, seconds: float) -> errors.Hol
     if isinstance(error, ReadOnlyError):
         return errors.StoreUnavailable(f"{address.words} is a replica and takes no writes: {error}")
     if isinstance(error, _NOT_NOW) or str(error).startswith(_NOT_NOW_WORDS):
-        return errors.StoreUnavailable(f"{address.words} cannot work now: {error}")
+        advice = "; make room on its disk" if "No space left" in str(error) else ""
+        return errors.StoreUnavailable(f"{address.words} cannot work now: {error}{advice}")
     if isinstance(error, OutOfMemoryError):
         return errors.StoreFull("the server is out of memory and nothing was stored: raise maxmemory, or finish jobs")
     return errors.from_reply(str(error)) or errors.HoldfastError(f"{address.words} refused a command: {error}")

@@ -13,13 +13,14 @@ data, so a server that holds the directory and does not answer is an error, neve
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import select
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -39,6 +40,16 @@ NETWORK_FILE_SYSTEM = re.compile(
     "9p|afs|beegfs|ceph|cifs|davfs|gpfs|lustre|ncpfs|nfs4?|orangefs|smb3|smbfs"
     "|(fuse[.])?(ceph|davfs2|glusterfs|juicefs|mfs|rclone|s3fs|sshfs)"
 )
+WHY_NOT = {  # what keeps a server from a directory, and what can be done about it there
+    errno.EEXIST: ("a file is where its directory should be", "remove that, or "),
+    errno.ENOTDIR: ("a file is where its directory should be", "remove that, or "),
+    errno.EROFS: ("the file system is read-only", ""),
+    errno.EACCES: ("you may not write there", ""),
+    errno.EPERM: ("you may not write there", ""),
+    errno.ENOSPC: ("the disk is full", "make room, or "),
+    errno.EDQUOT: ("your quota of the disk is used up", "make room, or "),
+    errno.ENAMETOOLONG: ("the path is too long", ""),
+}
 ELSEWHERE = "set HOLDFAST_HOME to a local directory that can be written, or HOLDFAST_URL to the address of a server"
 
 
@@ -112,7 +123,7 @@ def ensure(home: Path, *, timeout: float = 10.0) -> str:
     deadline = time.monotonic() + timeout
     home = Path(os.path.realpath(home))
     address = keeper.locate(str(home))
-    if keeper.greet(address, min(timeout, keeper.PATIENCE)) == keeper.PONG:
+    if _is_up(keeper.greet(address, min(timeout, keeper.PATIENCE))):
         return address
     _prepare(home)
     with _start_lock(home) as start:
@@ -148,16 +159,19 @@ def stop(home: Path, timeout: float = 10.0) -> bool:
     """
     deadline = time.monotonic() + timeout
     home = Path(os.path.realpath(home))
-    if not (home / keeper.DATA).is_dir():
-        return False
     told = False
-    with _start_lock(home) as start:
-        while time.monotonic() < deadline:
-            if keeper.try_lock(start):  # so that nobody starts a new one meanwhile
-                if keeper.is_free(str(home)):
-                    return told
-                told = told or _shut_down(keeper.locate(str(home)))
-            time.sleep(PAUSE)
+    try:
+        if not (home / keeper.DATA).is_dir():
+            return False
+        with _start_lock(home) as start:
+            while time.monotonic() < deadline:
+                if keeper.try_lock(start):  # so that nobody starts a new one meanwhile
+                    if keeper.is_free(str(home)):
+                        return told
+                    told = told or _shut_down(keeper.locate(str(home)))
+                time.sleep(PAUSE)
+    except PermissionError as error:
+        raise StoreUnavailable(f"{home}: you may not look there, so ask whose server it is to stop it") from error
     raise StoreUnavailable(f"{home}: the server did not stop within {timeout:g} s; look at {home / LOG}")
 
 
@@ -209,7 +223,8 @@ def _prepare(home: Path) -> None:
             os.close(_open(home / name))
         mounts = Path("/proc/self/mountinfo").read_text(errors="surrogateescape")
     except OSError as error:
-        raise ServerStartFailed(f"{home}: no server can live here ({error.strerror}); {ELSEWHERE}") from error
+        why, remedy = WHY_NOT.get(error.errno or 0, (error.strerror, ""))
+        raise ServerStartFailed(f"{home}: no server can live here, {why}; {remedy}{ELSEWHERE}") from error
     kind = network_file_system(str(home), mounts)
     if kind:
         raise ServerStartFailed(f"{home} is on a network file system ({kind}), where locks are not safe; {ELSEWHERE}")
@@ -233,7 +248,7 @@ def _join_or_start(home: Path, start: int, deadline: float) -> str:
     """Return the server's address when it answers; start it when it is our turn and there is none."""
     while (left := deadline - time.monotonic()) > 0:
         address = keeper.locate(str(home))
-        if keeper.greet(address, min(left, keeper.PATIENCE)) == keeper.PONG:
+        if _is_up(keeper.greet(address, min(left, keeper.PATIENCE))):
             return address
         if keeper.try_lock(start) and keeper.is_free(str(home)):
             _launch(home, deadline)
@@ -242,12 +257,19 @@ def _join_or_start(home: Path, start: int, deadline: float) -> str:
     raise StoreUnavailable(f"{home}: {_why_not_ready(home)}. Look at {home / LOG}")
 
 
+def _is_up(reply: str) -> bool:
+    """Whether a server is there to be used. One whose disk is full refuses a PING, but can be read."""
+    return reply == keeper.PONG or reply.startswith("-MISCONF")
+
+
 def _why_not_ready(home: Path) -> str:
     reply = keeper.greet(keeper.locate(str(home)))
     if reply:
         return f"the server was not ready in time, it says {reply[1:]!r}; try again later"
     if keeper.is_free(str(home)):
         return "no server could be started in time; try again"
+    if not os.path.exists(keeper.locate(str(home))):
+        return f"a program holds this directory but does not listen; {_advice('')}"
     return "a server holds this directory but does not answer (stopped? overloaded?), and no second one was started"
 
 
@@ -277,17 +299,36 @@ def _launch(home: Path, deadline: float) -> None:
     with process:
         said = _hear(process, deadline)
     if said.startswith("failed"):
-        raise ServerStartFailed(f"{home}: {binary} did not start: {said[7:]}. The whole log: {home / LOG}")
+        raise ServerStartFailed(f"{home}: {binary} did not start: {said[7:]}; {_advice(said)}. Its log: {home / LOG}")
     if said.startswith("ready"):
-        (home / PROGRAM).write_text(f"{binary}\n")
+        _remember_program(home, binary)
+
+
+def _advice(said: str, environ: Mapping[str, str] = os.environ) -> str:
+    """Say what to do about a server that did not start."""
+    if "No space left" in said:
+        return "make room on the disk"
+    if environ.get("HOLDFAST_SERVER_BIN"):
+        return "set HOLDFAST_SERVER_BIN to a Valkey or Redis server, or unset it"
+    return "correct that, or set HOLDFAST_URL to the address of a server"
+
+
+def _remember_program(home: Path, binary: Path) -> None:
+    """Write down whose data this is, wholly or not at all; a full disk is not to stop a server that runs."""
+    new = home / f"{PROGRAM}.{os.getpid()}"
+    with suppress(OSError):
+        new.write_text(f"{binary}\n")
+        new.replace(home / PROGRAM)
+    with suppress(OSError):
+        new.unlink(missing_ok=True)
 
 
 def _program_of(home: Path, environ: Mapping[str, str] = os.environ) -> Path:
     """Return the program that wrote this home's data, for another may not be able to read it; else the one found."""
     remembered = home / PROGRAM
     if not environ.get("HOLDFAST_SERVER_BIN") and remembered.exists():
-        program = Path(remembered.read_text().strip())
-        if os.access(program, os.X_OK):
+        program = Path(remembered.read_text(errors="replace").strip())
+        if program.is_file() and os.access(program, os.X_OK):
             return program
     return find_binary(environ)
 

@@ -107,6 +107,10 @@ def run(words: Sequence[str]) -> int:
         if not isinstance(cause, HoldfastError):
             raise
         return _refuse(str(cause), cause.code, exits.exit_code(cause))
+    except OSError as error:
+        if error.filename is None:
+            raise
+        return _refuse(f"{error.filename}: {error.strerror}", "ERROR", exits.REFUSED)
     return code if isinstance(code, int) else 0
 
 
