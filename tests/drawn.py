@@ -70,7 +70,7 @@ new_jobs = st.builds(
     timeout=st.none() | st.just(60_000),
     codec=st.sampled_from([None, "json", "raw"]),
     unique=st.none() | st.sampled_from(KEYS),
-    unique_for=st.sampled_from([None, "queued", "pending", "kept", 600_000, 3_600_000]),
+    unique_for=st.sampled_from([None, "queued", "pending", "kept", "kept", 600_000]),
     unkept=seldom,
     once=seldom,
 )

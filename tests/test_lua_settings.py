@@ -123,6 +123,16 @@ def test_a_lease_is_as_long_as_its_queue_says_and_the_grace_and_stays_so(store: 
     assert [job(store, id)["timer"] - clock.now for id in "ab"] == [2500, 9500]
 
 
+def test_a_renewal_is_as_long_as_the_lease_and_the_grace_were(store: Store, clock: TestClock) -> None:
+    configure(store, grace=5000)
+    put(store, "a")
+    take(store)
+    clock.advance(1)
+    keep(store, Held(ONE, "a", 1))
+
+    assert job(store, "a")["timer"] == clock.now + 35_000
+
+
 def test_a_lease_that_was_asked_for_comes_before_that_of_the_queue(store: Store) -> None:
     configure(store, lease=10_000, grace=1000)
     put(store, "a")

@@ -138,6 +138,17 @@ def test_a_job_that_is_kept_no_longer_gives_its_key_back(store: Store) -> None:
     assert put_unique(store, "c") == (True, "c")
 
 
+@pytest.mark.parametrize("span", ["queued", "pending", "kept"])
+def test_a_key_that_nobody_has_is_not_stored(store: Store, span: str) -> None:
+    put_unique(store, "a", span=span)
+    take(store)
+    store.run(commands.configure(set={"keep_succeeded": int(span == "pending")}))
+    end(store, "a", Succeed(b"1"))
+
+    assert standing(store) == ({"succeeded": ["a"]} if span == "pending" else {})
+    assert store.execute("EXISTS", f"hf:{{{store.address.namespace}}}:k:key") == 0
+
+
 @pytest.mark.parametrize("ending", ["succeeds", "is cancelled", "is cancelled while it runs", "fails"])
 def test_a_job_that_is_not_kept_goes_when_it_ends_unless_it_fails(store: Store, ending: str) -> None:
     put(store, "a", unkept=True, payload=b"p" * 100)

@@ -333,8 +333,10 @@ class Machine(RuleBasedStateMachine):
             fault,
         )
 
-    @rule(data=st.data(), verb=st.sampled_from(["cancel", "retry", "delete"]), fault=drawn.faults)
-    def cancel_retry_or_delete(self, data: st.DataObject, verb: str, fault: str) -> None:
+    @rule(data=st.data(), fault=drawn.faults)
+    def cancel_retry_or_delete(self, data: st.DataObject, fault: str) -> None:
+        has_ended = any(job.state in STATES[5:] for job in self.model.jobs.values())
+        verb = data.draw(st.sampled_from(["cancel"] + ["retry", "retry", "delete"] * has_ended), label="verb")
         ids = self.draw_ids(data, STATES[:5] if verb == "cancel" else STATES[5:])
         reason = data.draw(drawn.reasons, label="reason") if verb == "cancel" else ""
         command, expected = {
