@@ -34,8 +34,8 @@ coverage: $(STAMP) ## run the tests and report branch coverage, of all processes
 	$(BIN)/coverage report
 
 check: $(STAMP) ## format, lint, types, longest function, tests
-	$(BIN)/ruff format --check src tests bench
-	$(BIN)/ruff check src tests bench
+	$(BIN)/ruff format --check src tests bench examples
+	$(BIN)/ruff check src tests bench examples
 	$(BIN)/mypy
 	$(BIN)/python tests/longest.py
 	$(MAKE) test
@@ -51,8 +51,8 @@ reference: $(STAMP) ## write docs/reference.md anew, from the source
 	$(BIN)/python -m tests.reference
 
 fmt: $(STAMP) ## format the code
-	$(BIN)/ruff format src tests bench
-	$(BIN)/ruff check --fix src tests bench
+	$(BIN)/ruff format src tests bench examples
+	$(BIN)/ruff check --fix src tests bench examples
 
 clean: ## remove the virtual environment and what tools left
 	rm -rf $(VENV) .coverage* .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

@@ -22,6 +22,7 @@ from holdfast import errors, fleet, items, job, setting, task
 from holdfast.client import Queue
 from holdfast.commands import Event
 from holdfast.failure import Failure
+from holdfast.worker import embedded
 
 Item: type = vars(items)["Item"]
 PATH = Path(__file__).parent.parent / "docs" / "reference.md"
@@ -49,9 +50,23 @@ GROUPS: list[tuple[str, str, list[Any]]] = [
      "as its `retries` allow. It may also raise one of these.", [holdfast.Retry, holdfast.Fail, holdfast.Snooze]),
     ("Items: four calls on raw bytes", "`jobs.items(queue)` gives them: no tasks, no worker.",
      [items.Items, Item]),
+    ("A worker inside a program", "", [embedded.EmbeddedWorker, embedded.Given]),
     ("Queues, workers, settings, events", "What the verbs of the app return.",
      [Queue, fleet.Worker, fleet.HeldJob, fleet.Node, setting.Setting, Event]),
 ]  # fmt: skip
+OPTIONS = {
+    task.Given: """\
+### Options
+
+Of `@jobs.task(...)`, `task.options(...)`, `call.options(...)` and, as far as they make sense there, `items.put(...)`.
+None stands for the default.
+""",
+    embedded.Given: """\
+### Settings of a worker inside a program
+
+Of `jobs.worker(...)`; what they mean is said by `holdfast work --help` and in [worker](worker.md).
+""",
+}
 TESTING = [getattr(holdfast.testing, name) for name in holdfast.testing.__all__]
 ALIASES = {"Duration", "Steps"}  # left as they are, or taken away
 WITH_CONSTRUCTOR = {holdfast.Holdfast, holdfast.Retry, holdfast.Fail, holdfast.Snooze}
@@ -89,8 +104,8 @@ def _anchor(title: str) -> str:
 
 
 def _describe(thing: Any) -> str:
-    if thing is task.Given:
-        return _options()
+    if thing in OPTIONS:
+        return _options(thing)
     return _class(thing) if isinstance(thing, type) else _function(thing)
 
 
@@ -136,8 +151,8 @@ def _annotations(kind: type) -> dict[str, str]:
     if declared or kind not in (holdfast.RunningJob, Item):
         return declared
     known = inspect.signature(kind).parameters
-    found = re.findall(r"^        self\.([a-z]\w*)\b", inspect.getsource(vars(kind)["__init__"]), re.M)
-    return {name: str(known[name].annotation) if name in known else "" for name in found}
+    found = re.findall(r"^        self\.([a-z]\w*)(?:: (.+?))? = ", inspect.getsource(vars(kind)["__init__"]), re.M)
+    return {name: said or (str(known[name].annotation) if name in known else "") for name, said in found}
 
 
 def _comments(kind: type) -> dict[str, str]:
@@ -191,15 +206,16 @@ def _call(name: str, function: Callable[..., Any], *, returns: bool = True) -> s
 def _parameter(each: inspect.Parameter, module: dict[str, Any]) -> str:
     stars = "*" if each.kind is each.VAR_POSITIONAL else "**" if each.kind is each.VAR_KEYWORD else ""
     kind = _plain(str(each.annotation), module)
-    if kind in ("P.args", "P.kwargs", "Unpack[Given]"):
-        return f"{stars}{'options' if kind == 'Unpack[Given]' else each.name}"
+    if kind in ("P.args", "P.kwargs") or kind.startswith("Unpack["):
+        return stars + ("options" if each.name == "given" else each.name)
     default = "" if each.default is each.empty else f" = {each.default!r}"
     return f"{stars}{each.name}: {kind}{default}"
 
 
 def _plain(annotation: str, module: dict[str, Any]) -> str:
-    """An annotation as text: without the steps of a verb, and with aliases written out."""
+    """An annotation as text: without the steps of a verb and the names of modules, and with aliases written out."""
     annotation = re.sub(r"^Steps\[(.*)\]$", r"\1", annotation.strip("'\""))
+    annotation = re.sub(r"\b(?:embedded|commands)\.", "", annotation)
     return re.sub(r"\b[A-Za-z_]\w*\b(?!\.)", lambda name: _written_out(name[0], module), annotation)
 
 
@@ -243,18 +259,12 @@ def _is_code(part: str) -> bool:
     return any(isinstance(node, ast.Call | ast.FunctionDef | ast.With | ast.Assert) for node in ast.walk(tree))
 
 
-def _options() -> str:
-    module, notes = vars(task), _comments(task.Given)
-    head = """\
-### Options
-
-Of `@jobs.task(...)`, `task.options(...)`, `call.options(...)` and, as far as they make sense there, `items.put(...)`.
-None stands for the default.
-"""
+def _options(given: type) -> str:
+    module, notes = vars(sys.modules[given.__module__]), _comments(given)
     rows = []
-    for name, kept in _raw_annotations(task.Given).items():
+    for name, kept in _raw_annotations(given).items():
         rows.append(f"| `{name}` | {_type(kept.removesuffix(' | None'), module)} | {notes.get(name, '')} |")
-    return "\n".join([head, "| option | type | |", "|---|---|---|", *rows, ""])
+    return "\n".join([OPTIONS[given], "| option | type | |", "|---|---|---|", *rows, ""])
 
 
 def _raw_annotations(kind: type) -> dict[str, str]:

@@ -159,6 +159,24 @@ def test_every_state_outcome_and_flag_of_a_record_is_documented() -> None:
     assert flags == [int(number) for number in re.findall(r"\b\d+\b", said)], FIX
 
 
+def test_every_type_of_event_is_documented_and_no_other() -> None:
+    used = {kind for text in LUA.values() for kind in re.findall(r"\bevent\('(\w+)'", text)}
+    states = {"succeeded", "failed", "cancelled"}  # which `conclude` names by the state
+    (said,) = re.findall(r"Types: ([\w,\s]+)\.", _sections()["events"])
+    assert used | states == {*re.findall(r"\w+", said)}, FIX
+
+
+def test_every_name_that_get_answers_with_is_documented_and_no_other(wire: Wire) -> None:
+    wire.call("enqueue", {"batches": [{"ids": ["a"], "queue": "mail", "task": "send"}]}, "{}")
+    wire.call("claim", {"executor": "host/abc.0", "counter": 1, "queues": ["mail"], "limit": 1})
+    wire.call("save", {"executor": "host/abc.0", "id": "a", "attempt": 1}, "checkpoint")
+    item = {"id": "a", "attempt": 1, "outcome": "succeed", "blob": True}
+    wire.call("finish", {"executor": "host/abc.0", "items": [item]}, "result")
+    (job,) = wire.call("get", {"ids": ["a"]})
+    reply = _sections()["get"].partition("a list of names and values:")[2].partition("Read it by name")[0]
+    assert {name for name, _ in _pairs(job)} == _code(reply) - {"0"}, FIX
+
+
 def test_the_packed_formats_are_documented_as_they_are() -> None:
     (line,) = re.findall(r"^local HEAD, STATUS, ATTEMPT, NOTE = (.*)$", LUA["record"], re.M)
     for packed in line.split(", "):

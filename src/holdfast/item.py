@@ -31,15 +31,15 @@ class Item:
     """
 
     def __init__(self, items: Items, claimed: Claimed, executor: str) -> None:
-        self.id = claimed.id
-        self.payload = claimed.payload
-        self.data = claimed.checkpoint
-        self.attempt = claimed.attempt
-        self.queue = claimed.queue
-        self.is_lost = False
-        self.is_cancelled = False
+        self.id: str = claimed.id
+        self.payload: bytes = claimed.payload
+        self.data: bytes = claimed.checkpoint  # what was saved last
+        self.attempt: int = claimed.attempt
+        self.queue: str = claimed.queue
+        self.is_lost: bool = False  # another may have it
+        self.is_cancelled: bool = False  # somebody wished so
         self.held = Held(executor, claimed.id, claimed.attempt)
-        self.lease = claimed.lease / 1000
+        self.lease: float = claimed.lease / 1000  # seconds
         self._created = claimed.created
         self._items = items
         self._rights = ["to end it"]  # of several threads, one takes it; it is given back if that failed
