@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -53,6 +54,23 @@ def _install(empty: Path, wheel: Path) -> Path:
     return empty / "venv" / "bin" / "python"
 
 
+def _paste(python: Path, text: str, folder: Path) -> None:
+    """Paste lines into an interactive interpreter, which wants a blank line after a block."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("HOLDFAST_", "PYTHON"))}
+    done = subprocess.run(
+        [python, "-q", "-i"],
+        input=text,
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Error" not in done.stderr, f"{text}\n{done.stderr}"
+
+
 @pytest.mark.timeout(400)
 def test_a_stranger_pastes_the_readme_into_an_empty_folder_and_each_line_works(empty: Path, wheel: Path) -> None:
     python = _install(empty, wheel)
@@ -61,7 +79,10 @@ def test_a_stranger_pastes_the_readme_into_an_empty_folder_and_each_line_works(e
     try:
         for block in BLOCK.finditer(README):
             assert block["what"], f"nobody follows {block['text']}"
-            reader.follow(block["what"], block["how"], block["text"])
+            if block["how"] == "python":
+                _paste(python, block["text"], empty)
+            else:
+                reader.follow(block["what"], block["how"], block["text"])
             followed.append(block["how"])
     finally:
         reader.end()
