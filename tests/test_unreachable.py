@@ -511,10 +511,42 @@ os.kill(os.getpid(), signal.SIGKILL)
 
     app, add = app_at(switch.url, "keep")
     last = add.enqueue(5, 0)
-    assert last.kept_on_disk  # it lines up behind the others
-    eventually(lambda: not app.unreachable.spool.is_waiting)
+    assert not last.kept_on_disk  # a program that ends now leaves nothing behind
     assert [job.id for job in app.list()] == [*done.stdout.split(), last.id]
     app.close()
+
+
+def test_calls_line_up_behind_those_that_another_process_is_sending(switch: Switch, caplog: Any) -> None:
+    switch.on()
+    one, first = app_at(switch.url, "keep")
+    keep(one, call := first.bind(1, 1))
+    two, second = app_at(switch.url, "keep")
+    with one.unreachable.spool._locked(SENDING):
+        jobs = [second.enqueue(2, 2), run_async(two, second.aenqueue(3, 3))]
+    assert all(job.kept_on_disk for job in jobs)
+    assert [record.levelname for record in caplog.records if "line up" in record.message] == ["WARNING"]
+    eventually(lambda: not two.unreachable.spool.is_waiting)
+    assert [job.id for job in two.list()] == [call.id, *(job.id for job in jobs)]
+    one.close()
+    two.close()
+
+
+def test_an_embedded_server_that_cannot_be_started_cannot_be_reached(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("HOLDFAST_SPOOL")
+    monkeypatch.delenv("HOLDFAST_URL", raising=False)
+    monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("HOLDFAST_SERVER_BIN", "/no/such/server")
+    app = Holdfast(when_unreachable="keep")
+
+    @app.task(name="nothing")
+    def nothing() -> None: ...
+
+    assert nothing.enqueue().kept_on_disk
+    assert nothing.options(when_unreachable="inline").enqueue().ran_inline
+    assert app.unreachable.spool.folder.parent == tmp_path / "home" / "spool"
+    assert len(list(app.unreachable.spool.kept())) == 1
 
 
 def test_what_is_kept_is_sent_when_asked_for(switch: Switch) -> None:

@@ -65,6 +65,23 @@ class Sender:
             log.info("%d calls were sent that had been kept on disk", number)
         return number
 
+    def catch_up(self) -> bool:
+        """Send what is kept, for about two seconds, unless somebody is doing that. Returns whether nothing is left.
+
+        A program that runs for a moment only would otherwise leave it all to the next, for ever.
+        """
+        budget = Budget()
+
+        def deliver(kept: Kept) -> None:
+            budget.left()
+            self._deliver(kept)
+
+        try:
+            self.spool.send(deliver, patience=0)
+        except (errors.HoldfastError, OSError):  # which a TimeoutError is, too
+            return False
+        return not self.spool.is_waiting
+
     def _deliver(self, kept: Kept) -> None:
         self._store.run(replace(kept.command, budget=Budget(size=sum(map(len, kept.blobs)))))
 

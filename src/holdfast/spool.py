@@ -34,7 +34,7 @@ from holdfast.store import Address
 CALLS, REFUSED, DAMAGED, WRITING, SENDING = "calls", "refused", "damaged", "write.lock", "send.lock"
 MOST_CALLS = 10_000
 CHUNK = 4 << 20  # bytes that are read at once, at least one record
-PATIENCE = {WRITING: 5.0, SENDING: 60.0}  # seconds that a lock is waited for
+SHORT, LONG = 5.0, 60.0  # seconds that a lock is waited for, by those who write and who send
 PAUSE = 0.005
 
 log = logging.getLogger("holdfast.spool")
@@ -129,16 +129,19 @@ class Spool:
 
     # Sending
 
-    def send(self, deliver: Callable[[Kept], None]) -> int:
+    def send(self, deliver: Callable[[Kept], None], *, patience: float = LONG) -> int:
         """Send all that is kept, in order, and return how many calls that were.
 
         What the store refuses is set aside. If it cannot be reached or is full, `deliver` raises that, and the rest
         stays as it is.
+
+        Raises:
+            OSError: another process has been sending for as long as there is patience.
         """
         number, place = 0, 0
         if not self.is_waiting:
             return 0
-        with self._locked(SENDING):
+        with self._locked(SENDING, patience):
             while records := self._next(place):
                 for record in records:
                     if record.data is not None and not record.is_sent:
@@ -218,12 +221,12 @@ class Spool:
         return False
 
     @contextmanager
-    def _locked(self, name: str) -> Iterator[None]:
+    def _locked(self, name: str, patience: float = SHORT) -> Iterator[None]:
         """Hold a lock of the folder."""
         lock = os.open(self.folder / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         _locks.add(lock)
         try:
-            _take(lock, self.folder / name)
+            _take(lock, self.folder / name, patience)
             try:
                 yield
             finally:
@@ -244,13 +247,13 @@ _REFUSALS = (
 )  # each concerns one call; anything else concerns all, and may pass
 
 
-def _take(lock: int, path: Path) -> None:
-    deadline = time.monotonic() + PATIENCE[path.name]
+def _take(lock: int, path: Path, patience: float) -> None:
+    deadline = time.monotonic() + patience
     while True:
         try:
             return fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            if time.monotonic() > deadline:
+            if time.monotonic() >= deadline:
                 raise OSError(errno.EBUSY, "another process holds it", str(path)) from None
             time.sleep(PAUSE)
 

@@ -61,7 +61,7 @@ def _store_or_else(choice: WhenUnreachable, calls: Calls, app: App, fresh: bool)
     steps = store_part(calls, app, fresh=fresh)
     command: Any = next(steps)
     jobs: Jobs
-    if choice == "keep" and app.unreachable.spool.is_waiting:
+    if choice == "keep" and app.unreachable.spool.is_waiting and not (yield app.unreachable.catching_up()):
         jobs = yield app.unreachable.keeping(command, calls, app, None)
         return jobs
     try:
@@ -193,6 +193,23 @@ class Unreachable:
             self._say_once("%s; calls are kept in %s until it is back", error, self.spool.folder)
         self.sender.start()
         return [msgspec.structs.replace(_unstored(call, app, now), kept_on_disk=True) for call in calls]
+
+    def catching_up(self) -> Act[bool]:
+        """Send what another process has kept, before the first call of this one. Returns whether all was sent."""
+
+        def run() -> bool:
+            if not self.is_out and self.sender.catch_up():
+                return True
+            folder = self.spool.folder
+            self._say_once("%s: earlier calls are not sent yet; calls line up behind them", folder)
+            return False
+
+        async def arun() -> bool:
+            import asyncio
+
+            return await asyncio.to_thread(run)
+
+        return Act(run, arun)
 
     def sending(self) -> Act[int]:
         """Send what is kept."""
