@@ -80,9 +80,10 @@ class Reader:
             assert process.wait(60) in (0, -signal.SIGKILL)  # which a document may have sent
 
 
-@pytest.mark.parametrize(
-    "document", ["README.md", "docs/guide.md", "docs/testing.md", "docs/unreachable.md", "docs/worker.md"]
-)
+GUIDES = ("guide", "testing", "unreachable", "worker", "duplicates", "items", "configuration", "record", "fleet")
+
+
+@pytest.mark.parametrize("document", ["README.md", *(f"docs/{guide}.md" for guide in GUIDES)])
 def test_what_a_document_says_works_when_pasted(document: str, folder: Path) -> None:
     reader = Reader(folder)
     followed = 0
@@ -108,7 +109,7 @@ def test_links_between_the_documents_lead_somewhere() -> None:
             assert (path.parent / target).exists(), f"{path.name} points to {target}"
 
 
-@pytest.mark.parametrize(("document", "least"), [("guarantees.md", 15), ("comparison.md", 8)])
+@pytest.mark.parametrize(("document", "least"), [("guarantees.md", 15), ("comparison.md", 8), ("upgrade.md", 5)])
 def test_every_promise_names_a_test_that_exists(document: str, least: int) -> None:
     promises = (ROOT / "docs" / document).read_text()
     names = re.findall(r"`(test_\w+\.py)::(test_\w+|Test\w+|\w+)`", promises)
