@@ -570,6 +570,47 @@ def test_what_is_kept_is_sent_when_asked_for(switch: Switch) -> None:
     app.close()
 
 
+def test_who_dies_between_sending_and_marking_has_it_sent_again_and_stored_once(switch: Switch) -> None:
+    app, add = app_at(switch.url, "keep")
+    app.unreachable.sender.start = lambda: None  # type: ignore[method-assign]
+    plain = add.options(retries=0).enqueue(1, 1)
+    calls = [add.options(id="careful", on_exists="error"), add.options(id="new", on_exists="replace")]
+    calls += [add.options(keep=False), add.options(unique="key")]
+    jobs = [plain, *(task.enqueue(2, 2) for task in calls)]
+    file = app.unreachable.spool.folder / "calls"
+    unmarked = file.read_bytes()
+    switch.on()
+    for _ in range(3):
+        assert app.send_kept() == 5
+        for job in app.get_many([job.id for job in jobs]):
+            if job and job.state == "waiting":
+                job.cancel()  # it has come to its end meanwhile, and is gone if it is not kept
+        file.write_bytes(unmarked)
+    assert set(enqueued(app).values()) == {1}
+    assert list(app.unreachable.spool.refused()) == []
+    app.close()
+
+
+def test_what_is_sent_is_marked_only_when_the_store_has_answered(switch: Switch) -> None:
+    app, add = app_at(switch.url, "keep")
+    app.unreachable.sender.start = lambda: None  # type: ignore[method-assign]
+    jobs = [add.enqueue(number, 0) for number in range(5)]
+    sent: list[str] = []
+
+    def deliver(kept: Kept) -> None:
+        if len(sent) == 3:
+            raise KeyboardInterrupt
+        sent.extend(kept.ids)
+
+    with pytest.raises(KeyboardInterrupt):
+        app.unreachable.spool.send(deliver)
+    assert [kept.ids for kept in app.unreachable.spool.kept()] == [[job.id] for job in jobs[3:]]
+    switch.on()
+    assert app.send_kept() == 2
+    assert [job.id for job in app.list()] == [job.id for job in jobs[3:]]
+    app.close()
+
+
 def test_the_result_of_a_kept_job_is_waited_for_until_it_was_sent_and_done(switch: Switch) -> None:
     app, add = app_at(switch.url, "keep")
     job = add.enqueue(1, 2)
