@@ -12,13 +12,14 @@ import redis
 
 from holdfast import Holdfast, Invalid, commands, functions, limits
 from holdfast.commands import Command, Held
+from holdfast.durations import milliseconds
 from holdfast.outcome import Error, Outcome, Succeed
 from holdfast.setting import Setting
 from holdfast.store import Address, Store
 from tests.conftest import TestClock
 from tests.servers import running_server
 from tests.test_lua import ONE, TWO, _all_keys_fit_in_the_end, client, dump, end, job, keep, put, standing, take
-from tests.workers import Crew, until
+from tests.workers import ROOT, Crew, until
 
 __all__ = ["_all_keys_fit_in_the_end", "client"]  # fixtures
 
@@ -445,3 +446,23 @@ def test_a_worker_that_runs_sees_a_change_with_its_next_claim(crew: Crew) -> Non
     assert (running.lease_ends_at - running.claimed_at).total_seconds() >= 80
     crew.open("gate")
     assert crew.ended(job).state == "succeeded"
+
+
+# The document
+
+
+def test_the_table_of_the_document_is_what_the_store_says(store: Store) -> None:
+    text = (ROOT / "docs" / "configuration.md").read_text()
+    table = [
+        [cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("| `")
+    ]
+
+    def number(cell: str, unit: str) -> int:
+        return milliseconds(cell, what="a cell") if unit == "ms" else int(cell.replace(",", ""))
+
+    rows = store.run(commands.config())
+    assert [cells[0] for cells in table] == [f"`{row.name}`" for row in rows]
+    for cells, row in zip(table, rows, strict=True):
+        assert [number(cell, row.unit) for cell in cells[1:4]] == [row.default, row.least, row.most], row.name
+        assert cells[4] == ("yes" if row.per_queue else "no"), row.name
+        assert cells[5] == row.explanation
