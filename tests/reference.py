@@ -18,6 +18,7 @@ from typing import Any, Union, get_origin
 
 import holdfast
 import holdfast.testing
+import holdfast_pytest
 from holdfast import errors, fleet, items, job, setting, task
 from holdfast.client import Queue
 from holdfast.commands import Event
@@ -90,7 +91,7 @@ def write() -> str:
     parts = [HEAD, _contents()]
     for title, words, things in GROUPS:
         parts += [f"## {title}\n", *([words + "\n"] if words else []), *map(_describe, things)]
-    parts += ["## Errors\n", _errors(), "## Testing: `holdfast.testing`\n", *map(_describe, TESTING)]
+    parts += ["## Errors\n", _errors(), "## Testing: `holdfast.testing`\n", *map(_describe, TESTING), _fixtures()]
     return "\n".join(parts).rstrip() + "\n"
 
 
@@ -265,6 +266,19 @@ def _options(given: type) -> str:
     for name, kept in _raw_annotations(given).items():
         rows.append(f"| `{name}` | {_type(kept.removesuffix(' | None'), module)} | {notes.get(name, '')} |")
     return "\n".join([OPTIONS[given], "| option | type | |", "|---|---|---|", *rows, ""])
+
+
+def _fixtures() -> str:
+    """The fixtures of the pytest plugin: what pytest makes of them hides the functions."""
+    found = [node for node in ast.parse(inspect.getsource(holdfast_pytest)).body if isinstance(node, ast.FunctionDef)]
+    rows = []
+    for node in found:
+        marks = " ".join(ast.unparse(each) for each in node.decorator_list)
+        if marks.startswith("pytest.fixture"):
+            scope = "session" if "session" in marks else "test"
+            rows.append(f"| `{node.name}` | {scope} | {ast.get_docstring(node)} |")
+    head = "### Fixtures of the pytest plugin\n\nSee [testing](testing.md).\n"
+    return "\n".join([head, "| fixture | scope | |", "|---|---|---|", *rows, ""])
 
 
 def _raw_annotations(kind: type) -> dict[str, str]:

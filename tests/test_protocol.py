@@ -107,6 +107,15 @@ def test_every_function_of_the_library_is_documented_and_no_other(wire: Wire) ->
     assert refused_when_full == _code(sentence[1]), FIX
 
 
+def test_each_function_says_what_it_replies_what_it_refuses_and_what_happens_if_it_is_repeated() -> None:
+    flags = {verb: flags for text in LUA.values() for verb, flags in VERB.findall(text)}
+    for name, section in _sections().items():
+        assert "Reply: " in section, name
+        assert re.search(r"\b[Rr]efuses\b", section), name
+        assert re.search(r"Reads only|\b[Ss]afe\b|second (?:call|time|entry)", section), name
+        assert ("Reads only" in section) == ("no-writes" in flags[name]), name
+
+
 @pytest.mark.parametrize("part", sorted(part for part, text in LUA.items() if VERB.search(text)))
 def test_every_argument_and_every_refusal_of_a_function_is_documented_with_it(part: str) -> None:
     names = [verb for verb, _ in VERB.findall(LUA[part])]
