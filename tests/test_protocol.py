@@ -110,7 +110,7 @@ def test_every_function_of_the_library_is_documented_and_no_other(wire: Wire) ->
 def test_each_function_says_what_it_replies_what_it_refuses_and_what_happens_if_it_is_repeated() -> None:
     flags = {verb: flags for text in LUA.values() for verb, flags in VERB.findall(text)}
     for name, section in _sections().items():
-        assert "Reply: " in section, name
+        assert "Reply:" in section, name
         assert re.search(r"\b[Rr]efuses\b", section), name
         assert re.search(r"Reads only|\b[Ss]afe\b|second (?:call|time|entry)", section), name
         assert ("Reads only" in section) == ("no-writes" in flags[name]), name
