@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import Holdfast, server
+from holdfast.functions import library
 from tests.processes import kill_tree, tree
 from tests.workers import Worker, until
 
@@ -109,3 +110,20 @@ def test_the_lines_are_counted_honestly() -> None:
         assert f"| `{name}` | {len(lines)} |" in said, f"{name} has {len(lines)} lines"
     for what, number in TUTORIAL.items():
         assert re.search(rf"\| .*{what}.* \| {number} \|", said)
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="there is no node here")
+def test_a_worker_in_another_language_and_python_share_a_queue(folder: Folder) -> None:
+    (folder.path / "holdfast.lua").write_text(library())
+    shutil.copy(ROOT / "examples" / "node" / "worker.mjs", folder.path)
+    items = folder.app.items("shout")
+    before = [items.put(f"item {number}".encode()) for number in range(3)]
+    node = folder.start("node", "worker.mjs", folder.app.address.url or "", "shout")
+    assert [job.result(timeout="30s") for job in before] == [b"ITEM 0", b"ITEM 1", b"ITEM 2"]
+
+    (worker,) = folder.app.workers()
+    assert (worker.queues, worker.about["kind"], worker.pid) == (["shout"], "node", node.pid)
+    assert items.put("später".encode()).result(timeout="30s") == "SPÄTER".encode()
+    assert node.wait() == 0, node.log
+    assert folder.app.workers() == []
+    assert {attempt.executor for job in before for attempt in job.refresh().attempts} == {f"{worker.name}.0"}
