@@ -47,7 +47,7 @@ from holdfast.store import Address, AsyncStore, Store
 from holdfast.storing import store_part
 from holdfast.task import Task
 from tests import outages
-from tests.outages import Switch, eventually
+from tests.outages import PATIENCE, Switch, eventually
 from tests.shells import Shell
 from tests.workers import Crew
 
@@ -167,6 +167,41 @@ def test_all_repetitions_share_one_budget(monkeypatch: pytest.MonkeyPatch) -> No
     now += 0.5
     with pytest.raises(TimeoutError):
         budget.left()
+
+
+def test_a_reply_that_came_while_the_process_stood_still_is_heard(
+    server_url: str, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Standing(Budget):
+        """Its time is over when the request was sent."""
+
+        @property
+        def is_over(self) -> bool:
+            return self.unanswered > 0
+
+    monkeypatch.setattr("holdfast.conversation._GLANCE", PATIENCE)
+    store = Store(Address.find(server_url, namespace=namespace))
+    command = commands.enqueue([commands.NewJob(id="a", payload=b"{}", queue="q", task="t")])
+    assert store.run(replace(command, budget=Standing(PATIENCE))).created == [True]
+    store.close()
+
+
+def test_a_reply_that_came_while_the_event_loop_stood_still_is_heard(server_url: str, namespace: str) -> None:
+    command = commands.enqueue([commands.NewJob(id="a", payload=b"{}", queue="q", task="t")])
+
+    async def use() -> None:
+        store = AsyncStore(Address.find(server_url, namespace=namespace))
+        await store.run(commands.count())
+        budget = Budget(3)
+        storing = asyncio.create_task(store.run(replace(command, budget=budget)))
+        while not budget.unanswered:
+            await asyncio.sleep(0)
+        while not budget.is_over:
+            pass
+        assert (await storing).created == [True]
+        await store.close()
+
+    asyncio.run(use())
 
 
 def test_a_big_batch_may_take_longer() -> None:

@@ -22,6 +22,10 @@ class Budget:
         self.unanswered = 0
         self._ends = time.monotonic() + self.seconds
 
+    @property
+    def is_over(self) -> bool:
+        return time.monotonic() >= self._ends
+
     def left(self) -> float:
         """Return how many seconds are left.
 

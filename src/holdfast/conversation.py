@@ -40,7 +40,7 @@ _NOT_NOW = (ClusterDownError, MasterDownError, TryAgainError)
 _NOT_NOW_WORDS = ("BUSY", "MISCONF", "NOREPLICAS", "UNBLOCKED")  # which the client library has no class for
 _TIMED_OUT = (RedisTimeoutError, TimeoutError)
 _ATTEMPTS = 3
-_PIECE = 0.2  # seconds until the time that is left is looked at again, while a reply comes
+_PIECE, _GLANCE = 0.1, 0.02  # seconds that a reply is waited for until the time that is left is looked at; and then
 ANSWERS = (ResponseError, BusyLoadingError)  # errors that the server said: the command was not carried out
 RECONNECT: tuple[Any, ...] = ()  # what a conversation says to have a new connection
 
@@ -182,9 +182,12 @@ def _exchange(connection: Any, parts: tuple[Any, ...], budget: Budget) -> Any:
     budget.unanswered += 1
     connection.send_command(*parts)
     while True:
+        is_over = budget.is_over  # it is looked at once more then: this process may have stood still, not the server
         try:
-            reply = connection.read_response(timeout=min(budget.left(), _PIECE), disconnect_on_error=False)
+            reply = connection.read_response(timeout=_GLANCE if is_over else _PIECE, disconnect_on_error=False)
         except RedisTimeoutError:
+            if is_over:
+                raise
             continue  # what has come of the reply is kept
         except ANSWERS:
             budget.unanswered -= 1

@@ -272,14 +272,14 @@ class AsyncStore:
             await client.connection_pool.release(connection)
 
     async def _send_within(self, budget: Budget, parts: tuple[Any, ...]) -> Any:
-        import asyncio
+        from holdfast.turns import limited
 
         if not parts:
             return await self._reconnect()
         before = _cancellations()
         with budget.paused():  # starting the embedded server has a time-out of its own
             pool = (await self._connected()).connection_pool
-        async with asyncio.timeout(budget.left()):
+        async with limited(budget.left()):
             connection = await pool.get_connection()
             try:
                 return await self._exchange(connection, parts, budget, before)

@@ -1,4 +1,4 @@
-"""How many commands of an event loop are on their way at once. The others wait for their turn.
+"""How many commands of an event loop are on their way at once, and for how long. The others wait for their turn.
 
 Each command that is on its way needs a connection, so a thousand coroutines that enqueue at once must not all be. What
 waits here does not wait for the server, so its time does not count. When the server is away, though, nobody is to wait
@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager, nullcontext, suppress
 
 from holdfast import errors
 from holdfast.budget import Budget
 
 AT_ONCE = 32
+ROUNDS = 5  # of an event loop, from the arrival of a reply to whoever waits for it, and some more
 
 
 class Turns:
@@ -47,3 +48,27 @@ class Turns:
             raise
         finally:
             self._free.release()
+
+
+@asynccontextmanager
+async def limited(seconds: float) -> AsyncIterator[None]:
+    """End what takes longer, after a look at what has come: this event loop may have stood still, not the server.
+
+    Raises:
+        TimeoutError: it took longer.
+    """
+    async with asyncio.timeout(None) as limit:
+        timer = asyncio.get_running_loop().call_later(seconds, _expire, limit, ROUNDS)
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+
+def _expire(limit: asyncio.Timeout, rounds: int) -> None:
+    loop = asyncio.get_running_loop()
+    if rounds:
+        loop.call_soon(_expire, limit, rounds - 1)
+        return
+    with suppress(RuntimeError):  # it has ended meanwhile
+        limit.reschedule(loop.time())
