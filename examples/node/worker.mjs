@@ -79,12 +79,12 @@ const renew = () => call("renew", { worker, held: [executor, held], queues: [que
 
 await renew();
 const timer = setInterval(renew, 5000); // a quarter of the lease at most, and every ten seconds at least
-for (let counter = 1, idle; ; counter++) {
+for (let counter = 1, idle, last = Date.now(); ; counter++) {
   const request = { executor, counter, queues: [queue], limit: 1, lease: 30000, pid: process.pid, idle };
   const [wait, wake, id, attempt, , , , payload] = await call("claim", request);
   if (id === undefined) {
-    const woken = await listen("BLPOP", wake.toString(), Math.min(wait, 5000) / 1000);
-    if (idle && !woken) break;
+    if (Date.now() - last >= 5000) break;
+    await listen("BLPOP", wake.toString(), Math.min(wait, 5000) / 1000); // woken or not, claim again
     idle = true;
     continue;
   }
@@ -94,6 +94,7 @@ for (let counter = 1, idle; ; counter++) {
   const [[answer]] = await call("finish", { executor, items: [item] }, payload.toString().toUpperCase());
   console.log(item.id, answer.toString()); // OK; or LOST, if another has it by now
   held = [];
+  last = Date.now();
 }
 clearInterval(timer);
 while ((await call("lose", { worker, reason: "nothing to do" })).length) continue;
