@@ -8,8 +8,9 @@ import re
 import pytest
 
 from holdfast import commands
+from holdfast.commands import NewJob
 from holdfast.outcome import Error
-from tests.shells import ESCAPE, EVIL, Hand, Shell, failure
+from tests.shells import ESCAPE, EVIL, Hand, Shell, failure, wait_for_another_millisecond
 
 
 def test_tables_and_colour_are_for_terminals_only(shell: Shell) -> None:
@@ -98,3 +99,28 @@ def test_a_bar_without_colour_moves_the_cursor_only(shell: Shell) -> None:
 
     assert "1500/" in shown
     assert not re.search(r"\x1b\[[0-9;]*m", shown)
+
+
+def test_settings_are_whole_on_a_narrow_terminal_and_their_meaning_is_wrapped(shell: Shell) -> None:
+    shown = shell.on_a_terminal("config", columns=110)
+
+    assert re.search(r"keep_failed_count +1000000000 +1000000000 +0 +1000000000 +default", shown)
+    assert "…" not in shown
+
+
+def test_one_job_needs_no_bar(shell: Shell) -> None:
+    shell.put("mine")
+
+    assert "━" not in shell.on_a_terminal("cancel", "mine")
+    assert "━" not in shell.on_a_terminal("wait", "mine")
+
+
+def test_jobs_of_several_states_are_in_the_order_of_time_on_a_terminal_too(shell: Shell) -> None:
+    """Jobs that are scheduled are kept in the order in which they are due."""
+    for id, delay in (("late", 3_600_000), ("soon", 60_000)):
+        job = NewJob(id=id, payload=b"{}", queue="default", task="t", delay=delay)
+        shell.client.store.run(commands.enqueue([job]))
+        wait_for_another_millisecond(shell.client)
+    shell.put("now")
+
+    assert [line.split()[0] for line in shell.on_a_terminal("jobs").splitlines()[1:4]] == ["now", "soon", "late"]

@@ -63,11 +63,11 @@ def _columns() -> list[Column]:
     return [
         Column("NAME", lambda row: row["name"], whole=True),
         Column("VALUE", lambda row: _text(row, "value"), right=True, whole=True),
-        Column("DEFAULT", lambda row: _text(row, "default"), right=True),
-        Column("LEAST", lambda row: _text(row, "least"), right=True),
-        Column("MOST", lambda row: _text(row, "most"), right=True),
-        Column("SOURCE", lambda row: row["source"]),
-        Column("MEANING", lambda row: row["explanation"]),
+        Column("DEFAULT", lambda row: _text(row, "default"), right=True, whole=True),
+        Column("LEAST", lambda row: _text(row, "least"), right=True, whole=True),
+        Column("MOST", lambda row: _text(row, "most"), right=True, whole=True),
+        Column("SOURCE", lambda row: row["source"], whole=True),
+        Column("MEANING", lambda row: row["explanation"], wraps=True),
     ]
 
 

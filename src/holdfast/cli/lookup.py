@@ -5,8 +5,10 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from difflib import get_close_matches
 from functools import cached_property
+from itertools import chain
 from typing import Any
 
 from holdfast import Holdfast
@@ -18,6 +20,7 @@ from holdfast.errors import Invalid, JobNotFound
 from holdfast.job import PENDING, STATES, Job
 
 WORDS = (*STATES, "pending")
+SORTED = 20_000  # jobs that are put in order; more are not
 RECENT = 500  # jobs among which a mistyped id is looked for
 ALIKE = 0.85  # ids that are close in time begin alike, so more than the beginning must agree
 
@@ -53,21 +56,25 @@ def pick_queue(queues: Iterable[Queue], name: str) -> Queue:
 
 
 def select(
-    app: Holdfast, queues: Iterable[Queue], states: Sequence[str], *, newest: bool, limit: int | None
+    app: Holdfast, queues: Sequence[Queue], states: Sequence[str], *, newest: bool, limit: int | None
 ) -> Iterator[Job[Any]]:
-    """Yield the jobs of some queues in some states, by the time of their last change.
+    """Return the jobs of some queues in some states, by the time of their last change.
 
-    The store lists queue by queue and state by state; we merge these lists as they come.
+    The store lists queue by queue and state by state, some by other times; so we sort. Of what is too much for that the
+    lists are merged as they come, and the order is only about that of time.
     """
     places = [(queue.name, state) for queue in queues for state in states if queue.counts[state]]
+    total = sum(queue.counts[state] for queue in queues for state in states)
     lists = [app.list(queue=name, state=state, newest=newest, limit=limit) for name, state in places]
-    merged = (
-        heapq.merge(*lists, key=lambda job: job.since, reverse=newest) if len(lists) > 1 else (lists or [iter(())])[0]
-    )
-    for place, job in enumerate(merged):
-        if place == limit:
-            return
-        yield job
+    if len(lists) == 1:
+        return lists[0]
+    if limit is not None or total <= SORTED:
+        return iter(sorted(chain(*lists), key=_since, reverse=newest)[:limit])
+    return heapq.merge(*lists, key=_since, reverse=newest)
+
+
+def _since(job: Job[Any]) -> datetime:
+    return job.since
 
 
 @contextmanager

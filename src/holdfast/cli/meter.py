@@ -13,9 +13,12 @@ AT_ONCE = 1000  # of anything that is sent in one call
 
 
 @contextmanager
-def meter(what: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
-    """Show how far something is; yields what is to be called with the number of things done since the last call."""
-    if not sys.stderr.isatty():
+def meter(what: str, total: int | None = None, *, least: int = AT_ONCE + 1) -> Iterator[Callable[[int], None]]:
+    """Show how far something is; yields what is to be called with the number of things done since the last call.
+
+    Fewer than `least` things are not worth a bar.
+    """
+    if not sys.stderr.isatty() or (total is not None and total < least):
         yield lambda _: None
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn

@@ -35,6 +35,7 @@ class Column(NamedTuple):
     coloured: bool = False
     right: bool = False
     whole: bool = False
+    wraps: bool = False
 
 
 class Fact(NamedTuple):
@@ -136,7 +137,9 @@ class Output:
                 max(len(text) for text in (columns[place].title, *(row[place] for row in rows))),
             )
             least = min(widest, WIDEST) if column.whole else None
-            table.add_column(column.title, justify="right" if column.right else "left", no_wrap=True, min_width=least)
+            table.add_column(
+                column.title, justify="right" if column.right else "left", no_wrap=not column.wraps, min_width=least
+            )
         for row in rows:
             styles = [_style(row[place]) if columns[place].coloured else "" for place in shown]
             table.add_row(*(Text(row[place], style=style) for place, style in zip(shown, styles, strict=True)))

@@ -54,7 +54,7 @@ def wait_for(session: Session, store: Store, ids: Sequence[str], timeout: timede
         Column("STATE", lambda row: row["state"], coloured=True),
     ]
     codes = {0}
-    with meter("wait", len(ids)) as advance:
+    with meter("wait", len(ids), least=2) as advance:
         for id, state in endings(store, ids, timeout):
             if state:
                 session.output.stream({"id": id, "state": state}, columns)

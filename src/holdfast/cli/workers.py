@@ -15,7 +15,6 @@ from holdfast.cli.session import Session, command, pass_session
 from holdfast.cli.suggestions import did_you_mean
 from holdfast.cli.text import length, size
 from holdfast.cli.watch import Followed, View, follow, follow_option
-from holdfast.errors import JobNotFound
 
 VOLATILE = ("seen_at", "memory_bytes", "cpu_seconds")
 MOST_IDS = 3  # that a terminal shows
@@ -114,9 +113,8 @@ def _seconds(count: float, on_terminal: bool) -> str:
 
 
 def _forget(session: Session, name: str) -> None:
-    try:
-        session.app.deregister(name)
-    except JobNotFound:
-        names = [worker.name for worker in session.app.workers()]
-        raise NotFound(f"there is no worker {name}{did_you_mean(name, names)}") from None
+    names = [worker.name for worker in session.app.workers()]
+    if name not in names:
+        raise NotFound(f"there is no worker {name}{did_you_mean(name, names)}")
+    session.app.deregister(name)
     session.output.list([{"worker": name, "forgotten": True}], [Column("WORKER", lambda row: row["worker"])], "")
