@@ -103,7 +103,9 @@ class Machine(RuleBasedStateMachine):
     def draw_leases(self, data: st.DataObject, executor: str) -> list[tuple[str, int]]:
         """Draw some attempts: those that run, mostly; some that ended, twice the same, or never were."""
         running = [(job.id, job.attempt) for job in self.model.held(executor)]
-        pools = [running] * 8 + [self.leases(executor), [(id, number) for id in IDS for number in (1, 2)]]
+        former = [(id, attempt - 1) for id, attempt in running if attempt > 1]
+        never = [(id, number) for id in IDS for number in (1, 2)]
+        pools = [running] * 8 + [former, self.leases(executor), never]
         one = st.sampled_from([pool for pool in pools if pool]).flatmap(st.sampled_from)
         return data.draw(st.lists(one, min_size=1, max_size=4), label="leases")
 
@@ -306,7 +308,7 @@ class Machine(RuleBasedStateMachine):
         self.send_claim(executor, self.next_request(data, executor), fault)
         self.time_passes(meanwhile)
         held = [self.model.lease(job) for job in self.model.held(executor)]
-        for lease in held[:2]:
+        for lease in held[:1] + held[:2]:
             checkpoint = data.draw(drawn.blobs, label="checkpoint")
             expected = partial(self.model.save, lease, checkpoint, self.now)
             self.send(commands.save(lease, checkpoint), expected, bool, "none")
