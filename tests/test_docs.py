@@ -109,6 +109,14 @@ def test_links_between_the_documents_lead_somewhere() -> None:
             assert (path.parent / target).exists(), f"{path.name} points to {target}"
 
 
+@pytest.mark.parametrize("index", ["README.md", "docs/README.md"])
+def test_every_document_is_in_the_index(index: str) -> None:
+    linked = {(ROOT / index).parent / target for target in re.findall(r"\]\(([^)#:]+)", (ROOT / index).read_text())}
+    documents = {*(ROOT / "docs").glob("*.md"), *(ROOT / "examples").glob("*/README.md")} - {ROOT / index}
+    missing = documents - {path.resolve() for path in linked}
+    assert {path.name for path in missing} <= ({"README.md"} if index == "README.md" else set())
+
+
 @pytest.mark.parametrize(("document", "least"), [("guarantees.md", 15), ("comparison.md", 8), ("upgrade.md", 5)])
 def test_every_promise_names_a_test_that_exists(document: str, least: int) -> None:
     promises = (ROOT / "docs" / document).read_text()
