@@ -174,6 +174,11 @@ def test_flags_of_a_pool_are_refused_beside_pools_of_a_file(write: Write) -> Non
         make_settings("tasks", {"max_jobs": 3}, config)
 
 
+def test_more_queues_than_the_store_hears_of_are_refused() -> None:
+    with pytest.raises(Invalid, match="up to 1000 queues, not 1001; start several"):
+        make_settings("tasks", {"queues": {f"q{number}": 1 for number in range(1001)}}, Config())
+
+
 @pytest.mark.parametrize(
     ("text", "size"),
     [("1048576", 1 << 20), ("512M", 512 << 20), ("1.5g", 3 << 29), ("2 GiB", 2 << 30), ("1024kB", 1 << 20)],

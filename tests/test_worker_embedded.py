@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import subprocess
@@ -31,8 +32,10 @@ def jobs(server_url: str, namespace: str) -> Iterator[Holdfast]:
 
 
 @pytest.fixture(autouse=True)
-def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    yield
+    gc.collect()  # connections that were left open are said in the test that left them
 
 
 def known_workers(jobs: Holdfast) -> list[str]:

@@ -24,6 +24,7 @@ from holdfast.errors import Invalid
 from holdfast.worker.settings import Pool, WorkerSettings
 from holdfast.worker.values import NAME_OF_POOL, OF_POOL, OF_WORKER, Read
 
+MOST_QUEUES = 1000  # that the store hears of in one call
 TABLE_OF_PROJECT = "tool.holdfast.worker"  # in pyproject.toml
 
 _HEADER = re.compile(r"\s*(\[\[?)\s*([^\]]+?)\s*\]")
@@ -172,7 +173,10 @@ def make_settings(app: str, flags: Mapping[str, Any], config: Config) -> WorkerS
     pools = tuple(Pool(**{**config.every_pool, **table}) for table in tables)
     for pool in pools:
         _check_weights(pool, config)
-    return WorkerSettings(**{**config.worker, **of_worker, "app": app, "pools": pools})
+    settings = WorkerSettings(**{**config.worker, **of_worker, "app": app, "pools": pools})
+    if len(settings.queues) > MOST_QUEUES:
+        raise Invalid(f"a worker serves up to {MOST_QUEUES} queues, not {len(settings.queues)}; start several")
+    return settings
 
 
 def _check_weights(pool: Pool, config: Config) -> None:

@@ -11,41 +11,32 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import random
 import shutil
 import socket
-import time
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from holdfast import commands, errors, limits
 from holdfast.calling import failed
 from holdfast.client import Holdfast
-from holdfast.commands import Claim, Claimed, Command, Finish, Finished, Held
+from holdfast.commands import Claimed, Finish
 from holdfast.outcome import Outcome, Release, Unknown
 from holdfast.store import AsyncStore
 from holdfast.worker import wire
 from holdfast.worker.allowance import Allowance
 from holdfast.worker.apart import Processes
 from holdfast.worker.attempt import Attempt
+from holdfast.worker.claiming import Claiming
 from holdfast.worker.journal import log_end, log_start
-from holdfast.worker.order import Turn, new_order
 from holdfast.worker.pulse import Pulse
 from holdfast.worker.runners import NOWHERE, Elsewhere, Runners
 from holdfast.worker.saver import keep_saving
 from holdfast.worker.settings import Start
-from holdfast.worker.system import boot_time
 from holdfast.worker.waiting import end_all
 from holdfast.worker.zygote import Zygote
 
 log = logging.getLogger("holdfast.worker")
 
-T = TypeVar("T")
-
 AT_ONCE = 100  # jobs in one claim, outcomes in one finish
-BLOCK = limits.BLOCK / 1000  # seconds that an idle executor waits for a wake-up in one call
-LATE = 10.0  # seconds after which a reply is not trusted, whatever the lease
-NOTHING = Finished([], Claim(0, b"", []))
 LOOK_EVERY = 0.05  # seconds, at the pulse while it stands still
 
 
@@ -70,45 +61,41 @@ class Executor:
         self._control = control
         self._zygote = zygote
         self._directory = Path(start.settings.directory) / start.name.replace("/", "-")
-        self._order = new_order(start.pool.order, start.pool.queues)
+        self._claiming = Claiming(self._store, start, is_ending=self._is_ending, on_wake=self._look)
         self._allowance = Allowance(start.pool)
         self._elsewhere = NOWHERE
         self._attempts: dict[tuple[str, int], Attempt] = {}
         self._ended: list[Finish] = []
         self._nudge = asyncio.Event()  # there may be something to do: the next turn looks at everything
-        self._asked_for: int | None = None  # jobs, by the call that is on its way to the store
         self._may_claim = False  # not before the supervisor says so
         self._retiring = False  # claims no more; what runs has all the time that it needs
         self._stopping = False  # the same, but within a deadline
-        self._idle = asyncio.Event()  # the last claim found nothing
-        self._wake_key = b""
-        self._woken = False  # since the last claim was sent
-        self._claim_at = 0.0  # at the latest, when idle
-        self._counter = 0
 
     async def run(self) -> None:
         reader, self._writer = await asyncio.open_connection(sock=self._control)
         self._runners = Runners(self._app.tasks, self._pool, self._zygote, on_change=self._nudge.set)
         try:
             async with asyncio.TaskGroup() as self._group:
-                duties = (self._obey(reader), self._watch_zygote(self._runners.processes), self._await_wakes())
+                duties = (self._obey(reader), self._watch_zygote(self._runners.processes), self._claiming.await_wakes())
                 running = [self._group.create_task(duty) for duty in duties]
                 while not self._is_done():
                     await self._turn()
                 await end_all(running)
+            self._writer.transport.set_write_buffer_limits(0)
+            await self._writer.drain()  # all of it
         finally:
             shutil.rmtree(self._directory, ignore_errors=True)
-        self._writer.transport.set_write_buffer_limits(0)
-        await self._writer.drain()  # all of it
-        await self._store.close()
-        self._runners.close()
-        if not self._zygote:
-            self._writer.close()
-            await self._writer.wait_closed()
+            self._runners.close()
+            if not self._zygote:  # or the supervisor would take us for silent but alive
+                self._writer.close()
+            await self._store.close()
 
     def _is_done(self) -> bool:
         """Told to end, or unable to get rid of a job; and all others have ended."""
-        return bool(self._stopping or self._retiring or self._runners.abandoned) and not self._has_work()
+        return bool(self._is_ending() or self._runners.abandoned) and not self._has_work()
+
+    def _is_ending(self) -> bool:
+        return self._stopping or self._retiring
 
     def _has_work(self) -> bool:
         return bool(self._attempts or self._ended)
@@ -119,29 +106,22 @@ class Executor:
         """Finish what ended, claim what can start, and sleep if there is nothing to do."""
         self._nudge.clear()
         items, self._ended = self._ended[:AT_ONCE], self._ended[AT_ONCE:]
-        room = self._room() if items or self._woken or time.monotonic() >= self._claim_at else 0
+        room = self._room() if items or not self._claiming.wait else 0
         if not items and room == 0:
             await self._sleep()
             return
-        asked_at = boot_time()
-        turn = self._order.turn(room)
-        self._asked_for = room
-        finished = await self._call(items, self._request(turn, room) if room else None)
+        finished = await self._claiming.call(items, room)
         self._tell("ended", [part for item in items for part in (item.id, item.attempt)])
         self._hear_answers(items, finished.answers)
         if room:
-            leases = [job.lease / 1000 for job in finished.claim.jobs]
-            is_late = boot_time() - asked_at > min([LATE, *leases])
-            self._order.took(turn, [job.queue for job in finished.claim.jobs])
-            self._start(await self._still_ours(finished.claim) if is_late else finished.claim)
-        self._asked_for = None
+            self._start(finished.claim.jobs)
 
     async def _sleep(self) -> None:
         timeout = None
         if self._is_asleep():
             timeout = LOOK_EVERY
         elif self._room():
-            timeout = max(0.0, self._claim_at - time.monotonic())
+            timeout = self._claiming.wait
         try:
             async with asyncio.timeout(timeout):
                 await self._nudge.wait()
@@ -150,7 +130,7 @@ class Executor:
 
     def _room(self) -> int:
         """How many jobs may be claimed now."""
-        if not self._may_claim or self._stopping or self._retiring or self._is_asleep():
+        if not self._may_claim or self._is_ending() or self._is_asleep():
             return 0
         room = self._runners.room(self._attempts.values(), self._elsewhere)
         return min(room, self._allowance.left(len(self._attempts)), AT_ONCE)
@@ -158,48 +138,6 @@ class Executor:
     def _is_asleep(self) -> bool:
         """Nobody renews leases, as after the machine slept: then nothing is claimed that nobody would hold on to."""
         return self._pulse.has_stopped
-
-    async def _call(self, items: list[Finish], request: dict[str, Any] | None) -> Finished:
-        """Finish and claim, until the store answers. Repeated as it was, so that a lost reply loses nothing."""
-        command = commands.finish(self._name, items, request=request)
-        return await self._insist(command, otherwise=None if items else NOTHING)
-
-    async def _insist(self, command: Command[T], *, otherwise: T | None = None) -> T:
-        """Run a command until the store answers; or until we are to stop, if there is something to return otherwise."""
-        pause = 0.1
-        while True:
-            try:
-                return await self._store.run(command)
-            except errors.Invalid:
-                raise  # it would be refused again
-            except errors.HoldfastError as error:
-                log.log(logging.DEBUG if isinstance(error, errors.StoreUnavailable) else logging.ERROR, "%s", error)
-                if self._stopping and otherwise is not None:
-                    return otherwise
-                await asyncio.sleep(pause * random.uniform(0.5, 1))  # noqa: S311, only spreads load
-                pause = min(1.0, pause * 2)
-
-    async def _still_ours(self, claim: Claim) -> Claim:
-        """Renew what a reply brings that comes a lease late, as after the machine slept: some may be others' by now."""
-        held = [Held(self._name, job.id, job.attempt) for job in claim.jobs]
-        worker = self._name.rpartition(".")[0]
-        renewed = await self._insist(commands.renew(worker, held))
-        return claim._replace(
-            jobs=[job for job, lease in zip(claim.jobs, held, strict=True) if lease not in renewed.lost]
-        )
-
-    def _request(self, turn: Turn, room: int) -> dict[str, Any]:
-        self._counter += 1
-        self._woken = False
-        return commands.claim_args(
-            turn.queues,
-            shares=turn.shares,
-            counter=self._counter,
-            limit=room,
-            lease=self._settings.lease,
-            pid=os.getpid(),
-            idle=self._idle.is_set(),
-        )
 
     def _hear_answers(self, items: list[Finish], answers: list[str]) -> None:
         for item, answer in zip(items, answers, strict=True):
@@ -210,16 +148,9 @@ class Executor:
                 outcome = failed(answer, f"the store refused {item.outcome}"[:500], group="refused", final=True)
                 self._ended.append(Finish(item.id, item.attempt, outcome, item.pid, item.started))
 
-    def _start(self, claim: Claim) -> None:
-        if claim.jobs:
-            self._idle.clear()
-            self._claim_at = 0.0
-        else:
-            self._claim_at = time.monotonic() + claim.wait / 1000 * random.uniform(1, 1.1)  # noqa: S311, as above
-            self._wake_key = claim.wake_key
-            self._idle.set()
-        self._tell("claimed", [part for job in claim.jobs for part in (job.id, job.attempt, job.lease)])
-        for job in claim.jobs:
+    def _start(self, jobs: list[Claimed]) -> None:
+        self._tell("claimed", [part for job in jobs for part in (job.id, job.attempt, job.lease)])
+        for job in jobs:
             if running := self._attempts.get((job.id, job.attempt)):
                 running.claimed_again()
             elif self._stopping:  # since the claim was sent
@@ -233,20 +164,11 @@ class Executor:
         elif self._settings.burst and not self._has_work():
             self._tell("idle", [self._name])
 
-    async def _await_wakes(self) -> None:
-        """While idle, block on this executor's own key until somebody adds work."""
-        while await self._idle.wait():
-            try:
-                if await self._store.execute("BLPOP", self._wake_key, BLOCK, blocks=BLOCK):
-                    self._look()
-            except errors.HoldfastError:
-                await asyncio.sleep(random.uniform(0.2, 1))  # noqa: S311, as above
-
     def _look(self) -> None:
         """There may be work: claim at once. Who claims no more passes that on."""
-        if self._stopping or self._retiring:
+        if self._is_ending():
             self._tell("woken", [self._name])
-        self._woken = True
+        self._claiming.wake()
         self._nudge.set()
 
     # Running
@@ -341,11 +263,11 @@ class Executor:
         """Claim no more, and end when all jobs have."""
         if not self._retiring:
             self._retiring = True
-            self._tell("retiring", [self._allowance.give_back(len(self._attempts) + (self._asked_for or 0))])
+            self._tell("retiring", [self._allowance.give_back(len(self._attempts) + (self._claiming.asked_for or 0))])
 
     def _leave(self) -> None:
         """End, as there is no work; if there is some after all, the supervisor will hear of it."""
-        if not self._has_work() and self._asked_for is None:
+        if not self._has_work() and self._claiming.asked_for is None:
             self._tell("leaving", [self._name])
             self._retire()
 

@@ -1,0 +1,133 @@
+"""What an executor asks of the store: it finishes jobs and claims others in one call, and waits for work when idle."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from holdfast import commands, errors, limits
+from holdfast.commands import Claim, Command, Finish, Finished, Held
+from holdfast.store import AsyncStore
+from holdfast.worker.order import Turn, new_order
+from holdfast.worker.settings import Start
+from holdfast.worker.system import boot_time
+
+log = logging.getLogger("holdfast.worker")
+
+T = TypeVar("T")
+
+BLOCK = limits.BLOCK / 1000  # seconds that an idle executor waits for a wake-up in one call
+LATE = 10.0  # seconds after which a reply is not trusted, whatever the lease
+NOTHING = Finished([], Claim(0, b"", []))
+
+
+class Claiming:
+    """The calls of one executor. `is_ending` says whether it needs no more jobs; `on_wake` hears of each wake-up."""
+
+    def __init__(
+        self, store: AsyncStore, start: Start, *, is_ending: Callable[[], bool], on_wake: Callable[[], None]
+    ) -> None:
+        self._store = store
+        self._executor = start.name
+        self._lease = start.settings.lease
+        self._order = new_order(start.pool.order, start.pool.queues)
+        self._is_ending = is_ending
+        self._on_wake = on_wake
+        self._idle = asyncio.Event()  # the last claim found nothing
+        self._wake_key = b""
+        self._woken = False  # since the last claim was sent
+        self._at = 0.0  # at the latest, when idle
+        self._counter = 0
+        self.asked_for: int | None = None  # jobs, by the call that is on its way
+
+    @property
+    def wait(self) -> float:
+        """Seconds until the next claim, if nothing happens before."""
+        return 0.0 if self._woken else max(0.0, self._at - time.monotonic())
+
+    def wake(self) -> None:
+        """There may be work: claim at once."""
+        self._woken = True
+
+    async def call(self, items: list[Finish], room: int) -> Finished:
+        """Finish some jobs, and claim up to so many others."""
+        asked_at = boot_time()
+        turn = self._order.turn(room)
+        self.asked_for = room
+        finished = await self._send(items, self._request(turn, room) if room else None)
+        if room:
+            self._order.took(turn, [job.queue for job in finished.claim.jobs])
+            finished = finished._replace(claim=await self._checked(finished.claim, asked_at))
+            self._remember(finished.claim)
+        self.asked_for = None
+        return finished
+
+    async def _checked(self, claim: Claim, asked_at: float) -> Claim:
+        """Of a reply that comes late, as after the machine slept, leave out what may be others' by now."""
+        in_time = min([LATE, *(job.lease / 1000 for job in claim.jobs)])
+        return claim if boot_time() - asked_at <= in_time else await self._still_ours(claim)
+
+    async def _send(self, items: list[Finish], request: dict[str, Any] | None) -> Finished:
+        """Finish and claim, until the store answers. Repeated as it was, so that a lost reply loses nothing."""
+        command = commands.finish(self._executor, items, request=request)
+        return await self._insist(command, otherwise=None if items else NOTHING)
+
+    async def _insist(self, command: Command[T], *, otherwise: T | None = None) -> T:
+        """Run a command until the store answers; or until we are to end, if there is something to return otherwise."""
+        pause = 0.1
+        while True:
+            try:
+                return await self._store.run(command)
+            except errors.Invalid:
+                raise  # it would be refused again
+            except errors.HoldfastError as error:
+                log.log(logging.DEBUG if isinstance(error, errors.StoreUnavailable) else logging.ERROR, "%s", error)
+                if otherwise is not None and self._is_ending():
+                    return otherwise
+                await asyncio.sleep(pause * random.uniform(0.5, 1))  # noqa: S311, only spreads load
+                pause = min(1.0, pause * 2)
+
+    async def _still_ours(self, claim: Claim) -> Claim:
+        """Renew what was claimed, and keep what could be."""
+        held = [Held(self._executor, job.id, job.attempt) for job in claim.jobs]
+        worker = self._executor.rpartition(".")[0]
+        renewed = await self._insist(commands.renew(worker, held))
+        return claim._replace(
+            jobs=[job for job, lease in zip(claim.jobs, held, strict=True) if lease not in renewed.lost]
+        )
+
+    def _request(self, turn: Turn, room: int) -> dict[str, Any]:
+        self._counter += 1
+        self._woken = False
+        return commands.claim_args(
+            turn.queues,
+            shares=turn.shares,
+            counter=self._counter,
+            limit=room,
+            lease=self._lease,
+            pid=os.getpid(),
+            idle=self._idle.is_set(),
+        )
+
+    def _remember(self, claim: Claim) -> None:
+        if claim.jobs:
+            self._idle.clear()
+            self._at = 0.0
+        else:
+            self._at = time.monotonic() + claim.wait / 1000 * random.uniform(1, 1.1)  # noqa: S311, as above
+            self._wake_key = claim.wake_key
+            self._idle.set()
+
+    async def await_wakes(self) -> None:
+        """While idle, block on this executor's own key until somebody adds work."""
+        while await self._idle.wait():
+            try:
+                if await self._store.execute("BLPOP", self._wake_key, BLOCK, blocks=BLOCK):
+                    self._on_wake()
+            except errors.HoldfastError:
+                await asyncio.sleep(random.uniform(0.2, 1))  # noqa: S311, as above
