@@ -768,6 +768,20 @@ def test_what_a_killed_program_held_comes_back(timed: Holdfast, clock: TestClock
     assert timed.get("a").lost == 1
 
 
+def test_the_same_items_are_not_kept_up_twice(app: Holdfast, items: Items) -> None:
+    async def use() -> None:
+        async with items:
+            with pytest.raises(Invalid, match="already"):
+                await items.__aenter__()
+        async with items:  # once more, after that
+            pass
+
+    for _ in range(2):
+        with items, pytest.raises(Invalid, match="inside of `with` already"):
+            items.__enter__()
+    run(app, use())
+
+
 def test_upkeep_of_items_that_were_claimed_before_it_began(app: Holdfast, items: Items) -> None:
     items.put(b"", id="a")
     item = got(items, lease="1m")

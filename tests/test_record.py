@@ -111,6 +111,7 @@ def test_a_job_has_64_fields_at_most(store: Store, client: redis.Redis, namespac
         ({"a": "\ud800"}, "which no encoding can write"),
         ({5: "x"}, "a name is 5"),
         ({"good": "x", "bad": ["x"]}, "field bad"),
+        ("a=b", "fields are a table of names and texts"),
     ],
 )
 def test_fields_that_cannot_be_kept_are_refused(
@@ -142,6 +143,10 @@ def test_there_is_nothing_to_attach_to_a_job_that_is_not_there(timed: Holdfast) 
         timed.attach("nobody", {"a": "b"})
     with pytest.raises(JobNotFound, match="there is no job nobody"):
         timed.note("nobody", "words")
+    with pytest.raises(Invalid, match="id is <function"):
+        timed.attach(current_job, {"a": "b"})  # type: ignore[arg-type]
+    with pytest.raises(Invalid, match="remove is a list"):
+        timed.attach("nobody", {}, remove="a")
 
 
 def test_fields_survive_a_retry_and_not_a_replacement(timed: Holdfast, store: Store, send: Task[[str], str]) -> None:

@@ -248,7 +248,7 @@ def test_one_call_stores_several_keys_and_finds_those_that_are_there(store: Stor
         ([new("b"), new("c"), new("b", task="other")], "job b stands twice"),
         ([new("b", unique="k"), new("a")], "job a stands twice"),
         ([new("b", unique="k"), new("b", task="other")], "job b stands twice"),
-        ([new("b", unique="x"), new("c", unique="x")], "must have one job"),
+        ([new("b", unique="x"), new("c", unique="x")], "the unique key x stands twice"),
     ],
 )
 @pytest.mark.parametrize("exists", ["return", "replace"])

@@ -18,7 +18,7 @@ from holdfast.durations import Duration, milliseconds
 from holdfast.fleet import Node, Worker, by_node, read_workers
 from holdfast.items import Items
 from holdfast.job import FINAL, PENDING, STATES, Job, read_job
-from holdfast.names import check_namespace, check_text
+from holdfast.names import check_id, check_namespace, check_text
 from holdfast.results import AsyncInbox, Inbox, deadline_after
 from holdfast.setting import Setting, read_changes, read_settings
 from holdfast.store import Address, AsyncStore, Store
@@ -275,8 +275,10 @@ class Holdfast:
             JobNotFound: there is none of this id.
             Invalid, TooBig: a name or a text is not acceptable.
         """
+        if not isinstance(fields, Mapping) or isinstance(remove, str):
+            raise errors.Invalid('fields are a table of names and texts, as {"ticket": "17"}, and remove is a list')
         texts = {check_text(name, "a name"): check_text(text, f"field {name}") for name, text in fields.items()}
-        found: dict[str, str] = yield commands.attach(id, texts, remove=remove)
+        found: dict[str, str] = yield commands.attach(check_id(id), texts, remove=remove)
         return found
 
     attach, aattach = verb(_attach)
@@ -287,7 +289,7 @@ class Holdfast:
         Raises:
             JobNotFound: there is none of this id.
         """
-        yield commands.note(id, check_text(words, "the note"))
+        yield commands.note(check_id(id), check_text(words, "the note"))
 
     note, anote = verb(_note)
 

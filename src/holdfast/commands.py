@@ -75,7 +75,7 @@ def enqueue(jobs: Sequence[NewJob], *, exists: str = "return", fresh: bool = Fal
     `fresh`: all ids were made for this call, so the store looks for them all at once: all are there, or none.
     """
     batches = []
-    for shared, group in groupby(jobs, key=_shared):
+    for (shared, _), group in groupby(jobs, key=lambda job: (_shared(job), job.id if job.unique else "")):
         batch = _given(**dict(zip(_SHARED, shared, strict=True)))
         batch["ids"] = [job.id for job in group]
         batches.append(batch)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from holdfast.commands import SettingRow
-from holdfast.durations import Duration, milliseconds
+from holdfast.durations import Duration, humanize, milliseconds
 from holdfast.errors import Invalid
 
 
@@ -27,6 +27,14 @@ class Setting(msgspec.Struct, frozen=True):
     per_queue: bool
     source: str
     explanation: str
+
+    def __repr__(self) -> str:
+        return f"<Setting {self.name} {self.text} from {self.source}>"
+
+    @property
+    def text(self) -> str:
+        """The value as one would write it: `1m`, or `3`."""
+        return humanize(self.value) if self.unit == "ms" else str(self.value)
 
 
 class Changes(NamedTuple):

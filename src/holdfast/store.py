@@ -83,7 +83,11 @@ class Address:
 
 def _pack(command: Command[Any], address: Address, clock: Clock | None) -> tuple[Any, ...]:
     args = command.args if clock is None else {**command.args, "now": clock()}
-    return ("FCALL", functions.function(command.verb), 1, address.key, _encode(args), *command.blobs)
+    try:
+        text = _encode(args)
+    except (TypeError, UnicodeEncodeError) as error:
+        raise errors.Invalid(f"{command.verb} was given what cannot be sent: {error}") from None
+    return ("FCALL", functions.function(command.verb), 1, address.key, text, *command.blobs)
 
 
 class Store:

@@ -31,7 +31,7 @@ from typing import (
 
 import msgspec
 
-from holdfast.durations import Duration, milliseconds, moment
+from holdfast.durations import Duration, humanize, milliseconds, moment
 from holdfast.errors import Invalid
 from holdfast.limits import LONGEST_BACKOFF, LONGEST_WAIT
 from holdfast.names import check_id, check_key, check_queue, check_task, new_id
@@ -269,9 +269,8 @@ def _consistent(options: Options) -> Options:
                     f"debounce and {name} are both given; debounce says when the job is due, and what replaces it"
                 )
     if options.keep is False and options.unique_for not in (None, "queued", "pending"):
-        raise Invalid(
-            f"keep is False, but unique_for is {options.unique_for!r}; a job that is not kept cannot be found"
-        )
+        span = humanize(options.unique_for) if isinstance(options.unique_for, int) else options.unique_for
+        raise Invalid(f"keep is False, but unique_for is {span!r}; a job that is not kept cannot be found")
     return options
 
 

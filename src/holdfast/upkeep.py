@@ -32,6 +32,8 @@ SIGN_EVERY = 10.0  # seconds, at most
 AWAY = 0.5  # seconds until the next try, while the store is away
 AT_ONCE = 1000
 
+_TWICE = "these items are inside of `with` already; call jobs.items() again to have others"
+
 log = logging.getLogger(__name__)
 
 
@@ -133,6 +135,8 @@ class Upkeep:
     # In a thread
 
     def start(self) -> None:
+        if self._thread and self._room is self._seats.room:
+            raise errors.Invalid(_TWICE)
         sooner = threading.Event()
         self._due, self._say_sooner, self._over = math.inf, sooner.set, False
         self._room = self._seats.room
@@ -169,6 +173,8 @@ class Upkeep:
     async def astart(self) -> None:
         import asyncio
 
+        if self._task or self._thread:
+            raise errors.Invalid(_TWICE)
         sooner, loop = asyncio.Event(), asyncio.get_running_loop()
         self._due, self._say_sooner = math.inf, lambda: loop.call_soon_threadsafe(sooner.set)
         self._task = asyncio.create_task(self._akeep_up(sooner), name="holdfast-upkeep")

@@ -65,6 +65,14 @@ local function executor_name(value)
   return value
 end
 
+local function worker_name(value)
+  if type(value) ~= 'string' or not string.find(value, '^[%w_.%-]+/%w+$') then
+    refuse('INVALID', 'a worker must be <node>/<worker>, not ' .. string.sub(tostring(value), 1, 60))
+  end
+  executor_name(value .. '.0')
+  return value
+end
+
 local function worker_of(executor) return string.match(executor, '^(.+)%.(%d+)$') end
 
 -- A call that must not be carried out twice has a token, made when the call was: the client library repeats a call whose

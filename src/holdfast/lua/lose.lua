@@ -47,7 +47,7 @@ end
 verb('lose', { 'allow-oom' }, function(args)
   local executors, lost = { args.executor }, {}
   if args.worker then
-    executor_name(args.worker .. '.0')
+    worker_name(args.worker)
     executors = executors_of(args.worker)
   else
     executor_name(args.executor)

@@ -13,8 +13,7 @@
 local MOST_ABOUT = 16384
 
 local function check_renew(args)
-  if type(args.worker) ~= 'string' then refuse('INVALID', 'a worker must be <node>/<worker>') end
-  executor_name(args.worker .. '.0')
+  worker_name(args.worker)
   for _, queue in ipairs(args.queues and list_of(args.queues, 'queues', 0) or {}) do queue_name(queue) end
   if #(args.about or '') > MOST_ABOUT then refuse('TOOBIG', 'what the worker says of itself is too long') end
   local count, started = 0, args.started or {}

@@ -37,8 +37,7 @@ verb('workers', { 'no-writes' }, function(args)
 end)
 
 verb('deregister', { 'allow-oom' }, function(args)
-  if type(args.worker) ~= 'string' then refuse('INVALID', 'a worker must be <node>/<worker>') end
-  executor_name(args.worker .. '.0')
+  worker_name(args.worker)
   local seen = redis.call('ZSCORE', key.workers(), args.worker)
   if not seen then refuse('NOTFOUND', 'there is no worker ' .. args.worker) end
   if tonumber(seen) >= now - LIVE then
