@@ -31,6 +31,7 @@ from tests.workers import ROOT, until
 T = TypeVar("T")
 
 FORK = multiprocessing.get_context("fork")
+FORKS = pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")  # it is what is tested
 
 
 @pytest.fixture
@@ -317,6 +318,7 @@ def _complete_in_child(item: Item, answers: Any) -> None:
     answers.put(item.complete(b"%d" % os.getpid()))
 
 
+@FORKS
 @pytest.mark.parametrize("kept", [True, False])
 def test_complete_is_true_for_one_of_many_forked_copies(items: Items, kept: bool) -> None:
     items.put(b"", id="a", keep=kept)
@@ -710,6 +712,7 @@ def _in_fork(work: Callable[[], None]) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
+@FORKS
 def test_a_forked_process_that_leaves_does_not_give_back_what_its_parent_holds(app: Holdfast, items: Items) -> None:
     items.put(b"", id="a")
     items.put(b"", id="b")
