@@ -20,6 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+import msgspec
 import pytest
 
 from holdfast import (
@@ -680,6 +681,13 @@ def test_a_call_that_the_store_refuses_later_does_not_hold_up_the_others(switch:
     assert [record.levelname for record in caplog.records if "refused when" in record.message] == ["ERROR"]
     with pytest.raises(JobExists, match="taken"):
         refused.result(timeout="5s")
+    with (app.unreachable.spool.folder / "refused").open("ab") as file:
+        file.write(b"{ what a power cut left")
+    switch.off()
+    add.options(id="taken", on_exists="error").enqueue(3, 3)
+    switch.on()
+    eventually(lambda: not app.unreachable.spool.is_waiting)
+    assert len(list(app.unreachable.spool.refused())) == 2
     app.close()
 
 
@@ -780,6 +788,55 @@ def test_damage_anywhere_is_passed_over(switch: Switch, damage: bytes) -> None:
     app.send_kept()
     assert [job.id for job in app.list()] == [job.id for job in kept]
     assert not app.unreachable.spool.is_waiting
+    app.close()
+
+
+def test_a_record_of_another_form_is_set_aside(switch: Switch, caplog: Any) -> None:
+    app, add = app_at(switch.url, "keep")
+    app.unreachable.sender.start = lambda: None  # type: ignore[method-assign]
+    spool = app.unreachable.spool
+    kept = add.enqueue(1, 1)
+    spool.keep(msgspec.structs.replace(next(spool.kept()), format=2))
+    last = add.enqueue(2, 2)
+
+    assert [each.ids for each in spool.kept()] == [[kept.id], [last.id]]
+    switch.on()
+    app.send_kept()
+    assert [job.id for job in app.list()] == [kept.id, last.id]
+    assert b'"format":2' in (spool.folder / DAMAGED).read_bytes()
+    assert [record.levelname for record in caplog.records if "set aside" in record.message] == ["ERROR"]
+    app.close()
+
+
+def test_what_the_server_refuses_for_reasons_of_its_own_stays_and_is_said_once(switch: Switch, caplog: Any) -> None:
+    switch.on()
+    app, add = app_at(switch.url, "keep")
+    keep(app, call := add.bind(1, 1))
+    keep(app, add.bind(2, 2))
+    app.store.execute("ACL", "SETUSER", "default", "-hset")
+    app.unreachable.sender.start()
+    eventually(lambda: caplog.records)
+    assert "refused a command" in caplog.records[0].message
+    assert len(list(app.unreachable.spool.kept())) == 2
+    app.store.execute("ACL", "SETUSER", "default", "+@all")
+    eventually(lambda: not app.unreachable.spool.is_waiting)
+    assert app.get(call.id).state == "waiting"
+    assert len(caplog.records) == 1
+    app.close()
+
+
+def test_files_that_cannot_be_read_are_said_by_those_who_send(switch: Switch) -> None:
+    app, add = app_at(switch.url, "keep")
+    app.unreachable.sender.start = lambda: None  # type: ignore[method-assign]
+    add.enqueue(1, 1)
+    lock = app.unreachable.spool.folder / SENDING
+    lock.mkdir()
+    switch.on()
+    with pytest.raises(StoreUnavailable, match=r"kept on disk cannot be sent: .*Is a directory"):
+        app.send_kept()
+    assert add.enqueue(2, 2).kept_on_disk
+    lock.rmdir()
+    assert app.send_kept() == 2
     app.close()
 
 

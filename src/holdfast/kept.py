@@ -20,6 +20,7 @@ from holdfast import errors
 from holdfast.commands import Command
 
 MOST_BYTES = 64 << 20
+FORMAT = 1
 
 _HEADER = re.compile(rb"([KS]) (\d{5}) (\d{9}) ([0-9a-f]{8}) ")
 _HEADER_SIZE = 27
@@ -31,7 +32,7 @@ class Kept(msgspec.Struct, frozen=True, omit_defaults=True):
     at: int
     args: dict[str, Any]
     blobs: tuple[bytes, ...]
-    format: int = 1
+    format: int = FORMAT
 
     @classmethod
     def of(cls, command: Command[Any], now: int) -> Kept:
@@ -84,7 +85,15 @@ class Record(NamedTuple):
 
     @property
     def kept(self) -> Kept:
-        return msgspec.json.decode(self.data or b"", type=Kept)
+        """What is kept.
+
+        Raises:
+            MsgspecError: another release wrote it, in a form that is not known here.
+        """
+        kept = msgspec.json.decode(self.data or b"", type=Kept)
+        if kept.format != FORMAT:
+            raise msgspec.ValidationError(f"the form of the record is {kept.format}, not {FORMAT}")
+        return kept
 
 
 def line_of(kept: Kept) -> bytes:

@@ -114,8 +114,7 @@ class Spool:
         return whole
 
     def _set_aside(self, data: bytes) -> None:
-        with _opened(str(self.folder / DAMAGED), os.O_RDWR | os.O_CREAT) as file:
-            _append(file, file.seek(0, os.SEEK_END), data.rstrip(b"\n") + b"\n")
+        _append_line(self.folder / DAMAGED, data.rstrip(b"\n"))
         log.error("%s: %d bytes are no whole record; they are set aside in %s", self._calls, len(data), DAMAGED)
 
     def _check_room(self, file: BinaryIO, size: int, more_bytes: int, more_calls: int) -> None:
@@ -181,8 +180,8 @@ class Spool:
             line = msgspec.json.encode(Refused(_now(), code, str(error), record.kept))
         except msgspec.MsgspecError:  # written by another release
             return self._set_aside(record.data or b"")
-        with self._locked(WRITING), _opened(str(self.folder / REFUSED), os.O_RDWR | os.O_CREAT) as file:
-            _append(file, file.seek(0, os.SEEK_END), line + b"\n")
+        with self._locked(WRITING):
+            _append_line(self.folder / REFUSED, line)
         log.error("%s: refused when it was sent later, see `holdfast kept`: %s", ", ".join(record.kept.ids), error)
         return None
 
@@ -203,7 +202,8 @@ class Spool:
         try:
             with _opened(str(self.folder / REFUSED), os.O_RDONLY) as file:
                 for line in file:
-                    yield msgspec.json.decode(line, type=Refused)
+                    with suppress(msgspec.MsgspecError):  # broken off by a power cut
+                        yield msgspec.json.decode(line, type=Refused)
         except FileNotFoundError:
             return
 
@@ -275,6 +275,15 @@ def _append(file: BinaryIO, size: int, data: bytes) -> None:
     except BaseException:
         os.ftruncate(file.fileno(), size)
         raise
+
+
+def _append_line(path: Path, line: bytes) -> None:
+    """Write a line to the end of a file, which may end with part of another."""
+    with _opened(str(path), os.O_RDWR | os.O_CREAT) as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - 1))
+        before = b"\n" if size and file.read(1) != b"\n" else b""
+        _append(file, size, before + line + b"\n")
 
 
 def _last_line_end(file: BinaryIO, size: int) -> int:
