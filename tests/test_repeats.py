@@ -51,6 +51,47 @@ def test_an_enqueue_that_minds_what_exists_does_not_mind_itself(store: Store) ->
     assert (job(store, "b")["state"], job(store, "b")["payload"]) == ("running", b"new")
 
 
+def test_a_job_that_is_not_kept_is_not_stored_again_after_it_has_ended(store: Store) -> None:
+    enqueue = commands.enqueue([new("a", unkept=True)])
+    store.run(enqueue)
+    take(store)
+    end(store, "a", Succeed(b"1"))
+
+    assert store.run(enqueue).created == [True]
+    assert store.run(commands.get(["a"])) == [None]
+    assert take(store) == []
+
+
+def test_jobs_with_fresh_ids_are_stored_once(store: Store) -> None:
+    enqueue = commands.enqueue([new("a"), new("b")], fresh=True)
+    assert [store.run(enqueue).created for _ in range(2)] == [[True, True]] * 2
+    store.run(commands.cancel(["a"]))
+    store.run(commands.delete(["a"]))
+
+    assert store.run(enqueue).created == [True, True]
+    assert store.run(commands.get(["a"])) == [None]
+
+
+def test_a_note_that_is_repeated_is_written_once(store: Store) -> None:
+    put(store, "a")
+    take(store)
+    note, save = commands.note("a", "seen"), commands.save(Held(ONE, "a", 1), notes=["half", "more"])
+    for command in (note, save, save, note):
+        store.run(command)
+
+    assert [words for _, _, words in job(store, "a")["notes"]] == [b"seen", b"half", b"more"]
+
+
+def test_a_call_that_found_nothing_to_do_is_carried_out_when_it_comes_again(store: Store) -> None:
+    cancel, retry = commands.cancel(["a"]), commands.retry(["a"])
+    assert (store.run(cancel), store.run(retry)) == (["NOTFOUND"], ["NOTFOUND"])
+    put(store, "a")
+
+    assert (store.run(retry), store.run(cancel)) == (["STATE"], ["cancelled"])
+    assert (store.run(retry), store.run(cancel)) == (["waiting"], ["cancelled"])
+    assert job(store, "a")["state"] == "waiting"
+
+
 def test_who_ran_a_job_cannot_write_to_another_of_the_same_id(store: Store, clock: TestClock) -> None:
     put(store, "a")
     [old] = store.run(commands.claim(ONE, commands.claim_args(["q"], counter=1, limit=1))).jobs
