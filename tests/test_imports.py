@@ -40,3 +40,22 @@ def test_a_test_run_that_does_not_use_holdfast_does_not_load_it(tmp_path: Path) 
         "    assert [name for name in sys.modules if name.partition('.')[0] == 'holdfast'] == []\n"
     )
     assert "1 passed" in _run(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", folder=tmp_path)
+
+
+def test_loading_the_redis_client_does_not_count_as_time_in_which_the_store_did_not_answer(
+    tmp_path: Path, server_url: str, namespace: str
+) -> None:
+    program = f"""
+        import sys
+        from holdfast import Holdfast, budget
+        jobs = Holdfast({server_url!r}, namespace={namespace!r})
+        begin = budget.Budget.__init__
+        def begin_and_look(self, *args, **kwargs):
+            print("redis" in sys.modules)
+            begin(self, *args, **kwargs)
+        budget.Budget.__init__ = begin_and_look
+        jobs.task(len, name="len")
+        jobs.tasks["len"].enqueue([])
+    """
+    said = _run(sys.executable, "-I", "-c", "if True:" + program, folder=tmp_path)
+    assert said == "True\n"

@@ -58,6 +58,8 @@ def store_calls(calls: Calls, app: App, *, fresh: bool = False) -> Steps[Jobs]:
 
 
 def _store_or_else(choice: WhenUnreachable, calls: Calls, app: App, fresh: bool) -> Steps[Jobs]:
+    import holdfast.conversation  # noqa: F401, the first time it takes a while, which is not the store's
+
     steps = store_part(calls, app, fresh=fresh)
     command: Any = next(steps)
     jobs: Jobs
