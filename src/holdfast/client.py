@@ -16,7 +16,6 @@ from holdfast import commands, errors
 from holdfast.commands import Command
 from holdfast.durations import Duration, milliseconds
 from holdfast.fleet import Node, Worker, by_node, read_workers
-from holdfast.items import Items
 from holdfast.job import FINAL, PENDING, STATES, Job, read_job
 from holdfast.names import check_id, check_namespace, check_text
 from holdfast.results import AsyncInbox, Inbox, deadline_after
@@ -30,6 +29,7 @@ from holdfast.verbs import Steps, verb
 if TYPE_CHECKING:
     import asyncio  # quick to declare tasks with: loaded when it is needed
 
+    from holdfast.items import Items
     from holdfast.worker import embedded
 
 P = ParamSpec("P")
@@ -374,6 +374,8 @@ class Holdfast:
 
     def items(self, queue: str = DEFAULT_QUEUE) -> Items:
         """Return the items of a queue: put, claim, renew and complete any bytes. See `holdfast.items`."""
+        from holdfast.items import Items
+
         return Items(self, queue)
 
     # Results

@@ -16,6 +16,7 @@ import time
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from holdfast import commands, errors
+from holdfast.budget import Budget
 from holdfast.commands import Claimed
 from holdfast.durations import Duration, milliseconds
 from holdfast.item import Item
@@ -24,6 +25,7 @@ from holdfast.names import check_id, check_queue, new_id
 from holdfast.seat import Seat, Seats
 from holdfast.storing import store_part
 from holdfast.task import BoundCall, Given, Options, make_task
+from holdfast.unreachable import within
 from holdfast.upkeep import Upkeep
 from holdfast.verbs import Pop, Steps, verb
 
@@ -67,12 +69,14 @@ class Items:
 
         Raises:
             TooBig: it has more than 1 MiB.
+            StoreUnavailable: the store cannot be reached, within two seconds. Call it again with the same `id`.
         """
         if not isinstance(payload, Buffer):
             raise errors.Invalid(f"an item is bytes, not {type(payload).__name__}; encode it first")
         chosen = Options(queue=self.queue).but(**_fitting(options, self.queue))
         call: BoundCall[Any] = BoundCall(chosen.id or new_id(), self._task, bytes(payload), chosen)
-        jobs: list[Job[bytes]] = yield from store_part([call], self._app, fresh=False, codec="raw")
+        steps = store_part([call], self._app, fresh=False, codec="raw")
+        jobs: list[Job[bytes]] = yield from within(Budget(size=len(call.payload)), next(steps), steps)
         return jobs[0]
 
     put, aput = verb(_put)

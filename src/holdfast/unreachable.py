@@ -67,7 +67,7 @@ def _store_or_else(choice: WhenUnreachable, calls: Calls, app: App, fresh: bool)
         jobs = yield app.unreachable.keeping(command, calls, app, None)
         return jobs
     try:
-        jobs = yield from _within(Budget(size=sum(map(len, command.blobs))), command, steps)
+        jobs = yield from within(Budget(size=sum(map(len, command.blobs))), command, steps)
         app.unreachable.is_out = False
     except errors.StoreUnavailable as error:
         if choice == "raise":
@@ -79,7 +79,7 @@ def _store_or_else(choice: WhenUnreachable, calls: Calls, app: App, fresh: bool)
     return jobs
 
 
-def _within(budget: Budget, command: Any, steps: Steps[Jobs]) -> Steps[Jobs]:
+def within(budget: Budget, command: Any, steps: Steps[Jobs]) -> Steps[Jobs]:
     """Go through steps whose commands share a budget."""
     try:
         while True:
