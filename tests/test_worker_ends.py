@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 import time
 from collections import Counter
 from typing import Any
@@ -12,8 +13,9 @@ import redis
 
 from holdfast import Job, Task
 from holdfast.worker.usage import usage_of, usage_of_tree
-from tests.apps import other_app
+from tests.apps import kill_app, other_app
 from tests.apps import worker_app as app
+from tests.processes import new_site, send
 from tests.workers import Crew, Worker, children, is_alive, until
 
 
@@ -154,18 +156,33 @@ def test_a_worker_whose_executor_dies_counts_what_it_ran(crew: Crew) -> None:
 
 
 def test_two_hundred_jobs_run_once_each_while_executors_are_replaced_after_a_few(crew: Crew) -> None:
-    calls = [app.add.bind(number, 0) for number in range(60)] + [app.add_async.bind(number, 0) for number in range(140)]
-    jobs = crew.put_all(calls)
+    jobs = crew.put_all([app.say.bind(str(number)) for number in range(200)])
 
     worker = crew.start("--max-jobs-per-executor", "25", "--processes", "4", "--executors", "2", "--burst")
 
     assert worker.wait() == 0
-    assert {crew.get(job).state for job in jobs} == {"succeeded"}
-    assert {outcome for job in jobs for outcome in crew.outcomes(job)[:-1]} <= {"released"}
+    assert sorted(int(word) for (word,) in crew.said()) == list(range(200))
+    assert attempts(crew, jobs) == {("succeeded",): 200}
     assert {(job.retried, job.crashes, job.lost) for job in map(crew.get, jobs)} == {(0, 0, 0)}
     assert len(executors(crew, jobs)) >= 8
     assert "died" not in worker.log
     assert left_behind(crew) == []
+
+
+def test_executors_that_are_killed_while_they_are_replaced_lose_and_repeat_nothing() -> None:
+    with new_site() as site:
+        calls = [(kill_app.awork if number % 4 == 0 else kill_app.work).bind(number % 30) for number in range(200)]
+        ids = [job.id for job in site.app.enqueue_many(calls)]
+        worker = site.start("--max-jobs-per-executor", "10", "--processes", "4", "--executors", "2")
+        for count in (30, 70, 110):
+            site.wait_for_ends(count)
+            send(signal.SIGKILL, *children(worker.pid)[:2])
+
+        account = site.settle(ids)
+
+        assert (account.lost, account.completed_twice, account.succeeded) == ([], [], 200)
+        assert site.entries("overlap") == []
+        assert {run.outcome for job in site.records(ids) for run in job.attempts[:-1]} <= {"crash", "released"}
 
 
 @pytest.mark.parametrize("limit", [("--max-age", "1s"), ("--max-memory", "2M")], ids=["age", "memory"])
