@@ -183,3 +183,37 @@ def test_what_is_mistyped_leads_to_what_is_meant(shell: Shell, words: tuple[str,
 )
 def test_names_are_near_if_they_begin_so_or_are_spelled_alike(word: str, names: list[str], near: list[str]) -> None:
     assert nearest(word, names) == near
+
+
+# What the system refuses
+
+
+def in_a_shell(shell: Shell, line: str) -> tuple[int, str]:
+    """Run a line of bash in which `holdfast` is the program, and return its exit code and what it says of errors."""
+    words = ["bash", "-c", f'holdfast() {{ {shlex.join(PROGRAM)} "$@"; }}; {line}']
+    done = subprocess.run(words, cwd=shell.folder, env=shell.environ, capture_output=True, text=True, check=False)
+    return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize("words", ["jobs", "jobs --json", "jobs -f", "show mine", "queues", "count"])
+def test_output_that_cannot_be_written_is_said(shell: Shell, words: str) -> None:
+    shell.put("mine")
+
+    code, err = in_a_shell(shell, f"holdfast {words} > /dev/full")
+    assert (code, err.count("\n")) == (1, 1)
+    assert "the output cannot be written: No space left on device" in err
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_streams_are_no_matter(shell: Shell, closed: str) -> None:
+    shell.put("mine")
+
+    assert in_a_shell(shell, f"holdfast jobs {closed}") == (0, "")
+    assert in_a_shell(shell, f"holdfast retry nobody {closed}")[0] == 3
+
+
+def test_a_working_directory_that_is_gone_is_said(shell: Shell) -> None:
+    del shell.environ["HOLDFAST_URL"]
+    code, err = in_a_shell(shell, "mkdir gone; cd gone; rmdir ../gone; holdfast jobs")
+
+    assert (code, err) == (1, "holdfast: the working directory is not there any more; change to another\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -59,7 +60,7 @@ class Program(Group):
             code = super().invoke(ctx)
             sys.stdout.flush()
         except BrokenPipeError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            _write_no_more()
             return exits.PIPE_CLOSED
         return code
 
@@ -85,6 +86,9 @@ for each in COMMANDS:
 
 def main() -> None:
     """Run the program, and exit."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:  # it was closed
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - for as long as the process lives
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     sys.exit(run(sys.argv[1:]))
@@ -108,10 +112,25 @@ def run(words: Sequence[str]) -> int:
             raise
         return _refuse(str(cause), cause.code, exits.exit_code(cause))
     except OSError as error:
-        if error.filename is None:
-            raise
-        return _refuse(f"{error.filename}: {error.strerror}", "ERROR", exits.REFUSED)
+        return _refuse(_about_the_system(error), "ERROR", exits.REFUSED)
     return code if isinstance(code, int) else 0
+
+
+def _about_the_system(error: OSError) -> str:
+    """Say what the operating system refused, and was not about the store."""
+    if error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
+    if isinstance(error, FileNotFoundError):
+        return "the working directory is not there any more; change to another"
+    if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG, errno.EBADF):
+        raise error
+    _write_no_more()
+    return f"the output cannot be written: {error.strerror}"
+
+
+def _write_no_more() -> None:
+    """Let what is left in the standard output go nowhere, or the end of the process would fail on it."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _register_shells() -> None:
