@@ -190,6 +190,8 @@ def test_a_reply_that_came_while_the_process_stood_still_is_heard(
 def test_a_reply_that_came_while_the_event_loop_stood_still_is_heard(server_url: str, namespace: str) -> None:
     command = commands.enqueue([commands.NewJob(id="a", payload=b"{}", queue="q", task="t")])
 
+    other = Store(Address.find(server_url, namespace=namespace))
+
     async def use() -> None:
         store = AsyncStore(Address.find(server_url, namespace=namespace))
         await store.run(commands.count())
@@ -197,12 +199,16 @@ def test_a_reply_that_came_while_the_event_loop_stood_still_is_heard(server_url:
         storing = asyncio.create_task(store.run(replace(command, budget=budget)))
         while not budget.unanswered:
             await asyncio.sleep(0)
+        for _ in range(3):  # until it is written
+            await asyncio.sleep(0)
+        eventually(lambda: other.run(commands.count()) == 1)
         while not budget.is_over:
             pass
         assert (await storing).created == [True]
         await store.close()
 
     asyncio.run(use())
+    other.close()
 
 
 def test_a_big_batch_may_take_longer() -> None:

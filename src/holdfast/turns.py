@@ -8,6 +8,7 @@ for the time-outs of all who came before: who sees a failure while waiting fails
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext, suppress
 
@@ -15,7 +16,7 @@ from holdfast import errors
 from holdfast.budget import Budget
 
 AT_ONCE = 32
-ROUNDS = 5  # of an event loop, from the arrival of a reply to whoever waits for it, and some more
+LATE, GRACE = 0.05, 0.1  # seconds: an event loop that wakes up so late has stood still, and gets some more
 
 
 class Turns:
@@ -52,23 +53,24 @@ class Turns:
 
 @asynccontextmanager
 async def limited(seconds: float) -> AsyncIterator[None]:
-    """End what takes longer, after a look at what has come: this event loop may have stood still, not the server.
+    """End what takes longer. If this event loop stood still, not the server, what has come meanwhile is heard first.
 
     Raises:
         TimeoutError: it took longer.
     """
     async with asyncio.timeout(None) as limit:
-        timer = asyncio.get_running_loop().call_later(seconds, _expire, limit, ROUNDS)
+        due = asyncio.get_running_loop().time() + seconds
+        timer = asyncio.get_running_loop().call_at(due, _expire, limit, due)
         try:
             yield
         finally:
             timer.cancel()
 
 
-def _expire(limit: asyncio.Timeout, rounds: int) -> None:
+def _expire(limit: asyncio.Timeout, due: float) -> None:
     loop = asyncio.get_running_loop()
-    if rounds:
-        loop.call_soon(_expire, limit, rounds - 1)
+    if loop.time() - due > LATE:
+        loop.call_later(GRACE, _expire, limit, math.inf)  # once
         return
     with suppress(RuntimeError):  # it has ended meanwhile
         limit.reschedule(loop.time())
