@@ -118,6 +118,15 @@ def test_a_retried_job_has_its_key_again_unless_another_has_it(store: Store) -> 
     assert has_key(store, "a")
 
 
+@pytest.mark.parametrize("span", ["queued", "pending", "kept", 600_000])
+def test_a_job_is_not_kept_from_a_retry_by_its_own_key(store: Store, span: str | int) -> None:
+    put_unique(store, "a", span=span)
+    store.run(commands.cancel(["a"]))
+
+    assert store.run(commands.retry(["a"])) == ["waiting"]
+    assert has_key(store, "a")
+
+
 def test_a_job_that_is_replaced_gives_its_old_key_back(store: Store) -> None:
     put_unique(store, "a", "old")
     assert put_unique(store, "a", "new", exists="replace") == (True, "a")
