@@ -11,6 +11,8 @@ from typing import IO
 
 import pytest
 
+from holdfast import commands
+from holdfast.commands import NewJob
 from holdfast.outcome import Succeed
 from tests.shells import ESCAPE, PROGRAM, Hand, Shell
 from tests.test_cli_fleet import sign_of_life
@@ -65,6 +67,18 @@ def test_jobs_are_refreshed_in_place_until_ctrl_c(shell: Shell) -> None:
         assert BACK not in terminal.text
         assert terminal.interrupt() == 0
         assert BACK in terminal.text
+
+
+def test_as_many_jobs_are_followed_as_fit_on_the_screen(shell: Shell) -> None:
+    jobs = [NewJob(id=f"j{number}", payload=b"{}", queue="default", task="t") for number in range(100)]
+    shell.client.store.run(commands.enqueue(jobs))
+
+    with shell.terminal("jobs", "-f") as terminal:  # of 50 lines
+        place = terminal.read_until("Ctrl-C leaves")
+        terminal.read_until("Ctrl-C leaves", after=place)  # so the first is whole
+        assert terminal.interrupt() == 0
+    first = terminal.text.split(f"{ESCAPE}H")[2]
+    assert first.count("waiting") == 46
 
 
 @pytest.mark.parametrize("name", ["queues", "workers", "nodes"])

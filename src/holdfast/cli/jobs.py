@@ -17,7 +17,7 @@ from holdfast.cli.output import Column, Output, write
 from holdfast.cli.records import Record, brief_record, full_record
 from holdfast.cli.session import Decorator, Session, command, pass_session
 from holdfast.cli.show import describe
-from holdfast.cli.watch import Followed, View, follow, follow_option
+from holdfast.cli.watch import NO_ROWS, Followed, View, follow, follow_option
 from holdfast.client import Queue
 from holdfast.job import Job
 
@@ -88,7 +88,7 @@ def jobs(
     """
     states, output = chosen_states(state), session.output
     columns = job_columns(output)
-    most = limit or (ON_A_TERMINAL if output.mode == "table" else FOLLOWED if watch else None)
+    most = limit or _most(output, watch)
 
     def look() -> tuple[Iterable[Record], list[Queue]]:
         queues = session.app.queues()
@@ -104,6 +104,13 @@ def jobs(
     total = sum(queue.counts[state] for queue in chosen for state in states)
     if limit is None and most is not None and total > most:
         note(f"{most:,} of {total:,} jobs; --limit shows more, and a pipe gets all")
+
+
+def _most(output: Output, watch: bool) -> int | None:
+    """How many jobs to list if nobody says: what fits on a screen, or is read by people; in a pipe all."""
+    if output.mode != "table":
+        return FOLLOWED if watch else None
+    return max(1, output.console.height - NO_ROWS) if watch else ON_A_TERMINAL
 
 
 def _draw(output: Output, columns: Sequence[Column], view: View) -> Any:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 EVERY = 1.0  # seconds between two looks
+NO_ROWS = 4  # lines of a screen that are not for rows
 
 
 class View(NamedTuple):
@@ -101,7 +102,7 @@ def _on_the_screen(output: Output, what: Followed) -> None:
                 drawn = what.draw(view)
             except StoreUnavailable as error:
                 view, drawn = View([]), Text(str(error), style="red")
-            live.update(Group(drawn, Text("\nCtrl-C leaves", style="dim")), refresh=True)
+            live.update(Group(Text(f"every {EVERY:g} s; Ctrl-C leaves\n", style="dim"), drawn), refresh=True)
             if view.over:
                 return
             pause()
