@@ -520,6 +520,39 @@ def test_upkeep_survives_a_store_that_is_away(app: Holdfast, items: Items, monke
         assert item.complete()
 
 
+def test_async_upkeep_survives_a_store_that_is_away_and_so_does_leaving(
+    app: Holdfast, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    calls, away = [], set[str]()
+    send = app.async_store.run
+
+    async def run_if_there(command: commands.Command[T]) -> T:
+        if command.verb in away:
+            calls.append(command)
+            raise StoreUnavailable("away")
+        return await send(command)
+
+    async def use() -> None:
+        async with app.items("mail") as items:
+            await items.aput(b"", id="a")
+            item = await agot(items, lease="1m")
+            away.add("renew")
+            items._upkeep._say_sooner()
+            while len(calls) < 3:
+                await asyncio.sleep(0.01)  # between looks at a condition
+            before = timer(app, "a")
+            away.clear()
+            while timer(app, "a") == before:
+                await asyncio.sleep(0.01)
+            away.update(("finish", "lose"))
+        assert not item.is_lost
+
+    monkeypatch.setattr(app.async_store, "run", run_if_there)
+    run(app, use())
+    assert app.get("a").state == "running"  # until its lease ends
+    assert [record.message for record in caplog.records] == ["leases of items of mail cannot be renewed now: away"] * 2
+
+
 def test_a_program_that_ends_in_the_middle_is_not_held_up_by_its_upkeep(app: Holdfast, server_url: str) -> None:
     app.items("mail").put(b"", id="a")
     text = f"""
