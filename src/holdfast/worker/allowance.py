@@ -24,10 +24,10 @@ class Allowance:
         self._granted += count
 
     def count(self, attempt: Attempt) -> bool:
-        """Count an attempt that has ended. Returns whether it had begun."""
+        """Count an attempt that has ended. Returns whether that uses up some of what was granted."""
         has_begun = attempt.pid is not None
         self._ran += has_begun
-        return has_begun
+        return has_begun and self._granted < NO_LIMIT
 
     def is_used_up(self, running: int) -> bool:
         """Whether its own limit is reached once all that runs has ended: then it is to be replaced."""

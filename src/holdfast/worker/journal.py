@@ -34,9 +34,12 @@ def log_start(attempt: Attempt) -> None:
 
 def log_end(attempt: Attempt, outcome: Outcome) -> None:
     seconds = time.monotonic() - attempt.claimed_at
+    level = _level(outcome, seconds)
+    if not log.isEnabledFor(level):
+        return
     ended = "lost its lease" if attempt.why == "lost" else _WORDS[type(outcome)]
     words = f"{ended} after {seconds:.2f} s{_reason(outcome)}"
-    log.log(_level(outcome, seconds), "%s: attempt %d of %s %s", *attempt.key, attempt.job.task, words)
+    log.log(level, "%s: attempt %d of %s %s", *attempt.key, attempt.job.task, words)
 
 
 def _level(outcome: Outcome, seconds: float) -> int:
