@@ -18,7 +18,7 @@ from collections.abc import Callable
 import redis
 from tests.servers import running_server
 
-from bench import imports, peers
+from bench import deaths, imports, peers
 
 Measure = Callable[[str, int], float]
 
@@ -69,11 +69,13 @@ def report(figures: dict[tuple[str, str], list[float]]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", nargs="?", choices=("jobs", "imports"), default="jobs", help="jobs, if not given")
+    parser.add_argument("what", nargs="?", choices=("jobs", "imports", "deaths"), default="jobs", help="jobs, if not given")
     parser.add_argument("--quick", action="store_true", default=bool(os.environ.get("QUICK")), help="one small round")
     options = parser.parse_args()
     if options.what == "imports":
         imports.main(options.quick)
+    elif options.what == "deaths":
+        deaths.main()
     else:
         with running_server() as url:
             report(measure(url, 1 if options.quick else 3, 0.3 if options.quick else 1.0))
