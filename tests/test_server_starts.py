@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
+import shlex
 import subprocess
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +15,7 @@ import pytest
 
 from holdfast import keeper, server
 from holdfast.errors import HoldfastError
-from tests.shells import Shell, wait_until
+from tests.shells import PROGRAM, Shell, wait_until
 
 NOBODY = 65534
 
@@ -128,6 +131,16 @@ def test_a_server_of_another_user(alone: Shell) -> None:
         assert "you may not" in said
 
 
+def test_a_network_file_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A real file system whose type is taken for that of a network."""
+    with mounted(tmp_path / "mount", "size=64k") as folder:
+        monkeypatch.setattr(server, "NETWORK_FILE_SYSTEM", re.compile("tmpfs"))
+        with pytest.raises(
+            HoldfastError, match=r"is on a network file system \(tmpfs\).*; set HOLDFAST_HOME to a local"
+        ):
+            server.ensure(folder / "home")
+
+
 def test_a_path_that_is_too_long(alone: Shell) -> None:
     home = alone.environ["HOLDFAST_HOME"]
     alone.environ["HOLDFAST_HOME"] = str(alone.folder / ("long" * 80))
@@ -136,17 +149,20 @@ def test_a_path_that_is_too_long(alone: Shell) -> None:
     alone.environ["HOLDFAST_HOME"] = home
 
 
-def test_a_path_that_is_too_long_for_a_socket_where_nothing_else_can_be(alone: Shell, tmp_path: Path) -> None:
-    home = tmp_path / ("long" * 30)
-    elsewhere = Path(f"/tmp/holdfast-{os.geteuid()}")
-    if elsewhere.exists():
-        pytest.skip(f"{elsewhere} is there, and would be used")
-    elsewhere.touch()
-    try:
-        alone.environ["HOLDFAST_HOME"] = str(home)
-        assert "set HOLDFAST_HOME to a shorter path" in refused(alone)
-    finally:
-        elsewhere.unlink()
+def test_a_path_that_is_too_long_for_a_socket_where_no_other_place_is(alone: Shell) -> None:
+    """/tmp is read-only, for this process alone, and the home elsewhere."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as elsewhere:
+        home = Path(elsewhere) / ("long" * 30)
+        line = f"mount -t tmpfs -o ro tmpfs /tmp || exit 99; exec {shlex.join(PROGRAM)} enqueue any.task"
+        environ = {**alone.environ, "HOLDFAST_HOME": str(home)}
+        words = ["unshare", "--mount", "bash", "-c", line]
+        done = subprocess.run(words, cwd="/", env=environ, capture_output=True, text=True, check=False)
+    if "unshare" in done.stderr or done.returncode == 99:
+        pytest.skip("nothing can be mounted here")
+    assert (done.returncode, done.stdout) == (4, "")
+    assert (
+        "the path is too long for a socket, and there is no other place: set HOLDFAST_HOME to a shorter" in done.stderr
+    )
 
 
 def test_a_disk_that_is_full_from_the_start(alone: Shell) -> None:
