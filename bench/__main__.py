@@ -69,7 +69,9 @@ def report(figures: dict[tuple[str, str], list[float]]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", nargs="?", choices=("jobs", "imports", "deaths"), default="jobs", help="jobs, if not given")
+    parser.add_argument(
+        "what", nargs="?", choices=("jobs", "imports", "deaths"), default="jobs", help="jobs, if not given"
+    )
     parser.add_argument("--quick", action="store_true", default=bool(os.environ.get("QUICK")), help="one small round")
     options = parser.parse_args()
     if options.what == "imports":
