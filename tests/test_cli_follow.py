@@ -14,7 +14,7 @@ import pytest
 from holdfast import commands
 from holdfast.commands import NewJob
 from holdfast.outcome import Succeed
-from tests.shells import ESCAPE, PROGRAM, Hand, Shell
+from tests.shells import ESCAPE, PROGRAM, Hand, Shell, wait_for_another_millisecond
 from tests.test_cli_fleet import sign_of_life
 
 OTHER_SCREEN, BACK = f"{ESCAPE}?1049h", f"{ESCAPE}?1049l"
@@ -130,6 +130,19 @@ def test_a_sign_of_life_alone_is_no_news_of_a_worker(shell: Shell) -> None:
         sign_of_life(shell, "node/two")
         assert follow.line().startswith("node/two\tlive")
         assert follow.interrupt() == (0, "")
+
+
+def test_a_lease_that_is_prolonged_is_no_news_of_a_job(shell: Shell) -> None:
+    shell.put("one")
+    Hand(shell.client).take()
+    with piped(shell, "jobs", "-f", "--json") as follow:
+        before = json.loads(follow.line())
+        wait_for_another_millisecond(shell.client)
+        sign_of_life(shell, "node/worker", "one")
+        shell.put("two")
+        assert json.loads(follow.line())["id"] == "two"
+        assert follow.interrupt() == (0, "")
+    assert before["lease_ends_at"] != shell("show", "one", "--json").json["lease_ends_at"]
 
 
 def test_show_follows_a_job_until_it_has_ended(shell: Shell) -> None:

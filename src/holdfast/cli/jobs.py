@@ -24,6 +24,7 @@ from holdfast.job import Job
 BAR = 8  # characters
 ON_A_TERMINAL = 50  # jobs, unless --limit says something else
 FOLLOWED = 1000  # jobs, the same
+VOLATILE = ("lease_ends_at",)
 
 _queue = click.option("--queue", shell_complete=complete_queue, help="Only jobs of this queue.")
 _state = click.option(
@@ -60,8 +61,8 @@ def job_columns(output: Output) -> list[Column]:
     ]
 
 
-def _limit(words: str, default: int | None = None) -> Decorator:
-    return click.option("--limit", type=click.IntRange(1), metavar="NUMBER", default=default, help=words)
+def _limit(words: str, default: int | None = None, most: int | None = None) -> Decorator:
+    return click.option("--limit", type=click.IntRange(1, most), metavar="NUMBER", default=default, help=words)
 
 
 @command(
@@ -96,8 +97,8 @@ def jobs(
         return map(brief_record, select(session.app, chosen, states, newest=newest, limit=most)), chosen
 
     if watch:
-        draw = partial(_draw, output, columns)
-        follow(output, Followed(lambda: View(list(look()[0])), draw, columns, "id"))
+        what = Followed(lambda: View(list(look()[0])), partial(_draw, output, columns), columns, "id", VOLATILE)
+        follow(output, what)
         return
     found, chosen = look()
     output.list(found, columns, "no jobs")
@@ -136,7 +137,7 @@ def count(session: Session, queue: str | None, state: Sequence[str]) -> None:
 
 @command("peek", "holdfast peek mail", "holdfast peek mail --limit 10 --json | jq '.[].arguments'", fields=FULL_JOB)
 @click.argument("queue", shell_complete=complete_queue)
-@_limit("How many.", default=1)
+@_limit("How many, up to 1,000.", default=1, most=1000)
 @pass_session
 def peek(session: Session, queue: str, limit: int) -> None:
     """Show the jobs of a queue that run next, without taking them.
@@ -144,7 +145,7 @@ def peek(session: Session, queue: str, limit: int) -> None:
     When piped, a description of each, as of `show`. With --json, an array.
     """
     find_queue(session.app, queue)
-    ids = [job.id for job in session.app.list(queue=queue, state="waiting", limit=min(limit, FOLLOWED))]
+    ids = [job.id for job in session.app.list(queue=queue, state="waiting", limit=limit)]
     records = [full_record(job) for job in (session.app.get_many(ids) if ids else []) if job]
     if session.output.mode == "json":
         session.output.list(records, [], "")
@@ -189,10 +190,11 @@ def _follow_one(session: Session, id: str) -> bool:
         return View([full_record(job)], over=job.is_final)
 
     output = session.output
-    what = Followed(
-        look, lambda view: output.grid(describe(view.records[0])), job_columns(output), "id", ("lease_ends_at",)
-    )
-    return follow(output, what)
+
+    def draw(view: View) -> Any:
+        return output.grid(describe(view.records[0]))
+
+    return follow(output, Followed(look, draw, job_columns(output), "id", VOLATILE))
 
 
 def _get(session: Session, id: str) -> Job[Any]:
