@@ -793,6 +793,53 @@ with Holdfast({server_url!r}, namespace={app.address.namespace!r}).items("mail")
     assert app.workers() == []
 
 
+def test_programs_that_are_killed_lose_no_item_and_complete_none_twice(
+    app: Holdfast, server_url: str, tmp_path: Path
+) -> None:
+    text = f"""
+import time
+from holdfast import Holdfast
+with Holdfast({server_url!r}, namespace={app.address.namespace!r}).items("mail") as items:
+    while True:
+        for item in items.claim_many(5, wait=None, lease="1s"):
+            time.sleep(0.01)
+            print(item.id, item.complete(), flush=True)
+"""
+    items, total = app.items("mail"), 200
+    for number in range(total):
+        items.put(b"", id=f"n{number}", keep=number % 2 == 0, lost=1000)
+    logs: list[Path] = []
+    running: list[subprocess.Popen[bytes]] = []
+
+    def kill_one() -> None:
+        running[0].kill()
+        running.pop(0).wait()
+
+    def start() -> None:
+        logs.append(tmp_path / f"log{len(logs)}")
+        with logs[-1].open("wb") as file:
+            running.append(subprocess.Popen([sys.executable, "-c", text], stdout=file, stderr=subprocess.STDOUT))
+
+    def told() -> list[list[str]]:
+        return [line.split() for log in logs for line in log.read_text().splitlines()]
+
+    for _ in range(3):
+        start()
+    try:
+        for kills in range(1, 5):
+            until(lambda: len(told()) >= 30 * kills, what="progress")  # noqa: B023
+            kill_one()
+            start()
+        until(lambda: app.count(state="pending") == 0, what="the last item")
+    finally:
+        while running:
+            kill_one()
+    done = [id for id, answer in told() if answer == "True"]
+    assert len(done) == len(set(done)) >= total - 4  # one that was killed may have had no time to say so
+    assert app.count(state="succeeded") == total / 2
+    assert app.count() == total / 2
+
+
 def test_what_a_killed_program_held_comes_back(timed: Holdfast, clock: TestClock) -> None:
     items, others = timed.items("mail"), timed.items("mail")
     items.put(b"", id="a")
