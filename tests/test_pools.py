@@ -249,6 +249,18 @@ def test_the_app_of_a_worker_may_stand_in_its_file(crew: Crew, write: Write) -> 
     assert crew.get(job).decoded_result() == 3
 
 
+def test_settings_come_from_the_environment_and_are_refused_beside_pools(crew: Crew, write: Write) -> None:
+    crew.put_all([app.say.options(queue=queue).bind(queue) for queue in "aab"])
+    worker = crew.start(HOLDFAST_BURST="1", HOLDFAST_QUEUES="a=2,b=1", HOLDFAST_ORDER="weighted", HOLDFAST_MAX_JOBS="3")
+    assert worker.wait() == 0
+    assert sorted(crew.said()) == [["a"], ["a"], ["b"]]
+
+    refused = crew.start("--config", str(write("[[pools]]\nname = 'a'")), HOLDFAST_QUEUES="b")
+
+    assert refused.wait() == 2
+    assert "--queues is given, but worker.toml describes pools" in refused.log
+
+
 def test_a_worker_with_a_bad_file_says_so_and_does_not_start(crew: Crew, write: Write) -> None:
     worker = crew.start("--config", str(write("burst = 1")))
 

@@ -38,7 +38,7 @@ from holdfast.worker.processes import ExecutorProcess
 from holdfast.worker.runners import INSIDE
 from holdfast.worker.settings import Pool, Start, WorkerSettings, node_name
 from holdfast.worker.trust import is_trusted
-from holdfast.worker.usage import usage_of
+from holdfast.worker.usage import Usage, usage_of
 from holdfast.worker.values import OF_POOL, OF_WORKER
 from holdfast.worker.waiting import end_all, insist
 
@@ -139,6 +139,7 @@ class _Serving:
         self._not_handed_back: set[str] = set()
         self._leases = Leases(name, settings, self._store, self._executors)
         self._introduction = Introduction(settings)
+        self._leases.about = self._introduction.words([], Usage())
         self._number = 0
 
     async def run(self) -> None:

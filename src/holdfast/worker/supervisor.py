@@ -29,7 +29,7 @@ from holdfast.worker.files import Files
 from holdfast.worker.leases import Leases
 from holdfast.worker.locks import DeadWorker, WorkerLock
 from holdfast.worker.patient import PatientStore
-from holdfast.worker.place import Place, shares
+from holdfast.worker.place import YOUNG, Place, shares
 from holdfast.worker.processes import ExecutorProcess
 from holdfast.worker.settings import Pool, WorkerSettings, node_name
 from holdfast.worker.system import boot_time
@@ -275,7 +275,8 @@ class Supervisor:
             and not self.stopping.is_set()
             and (why := why_to_replace(executor, place.pool))
         ):
-            log.info("executor %s is replaced: %s", executor.name, why)
+            is_young = boot_time() - executor.born < YOUNG  # then the limit is too low: it will be so again and again
+            log.log(logging.WARNING if is_young else logging.INFO, "executor %s is replaced: %s", executor.name, why)
             executor.is_due.set()
 
     async def _watch_files(self) -> None:
