@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from holdfast import Holdfast, Invalid, JobCancelled, JobFailed, current_job
+from holdfast import Holdfast, Invalid, JobCancelled, JobFailed, commands, current_job
 from holdfast.errors import HoldfastError
 from tests.servers import running_server
 from tests.workers import until
@@ -173,6 +173,24 @@ def test_runners_apart_are_not_possible_and_that_is_said(jobs: Holdfast, caplog:
         jobs.worker(processes=3)  # type: ignore[call-arg]
     with pytest.raises(Invalid, match="concurrency is 0"):
         jobs.worker(concurrency=0)
+
+
+def test_a_job_that_may_have_killed_an_executor_is_left_to_other_workers(jobs: Holdfast) -> None:
+    @jobs.task(name="suspect")
+    async def suspect() -> None: ...
+
+    suspects = [suspect.enqueue(), suspect.enqueue()]
+    jobs.store.run(commands.claim("node/dead.1", commands.claim_args(["default"], counter=1, limit=2)))
+    jobs.store.run(commands.lose(executor="node/dead.1", reason="the executor died"))
+
+    with jobs.worker():
+        until(lambda: all(len(jobs.get(job.id).attempts) > 1 for job in suspects))
+
+    for job in suspects:
+        found = jobs.get(job.id)
+        assert {run.outcome for run in found.attempts} == {"released"}
+        assert found.attempts[1].reason == "it may kill its process, so not here"
+        assert found.state in ("scheduled", "waiting")
 
 
 def test_a_worker_runs_once(jobs: Holdfast) -> None:
