@@ -449,7 +449,9 @@ class Machine(RuleBasedStateMachine):
         self.compare_events()
 
     def compare_keys(self, snapshot: invariants.Snapshot) -> None:
-        """What no command tells: the order in the indexes, how often leases were spared, messages, and foreign keys."""
+        """What no command tells: order in the indexes, attempts kept, how often leases were spared, messages, keys."""
+        kept = {id: sum(name[0] == "a" for name in record.fields) for id, record in snapshot.jobs.items()}
+        assert kept == {id: len(job.attempts) for id, job in self.model.jobs.items()}
         for (queue, state), members in snapshot.indexes.items():
             assert [id for id, _ in members] == [job.id for job in self.model.index(queue, state)]
         spared = {id: marks.count("s") for held in snapshot.held.values() for id, marks in held.items()}
