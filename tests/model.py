@@ -611,10 +611,13 @@ class Model:
             self._conclude(job, "cancelled", now)
         elif job.new.once and not did_not_start:
             self._fail(job, "interrupted", now)
-        elif delay:
-            job.move("scheduled", now, place=now + delay, timer=now + delay)
         else:
-            job.move("waiting", now)
+            if did_not_start and job.unique and self.owner(job.unique[0], now) is None:
+                self.keys[job.unique[0]] = job.unique[1], job
+            if delay:
+                job.move("scheduled", now, place=now + delay, timer=now + delay)
+            else:
+                job.move("waiting", now)
 
     def _fail(self, job: Job, group: str, now: int) -> None:
         job.group = group

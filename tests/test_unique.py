@@ -207,6 +207,21 @@ def test_a_key_that_is_kept_stays_as_long_as_the_record_also_if_that_is_made_lon
     assert one(store, "b", span="kept") == (False, "a")
 
 
+@pytest.mark.parametrize("outcome", [Unknown(), Release("stopping")])
+def test_a_job_that_was_claimed_and_not_started_has_its_key_again_unless_another_has_it(
+    store: Store, clock: TestClock, outcome: Outcome
+) -> None:
+    one(store, "a", span="queued")
+    take(store)
+    store.run(commands.finish(ONE, [Finish("a", 1, outcome, unstarted=True)]))
+    assert one(store, "b", span="queued") == (False, "a")
+    clock.advance(5)
+    assert take(store) == ["a"]
+    assert one(store, "c", span="queued") == (True, "c")
+    store.run(commands.finish(ONE, [Finish("a", 2, outcome, unstarted=True)]))
+    assert one(store, "d", span="queued") == (False, "c")
+
+
 # Retrying a job whose key another has
 
 

@@ -61,10 +61,11 @@ local function fail(job, group, waiters, fields)
 end
 
 -- A job comes back from an attempt that did not end it: at once and in its old place, or after a delay. One that is to run
--- once at most does so only if it is certain that it did not start.
+-- once at most does so only if it is certain that it did not start; then one that had a key until it starts has it again.
 local function come_back(job, delay, fields, unstarted)
   if has(job.flags, CANCELLING) then return conclude(job, 'cancelled', nil, fields) end
   if has(job.flags, ONCE) and not unstarted then return fail(job, 'interrupted', nil, fields) end
+  if has(job.flags, UNIQUE) and unstarted then take_key_again(job) end
   if delay > 0 then to_scheduled(job, now + delay, fields) else to_waiting(job, fields) end
 end
 

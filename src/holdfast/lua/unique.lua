@@ -43,7 +43,8 @@ local function free_key(job, letters)
   end
 end
 
--- A job that has ended begins anew: it has its key again, if it is free. Returns whether it is not.
+-- A job that has ended begins anew, or did not start after all: it has its key again, if it is free. Returns whether it is
+-- not.
 local function take_key_again(job)
   local letter, unique = string.match(redis.call('HGET', key.job(job.id), 'u') or '', '^(%l)(.+)$')
   if not letter or letter == 't' then return false end
