@@ -37,6 +37,12 @@ class Budget:
             raise TimeoutError
         return left
 
+    def extend_to(self, seconds: float) -> None:
+        """Have so many seconds in all, at least."""
+        more = max(0.0, seconds - self.seconds)
+        self.seconds += more
+        self._ends += more
+
     @contextmanager
     def paused(self) -> Iterator[None]:
         """Let time pass that does not count: that in which the embedded server is started."""

@@ -49,6 +49,8 @@ Talk = Generator[tuple[Any, ...], Any, Any]
 
 def conversation(parts: tuple[Any, ...], address: Address, budget: Budget | None = None) -> Talk:
     """Say what to send, hear the reply or the error, and so on to the end: written once for sync and async."""
+    if budget and address.home:  # no network is between us, but perhaps a slow disk
+        budget.extend_to(address.timeout)
     try:
         return (yield from _attempts(parts, address, budget))
     except errors.StoreUnavailable as error:
