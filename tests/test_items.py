@@ -333,6 +333,21 @@ def test_complete_is_true_for_one_of_many_forked_copies(items: Items, kept: bool
     assert told.count(True) == 1
 
 
+@FORKS
+def test_a_lost_reply_is_answered_to_the_process_that_asked_and_not_to_its_fork(items: Items, lossy: Lossy) -> None:
+    items.put(b"", id="a")
+    item = got(items)
+    lossy.lose_next("finish")
+    with pytest.raises(StoreUnavailable):
+        item.complete()
+
+    def complete_in_child() -> None:
+        assert not item.complete()
+
+    assert _in_fork(complete_in_child) == 0
+    assert item.complete()
+
+
 def test_complete_is_false_once_the_lease_was_lost(timed: Holdfast, clock: TestClock) -> None:
     items, others = timed.items("mail"), timed.items("mail")
     items.put(b"", id="a")
@@ -442,6 +457,32 @@ def test_inside_of_async_with_leases_are_renewed_and_the_loop_goes_on(app: Holdf
         assert [task.get_name() for task in asyncio.all_tasks() if "upkeep" in task.get_name()] == []
 
     run(app, use())
+
+
+def test_an_item_that_is_claimed_just_before_upkeep_rests_is_renewed_in_time(
+    app: Holdfast, items: Items, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.upkeep.SIGN_EVERY", 600.0)
+    next_due, claimed = items._upkeep._next_due, list[Item]()
+
+    def claim_at_the_last_moment() -> float:
+        due = next_due()
+        if app.count(state="succeeded") and not claimed:
+            claimed.append(got(items, lease="1s"))
+        return due
+
+    for id in ("first", "a"):
+        items.put(b"", id=id)
+    monkeypatch.setattr(items._upkeep, "_next_due", claim_at_the_last_moment)
+    with items:
+        first = got(items, lease="2s")
+        before = timer(app, "first")
+        until(lambda: timer(app, "first") > before, what="a renewal")
+        assert first.complete()  # it was to be looked at again soon, and from now on not for long
+        until(lambda: claimed, what="the claim")
+        before = timer(app, "a")
+        until(lambda: timer(app, "a") > before, what="a renewal")
+        assert claimed[0].complete()
 
 
 def test_upkeep_tells_what_was_cancelled_and_what_was_lost(app: Holdfast, items: Items) -> None:
