@@ -44,18 +44,12 @@ def config(session: Session, action: str, words: Sequence[str], queue: str | Non
     """
     app = session.app if action == "list" else session.new_app
     known = {setting.name: setting for setting in app.config(queue)}
-    if action == "set":
-        found = app.configure(_changes(words, known), queue=queue)
-    elif action == "reset":
-        found = app.configure(dict.fromkeys(_names(words, known, least=1)), queue=queue)
-    else:
-        found = list(known.values())
-    names = {word.partition("=")[0] for word in words}
-    shown = [_record(setting) for setting in found if setting.name in names or not names & known.keys()]
-    if action == "list":
-        _names(words, known)
+    changes = _changes(action, words, known)
+    found = app.configure(changes, queue=queue) if changes else list(known.values())
     if queue:
-        _check_queue(app, queue, found, is_changed=action != "list")
+        _check_queue(app, queue, found, is_changed=bool(changes))
+    names = {word.partition("=")[0] for word in words}
+    shown = [msgspec.structs.asdict(setting) for setting in found if setting.name in names or not names]
     session.output.list(shown, _columns(), "")
 
 
@@ -71,31 +65,25 @@ def _columns() -> list[Column]:
     ]
 
 
-def _record(setting: Setting) -> Record:
-    return msgspec.structs.asdict(setting)
-
-
 def _text(record: Record, name: str) -> str:
     """Return a value as it would be set."""
     return humanize(record[name]) if record["unit"] == "ms" else str(record[name])
 
 
-def _names(words: Sequence[str], known: dict[str, Setting], least: int = 0) -> list[str]:
-    if len(words) < least:
-        raise click.UsageError(f"say which: {', '.join(known)}.")
-    for word in words:
-        if word not in known:
-            there_are = f"; there are {', '.join(known)}"
-            raise Invalid(f"there is no setting {word!r}{did_you_mean(word, known) or there_are}")
-    return list(words)
-
-
-def _changes(words: Sequence[str], known: dict[str, Setting]) -> dict[str, Any]:
+def _changes(action: str, words: Sequence[str], known: dict[str, Setting]) -> dict[str, Any]:
+    """Return what is to be changed, nothing for `list`; what is wrong with the words is refused."""
     pairs = [word.partition("=") for word in words]
-    if not pairs or any(not equals for _, equals, _ in pairs):
+    if action == "set" and (not pairs or any(not equals for _, equals, _ in pairs)):
         raise click.UsageError("say what to set: NAME=VALUE.")
-    _names([name for name, _, _ in pairs], known)
-    return {name: _value(known[name], value) for name, _, value in pairs}
+    if action == "reset" and not pairs:
+        raise click.UsageError(f"say which: {', '.join(known)}.")
+    for name in words if action != "set" else [name for name, _, _ in pairs]:
+        if name not in known:
+            there_are = f"; there are {', '.join(known)}"
+            raise Invalid(f"there is no setting {name!r}{did_you_mean(name, known) or there_are}")
+    if action == "set":
+        return {name: _value(known[name], value) for name, _, value in pairs}
+    return dict.fromkeys(words) if action == "reset" else {}
 
 
 def _value(setting: Setting, text: str) -> Any:
