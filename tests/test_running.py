@@ -22,8 +22,10 @@ class Listener:
         self.stopping = False
         self.checkpoints: list[bytes] = []
         self.progress: list[dict[str, object]] = []
+        self.notes: list[str] = []
 
     def save(self, checkpoint: bytes | None, progress: str | None, note: str | None = None) -> None:
+        self.notes += [] if note is None else [note]
         if checkpoint is not None:
             self.checkpoints.append(checkpoint)
         if progress is not None:

@@ -418,7 +418,7 @@ class Holdfast:
     _ended, _aended = verb(_outcome_of)
 
     def worker(self, **settings: Unpack[embedded.Given]) -> embedded.EmbeddedWorker:
-        """Run jobs inside this program while a block lasts: `with jobs.worker(queues=["mail"]): ...`, or `async with`."""
+        """Run jobs inside this program while a block lasts: `with jobs.worker(queues=["mail"]):`, or `async with`."""
         from holdfast.worker.embedded import EmbeddedWorker
 
         return EmbeddedWorker(self, **settings)
