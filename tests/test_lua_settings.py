@@ -133,6 +133,26 @@ def test_a_renewal_is_as_long_as_the_lease_and_the_grace_were(store: Store, cloc
     assert job(store, "a")["timer"] == clock.now + 35_000
 
 
+def test_a_lease_keeps_its_length_whatever_happens_to_it(store: Store, clock: TestClock) -> None:
+    put(store, "a")
+    take(store, lease=2000)
+    held = Held(ONE, "a", 1)
+
+    store.run(commands.cancel(["a"]))
+    keep(store, held)
+    assert job(store, "a")["timer"] == clock.now + 2000
+    clock.advance(3)
+    keep(store, executor=TWO)  # the store was away: the lease is spared
+    assert job(store, "a")["timer"] == clock.now + 2000
+    for _ in range(2):
+        clock.advance(0.5)
+        keep(store, held)
+        assert job(store, "a")["timer"] == clock.now + 2000
+    clock.advance(-60)
+    keep(store, executor=TWO)
+    assert job(store, "a")["timer"] == clock.now + 2000
+
+
 def test_a_lease_that_was_asked_for_comes_before_that_of_the_queue(store: Store) -> None:
     configure(store, lease=10_000, grace=1000)
     put(store, "a")
