@@ -144,6 +144,8 @@ class Model:
             return id
         if exists == "error" or owner not in (None, id):
             raise errors.JobExists
+        if id in self.jobs and id != new.id and self.jobs[id] is not self.keys[new.unique or ""][1]:
+            raise errors.JobExists  # the id is another's by now
         if id in self.jobs and self.jobs[id].state == "running":
             raise errors.WrongState
         return id

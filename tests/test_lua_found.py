@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from holdfast import commands
+import pytest
+
+from holdfast import commands, errors
 from holdfast.commands import Held
 from holdfast.store import Store
 from tests.conftest import TestClock
-from tests.test_lua import ONE, TWO, _all_keys_fit_in_the_end, ask, client, job, keep, put, take  # noqa: F401
+from tests.test_lua import ONE, TWO, _all_keys_fit_in_the_end, ask, client, job, keep, new, put, take  # noqa: F401
 
 
 def test_a_queue_with_a_share_of_none_gives_nothing_in_the_first_round(store: Store) -> None:
@@ -43,3 +45,15 @@ def test_a_worker_that_names_a_queue_twice_is_one_listener(store: Store) -> None
     store.run(commands.renew("node/one", [], queues=["q", "other", "q"]))
 
     assert store.run(commands.queues(["q"]))[0][2] == 1
+
+
+def test_a_key_that_outlives_its_job_does_not_replace_another_job_that_has_its_id_by_now(store: Store) -> None:
+    put(store, "a", unique="key", unique_for=600_000)
+    store.run(commands.cancel(["a"]))
+    store.run(commands.delete(["a"]))
+    assert store.run(commands.enqueue([new("b", unique="key")])).ids == ["a"]
+    put(store, "a", payload=b"another")
+
+    with pytest.raises(errors.JobExists):
+        store.run(commands.enqueue([new("b", unique="key")], exists="replace"))
+    assert job(store, "a")["payload"] == b"another"

@@ -78,7 +78,11 @@ local function look_up(id, unique, args)
   if owner and owner ~= there then
     refuse('EXISTS', 'job ' .. there .. ' cannot be replaced: job ' .. owner .. ' has the unique key ' .. unique)
   end
-  local job = load_job(there)
+  local job, kept = load_job(there, 'u')
+  -- A key that is had for a time outlives its job, and the id of that may be another's by now.
+  if job and there ~= id and string.sub(kept or '', 2) ~= unique then
+    refuse('EXISTS', 'job ' .. there .. ' cannot be replaced: it is not the one that was given the unique key ' .. unique)
+  end
   if job and job.state == 'running' then
     refuse('STATE', 'job ' .. there .. ' is running and cannot be replaced: cancel it first')
   end
