@@ -15,10 +15,10 @@
 --   args.token      with 'error', 'replace' and `fresh`, and for jobs that are not kept: see call.lua
 --   blobs           the payloads, in order
 --
--- Refuses INVALID, TOOBIG; EXISTS with exists = 'error', if a third job has the key, or if some but not all of the jobs of
--- a fresh call are there; STATE if a job to be replaced is running. A job that is replaced keeps its id. Returns the
--- server's time, then for each job 1 if it was stored, 0 if one of its id was there, '+id' if it was stored in the place of
--- the one that had its key, '=id' if that one was left alone.
+-- Refuses INVALID, TOOBIG; EXISTS with exists = 'error', if a third job has the key or the id of the one that was given it,
+-- or if some but not all of the jobs of a fresh call are there; STATE if a job to be replaced is running. A job that is
+-- replaced keeps its id. Returns the server's time, then for each job 1 if it was stored, 0 if one of its id was there,
+-- '+id' if it was stored in the place of the one that had its key, '=id' if that one was left alone.
 
 local MOST_PAYLOAD = LIMITS.MOST_PAYLOAD
 local EXISTS = { ['return'] = true, ['error'] = true, ['replace'] = true }
