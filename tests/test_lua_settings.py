@@ -237,6 +237,8 @@ def test_a_worker_can_be_deregistered_when_it_is_silent_and_holds_nothing(store:
     with pytest.raises(errors.WrongState):
         store.run(commands.deregister("node/one"))
 
+    store.run(commands.cancel(["a"]))
     end(store, "a", Succeed(b"1"))
     store.run(commands.deregister("node/one"))
     assert store.run(commands.workers()) == []
+    assert store.execute("EXISTS", f"hf:{{{store.address.namespace}}}:inbox:node/one") == 0

@@ -38,6 +38,10 @@ def put_unique(
     return stored.created[0], stored.ids[0]
 
 
+def is_stored(store: Store, key: str) -> bool:
+    return bool(store.execute("EXISTS", f"hf:{{{store.address.namespace}}}:k:{key}"))
+
+
 def has_key(store: Store, id: str) -> bool:
     """Whether a job has the key: then another does not get it."""
     made, owner = put_unique(store, "probe")
@@ -155,7 +159,18 @@ def test_a_key_that_nobody_has_is_not_stored(store: Store, span: str) -> None:
     end(store, "a", Succeed(b"1"))
 
     assert standing(store) == ({"succeeded": ["a"]} if span == "pending" else {})
-    assert store.execute("EXISTS", f"hf:{{{store.address.namespace}}}:k:key") == 0
+    assert not is_stored(store, "key")
+
+
+def test_a_key_is_removed_when_its_job_starts_or_is_deleted(store: Store) -> None:
+    put_unique(store, "a", "first", span="queued")
+    put_unique(store, "b", "second", span="kept")
+    take(store)
+    store.run(commands.cancel(["b"]))
+    assert (is_stored(store, "first"), is_stored(store, "second")) == (False, True)
+
+    store.run(commands.delete(["b"]))
+    assert not is_stored(store, "second")
 
 
 @pytest.mark.parametrize("ending", ["succeeds", "is cancelled", "is cancelled while it runs", "fails"])
