@@ -1,5 +1,5 @@
-"""The program `holdfast` for tests, run as users run it: as a process of its own, on a real server, piped and on a
-terminal; and an executor that does what the test says."""
+"""The program `holdfast` for tests: as a process of its own, on a real server, piped and on a terminal; and an executor
+that does what the test says."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ import signal
 import struct
 import subprocess
 import sys
+import tempfile
 import termios
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,6 +26,7 @@ from holdfast.commands import Finish, NewJob
 from holdfast.failure import Failure
 from holdfast.failure import encode as encode_failure
 from holdfast.outcome import Outcome
+from tests.zygote import Zygote
 
 PROGRAM = (sys.executable, "-m", "holdfast.cli")
 PATIENCE = 30  # seconds for a condition to come true
@@ -114,6 +117,11 @@ class Terminal:
         return False
 
 
+@cache
+def _zygote() -> Zygote:
+    return Zygote()
+
+
 class Shell:
     """A directory with an app in it, an environment, and a namespace of its own."""
 
@@ -127,15 +135,15 @@ class Shell:
         (folder / "tasks.py").write_text(APP)
 
     def __call__(self, *words: str, stdin: str = "", **environ: str) -> Ended:
-        done = subprocess.run(
-            [*PROGRAM, *words],
-            cwd=self.folder,
-            env={**self.environ, **environ},
-            capture_output=True,
-            check=False,
-            input=stdin.encode(),
-        )
-        return Ended(done.returncode, done.stdout.decode(), done.stderr.decode())
+        """Run a command with its streams in files, and return how it ended."""
+        with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+            given.write(stdin.encode())
+            given.seek(0)
+            streams = [given.fileno(), out.fileno(), err.fileno()]
+            code = _zygote().run(list(words), str(self.folder), {**self.environ, **environ}, streams)
+            for file in (out, err):
+                file.seek(0)
+            return Ended(code, out.read().decode(), err.read().decode())
 
     def on_a_terminal(self, *words: str, columns: int = 120, **environ: str) -> str:
         """Run a command on a terminal, and return what it shows."""
