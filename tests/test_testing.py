@@ -391,6 +391,27 @@ def test_a_job_due_now_by_the_clock_of_this_machine_is_waiting() -> None:
     assert say.options(at=datetime.now(UTC)).enqueue("now").state == "waiting"
 
 
+def test_a_job_that_is_not_kept_is_returned_as_it_ended(bench: Workbench) -> None:
+    job = say.options(keep=False).enqueue("once")
+    (ended,) = bench.run_until_empty()
+    assert (ended.id, ended.state, ended.decoded_result(), said) == (job.id, "succeeded", "once", ["once"])
+    assert bench.jobs() == []
+
+
+def test_a_key_that_is_unique_for_a_time_and_a_debounced_call_follow_the_tests_clock(bench: Workbench) -> None:
+    hourly = say.options(unique="k", unique_for="1h")
+    assert (hourly.enqueue("one").created, hourly.enqueue("two").created) == (True, False)
+    bench.run_until_empty()
+    assert not hourly.enqueue("three").created
+    bench.advance("1h")
+    assert hourly.enqueue("four").created
+    for word in ("five", "six"):
+        say.options(debounce="5s").enqueue(word)
+    bench.advance("5s")
+    bench.run_until_empty()
+    assert said == ["one", "four", "six"]
+
+
 def test_time_passes_when_the_test_says_so(bench: Workbench) -> None:
     before = bench.now
     job = say.options(delay="1d").enqueue("tomorrow")

@@ -27,6 +27,7 @@ from holdfast.commands import Finish, Held
 from holdfast.durations import Duration, milliseconds, utc
 from holdfast.job import Job
 from holdfast.names import new_id
+from holdfast.outcome import Succeed
 from holdfast.storing import AT_ONCE
 from holdfast.task import Task
 from holdfast.testing.attempt import Link, call_of
@@ -134,11 +135,13 @@ class Workbench:
         job = attempt.job
         shutil.rmtree(job.directory, ignore_errors=True)
         item = Finish(job.id, job.attempt, end.outcome, os.getpid(), 0)
+        (before,) = self.app.get_many([job.id])
         (answer,) = self.app.store.run(commands.finish(self._executor, [item])).answers
         end.raise_again(raise_errors)
         if answer != "OK":
             raise errors.BY_CODE[answer](f"the outcome of attempt {job.attempt} of job {job.id} is refused")
-        return self.app.get(job.id)
+        (after,) = self.app.get_many([job.id])
+        return after or _gone(before or self.app.get(job.id), end)
 
     def _refuse_more(self, done: Sequence[Job[Any]], queues: Names) -> None:
         left = [queue.name for queue in self.app.queues() if queue.counts["waiting"] and not queue.paused]
@@ -200,3 +203,10 @@ def _arguments(task: Task[..., Any], payload: bytes) -> dict[str, Any]:
     keys = {name: each.key for name, each in zip(signature.python.parameters, signature.parameters, strict=True)}
     given = msgspec.json.decode(payload)
     return {name: value for name, value in bound.items() if keys[name] in given}
+
+
+def _gone(job: Job[Any], end: End) -> Job[Any]:
+    """A job that is not kept, as it was when it ended."""
+    if isinstance(end.outcome, Succeed):
+        return msgspec.structs.replace(job, state="succeeded", result_bytes=end.outcome.result)
+    return msgspec.structs.replace(job, state="cancelled")
