@@ -169,6 +169,15 @@ def test_shares_are_given_first_and_then_what_is_left_in_order(store: Store) -> 
     assert take(store, TWO, "q", "other", limit=5, shares=[1, 1]) == ["d", "z"]
 
 
+def test_the_share_of_a_paused_queue_is_not_that_of_the_next(store: Store) -> None:
+    put(store, "a", queue="paused")
+    put(store, *"bcd")
+    put(store, *"xyz", queue="other")
+    store.run(commands.pause("paused"))
+
+    assert take(store, ONE, "paused", "q", "other", limit=5, shares=[3, 1, 2]) == ["b", "x", "y", "c", "d"]
+
+
 @pytest.mark.parametrize(
     ("outcome", "state"),
     [(Succeed(b"1"), "succeeded"), (Error(b"{}", "g", final=True), "failed"), (None, "cancelled")],
