@@ -21,7 +21,7 @@ from holdfast.job import PENDING, STATES, Job
 
 WORDS = (*STATES, "pending")
 SORTED = 20_000  # jobs that are put in order; more are not
-RECENT = 500  # jobs among which a mistyped id is looked for
+FULLEST, RECENT = 10, 100  # queues, and jobs of each of their states, among which a mistyped id is looked for
 ALIKE = 0.85  # ids that are close in time begin alike, so more than the beginning must agree
 
 
@@ -95,7 +95,11 @@ class Ids:
 
     @cached_property
     def _recent(self) -> list[str]:
-        return [job.id for job in select(self._app, self._app.queues(), STATES, newest=True, limit=RECENT)]
+        """Some ids, of the fullest queues: a mistake is not to cost thousands of calls."""
+        fullest = sorted(self._app.queues(), key=lambda queue: -sum(queue.counts.values()))[:FULLEST]
+        places = [(queue.name, state) for queue in fullest for state in STATES if queue.counts[state]]
+        lists = [self._app.list(queue=name, state=state, newest=True, limit=RECENT) for name, state in places]
+        return [job.id for job in chain(*lists)]
 
     def did_you_mean(self, id: str) -> str:
         begun = [each for each in self._recent if each.startswith(id)]
