@@ -160,7 +160,7 @@ def test_a_word_after_two_dashes_is_no_option(shell: Shell) -> None:
     [
         (("enqeue", "x"), "there is no command 'enqeue'; did you mean enqueue?"),
         (("server", "sttus"), "there is no command 'sttus'; did you mean status?"),
-        (("jobs", "--stat", "failed"), "'--state'"),
+        (("jobs", "--stat", "failed"), "--state"),
         (("frobnicate",), "there is no command 'frobnicate'; there are work, "),
     ],
 )

@@ -31,7 +31,7 @@ ACTIONS = ("list", "set", "reset")
     "holdfast config reset lease --queue video",
     fields=SETTING,
 )
-@click.argument("action", type=click.Choice(ACTIONS), default="list")
+@click.argument("action", type=click.Choice(ACTIONS), default="list", metavar="[list|set|reset]")
 @click.argument("words", nargs=-1, metavar="[NAME|NAME=VALUE]...", shell_complete=complete_settings)
 @click.option("--queue", shell_complete=complete_queue, help="As it holds for this queue, instead of for all.")
 @pass_session
