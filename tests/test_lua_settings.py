@@ -11,6 +11,7 @@ from holdfast.store import Store
 from tests.conftest import TestClock
 from tests.test_lua import (  # noqa: F401
     ONE,
+    THREE,
     TWO,
     _all_keys_fit_in_the_end,
     ask,
@@ -34,6 +35,12 @@ def configure(store: Store, queue: str | None = None, **values: int) -> None:
 def found(store: Store, name: str, queue: str | None = None) -> tuple[int, str]:
     [row] = [row for row in store.run(commands.config(queue)) if row.name == name]
     return row.value, row.source
+
+
+def woken(store: Store) -> set[str]:
+    """Whose wake-up calls came."""
+    base = f"hf:{{{store.address.namespace}}}:wake:"
+    return {key.decode().removeprefix(base) for key in store.execute("KEYS", base + "*")}
 
 
 def test_a_queue_has_its_own_setting_or_that_of_all_or_the_default(store: Store) -> None:
@@ -176,6 +183,27 @@ def test_the_share_of_a_paused_queue_is_not_that_of_the_next(store: Store) -> No
     store.run(commands.pause("paused"))
 
     assert take(store, ONE, "paused", "q", "other", limit=5, shares=[3, 1, 2]) == ["b", "x", "y", "c", "d"]
+
+
+def test_work_that_is_left_by_shares_wakes_somebody(store: Store, clock: TestClock) -> None:
+    for executor in (ONE, TWO):
+        clock.now += 1
+        assert take(store, executor, "q", "other") == []
+    put(store, *"ab")
+    put(store, "x", queue="other")
+    assert woken(store) == {TWO}
+
+    assert take(store, THREE, "q", "other", limit=2, shares=[1, 1]) == ["a", "x"]
+    assert woken(store) == {ONE, TWO}
+
+
+def test_who_leaves_when_there_is_nothing_is_not_woken(store: Store, clock: TestClock) -> None:
+    assert take(store, ONE) == []
+    clock.now += 1
+    assert take(store, TWO, leaves=True) == []
+    put(store, "a")
+
+    assert woken(store) == {ONE}
 
 
 @pytest.mark.parametrize(
