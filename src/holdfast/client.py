@@ -43,6 +43,7 @@ Settings = list[Setting]
 Events = list[commands.Event]
 Answers = list[str | errors.HoldfastError]
 
+PAGE = 1000  # jobs
 LONGEST_REASON = 1000  # characters, in the message of an error
 
 
@@ -450,7 +451,7 @@ def _is_same(one: Callable[..., Any], other: Callable[..., Any]) -> bool:
 def _page(
     queue: str | None, state: str | None, newest: bool, left: int | None, cursor: Sequence[str] | None
 ) -> Command[commands.Page]:
-    limit = 100 if left is None else min(left, 100)
+    limit = PAGE if left is None else min(left, PAGE)
     return commands.list_jobs(queues=_only(queue), states=states_of(state), limit=limit, newest=newest, cursor=cursor)
 
 
