@@ -175,21 +175,26 @@ def hanging_up() -> Any:
     return answering(_only_function(None))
 
 
+def _passed_on(url: str, command: list[bytes]) -> bytes:
+    """Have a server carry out a command, and return its reply."""
+    with socket.socket(socket.AF_UNIX) as end:
+        end.connect(url.removeprefix("unix://"))
+        end.sendall(b"*%d\r\n" % len(command) + b"".join(b"$%d\r\n%b\r\n" % (len(part), part) for part in command))
+        reader, reply = hiredis.Reader(), b""
+        while reader.gets() is False:
+            part = end.recv(65536)
+            reader.feed(part)
+            reply += part
+    return reply
+
+
 @contextmanager
 def losing_a_reply(url: str) -> Iterator[str]:
     """Passes commands on to a server, and hangs up instead of giving the first reply to a function."""
-    path = url.removeprefix("unix://")
     lost: list[bytes] = []
 
     def answer(command: list[bytes]) -> bytes | None:
-        with socket.socket(socket.AF_UNIX) as end:
-            end.connect(path)
-            end.sendall(b"*%d\r\n" % len(command) + b"".join(b"$%d\r\n%b\r\n" % (len(part), part) for part in command))
-            reader, reply = hiredis.Reader(), b""
-            while reader.gets() is False:
-                part = end.recv(65536)
-                reader.feed(part)
-                reply += part
+        reply = _passed_on(url, command)
         if command[0] == b"FCALL" and not lost and not reply.startswith(b"-"):
             lost.append(command[1])
             return None
@@ -198,6 +203,16 @@ def losing_a_reply(url: str) -> Iterator[str]:
     with answering(answer) as address:
         yield address
     assert lost
+
+
+def restarting_before(url: str, verb: bytes) -> Any:
+    """Passes commands on to a server, which is loading its data when this one comes."""
+
+    def answer(command: list[bytes]) -> bytes | None:
+        is_it = command[0] == b"FCALL" and command[1].endswith(b"_" + verb)
+        return b"-LOADING Valkey is loading the dataset in memory\r\n" if is_it else _passed_on(url, command)
+
+    return answering(answer)
 
 
 def ignore_signal_of_size_limits() -> None:

@@ -468,6 +468,29 @@ def test_what_may_have_been_stored_runs_inline_unless_it_must_not_run_twice() ->
         assert add.options(at_most_once=True).enqueue(1, 2).result() == 3
 
 
+@pytest.mark.parametrize("how", ["sync", "async"])
+def test_a_batch_that_was_stored_may_be_done_though_the_store_went_before_all_was_known(
+    switch: Switch, how: str
+) -> None:
+    switch.on()
+    direct, add = app_at(switch.url)
+    there = add.options(id="there").enqueue(0, 0)
+    with outages.restarting_before(switch.url, b"get") as url:
+        app, add = app_at(url)
+        calls = [add.options(id=there.id).bind(0, 0), add.bind(1, 2)]
+        with pytest.raises(StoreUnavailable) as caught:
+            app.enqueue_many(calls) if how == "sync" else run_async(app, app.aenqueue_many(calls))
+        assert direct.get(calls[1].id).state == "waiting"
+        assert caught.value.maybe_done
+
+        inline, add = app_at(url, "inline")
+        with pytest.raises(StoreUnavailable, match="must not run twice"):
+            add.options(id=there.id, at_most_once=True).enqueue(0, 0)
+        app.close()
+        inline.close()
+    direct.close()
+
+
 # Keep
 
 
@@ -795,6 +818,72 @@ def test_damage_anywhere_is_passed_over(switch: Switch, damage: bytes) -> None:
     assert [job.id for job in app.list()] == [job.id for job in kept]
     assert not app.unreachable.spool.is_waiting
     app.close()
+
+
+def test_damage_is_set_aside_once_however_often_sending_is_tried(switch: Switch, caplog: Any) -> None:
+    app, add = app_at(switch.url, "keep")
+    app.unreachable.sender.start = lambda: None  # type: ignore[method-assign]
+    spool = app.unreachable.spool
+    kept = [add.enqueue(1, 0)]
+    calls = spool.folder / "calls"
+    calls.write_bytes(b"\n" + b"nonsense\n" + b"x\n" + calls.read_bytes())
+    kept.append(add.enqueue(2, 0))
+    for _ in range(3):
+        with pytest.raises(StoreUnavailable):
+            app.send_kept()
+
+    assert (spool.folder / DAMAGED).read_bytes() == b"nonsense\nx\n"
+    assert len([record for record in caplog.records if "set aside" in record.message]) == 2
+    switch.on()
+    assert app.send_kept() == 2
+    assert [job.id for job in app.list()] == [job.id for job in kept]
+    app.close()
+
+
+def test_what_others_have_sent_meanwhile_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if the file has grown longer since then than it was."""
+    monkeypatch.setattr("holdfast.spool.MOST_CALLS", 5)
+    with outages.refused() as url:
+        app, add = app_at(url, "keep")
+        app.unreachable.sender.start = lambda: None  # type: ignore[method-assign]
+        spool, other = app.unreachable.spool, Spool(app.unreachable.spool.folder.parent, app.address)
+        for number in range(4):
+            add.enqueue(number, 0)
+        (first, *_) = spool.kept()
+        assert other.send(lambda _: None) == 4
+        other.keep(msgspec.structs.replace(first, blobs=(b"x" * 10_000,)))
+
+        for number in range(4):
+            add.enqueue(number, 0)
+        with pytest.raises(StoreUnavailable, match="5 calls"):
+            add.enqueue(4, 0)
+
+
+def test_catching_up_has_one_budget_for_all_that_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Clock:
+        now = 1000.0
+
+        def monotonic(self) -> float:
+            return self.now
+
+    class SlowStore:
+        def run(self, command: commands.Command[Any]) -> None:
+            assert command.budget
+            budgets.append(command.budget.seconds)
+            clock.now += 1
+
+    clock, budgets = Clock(), list[float]()
+    with outages.refused() as url:
+        app, add = app_at(url, "keep")
+        app.unreachable.sender.start = lambda: None  # type: ignore[method-assign]
+        for number in range(4):
+            add.enqueue(number, 0)
+        monkeypatch.setattr("holdfast.budget.time", clock)
+        monkeypatch.setattr(app.unreachable.sender, "_store", SlowStore())
+
+        assert not app.unreachable.sender.catch_up()
+
+        assert budgets == pytest.approx([1.8, 0.8])
 
 
 def test_a_record_of_another_form_is_set_aside(switch: Switch, caplog: Any) -> None:

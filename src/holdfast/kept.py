@@ -4,7 +4,7 @@
     │ calls length    checksum
 
 K becomes S, in place, when the record was sent. A record that is not whole is known by its length or its checksum; as
-JSON has no line breaks, the next one begins after the next line break.
+JSON has no line breaks, the next one begins after the next line break. Its first byte becomes X when it was set aside.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from holdfast.commands import Command
 
 MOST_BYTES = 64 << 20
 FORMAT = 1
+SET_ASIDE = b"X\n"  # how a damaged line begins that was set aside, and an empty one, where nothing is to be
 
 _HEADER = re.compile(rb"([KS]) (\d{5}) (\d{9}) ([0-9a-f]{8}) ")
-_HEADER_SIZE = 27
+HEADER_SIZE = 27
 
 
 class Kept(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -75,7 +76,10 @@ class Refused(msgspec.Struct, frozen=True):
 
 
 class Record(NamedTuple):
-    """What stands in the file from `place` to `end`; `data` is nothing of a part that is damaged."""
+    """What stands in the file from `place` to `end`.
+
+    `data` is nothing of a part that is damaged; that is never sent, but once set aside it counts as if it were.
+    """
 
     place: int
     end: int
@@ -104,7 +108,7 @@ def line_of(kept: Kept) -> bytes:
 def read_records(file: BinaryIO, place: int = 0) -> Iterator[Record]:
     """Read from a place on. What is no record is passed over, up to the end of its line."""
     file.seek(place)
-    while header := file.read(_HEADER_SIZE):
+    while header := file.read(HEADER_SIZE):
         found = _HEADER.fullmatch(header)
         body = file.read(int(found[3]) + 1) if found and int(found[3]) <= MOST_BYTES else b""
         data = body[:-1]
@@ -112,7 +116,7 @@ def read_records(file: BinaryIO, place: int = 0) -> Iterator[Record]:
             record = Record(place, place + len(header) + len(body), found[1] == b"S", int(found[2]), data)
         else:
             file.seek(place)
-            record = Record(place, place + len(file.readline()), is_sent=False, calls=0, data=None)
+            record = Record(place, place + len(file.readline()), header[:1] in SET_ASIDE, calls=0, data=None)
         yield record
         place = record.end
         file.seek(place)

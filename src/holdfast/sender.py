@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Protocol
 
 from holdfast import errors
-from holdfast.budget import Budget
+from holdfast.budget import SECONDS, Budget
 from holdfast.kept import Kept
 from holdfast.spool import Spool
 from holdfast.store import Address, Store
@@ -73,8 +73,7 @@ class Sender:
         budget = Budget()
 
         def deliver(kept: Kept) -> None:
-            budget.left()
-            self._deliver(kept)
+            self._deliver(kept, budget.left())
 
         try:
             self.spool.send(deliver, patience=0)
@@ -82,8 +81,8 @@ class Sender:
             return False
         return not self.spool.is_waiting
 
-    def _deliver(self, kept: Kept) -> None:
-        self._store.run(replace(kept.command, budget=Budget(size=sum(map(len, kept.blobs)))))
+    def _deliver(self, kept: Kept, seconds: float = SECONDS) -> None:
+        self._store.run(replace(kept.command, budget=Budget(seconds, size=sum(map(len, kept.blobs)))))
 
     def start(self) -> None:
         """Send in the background, if there is anything to send."""

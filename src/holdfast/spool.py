@@ -23,12 +23,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 import msgspec
 
 from holdfast import errors
-from holdfast.kept import MOST_BYTES, Kept, Record, Refused, line_of, read_records
+from holdfast.kept import HEADER_SIZE, MOST_BYTES, SET_ASIDE, Kept, Record, Refused, line_of, read_records
 from holdfast.store import Address
 
 CALLS, REFUSED, DAMAGED, WRITING, SENDING = "calls", "refused", "damaged", "write.lock", "send.lock"
@@ -51,6 +51,14 @@ def _forget_locks() -> None:
 os.register_at_fork(after_in_child=_forget_locks)
 
 
+class _Counted(NamedTuple):
+    """How many calls were in a file of so many bytes, that began with this record: another has been emptied since."""
+
+    first: bytes = b""
+    size: int = 0
+    calls: int = 0
+
+
 class Spool:
     """The calls that are kept for one store. Any number of processes use it at once."""
 
@@ -58,7 +66,7 @@ class Spool:
         self._about = f"{address.words}, namespace {address.namespace}"
         self.folder = folder / sha256(self._about.encode()).hexdigest()[:16]
         self._calls = str(self.folder / CALLS)
-        self._counted = (0, 0)  # bytes, and the calls in them
+        self._counted = _Counted()
 
     @property
     def is_waiting(self) -> bool:
@@ -119,9 +127,10 @@ class Spool:
 
     def _check_room(self, file: BinaryIO, size: int, more_bytes: int, more_calls: int) -> None:
         """What was sent counts too, until all was sent: then the file is emptied."""
-        place, calls = self._counted if self._counted[0] <= size else (0, 0)
-        calls += sum(record.calls for record in read_records(file, place))
-        self._counted = (size, calls)
+        first = os.pread(file.fileno(), HEADER_SIZE, 1)  # without the mark whether it was sent
+        counted = self._counted if self._counted.first == first and self._counted.size <= size else _Counted()
+        calls = counted.calls + sum(record.calls for record in read_records(file, counted.size))
+        self._counted = _Counted(first, size, calls)
         if calls + more_calls > MOST_CALLS or size + more_bytes > MOST_BYTES:
             words = f"{calls:,} calls of {size / 2**20:.1f} MiB are kept already; {MOST_CALLS:,} and {MOST_BYTES >> 20}"
             raise OSError(errno.EDQUOT, f"{words} MiB are allowed", self._calls)
@@ -167,9 +176,10 @@ class Spool:
             found: list[Record] = []
             for record in read_records(file, place):
                 found.append(record)
-                if record.data is None:
+                if record.data is None and not record.is_sent:
                     file.seek(record.place)
                     self._set_aside(file.read(record.end - record.place))
+                    os.pwrite(file.fileno(), SET_ASIDE[:1], record.place)
                 if record.end - place > CHUNK:
                     break
             return found

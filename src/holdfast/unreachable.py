@@ -80,14 +80,18 @@ def _store_or_else(choice: WhenUnreachable, calls: Calls, app: App, fresh: bool)
 
 
 def within(budget: Budget, command: Any, steps: Steps[Jobs]) -> Steps[Jobs]:
-    """Go through steps whose commands share a budget."""
+    """Go through steps whose commands share a budget. Once the first was answered, calls may have been stored."""
+    may_be_stored = False
     try:
         while True:
             try:
                 reply = yield replace(command, budget=budget)
             except Exception as error:
+                if isinstance(error, errors.StoreUnavailable):
+                    error.maybe_done = error.maybe_done or may_be_stored
                 command = steps.throw(error)
             else:
+                may_be_stored = True
                 command = steps.send(reply)
     except StopIteration as end:
         jobs: Jobs = end.value
