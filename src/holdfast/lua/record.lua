@@ -121,7 +121,7 @@ local function unpack_attempt(packed)
 end
 
 -- What notes are about, by their letters.
-local NOTE_OF = { C = 'cancelled', c = 'cancelling', R = 'retried', n = 'said', N = 'noted', P = 'replaced' }
+local NOTE_OF = { C = 'cancelled', c = 'cancelling', R = 'retried', n = 'said', N = 'noted' }
 
 -- Long values have a key of their own. Returns what the record holds.
 local function store_blob(letter, id, bytes)
