@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import signal
+from itertools import count
 from pathlib import Path
 from typing import Protocol
 
 import pytest
+import redis
 
 from holdfast.errors import Invalid
 from holdfast.worker.checkup import _shortened
@@ -105,6 +108,14 @@ def test_what_is_wrong_in_the_table_of_a_project_is_said_with_its_line(tmp_path:
     with pytest.raises(
         Invalid, match=r"^pyproject\.toml, line 6: pool a: there is no setting 'queue'; did you mean 'q"
     ):
+        config_of_project(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["[tool]\nholdfast = 1\n", "[tool.holdfast]\nworker = 'shop'\n"])
+def test_a_table_of_a_project_that_is_none_is_refused(tmp_path: Path, write: Write, text: str) -> None:
+    write(text, "pyproject.toml")
+
+    with pytest.raises(Invalid, match=r"^pyproject\.toml: tool\.holdfast.* must be a table"):
         config_of_project(tmp_path)
 
 
@@ -237,6 +248,26 @@ def test_each_pool_runs_the_jobs_of_its_own_queues(crew: Crew, write: Write) -> 
     (slow,), (quick,) = ({crew.get(job).attempts[0].executor for job in jobs} for jobs in (held, others))
     assert slow != quick
     assert worker.stop() == 0
+
+
+def test_a_burst_of_pools_runs_what_one_enqueues_for_another_that_was_idle(crew: Crew, write: Write) -> None:
+    path = write("burst = true\n[[pools]]\nname = 'a'\nqueues = ['a']\n[[pools]]\nname = 'b'\nqueues = ['b']\n")
+    first = crew.put(app.pass_on.options(queue="a"), "held", "b")
+    worker = crew.start("--config", str(path))
+    crew.pids("held", "runs")
+    with redis.Redis.from_url(crew.url) as client:
+        until(lambda: client.zcard(f"hf:{{{crew.namespace}}}:idle:b"))
+    slow = children(worker.pid)[1]
+    crew.kill(slow, signal.SIGSTOP)
+    crew.open("held")
+    assert crew.ended(first).state == "succeeded"
+    looks = count()
+    until(lambda: len(children(worker.pid)) == 1 or next(looks) > 100)  # so that the other could leave, wrongly
+
+    crew.kill(slow, signal.SIGCONT)
+
+    assert worker.wait() == 0
+    assert crew.said("passed") == [[]]
 
 
 def test_the_app_of_a_worker_may_stand_in_its_file(crew: Crew, write: Write) -> None:

@@ -108,6 +108,15 @@ def test_of_several_coroutines_only_the_one_that_kills_again_is_charged(crew: Cr
         assert crew.get(job).crashes == 0
 
 
+def test_a_job_that_ends_its_executor_as_if_all_were_well_is_charged_for_it(crew: Crew) -> None:
+    crew.start()
+
+    job = crew.put(app.leave_executor.options(crashes=1), "leaver")
+
+    assert crew.ended(job).state == "failed"
+    assert crew.outcomes(job) == ["crash", "crash"]
+
+
 def test_jobs_are_given_back_only_when_all_processes_of_the_dead_executor_are_dead(crew: Crew) -> None:
     worker = crew.start()
     crew.put(app.lead, "leader")

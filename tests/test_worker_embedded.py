@@ -18,8 +18,11 @@ import redis
 
 from holdfast import Holdfast, Invalid, JobCancelled, JobFailed, commands, current_job
 from holdfast.errors import HoldfastError
+from holdfast.worker.embedded import _Serving
+from holdfast.worker.processes import ExecutorProcess
+from holdfast.worker.settings import Pool
 from tests.servers import running_server
-from tests.workers import until
+from tests.workers import PATIENCE, until
 
 colour: ContextVar[str] = ContextVar("colour", default="none")
 
@@ -200,6 +203,110 @@ def test_a_worker_runs_once(jobs: Holdfast) -> None:
 
     with pytest.raises(HoldfastError, match="runs once"), worker:
         pass
+
+
+def test_a_block_that_ends_while_the_worker_starts_ends(jobs: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
+    start = _Serving.start_executor
+
+    async def start_when_it_is_to_stop(self: _Serving, pool: Pool) -> ExecutorProcess:
+        self.stopping.set()
+        for _ in range(5):
+            await asyncio.sleep(0)  # others have their turns
+        return await start(self, pool)
+
+    monkeypatch.setattr(_Serving, "start_executor", start_when_it_is_to_stop)
+
+    async def program() -> None:
+        worker = jobs.worker()
+        async with asyncio.timeout(PATIENCE), worker:
+            await worker._serving.stopping.wait()
+
+    asyncio.run(program())
+
+
+@pytest.mark.parametrize("store", ["there", "away"])
+def test_a_block_that_is_cancelled_while_it_ends_leaves_no_job_running(namespace: str, store: str) -> None:
+    ended: list[str] = []
+    with running_server() as url:
+        jobs = Holdfast(url, namespace=namespace, timeout="200ms")
+
+        @jobs.task(name="stay")
+        async def stay() -> None:
+            try:
+                await asyncio.sleep(1000)
+            finally:
+                ended.append("it has ended")
+
+        async def serve() -> None:
+            async with jobs.worker():
+                await asyncio.sleep(1000)
+
+        async def program() -> None:
+            job = await stay.aenqueue()
+            serving = asyncio.create_task(serve())
+            while (await jobs.aget(job.id)).state != "running":
+                await asyncio.sleep(0.01)
+            if store == "away":
+                with redis.Redis.from_url(url) as client:
+                    client.shutdown(nosave=True)
+            serving.cancel()
+            await asyncio.sleep(0.01)  # it has begun to end
+            serving.cancel()
+            async with asyncio.timeout(PATIENCE):
+                await asyncio.wait({serving})
+            assert serving.cancelled()
+            assert ended == ["it has ended"]
+            if store == "there":
+                assert (await jobs.aget(job.id)).state == "waiting"
+            await jobs.aclose()
+
+        asyncio.run(program())
+        jobs.close()
+
+
+def test_workers_leave_no_descriptor_open(jobs: Holdfast) -> None:
+    async def use_some() -> int:
+        jobs.worker()  # which is not entered
+        async with jobs.worker():  # which ends before it starts
+            pass
+        async with jobs.worker() as worker:
+            while [one.name for one in await jobs.aworkers()] != [worker.name]:
+                await asyncio.sleep(0.01)
+        async with jobs.worker() as worker:
+            while [one.name for one in await jobs.aworkers()] != [worker.name]:
+                await asyncio.sleep(0.01)
+            assert worker._task
+            worker._task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await worker._task
+            worker._task = None
+        return len(os.listdir("/proc/self/fd"))
+
+    async def program() -> None:
+        before = await use_some()
+        assert [await use_some() for _ in range(3)] == [before] * 3
+        await jobs.aclose()
+
+    asyncio.run(program())
+
+
+def test_a_worker_whose_loop_cannot_be_made_says_so(jobs: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> None:
+        raise OSError("too many open files")
+
+    monkeypatch.setattr("asyncio.events.new_event_loop", fail)
+
+    with pytest.raises(OSError, match="too many open files"), jobs.worker():
+        pass
+
+
+def test_a_worker_in_a_thread_that_fails_says_so_at_the_end_of_its_block(jobs: Holdfast, tmp_path: Path) -> None:
+    (tmp_path / f"holdfast-workers-{os.getuid()}").mkdir(mode=0o777)
+    (tmp_path / f"holdfast-workers-{os.getuid()}").chmod(0o777)
+
+    worker = jobs.worker()
+    with pytest.raises(HoldfastError, match="is not a private directory"), worker:
+        until(lambda: worker._thread and not worker._thread.is_alive())
 
 
 def test_a_program_that_ends_its_block_while_the_store_is_away_does_not_hang(namespace: str) -> None:

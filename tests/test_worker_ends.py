@@ -76,6 +76,16 @@ def test_a_burst_runs_what_its_jobs_enqueue_and_leaves_what_is_due_later(crew: C
     assert crew.get(later).state == crew.get(failing).state == "scheduled"
 
 
+def test_a_burst_runs_what_came_due_behind_much_that_is_others(crew: Crew) -> None:
+    crew.put_all([app.say.options(queue="others", delay="1ms").bind("others") for _ in range(800)])
+    job = crew.put(app.say.options(delay="2ms"), "ours")
+    until(lambda: time.time() > crew.get(job).created_at.timestamp() + 1)
+
+    assert crew.start("--burst").wait() == 0
+
+    assert crew.said() == [["ours"]]
+
+
 def test_a_burst_waits_for_its_running_jobs(crew: Crew) -> None:
     worker = crew.start("--burst", "--executors", "2")
     job = crew.put(app.hold, "held")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,12 @@ import pytest
 import redis
 
 from holdfast import Job, JobCancelled, Task
+from holdfast.store import Address, AsyncStore
+from holdfast.worker.claiming import Claiming
+from holdfast.worker.settings import Pool, Start, WorkerSettings
+from holdfast.worker.supervisor import Supervisor
 from tests.apps import worker_app as app
-from tests.workers import Crew, children, descendants, is_alive, until
+from tests.workers import PATIENCE, Crew, children, descendants, is_alive, until
 
 # Cancelling
 
@@ -201,6 +206,38 @@ def test_jobs_do_not_end_by_a_sigterm_that_all_processes_get_as_from_systemd(cre
     assert worker.wait() == 0
     assert crew.outcomes(job) == ["released"]
     assert crew.get(job).attempts[0].reason == "handed over"
+
+
+def test_a_worker_that_has_nothing_more_to_do_does_not_wait_for_a_store_that_is_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+
+    async def leave() -> None:
+        supervisor = Supervisor(WorkerSettings(app="nothing"))
+        supervisor._store.meet(Address(f"unix://{tmp_path}/no-server", None, timeout=0.2))
+        async with asyncio.timeout(PATIENCE):
+            await supervisor._leave()
+        supervisor._lock.remove()
+
+    asyncio.run(leave())
+
+
+def test_an_executor_that_is_to_end_does_not_wait_for_a_store_that_is_long_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.worker.claiming.LATE", -1)  # longer than a reply is trusted
+
+    async def claim() -> None:
+        store = AsyncStore(Address(f"unix://{tmp_path}/no-server", None, timeout=0.2))
+        settings = WorkerSettings(app="nothing")
+        start = Start(name="node/worker.1", parent=1, settings=settings, pool=Pool(), control=-1, pulse=-1)
+        claiming = Claiming(store, start, is_ending=lambda: True, on_wake=lambda: None)
+        async with asyncio.timeout(PATIENCE):
+            assert (await claiming.call([], 1)).claim.jobs == []
+        await store.close()
+
+    asyncio.run(claim())
 
 
 def test_a_worker_that_stops_while_the_store_is_away_does_not_wait_for_it(crew: Crew, tmp_path: Path) -> None:

@@ -196,6 +196,20 @@ async def kill_executor(name: str) -> None:
 
 
 @jobs.task
+async def leave_executor(name: str) -> None:
+    """Ends the process it runs in as if all were well."""
+    write(name, "runs", os.getpid())
+    os._exit(0)
+
+
+@jobs.task
+def pass_on(name: str, queue: str) -> None:
+    """Enqueues something in another queue, when it may."""
+    hold(name)
+    say.options(queue=queue).enqueue("passed")
+
+
+@jobs.task
 def lead(name: str) -> None:
     """Has a child in its own process group, and one that has left it."""
     start_child(name)

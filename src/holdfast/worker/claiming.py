@@ -70,7 +70,8 @@ class Claiming:
     async def _checked(self, claim: Claim, asked_at: float) -> Claim:
         """Of a reply that comes late, as after the machine slept, leave out what may be others' by now."""
         in_time = min([LATE, *(job.lease / 1000 for job in claim.jobs)])
-        return claim if boot_time() - asked_at <= in_time else await self._still_ours(claim)
+        is_trusted = not claim.jobs or boot_time() - asked_at <= in_time
+        return claim if is_trusted else await self._still_ours(claim)
 
     async def _send(self, items: list[Finish], request: dict[str, Any] | None) -> Finished:
         """Finish and claim, until the store answers. Repeated as it was, so that a lost reply loses nothing."""

@@ -53,7 +53,9 @@ def read_config(path: Path, table: str = "") -> Config:
     except tomllib.TOMLDecodeError as error:
         raise Invalid(f"{path} is no TOML: {error}") from None
     for part in table.split(".") if table else ():
-        found = found.get(part, {})
+        found = found.get(part, {}) if isinstance(found, dict) else found
+    if not isinstance(found, dict):
+        raise Invalid(f"{path.name}: {table} must be a table")
     return _File(path.name, table, text).read(found)
 
 

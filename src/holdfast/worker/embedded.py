@@ -27,6 +27,7 @@ from holdfast import commands, errors
 from holdfast.client import Holdfast
 from holdfast.durations import Duration
 from holdfast.names import new_id
+from holdfast.store import Address
 from holdfast.worker.checkup import Introduction
 from holdfast.worker.config import Config, make_settings
 from holdfast.worker.executor import Executor
@@ -63,7 +64,8 @@ class Given(TypedDict, total=False):
 class _ThisProcess:
     """The process of an executor that has none of its own."""
 
-    pid = os.getpid()
+    def __init__(self) -> None:
+        self.pid = os.getpid()
 
     def poll(self) -> int | None:
         return None
@@ -85,6 +87,7 @@ class EmbeddedWorker:
         self._task: asyncio.Task[None] | None = None
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._failure: BaseException | None = None  # of the thread
 
     async def __aenter__(self) -> EmbeddedWorker:
         self._check_new()
@@ -102,13 +105,17 @@ class EmbeddedWorker:
         self._thread = threading.Thread(target=self._run, args=(ready,), name="holdfast-worker", daemon=True)
         self._thread.start()
         ready.wait()
+        if not self._loop and self._failure:
+            raise self._failure
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: object, *_: object) -> None:
         if self._thread and self._loop:
             with suppress(RuntimeError):  # it has ended already
                 self._loop.call_soon_threadsafe(self._serving.stopping.set)
             self._thread.join()
+        if self._failure and not kind:
+            raise self._failure
 
     def _check_new(self) -> None:
         if self._task or self._thread:
@@ -122,7 +129,14 @@ class EmbeddedWorker:
             ready.set()
             await self._serving.run()
 
-        asyncio.run(run())
+        try:
+            with asyncio.Runner() as runner:
+                runner.run(run())
+        except BaseException as error:
+            self._failure = error
+            log.exception("the worker inside this program has failed")
+        finally:
+            ready.set()
 
 
 class _Serving:
@@ -137,9 +151,7 @@ class _Serving:
         self._executors: dict[str, ExecutorProcess] = {}
         self._inside: dict[ExecutorProcess, Executor] = {}
         self._not_handed_back: set[str] = set()
-        self._leases = Leases(name, settings, self._store, self._executors)
         self._introduction = Introduction(settings)
-        self._leases.about = self._introduction.words([], Usage())
         self._number = 0
 
     async def run(self) -> None:
@@ -150,16 +162,26 @@ class _Serving:
         log.info("worker %s starts inside this program, queues %s", self._name, ", ".join(self._settings.queues))
         self._say_what_is_not_possible()
         lock = WorkerLock(self._name)
-        with tempfile.TemporaryDirectory(prefix="holdfast-", ignore_cleanup_errors=True) as directory:
-            self._settings = msgspec.structs.replace(self._settings, directory=directory)
-            lock.belongs_to(address, directory)
-            self._store.meet(address)
-            try:
-                await self._work()
-            finally:
-                await self._leave()
-        lock.remove()
+        try:
+            with tempfile.TemporaryDirectory(prefix="holdfast-", ignore_cleanup_errors=True) as directory:
+                self._settings = msgspec.structs.replace(self._settings, directory=directory)
+                lock.belongs_to(address, directory)
+                await self._serve(address)
+        finally:
+            lock.remove()
         log.info("worker %s has stopped", self._name)
+
+    async def _serve(self, address: Address) -> None:
+        self._leases = Leases(self._name, self._settings, self._store, self._executors)
+        self._leases.about = self._introduction.words([], Usage())
+        self._store.meet(address)
+        try:
+            await self._work()
+        finally:
+            try:
+                await self._leave()
+            finally:
+                self._leases.pulse.close()
 
     def _say_what_is_not_possible(self) -> None:
         apart = [name for name, task in self._app.tasks.items() if (task.chosen.runner or "thread") not in INSIDE]
@@ -212,6 +234,8 @@ class _Serving:
 
     async def follow(self, executor: ExecutorProcess, place: Place) -> None:
         executor.ready.set()
+        if self.stopping.is_set():  # since it was started
+            executor.tell_to_stop(0)
         hearing = asyncio.create_task(self._hear(executor, place))
         try:
             await self._inside.pop(executor).run()
@@ -236,14 +260,14 @@ class _Serving:
         """There are no bursts here."""
 
     async def _leave(self) -> None:
-        """Hand back what is left, and have the worker forgotten."""
+        """Hand back what is left, and have the worker forgotten; if the store is away, at once."""
+        self._store.lose_patience()
         try:
             for name in list(self._not_handed_back):
                 await self._hand_back(name)
             await self._store.run(commands.lose(worker=self._name, reason="the worker stopped"))
         except errors.HoldfastError as error:
             log.warning("could not say goodbye, so jobs wait for the end of their leases: %s", error)
-        self._leases.pulse.close()
         await self._store.close()
 
 

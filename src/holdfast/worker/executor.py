@@ -18,7 +18,7 @@ from typing import Any
 
 from holdfast.calling import failed
 from holdfast.client import Holdfast
-from holdfast.commands import Claimed, Finish
+from holdfast.commands import Claim, Claimed, Finish
 from holdfast.outcome import Outcome, Release, Unknown
 from holdfast.store import AsyncStore
 from holdfast.worker import wire
@@ -37,6 +37,7 @@ from holdfast.worker.zygote import Zygote
 log = logging.getLogger("holdfast.worker")
 
 AT_ONCE = 100  # jobs in one claim, outcomes in one finish
+DUE_NOW = 1  # millisecond that a claim says to wait when more has come due than is made ready in one call
 LOOK_EVERY = 0.05  # seconds, at the pulse while it stands still
 
 
@@ -114,7 +115,7 @@ class Executor:
         self._tell("ended", [part for item in items for part in (item.id, item.attempt)])
         self._hear_answers(items, finished.answers)
         if room:
-            self._start(finished.claim.jobs)
+            self._start(finished.claim)
 
     async def _sleep(self) -> None:
         timeout = None
@@ -148,9 +149,9 @@ class Executor:
                 outcome = failed(answer, f"the store refused {item.outcome}"[:500], group="refused", final=True)
                 self._ended.append(Finish(item.id, item.attempt, outcome, item.pid, item.started))
 
-    def _start(self, jobs: list[Claimed]) -> None:
-        self._tell("claimed", [part for job in jobs for part in (job.id, job.attempt, job.lease)])
-        for job in jobs:
+    def _start(self, claim: Claim) -> None:
+        self._tell("claimed", [part for job in claim.jobs for part in (job.id, job.attempt, job.lease)])
+        for job in claim.jobs:
             if running := self._attempts.get((job.id, job.attempt)):
                 running.claimed_again()
             elif self._stopping:  # since the claim was sent
@@ -161,7 +162,7 @@ class Executor:
                 self._group.create_task(self._attempt(self._new_attempt(job)))
         if self._allowance.is_used_up(len(self._attempts)):
             self._retire()
-        elif self._settings.burst and not self._has_work():
+        elif self._settings.burst and claim.wait > DUE_NOW and not self._has_work():
             self._tell("idle", [self._name])
 
     def _look(self) -> None:

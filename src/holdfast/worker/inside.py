@@ -53,7 +53,12 @@ class Abandoned:
 
     async def follow(self, attempt: Attempt, work: asyncio.Future[Outcome], ask: Callable[[], object]) -> Outcome:
         """See an attempt to its end, which it may have to be asked for, or abandon it."""
-        if await ends_by_itself(attempt, work):
+        try:
+            ends = await ends_by_itself(attempt, work)
+        except asyncio.CancelledError:
+            ask()  # this executor ends, inside of a program: nobody would hear of the job any more
+            raise
+        if ends:
             return work.result()
         ask()
         await asyncio.wait({work}, timeout=ASKED_TO_FORCED)

@@ -66,6 +66,9 @@ class Supervisor:
         self.stopping = asyncio.Event()
         self._hurry = asyncio.Event()
         self._exit_code = 0
+        self._is_sure = (
+            False  # in a burst: everybody was asked to look once more, and nobody has claimed anything since
+        )
         self._may_leave = True  # no: some of our processes cannot be killed, so what they hold may not be given back
 
     async def run(self) -> int:
@@ -145,7 +148,7 @@ class Supervisor:
         if not all_dead:
             self._may_leave = False
         elif self._store.is_known:
-            await self._give_back(executor.name, code)
+            await self._give_back(executor, code)
 
     async def _hear_to_the_end(self, executor: ExecutorProcess, place: Place) -> int:
         """Hear what an executor says until it is dead. Returns its exit code."""
@@ -178,13 +181,22 @@ class Supervisor:
         executor.note(word, rows)
         place.heard(executor, word, rows)
         self._leases.heard(word, rows)
-        if word == "idle":
+        if word == "claimed":
+            self._is_sure = False
+        elif word == "idle":
             self.leave_if_idle()
 
     def leave_if_idle(self) -> None:
-        if self._settings.burst and self._has_nothing_to_do():
-            for executor in self._executors.values():
-                executor.tell("leave")
+        """End a burst when there is nothing more to do.
+
+        All look once more before that: the last job may have enqueued something for an executor that was idle already.
+        """
+        if not (self._settings.burst and self._has_nothing_to_do()):
+            return
+        for executor in self._executors.values():
+            executor.is_idle = self._is_sure
+            executor.tell("leave" if self._is_sure else "look")
+        self._is_sure = True
 
     def _has_nothing_to_do(self) -> bool:
         """In a burst: whether every executor has found its queues empty, and nothing runs."""
@@ -237,17 +249,21 @@ class Supervisor:
         log.error("processes %s of a dead executor cannot be killed; its jobs wait for the end of their leases", left)
         return False
 
-    async def _give_back(self, executor: str, code: int) -> None:
-        """Take back what a dead executor held: charged if it died by itself, and not if it was to stop."""
+    async def _give_back(self, executor: ExecutorProcess, code: int) -> None:
+        """Take back what a dead executor held: charged if it died by itself, and not if it was to stop.
+
+        One that ends as it should holds nothing then: a job may have ended it, also with exit code 0.
+        """
+        name = executor.name
         try:
-            if self.stopping.is_set() or code == 0:
-                log.info("executor %s has ended", executor)
-                await self._leases.hand_back(executor)
+            if self.stopping.is_set() or (code == 0 and not executor.held):
+                log.info("executor %s has ended", name)
+                await self._leases.hand_back(name)
             else:
-                log.error("executor %s died: %s", executor, _describe(code))
-                await self._lose(executor=executor, reason=f"the executor died: {_describe(code)}")
+                log.error("executor %s died: %s", name, _describe(code))
+                await self._lose(executor=name, reason=f"the executor died: {_describe(code)}")
         except errors.StoreUnavailable as error:
-            log.error("the jobs of %s wait for the end of their leases: %s", executor, error)
+            log.error("the jobs of %s wait for the end of their leases: %s", name, error)
 
     async def _lose(self, **whose: str) -> None:
         while lost := await self._store.run(commands.lose(**whose)):
@@ -306,7 +322,8 @@ class Supervisor:
         dead.file.unlink(missing_ok=True)
 
     async def _leave(self) -> None:
-        """Remove all traces: the worker is not there any more."""
+        """Remove all traces: the worker is not there any more. Nobody would stop us, so a store is not waited for."""
+        self._store.lose_patience()
         shutil.rmtree(self._settings.directory, ignore_errors=True)
         try:
             if self._store.is_known and self._may_leave:

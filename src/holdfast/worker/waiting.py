@@ -15,10 +15,12 @@ Duty = Callable[[], Coroutine[Any, Any, None]]
 async def first(*events: Coroutine[Any, Any, Any] | asyncio.Future[Any], timeout: float | None = None) -> None:
     """Wait for the first of some events. What was a future before goes on."""
     futures = [asyncio.ensure_future(event) for event in events]
-    await asyncio.wait(futures, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
-    for event, future in zip(events, futures, strict=True):
-        if event is not future:
-            future.cancel()
+    try:
+        await asyncio.wait(futures, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for event, future in zip(events, futures, strict=True):
+            if event is not future:
+                future.cancel()
 
 
 async def end_all(tasks: Collection[asyncio.Task[Any]]) -> None:
