@@ -205,12 +205,18 @@ def losing_a_reply(url: str) -> Iterator[str]:
     assert lost
 
 
-def restarting_before(url: str, verb: bytes) -> Any:
-    """Passes commands on to a server, which is loading its data when this one comes."""
+def restarting_before(url: str, verb: bytes, *, after: int = 0) -> Any:
+    """Passes commands on to a server, which is loading its data when this one comes, after some of its kind."""
+    passed: list[bytes] = []
 
     def answer(command: list[bytes]) -> bytes | None:
-        is_it = command[0] == b"FCALL" and command[1].endswith(b"_" + verb)
-        return b"-LOADING Valkey is loading the dataset in memory\r\n" if is_it else _passed_on(url, command)
+        if command[0] == b"FCALL" and command[1].endswith(b"_" + verb):
+            if len(passed) == after:
+                return b"-LOADING Valkey is loading the dataset in memory\r\n"
+            reply = _passed_on(url, command)
+            passed.extend([verb] * (not reply.startswith(b"-")))
+            return reply
+        return _passed_on(url, command)
 
     return answering(answer)
 

@@ -455,6 +455,18 @@ def test_a_batch_runs_inline_in_order_or_not_at_all(inline: Holdfast) -> None:
     assert ran == [0, 1, 2]
 
 
+def test_calls_of_which_some_were_stored_may_be_done(switch: Switch, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.unreachable.AT_ONCE", 2)
+    switch.on()
+    with outages.restarting_before(switch.url, b"enqueue", after=1) as url:
+        app, add = app_at(url)
+        with pytest.raises(StoreUnavailable) as caught:
+            app.enqueue_many([add.bind(number, 0) for number in range(3)])
+        assert app.count() == 2
+        assert caught.value.maybe_done
+        app.close()
+
+
 def test_what_may_have_been_stored_runs_inline_unless_it_must_not_run_twice() -> None:
     with outages.hanging_up() as url:
         app, add = app_at(url, "inline")

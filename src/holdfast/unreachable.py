@@ -53,7 +53,11 @@ def store_calls(calls: Calls, app: App, *, fresh: bool = False) -> Steps[Jobs]:
     choice = app.unreachable.choice_of(calls)
     jobs: Jobs = []
     for first in range(0, len(calls), AT_ONCE):
-        jobs += yield from _store_or_else(choice, calls[first : first + AT_ONCE], app, fresh)
+        try:
+            jobs += yield from _store_or_else(choice, calls[first : first + AT_ONCE], app, fresh)
+        except errors.StoreUnavailable as error:
+            error.maybe_done = error.maybe_done or first > 0
+            raise
     return jobs
 
 
