@@ -128,6 +128,31 @@ def test_an_app_that_cannot_be_imported_at_first_is_waited_for(project: Project)
     assert worker.stop() == 0
 
 
+HANGS = "import time\nopen('importing', 'w').close()\ntime.sleep(1000)\n"
+
+
+def test_a_version_whose_import_does_not_end_is_given_up_at_the_next_change(project: Project) -> None:
+    worker = project.start()
+    assert project.value() == 1
+    project.write("helper.py", HANGS)
+    until((project.folder / "importing").exists)
+    assert project.value() == 1
+
+    project.write("helper.py", "VALUE = 6\n")
+
+    assert until(lambda: project.value() == 6)
+    assert until(lambda: len(children(worker.pid)) == 1)
+    assert "died" not in worker.log
+
+
+def test_a_worker_whose_app_is_not_imported_yet_stops_soon(project: Project) -> None:
+    project.write("helper.py", HANGS)
+    worker = project.start("--stop-within", "10m")
+    until((project.folder / "importing").exists)
+
+    assert worker.stop() == 0
+
+
 def test_a_running_job_is_handed_over_to_the_new_version(project: Project) -> None:
     project.start()
     gate = project.folder / "gate"

@@ -95,6 +95,11 @@ class ExecutorProcess:
         return [Held(self.name, id, attempt) for id, attempt in self._held]
 
     @property
+    def was_not_needed(self) -> bool:
+        """Whether it was to be replaced before it was there, so that we have killed it."""
+        return self.is_due.is_set() and not self.ready.is_set()
+
+    @property
     def load(self) -> tuple[int, int]:
         """How many jobs it holds that have a process of their own, and how many that have none."""
         apart = sum(1 for hold in self._held.values() if hold.pid)

@@ -125,6 +125,8 @@ class Supervisor:
     def _tell_all_to_stop(self, seconds: float) -> None:
         for executor in self._executors.values():
             executor.tell_to_stop(seconds)
+            if not executor.ready.is_set():  # it does not hear before it has imported the app, and has claimed nothing
+                asyncio.get_running_loop().call_later(GRACE, executor.kill)
 
     # Executors
 
@@ -256,7 +258,7 @@ class Supervisor:
         """
         name = executor.name
         try:
-            if self.stopping.is_set() or (code == 0 and not executor.held):
+            if self.stopping.is_set() or (code == 0 and not executor.held) or executor.was_not_needed:
                 log.info("executor %s has ended", name)
                 await self._leases.hand_back(name)
             else:
