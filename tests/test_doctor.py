@@ -264,7 +264,7 @@ def test_all_that_the_functions_write_is_asked_for() -> None:
         "SISMEMBER",
         "SMISMEMBER",
     }
-    reading |= {word for word in used if re.match("X(REV)?RANGE|ZRANGE|ZREVRANGE|ZCARD|ZCOUNT|ZSCORE", word)}
+    reading |= {word for word in used if re.match("X(REV)?RANGE|LRANGE|ZRANGE|ZREVRANGE|ZCARD|ZCOUNT|ZSCORE", word)}
 
     assert used - reading <= {word for word, *_ in WRITES}
 
@@ -382,18 +382,18 @@ def test_who_may_do_nothing_but_use_holdfast_is_told_so() -> None:
     assert found["latency"].level != "unknown"
 
 
-def test_libraries_of_other_releases_are_named_and_can_be_removed_as_advised(server_url: str) -> None:
+def test_libraries_of_other_releases_are_named_and_can_be_removed_as_advised() -> None:
     other = "holdfast_0123456789ab"
-    with client_of(server_url) as client:
+    with running_server() as url, client_of(url) as client:
         code = "redis.register_function('hf_0_x', function() return 1 end)"
         client.execute_command("FUNCTION", "LOAD", f"#!lua name={other}\n{code}")
-        finding = find(server_url)["libraries"]
+        finding = find(url)["libraries"]
         assert finding.level == "note"
         assert other in finding.means
         assert functions.digest() not in finding.means
 
         client.execute_command("FUNCTION", "DELETE", other)
-        assert find(server_url)["libraries"].level == "ok"
+        assert find(url)["libraries"].level == "ok"
 
 
 def test_data_of_another_schema_is_a_danger(server_url: str, namespace: str) -> None:

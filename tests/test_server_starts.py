@@ -6,6 +6,7 @@ import os
 import re
 import shlex
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -151,6 +152,8 @@ def test_a_path_that_is_too_long(alone: Shell) -> None:
 
 def test_a_path_that_is_too_long_for_a_socket_where_no_other_place_is(alone: Shell) -> None:
     """/tmp is read-only, for this process alone, and the home elsewhere."""
+    if Path(sys.prefix).is_relative_to("/tmp"):
+        pytest.skip("the program itself is in /tmp")
     with tempfile.TemporaryDirectory(dir="/dev/shm") as elsewhere:
         home = Path(elsewhere) / ("long" * 30)
         line = f"mount -t tmpfs -o ro tmpfs /tmp || exit 99; exec {shlex.join(PROGRAM)} enqueue any.task"
