@@ -11,11 +11,12 @@ import pytest
 import redis
 
 from holdfast.errors import Invalid
-from holdfast.worker.checkup import _shortened
+from holdfast.worker.checkup import Introduction, _shortened
 from holdfast.worker.config import Config, config_of_project, make_settings, read_config
 from holdfast.worker.place import shares
 from holdfast.worker.settings import Pool, WorkerSettings
 from holdfast.worker.sizes import size_in_bytes
+from holdfast.worker.usage import Usage
 from holdfast.worker.values import read_queues
 from tests.apps import worker_app as app
 from tests.workers import Crew, children, until
@@ -216,6 +217,12 @@ def test_what_a_worker_says_of_itself_is_never_too_long() -> None:
 
     assert 1000 < len(text) <= 16384
     assert text.startswith('{"pid":1,')
+
+
+def test_a_worker_of_an_app_with_a_very_long_name_says_a_part_of_it() -> None:
+    text = Introduction(WorkerSettings(app="\0" * 100_000)).words([], Usage())
+
+    assert len(text) < 16384
 
 
 # Real workers

@@ -246,3 +246,4 @@ def test_a_worker_that_stops_while_the_store_is_away_does_not_wait_for_it(crew: 
 
     assert worker.stop() == 0
     assert "could not say goodbye" in worker.log
+    assert "a duty of the supervisor failed" not in worker.log

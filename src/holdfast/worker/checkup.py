@@ -19,6 +19,7 @@ from holdfast.worker.system import boot_time
 from holdfast.worker.usage import Usage, usage_of, usage_of_tree
 
 MOST_ABOUT = 16384  # bytes, as the store allows
+MOST_APP = 1000  # characters of the app's name, which can be anything
 
 
 def measure(pids: Collection[int]) -> dict[int, Usage]:
@@ -51,7 +52,7 @@ class Introduction:
             "pid": os.getpid(),
             "host": socket.gethostname(),
             "version": __version__,
-            "app": self._settings.app,
+            "app": self._settings.app[:MOST_APP],
             "started": self._started,
             "memory": total.memory,
             "cpu_seconds": round(total.cpu_seconds, 2),

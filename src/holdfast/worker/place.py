@@ -83,7 +83,7 @@ class Place:
             return None
         following = self.followed[fresh] = group.create_task(self._follow(fresh))
         await first(following, fresh.ready.wait(), fresh.is_due.wait())
-        if not fresh.ready.is_set():
+        if following.done() or not fresh.ready.is_set():
             fresh.kill()  # if it is not dead: its code is old already, and it has claimed nothing
             if fresh.waits_for_change and not self._home.stopping.is_set():
                 await first(self._try_again.wait(), self._home.stopping.wait())

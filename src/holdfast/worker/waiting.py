@@ -7,6 +7,8 @@ import logging
 from collections.abc import Callable, Collection, Coroutine
 from typing import Any
 
+from holdfast import errors
+
 log = logging.getLogger("holdfast.worker")
 
 Duty = Callable[[], Coroutine[Any, Any, None]]
@@ -40,6 +42,8 @@ async def insist(duty: Duty) -> None:
     while True:
         try:
             await duty()
+        except errors.StoreUnavailable:
+            log.debug("the store is away, and is not waited for any more")  # which was said already
         except Exception:
             log.exception("a duty of the supervisor failed and begins again")
         await asyncio.sleep(1)
