@@ -352,6 +352,39 @@ asyncio.run(main())
 """
 
 
+FORKING = """
+import os, sys, time
+from holdfast import Holdfast, current_job
+
+jobs = Holdfast()
+
+@jobs.task(name="write")
+def write() -> str:
+    (current_job().directory / "file").write_text("here")
+    return (current_job().directory / "file").read_text()
+
+with jobs.worker() as worker:
+    assert write.enqueue().result(timeout="30s") == "here"
+    directory = worker._serving._settings.directory
+    if (child := os.fork()) == 0:
+        sys.exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    assert os.path.isdir(directory)
+    assert write.enqueue().result(timeout="30s") == "here"
+    assert [one.name for one in jobs.workers()] == [worker.name]
+assert not os.path.exists(directory)
+"""
+
+
+def test_a_forked_copy_of_a_program_that_ends_takes_nothing_from_its_worker(server_url: str, namespace: str) -> None:
+    here = {"HOLDFAST_URL": server_url, "HOLDFAST_NAMESPACE": namespace}
+    line = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", FORKING]
+
+    done = subprocess.run(line, env=os.environ | here, timeout=PATIENCE, check=False, capture_output=True, text=True)
+
+    assert done.returncode == 0, done.stderr
+
+
 def test_the_jobs_of_a_program_that_is_killed_are_taken_back_by_a_sibling(
     jobs: Holdfast, server_url: str, namespace: str, tmp_path: Path
 ) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import shutil
 import socket
 import sys
 import tempfile
@@ -162,12 +163,14 @@ class _Serving:
         log.info("worker %s starts inside this program, queues %s", self._name, ", ".join(self._settings.queues))
         self._say_what_is_not_possible()
         lock = WorkerLock(self._name)
+        # No TemporaryDirectory: a forked copy of this program would remove it at its end.
+        directory = tempfile.mkdtemp(prefix="holdfast-")
         try:
-            with tempfile.TemporaryDirectory(prefix="holdfast-", ignore_cleanup_errors=True) as directory:
-                self._settings = msgspec.structs.replace(self._settings, directory=directory)
-                lock.belongs_to(address, directory)
-                await self._serve(address)
+            self._settings = msgspec.structs.replace(self._settings, directory=directory)
+            lock.belongs_to(address, directory)
+            await self._serve(address)
         finally:
+            shutil.rmtree(directory, ignore_errors=True)
             lock.remove()
         log.info("worker %s has stopped", self._name)
 
