@@ -305,6 +305,27 @@ def test_coroutines_that_enqueue_at_once_do_not_wait_for_each_others_time_outs()
         assert time.monotonic() - began < LONG
 
 
+def test_a_call_does_not_wait_for_what_else_is_asked_of_a_silent_server() -> None:
+    with outages.silent() as url:
+        app = Holdfast(url, timeout="10m")
+
+        @app.task(name="add")
+        def add(x: int, y: int) -> int:
+            return x + y
+
+        async def use() -> None:
+            asking = [asyncio.create_task(app.acount()) for _ in range(40)]
+            await asyncio.wait(asking, timeout=0.1)  # as many as may be are on their way
+            async with asyncio.timeout(PATIENCE):
+                with pytest.raises(StoreUnavailable, match="did not answer"):
+                    await add.aenqueue(1, 2)
+            for task in asking:
+                task.cancel()
+            await asyncio.wait(asking)
+
+        run_async(app, use())
+
+
 # The choice
 
 

@@ -24,6 +24,7 @@ class Turns:
 
     def __init__(self) -> None:
         self._free = asyncio.Semaphore(AT_ONCE)
+        self._free_within = asyncio.Semaphore(AT_ONCE)  # for commands with a budget, which wait for no others
         self._failures = 0
         self._last = ""
 
@@ -35,8 +36,9 @@ class Turns:
             StoreUnavailable: the store could not be reached by another, meanwhile; nothing was sent.
         """
         before = self._failures
+        free = self._free_within if budget else self._free
         with budget.paused() if budget else nullcontext():
-            await self._free.acquire()
+            await free.acquire()
         try:
             if self._failures != before:
                 error = errors.StoreUnavailable(self._last)
@@ -48,7 +50,7 @@ class Turns:
             self._last = str(error)
             raise
         finally:
-            self._free.release()
+            free.release()
 
 
 @asynccontextmanager
