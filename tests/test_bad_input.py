@@ -6,7 +6,7 @@ import asyncio
 import math
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import pytest
 
@@ -161,6 +161,7 @@ CASES = [
     Case("a time-out of nothing", lambda s: s.task.options(timeout=0).enqueue(1), "INVALID", "timeout"),
     Case("an unknown runner", lambda s: s.task.options(runner="gpu").enqueue(1), "INVALID", "runner"),  # type: ignore[arg-type]
     Case("a unique key with a space", lambda s: s.task.options(unique="a b").enqueue(1), "INVALID", "unique"),
+    Case("a task that is not bound", lambda s: s.app.enqueue(cast(Any, s.task)), "INVALID", "task.bind(...)"),
     Case("a span without a key", lambda s: s.task.options(unique_for="kept").enqueue(1), "INVALID", "unique_for"),
     Case(
         "a span of nonsense",

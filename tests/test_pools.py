@@ -128,6 +128,7 @@ def test_a_table_of_a_project_that_is_none_is_refused(tmp_path: Path, write: Wri
         ("max-jobs = 2", "line 1: there is no setting 'max-jobs'; did you mean 'max_jobs'?"),
         ("zzz = 2", "line 1: there is no setting 'zzz'; there are app, lease"),
         ("pool = 2", "did you mean 'pools'?"),
+        ("app = 'a'\n\n[[pool]]\nname = 'a'", "line 3: there is no setting 'pool'; did you mean 'pools'?"),
         ("processes = 0", "line 1: processes is 0; it must be a whole number from 1 to"),
         ("processes = '4'", "processes is '4'; it must be a whole number"),
         ("processes = true", "processes is True; it must be a whole number"),

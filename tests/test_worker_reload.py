@@ -111,6 +111,8 @@ def test_an_error_is_said_and_the_last_good_version_goes_on_until_the_next_chang
     project.write("helper.py", "VALUE = (\n")
     until(lambda: "waiting for the next change" in worker.log)
     assert "SyntaxError" in worker.log
+    assert "importlib" not in worker.log
+    assert "the version before goes on" in worker.log
     assert project.value() == 1
 
     project.write("helper.py", "VALUE = 333\n")

@@ -94,7 +94,7 @@ def _translate(error: Exception, address: Address, seconds: float) -> errors.Hol
     if isinstance(error, _TIMED_OUT):
         return errors.StoreUnavailable(f"{address.words} did not answer within {seconds:.3g} s")
     if isinstance(error, _UNREACHABLE):
-        return errors.StoreUnavailable(f"{address.words} cannot be reached: {error}")
+        return errors.StoreUnavailable(f"{address.words} cannot be reached: {str(error).rstrip('.')}")
     if isinstance(error, ReadOnlyError):
         return errors.StoreUnavailable(f"{address.words} is a replica and takes no writes: {error}")
     if isinstance(error, _NOT_NOW) or str(error).startswith(_NOT_NOW_WORDS):

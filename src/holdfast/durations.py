@@ -13,6 +13,7 @@ Duration = timedelta | int | float | str
 
 WEEK, DAY, HOUR, MINUTE, SECOND = 604_800_000, 86_400_000, 3_600_000, 60_000, 1_000
 UNITS = {"w": WEEK, "d": DAY, "h": HOUR, "m": MINUTE, "s": SECOND, "ms": 1}
+WRITTEN = {unit: size for unit, size in UNITS.items() if unit != "w"}  # 90d says more than 12w6d
 CENTURY = 36_525 * DAY
 LAST_MOMENT = 253_402_300_799_999  # the last millisecond of the year 9999, where `datetime` ends
 
@@ -63,7 +64,7 @@ def humanize(ms: int) -> str:
     if ms < 0:
         return f"-{humanize(-ms)}"
     parts = []
-    for unit, size in UNITS.items():
+    for unit, size in WRITTEN.items():
         count, ms = divmod(ms, size)
         if count:
             parts.append(f"{count}{unit}")

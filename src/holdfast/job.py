@@ -115,7 +115,7 @@ class Job(msgspec.Struct, Generic[R], frozen=True, kw_only=True, eq=False, repr_
     lease_ends_at: datetime | None = None  # if it is running, unless it is renewed
     claimed_at: datetime | None = None  # of the last attempt, as are executor and pid
     executor: str = ""  # who claimed it: node/worker.number
-    pid: int = 0  # the process that it runs in
+    pid: int = 0  # the process that it runs in; until it has started, its executor's
     group: str = ""  # of its failure
     progress: dict[str, Any] | None = None  # what it reported last: `progress`, 0 to 1, and `message`
     codec: str = "json"  # `json`, or `raw` for items

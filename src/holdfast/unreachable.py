@@ -126,6 +126,10 @@ class Unreachable:
         return self.sender.spool
 
     def choice_of(self, calls: Calls) -> WhenUnreachable:
+        if unbound := [call for call in calls if not isinstance(call, BoundCall)]:
+            raise errors.Invalid(
+                f"{unbound[0]!r} is no call that can be stored; bind a task to its arguments: task.bind(...)"
+            )
         choices = {call.chosen.when_unreachable or self.choice for call in calls}
         if len(choices) > 1:
             words = ", ".join(sorted(choices))

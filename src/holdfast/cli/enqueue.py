@@ -78,8 +78,10 @@ def enqueue(
 
     An ARGUMENT is name=value; with --app it may also be a value alone. A value is read as JSON if it is JSON, else it
     is text: height=1080 is a number, source=in.mov is text, and tag='"42"' is the text 42. With --app the task's
-    annotations decide, so text that looks like a number stays text where text is wanted. Without --app nothing is
-    checked, and a task that no worker knows waits until one does.
+    annotations decide, so text that looks like a number stays text where text is wanted.
+
+    Without --app nothing is checked, and a task that no worker knows waits until one does. The options that the task
+    was declared with (queue, retries, at_most_once ...) are not known then: only those given here count.
 
     With --from, each line of a file is a JSON object with the arguments of one job, and up to 1,000 are stored together
     or not at all. In --id, {name} stands for the argument of that name and {line} for the number of the line: with such

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 import os
 import sys
-import traceback
 
 import click
 
 from holdfast import Holdfast
 
 LAST_LINES = 8  # of a traceback
-_IMPORTERS = ("<frozen importlib", os.path.dirname(importlib.__file__), os.path.dirname(os.path.dirname(__file__)))
 
 
 def check_module(path: str) -> None:
@@ -51,7 +48,6 @@ def import_app(path: str) -> Holdfast:
 
 def _last_lines(error: BaseException) -> str:
     """Return the end of a traceback, without the frames that only import."""
-    described = traceback.TracebackException.from_exception(error)
-    frames = [frame for frame in described.stack if not frame.filename.startswith(_IMPORTERS)]
-    described.stack = traceback.StackSummary.from_list(frames)
-    return "\n".join("".join(described.format()).splitlines()[-LAST_LINES:])
+    from holdfast.worker.main import failed_import
+
+    return "\n".join(failed_import(error).splitlines()[-LAST_LINES:])

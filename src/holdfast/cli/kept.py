@@ -30,7 +30,8 @@ def kept(session: Session) -> None:
         Column("DUE", lambda call: call["due_at"]),
         Column("REFUSED", lambda call: call["refused"]),
     ]
-    session.output.list(list(_records(_app(session))), columns, "nothing is kept on disk")
+    app = _app(session)
+    session.output.list(list(_records(app)), columns, f"nothing is kept on disk for {app.address.words}")
 
 
 @command("send", "holdfast send", "holdfast send --json | jq .sent", fields=SENT)

@@ -151,6 +151,7 @@ class _File:
         first, last = section
         written = re.compile(rf"\s*[\"']?{re.escape(key)}[\"']?\s*[.=]")
         lines = [number for number in range(max(first, 1), last + 1) if written.match(self._lines[number - 1])]
+        lines += [number for name, number in self._sections() if name == self._prefix(key)]
         line = lines[0] if key and lines else first
         return Invalid(f"{self._name}, line {line}: {words}" if line else f"{self._name}: {words}")
 

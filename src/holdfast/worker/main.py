@@ -35,6 +35,8 @@ from holdfast.worker.system import die_with_parent, other_threads, write_lines_a
 
 log = logging.getLogger("holdfast.worker")
 
+_IMPORTERS = ("<frozen importlib", os.path.dirname(importlib.__file__), os.path.dirname(os.path.dirname(__file__)))
+
 
 class NoApp(LookupError):
     """A module was imported, and the app is not there."""
@@ -56,6 +58,14 @@ def load_app(path: str) -> Holdfast:
     if len(apps) > 1:
         raise NoApp(f"{module_name} has {len(apps)} Holdfast apps; say which: {module_name}:name")
     return apps.popitem()[1]
+
+
+def failed_import(error: BaseException) -> str:
+    """Return the traceback of an import, without the frames that only import."""
+    described = traceback.TracebackException.from_exception(error)
+    frames = [frame for frame in described.stack if not frame.filename.startswith(_IMPORTERS)]
+    described.stack = traceback.StackSummary.from_list(frames)
+    return "".join(described.format())
 
 
 def _hello(app: Holdfast) -> bytes:
@@ -138,8 +148,8 @@ def main() -> None:
         app = load_app(start.settings.app)
     except NoApp as error:
         _fail(start, control, str(error))
-    except BaseException:
-        _fail(start, control, traceback.format_exc())
+    except BaseException as error:
+        _fail(start, control, failed_import(error))
     gc.enable()
     _run(start, control, app)
 

@@ -233,7 +233,8 @@ class Supervisor:
         """An app that never could be loaded ends the worker; one that could may be in the middle of a deploy."""
         log.error("the app %s cannot be loaded:\n%s", self._settings.app, traceback)
         if self._settings.reload:
-            log.error("waiting for the next change of a file")
+            goes_on = "; the version before goes on" if self._store.is_known else ""
+            log.error("waiting for the next change of a file%s", goes_on)
         elif not self._store.is_known:
             self._exit_code = 1
             self.stopping.set()
