@@ -107,6 +107,14 @@ def test_workers_are_listed_with_what_they_need_and_hold(shell: Shell) -> None:
     assert all(words in shown for words in ("live", "2.9 MiB", "1.5s", "mine"))
 
 
+def test_numbers_and_ages_are_whole_on_a_narrow_terminal(shell: Shell) -> None:
+    shell.client.store.run(commands.renew("node/worker", [], about=json.dumps(ABOUT), queues=["q" * 90]))
+
+    shown = shell.on_a_terminal("workers", columns=80)
+
+    assert all(words in shown for words in ("node/worker", "live", " ago", "tasks", "2.9 MiB", "1.5s", "qqq"))
+
+
 def test_a_silent_worker_can_be_forgotten_and_a_live_one_cannot(shell: Shell) -> None:
     sign_of_life(shell, "node/live")
     silence(shell, "node/silent")

@@ -300,6 +300,7 @@ def test_a_server_that_is_not_there_is_said_so(namespace: str) -> None:
     with pytest.raises(StoreUnavailable, match="cannot be reached") as caught:
         app.count()
     assert "secret" not in str(caught.value)
+    assert repr(app) == f"<Holdfast redis://127.0.0.1:1, namespace {namespace}>"
     with pytest.raises(StoreUnavailable, match="cannot be reached"):
         run_async(app, app.acount())
 

@@ -113,6 +113,8 @@ def test_an_error_is_said_and_the_last_good_version_goes_on_until_the_next_chang
     assert "SyntaxError" in worker.log
     assert "importlib" not in worker.log
     assert "the version before goes on" in worker.log
+    assert until(lambda: worker.log.count("has ended") == 1)
+    assert "died" not in worker.log
     assert project.value() == 1
 
     project.write("helper.py", "VALUE = 333\n")

@@ -126,15 +126,18 @@ class Task(Generic[P, R]):
     """A function that workers can run. Called, it is the plain function."""
 
     name: str
-    function: Callable[P, Any] = field(repr=False)
-    app: App = field(repr=False)
-    signature: Signature = field(repr=False)
+    function: Callable[P, Any]
+    app: App
+    signature: Signature
     chosen: Options
 
     def __post_init__(self) -> None:
         for attribute in ("__doc__", "__module__", "__name__", "__qualname__"):
             vars(self)[attribute] = getattr(self.function, attribute, None)
         vars(self)["__wrapped__"] = self.function
+
+    def __repr__(self) -> str:
+        return f"<Task {self.name}>"
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function here and now."""

@@ -25,6 +25,7 @@ STYLES = {
 LONGEST = 4000  # characters of one value on a terminal
 MOST_LINES = 60  # of one value on a terminal
 WIDEST = 40  # characters of what is not to be cut
+NARROWEST = 4  # characters of what is
 
 
 class Column(NamedTuple):
@@ -131,14 +132,17 @@ class Output:
 
         table = Table(box=None, pad_edge=False, header_style="bold")
         shown = [place for place in range(len(columns)) if columns[place].whole or _says_something(rows, place)]
-        for place in shown:
-            column, widest = (
-                columns[place],
-                max(len(text) for text in (columns[place].title, *(row[place] for row in rows))),
-            )
-            least = min(widest, WIDEST) if column.whole else None
+        widest = [max(len(text) for text in (columns[place].title, *(row[place] for row in rows))) for place in shown]
+        widths = _fit([columns[place] for place in shown], widest, self.console.width)
+        for place, width in zip(shown, widths, strict=True):
+            column = columns[place]
+            least = min(width, WIDEST) if column.whole or column.right else None
             table.add_column(
-                column.title, justify="right" if column.right else "left", no_wrap=not column.wraps, min_width=least
+                column.title,
+                justify="right" if column.right else "left",
+                no_wrap=not column.wraps,
+                min_width=least,
+                max_width=None if column.wraps or least else width,
             )
         for row in rows:
             styles = [_style(row[place]) if columns[place].coloured else "" for place in shown]
@@ -193,6 +197,19 @@ def _write_array(records: Iterable[Any]) -> None:
         write(f"{before}\n{indent(json_text(record, indent=2), '  ')}", end="")
         before = ","
     write("[]" if before == "[" else "\n]")
+
+
+def _fit(columns: Sequence[Column], widths: list[int], room: int) -> list[int]:
+    """Make the widest columns narrower until all fit, but for ids and numbers: one that is cut is another."""
+    texts = [place for place, column in enumerate(columns) if not (column.whole or column.right or column.wraps)]
+    taken = sum(width + 2 for width, column in zip(widths, columns, strict=True) if not column.wraps)
+    while taken > room and texts:
+        widest = max(texts, key=widths.__getitem__)
+        if widths[widest] <= NARROWEST:
+            break
+        widths[widest] -= 1
+        taken -= 1
+    return widths
 
 
 def _says_something(rows: Sequence[Sequence[str]], place: int) -> bool:

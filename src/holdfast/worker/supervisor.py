@@ -259,7 +259,8 @@ class Supervisor:
         """
         name = executor.name
         try:
-            if self.stopping.is_set() or (code == 0 and not executor.held) or executor.was_not_needed:
+            is_over = (code == 0 and not executor.held) or executor.was_not_needed or executor.waits_for_change
+            if self.stopping.is_set() or is_over:
                 log.info("executor %s has ended", name)
                 await self._leases.hand_back(name)
             else:
