@@ -336,7 +336,7 @@ def test_a_queue_without_jobs_is_forgotten_with_all_that_was_known_of_it(
     timed.configure({"lease": "1m"}, queue="mail")
     timed.pause("mail")
     put(store, "a", queue="mail")
-    with pytest.raises(WrongState, match="queue mail has 1 jobs that are waiting: delete them first"):
+    with pytest.raises(WrongState, match="queue mail has 1 jobs that are waiting: cancel or delete them first"):
         timed.forget("mail")
     timed.cancel("a")
     with pytest.raises(WrongState, match="1 jobs that are cancelled"):
