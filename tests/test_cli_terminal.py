@@ -124,3 +124,10 @@ def test_jobs_of_several_states_are_in_the_order_of_time_on_a_terminal_too(shell
     shell.put("now")
 
     assert [line.split()[0] for line in shell.on_a_terminal("jobs").splitlines()[1:4]] == ["now", "soon", "late"]
+
+
+def test_people_are_told_that_the_options_of_a_task_are_not_known_without_its_app(shell: Shell) -> None:
+    shown = shell.on_a_terminal("enqueue", "any.task", columns=400)
+
+    assert "without --app (or HOLDFAST_APP) the options of any.task are not known" in shown
+    assert "not known" not in shell("enqueue", "any.task").err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any, BinaryIO
@@ -131,6 +132,10 @@ def _task(session: Session, path: str | None, name: str, given: Given) -> tuple[
         note_new_server(app)
         return made, app
     check_task(name)
+    if sys.stderr.isatty():
+        note(
+            f"without --app (or HOLDFAST_APP) the options of {name} are not known: its queue, retries, at_most_once ..."
+        )
     chosen = Options().but(**given)
     return named_task(session.new_app, name, chosen), session.new_app
 
