@@ -39,6 +39,7 @@ from holdfast import (
     TooBig,
     commands,
     current_job,
+    server,
 )
 from holdfast.budget import Budget
 from holdfast.cli import exits, fields
@@ -645,6 +646,14 @@ def test_an_embedded_server_that_cannot_be_started_cannot_be_reached(
     assert nothing.options(when_unreachable="inline").enqueue().ran_inline
     assert app.unreachable.spool.folder.parent == tmp_path / "home" / "spool"
     assert len(list(app.unreachable.spool.kept())) == 1
+
+    monkeypatch.delenv("HOLDFAST_SERVER_BIN")
+    try:
+        app.send_kept()
+        assert app.count() == 1
+    finally:
+        app.close()
+        server.stop(tmp_path / "home")
 
 
 def test_what_is_kept_is_sent_when_asked_for(switch: Switch) -> None:
