@@ -21,6 +21,7 @@ from holdfast.commands import Claimed
 from holdfast.durations import Duration, milliseconds
 from holdfast.item import Item
 from holdfast.job import Job
+from holdfast.limits import LEAST_LEASE, MOST_LEASE
 from holdfast.names import check_id, check_queue, new_id
 from holdfast.seat import Seat, Seats
 from holdfast.storing import store_part
@@ -37,7 +38,6 @@ __all__ = ["Item", "Items"]
 
 TASK = "raw"  # what a job without a task has in its place
 Buffer = bytes | bytearray | memoryview
-LEAST_LEASE, MOST_LEASE = 1_000, 3_600_000  # milliseconds
 NOT_OF_ITEMS = ("queue", "timeout", "runner", "when_unreachable")
 
 

@@ -14,6 +14,8 @@ MOST_NOTE = 1000
 MOST_NOTES = 100  # that one call may save
 LONGEST_WAIT = 10 * 365 * 86_400_000  # milliseconds, of anything that is scheduled, and of a time-out
 LONGEST_BACKOFF = 30 * 86_400_000
+LEAST_LEASE = 1000  # milliseconds
+MOST_LEASE = 3_600_000
 BLOCK = 5000  # milliseconds that an idle executor blocks at most
 
 

@@ -16,6 +16,8 @@ _DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"  # in
 _PAIRS = tuple(high + low for high in _DIGITS for low in _DIGITS)
 _TWO, _FOUR, _EIGHT = 62**2, 62**4, 62**8  # a number below _EIGHT has eight digits
 
+LONGEST_NODE = 24  # characters
+
 _ID = re.compile(r"[A-Za-z0-9._:@/-]{1,128}(?:~[0-9]{1,5})?", re.ASCII)
 _KEY = re.compile(r"[A-Za-z0-9._:@/-]{1,128}", re.ASCII)
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}", re.ASCII)
@@ -34,6 +36,13 @@ def new_id() -> str:
         f"{_PAIRS[a // _TWO]}{_PAIRS[a % _TWO]}{_PAIRS[b // _TWO]}{_PAIRS[b % _TWO]}"
         f"{_PAIRS[c // _TWO]}{_PAIRS[c % _TWO]}{_PAIRS[d // _TWO]}{_PAIRS[d % _TWO]}"
     )
+
+
+def node_name() -> str:
+    """Return this host, as part of an executor's name."""
+    import socket
+
+    return re.sub(r"[^A-Za-z0-9_.-]", "-", socket.gethostname())[:LONGEST_NODE] or "node"
 
 
 def check_id(value: str) -> str:

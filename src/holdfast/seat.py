@@ -7,26 +7,17 @@ number that rises. So one that is under way has a name to itself, a seat; there 
 from __future__ import annotations
 
 import os
-import re
-import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
-from holdfast.names import new_id
+from holdfast.names import new_id, node_name
 
 if TYPE_CHECKING:
     from holdfast.commands import Held
     from holdfast.item import Item
-
-LONGEST_NODE = 24
-
-
-def node_name() -> str:
-    """This host, as part of an executor's name."""
-    return re.sub(r"[^A-Za-z0-9_.-]", "-", socket.gethostname())[:LONGEST_NODE] or "node"
 
 
 class Seat:

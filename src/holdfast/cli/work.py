@@ -13,7 +13,8 @@ from click.core import ParameterSource
 
 from holdfast.cli.imports import check_module
 from holdfast.cli.session import Session, command, duration_option, pass_session
-from holdfast.durations import HOUR, SECOND
+from holdfast.durations import SECOND
+from holdfast.limits import LEAST_LEASE, MOST_LEASE
 
 RUNNERS = ("fork", "spawn", "process", "thread")
 ORDERS = ("strict", "round-robin", "weighted")
@@ -58,7 +59,10 @@ def _size(_: click.Context, parameter: click.Parameter, value: str | None) -> in
 @_option("--runner", type=click.Choice(RUNNERS), default="fork", help="Runner of sync tasks that name none.")
 @_count("--executors", default=1, help="Processes that claim; the two above are for each.")
 @_duration(
-    "--lease", "How long jobs stay ours without a sign of life; else as each queue has it.", least=SECOND, most=HOUR
+    "--lease",
+    "How long jobs stay ours without a sign of life; else as each queue has it.",
+    least=LEAST_LEASE,
+    most=MOST_LEASE,
 )
 @_duration("--stop-within", "How long jobs may take to end, or to yield, at a stop.", default="25s")
 @_option("--burst", is_flag=True, help="End when nothing waits and nothing runs; what is due later is left.")

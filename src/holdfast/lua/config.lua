@@ -9,7 +9,7 @@ local MOST_KEPT = 1000000000
 
 -- Name, default, least, most, unit, whether a queue may have its own, meaning.
 local SETTINGS = {
-  { 'lease', 30 * SECOND, SECOND, 3600 * SECOND, 'ms', true,
+  { 'lease', 30 * SECOND, LIMITS.LEAST_LEASE, LIMITS.MOST_LEASE, 'ms', true,
     'how long a claimed job is its executor\'s without a renewal; renewals come every quarter of it' },
   { 'grace', 0, 0, 3600 * SECOND, 'ms', true, 'how much longer than its lease a silent job is waited for' },
   { 'retries', 3, 0, 1000, '', true, 'how often a job is run again after an error, unless it says itself' },

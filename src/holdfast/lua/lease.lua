@@ -4,7 +4,7 @@
 -- attempt's number, then `c` if the job is to be cancelled, then `s` for each time that its lease was spared, then `@` and
 -- its length if that is not the usual one. A renewal prolongs it by that length: the lease and the grace of its queue.
 
-local LEAST_LEASE, MOST_LEASE, USUAL_LEASE = 1000, 3600000, 30000
+local LEAST_LEASE, MOST_LEASE, USUAL_LEASE = LIMITS.LEAST_LEASE, LIMITS.MOST_LEASE, 30000
 local SPARES = 3
 local LONGEST_WAIT = LIMITS.LONGEST_WAIT
 local MOST_GAPS = 50

@@ -26,13 +26,14 @@ from holdfast.client import Holdfast
 from holdfast.commands import Finish, Held
 from holdfast.durations import Duration, milliseconds, utc
 from holdfast.job import Job
+from holdfast.limits import MOST_LEASE
 from holdfast.names import new_id
 from holdfast.outcome import Succeed
 from holdfast.storing import AT_ONCE
 from holdfast.task import Task
 from holdfast.testing.attempt import Link, call_of
 
-LEASE = 3_600_000  # the longest: a debugger may hold a job for a while
+LEASE = MOST_LEASE  # the longest: a debugger may hold a job for a while
 LIMIT = 1000  # jobs; after that, a task is believed to enqueue itself for ever
 MENTIONED = 10  # of the jobs that are pending
 

@@ -27,7 +27,7 @@ import msgspec
 from holdfast import commands, errors
 from holdfast.client import Holdfast
 from holdfast.durations import Duration
-from holdfast.names import new_id
+from holdfast.names import new_id, node_name
 from holdfast.store import Address
 from holdfast.worker.checkup import Introduction
 from holdfast.worker.config import Config, make_settings
@@ -38,7 +38,7 @@ from holdfast.worker.patient import PatientStore
 from holdfast.worker.place import Place
 from holdfast.worker.processes import ExecutorProcess
 from holdfast.worker.runners import INSIDE
-from holdfast.worker.settings import Pool, Start, WorkerSettings, node_name
+from holdfast.worker.settings import Pool, Start, WorkerSettings
 from holdfast.worker.trust import is_trusted
 from holdfast.worker.usage import Usage, usage_of
 from holdfast.worker.values import OF_POOL, OF_WORKER

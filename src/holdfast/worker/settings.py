@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import os
-import re
-import socket
 from typing import Literal
 
 import msgspec
 
 from holdfast.worker.order import Order
-
-LONGEST_NODE = 24
 
 SyncRunner = Literal["fork", "spawn", "process", "thread"]
 
@@ -58,11 +54,6 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     def queues(self) -> list[str]:
         """The names of all queues that are served, each once."""
         return list(dict.fromkeys(queue for pool in self.pools for queue in pool.queues))
-
-
-def node_name() -> str:
-    """This host, as part of an executor's name."""
-    return re.sub(r"[^A-Za-z0-9_.-]", "-", socket.gethostname())[:LONGEST_NODE] or "node"
 
 
 class Start(msgspec.Struct, frozen=True, kw_only=True):

@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 
 from holdfast import commands, errors
-from holdfast.names import new_id
+from holdfast.names import new_id, node_name
 from holdfast.store import Address
 from holdfast.worker import system
 from holdfast.worker.checkup import Introduction, measure, why_to_replace
@@ -31,7 +31,7 @@ from holdfast.worker.locks import DeadWorker, WorkerLock
 from holdfast.worker.patient import PatientStore
 from holdfast.worker.place import YOUNG, Place, shares
 from holdfast.worker.processes import ExecutorProcess
-from holdfast.worker.settings import Pool, WorkerSettings, node_name
+from holdfast.worker.settings import Pool, WorkerSettings
 from holdfast.worker.system import boot_time
 from holdfast.worker.trust import is_trusted
 from holdfast.worker.usage import Usage

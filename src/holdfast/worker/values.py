@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, get_args
 
-from holdfast.durations import CENTURY, HOUR, SECOND, milliseconds
+from holdfast.durations import CENTURY, SECOND, milliseconds
 from holdfast.errors import Invalid
-from holdfast.names import check_name, check_queue
+from holdfast.limits import LEAST_LEASE, MOST_LEASE
+from holdfast.names import LONGEST_NODE, check_name, check_queue
 from holdfast.worker.order import MOST_WEIGHT, Order
-from holdfast.worker.settings import LONGEST_NODE, SyncRunner
+from holdfast.worker.settings import SyncRunner
 from holdfast.worker.sizes import size_in_bytes
 
 Read = Callable[[Any, str], Any]  # of a value and its name
@@ -115,7 +116,7 @@ OF_POOL: dict[str, Read] = {
 }
 OF_WORKER: dict[str, Read] = {
     "app": _text,
-    "lease": _duration(SECOND, HOUR),
+    "lease": _duration(LEAST_LEASE, MOST_LEASE),
     "stop_within": _duration(0),
     "node": read_node,
     "log_level": _choice(*LEVELS),
