@@ -238,6 +238,7 @@ class Holdfast:
         Raises:
             JobNotFound: there is none of this id.
             WrongState: it has not ended.
+            JobExists: another job has its unique key now.
         """
         _answer("retry", id, (yield commands.retry([id])))
 
