@@ -150,12 +150,6 @@ def test_settings_are_an_event(store: Store) -> None:
 # The client
 
 
-def test_no_change_of_settings_is_no_event(store: Store) -> None:
-    assert configure(store) == store.run(commands.config())
-
-    assert store.run(commands.events()) == []
-
-
 def test_the_client_takes_durations_and_numbers(app: Holdfast) -> None:
     changed = {setting.name: setting for setting in app.configure({"lease": "1m", "retries": 7}, queue="video")}
     assert (changed["lease"].value, changed["lease"].source, changed["lease"].unit) == (60_000, "queue", "ms")

@@ -60,7 +60,6 @@ verb('config', { 'no-writes' }, function(args) return list_settings(args.queue a
 
 verb('configure', { 'allow-oom' }, function(args)
   local fields, gone = check_configure(args)
-  if #fields + #gone == 0 then return list_settings(args.queue) end
   if #fields > 0 then redis.call('HSET', key.config(), unpack(fields)) end
   if #gone > 0 then redis.call('HDEL', key.config(), unpack(gone)) end
   keep_config_digest()

@@ -3,8 +3,8 @@
     start a fresh one ──▶ it has imported the app ──▶ the old one claims no more, and ends when its jobs have
 
 So there is no gap (but for one that has claimed its number of jobs: it claims no more at once), and as long as the app
-cannot be imported the old one goes on. Until the old one has ended its jobs count: the fresh one may run only so many
-that there are never more than the pool allows.
+cannot be imported the old one goes on. Until the old one has ended its jobs
+count: the fresh one may run only so many that there are never more than the pool allows.
 """
 
 from __future__ import annotations
