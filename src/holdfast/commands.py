@@ -52,6 +52,8 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     unique_for: str | int | None = None
     unkept: bool | None = None
     once: bool | None = None
+    after: tuple[str, ...] | None = None
+    on_failed: str | None = None
 
 
 _SHARED = tuple(field for field in NewJob.__struct_fields__ if field not in ("id", "payload"))
@@ -303,8 +305,17 @@ def lose(*, executor: str | None = None, worker: str | None = None, reason: str 
     return Command("lose", _given(executor=executor, worker=worker, reason=reason), _read_texts)
 
 
-def cancel(ids: Sequence[str], *, reason: str = "") -> Command[list[str]]:
-    return Command("cancel", {"ids": list(ids), "reason": reason, "token": new_id()}, _read_texts)
+def cancel(ids: Sequence[str], *, reason: str = "", dependents: bool = False) -> Command[list[str]]:
+    args = _given(ids=list(ids), reason=reason, token=new_id(), dependents=dependents or None)
+    return Command("cancel", args, _read_texts)
+
+
+def depend(
+    id: str, *, add: Sequence[str] = (), remove: Sequence[str] = (), on_failed: str | None = None
+) -> Command[tuple[str, int]]:
+    """Have a job wait for more jobs, or for fewer. Returns its state, and how many it waits for."""
+    args = _given(id=id, add=list(add) or None, remove=list(remove) or None, on_failed=on_failed)
+    return Command("depend", args, lambda reply: (reply[0].decode(), reply[1]))
 
 
 def retry(ids: Sequence[str]) -> Command[list[str]]:

@@ -2,10 +2,12 @@
 --
 --   args.ids     up to 1,000
 --   args.reason  why, in words
+--   args.dependents   cancel too all jobs that wait for these, and so on; up to 1,000 in all
 --   args.token   see call.lua; not given: the call may be carried out twice
 --
 -- A running job stays running, the wish recorded, until its worker has stopped it; a success that arrives first stands.
--- Returns an answer per id: cancelled, cancelling, NOTFOUND, or STATE if it has ended already.
+-- Returns an answer per id: cancelled, cancelling, NOTFOUND, or STATE if it has ended already; then, for each dependent, its
+-- id and its answer. Refuses TOOBIG if there are too many.
 
 local function cancel_running(job, reason)
   if has(job.flags, CANCELLING) then return 'cancelling' end
@@ -29,11 +31,34 @@ local function cancel(id, reason)
   return 'cancelled'
 end
 
+-- All jobs that wait for some, directly or not, the nearest first.
+local function find_dependents(ids)
+  local seen, queue, at = {}, {}, 1
+  for _, id in ipairs(ids) do seen[id], queue[#queue + 1] = true, id end
+  while at <= #queue do
+    for _, id in ipairs(redis.call('ZRANGE', key.dependents(queue[at]), 0, MOST)) do
+      if not seen[id] then seen[id], queue[#queue + 1] = true, id end
+    end
+    if #queue > MOST then refuse('TOOBIG', string.format('more than %d jobs wait for these: cancel them in parts', MOST)) end
+    at = at + 1
+  end
+  local found = {}
+  for place = #ids + 1, #queue do found[#found + 1] = queue[place] end
+  return found
+end
+
 verb('cancel', { 'allow-oom' }, function(args)
   local answers, is_idle = {}, true
+  local dependents = args.dependents and find_dependents(job_ids(args.ids)) or {}
   for place, id in ipairs(job_ids(args.ids)) do
     answers[place] = cancel(id, args.reason)
     is_idle = is_idle and (answers[place] == 'NOTFOUND' or answers[place] == 'STATE')
+    settle()
+  end
+  for _, id in ipairs(dependents) do
+    local answer = cancel(id, args.reason)
+    -- Its own policy may have cancelled it already, with the job that it waits for.
+    answers[#answers + 1], answers[#answers + 2] = id, answer == 'STATE' and 'cancelled' or answer
     settle()
   end
   publish()

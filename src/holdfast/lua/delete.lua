@@ -2,12 +2,13 @@
 --
 --   args.ids     up to 1,000
 --
--- Returns an answer per id: OK, NOTFOUND, or STATE if it has not ended.
+-- Returns an answer per id: OK, NOTFOUND, STATE if it has not ended, or BLOCKED if other jobs wait for it.
 
 local function delete(id)
   local job = load_job(id)
   if not job then return 'NOTFOUND' end
   if not FINAL[job.state] then return 'STATE' end
+  if has(job.flags, AWAITED) and redis.call('EXISTS', key.dependents(id)) == 1 then return 'BLOCKED' end
   if has(job.flags, UNIQUE) then free_key(job, 'qpk') end
   erase(id, job.queue, job.state)
   event('deleted', id)

@@ -10,17 +10,21 @@
 --     unique_for    for how long it has it: 'queued', 'pending' (if not given), 'kept' or milliseconds; see unique.lua
 --     unkept        remove the job when it has ended, unless it failed
 --     once          never start it a second time, except by `retry`
+--     after         ids of jobs to wait for, which are there or in this call; all other jobs of the batch wait for the same
+--     on_failed     if one of them fails or is cancelled: 'block' (stay blocked, if not given), 'cancel' or 'run'
 --   args.exists     what to do about an id, or a key, that is there: 'return' (nothing), 'error' or 'replace'
 --   args.fresh      the ids were made for this call: if they are there, the call is a repeated one
 --   args.token      with 'error', 'replace' and `fresh`, and for jobs that are not kept: see call.lua
 --   blobs           the payloads, in order
 --
--- Refuses INVALID, TOOBIG; EXISTS with exists = 'error', if a third job has the key or the id of the one that was given it,
+-- Refuses INVALID, TOOBIG; NOTFOUND and CYCLE about jobs to wait for; BLOCKED if a job to be replaced by one that waits is
+-- waited for; EXISTS with exists = 'error', if a third job has the key or the id of the one that was given it,
 -- or if some but not all of the jobs of a fresh call are there; STATE if a job to be replaced is running. A job that is
 -- replaced keeps its id. Returns the server's time, then for each job 1 if it was stored, 0 if one of its id was there,
 -- '+id' if it was stored in the place of the one that had its key, '=id' if that one was left alone.
 
 local MOST_PAYLOAD = LIMITS.MOST_PAYLOAD
+local MOST_EDGES = 10000
 local EXISTS = { ['return'] = true, ['error'] = true, ['replace'] = true }
 
 local function check_unique(batch)
@@ -59,6 +63,52 @@ local function check_fresh(args)
   end
 end
 
+-- Check what jobs are to wait for. Returns, by id, those that are there; and, by id, the ones of this call that are waited for.
+local function check_after(args, is_new)
+  local known, awaited, edges = {}, {}, 0
+  for _, batch in ipairs(args.batches) do
+    if batch.after then
+      if not after.LETTER_OF_POLICY[batch.on_failed or 'block'] then
+        refuse('INVALID', "`on_failed` must be 'block', 'cancel' or 'run'")
+      end
+      edges = edges + #list_of(batch.after, 'after') * #batch.ids
+      if edges > MOST_EDGES then refuse('INVALID', string.format('more than %d dependencies in one call', MOST_EDGES)) end
+      for _, id in ipairs(batch.after) do
+        if is_new[job_id(id)] then awaited[id] = true else known[id] = known[id] or load_job(id) end
+        if not awaited[id] and not known[id] then
+          refuse('NOTFOUND', 'there is no job ' .. id .. ' to wait for; it may have been deleted')
+        end
+      end
+    end
+  end
+  return known, awaited
+end
+
+-- Refuse jobs that would wait for themselves. Only jobs of this call can: nothing that is there waits for them.
+local function check_cycles(args, awaited)
+  local waits, state = {}, {} -- state: 1 being looked at, 2 done
+  for _, batch in ipairs(args.batches) do
+    for _, id in ipairs(batch.ids) do waits[id] = batch.after or {} end
+  end
+  for id in pairs(awaited) do
+    local path, at = { id }, { 0 }
+    while #path > 0 do
+      local last = path[#path]
+      state[last] = 1
+      at[#at] = at[#at] + 1
+      local next_id = waits[last][at[#at]]
+      if not next_id then
+        state[last] = 2
+        path[#path], at[#at] = nil, nil
+      elseif state[next_id] == 1 then
+        refuse('CYCLE', 'job ' .. next_id .. ' would wait for itself')
+      elseif awaited[next_id] and not state[next_id] then
+        path[#path + 1], at[#at + 1] = next_id, 0
+      end
+    end
+  end
+end
+
 local function check_payload(id, payload)
   if not payload then refuse('INVALID', 'job ' .. id .. ' has no payload') end
   if #payload > MOST_PAYLOAD then
@@ -68,7 +118,7 @@ local function check_payload(id, payload)
 end
 
 -- The id of the job that is there already: of this id, or with this key.
-local function look_up(id, unique, args)
+local function look_up(id, unique, after, args)
   local owner = unique and owner_of(unique)
   local there = (not args.fresh and redis.call('EXISTS', key.job(id)) == 1 and id) or owner
   if not there or args.exists == 'return' then return there end
@@ -86,6 +136,9 @@ local function look_up(id, unique, args)
   if job and job.state == 'running' then
     refuse('STATE', 'job ' .. there .. ' is running and cannot be replaced: cancel it first')
   end
+  if job and after and has(job.flags, AWAITED) then
+    refuse('BLOCKED', 'other jobs wait for job ' .. there .. ', so it cannot be replaced by one that waits itself')
+  end
   return there
 end
 
@@ -99,9 +152,10 @@ local function take_once(seen, id, there, unique)
   if unique then seen[' ' .. unique] = true end
 end
 
--- Check everything before anything is written: returns for each id what is there, and how many jobs are to be stored.
+-- Check everything before anything is written. Returns for each id what is there, how many jobs are to be stored, which of
+-- those to wait for are there, and which jobs of this call are waited for.
 local function check_enqueue(args, blobs)
-  local count, new, there, seen = 0, 0, {}, {}
+  local count, new, is_new, there, seen = 0, 0, {}, {}, {}
   args.exists = args.exists or 'return'
   if not EXISTS[args.exists] then refuse('INVALID', "`exists` must be 'return', 'error' or 'replace'") end
   list_of(args.batches, 'batches')
@@ -112,18 +166,21 @@ local function check_enqueue(args, blobs)
       count = count + 1
       if count > MOST then refuse('INVALID', string.format('more than %d jobs in one call', MOST)) end
       check_payload(job_id(id), blobs[count + 1])
-      there[id] = look_up(id, batch.unique, args)
-      if not there[id] or args.exists == 'replace' then new = new + 1 end
+      there[id] = look_up(id, batch.unique, batch.after, args)
+      if not there[id] or args.exists == 'replace' then new, is_new[there[id] or id] = new + 1, true end
       take_once(seen, id, there[id], batch.unique)
     end
   end
-  return there, new
+  local known, awaited = check_after(args, is_new)
+  if next(awaited) then check_cycles(args, awaited) end
+  return { there = there, new = new, known = known, awaited = awaited }
 end
 
 local function remove_existing(id)
   local job, waiters = load_job(id, 'w')
   if not job then return end
   if has(job.flags, UNIQUE) then free_key(job, 'qpk') end
+  if job.state == 'blocked' then unlink(job) end
   erase(id, job.queue, job.state)
   event('deleted', id)
   settle()
@@ -135,25 +192,56 @@ local function due_time(batch)
   return due and due > now and due or nil
 end
 
-local function store_job(batch, id, arrival, payload)
+-- Have a new job wait for others. Returns how many are not as they must be, and whether one of them has ended so.
+local function wait_for(batch, job, found)
+  local policy, left, is_doomed = after.LETTER_OF_POLICY[batch.on_failed or 'block'], 0, false
+  for place, id in ipairs(batch.after) do
+    local other = found.known[id]
+    local letter = other and after.letter_of(other) or '-'
+    if other then after.mark_awaited(other) end
+    local wrong = after.link(job.id, job.arrival, id, place, letter, policy)
+    left, is_doomed = left + wrong, is_doomed or (wrong == 1 and letter ~= '-')
+  end
+  return left, is_doomed and policy == 'c', after.pack(left, policy, batch.due_time or 0)
+end
+
+local function store_job(batch, id, arrival, payload, found)
   local job = new_job(id, batch.queue, arrival)
   job.priority = batch.priority or 0
-  job.flags = (batch.unkept and UNKEPT or 0) + (batch.once and ONCE or 0)
+  job.flags = (batch.unkept and UNKEPT or 0) + (batch.once and ONCE or 0) + (batch.after and AFTER or 0)
+    + (found.awaited[id] and AWAITED or 0)
   local fields = { 'h', batch.head, 'p', store_blob('p', id, payload) }
   if batch.unique then
     job.flags = job.flags + UNIQUE
     fields[5], fields[6] = 'u', take_key(batch.unique, batch.unique_for, id)
   end
-  if batch.due_time then to_scheduled(job, batch.due_time, fields) else to_waiting(job, fields) end
   event('enqueued', id)
+  if batch.after then
+    local left, is_doomed, field = wait_for(batch, job, found)
+    fields[#fields + 1], fields[#fields + 2] = 'b', field
+    if is_doomed then found.doomed[#found.doomed + 1] = id end
+    if left > 0 then return to_blocked(job, fields) end
+  end
+  if batch.due_time then to_scheduled(job, batch.due_time, fields) else to_waiting(job, fields) end
 end
 
 -- Store one job, unless one is there. Returns the answer about it, and whether it was stored.
-local function enqueue_one(batch, id, there, replaces, arrival, payload)
-  if there and not replaces then return there == id and 0 or '=' .. there, false end
+local function enqueue_one(batch, id, arrival, payload, found)
+  local there = found.there[id]
+  if there and not found.replaces then return there == id and 0 or '=' .. there, false end
   if there then remove_existing(there) end
-  store_job(batch, there or id, arrival, payload)
+  store_job(batch, there or id, arrival, payload, found)
   return (there or id) == id and 1 or '+' .. there, true
+end
+
+-- Jobs that are to be cancelled with one that they wait for, which has failed already.
+local function cancel_doomed(ids)
+  for _, id in ipairs(ids) do
+    local job = load_job(id)
+    note(job, 'C', 'a job that it waits for has failed')
+    conclude(job, 'cancelled')
+  end
+  settle()
 end
 
 -- Whether the jobs of a call with fresh ids are there: asked for all at once, which is what is fast about it.
@@ -172,20 +260,21 @@ local function is_repeated(args)
 end
 
 verb('enqueue', {}, function(args, blobs)
-  local there, new = check_enqueue(args, blobs)
+  local found = check_enqueue(args, blobs)
+  found.replaces, found.doomed = args.exists == 'replace', {}
   local reply, awake, place = { now }, {}, 0
   if is_repeated(args) then
     for at = 2, #blobs do reply[at] = 1 end
     return reply
   end
-  local arrival = new > 0 and reserve_arrivals(new) or 0
+  local arrival = found.new > 0 and reserve_arrivals(found.new) or 0
   for _, batch in ipairs(args.batches) do
     batch.created, batch.due_time = now, due_time(batch)
     batch.head = pack_head(batch)
     for _, id in ipairs(batch.ids) do
       local stored
       place = place + 1
-      reply[place + 1], stored = enqueue_one(batch, id, there[id], args.exists == 'replace', arrival + 1, blobs[place + 1])
+      reply[place + 1], stored = enqueue_one(batch, id, arrival + 1, blobs[place + 1], found)
       if stored then
         arrival = arrival + 1
         -- One that is due soon wakes too: whoever is idle may be about to wait for longer than that.
@@ -198,6 +287,7 @@ verb('enqueue', {}, function(args, blobs)
     redis.call('ZADD', key.queues(), 0, queue)
     if wanted then wake(queue) end
   end
+  if #found.doomed > 0 then cancel_doomed(found.doomed) end
   publish()
-  return reply, new == 0
+  return reply, found.new == 0
 end)

@@ -5,6 +5,9 @@
 --
 -- Returns for each job a list of names and values (see `describe`), or nil.
 
+local describe -- for other files too
+do
+
 local MOST_REPLY = 67108864 -- bytes of payloads, results, checkpoints, errors, notes and fields in one reply
 
 -- Returns the attempts, and the bytes of their errors.
@@ -39,6 +42,18 @@ local function describe_notes(id)
   return notes, bytes
 end
 
+-- The jobs that it waits for, in order: id, state.
+local function describe_after(id)
+  local marks, rows = redis.call('HGETALL', key.after(id)), {}
+  for at = 1, #marks, 2 do
+    local place, letter = string.match(marks[at + 1], '^(%d+)(.)$')
+    rows[#rows + 1] = { tonumber(place), marks[at], after.WORD_OF[letter] }
+  end
+  table.sort(rows, function(one, other) return one[1] < other[1] end)
+  for place, row in ipairs(rows) do rows[place] = { row[2], row[3] } end
+  return rows
+end
+
 local function describe_more(id, reply, fields, job)
   local bytes = 0
   for letter, name in pairs({ p = 'payload', r = 'result', c = 'checkpoint' }) do
@@ -52,11 +67,12 @@ local function describe_more(id, reply, fields, job)
   local notes, words = describe_notes(id)
   local own = redis.call('HGETALL', key.fields(id))
   for _, text in ipairs(own) do words = words + #text end
-  for _, part in ipairs({ 'attempts', attempts, 'notes', notes, 'fields', own }) do reply[#reply + 1] = part end
+  local waits_for = has(job.flags, AFTER) and describe_after(id) or {}
+  for _, part in ipairs({ 'attempts', attempts, 'notes', notes, 'fields', own, 'after', waits_for }) do reply[#reply + 1] = part end
   return bytes + more + words
 end
 
-local function describe(id, brief)
+describe = function(id, brief)
   local list = redis.call('HGETALL', key.job(id))
   if #list == 0 then return false, 0 end
   local fields, job = {}, { id = id }
@@ -74,7 +90,7 @@ local function describe(id, brief)
     'lease', job.lease, 'timer', timed and tonumber(redis.call('ZSCORE', key.timers(), id)) or 0,
     'executor', run and run.executor or '', 'pid', run and run.pid or 0, 'claimed', run and run.claimed or 0,
     'kept', has(job.flags, UNKEPT) and 0 or 1, 'at_most_once', has(job.flags, ONCE) and 1 or 0,
-    'unique', string.sub(fields.u or '', 2), 'group', fields.g or '', 'progress', load_blob('f', id, fields.f) or '' }
+    'waits_for', fields.b and after.parse(fields.b) or 0, 'unique', string.sub(fields.u or '', 2), 'group', fields.g or '', 'progress', load_blob('f', id, fields.f) or '' }
   return reply, brief and 0 or describe_more(id, reply, fields, job)
 end
 
@@ -87,3 +103,5 @@ verb('get', { 'no-writes' }, function(args)
   end
   return reply
 end)
+
+end

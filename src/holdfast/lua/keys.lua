@@ -7,7 +7,8 @@ local base -- 'hf:{namespace}:', set anew by each call
 
 local key = {}
 
--- Hash: schema, arrivals (the last arrival number given), pulse, gaps (see lease.lua), pruned, prune_after, config.
+-- Hash: schema, arrivals (the last arrival number given), pulse, gaps (see lease.lua), pruned, prune_after, config,
+-- resolving (see after.lua).
 function key.meta() return base .. 'meta' end
 
 -- Hash: settings that differ from their defaults. See config.lua.
@@ -25,6 +26,12 @@ function key.errors(id) return base .. 'e:' .. id end
 -- List: what happened to a job outside of its attempts. Hash: fields that other programs attached to it.
 function key.notes(id) return base .. 'n:' .. id end
 function key.fields(id) return base .. 'u:' .. id end
+
+-- Hash: the jobs that a job waits for. Sorted set: those that wait for it, by arrival. Hash: ended jobs of which some that wait
+-- are not told yet. See after.lua.
+function key.after(id) return base .. 'a:' .. id end
+function key.dependents(id) return base .. 'd:' .. id end
+function key.resolving() return base .. 'resolving' end
 
 -- String: the job that has a unique key, and for how long. See unique.lua.
 function key.unique(name) return base .. 'k:' .. name end

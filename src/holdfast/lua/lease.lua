@@ -44,10 +44,12 @@ local function end_attempt(job, run, outcome, words)
 end
 
 -- Put a job into a final state, and say so to those who wait. One that is not to be kept goes, unless it failed.
-local function conclude(job, state, waiters, fields)
+local conclude = function(job, state, waiters, fields)
   local goes = has(job.flags, UNKEPT) and state ~= 'failed'
   waiters = waiters or redis.call('HGET', key.job(job.id), 'w')
   if has(job.flags, UNIQUE) then free_key(job, goes and 'qpk' or 'qp') end
+  if job.state == 'blocked' then unlink(job) end
+  if has(job.flags, AWAITED) then resolved[#resolved + 1] = { job.id, LETTER_OF[state], '-inf' } end
   job.flags = lasting(job.flags)
   if goes then erase(job.id, job.queue, job.state) else move(job, state, now, nil, fields) end
   event(state, job.id)

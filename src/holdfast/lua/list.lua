@@ -10,6 +10,9 @@
 -- then the jobs, as `get` with brief does. A cursor is a place in the order, not a count: jobs that come and go meanwhile
 -- are neither skipped nor shown twice.
 
+local all_queues, check_states -- for other files too
+do
+
 -- Whether one id stands before another in an index: by bytes. Lua's `<` follows the locale of the server.
 local function stands_before(one, other)
   for place = 1, math.min(#one, #other) do
@@ -51,14 +54,14 @@ end
 
 local MOST_QUEUES = 10000
 
-local function all_queues()
+all_queues = function()
   if redis.call('ZCARD', key.queues()) > MOST_QUEUES then
     refuse('INVALID', string.format('there are more than %d queues: say which', MOST_QUEUES))
   end
   return redis.call('ZRANGE', key.queues(), 0, -1)
 end
 
-local function check_states(states)
+check_states = function(states)
   for _, state in ipairs(states) do
     if not LETTER_OF[state] then
       refuse('INVALID', string.format('unknown state %q; there are: %s', tostring(state), table.concat(STATES, ', ')))
@@ -99,3 +102,5 @@ verb('list', { 'no-writes' }, function(args)
   collect_page(args, queues, limit, reply)
   return reply
 end)
+
+end

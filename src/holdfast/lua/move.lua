@@ -4,6 +4,10 @@
 -- index whatever the number of jobs. Whoever reads an index after moving jobs settles first.
 
 local leaving, entering, holding, dropping -- key -> members (and scores, or values)
+local resolved -- jobs that ended in this call, of those that others wait for: id, letter, arrival of the last one told
+local awakened -- queue -> true: those in which jobs were unblocked
+local resolve_all, unlink -- see after.lua
+local wake -- see wake.lua
 
 local function collect(batch, where, first, second)
   local list = batch[where]
@@ -15,7 +19,12 @@ local function collect(batch, where, first, second)
   if second ~= nil then list[#list + 1] = second end
 end
 
-begin_batch = function() leaving, entering, holding, dropping = {}, {}, {}, {} end
+local function clear_batch() leaving, entering, holding, dropping = {}, {}, {}, {} end
+
+begin_batch = function()
+  clear_batch()
+  resolved, awakened = {}, {}
+end
 
 local function apply(command, batch)
   for where, list in pairs(batch) do
@@ -26,12 +35,17 @@ local function apply(command, batch)
   end
 end
 
+-- Make the changes that were collected; first those that follow from them: jobs that wait for one that ended.
 local function settle()
+  if #resolved > 0 then resolve_all() end
   apply('ZREM', leaving)
   apply('ZADD', entering)
   apply('HDEL', dropping)
   apply('HSET', holding)
-  begin_batch()
+  clear_batch()
+  local queues = awakened
+  awakened = {}
+  for queue in pairs(queues) do wake(queue) end
 end
 
 -- Put a job into a state, with its place in that state's index, its timer (or none), and fields of its record.
@@ -58,12 +72,12 @@ end
 
 local function to_scheduled(job, due, fields) move(job, 'scheduled', due, due, fields) end
 
--- Remove a job and all that belongs to it. Its index is settled with the others.
+-- Remove a job and all that belongs to it. Its index is settled with the others. Those that wait for it are left to be told.
 local function erase(id, queue, state)
   collect(leaving, key.index(queue, state), id)
   if state == 'scheduled' or state == 'running' then collect(leaving, key.timers(), id) end
   redis.call('DEL', key.job(id), key.blob('p', id), key.blob('r', id), key.blob('c', id), key.blob('f', id),
-    key.errors(id), key.notes(id), key.fields(id))
+    key.errors(id), key.notes(id), key.fields(id), key.after(id))
 end
 
 -- Remove up to `most` of a queue's ended jobs that are too old or too many. Call it settled; settle after it.
@@ -75,6 +89,7 @@ local function prune(queue, state, most)
   for _, id in ipairs(old) do
     if redis.call('HEXISTS', key.job(id), 'u') == 1 then free_key(load_job(id), 'k') end
     erase(id, queue, state)
+    if not meta.resolving then redis.call('DEL', key.dependents(id)) end
     event('deleted', id)
   end
   return #old

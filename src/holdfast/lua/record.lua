@@ -10,6 +10,7 @@
 --   c     checkpoint         } the single character '>'
 --   f     progress, as the job reported it; as above
 --   g     group of the failure
+--   b     how many jobs it waits for; see after.lua
 --   u     unique key, after the letter that says for how long; see unique.lua
 --   w     inboxes of those who wait for the result; the only field that may grow, with many who wait
 --   a<n>  attempt n: times, process id, how it ended, executor
@@ -24,7 +25,7 @@ local MOST_NOTE = LIMITS.MOST_NOTE -- bytes
 
 -- Flags: of the moment, and for good.
 local RETRYING, CANCELLING, ALONE = 1, 2, 4
-local UNKEPT, UNIQUE, ONCE = 8, 16, 32
+local UNKEPT, UNIQUE, ONCE, AFTER, AWAITED = 8, 16, 32, 64, 128
 
 local LETTER_OF = {
   scheduled = 's', waiting = 'w', blocked = 'b', throttled = 't', running = 'r',

@@ -10,6 +10,8 @@
 -- Each lease is prolonged by its own length. Returns the key of the worker's inbox, the highest arrival number, and three
 -- lists of executor, id, attempt: to be cancelled; lost; held in the store but not named, by an executor that was.
 
+do
+
 local MOST_ABOUT = 16384
 
 local function check_renew(args)
@@ -109,3 +111,5 @@ verb('renew', { 'allow-oom' }, function(args)
   publish(args.worker)
   return { key.inbox(args.worker), meta.arrivals, found.cancelled, found.lost, found.unnamed }
 end)
+
+end

@@ -3,10 +3,10 @@
 --   args.ids     up to 1,000
 --   args.token   see call.lua; not given: the call may be carried out twice
 --
--- Returns an answer per id: waiting, NOTFOUND, STATE if it has not ended, or EXISTS if another job has its unique key now.
+-- Returns an answer per id: waiting, blocked, NOTFOUND, STATE if it has not ended, or EXISTS if another job has its unique key now.
 
 local function retry(id)
-  local job = load_job(id)
+  local job, field = load_job(id, 'b')
   if not job then return 'NOTFOUND' end
   if not FINAL[job.state] then return 'STATE' end
   if has(job.flags, UNIQUE) and take_key_again(job) then return 'EXISTS' end
@@ -15,9 +15,12 @@ local function retry(id)
   redis.call('HDEL', key.job(id), 'r', 'g')
   redis.call('DEL', key.blob('r', id))
   note(job, 'R')
-  to_waiting(job)
+  local is_blocked = field and after.link_again(job, field) > 0
+  if is_blocked then to_blocked(job) else to_waiting(job) end
+  if has(job.flags, AWAITED) then resolved[#resolved + 1] = { id, '-', '-inf' } end
   event('retried', id)
   settle()
+  if is_blocked then return 'blocked' end
   wake(job.queue)
   return 'waiting'
 end
@@ -26,7 +29,7 @@ verb('retry', { 'allow-oom' }, function(args)
   local answers, is_idle = {}, true
   for place, id in ipairs(job_ids(args.ids)) do
     answers[place] = retry(id)
-    is_idle = is_idle and answers[place] ~= 'waiting'
+    is_idle = is_idle and answers[place] ~= 'waiting' and answers[place] ~= 'blocked'
   end
   publish()
   return answers, is_idle

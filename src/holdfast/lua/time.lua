@@ -43,6 +43,7 @@ end
 
 -- Make due jobs waiting, and end leases that ended.
 local function advance()
+  after.go_on()
   local due = redis.call('ZRANGEBYSCORE', key.timers(), '-inf', now, 'LIMIT', 0, STEP)
   local queues = {}
   local arrival = #due > 0 and reserve_arrivals(#due) or 0

@@ -15,7 +15,7 @@ local function is_known(executor)
 end
 
 -- Wake one idle executor of a queue, the last that became idle.
-local function wake(queue)
+wake = function(queue)
   if redis.call('SISMEMBER', key.paused(), queue) == 1 then return end
   for _ = 1, 20 do
     local idle = redis.call('ZPOPMAX', key.idle(queue))
