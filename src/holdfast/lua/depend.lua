@@ -85,6 +85,7 @@ verb('depend', {}, function(args)
   local left, is_doomed = relink(job, args, known, policy)
   local fields = { 'b', after.pack(left, policy, due) }
   if is_doomed then
+    unlink(job)
     note(job, 'C', 'a job that it waits for has failed')
     conclude(job, 'cancelled', nil, fields)
   elseif left > 0 and job.state ~= 'blocked' then
