@@ -220,7 +220,7 @@ def _read_record(id: str, fields: Hash) -> Record:
         arrival=int.from_bytes(status[7:13]),
         attempt=int.from_bytes(status[13:17]),
         lease=int.from_bytes(status[17:21]),
-        flags=status[27],
+        flags=int.from_bytes(status[27:29]),
         created=int.from_bytes(head[1:7]),
     )
 

@@ -54,6 +54,7 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     once: bool | None = None
     after: tuple[str, ...] | None = None
     on_failed: str | None = None
+    limits: tuple[str, ...] | None = None
 
 
 _SHARED = tuple(field for field in NewJob.__struct_fields__ if field not in ("id", "payload"))
@@ -454,6 +455,27 @@ def _read_settings(reply: list[list[Any]]) -> list[SettingRow]:
         SettingRow(name.decode(), value, default, least, most, unit.decode(), own == 1, source.decode(), words.decode())
         for name, value, default, least, most, unit, own, source, words in reply
     ]
+
+
+class LimitRow(NamedTuple):
+    name: str
+    slots: int
+    per: int
+    keys: int
+    held: int
+    parked: int
+
+
+def limit(name: str, slots: int, *, per: int | None = None) -> Command[bool]:
+    return Command("limit", _given(name=name, slots=slots, per=per), lambda reply: reply == 1)
+
+
+def unlimit(name: str) -> Command[bool]:
+    return Command("unlimit", {"name": name}, lambda reply: reply == 1)
+
+
+def limits() -> Command[list[LimitRow]]:
+    return Command("limits", {}, lambda reply: [LimitRow(row[0].decode(), *row[1:]) for row in reply])
 
 
 def attach(id: str, fields: dict[str, str], *, remove: Sequence[str] = ()) -> Command[dict[str, str]]:

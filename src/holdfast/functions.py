@@ -21,6 +21,7 @@ PARTS = (
     "record",
     "unique",
     "move",
+    "limit",
     "wake",
     "lease",
     "after",
@@ -44,6 +45,7 @@ VERBS = (
     "wait",
     "events",
     "configure",
+    "limits",
     "attach",
 )
 

@@ -70,17 +70,36 @@ local function describe_claimed(reply, job, payload, checkpoint, lease)
   return #payload + #checkpoint
 end
 
--- Take jobs of one queue, `most` of them at most. Returns whether the executor is to be given no more.
-local function take(queue, args, got, most)
-  if most == 0 then return false end -- it has no share; a range that ends at -1 would be the whole queue
+-- Take jobs of one queue, `most` of them at most, or park them. Returns how many were parked.
+local function take_some(queue, args, got, most)
+  local parked = 0
   for _, id in ipairs(redis.call('ZRANGE', key.index(queue, 'waiting'), 0, most - 1)) do
     local job, payload, checkpoint = load_job(id, 'p', 'c')
-    start_attempt(job, args)
-    got.bytes = got.bytes + describe_claimed(got.reply, job, payload, checkpoint, lease_of(job, args))
-    got.taken[#got.taken + 1] = id .. ' ' .. string.format('%d', job.attempt)
-    if got.bytes >= MOST_BYTES then return true end
+    if has(job.flags, LIMITED) and not limit.may_start(job) then
+      parked = parked + 1
+    else
+      start_attempt(job, args)
+      got.bytes = got.bytes + describe_claimed(got.reply, job, payload, checkpoint, lease_of(job, args))
+      got.taken[#got.taken + 1] = id .. ' ' .. string.format('%d', job.attempt)
+      if got.bytes >= MOST_BYTES then break end
+    end
   end
-  return #got.taken >= args.limit
+  settle()
+  return parked
+end
+
+-- Take jobs of one queue, `most` of them at most. Returns whether the executor is to be given no more.
+local function take(queue, args, got, most)
+  local concurrency = setting('concurrency', queue)
+  if concurrency > 0 then most = math.min(most, concurrency - redis.call('ZCARD', key.index(queue, 'running'))) end
+  local enough = #got.taken + most
+  while #got.taken < enough and got.bytes < MOST_BYTES do
+    local parked = take_some(queue, args, got, enough - #got.taken)
+    if parked == 0 then break end
+    got.parked = got.parked + parked
+    if got.parked >= limit.PARKED_AT_ONCE then break end
+  end
+  return #got.taken >= args.limit or got.bytes >= MOST_BYTES or got.parked >= limit.PARKED_AT_ONCE
 end
 
 -- Until the next timer, or as long as an executor blocks at most.
@@ -159,7 +178,6 @@ local function take_in_turn(args, open, got, shares)
   for place, queue in ipairs(open) do
     local left = args.limit - #got.taken
     local enough = take(queue, args, got, shares and math.min(left, shares[place] or left) or left)
-    settle()
     if enough then
       pass_on(open, args.shares and 1 or place, args.idle or args.shares)
       return true
@@ -176,12 +194,12 @@ claim = function(args)
   advance()
   if args.idle then stop_idling(args) end
   local open, shares = open_queues(args)
-  local got = { reply = { 0, key.wake(args.executor) }, taken = {}, bytes = 0 }
+  local got = { reply = { 0, key.wake(args.executor) }, taken = {}, bytes = 0, parked = 0 }
   if not args.shares or not take_in_turn(args, open, got, shares) then take_in_turn(args, open, got) end
   remember_claim(args, got.taken)
   if #got.taken == 0 then
     if not args.leaves then become_idle(args) end
-    got.reply[1] = next_wait()
+    got.reply[1] = got.parked >= limit.PARKED_AT_ONCE and 1 or next_wait() -- there may be more behind those
   end
   return got.reply
 end

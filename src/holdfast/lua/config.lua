@@ -24,6 +24,7 @@ local SETTINGS = {
   { 'keep_failed_count', MOST_KEPT, 0, MOST_KEPT, '', true, 'how many jobs that failed are kept, of each queue' },
   { 'keep_cancelled', 7 * DAY, 0, 10 * YEAR, 'ms', true, 'how long cancelled jobs are kept' },
   { 'keep_cancelled_count', 50000, 0, MOST_KEPT, '', true, 'how many cancelled jobs are kept, of each queue' },
+  { 'concurrency', 0, 0, 1000000, '', true, 'how many jobs of a queue may run at once; 0: no limit' },
   { 'history', 100, 1, 1000, '', true, 'how many attempts, and how many notes, of a job are kept' },
   { 'worker_age', DAY, MINUTE, YEAR, 'ms', false, 'after how long a worker that gives no sign of life is forgotten' },
   { 'events', 100000, 100, 10000000, '', false, 'how many events are kept, about' },

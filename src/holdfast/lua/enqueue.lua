@@ -10,6 +10,7 @@
 --     unique_for    for how long it has it: 'queued', 'pending' (if not given), 'kept' or milliseconds; see unique.lua
 --     unkept        remove the job when it has ended, unless it failed
 --     once          never start it a second time, except by `retry`
+--     limits        the limits in which it takes part, up to 8, as `name` or `name:key`; see limit.lua
 --     after         ids of jobs to wait for, which are there or in this call; all other jobs of the batch wait for the same
 --     on_failed     if one of them fails or is cancelled: 'block' (stay blocked, if not given), 'cancel' or 'run'
 --   args.exists     what to do about an id, or a key, that is there: 'return' (nothing), 'error' or 'replace'
@@ -40,6 +41,17 @@ local function check_unique(batch)
   end
 end
 
+local function check_limits(limits)
+  if #list_of(limits, 'limits', 0) > limit.MOST_OF_A_JOB then
+    refuse('INVALID', string.format('a job takes part in %d limits at most', limit.MOST_OF_A_JOB))
+  end
+  for _, full in ipairs(limits) do
+    local key_of = string.match(tostring(full), '^[^:]+:(.+)$')
+    name(limit.name_of(tostring(full)), 'a limit', 60, '%w_.%-')
+    if key_of then name(key_of, 'the key of a limit', 60, '%w._@/%-') end
+  end
+end
+
 local function check_batch(batch)
   queue_name(batch.queue)
   name(batch.task, 'a task', 100, '%w_.%-')
@@ -54,6 +66,7 @@ local function check_batch(batch)
   optional(batch.due, 'the due time', 0, now + LONGEST_WAIT)
   if not CODEC_NUMBER[batch.codec or 'json'] then refuse('INVALID', 'unknown codec ' .. tostring(batch.codec)) end
   check_unique(batch)
+  check_limits(batch.limits or {})
 end
 
 -- A call with keys that is repeated has to look them up again.
@@ -181,6 +194,7 @@ local function remove_existing(id)
   if not job then return end
   if has(job.flags, UNIQUE) then free_key(job, 'qpk') end
   if job.state == 'blocked' then unlink(job) end
+  if has(job.flags, LIMITED) then limit.leave(job) end
   erase(id, job.queue, job.state)
   event('deleted', id)
   settle()
@@ -209,12 +223,13 @@ local function store_job(batch, id, arrival, payload, found)
   local job = new_job(id, batch.queue, arrival)
   job.priority = batch.priority or 0
   job.flags = (batch.unkept and UNKEPT or 0) + (batch.once and ONCE or 0) + (batch.after and AFTER or 0)
-    + (found.awaited[id] and AWAITED or 0)
+    + (found.awaited[id] and AWAITED or 0) + (batch.limits and LIMITED or 0)
   local fields = { 'h', batch.head, 'p', store_blob('p', id, payload) }
   if batch.unique then
     job.flags = job.flags + UNIQUE
     fields[5], fields[6] = 'u', take_key(batch.unique, batch.unique_for, id)
   end
+  if batch.limits then fields[#fields + 1], fields[#fields + 2] = 'l', table.concat(batch.limits, ' ') end
   event('enqueued', id)
   if batch.after then
     local left, is_doomed, field = wait_for(batch, job, found)

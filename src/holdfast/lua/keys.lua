@@ -8,7 +8,7 @@ local base -- 'hf:{namespace}:', set anew by each call
 local key = {}
 
 -- Hash: schema, arrivals (the last arrival number given), pulse, gaps (see lease.lua), pruned, prune_after, config,
--- resolving (see after.lua).
+-- resolving (see after.lua), changed (see limit.lua).
 function key.meta() return base .. 'meta' end
 
 -- Hash: settings that differ from their defaults. See config.lua.
@@ -32,6 +32,16 @@ function key.fields(id) return base .. 'u:' .. id end
 function key.after(id) return base .. 'a:' .. id end
 function key.dependents(id) return base .. 'd:' .. id end
 function key.resolving() return base .. 'resolving' end
+
+-- See limit.lua.
+function key.limits() return base .. 'limits' end
+function key.holders(full) return base .. 'lh:' .. full end
+function key.rate(full) return base .. 'lr:' .. full end
+function key.parked(full, queue) return base .. 'lp:' .. full .. ' ' .. queue end
+function key.parking(full) return base .. 'lq:' .. full end
+function key.throttling(name) return base .. 'lt:' .. name end
+function key.reviewing(name) return base .. 'lv:' .. name end
+function key.changed() return base .. 'changed' end
 
 -- String: the job that has a unique key, and for how long. See unique.lua.
 function key.unique(name) return base .. 'k:' .. name end

@@ -35,6 +35,8 @@ end
 local function end_attempt(job, run, outcome, words)
   run.ran, run.outcome = math.max(now - run.claimed, 0), outcome
   collect(dropping, key.held(run.executor), job.id)
+  if has(job.flags, LIMITED) then limit.give_back(job) end
+  if setting('concurrency', job.queue) > 0 then awakened[job.queue] = true end
   local number = string.format('%d', job.attempt)
   local fields = { 'a' .. number, pack_attempt(run) }
   if words and words ~= '' then
@@ -49,6 +51,7 @@ local conclude = function(job, state, waiters, fields)
   waiters = waiters or redis.call('HGET', key.job(job.id), 'w')
   if has(job.flags, UNIQUE) then free_key(job, goes and 'qpk' or 'qp') end
   if job.state == 'blocked' then unlink(job) end
+  if has(job.flags, LIMITED) then limit.leave(job) end
   if has(job.flags, AWAITED) then resolved[#resolved + 1] = { job.id, LETTER_OF[state], '-inf' } end
   job.flags = lasting(job.flags)
   if goes then erase(job.id, job.queue, job.state) else move(job, state, now, nil, fields) end

@@ -11,13 +11,14 @@
 --   f     progress, as the job reported it; as above
 --   g     group of the failure
 --   b     how many jobs it waits for; see after.lua
+--   l     the limits in which it takes part; z: the one by which it was parked last; see limit.lua
 --   u     unique key, after the letter that says for how long; see unique.lua
 --   w     inboxes of those who wait for the result; the only field that may grow, with many who wait
 --   a<n>  attempt n: times, process id, how it ended, executor
 --   o<n>  why attempt n ended, in words
 
 local VERSION = 1
-local HEAD, STATUS, ATTEMPT, NOTE = '>BI6ssBhI2I2I2I4I6', '>c1I6I6I4I4I2I2I2BB', '>I6I5I4I5I4c1', '>I6c1'
+local HEAD, STATUS, ATTEMPT, NOTE = '>BI6ssBhI2I2I2I4I6', '>c1I6I6I4I4I2I2I2I2B', '>I6I5I4I5I4c1', '>I6c1'
 local ATTEMPT_SIZE, NOTE_SIZE = 25, 7
 local ZEROS = '\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0'
 local INLINE = 64 -- bytes
@@ -25,7 +26,7 @@ local MOST_NOTE = LIMITS.MOST_NOTE -- bytes
 
 -- Flags: of the moment, and for good.
 local RETRYING, CANCELLING, ALONE = 1, 2, 4
-local UNKEPT, UNIQUE, ONCE, AFTER, AWAITED = 8, 16, 32, 64, 128
+local UNKEPT, UNIQUE, ONCE, AFTER, AWAITED, LIMITED = 8, 16, 32, 64, 128, 256
 
 local LETTER_OF = {
   scheduled = 's', waiting = 'w', blocked = 'b', throttled = 't', running = 'r',

@@ -44,18 +44,25 @@ end
 -- Make due jobs waiting, and end leases that ended.
 local function advance()
   after.go_on()
+  limit.go_on()
   local due = redis.call('ZRANGEBYSCORE', key.timers(), '-inf', now, 'LIMIT', 0, STEP)
   local queues = {}
   local arrival = #due > 0 and reserve_arrivals(#due) or 0
   for place, id in ipairs(due) do
-    local job = load_job(id)
-    if job.state == 'scheduled' then
-      job.arrival = arrival + place
-      to_waiting(job)
+    local full = string.match(id, '^%%(.+)$')
+    if full then
+      redis.call('ZREM', key.timers(), id)
+      limit.hand_on(full)
     else
-      expire(job)
+      local job = load_job(id)
+      if job.state == 'scheduled' then
+        job.arrival = arrival + place
+        to_waiting(job)
+      else
+        expire(job)
+      end
+      queues[job.queue] = true
     end
-    queues[job.queue] = true
   end
   settle()
   for queue in pairs(queues) do wake(queue) end

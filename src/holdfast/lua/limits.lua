@@ -1,0 +1,61 @@
+-- limits: define, change, remove and list limits. See limit.lua.
+--
+-- limit(name, slots, per) defines one: so many at once, or, with `per` milliseconds, so many in each such period, all of
+-- them at first. unlimit(name) removes it; jobs that are parked by it start as others do. Both hold from the next claim on,
+-- and return 1 if that changed anything. limits() returns for each: name, slots, period (0: at once), how many keys have
+-- parked jobs, and, of the limit without a key: how many have its slots, how many are parked.
+
+local MOST_LIMITS = 1000
+
+local function limit_name(value) return name(value, 'a limit', 60, '%w_.%-') end
+
+local function changed(name)
+  if redis.call('EXISTS', key.throttling(name)) == 1 then
+    redis.call('SUNIONSTORE', key.reviewing(name), key.reviewing(name), key.throttling(name))
+    redis.call('SADD', key.changed(), name)
+    redis.call('HSET', key.meta(), 'changed', 1)
+    limit.review(name)
+  end
+  event('configured', name)
+  publish()
+end
+
+verb('limit', {}, function(args)
+  limit_name(args.name)
+  integer(args.slots, 'slots', 1, limit.MOST_SLOTS)
+  integer(args.per or 0, 'the period', 0, LONGEST_WAIT)
+  local text = string.format('%d %.0f', args.slots, args.per or 0)
+  local before = redis.call('HGET', key.limits(), args.name)
+  if before == text then return 0 end
+  if not before and redis.call('HLEN', key.limits()) >= MOST_LIMITS then
+    refuse('INVALID', string.format('there are %d limits already', MOST_LIMITS))
+  end
+  redis.call('HSET', key.limits(), args.name, text)
+  changed(args.name)
+  return 1
+end)
+
+verb('unlimit', { 'allow-oom' }, function(args)
+  local gone = redis.call('HDEL', key.limits(), limit_name(args.name))
+  if gone == 1 then changed(args.name) end
+  return gone
+end)
+
+local function count_parked(full)
+  local count = 0
+  for _, queue in ipairs(redis.call('SMEMBERS', key.parking(full))) do
+    count = count + redis.call('ZCARD', key.parked(full, queue))
+  end
+  return count
+end
+
+verb('limits', { 'no-writes' }, function()
+  local reply, list = {}, redis.call('HGETALL', key.limits())
+  for place = 1, #list, 2 do
+    local name = list[place]
+    local slots, per = limit.definition(name)
+    reply[#reply + 1] = { name, slots, per, redis.call('SCARD', key.throttling(name)),
+      redis.call('SCARD', key.holders(name)), count_parked(name) }
+  end
+  return reply
+end)
