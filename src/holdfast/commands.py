@@ -55,6 +55,7 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     after: tuple[str, ...] | None = None
     on_failed: str | None = None
     limits: tuple[str, ...] | None = None
+    share: str | None = None
 
 
 _SHARED = tuple(field for field in NewJob.__struct_fields__ if field not in ("id", "payload"))
@@ -383,6 +384,10 @@ def pause(queue: str) -> Command[bool]:
 
 def resume(queue: str) -> Command[bool]:
     return Command("resume", {"queue": queue}, lambda reply: reply == 1)
+
+
+def weigh(queue: str, share: str, weight: int) -> Command[None]:
+    return Command("weigh", {"queue": queue, "share": share, "weight": weight}, lambda _: None)
 
 
 def forget(queue: str) -> Command[bool]:

@@ -21,6 +21,7 @@ PARTS = (
     "record",
     "unique",
     "move",
+    "fair",
     "limit",
     "wake",
     "lease",

@@ -30,7 +30,7 @@ local function to_blocked(job, fields) move(job, 'blocked', now, nil, fields) en
 
 -- All of those that a job waits for are as they must be.
 function after.unblock(job, due)
-  job.arrival = reserve_arrivals(1) + 1
+  arrive(job)
   if due > now then to_scheduled(job, due) else to_waiting(job) end
   awakened[job.queue] = true
   event('unblocked', job.id)
@@ -126,7 +126,7 @@ function after.link_again(job, field)
       letter = after.letter_of(dependency)
       after.mark_awaited(dependency)
     end
-    left = left + after.link(job.id, job.arrival, marks[at], place, letter, policy)
+    left = left + after.link(job.id, reserve_arrivals(1) + 1, marks[at], place, letter, policy)
   end
   redis.call('HSET', key.job(job.id), 'b', after.pack(left, policy, 0))
   return left

@@ -55,6 +55,7 @@ local function start_attempt(job, args)
   move(job, 'running', now, now + job.lease, { 'a' .. number, pack_attempt(run) })
   collect(holding, key.held(args.executor), job.id, make_marks(job.attempt, false, 0, job.lease))
   if has(job.flags, UNIQUE) then free_key(job, 'q') end
+  if has(job.flags, FAIR) then fair.claimed(job) end
   event('claimed', job.id)
   forget_attempts(job)
 end

@@ -62,7 +62,7 @@ local function relink(job, args, known, policy)
     local place, letter = string.match(marks[at + 1], '^(%d+)(.)$')
     last = math.max(last, tonumber(place))
     if not known[marks[at]] then
-      local wrong = after.link(job.id, job.arrival, marks[at], place, letter, policy)
+      local wrong = after.link(job.id, reserve_arrivals(1) + 1, marks[at], place, letter, policy)
       left, is_doomed = left + wrong, is_doomed or (wrong == 1 and letter ~= '-')
     end
   end
@@ -70,7 +70,7 @@ local function relink(job, args, known, policy)
     last = last + 1
     after.mark_awaited(known[id])
     local letter = after.letter_of(known[id])
-    local wrong = after.link(job.id, job.arrival, id, last, letter, policy)
+    local wrong = after.link(job.id, reserve_arrivals(1) + 1, id, last, letter, policy)
     left, is_doomed = left + wrong, is_doomed or (wrong == 1 and letter ~= '-')
   end
   return left, is_doomed and policy == 'c'

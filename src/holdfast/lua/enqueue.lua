@@ -10,6 +10,7 @@
 --     unique_for    for how long it has it: 'queued', 'pending' (if not given), 'kept' or milliseconds; see unique.lua
 --     unkept        remove the job when it has ended, unless it failed
 --     once          never start it a second time, except by `retry`
+--     share         whose it is, among those that share the queue; see fair.lua
 --     limits        the limits in which it takes part, up to 8, as `name` or `name:key`; see limit.lua
 --     after         ids of jobs to wait for, which are there or in this call; all other jobs of the batch wait for the same
 --     on_failed     if one of them fails or is cancelled: 'block' (stay blocked, if not given), 'cancel' or 'run'
@@ -67,6 +68,7 @@ local function check_batch(batch)
   if not CODEC_NUMBER[batch.codec or 'json'] then refuse('INVALID', 'unknown codec ' .. tostring(batch.codec)) end
   check_unique(batch)
   check_limits(batch.limits or {})
+  if batch.share then name(batch.share, 'the key of a share', 60, '%w._:@/%-') end
 end
 
 -- A call with keys that is repeated has to look them up again.
@@ -207,13 +209,13 @@ local function due_time(batch)
 end
 
 -- Have a new job wait for others. Returns how many are not as they must be, and whether one of them has ended so.
-local function wait_for(batch, job, found)
+local function wait_for(batch, job, arrival, found)
   local policy, left, is_doomed = after.LETTER_OF_POLICY[batch.on_failed or 'block'], 0, false
   for place, id in ipairs(batch.after) do
     local other = found.known[id]
     local letter = other and after.letter_of(other) or '-'
     if other then after.mark_awaited(other) end
-    local wrong = after.link(job.id, job.arrival, id, place, letter, policy)
+    local wrong = after.link(job.id, arrival, id, place, letter, policy)
     left, is_doomed = left + wrong, is_doomed or (wrong == 1 and letter ~= '-')
   end
   return left, is_doomed and policy == 'c', after.pack(left, policy, batch.due_time or 0)
@@ -229,10 +231,15 @@ local function store_job(batch, id, arrival, payload, found)
     job.flags = job.flags + UNIQUE
     fields[5], fields[6] = 'u', take_key(batch.unique, batch.unique_for, id)
   end
+  if batch.is_fair then
+    job.flags = job.flags + FAIR
+    job.arrival = fair.begin(batch.queue, job.priority, batch.share or '')
+    if batch.share then fields[#fields + 1], fields[#fields + 2] = 'i', batch.share end
+  end
   if batch.limits then fields[#fields + 1], fields[#fields + 2] = 'l', table.concat(batch.limits, ' ') end
   event('enqueued', id)
   if batch.after then
-    local left, is_doomed, field = wait_for(batch, job, found)
+    local left, is_doomed, field = wait_for(batch, job, arrival, found)
     fields[#fields + 1], fields[#fields + 2] = 'b', field
     if is_doomed then found.doomed[#found.doomed + 1] = id end
     if left > 0 then return to_blocked(job, fields) end
@@ -285,7 +292,7 @@ verb('enqueue', {}, function(args, blobs)
   local arrival = found.new > 0 and reserve_arrivals(found.new) or 0
   for _, batch in ipairs(args.batches) do
     batch.created, batch.due_time = now, due_time(batch)
-    batch.head = pack_head(batch)
+    batch.head, batch.is_fair = pack_head(batch), batch.share or fair.is_fair(batch.queue)
     for _, id in ipairs(batch.ids) do
       local stored
       place = place + 1

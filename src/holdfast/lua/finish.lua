@@ -55,7 +55,7 @@ function ending.error(job, run, item, blob, waiters)
   job.flags = with(job.flags, RETRYING, true)
   event('retried', job.id)
   if delay > 0 then return to_scheduled(job, now + delay, fields) end
-  job.arrival = reserve_arrivals(1) + 1
+  arrive(job)
   to_waiting(job, fields)
 end
 

@@ -8,7 +8,7 @@ local base -- 'hf:{namespace}:', set anew by each call
 local key = {}
 
 -- Hash: schema, arrivals (the last arrival number given), pulse, gaps (see lease.lua), pruned, prune_after, config,
--- resolving (see after.lua), changed (see limit.lua).
+-- resolving (see after.lua), changed (see limit.lua), fair (see fair.lua).
 function key.meta() return base .. 'meta' end
 
 -- Hash: settings that differ from their defaults. See config.lua.
@@ -32,6 +32,9 @@ function key.fields(id) return base .. 'u:' .. id end
 function key.after(id) return base .. 'a:' .. id end
 function key.dependents(id) return base .. 'd:' .. id end
 function key.resolving() return base .. 'resolving' end
+
+-- Hash: how the keys of a queue share it. See fair.lua.
+function key.fair(queue) return base .. 'fair:' .. queue end
 
 -- See limit.lua.
 function key.limits() return base .. 'limits' end

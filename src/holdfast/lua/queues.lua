@@ -3,7 +3,7 @@
 -- queues(names; not given: all) returns for each: name, whether paused, how many live workers serve it, and the numbers of
 -- jobs in the order of STATES. count(queues, states) returns one number. pause(queue) and resume(queue) return 1 if that
 -- changed anything. forget(queue) removes all that is known of a queue without jobs, and returns 1 if there was something;
--- it refuses STATE if it has jobs.
+-- it refuses STATE if it has jobs. weigh(queue, share, weight) says how much of a queue a key gets in comparison with others.
 
 local function queue_counts(queue, states)
   local counts = {}
@@ -69,6 +69,15 @@ verb('forget', { 'allow-oom' }, function(args)
   local gone = redis.call('HDEL', key.config(), unpack(settings))
   if gone > 0 then keep_config_digest() end
   gone = gone + redis.call('ZREM', key.queues(), queue) + redis.call('SREM', key.paused(), queue)
-  redis.call('DEL', key.idle(queue))
+  redis.call('DEL', key.idle(queue), key.fair(queue))
   return gone > 0 and 1 or 0
+end)
+
+verb('weigh', {}, function(args)
+  local queue = queue_name(args.queue)
+  name(args.share, 'the key of a share', 60, '%w._:@/%-')
+  integer(args.weight, 'the weight', 1, fair.MOST_WEIGHT)
+  if args.weight == 1 then return redis.call('HDEL', key.fair(queue), 'w' .. args.share) end
+  redis.call('ZADD', key.queues(), 0, queue)
+  return redis.call('HSET', key.fair(queue), 'w' .. args.share, args.weight)
 end)

@@ -11,6 +11,7 @@
 --   f     progress, as the job reported it; as above
 --   g     group of the failure
 --   b     how many jobs it waits for; see after.lua
+--   i     whose it is, among those that share a queue; see fair.lua
 --   l     the limits in which it takes part; z: the one by which it was parked last; see limit.lua
 --   u     unique key, after the letter that says for how long; see unique.lua
 --   w     inboxes of those who wait for the result; the only field that may grow, with many who wait
@@ -26,7 +27,7 @@ local MOST_NOTE = LIMITS.MOST_NOTE -- bytes
 
 -- Flags: of the moment, and for good.
 local RETRYING, CANCELLING, ALONE = 1, 2, 4
-local UNKEPT, UNIQUE, ONCE, AFTER, AWAITED, LIMITED = 8, 16, 32, 64, 128, 256
+local UNKEPT, UNIQUE, ONCE, AFTER, AWAITED, LIMITED, FAIR = 8, 16, 32, 64, 128, 256, 512
 
 local LETTER_OF = {
   scheduled = 's', waiting = 'w', blocked = 'b', throttled = 't', running = 'r',

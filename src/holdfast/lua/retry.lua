@@ -10,7 +10,7 @@ local function retry(id)
   if not job then return 'NOTFOUND' end
   if not FINAL[job.state] then return 'STATE' end
   if has(job.flags, UNIQUE) and take_key_again(job) then return 'EXISTS' end
-  job.arrival = reserve_arrivals(1) + 1
+  arrive(job)
   job.retried, job.crashes, job.lost, job.misses, job.flags = 0, 0, 0, 0, lasting(job.flags)
   redis.call('HDEL', key.job(id), 'r', 'g')
   redis.call('DEL', key.blob('r', id))

@@ -47,8 +47,7 @@ local function advance()
   limit.go_on()
   local due = redis.call('ZRANGEBYSCORE', key.timers(), '-inf', now, 'LIMIT', 0, STEP)
   local queues = {}
-  local arrival = #due > 0 and reserve_arrivals(#due) or 0
-  for place, id in ipairs(due) do
+  for _, id in ipairs(due) do
     local full = string.match(id, '^%%(.+)$')
     if full then
       redis.call('ZREM', key.timers(), id)
@@ -56,7 +55,7 @@ local function advance()
     else
       local job = load_job(id)
       if job.state == 'scheduled' then
-        job.arrival = arrival + place
+        arrive(job)
         to_waiting(job)
       else
         expire(job)

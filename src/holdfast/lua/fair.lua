@@ -1,0 +1,55 @@
+-- fair: the keys of a queue (tenants, say) share it by weight, whatever number of jobs each has.
+--
+-- A job with a key stands in its queue by a virtual time in the place of an arrival number: it begins when the last job of
+-- its key ends in virtual time, or at the queue's virtual time if that is later. The queue's is that of the job claimed
+-- last. So keys take turns, and it costs no more than a queue without keys: the same sorted set. Each priority has a
+-- virtual time of its own.
+--
+--   fair   hash per queue: `v<priority>`, its virtual time; `k<priority> <key>`, where the key's last job ends; `w<key>`, the
+--          weight of a key if it is not 1
+--
+-- In a queue that has had a job with a key, jobs without one are those of the key ''.
+
+local fair = { TURN = 1000, MOST_WEIGHT = 100 }
+
+-- `meta` says whether there is any such queue, so that those who have none do not ask.
+function fair.is_fair(queue) return meta.fair and redis.call('EXISTS', key.fair(queue)) == 1 end
+
+-- The names of a key's fields, and their values: virtual time, end of the last job, length of a turn.
+local function look(queue, priority, owner)
+  local time, last = string.format('v%d', priority), string.format('k%d %s', priority, owner)
+  local values = redis.call('HMGET', key.fair(queue), time, last, 'w' .. owner)
+  return time, last, tonumber(values[1]), tonumber(values[2]) or 0, math.floor(fair.TURN / (tonumber(values[3]) or 1))
+end
+
+-- The virtual time at which a new job of a key begins.
+function fair.begin(queue, priority, owner)
+  local time_field, last_field, time, last, turn = look(queue, priority, owner)
+  local start = math.max(time or meta.arrivals, last)
+  redis.call('HSET', key.fair(queue), last_field, string.format('%.0f', start + turn))
+  if not time then
+    redis.call('HSET', key.fair(queue), time_field, string.format('%.0f', start))
+    redis.call('HSET', key.meta(), 'fair', 1)
+    meta.fair = '1'
+  end
+  return start
+end
+
+-- A job was claimed. If it is the last of its key, nothing has to be known of the key any more.
+function fair.claimed(job)
+  local owner = redis.call('HGET', key.job(job.id), 'i') or ''
+  local time_field, last_field, time, last, turn = look(job.queue, job.priority, owner)
+  if job.arrival > (time or 0) then
+    redis.call('HSET', key.fair(job.queue), time_field, string.format('%.0f', job.arrival))
+  end
+  if last <= job.arrival + turn then redis.call('HDEL', key.fair(job.queue), last_field) end
+end
+
+-- A job that becomes due, or is unblocked or retried, gets a new place, as if it came just now.
+local function arrive(job)
+  if has(job.flags, FAIR) then
+    job.arrival = fair.begin(job.queue, job.priority, redis.call('HGET', key.job(job.id), 'i') or '')
+  else
+    job.arrival = reserve_arrivals(1) + 1
+  end
+end
