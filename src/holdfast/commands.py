@@ -15,7 +15,7 @@ import msgspec
 
 from holdfast.budget import Budget
 from holdfast.names import new_id
-from holdfast.outcome import Cancelled, Crash, Error, Outcome, Release, Snoozed, Succeed, Unknown
+from holdfast.outcome import Advanced, Cancelled, Crash, Error, Outcome, Release, Snoozed, Succeed, Unknown
 
 T_co = TypeVar("T_co", covariant=True)
 Fields = dict[str, Any]
@@ -290,6 +290,8 @@ def _outcome_row(outcome: Outcome) -> tuple[Fields, bytes | None]:
             return {"outcome": "crash"}, error
         case Release(reason, delay):
             return {"outcome": "release", "reason": reason or None, "delay": delay or None}, None
+        case Advanced(queue, task, delay, payload):
+            return _given(outcome="advance", queue=queue, task=task, delay=delay or None), payload
         case Snoozed(delay):
             return {"outcome": "snooze", "delay": delay}, None
     return {"outcome": _WORDS[type(outcome)]}, None
@@ -318,6 +320,19 @@ def depend(
     """Have a job wait for more jobs, or for fewer. Returns its state, and how many it waits for."""
     args = _given(id=id, add=list(add) or None, remove=list(remove) or None, on_failed=on_failed)
     return Command("depend", args, lambda reply: (reply[0].decode(), reply[1]))
+
+
+def move(ids: Sequence[str], *, queue: str | None = None, priority: int | None = None) -> Command[list[str]]:
+    args = _given(ids=list(ids), queue=queue, priority=priority, token=new_id())
+    return Command("move", args, _read_texts)
+
+
+def release(ids: Sequence[str], *, delay: int | None = None, reason: str = "") -> Command[list[str]]:
+    return Command("release", _given(ids=list(ids), delay=delay, reason=reason, token=new_id()), _read_texts)
+
+
+def fail(ids: Sequence[str], *, group: str | None = None, reason: str = "") -> Command[list[str]]:
+    return Command("fail", _given(ids=list(ids), group=group, reason=reason, token=new_id()), _read_texts)
 
 
 def retry(ids: Sequence[str]) -> Command[list[str]]:

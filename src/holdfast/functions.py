@@ -41,6 +41,7 @@ VERBS = (
     "retry",
     "delete",
     "depend",
+    "steer",
     "queues",
     "workers",
     "wait",

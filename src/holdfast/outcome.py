@@ -72,6 +72,16 @@ class Release:
 
 
 @dataclass(frozen=True, slots=True)
+class Advanced:
+    """It goes on in another queue, as another task, with other arguments; None: as before."""
+
+    queue: str | None = None
+    task: str | None = None
+    delay: int = 0
+    payload: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Unknown:
     """No task of its name is known here; another worker may know it."""
 
@@ -88,7 +98,7 @@ class Cancelled:
     """It was cancelled, and stopped."""
 
 
-Outcome = Succeed | Error | Crash | Release | Unknown | Snoozed | Cancelled
+Outcome = Advanced | Succeed | Error | Crash | Release | Unknown | Snoozed | Cancelled
 
 
 def outcome_of(exception: BaseException) -> Outcome:

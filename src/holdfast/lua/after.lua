@@ -26,7 +26,7 @@ end
 
 function after.pack(left, policy, due) return string.format('%d %s %.0f', left, policy, due) end
 
-local function to_blocked(job, fields) move(job, 'blocked', now, nil, fields) end
+function after.to_blocked(job, fields) move(job, 'blocked', now, nil, fields) end
 
 -- All of those that a job waits for are as they must be.
 function after.unblock(job, due)

@@ -89,7 +89,7 @@ verb('depend', {}, function(args)
     note(job, 'C', 'a job that it waits for has failed')
     conclude(job, 'cancelled', nil, fields)
   elseif left > 0 and job.state ~= 'blocked' then
-    to_blocked(job, fields)
+    after.to_blocked(job, fields)
   else
     redis.call('HSET', key.job(job.id), 's', pack_status(job), unpack(fields))
     if left == 0 and job.state == 'blocked' then after.unblock(job, due) end

@@ -242,7 +242,7 @@ local function store_job(batch, id, arrival, payload, found)
     local left, is_doomed, field = wait_for(batch, job, arrival, found)
     fields[#fields + 1], fields[#fields + 2] = 'b', field
     if is_doomed then found.doomed[#found.doomed + 1] = id end
-    if left > 0 then return to_blocked(job, fields) end
+    if left > 0 then return after.to_blocked(job, fields) end
   end
   if batch.due_time then to_scheduled(job, batch.due_time, fields) else to_waiting(job, fields) end
 end

@@ -9,6 +9,7 @@
 --                   crash (blob: description)
 --                   release (delay; reason; unstarted: it did certainly not start), snooze (delay)
 --                   unknown (the task is not known here), cancelled
+--                   advance (go on as `task` in `queue`, with the blob as payload, after `delay`; each if given)
 --     blob          whether the item has a blob
 --     pid, started  process id, and milliseconds from claim to start
 --   args.claim      arguments of claim, without the executor; not given: claim nothing
@@ -89,20 +90,50 @@ function ending.cancelled(job, run, item, blob, waiters)
   come_back(job, 0, fields)
 end
 
-local LETTER_OF_ENDING = { succeed = 'S', error = 'E', crash = 'K', release = 'R', snooze = 'Z', unknown = 'U', cancelled = 'C' }
+-- The job goes on as another: its budgets and its checkpoint are new, its history goes on.
+function ending.advance(job, run, item, blob)
+  local fields = end_attempt(job, run, 'A', item.reason)
+  if has(job.flags, CANCELLING) then return conclude(job, 'cancelled', nil, fields) end
+  local queue, task = item.queue or job.queue, item.task or job.task
+  local head = redis.call('HGET', key.job(job.id), 'h')
+  for _, part in ipairs({ 'h', change_head(head, { queue = queue, task = task }) }) do fields[#fields + 1] = part end
+  if blob then
+    redis.call('DEL', key.blob('p', job.id))
+    fields[#fields + 1], fields[#fields + 2] = 'p', store_blob('p', job.id, blob)
+  end
+  redis.call('HDEL', key.job(job.id), 'c', 'f')
+  redis.call('DEL', key.blob('c', job.id), key.blob('f', job.id))
+  job.retried, job.crashes, job.lost, job.misses, job.flags = 0, 0, 0, 0, lasting(job.flags)
+  collect(leaving, key.index(job.queue, 'running'), job.id)
+  collect(leaving, key.timers(), job.id)
+  job.queue, job.task, job.state = queue, task, nil
+  redis.call('ZADD', key.queues(), 0, queue)
+  event('moved', job.id)
+  arrive(job)
+  if (item.delay or 0) > 0 then return to_scheduled(job, now + item.delay, fields) end
+  to_waiting(job, fields)
+  awakened[queue] = true
+end
+
+local LETTER_OF_ENDING = { advance = 'A', succeed = 'S', error = 'E', crash = 'K', release = 'R', snooze = 'Z', unknown = 'U', cancelled = 'C' }
 
 local function is_whole(value, most) return type(value) == 'number' and value % 1 == 0 and value >= 0 and value <= most end
 
 local function is_text(value) return type(value) == 'string' end
+
+local function is_name(value)
+  return value == nil or (is_text(value) and #value <= 100 and string.find(value, '^[%w_.%-]+$') ~= nil)
+end
 
 -- What is wrong with an item, or nothing.
 local function fault(item, blob)
   local right = ending[item.outcome] and is_text(item.id) and is_whole(item.attempt, 2 ^ 31)
     and is_whole(item.delay or 0, LONGEST_WAIT) and is_whole(item.pid or 0, MOST_PID)
     and is_whole(item.started or 0, LONGEST_WAIT) and is_text(item.group or '') and is_text(item.reason or '')
-    and (blob or not item.blob)
+    and (blob or not item.blob) and is_name(item.queue) and is_name(item.task)
   if not right then return 'INVALID' end
   if item.outcome == 'succeed' and blob and #blob > MOST_RESULT then return 'TOOBIG' end
+  if item.outcome == 'advance' and blob and #blob > LIMITS.MOST_PAYLOAD then return 'TOOBIG' end
 end
 
 local function finish_one(args, item, blob)

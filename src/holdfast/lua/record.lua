@@ -45,7 +45,7 @@ local CODEC_NUMBER = { json = 0, raw = 1 }
 
 local OUTCOME_OF = {
   ['-'] = 'running', S = 'succeeded', E = 'error', K = 'crash', L = 'lost', R = 'released', Z = 'snoozed',
-  U = 'unknown', C = 'cancelled',
+  U = 'unknown', C = 'cancelled', A = 'advanced',
 }
 
 local function trim(packed)
@@ -70,6 +70,14 @@ local function pack_head(o)
   return trim(struct.pack(HEAD, VERSION, o.created, o.queue, o.task, CODEC_NUMBER[o.codec or 'json'], o.priority or 0,
     o.retries and o.retries + 1 or 0, o.crashes and o.crashes + 1 or 0, o.lost and o.lost + 1 or 0,
     o.backoff and o.backoff + 1 or 0, o.timeout and o.timeout + 1 or 0))
+end
+
+-- A head with some of its parts changed: queue, task, priority.
+local function change_head(packed, changes)
+  local version, created, queue, task, codec, priority, retries, crashes, lost, backoff, timeout =
+    struct.unpack(HEAD, packed .. ZEROS)
+  return trim(struct.pack(HEAD, version, created, changes.queue or queue, changes.task or task, codec,
+    changes.priority or priority, retries, crashes, lost, backoff, timeout))
 end
 
 local function unpack_head(job, packed)
@@ -124,7 +132,7 @@ local function unpack_attempt(packed)
 end
 
 -- What notes are about, by their letters.
-local NOTE_OF = { C = 'cancelled', c = 'cancelling', R = 'retried', n = 'said', N = 'noted' }
+local NOTE_OF = { C = 'cancelled', c = 'cancelling', R = 'retried', n = 'said', N = 'noted', F = 'failed' }
 
 -- Long values have a key of their own. Returns what the record holds.
 local function store_blob(letter, id, bytes)

@@ -16,7 +16,7 @@ local function retry(id)
   redis.call('DEL', key.blob('r', id))
   note(job, 'R')
   local is_blocked = field and after.link_again(job, field) > 0
-  if is_blocked then to_blocked(job) else to_waiting(job) end
+  if is_blocked then after.to_blocked(job) else to_waiting(job) end
   if has(job.flags, AWAITED) then resolved[#resolved + 1] = { id, '-', '-inf' } end
   event('retried', id)
   settle()
