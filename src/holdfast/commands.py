@@ -190,6 +190,7 @@ class Renewed(NamedTuple):
     cancelled: list[Held]
     lost: list[Held]
     unnamed: list[Held]
+    refills: list[str] = []  # noqa: RUF012
 
 
 def renew(
@@ -201,6 +202,7 @@ def renew(
     about: str | None = None,
     queues: Sequence[str] | None = None,
     arrivals: int | None = None,
+    refills: int | None = None,
 ) -> Command[Renewed]:
     """Prolong leases, each by its length, and hear which are lost or to be cancelled.
 
@@ -212,11 +214,12 @@ def renew(
     flat = [part for pair in by_executor.items() for part in pair]
     starts = [part for start in started for part in start]
     args = _given(worker=worker, held=flat, started=starts or None, about=about, queues=queues, arrivals=arrivals)
+    args |= _given(refills=refills)
     return Command("renew", args, _read_renewed)
 
 
 def _read_renewed(reply: list[Any]) -> Renewed:
-    return Renewed(reply[0], reply[1], *(_read_held(part) for part in reply[2:]))
+    return Renewed(reply[0], reply[1], *(_read_held(part) for part in reply[2:5]), _read_texts(reply[5]))
 
 
 def _read_held(part: list[Any]) -> list[Held]:
@@ -545,3 +548,32 @@ def _read_texts(reply: list[bytes]) -> list[str]:
 def _given(**args: Any) -> Fields:
     """Leave out what is None: a null in JSON is a true value in Lua."""
     return {name: value for name, value in args.items() if value is not None}
+
+
+def schedule(name: str, batch: Fields, payload: bytes, **how: Any) -> Command[bool]:
+    """Declare a schedule; `how` are the further arguments of `lua/schedule.lua`. Returns whether that changed anything."""
+    return Command("schedule", _given(name=name, batch=batch, **how), lambda reply: reply == 1, (payload,))
+
+
+def refill(name: str, expected: int, times: Sequence[int]) -> Command[bool]:
+    return Command("refill", {"name": name, "expected": expected, "times": list(times)}, lambda reply: reply == 1)
+
+
+def unschedule(name: str) -> Command[bool]:
+    return Command("unschedule", {"name": name}, lambda reply: reply == 1)
+
+
+def suspend(name: str) -> Command[bool]:
+    return Command("suspend", {"name": name}, lambda reply: reply == 1)
+
+
+def unsuspend(name: str) -> Command[bool]:
+    return Command("unsuspend", {"name": name}, lambda reply: reply == 1)
+
+
+def trigger(name: str) -> Command[str]:
+    return Command("trigger", {"name": name, "token": new_id()}, bytes.decode)
+
+
+def schedules(names: Sequence[str] | None = None) -> Command[list[Fields]]:
+    return Command("schedules", _given(names=names), lambda reply: [_read_job(part) for part in reply])

@@ -32,9 +32,10 @@ PARTS = (
     "lose",
     "get",
     "list",
+    "enqueue",
 )
 VERBS = (
-    "enqueue",
+    "schedule",
     "save",
     "finish",
     "cancel",

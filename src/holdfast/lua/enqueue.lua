@@ -25,6 +25,9 @@
 -- replaced keeps its id. Returns the server's time, then for each job 1 if it was stored, 0 if one of its id was there,
 -- '+id' if it was stored in the place of the one that had its key, '=id' if that one was left alone.
 
+local check_batch, enqueue -- for other files too
+do
+
 local MOST_PAYLOAD = LIMITS.MOST_PAYLOAD
 local MOST_EDGES = 10000
 local EXISTS = { ['return'] = true, ['error'] = true, ['replace'] = true }
@@ -53,7 +56,7 @@ local function check_limits(limits)
   end
 end
 
-local function check_batch(batch)
+check_batch = function(batch)
   queue_name(batch.queue)
   name(batch.task, 'a task', 100, '%w_.%-')
   list_of(batch.ids, 'the ids of a batch')
@@ -281,7 +284,7 @@ local function is_repeated(args)
   return found > 0
 end
 
-verb('enqueue', {}, function(args, blobs)
+enqueue = function(args, blobs)
   local found = check_enqueue(args, blobs)
   found.replaces, found.doomed = args.exists == 'replace', {}
   local reply, awake, place = { now }, {}, 0
@@ -310,6 +313,13 @@ verb('enqueue', {}, function(args, blobs)
     if wanted then wake(queue) end
   end
   if #found.doomed > 0 then cancel_doomed(found.doomed) end
-  publish()
   return reply, found.new == 0
+end
+
+verb('enqueue', {}, function(args, blobs)
+  local reply, is_idle = enqueue(args, blobs)
+  publish()
+  return reply, is_idle
 end)
+
+end

@@ -8,7 +8,8 @@ local base -- 'hf:{namespace}:', set anew by each call
 local key = {}
 
 -- Hash: schema, arrivals (the last arrival number given), pulse, gaps (see lease.lua), pruned, prune_after, config,
--- resolving (see after.lua), changed (see limit.lua), fair (see fair.lua).
+-- resolving (see after.lua), changed (see limit.lua), fair (see fair.lua), refill (see
+-- schedule.lua).
 function key.meta() return base .. 'meta' end
 
 -- Hash: settings that differ from their defaults. See config.lua.
@@ -35,6 +36,11 @@ function key.resolving() return base .. 'resolving' end
 
 -- Hash: how the keys of a queue share it. See fair.lua.
 function key.fair(queue) return base .. 'fair:' .. queue end
+
+-- Sorted set, all scores 0: the names of schedules. Hash: one of them. Set: those whose times run out. See schedule.lua.
+function key.schedules() return base .. 'schedules' end
+function key.schedule(name) return base .. 'sc:' .. name end
+function key.refill() return base .. 'refill' end
 
 -- See limit.lua.
 function key.limits() return base .. 'limits' end

@@ -7,6 +7,8 @@
 --   args.queues     the queues that it serves; kept if not given
 --   args.arrivals   the highest arrival number that the worker has seen
 --
+--   args.refills    how many schedules whose times run out to name at most (0)
+--
 -- Each lease is prolonged by its own length. Returns the key of the worker's inbox, the highest arrival number, and three
 -- lists of executor, id, attempt: to be cancelled; lost; held in the store but not named, by an executor that was.
 
@@ -98,6 +100,14 @@ local function sign_of_life(args)
   redis.call('PEXPIRE', key.worker(args.worker), setting('worker_age'))
 end
 
+-- Schedules of which the workers are to say further times.
+local function refills(args)
+  if not meta.refill or not args.refills then return {} end
+  local names = redis.call('SRANDMEMBER', key.refill(), integer(args.refills, 'refills', 1, MOST))
+  if #names == 0 then redis.call('HDEL', key.meta(), 'refill') end
+  return names
+end
+
 verb('renew', { 'allow-oom' }, function(args)
   check_renew(args)
   beat()
@@ -109,7 +119,7 @@ verb('renew', { 'allow-oom' }, function(args)
   sign_of_life(args)
   advance()
   publish(args.worker)
-  return { key.inbox(args.worker), meta.arrivals, found.cancelled, found.lost, found.unnamed }
+  return { key.inbox(args.worker), meta.arrivals, found.cancelled, found.lost, found.unnamed, refills(args) }
 end)
 
 end

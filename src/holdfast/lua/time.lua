@@ -41,6 +41,14 @@ local function prune_in_turn()
   redis.call('HSET', key.meta(), 'pruned', now, 'prune_after', #queues == PRUNE_QUEUES and queues[#queues] or '')
 end
 
+local fire -- see schedule.lua
+
+-- A timer of something else than a job: `%` and a limit, `@` and a schedule.
+local function ring(kind, name)
+  redis.call('ZREM', key.timers(), kind .. name)
+  if kind == '%' then limit.hand_on(name) else fire(name) end
+end
+
 -- Make due jobs waiting, and end leases that ended.
 local function advance()
   after.go_on()
@@ -48,10 +56,9 @@ local function advance()
   local due = redis.call('ZRANGEBYSCORE', key.timers(), '-inf', now, 'LIMIT', 0, STEP)
   local queues = {}
   for _, id in ipairs(due) do
-    local full = string.match(id, '^%%(.+)$')
-    if full then
-      redis.call('ZREM', key.timers(), id)
-      limit.hand_on(full)
+    local kind, name = string.match(id, '^([%%@])(.+)$')
+    if kind then
+      ring(kind, name)
     else
       local job = load_job(id)
       if job.state == 'scheduled' then

@@ -1,0 +1,288 @@
+-- schedule: jobs that are enqueued again and again.
+--
+-- A schedule has times at which it fires: a list of the next ones, made by a worker, which knows calendars; or an interval,
+-- which is computed here. The next is a timer, `@name`. Whoever moves time on fires what is due: the id of the job is the
+-- name, `@` and the time, so no time fires twice. When the list runs out, the workers are asked for more (see renew.lua).
+--
+--   schedule(name, spec, batch, times or every and offset, missed, backlog, late, overlap, jitter, revision), blob: payload
+--     spec       what the worker has to know, as text; not looked at here
+--     batch      how the job is to be, as in enqueue.lua, without ids
+--     times      the next times, in order; every, offset: an interval, and a time at which it fires
+--     missed     of several times that are due: 'one' (the last), 'all' (the last `backlog` of them), 'skip' (none that is
+--                later than `late`, a minute)
+--     overlap    'allow', or 'skip' if the last job has not ended
+--     jitter     up to so many milliseconds later, always the same for the same time
+--     revision   of the declaration: an older one does not replace a newer one
+--   refill(name, expected, times)    add times, if the last known is the expected one
+--   unschedule(name)  suspend(name)  unsuspend(name)  trigger(name): enqueue a job of it now
+--   schedules(names)  returns for each a list of names and values
+--
+-- Refuse NOTFOUND, INVALID, STATE (an older revision). Return 1 if that changed anything; `trigger` the id of the job.
+
+local MOST_TIMES, ENOUGH_TIMES, MOST_SCHEDULES, MOST_BACKLOG = 500, 20, 10000, 1000
+local MISSED = { one = true, all = true, skip = true }
+local OVERLAP = { allow = true, skip = true }
+
+local function schedule_name(value) return name(value, 'a schedule', 100, '%w_.%-') end
+
+local function parse_times(text)
+  local times = {}
+  for time in string.gmatch(text or '', '%d+') do times[#times + 1] = tonumber(time) end
+  return times
+end
+
+local function format_times(times, first)
+  local words = {}
+  for place = first or 1, #times do words[#words + 1] = string.format('%.0f', times[place]) end
+  return table.concat(words, ' ')
+end
+
+local function load_schedule(name)
+  local list, fields = redis.call('HGETALL', key.schedule(name)), nil
+  for place = 1, #list, 2 do
+    fields = fields or {}
+    fields[list[place]] = list[place + 1]
+  end
+  return fields
+end
+
+local function must_exist(name)
+  local schedule = load_schedule(schedule_name(name))
+  if not schedule then refuse('NOTFOUND', 'there is no schedule ' .. name) end
+  return schedule
+end
+
+-- The times that are due, at most so many of them, the last ones; how many there are; and the next that is not due.
+local function due_times(schedule)
+  if schedule.every then
+    local every, next_time = tonumber(schedule.every), tonumber(schedule.next)
+    local count = next_time <= now and math.floor((now - next_time) / every) + 1 or 0
+    local times = {}
+    for at = math.max(0, count - MOST_BACKLOG), count - 1 do times[#times + 1] = next_time + at * every end
+    return times, count, next_time + count * every
+  end
+  local times, due = parse_times(schedule.times), {}
+  while times[#due + 1] and times[#due + 1] <= now do due[#due + 1] = times[#due + 1] end
+  return due, #due, times[#due + 1], format_times(times, #due + 1)
+end
+
+-- Which of the times that are due fire.
+local function choose(schedule, due)
+  local first = #due -- the last one
+  if schedule.missed == 'all' then first = math.max(1, #due - tonumber(schedule.backlog) + 1) end
+  local chosen = {}
+  for place = math.max(first, 1), #due do
+    if schedule.missed ~= 'skip' or now - due[place] <= tonumber(schedule.late) then chosen[#chosen + 1] = due[place] end
+  end
+  return chosen
+end
+
+local function is_under_way(schedule)
+  local last = schedule.overlap == 'skip' and schedule.job and load_job(schedule.job)
+  return last and not FINAL[last.state]
+end
+
+local function enqueue_firing(name, schedule, id, due)
+  local batch = cjson.decode(schedule.batch)
+  batch.ids, batch.due = { id }, due
+  local reply = enqueue({ batches = { batch }, exists = 'return' }, { '', schedule.payload })
+  schedule.job = id
+  return reply[2] == 1
+end
+
+local function jittered(name, time, jitter)
+  if jitter == 0 then return time end
+  return time + tonumber(string.sub(redis.sha1hex(name .. string.format('%.0f', time)), 1, 8), 16) % (jitter + 1)
+end
+
+local function set_next(name, schedule, next_time)
+  if not next_time or schedule.paused == '1' then return redis.call('ZREM', key.timers(), '@' .. name) end
+  redis.call('ZADD', key.timers(), next_time, '@' .. name)
+end
+
+local function ask_for_more(name, schedule, left)
+  if schedule.every or left >= ENOUGH_TIMES then return end
+  redis.call('SADD', key.refill(), name)
+  redis.call('HSET', key.meta(), 'refill', 1)
+end
+
+fire = function(name)
+  local schedule = load_schedule(name)
+  if not schedule or schedule.paused == '1' then return end
+  local due, count, next_time, rest = due_times(schedule)
+  local fired, skipped = 0, 0
+  for _, time in ipairs(choose(schedule, due)) do
+    if is_under_way(schedule) then
+      skipped = skipped + 1
+    elseif enqueue_firing(name, schedule, name .. '@' .. string.format('%.0f', time),
+      jittered(name, time, tonumber(schedule.jitter))) then
+      fired = fired + 1
+    end
+  end
+  local fields = { 'job', schedule.job or '', 'fired', string.format('%.0f', tonumber(schedule.fired or 0) + fired),
+    'skipped', string.format('%.0f', tonumber(schedule.skipped or 0) + count - fired) }
+  if #due > 0 then fields[#fields + 1], fields[#fields + 2] = 'last', string.format('%.0f', due[#due]) end
+  if schedule.every then
+    fields[#fields + 1], fields[#fields + 2] = 'next', string.format('%.0f', next_time)
+  else
+    fields[#fields + 1], fields[#fields + 2] = 'times', rest
+    local _, left = string.gsub(rest, '%d+', '')
+    ask_for_more(name, schedule, left)
+  end
+  redis.call('HSET', key.schedule(name), unpack(fields))
+  set_next(name, schedule, next_time)
+  if fired > 0 then event('fired', name) end
+end
+
+local function check_times(times)
+  if #list_of(times, 'times', 0) > MOST_TIMES then refuse('INVALID', string.format('more than %d times', MOST_TIMES)) end
+  for place, time in ipairs(times) do
+    integer(time, 'a time', 0, 2 ^ 47)
+    if place > 1 and time <= times[place - 1] then refuse('INVALID', 'the times must be in order') end
+  end
+  return times
+end
+
+local function check_schedule(args, payload)
+  schedule_name(args.name)
+  if type(args.batch) ~= 'table' then refuse('INVALID', '`batch` must be a table') end
+  check_batch({ ids = { args.name }, queue = args.batch.queue, task = args.batch.task, priority = args.batch.priority,
+    retries = args.batch.retries, crashes = args.batch.crashes, lost = args.batch.lost, backoff = args.batch.backoff,
+    timeout = args.batch.timeout, codec = args.batch.codec, limits = args.batch.limits, share = args.batch.share })
+  if not payload or #payload > LIMITS.MOST_PAYLOAD then refuse('TOOBIG', 'the payload is missing or too long') end
+  if #(args.spec or '') > 4096 then refuse('TOOBIG', '`spec` is too long') end
+  if args.every then
+    integer(args.every, '`every`', 1000, LONGEST_WAIT)
+    integer(args.offset or 0, '`offset`', 0, 2 ^ 47)
+  else
+    check_times(args.times or {})
+  end
+  if not MISSED[args.missed or 'one'] then refuse('INVALID', "`missed` must be 'one', 'all' or 'skip'") end
+  if not OVERLAP[args.overlap or 'allow'] then refuse('INVALID', "`overlap` must be 'allow' or 'skip'") end
+  integer(args.backlog or 100, 'the backlog', 1, MOST_BACKLOG)
+  integer(args.late or 60 * SECOND, '`late`', 0, LONGEST_WAIT)
+  integer(args.jitter or 0, 'the jitter', 0, DAY)
+  integer(args.revision or 0, 'the revision', 0, 2 ^ 52)
+end
+
+-- The first time of an interval that is not past.
+local function first_time(args)
+  local offset = args.offset or 0
+  return offset + math.max(0, math.ceil((now - offset) / args.every)) * args.every
+end
+
+local function schedule_fields(args, payload)
+  local fields = { spec = args.spec or '', batch = cjson.encode(args.batch), payload = payload, missed = args.missed or 'one',
+    backlog = args.backlog or 100, late = args.late or 60 * SECOND, overlap = args.overlap or 'allow',
+    jitter = args.jitter or 0, revision = string.format('%.0f', args.revision or 0) }
+  if args.every then
+    fields.every, fields.offset = args.every, string.format('%.0f', args.offset or 0)
+    fields.next = string.format('%.0f', first_time(args))
+  else
+    fields.times = format_times(args.times or {})
+  end
+  return fields
+end
+
+-- What was declared is compared without the times, which pass.
+local function is_same(known, fields)
+  for field, value in pairs(fields) do
+    if field ~= 'times' and field ~= 'next' and known[field] ~= tostring(value) then return false end
+  end
+  return (known.every == nil) == (fields.every == nil)
+end
+
+verb('schedule', {}, function(args, blobs)
+  check_schedule(args, blobs[2])
+  local known, fields = load_schedule(args.name), schedule_fields(args, blobs[2])
+  if known and tonumber(known.revision) > (args.revision or 0) then
+    refuse('STATE', 'schedule ' .. args.name .. ' was declared by a newer release, revision ' .. known.revision)
+  end
+  if known and is_same(known, fields) then return 0 end
+  if not known and redis.call('ZCARD', key.schedules()) >= MOST_SCHEDULES then
+    refuse('INVALID', string.format('there are %d schedules already', MOST_SCHEDULES))
+  end
+  redis.call('HDEL', key.schedule(args.name), 'every', 'offset', 'next', 'times')
+  for field, value in pairs(fields) do redis.call('HSET', key.schedule(args.name), field, value) end
+  redis.call('ZADD', key.schedules(), 0, args.name)
+  local schedule = load_schedule(args.name)
+  local times = parse_times(schedule.times)
+  set_next(args.name, schedule, schedule.every and tonumber(schedule.next) or times[1])
+  ask_for_more(args.name, schedule, #times)
+  event('configured', args.name)
+  publish()
+  return 1
+end)
+
+verb('refill', {}, function(args)
+  local schedule, new = must_exist(args.name), check_times(args.times)
+  local times = parse_times(schedule.times)
+  local last = times[#times] or tonumber(schedule.last) or 0
+  if schedule.every or last ~= (args.expected or 0) then return 0 end
+  for _, time in ipairs(new) do
+    if time > last and #times < MOST_TIMES then times[#times + 1] = time end
+  end
+  redis.call('HSET', key.schedule(args.name), 'times', format_times(times))
+  redis.call('SREM', key.refill(), args.name)
+  set_next(args.name, schedule, times[1])
+  return 1
+end)
+
+verb('unschedule', { 'allow-oom' }, function(args)
+  schedule_name(args.name)
+  redis.call('ZREM', key.timers(), '@' .. args.name)
+  redis.call('SREM', key.refill(), args.name)
+  redis.call('ZREM', key.schedules(), args.name)
+  local gone = redis.call('DEL', key.schedule(args.name))
+  if gone == 1 then event('configured', args.name) end
+  publish()
+  return gone
+end)
+
+local function set_paused(args, paused)
+  local schedule = must_exist(args.name)
+  if (schedule.paused == '1') == paused then return 0 end
+  redis.call('HSET', key.schedule(args.name), 'paused', paused and '1' or '0')
+  schedule.paused = paused and '1' or '0'
+  if not paused and schedule.every then
+    -- What was due while it was paused was not missed.
+    schedule.next = string.format('%.0f', first_time({ every = tonumber(schedule.every), offset = tonumber(schedule.offset) }))
+    redis.call('HSET', key.schedule(args.name), 'next', schedule.next)
+  elseif not paused then
+    local times, first = parse_times(schedule.times), 1
+    while times[first] and times[first] <= now do first = first + 1 end
+    schedule.times = format_times(times, first)
+    redis.call('HSET', key.schedule(args.name), 'times', schedule.times)
+    ask_for_more(args.name, schedule, #times - first + 1)
+  end
+  set_next(args.name, schedule, schedule.every and tonumber(schedule.next) or parse_times(schedule.times)[1])
+  event(paused and 'paused' or 'resumed', '@' .. args.name)
+  publish()
+  return 1
+end
+
+verb('suspend', { 'allow-oom' }, function(args) return set_paused(args, true) end)
+
+verb('unsuspend', { 'allow-oom' }, function(args) return set_paused(args, false) end)
+
+verb('trigger', {}, function(args)
+  local schedule = must_exist(args.name)
+  local id = args.name .. '@' .. string.format('%.0f', now) .. '-now'
+  enqueue_firing(args.name, schedule, id, nil)
+  redis.call('HSET', key.schedule(args.name), 'job', id)
+  event('fired', args.name)
+  publish()
+  return id
+end)
+
+verb('schedules', { 'no-writes' }, function(args)
+  local reply = {}
+  for _, name in ipairs(args.names or redis.call('ZRANGE', key.schedules(), 0, MOST - 1)) do
+    local fields = redis.call('HGETALL', key.schedule(schedule_name(name)))
+    if #fields > 0 then
+      fields[#fields + 1], fields[#fields + 2] = 'name', name
+      reply[#reply + 1] = fields
+    end
+  end
+  return reply
+end)
