@@ -1,0 +1,110 @@
+"""Schedules: when to enqueue again and again. Calendars are known here, time is kept in the store.
+
+Every(interval, offset)       the store computes the times itself
+Cron("0 2 * * *", zone)       the store is given the next ones, and asks for more when they run out
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, tzinfo
+from functools import lru_cache
+from itertools import islice, takewhile
+from typing import Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import msgspec
+
+from holdfast.durations import utc
+from holdfast.errors import Invalid
+
+AHEAD = 100  # times that the store is given
+MOST_MISSED = 10_000  # times that are looked at after an outage
+
+
+@dataclass(frozen=True)
+class Every:
+    """Every so many milliseconds, counted from an offset: 0 is the beginning of 1970, so all hours and days in UTC."""
+
+    interval: int
+    offset: int = 0
+
+
+@dataclass(frozen=True)
+class Cron:
+    """Five fields (minute, hour, day, month, weekday), or six with seconds first, in a time zone.
+
+    Across daylight saving it does as Debian's cron: a time that the clock leaps over fires right after the leap, and
+    one that comes twice fires once; what runs every minute or hour goes on every minute or hour.
+    """
+
+    expression: str
+    zone: str = "UTC"
+
+    def __post_init__(self) -> None:
+        """Raises Invalid if the expression or the zone is none, or if it never fires."""
+        if next(self.after(0), None) is None:
+            raise Invalid(f"cron {self.expression!r} never fires")
+
+    def after(self, ms: int) -> Iterator[int]:
+        """Iterate over the times after a time, in milliseconds."""
+        from cronsim import CronSim, CronSimError
+
+        try:
+            moments = CronSim(self.expression, utc(ms).astimezone(_zone(self.zone)))
+        except CronSimError as error:
+            raise Invalid(
+                f"cron is {self.expression!r}: {error}; it must be like '30 2 * * mon-fri' (minute, hour, day, month, weekday)"
+            ) from None
+        last = ms
+        for moment in moments:
+            time = int(moment.astimezone(UTC).timestamp()) * 1000
+            if time > last:  # of two times that a leap of the clock makes one, one
+                last = time
+                yield time
+
+    def next(self, ms: int, number: int = AHEAD) -> list[int]:
+        return list(islice(self.after(ms), number))
+
+
+@lru_cache(maxsize=100)
+def _zone(name: str) -> tzinfo:
+    if name == "UTC":
+        return UTC
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError):
+        raise Invalid(f"there is no time zone {name!r}; they are named like Europe/Berlin, and UTC") from None
+
+
+When = Every | Cron
+
+
+def encode(when: When) -> str:
+    """Return what the store keeps for those who have to compute further times."""
+    kind = "every" if isinstance(when, Every) else "cron"
+    return msgspec.json.encode({"kind": kind, **msgspec.to_builtins(when)}).decode()
+
+
+def decode(spec: str) -> When:
+    fields: dict[str, Any] = msgspec.json.decode(spec)
+    kind = fields.pop("kind")
+    return Every(**fields) if kind == "every" else Cron(**fields)
+
+
+def more_times(cron: Cron, last: int, now: int) -> list[int]:
+    """Return the times that follow the last known one: those that were missed, the latest of them, and the next ones."""
+    missed = list(islice(takewhile(lambda time: time <= now, cron.after(last)), MOST_MISSED))
+    if len(missed) == MOST_MISSED:  # a long outage: only what is recent counts
+        missed = list(takewhile(lambda time: time <= now, cron.after(now - 86_400_000)))
+    return [*missed[-AHEAD:], *cron.next(max(now, last))]
+
+
+def next_firings(when: When, now: datetime, number: int = 10) -> list[datetime]:
+    """Return the next times at which it fires."""
+    ms = int(now.timestamp() * 1000)
+    if isinstance(when, Cron):
+        return [utc(time) for time in when.next(ms, number)]
+    first = when.offset + max(0, -((when.offset - ms) // when.interval)) * when.interval
+    return [utc(first + place * when.interval) for place in range(number)]
