@@ -26,7 +26,7 @@ def ms(moment: datetime) -> int:
 
 
 def fires(cron: Cron, until: datetime) -> list[datetime]:
-    found = []
+    found: list[datetime] = []
     for time in cron.after(ms(START)):
         if utc(time) > until:
             return found

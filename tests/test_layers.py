@@ -23,7 +23,7 @@ LAYERS = [
         "item",
         "items",
         "upkeep",
-        "verbs",
+        "verbs", "steering", "schedule",
         "kept",
         "spool",
         "sender",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import redis
@@ -269,7 +270,7 @@ def test_in_any_order_no_slot_is_lost_and_nobody_is_stranded(
             running = standing(store).get("running", [])
             if running:
                 id = chance.choice(running)
-                outcome = chance.choice([Succeed(b"1"), Release("x"), Error(b"", "g", final=True)])
+                outcome: Any = chance.choice([Succeed(b"1"), Release("x"), Error(b"", "g", final=True)])
                 end(store, id, outcome, executor=job(store, id)["executor"])
         elif what < 0.8:
             store.run(commands.cancel([f"j{chance.randint(1, max(1, number))}"]))

@@ -28,13 +28,14 @@ from holdfast.errors import (
     WrongState,
 )
 from holdfast.job import Job
-from holdfast.outcome import Fail, Retry, Snooze
+from holdfast.outcome import Advance, Fail, Retry, Snooze
 from holdfast.running import RunningJob, current_job
 from holdfast.task import BoundCall, Task
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Advance",
     "BoundCall",
     "Fail",
     "Holdfast",

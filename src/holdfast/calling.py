@@ -12,7 +12,20 @@ from typing import Any, NamedTuple
 from holdfast import failure, running
 from holdfast.failure import Failure
 from holdfast.limits import MOST_RESULT
-from holdfast.outcome import Cancelled, Crash, Error, Outcome, Release, Retry, Snooze, Succeed, Unknown, outcome_of
+from holdfast.outcome import (
+    Advance,
+    Cancelled,
+    Crash,
+    Error,
+    Outcome,
+    Release,
+    Retry,
+    Snooze,
+    Succeed,
+    Unknown,
+    Waits,
+    outcome_of,
+)
 from holdfast.task import Task
 
 
@@ -27,7 +40,7 @@ class Call(NamedTuple):
     checkpoint: bytes
     directory: str
 
-    def introduce(self, link: running.Link) -> None:
+    def introduce(self, link: running.Link, app: running.App | None = None) -> None:
         """Make `current_job()` return this job."""
         job = running.RunningJob(
             link,
@@ -37,6 +50,7 @@ class Call(NamedTuple):
             queue=self.queue,
             checkpoint=self.checkpoint,
             directory=Path(self.directory),
+            app=app,
         )
         running.set_current_job(job)
 
@@ -45,7 +59,14 @@ class Interrupted(BaseException):
     """Leaves a task that is to be cancelled, where a worker would stop it."""
 
 
-_WISHES = (Retry, Snooze, running.HandOver, Interrupted)  # a task goes on later, or is stopped: no error to look at
+_WISHES = (
+    Retry,
+    Snooze,
+    Advance,
+    running.HandOver,
+    running.WaitFor,
+    Interrupted,
+)  # a task goes on later, or is stopped: no error to look at
 _RECORDED = (*_WISHES, Exception, SystemExit, asyncio.CancelledError)  # the rest is meant for the process, as Ctrl-C is
 
 
@@ -102,9 +123,15 @@ class Attempt(NamedTuple):
             return End.by(error)
 
     def _begin(self, task: Task[..., Any]) -> Any:
-        self.job.introduce(self.link)
+        self.job.introduce(self.link, app_of(task))
         args, kwargs = task.signature.decode(self.job.payload)
         return task.function(*args, **kwargs)
+
+
+def app_of(task: Task[..., Any]) -> running.App | None:
+    """Where a job of this task looks up others."""
+    app: Any = task.app
+    return app if hasattr(app, "get_many") else None
 
 
 def called(task: Task[..., Any], payload: bytes) -> Any:
@@ -126,6 +153,8 @@ def raised(error: BaseException) -> Outcome:
     """What it means that an exception left a task."""
     if isinstance(error, running.HandOver):
         return Release("handed over")
+    if isinstance(error, running.WaitFor):
+        return Waits(error.args)
     if isinstance(error, SystemExit):
         # Leaving the process is a crash, whatever the code says: nothing was returned.
         return crashed("the job left its process by sys.exit", exit_code=exit_code(error))

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mappin
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar, Unpack, overload
 from weakref import WeakKeyDictionary
 
-from holdfast import commands, errors
+from holdfast import commands, errors, steering
 from holdfast.commands import Command
 from holdfast.durations import Duration, milliseconds
 from holdfast.fleet import Node, Worker, by_node, read_workers
@@ -297,6 +297,18 @@ class Holdfast:
         yield commands.note(check_id(id), check_text(words, "the note"))
 
     note, anote = verb(_note)
+
+    depend, adepend = verb(steering.depend)
+    move, amove = verb(steering.move)
+    release, arelease = verb(steering.release)
+    fail, afail = verb(steering.fail)
+
+    # Limits and shares
+
+    limit, alimit = verb(steering.limit)
+    unlimit, aunlimit = verb(steering.unlimit)
+    limits, alimits = verb(steering.limits)
+    weigh, aweigh = verb(steering.weigh)
 
     # Queues and workers
 

@@ -15,7 +15,18 @@ import msgspec
 
 from holdfast.budget import Budget
 from holdfast.names import new_id
-from holdfast.outcome import Advanced, Cancelled, Crash, Error, Outcome, Release, Snoozed, Succeed, Unknown
+from holdfast.outcome import (
+    Advanced,
+    Cancelled,
+    Crash,
+    Error,
+    Outcome,
+    Release,
+    Snoozed,
+    Succeed,
+    Unknown,
+    Waits,
+)
 
 T_co = TypeVar("T_co", covariant=True)
 Fields = dict[str, Any]
@@ -219,7 +230,8 @@ def renew(
 
 
 def _read_renewed(reply: list[Any]) -> Renewed:
-    return Renewed(reply[0], reply[1], *(_read_held(part) for part in reply[2:5]), _read_texts(reply[5]))
+    cancelled, lost, unnamed = (_read_held(part) for part in reply[2:5])
+    return Renewed(reply[0], reply[1], cancelled, lost, unnamed, _read_texts(reply[5]))
 
 
 def _read_held(part: list[Any]) -> list[Held]:
@@ -295,6 +307,8 @@ def _outcome_row(outcome: Outcome) -> tuple[Fields, bytes | None]:
             return {"outcome": "release", "reason": reason or None, "delay": delay or None}, None
         case Advanced(queue, task, delay, payload):
             return _given(outcome="advance", queue=queue, task=task, delay=delay or None), payload
+        case Waits(after):
+            return {"outcome": "wait", "after": list(after)}, None
         case Snoozed(delay):
             return {"outcome": "snooze", "delay": delay}, None
     return {"outcome": _WORDS[type(outcome)]}, None
@@ -576,4 +590,8 @@ def trigger(name: str) -> Command[str]:
 
 
 def schedules(names: Sequence[str] | None = None) -> Command[list[Fields]]:
-    return Command("schedules", _given(names=names), lambda reply: [_read_job(part) for part in reply])
+    return Command("schedules", _given(names=names), _read_schedules)
+
+
+def _read_schedules(reply: list[list[Any]]) -> list[Fields]:
+    return [fields for fields in map(_read_job, reply) if fields]

@@ -64,6 +64,13 @@ class Note(msgspec.Struct, frozen=True):
     words: str
 
 
+class Dependency(msgspec.Struct, frozen=True):
+    """A job that another waits for; `state` is pending, succeeded, failed or cancelled."""
+
+    id: str
+    state: str
+
+
 class Entry(msgspec.Struct, frozen=True):
     """One line of a job's history. `attempt` is 0 for what happened outside of attempts."""
 
@@ -119,6 +126,11 @@ class Job(msgspec.Struct, Generic[R], frozen=True, kw_only=True, eq=False, repr_
     group: str = ""  # of its failure
     progress: dict[str, Any] | None = None  # what it reported last: `progress`, 0 to 1, and `message`
     codec: str = "json"  # `json`, or `raw` for items
+    waits_for: int = 0  # so many jobs
+    after: list[Dependency] = []
+    limits: list[str] = []
+    throttled_by: str = ""  # the limit by which it was parked
+    share: str = ""
     unique: str = ""  # its unique key
     kept: bool = True  # whether its record stays after it has ended well
     at_most_once: bool = False  # never started a second time
@@ -266,6 +278,11 @@ def read_job(fields: dict[str, Any], app: App, returns: Shape | None = None) -> 
         group=fields["group"],
         progress=msgspec.json.decode(fields["progress"]) if fields["progress"] else None,
         codec=fields["codec"],
+        waits_for=fields["waits_for"],
+        after=[Dependency(id.decode(), word.decode()) for id, word in fields.get("after", ())],
+        limits=fields["limits"].split(),
+        throttled_by=fields["throttled_by"],
+        share=fields["share"],
         unique=fields["unique"],
         kept=fields["kept"] == 1,
         at_most_once=fields["at_most_once"] == 1,

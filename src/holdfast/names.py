@@ -20,6 +20,8 @@ LONGEST_NODE = 24  # characters
 
 _ID = re.compile(r"[A-Za-z0-9._:@/-]{1,128}(?:~[0-9]{1,5})?", re.ASCII)
 _KEY = re.compile(r"[A-Za-z0-9._:@/-]{1,128}", re.ASCII)
+_SHARE = re.compile(r"[A-Za-z0-9._:@/-]{1,60}", re.ASCII)
+_LIMIT = re.compile(r"[A-Za-z0-9_.-]{1,60}(?::[A-Za-z0-9._@/-]{1,60})?", re.ASCII)
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}", re.ASCII)
 
 
@@ -59,6 +61,20 @@ def check_key(value: str) -> str:
     if isinstance(value, str) and _KEY.fullmatch(value):
         return value
     raise Invalid(f"unique is {_shown(value)}; it must be 1 to 128 of A-Z a-z 0-9 . _ : @ / -")
+
+
+def check_share(value: str) -> str:
+    """Return the key of a share of a queue, or refuse it."""
+    if isinstance(value, str) and _SHARE.fullmatch(value):
+        return value
+    raise Invalid(f"share is {_shown(value)}; it must be 1 to 60 of A-Z a-z 0-9 . _ : @ / -")
+
+
+def check_limit(value: str) -> str:
+    """Return the name of a limit, perhaps with a key, or refuse it."""
+    if isinstance(value, str) and _LIMIT.fullmatch(value):
+        return value
+    raise Invalid(f"a limit is {_shown(value)}; it must be a name, or a name, a colon and a key: api, api:acme")
 
 
 def check_queue(value: str) -> str:

@@ -1,6 +1,6 @@
 """How an attempt ended: what a task raises to say so, and the values that it becomes.
 
-    return ─▶ Succeed       any exception, Retry, Fail ─▶ Error       Snooze ─▶ Snoozed
+    return ─▶ Succeed       any exception, Retry, Fail ─▶ Error       Snooze ─▶ Snoozed       Advance ─▶ Advanced
 
 Only `Error` charges the job's retries, and only `Crash` its crashes. The rest charge nothing.
 """
@@ -8,6 +8,7 @@ Only `Error` charges the job's retries, and only `Crash` its crashes. The rest c
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 from holdfast import failure
 from holdfast.durations import Duration, milliseconds
@@ -29,6 +30,29 @@ class Fail(Exception):
     def __init__(self, message: str = "", group: str | None = None) -> None:
         super().__init__(message)
         self.group = None if group is None else check_name(group, "the group of Fail")
+
+
+class Bound(Protocol):
+    """A call that is to be made: a `BoundCall`."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def payload(self) -> bytes: ...
+    @property
+    def chosen(self) -> Any: ...
+
+
+class Advance(Exception):
+    """Raise it in a task to have its job go on as another call, in the queue of that: the next stage of a pipeline.
+
+    raise Advance(upload.bind(path))
+    """
+
+    def __init__(self, call: Bound, delay: Duration = 0) -> None:
+        super().__init__(f"go on as {call.name}")
+        self.call = call
+        self.delay = milliseconds(delay, what="the delay of Advance", most=LONGEST_WAIT)
 
 
 class Snooze(Exception):
@@ -82,6 +106,13 @@ class Advanced:
 
 
 @dataclass(frozen=True, slots=True)
+class Waits:
+    """It goes on when other jobs have ended; until then it is blocked, and holds no slot."""
+
+    after: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Unknown:
     """No task of its name is known here; another worker may know it."""
 
@@ -98,7 +129,7 @@ class Cancelled:
     """It was cancelled, and stopped."""
 
 
-Outcome = Advanced | Succeed | Error | Crash | Release | Unknown | Snoozed | Cancelled
+Outcome = Advanced | Waits | Succeed | Error | Crash | Release | Unknown | Snoozed | Cancelled
 
 
 def outcome_of(exception: BaseException) -> Outcome:
@@ -108,6 +139,9 @@ def outcome_of(exception: BaseException) -> Outcome:
     """
     if isinstance(exception, Snooze):
         return Snoozed(exception.delay)
+    if isinstance(exception, Advance):
+        call = exception.call
+        return Advanced(call.chosen.queue, call.name, exception.delay, call.payload)
     group = exception.group if isinstance(exception, Fail) else None
     if group is None and isinstance(exception, Retry | Fail):
         group = failure.group_of(exception.__cause__ or exception)

@@ -10,7 +10,7 @@ Outside of a worker it is a detached job that keeps what is saved in memory, so 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sized
+from collections.abc import Iterable, Iterator, Sequence, Sized
 from contextvars import ContextVar
 from dataclasses import dataclass
 from itertools import islice
@@ -19,8 +19,9 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from holdfast.codec import decode_checkpoint, encode_checkpoint
-from holdfast.errors import Invalid, TooBig
+from holdfast.codec import Shape, decode_checkpoint, encode_checkpoint
+from holdfast.errors import HoldfastError, Invalid, JobCancelled, JobFailed, JobNotFound, TooBig
+from holdfast.job import Job
 from holdfast.limits import MOST_CHECKPOINT, MOST_NOTE
 from holdfast.names import check_text
 
@@ -32,6 +33,24 @@ LONGEST_MESSAGE = 200
 
 class HandOver(BaseException):
     """Leaves a task that yields because its worker stops. Not an Exception: tasks that catch those still yield."""
+
+
+class WaitFor(BaseException):
+    """Leaves a task that waits for other jobs. Not an Exception, as `HandOver`."""
+
+
+class Awaited(Protocol):
+    @property
+    def id(self) -> str: ...
+
+
+class App(Protocol):
+    """Where other jobs are looked up."""
+
+    def get(self, id: str, /) -> Job[Any]: ...
+    async def aget(self, id: str, /) -> Job[Any]: ...
+    def get_many(self, ids: Sequence[str]) -> list[Job[Any] | None]: ...
+    async def aget_many(self, ids: Sequence[str]) -> list[Job[Any] | None]: ...
 
 
 class Link(Protocol):
@@ -66,7 +85,9 @@ class RunningJob:
         queue: str,
         checkpoint: bytes = b"",
         directory: Path | None = None,
+        app: App | None = None,
     ) -> None:
+        self._app = app
         self.id = id
         self.attempt = attempt
         self.task = task
@@ -120,6 +141,42 @@ class RunningJob:
         """Return what was saved last, by this attempt or one before, as a value of `kind`; else `default`."""
         return decode_checkpoint(self._checkpoint, kind) if self._checkpoint else default
 
+    def results(self, kind: type[T]) -> list[T]:
+        """Return the results of the jobs that this one waited for (`after=`), in their order.
+
+        Raises:
+            JobFailed, JobCancelled: one of them did not succeed. JobNotFound: one is not kept any more.
+        """
+        after = [each.id for each in self._known_app.get(self.id).after]
+        return [_result_of(job, id, kind) for id, job in zip(after, self._known_app.get_many(after), strict=True)]
+
+    async def aresults(self, kind: type[T]) -> list[T]:
+        """Return the results of the jobs that this one waited for, as `results` does."""
+        after = [each.id for each in (await self._known_app.aget(self.id)).after]
+        return [
+            _result_of(job, id, kind) for id, job in zip(after, await self._known_app.aget_many(after), strict=True)
+        ]
+
+    def wait_for(self, *jobs: Awaited | str) -> None:
+        """Go on when these jobs have ended, however: until then this job is blocked, and holds no slot.
+
+        Unless all have ended already it leaves the task; the next attempt begins at the top. So save before what it is
+        to know then, and give the jobs ids of their own, that they are not enqueued again.
+        """
+        ids = _ids_of(jobs)
+        _leave_unless_ended(ids, self._known_app.get_many(ids))
+
+    async def await_for(self, *jobs: Awaited | str) -> None:
+        """Go on when these jobs have ended, as `wait_for` does."""
+        ids = _ids_of(jobs)
+        _leave_unless_ended(ids, await self._known_app.aget_many(ids))
+
+    @property
+    def _known_app(self) -> App:
+        if self._app is None:
+            raise HoldfastError("outside of a worker no other jobs are known")
+        return self._app
+
     def yield_now(self) -> None:
         """Hand the job back: it goes on from its checkpoint, ahead of later jobs, and no attempt is charged."""
         raise HandOver
@@ -144,6 +201,26 @@ class RunningJob:
                 saved_at = time.monotonic()
                 if self.stopping and done != total:
                     self.yield_now()
+
+
+def _ids_of(jobs: Iterable[Awaited | str]) -> list[str]:
+    return [job if isinstance(job, str) else job.id for job in jobs]
+
+
+def _leave_unless_ended(ids: list[str], jobs: list[Job[Any] | None]) -> None:
+    if left := [id for id, job in zip(ids, jobs, strict=True) if job is not None and not job.is_final]:
+        raise WaitFor(*left)
+
+
+def _result_of(job: Job[Any] | None, id: str, kind: type[T]) -> T:
+    if job is None:
+        raise JobNotFound(f"job {id}, whose result is asked for, is not there any more")
+    if job.state == "cancelled":
+        raise JobCancelled(f"job {id} was cancelled", job)
+    if job.state != "succeeded":
+        raise JobFailed(f"job {id} is {job.state}, so it has no result", job)
+    value: T = Shape.of(kind).decode(job.result_bytes or b"null", f"the result of job {id}")
+    return value
 
 
 def _progress_text(progress: float | None, message: str | None) -> str | None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
+import msgspec
+
 from holdfast import commands, errors
 from holdfast.commands import NewJob
 from holdfast.durations import utc
@@ -30,15 +32,16 @@ def store_part(calls: Sequence[BoundCall[Any]], app: App, *, fresh: bool, codec:
     for _ in range(ATTEMPTS):
         stored = yield commands.enqueue([_new_job(call, codec) for call in left], exists=exists, fresh=fresh)
         there: dict[str, BoundCall[Any]] = {}  # by the id of the job
+        new: dict[str, bool] = {}
         for call, created, id in zip(left, stored.created, stored.ids, strict=True):
-            if created:
+            if created and not call.chosen.after:
                 jobs[call.id] = stored_job(call, id, stored.now, app, codec)
-            else:
-                there[id] = call
+            else:  # it was there, or only the store knows whether it has to wait
+                there[id], new[id] = call, created
         found = (yield commands.get(list(there), brief=True)) if there else []
         for fields in filter(None, found):
             call = there[fields["id"]]
-            jobs[call.id] = _existing_job(call, fields, app)
+            jobs[call.id] = msgspec.structs.replace(_existing_job(call, fields, app), created=new[fields["id"]])
         left = [call for call in left if call.id not in jobs]
         if not left:
             return [jobs[call.id] for call in calls]
@@ -77,6 +80,10 @@ def _new_job(call: BoundCall[Any], codec: str) -> NewJob:
         unique_for="queued" if is_debounced else chosen.unique_for,
         unkept=True if chosen.keep is False else None,
         once=chosen.at_most_once or None,
+        after=chosen.after or None,
+        on_failed=chosen.on_failed if chosen.after else None,
+        limits=chosen.limits or None,
+        share=chosen.share,
     )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import PurePath
@@ -34,7 +34,7 @@ import msgspec
 from holdfast.durations import Duration, humanize, milliseconds, moment
 from holdfast.errors import Invalid
 from holdfast.limits import LONGEST_BACKOFF, LONGEST_WAIT
-from holdfast.names import check_id, check_key, check_queue, check_task, new_id
+from holdfast.names import check_id, check_key, check_limit, check_queue, check_share, check_task, new_id
 from holdfast.signature import Signature
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ R = TypeVar("R")
 
 OnExists = Literal["return", "error", "replace"]
 Span = Literal["queued", "pending", "kept"]
+OnFailed = Literal["block", "cancel", "run"]
 Runner = Literal["fork", "spawn", "process", "thread", "async"]
 WhenUnreachable = Literal["raise", "inline", "keep"]
 
@@ -68,6 +69,10 @@ class Given(TypedDict, total=False):
     debounce: Duration | None  # run after this time without another call of its unique key, or task: the last counts
     keep: bool | None  # False: remove the job when it has ended, unless it failed
     at_most_once: bool | None  # True: never start it a second time
+    after: Sequence[Awaited | str] | None  # jobs to wait for: jobs, bound calls or ids
+    on_failed: OnFailed | None  # what if one of those fails or is cancelled: stay blocked, be cancelled, or run; block
+    limits: str | Sequence[str] | None  # the limits in which it takes part: "api", or "api:acme" to count by key
+    share: str | None  # whose it is, among those that share the queue
     runner: Runner | None  # where it runs; by the kind of function
     when_unreachable: WhenUnreachable | None  # what to do if it cannot be stored; as the app says
 
@@ -91,6 +96,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     debounce: int | None = None
     keep: bool | None = None
     at_most_once: bool | None = None
+    after: tuple[str, ...] | None = None
+    on_failed: OnFailed | None = None
+    limits: tuple[str, ...] | None = None
+    share: str | None = None
     runner: Runner | None = None
     when_unreachable: WhenUnreachable | None = None
 
@@ -179,6 +188,13 @@ class AsyncTask(Task[P, R]):
     if TYPE_CHECKING:
 
         def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]: ...  # type: ignore[override]
+
+
+class Awaited(Protocol):
+    """A job that another waits for: stored, or to be stored with it."""
+
+    @property
+    def id(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -286,6 +302,21 @@ def _span(value: Any) -> str | int:
         raise Invalid(f"{error}; or one of {', '.join(map(repr, get_args(Span)))}") from None
 
 
+def _awaited(value: Any) -> tuple[str, ...]:
+    """Return the ids of jobs to wait for, each once."""
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        raise Invalid(f"after is {value!r}; it must be a list of jobs, bound calls or ids")
+    ids: Iterable[Any] = (each if isinstance(each, str) else getattr(each, "id", each) for each in value)
+    return tuple(dict.fromkeys(map(check_id, ids)))
+
+
+def _limits(value: Any) -> tuple[str, ...]:
+    names = [value] if isinstance(value, str) else value
+    if not isinstance(names, Iterable):
+        raise Invalid(f"limits is {value!r}; it must be a name, or a list of names")
+    return tuple(dict.fromkeys(map(check_limit, names)))
+
+
 def _flag(name: str) -> Callable[[Any], bool]:
     def check(value: Any) -> bool:
         if isinstance(value, bool):
@@ -330,6 +361,10 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "debounce": lambda value: milliseconds(value, what="debounce", least=1, most=LONGEST_WAIT),
     "keep": _flag("keep"),
     "at_most_once": _flag("at_most_once"),
+    "after": _awaited,
+    "on_failed": _choice("on_failed", *get_args(OnFailed)),
+    "limits": _limits,
+    "share": check_share,
     "runner": _choice("runner", *get_args(Runner)),
     "when_unreachable": _choice("when_unreachable", *get_args(WhenUnreachable)),
 }

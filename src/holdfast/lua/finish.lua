@@ -9,6 +9,7 @@
 --                   crash (blob: description)
 --                   release (delay; reason; unstarted: it did certainly not start), snooze (delay)
 --                   unknown (the task is not known here), cancelled
+--                   wait (go on when the jobs `after` have ended, however; until then the job is blocked)
 --                   advance (go on as `task` in `queue`, with the blob as payload, after `delay`; each if given)
 --     blob          whether the item has a blob
 --     pid, started  process id, and milliseconds from claim to start
@@ -115,11 +116,37 @@ function ending.advance(job, run, item, blob)
   awakened[queue] = true
 end
 
-local LETTER_OF_ENDING = { advance = 'A', succeed = 'S', error = 'E', crash = 'K', release = 'R', snooze = 'Z', unknown = 'U', cancelled = 'C' }
+-- It waits for jobs that it may have enqueued itself, and holds no slot meanwhile. Those that are gone are not waited for.
+function ending.wait(job, run, item)
+  local fields = end_attempt(job, run, 'Z', 'waits for other jobs')
+  event('released', job.id)
+  if has(job.flags, CANCELLING) or has(job.flags, ONCE) then return come_back(job, 0, fields) end
+  local left = 0
+  for place, id in ipairs(item.after) do
+    local other = id ~= job.id and load_job(id)
+    if other then
+      after.mark_awaited(other)
+      left = left + after.link(job.id, reserve_arrivals(1) + 1, id, place, after.letter_of(other), 'r')
+    end
+  end
+  job.flags = with(job.flags, AFTER, true)
+  for _, part in ipairs({ 'b', after.pack(left, 'r', 0) }) do fields[#fields + 1] = part end
+  if left > 0 then after.to_blocked(job, fields) else to_waiting(job, fields) end
+end
+
+local LETTER_OF_ENDING = { wait = 'Z', advance = 'A', succeed = 'S', error = 'E', crash = 'K', release = 'R', snooze = 'Z', unknown = 'U', cancelled = 'C' }
 
 local function is_whole(value, most) return type(value) == 'number' and value % 1 == 0 and value >= 0 and value <= most end
 
 local function is_text(value) return type(value) == 'string' end
+
+local function is_list_of_ids(value)
+  if type(value) ~= 'table' or #value < 1 or #value > MOST then return false end
+  for _, id in ipairs(value) do
+    if not is_text(id) then return false end
+  end
+  return true
+end
 
 local function is_name(value)
   return value == nil or (is_text(value) and #value <= 100 and string.find(value, '^[%w_.%-]+$') ~= nil)
@@ -131,6 +158,7 @@ local function fault(item, blob)
     and is_whole(item.delay or 0, LONGEST_WAIT) and is_whole(item.pid or 0, MOST_PID)
     and is_whole(item.started or 0, LONGEST_WAIT) and is_text(item.group or '') and is_text(item.reason or '')
     and (blob or not item.blob) and is_name(item.queue) and is_name(item.task)
+    and (item.outcome ~= 'wait' or is_list_of_ids(item.after))
   if not right then return 'INVALID' end
   if item.outcome == 'succeed' and blob and #blob > MOST_RESULT then return 'TOOBIG' end
   if item.outcome == 'advance' and blob and #blob > LIMITS.MOST_PAYLOAD then return 'TOOBIG' end

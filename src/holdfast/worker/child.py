@@ -13,7 +13,7 @@ from functools import partial
 from threading import Lock
 from typing import Any, NoReturn
 
-from holdfast.calling import Call, called, exit_code, raised, returned
+from holdfast.calling import Call, app_of, called, exit_code, raised, returned
 from holdfast.outcome import Outcome, Unknown
 from holdfast.task import Task
 from holdfast.worker import wire
@@ -104,7 +104,7 @@ def _attempt(call: Call, link: _Link, load: Load) -> Outcome:
         task = load().get(call.task)
         if task is None:  # in an interpreter that has imported the app anew, in the middle of a deploy
             return Unknown()
-        call.introduce(link)
+        call.introduce(link, app_of(task))
         return returned(task, called(task, call.payload))
     except SystemExit:
         raise

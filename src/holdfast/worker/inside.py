@@ -20,7 +20,7 @@ from contextvars import copy_context
 from functools import partial
 from typing import Any
 
-from holdfast.calling import called, raised, returned
+from holdfast.calling import app_of, called, raised, returned
 from holdfast.outcome import Outcome
 from holdfast.task import Task
 from holdfast.worker.attempt import Attempt
@@ -82,7 +82,7 @@ class AsyncRunner:
     async def _call(self, attempt: Attempt) -> Outcome:
         task = self._tasks[attempt.job.task]
         link = _Link(attempt)
-        attempt.call.introduce(link)
+        attempt.call.introduce(link, app_of(task))
         try:
             args, kwargs = task.signature.decode(attempt.job.payload)
             return returned(task, await task.function(*args, **kwargs))
@@ -114,7 +114,7 @@ class ThreadRunner:
 
     def _call(self, attempt: Attempt, link: _Link) -> Outcome:
         task = self._tasks[attempt.job.task]
-        attempt.call.introduce(link)
+        attempt.call.introduce(link, app_of(task))
         try:
             return returned(task, called(task, attempt.job.payload))
         except BaseException as error:

@@ -10,7 +10,7 @@ import logging
 import time
 
 from holdfast import failure
-from holdfast.outcome import Cancelled, Crash, Error, Outcome, Release, Snoozed, Succeed, Unknown
+from holdfast.outcome import Advanced, Cancelled, Crash, Error, Outcome, Release, Snoozed, Succeed, Unknown, Waits
 from holdfast.worker.attempt import Attempt
 
 log = logging.getLogger("holdfast.worker")
@@ -24,6 +24,8 @@ _WORDS: dict[type[Outcome], str] = {
     Release: "was handed back",
     Unknown: "was handed back",
     Snoozed: "is to run later",
+    Waits: "waits for other jobs",
+    Advanced: "advanced",
     Cancelled: "was cancelled",
 }
 

@@ -164,5 +164,5 @@ class Leases:
                 continue
             if popped:
                 word, executor, id, attempt = popped[1].decode().split()
-                if word == "cancel" and executor in self._executors:
-                    self._executors[executor].tell_of("cancelled", id, int(attempt))
+                if executor in self._executors:
+                    self._executors[executor].tell_of("cancelled" if word == "cancel" else word, id, int(attempt))

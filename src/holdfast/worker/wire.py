@@ -21,6 +21,8 @@ _decode = msgspec.msgpack.Decoder(list[Any]).decode
 _OUTCOMES = {
     kind.__name__: kind
     for kind in (
+        outcome.Advanced,
+        outcome.Waits,
         outcome.Succeed,
         outcome.Error,
         outcome.Crash,

@@ -1,0 +1,119 @@
+"""Steering jobs that belong together: dependencies, moves, limits, shares. Verbs of the client; see `verbs`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from holdfast import commands, errors
+from holdfast.durations import Duration, milliseconds
+from holdfast.limits import LONGEST_WAIT
+from holdfast.names import check_limit
+from holdfast.task import Awaited, OnFailed
+from holdfast.verbs import Steps, Stores
+
+
+class Limit(NamedTuple):
+    """So many at once, or so many per period (milliseconds, 0: at once). `keys` have parked jobs."""
+
+    name: str
+    slots: int
+    per: int
+    keys: int
+    held: int
+    parked: int
+
+
+def answer(id: str, given: str, words: str) -> str:
+    """Return the answer about one job, or raise what it stands for."""
+    kind = errors.BY_CODE.get(given)
+    if kind is None:
+        return given
+    raise kind(f"job {id} {words if given != 'NOTFOUND' else 'does not exist; it may have been deleted'}")
+
+
+def depend(
+    app: Stores,
+    id: str,
+    /,
+    *,
+    add: Sequence[Awaited | str] = (),
+    remove: Sequence[Awaited | str] = (),
+    on_failed: OnFailed | None = None,
+) -> Steps[str]:
+    """Have a job that has not started wait for more jobs, or for fewer. Returns its state.
+
+    Raises:
+        JobNotFound: one of them does not exist.
+        WrongState: the job runs, or has ended.
+        DependencyCycle: it would wait for itself.
+    """
+    state, _ = yield commands.depend(id, add=_ids(add), remove=_ids(remove), on_failed=on_failed)
+    return str(state)
+
+
+def _ids(jobs: Sequence[Awaited | str]) -> list[str]:
+    return [job if isinstance(job, str) else job.id for job in jobs]
+
+
+def move(app: Stores, id: str, /, *, queue: str | None = None, priority: int | None = None) -> Steps[str]:
+    """Move a job to another queue, where it comes as a new one, or change its priority. Returns its state.
+
+    Raises:
+        JobNotFound: there is none of this id.
+        WrongState: it has ended; or it runs, and a queue was given.
+    """
+    answers = yield commands.move([id], queue=queue, priority=priority)
+    return answer(id, answers[0], "runs or has ended, and cannot be moved")
+
+
+def release(app: Stores, id: str, /, *, delay: Duration = 0, reason: str = "") -> Steps[str]:
+    """Take a running job from its worker, uncharged, and give it to another. Returns its state.
+
+    Raises:
+        JobNotFound: there is none of this id.
+        WrongState: it does not run.
+    """
+    wait = milliseconds(delay, what="delay", most=LONGEST_WAIT)
+    answers = yield commands.release([id], delay=wait, reason=reason)
+    return answer(id, answers[0], "does not run, so it cannot be released")
+
+
+def fail(app: Stores, id: str, /, *, group: str | None = None, reason: str = "") -> Steps[str]:
+    """End a job as failed, wherever it is; what runs is stopped.
+
+    Raises:
+        JobNotFound: there is none of this id.
+        WrongState: it has ended already.
+    """
+    answers = yield commands.fail([id], group=group, reason=reason)
+    return answer(id, answers[0], "has ended already and cannot be failed")
+
+
+def limit(app: Stores, name: str, slots: int, *, per: Duration | None = None) -> Steps[bool]:
+    """Let so many jobs that take part in a limit run at once; or, with `per`, so many start in each such period.
+
+    jobs.limit("gpu", 2)
+    jobs.limit("api", 5, per="1s")
+
+    It holds from the next claim on. Returns whether that changed anything.
+    """
+    period = None if per is None else milliseconds(per, what="per", least=1, most=LONGEST_WAIT)
+    changed: bool = yield commands.limit(check_limit(name), slots, per=period)
+    return changed
+
+
+def unlimit(app: Stores, name: str) -> Steps[bool]:
+    """Remove a limit; jobs that it held back start as others do. Returns whether there was one."""
+    changed: bool = yield commands.unlimit(name)
+    return changed
+
+
+def limits(app: Stores) -> Steps[list[Limit]]:
+    """Return all limits that are defined."""
+    return [Limit(*row) for row in (yield commands.limits())]
+
+
+def weigh(app: Stores, queue: str, share: str, weight: int) -> Steps[None]:
+    """Give the jobs of a share (`share=`) so many times as much of a queue as others get: 1 to 100."""
+    yield commands.weigh(queue, share, weight)

@@ -1,0 +1,52 @@
+"""Jobs that belong together, with real workers."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast import JobFailed
+from tests.apps import compose_app
+from tests.apps.compose_app import fetch, parent, square
+from tests.workers import Crew, until
+
+
+@pytest.mark.parametrize("reduce", ["total", "atotal"])
+def test_map_and_reduce(crew: Crew, reduce: str) -> None:
+    crew.start(app="tests.apps.compose_app")
+    parts = [square.bind(number) for number in range(10)]
+    *_, last = crew.put_all([*parts, getattr(compose_app, reduce).bind().options(after=parts)])
+
+    assert last.state == "blocked"
+    assert last.result(timeout=60) == 285
+
+
+def test_a_reduce_whose_part_failed_stays_blocked_and_says_why_until_the_part_is_removed(crew: Crew) -> None:
+    crew.start(app="tests.apps.compose_app")
+    parts = [square.bind(number) for number in (1, -2, 3)]
+    *_, last = crew.put_all([*parts, compose_app.total.bind().options(after=parts)])
+    with pytest.raises(JobFailed):
+        crew.app.get(parts[1].id).result(timeout=60)
+    until(lambda: last.refresh().waits_for == 1)
+    assert {each.id: each.state for each in last.refresh().after}[parts[1].id] == "failed"
+
+    crew.app.depend(last.id, remove=[parts[1]])
+
+    assert last.result(timeout=60) == 10
+
+
+def test_a_pipeline_of_three_stages(crew: Crew) -> None:
+    crew.start("--queues", "net,cpu", app="tests.apps.compose_app")
+
+    job = crew.put(fetch, "https://example.org/cat.png")
+
+    assert job.result(timeout=60) == "uploaded cat.png.small"
+    assert [attempt.outcome for attempt in job.refresh().attempts] == ["advanced", "advanced", "succeeded"]
+
+
+def test_a_job_waits_for_others_without_a_slot(crew: Crew) -> None:
+    crew.start("--processes", "1", app="tests.apps.compose_app")
+
+    job = crew.put(parent, [1, 2, 3])
+
+    assert job.result(timeout=60) == 14
+    assert [attempt.outcome for attempt in job.refresh().attempts] == ["snoozed", "succeeded"]
