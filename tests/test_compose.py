@@ -50,3 +50,22 @@ def test_a_job_waits_for_others_without_a_slot(crew: Crew) -> None:
 
     assert job.result(timeout=60) == 14
     assert [attempt.outcome for attempt in job.refresh().attempts] == ["snoozed", "succeeded"]
+
+
+def test_declared_schedules_fire_each_time_once_with_three_workers(crew: Crew) -> None:
+    for _ in range(3):
+        crew.start(app="tests.apps.compose_app")
+    names = ("tests.apps.compose_app.tick", "tests.apps.compose_app.tock")
+
+    def fired() -> dict[str, list[str]]:
+        ids = [job.id for job in crew.app.list(state="succeeded")]
+        return {name: [id for id in ids if id.startswith(f"{name}@")] for name in names}
+
+    until(lambda: all(len(ids) >= 4 for ids in fired().values()))
+
+    for name, ids in fired().items():
+        times = sorted(int(id.removeprefix(f"{name}@")) for id in ids)
+        assert all(time % 1000 == 0 for time in times)
+        known = crew.app.get_schedule(name)
+        assert known.fired >= len(times)
+        assert len(known.next(3)) == 3

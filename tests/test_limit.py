@@ -14,7 +14,7 @@ from holdfast.outcome import Error, Release, Succeed
 from holdfast.store import Store
 from tests.conftest import TestClock
 from tests.test_after import everything
-from tests.test_lua import LEASE, ONE, TWO, end, fields, job, keep, new, put, standing, take
+from tests.test_lua import LEASE, ONE, TWO, end, fields, job, keep, put, standing, take
 
 
 @pytest.fixture

@@ -38,7 +38,11 @@ def test_a_job_moves_in_any_state_that_is_not_running(store: Store, clock: TestC
     store.run(commands.limit("one", 1))
     put(store, "first", limits=("one",))
     take(store)
-    options: dict[str, Any] = {"scheduled": {"delay": 1000}, "blocked": {"after": ("first",)}, "throttled": {"limits": ("one",)}}
+    options: dict[str, Any] = {
+        "scheduled": {"delay": 1000},
+        "blocked": {"after": ("first",)},
+        "throttled": {"limits": ("one",)},
+    }
     put(store, "job", **options[state])
     take(store)
     assert fields(store, "job", "state") == (state,)

@@ -30,6 +30,7 @@ from holdfast.errors import (
 from holdfast.job import Job
 from holdfast.outcome import Advance, Fail, Retry, Snooze
 from holdfast.running import RunningJob, current_job
+from holdfast.scheduling import cron, every
 from holdfast.task import BoundCall, Task
 
 __version__ = "0.1.0"
@@ -56,5 +57,7 @@ __all__ = [
     "Task",
     "TooBig",
     "WrongState",
+    "cron",
     "current_job",
+    "every",
 ]

@@ -12,13 +12,14 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mappin
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar, Unpack, overload
 from weakref import WeakKeyDictionary
 
-from holdfast import commands, errors, steering
+from holdfast import commands, errors, scheduling, steering
 from holdfast.commands import Command
 from holdfast.durations import Duration, milliseconds
 from holdfast.fleet import Node, Worker, by_node, read_workers
 from holdfast.job import FINAL, PENDING, STATES, Job, read_job
 from holdfast.names import check_id, check_namespace, check_text
 from holdfast.results import AsyncInbox, Inbox, deadline_after
+from holdfast.scheduling import Timing, declaration
 from holdfast.setting import Setting, read_changes, read_settings
 from holdfast.store import Address, AsyncStore, Store
 from holdfast.storing import AT_ONCE, DEFAULT_QUEUE
@@ -70,6 +71,9 @@ class Holdfast:
     `when_unreachable` says what becomes of a call that cannot be stored because the server does not answer within two
     seconds: `raise` StoreUnavailable, run it `inline`, or `keep` it on disk and send it later. Without it,
     HOLDFAST_WHEN_UNREACHABLE; without that, raise. Tasks and calls may choose otherwise.
+
+    `revision` (or HOLDFAST_REVISION) is a number that rises with each release: a worker of an older one does not
+    change schedules that a newer one has declared.
     """
 
     def __init__(
@@ -79,11 +83,14 @@ class Holdfast:
         namespace: str | None = None,
         timeout: Duration = "5s",
         when_unreachable: WhenUnreachable | None = None,
+        revision: int | None = None,
     ) -> None:
         seconds = milliseconds(timeout, what="timeout", least=1) / 1000
         chosen = namespace if namespace is not None else os.environ.get("HOLDFAST_NAMESPACE") or "default"
         self.address = Address.find(url, namespace=check_namespace(chosen), timeout=seconds)
         self.tasks: dict[str, Task[..., Any]] = {}
+        self.declared: dict[str, dict[str, Any]] = {}  # schedules
+        self.revision = int(os.environ.get("HOLDFAST_REVISION") or 0) if revision is None else revision
         self.store = Store(self.address)
         self.async_store = AsyncStore(self.address)
         self.unreachable = Unreachable(self, when_unreachable)
@@ -98,12 +105,33 @@ class Holdfast:
     @overload
     def task(self, function: Callable[P, R], /) -> Task[P, R]: ...
     @overload
-    def task(self, function: None = None, /, *, name: str | None = None, **options: Unpack[Given]) -> Declare: ...
-    def task(self, function: Any = None, /, *, name: str | None = None, **options: Unpack[Given]) -> Any:
+    def task(
+        self,
+        function: None = None,
+        /,
+        *,
+        name: str | None = None,
+        schedule: Timing | None = None,
+        **options: Unpack[Given],
+    ) -> Declare: ...
+    def task(
+        self,
+        function: Any = None,
+        /,
+        *,
+        name: str | None = None,
+        schedule: Timing | None = None,
+        **options: Unpack[Given],
+    ) -> Any:
         """Make a task of a function.
 
         @jobs.task(queue="video", retries=3)
         def transcode(source: str) -> str: ...
+
+        With a `schedule` workers declare it when they start: it is called without arguments at those times.
+
+        @jobs.task(schedule=cron("0 2 * * *", tz="Europe/Berlin"))
+        def report() -> None: ...
         """
         chosen = Options().but(**options)
 
@@ -113,6 +141,8 @@ class Holdfast:
             if known is not None and not _is_same(known.function, function):
                 raise errors.Invalid(f"there is a task {task.name} already: pass another name=")
             self.tasks[task.name] = task
+            if schedule is not None:
+                self.declared[task.name] = declaration(task.name, task.bind(), schedule, self.revision)
             return task
 
         return declare if function is None else declare(function)
@@ -309,6 +339,16 @@ class Holdfast:
     unlimit, aunlimit = verb(steering.unlimit)
     limits, alimits = verb(steering.limits)
     weigh, aweigh = verb(steering.weigh)
+
+    # Schedules
+
+    schedule, aschedule = verb(scheduling.schedule)
+    unschedule, aunschedule = verb(scheduling.unschedule)
+    suspend, asuspend = verb(scheduling.suspend)
+    unsuspend, aunsuspend = verb(scheduling.unsuspend)
+    trigger, atrigger = verb(scheduling.trigger)
+    schedules, aschedules = verb(scheduling.schedules)
+    get_schedule, aget_schedule = verb(scheduling.get_schedule)
 
     # Queues and workers
 

@@ -33,7 +33,7 @@ def answer(id: str, given: str, words: str) -> str:
 
 
 def depend(
-    app: Stores,
+    _: Stores,
     id: str,
     /,
     *,
@@ -56,7 +56,7 @@ def _ids(jobs: Sequence[Awaited | str]) -> list[str]:
     return [job if isinstance(job, str) else job.id for job in jobs]
 
 
-def move(app: Stores, id: str, /, *, queue: str | None = None, priority: int | None = None) -> Steps[str]:
+def move(_: Stores, id: str, /, *, queue: str | None = None, priority: int | None = None) -> Steps[str]:
     """Move a job to another queue, where it comes as a new one, or change its priority. Returns its state.
 
     Raises:
@@ -67,7 +67,7 @@ def move(app: Stores, id: str, /, *, queue: str | None = None, priority: int | N
     return answer(id, answers[0], "runs or has ended, and cannot be moved")
 
 
-def release(app: Stores, id: str, /, *, delay: Duration = 0, reason: str = "") -> Steps[str]:
+def release(_: Stores, id: str, /, *, delay: Duration = 0, reason: str = "") -> Steps[str]:
     """Take a running job from its worker, uncharged, and give it to another. Returns its state.
 
     Raises:
@@ -79,7 +79,7 @@ def release(app: Stores, id: str, /, *, delay: Duration = 0, reason: str = "") -
     return answer(id, answers[0], "does not run, so it cannot be released")
 
 
-def fail(app: Stores, id: str, /, *, group: str | None = None, reason: str = "") -> Steps[str]:
+def fail(_: Stores, id: str, /, *, group: str | None = None, reason: str = "") -> Steps[str]:
     """End a job as failed, wherever it is; what runs is stopped.
 
     Raises:
@@ -90,7 +90,7 @@ def fail(app: Stores, id: str, /, *, group: str | None = None, reason: str = "")
     return answer(id, answers[0], "has ended already and cannot be failed")
 
 
-def limit(app: Stores, name: str, slots: int, *, per: Duration | None = None) -> Steps[bool]:
+def limit(_: Stores, name: str, slots: int, *, per: Duration | None = None) -> Steps[bool]:
     """Let so many jobs that take part in a limit run at once; or, with `per`, so many start in each such period.
 
     jobs.limit("gpu", 2)
@@ -103,17 +103,17 @@ def limit(app: Stores, name: str, slots: int, *, per: Duration | None = None) ->
     return changed
 
 
-def unlimit(app: Stores, name: str) -> Steps[bool]:
+def unlimit(_: Stores, name: str) -> Steps[bool]:
     """Remove a limit; jobs that it held back start as others do. Returns whether there was one."""
     changed: bool = yield commands.unlimit(name)
     return changed
 
 
-def limits(app: Stores) -> Steps[list[Limit]]:
+def limits(_: Stores) -> Steps[list[Limit]]:
     """Return all limits that are defined."""
     return [Limit(*row) for row in (yield commands.limits())]
 
 
-def weigh(app: Stores, queue: str, share: str, weight: int) -> Steps[None]:
+def weigh(_: Stores, queue: str, share: str, weight: int) -> Steps[None]:
     """Give the jobs of a share (`share=`) so many times as much of a queue as others get: 1 to 100."""
     yield commands.weigh(queue, share, weight)

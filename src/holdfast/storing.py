@@ -30,7 +30,7 @@ def store_part(calls: Sequence[BoundCall[Any]], app: App, *, fresh: bool, codec:
     exists = _on_exists(calls)
     left = calls
     for _ in range(ATTEMPTS):
-        stored = yield commands.enqueue([_new_job(call, codec) for call in left], exists=exists, fresh=fresh)
+        stored = yield commands.enqueue([new_job(call, codec) for call in left], exists=exists, fresh=fresh)
         there: dict[str, BoundCall[Any]] = {}  # by the id of the job
         new: dict[str, bool] = {}
         for call, created, id in zip(left, stored.created, stored.ids, strict=True):
@@ -59,7 +59,8 @@ def _whose(call: BoundCall[Any]) -> str:
     return f"unique key {call.chosen.unique}" if call.chosen.unique else f"job {call.id}"
 
 
-def _new_job(call: BoundCall[Any], codec: str) -> NewJob:
+def new_job(call: BoundCall[Any], codec: str) -> NewJob:
+    """What is sent of a call."""
     chosen = call.chosen
     is_debounced = chosen.debounce is not None
     return NewJob(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast import Advance, Fail, Holdfast, current_job
+from holdfast import Advance, Fail, Holdfast, cron, current_job, every
 
 app = Holdfast()
 
@@ -47,3 +47,13 @@ def parent(numbers: list[int]) -> int:
     app.enqueue_many(children)
     job.wait_for(*children)
     return sum(child.result() for child in map(app.get, [child.id for child in children]))
+
+
+@app.task(schedule=every("1s"))
+def tick() -> str:
+    return current_job().id
+
+
+@app.task(schedule=cron("* * * * * *", tz="Europe/Berlin"))
+def tock() -> str:
+    return current_job().id

@@ -179,7 +179,9 @@ local function schedule_fields(args, payload)
     fields.every, fields.offset = args.every, string.format('%.0f', args.offset or 0)
     fields.next = string.format('%.0f', first_time(args))
   else
-    fields.times = format_times(args.times or {})
+    local times, first = args.times or {}, 1 -- what is past was not missed: the schedule was not there
+    while times[first] and times[first] <= now do first = first + 1 end
+    fields.times = format_times(times, first)
   end
   return fields
 end

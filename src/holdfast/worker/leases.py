@@ -11,6 +11,7 @@ from typing import Any
 from holdfast import commands, errors
 from holdfast.commands import Finish, Held, Renewed, Started
 from holdfast.outcome import Release
+from holdfast.worker.calendar import refill
 from holdfast.worker.patient import PatientStore
 from holdfast.worker.processes import ExecutorProcess
 from holdfast.worker.pulse import Pulse
@@ -20,6 +21,7 @@ from holdfast.worker.system import boot_time
 log = logging.getLogger("holdfast.worker")
 
 AT_ONCE = 1000  # leases in one call
+REFILLS = 10  # schedules whose times are computed after a renewal
 MOST_INTERVAL = 7.5  # seconds between renewals
 LEASE = 30.0  # seconds, where none is said
 INBOX_BLOCK = 5.0  # seconds
@@ -91,6 +93,8 @@ class Leases:
             part = list(islice(parts, AT_ONCE))
             renewed = await self._renew_part(part, names, started)
             self._pass_on(renewed)
+            if renewed.refills:
+                await refill(self._store, renewed.refills)
             unnamed.update(renewed.unnamed)
             started = []
             if len(part) < AT_ONCE:
@@ -106,6 +110,7 @@ class Leases:
             about=self.about or None,
             queues=self._settings.queues,
             arrivals=self._arrivals,
+            refills=REFILLS,
         )
         renewed = await self._store.run(command)
         self._waiting = self.interval

@@ -71,7 +71,10 @@ def failed_import(error: BaseException) -> str:
 def _hello(app: Holdfast) -> bytes:
     address = app.address
     queues = sorted({task.chosen.queue or DEFAULT_QUEUE for task in app.tasks.values()})
-    return wire.pack("hello", queues, address.url, str(address.home or ""), address.namespace, address.timeout)
+    declared = list(app.declared.values())
+    return wire.pack(
+        "hello", queues, address.url, str(address.home or ""), address.namespace, address.timeout, declared
+    )
 
 
 def _say_that_nothing_is_forked(start: Start, app: Holdfast, threads: list[str]) -> None:

@@ -23,7 +23,7 @@ import msgspec
 from holdfast import commands, errors
 from holdfast.names import new_id, node_name
 from holdfast.store import Address
-from holdfast.worker import system
+from holdfast.worker import calendar, system
 from holdfast.worker.checkup import Introduction, measure, why_to_replace
 from holdfast.worker.files import Files
 from holdfast.worker.leases import Leases
@@ -206,7 +206,15 @@ class Supervisor:
         executors = [place.current for place in kept if place.current and len(place.followed) == 1]
         return len(executors) == len(kept) and all(executor.is_idle for executor in executors)
 
-    async def _meet(self, queues: list[str], url: str | None, home: str, namespace: str, timeout: float) -> None:
+    async def _meet(  # noqa: PLR0917 - as the message has them
+        self,
+        queues: list[str],
+        url: str | None,
+        home: str,
+        namespace: str,
+        timeout: float,
+        declared: list[dict[str, Any]],
+    ) -> None:
         """The first executor has imported the app: now we know which store to use. Nothing is claimed before that."""
         async with self._meeting:
             if self._store.is_known or self._exit_code:
@@ -216,6 +224,7 @@ class Supervisor:
                 self._introduce(address, queues)
                 self._lock.belongs_to(address, self._settings.directory)
                 self._store.meet(address)
+                await calendar.declare(self._store, declared)
             else:
                 self._exit_code = 1
                 self.stopping.set()

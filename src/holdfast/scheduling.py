@@ -1,0 +1,221 @@
+"""Schedules as users make and see them. Verbs of the client; see `verbs`."""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime
+from typing import Any, Literal
+
+import msgspec
+
+from holdfast import commands
+from holdfast.durations import Duration, milliseconds, utc
+from holdfast.errors import Invalid, JobNotFound
+from holdfast.limits import LONGEST_WAIT
+from holdfast.names import check_name
+from holdfast.schedule import Cron, Every, When, decode, encode, next_firings
+from holdfast.storing import new_job
+from holdfast.task import BoundCall
+from holdfast.verbs import Steps, Stores
+
+Missed = Literal["one", "all", "skip"]
+Overlap = Literal["allow", "skip"]
+
+SHORTEST = 1000  # milliseconds between firings
+NOT_OF_SCHEDULES = ("id", "delay", "at", "unique", "unique_for", "debounce", "on_exists", "after", "when_unreachable")
+
+
+class Timing(msgspec.Struct, frozen=True, kw_only=True):
+    """When a schedule fires, and what becomes of times that it missed. Times are in milliseconds."""
+
+    when: When
+    missed: Missed = "one"
+    backlog: int | None = None
+    late: int | None = None
+    overlap: Overlap = "allow"
+    jitter: int | None = None
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        cron: str | None = None,
+        tz: str | None = None,
+        every: Duration | None = None,
+        offset: Duration = 0,
+        missed: Missed = "one",
+        backlog: int | None = None,
+        late: Duration | None = None,
+        overlap: Overlap = "allow",
+        jitter: Duration | None = None,
+    ) -> Timing:
+        """Check what users write.
+
+        Raises:
+            Invalid: neither or both of `cron` and `every` are given, or one of the values is not acceptable.
+        """
+        if (cron is None) == (every is None):
+            raise Invalid("a schedule has either cron or every: say one of them")
+        if every is None and cron is not None:
+            when: When = Cron(cron, tz or "UTC")
+        elif tz is not None:
+            raise Invalid("tz is given with every; an interval knows no time zone: use cron, or offset")
+        else:
+            interval = milliseconds(every or 0, what="every", least=SHORTEST, most=LONGEST_WAIT)
+            when = Every(interval, milliseconds(offset, what="offset"))
+        wait = None if late is None else milliseconds(late, what="late", most=LONGEST_WAIT)
+        spread = None if jitter is None else milliseconds(jitter, what="jitter", most=86_400_000)
+        return cls(when=when, missed=missed, backlog=backlog, late=wait, overlap=overlap, jitter=spread)
+
+    def arguments(self, now: int) -> dict[str, Any]:
+        """As the store takes them."""
+        when = self.when
+        times: dict[str, Any] = (
+            {"every": when.interval, "offset": when.offset} if isinstance(when, Every) else {"times": when.next(now)}
+        )
+        policy = {name: getattr(self, name) for name in ("missed", "backlog", "late", "overlap", "jitter")}
+        return {"spec": encode(when), **times, **policy}
+
+
+def cron(expression: str, *, tz: str = "UTC", **policy: Any) -> Timing:
+    """At the times of a cron expression, in a time zone: for `@jobs.task(schedule=cron("0 2 * * *"))`."""
+    return Timing.of(cron=expression, tz=tz, **policy)
+
+
+def every(interval: Duration, **policy: Any) -> Timing:
+    """Every so often: for `@jobs.task(schedule=every("30s"))`."""
+    return Timing.of(every=interval, **policy)
+
+
+class Schedule(msgspec.Struct, frozen=True):
+    """A schedule as it was at one moment."""
+
+    name: str
+    when: When
+    task: str
+    queue: str
+    paused: bool
+    missed: str
+    overlap: str
+    fired: int
+    skipped: int
+    last_at: datetime | None
+    last_job: str
+
+    def next(self, number: int = 10, *, after: datetime | None = None) -> list[datetime]:
+        """Return the next times at which it fires, without the jitter; none while it is paused."""
+        return [] if self.paused else next_firings(self.when, after or utc(_now()), number)
+
+
+def declaration(name: str, call: BoundCall[Any], timing: Timing, revision: int | None = None) -> dict[str, Any]:
+    """Return the arguments of `commands.schedule`."""
+    for option in NOT_OF_SCHEDULES:
+        if getattr(call.chosen, option) is not None:
+            raise Invalid(f"{option} is no option of a scheduled call: each firing is a job of its own")
+    job = new_job(call, "json")
+    batch = {field: value for field, value in msgspec.structs.asdict(job).items() if value is not None}
+    batch.pop("id")
+    payload = batch.pop("payload")
+    chosen = check_name(name, "schedule")
+    return {"name": chosen, "batch": batch, "payload": payload, "revision": revision, **timing.arguments(_now())}
+
+
+def schedule(
+    _: Stores,
+    name: str,
+    call: BoundCall[Any],
+    /,
+    *,
+    cron: str | None = None,
+    tz: str | None = None,
+    every: Duration | None = None,
+    offset: Duration = 0,
+    missed: Missed = "one",
+    backlog: int | None = None,
+    late: Duration | None = None,
+    overlap: Overlap = "allow",
+    jitter: Duration | None = None,
+) -> Steps[bool]:
+    """Enqueue a call again and again, at the times of a cron expression or every so often.
+
+    jobs.schedule("nightly", report.bind(), cron="0 2 * * *", tz="Europe/Berlin")
+    jobs.schedule("poll", poll.bind("inbox"), every="30s", overlap="skip")
+
+    Of times that were missed, because nothing ran, `one` is made up for, `all` (the last `backlog`), or those that are
+    not more than `late` (`skip`). Returns whether that changed anything.
+    """
+    timing = Timing.of(
+        cron=cron,
+        tz=tz,
+        every=every,
+        offset=offset,
+        missed=missed,
+        backlog=backlog,
+        late=late,
+        overlap=overlap,
+        jitter=jitter,
+    )
+    changed: bool = yield commands.schedule(**declaration(name, call, timing))
+    return changed
+
+
+def unschedule(_: Stores, name: str) -> Steps[bool]:
+    """Remove a schedule; its jobs stay. Returns whether there was one."""
+    gone: bool = yield commands.unschedule(name)
+    return gone
+
+
+def suspend(_: Stores, name: str) -> Steps[bool]:
+    """Have a schedule fire no more, until `unsuspend`. Returns whether that changed anything."""
+    changed: bool = yield commands.suspend(name)
+    return changed
+
+
+def unsuspend(_: Stores, name: str) -> Steps[bool]:
+    """Have a suspended schedule fire again; what came due meanwhile is not made up for."""
+    changed: bool = yield commands.unsuspend(name)
+    return changed
+
+
+def trigger(_: Stores, name: str) -> Steps[str]:
+    """Enqueue a job of a schedule now, besides its times. Returns the job's id."""
+    id: str = yield commands.trigger(name)
+    return id
+
+
+def schedules(_: Stores) -> Steps[list[Schedule]]:
+    """Return all schedules, by name."""
+    return [_read(fields) for fields in (yield commands.schedules())]
+
+
+def get_schedule(_: Stores, name: str) -> Steps[Schedule]:
+    """Return a schedule.
+
+    Raises:
+        JobNotFound: there is none of this name.
+    """
+    found = yield commands.schedules([name])
+    if not found:
+        raise JobNotFound(f"there is no schedule {name}")
+    return _read(found[0])
+
+
+def _read(fields: dict[str, Any]) -> Schedule:
+    batch = msgspec.json.decode(fields["batch"])
+    return Schedule(
+        fields["name"],
+        decode(fields["spec"]),
+        batch["task"],
+        batch["queue"],
+        fields.get("paused") == "1",
+        fields["missed"],
+        fields["overlap"],
+        int(fields.get("fired", 0)),
+        int(fields.get("skipped", 0)),
+        utc(int(fields["last"])) if fields.get("last") else None,
+        fields.get("job", ""),
+    )
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000_000
