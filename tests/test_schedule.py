@@ -125,11 +125,11 @@ def test_jitter_is_the_same_for_the_same_time_and_within_its_bounds(store: Store
 
 def test_a_schedule_that_is_paused_fires_nothing_and_makes_up_for_nothing(store: Store, clock: TestClock) -> None:
     declare(store, times=every(clock, 40), missed="all")
-    assert store.run(commands.suspend("nightly"))
+    assert store.run(commands.pause_schedule("nightly"))
     clock.advance(600)
     assert take(store) == []
 
-    assert store.run(commands.unsuspend("nightly"))
+    assert store.run(commands.resume_schedule("nightly"))
     assert take(store) == []
     clock.advance(60)
     assert len(take(store, limit=5)) == 1

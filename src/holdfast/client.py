@@ -344,8 +344,8 @@ class Holdfast:
 
     schedule, aschedule = verb(scheduling.schedule)
     unschedule, aunschedule = verb(scheduling.unschedule)
-    suspend, asuspend = verb(scheduling.suspend)
-    unsuspend, aunsuspend = verb(scheduling.unsuspend)
+    pause_schedule, apause_schedule = verb(scheduling.pause_schedule)
+    resume_schedule, aresume_schedule = verb(scheduling.resume_schedule)
     trigger, atrigger = verb(scheduling.trigger)
     schedules, aschedules = verb(scheduling.schedules)
     get_schedule, aget_schedule = verb(scheduling.get_schedule)

@@ -202,6 +202,7 @@ class Renewed(NamedTuple):
     lost: list[Held]
     unnamed: list[Held]
     refills: list[str] = []  # noqa: RUF012
+    queues: int = 0  # another number when a queue was new
 
 
 def renew(
@@ -214,10 +215,12 @@ def renew(
     queues: Sequence[str] | None = None,
     arrivals: int | None = None,
     refills: int | None = None,
+    matches: bool = False,
 ) -> Command[Renewed]:
     """Prolong leases, each by its length, and hear which are lost or to be cancelled.
 
-    `executors` are those that may hold nothing; `queues` are those that the worker serves.
+    `executors` are those that may hold nothing; `queues` are those that the worker serves;
+    with `matches` by a pattern, so that it is told of new ones.
     """
     by_executor: dict[str, list[str | int]] = {executor: [] for executor in executors}
     for executor, id, attempt in held:
@@ -225,13 +228,13 @@ def renew(
     flat = [part for pair in by_executor.items() for part in pair]
     starts = [part for start in started for part in start]
     args = _given(worker=worker, held=flat, started=starts or None, about=about, queues=queues, arrivals=arrivals)
-    args |= _given(refills=refills)
+    args |= _given(refills=refills, matches=matches or None)
     return Command("renew", args, _read_renewed)
 
 
 def _read_renewed(reply: list[Any]) -> Renewed:
     cancelled, lost, unnamed = (_read_held(part) for part in reply[2:5])
-    return Renewed(reply[0], reply[1], cancelled, lost, unnamed, _read_texts(reply[5]))
+    return Renewed(reply[0], reply[1], cancelled, lost, unnamed, _read_texts(reply[5]), reply[6])
 
 
 def _read_held(part: list[Any]) -> list[Held]:
@@ -410,6 +413,10 @@ def queues(names: Sequence[str] | None = None) -> Command[list[list[Any]]]:
     )
 
 
+def queue_names() -> Command[list[str]]:
+    return Command("queue_names", {}, _read_texts)
+
+
 def pause(queue: str) -> Command[bool]:
     return Command("pause", {"queue": queue}, lambda reply: reply == 1)
 
@@ -458,6 +465,11 @@ def _read_worker(row: list[Any]) -> WorkerRow:
 def _read_hold(part: list[Any]) -> HeldRow:
     executor, id, attempt, queue, task, pid, claimed = part
     return HeldRow(executor.decode(), id.decode(), attempt, queue.decode(), task.decode(), pid, claimed)
+
+
+def nudge(worker: str) -> Command[int]:
+    """Have all executors of a worker claim now."""
+    return Command("nudge", {"worker": worker}, int)
 
 
 def deregister(worker: str) -> Command[None]:
@@ -577,12 +589,12 @@ def unschedule(name: str) -> Command[bool]:
     return Command("unschedule", {"name": name}, lambda reply: reply == 1)
 
 
-def suspend(name: str) -> Command[bool]:
-    return Command("suspend", {"name": name}, lambda reply: reply == 1)
+def pause_schedule(name: str) -> Command[bool]:
+    return Command("pause_schedule", {"name": name}, lambda reply: reply == 1)
 
 
-def unsuspend(name: str) -> Command[bool]:
-    return Command("unsuspend", {"name": name}, lambda reply: reply == 1)
+def resume_schedule(name: str) -> Command[bool]:
+    return Command("resume_schedule", {"name": name}, lambda reply: reply == 1)
 
 
 def trigger(name: str) -> Command[str]:

@@ -165,15 +165,15 @@ def unschedule(_: Stores, name: str) -> Steps[bool]:
     return gone
 
 
-def suspend(_: Stores, name: str) -> Steps[bool]:
-    """Have a schedule fire no more, until `unsuspend`. Returns whether that changed anything."""
-    changed: bool = yield commands.suspend(name)
+def pause_schedule(_: Stores, name: str) -> Steps[bool]:
+    """Have a schedule fire no more, until `resume_schedule`. Returns whether that changed anything."""
+    changed: bool = yield commands.pause_schedule(name)
     return changed
 
 
-def unsuspend(_: Stores, name: str) -> Steps[bool]:
+def resume_schedule(_: Stores, name: str) -> Steps[bool]:
     """Have a suspended schedule fire again; what came due meanwhile is not made up for."""
-    changed: bool = yield commands.unsuspend(name)
+    changed: bool = yield commands.resume_schedule(name)
     return changed
 
 

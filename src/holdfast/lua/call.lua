@@ -108,14 +108,14 @@ end
 
 local function read_meta()
   local values = redis.call('HMGET', key.meta(), 'schema', 'arrivals', 'pulse', 'gaps', 'pruned', 'config', 'resolving',
-    'changed', 'fair', 'refill')
+    'changed', 'fair', 'refill', 'queues')
   if values[1] and tonumber(values[1]) ~= SCHEMA then
     refuse('SCHEMA', string.format('this data has schema %s, and this release knows %d: run holdfast migrate',
       values[1], SCHEMA))
   end
   meta = { new = not values[1], arrivals = tonumber(values[2]) or 0, pulse = tonumber(values[3]),
     gaps = values[4] or '', pruned = tonumber(values[5]) or 0, resolving = values[7],
-    changed = values[8], fair = values[9], refill = values[10] }
+    changed = values[8], fair = values[9], refill = values[10], queues = tonumber(values[11]) or 0 }
   read_config(values[6])
 end
 

@@ -309,7 +309,7 @@ enqueue = function(args, blobs)
   end
   settle()
   for queue, wanted in pairs(awake) do
-    redis.call('ZADD', key.queues(), 0, queue)
+    know_queue(queue)
     if wanted then wake(queue) end
   end
   if #found.doomed > 0 then cancel_doomed(found.doomed) end

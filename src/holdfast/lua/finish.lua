@@ -108,7 +108,7 @@ function ending.advance(job, run, item, blob)
   collect(leaving, key.index(job.queue, 'running'), job.id)
   collect(leaving, key.timers(), job.id)
   job.queue, job.task, job.state = queue, task, nil
-  redis.call('ZADD', key.queues(), 0, queue)
+  know_queue(queue)
   event('moved', job.id)
   arrive(job)
   if (item.delay or 0) > 0 then return to_scheduled(job, now + item.delay, fields) end

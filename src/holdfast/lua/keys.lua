@@ -8,8 +8,8 @@ local base -- 'hf:{namespace}:', set anew by each call
 local key = {}
 
 -- Hash: schema, arrivals (the last arrival number given), pulse, gaps (see lease.lua), pruned, prune_after, config,
--- resolving (see after.lua), changed (see limit.lua), fair (see fair.lua), refill (see
--- schedule.lua).
+-- resolving (see after.lua), changed (see limit.lua), fair (see fair.lua), refill (see schedule.lua), queues (how many were
+-- new so far).
 function key.meta() return base .. 'meta' end
 
 -- Hash: settings that differ from their defaults. See config.lua.
@@ -75,6 +75,9 @@ function key.held(executor) return base .. 'x:' .. executor end
 -- Sorted set: workers by the time of their last sign of life. Hash: `about`, `queues`, and a field per executor.
 function key.workers() return base .. 'workers' end
 function key.worker(worker) return base .. 'w:' .. worker end
+
+-- Set: the workers that serve patterns of names, and are told of new queues.
+function key.matchers() return base .. 'matchers' end
 
 -- Sorted set: executors that found nothing in a queue, by when. List: the wake-up call of one of them.
 function key.idle(queue) return base .. 'idle:' .. queue end

@@ -57,6 +57,7 @@ verb('lose', { 'allow-oom' }, function(args)
   if args.worker and #lost == 0 then
     redis.call('DEL', key.worker(args.worker), key.inbox(args.worker))
     redis.call('ZREM', key.workers(), args.worker)
+    redis.call('SREM', key.matchers(), args.worker)
   end
   local queues = {}
   for _, id in ipairs(lost) do

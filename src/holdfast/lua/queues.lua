@@ -1,5 +1,7 @@
 -- queues: the queues and how many jobs of each state they have; count: their sum; pause, resume and forget.
 --
+-- queue_names() returns the names of all queues.
+--
 -- queues(names; not given: all) returns for each: name, whether paused, how many live workers serve it, and the numbers of
 -- jobs in the order of STATES. count(queues, states) returns one number. pause(queue) and resume(queue) return 1 if that
 -- changed anything. forget(queue) removes all that is known of a queue without jobs, and returns 1 if there was something;
@@ -31,6 +33,8 @@ verb('queues', { 'no-writes' }, function(args)
   return reply
 end)
 
+verb('queue_names', { 'no-writes' }, function() return all_queues() end)
+
 verb('count', { 'no-writes' }, function(args)
   local total = 0
   check_states(args.states or {})
@@ -41,7 +45,7 @@ verb('count', { 'no-writes' }, function(args)
 end)
 
 verb('pause', { 'allow-oom' }, function(args)
-  redis.call('ZADD', key.queues(), 0, queue_name(args.queue))
+  know_queue(queue_name(args.queue))
   local changed = redis.call('SADD', key.paused(), args.queue)
   if changed == 1 then event('paused', args.queue) end
   publish()
@@ -78,6 +82,6 @@ verb('weigh', {}, function(args)
   name(args.share, 'the key of a share', 60, '%w._:@/%-')
   integer(args.weight, 'the weight', 1, fair.MOST_WEIGHT)
   if args.weight == 1 then return redis.call('HDEL', key.fair(queue), 'w' .. args.share) end
-  redis.call('ZADD', key.queues(), 0, queue)
+  know_queue(queue)
   return redis.call('HSET', key.fair(queue), 'w' .. args.share, args.weight)
 end)

@@ -5,12 +5,13 @@
 --   args.started    a list of: executor, id, attempt, process id, milliseconds from claim to start
 --   args.about      what the worker says of itself, as text; kept if not given
 --   args.queues     the queues that it serves; kept if not given
+--   args.matches    whether these are of a pattern, so that it is told when a queue is new (`queues` in its inbox)
 --   args.arrivals   the highest arrival number that the worker has seen
---
 --   args.refills    how many schedules whose times run out to name at most (0)
 --
 -- Each lease is prolonged by its own length. Returns the key of the worker's inbox, the highest arrival number, and three
--- lists of executor, id, attempt: to be cancelled; lost; held in the store but not named, by an executor that was.
+-- lists of executor, id, attempt: to be cancelled; lost; held in the store but not named, by an executor that was. Then the
+-- names of schedules to refill, and a number that is another when a queue was new.
 
 do
 
@@ -97,6 +98,7 @@ local function sign_of_life(args)
   if args.about then fields[3], fields[4] = 'about', args.about end
   if args.queues then fields[#fields + 1], fields[#fields + 2] = 'queues', table.concat(args.queues, ' ') end
   redis.call('HSET', key.worker(args.worker), unpack(fields))
+  if args.matches then redis.call('SADD', key.matchers(), args.worker) end
   redis.call('PEXPIRE', key.worker(args.worker), setting('worker_age'))
 end
 
@@ -119,7 +121,7 @@ verb('renew', { 'allow-oom' }, function(args)
   sign_of_life(args)
   advance()
   publish(args.worker)
-  return { key.inbox(args.worker), meta.arrivals, found.cancelled, found.lost, found.unnamed, refills(args) }
+  return { key.inbox(args.worker), meta.arrivals, found.cancelled, found.lost, found.unnamed, refills(args), meta.queues }
 end)
 
 end

@@ -14,7 +14,7 @@
 --     jitter     up to so many milliseconds later, always the same for the same time
 --     revision   of the declaration: an older one does not replace a newer one
 --   refill(name, expected, times)    add times, if the last known is the expected one
---   unschedule(name)  suspend(name)  unsuspend(name)  trigger(name): enqueue a job of it now
+--   unschedule(name)  pause_schedule(name)  resume_schedule(name)  trigger(name): enqueue a job of it now
 --   schedules(names)  returns for each a list of names and values
 --
 -- Refuse NOTFOUND, INVALID, STATE (an older revision). Return 1 if that changed anything; `trigger` the id of the job.
@@ -263,9 +263,9 @@ local function set_paused(args, paused)
   return 1
 end
 
-verb('suspend', { 'allow-oom' }, function(args) return set_paused(args, true) end)
+verb('pause_schedule', { 'allow-oom' }, function(args) return set_paused(args, true) end)
 
-verb('unsuspend', { 'allow-oom' }, function(args) return set_paused(args, false) end)
+verb('resume_schedule', { 'allow-oom' }, function(args) return set_paused(args, false) end)
 
 verb('trigger', {}, function(args)
   local schedule = must_exist(args.name)

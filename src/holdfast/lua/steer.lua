@@ -32,7 +32,7 @@ local function change_queue(job, queue)
   collect(leaving, key.index(job.queue, state), job.id)
   job.queue, job.state = queue, nil
   arrive(job)
-  redis.call('ZADD', key.queues(), 0, queue)
+  know_queue(queue)
   if timer then return to_scheduled(job, timer) end
   if state == 'blocked' then return after.to_blocked(job) end
   to_waiting(job)

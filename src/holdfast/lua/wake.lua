@@ -14,6 +14,11 @@ local function is_known(executor)
   return redis.call('HEXISTS', key.worker(worker), number) == 1
 end
 
+local function call_up(executor, queue)
+  redis.call('RPUSH', key.wake(executor), queue)
+  redis.call('PEXPIRE', key.wake(executor), STALE)
+end
+
 -- Wake one idle executor of a queue, the last that became idle.
 wake = function(queue)
   if redis.call('SISMEMBER', key.paused(), queue) == 1 then return end
@@ -21,9 +26,7 @@ wake = function(queue)
     local idle = redis.call('ZPOPMAX', key.idle(queue))
     if not idle[1] then return end
     if now - tonumber(idle[2]) < STALE and is_known(idle[1]) then
-      redis.call('RPUSH', key.wake(idle[1]), queue)
-      redis.call('PEXPIRE', key.wake(idle[1]), STALE)
-      return
+      return call_up(idle[1], queue)
     end
   end
 end
@@ -33,6 +36,19 @@ local function tell(inbox, message)
   redis.call('RPUSH', list, message)
   redis.call('LTRIM', list, -INBOX, -1)
   redis.call('PEXPIRE', list, DAY)
+end
+
+-- A queue may be new: then workers that serve patterns of names are told.
+local function know_queue(queue)
+  if redis.call('ZADD', key.queues(), 0, queue) == 0 then return end
+  meta.queues = redis.call('HINCRBY', key.meta(), 'queues', 1)
+  for _, worker in ipairs(redis.call('SRANDMEMBER', key.matchers(), MOST)) do
+    if redis.call('EXISTS', key.worker(worker)) == 1 then
+      tell(worker, 'queues')
+    else
+      redis.call('SREM', key.matchers(), worker)
+    end
+  end
 end
 
 -- A job has ended: tell those who wait for its result.

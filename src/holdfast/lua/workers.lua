@@ -4,6 +4,8 @@
 -- what it says of itself, and a list of the jobs that it holds: executor, id, attempt, queue, task, process id, time of
 -- claiming; of all workers together up to 10,000.
 --
+-- nudge(worker) has all its executors claim now. Returns their number.
+--
 -- deregister(worker) refuses NOTFOUND, and STATE if it is live or holds jobs: their leases have to end first.
 
 local function hold_of(executor, id, marks)
@@ -36,6 +38,12 @@ verb('workers', { 'no-writes' }, function(args)
   return reply
 end)
 
+verb('nudge', { 'allow-oom' }, function(args)
+  local executors = executors_of(worker_name(args.worker))
+  for _, executor in ipairs(executors) do call_up(executor, '') end
+  return #executors
+end)
+
 verb('deregister', { 'allow-oom' }, function(args)
   worker_name(args.worker)
   local seen = redis.call('ZSCORE', key.workers(), args.worker)
@@ -51,5 +59,6 @@ verb('deregister', { 'allow-oom' }, function(args)
   end
   redis.call('DEL', key.worker(args.worker), key.inbox(args.worker))
   redis.call('ZREM', key.workers(), args.worker)
+  redis.call('SREM', key.matchers(), args.worker)
   return 'OK'
 end)
