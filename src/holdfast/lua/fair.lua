@@ -11,6 +11,8 @@
 -- In a queue that has had a job with a key, jobs without one are those of the key ''.
 
 local fair = { TURN = 1000, MOST_WEIGHT = 100 }
+local arrive -- for other files too
+do
 
 -- `meta` says whether there is any such queue, so that those who have none do not ask.
 function fair.is_fair(queue) return meta.fair and redis.call('EXISTS', key.fair(queue)) == 1 end
@@ -46,10 +48,12 @@ function fair.claimed(job)
 end
 
 -- A job that becomes due, or is unblocked or retried, gets a new place, as if it came just now.
-local function arrive(job)
+arrive = function(job)
   if has(job.flags, FAIR) then
     job.arrival = fair.begin(job.queue, job.priority, redis.call('HGET', key.job(job.id), 'i') or '')
   else
     job.arrival = reserve_arrivals(1) + 1
   end
+end
+
 end

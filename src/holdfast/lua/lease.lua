@@ -5,9 +5,7 @@
 -- its length if that is not the usual one. A renewal prolongs it by that length: the lease and the grace of its queue.
 
 local LEAST_LEASE, MOST_LEASE, USUAL_LEASE = LIMITS.LEAST_LEASE, LIMITS.MOST_LEASE, 30000
-local SPARES = 3
 local LONGEST_WAIT = LIMITS.LONGEST_WAIT
-local MOST_GAPS = 50
 
 local function parse_marks(marks)
   local attempt, cancelling, spared, length = string.match(marks, '^(%d+)(c?)(s*)@?(%d*)$')
@@ -97,41 +95,43 @@ end
 
 -- Gaps: when the store was away for everyone; text of `end length end length ...`, the longest and oldest first. One
 -- that is not longer than a later one spares nothing that the later one does not.
-local function parse_gaps()
-  local gaps = {}
+local gaps = { SPARES = 3, MOST = 50 }
+
+function gaps.parse()
+  local list = {}
   for ended, length in string.gmatch(meta.gaps, '(%d+) (%d+)') do
-    gaps[#gaps + 1] = { ended = tonumber(ended), length = tonumber(length) }
+    list[#list + 1] = { ended = tonumber(ended), length = tonumber(length) }
   end
-  return gaps
+  return list
 end
 
-local function remember_gaps(gaps)
+function gaps.remember(list)
   local words = {}
-  for _, gap in ipairs(gaps) do words[#words + 1] = string.format('%.0f %.0f', gap.ended, gap.length) end
+  for _, gap in ipairs(list) do words[#words + 1] = string.format('%.0f %.0f', gap.ended, gap.length) end
   meta.gaps = table.concat(words, ' ')
   redis.call('HSET', key.meta(), 'gaps', meta.gaps)
 end
 
 -- A gap spares the leases shorter than twice its length, for one lease; so it is forgotten after twice its length.
-local function add_gap(length)
-  local gaps = {}
-  for _, gap in ipairs(parse_gaps()) do
-    if gap.length > length and gap.ended + 2 * gap.length > now then gaps[#gaps + 1] = gap end
+function gaps.add(length)
+  local list = {}
+  for _, gap in ipairs(gaps.parse()) do
+    if gap.length > length and gap.ended + 2 * gap.length > now then list[#list + 1] = gap end
   end
-  if #gaps == MOST_GAPS then gaps[MOST_GAPS].ended = now else gaps[#gaps + 1] = { ended = now, length = length } end
-  remember_gaps(gaps)
+  if #list == gaps.MOST then list[#list].ended = now else list[#list + 1] = { ended = now, length = length } end
+  gaps.remember(list)
 end
 
 -- The store was away for longer than half a lease: then the lease does not end before its holder had a whole lease to
 -- renew it. Spared leases are few, or one that nobody renews would never end where calls are rare.
-local function spare(job, run)
+function gaps.spare(job, run)
   local until_then = 0
-  for _, gap in ipairs(parse_gaps()) do
+  for _, gap in ipairs(gaps.parse()) do
     if gap.length * 2 > job.lease then until_then = gap.ended + job.lease end
   end
   if until_then <= now then return false end
   local attempt, cancelling, spared, length = parse_marks(redis.call('HGET', key.held(run.executor), job.id))
-  if spared >= SPARES then return false end
+  if spared >= gaps.SPARES then return false end
   redis.call('ZADD', key.timers(), until_then, job.id)
   redis.call('HSET', key.held(run.executor), job.id, make_marks(attempt, cancelling, spared + 1, length))
   return true
@@ -139,5 +139,5 @@ end
 
 local function expire(job)
   local run = unpack_attempt(redis.call('HGET', key.job(job.id), 'a' .. string.format('%d', job.attempt)))
-  if not spare(job, run) then charge_lost(job, run, 'lease ended') end
+  if not gaps.spare(job, run) then charge_lost(job, run, 'lease ended') end
 end

@@ -12,6 +12,7 @@
 --                      with their keys, per name
 
 local limit = { MOST_OF_A_JOB = 8, HANDED_ON = 100, PARKED_AT_ONCE = 1000, MOST_SLOTS = 1000000 }
+do
 
 function limit.name_of(full) return string.match(full, '^[^:]+') end
 
@@ -142,4 +143,6 @@ function limit.go_on()
   local names = redis.call('SRANDMEMBER', key.changed(), 2)
   for _, name in ipairs(names) do limit.review(name) end
   if #names == 0 then redis.call('HDEL', key.meta(), 'changed') end
+end
+
 end

@@ -10,6 +10,9 @@
 -- most 1,000 a call: call again until it returns none. The call that returns none forgets the executor's last claim, and
 -- the worker's record and inbox.
 
+local executors_of -- for other files too
+do
+
 local function lose_job(executor, id, attempt, charge, reason)
   local job, run = holder(executor, id, attempt)
   if not job then return collect(dropping, key.held(executor), id) end
@@ -36,7 +39,7 @@ local function lose_executor(executor, args, lost)
   end
 end
 
-local function executors_of(worker)
+executors_of = function(worker)
   local executors = {}
   for _, field in ipairs(redis.call('HKEYS', key.worker(worker))) do
     if tonumber(field) then executors[#executors + 1] = worker .. '.' .. field end
@@ -68,3 +71,5 @@ verb('lose', { 'allow-oom' }, function(args)
   publish(args.executor or args.worker)
   return lost
 end)
+
+end

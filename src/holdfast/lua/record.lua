@@ -18,10 +18,7 @@
 --   a<n>  attempt n: times, process id, how it ended, executor
 --   o<n>  why attempt n ended, in words
 
-local VERSION = 1
-local HEAD, STATUS, ATTEMPT, NOTE = '>BI6ssBhI2I2I2I4I6', '>c1I6I6I4I4I2I2I2I2B', '>I6I5I4I5I4c1', '>I6c1'
-local ATTEMPT_SIZE, NOTE_SIZE = 25, 7
-local ZEROS = '\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0'
+local NOTE, NOTE_SIZE = '>I6c1', 7
 local INLINE = 64 -- bytes
 local MOST_NOTE = LIMITS.MOST_NOTE -- bytes
 
@@ -33,26 +30,15 @@ local LETTER_OF = {
   scheduled = 's', waiting = 'w', blocked = 'b', throttled = 't', running = 'r',
   succeeded = 'S', failed = 'F', cancelled = 'C',
 }
-local STATE_OF = { -- the other way round: no library function, not even `pairs`, can be called while this is loaded
-  s = 'scheduled', w = 'waiting', b = 'blocked', t = 'throttled', r = 'running',
-  S = 'succeeded', F = 'failed', C = 'cancelled',
-}
 local STATES = { 'scheduled', 'waiting', 'blocked', 'throttled', 'running', 'succeeded', 'failed', 'cancelled' }
 local FINAL = { succeeded = true, failed = true, cancelled = true }
 
-local CODECS = { [0] = 'json', 'raw' }
 local CODEC_NUMBER = { json = 0, raw = 1 }
 
 local OUTCOME_OF = {
   ['-'] = 'running', S = 'succeeded', E = 'error', K = 'crash', L = 'lost', R = 'released', Z = 'snoozed',
   U = 'unknown', C = 'cancelled', A = 'advanced',
 }
-
-local function trim(packed)
-  local size = #packed
-  while string.byte(packed, size) == 0 do size = size - 1 end
-  return string.sub(packed, 1, size)
-end
 
 local function has(flags, flag) return math.floor(flags / flag) % 2 == 1 end
 
@@ -66,21 +52,40 @@ local function lasting(flags)
   return with(with(with(flags, RETRYING, false), CANCELLING, false), ALONE, false)
 end
 
-local function pack_head(o)
+local pack_head, change_head, unpack_head, pack_status, unpack_status, pack_attempt, unpack_attempt
+do
+
+local VERSION = 1
+local HEAD, STATUS, ATTEMPT = '>BI6ssBhI2I2I2I4I6', '>c1I6I6I4I4I2I2I2I2B', '>I6I5I4I5I4c1'
+local ATTEMPT_SIZE = 25
+local ZEROS = '\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0'
+local CODECS = { [0] = 'json', 'raw' }
+local STATE_OF = { -- the other way round: no library function, not even `pairs`, can be called while this is loaded
+  s = 'scheduled', w = 'waiting', b = 'blocked', t = 'throttled', r = 'running',
+  S = 'succeeded', F = 'failed', C = 'cancelled',
+}
+
+local function trim(packed)
+  local size = #packed
+  while string.byte(packed, size) == 0 do size = size - 1 end
+  return string.sub(packed, 1, size)
+end
+
+pack_head = function(o)
   return trim(struct.pack(HEAD, VERSION, o.created, o.queue, o.task, CODEC_NUMBER[o.codec or 'json'], o.priority or 0,
     o.retries and o.retries + 1 or 0, o.crashes and o.crashes + 1 or 0, o.lost and o.lost + 1 or 0,
     o.backoff and o.backoff + 1 or 0, o.timeout and o.timeout + 1 or 0))
 end
 
 -- A head with some of its parts changed: queue, task, priority.
-local function change_head(packed, changes)
+change_head = function(packed, changes)
   local version, created, queue, task, codec, priority, retries, crashes, lost, backoff, timeout =
     struct.unpack(HEAD, packed .. ZEROS)
   return trim(struct.pack(HEAD, version, created, changes.queue or queue, changes.task or task, codec,
     changes.priority or priority, retries, crashes, lost, backoff, timeout))
 end
 
-local function unpack_head(job, packed)
+unpack_head = function(job, packed)
   local version, created, queue, task, codec, priority, retries, crashes, lost, backoff, timeout =
     struct.unpack(HEAD, packed .. ZEROS)
   if version ~= VERSION then refuse('SCHEMA', 'job ' .. job.id .. ' was written by a newer release: upgrade this one') end
@@ -92,16 +97,30 @@ local function unpack_head(job, packed)
   job.timeout = timeout > 0 and timeout - 1 or setting('timeout', queue)
 end
 
-local function pack_status(job)
+pack_status = function(job)
   return trim(struct.pack(STATUS, LETTER_OF[job.state], job.since, job.arrival, job.attempt, job.lease, job.retried,
     job.crashes, job.lost, job.flags, job.misses))
 end
 
-local function unpack_status(job, packed)
+unpack_status = function(job, packed)
   local letter
   letter, job.since, job.arrival, job.attempt, job.lease, job.retried, job.crashes, job.lost, job.flags, job.misses =
     struct.unpack(STATUS, packed .. ZEROS)
   job.state = STATE_OF[letter]
+end
+
+-- An attempt: claimed, waited (before that), delay (until started, plus one; 0: not known), ran (until ended), pid,
+-- outcome, executor.
+pack_attempt = function(a)
+  return struct.pack(ATTEMPT, a.claimed, a.waited, a.delay, a.ran, a.pid, a.outcome) .. a.executor
+end
+
+unpack_attempt = function(packed)
+  local claimed, waited, delay, ran, pid, outcome = struct.unpack(ATTEMPT, packed)
+  return { claimed = claimed, waited = waited, delay = delay, ran = ran, pid = pid, outcome = outcome,
+    executor = string.sub(packed, ATTEMPT_SIZE + 1) }
+end
+
 end
 
 local function new_job(id, queue, arrival)
@@ -117,18 +136,6 @@ local function load_job(id, ...)
   unpack_status(job, values[1])
   unpack_head(job, values[2])
   return job, values[3], values[4]
-end
-
--- An attempt: claimed, waited (before that), delay (until started, plus one; 0: not known), ran (until ended), pid,
--- outcome, executor.
-local function pack_attempt(a)
-  return struct.pack(ATTEMPT, a.claimed, a.waited, a.delay, a.ran, a.pid, a.outcome) .. a.executor
-end
-
-local function unpack_attempt(packed)
-  local claimed, waited, delay, ran, pid, outcome = struct.unpack(ATTEMPT, packed)
-  return { claimed = claimed, waited = waited, delay = delay, ran = ran, pid = pid, outcome = outcome,
-    executor = string.sub(packed, ATTEMPT_SIZE + 1) }
 end
 
 -- What notes are about, by their letters.

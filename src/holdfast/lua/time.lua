@@ -1,5 +1,9 @@
 -- time: whoever calls moves time on, in bounded steps. So there is no scheduler to run, and none to fail.
 
+local beat, advance -- for other files too
+local fire -- see schedule.lua
+do
+
 local STEP = 100 -- timers a call
 local PRUNE_EVERY, PRUNE_QUEUES, PRUNE_JOBS = 1000, 10, 100
 
@@ -16,15 +20,15 @@ local function clock_went_back()
       if tonumber(redis.call('ZSCORE', key.timers(), id)) > latest then redis.call('ZADD', key.timers(), latest, id) end
     end
   end
-  local gaps = parse_gaps()
-  for _, gap in ipairs(gaps) do gap.ended = math.min(gap.ended, now) end
-  remember_gaps(gaps)
+  local known = gaps.parse()
+  for _, gap in ipairs(known) do gap.ended = math.min(gap.ended, now) end
+  gaps.remember(known)
 end
 
 -- Note that the store is there, and for how long it was not.
-local function beat()
+beat = function()
   local gap = meta.pulse and now - meta.pulse or 0
-  if gap > LEAST_LEASE / 2 then add_gap(gap) elseif gap < 0 then clock_went_back() end
+  if gap > LEAST_LEASE / 2 then gaps.add(gap) elseif gap < 0 then clock_went_back() end
   redis.call('HSET', key.meta(), 'schema', SCHEMA, 'pulse', now)
   meta.new = false
 end
@@ -41,8 +45,6 @@ local function prune_in_turn()
   redis.call('HSET', key.meta(), 'pruned', now, 'prune_after', #queues == PRUNE_QUEUES and queues[#queues] or '')
 end
 
-local fire -- see schedule.lua
-
 -- A timer of something else than a job: `%` and a limit, `@` and a schedule.
 local function ring(kind, name)
   redis.call('ZREM', key.timers(), kind .. name)
@@ -50,7 +52,7 @@ local function ring(kind, name)
 end
 
 -- Make due jobs waiting, and end leases that ended.
-local function advance()
+advance = function()
   after.go_on()
   limit.go_on()
   local due = redis.call('ZRANGEBYSCORE', key.timers(), '-inf', now, 'LIMIT', 0, STEP)
@@ -73,4 +75,6 @@ local function advance()
   settle()
   for queue in pairs(queues) do wake(queue) end
   if math.abs(now - meta.pruned) >= PRUNE_EVERY then prune_in_turn() end
+end
+
 end
