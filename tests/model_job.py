@@ -27,6 +27,7 @@ DEFAULTS = {
     "keep_failed_count": 10**9,
     "keep_cancelled": 7 * DAY,
     "keep_cancelled_count": 50_000,
+    "concurrency": 0,
     "history": 100,
     "worker_age": DAY,
     "events": 100_000,
@@ -191,6 +192,9 @@ class Job:
             "attempts": [run.row() for run in self.attempts[-self.setting("history") :]],
             "notes": self.notes,
             "fields": self.fields,
+            "after": [],
+            "waits_for": 0,
+            "throttled_by": "",
         }
         if self.result is not None:
             whole["result"] = self.result
@@ -214,4 +218,6 @@ class Job:
             "kept": int(not new.unkept),
             "at_most_once": int(bool(new.once)),
             "unique": new.unique or "",
+            "share": new.share or "",
+            "limits": " ".join(new.limits or ()),
         }

@@ -231,7 +231,7 @@ class Machine(RuleBasedStateMachine):
         self.send(
             commands.renew(worker, held, **said),
             lambda: normal_renewal(*self.model.renew(worker, held, self.now, **said)),
-            lambda reply: normal_renewal(*reply[2:]),
+            lambda reply: normal_renewal(*reply[2:5]),
             fault,
         )
 
