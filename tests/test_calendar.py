@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -60,7 +61,7 @@ def test_a_daily_time_fires_once_on_each_day_for_ten_years(zone: str, expression
 def test_an_hourly_time_fires_every_hour_whatever_the_clock_does(zone: str) -> None:
     found = fires(Cron("0 * * * *", zone), START + timedelta(days=400))
 
-    gaps = {later - earlier for earlier, later in zip(found, found[1:], strict=False)}
+    gaps = {later - earlier for earlier, later in pairwise(found)}
     # A zone that moves its clock by half an hour has one shorter and one longer hour by the clock.
     assert gaps <= {timedelta(hours=1), timedelta(minutes=30), timedelta(minutes=90)}
     assert len(found) >= 400 * 24 - 4

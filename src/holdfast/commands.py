@@ -297,7 +297,7 @@ def finish(
     return Command("finish", args, _read_finished, tuple(blobs))
 
 
-def _outcome_row(outcome: Outcome) -> tuple[Fields, bytes | None]:
+def _outcome_row(outcome: Outcome) -> tuple[Fields, bytes | None]:  # noqa: PLR0911 - one for each
     """Return what an outcome is called in the store, and its blob."""
     match outcome:
         case Succeed(result):
@@ -577,7 +577,7 @@ def _given(**args: Any) -> Fields:
 
 
 def schedule(name: str, batch: Fields, payload: bytes, **how: Any) -> Command[bool]:
-    """Declare a schedule; `how` are the further arguments of `lua/schedule.lua`. Returns whether that changed anything."""
+    """Declare a schedule; `how`: the further arguments of `lua/schedule.lua`. Returns whether that changed anything."""
     return Command("schedule", _given(name=name, batch=batch, **how), lambda reply: reply == 1, (payload,))
 
 

@@ -55,7 +55,8 @@ class Cron:
             moments = CronSim(self.expression, utc(ms).astimezone(_zone(self.zone)))
         except CronSimError as error:
             raise Invalid(
-                f"cron is {self.expression!r}: {error}; it must be like '30 2 * * mon-fri' (minute, hour, day, month, weekday)"
+                f"cron is {self.expression!r}: {error}; "
+                "it must be like '30 2 * * mon-fri' (minute, hour, day, month, weekday)"
             ) from None
         last = ms
         for moment in moments:
@@ -94,7 +95,7 @@ def decode(spec: str) -> When:
 
 
 def more_times(cron: Cron, last: int, now: int) -> list[int]:
-    """Return the times that follow the last known one: those that were missed, the latest of them, and the next ones."""
+    """Return the times that follow the last known one: the latest of those that were missed, and the next ones."""
     missed = list(islice(takewhile(lambda time: time <= now, cron.after(last)), MOST_MISSED))
     if len(missed) == MOST_MISSED:  # a long outage: only what is recent counts
         missed = list(takewhile(lambda time: time <= now, cron.after(now - 86_400_000)))
