@@ -6,9 +6,9 @@ Cron("0 2 * * *", zone)       the store is given the next ones, and asks for mor
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, tzinfo
+from datetime import UTC, datetime, timedelta, tzinfo
 from functools import lru_cache
 from itertools import islice, takewhile
 from typing import Any
@@ -49,24 +49,37 @@ class Cron:
 
     def after(self, ms: int) -> Iterator[int]:
         """Iterate over the times after a time, in milliseconds."""
-        from cronsim import CronSim, CronSimError
-
-        try:
-            moments = CronSim(self.expression, utc(ms).astimezone(_zone(self.zone)))
-        except CronSimError as error:
-            raise Invalid(
-                f"cron is {self.expression!r}: {error}; "
-                "it must be like '30 2 * * mon-fri' (minute, hour, day, month, weekday)"
-            ) from None
         last = ms
-        for moment in moments:
+        for moment in self._moments(utc(ms).astimezone(_zone(self.zone))):
             time = int(moment.astimezone(UTC).timestamp()) * 1000
             if time > last:  # of two times that a leap of the clock makes one, one
                 last = time
                 yield time
 
+    def _moments(self, start: datetime) -> Iterator[datetime]:
+        from cronsim import CronSim, CronSimError
+
+        fields = self.expression.split()
+        # What Debian's cron does at a leap is done there for five fields only.
+        is_ours = len(fields) == 6 and not fields[1].startswith("*") and not fields[2].startswith("*")
+        try:
+            moments = CronSim(self.expression, start.replace(tzinfo=None, fold=0) if is_ours else start)
+        except CronSimError as error:
+            raise Invalid(
+                f"cron is {self.expression!r}: {error}; "
+                "it must be like '30 2 * * mon-fri' (minute, hour, day, month, weekday)"
+            ) from None
+        return (_real(moment.replace(tzinfo=start.tzinfo)) for moment in moments) if is_ours else moments
+
     def next(self, ms: int, number: int = AHEAD) -> list[int]:
         return list(islice(self.after(ms), number))
+
+
+def _real(moment: datetime) -> datetime:
+    """The moment itself, or the end of the leap of the clock in which it would be."""
+    while moment != moment.astimezone(UTC).astimezone(moment.tzinfo):
+        moment = moment.replace(second=0) + timedelta(minutes=1)
+    return moment
 
 
 @lru_cache(maxsize=100)
@@ -100,6 +113,19 @@ def more_times(cron: Cron, last: int, now: int) -> list[int]:
     if len(missed) == MOST_MISSED:  # a long outage: only what is recent counts
         missed = list(takewhile(lambda time: time <= now, cron.after(now - 86_400_000)))
     return [*missed[-AHEAD:], *cron.next(max(now, last))]
+
+
+def further_times(fields: Mapping[str, str], now: int) -> tuple[int, list[int]] | None:
+    """Return the last time that the store knows of a schedule, and those that follow; None: it needs none.
+
+    `fields` is what the store says of the schedule.
+    """
+    when = decode(fields["spec"])
+    if isinstance(when, Every):
+        return None
+    known = fields.get("times", "").split()
+    last = int(known[-1] if known else fields.get("last", 0))
+    return last, more_times(when, last or now, now)
 
 
 def next_firings(when: When, now: datetime, number: int = 10) -> list[datetime]:

@@ -28,10 +28,5 @@ async def declare(store: PatientStore, declarations: Iterable[dict[str, Any]]) -
 async def refill(store: PatientStore, names: Sequence[str]) -> None:
     """Say further times of schedules. Of several workers that do, one is heard."""
     for fields in await store.run(commands.schedules(names)):
-        when = schedule.decode(fields["spec"])
-        if isinstance(when, schedule.Cron):
-            known = fields.get("times", "").split()
-            last = int(known[-1] if known else fields.get("last", 0))
-            now = time.time_ns() // 1_000_000
-            times = schedule.more_times(when, last or now, now)
-            await store.run(commands.refill(fields["name"], last, times))
+        if further := schedule.further_times(fields, time.time_ns() // 1_000_000):
+            await store.run(commands.refill(fields["name"], *further))

@@ -1,0 +1,36 @@
+-- deadline: jobs of which no attempt may start after a time.
+--
+-- That time is the field `d` of the record, and a timer, `!id`. When it comes, a job that is not running fails; one that runs
+-- goes on, but if it comes back it is not started again. A job that is retried by somebody has no deadline any more.
+
+local deadline = {}
+
+-- Give a job the deadline that its batch says, if it does. Returns the field.
+function deadline.set(job, batch)
+  local time = batch.start_by or (batch.deadline and now + batch.deadline)
+  if not time then return nil end
+  job.flags = with(job.flags, DEADLINE, true)
+  collect(entering, key.timers(), time, '!' .. job.id)
+  return string.format('%.0f', time)
+end
+
+drop_deadline = function(job)
+  if not has(job.flags, DEADLINE) then return end
+  job.flags = with(job.flags, DEADLINE, false)
+  collect(leaving, key.timers(), '!' .. job.id)
+end
+
+function deadline.has_passed(job)
+  return has(job.flags, DEADLINE) and tonumber(redis.call('HGET', key.job(job.id), 'd')) <= now
+end
+
+function deadline.miss(job)
+  note(job, 'F', 'its deadline has passed')
+  fail(job, 'deadline', nil, {})
+end
+
+-- The timer of a deadline. Call it settled.
+function deadline.ring(id)
+  local job = load_job(id)
+  if job and not FINAL[job.state] and job.state ~= 'running' then deadline.miss(job) end
+end
