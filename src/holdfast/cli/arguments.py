@@ -1,9 +1,11 @@
-"""Arguments of a task, as words of a command line or as lines of JSON, and the calls that they make."""
+"""Calls of a task, from the command line: its options, and its arguments as words or as lines of JSON."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from datetime import datetime, timedelta
 from inspect import formatannotation
 from typing import Any, NamedTuple
 
@@ -11,12 +13,60 @@ import click
 import msgspec
 
 from holdfast import Holdfast, errors
-from holdfast.cli.suggestions import did_you_mean
-from holdfast.names import new_id
+from holdfast.cli.complaints import note
+from holdfast.cli.completers import complete_limit, complete_queue
+from holdfast.cli.imports import import_app
+from holdfast.cli.lookup import did_you_mean
+from holdfast.cli.session import F, Session, duration, note_new_server
+from holdfast.names import check_task, new_id
 from holdfast.signature import Parameter
-from holdfast.task import BoundCall, Options, Task, make_task
+from holdfast.task import BoundCall, Given, Options, Task, make_task
 
 AnyTask = Task[..., Any]
+
+
+def read_moment(_: click.Context, parameter: click.Parameter, text: str | None) -> datetime | None:
+    """Read an option that is a time; without a zone it is local."""
+    if text is None:
+        return None
+    try:
+        value = datetime.fromisoformat(text)
+    except ValueError:
+        hint = parameter.opts[0]
+        raise click.BadParameter(f"{text!r} is no time like 2024-07-01T02:00+02:00", param_hint=hint) from None
+    return value if value.tzinfo else value.astimezone()
+
+
+def _deadline(context: click.Context, parameter: click.Parameter, text: str | None) -> timedelta | datetime | None:
+    with suppress(errors.Invalid):
+        return None if text is None else duration(text, "--deadline")
+    return read_moment(context, parameter, text)
+
+
+_OPTIONS = (
+    click.option("--app", "path", envvar="HOLDFAST_APP", metavar="APP", help="Module of the app: check the arguments."),
+    click.option("--queue", shell_complete=complete_queue, help="Queue, instead of the task's own."),
+    click.option("--priority", type=int, help="-256 to 255; lower runs first."),
+    click.option("--retries", type=int, help="How often it is tried again after an error."),
+    click.option(
+        "--limit", "limits", multiple=True, metavar="NAME[:KEY]", shell_complete=complete_limit,
+        help="A limit in which it takes part, perhaps counted by a key; may be given several times.",
+    ),
+    click.option("--share", metavar="KEY", help="Whose it is, among those that share the queue."),
+    click.option(
+        "--deadline", metavar="DURATION|ISO", callback=_deadline,
+        help="It must have started within this time, or by then; else it fails.",
+    ),
+    click.option("--keep/--no-keep", default=None, help="Whether its record is kept when it has ended."),
+    click.option("--at-most-once", is_flag=True, default=None, help="Rather not at all than twice."),
+)  # fmt: skip
+
+
+def call_options(function: F) -> F:
+    """Declare the options that all calls of a task have."""
+    for option in reversed(_OPTIONS):
+        function = option(function)
+    return function
 
 
 class Arguments(NamedTuple):
@@ -37,6 +87,35 @@ class Arguments(NamedTuple):
             else:
                 named[name] = value
         return cls(positional, named)
+
+
+def choose_task(session: Session, path: str | None, name: str, options: Mapping[str, Any]) -> tuple[AnyTask, Holdfast]:
+    """Return the task with the options that were given, and its app; without an app, a task that is a name only."""
+    given: Given = {name: value for name, value in options.items() if value not in (None, ())}  # type: ignore[assignment]
+    if path:
+        session.share_address()
+        app = import_app(path)
+        made = find_task(app, name).options(**given)
+        note_new_server(app)
+        return made, app
+    check_task(name)
+    if sys.stderr.isatty():
+        note(
+            f"without --app (or HOLDFAST_APP) the options of {name} are not known: its queue, retries, at_most_once ..."
+        )
+    return _named_task(session.new_app, name, Options().but(**given)), session.new_app
+
+
+def make_call(task: AnyTask, words: Sequence[str], *, checked: bool) -> BoundCall[Any]:
+    """Bind the words of a command line to a task, checked by its signature or not."""
+    arguments = Arguments.of(words)
+    if checked:
+        return call_of_words(task, arguments)
+    if arguments.positional:
+        raise click.UsageError(
+            f"{arguments.positional[0]!r} has no name: write name=value, or give --app for the task's signature."
+        )
+    return unchecked_call(task, {name: json_or_text(word) for name, word in arguments.named.items()})
 
 
 def find_task(app: Holdfast, name: str) -> AnyTask:
@@ -65,7 +144,7 @@ def call_of_line(task: AnyTask, named: Mapping[str, msgspec.Raw]) -> BoundCall[A
     return task.bind(**{name: _decoded(bytes(data), name, parameters.get(name)) for name, data in named.items()})
 
 
-def named_task(app: Holdfast, name: str, chosen: Options) -> AnyTask:
+def _named_task(app: Holdfast, name: str, chosen: Options) -> AnyTask:
     """Return a task of which only the name is known: `unchecked_call` makes its calls."""
 
     def unknown() -> Any: ...

@@ -11,7 +11,7 @@ import msgspec
 
 from holdfast import Holdfast
 from holdfast.cli.arguments import AnyTask, call_of_line, unchecked_call
-from holdfast.cli.meter import AT_ONCE, meter
+from holdfast.cli.many import AT_ONCE, meter
 from holdfast.errors import HoldfastError, Invalid
 from holdfast.job import Job
 from holdfast.names import check_id

@@ -16,6 +16,7 @@ import click
 from holdfast import Holdfast, keeper
 from holdfast.cli.lookup import WORDS, select
 from holdfast.cli.session import Session
+from holdfast.cli.text import allowance
 from holdfast.errors import HoldfastError
 from holdfast.job import FINAL, PENDING, STATES, Job
 
@@ -96,6 +97,18 @@ def complete_worker(context: click.Context, _: click.Parameter, incomplete: str)
     """Offer workers that gave no sign of life."""
     found = ask(context, lambda app: app.workers())
     return _items(((worker.name, "silent") for worker in found if not worker.is_live), incomplete)
+
+
+def complete_limit(context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Offer the names of limits."""
+    found = ask(context, lambda app: app.limits())
+    return _items(((limit.name, allowance(limit.slots, limit.per)) for limit in found), incomplete)
+
+
+def complete_schedule(context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Offer the names of schedules."""
+    found = ask(context, lambda app: app.schedules())
+    return _items(((schedule.name, schedule.task) for schedule in found), incomplete)
 
 
 def complete_settings(context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:

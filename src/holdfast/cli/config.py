@@ -13,10 +13,10 @@ from holdfast.cli.complaints import note
 from holdfast.cli.completers import complete_queue, complete_settings
 from holdfast.cli.exits import NotFound
 from holdfast.cli.fields import SETTING
+from holdfast.cli.lookup import did_you_mean
 from holdfast.cli.output import Column
 from holdfast.cli.records import Record
 from holdfast.cli.session import Session, command, pass_session
-from holdfast.cli.suggestions import did_you_mean
 from holdfast.durations import humanize, milliseconds
 from holdfast.errors import Invalid
 from holdfast.setting import Setting

@@ -12,7 +12,7 @@ from holdfast.cli.complaints import note
 from holdfast.cli.completers import complete_ids, complete_queue, complete_states
 from holdfast.cli.exits import INTERRUPTED
 from holdfast.cli.fields import COUNT, FULL_JOB, JOB
-from holdfast.cli.lookup import chosen_states, find_queue, pick_queue, saying_which, select
+from holdfast.cli.lookup import chosen_states, find_queue, pick, saying_which, select
 from holdfast.cli.output import Column, Output, write
 from holdfast.cli.records import Record, brief_record, full_record
 from holdfast.cli.session import Decorator, Session, command, pass_session
@@ -34,7 +34,11 @@ _state = click.option(
 
 
 def progress_text(record: Record, *, bar: bool) -> str:
-    """How far a job is: 45%, with a bar before it and the job's words after it."""
+    """How far a job is: 45%, with a bar before it and the job's words after it; or what it waits for."""
+    if record["state"] == "blocked":
+        return f"waits for {record['waits_for']} job{'s' * (record['waits_for'] != 1)}"
+    if record["state"] == "throttled":
+        return f"waits for limit {record['throttled_by']}"
     if record["state"] == "succeeded" or not isinstance(record["progress"], dict):
         return ""
     said = record["progress"]
@@ -92,8 +96,8 @@ def jobs(
     most = limit or _most(output, watch)
 
     def look() -> tuple[Iterable[Record], list[Queue]]:
-        queues = session.app.queues()
-        chosen = [pick_queue(queues, queue)] if queue else queues
+        queues = {each.name: each for each in session.app.queues()}
+        chosen = [pick("queue", queues, queue)] if queue else list(queues.values())
         return map(brief_record, select(session.app, chosen, states, newest=newest, limit=most)), chosen
 
     if watch:

@@ -3,26 +3,51 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from difflib import get_close_matches
+from difflib import SequenceMatcher, get_close_matches
 from functools import cached_property
 from itertools import chain
-from typing import Any
+from typing import Any, TypeVar
 
 from holdfast import Holdfast
 from holdfast.cli.exits import NotFound
-from holdfast.cli.suggestions import did_you_mean
 from holdfast.cli.text import listed
 from holdfast.client import Queue
 from holdfast.errors import Invalid, JobNotFound
 from holdfast.job import PENDING, STATES, Job
 
+T = TypeVar("T")
+
 WORDS = (*STATES, "pending")
 SORTED = 20_000  # jobs that are put in order; more are not
 FULLEST, RECENT = 10, 100  # queues, and jobs of each of their states, among which a mistyped id is looked for
+NEAREST = 3  # names
+MARGIN = 0.15  # what is so much less like the word than the best match was not meant
 ALIKE = 0.85  # ids that are close in time begin alike, so more than the beginning must agree
+
+
+def nearest(word: str, names: Iterable[str]) -> list[str]:
+    """Return the names that are most like a word: those that it begins, or that are spelled alike, or end in it."""
+    known = list(dict.fromkeys(names))
+    lower = word.lower()
+    begun = [name for name in known if lower and name.lower().startswith(lower)]
+    alike = _best(word, get_close_matches(word, known, n=NEAREST))
+    parts = [name for name in known if get_close_matches(word, [name.rpartition(".")[2]], cutoff=0.7)]
+    return list(dict.fromkeys([*begun, *alike, *parts]))[:NEAREST]
+
+
+def _best(word: str, matches: list[str]) -> list[str]:
+    """Return the match that is most like a word, and those that are nearly as much."""
+    ratios = {match: SequenceMatcher(None, match, word).ratio() for match in matches}
+    return [match for match in matches if ratios[match] >= ratios[matches[0]] - MARGIN]
+
+
+def did_you_mean(word: str, names: Iterable[str]) -> str:
+    """Return a question that ends a complaint about a word, or nothing."""
+    near = nearest(word, names)
+    return f"; did you mean {listed(near)}?" if near else ""
 
 
 def chosen_states(words: Sequence[str]) -> list[str]:
@@ -37,22 +62,21 @@ def chosen_states(words: Sequence[str]) -> list[str]:
     return [state for state in STATES if state in wanted or not wanted]
 
 
-def find_queue(app: Holdfast, name: str) -> Queue:
-    """Return a queue by its name.
+def pick(kind: str, known: Mapping[str, T], name: str) -> T:
+    """Return what has this name.
 
     Raises:
-        NotFound: there is none; the message says which is like it.
+        NotFound: nothing has; the message says what is like it.
     """
-    return pick_queue(app.queues(), name)
-
-
-def pick_queue(queues: Iterable[Queue], name: str) -> Queue:
-    """Return the queue of this name from a list."""
-    known = {queue.name: queue for queue in queues}
     if name in known:
         return known[name]
     there_are = f"; there are {', '.join(sorted(known)[:10])}" if known else "; there is none yet"
-    raise NotFound(f"there is no queue {name}{did_you_mean(name, known) or there_are}")
+    raise NotFound(f"there is no {kind} {name}{did_you_mean(name, known) or there_are}")
+
+
+def find_queue(app: Holdfast, name: str) -> Queue:
+    """Return a queue by its name, or say that there is none."""
+    return pick("queue", {queue.name: queue for queue in app.queues()}, name)
 
 
 def select(
@@ -78,12 +102,14 @@ def _since(job: Job[Any]) -> datetime:
 
 
 @contextmanager
-def saying_which(app: Holdfast, id: str) -> Iterator[None]:
-    """Have an error about a job that does not exist say which one may have been meant."""
+def saying_which(app: Holdfast, *ids: str) -> Iterator[None]:
+    """Have an error about a job that does not exist say which one may have been meant; its id is one of these."""
     try:
         yield
     except JobNotFound as error:
-        raise JobNotFound(f"{error}{Ids(app).did_you_mean(id)}") from None
+        said = str(error).replace(";", " ").split()
+        missing = next((id for id in ids if id in said), None)
+        raise JobNotFound(f"{error}{Ids(app).did_you_mean(missing) if missing else ''}") from None
 
 
 class Ids:

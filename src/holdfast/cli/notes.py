@@ -51,8 +51,4 @@ def note(session: Session, id: str, words: Sequence[str]) -> None:
     with saying_which(session.app, id):
         session.app.note(id, text)
     columns = [Column("ID", lambda row: row["id"], whole=True), Column("NOTE", lambda row: row["note"])]
-    row = {"id": id, "note": text}
-    if session.output.mode == "json":
-        session.output.json(row)
-    else:
-        session.output.list([row], columns, "")
+    session.output.one({"id": id, "note": text}, columns)

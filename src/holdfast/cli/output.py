@@ -84,6 +84,13 @@ class Output:
         else:
             self.console.print(self.table(records, columns, nothing))
 
+    def one(self, record: Any, columns: Sequence[Column]) -> None:
+        """Write one record: as an object, as a line of text, or as a table of one row."""
+        if self.mode == "json":
+            self.json(record)
+        else:
+            self.list([record], columns, "")
+
     def table(self, records: Iterable[Any], columns: Sequence[Column], nothing: str) -> RenderableType:
         """Return records as a table for a terminal."""
         from rich.text import Text

@@ -10,7 +10,7 @@ from holdfast.cli.lookup import find_queue
 from holdfast.cli.output import Column
 from holdfast.cli.records import queue_record
 from holdfast.cli.session import Session, command, pass_session
-from holdfast.cli.watch import Followed, View, follow, follow_option
+from holdfast.cli.watch import View, follow_option, show_list
 from holdfast.job import STATES
 
 
@@ -37,11 +37,7 @@ def queues(session: Session, watch: bool) -> None:
     def look() -> View:
         return View([queue_record(queue) for queue in session.app.queues()])
 
-    if watch:
-        draw = lambda view: session.output.table(view.records, columns, "no queues")  # noqa: E731 - said once
-        follow(session.output, Followed(look, draw, columns, "queue"))
-    else:
-        session.output.list(look().records, columns, "no queues")
+    show_list(session.output, look, columns, "queue", watch=watch)
 
 
 @command("pause", "holdfast pause mail", "holdfast pause mail --create", fields=PAUSED)
@@ -77,20 +73,14 @@ def forget(session: Session, queue: str) -> None:
     """
     if not session.app.forget(queue):
         find_queue(session.app, queue)
-    if session.output.mode == "json":
-        session.output.json({"queue": queue, "forgotten": True})
-    else:
-        columns = [Column("QUEUE", lambda row: row, whole=True), Column("", lambda _: "forgotten")]
-        session.output.list([queue], columns, "")
+    columns = [Column("QUEUE", lambda row: row["queue"], whole=True), Column("", lambda _: "forgotten")]
+    session.output.one({"queue": queue, "forgotten": True}, columns)
 
 
 def _say_paused(session: Session, queue: str, *, changed: bool, paused: bool) -> None:
-    if session.output.mode == "json":
-        return session.output.json({"queue": queue, "paused": paused, "changed": changed})
     columns = [
         Column("QUEUE", lambda row: row["queue"], whole=True),
-        Column("", lambda row: row["state"], coloured=True),
-        Column("", lambda row: row["was"]),
+        Column("", lambda row: "paused" if row["paused"] else "active", coloured=True),
+        Column("", lambda row: "" if row["changed"] else "it was so before"),
     ]
-    row = {"queue": queue, "state": "paused" if paused else "active", "was": "" if changed else "it was so before"}
-    return session.output.list([row], columns, "")
+    session.output.one({"queue": queue, "paused": paused, "changed": changed}, columns)

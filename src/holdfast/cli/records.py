@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
 import msgspec
 
+from holdfast.cli import fields
 from holdfast.client import Queue
 from holdfast.commands import Event
 from holdfast.durations import utc
@@ -18,15 +20,18 @@ from holdfast.job import Attempt, Job, Note
 
 Record = dict[str, Any]
 
-BRIEF = (
-    "id", "task", "queue", "state", "cancelling", "priority", "attempt", "created_at", "since", "due_at", "claimed_at",
-    "lease_ends_at", "executor", "worker", "node", "pid", "group", "progress", "unique", "kept", "at_most_once",
-)  # fmt: skip
+_FIRING = re.compile(r"([\w.-]+)@\d{13}(-now)?", re.ASCII)
 
 
 def brief_record(job: Job[Any]) -> Record:
     """A job as a list shows it."""
-    return {name: getattr(job, name) for name in BRIEF}
+    return {name: _schedule(job.id) if name == "schedule" else getattr(job, name) for name in fields.JOB}
+
+
+def _schedule(id: str) -> str | None:
+    """Return the schedule that gave a job its id: that has the time in it."""
+    firing = _FIRING.fullmatch(id)
+    return firing[1] if firing else None
 
 
 def full_record(job: Job[Any]) -> Record:
@@ -35,6 +40,7 @@ def full_record(job: Job[Any]) -> Record:
         **brief_record(job),
         "codec": job.codec,
         "arguments": decoded(job.payload, job.codec),
+        "after": [msgspec.structs.asdict(each) for each in job.after],
         "result": decoded(job.result_bytes),
         "checkpoint": decoded(job.checkpoint_bytes),
         "failure": _failure(job.failure),

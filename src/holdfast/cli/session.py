@@ -13,8 +13,8 @@ import click
 
 from holdfast import Holdfast, server
 from holdfast.cli.complaints import note
+from holdfast.cli.lookup import did_you_mean
 from holdfast.cli.output import Output
-from holdfast.cli.suggestions import did_you_mean
 from holdfast.durations import CENTURY, milliseconds, utc
 from holdfast.errors import StoreUnavailable
 
@@ -194,12 +194,15 @@ def command(name: str, *examples: str, **more: Any) -> Callable[[Callable[..., A
 
 
 def duration_option(name: str, words: str, *, least: int = 0, most: int = CENTURY, **more: Any) -> Decorator:
-    """Declare an option that takes a duration: 30s, 1h30m, or a number of seconds."""
+    """Declare an option that takes a duration."""
 
     def read(_: click.Context, __: click.Parameter, value: str | None) -> timedelta | None:
-        if value is None:
-            return None
-        text = f"{value}s" if value[-1:].isdigit() else value
-        return timedelta(milliseconds=milliseconds(text, what=name, least=least, most=most))
+        return None if value is None else duration(value, name, least=least, most=most)
 
     return click.option(name, metavar="DURATION", callback=read, help=words, **more)
+
+
+def duration(text: str, what: str, *, least: int = 0, most: int = CENTURY) -> timedelta:
+    """Read a duration: 30s, 1h30m, or a number of seconds."""
+    words = f"{text}s" if text[-1:].isdigit() else text
+    return timedelta(milliseconds=milliseconds(words, what=what, least=least, most=most))

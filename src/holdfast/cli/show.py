@@ -28,12 +28,13 @@ def describe(record: Record) -> Iterator[Fact]:
     """Yield what is known of a job, as `full_record` has it."""
     yield Fact("id", record["id"])
     yield Fact("state", _state(record), STYLES.get(record["state"], ""))
-    for label in ("group", "task", "queue", "priority"):
-        if record[label] != "":
+    for label in ("group", "task", "queue", "priority", "share", "limits", "schedule"):
+        if record[label] not in ("", None, []):
             yield Fact(label, record[label])
     yield from (Fact(label, moment(record[name])) for label, name in _TIMES if record[name])
     if record["state"] == "running":
         yield Fact("worker", _where(record))
+    yield from _waits(record)
     yield Fact("arguments", _json(record["arguments"]), lines=SOME)
     for label in ("result", "checkpoint"):
         if record[label] is not None or (label == "result" and record["state"] == "succeeded"):
@@ -55,6 +56,32 @@ def describe(record: Record) -> Iterator[Fact]:
 
 def _state(record: Record) -> str:
     return f"{record['state']}{', cancelling' if record['cancelling'] else ''}"
+
+
+def _waits(record: Record) -> Iterator[Fact]:
+    """What a job waits for, or has waited for."""
+    if why := _why(record):
+        yield Fact(record["state"], why)
+    if record["after"]:
+        yield Fact("after", "\n".join(f"{each['id']} {each['state']}" for each in record["after"]), lines=SOME)
+
+
+def _why(record: Record) -> str:
+    """Say what a job waits for, and what can be done about it if that does not come by itself."""
+    if record["state"] == "throttled":
+        return f"limit {record['throttled_by']} has no free slot for it"
+    if record["state"] != "blocked":
+        return ""
+    ended = [each for each in record["after"] if each["state"] in ("failed", "cancelled")]
+    pending = sum(each["state"] == "pending" for each in record["after"])
+    if record["waits_for"] <= pending:  # if others have failed, it is to run all the same
+        return f"it waits for {record['waits_for']} of {len(record['after'])} jobs"
+    first = ended[0]
+    advice = f"`holdfast retry {first['id']}`, or `holdfast depend {record['id']} --not-on {first['id']}`"
+    return f"job {first['id']}, which it waits for, {_WAS[first['state']]}; {advice}"
+
+
+_WAS = {"failed": "failed", "cancelled": "was cancelled"}
 
 
 def _promises(record: Record) -> Iterator[str]:

@@ -1,38 +1,63 @@
-"""Commands that steer jobs, one or very many: cancel, retry, delete."""
+"""Commands that steer jobs, one or very many: cancel, retry, delete, move, release, fail; and what one waits for."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from datetime import timedelta
 
 import click
 
-from holdfast.cli.complaints import complain, note
-from holdfast.cli.completers import complete_ids
-from holdfast.cli.exits import exit_code
+from holdfast import commands, errors
+from holdfast.cli.complaints import note
+from holdfast.cli.completers import complete_ids, complete_queue
+from holdfast.cli.enqueue import ON_FAILED
 from holdfast.cli.fields import ANSWER
-from holdfast.cli.lookup import Ids
-from holdfast.cli.meter import in_parts, meter
-from holdfast.cli.output import Column
-from holdfast.cli.records import Record
-from holdfast.cli.session import Session, command, pass_session
-from holdfast.errors import HoldfastError, JobNotFound
+from holdfast.cli.lookup import did_you_mean, saying_which
+from holdfast.cli.many import Act, Answer, id_and, optional_ids, steer
+from holdfast.cli.session import Session, command, duration_option, pass_session
+from holdfast.commands import Command
 
-MOST_QUESTIONS = 3  # so many unknown ids are looked for
+REFUSALS = {
+    "cancel": "has ended already and cannot be cancelled",
+    "move": "has ended and cannot be moved, or runs and cannot change its queue",
+    "release": "does not run, so it cannot be released",
+    "fail": "has ended already and cannot be failed",
+}
 
 _ids = click.argument("ids", nargs=-1, metavar="[ID...]", shell_complete=complete_ids)
+_reason = click.option("--reason", default="", help="Why; it is kept with the job.")
+
+
+def _act(session: Session, verb: str, make: Callable[[Sequence[str]], Command[list[str]]]) -> Act:
+    """Return what runs a command on jobs and reads its answers; after those may come ids and answers of dependents."""
+
+    def act(part: Sequence[str]) -> list[Answer]:
+        replies = session.app.store.run(make(part))
+        more = replies[len(part) :]
+        pairs = [*zip(part, replies, strict=False), *zip(more[::2], more[1::2], strict=True)]
+        return [(id, _read(verb, id, reply)) for id, reply in pairs]
+
+    return act
+
+
+def _read(verb: str, id: str, reply: str) -> str | errors.HoldfastError:
+    kind = errors.BY_CODE.get(reply)
+    words = REFUSALS[verb] if kind is errors.WrongState else "does not exist; it may have been deleted"
+    return kind(f"job {id} {words}") if kind else reply
 
 
 @command(
     "cancel",
     "holdfast cancel 0QwErTyUiOpAsDfG --reason 'wrong file'",
+    "holdfast cancel 0QwErTyUiOpAsDfG --dependents",
     "holdfast jobs --queue mail --state waiting | holdfast cancel",
     fields=ANSWER,
 )
 @_ids
-@click.option("--reason", default="", help="Why; it is kept with the job.")
+@click.option("--dependents", is_flag=True, help="With all jobs that wait for them, and so on; up to 1,000 in all.")
+@_reason
 @pass_session
-def cancel(session: Session, ids: Sequence[str], reason: str) -> int:
+def cancel(session: Session, ids: Sequence[str], *, dependents: bool, reason: str) -> int:
     """Stop jobs.
 
     A job that runs is `cancelling` until its worker has stopped it; any other is `cancelled` at once. Exit code 1 if
@@ -40,7 +65,8 @@ def cancel(session: Session, ids: Sequence[str], reason: str) -> int:
 
     Without an ID, ids are read from the standard input: the first column of each line.
     """
-    return _steer(session, "cancel", ids, lambda part: session.app.cancel_many(part, reason=reason))
+    make = lambda part: commands.cancel(part, reason=reason, dependents=dependents)  # noqa: E731
+    return steer(session, "cancel", ids, _act(session, "cancel", make))
 
 
 @command(
@@ -60,7 +86,7 @@ def retry(session: Session, ids: Sequence[str]) -> int:
 
     Without an ID, ids are read from the standard input: the first column of each line.
     """
-    return _steer(session, "retry", ids, session.app.retry_many)
+    return steer(session, "retry", ids, lambda part: zip(part, session.app.retry_many(part), strict=True))
 
 
 @command(
@@ -74,57 +100,118 @@ def retry(session: Session, ids: Sequence[str]) -> int:
 def delete(session: Session, ids: Sequence[str]) -> int:
     """Remove jobs that have ended, with their results and history.
 
-    Exit code 1 if one has not ended, 3 if one does not exist; the others are removed all the same.
+    Exit code 1 if one has not ended or others wait for it, 3 if one does not exist; the others are removed all the
+    same.
 
     Without an ID, ids are read from the standard input: the first column of each line.
     """
-    return _steer(session, "delete", ids, session.app.delete_many)
+    return steer(session, "delete", ids, lambda part: zip(part, session.app.delete_many(part), strict=True))
 
 
-def given_ids(ids: Sequence[str]) -> list[str]:
-    """Return ids from the command line, or from the standard input if there are none, or a dash."""
-    if ids and list(ids) != ["-"]:
-        return list(dict.fromkeys(ids))
-    if sys.stdin is None:
-        return []
-    if sys.stdin.isatty() and not ids:
-        raise click.UsageError("no ID is given: name some, or pipe them in, one on each line.")
-    lines = sys.stdin.buffer.read().decode(errors="replace").splitlines()
-    return list(dict.fromkeys(line.split("\t")[0].strip() for line in lines if line.strip()))
+@command(
+    "move",
+    "holdfast move 0QwErTyUiOpAsDfG --to urgent",
+    "holdfast jobs --queue mail --state waiting | holdfast move --priority -10",
+    fields=ANSWER,
+)
+@_ids
+@click.option("--to", "queue", metavar="QUEUE", shell_complete=complete_queue, help="To this queue, as a new job.")
+@click.option("--priority", type=click.IntRange(-256, 255), metavar="NUMBER", help="-256 to 255; lower runs first.")
+@pass_session
+def move(session: Session, ids: Sequence[str], queue: str | None, priority: int | None) -> int:
+    """Move jobs to another queue, or change their priority.
+
+    Of a job that runs only the priority can be changed. Exit code 1 if one has ended, or runs and was to change its
+    queue, 3 if one does not exist; the others are moved all the same.
+
+    Without an ID, ids are read from the standard input: the first column of each line.
+    """
+    if queue is None and priority is None:
+        raise click.UsageError("say where to: --to QUEUE, --priority NUMBER, or both.")
+    make = lambda part: commands.move(part, queue=queue, priority=priority)  # noqa: E731
+    code = steer(session, "move", ids, _act(session, "move", make))
+    if queue:
+        _note_unserved(session, queue)
+    return code
 
 
-Act = Callable[[Sequence[str]], list[str | HoldfastError]]
+def _note_unserved(session: Session, queue: str) -> None:
+    """A queue may be served later, but its name may also be mistyped."""
+    served = [each.name for each in session.app.queues() if each.listeners]
+    if queue not in served:
+        note(f"no worker serves queue {queue} now{did_you_mean(queue, served)}")
 
 
-def _steer(session: Session, verb: str, words: Sequence[str], act: Act) -> int:
-    """Do something with each job, say what became of it, and return the exit code of the first refusal."""
-    ids = given_ids(words)
-    if not ids:
-        note(f"nothing to {verb}: no ids came")
-    refusals: list[HoldfastError] = []
-    columns = [
-        Column("ID", lambda row: row["id"], whole=True),
-        Column("STATE", lambda row: row["answer"], coloured=True),
-    ]
-    session.output.list(_answers(session, verb, ids, act, refusals), columns, "nothing was changed")
-    return exit_code(refusals[0]) if refusals else 0
+@command(
+    "release",
+    "holdfast release 0QwErTyUiOpAsDfG --delay 10m --reason 'node7 is slow'",
+    "holdfast jobs --queue video --state running | holdfast release",
+    fields=ANSWER,
+)
+@_ids
+@duration_option("--delay", "Run them after this time: 30s, 1h30m.")
+@_reason
+@pass_session
+def release(session: Session, ids: Sequence[str], delay: timedelta | None, reason: str) -> int:
+    """Take running jobs from their workers, for others to run. No budget is charged, and checkpoints are kept.
+
+    Exit code 1 if one does not run, 3 if one does not exist; the others are released all the same.
+
+    Without an ID, ids are read from the standard input: the first column of each line.
+    """
+    wait = None if delay is None else delay // timedelta(milliseconds=1)
+    make = lambda part: commands.release(part, delay=wait, reason=reason)  # noqa: E731
+    return steer(session, "release", ids, _act(session, "release", make))
 
 
-def _answers(
-    session: Session, verb: str, ids: Sequence[str], act: Act, refusals: list[HoldfastError]
-) -> Iterator[Record]:
-    with meter(verb, len(ids)) as advance:
-        for part in in_parts(ids):
-            for id, answer in zip(part, act(part), strict=True):
-                if isinstance(answer, str):
-                    yield {"id": id, "answer": answer}
-                else:
-                    refusals.append(answer)
-                    _complain(session, answer, id, is_early=len(refusals) <= MOST_QUESTIONS)
-            advance(len(part))
+@command(
+    "fail",
+    "holdfast fail 0QwErTyUiOpAsDfG --group bad-file --reason 'cannot be read'",
+    "holdfast jobs --queue mail --state blocked | holdfast fail",
+    fields=ANSWER,
+)
+@_ids
+@click.option("--group", help="Group of the failure; else `operator`.")
+@_reason
+@pass_session
+def fail(session: Session, ids: Sequence[str], group: str | None, reason: str) -> int:
+    """End jobs as failed, wherever they are; what runs is stopped.
+
+    Exit code 1 if one has ended already, 3 if one does not exist; the others are failed all the same.
+
+    Without an ID, ids are read from the standard input: the first column of each line.
+    """
+    make = lambda part: commands.fail(part, group=group, reason=reason)  # noqa: E731
+    return steer(session, "fail", ids, _act(session, "fail", make))
 
 
-def _complain(session: Session, error: HoldfastError, id: str, *, is_early: bool) -> None:
-    """Say what was refused; of the first few ids that are none, also what they may have been meant for."""
-    question = Ids(session.app).did_you_mean(id) if is_early and isinstance(error, JobNotFound) else ""
-    complain(f"{error}{question}", error.code, id=id)
+@command(
+    "depend",
+    "holdfast depend 0QwErTyUiOpAsDfG --on 0QwErTyUzXcVbNmL",
+    "holdfast depend 0QwErTyUiOpAsDfG --not-on 0QwErTyUzXcVbNmL --on-failed run",
+    "holdfast jobs --queue map --state pending | holdfast depend 0QwErTyUiOpAsDfG --on -",
+    fields=ANSWER,
+)
+@click.argument("id", shell_complete=complete_ids)
+@click.option(
+    "--on", "add", multiple=True, metavar="ID", shell_complete=complete_ids,
+    help="Wait for this job, too; may be given several times; - reads ids from the standard input.",
+)  # fmt: skip
+@click.option(
+    "--not-on", "remove", multiple=True, metavar="ID", shell_complete=complete_ids,
+    help="Do not wait for this job any more; may be given several times.",
+)  # fmt: skip
+@click.option("--on-failed", type=ON_FAILED, help="If one fails or is cancelled: stay blocked, be cancelled, or run.")
+@pass_session
+def depend(session: Session, id: str, add: Sequence[str], remove: Sequence[str], on_failed: str | None) -> None:
+    """Have a job that has not started wait for more jobs, or for fewer, and print its state.
+
+    It is blocked until all that it waits for have succeeded; `show` says which have not. Exit code 1 if it runs or has
+    ended, or would wait for itself, 3 if one of the jobs does not exist.
+    """
+    if not (add or remove or on_failed):
+        raise click.UsageError("say what to wait for: --on ID, --not-on ID, or --on-failed.")
+    others = optional_ids(add)
+    with saying_which(session.app, id, *others):
+        state = session.app.depend(id, add=others, remove=remove, on_failed=on_failed)  # type: ignore[arg-type]
+    session.output.one({"id": id, "answer": state}, id_and("answer"))

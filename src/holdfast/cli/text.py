@@ -11,6 +11,8 @@ from typing import Any
 
 import msgspec
 
+from holdfast.durations import humanize
+
 
 def printable(text: str, *, lines: bool = False) -> str:
     """Return text in which what is no visible character is escaped; `lines` may stay lines."""
@@ -55,6 +57,11 @@ def length(seconds: float) -> str:
         if seconds >= 2 * size:
             return f"{seconds / size:.0f}{unit}"
     return f"{seconds:.0f}s"
+
+
+def allowance(slots: int, per: int) -> str:
+    """Return what a limit allows: 2 at once, 5 per 1s."""
+    return f"{slots} per {humanize(per)}" if per else f"{slots} at once"
 
 
 def size(count: float) -> str:

@@ -14,10 +14,8 @@ from holdfast.cli.completers import complete_ids
 from holdfast.cli.exits import NOT_FOUND, REFUSED
 from holdfast.cli.fields import WAITED
 from holdfast.cli.lookup import Ids
-from holdfast.cli.meter import AT_ONCE, in_parts, meter
-from holdfast.cli.output import Column
+from holdfast.cli.many import AT_ONCE, given_ids, id_and, in_parts, meter
 from holdfast.cli.session import Session, command, duration_option, pass_session
-from holdfast.cli.steer import given_ids
 from holdfast.errors import JobNotFound, ResultTimeout
 from holdfast.job import FINAL
 from holdfast.names import new_id
@@ -49,11 +47,7 @@ def wait(session: Session, ids: Sequence[str], timeout: timedelta | None) -> int
 
 def wait_for(session: Session, store: Store, ids: Sequence[str], timeout: timedelta | None) -> int:
     """Wait for jobs, say how each ended, and return the exit code."""
-    columns = [
-        Column("ID", lambda row: row["id"], whole=True),
-        Column("STATE", lambda row: row["state"], coloured=True),
-    ]
-    codes = {0}
+    columns, codes = id_and("state"), {0}
     with meter("wait", len(ids), least=2) as advance:
         for id, state in endings(store, ids, timeout):
             if state:

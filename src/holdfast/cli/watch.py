@@ -64,6 +64,19 @@ def follow(output: Output, what: Followed) -> bool:
     return True
 
 
+def show_list(
+    output: Output, look: Callable[[], View], columns: Sequence[Column], kind: str, *,
+    watch: bool = False, volatile: Container[str] = (),
+) -> None:  # fmt: skip
+    """List records, each named by its field `kind`: once, or again and again."""
+    nothing = f"no {kind}s"
+    if watch:
+        draw = lambda view: output.table(view.records, columns, nothing)  # noqa: E731 - said once
+        follow(output, Followed(look, draw, columns, kind, volatile))
+    else:
+        output.list(look().records, columns, nothing)
+
+
 def pause(seconds: float = EVERY) -> None:
     """Sleep. Whoever reads our output may go away: that is noticed at once, not with the next thing to say."""
     reader = select.poll()

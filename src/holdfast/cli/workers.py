@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import click
 
 from holdfast.cli.completers import complete_worker
-from holdfast.cli.exits import NotFound
 from holdfast.cli.fields import NODE, WORKER
+from holdfast.cli.lookup import pick
 from holdfast.cli.output import Column
 from holdfast.cli.records import Record, node_record, worker_record
 from holdfast.cli.session import Session, command, pass_session
-from holdfast.cli.suggestions import did_you_mean
 from holdfast.cli.text import length, size
-from holdfast.cli.watch import Followed, View, follow, follow_option
+from holdfast.cli.watch import View, follow_option, show_list
 
 VOLATILE = ("seen_at", "memory_bytes", "cpu_seconds")
 MOST_IDS = 3  # that a terminal shows
@@ -53,9 +52,8 @@ def workers(session: Session, forget: str | None, watch: bool) -> None:
         *_needs(on_terminal),
         Column("JOBS", held),
     ]
-    return _list(
-        session, lambda: View([worker_record(each) for each in session.app.workers()]), columns, "worker", watch
-    )
+    look = lambda: View([worker_record(each) for each in session.app.workers()])  # noqa: E731 - said once
+    return show_list(session.output, look, columns, "worker", watch=watch, volatile=VOLATILE)
 
 
 @command("nodes", "holdfast nodes", "holdfast nodes --json | jq '.[] | select(.live | not) | .node'", fields=NODE)
@@ -76,17 +74,8 @@ def nodes(session: Session, watch: bool) -> None:
         Column("QUEUES", lambda node: node["queues"]),
         *_needs(on_terminal),
     ]
-    _list(session, lambda: View([node_record(each) for each in session.app.nodes()]), columns, "node", watch)
-
-
-def _list(session: Session, look: Callable[[], View], columns: Sequence[Column], key: str, watch: bool) -> None:
-    output, nothing = session.output, f"no {key}s"
-    if watch:
-        follow(
-            output, Followed(look, lambda view: output.table(view.records, columns, nothing), columns, key, VOLATILE)
-        )
-    else:
-        output.list(look().records, columns, nothing)
+    look = lambda: View([node_record(each) for each in session.app.nodes()])  # noqa: E731 - said once
+    show_list(session.output, look, columns, "node", watch=watch, volatile=VOLATILE)
 
 
 def _signs() -> list[Column]:
@@ -113,8 +102,6 @@ def _seconds(count: float, on_terminal: bool) -> str:
 
 
 def _forget(session: Session, name: str) -> None:
-    names = [worker.name for worker in session.app.workers()]
-    if name not in names:
-        raise NotFound(f"there is no worker {name}{did_you_mean(name, names)}")
+    pick("worker", {worker.name: worker for worker in session.app.workers()}, name)
     session.app.deregister(name)
     session.output.list([{"worker": name, "forgotten": True}], [Column("WORKER", lambda row: row["worker"])], "")
