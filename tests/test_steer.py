@@ -8,7 +8,7 @@ import pytest
 import redis
 
 from holdfast import commands, errors
-from holdfast.outcome import Advanced, Error, Succeed
+from holdfast.outcome import Advanced, Error, Succeed, Waits
 from holdfast.store import Store
 from tests.conftest import TestClock
 from tests.test_lua import ONE, TWO, end, fields, job, keep, put, standing, take
@@ -94,11 +94,11 @@ def test_a_pipeline_of_three_stages_is_one_job_with_one_history(store: Store) ->
     put(store, "job", task="fetch", queue="net", payload=b"1")
     assert take(store, ONE, "net") == ["job"]
     store.run(commands.save(commands.Held(ONE, "job", 1), b"half"))
-    assert end(store, "job", Advanced("cpu", "resize", payload=b"2" * 100)) == "OK"
+    assert end(store, "job", Advanced("resize", {"queue": "cpu"}, b"2" * 100)) == "OK"
 
     [claimed] = store.run(commands.claim(ONE, commands.claim_args(["cpu"], counter=10**9, limit=1))).jobs
     assert (claimed.task, claimed.queue, claimed.payload, claimed.checkpoint) == ("resize", "cpu", b"2" * 100, b"")
-    assert end(store, "job", Advanced("net", "upload", payload=b"3")) == "OK"
+    assert end(store, "job", Advanced("upload", {"queue": "net"}, b"3")) == "OK"
 
     assert take(store, TWO, "net") == ["job"]
     assert end(store, "job", Succeed(b"done"), executor=TWO) == "OK"
@@ -113,7 +113,7 @@ def test_a_stage_has_retries_of_its_own(store: Store, clock: TestClock) -> None:
     end(store, "job", Error(b"", "g"))
     clock.advance(60)
     take(store)
-    end(store, "job", Advanced("next"))
+    end(store, "job", Advanced("work", {"queue": "next", "retries": 1}, b""))
     assert take(store, ONE, "next") == ["job"]
 
     end(store, "job", Error(b"", "g"))
@@ -124,7 +124,7 @@ def test_a_stage_has_retries_of_its_own(store: Store, clock: TestClock) -> None:
 def test_a_stage_may_come_after_a_delay(store: Store, clock: TestClock) -> None:
     put(store, "job")
     take(store)
-    end(store, "job", Advanced("next", delay=5000))
+    end(store, "job", Advanced("work", {"queue": "next", "delay": 5000}, b""))
 
     assert standing(store) == {"scheduled": ["job"]}
     clock.advance(5)
@@ -137,3 +137,81 @@ def test_a_move_to_nowhere_is_refused(store: Store) -> None:
         store.run(commands.move(["a"]))
     with pytest.raises(errors.Invalid, match="queue"):
         store.run(commands.move(["a"], queue="{x}"))
+
+
+def test_a_stage_has_options_of_its_own(store: Store) -> None:
+    store.run(commands.limit("one", 1))
+    put(store, "job", limits=("one",), timeout=9000, priority=7, share="acme")
+    take(store)
+    end(store, "job", Advanced("work", {"queue": "next", "retries": 9, "limits": ["two"], "priority": -3}, b""))
+
+    found = job(store, "job")
+    assert (found["retries"], found["timeout"], found["priority"], found["limits"]) == (9, 0, -3, "two")
+    assert found["share"] == "acme"
+
+
+@pytest.mark.parametrize(("policy", "state"), [("block", "blocked"), ("cancel", "cancelled"), ("run", "waiting")])
+def test_a_stage_may_wait_for_others(store: Store, policy: str, state: str) -> None:
+    put(store, "job", "bad", "good")
+    take(store, limit=3)
+    end(store, "bad", Error(b"", "g", final=True))
+    after = {"queue": "next", "after": ["bad", "good"], "on_failed": policy}
+    assert end(store, "job", Advanced("work", after, b"")) == "OK"
+    end(store, "good", Succeed(b""))
+
+    assert fields(store, "job", "state", "task") == (state, "work")
+
+
+@pytest.mark.parametrize(
+    ("batch", "answer"),
+    [
+        ({"after": ["nobody"]}, "NOTFOUND"),
+        ({"after": ["child"]}, "CYCLE"),
+        ({"after": ["job"]}, "CYCLE"),
+        ({"queue": "{x}"}, "INVALID"),
+        ({"unique": "key"}, "INVALID"),
+    ],
+)
+def test_a_stage_that_cannot_be_is_refused_and_nothing_changes(store: Store, batch: Any, answer: str) -> None:
+    put(store, "job")
+    take(store)
+    put(store, "child", after=("job",))
+    before = job(store, "job")
+
+    assert end(store, "job", Advanced("work", batch, b"")) == answer
+
+    assert job(store, "job") == before
+
+
+def test_a_job_that_waits_for_one_that_waits_for_it_is_refused(store: Store) -> None:
+    put(store, "job")
+    take(store)
+    put(store, "child", after=("job",))
+
+    assert end(store, "job", Waits(("child",))) == "CYCLE"
+    assert fields(store, "job", "state") == ("running",)
+
+
+def test_what_a_job_waits_for_while_it_runs_is_not_what_it_came_after(store: Store) -> None:
+    put(store, "input", "child")
+    put(store, "job", after=("input",), queue="next")
+    take(store, limit=2)
+    end(store, "input", Succeed(b""))
+    take(store, TWO, "next")
+    end(store, "job", Waits(("child",)), executor=TWO)
+    assert fields(store, "job", "state", "waits_for", "waits") == ("blocked", 1, [[b"child", b"pending"]])
+
+    end(store, "child", Error(b"", "g", final=True))
+
+    assert fields(store, "job", "state", "after") == ("waiting", [[b"input", b"succeeded"]])
+    assert take(store, TWO, "next") == ["job"]
+
+
+def test_a_job_moved_into_a_shared_queue_shares_it(store: Store) -> None:
+    put(store, *(f"a{number}" for number in range(5)), queue="fair", share="acme")
+    take(store, ONE, "fair", limit=3)
+    put(store, "job")
+
+    store.run(commands.move(["job"], queue="fair"))
+
+    assert take(store, ONE, "fair", limit=2) == ["job", "a3"]

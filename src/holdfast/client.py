@@ -22,8 +22,8 @@ from holdfast.results import AsyncInbox, Inbox, deadline_after
 from holdfast.scheduling import Timing, declaration
 from holdfast.setting import Setting, read_changes, read_settings
 from holdfast.store import Address, AsyncStore, Store
-from holdfast.storing import AT_ONCE, DEFAULT_QUEUE
-from holdfast.task import AsyncTask, BoundCall, Declare, Given, Options, Task, WhenUnreachable, make_task
+from holdfast.storing import AT_ONCE
+from holdfast.task import DEFAULT_QUEUE, AsyncTask, BoundCall, Declare, Given, Options, Task, WhenUnreachable, make_task
 from holdfast.unreachable import Unreachable, store_calls
 from holdfast.verbs import Steps, verb
 

@@ -67,6 +67,8 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     on_failed: str | None = None
     limits: tuple[str, ...] | None = None
     share: str | None = None
+    deadline: int | None = None
+    start_by: int | None = None
 
 
 _SHARED = tuple(field for field in NewJob.__struct_fields__ if field not in ("id", "payload"))
@@ -308,8 +310,8 @@ def _outcome_row(outcome: Outcome) -> tuple[Fields, bytes | None]:  # noqa: PLR0
             return {"outcome": "crash"}, error
         case Release(reason, delay):
             return {"outcome": "release", "reason": reason or None, "delay": delay or None}, None
-        case Advanced(queue, task, delay, payload):
-            return _given(outcome="advance", queue=queue, task=task, delay=delay or None), payload
+        case Advanced(task, batch, payload):
+            return {"outcome": "advance", "next": _given(task=task, **batch)}, payload
         case Waits(after):
             return {"outcome": "wait", "after": list(after)}, None
         case Snoozed(delay):

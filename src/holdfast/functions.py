@@ -25,6 +25,7 @@ PARTS = (
     "limit",
     "wake",
     "lease",
+    "deadline",
     "after",
     "time",
     "claim",

@@ -103,7 +103,7 @@ class Job(msgspec.Struct, Generic[R], frozen=True, kw_only=True, eq=False, repr_
     """
 
     id: str  # its own, or yours
-    state: str  # scheduled, waiting, running, succeeded, failed or cancelled
+    state: str  # scheduled, waiting, blocked, throttled, running, succeeded, failed or cancelled
     queue: str
     task: str
     created: bool = False  # whether the call that returned it stored it
@@ -126,11 +126,13 @@ class Job(msgspec.Struct, Generic[R], frozen=True, kw_only=True, eq=False, repr_
     group: str = ""  # of its failure
     progress: dict[str, Any] | None = None  # what it reported last: `progress`, 0 to 1, and `message`
     codec: str = "json"  # `json`, or `raw` for items
-    waits_for: int = 0  # so many jobs
-    after: list[Dependency] = []
-    limits: list[str] = []
+    waits_for: int = 0  # if it is blocked, so many jobs
+    after: list[Dependency] = []  # those that it was enqueued to wait for
+    waits: list[Dependency] = []  # those that it waits for since it ran: `wait_for`
+    limits: list[str] = []  # those in which it takes part
     throttled_by: str = ""  # the limit by which it was parked
-    share: str = ""
+    share: str = ""  # whose it is, among those that share its queue
+    deadline: datetime | None = None  # no attempt may start after it
     unique: str = ""  # its unique key
     kept: bool = True  # whether its record stays after it has ended well
     at_most_once: bool = False  # never started a second time
@@ -280,9 +282,11 @@ def read_job(fields: dict[str, Any], app: App, returns: Shape | None = None) -> 
         codec=fields["codec"],
         waits_for=fields["waits_for"],
         after=[Dependency(id.decode(), word.decode()) for id, word in fields.get("after", ())],
+        waits=[Dependency(id.decode(), word.decode()) for id, word in fields.get("waits", ())],
         limits=fields["limits"].split(),
         throttled_by=fields["throttled_by"],
         share=fields["share"],
+        deadline=_moment(fields["deadline"]),
         unique=fields["unique"],
         kept=fields["kept"] == 1,
         at_most_once=fields["at_most_once"] == 1,

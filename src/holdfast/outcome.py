@@ -44,15 +44,17 @@ class Bound(Protocol):
 
 
 class Advance(Exception):
-    """Raise it in a task to have its job go on as another call, in the queue of that: the next stage of a pipeline.
+    """Raise it in a task to have its job go on as another call, with the options of that: the next stage of a pipeline.
 
     raise Advance(upload.bind(path))
+    raise Advance(upload.bind(path).options(delay="1m", after=[thumbnails]))
+
+    The job keeps its id and history; id, unique, keep and at_most_once of the call do not count.
     """
 
-    def __init__(self, call: Bound, delay: Duration = 0) -> None:
+    def __init__(self, call: Bound) -> None:
         super().__init__(f"go on as {call.name}")
         self.call = call
-        self.delay = milliseconds(delay, what="the delay of Advance", most=LONGEST_WAIT)
 
 
 class Snooze(Exception):
@@ -97,12 +99,11 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class Advanced:
-    """It goes on in another queue, as another task, with other arguments; None: as before."""
+    """It goes on as another task, with other arguments, in another queue; `batch` has its options."""
 
-    queue: str | None = None
-    task: str | None = None
-    delay: int = 0
-    payload: bytes | None = None
+    task: str
+    batch: dict[str, Any]
+    payload: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +142,7 @@ def outcome_of(exception: BaseException) -> Outcome:
         return Snoozed(exception.delay)
     if isinstance(exception, Advance):
         call = exception.call
-        return Advanced(call.chosen.queue, call.name, exception.delay, call.payload)
+        return Advanced(call.name, call.chosen.batch(), call.payload)
     group = exception.group if isinstance(exception, Fail) else None
     if group is None and isinstance(exception, Retry | Fail):
         group = failure.group_of(exception.__cause__ or exception)

@@ -157,19 +157,23 @@ class RunningJob:
             _result_of(job, id, kind) for id, job in zip(after, await self._known_app.aget_many(after), strict=True)
         ]
 
-    def wait_for(self, *jobs: Awaited | str) -> None:
+    def wait_for(self, *jobs: Awaited | str) -> list[Job[Any]]:
         """Go on when these jobs have ended, however: until then this job is blocked, and holds no slot.
 
         Unless all have ended already it leaves the task; the next attempt begins at the top. So save before what it is
-        to know then, and give the jobs ids of their own, that they are not enqueued again.
+        to know then, and give the jobs ids of their own, that they are not enqueued again. Returns the ended jobs, in
+        order.
+
+        Raises:
+            JobNotFound: one of them does not exist any more.
         """
         ids = _ids_of(jobs)
-        _leave_unless_ended(ids, self._known_app.get_many(ids))
+        return _ended_or_leave(ids, self._known_app.get_many(ids))
 
-    async def await_for(self, *jobs: Awaited | str) -> None:
+    async def await_for(self, *jobs: Awaited | str) -> list[Job[Any]]:
         """Go on when these jobs have ended, as `wait_for` does."""
         ids = _ids_of(jobs)
-        _leave_unless_ended(ids, await self._known_app.aget_many(ids))
+        return _ended_or_leave(ids, await self._known_app.aget_many(ids))
 
     @property
     def _known_app(self) -> App:
@@ -204,12 +208,22 @@ class RunningJob:
 
 
 def _ids_of(jobs: Iterable[Awaited | str]) -> list[str]:
-    return [job if isinstance(job, str) else job.id for job in jobs]
+    return list(dict.fromkeys(job if isinstance(job, str) else job.id for job in jobs))
 
 
-def _leave_unless_ended(ids: list[str], jobs: list[Job[Any] | None]) -> None:
-    if left := [id for id, job in zip(ids, jobs, strict=True) if job is not None and not job.is_final]:
+def _ended_or_leave(ids: list[str], jobs: list[Job[Any] | None]) -> list[Job[Any]]:
+    ended: list[Job[Any]] = []
+    left: list[str] = []
+    for id, job in zip(ids, jobs, strict=True):
+        if job is None:
+            raise JobNotFound(f"job {id}, which is waited for, does not exist; it may have been deleted")
+        if job.is_final:
+            ended.append(job)
+        else:
+            left.append(id)
+    if left:
         raise WaitFor(*left)
+    return ended
 
 
 def _result_of(job: Job[Any] | None, id: str, kind: type[T]) -> T:

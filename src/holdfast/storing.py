@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any, TypeVar
 
 import msgspec
@@ -11,12 +12,11 @@ from holdfast import commands, errors
 from holdfast.commands import NewJob
 from holdfast.durations import utc
 from holdfast.job import App, Job, read_job
-from holdfast.task import BoundCall
+from holdfast.task import DEFAULT_QUEUE, BoundCall
 from holdfast.verbs import Steps
 
 R = TypeVar("R")
 
-DEFAULT_QUEUE = "default"
 AT_ONCE = 1000  # jobs in one call
 ATTEMPTS = 5
 
@@ -62,29 +62,16 @@ def _whose(call: BoundCall[Any]) -> str:
 def new_job(call: BoundCall[Any], codec: str) -> NewJob:
     """What is sent of a call."""
     chosen = call.chosen
-    is_debounced = chosen.debounce is not None
     return NewJob(
         id=call.id,
         payload=call.payload,
-        queue=chosen.queue or DEFAULT_QUEUE,
         task=call.name,
-        priority=chosen.priority,
-        delay=chosen.debounce if is_debounced else chosen.delay,
-        due=chosen.at,
-        retries=chosen.retries,
-        crashes=chosen.crashes,
-        lost=chosen.lost,
-        backoff=chosen.backoff,
-        timeout=chosen.timeout,
         codec=None if codec == "json" else codec,
         unique=_unique_key(call),
-        unique_for="queued" if is_debounced else chosen.unique_for,
+        unique_for="queued" if chosen.debounce is not None else chosen.unique_for,
         unkept=True if chosen.keep is False else None,
         once=chosen.at_most_once or None,
-        after=chosen.after or None,
-        on_failed=chosen.on_failed if chosen.after else None,
-        limits=chosen.limits or None,
-        share=chosen.share,
+        **chosen.batch(),
     )
 
 
@@ -99,6 +86,11 @@ def _on_exists(calls: Sequence[BoundCall[Any]]) -> str:
             f"calls that are enqueued together must agree on on_exists, not {', '.join(sorted(choices))}"
         )
     return choices.pop()
+
+
+def _deadline(call: BoundCall[Any], now: int) -> datetime | None:
+    time = call.chosen.start_by if call.chosen.deadline is None else now + call.chosen.deadline
+    return None if time is None else utc(time)
 
 
 def stored_job(call: BoundCall[R], id: str, now: int, app: App, codec: str = "json") -> Job[R]:
@@ -120,6 +112,9 @@ def stored_job(call: BoundCall[R], id: str, now: int, app: App, codec: str = "js
         unique=_unique_key(call) or "",
         kept=call.chosen.keep is not False,
         at_most_once=call.chosen.at_most_once is True,
+        limits=list(call.chosen.limits or ()),
+        share=call.chosen.share or "",
+        deadline=_deadline(call, now),
         due_at=None if is_due or due is None else utc(due),
         payload=call.payload,
         app=app,

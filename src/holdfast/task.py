@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 
+DEFAULT_QUEUE = "default"
+
 OnExists = Literal["return", "error", "replace"]
 Span = Literal["queued", "pending", "kept"]
 OnFailed = Literal["block", "cancel", "run"]
@@ -73,6 +75,7 @@ class Given(TypedDict, total=False):
     on_failed: OnFailed | None  # what if one of those fails or is cancelled: stay blocked, be cancelled, or run; block
     limits: str | Sequence[str] | None  # the limits in which it takes part: "api", or "api:acme" to count by key
     share: str | None  # whose it is, among those that share the queue
+    deadline: Duration | datetime | None  # no attempt may start after this time: then the job fails
     runner: Runner | None  # where it runs; by the kind of function
     when_unreachable: WhenUnreachable | None  # what to do if it cannot be stored; as the app says
 
@@ -100,6 +103,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     on_failed: OnFailed | None = None
     limits: tuple[str, ...] | None = None
     share: str | None = None
+    deadline: int | None = None
+    start_by: int | None = None  # a deadline that is a time
     runner: Runner | None = None
     when_unreachable: WhenUnreachable | None = None
 
@@ -116,7 +121,32 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             checked["at"] = None
         elif checked.get("at") is not None:
             checked["delay"] = None
+        if isinstance(given.get("deadline"), datetime):
+            checked["deadline"], checked["start_by"] = None, checked["deadline"]
+        elif "deadline" in checked:
+            checked["start_by"] = None
         return _consistent(msgspec.structs.replace(self, **checked))
+
+    def batch(self) -> dict[str, Any]:
+        """Return what the store is told of them, besides id and unique key."""
+        is_debounced = self.debounce is not None
+        return {
+            "queue": self.queue or DEFAULT_QUEUE,
+            "priority": self.priority,
+            "delay": self.debounce if is_debounced else self.delay,
+            "due": self.at,
+            "retries": self.retries,
+            "crashes": self.crashes,
+            "lost": self.lost,
+            "backoff": self.backoff,
+            "timeout": self.timeout,
+            "after": self.after or None,
+            "on_failed": self.on_failed if self.after else None,
+            "limits": self.limits or None,
+            "share": self.share,
+            "deadline": self.deadline,
+            "start_by": self.start_by,
+        }
 
 
 DEFAULTS = Options()
@@ -365,6 +395,11 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "on_failed": _choice("on_failed", *get_args(OnFailed)),
     "limits": _limits,
     "share": check_share,
+    "deadline": lambda value: (
+        moment(value, "deadline")
+        if isinstance(value, datetime)
+        else milliseconds(value, what="deadline", least=1, most=LONGEST_WAIT)
+    ),
     "runner": _choice("runner", *get_args(Runner)),
     "when_unreachable": _choice("when_unreachable", *get_args(WhenUnreachable)),
 }

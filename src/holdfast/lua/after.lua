@@ -1,23 +1,49 @@
 -- after: jobs that wait for others to end.
 --
--- A blocked job has a hash of the jobs that it waits for: id -> its place in the list, and a letter: `-` if it has not ended,
--- else S, F or C. The field `b` of its record says how many of them are not as they must be, what to do if one fails or is
--- cancelled (b: stay blocked, c: be cancelled, r: run all the same), and when the job is due. Each job that others wait for
--- has the flag AWAITED, and a sorted set of these, by arrival.
+-- A blocked job has a hash of the jobs that it waits for: id -> its place in the list, then `w` if it waits for its end,
+-- however it ends, then a letter: `-` if it has not ended, else S, F or C. Those that a running job began to wait for have place
+-- 0. The field `b` of its record says how many of them are not as they must be, what to do if one fails or is cancelled (b:
+-- stay blocked, c: be cancelled, r: run all the same), and when the job is due. Each job that others wait for has the flag
+-- AWAITED, and a sorted set of these, by arrival.
 --
 -- Who ends a job resolves those that wait for it, up to 1,000 in one call; `settle` does it. The rest is noted in a hash,
 -- job -> its letter and the arrival of the last one done, and continued by whoever moves time on.
 
-local after = {}
+local after = { RESOLVED_AT_ONCE = 1000, LOOKED_AT = 10000 }
 
 after.LETTER_OF_POLICY = { block = 'b', cancel = 'c', run = 'r' }
 after.LETTER_OF_FINAL = { succeeded = 'S', failed = 'F', cancelled = 'C' }
 after.WORD_OF = { ['-'] = 'pending', S = 'succeeded', F = 'failed', C = 'cancelled' }
-local RESOLVED_AT_ONCE = 1000
 
 function after.letter_of(job) return after.LETTER_OF_FINAL[job.state] or '-' end
 
 function after.satisfies(letter, policy) return letter == 'S' or (policy == 'r' and letter ~= '-') end
+
+-- What a mark says: place, letter, the policy that holds for it, and whether that is of the mark itself.
+function after.read_mark(mark, policy)
+  local place, however, letter = string.match(mark, '^(%d+)(w?)(.)$')
+  return tonumber(place), letter, however == 'w' and 'r' or policy, however == 'w'
+end
+
+function after.make_mark(place, letter, however) return string.format('%d', place) .. (however and 'w' or '') .. letter end
+
+-- Whether a job would wait for itself: looks at all that those to be added wait for. Nothing if they are too many to look at.
+function after.is_cycle(id, added)
+  local seen, list, at = {}, {}, 1
+  for _, other in ipairs(added) do list[#list + 1] = other end
+  while at <= #list do
+    if list[at] == id then return true end
+    if at > after.LOOKED_AT then return nil end
+    for _, other in ipairs(redis.call('HKEYS', key.after(list[at]))) do
+      if not seen[other] then
+        seen[other] = true
+        list[#list + 1] = other
+      end
+    end
+    at = at + 1
+  end
+  return false
+end
 
 function after.parse(field)
   local left, policy, due = string.match(field, '^(%d+) (%l) (%d+)$')
@@ -52,16 +78,17 @@ end
 -- One job of which another waits has ended, or begun again.
 function after.resolve_one(id, ended, letter)
   local job, field = load_job(id, 'b')
-  local place, before = string.match(redis.call('HGET', key.after(id), ended) or '', '^(%d+)(.)$')
-  if not job or job.state ~= 'blocked' or not place then return redis.call('ZREM', key.dependents(ended), id) end
+  local mark = redis.call('HGET', key.after(id), ended)
+  if not job or job.state ~= 'blocked' or not mark then return redis.call('ZREM', key.dependents(ended), id) end
   local left, policy, due = after.parse(field)
-  redis.call('HSET', key.after(id), ended, place .. letter)
-  local is_satisfied = after.satisfies(letter, policy)
+  local _, before, own = after.read_mark(mark, policy)
+  redis.call('HSET', key.after(id), ended, string.sub(mark, 1, -2) .. letter)
+  local is_satisfied = after.satisfies(letter, own)
   if is_satisfied then redis.call('ZREM', key.dependents(ended), id) end
-  if is_satisfied and not after.satisfies(before, policy) then left = left - 1 end
+  if is_satisfied and not after.satisfies(before, own) then left = left - 1 end
   redis.call('HSET', key.job(id), 'b', after.pack(left, policy, due))
   if left == 0 then return after.unblock(job, due) end
-  if policy == 'c' and letter ~= '-' and not is_satisfied then
+  if own == 'c' and letter ~= '-' and not is_satisfied then
     note(job, 'C', 'job ' .. ended .. ' ' .. after.WORD_OF[letter])
     conclude(job, 'cancelled')
   end
@@ -81,7 +108,7 @@ end
 
 -- All that ended in this call, and what that ends in turn; each job moves once at most.
 resolve_all = function()
-  local left, at = RESOLVED_AT_ONCE, 1
+  local left, at = after.RESOLVED_AT_ONCE, 1
   while at <= #resolved do
     local ended, letter, from = unpack(resolved[at])
     local rest, count
@@ -108,19 +135,65 @@ function after.go_on()
 end
 
 -- Have a job wait for one more, which is there or is stored in the same call. Returns 1 if it is not as it must be, else 0.
-function after.link(id, arrival, dependency, place, letter, policy)
-  redis.call('HSET', key.after(id), dependency, place .. letter)
+function after.link(id, arrival, dependency, place, letter, policy, however)
+  redis.call('HSET', key.after(id), dependency, after.make_mark(place, letter, however))
   if after.satisfies(letter, policy) then return 0 end
   redis.call('ZADD', key.dependents(dependency), arrival, id)
   return 1
 end
 
+-- Have a job wait for the first time, or for others than before. `known` has those of the jobs that are there; the others are
+-- stored in the same call. Returns the field `b`, how many are not as they must be, and whether the job is to be cancelled.
+function after.wait_for(batch, id, arrival, known)
+  local policy, left, is_doomed = after.LETTER_OF_POLICY[batch.on_failed or 'block'], 0, false
+  for place, other_id in ipairs(batch.after) do
+    local other = known[other_id]
+    local letter = other and after.letter_of(other) or '-'
+    if other then after.mark_awaited(other) end
+    local wrong = after.link(id, arrival, other_id, place, letter, policy)
+    left, is_doomed = left + wrong, is_doomed or (wrong == 1 and letter ~= '-')
+  end
+  return after.pack(left, policy, batch.due_time or 0), left, is_doomed and policy == 'c'
+end
+
+-- A job is to be cancelled with one that it waits for, which has failed already. It stands in no index yet, or is settled.
+function after.doom(job, fields)
+  unlink(job)
+  note(job, 'C', 'a job that it waits for has failed')
+  conclude(job, 'cancelled', nil, fields)
+end
+
+-- Those that a running job began to wait for are not of `after`: forget them.
+function after.forget_waits(id)
+  local marks, old = redis.call('HGETALL', key.after(id)), {}
+  for at = 1, #marks, 2 do
+    if after.read_mark(marks[at + 1]) == 0 then old[#old + 1] = marks[at] end
+  end
+  if #old > 0 then redis.call('HDEL', key.after(id), unpack(old)) end
+end
+
+-- A running job waits for others to end, however. Those that have, or are gone, are not waited for. Returns as above.
+function after.wait_anew(job, ids)
+  after.forget_waits(job.id)
+  local left, _, policy = 0, after.parse(redis.call('HGET', key.job(job.id), 'b') or '0 b 0')
+  for _, id in ipairs(ids) do
+    local other = id ~= job.id and load_job(id)
+    if other and not FINAL[other.state] then
+      local place = after.read_mark(redis.call('HGET', key.after(job.id), id) or '0w-')
+      after.mark_awaited(other)
+      left = left + after.link(job.id, reserve_arrivals(1) + 1, id, place, '-', 'r', true)
+    end
+  end
+  return after.pack(left, policy, 0), left
+end
+
 -- A job that had ended begins anew: it waits again for those that are not as they must be. Returns their number.
 function after.link_again(job, field)
   local _, policy = after.parse(field)
+  after.forget_waits(job.id)
   local marks, left = redis.call('HGETALL', key.after(job.id)), 0
   for at = 1, #marks, 2 do
-    local place, letter = string.match(marks[at + 1], '^(%d+)(.)$')
+    local place, letter = after.read_mark(marks[at + 1])
     local dependency = load_job(marks[at])
     if dependency then
       letter = after.letter_of(dependency)

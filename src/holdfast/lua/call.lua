@@ -57,6 +57,16 @@ local function job_ids(value)
   return value
 end
 
+-- A list of ids in which none stands twice.
+local function distinct_ids(value, what, least)
+  local seen = {}
+  for _, id in ipairs(list_of(value, what, least)) do
+    if seen[job_id(id)] then refuse('INVALID', 'job ' .. id .. ' stands twice in `' .. what .. '`') end
+    seen[id] = true
+  end
+  return value
+end
+
 -- An executor is `<node>/<worker>.<number>`; its worker is what stands before the dot.
 local function executor_name(value)
   if type(value) ~= 'string' or #value > MOST_EXECUTOR or not string.find(value, '^[%w_.%-]+/%w+%.%d+$') then

@@ -71,12 +71,15 @@ local function describe_claimed(reply, job, payload, checkpoint, lease)
   return #payload + #checkpoint
 end
 
--- Take jobs of one queue, `most` of them at most, or park them. Returns how many were parked.
+-- Take jobs of one queue, `most` of them at most; or park them, or have them fail. Returns how many of these.
 local function take_some(queue, args, got, most)
   local parked = 0
   for _, id in ipairs(redis.call('ZRANGE', key.index(queue, 'waiting'), 0, most - 1)) do
     local job, payload, checkpoint = load_job(id, 'p', 'c')
-    if has(job.flags, LIMITED) and not limit.may_start(job) then
+    if deadline.has_passed(job) then
+      deadline.miss(job)
+      parked = parked + 1
+    elseif has(job.flags, LIMITED) and not limit.may_start(job) then
       parked = parked + 1
     else
       start_attempt(job, args)

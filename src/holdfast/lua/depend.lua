@@ -7,29 +7,10 @@
 --
 -- Refuses NOTFOUND; STATE if the job runs or has ended; CYCLE; INVALID. Returns the job's state, and how many jobs it waits for.
 
-local MOST_LOOKED_AT = 10000 -- jobs, for cycles
-
 local function must_be_there(id, words)
   local job, field = load_job(job_id(id), 'b')
   if not job then refuse('NOTFOUND', 'there is no job ' .. id .. words .. '; it may have been deleted') end
   return job, field
-end
-
--- Refuse if a job would wait for itself: look at all that those to be added wait for.
-local function check_cycle(id, added)
-  local seen, queue, at = {}, {}, 1
-  for _, other in ipairs(added) do queue[#queue + 1] = other end
-  while at <= #queue do
-    if queue[at] == id then refuse('CYCLE', 'job ' .. id .. ' would wait for itself') end
-    if at > MOST_LOOKED_AT then refuse('INVALID', 'too many jobs wait for each other to look for cycles') end
-    for _, other in ipairs(redis.call('HKEYS', key.after(queue[at]))) do
-      if not seen[other] then
-        seen[other] = true
-        queue[#queue + 1] = other
-      end
-    end
-    at = at + 1
-  end
 end
 
 local function check_depend(args)
@@ -41,12 +22,14 @@ local function check_depend(args)
     refuse('INVALID', "`on_failed` must be 'block', 'cancel' or 'run'")
   end
   local known = {}
-  for _, id in ipairs(list_of(args.add or {}, 'add', 0)) do known[id] = must_be_there(id, ' to wait for') end
-  for _, id in ipairs(list_of(args.remove or {}, 'remove', 0)) do job_id(id) end
+  for _, id in ipairs(distinct_ids(args.add or {}, 'add', 0)) do known[id] = must_be_there(id, ' to wait for') end
+  distinct_ids(args.remove or {}, 'remove', 0)
   if redis.call('HLEN', key.after(args.id)) + #(args.add or {}) > MOST then
     refuse('INVALID', string.format('job %s would wait for more than %d jobs', args.id, MOST))
   end
-  check_cycle(args.id, args.add or {})
+  local is_cycle = after.is_cycle(args.id, args.add or {})
+  if is_cycle then refuse('CYCLE', 'job ' .. args.id .. ' would wait for itself') end
+  if is_cycle == nil then refuse('INVALID', 'too many jobs wait for each other to look for cycles') end
   return job, field, known
 end
 
@@ -59,10 +42,10 @@ local function relink(job, args, known, policy)
   end
   local marks = redis.call('HGETALL', key.after(job.id))
   for at = 1, #marks, 2 do
-    local place, letter = string.match(marks[at + 1], '^(%d+)(.)$')
-    last = math.max(last, tonumber(place))
+    local place, letter, own, however = after.read_mark(marks[at + 1], policy)
+    last = math.max(last, place)
     if not known[marks[at]] then
-      local wrong = after.link(job.id, reserve_arrivals(1) + 1, marks[at], place, letter, policy)
+      local wrong = after.link(job.id, reserve_arrivals(1) + 1, marks[at], place, letter, own, however)
       left, is_doomed = left + wrong, is_doomed or (wrong == 1 and letter ~= '-')
     end
   end
@@ -85,10 +68,9 @@ verb('depend', {}, function(args)
   local left, is_doomed = relink(job, args, known, policy)
   local fields = { 'b', after.pack(left, policy, due) }
   if is_doomed then
-    unlink(job)
-    note(job, 'C', 'a job that it waits for has failed')
-    conclude(job, 'cancelled', nil, fields)
+    after.doom(job, fields)
   elseif left > 0 and job.state ~= 'blocked' then
+    if has(job.flags, LIMITED) then limit.leave(job) end
     after.to_blocked(job, fields)
   else
     redis.call('HSET', key.job(job.id), 's', pack_status(job), unpack(fields))

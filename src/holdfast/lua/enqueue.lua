@@ -10,6 +10,7 @@
 --     unique_for    for how long it has it: 'queued', 'pending' (if not given), 'kept' or milliseconds; see unique.lua
 --     unkept        remove the job when it has ended, unless it failed
 --     once          never start it a second time, except by `retry`
+--     deadline      milliseconds from now, or start_by, a time: no attempt may start after it; see deadline.lua
 --     share         whose it is, among those that share the queue; see fair.lua
 --     limits        the limits in which it takes part, up to 8, as `name` or `name:key`; see limit.lua
 --     after         ids of jobs to wait for, which are there or in this call; all other jobs of the batch wait for the same
@@ -25,12 +26,17 @@
 -- replaced keeps its id. Returns the server's time, then for each job 1 if it was stored, 0 if one of its id was there,
 -- '+id' if it was stored in the place of the one that had its key, '=id' if that one was left alone.
 
-local check_batch, enqueue -- for other files too
+local check_batch, check_after, due_time, enqueue -- for other files too
 do
 
 local MOST_PAYLOAD = LIMITS.MOST_PAYLOAD
 local MOST_EDGES = 10000
 local EXISTS = { ['return'] = true, ['error'] = true, ['replace'] = true }
+
+due_time = function(batch)
+  local due = batch.due or (batch.delay and now + batch.delay)
+  return due and due > now and due or nil
+end
 
 local function check_unique(batch)
   if batch.unique == nil then return end
@@ -56,6 +62,15 @@ local function check_limits(limits)
   end
 end
 
+local function check_times(batch)
+  optional(batch.delay, 'the delay', 0, LONGEST_WAIT)
+  optional(batch.due, 'the due time', 0, now + LONGEST_WAIT)
+  optional(batch.deadline, 'the deadline', 1, LONGEST_WAIT)
+  optional(batch.start_by, 'the time of the deadline', 0, now + LONGEST_WAIT)
+  local due, start_by = due_time(batch), batch.start_by or (batch.deadline and now + batch.deadline)
+  if due and start_by and start_by <= due then refuse('INVALID', 'it would be due after its deadline') end
+end
+
 check_batch = function(batch)
   queue_name(batch.queue)
   name(batch.task, 'a task', 100, '%w_.%-')
@@ -66,8 +81,7 @@ check_batch = function(batch)
   optional(batch.lost, 'lost', 0, 1000)
   optional(batch.backoff, 'the backoff', 0, LIMITS.LONGEST_BACKOFF)
   optional(batch.timeout, 'the timeout', 0, LONGEST_WAIT)
-  optional(batch.delay, 'the delay', 0, LONGEST_WAIT)
-  optional(batch.due, 'the due time', 0, now + LONGEST_WAIT)
+  check_times(batch)
   if not CODEC_NUMBER[batch.codec or 'json'] then refuse('INVALID', 'unknown codec ' .. tostring(batch.codec)) end
   check_unique(batch)
   check_limits(batch.limits or {})
@@ -82,17 +96,17 @@ local function check_fresh(args)
 end
 
 -- Check what jobs are to wait for. Returns, by id, those that are there; and, by id, the ones of this call that are waited for.
-local function check_after(args, is_new)
+check_after = function(args, is_new)
   local known, awaited, edges = {}, {}, 0
   for _, batch in ipairs(args.batches) do
     if batch.after then
       if not after.LETTER_OF_POLICY[batch.on_failed or 'block'] then
         refuse('INVALID', "`on_failed` must be 'block', 'cancel' or 'run'")
       end
-      edges = edges + #list_of(batch.after, 'after') * #batch.ids
+      edges = edges + #distinct_ids(batch.after, 'after') * #batch.ids
       if edges > MOST_EDGES then refuse('INVALID', string.format('more than %d dependencies in one call', MOST_EDGES)) end
       for _, id in ipairs(batch.after) do
-        if is_new[job_id(id)] then awaited[id] = true else known[id] = known[id] or load_job(id) end
+        if is_new[id] then awaited[id] = true else known[id] = known[id] or load_job(id) end
         if not awaited[id] and not known[id] then
           refuse('NOTFOUND', 'there is no job ' .. id .. ' to wait for; it may have been deleted')
         end
@@ -199,29 +213,12 @@ local function remove_existing(id)
   if not job then return end
   if has(job.flags, UNIQUE) then free_key(job, 'qpk') end
   if job.state == 'blocked' then unlink(job) end
+  drop_deadline(job)
   if has(job.flags, LIMITED) then limit.leave(job) end
   erase(id, job.queue, job.state)
   event('deleted', id)
   settle()
   tell_waiters(job, waiters)
-end
-
-local function due_time(batch)
-  local due = batch.due or (batch.delay and now + batch.delay)
-  return due and due > now and due or nil
-end
-
--- Have a new job wait for others. Returns how many are not as they must be, and whether one of them has ended so.
-local function wait_for(batch, job, arrival, found)
-  local policy, left, is_doomed = after.LETTER_OF_POLICY[batch.on_failed or 'block'], 0, false
-  for place, id in ipairs(batch.after) do
-    local other = found.known[id]
-    local letter = other and after.letter_of(other) or '-'
-    if other then after.mark_awaited(other) end
-    local wrong = after.link(job.id, arrival, id, place, letter, policy)
-    left, is_doomed = left + wrong, is_doomed or (wrong == 1 and letter ~= '-')
-  end
-  return left, is_doomed and policy == 'c', after.pack(left, policy, batch.due_time or 0)
 end
 
 local function store_job(batch, id, arrival, payload, found)
@@ -240,9 +237,11 @@ local function store_job(batch, id, arrival, payload, found)
     if batch.share then fields[#fields + 1], fields[#fields + 2] = 'i', batch.share end
   end
   if batch.limits then fields[#fields + 1], fields[#fields + 2] = 'l', table.concat(batch.limits, ' ') end
+  local start_by = deadline.set(job, batch)
+  if start_by then fields[#fields + 1], fields[#fields + 2] = 'd', start_by end
   event('enqueued', id)
   if batch.after then
-    local left, is_doomed, field = wait_for(batch, job, arrival, found)
+    local field, left, is_doomed = after.wait_for(batch, id, arrival, found.known)
     fields[#fields + 1], fields[#fields + 2] = 'b', field
     if is_doomed then found.doomed[#found.doomed + 1] = id end
     if left > 0 then return after.to_blocked(job, fields) end
@@ -261,11 +260,7 @@ end
 
 -- Jobs that are to be cancelled with one that they wait for, which has failed already.
 local function cancel_doomed(ids)
-  for _, id in ipairs(ids) do
-    local job = load_job(id)
-    note(job, 'C', 'a job that it waits for has failed')
-    conclude(job, 'cancelled')
-  end
+  for _, id in ipairs(ids) do after.doom(load_job(id)) end
   settle()
 end
 

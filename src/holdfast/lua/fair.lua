@@ -47,13 +47,13 @@ function fair.claimed(job)
   if last <= job.arrival + turn then redis.call('HDEL', key.fair(job.queue), last_field) end
 end
 
--- A job that becomes due, or is unblocked or retried, gets a new place, as if it came just now.
-arrive = function(job)
-  if has(job.flags, FAIR) then
-    job.arrival = fair.begin(job.queue, job.priority, redis.call('HGET', key.job(job.id), 'i') or '')
-  else
-    job.arrival = reserve_arrivals(1) + 1
-  end
+-- A job that becomes due, or is unblocked, retried or moved, gets a new place, as if it came just now; of a share if that is
+-- given, else of the one that it has.
+arrive = function(job, share)
+  local owner = share or (has(job.flags, FAIR) and redis.call('HGET', key.job(job.id), 'i'))
+  local is_fair = owner or fair.is_fair(job.queue)
+  job.flags = with(job.flags, FAIR, is_fair and true or false)
+  job.arrival = is_fair and fair.begin(job.queue, job.priority, owner or '') or reserve_arrivals(1) + 1
 end
 
 end

@@ -10,7 +10,8 @@
 --                   release (delay; reason; unstarted: it did certainly not start), snooze (delay)
 --                   unknown (the task is not known here), cancelled
 --                   wait (go on when the jobs `after` have ended, however; until then the job is blocked)
---                   advance (go on as `task` in `queue`, with the blob as payload, after `delay`; each if given)
+--                   advance (go on as another call; `next`: as a batch in enqueue.lua, without ids and unique keys; what it
+--                   does not say of queue, task and share stays; blob: the payload, if it is another)
 --     blob          whether the item has a blob
 --     pid, started  process id, and milliseconds from claim to start
 --   args.claim      arguments of claim, without the executor; not given: claim nothing
@@ -18,7 +19,8 @@
 --   blobs           in the order of the items
 --
 -- One item that is refused refuses no other. Returns two lists: an answer per item (OK; LOST: the attempt had no right
--- any more; TOOBIG: the result is too long, nothing was changed; INVALID), and the reply of claim.
+-- any more; TOOBIG: the result is too long, nothing was changed; INVALID; CYCLE: it would wait for itself; NOTFOUND: it would
+-- wait for a job that is not there), and the reply of claim.
 
 local MOST_RESULT, MOST_ERROR = LIMITS.MOST_RESULT, LIMITS.MOST_ERROR
 local UNKNOWN_LEAST, UNKNOWN_MOST = 5 * SECOND, 60 * SECOND
@@ -91,46 +93,59 @@ function ending.cancelled(job, run, item, blob, waiters)
   come_back(job, 0, fields)
 end
 
--- The job goes on as another: its budgets and its checkpoint are new, its history goes on.
-function ending.advance(job, run, item, blob)
-  local fields = end_attempt(job, run, 'A', item.reason)
-  if has(job.flags, CANCELLING) then return conclude(job, 'cancelled', nil, fields) end
-  local queue, task = item.queue or job.queue, item.task or job.task
-  local head = redis.call('HGET', key.job(job.id), 'h')
-  for _, part in ipairs({ 'h', change_head(head, { queue = queue, task = task }) }) do fields[#fields + 1] = part end
+-- The record of a job that goes on as another call: adds to the fields to write.
+local function become(job, batch, blob, fields)
+  local function set(field, value) fields[#fields + 1], fields[#fields + 2] = field, value end
+  batch.created, batch.codec = job.created, batch.codec or job.codec
+  set('h', pack_head(batch))
   if blob then
     redis.call('DEL', key.blob('p', job.id))
-    fields[#fields + 1], fields[#fields + 2] = 'p', store_blob('p', job.id, blob)
+    set('p', store_blob('p', job.id, blob))
   end
-  redis.call('HDEL', key.job(job.id), 'c', 'f')
-  redis.call('DEL', key.blob('c', job.id), key.blob('f', job.id))
+  redis.call('HDEL', key.job(job.id), 'c', 'f', 'l', 'b', 'd')
+  redis.call('DEL', key.blob('c', job.id), key.blob('f', job.id), key.after(job.id))
+  if batch.limits then set('l', table.concat(batch.limits, ' ')) end
+  if batch.share then set('i', batch.share) end
+  drop_deadline(job)
   job.retried, job.crashes, job.lost, job.misses, job.flags = 0, 0, 0, 0, lasting(job.flags)
-  collect(leaving, key.index(job.queue, 'running'), job.id)
-  collect(leaving, key.timers(), job.id)
-  job.queue, job.task, job.state = queue, task, nil
-  know_queue(queue)
-  event('moved', job.id)
-  arrive(job)
-  if (item.delay or 0) > 0 then return to_scheduled(job, now + item.delay, fields) end
-  to_waiting(job, fields)
-  awakened[queue] = true
+  job.flags = with(with(job.flags, LIMITED, batch.limits ~= nil), AFTER, batch.after ~= nil)
+  job.queue, job.task, job.priority, job.state = batch.queue, batch.task, batch.priority or 0, nil
+  return set
 end
 
--- It waits for jobs that it may have enqueued itself, and holds no slot meanwhile. Those that are gone are not waited for.
+-- The job goes on as another call: its budgets and its checkpoint are new, its history goes on.
+function ending.advance(job, run, item, blob)
+  local fields, batch = end_attempt(job, run, 'A', item.reason), item.next
+  if has(job.flags, CANCELLING) then return conclude(job, 'cancelled', nil, fields) end
+  collect(leaving, key.index(job.queue, 'running'), job.id)
+  collect(leaving, key.timers(), job.id)
+  local set, left = become(job, batch, blob, fields), 0
+  know_queue(job.queue)
+  event('moved', job.id)
+  arrive(job, batch.share)
+  batch.due_time = due_time(batch)
+  if batch.after then
+    local field, is_doomed
+    field, left, is_doomed = after.wait_for(batch, job.id, reserve_arrivals(1) + 1, item.known)
+    set('b', field)
+    if is_doomed then return after.doom(job, fields) end
+  end
+  local start_by = deadline.set(job, batch)
+  if start_by then set('d', start_by) end
+  if left > 0 then return after.to_blocked(job, fields) end
+  if batch.due_time then return to_scheduled(job, batch.due_time, fields) end
+  to_waiting(job, fields)
+  awakened[job.queue] = true
+end
+
+-- It waits for jobs that it may have enqueued itself, and holds no slot meanwhile.
 function ending.wait(job, run, item)
   local fields = end_attempt(job, run, 'Z', 'waits for other jobs')
   event('released', job.id)
   if has(job.flags, CANCELLING) or has(job.flags, ONCE) then return come_back(job, 0, fields) end
-  local left = 0
-  for place, id in ipairs(item.after) do
-    local other = id ~= job.id and load_job(id)
-    if other then
-      after.mark_awaited(other)
-      left = left + after.link(job.id, reserve_arrivals(1) + 1, id, place, after.letter_of(other), 'r')
-    end
-  end
+  local field, left = after.wait_anew(job, item.after)
   job.flags = with(job.flags, AFTER, true)
-  for _, part in ipairs({ 'b', after.pack(left, 'r', 0) }) do fields[#fields + 1] = part end
+  fields[#fields + 1], fields[#fields + 2] = 'b', field
   if left > 0 then after.to_blocked(job, fields) else to_waiting(job, fields) end
 end
 
@@ -140,28 +155,39 @@ local function is_whole(value, most) return type(value) == 'number' and value % 
 
 local function is_text(value) return type(value) == 'string' end
 
-local function is_list_of_ids(value)
-  if type(value) ~= 'table' or #value < 1 or #value > MOST then return false end
-  for _, id in ipairs(value) do
-    if not is_text(id) then return false end
-  end
-  return true
+-- Check as a whole call does, but refuse one item. Returns the code of the refusal, or nothing.
+local function try(check, ...)
+  local done, reply = pcall(check, ...)
+  if done then return nil end
+  if type(reply) ~= 'table' then error(reply, 0) end
+  return string.match(reply.refusal, '^%u+')
 end
 
-local function is_name(value)
-  return value == nil or (is_text(value) and #value <= 100 and string.find(value, '^[%w_.%-]+$') ~= nil)
+local function check_next(item, job, blob)
+  local batch = type(item.next) == 'table' and item.next or refuse('INVALID', 'an object is wanted')
+  if blob and #blob > LIMITS.MOST_PAYLOAD then refuse('TOOBIG', 'the payload is too long') end
+  if batch.unique then refuse('INVALID', 'the unique key of a job stays') end
+  batch.ids, batch.queue, batch.task = { item.id }, batch.queue or job.queue, batch.task or job.task
+  check_batch(batch)
+  item.known = batch.after and check_after({ batches = { batch } }, {}) or {}
+  if batch.after and after.is_cycle(item.id, batch.after) ~= false then refuse('CYCLE', 'it would wait for itself') end
 end
+
+local function check_wait(item)
+  distinct_ids(item.after, 'after')
+  if after.is_cycle(item.id, item.after) ~= false then refuse('CYCLE', 'it would wait for itself') end
+end
+
+local checks = { advance = check_next, wait = check_wait } -- of a job that is there
 
 -- What is wrong with an item, or nothing.
 local function fault(item, blob)
   local right = ending[item.outcome] and is_text(item.id) and is_whole(item.attempt, 2 ^ 31)
     and is_whole(item.delay or 0, LONGEST_WAIT) and is_whole(item.pid or 0, MOST_PID)
     and is_whole(item.started or 0, LONGEST_WAIT) and is_text(item.group or '') and is_text(item.reason or '')
-    and (blob or not item.blob) and is_name(item.queue) and is_name(item.task)
-    and (item.outcome ~= 'wait' or is_list_of_ids(item.after))
+    and (blob or not item.blob)
   if not right then return 'INVALID' end
   if item.outcome == 'succeed' and blob and #blob > MOST_RESULT then return 'TOOBIG' end
-  if item.outcome == 'advance' and blob and #blob > LIMITS.MOST_PAYLOAD then return 'TOOBIG' end
 end
 
 local function finish_one(args, item, blob)
@@ -172,6 +198,8 @@ local function finish_one(args, item, blob)
     -- Said before, and the answer was lost: the same answer again.
     return run and not args.token and run.outcome == LETTER_OF_ENDING[item.outcome] and 'OK' or 'LOST'
   end
+  if checks[item.outcome] then wrong = try(checks[item.outcome], item, job, blob) end
+  if wrong then return wrong end
   if item.pid then run.pid = item.pid end
   if item.started then run.delay = math.min(item.started, 2 ^ 31) + 1 end
   if item.outcome ~= 'unknown' then job.misses = 0 end

@@ -42,16 +42,19 @@ local function describe_notes(id)
   return notes, bytes
 end
 
--- The jobs that it waits for, in order: id, state.
+-- The jobs that it was enqueued to wait for, in order: id, state. And those that it began to wait for while it ran.
 local function describe_after(id)
-  local marks, rows = redis.call('HGETALL', key.after(id)), {}
+  local marks, rows, waits = redis.call('HGETALL', key.after(id)), {}, {}
   for at = 1, #marks, 2 do
-    local place, letter = string.match(marks[at + 1], '^(%d+)(.)$')
-    rows[#rows + 1] = { tonumber(place), marks[at], after.WORD_OF[letter] }
+    local place, letter = after.read_mark(marks[at + 1])
+    local list = place > 0 and rows or waits
+    list[#list + 1] = { place, marks[at], after.WORD_OF[letter] }
   end
   table.sort(rows, function(one, other) return one[1] < other[1] end)
-  for place, row in ipairs(rows) do rows[place] = { row[2], row[3] } end
-  return rows
+  for _, list in ipairs({ rows, waits }) do
+    for place, row in ipairs(list) do list[place] = { row[2], row[3] } end
+  end
+  return rows, waits
 end
 
 local function describe_more(id, reply, fields, job)
@@ -67,8 +70,11 @@ local function describe_more(id, reply, fields, job)
   local notes, words = describe_notes(id)
   local own = redis.call('HGETALL', key.fields(id))
   for _, text in ipairs(own) do words = words + #text end
-  local waits_for = has(job.flags, AFTER) and describe_after(id) or {}
-  for _, part in ipairs({ 'attempts', attempts, 'notes', notes, 'fields', own, 'after', waits_for }) do reply[#reply + 1] = part end
+  local rows, waits = {}, {}
+  if has(job.flags, AFTER) then rows, waits = describe_after(id) end
+  for _, part in ipairs({ 'attempts', attempts, 'notes', notes, 'fields', own, 'after', rows, 'waits', waits }) do
+    reply[#reply + 1] = part
+  end
   return bytes + more + words
 end
 
@@ -90,7 +96,10 @@ describe = function(id, brief)
     'lease', job.lease, 'timer', timed and tonumber(redis.call('ZSCORE', key.timers(), id)) or 0,
     'executor', run and run.executor or '', 'pid', run and run.pid or 0, 'claimed', run and run.claimed or 0,
     'kept', has(job.flags, UNKEPT) and 0 or 1, 'at_most_once', has(job.flags, ONCE) and 1 or 0,
-    'share', fields.i or '', 'limits', fields.l or '', 'throttled_by', job.state == 'throttled' and fields.z or '', 'waits_for', fields.b and after.parse(fields.b) or 0, 'unique', string.sub(fields.u or '', 2), 'group', fields.g or '', 'progress', load_blob('f', id, fields.f) or '' }
+    'deadline', tonumber(fields.d) or 0, 'share', fields.i or '', 'limits', fields.l or '',
+    'throttled_by', job.state == 'throttled' and fields.z or '',
+    'waits_for', job.state == 'blocked' and after.parse(fields.b) or 0, 'unique', string.sub(fields.u or '', 2),
+    'group', fields.g or '', 'progress', load_blob('f', id, fields.f) or '' }
   return reply, brief and 0 or describe_more(id, reply, fields, job)
 end
 

@@ -49,6 +49,7 @@ local conclude = function(job, state, waiters, fields)
   waiters = waiters or redis.call('HGET', key.job(job.id), 'w')
   if has(job.flags, UNIQUE) then free_key(job, goes and 'qpk' or 'qp') end
   if job.state == 'blocked' then unlink(job) end
+  drop_deadline(job)
   if has(job.flags, LIMITED) then limit.leave(job) end
   if has(job.flags, AWAITED) then resolved[#resolved + 1] = { job.id, LETTER_OF[state], '-inf' } end
   job.flags = lasting(job.flags)

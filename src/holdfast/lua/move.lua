@@ -7,6 +7,7 @@ local leaving, entering, holding, dropping -- key -> members (and scores, or val
 local resolved -- jobs that ended in this call, of those that others wait for: id, letter, arrival of the last one told
 local awakened -- queue -> true: those in which jobs were unblocked
 local resolve_all, unlink -- see after.lua
+local drop_deadline -- see deadline.lua
 local wake -- see wake.lua
 
 local function collect(batch, where, first, second)
@@ -74,7 +75,7 @@ local function to_scheduled(job, due, fields) move(job, 'scheduled', due, due, f
 
 -- Remove a job and all that belongs to it. Its index is settled with the others. Those that wait for it are left to be told.
 local function erase(id, queue, state)
-  collect(leaving, key.index(queue, state), id)
+  if state then collect(leaving, key.index(queue, state), id) end
   if state == 'scheduled' or state == 'running' then collect(leaving, key.timers(), id) end
   redis.call('DEL', key.job(id), key.blob('p', id), key.blob('r', id), key.blob('c', id), key.blob('f', id),
     key.errors(id), key.notes(id), key.fields(id), key.after(id))

@@ -10,6 +10,7 @@
 --   c     checkpoint         } the single character '>'
 --   f     progress, as the job reported it; as above
 --   g     group of the failure
+--   d     no attempt may start after this time; see deadline.lua
 --   b     how many jobs it waits for; see after.lua
 --   i     whose it is, among those that share a queue; see fair.lua
 --   l     the limits in which it takes part; z: the one by which it was parked last; see limit.lua
@@ -24,7 +25,7 @@ local MOST_NOTE = LIMITS.MOST_NOTE -- bytes
 
 -- Flags: of the moment, and for good.
 local RETRYING, CANCELLING, ALONE = 1, 2, 4
-local UNKEPT, UNIQUE, ONCE, AFTER, AWAITED, LIMITED, FAIR = 8, 16, 32, 64, 128, 256, 512
+local UNKEPT, UNIQUE, ONCE, AFTER, AWAITED, LIMITED, FAIR, DEADLINE = 8, 16, 32, 64, 128, 256, 512, 1024
 
 local LETTER_OF = {
   scheduled = 's', waiting = 'w', blocked = 'b', throttled = 't', running = 'r',

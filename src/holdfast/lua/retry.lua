@@ -12,7 +12,7 @@ local function retry(id)
   if has(job.flags, UNIQUE) and take_key_again(job) then return 'EXISTS' end
   arrive(job)
   job.retried, job.crashes, job.lost, job.misses, job.flags = 0, 0, 0, 0, lasting(job.flags)
-  redis.call('HDEL', key.job(id), 'r', 'g')
+  redis.call('HDEL', key.job(id), 'r', 'g', 'd')
   redis.call('DEL', key.blob('r', id))
   note(job, 'R')
   local is_blocked = field and after.link_again(job, field) > 0
