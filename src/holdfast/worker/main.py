@@ -23,7 +23,7 @@ from typing import NoReturn
 import msgspec
 
 from holdfast.client import Holdfast
-from holdfast.storing import DEFAULT_QUEUE
+from holdfast.task import DEFAULT_QUEUE
 from holdfast.worker import wire, zygote
 from holdfast.worker.child import run_jobs
 from holdfast.worker.executor import Executor
