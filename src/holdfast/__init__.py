@@ -14,8 +14,10 @@ job.result()
 
 from holdfast.client import Holdfast
 from holdfast.errors import (
+    DependencyCycle,
     HoldfastError,
     Invalid,
+    JobBlocked,
     JobCancelled,
     JobExists,
     JobFailed,
@@ -38,11 +40,13 @@ __version__ = "0.1.0"
 __all__ = [
     "Advance",
     "BoundCall",
+    "DependencyCycle",
     "Fail",
     "Holdfast",
     "HoldfastError",
     "Invalid",
     "Job",
+    "JobBlocked",
     "JobCancelled",
     "JobExists",
     "JobFailed",

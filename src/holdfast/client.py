@@ -43,6 +43,7 @@ Nodes = list[Node]
 Settings = list[Setting]
 Events = list[commands.Event]
 Answers = list[str | errors.HoldfastError]
+AnswerById = dict[str, str | errors.HoldfastError]
 
 PAGE = 1000  # jobs
 LONGEST_REASON = 1000  # characters, in the message of an error
@@ -280,6 +281,7 @@ class Holdfast:
         Raises:
             JobNotFound: there is none of this id.
             WrongState: it has not ended: cancel it first.
+            JobBlocked: other jobs wait for it.
         """
         _answer("delete", id, (yield commands.delete([id])))
 
@@ -292,7 +294,7 @@ class Holdfast:
     cancel_many, acancel_many = verb(_cancel_many)
 
     def _retry_many(self, ids: Sequence[str], /) -> Steps[Answers]:
-        """Run jobs once more, however many. Returns for each `waiting`, or the error that `retry` would raise."""
+        """Run jobs once more, however many. Returns for each `waiting` or `blocked`, or the error of `retry`."""
         return (yield from _each("retry", ids, commands.retry))
 
     retry_many, aretry_many = verb(_retry_many)
@@ -327,6 +329,21 @@ class Holdfast:
         yield commands.note(check_id(id), check_text(words, "the note"))
 
     note, anote = verb(_note)
+
+    def _cancel_with_dependents(self, *ids: str, reason: str = "") -> Steps[AnswerById]:
+        """Stop jobs, and all that wait for them, and for those: up to 1,000, in one step.
+
+        Returns for each of them its new state, or the error that `cancel` would raise.
+
+        Raises:
+            TooBig: there are more. Nothing was changed.
+        """
+        replies = yield commands.cancel(ids, reason=reason, dependents=True)
+        named, found = zip(ids, replies, strict=False), replies[len(ids) :]
+        answers = {**dict(named), **dict(zip(found[::2], found[1::2], strict=True))}
+        return {id: _read_answer("cancel", id, answer) for id, answer in answers.items()}
+
+    cancel_with_dependents, acancel_with_dependents = verb(_cancel_with_dependents)
 
     depend, adepend = verb(steering.depend)
     move, amove = verb(steering.move)
@@ -445,7 +462,10 @@ class Holdfast:
         deadline = deadline_after(timeout)
         if job.kept_on_disk:
             self.unreachable.sender.wait(job.id, deadline)
-        self._inbox.wait(job.id, deadline)
+        try:
+            self._inbox.wait(job.id, deadline)
+        except errors.ResultTimeout as error:
+            raise errors.ResultTimeout(f"{error}{self._obstacle(job.id)}") from None
         return self._ended(job)
 
     async def aresult(self, job: Job[R], /, timeout: Duration | None = None) -> R:
@@ -460,8 +480,24 @@ class Holdfast:
 
         loop = asyncio.get_running_loop()
         inbox = self._async_inboxes.setdefault(loop, AsyncInbox(self.async_store))
-        await inbox.wait(job.id, deadline)
+        try:
+            await inbox.wait(job.id, deadline)
+        except errors.ResultTimeout as error:
+            raise errors.ResultTimeout(f"{error}{await self._aobstacle(job.id)}") from None
         return await self._aended(job)
+
+    def _obstacle_to(self, id: str) -> Steps[str]:
+        """Say why a job does not start."""
+        try:
+            job = yield from self._get(id)
+        except errors.HoldfastError:
+            return ""
+        left = [f"{each.id} ({each.state})" for each in job.after if each.state != "succeeded"]
+        if job.state == "blocked" and left:
+            return f": it waits for {', '.join(left[:3])}{' and others' if len(left) > 3 else ''}"
+        return f" by the limit {job.throttled_by}" if job.throttled_by else ""
+
+    _obstacle, _aobstacle = verb(_obstacle_to)
 
     def _outcome_of(self, job: Job[R]) -> Steps[R]:
         try:
@@ -532,10 +568,11 @@ _REFUSALS = {
     ("retry", "STATE"): "has not ended, so there is nothing to retry; cancel it first to start it anew",
     ("retry", "EXISTS"): "cannot be retried: another job has its unique key now",
     ("delete", "STATE"): "has not ended and cannot be deleted; cancel it first",
+    ("delete", "BLOCKED"): "is waited for by others and cannot be deleted; retry it, or have them not wait: depend",
 }
 
 
-_DONE = {"retry": "waiting", "delete": "deleted"}
+_DONE = {"delete": "deleted"}
 
 
 def _each(verb: str, ids: Sequence[str], make: Callable[[Sequence[str]], Command[Any]]) -> Steps[Answers]:

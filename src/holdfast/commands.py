@@ -340,7 +340,7 @@ def depend(
     id: str, *, add: Sequence[str] = (), remove: Sequence[str] = (), on_failed: str | None = None
 ) -> Command[tuple[str, int]]:
     """Have a job wait for more jobs, or for fewer. Returns its state, and how many it waits for."""
-    args = _given(id=id, add=list(add) or None, remove=list(remove) or None, on_failed=on_failed)
+    args = _given(id=id, add=list(add) or None, remove=list(remove) or None, on_failed=on_failed, token=new_id())
     return Command("depend", args, lambda reply: (reply[0].decode(), reply[1]))
 
 

@@ -141,21 +141,32 @@ class RunningJob:
         """Return what was saved last, by this attempt or one before, as a value of `kind`; else `default`."""
         return decode_checkpoint(self._checkpoint, kind) if self._checkpoint else default
 
+    def dependencies(self) -> list[Job[Any]]:
+        """Return the jobs that this one waited for (`after=`), in their order, as they ended.
+
+        Raises:
+            JobNotFound: one is not kept any more.
+        """
+        ids = [each.id for each in self._known_app.get(self.id).after]
+        return _all_there(ids, self._known_app.get_many(ids) if ids else [])
+
+    async def adependencies(self) -> list[Job[Any]]:
+        """Return the jobs that this one waited for, as `dependencies` does."""
+        ids = [each.id for each in (await self._known_app.aget(self.id)).after]
+        return _all_there(ids, await self._known_app.aget_many(ids) if ids else [])
+
     def results(self, kind: type[T]) -> list[T]:
         """Return the results of the jobs that this one waited for (`after=`), in their order.
 
         Raises:
-            JobFailed, JobCancelled: one of them did not succeed. JobNotFound: one is not kept any more.
+            JobFailed, JobCancelled: one of them did not succeed. See `dependencies`.
+            JobNotFound: one is not kept any more.
         """
-        after = [each.id for each in self._known_app.get(self.id).after]
-        return [_result_of(job, id, kind) for id, job in zip(after, self._known_app.get_many(after), strict=True)]
+        return [_result_of(job, kind) for job in self.dependencies()]
 
     async def aresults(self, kind: type[T]) -> list[T]:
         """Return the results of the jobs that this one waited for, as `results` does."""
-        after = [each.id for each in (await self._known_app.aget(self.id)).after]
-        return [
-            _result_of(job, id, kind) for id, job in zip(after, await self._known_app.aget_many(after), strict=True)
-        ]
+        return [_result_of(job, kind) for job in await self.adependencies()]
 
     def wait_for(self, *jobs: Awaited | str) -> list[Job[Any]]:
         """Go on when these jobs have ended, however: until then this job is blocked, and holds no slot.
@@ -226,14 +237,20 @@ def _ended_or_leave(ids: list[str], jobs: list[Job[Any] | None]) -> list[Job[Any
     return ended
 
 
-def _result_of(job: Job[Any] | None, id: str, kind: type[T]) -> T:
-    if job is None:
-        raise JobNotFound(f"job {id}, whose result is asked for, is not there any more")
+def _all_there(ids: list[str], jobs: list[Job[Any] | None]) -> list[Job[Any]]:
+    for id, job in zip(ids, jobs, strict=True):
+        if job is None:
+            raise JobNotFound(f"job {id}, which this one waited for, is not kept any more")
+    return [job for job in jobs if job]
+
+
+def _result_of(job: Job[Any], kind: type[T]) -> T:
     if job.state == "cancelled":
-        raise JobCancelled(f"job {id} was cancelled", job)
+        raise JobCancelled(f"job {job.id} was cancelled, so it has no result; see current_job().dependencies()", job)
     if job.state != "succeeded":
-        raise JobFailed(f"job {id} is {job.state}, so it has no result", job)
-    value: T = Shape.of(kind).decode(job.result_bytes or b"null", f"the result of job {id}")
+        words = f"job {job.id} is {job.state}, so it has no result; see current_job().dependencies()"
+        raise JobFailed(words, job)
+    value: T = Shape.of(kind).decode(job.result_bytes or b"null", f"the result of job {job.id}")
     return value
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict, Unpack
 
 import msgspec
 
@@ -77,14 +77,24 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
         return {"spec": encode(when), **times, **policy}
 
 
-def cron(expression: str, *, tz: str = "UTC", **policy: Any) -> Timing:
+class Policy(TypedDict, total=False):
+    """What becomes of times that were missed, or come while the last job is under way. See `Holdfast.schedule`."""
+
+    missed: Missed
+    backlog: int
+    late: Duration
+    overlap: Overlap
+    jitter: Duration
+
+
+def cron(expression: str, *, tz: str = "UTC", **policy: Unpack[Policy]) -> Timing:
     """At the times of a cron expression, in a time zone: for `@jobs.task(schedule=cron("0 2 * * *"))`."""
     return Timing.of(cron=expression, tz=tz, **policy)
 
 
-def every(interval: Duration, **policy: Any) -> Timing:
+def every(interval: Duration, *, offset: Duration = 0, **policy: Unpack[Policy]) -> Timing:
     """Every so often: for `@jobs.task(schedule=every("30s"))`."""
-    return Timing.of(every=interval, **policy)
+    return Timing.of(every=interval, offset=offset, **policy)
 
 
 class Schedule(msgspec.Struct, frozen=True):
@@ -109,6 +119,8 @@ class Schedule(msgspec.Struct, frozen=True):
 
 def declaration(name: str, call: BoundCall[Any], timing: Timing, revision: int | None = None) -> dict[str, Any]:
     """Return the arguments of `commands.schedule`."""
+    if not isinstance(call, BoundCall):
+        raise Invalid(f"{call!r} is no bound call; write task.bind(...)")
     for option in NOT_OF_SCHEDULES:
         if getattr(call.chosen, option) is not None:
             raise Invalid(f"{option} is no option of a scheduled call: each firing is a job of its own")

@@ -9,7 +9,7 @@ from holdfast import commands, errors
 from holdfast.durations import Duration, milliseconds
 from holdfast.limits import LONGEST_WAIT
 from holdfast.names import check_limit
-from holdfast.task import Awaited, OnFailed
+from holdfast.task import Awaited, OnFailed, ids_of
 from holdfast.verbs import Steps, Stores
 
 
@@ -37,8 +37,8 @@ def depend(
     id: str,
     /,
     *,
-    add: Sequence[Awaited | str] = (),
-    remove: Sequence[Awaited | str] = (),
+    add: Awaited | str | Sequence[Awaited | str] = (),
+    remove: Awaited | str | Sequence[Awaited | str] = (),
     on_failed: OnFailed | None = None,
 ) -> Steps[str]:
     """Have a job that has not started wait for more jobs, or for fewer. Returns its state.
@@ -48,12 +48,8 @@ def depend(
         WrongState: the job runs, or has ended.
         DependencyCycle: it would wait for itself.
     """
-    state, _ = yield commands.depend(id, add=_ids(add), remove=_ids(remove), on_failed=on_failed)
+    state, _ = yield commands.depend(id, add=ids_of(add), remove=ids_of(remove), on_failed=on_failed)
     return str(state)
-
-
-def _ids(jobs: Sequence[Awaited | str]) -> list[str]:
-    return [job if isinstance(job, str) else job.id for job in jobs]
 
 
 def move(_: Stores, id: str, /, *, queue: str | None = None, priority: int | None = None) -> Steps[str]:
@@ -98,8 +94,12 @@ def limit(_: Stores, name: str, slots: int, *, per: Duration | None = None) -> S
 
     It holds from the next claim on. Returns whether that changed anything.
     """
+    if ":" in check_limit(name):
+        raise errors.Invalid(
+            f"{name} has a key; a limit is the same for all of its keys: limit({name.partition(':')[0]!r}, ...)"
+        )
     period = None if per is None else milliseconds(per, what="per", least=1, most=LONGEST_WAIT)
-    changed: bool = yield commands.limit(check_limit(name), slots, per=period)
+    changed: bool = yield commands.limit(name, slots, per=period)
     return changed
 
 

@@ -71,7 +71,7 @@ class Given(TypedDict, total=False):
     debounce: Duration | None  # run after this time without another call of its unique key, or task: the last counts
     keep: bool | None  # False: remove the job when it has ended, unless it failed
     at_most_once: bool | None  # True: never start it a second time
-    after: Sequence[Awaited | str] | None  # jobs to wait for: jobs, bound calls or ids
+    after: Awaited | str | Sequence[Awaited | str] | None  # what to wait for: jobs, bound calls or ids; one, or a list
     on_failed: OnFailed | None  # what if one of those fails or is cancelled: stay blocked, be cancelled, or run; block
     limits: str | Sequence[str] | None  # the limits in which it takes part: "api", or "api:acme" to count by key
     share: str | None  # whose it is, among those that share the queue
@@ -332,12 +332,20 @@ def _span(value: Any) -> str | int:
         raise Invalid(f"{error}; or one of {', '.join(map(repr, get_args(Span)))}") from None
 
 
-def _awaited(value: Any) -> tuple[str, ...]:
+def ids_of(value: Any) -> tuple[str, ...]:
     """Return the ids of jobs to wait for, each once."""
-    if isinstance(value, str) or not isinstance(value, Iterable):
-        raise Invalid(f"after is {value!r}; it must be a list of jobs, bound calls or ids")
-    ids: Iterable[Any] = (each if isinstance(each, str) else getattr(each, "id", each) for each in value)
-    return tuple(dict.fromkeys(map(check_id, ids)))
+    found = [value] if isinstance(value, str | Task) or hasattr(value, "id") else value
+    if not isinstance(found, Iterable):
+        raise Invalid(f"{value!r} cannot be waited for; it must be a job, a bound call or an id, or a list of them")
+    return tuple(dict.fromkeys(map(_id_of, found)))
+
+
+def _id_of(awaited: Any) -> str:
+    if isinstance(awaited, Task):
+        raise Invalid(
+            f"{awaited!r} cannot be waited for; a call of it can: enqueue {awaited.name}, or bind its arguments"
+        )
+    return check_id(awaited if isinstance(awaited, str) else getattr(awaited, "id", awaited))
 
 
 def _limits(value: Any) -> tuple[str, ...]:
@@ -391,7 +399,7 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "debounce": lambda value: milliseconds(value, what="debounce", least=1, most=LONGEST_WAIT),
     "keep": _flag("keep"),
     "at_most_once": _flag("at_most_once"),
-    "after": _awaited,
+    "after": ids_of,
     "on_failed": _choice("on_failed", *get_args(OnFailed)),
     "limits": _limits,
     "share": check_share,
