@@ -104,6 +104,15 @@ def test_a_changed_file_is_imported_anew(project: Project) -> None:
     assert worker.stop() == 0
 
 
+def test_the_fresh_version_serves_the_same_patterns(project: Project) -> None:
+    project.start("--queues", "def*")
+    assert project.value() == 1
+
+    project.write("helper.py", "VALUE = 22\n")
+
+    assert until(lambda: project.value() == 22)
+
+
 def test_an_error_is_said_and_the_last_good_version_goes_on_until_the_next_change(project: Project) -> None:
     worker = project.start()
     assert project.value() == 1

@@ -29,7 +29,10 @@ class HeldJob(msgspec.Struct, frozen=True):
 
 
 class Worker(msgspec.Struct, frozen=True):
-    """A worker as it was at its last sign of life. `about` is what it says of itself: memory, CPU, executors."""
+    """A worker as it was at its last sign of life. `about` is what it says of itself: memory, CPU, executors.
+
+    `queues` are those that it serves now, `told` what it was told: names and patterns.
+    """
 
     name: str
     seen_at: datetime
@@ -41,6 +44,12 @@ class Worker(msgspec.Struct, frozen=True):
     @property
     def node(self) -> str:
         return self.name.partition("/")[0]
+
+    @property
+    def told(self) -> list[str]:
+        """Which queues it was told to serve: names, patterns, and what is excluded."""
+        told = self.about.get("queues")
+        return [str(word) for word in told] if isinstance(told, list) else self.queues
 
     @property
     def pid(self) -> int:

@@ -47,12 +47,13 @@ def _size(_: click.Context, parameter: click.Parameter, value: str | None) -> in
     "work",
     "holdfast work shop.jobs:app --queues mail,default --processes 4",
     "holdfast work tasks --order weighted --queues video=5,mail=1 --max-memory 1G",
+    "holdfast work tasks --queues 'video-*,!video-test,mail'",
     "HOLDFAST_LEASE=1m holdfast work tasks --burst",
     shared=("url", "namespace"),
     context_settings={"auto_envvar_prefix": "HOLDFAST"},
 )
 @click.argument("app", envvar="HOLDFAST_APP", required=False)
-@_option("--queues", callback=_queues, default="default", help="Queues, most urgent first: a,b.")
+@_option("--queues", callback=_queues, default="default", help="Queues or patterns, most urgent first: a,'b-*','!b-c'.")
 @_option("--order", type=click.Choice(ORDERS), default="strict", help="Order of queues; weighted: --queues a=5,b=1.")
 @_count("--processes", default=os.cpu_count() or 2, help="Sync jobs at once, a process for each.")
 @_count("--concurrency", default=100, help="Async jobs, and jobs in threads, at once.")

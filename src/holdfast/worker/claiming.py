@@ -13,7 +13,9 @@ from typing import Any, TypeVar
 from holdfast import commands, errors, limits
 from holdfast.commands import Claim, Command, Finish, Finished, Held
 from holdfast.store import AsyncStore
-from holdfast.worker.order import Turn, new_order
+from holdfast.worker.order import Turn
+from holdfast.worker.patterns import Patterns
+from holdfast.worker.rotation import Rotation
 from holdfast.worker.settings import Start
 from holdfast.worker.system import boot_time
 
@@ -24,6 +26,8 @@ T = TypeVar("T")
 BLOCK = limits.BLOCK / 1000  # seconds that an idle executor waits for a wake-up in one call
 LATE = 10.0  # seconds after which a reply is not trusted, whatever the lease
 NOTHING = Finished([], Claim(0, b"", []))
+NO_QUEUES = Claim(limits.BLOCK, b"", [])  # what a claim of no queues would bring
+DUE_NOW = 1  # millisecond that a claim says to wait when not all was looked at, or more came due than is made ready
 
 
 class Claiming:
@@ -35,7 +39,8 @@ class Claiming:
         self._store = store
         self._executor = start.name
         self._lease = start.settings.lease
-        self._order = new_order(start.pool.order, start.pool.queues)
+        # Which queues match a pattern is known to the supervisor, and is told by it.
+        self._queues = Rotation(start.pool.order, {} if Patterns(start.pool.queues).words else start.pool.queues)
         self._is_ending = is_ending
         self._on_wake = on_wake
         self._idle = asyncio.Event()  # the last claim found nothing
@@ -50,22 +55,41 @@ class Claiming:
         """Seconds until the next claim, if nothing happens before."""
         return 0.0 if self._woken else max(0.0, self._at - time.monotonic())
 
+    @property
+    def is_woken(self) -> bool:
+        """Whether there may be work that no claim has looked for."""
+        return self._woken
+
     def wake(self) -> None:
         """There may be work: claim at once."""
+        self._woken = True
+
+    def serve(self, queues: dict[str, int]) -> None:
+        """Claim of these queues from now on, and at once."""
+        self._queues.serve(queues)
         self._woken = True
 
     async def call(self, items: list[Finish], room: int) -> Finished:
         """Finish some jobs, and claim up to so many others."""
         asked_at = boot_time()
-        turn = self._order.turn(room)
         self.asked_for = room
-        finished = await self._send(items, self._request(turn, room) if room else None)
-        if room:
-            self._order.took(turn, [job.queue for job in finished.claim.jobs])
-            finished = finished._replace(claim=await self._checked(finished.claim, asked_at))
-            self._remember(finished.claim)
+        if room and self._queues:
+            turn = self._queues.turn(room)
+            finished = await self._send(items, self._request(turn, room))
+            self._queues.took(turn, [job.queue for job in finished.claim.jobs])
+            finished = finished._replace(claim=self._remember(await self._checked(finished.claim, asked_at)))
+        else:
+            finished = await self._finish_only(items, room)
         self.asked_for = None
         return finished
+
+    async def _finish_only(self, items: list[Finish], room: int) -> Finished:
+        """Finish some jobs; if there is room, there is no queue to claim of."""
+        if room:
+            self._woken = False
+            self._at = time.monotonic() + BLOCK
+        finished = await self._send(items, None) if items else NOTHING
+        return finished._replace(claim=NO_QUEUES)
 
     async def _checked(self, claim: Claim, asked_at: float) -> Claim:
         """Of a reply that comes late, as after the machine slept, leave out what may be others' by now."""
@@ -115,14 +139,16 @@ class Claiming:
             idle=self._idle.is_set(),
         )
 
-    def _remember(self, claim: Claim) -> None:
-        if claim.jobs:
+    def _remember(self, claim: Claim) -> Claim:
+        is_half_way = not claim.jobs and self._queues.is_half_way
+        if claim.jobs or is_half_way:
             self._idle.clear()
             self._at = 0.0
         else:
             self._at = time.monotonic() + claim.wait / 1000 * random.uniform(1, 1.1)  # noqa: S311, as above
             self._wake_key = claim.wake_key
             self._idle.set()
+        return claim._replace(wait=DUE_NOW) if is_half_way else claim
 
     async def await_wakes(self) -> None:
         """While idle, block on this executor's own key until somebody adds work."""

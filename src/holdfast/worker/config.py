@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from holdfast.errors import Invalid
+from holdfast.worker.rotation import MOST_QUEUES
 from holdfast.worker.settings import Pool, WorkerSettings
 from holdfast.worker.values import NAME_OF_POOL, OF_POOL, OF_WORKER, Read
 
-MOST_QUEUES = 1000  # that the store hears of in one call
 TABLE_OF_PROJECT = "tool.holdfast.worker"  # in pyproject.toml
 
 _HEADER = re.compile(r"\s*(\[\[?)\s*([^\]]+?)\s*\]")
@@ -183,6 +183,6 @@ def make_settings(app: str, flags: Mapping[str, Any], config: Config) -> WorkerS
 
 
 def _check_weights(pool: Pool, config: Config) -> None:
-    if pool.order != "weighted" and any(weight != 1 for weight in pool.queues.values()):
+    if pool.order != "weighted" and any(weight > 1 for weight in pool.queues.values()):
         whose = f"{config.name}: pool {pool.name}: " if config.pools else ""
         raise Invalid(f"{whose}weights of queues are for the order weighted, not for {pool.order}")

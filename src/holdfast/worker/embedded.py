@@ -38,11 +38,12 @@ from holdfast.worker.patient import PatientStore
 from holdfast.worker.place import Place
 from holdfast.worker.processes import ExecutorProcess
 from holdfast.worker.runners import INSIDE
+from holdfast.worker.served import Served
 from holdfast.worker.settings import Pool, Start, WorkerSettings
 from holdfast.worker.trust import is_trusted
 from holdfast.worker.usage import Usage, usage_of
 from holdfast.worker.values import OF_POOL, OF_WORKER
-from holdfast.worker.waiting import end_all, insist
+from holdfast.worker.waiting import Duty, end_all, insist
 
 log = logging.getLogger("holdfast.worker")
 
@@ -153,6 +154,8 @@ class _Serving:
         self._inside: dict[ExecutorProcess, Executor] = {}
         self._not_handed_back: set[str] = set()
         self._introduction = Introduction(settings)
+        self._place = Place(self, settings.pools[0])
+        self._served = Served(settings.pools, self._store, on_change=self._tell_queues)
         self._number = 0
 
     async def run(self) -> None:
@@ -175,7 +178,7 @@ class _Serving:
         log.info("worker %s has stopped", self._name)
 
     async def _serve(self, address: Address) -> None:
-        self._leases = Leases(self._name, self._settings, self._store, self._executors)
+        self._leases = Leases(self._name, self._settings, self._store, self._executors, self._served)
         self._leases.about = self._introduction.words([], Usage())
         self._store.meet(address)
         try:
@@ -195,14 +198,14 @@ class _Serving:
             )
 
     async def _work(self) -> None:
-        (pool,) = self._settings.pools
-        place = Place(self, pool)
         async with asyncio.TaskGroup() as group:
-            duties = (self._leases.renew, self._leases.read_inbox, self._look)
+            duties: list[Duty] = [self._leases.renew, self._leases.read_inbox, self._look]
+            if self._served.matches:
+                duties.append(self._served.keep)
             running = [group.create_task(insist(duty)) for duty in duties]
-            keeping = group.create_task(place.keep(group))
+            keeping = group.create_task(self._place.keep(group))
             await self.stopping.wait()
-            await self._stop(place)
+            await self._stop(self._place)
             await keeping
             await end_all(running)
 
@@ -235,7 +238,14 @@ class _Serving:
         self._not_handed_back.add(name)
         return executor
 
+    def _tell_queues(self, _: str) -> None:
+        for executor in self._place.followed:
+            executor.tell("queues", self._served.of(self._place.pool))
+        self._leases.renew_soon()
+
     async def follow(self, executor: ExecutorProcess, place: Place) -> None:
+        if queues := self._served.of(place.pool):
+            executor.tell("queues", queues)
         executor.ready.set()
         if self.stopping.is_set():  # since it was started
             executor.tell_to_stop(0)

@@ -25,7 +25,7 @@ from holdfast.worker import wire
 from holdfast.worker.allowance import Allowance
 from holdfast.worker.apart import Processes
 from holdfast.worker.attempt import Attempt
-from holdfast.worker.claiming import Claiming
+from holdfast.worker.claiming import DUE_NOW, Claiming
 from holdfast.worker.journal import log_end, log_start
 from holdfast.worker.pulse import Pulse
 from holdfast.worker.runners import NOWHERE, Elsewhere, Runners
@@ -37,7 +37,6 @@ from holdfast.worker.zygote import Zygote
 log = logging.getLogger("holdfast.worker")
 
 AT_ONCE = 100  # jobs in one claim, outcomes in one finish
-DUE_NOW = 1  # millisecond that a claim says to wait when more has come due than is made ready in one call
 LOOK_EVERY = 0.05  # seconds, at the pulse while it stands still
 
 
@@ -246,6 +245,8 @@ class Executor:
                 self._leave()
             case "look":
                 self._look()
+            case "queues":
+                self._claiming.serve(rest[0])
             case "grant":
                 self._allowance.grant(rest[0])
             case "elsewhere":
@@ -268,7 +269,7 @@ class Executor:
 
     def _leave(self) -> None:
         """End, as there is no work; if there is some after all, the supervisor will hear of it."""
-        if not self._has_work() and self._claiming.asked_for is None:
+        if not self._has_work() and self._claiming.asked_for is None and not self._claiming.is_woken:
             self._tell("leaving", [self._name])
             self._retire()
 

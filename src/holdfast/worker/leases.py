@@ -15,6 +15,7 @@ from holdfast.worker.calendar import refill
 from holdfast.worker.patient import PatientStore
 from holdfast.worker.processes import ExecutorProcess
 from holdfast.worker.pulse import Pulse
+from holdfast.worker.served import Served
 from holdfast.worker.settings import WorkerSettings
 from holdfast.worker.system import boot_time
 
@@ -27,6 +28,7 @@ LEASE = 30.0  # seconds, where none is said
 INBOX_BLOCK = 5.0  # seconds
 LOOK_EVERY = 1.0  # seconds, at the clock: the one that `sleep` goes by stands still while the machine sleeps
 SOON = 0.5  # seconds between renewals that something to tell brings forward
+WORDS = {"cancel": "cancelled", "lost": "lost"}  # of the inbox, and as executors know them
 DEAF_AFTER = 10.0  # seconds in which an executor answers, or is killed
 
 
@@ -34,7 +36,12 @@ class Leases:
     """The leases that the executors of one worker hold."""
 
     def __init__(
-        self, worker: str, settings: WorkerSettings, store: PatientStore, executors: Mapping[str, ExecutorProcess]
+        self,
+        worker: str,
+        settings: WorkerSettings,
+        store: PatientStore,
+        executors: Mapping[str, ExecutorProcess],
+        served: Served,
     ) -> None:
         self.pulse = Pulse()
         self.about = ""  # what the worker says of itself
@@ -42,6 +49,7 @@ class Leases:
         self._settings = settings
         self._store = store
         self._executors = executors
+        self._served = served
         self._waiting = MOST_INTERVAL  # seconds from the last renewal to the next
         self._inbox_key = b""
         self._inbox_is_known = asyncio.Event()
@@ -60,6 +68,10 @@ class Leases:
         """Of an executor. If it is something to tell, or of a lease that cannot wait, renew soon."""
         if word == "started" or (word == "claimed" and min(rows[2::3]) < 4000 * self._waiting):
             self._soon.set()
+
+    def renew_soon(self) -> None:
+        """There is something to tell."""
+        self._soon.set()
 
     async def renew(self) -> None:
         """Renew all leases every quarter of the shortest; sooner if there is something to tell."""
@@ -108,7 +120,8 @@ class Leases:
             executors=executors,
             started=started,
             about=self.about or None,
-            queues=self._settings.queues,
+            queues=self._served.names,
+            matches=self._served.matches,
             arrivals=self._arrivals,
             refills=REFILLS,
         )
@@ -116,6 +129,7 @@ class Leases:
         self._waiting = self.interval
         self.pulse.beat(self._waiting)
         self._arrivals = renewed.arrivals
+        self._served.heard(renewed.queues)
         self._inbox_key = renewed.inbox_key
         self._inbox_is_known.set()
         return renewed
@@ -158,7 +172,7 @@ class Leases:
             log.warning("executor %s held jobs after all", executor)
 
     async def read_inbox(self) -> None:
-        """Hear of cancellations at once. A message that is lost is made up for by the next renewal."""
+        """Hear of cancellations and new queues at once. A message that is lost is made up for by the next renewal."""
         store = await self._store.known()
         await self._inbox_is_known.wait()
         while True:
@@ -168,6 +182,11 @@ class Leases:
                 await asyncio.sleep(0.5)
                 continue
             if popped:
-                word, executor, id, attempt = popped[1].decode().split()
-                if executor in self._executors:
-                    self._executors[executor].tell_of("cancelled" if word == "cancel" else word, id, int(attempt))
+                self._heed(*popped[1].decode().split())
+
+    def _heed(self, word: str, *rest: str) -> None:
+        if word == "queues":
+            self._served.look()
+        elif word in WORDS and rest[0] in self._executors:
+            executor, id, attempt = rest
+            self._executors[executor].tell_of(WORDS[word], id, int(attempt))

@@ -7,7 +7,7 @@
 For the last two, each queue has a position on one line, and a job that is taken moves its queue on by a step, short if
 its weight is great. Whoever is last is next. So the numbers are right over any stretch of time, also when jobs are
 claimed one at a time, and no queue waits for ever. What counts is what was taken: the turn of a queue that had nothing
-goes to the others, and it does not save up turns for later.
+goes to the others, and it does not save up turns for later. Queues come and go: those that stay keep their positions.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ import heapq
 import math
 import random
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Literal, NamedTuple
 
 Order = Literal["strict", "round-robin", "weighted"]
 
 MOST_WEIGHT = 1000
+MOST_AFTER = 10_000  # jobs after which an executor begins at most
 
 
 class Turn(NamedTuple):
@@ -42,8 +43,11 @@ class Turn(NamedTuple):
 class Strict:
     """The queues as they are named."""
 
-    def __init__(self, queues: Sequence[str]) -> None:
+    def __init__(self, queues: Iterable[str]) -> None:
         self._queues = list(queues)
+
+    def change(self, weights: dict[str, int]) -> None:
+        self._queues = list(weights)
 
     def turn(self, _: int) -> Turn:
         return Turn(self._queues, None)
@@ -56,11 +60,20 @@ class Weighted:
     """The queues by their weights. Begins after so many jobs, as if all queues had always had some."""
 
     def __init__(self, weights: dict[str, int], *, after: int = 0) -> None:
-        line = 2 * math.lcm(*weights.values())
-        self._step = {queue: line // weight for queue, weight in weights.items()}
-        self._position = {queue: step // 2 for queue, step in self._step.items()}
-        self._number = {queue: number for number, queue in enumerate(weights)}
+        self._line = 1
+        self._position: dict[str, int] = {}
+        self.change(weights)
         self._plan(self._position, after)
+
+    def change(self, weights: dict[str, int]) -> None:
+        """Serve other queues from now on. One that is new begins with those that are last."""
+        line = 2 * math.lcm(*weights.values())
+        kept = {queue: at * line // self._line for queue, at in self._position.items() if queue in weights}
+        least = min(kept.values(), default=0)
+        self._line = line
+        self._step = {queue: line // weight for queue, weight in weights.items()}
+        self._position = {queue: kept.get(queue, least + step // 2) for queue, step in self._step.items()}
+        self._number = {queue: number for number, queue in enumerate(weights)}
 
     def turn(self, limit: int) -> Turn:
         """Say how to claim up to so many jobs."""
@@ -70,11 +83,12 @@ class Weighted:
         return Turn(queues, [planned[queue] for queue in queues])
 
     def took(self, turn: Turn, queues: Iterable[str]) -> None:
-        """Hear of which queues the jobs were that a claim brought."""
-        taken = Counter(queues)
+        """Hear of which queues the jobs were that a claim brought. Some may not be served any more."""
+        taken = Counter(queue for queue in queues if queue in self._position)
         if not taken:
             return
-        planned = dict(zip(turn.queues, turn.planned or (), strict=True))
+        pairs = zip(turn.queues, turn.planned or (), strict=True)
+        planned = {queue: count for queue, count in pairs if queue in self._position}
         for queue, count in taken.items():
             self._position[queue] += count * self._step[queue]
         had_more = [queue for queue in taken if taken[queue] >= planned[queue]]
@@ -105,13 +119,18 @@ class Weighted:
             self._position[queue] -= least
 
 
-def new_order(order: Order, weights: dict[str, int]) -> Strict | Weighted:
+def weights_of(order: Order, queues: Mapping[str, int]) -> dict[str, int]:
+    """Return the weights of queues, where an order has any."""
+    return dict(queues) if order == "weighted" else dict.fromkeys(queues, 1)
+
+
+def new_order(order: Order, queues: Mapping[str, int]) -> Strict | Weighted:
     """Return the order of an executor.
 
     It begins somewhere in the cycle: executors that end after a few jobs would else take them all of the same queue.
     """
     if order == "strict":
-        return Strict(list(weights))
-    if order == "round-robin":
-        weights = dict.fromkeys(weights, 1)
-    return Weighted(weights, after=random.randrange(sum(weights.values())))  # noqa: S311, only spreads turns
+        return Strict(queues)
+    weights = weights_of(order, queues)
+    cycle = min(sum(weights.values()), MOST_AFTER)
+    return Weighted(weights, after=random.randrange(cycle) if cycle else 0)  # noqa: S311, only spreads turns

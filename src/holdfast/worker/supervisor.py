@@ -31,6 +31,7 @@ from holdfast.worker.locks import DeadWorker, WorkerLock
 from holdfast.worker.patient import PatientStore
 from holdfast.worker.place import YOUNG, Place, shares
 from holdfast.worker.processes import ExecutorProcess
+from holdfast.worker.served import Served
 from holdfast.worker.settings import Pool, WorkerSettings
 from holdfast.worker.system import boot_time
 from holdfast.worker.trust import is_trusted
@@ -56,7 +57,8 @@ class Supervisor:
         self._lock = WorkerLock(self.worker)
         self._store = PatientStore()
         self._executors: dict[str, ExecutorProcess] = {}
-        self._leases = Leases(self.worker, self._settings, self._store, self._executors)
+        self._served = Served(settings.pools, self._store, on_change=self._tell_queues)
+        self._leases = Leases(self.worker, self._settings, self._store, self._executors, self._served)
         self._introduction = Introduction(self._settings)
         self._leases.about = self._introduction.words([], Usage())
         self._files = Files(settings.app) if settings.reload else None
@@ -76,6 +78,8 @@ class Supervisor:
         self._heed_signals()
         log.info("worker %s starts, queues %s", self.worker, ", ".join(self._settings.queues))
         duties: list[Duty] = [self._leases.renew, self._leases.read_inbox, self._watch_siblings, self._look_after]
+        if self._served.matches:
+            duties.append(self._served.keep)
         if self._files:
             log.warning("--reload is for development: each change of a file starts the app anew")
             duties.append(self._watch_files)
@@ -170,6 +174,8 @@ class Supervisor:
         async for word, *rest in executor.messages():
             if word == "hello":
                 await self._meet(*rest)
+                if queues := self._served.of(place.pool):
+                    executor.tell("queues", queues)
                 executor.ready.set()
             elif word == "files" and self._files:
                 self._files.know(rest[0])
@@ -195,10 +201,28 @@ class Supervisor:
         """
         if not (self._settings.burst and self._has_nothing_to_do()):
             return
+        if not self._is_sure:
+            self._served.look(then=self._look_once_more)  # it may have made a queue, too
+            return
         for executor in self._executors.values():
-            executor.is_idle = self._is_sure
-            executor.tell("leave" if self._is_sure else "look")
-        self._is_sure = True
+            executor.tell("leave")
+
+    def _look_once_more(self) -> None:
+        if self._has_nothing_to_do():
+            for executor in self._executors.values():
+                executor.is_idle = False
+                executor.tell("look")
+            self._is_sure = True
+
+    def _tell_queues(self, pool: str) -> None:
+        """A pool serves other queues than before."""
+        for place in self._places:
+            if place.pool.name == pool:
+                for executor in place.followed:
+                    executor.is_idle = False
+                    executor.tell("queues", self._served.of(place.pool))
+        self._is_sure = False
+        self._leases.renew_soon()
 
     def _has_nothing_to_do(self) -> bool:
         """In a burst: whether every executor has found its queues empty, and nothing runs."""
@@ -231,7 +255,7 @@ class Supervisor:
 
     def _introduce(self, address: Address, queues: list[str]) -> None:
         log.info("store: %s, namespace %s", address.words, address.namespace)
-        if unserved := [queue for queue in queues if queue not in self._settings.queues]:
+        if unserved := [queue for queue in queues if not self._served.serves(queue)]:
             log.warning(
                 "tasks of %s use queues that this worker does not serve: %s (--queues)",
                 self._settings.app,

@@ -8,8 +8,9 @@ from typing import Any, get_args
 from holdfast.durations import CENTURY, SECOND, milliseconds
 from holdfast.errors import Invalid
 from holdfast.limits import LEAST_LEASE, MOST_LEASE
-from holdfast.names import LONGEST_NODE, check_name, check_queue
+from holdfast.names import LONGEST_NODE, check_name
 from holdfast.worker.order import MOST_WEIGHT, Order
+from holdfast.worker.patterns import NOT, check_together, check_word
 from holdfast.worker.settings import SyncRunner
 from holdfast.worker.sizes import size_in_bytes
 
@@ -21,7 +22,10 @@ LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 
 
 def read_queues(value: Any, what: str) -> dict[str, int]:
-    """Read "a,b", "a=5,b=1", a list of such texts, or a table: names and weights, the first name first."""
+    """Read "a,b", "a=5,b=1", a list of such texts, or a table: names and weights, the first name first.
+
+    Names may be patterns; what these exclude, as in "video-*,!video-test", weighs nothing.
+    """
     if isinstance(value, Mapping):
         pairs = list(value.items())
     else:
@@ -31,23 +35,28 @@ def read_queues(value: Any, what: str) -> dict[str, int]:
                 f'{what} is {value!r}; it must be names of queues: ["a", "b"], or with weights: {{a = 5, b = 1}}'
             )
         pairs = [_name_and_weight(word, what) for word in words]
-    names = [check_queue(name) for name, _ in pairs]
+    names = [check_word(name) for name, _ in pairs]
     if not names:
         raise Invalid(f"{what} is empty; name at least one queue")
     if double := next((name for name in names if names.count(name) > 1), None):
         raise Invalid(f"{what} names {double} twice")
-    return {name: _weight(weight, f"the weight of {name}") for name, weight in pairs}
+    check_together(names, what)
+    return {name: _weight(name, weight) for name, weight in pairs}
 
 
 def _name_and_weight(word: str, what: str) -> tuple[str, Any]:
     name, equals, weight = (part.strip() for part in word.partition("="))
     if equals and not weight.isdecimal():
         raise Invalid(f"{what} has {word!r}; a weight is a number: {name}=5")
-    return name, int(weight) if equals else 1
+    return name, int(weight) if equals else int(not name.startswith(NOT))
 
 
-def _weight(value: Any, what: str) -> int:
-    number: int = _count(1, MOST_WEIGHT)(value, what)
+def _weight(name: str, value: Any) -> int:
+    if name.startswith(NOT):
+        if value != 0:
+            raise Invalid(f"the weight of {name} is {value!r}; what is excluded has none, or 0")
+        return 0
+    number: int = _count(1, MOST_WEIGHT)(value, f"the weight of {name}")
     return number
 
 
