@@ -51,6 +51,8 @@ def check_id(value: str) -> str:
     """Return a job's id, or refuse it."""
     if isinstance(value, str) and _ID.fullmatch(value):
         return value
+    if isinstance(getattr(value, "id", None), str):
+        raise Invalid(f"an id is wanted, not {_shown(value)}: give its id")
     raise Invalid(
         f"id is {_shown(value)}; it must be 1 to 128 of A-Z a-z 0-9 . _ : @ / - (and may end in ~ and a number)"
     )

@@ -168,7 +168,7 @@ class RunningJob:
         """Return the results of the jobs that this one waited for, as `results` does."""
         return [_result_of(job, kind) for job in await self.adependencies()]
 
-    def wait_for(self, *jobs: Awaited | str) -> list[Job[Any]]:
+    def wait_for(self, *jobs: Awaited | str | Sequence[Awaited | str]) -> list[Job[Any]]:
         """Go on when these jobs have ended, however: until then this job is blocked, and holds no slot.
 
         Unless all have ended already it leaves the task; the next attempt begins at the top. So save before what it is
@@ -179,12 +179,12 @@ class RunningJob:
             JobNotFound: one of them does not exist any more.
         """
         ids = _ids_of(jobs)
-        return _ended_or_leave(ids, self._known_app.get_many(ids))
+        return _ended_or_leave(ids, self._known_app.get_many(ids) if ids else [])
 
-    async def await_for(self, *jobs: Awaited | str) -> list[Job[Any]]:
+    async def await_for(self, *jobs: Awaited | str | Sequence[Awaited | str]) -> list[Job[Any]]:
         """Go on when these jobs have ended, as `wait_for` does."""
         ids = _ids_of(jobs)
-        return _ended_or_leave(ids, await self._known_app.aget_many(ids))
+        return _ended_or_leave(ids, await self._known_app.aget_many(ids) if ids else [])
 
     @property
     def _known_app(self) -> App:
@@ -218,8 +218,15 @@ class RunningJob:
                     self.yield_now()
 
 
-def _ids_of(jobs: Iterable[Awaited | str]) -> list[str]:
-    return list(dict.fromkeys(job if isinstance(job, str) else job.id for job in jobs))
+def _ids_of(jobs: Iterable[Awaited | str | Sequence[Awaited | str]]) -> list[str]:
+    """Return the ids of jobs and of lists of jobs, each once."""
+    ids: dict[str, None] = {}
+    for each in jobs:
+        for job in each if isinstance(each, list | tuple) else [each]:
+            if not isinstance(job, str) and not hasattr(job, "id"):
+                raise Invalid(f"{job!r} cannot be waited for; it must be a job, a bound call or an id")
+            ids[job if isinstance(job, str) else job.id] = None
+    return list(ids)
 
 
 def _ended_or_leave(ids: list[str], jobs: list[Job[Any] | None]) -> list[Job[Any]]:
@@ -227,7 +234,7 @@ def _ended_or_leave(ids: list[str], jobs: list[Job[Any] | None]) -> list[Job[Any
     left: list[str] = []
     for id, job in zip(ids, jobs, strict=True):
         if job is None:
-            raise JobNotFound(f"job {id}, which is waited for, does not exist; it may have been deleted")
+            raise JobNotFound(f"job {id}, which is waited for, does not exist: enqueue it first, or it was deleted")
         if job.is_final:
             ended.append(job)
         else:

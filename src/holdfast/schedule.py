@@ -44,6 +44,8 @@ class Cron:
 
     def __post_init__(self) -> None:
         """Raises Invalid if the expression or the zone is none, or if it never fires."""
+        if not isinstance(self.expression, str):
+            raise Invalid(f"cron is {self.expression!r}; it must be a text like '30 2 * * mon-fri'")
         if next(self.after(0), None) is None:
             raise Invalid(f"cron {self.expression!r} never fires")
 
@@ -88,7 +90,7 @@ def _zone(name: str) -> tzinfo:
         return UTC
     try:
         return ZoneInfo(name)
-    except (ZoneInfoNotFoundError, ValueError):
+    except (ZoneInfoNotFoundError, ValueError, TypeError, OSError):
         raise Invalid(f"there is no time zone {name!r}; they are named like Europe/Berlin, and UTC") from None
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from datetime import datetime
-from typing import Any, Literal, TypedDict, Unpack
+from typing import Any, Literal, TypedDict, Unpack, get_args
 
 import msgspec
 
@@ -22,6 +22,7 @@ Missed = Literal["one", "all", "skip"]
 Overlap = Literal["allow", "skip"]
 
 SHORTEST = 1000  # milliseconds between firings
+MOST_BACKLOG = 1000
 NOT_OF_SCHEDULES = ("id", "delay", "at", "unique", "unique_for", "debounce", "on_exists", "after", "when_unreachable")
 
 
@@ -57,12 +58,18 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
         if (cron is None) == (every is None):
             raise Invalid("a schedule has either cron or every: say one of them")
         if every is None and cron is not None:
+            if offset != 0:
+                raise Invalid("offset is given with cron, which says its times itself; use it with every")
             when: When = Cron(cron, tz or "UTC")
         elif tz is not None:
             raise Invalid("tz is given with every; an interval knows no time zone: use cron, or offset")
         else:
             interval = milliseconds(every or 0, what="every", least=SHORTEST, most=LONGEST_WAIT)
             when = Every(interval, milliseconds(offset, what="offset"))
+        _check_choice("missed", missed, get_args(Missed))
+        _check_choice("overlap", overlap, get_args(Overlap))
+        if backlog is not None and (type(backlog) is not int or not 1 <= backlog <= MOST_BACKLOG):
+            raise Invalid(f"backlog is {backlog!r}; it must be an int from 1 to {MOST_BACKLOG}")
         wait = None if late is None else milliseconds(late, what="late", most=LONGEST_WAIT)
         spread = None if jitter is None else milliseconds(jitter, what="jitter", most=86_400_000)
         return cls(when=when, missed=missed, backlog=backlog, late=wait, overlap=overlap, jitter=spread)
@@ -75,6 +82,11 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
         )
         policy = {name: getattr(self, name) for name in ("missed", "backlog", "late", "overlap", "jitter")}
         return {"spec": encode(when), **times, **policy}
+
+
+def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise Invalid(f"{name} is {value!r}; it must be one of {', '.join(map(repr, choices))}")
 
 
 class Policy(TypedDict, total=False):
@@ -121,6 +133,12 @@ def declaration(name: str, call: BoundCall[Any], timing: Timing, revision: int |
     """Return the arguments of `commands.schedule`."""
     if not isinstance(call, BoundCall):
         raise Invalid(f"{call!r} is no bound call; write task.bind(...)")
+    if not isinstance(timing, Timing):
+        raise Invalid(f"schedule is {timing!r}; it must be cron(...) or every(...), of holdfast")
+    if call.chosen.start_by is not None:
+        raise Invalid("deadline is a time; each firing needs one of its own: give a duration")
+    if call.chosen.deadline is not None and call.chosen.deadline <= (timing.jitter or 0):
+        raise Invalid("the jitter may be longer than the deadline; a job would be due after it")
     for option in NOT_OF_SCHEDULES:
         if getattr(call.chosen, option) is not None:
             raise Invalid(f"{option} is no option of a scheduled call: each firing is a job of its own")

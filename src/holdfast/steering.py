@@ -8,7 +8,7 @@ from typing import NamedTuple
 from holdfast import commands, errors
 from holdfast.durations import Duration, milliseconds
 from holdfast.limits import LONGEST_WAIT
-from holdfast.names import check_limit
+from holdfast.names import check_id, check_limit, check_name
 from holdfast.task import Awaited, OnFailed, ids_of
 from holdfast.verbs import Steps, Stores
 
@@ -48,7 +48,7 @@ def depend(
         WrongState: the job runs, or has ended.
         DependencyCycle: it would wait for itself.
     """
-    state, _ = yield commands.depend(id, add=ids_of(add), remove=ids_of(remove), on_failed=on_failed)
+    state, _ = yield commands.depend(check_id(id), add=ids_of(add), remove=ids_of(remove), on_failed=on_failed)
     return str(state)
 
 
@@ -59,7 +59,7 @@ def move(_: Stores, id: str, /, *, queue: str | None = None, priority: int | Non
         JobNotFound: there is none of this id.
         WrongState: it has ended; or it runs, and a queue was given.
     """
-    answers = yield commands.move([id], queue=queue, priority=priority)
+    answers = yield commands.move([check_id(id)], queue=queue, priority=priority)
     return answer(id, answers[0], "runs or has ended, and cannot be moved")
 
 
@@ -71,7 +71,7 @@ def release(_: Stores, id: str, /, *, delay: Duration = 0, reason: str = "") -> 
         WrongState: it does not run.
     """
     wait = milliseconds(delay, what="delay", most=LONGEST_WAIT)
-    answers = yield commands.release([id], delay=wait, reason=reason)
+    answers = yield commands.release([check_id(id)], delay=wait, reason=reason)
     return answer(id, answers[0], "does not run, so it cannot be released")
 
 
@@ -82,7 +82,8 @@ def fail(_: Stores, id: str, /, *, group: str | None = None, reason: str = "") -
         JobNotFound: there is none of this id.
         WrongState: it has ended already.
     """
-    answers = yield commands.fail([id], group=group, reason=reason)
+    chosen = None if group is None else check_name(group, "group")
+    answers = yield commands.fail([check_id(id)], group=chosen, reason=reason)
     return answer(id, answers[0], "has ended already and cannot be failed")
 
 

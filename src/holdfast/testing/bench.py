@@ -30,7 +30,7 @@ from holdfast.limits import MOST_LEASE
 from holdfast.names import new_id
 from holdfast.outcome import Succeed
 from holdfast.storing import AT_ONCE
-from holdfast.task import Task
+from holdfast.task import DEFAULT_QUEUE, Task
 from holdfast.testing.attempt import Link, call_of
 
 LEASE = MOST_LEASE  # the longest: a debugger may hold a job for a while
@@ -121,7 +121,8 @@ class Workbench:
         return done
 
     def _claim(self, queues: Names, stopping: bool) -> Attempt | None:
-        names = [queue.name for queue in self.app.queues()] if queues is None else queues
+        # Also if there is none: whoever claims moves time on, so that schedules fire.
+        names = [queue.name for queue in self.app.queues()] or [DEFAULT_QUEUE] if queues is None else queues
         if not names:
             return None
         request = commands.claim_args(
