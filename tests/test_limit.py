@@ -161,19 +161,49 @@ def test_a_dead_holder_gives_its_slot_back(store: Store, clock: TestClock) -> No
     assert take(store, TWO, limit=10) == ["first"]
 
 
-def test_so_many_per_period_all_at_once_at_first_and_then_evenly(store: Store, clock: TestClock) -> None:
+def test_no_more_than_so_many_start_in_any_period(store: Store, clock: TestClock) -> None:
+    store.run(commands.limit("api", 5, per=1000))
+    put(store, *(f"j{n}" for n in range(60)), limits=("api",))
+    chance = random.Random(4)
+    starts: list[int] = []
+    while len(starts) < 60:
+        starts += [clock.now] * len(take(store, limit=chance.randint(1, 8)))
+        clock.advance(chance.choice([0.05, 0.1, 0.35, 0.9]))
+
+    assert all(later - earlier >= 1000 for earlier, later in zip(starts, starts[5:], strict=False))
+    assert starts[-1] - starts[0] < 2 * 60 / 5 * 1000  # and it does not keep slots unused
+
+
+def test_the_slots_of_a_period_are_free_at_once_after_an_idle_one(store: Store, clock: TestClock) -> None:
     store.run(commands.limit("api", 5, per=1000))
     put(store, *(f"j{n}" for n in range(12)), limits=("api",))
-
     assert len(take(store, limit=20)) == 5
+    clock.advance(0.999)
     assert take(store, limit=20) == []
-    started = 5
-    for _ in range(7):
-        clock.advance(0.2)
-        got = take(store, limit=20)
-        assert len(got) == 1
-        started += 1
-    assert started == 12
+    clock.advance(0.001)
+    assert len(take(store, limit=20)) == 5
+
+
+def test_when_the_clock_goes_back_a_period_does_not_last_longer(store: Store, clock: TestClock) -> None:
+    store.run(commands.limit("api", 1, per=1000))
+    put(store, "a", "b", limits=("api",))
+    assert take(store) == ["a"]
+    clock.advance(-3600)
+
+    take(store)
+    clock.advance(1)
+    take(store)
+
+    assert fields(store, "b", "state") == ("running",)
+
+
+def test_a_limit_per_period_that_becomes_one_at_once_counts_those_that_run(store: Store) -> None:
+    store.run(commands.limit("api", 5, per=1000))
+    put(store, "a", "b", limits=("api",))
+    assert take(store) == ["a"]
+    store.run(commands.limit("api", 1))
+
+    assert take(store) == []
 
 
 def test_an_idle_executor_waits_no_longer_than_until_the_next_slot_per_period(store: Store) -> None:
@@ -183,7 +213,18 @@ def test_an_idle_executor_waits_no_longer_than_until_the_next_slot_per_period(st
 
     claim = store.run(commands.claim(ONE, commands.claim_args(["q"], counter=10**9, limit=1)))
 
-    assert claim.wait == 200
+    assert claim.wait == 1000
+
+
+def test_all_slots_of_a_raised_limit_are_used(store: Store) -> None:
+    store.run(commands.limit("a", 1))
+    put(store, *(f"j{n}" for n in range(900)), limits=("a",))
+    take(store, limit=1000)
+    store.run(commands.limit("a", 500))
+
+    got = sum(len(take(store, limit=1000)) for _ in range(20))
+
+    assert got == 499
 
 
 @pytest.mark.parametrize("change", ["raise", "delete", "lower"])

@@ -181,3 +181,25 @@ def test_a_bad_schedule_is_refused(store: Store, how: dict[str, Any]) -> None:
     with pytest.raises(errors.Invalid):
         declare(store, **{"every": MINUTE, **how} if "times" not in how else how)
     assert store.run(commands.schedules()) == []
+
+
+def test_an_outage_longer_than_the_known_times_is_made_up_for_once(store: Store, clock: TestClock) -> None:
+    times = [clock.now + number * 60_000 for number in range(1, 101)]
+    declare(store, "minutely", times=times)
+    clock.advance(3 * 3600)
+    first = take(store, limit=10)
+    store.run(commands.refill("minutely", times[-1], [times[-1] + number * 60_000 for number in range(1, 200)]))
+
+    assert len(first + take(store, limit=10)) == 1
+
+
+def test_very_many_missed_times_are_made_up_for_in_bounded_steps(store: Store, clock: TestClock) -> None:
+    declare(store, "often", every=1000, missed="all", backlog=250)
+    clock.advance(1000)
+    got = [take(store, limit=1000) for _ in range(4)]
+
+    assert [len(part) for part in got] == [100, 100, 50, 0]
+    ids = [id for part in got for id in part]
+    assert ids == sorted(set(ids))
+    clock.advance(1)
+    assert len(take(store, limit=10)) == 1

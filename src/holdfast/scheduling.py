@@ -22,8 +22,19 @@ Missed = Literal["one", "all", "skip"]
 Overlap = Literal["allow", "skip"]
 
 SHORTEST = 1000  # milliseconds between firings
+NOT_OF_SCHEDULES = (
+    "id",
+    "delay",
+    "at",
+    "unique",
+    "unique_for",
+    "debounce",
+    "on_exists",
+    "after",
+    "when_unreachable",
+    "start_by",
+)
 MOST_BACKLOG = 1000
-NOT_OF_SCHEDULES = ("id", "delay", "at", "unique", "unique_for", "debounce", "on_exists", "after", "when_unreachable")
 
 
 class Timing(msgspec.Struct, frozen=True, kw_only=True):

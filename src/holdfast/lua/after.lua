@@ -104,6 +104,7 @@ end
 function after.note_rest(ended, letter, from)
   redis.call('HSET', key.resolving(), ended, letter .. ' ' .. from)
   redis.call('HSET', key.meta(), 'resolving', 1)
+  meta.resolving = '1'
 end
 
 -- All that ended in this call, and what that ends in turn; each job moves once at most.
@@ -114,7 +115,11 @@ resolve_all = function()
     local rest, count
     if left > 0 then rest, count = after.resolve_some(ended, letter, from, left) else rest, count = from, 0 end
     left = left - count
-    if rest then after.note_rest(ended, letter, rest) end
+    if rest then
+      after.note_rest(ended, letter, rest)
+    elseif redis.call('EXISTS', key.job(ended)) == 0 then
+      redis.call('DEL', key.dependents(ended)) -- those that stay blocked by it are told of nothing more
+    end
     at = at + 1
   end
   resolved = {}
@@ -137,9 +142,29 @@ end
 -- Have a job wait for one more, which is there or is stored in the same call. Returns 1 if it is not as it must be, else 0.
 function after.link(id, arrival, dependency, place, letter, policy, however)
   redis.call('HSET', key.after(id), dependency, after.make_mark(place, letter, however))
-  if after.satisfies(letter, policy) then return 0 end
+  if after.satisfies(letter, policy) then
+    redis.call('ZREM', key.dependents(dependency), id)
+    return 0
+  end
   redis.call('ZADD', key.dependents(dependency), arrival, id)
   return 1
+end
+
+-- Have a job wait for one that it knows of, as that is now. One that is gone is as it was known last; if that was pending, it
+-- is not waited for. Returns as above, and the letter.
+function after.link_as_it_is(id, dependency, mark, policy)
+  local place, letter, own, however = after.read_mark(mark, policy)
+  local other = load_job(dependency)
+  if other then
+    letter = after.letter_of(other)
+    after.mark_awaited(other)
+    return after.link(id, reserve_arrivals(1) + 1, dependency, place, letter, own, however), letter
+  end
+  if letter == '-' then
+    redis.call('HDEL', key.after(id), dependency)
+    return 0, letter
+  end
+  return after.satisfies(letter, own) and 0 or 1, letter
 end
 
 -- Have a job wait for the first time, or for others than before. `known` has those of the jobs that are there; the others are
@@ -147,7 +172,7 @@ end
 function after.wait_for(batch, id, arrival, known)
   local policy, left, is_doomed = after.LETTER_OF_POLICY[batch.on_failed or 'block'], 0, false
   for place, other_id in ipairs(batch.after) do
-    local other = known[other_id]
+    local other = known[other_id] and load_job(other_id) -- as it is now: it may have been handed on since it was looked up
     local letter = other and after.letter_of(other) or '-'
     if other then after.mark_awaited(other) end
     local wrong = after.link(id, arrival, other_id, place, letter, policy)
@@ -193,13 +218,7 @@ function after.link_again(job, field)
   after.forget_waits(job.id)
   local marks, left = redis.call('HGETALL', key.after(job.id)), 0
   for at = 1, #marks, 2 do
-    local place, letter = after.read_mark(marks[at + 1])
-    local dependency = load_job(marks[at])
-    if dependency then
-      letter = after.letter_of(dependency)
-      after.mark_awaited(dependency)
-    end
-    left = left + after.link(job.id, reserve_arrivals(1) + 1, marks[at], place, letter, policy)
+    left = left + (after.link_as_it_is(job.id, marks[at], marks[at + 1], policy))
   end
   redis.call('HSET', key.job(job.id), 'b', after.pack(left, policy, 0))
   return left

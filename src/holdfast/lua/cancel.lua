@@ -50,6 +50,7 @@ end
 verb('cancel', { 'allow-oom' }, function(args)
   local answers, is_idle = {}, true
   local dependents = args.dependents and find_dependents(job_ids(args.ids)) or {}
+  is_idle = #dependents == 0
   for place, id in ipairs(job_ids(args.ids)) do
     answers[place] = cancel(id, args.reason)
     is_idle = is_idle and (answers[place] == 'NOTFOUND' or answers[place] == 'STATE')

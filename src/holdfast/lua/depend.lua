@@ -13,6 +13,17 @@ local function must_be_there(id, words)
   return job, field
 end
 
+-- Those to be added and those that it knows of, without those to be removed: an id may have been used again since.
+local function all_waited_for(args)
+  local ids, removed = {}, {}
+  for _, id in ipairs(args.remove or {}) do removed[id] = true end
+  for _, id in ipairs(redis.call('HKEYS', key.after(args.id))) do
+    if not removed[id] then ids[#ids + 1] = id end
+  end
+  for _, id in ipairs(args.add or {}) do ids[#ids + 1] = id end
+  return ids
+end
+
 local function check_depend(args)
   local job, field = must_be_there(args.id, '')
   if job.state == 'running' or FINAL[job.state] then
@@ -27,7 +38,7 @@ local function check_depend(args)
   if redis.call('HLEN', key.after(args.id)) + #(args.add or {}) > MOST then
     refuse('INVALID', string.format('job %s would wait for more than %d jobs', args.id, MOST))
   end
-  local is_cycle = after.is_cycle(args.id, args.add or {})
+  local is_cycle = after.is_cycle(args.id, all_waited_for(args))
   if is_cycle then refuse('CYCLE', 'job ' .. args.id .. ' would wait for itself') end
   if is_cycle == nil then refuse('INVALID', 'too many jobs wait for each other to look for cycles') end
   return job, field, known
@@ -42,10 +53,9 @@ local function relink(job, args, known, policy)
   end
   local marks = redis.call('HGETALL', key.after(job.id))
   for at = 1, #marks, 2 do
-    local place, letter, own, however = after.read_mark(marks[at + 1], policy)
-    last = math.max(last, place)
+    last = math.max(last, (after.read_mark(marks[at + 1])))
     if not known[marks[at]] then
-      local wrong = after.link(job.id, reserve_arrivals(1) + 1, marks[at], place, letter, own, however)
+      local wrong, letter = after.link_as_it_is(job.id, marks[at], marks[at + 1], policy)
       left, is_doomed = left + wrong, is_doomed or (wrong == 1 and letter ~= '-')
     end
   end

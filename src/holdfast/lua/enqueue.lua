@@ -117,10 +117,10 @@ check_after = function(args, is_new)
 end
 
 -- Refuse jobs that would wait for themselves. Only jobs of this call can: nothing that is there waits for them.
-local function check_cycles(args, awaited)
+local function check_cycles(args, awaited, there)
   local waits, state = {}, {} -- state: 1 being looked at, 2 done
   for _, batch in ipairs(args.batches) do
-    for _, id in ipairs(batch.ids) do waits[id] = batch.after or {} end
+    for _, id in ipairs(batch.ids) do waits[there[id] or id] = batch.after or {} end
   end
   for id in pairs(awaited) do
     local path, at = { id }, { 0 }
@@ -168,7 +168,7 @@ local function look_up(id, unique, after, args)
   if job and job.state == 'running' then
     refuse('STATE', 'job ' .. there .. ' is running and cannot be replaced: cancel it first')
   end
-  if job and after and has(job.flags, AWAITED) then
+  if job and after and redis.call('EXISTS', key.dependents(there)) == 1 then
     refuse('BLOCKED', 'other jobs wait for job ' .. there .. ', so it cannot be replaced by one that waits itself')
   end
   return there
@@ -204,11 +204,12 @@ local function check_enqueue(args, blobs)
     end
   end
   local known, awaited = check_after(args, is_new)
-  if next(awaited) then check_cycles(args, awaited) end
+  if next(awaited) then check_cycles(args, awaited, there) end
   return { there = there, new = new, known = known, awaited = awaited }
 end
 
-local function remove_existing(id)
+-- A job gives way to another of its id. Those that wait for it wait for that one.
+local function remove_existing(id, found)
   local job, waiters = load_job(id, 'w')
   if not job then return end
   if has(job.flags, UNIQUE) then free_key(job, 'qpk') end
@@ -219,6 +220,9 @@ local function remove_existing(id)
   event('deleted', id)
   settle()
   tell_waiters(job, waiters)
+  if not has(job.flags, AWAITED) or redis.call('EXISTS', key.dependents(id)) == 0 then return end
+  found.awaited[id] = true
+  if FINAL[job.state] then resolved[#resolved + 1] = { id, '-', '-inf' } end
 end
 
 local function store_job(batch, id, arrival, payload, found)
@@ -253,7 +257,7 @@ end
 local function enqueue_one(batch, id, arrival, payload, found)
   local there = found.there[id]
   if there and not found.replaces then return there == id and 0 or '=' .. there, false end
-  if there then remove_existing(there) end
+  if there then remove_existing(there, found) end
   store_job(batch, there or id, arrival, payload, found)
   return (there or id) == id and 1 or '+' .. there, true
 end

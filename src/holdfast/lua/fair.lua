@@ -10,7 +10,7 @@
 --
 -- In a queue that has had a job with a key, jobs without one are those of the key ''.
 
-local fair = { TURN = 1000, MOST_WEIGHT = 100 }
+local fair = { TURN = 1000, MOST_WEIGHT = 100, LOOKED_AT = 20 }
 local arrive -- for other files too
 do
 
@@ -45,6 +45,20 @@ function fair.claimed(job)
     redis.call('HSET', key.fair(job.queue), time_field, string.format('%.0f', job.arrival))
   end
   if last <= job.arrival + turn then redis.call('HDEL', key.fair(job.queue), last_field) end
+end
+
+-- What is not needed any more, as jobs were cancelled or moved and not claimed: found by looking at some, whoever they are.
+function fair.prune(queue)
+  if not fair.is_fair(queue) then return end
+  local is_empty = redis.call('EXISTS', key.index(queue, 'waiting'), key.index(queue, 'throttled')) == 0
+  local list = redis.call('HRANDFIELD', key.fair(queue), fair.LOOKED_AT, 'WITHVALUES')
+  for place = 1, #list, 2 do
+    local kind, priority = string.match(list[place], '^([kv])(-?%d+)')
+    local time = kind == 'k' and tonumber(redis.call('HGET', key.fair(queue), 'v' .. priority)) or 0
+    if kind and (is_empty or (kind == 'k' and tonumber(list[place + 1]) <= time)) then
+      redis.call('HDEL', key.fair(queue), list[place])
+    end
+  end
 end
 
 -- A job that becomes due, or is unblocked, retried or moved, gets a new place, as if it came just now; of a share if that is

@@ -45,7 +45,7 @@ function key.refill() return base .. 'refill' end
 -- See limit.lua.
 function key.limits() return base .. 'limits' end
 function key.holders(full) return base .. 'lh:' .. full end
-function key.rate(full) return base .. 'lr:' .. full end
+function key.starts(full) return base .. 'lr:' .. full end
 function key.parked(full, queue) return base .. 'lp:' .. full .. ' ' .. queue end
 function key.parking(full) return base .. 'lq:' .. full end
 function key.throttling(name) return base .. 'lt:' .. name end

@@ -43,9 +43,16 @@ local function end_attempt(job, run, outcome, words)
   return fields
 end
 
--- Put a job into a final state, and say so to those who wait. One that is not to be kept goes, unless it failed.
+-- Whether a job that is not to be kept goes. One that failed does not, nor one that was cancelled and is waited for: somebody
+-- may want to retry it.
+local function goes_at_the_end(job, state)
+  if not has(job.flags, UNKEPT) or state == 'failed' then return false end
+  return state == 'succeeded' or not has(job.flags, AWAITED) or redis.call('EXISTS', key.dependents(job.id)) == 0
+end
+
+-- Put a job into a final state, and say so to those who wait.
 local conclude = function(job, state, waiters, fields)
-  local goes = has(job.flags, UNKEPT) and state ~= 'failed'
+  local goes = goes_at_the_end(job, state)
   waiters = waiters or redis.call('HGET', key.job(job.id), 'w')
   if has(job.flags, UNIQUE) then free_key(job, goes and 'qpk' or 'qp') end
   if job.state == 'blocked' then unlink(job) end

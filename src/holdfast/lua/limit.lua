@@ -7,11 +7,11 @@
 --
 --   limits             hash: name -> slots, and the period in milliseconds (0: at once)
 --   holders            set per limit: the running jobs that have its slots
---   rate               string per limit: when all that was taken is worn off (the GCRA's theoretical arrival time)
+--   starts             list per limit per period: when its last jobs started, the newest first
 --   parked             sorted set per limit and queue; parking: set of the queues, per limit; throttling: set of the limits
 --                      with their keys, per name
 
-local limit = { MOST_OF_A_JOB = 8, HANDED_ON = 100, PARKED_AT_ONCE = 1000, MOST_SLOTS = 1000000 }
+local limit = { MOST_OF_A_JOB = 8, HANDED_ON = 100, PARKED_AT_ONCE = 1000, MOST_SLOTS = 1000000, MOST_PER_PERIOD = 100000 }
 do
 
 function limit.name_of(full) return string.match(full, '^[^:]+') end
@@ -24,30 +24,38 @@ function limit.definition(full)
   return tonumber(slots), tonumber(per)
 end
 
-local function worn_off(full) return math.max(now, tonumber(redis.call('GET', key.rate(full)) or 0)) end
-
--- How many more could start now.
-function limit.free(full)
-  local slots, per = limit.definition(full)
-  if not slots then return limit.MOST_SLOTS end
-  if per == 0 then return slots - redis.call('SCARD', key.holders(full)) end
-  return math.floor((per - (worn_off(full) - now)) * slots / per + 0.000001)
+-- When the start at this place, the newest is 0, does not count any more. One that lies ahead does not either: the clock went
+-- back.
+local function worn_off(full, place, per)
+  local started = tonumber(redis.call('LINDEX', key.starts(full), place))
+  return started and started <= now and started + per or 0
 end
 
--- A limit that is not defined has holders all the same: it may be defined while they run.
+-- How many more could start now, up to `most`.
+function limit.free(full, most)
+  local slots, per = limit.definition(full)
+  if not slots then return most end
+  if per == 0 then return math.min(slots - redis.call('SCARD', key.holders(full)), most) end
+  local free = 0
+  while free < math.min(slots, most) and worn_off(full, slots - free - 1, per) <= now do free = free + 1 end
+  return free
+end
+
+-- Also of a limit that is not defined, or per period, it is known who has its slots: that may change while they run.
 function limit.take(full, id)
   local slots, per = limit.definition(full)
-  if not slots or per == 0 then return redis.call('SADD', key.holders(full), id) end
-  local later = worn_off(full) + per / slots
-  redis.call('SET', key.rate(full), string.format('%.3f', later), 'PX', math.ceil(later - now) + per)
+  redis.call('SADD', key.holders(full), id)
+  if not slots or per == 0 then return end
+  redis.call('LPUSH', key.starts(full), now)
+  redis.call('LTRIM', key.starts(full), 0, slots - 1)
+  redis.call('PEXPIRE', key.starts(full), per)
 end
 
--- When a limit per period is to be looked at again, for its parked jobs.
+-- When the parked jobs of a limit per period are to be looked at again.
 local function set_timer(full)
   local slots, per = limit.definition(full)
-  if slots and per > 0 then
-    collect(entering, key.timers(), math.ceil(worn_off(full) - per + per / slots), '%' .. full)
-  end
+  if not slots or per == 0 then return end
+  collect(entering, key.timers(), math.max(now, worn_off(full, slots - 1, per)), '%' .. full)
 end
 
 local function forget_parked(full, queue)
@@ -57,19 +65,31 @@ local function forget_parked(full, queue)
   end
 end
 
--- Make parked jobs of each queue waiting: as many as could start now. One queue may be paused, or have no workers; so one
--- job of each comes, and those that find no slot are parked again.
-function limit.hand_on(full)
-  local free = math.min(limit.free(full), limit.HANDED_ON)
-  for _, queue in ipairs(redis.call('SMEMBERS', key.parking(full))) do
-    for _, id in ipairs(free > 0 and redis.call('ZRANGE', key.parked(full, queue), 0, free - 1) or {}) do
-      redis.call('ZREM', key.parked(full, queue), id)
-      to_waiting(load_job(id))
-      awakened[queue] = true
-    end
-    forget_parked(full, queue)
+local function hand_on_some(full, queue, count)
+  for _, id in ipairs(redis.call('ZRANGE', key.parked(full, queue), 0, count - 1)) do
+    redis.call('ZREM', key.parked(full, queue), id)
+    to_waiting(load_job(id))
+    awakened[queue] = true
   end
-  if redis.call('EXISTS', key.parking(full)) == 1 then set_timer(full) end
+  forget_parked(full, queue)
+end
+
+-- Make parked jobs of each queue waiting: as many as could start now. One queue may be paused, or have no workers; so as many
+-- of each come, and those that find no slot are parked again. What is too much for one call is left to a timer.
+function limit.hand_on(full)
+  local free = limit.free(full, limit.HANDED_ON + 1)
+  local queues = redis.call('SRANDMEMBER', key.parking(full), limit.HANDED_ON)
+  local count = math.min(free, math.max(1, math.floor(limit.HANDED_ON / math.max(1, #queues))))
+  local is_more = free > 0 and redis.call('SCARD', key.parking(full)) > #queues
+  for _, queue in ipairs(free > 0 and queues or {}) do
+    hand_on_some(full, queue, count)
+    is_more = is_more or (count < free and redis.call('EXISTS', key.parked(full, queue)) == 1)
+  end
+  if is_more then
+    collect(entering, key.timers(), now, '%' .. full)
+  elseif redis.call('EXISTS', key.parking(full)) == 1 then
+    set_timer(full)
+  end
 end
 
 -- A job is not parked any more: it ends, or goes.
@@ -101,7 +121,7 @@ end
 function limit.may_start(job)
   local names = redis.call('HGET', key.job(job.id), 'l')
   for full in limit.each(names) do
-    if limit.free(full) < 1 then
+    if limit.free(full, 1) < 1 then
       limit.park(job, full, names)
       return false
     end
@@ -125,14 +145,9 @@ end
 
 -- A limit was changed: look at all its keys for parked jobs, a bounded number in a call.
 function limit.review(name)
-  local names = redis.call('SPOP', key.reviewing(name), limit.HANDED_ON)
-  for _, full in ipairs(names) do
+  for _, full in ipairs(redis.call('SPOP', key.reviewing(name), limit.HANDED_ON)) do
     limit.hand_on(full)
     settle()
-    -- Without a limit more is left to hand on than one call does.
-    if not limit.definition(full) and redis.call('EXISTS', key.parking(full)) == 1 then
-      redis.call('SADD', key.reviewing(name), full)
-    end
   end
   if redis.call('EXISTS', key.reviewing(name)) == 0 then redis.call('SREM', key.changed(), name) end
 end

@@ -1,7 +1,6 @@
 -- limits: define, change, remove and list limits. See limit.lua.
 --
--- limit(name, slots, per) defines one: so many at once, or, with `per` milliseconds, so many in each such period, all of
--- them at first. unlimit(name) removes it; jobs that are parked by it start as others do. Both hold from the next claim on,
+-- limit(name, slots, per) defines one: so many at once, or, with `per` milliseconds, so many in any such period. unlimit(name) removes it; jobs that are parked by it start as others do. Both hold from the next claim on,
 -- and return 1 if that changed anything. limits() returns for each: name, slots, period (0: at once), how many keys have
 -- parked jobs, and, of the limit without a key: how many have its slots, how many are parked.
 
@@ -22,8 +21,8 @@ end
 
 verb('limit', {}, function(args)
   limit_name(args.name)
-  integer(args.slots, 'slots', 1, limit.MOST_SLOTS)
   integer(args.per or 0, 'the period', 0, LONGEST_WAIT)
+  integer(args.slots, 'slots', 1, (args.per or 0) > 0 and limit.MOST_PER_PERIOD or limit.MOST_SLOTS)
   local text = string.format('%d %.0f', args.slots, args.per or 0)
   local before = redis.call('HGET', key.limits(), args.name)
   if before == text then return 0 end

@@ -90,7 +90,7 @@ local function prune(queue, state, most)
   for _, id in ipairs(old) do
     if redis.call('HEXISTS', key.job(id), 'u') == 1 then free_key(load_job(id), 'k') end
     erase(id, queue, state)
-    if not meta.resolving then redis.call('DEL', key.dependents(id)) end
+    if not meta.resolving or redis.call('HEXISTS', key.resolving(), id) == 0 then redis.call('DEL', key.dependents(id)) end
     event('deleted', id)
   end
   return #old

@@ -3,12 +3,14 @@
 --   args.ids     up to 1,000
 --   args.token   see call.lua; not given: the call may be carried out twice
 --
--- Returns an answer per id: waiting, blocked, NOTFOUND, STATE if it has not ended, or EXISTS if another job has its unique key now.
+-- Returns an answer per id: waiting, blocked, NOTFOUND, STATE if it has not ended, CYCLE if it would wait for itself, or EXISTS
+-- if another job has its unique key now.
 
 local function retry(id)
   local job, field = load_job(id, 'b')
   if not job then return 'NOTFOUND' end
   if not FINAL[job.state] then return 'STATE' end
+  if field and after.is_cycle(id, redis.call('HKEYS', key.after(id))) ~= false then return 'CYCLE' end
   if has(job.flags, UNIQUE) and take_key_again(job) then return 'EXISTS' end
   arrive(job)
   job.retried, job.crashes, job.lost, job.misses, job.flags = 0, 0, 0, 0, lasting(job.flags)

@@ -19,9 +19,12 @@
 --
 -- Refuse NOTFOUND, INVALID, STATE (an older revision). Return 1 if that changed anything; `trigger` the id of the job.
 
-local MOST_TIMES, ENOUGH_TIMES, MOST_SCHEDULES, MOST_BACKLOG = 500, 20, 10000, 1000
+local MOST_TIMES, ENOUGH_TIMES, MOST_SCHEDULES, MOST_BACKLOG, FIRED_AT_ONCE = 500, 20, 10000, 1000, 100
 local MISSED = { one = true, all = true, skip = true }
 local OVERLAP = { allow = true, skip = true }
+
+local OF_A_BATCH = { queue = true, task = true, priority = true, retries = true, crashes = true, lost = true, backoff = true,
+  timeout = true, codec = true, limits = true, share = true, deadline = true, unkept = true, once = true }
 
 local function schedule_name(value) return name(value, 'a schedule', 100, '%w_.%-') end
 
@@ -85,9 +88,13 @@ end
 local function enqueue_firing(name, schedule, id, due)
   local batch = cjson.decode(schedule.batch)
   batch.ids, batch.due = { id }, due
-  local reply = enqueue({ batches = { batch }, exists = 'return' }, { '', schedule.payload })
-  schedule.job = id
-  return reply[2] == 1
+  local done, reply = pcall(enqueue, { batches = { batch }, exists = 'return' }, { '', schedule.payload })
+  if done then
+    schedule.job = id
+    return reply[2] == 1
+  end
+  if type(reply) ~= 'table' then error(reply, 0) end
+  return false -- refused: whoever moves time on must not be stopped by that
 end
 
 local function jittered(name, time, jitter)
@@ -106,22 +113,39 @@ local function ask_for_more(name, schedule, left)
   redis.call('HSET', key.meta(), 'refill', 1)
 end
 
-fire = function(name)
-  local schedule = load_schedule(name)
-  if not schedule or schedule.paused == '1' then return end
-  local due, count, next_time, rest = due_times(schedule)
-  local fired, skipped = 0, 0
-  for _, time in ipairs(choose(schedule, due)) do
-    if is_under_way(schedule) then
-      skipped = skipped + 1
-    elseif enqueue_firing(name, schedule, name .. '@' .. string.format('%.0f', time),
+-- Enqueue a job for each of some times. Returns for how many.
+local function fire_all(name, schedule, times)
+  local fired = 0
+  for _, time in ipairs(times) do
+    if not is_under_way(schedule) and enqueue_firing(name, schedule, name .. '@' .. string.format('%.0f', time),
       jittered(name, time, tonumber(schedule.jitter))) then
       fired = fired + 1
     end
   end
+  return fired
+end
+
+-- Of many times to fire, the first ones now, and the others with the next call.
+local function split(chosen, next_time, rest)
+  if #chosen <= FIRED_AT_ONCE then return next_time, rest end
+  local later = format_times(chosen, FIRED_AT_ONCE + 1)
+  local first = chosen[FIRED_AT_ONCE + 1]
+  for place = #chosen, FIRED_AT_ONCE + 1, -1 do chosen[place] = nil end
+  return first, rest and (rest == '' and later or later .. ' ' .. rest)
+end
+
+fire = function(name)
+  local schedule = load_schedule(name)
+  if not schedule or schedule.paused == '1' then return end
+  local due, count, next_time, rest = due_times(schedule)
+  local chosen = choose(schedule, due)
+  local dropped = count - #chosen
+  next_time, rest = split(chosen, next_time, rest)
+  local fired = fire_all(name, schedule, chosen)
   local fields = { 'job', schedule.job or '', 'fired', string.format('%.0f', tonumber(schedule.fired or 0) + fired),
-    'skipped', string.format('%.0f', tonumber(schedule.skipped or 0) + count - fired) }
-  if #due > 0 then fields[#fields + 1], fields[#fields + 2] = 'last', string.format('%.0f', due[#due]) end
+    'skipped', string.format('%.0f', tonumber(schedule.skipped or 0) + dropped + #chosen - fired), 'at', now }
+  local last = chosen[#chosen] or due[#due]
+  if last then fields[#fields + 1], fields[#fields + 2] = 'last', string.format('%.0f', last) end
   if schedule.every then
     fields[#fields + 1], fields[#fields + 2] = 'next', string.format('%.0f', next_time)
   else
@@ -146,9 +170,12 @@ end
 local function check_schedule(args, payload)
   schedule_name(args.name)
   if type(args.batch) ~= 'table' then refuse('INVALID', '`batch` must be a table') end
-  check_batch({ ids = { args.name }, queue = args.batch.queue, task = args.batch.task, priority = args.batch.priority,
-    retries = args.batch.retries, crashes = args.batch.crashes, lost = args.batch.lost, backoff = args.batch.backoff,
-    timeout = args.batch.timeout, codec = args.batch.codec, limits = args.batch.limits, share = args.batch.share })
+  for field in pairs(args.batch) do
+    if not OF_A_BATCH[field] then refuse('INVALID', '`' .. tostring(field) .. '` cannot be said of the jobs of a schedule') end
+  end
+  args.batch.ids = { args.name }
+  check_batch(args.batch)
+  args.batch.ids = nil
   if not payload or #payload > LIMITS.MOST_PAYLOAD then refuse('TOOBIG', 'the payload is missing or too long') end
   if #(args.spec or '') > 4096 then refuse('TOOBIG', '`spec` is too long') end
   if args.every then
@@ -162,6 +189,9 @@ local function check_schedule(args, payload)
   integer(args.backlog or 100, 'the backlog', 1, MOST_BACKLOG)
   integer(args.late or 60 * SECOND, '`late`', 0, LONGEST_WAIT)
   integer(args.jitter or 0, 'the jitter', 0, DAY)
+  if args.batch.deadline and args.batch.deadline <= (args.jitter or 0) then
+    refuse('INVALID', 'the deadline must be longer than the jitter')
+  end
   integer(args.revision or 0, 'the revision', 0, 2 ^ 52)
 end
 
@@ -221,8 +251,10 @@ verb('refill', {}, function(args)
   local times = parse_times(schedule.times)
   local last = times[#times] or tonumber(schedule.last) or 0
   if schedule.every or last ~= (args.expected or 0) then return 0 end
+  -- Of what was missed one is made up for, and that was done at the last firing.
+  local from = schedule.missed == 'one' and tonumber(schedule.at) or 0
   for _, time in ipairs(new) do
-    if time > last and #times < MOST_TIMES then times[#times + 1] = time end
+    if time > last and time > from and #times < MOST_TIMES then times[#times + 1] = time end
   end
   redis.call('HSET', key.schedule(args.name), 'times', format_times(times))
   redis.call('SREM', key.refill(), args.name)

@@ -40,6 +40,7 @@ local function prune_in_turn()
   local left = PRUNE_JOBS
   for _, queue in ipairs(queues) do
     for state in pairs(FINAL) do left = left - prune(queue, state, left) end
+    fair.prune(queue)
   end
   settle()
   redis.call('HSET', key.meta(), 'pruned', now, 'prune_after', #queues == PRUNE_QUEUES and queues[#queues] or '')
