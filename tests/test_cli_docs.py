@@ -61,6 +61,21 @@ def first(words: str) -> Any:
         (("attach", "mine", "a=b"), fields.ATTACHED),
         (("note", "mine", "words"), fields.NOTED),
         (("cancel", "mine"), fields.ANSWER),
+        (("move", "mine", "--priority", "1"), fields.ANSWER),
+        (("release", "running"), fields.ANSWER),
+        (("fail", "mine"), fields.ANSWER),
+        (("depend", "mine", "--on", "running"), fields.ANSWER),
+        (("limits",), fields.LIMIT),
+        (("limit", "gpu", "2"), fields.CHANGED_LIMIT),
+        (("unlimit", "api"), fields.UNLIMITED),
+        (("weigh", "default", "acme", "3"), fields.WEIGHED),
+        (("schedules",), fields.SCHEDULE),
+        (("schedules", "show", "nightly"), fields.FULL_SCHEDULE),
+        (("schedules", "add", "hourly", "any.task", "--every", "1h"), fields.SCHEDULE),
+        (("schedules", "pause", "nightly"), fields.SCHEDULE),
+        (("schedules", "resume", "nightly"), fields.SCHEDULE),
+        (("schedules", "trigger", "nightly"), fields.TRIGGERED),
+        (("schedules", "remove", "nightly"), fields.UNSCHEDULED),
         (("wait", "ended"), fields.WAITED),
         (("doctor",), fields.FINDING),
         (("server", "status"), fields.SERVER),
@@ -73,6 +88,8 @@ def test_json_has_the_fields_that_are_documented(
         shell.put(id)
     shell.client.cancel("ended")
     shell.client.pause("empty")
+    shell.client.limit("api", 5, per="1s")
+    shell("schedules", "add", "nightly", "any.task", "--cron", "0 2 * * *")
     Hand(shell.client).take()
     sign_of_life(shell, "node/worker", "running")
 
@@ -82,4 +99,4 @@ def test_json_has_the_fields_that_are_documented(
 def test_every_command_that_prints_json_documents_its_fields() -> None:
     without = {name for name, command in every_command() if not getattr(command, "fields", None)}
 
-    assert without <= {"work", "server", "completion", "demo"}
+    assert without <= {"work", "server", "schedules", "completion", "demo"}

@@ -20,8 +20,10 @@ from holdfast.cli import (
     exits,
     jobs,
     kept,
+    limits,
     notes,
     queues,
+    schedules,
     server,
     steer,
     waiting,
@@ -34,9 +36,10 @@ from holdfast.errors import HoldfastError
 
 COMMANDS: tuple[click.Command, ...] = (
     work.work, enqueue.enqueue, waiting.wait, jobs.jobs, jobs.show, jobs.count, jobs.peek, steer.cancel, steer.retry,
-    steer.delete, steer.move, steer.release, steer.fail, steer.depend, notes.attach, notes.note, queues.queues, queues.pause, queues.resume, queues.forget, workers.workers,
-    workers.nodes, events.events, config.config, kept.kept, kept.send, server.server, doctor.doctor,
-    completion.completion, work.demo,
+    steer.delete, steer.move, steer.release, steer.fail, steer.depend, notes.attach, notes.note, queues.queues,
+    queues.pause, queues.resume, queues.forget, limits.limits, limits.limit, limits.unlimit, limits.weigh,
+    schedules.schedules, workers.workers, workers.nodes, events.events, config.config, kept.kept, kept.send,
+    server.server, doctor.doctor, completion.completion, work.demo,
 )  # fmt: skip
 VARIABLE = "_HOLDFAST_COMPLETE"  # set by the completion scripts
 EXAMPLES = (

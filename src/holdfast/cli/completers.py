@@ -111,6 +111,13 @@ def complete_schedule(context: click.Context, _: click.Parameter, incomplete: st
     return _items(((schedule.name, schedule.task) for schedule in found), incomplete)
 
 
+def complete_zone(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Offer time zones."""
+    from zoneinfo import available_timezones
+
+    return _items(((zone, "") for zone in sorted(available_timezones())), incomplete)
+
+
 def complete_settings(context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Offer settings; to set one, with an equals sign."""
     sign = "=" if context.params.get("action") == "set" else ""

@@ -96,7 +96,7 @@ def enqueue(
         raise click.UsageError("--timeout says how long to --wait; give both.")
     _ = session.output.mode  # what is wrong with it is said before anything is stored
     pattern = options.pop("id") if file else None
-    if file is not None and file.name == "<stdin>" and "-" in options["after"]:
+    if file is not None and file.fileno() == 0 and "-" in options["after"]:
         raise click.UsageError("--from and --after both read the standard input; give one of them a file, or ids.")
     made, app = choose_task(session, path, task, _as_tasks_take_them(options))
     if file is None:

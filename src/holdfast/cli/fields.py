@@ -24,10 +24,11 @@ JOB = {
     "pid": "process of the last attempt: its own or, before it has started and if it has none, its executor's",
     "group": "group of its failure",
     "progress": "what it said of its progress: progress (0 to 1), message",
-    "waits_for": "for how many jobs it waits, of those in `after`",
+    "waits_for": "for how many jobs it waits, if it is blocked",
     "limits": "limits in which it takes part, each perhaps with a key",
     "throttled_by": "the limit that it waits for, if it is throttled",
     "share": "whose it is, among those that share the queue",
+    "deadline": "no attempt starts after it; then the job fails",
     "schedule": "schedule that made it, if one did",
     "unique": "its unique key, if it has one",
     "kept": "whether its record is kept when it has ended",
@@ -37,7 +38,8 @@ FULL_JOB = {
     **JOB,
     "codec": "how its arguments are stored",
     "arguments": "its arguments, by name",
-    "after": "jobs that it waits or waited for: id, state (pending, succeeded, failed or cancelled) of each",
+    "after": "jobs that it was to wait for: id, state (pending, succeeded, failed or cancelled) of each",
+    "waits": "jobs that it waits for since it ran: the same of each",
     "result": "what it returned",
     "checkpoint": "what it saved last",
     "failure": "what went wrong last: type, message, notes, traceback, group, fingerprint",
@@ -77,6 +79,46 @@ PAUSED = {
     "changed": "whether that is new",
 }
 FORGOTTEN = {"queue": "name of the queue", "forgotten": "whether something was known of it"}
+LIMIT = {
+    "limit": "name of the limit",
+    "slots": "how many jobs may run at once, or start in a period",
+    "per_seconds": "length of the period; null if it is so many at once",
+    "held": "how many jobs have a slot",
+    "parked": "how many jobs wait for one",
+    "keys": "of how many of its keys jobs wait; without a key counts as one",
+}
+CHANGED_LIMIT = {**{name: LIMIT[name] for name in ("limit", "slots", "per_seconds")}, "changed": "whether that is new"}
+UNLIMITED = {"limit": "name of the limit", "removed": "true"}
+WEIGHED = {"queue": "name of the queue", "share": "key of the share", "weight": "its weight"}
+SCHEDULE = {
+    "schedule": "name of the schedule",
+    "cron": "cron expression, unless it is an interval",
+    "tz": "time zone of that",
+    "every_seconds": "interval, unless it is a cron expression",
+    "offset_seconds": "a time in 1970 from which intervals are counted",
+    "task": "name of the task",
+    "queue": "name of the queue",
+    "paused": "whether it does not fire now",
+    "next_at": "when it fires next, without the jitter; null while it is paused",
+    "last_at": "when it fired last",
+    "last_job": "id of the job that it made last",
+    "fired": "how many jobs it has made",
+    "skipped": "how many times it did not fire, because it was missed or the last job had not ended",
+    "missed": "which of missed times are made up for: one, all or skip",
+    "overlap": "what happens if the last job has not ended: allow or skip",
+}
+FULL_SCHEDULE = {
+    **SCHEDULE,
+    "backlog": "how many missed times are made up for at most, if all are",
+    "late_seconds": "how late it fires, if others are skipped",
+    "jitter_seconds": "up to how much later a job is due, so that not all come at once",
+    "revision": "release that declared it; an older one does not change it",
+    "arguments": "arguments of the job, by name",
+    "options": "what else the job is given: priority, retries, limits ...",
+    "firings": "when it fires next: at, and local (in its time zone) of each",
+}
+TRIGGERED = {"schedule": "name of the schedule", "id": "id of the job"}
+UNSCHEDULED = {"schedule": "name of the schedule", "removed": "true"}
 WORKER = {
     "worker": "name of the worker",
     "node": "machine that it runs on",

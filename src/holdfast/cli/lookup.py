@@ -12,6 +12,7 @@ from itertools import chain
 from typing import Any, TypeVar
 
 from holdfast import Holdfast
+from holdfast.cli.complaints import note
 from holdfast.cli.exits import NotFound
 from holdfast.cli.text import listed
 from holdfast.client import Queue
@@ -77,6 +78,13 @@ def pick(kind: str, known: Mapping[str, T], name: str) -> T:
 def find_queue(app: Holdfast, name: str) -> Queue:
     """Return a queue by its name, or say that there is none."""
     return pick("queue", {queue.name: queue for queue in app.queues()}, name)
+
+
+def note_unserved(app: Holdfast, queue: str) -> None:
+    """Say that nobody serves a queue: it may be served later, but its name may also be mistyped."""
+    served = [each.name for each in app.queues() if each.listeners]
+    if queue not in served:
+        note(f"no worker serves queue {queue} now{did_you_mean(queue, served)}")
 
 
 def select(

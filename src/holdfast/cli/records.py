@@ -17,6 +17,9 @@ from holdfast.durations import utc
 from holdfast.failure import Failure
 from holdfast.fleet import Node, Worker
 from holdfast.job import Attempt, Job, Note
+from holdfast.schedule import Cron, Every
+from holdfast.scheduling import Schedule
+from holdfast.steering import Limit
 
 Record = dict[str, Any]
 
@@ -41,6 +44,7 @@ def full_record(job: Job[Any]) -> Record:
         "codec": job.codec,
         "arguments": decoded(job.payload, job.codec),
         "after": [msgspec.structs.asdict(each) for each in job.after],
+        "waits": [msgspec.structs.asdict(each) for each in job.waits],
         "result": decoded(job.result_bytes),
         "checkpoint": decoded(job.checkpoint_bytes),
         "failure": _failure(job.failure),
@@ -110,6 +114,40 @@ def queue_record(queue: Queue) -> Record:
         "listeners": queue.listeners,
         "pending": queue.pending,
         **queue.counts,
+    }
+
+
+def limit_record(limit: Limit) -> Record:
+    period = limit.per / 1000 if limit.per else None
+    return {
+        "limit": limit.name,
+        "slots": limit.slots,
+        "per_seconds": period,
+        "held": limit.held,
+        "parked": limit.parked,
+        "keys": limit.keys,
+    }
+
+
+def schedule_record(schedule: Schedule, now: datetime) -> Record:
+    """A schedule, and when it fires next after a time."""
+    when = schedule.when
+    return {
+        "schedule": schedule.name,
+        "cron": when.expression if isinstance(when, Cron) else None,
+        "tz": when.zone if isinstance(when, Cron) else None,
+        "every_seconds": when.interval / 1000 if isinstance(when, Every) else None,
+        "offset_seconds": when.offset / 1000 if isinstance(when, Every) else None,
+        "task": schedule.task,
+        "queue": schedule.queue,
+        "paused": schedule.paused,
+        "next_at": next(iter(schedule.next(1, after=now)), None),
+        "last_at": schedule.last_at,
+        "last_job": schedule.last_job or None,
+        "fired": schedule.fired,
+        "skipped": schedule.skipped,
+        "missed": schedule.missed,
+        "overlap": schedule.overlap,
     }
 
 

@@ -152,11 +152,18 @@ class Command(click.Command):
 
 
 class Group(click.Group):
-    """Commands under one name, whose help ends with examples."""
+    """Commands under one name, whose help ends with examples; one may be the `default`, whose name may be left out."""
 
-    def __init__(self, *args: Any, examples: Sequence[str] = (), **more: Any) -> None:
+    def __init__(self, *args: Any, examples: Sequence[str] = (), default: str | None = None, **more: Any) -> None:
         super().__init__(*args, **{"invoke_without_command": True, **more})
         self.examples = examples
+        self._default = default
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Without a command, take the one that is the default."""
+        if self._default and not ctx.resilient_parsing and not (args and args[0][:1].isalnum()):
+            args = args if args and args[0] in ctx.help_option_names else [self._default, *args]
+        return super().parse_args(ctx, args)
 
     def list_commands(self, _: click.Context) -> list[str]:
         return list(self.commands)

@@ -19,6 +19,7 @@ _TIMES = (
     ("created", "created_at"),
     ("since", "since"),
     ("due", "due_at"),
+    ("deadline", "deadline"),
     ("claimed", "claimed_at"),
     ("lease ends", "lease_ends_at"),
 )
@@ -28,13 +29,13 @@ def describe(record: Record) -> Iterator[Fact]:
     """Yield what is known of a job, as `full_record` has it."""
     yield Fact("id", record["id"])
     yield Fact("state", _state(record), STYLES.get(record["state"], ""))
+    yield from _waits(record)
     for label in ("group", "task", "queue", "priority", "share", "limits", "schedule"):
         if record[label] not in ("", None, []):
             yield Fact(label, record[label])
     yield from (Fact(label, moment(record[name])) for label, name in _TIMES if record[name])
     if record["state"] == "running":
         yield Fact("worker", _where(record))
-    yield from _waits(record)
     yield Fact("arguments", _json(record["arguments"]), lines=SOME)
     for label in ("result", "checkpoint"):
         if record[label] is not None or (label == "result" and record["state"] == "succeeded"):
@@ -62,8 +63,9 @@ def _waits(record: Record) -> Iterator[Fact]:
     """What a job waits for, or has waited for."""
     if why := _why(record):
         yield Fact(record["state"], why)
-    if record["after"]:
-        yield Fact("after", "\n".join(f"{each['id']} {each['state']}" for each in record["after"]), lines=SOME)
+    for label in ("after", "waits"):
+        if record[label]:
+            yield Fact(label, "\n".join(f"{each['id']} {each['state']}" for each in record[label]), lines=SOME)
 
 
 def _why(record: Record) -> str:
@@ -72,13 +74,12 @@ def _why(record: Record) -> str:
         return f"limit {record['throttled_by']} has no free slot for it"
     if record["state"] != "blocked":
         return ""
-    ended = [each for each in record["after"] if each["state"] in ("failed", "cancelled")]
-    pending = sum(each["state"] == "pending" for each in record["after"])
-    if record["waits_for"] <= pending:  # if others have failed, it is to run all the same
-        return f"it waits for {record['waits_for']} of {len(record['after'])} jobs"
-    first = ended[0]
-    advice = f"`holdfast retry {first['id']}`, or `holdfast depend {record['id']} --not-on {first['id']}`"
-    return f"job {first['id']}, which it waits for, {_WAS[first['state']]}; {advice}"
+    all = [*record["after"], *record["waits"]]
+    ended = next((each for each in record["after"] if each["state"] in _WAS), None)
+    if ended is None or record["waits_for"] <= sum(each["state"] == "pending" for each in all):
+        return f"it waits for {record['waits_for']} of {len(all)} jobs"  # if one has failed, it is to run all the same
+    advice = f"`holdfast retry {ended['id']}`, or `holdfast depend {record['id']} --not-on {ended['id']}`"
+    return f"job {ended['id']}, which it waits for, {_WAS[ended['state']]}; {advice}"
 
 
 _WAS = {"failed": "failed", "cancelled": "was cancelled"}

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 
 import click
 
 from holdfast import commands, errors
-from holdfast.cli.complaints import note
 from holdfast.cli.completers import complete_ids, complete_queue
 from holdfast.cli.enqueue import ON_FAILED
 from holdfast.cli.fields import ANSWER
-from holdfast.cli.lookup import did_you_mean, saying_which
+from holdfast.cli.lookup import note_unserved, saying_which
 from holdfast.cli.many import Act, Answer, id_and, optional_ids, steer
 from holdfast.cli.session import Session, command, duration_option, pass_session
 from holdfast.commands import Command
 
 REFUSALS = {
-    "cancel": "has ended already and cannot be cancelled",
     "move": "has ended and cannot be moved, or runs and cannot change its queue",
     "release": "does not run, so it cannot be released",
     "fail": "has ended already and cannot be failed",
@@ -29,13 +27,11 @@ _reason = click.option("--reason", default="", help="Why; it is kept with the jo
 
 
 def _act(session: Session, verb: str, make: Callable[[Sequence[str]], Command[list[str]]]) -> Act:
-    """Return what runs a command on jobs and reads its answers; after those may come ids and answers of dependents."""
+    """Return what runs a command on jobs, and reads its answers."""
 
-    def act(part: Sequence[str]) -> list[Answer]:
+    def act(part: Sequence[str]) -> Iterable[Answer]:
         replies = session.app.store.run(make(part))
-        more = replies[len(part) :]
-        pairs = [*zip(part, replies, strict=False), *zip(more[::2], more[1::2], strict=True)]
-        return [(id, _read(verb, id, reply)) for id, reply in pairs]
+        return [(id, _read(verb, id, reply)) for id, reply in zip(part, replies, strict=True)]
 
     return act
 
@@ -65,8 +61,13 @@ def cancel(session: Session, ids: Sequence[str], *, dependents: bool, reason: st
 
     Without an ID, ids are read from the standard input: the first column of each line.
     """
-    make = lambda part: commands.cancel(part, reason=reason, dependents=dependents)  # noqa: E731
-    return steer(session, "cancel", ids, _act(session, "cancel", make))
+
+    def act(part: Sequence[str]) -> Iterable[Answer]:
+        if dependents:
+            return session.app.cancel_with_dependents(*part, reason=reason).items()
+        return zip(part, session.app.cancel_many(part, reason=reason), strict=True)
+
+    return steer(session, "cancel", ids, act)
 
 
 @command(
@@ -131,15 +132,8 @@ def move(session: Session, ids: Sequence[str], queue: str | None, priority: int 
     make = lambda part: commands.move(part, queue=queue, priority=priority)  # noqa: E731
     code = steer(session, "move", ids, _act(session, "move", make))
     if queue:
-        _note_unserved(session, queue)
+        note_unserved(session.app, queue)
     return code
-
-
-def _note_unserved(session: Session, queue: str) -> None:
-    """A queue may be served later, but its name may also be mistyped."""
-    served = [each.name for each in session.app.queues() if each.listeners]
-    if queue not in served:
-        note(f"no worker serves queue {queue} now{did_you_mean(queue, served)}")
 
 
 @command(

@@ -64,6 +64,11 @@ def allowance(slots: int, per: int) -> str:
     return f"{slots} per {humanize(per)}" if per else f"{slots} at once"
 
 
+def seconds_text(seconds: float | None) -> str:
+    """Return a duration as it would be given: 1s, 1h30m; nothing for none."""
+    return "" if seconds is None else humanize(round(seconds * 1000))
+
+
 def size(count: float) -> str:
     """Return a number of bytes as people say it."""
     units = ["B", "KiB", "MiB", "GiB", "TiB"]

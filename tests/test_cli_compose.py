@@ -1,0 +1,257 @@
+"""Jobs that belong together, from the command line: dependencies, moves, limits, shares, deadlines."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+
+import pytest
+
+from holdfast.outcome import Error
+from tests.shells import Hand, Shell, failure, running_worker
+
+
+def chain(shell: Shell, *ids: str) -> None:
+    """Store jobs of which each waits for the one before."""
+    shell.put(ids[0])
+    for before, id in pairwise(ids):
+        assert shell("enqueue", "any.task", "--id", id, "--after", before).out == f"{id}\n"
+
+
+# Dependencies
+
+
+def test_a_job_comes_after_others_in_their_order(shell: Shell) -> None:
+    shell.put("one")
+    shell.put("two")
+    shell("enqueue", "any.task", "--id", "last", "--after", "two", "--after", "one", "--on-failed", "run")
+
+    job = shell("show", "last", "--json").json
+    assert (job["state"], job["waits_for"]) == ("blocked", 2)
+    assert job["after"] == [{"id": "two", "state": "pending"}, {"id": "one", "state": "pending"}]
+
+
+def test_ids_to_come_after_are_read_from_a_pipe(shell: Shell) -> None:
+    for id in ("one", "two"):
+        shell.put(id, queue="map")
+    listed = shell("jobs", "--queue", "map").out
+    id = shell("enqueue", "any.task", "--after", "-", stdin=listed).out.strip()
+
+    assert {each.id for each in shell.client.get(id).after} == {"one", "two"}
+
+
+def test_nothing_in_the_pipe_is_nothing_to_come_after_and_that_is_said(shell: Shell) -> None:
+    code, out, err = shell("enqueue", "any.task", "--after", "-")
+
+    assert (code, shell.client.get(out.strip()).state) == (0, "waiting")
+    assert "no ids came" in err
+
+
+def test_lines_and_ids_cannot_both_come_from_the_standard_input(shell: Shell) -> None:
+    code, _, err = shell("enqueue", "any.task", "--from", "-", "--after", "-", stdin="{}\n")
+
+    assert (code, "both read the standard input" in err) == (2, True)
+
+
+def test_a_job_to_come_after_that_is_not_there_is_not_found(shell: Shell) -> None:
+    code, _, err = shell("enqueue", "any.task", "--after", "nobody")
+
+    assert (code, "there is no job nobody" in err) == (3, True)
+
+
+def test_what_a_job_waits_for_is_added_and_removed(shell: Shell) -> None:
+    for id in ("first", "mine", "other"):
+        shell.put(id)
+
+    assert shell("depend", "mine", "--on", "first", "--on", "other").rows == [["mine", "blocked"]]
+    assert shell("depend", "mine", "--not-on", "first", "--not-on", "other", "--json").json == {
+        "id": "mine",
+        "answer": "waiting",
+    }
+    assert shell("depend", "mine", "--on", "-", stdin="first\ttasks.add\n").rows == [["mine", "blocked"]]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        (("depend", "b", "--on", "nobody"), 3, "there is no job nobody"),
+        (("depend", "nobody", "--on", "a"), 3, "there is no job nobody"),
+        (("depend", "begun-by-", "--on", "a"), 3, "did you mean begun-by-us?"),
+        (("depend", "a", "--on", "begun-by-"), 3, "did you mean begun-by-us?"),
+        (("depend", "a", "--on", "b"), 1, "would wait for itself"),
+        (("depend", "a"), 2, "say what to wait for"),
+    ],
+)
+def test_what_cannot_be_waited_for_is_refused(shell: Shell, words: tuple[str, ...], code: int, says: str) -> None:
+    chain(shell, "a", "b")
+    shell.put("begun-by-us")
+
+    ended = shell(*words)
+    assert (ended.code, ended.out) == (code, "")
+    assert says in ended.err
+
+
+def test_show_says_what_a_job_waits_for_and_what_to_do_if_that_has_failed(shell: Shell) -> None:
+    chain(shell, "first", "mine")
+    assert "blocked\tit waits for 1 of 1 jobs" in shell("show", "mine").out
+    assert "waits for 1 job" in shell("jobs", "--state", "blocked").out
+    Hand(shell.client).end(Error(failure(), "g", final=True))
+
+    text = shell("show", "mine").out
+    assert "job first, which it waits for, failed; `holdfast retry first`, or `holdfast depend mine --not-on" in text
+    assert "after\tfirst failed" in text
+    assert shell("depend", "mine", "--on-failed", "run").rows == [["mine", "waiting"]]
+
+
+def test_a_job_is_cancelled_with_all_that_wait_for_it(shell: Shell) -> None:
+    chain(shell, "a", "b", "c")
+    shell.put("other")
+
+    assert shell("cancel", "a", "--dependents").rows == [[id, "cancelled"] for id in "abc"]
+    assert shell("cancel", "a", "--dependents").code == 1
+    assert shell.client.get("other").state == "waiting"
+
+
+def test_a_job_that_others_wait_for_is_retried_and_not_deleted(shell: Shell) -> None:
+    chain(shell, "a", "b")
+    shell.client.cancel("a")
+
+    code, _, err = shell("delete", "a")
+    assert (code, "is waited for by others" in err) == (1, True)
+    assert shell("retry", "a").rows == [["a", "waiting"]]
+
+
+# Moving, releasing, failing
+
+
+def test_jobs_are_moved_to_another_queue_and_priority(shell: Shell) -> None:
+    for id in ("one", "two"):
+        shell.put(id, queue="mail")
+    moved = shell("move", "--to", "post", "--priority", "-5", stdin=shell("jobs").out)
+
+    assert {tuple(row) for row in moved.rows} == {("one", "waiting"), ("two", "waiting")}
+    assert "no worker serves queue post now" in moved.err
+    assert {(job.queue, job.priority) for job in shell.client.list()} == {("post", -5)}
+
+
+def test_a_job_that_runs_stays_in_its_queue(shell: Shell) -> None:
+    shell.put("mine")
+    Hand(shell.client).take()
+
+    code, out, err = shell("move", "mine", "--to", "post")
+    assert (code, out, "cannot change its queue" in err) == (1, "", True)
+    assert shell("move", "mine", "--priority", "7").rows == [["mine", "running"]]
+    assert shell("move", "mine").code == 2
+
+
+def test_a_running_job_is_released(shell: Shell) -> None:
+    shell.put("mine")
+    Hand(shell.client).take()
+
+    assert shell("release", "mine", "--delay", "1h", "--reason", "node is slow").rows == [["mine", "scheduled"]]
+    assert "node is slow" in shell("show", "mine").out
+    code, _, err = shell("release", "mine", "nobody")
+    assert (code, "does not run" in err, "nobody does not exist" in err) == (1, True, True)
+
+
+def test_jobs_are_failed_by_an_operator(shell: Shell) -> None:
+    chain(shell, "a", "b")
+
+    assert shell("fail", "b", "--group", "hopeless", "--reason", "no use", "--json").json == [
+        {"id": "b", "answer": "failed"}
+    ]
+    assert (shell.client.get("b").state, shell.client.get("b").group) == ("failed", "hopeless")
+    assert "no use" in shell("show", "b").out
+    assert shell("fail", "b").code == 1
+
+
+@pytest.mark.parametrize("verb", ["move", "release", "fail"])
+def test_no_ids_are_nothing_to_do(shell: Shell, verb: str) -> None:
+    code, out, err = shell(verb, *(("--priority", "1") if verb == "move" else ()))
+
+    assert (code, out) == (0, "")
+    assert f"nothing to {verb}" in err
+
+
+# Limits, shares, deadlines
+
+
+def test_a_limit_is_made_changed_listed_and_removed(shell: Shell) -> None:
+    assert shell("limit", "api", "5", "--per", "1s").rows == [["api", "5 per 1s", ""]]
+    assert shell("limit", "api", "5", "--per", "1000ms").rows == [["api", "5 per 1s", "it was so before"]]
+    assert shell("limit", "gpu", "2").rows == [["gpu", "2 at once", ""]]
+    assert shell("limits").rows == [["api", "5", "1s", "0", "0", "0"], ["gpu", "2", "", "0", "0", "0"]]
+
+    assert shell("unlimit", "api").rows == [["api", "removed"]]
+    code, _, err = shell("unlimit", "gpus")
+    assert (code, "there is no limit gpus; did you mean gpu?" in err) == (3, True)
+    assert [row["limit"] for row in shell("limits", "--json").json] == ["gpu"]
+
+
+@pytest.mark.parametrize(
+    "words", [("limit", "a:b", "1"), ("limit", "a", "0"), ("limit", "a", "x"), ("limit", "a", "1", "--per", "0s")]
+)
+def test_a_limit_that_is_none_is_refused(shell: Shell, words: tuple[str, ...]) -> None:
+    assert shell(*words).code == 2
+    assert shell("limits").out == ""
+
+
+def test_a_job_that_a_limit_holds_back_says_so(shell: Shell) -> None:
+    shell("limit", "api", "1")
+    for id in ("one", "two"):
+        shell("enqueue", "any.task", "--id", id, "--limit", "api", "--limit", "other:key")
+    hand = Hand(shell.client)
+    assert hand.take() == "one"
+    assert hand.try_to_take() is None
+
+    assert shell("limits").rows == [["api", "1", "", "1", "1", "1"]]
+    job = shell("show", "two", "--json").json
+    assert (job["state"], job["throttled_by"], job["limits"]) == ("throttled", "api", ["api", "other:key"])
+    assert "throttled\tlimit api has no free slot for it" in shell("show", "two").out
+    assert "waits for limit api" in shell("jobs", "--state", "throttled").out
+    assert shell("queues", "--json").json[0]["throttled"] == 1
+    assert "1 jobs waited for it" in shell("unlimit", "api").err
+
+
+def test_shares_of_a_queue_are_weighed(shell: Shell) -> None:
+    assert shell("weigh", "mail", "acme", "3", "--json").json == {"queue": "mail", "share": "acme", "weight": 3}
+    for number in range(6):
+        for share in ("acme", "tiny"):
+            shell("enqueue", "any.task", "--id", f"{share}{number}", "--share", share, "--queue", "mail")
+
+    order = [job["share"] for job in shell("peek", "mail", "--limit", "4", "--json").json]
+    assert order.count("acme") == 3
+    assert shell("weigh", "mail", "acme", "101").code == 2
+
+
+def test_a_deadline_is_a_duration_or_a_time(shell: Shell) -> None:
+    tomorrow = (datetime.now(UTC) + timedelta(days=1)).replace(microsecond=0)
+    shell("enqueue", "any.task", "--id", "one", "--deadline", "1h30m")
+    shell("enqueue", "any.task", "--id", "two", "--deadline", tomorrow.isoformat())
+
+    first, second = shell.client.get("one"), shell.client.get("two")
+    assert first.deadline == first.created_at + timedelta(minutes=90)
+    assert second.deadline == tomorrow
+    assert re.search(r"deadline\t20\d\d-", shell("show", "one").out)
+    assert shell("enqueue", "any.task", "--deadline", "soon").code == 2
+
+
+def test_a_worker_runs_a_chain_that_was_made_here(shell: Shell) -> None:
+    shell("limit", "one", "1")
+    first = shell("enqueue", "add", "1", "--app", "tasks", "--limit", "one").out.strip()
+    last = shell("enqueue", "add", "2", "--app", "tasks", "--limit", "one", "--after", first).out.strip()
+    with running_worker(shell, "--burst"):
+        assert shell("wait", first, last, "--timeout", "30s").code == 0
+
+    assert shell("show", last, "--json").json["after"] == [{"id": first, "state": "succeeded"}]
+
+
+@pytest.mark.parametrize("words", [("limits",), ("limit", "api", "1"), ("weigh", "mail", "acme", "3")])
+def test_what_there_is_of_limits_is_a_table_on_a_terminal(shell: Shell, words: tuple[str, ...]) -> None:
+    if words == ("limits",):
+        assert "no limits" in shell.on_a_terminal("limits")
+        shell("limit", "api", "5", "--per", "1s")
+        assert re.search(r"api +5 +1s", shell.on_a_terminal("limits"))
+    else:
+        assert words[1] in shell.on_a_terminal(*words)
