@@ -131,7 +131,7 @@ def test_jobs_are_moved_to_another_queue_and_priority(shell: Shell) -> None:
     moved = shell("move", "--to", "post", "--priority", "-5", stdin=shell("jobs").out)
 
     assert {tuple(row) for row in moved.rows} == {("one", "waiting"), ("two", "waiting")}
-    assert "no worker serves queue post now" in moved.err
+    assert "queue post has no jobs yet" in moved.err
     assert {(job.queue, job.priority) for job in shell.client.list()} == {("post", -5)}
 
 

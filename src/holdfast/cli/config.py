@@ -9,11 +9,9 @@ import click
 import msgspec
 
 from holdfast import Holdfast
-from holdfast.cli.complaints import note
 from holdfast.cli.completers import complete_queue, complete_settings
-from holdfast.cli.exits import NotFound
 from holdfast.cli.fields import SETTING
-from holdfast.cli.lookup import did_you_mean
+from holdfast.cli.lookup import did_you_mean, find_queue, note_new_queue
 from holdfast.cli.output import Column
 from holdfast.cli.records import Record
 from holdfast.cli.session import Session, command, pass_session
@@ -99,11 +97,7 @@ def _value(setting: Setting, text: str) -> Any:
 
 def _check_queue(app: Holdfast, queue: str, found: Sequence[Setting], *, is_changed: bool) -> None:
     """A queue may be configured before it has jobs, but its name may also be mistyped."""
-    names = [each.name for each in app.queues()]
-    if queue in names:
-        return
-    question = did_you_mean(queue, names)
     if is_changed:
-        note(f"queue {queue} has no jobs yet{question}")
+        note_new_queue(app, queue)
     elif all(setting.source != "queue" for setting in found):
-        raise NotFound(f"there is no queue {queue}{question}")
+        find_queue(app, queue)

@@ -9,7 +9,7 @@ import click
 from holdfast.cli.complaints import note
 from holdfast.cli.completers import complete_limit, complete_queue
 from holdfast.cli.fields import CHANGED_LIMIT, LIMIT, UNLIMITED, WEIGHED
-from holdfast.cli.lookup import note_unserved, pick
+from holdfast.cli.lookup import note_new_queue, pick
 from holdfast.cli.output import Column
 from holdfast.cli.records import limit_record
 from holdfast.cli.session import Session, command, duration_option, pass_session
@@ -24,7 +24,7 @@ from holdfast.steering import Limit
 @follow_option("Refresh until Ctrl-C; when piped, print the limits that change.")
 @pass_session
 def limits(session: Session, watch: bool) -> None:
-    """List limits: how many jobs may run at once or start in a period, how many have a slot, and how many wait for one.
+    """List limits: how many jobs each lets run, and how many wait for it.
 
     Jobs say in which limits they take part: `enqueue --limit api`, or `--limit api:acme` to be counted by a key. Those
     that are held and parked are counted without a key; so many keys of the limit have parked jobs. When piped, the
@@ -46,10 +46,11 @@ def limits(session: Session, watch: bool) -> None:
 @duration_option("--per", "So many in each such period, instead of at once: 1s, 1h.", least=1)
 @pass_session
 def limit(session: Session, name: str, slots: int, per: timedelta | None) -> None:
-    """Let so many jobs that take part in a limit run at once; or, with --per, so many start in each such period.
+    """Limit how many jobs run at once; or, with --per, how many start in each such period.
 
-    Each key of it (`enqueue --limit NAME:KEY`) has so many of its own. It holds from now on, also for jobs that are
-    stored already; those that run go on. A limit that nobody has defined does not hold.
+    It holds for jobs that take part in it: `enqueue --limit NAME`; each key (`--limit NAME:KEY`) has so many of its
+    own. It holds from now on, also for jobs that are stored already; those that run go on. A limit that nobody has
+    defined does not hold.
     """
     changed = session.new_app.limit(name, slots, per=per)
     period = None if per is None else per.total_seconds()
@@ -86,6 +87,7 @@ def weigh(session: Session, queue: str, share: str, weight: int) -> None:
     A SHARE is what jobs were given with `enqueue --share`. Those of different shares take turns; a WEIGHT of 3 gives
     three turns for each of the others. It holds for jobs that come from now on.
     """
+    note_new_queue(session.new_app, queue)
     session.new_app.weigh(queue, share, weight)
     columns = [
         Column("QUEUE", lambda row: row["queue"], whole=True),
@@ -93,4 +95,3 @@ def weigh(session: Session, queue: str, share: str, weight: int) -> None:
         Column("WEIGHT", lambda row: row["weight"], right=True),
     ]
     session.output.one({"queue": queue, "share": share, "weight": weight}, columns)
-    note_unserved(session.new_app, queue)

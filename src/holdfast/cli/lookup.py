@@ -80,11 +80,11 @@ def find_queue(app: Holdfast, name: str) -> Queue:
     return pick("queue", {queue.name: queue for queue in app.queues()}, name)
 
 
-def note_unserved(app: Holdfast, queue: str) -> None:
-    """Say that nobody serves a queue: it may be served later, but its name may also be mistyped."""
-    served = [each.name for each in app.queues() if each.listeners]
-    if queue not in served:
-        note(f"no worker serves queue {queue} now{did_you_mean(queue, served)}")
+def note_new_queue(app: Holdfast, queue: str) -> None:
+    """Say that a queue is not known yet: its name may be mistyped."""
+    names = [each.name for each in app.queues()]
+    if queue not in names:
+        note(f"queue {queue} has no jobs yet{did_you_mean(queue, names)}")
 
 
 def select(

@@ -32,9 +32,10 @@ TIMING = ("cron", "every", "offset", "missed", "backlog", "late", "overlap", "ji
     examples=("holdfast schedules", "holdfast schedules add nightly tasks.report --cron '0 2 * * *'"),
 )  # fmt: skip
 def schedules() -> None:
-    """Schedules: what is enqueued again and again, at the times of a cron expression or every so often.
+    """Schedules: jobs that are enqueued again and again.
 
-    Without a command, they are listed. Tasks may declare schedules, too: workers make those when they start.
+    They come at the times of a cron expression, or every so often. Without a command, they are listed. Tasks may
+    declare schedules, too: workers make those when they start.
     """
 
 
@@ -97,7 +98,7 @@ def when(record: Record) -> str:
 )
 @pass_session
 def show(session: Session, name: str, limit: int) -> None:
-    """Show all that is known of a schedule, and when it fires next: in its time zone, and in UTC.
+    """Show a schedule, and when it fires next: in its time zone, and in UTC.
 
     With --json, an object. Exit code 3 if there is no such schedule.
     """

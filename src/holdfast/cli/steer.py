@@ -11,7 +11,7 @@ from holdfast import commands, errors
 from holdfast.cli.completers import complete_ids, complete_queue
 from holdfast.cli.enqueue import ON_FAILED
 from holdfast.cli.fields import ANSWER
-from holdfast.cli.lookup import note_unserved, saying_which
+from holdfast.cli.lookup import note_new_queue, saying_which
 from holdfast.cli.many import Act, Answer, id_and, optional_ids, steer
 from holdfast.cli.session import Session, command, duration_option, pass_session
 from holdfast.commands import Command
@@ -129,11 +129,10 @@ def move(session: Session, ids: Sequence[str], queue: str | None, priority: int 
     """
     if queue is None and priority is None:
         raise click.UsageError("say where to: --to QUEUE, --priority NUMBER, or both.")
+    if queue is not None:
+        note_new_queue(session.app, queue)
     make = lambda part: commands.move(part, queue=queue, priority=priority)  # noqa: E731
-    code = steer(session, "move", ids, _act(session, "move", make))
-    if queue:
-        note_unserved(session.app, queue)
-    return code
+    return steer(session, "move", ids, _act(session, "move", make))
 
 
 @command(
@@ -198,10 +197,10 @@ def fail(session: Session, ids: Sequence[str], group: str | None, reason: str) -
 @click.option("--on-failed", type=ON_FAILED, help="If one fails or is cancelled: stay blocked, be cancelled, or run.")
 @pass_session
 def depend(session: Session, id: str, add: Sequence[str], remove: Sequence[str], on_failed: str | None) -> None:
-    """Have a job that has not started wait for more jobs, or for fewer, and print its state.
+    """Have a job wait for more jobs, or for fewer, and print its state.
 
-    It is blocked until all that it waits for have succeeded; `show` says which have not. Exit code 1 if it runs or has
-    ended, or would wait for itself, 3 if one of the jobs does not exist.
+    It must not have started. It is blocked until all that it waits for have succeeded; `show` says which have not.
+    Exit code 1 if it runs or has ended, or would wait for itself, 3 if one of the jobs does not exist.
     """
     if not (add or remove or on_failed):
         raise click.UsageError("say what to wait for: --on ID, --not-on ID, or --on-failed.")
