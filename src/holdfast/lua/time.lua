@@ -67,13 +67,14 @@ advance = function()
       ring(kind, name)
     else
       local job = load_job(id)
-      if job.state == 'scheduled' then
+      if job and job.state == 'scheduled' then
         arrive(job)
         to_waiting(job)
-      else
+        queues[job.queue] = true
+      elseif job and job.state == 'running' then -- or a deadline has ended it just now
         expire(job)
+        queues[job.queue] = true
       end
-      queues[job.queue] = true
     end
   end
   settle()
