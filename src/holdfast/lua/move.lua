@@ -36,14 +36,22 @@ local function apply(command, batch)
   end
 end
 
--- Make the changes that were collected; first those that follow from them: jobs that wait for one that ended.
-local function settle()
-  if #resolved > 0 then resolve_all() end
+local function make_changes()
   apply('ZREM', leaving)
   apply('ZADD', entering)
   apply('HDEL', dropping)
   apply('HSET', holding)
   clear_batch()
+end
+
+-- Make the changes that were collected, then those that follow from them: jobs that wait for one that ended. Such a job may
+-- have begun to wait in this very call: it has to stand in its index before it leaves it.
+local function settle()
+  make_changes()
+  if #resolved > 0 then
+    resolve_all()
+    make_changes()
+  end
   local queues = awakened
   awakened = {}
   for queue in pairs(queues) do wake(queue) end
