@@ -74,6 +74,7 @@ new_jobs = st.builds(
     unkept=seldom,
     once=seldom,
 )
+policies = st.sampled_from(["block", "cancel", "run"])
 outcomes: st.SearchStrategy[Outcome] = st.one_of(
     st.builds(Succeed, blobs),
     st.builds(Succeed, blobs),

@@ -15,6 +15,8 @@ from typing import Any
 
 import redis
 
+from tests import invariants_compose
+
 STATE_OF = {
     "s": "scheduled",
     "w": "waiting",
@@ -32,8 +34,18 @@ INLINE = 64
 USUAL_LEASE = 30_000
 HISTORY, MOST_HISTORY, MOST_NOTE = 100, 1000, 1000
 LONGEST_HEAD = 1 + 6 + 2 * 101 + 19
-MOST = {"h": LONGEST_HEAD, "u": 129, "w": 16 * 41}  # bytes of the fields that may be longer than `INLINE`
-PASSING = ("wake:", "inbox:", "w:", "t:")  # keys that expire
+MOST = {
+    "h": LONGEST_HEAD,
+    "u": 129,
+    "w": 16 * 41,
+    "l": 8 * 122,
+    "z": 121,
+}  # bytes of the fields that may be longer than `INLINE`
+PASSING = ("wake:", "inbox:", "w:", "t:", "lr:", "load:")  # keys that expire
+HASHES = {"meta", "config", "j", "e", "u", "x", "w", "a", "resolving", "fair", "sc", "limits", "load"}
+SORTED_SETS = {"q", "timers", "queues", "workers", "idle", "d", "schedules", "lp"}
+SETS = {"paused", "changed", "refill", "matchers", "lh", "lq", "lt", "lv"}
+NAMED = {"e": "errors", "n": "notes", "u": "fields", "w": "worker_records", "idle": "idle"}
 
 Hash = dict[str, bytes]
 
@@ -95,7 +107,8 @@ class Snapshot:
     config: Hash = field(default_factory=dict)
     indexes: dict[tuple[str, str], list[tuple[str, float]]] = field(default_factory=dict)
     timers: dict[str, float] = field(default_factory=dict)
-    queues: list[str] = field(default_factory=list)
+    queues: dict[str, float] = field(default_factory=dict)
+    events: int = 0
     paused: set[str] = field(default_factory=set)
     held: dict[str, dict[str, str]] = field(default_factory=dict)
     workers: dict[str, float] = field(default_factory=dict)
@@ -103,6 +116,16 @@ class Snapshot:
     idle: dict[str, dict[str, float]] = field(default_factory=dict)
     wakes: dict[str, list[str]] = field(default_factory=dict)
     inboxes: dict[str, list[str]] = field(default_factory=dict)
+    limits: Hash = field(default_factory=dict)
+    resolving: Hash = field(default_factory=dict)
+    changed: set[str] = field(default_factory=set)
+    refill: set[str] = field(default_factory=set)
+    matchers: set[str] = field(default_factory=set)
+    schedules: dict[str, float] = field(default_factory=dict)
+    families: dict[str, dict[str, Any]] = field(default_factory=dict)  # the rest: see `invariants_compose.py`
+
+    def others(self, family: str) -> dict[str, Any]:
+        return self.families.get(family, {})
 
 
 def check(client: redis.Redis, namespace: str, *, now: int | None = None, least_history: int = HISTORY) -> Snapshot:
@@ -123,6 +146,7 @@ def check(client: redis.Redis, namespace: str, *, now: int | None = None, least_
         _check_key_of(snapshot, record)
     _check_uniques(snapshot)
     _check_blobs(snapshot)
+    invariants_compose.check(snapshot)
     return snapshot
 
 
@@ -147,14 +171,14 @@ def read(client: redis.Redis, namespace: str) -> Snapshot:
 
 def _ask(pipe: Any, base: str, name: str) -> None:
     family, key = name.partition(":")[0], base + name
-    if family in ("meta", "config", "j", "e", "u", "x", "w"):
+    if family in HASHES:
         pipe.hgetall(key)
-    elif family in ("q", "timers", "queues", "workers", "idle"):
+    elif family in SORTED_SETS:
         pipe.zrange(key, 0, -1, withscores=True)
-    elif family in ("wake", "inbox", "n"):
-        pipe.lrange(key, 0, -1)
-    elif family == "paused":
+    elif family in SETS:
         pipe.smembers(key)
+    elif family in ("wake", "inbox", "n", "lr"):
+        pipe.lrange(key, 0, -1)
     elif family in ("p", "r", "c", "f", "k", "t"):
         pipe.get(key)
     elif family == "events":
@@ -165,40 +189,32 @@ def _ask(pipe: Any, base: str, name: str) -> None:
 
 def _add(snapshot: Snapshot, name: str, value: Any, life: int) -> None:
     family, _, rest = name.partition(":")
-    if family in ("meta", "config"):
-        setattr(snapshot, family, _texts(value))
+    if family in HASHES:
+        value = _texts(value)
+    elif family in SORTED_SETS:
+        value = {member.decode(): score for member, score in value}
+    elif family in SETS:
+        value = {member.decode() for member in value}
+    if not rest:
+        setattr(snapshot, family, value)
     elif family == "j":
-        snapshot.jobs[rest] = _read_record(rest, _texts(value))
+        snapshot.jobs[rest] = _read_record(rest, value)
     elif family in ("p", "r", "c", "f"):
         snapshot.blobs[family, rest] = value
-    elif family == "e":
-        snapshot.errors[rest] = _texts(value)
-    elif family == "n":
-        snapshot.notes[rest] = value
-    elif family == "u":
-        snapshot.fields[rest] = _texts(value)
+    elif family in NAMED:
+        getattr(snapshot, NAMED[family])[rest] = value
     elif family == "k":
         letter, id, time = value.decode().split(" ")
         snapshot.uniques[rest] = Ticket(letter, id, int(time), life)
     elif family == "q":
         queue, _, state = rest.partition(":")
-        snapshot.indexes[queue, state] = [(id.decode(), score) for id, score in value]
-    elif family == "queues":
-        snapshot.queues = [queue.decode() for queue, _ in value]
-    elif family == "paused":
-        snapshot.paused = {queue.decode() for queue in value}
+        snapshot.indexes[queue, state] = list(value.items())
     elif family == "x":
-        snapshot.held[rest] = {id: marks.decode() for id, marks in _texts(value).items()}
-    elif family == "w":
-        snapshot.worker_records[rest] = _texts(value)
-    elif family in ("timers", "workers"):
-        setattr(snapshot, family, {member.decode(): score for member, score in value})
-    elif family == "idle":
-        snapshot.idle[rest] = {executor.decode(): score for executor, score in value}
-    elif family == "wake":
-        snapshot.wakes[rest] = [text.decode() for text in value]
-    elif family == "inbox":
-        snapshot.inboxes[rest] = [text.decode() for text in value]
+        snapshot.held[rest] = {id: marks.decode() for id, marks in value.items()}
+    elif family in ("wake", "inbox"):
+        getattr(snapshot, {"wake": "wakes", "inbox": "inboxes"}[family])[rest] = [text.decode() for text in value]
+    else:
+        snapshot.families.setdefault(family, {})[rest] = value
 
 
 def _texts(value: dict[bytes, bytes]) -> Hash:
@@ -235,7 +251,7 @@ def _check_indexes(snapshot: Snapshot) -> None:
 
 
 def _score(snapshot: Snapshot, record: Record) -> float | None:
-    if record.state == "waiting":
+    if record.state in ("waiting", "throttled"):
         return record.priority * 2**44 + record.arrival
     if record.state == "scheduled":
         return snapshot.timers.get(record.id)
@@ -243,9 +259,11 @@ def _score(snapshot: Snapshot, record: Record) -> float | None:
 
 
 def _check_timers(snapshot: Snapshot, now: int | None) -> None:
+    """Those of limits, schedules and deadlines are checked elsewhere."""
     timed = {id for id, record in snapshot.jobs.items() if record.state in ("scheduled", "running")}
-    assert set(snapshot.timers) == timed, "timers are not those of the scheduled and running jobs"
-    for id, timer in snapshot.timers.items():
+    timers = {id: timer for id, timer in snapshot.timers.items() if id[0] not in "%@!"}
+    assert set(timers) == timed, "timers are not those of the scheduled and running jobs"
+    for id, timer in timers.items():
         record = snapshot.jobs[id]
         if now is not None and record.state == "running":
             assert timer <= now + record.lease, f"{id}: a lease is longer than it was claimed with"
@@ -275,7 +293,7 @@ def _check_queues(snapshot: Snapshot) -> None:
     known = set(snapshot.queues)
     assert {record.queue for record in snapshot.jobs.values()} <= known, "a queue is not registered"
     assert snapshot.paused <= known, "a queue that nobody knows is paused"
-    arrivals = [record.arrival for record in snapshot.jobs.values()]
+    arrivals = [record.arrival for record in snapshot.jobs.values() if not record.flags & invariants_compose.FAIR]
     assert len(set(arrivals)) == len(arrivals), "two jobs have one arrival number"
     assert max(arrivals, default=0) <= int(snapshot.meta.get("arrivals", b"0")), "an arrival number was not counted"
     assert not snapshot.jobs or snapshot.meta["schema"] == b"1"
@@ -289,10 +307,11 @@ def _check_record(snapshot: Snapshot, record: Record) -> None:
     assert ("r" in fields) == (record.state == "succeeded"), f"{id}: result"
     assert ("g" in fields) == (record.state == "failed"), f"{id}: group"
     assert record.state not in FINAL or not record.flags & OF_THE_MOMENT, f"{id}: flags"
-    assert not record.flags & UNKEPT or record.state not in ("succeeded", "cancelled"), f"{id} is kept"
+    may_go = {"succeeded"} if record.flags & invariants_compose.AWAITED else {"succeeded", "cancelled"}
+    assert not record.flags & UNKEPT or record.state not in may_go, f"{id} is kept"
     assert ("u" in fields) == bool(record.flags & UNIQUE), f"{id}: unique key"
     for name, value in fields.items():
-        assert re.fullmatch(r"[hsprcfguw]|[ao][1-9]\d*", name), f"{id}: field {name}"
+        assert re.fullmatch(r"[hsprcfguwbdilz]|[ao][1-9]\d*", name), f"{id}: field {name}"
         assert len(value) <= MOST.get(name, INLINE), f"{id}: field {name} has {len(value)} bytes"
 
 
@@ -327,7 +346,7 @@ def _check_key_of(snapshot: Snapshot, record: Record) -> None:
     if not record.flags & UNIQUE:
         return
     letter, name = record.fields["u"][:1].decode(), record.fields["u"][1:].decode()
-    is_new = record.state in ("scheduled", "waiting") and record.attempt == 0
+    is_new = record.state in ("scheduled", "waiting", "blocked", "throttled") and record.attempt == 0
     if letter == "k" or (letter == "p" and record.state not in FINAL) or (letter == "q" and is_new):
         ticket = snapshot.uniques.get(name)
         assert ticket, f"{record.id}: nobody has its key {name}"
@@ -336,7 +355,8 @@ def _check_key_of(snapshot: Snapshot, record: Record) -> None:
 
 def _check_uniques(snapshot: Snapshot) -> None:
     """A key is of a job that may have it; or it was given for a time, and expires."""
-    may_have = {"q": {"scheduled", "waiting"}, "p": set(STATE_OF.values()) - FINAL, "k": set(STATE_OF.values())}
+    not_started = {"scheduled", "waiting", "blocked", "throttled"}
+    may_have = {"q": not_started, "p": set(STATE_OF.values()) - FINAL, "k": set(STATE_OF.values())}
     for name, ticket in snapshot.uniques.items():
         assert (ticket.letter == "t") == (ticket.life != -1), f"key {name} expires, or does not"
         if ticket.letter != "t":

@@ -20,10 +20,12 @@ import msgspec
 from holdfast import errors
 from holdfast.commands import Claimed, Finish, Held, HeldRow, NewJob, Started, WorkerRow, _shared
 from holdfast.outcome import Cancelled, Crash, Error, Release, Snoozed, Succeed, Unknown
+from tests.model_after import After
 from tests.model_job import DAY, DEFAULTS, FINAL, STATES, Job, Order, Settings
 
 ADVANCE_AT_ONCE = PRUNE_AT_ONCE = 100
 PRUNE_EVERY = 1000
+TOLD_AT_ONCE = 1000
 SPARES = 3
 LIVE = 30_000
 LONGEST_BLOCK = 5000
@@ -42,9 +44,11 @@ OUTCOME_NAMES = {
 
 
 class Model:
-    def __init__(self, final_order: Sequence[str] = FINAL) -> None:
+    def __init__(self, final_order: Sequence[str] = FINAL, *, told_at_once: int = TOLD_AT_ONCE) -> None:
         self.settings = Settings()
         self.jobs: dict[str, Job] = {}
+        self.after = After(self, told_at_once)
+        self.storing: dict[str, NewJob] = {}  # in this call
         self.keys: dict[str, tuple[str | int, Job]] = {}  # unique key -> for how long which job has it
         self.queues: set[str] = set()
         self.paused: set[str] = set()
@@ -132,9 +136,26 @@ class Model:
             seen |= taken
         if fresh and any(there):
             raise errors.JobExists  # a call that comes again is answered by its token
-        stored = [self._store(new, id, exists, now) for new, id in zip(jobs, there, strict=True)]
+        names = [id or new.id for new, id in zip(jobs, there, strict=True)]
+        stored = [exists == "replace" or not id for id in there]
+        self.storing = {id: new for id, new, is_stored in zip(names, jobs, stored, strict=True) if is_stored}
+        self.after.check_new(jobs, self.storing)
+        self._store_all(now)
         self.was_idle = not any(stored)
-        return now, stored, [id or new.id for new, id in zip(jobs, there, strict=True)]
+        return now, stored, names
+
+    def _store_all(self, now: int) -> None:
+        arrival = self.arrivals
+        self.arrivals += len(self.storing)
+        doomed = []
+        for number, (id, new) in enumerate(self.storing.items(), arrival + 1):
+            if self._store(id, new, number, now):
+                doomed.append(self.jobs[id])
+        self.storing = {}
+        self.settle(now)
+        for job in doomed:
+            self.after.doom(job, now)
+        self.settle(now)
 
     def _look_up(self, new: NewJob, exists: str, now: int) -> str | None:
         """The id of the job that is there already: of this id, or with this key."""
@@ -148,31 +169,54 @@ class Model:
             raise errors.JobExists  # the id is another's by now
         if id in self.jobs and self.jobs[id].state == "running":
             raise errors.WrongState
+        if id in self.jobs and new.after and self.after.line(id):
+            raise errors.JobBlocked
         return id
 
-    def _store(self, new: NewJob, there: str | None, exists: str, now: int) -> bool:
-        if there and exists == "return":
-            return False
-        if old := self.jobs.get(there or ""):
-            self._remove(old)
-            self._event("deleted", old)
-            self._tell_waiters(old)
+    def _store(self, id: str, new: NewJob, arrival: int, now: int) -> bool:
+        """Returns whether it is to be cancelled with one that it waits for."""
+        if old := self.jobs.get(id):
+            self._replace(old)
         self.queues.add(new.queue)
-        new = msgspec.structs.replace(new, id=there or new.id)
-        job = self.jobs[new.id] = Job(new, self.settings, now, self._next_arrival())
+        job = self.jobs[id] = Job(msgspec.structs.replace(new, id=id), self.settings, now, arrival)
+        job.awaited = any(id in (other.after or ()) for other in self.storing.values()) or bool(self.after.line(id))
         if new.unique:
             self.keys[new.unique] = new.unique_for or "pending", job
+        self.event("enqueued", job)
+        return self._begin(job, arrival, now)
+
+    def _replace(self, old: Job) -> None:
+        self._remove(old)
+        self.after.leave(old)
+        if old.state in FINAL and old.awaited:
+            self.after.tell(old.id, "-")
+        self.event("deleted", old)
+        self._tell_waiters(old)
+
+    def _begin(self, job: Job, arrival: int, now: int) -> bool:
+        """Wait for others, for its time, or for an executor."""
+        new = job.new
         due = new.due if new.due is not None else now + (new.delay or 0)
-        if due > now:
+        job.due = due if new.after and due > now else 0
+        is_doomed = self.after.begin(job, arrival)
+        if job.unsatisfied():
+            job.move("blocked", now, place=now)
+        elif due > now:
             job.move("scheduled", now, place=due, timer=due)
         else:
             job.move("waiting", now)
-        self._event("enqueued", job)
-        return True
+        return is_doomed
 
-    def cancel(self, ids: Iterable[str], reason: str, now: int) -> list[str]:
+    def block(self, job: Job, now: int) -> None:
+        job.move("blocked", now, place=now)
+
+    def cancel(self, ids: Sequence[str], reason: str, now: int, *, dependents: bool = False) -> list[str]:
+        found = self.after.all_dependents(ids) if dependents else []
         answers = [self._cancel(id, reason, now) for id in ids]
-        self.was_idle = set(answers) <= {"NOTFOUND", "STATE"}
+        self.was_idle = set(answers) <= {"NOTFOUND", "STATE"} and not found
+        for id in found:
+            answer = self._cancel(id, reason, now)
+            answers += [id, "cancelled" if answer == "STATE" else answer]
         return answers
 
     def _cancel(self, id: str, reason: str, now: int) -> str:
@@ -183,7 +227,8 @@ class Model:
             return "STATE"
         if job.state != "running":
             job.note(now, b"cancelled", reason)
-            self._conclude(job, "cancelled", now)
+            self.conclude(job, "cancelled", now)
+            self.settle(now)
             return "cancelled"
         if not job.cancelling:
             job.cancelling = True
@@ -193,7 +238,7 @@ class Model:
 
     def retry(self, ids: Iterable[str], now: int) -> list[str]:
         answers = [self._retry(id, now) for id in ids]
-        self.was_idle = "waiting" not in answers
+        self.was_idle = not {"waiting", "blocked"} & set(answers)
         return answers
 
     def _retry(self, id: str, now: int) -> str:
@@ -202,6 +247,8 @@ class Model:
             return "NOTFOUND"
         if job.state not in FINAL:
             return "STATE"
+        if self.after.would_wait_for_itself(id, [*job.marks]):
+            return "CYCLE"
         if job.unique:
             key, span = job.unique
             if self.owner(key, now) not in (None, id):
@@ -210,10 +257,18 @@ class Model:
         job.retried = job.crashes = job.lost = job.misses = 0
         job.group, job.result = "", None
         job.note(now, b"retried", "")
-        job.arrival = self._next_arrival()
-        job.move("waiting", now)
-        self._event("retried", job)
-        return "waiting"
+        self.arrive(job)
+        self.after.begin_again(job)
+        job.due = 0
+        if job.unsatisfied():
+            job.move("blocked", now, place=now)
+        else:
+            job.move("waiting", now)
+        if job.awaited:
+            self.after.tell(id, "-")
+        self.event("retried", job)
+        self.settle(now)
+        return job.state
 
     def delete(self, ids: Iterable[str]) -> list[str]:
         return [self._delete(id) for id in ids]
@@ -224,8 +279,10 @@ class Model:
             return "NOTFOUND"
         if job.state not in FINAL:
             return "STATE"
+        if self.after.line(id):
+            return "BLOCKED"
         self._remove(job)
-        self._event("deleted", job)
+        self.event("deleted", job)
         return "OK"
 
     def attach(self, id: str, fields: dict[str, str], remove: Sequence[str]) -> dict[str, str]:
@@ -268,7 +325,7 @@ class Model:
             for job in self.index(queue, "waiting")[:most]:
                 job.start(executor, request, now)
                 self._free(job, "queued")
-                self._event("claimed", job)
+                self.event("claimed", job)
                 taken.append(job)
         return taken
 
@@ -327,14 +384,16 @@ class Model:
             job.note(now, b"said", words)
         if renew:
             job.timer, job.spared, self.latest = now + job.lease, 0, max(now, self.latest)
-        self._event("saved", job)
+        self.event("saved", job)
         return job.cancelling
 
     def finish(self, executor: str, items: Sequence[Finish], now: int, *, token: str | None = None) -> list[str]:
         """As many ended jobs leave as came, and one more."""
         self.ended.clear()
         answers = [self._finish(executor, item, now, token) for item in items]
-        for (queue, state), count in self.ended.items():
+        ended = [*self.ended.items()]
+        self.settle(now)
+        for (queue, state), count in ended:
             self._prune(queue, state, count + 1, now)
         return answers
 
@@ -361,32 +420,32 @@ class Model:
         match item.outcome:
             case Succeed(result):
                 job.result = result
-                self._conclude(job, "succeeded", now)
+                self.conclude(job, "succeeded", now)
             case Error():
                 self._fail_attempt(job, item.outcome, now)
             case Crash(error):
                 job.run.error = error
                 self._charge_crash(job, now)
             case Release(delay=delay) | Snoozed(delay=delay):
-                self._event("released", job)
+                self.event("released", job)
                 did_not_start = item.unstarted and isinstance(item.outcome, Release)
                 self._come_back(job, delay, now, did_not_start=did_not_start)
             case Unknown():
                 job.run.reason = f"task {job.new.task} is not known here"
                 delay = min(5000 * 2**job.misses, 60_000)
                 job.misses += 1
-                self._event("released", job)
+                self.event("released", job)
                 self._come_back(job, delay, now, did_not_start=True)
             case Cancelled() if job.cancelling:
-                self._conclude(job, "cancelled", now)
+                self.conclude(job, "cancelled", now)
             case Cancelled():
-                self._event("released", job)
+                self.event("released", job)
                 self._come_back(job, 0, now)
 
     def _fail_attempt(self, job: Job, error: Error, now: int) -> None:
         job.run.error = error.error
         if job.cancelling:
-            self._conclude(job, "cancelled", now)
+            self.conclude(job, "cancelled", now)
         elif error.final or job.new.once or job.option("retries") == 0:
             self._fail(job, error.group, now)
         elif job.retried >= job.option("retries"):
@@ -394,11 +453,11 @@ class Model:
         else:
             delay = job.option("backoff") * 2**job.retried if error.delay is None else error.delay
             job.retrying = True
-            self._event("retried", job)
+            self.event("retried", job)
             if delay:
                 job.move("scheduled", now, place=now + delay, timer=now + delay)
             else:
-                job.arrival = self._next_arrival()
+                self.arrive(job)
                 job.move("waiting", now)
 
     def lose(self, *, executor: str | None, worker: str | None, reason: str, now: int) -> list[str]:
@@ -407,6 +466,7 @@ class Model:
             held = self.held(one)
             for job in held:
                 self._lose_job(job, reason, now, charge="lost" if worker else "crash" if len(held) == 1 else "")
+            self.settle(now)
             lost += [job.id for job in held]
             if not held:
                 self.claims.pop(one, None)
@@ -438,7 +498,7 @@ class Model:
             self._charge_crash(job, now)
         else:
             job.alone = True
-            self._event("released", job)
+            self.event("released", job)
             self._come_back(job, 0, now)
 
     # Verbs that look, and the rest
@@ -451,7 +511,7 @@ class Model:
     def place_of(self, job: Job, queues: Sequence[str]) -> Place:
         return queues.index(job.new.queue), STATES.index(job.state), job.order()
 
-    def after(self, place: Place, queues: Sequence[str], *, newest: bool) -> list[Job]:
+    def behind(self, place: Place, queues: Sequence[str], *, newest: bool) -> list[Job]:
         """What stands behind a place in a listing, whether or not the job that stood there still does."""
 
         def is_behind(job: Job) -> bool:
@@ -546,15 +606,21 @@ class Model:
             self.gaps.append((now, now - self.pulse))
         self.pulse, self.latest = now, max(now, self.latest)
 
+    def settle(self, now: int) -> None:
+        """What follows from what was done."""
+        self.after.settle(now)
+
     def _advance(self, now: int) -> None:
+        self.after.go_on(now)
         due = sorted((job.timer, job.id) for job in self.jobs.values() if job.timer and job.timer <= now)
         for _, id in due[:ADVANCE_AT_ONCE]:
             job = self.jobs[id]
             if job.state == "scheduled":
-                job.arrival = self._next_arrival()
+                self.arrive(job)
                 job.move("waiting", now)
             else:
                 self._expire(job, now)
+        self.settle(now)
         if abs(now - self.pruned) >= PRUNE_EVERY:
             self.pruned, left = now, PRUNE_AT_ONCE
             for queue in sorted(self.queues):
@@ -569,7 +635,8 @@ class Model:
         gone = ended[: min(most, max(too_many, sum(job.place <= first for job in ended)))]
         for job in gone:
             self._remove(job)
-            self._event("deleted", job)
+            self.after.forget(job.id)
+            self.event("deleted", job)
         return len(gone)
 
     def _expire(self, job: Job, now: int) -> None:
@@ -593,7 +660,7 @@ class Model:
 
     def _charge_crash(self, job: Job, now: int) -> None:
         job.crashes += 1
-        self._event("crashed", job)
+        self.event("crashed", job)
         if (job.new.once or job.crashes > job.option("crashes")) and not job.cancelling:
             self._fail(job, "crashed", now)
         else:
@@ -601,7 +668,7 @@ class Model:
 
     def _charge_lost(self, job: Job, now: int) -> None:
         job.lost += 1
-        self._event("lost", job)
+        self.event("lost", job)
         if (job.new.once or job.lost > job.option("lost")) and not job.cancelling:
             self._fail(job, "lost", now)
         else:
@@ -610,7 +677,7 @@ class Model:
     def _come_back(self, job: Job, delay: int, now: int, *, did_not_start: bool = False) -> None:
         """In its old place, or after a delay; unless it was to be cancelled, or to run once at most."""
         if job.cancelling:
-            self._conclude(job, "cancelled", now)
+            self.conclude(job, "cancelled", now)
         elif job.new.once and not did_not_start:
             self._fail(job, "interrupted", now)
         else:
@@ -623,18 +690,25 @@ class Model:
 
     def _fail(self, job: Job, group: str, now: int) -> None:
         job.group = group
-        self._conclude(job, "failed", now)
+        self.conclude(job, "failed", now)
 
-    def _conclude(self, job: Job, state: str, now: int) -> None:
+    def conclude(self, job: Job, state: str, now: int) -> None:
         job.cancelling = job.retrying = job.alone = False
         self._free(job, "queued", "pending")
-        if job.new.unkept and state != "failed":
+        self.after.leave(job)
+        if job.awaited:
+            self.after.tell(job.id, state[0].upper())
+        if self._goes(job, state):
             self._remove(job)
         else:
             job.move(state, now, place=now)
             self.ended[job.new.queue, state] += 1
-        self._event(state, job)
+        self.event(state, job)
         self._tell_waiters(job)
+
+    def _goes(self, job: Job, state: str) -> bool:
+        """Not if somebody may want to retry it."""
+        return bool(job.new.unkept) and (state == "succeeded" or (state == "cancelled" and not self.after.line(job.id)))
 
     def _tell_waiters(self, job: Job) -> None:
         for inbox in job.waiters:
@@ -643,10 +717,14 @@ class Model:
     def _tell(self, inbox: str, message: str) -> None:
         self.inboxes.setdefault(inbox, []).append(message)
 
-    def _event(self, kind: str, job: Job) -> None:
+    def event(self, kind: str, job: Job) -> None:
         self.events.append((kind, job.id))
 
-    def _next_arrival(self) -> int:
+    def arrive(self, job: Job) -> None:
+        """Stand in line as if it came just now."""
+        job.arrival = self.next_arrival()
+
+    def next_arrival(self) -> int:
         self.arrivals += 1
         return self.arrivals
 

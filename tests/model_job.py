@@ -11,6 +11,8 @@ STATES = ("scheduled", "waiting", "blocked", "throttled", "running", "succeeded"
 FINAL = STATES[5:]
 DAY = 86_400_000
 
+WORDS = {"-": b"pending", "S": b"succeeded", "F": b"failed", "C": b"cancelled"}
+
 Order = tuple[int, int, str]
 
 DEFAULTS = {
@@ -68,6 +70,15 @@ class Attempt:
         return [self.number, *times, outcome, self.pid, executor, reason, self.error]
 
 
+@dataclass
+class Mark:
+    """What a job knows of one that it waits for; place 0: it began to while it ran."""
+
+    place: int
+    letter: str
+    however: bool = False  # it ends
+
+
 @dataclass(eq=False)
 class Job:
     new: NewJob
@@ -95,6 +106,10 @@ class Job:
     notes: list[list[Any]] = field(default_factory=list)
     fields: dict[str, str] = field(default_factory=dict)
     waiters: list[str] = field(default_factory=list)
+    marks: dict[str, Mark] = field(default_factory=dict)
+    policy: str = "block"
+    due: int = 0  # when it has not to wait for others any more
+    awaited: bool = False
 
     @property
     def id(self) -> str:
@@ -117,6 +132,14 @@ class Job:
         """Its unique key and for how long, if that is a part of its life."""
         span = self.new.unique_for or "pending"
         return (self.new.unique, span) if self.new.unique and isinstance(span, str) else None
+
+    def is_satisfied(self, id: str) -> bool:
+        """Whether a job that it waits for is as it must be."""
+        mark = self.marks[id]
+        return mark.letter == "S" or (mark.letter != "-" and (mark.however or self.policy == "run"))
+
+    def unsatisfied(self) -> list[Mark]:
+        return [mark for id, mark in self.marks.items() if not self.is_satisfied(id)]
 
     def option(self, name: str) -> int:
         """What the job says itself, or its queue's setting."""
@@ -192,15 +215,25 @@ class Job:
             "attempts": [run.row() for run in self.attempts[-self.setting("history") :]],
             "notes": self.notes,
             "fields": self.fields,
-            "after": [],
-            "waits_for": 0,
+            "after": self._describe_marks([mark.place for mark in self.marks.values() if mark.place]),
+            "waits": self._describe_marks([0]),
+            "waits_for": len(self.unsatisfied()) if self.state == "blocked" else 0,
             "throttled_by": "",
+            "deadline": 0,
         }
         if self.result is not None:
             whole["result"] = self.result
         if self.checkpoint is not None:
             whole["checkpoint"] = self.checkpoint
         return whole
+
+    def _describe_marks(self, places: list[int]) -> list[list[bytes]]:
+        return [
+            [id.encode(), WORDS[mark.letter]]
+            for place in sorted(places)
+            for id, mark in self.marks.items()
+            if mark.place == place
+        ]
 
     def _describe_options(self) -> dict[str, Any]:
         new = self.new
