@@ -620,4 +620,6 @@ def _why(job: Job[Any]) -> str:
     """Say in some words why a job failed."""
     if failure := job.failure:
         return f"{failure.type}: {failure.message}"[:LONGEST_REASON]
-    return job.attempts[-1].reason if job.attempts else "see its attempts"
+    if job.notes and (not job.attempts or job.group in ("deadline", "operator")):  # no attempt says why
+        return job.notes[-1].words or "it was failed by an operator"
+    return job.attempts[-1].reason if job.attempts else "see its history"
