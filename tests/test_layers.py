@@ -25,6 +25,8 @@ LAYERS = [
         "upkeep",
         "verbs",
         "steering",
+        "acting",
+        "load",
         "schedule",
         "scheduling",
         "kept",

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mappin
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar, Unpack, overload
 from weakref import WeakKeyDictionary
 
-from holdfast import commands, errors, scheduling, steering
+from holdfast import acting, commands, errors, load, scheduling, steering
 from holdfast.commands import Command
 from holdfast.durations import Duration, milliseconds
 from holdfast.fleet import Node, Worker, by_node, read_workers
@@ -350,6 +350,15 @@ class Holdfast:
     release, arelease = verb(steering.release)
     fail, afail = verb(steering.fail)
 
+    # Steering all jobs of a kind
+
+    cancel_all, acancel_all = verb(acting.cancel_all)
+    retry_all, aretry_all = verb(acting.retry_all)
+    delete_all, adelete_all = verb(acting.delete_all)
+    move_all, amove_all = verb(acting.move_all)
+    release_all, arelease_all = verb(acting.release_all)
+    fail_all, afail_all = verb(acting.fail_all)
+
     # Limits and shares
 
     limit, alimit = verb(steering.limit)
@@ -374,6 +383,8 @@ class Holdfast:
         return [_read_queue(row) for row in (yield commands.queues())]
 
     queues, aqueues = verb(_queues)
+
+    load, aload = verb(load.load)
 
     def _pause(self, queue: str) -> Steps[bool]:
         """Start no more jobs of a queue; those that run go on. Returns whether that changed anything."""

@@ -357,6 +357,39 @@ def fail(ids: Sequence[str], *, group: str | None = None, reason: str = "") -> C
     return Command("fail", _given(ids=list(ids), group=group, reason=reason, token=new_id()), _read_texts)
 
 
+class Acted(NamedTuple):
+    """The next cursor (None: that was all), the time to go on with, how many were looked at, and the answers."""
+
+    cursor: list[str] | None
+    since: int
+    looked_at: int
+    answers: dict[str, int]
+
+
+def act(
+    action: str,
+    *,
+    queues: Sequence[str] | None = None,
+    states: Sequence[str] | None = None,
+    task: str | None = None,
+    group: str | None = None,
+    since: int | None = None,
+    cursor: Sequence[str] | None = None,
+    limit: int = 100,
+    arguments: Fields | None = None,
+) -> Command[Acted]:
+    """Do the same to all jobs of a kind, a bounded number in each call."""
+    args = _given(action=action, queues=queues, states=states, task=task, group=group, since=since, cursor=cursor)
+    args |= _given(limit=limit, token=new_id(), **{"with": arguments or None})
+    return Command("act", args, _read_acted)
+
+
+def _read_acted(reply: list[Any]) -> Acted:
+    cursor, since, looked_at, counts = reply
+    answers = {counts[place].decode(): counts[place + 1] for place in range(0, len(counts), 2)}
+    return Acted([part.decode() for part in cursor] or None, since, looked_at, answers)
+
+
 def retry(ids: Sequence[str]) -> Command[list[str]]:
     return Command("retry", {"ids": list(ids), "token": new_id()}, _read_texts)
 
@@ -412,6 +445,28 @@ def queues(names: Sequence[str] | None = None) -> Command[list[list[Any]]]:
     """Name, whether paused, number of live workers, and numbers of jobs in the order of `job.STATES`."""
     return Command(
         "queues", _given(queues=names), lambda reply: [[row[0].decode(), row[1] == 1, *row[2:]] for row in reply]
+    )
+
+
+class LoadRow(NamedTuple):
+    queue: str
+    paused: bool
+    workers: int
+    waiting: int
+    running: int
+    scheduled: int
+    blocked: int
+    throttled: int
+    oldest: int
+    period: int
+    came: int
+    ended: int
+    ran: int
+
+
+def load(queues: Sequence[str] | None = None) -> Command[list[LoadRow]]:
+    return Command(
+        "load", _given(queues=queues), lambda reply: [LoadRow(row[0].decode(), row[1] == 1, *row[2:]) for row in reply]
     )
 
 

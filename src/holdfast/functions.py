@@ -21,6 +21,7 @@ PARTS = (
     "record",
     "unique",
     "move",
+    "tally",
     "fair",
     "limit",
     "wake",
@@ -34,6 +35,7 @@ PARTS = (
     "get",
     "list",
     "enqueue",
+    "each",
 )
 VERBS = (
     "schedule",
@@ -45,12 +47,14 @@ VERBS = (
     "depend",
     "steer",
     "queues",
+    "load",
     "workers",
     "wait",
     "events",
     "configure",
     "limits",
     "attach",
+    "act",
 )
 
 

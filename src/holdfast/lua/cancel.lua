@@ -21,12 +21,14 @@ local function cancel_running(job, reason)
   return 'cancelling'
 end
 
-local function cancel(id, reason)
+check_action.cancel = check_reason
+
+function action.cancel(id, args)
   local job, waiters = load_job(id, 'w')
   if not job then return 'NOTFOUND' end
   if FINAL[job.state] then return 'STATE' end
-  if job.state == 'running' then return cancel_running(job, reason) end
-  note(job, 'C', reason)
+  if job.state == 'running' then return cancel_running(job, args.reason) end
+  note(job, 'C', args.reason)
   conclude(job, 'cancelled', waiters or '')
   return 'cancelled'
 end
@@ -48,20 +50,14 @@ local function find_dependents(ids)
 end
 
 verb('cancel', { 'allow-oom' }, function(args)
-  local answers, is_idle = {}, true
-  local dependents = args.dependents and find_dependents(job_ids(args.ids)) or {}
-  is_idle = #dependents == 0
-  for place, id in ipairs(job_ids(args.ids)) do
-    answers[place] = cancel(id, args.reason)
-    is_idle = is_idle and (answers[place] == 'NOTFOUND' or answers[place] == 'STATE')
-    settle()
-  end
-  for _, id in ipairs(dependents) do
-    local answer = cancel(id, args.reason)
+  local ids = job_ids(args.ids)
+  check_reason(args)
+  local dependents = args.dependents and find_dependents(ids) or {}
+  local answers, is_idle = do_to_each('cancel', args, ids)
+  for place, answer in ipairs((do_to_each('cancel', args, dependents))) do
     -- Its own policy may have cancelled it already, with the job that it waits for.
-    answers[#answers + 1], answers[#answers + 2] = id, answer == 'STATE' and 'cancelled' or answer
-    settle()
+    answers[#answers + 1], answers[#answers + 2] = dependents[place], answer == 'STATE' and 'cancelled' or answer
   end
   publish()
-  return answers, is_idle
+  return answers, is_idle and #dependents == 0
 end)

@@ -4,7 +4,7 @@
 --
 -- Returns an answer per id: OK, NOTFOUND, STATE if it has not ended, or BLOCKED if other jobs wait for it.
 
-local function delete(id)
+function action.delete(id)
   local job = load_job(id)
   if not job then return 'NOTFOUND' end
   if not FINAL[job.state] then return 'STATE' end
@@ -12,13 +12,7 @@ local function delete(id)
   if has(job.flags, UNIQUE) then free_key(job, 'qpk') end
   erase(id, job.queue, job.state)
   event('deleted', id)
-  settle()
   return 'OK'
 end
 
-verb('delete', { 'allow-oom' }, function(args)
-  local answers = {}
-  for place, id in ipairs(job_ids(args.ids)) do answers[place] = delete(id) end
-  publish()
-  return answers
-end)
+verb_on_each('delete', { 'allow-oom' })

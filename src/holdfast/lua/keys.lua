@@ -76,6 +76,9 @@ function key.held(executor) return base .. 'x:' .. executor end
 function key.workers() return base .. 'workers' end
 function key.worker(worker) return base .. 'w:' .. worker end
 
+-- Hash: what came to a queue and what was done, by time. See load.lua.
+function key.load(queue) return base .. 'load:' .. queue end
+
 -- Set: the workers that serve patterns of names, and are told of new queues.
 function key.matchers() return base .. 'matchers' end
 

@@ -33,6 +33,8 @@ end
 local function end_attempt(job, run, outcome, words)
   run.ran, run.outcome = math.max(now - run.claimed, 0), outcome
   collect(dropping, key.held(run.executor), job.id)
+  tally(job.queue, 'o', 1)
+  tally(job.queue, 'r', run.ran)
   if has(job.flags, LIMITED) then limit.give_back(job) end
   if setting('concurrency', job.queue) > 0 then awakened[job.queue] = true end
   local number = string.format('%d', job.attempt)

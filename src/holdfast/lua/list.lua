@@ -10,7 +10,7 @@
 -- then the jobs, as `get` with brief does. A cursor is a place in the order, not a count: jobs that come and go meanwhile
 -- are neither skipped nor shown twice.
 
-local all_queues, check_states -- for other files too
+local all_queues, check_states, count_listeners, walk, check_walk -- for other files too
 do
 
 -- Whether one id stands before another in an index: by bytes. Lua's `<` follows the locale of the server.
@@ -61,6 +61,17 @@ all_queues = function()
   return redis.call('ZRANGE', key.queues(), 0, -1)
 end
 
+-- How many live workers serve each queue, as they said at their last sign of life.
+count_listeners = function()
+  local listeners = {}
+  for _, worker in ipairs(redis.call('ZRANGEBYSCORE', key.workers(), now - LIVE, '+inf', 'LIMIT', 0, 10 * MOST)) do
+    local served = {}
+    for queue in string.gmatch(redis.call('HGET', key.worker(worker), 'queues') or '', '%S+') do served[queue] = true end
+    for queue in pairs(served) do listeners[queue] = (listeners[queue] or 0) + 1 end
+  end
+  return listeners
+end
+
 check_states = function(states)
   for _, state in ipairs(states) do
     if not LETTER_OF[state] then
@@ -70,36 +81,36 @@ check_states = function(states)
   return states
 end
 
--- Walk the pairs of queue and state from the cursor on.
-local function collect_page(args, queues, limit, reply)
+-- Walk the pairs of queue and state from the cursor on, up to so many jobs. Returns their ids, and where that ended.
+walk = function(args, limit)
   local from_queue, from_state, score, id = unpack(args.cursor or {})
-  local skipping = from_queue ~= nil
-  for _, queue in ipairs(queues) do
+  local skipping, ids = from_queue ~= nil, {}
+  for _, queue in ipairs(args.queues or all_queues()) do
     for _, state in ipairs(args.states or STATES) do
       local resumed = skipping and queue == from_queue and state == from_state
       if resumed then skipping = false end
       if not skipping then
-        local part = page(key.index(queue, state), limit - #reply + 1, args.newest, resumed and score or nil, id)
-        for place = 1, #part, 2 do
-          reply[#reply + 1] = describe(part[place], true)
-          if #reply > limit then
-            reply[1] = { queue, state, part[place + 1], part[place] }
-            return
-          end
-        end
+        local part = page(key.index(queue, state), limit - #ids, args.newest, resumed and score or nil, id)
+        for place = 1, #part, 2 do ids[#ids + 1] = part[place] end
+        if #ids == limit then return ids, { queue, state, part[#part], part[#part - 1] } end
       end
     end
   end
+  return ids, {}
+end
+
+-- Returns how many jobs to walk over.
+check_walk = function(args)
+  check_states(args.states or {})
+  for _, queue in ipairs(args.queues or {}) do queue_name(queue) end
+  if args.cursor and (#args.cursor ~= 4 or not tonumber(args.cursor[3])) then refuse('INVALID', 'this is no cursor of ours') end
+  return integer(args.limit or 100, 'the limit', 1, MOST)
 end
 
 verb('list', { 'no-writes' }, function(args)
-  local limit = integer(args.limit or 100, 'the limit', 1, MOST)
-  check_states(args.states or {})
-  local queues = args.queues or all_queues()
-  for _, queue in ipairs(queues) do queue_name(queue) end
-  if args.cursor and (#args.cursor ~= 4 or not tonumber(args.cursor[3])) then refuse('INVALID', 'this is no cursor of ours') end
-  local reply = { {} }
-  collect_page(args, queues, limit, reply)
+  local ids, cursor = walk(args, check_walk(args))
+  local reply = { cursor }
+  for place, id in ipairs(ids) do reply[place + 1] = describe(id, true) end
   return reply
 end)
 

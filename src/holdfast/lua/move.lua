@@ -8,7 +8,14 @@ local resolved -- jobs that ended in this call, of those that others wait for: i
 local awakened -- queue -> true: those in which jobs were unblocked
 local resolve_all, unlink -- see after.lua
 local drop_deadline -- see deadline.lua
+local tallied, keep_tally -- see tally.lua
 local wake -- see wake.lua
+
+-- Count for the load of a queue: see tally.lua.
+local function tally(queue, letter, count)
+  local name = letter .. queue
+  tallied[name] = (tallied[name] or 0) + count
+end
 
 local function collect(batch, where, first, second)
   local list = batch[where]
@@ -24,7 +31,7 @@ local function clear_batch() leaving, entering, holding, dropping = {}, {}, {}, 
 
 begin_batch = function()
   clear_batch()
-  resolved, awakened = {}, {}
+  resolved, awakened, tallied = {}, {}, {}
 end
 
 local function apply(command, batch)
@@ -52,6 +59,7 @@ local function settle()
     resolve_all()
     make_changes()
   end
+  keep_tally()
   local queues = awakened
   awakened = {}
   for queue in pairs(queues) do wake(queue) end
@@ -76,6 +84,7 @@ end
 -- Waiting jobs stand by priority, then by arrival: exact in a double up to 2^44 arrivals.
 local PRIORITY_STEP = 2 ^ 44
 local function to_waiting(job, fields)
+  if job.state ~= 'waiting' and job.state ~= 'throttled' then tally(job.queue, 'i', 1) end
   move(job, 'waiting', job.priority * PRIORITY_STEP + job.arrival, nil, fields)
 end
 

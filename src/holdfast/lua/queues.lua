@@ -13,17 +13,6 @@ local function queue_counts(queue, states)
   return counts
 end
 
--- How many live workers serve each queue, as they said at their last sign of life.
-local function count_listeners()
-  local listeners = {}
-  for _, worker in ipairs(redis.call('ZRANGEBYSCORE', key.workers(), now - LIVE, '+inf', 'LIMIT', 0, 10 * MOST)) do
-    local served = {}
-    for queue in string.gmatch(redis.call('HGET', key.worker(worker), 'queues') or '', '%S+') do served[queue] = true end
-    for queue in pairs(served) do listeners[queue] = (listeners[queue] or 0) + 1 end
-  end
-  return listeners
-end
-
 verb('queues', { 'no-writes' }, function(args)
   local reply, listeners = {}, count_listeners()
   for place, queue in ipairs(args.queues or all_queues()) do
@@ -73,7 +62,7 @@ verb('forget', { 'allow-oom' }, function(args)
   local gone = redis.call('HDEL', key.config(), unpack(settings))
   if gone > 0 then keep_config_digest() end
   gone = gone + redis.call('ZREM', key.queues(), queue) + redis.call('SREM', key.paused(), queue)
-  redis.call('DEL', key.idle(queue), key.fair(queue))
+  redis.call('DEL', key.idle(queue), key.fair(queue), key.load(queue))
   return gone > 0 and 1 or 0
 end)
 

@@ -6,7 +6,7 @@
 -- Returns an answer per id: waiting, blocked, NOTFOUND, STATE if it has not ended, CYCLE if it would wait for itself, or EXISTS
 -- if another job has its unique key now.
 
-local function retry(id)
+function action.retry(id)
   local job, field = load_job(id, 'b')
   if not job then return 'NOTFOUND' end
   if not FINAL[job.state] then return 'STATE' end
@@ -27,12 +27,4 @@ local function retry(id)
   return 'waiting'
 end
 
-verb('retry', { 'allow-oom' }, function(args)
-  local answers, is_idle = {}, true
-  for place, id in ipairs(job_ids(args.ids)) do
-    answers[place] = retry(id)
-    is_idle = is_idle and answers[place] ~= 'waiting' and answers[place] ~= 'blocked'
-  end
-  publish()
-  return answers, is_idle
-end)
+verb_on_each('retry', { 'allow-oom' })

@@ -12,16 +12,13 @@
 -- ends jobs that have not ended. Their worker stops what runs. Return an answer per id: the job's new state, NOTFOUND, or
 -- STATE.
 
-local function each(args, do_one)
-  local answers, is_idle = {}, true
-  for place, id in ipairs(job_ids(args.ids)) do
+-- What is done to a job that has not ended.
+local function changing(change)
+  return function(id, args)
     local job, waiters = load_job(id, 'w')
-    answers[place] = not job and 'NOTFOUND' or FINAL[job.state] and 'STATE' or do_one(job, waiters)
-    is_idle = is_idle and (answers[place] == 'NOTFOUND' or answers[place] == 'STATE')
-    settle()
+    if not job then return 'NOTFOUND' end
+    return FINAL[job.state] and 'STATE' or change(job, args, waiters)
   end
-  publish()
-  return answers, is_idle
 end
 
 -- Leave the place in a queue, and stand in another.
@@ -48,7 +45,7 @@ local function change_priority(job)
   end
 end
 
-local function move_job(args, job)
+action.move = changing(function(job, args)
   local queue = args.queue or job.queue
   if job.state == 'running' and queue ~= job.queue then return 'STATE' end
   job.priority = args.priority or job.priority
@@ -57,14 +54,15 @@ local function move_job(args, job)
   if queue ~= job.queue then change_queue(job, queue) else change_priority(job) end
   event('moved', job.id)
   return job.state
-end
+end)
 
-verb('move', {}, function(args)
+function check_action.move(args)
   if args.queue then queue_name(args.queue) end
   optional(args.priority, 'the priority', -256, 255)
   if not args.queue and not args.priority then refuse('INVALID', 'say to which queue, or which priority') end
-  return each(args, function(job) return move_job(args, job) end)
-end)
+end
+
+verb_on_each('move', {})
 
 -- End the attempt of a running job, and have its worker stop it. Returns the fields to write with its move.
 local function take_away(job, letter, reason)
@@ -73,22 +71,31 @@ local function take_away(job, letter, reason)
   return end_attempt(job, run, letter, reason)
 end
 
-verb('release', { 'allow-oom' }, function(args)
+function check_action.release(args)
+  check_reason(args)
   integer(args.delay or 0, 'the delay', 0, LONGEST_WAIT)
-  return each(args, function(job)
-    if job.state ~= 'running' then return 'STATE' end
-    event('released', job.id)
-    come_back(job, args.delay or 0, take_away(job, 'R', args.reason))
-    awakened[job.queue] = true
-    return job.state
-  end)
+end
+
+action.release = changing(function(job, args)
+  if job.state ~= 'running' then return 'STATE' end
+  event('released', job.id)
+  come_back(job, args.delay or 0, take_away(job, 'R', args.reason))
+  awakened[job.queue] = true
+  return job.state
 end)
 
-verb('fail', { 'allow-oom' }, function(args)
-  return each(args, function(job, waiters)
-    local fields = job.state == 'running' and take_away(job, 'E', args.reason) or {}
-    note(job, 'F', args.reason)
-    fail(job, args.group or 'operator', waiters, fields)
-    return 'failed'
-  end)
+verb_on_each('release', { 'allow-oom' })
+
+function check_action.fail(args)
+  check_reason(args)
+  if args.group then name(args.group, 'the group of a failure', 100, '%w_.%-') end
+end
+
+action.fail = changing(function(job, args, waiters)
+  local fields = job.state == 'running' and take_away(job, 'E', args.reason) or {}
+  note(job, 'F', args.reason)
+  fail(job, args.group or 'operator', waiters, fields)
+  return 'failed'
 end)
+
+verb_on_each('fail', { 'allow-oom' })

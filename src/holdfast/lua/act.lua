@@ -1,0 +1,43 @@
+-- act: do the same to all jobs that are of some kind, in bounded steps.
+--
+--   args.action     cancel, retry, delete, move, release, fail; or count, which does nothing
+--   args.queues, states, limit, cursor    over which jobs to walk, and how many of them to look at (100): see list.lua
+--   args.task, group                      only those of this task; that failed with this group
+--   args.since      only those that are in their state since then or longer; not given: since now. Whoever goes on says the
+--                   time that the first call returned: else jobs that come back would be met again
+--   args.with       further arguments of the action
+--   args.token      see call.lua
+--
+-- Returns the cursor (empty: that was all), the time, how many jobs were looked at, and a list of answer, count, answer,
+-- count ... as the action answers.
+
+local ACTIONS = { cancel = true, retry = true, delete = true, move = true, release = true, fail = true, count = true }
+
+local function is_meant(args, since, id)
+  local job, group = load_job(id, 'g')
+  return job and job.since <= since and (not args.task or job.task == args.task) and (not args.group or group == args.group)
+end
+
+local function check_act(args)
+  if not ACTIONS[args.action] then refuse('INVALID', 'unknown action ' .. tostring(args.action)) end
+  if check_action[args.action] then check_action[args.action](args.with or {}) end
+  optional(args.since, '`since`', 0, 2 ^ 52)
+  return check_walk(args)
+end
+
+verb('act', { 'allow-oom' }, function(args)
+  local most, since = check_act(args), math.min(args.since or now, now)
+  local ids, cursor = walk(args, most)
+  local counts, reply, is_idle = {}, {}, true
+  for _, id in ipairs(ids) do
+    if is_meant(args, since, id) then
+      local answer = args.action == 'count' and 'OK' or action[args.action](id, args.with or {})
+      is_idle = is_idle and args.action == 'count'
+      counts[answer] = (counts[answer] or 0) + 1
+      settle()
+    end
+  end
+  for answer, count in pairs(counts) do reply[#reply + 1], reply[#reply + 2] = answer, count end
+  publish()
+  return { cursor, since, #ids, reply }, is_idle
+end)

@@ -1,0 +1,33 @@
+-- each: verbs that do the same to each of some jobs.
+--
+-- `action` has what is done to one job, by name: called with its id and the arguments of the call, it returns the answer about
+-- it; `check_action` what is to be checked of the arguments before. See act.lua for all jobs of a kind.
+
+local action, check_action = {}, {}
+
+-- An answer in capital letters, but OK, says that nothing was done.
+local function did_nothing(answer) return answer ~= 'OK' and not string.find(answer, '%l') end
+
+local function check_reason(args)
+  if type(args.reason or '') ~= 'string' then refuse('INVALID', '`reason` must be a text') end
+end
+
+local function do_to_each(words, args, ids)
+  local answers, is_idle = {}, true
+  for place, id in ipairs(ids) do
+    answers[place] = action[words](id, args)
+    is_idle = is_idle and did_nothing(answers[place])
+    settle()
+  end
+  return answers, is_idle
+end
+
+local function verb_on_each(words, flags)
+  verb(words, flags, function(args)
+    local ids = job_ids(args.ids)
+    if check_action[words] then check_action[words](args) end
+    local answers, is_idle = do_to_each(words, args, ids)
+    publish()
+    return answers, is_idle
+  end)
+end

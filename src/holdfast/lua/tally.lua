@@ -1,0 +1,30 @@
+-- tally: what came to a queue and what was done, in the last minutes, for those who decide about the number of workers.
+--
+-- A hash per queue: a letter and the number of a slot of time (i: jobs that could be claimed, from then on; o: attempts that
+-- ended; r: milliseconds that these took). `settle` adds what a call has counted, one command for each letter and queue.
+
+local SLOT, SLOTS = 15000, 20
+
+do
+
+-- A slot has begun: forget those that are too old.
+local function forget_slots(queue, first)
+  local old = {}
+  for _, field in ipairs(redis.call('HKEYS', key.load(queue))) do
+    if tonumber(string.sub(field, 2)) < first then old[#old + 1] = field end
+  end
+  if #old > 0 then redis.call('HDEL', key.load(queue), unpack(old)) end
+  redis.call('PEXPIRE', key.load(queue), SLOT * (SLOTS + 2))
+end
+
+keep_tally = function()
+  local slot = math.floor(now / SLOT)
+  for name, count in pairs(tallied) do
+    local letter, queue = string.sub(name, 1, 1), string.sub(name, 2)
+    local total = redis.call('HINCRBY', key.load(queue), letter .. string.format('%.0f', slot), string.format('%.0f', count))
+    if total == count then forget_slots(queue, slot - SLOTS) end
+  end
+  tallied = {}
+end
+
+end
