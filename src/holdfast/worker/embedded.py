@@ -29,6 +29,7 @@ from holdfast.client import Holdfast
 from holdfast.durations import Duration
 from holdfast.names import new_id, node_name
 from holdfast.store import Address
+from holdfast.worker.calendar import Calendar
 from holdfast.worker.checkup import Introduction
 from holdfast.worker.config import Config, make_settings
 from holdfast.worker.executor import Executor
@@ -156,6 +157,7 @@ class _Serving:
         self._introduction = Introduction(settings)
         self._place = Place(self, settings.pools[0])
         self._served = Served(settings.pools, self._store, on_change=self._tell_queues)
+        self._calendar = Calendar(self._store)
         self._number = 0
 
     async def run(self) -> None:
@@ -178,7 +180,14 @@ class _Serving:
         log.info("worker %s has stopped", self._name)
 
     async def _serve(self, address: Address) -> None:
-        self._leases = Leases(self._name, self._settings, self._store, self._executors, self._served)
+        self._leases = Leases(
+            self._name,
+            self._settings,
+            self._store,
+            self._executors,
+            served=self._served,
+            calendar=self._calendar,
+        )
         self._leases.about = self._introduction.words([], Usage())
         self._store.meet(address)
         try:
@@ -199,10 +208,15 @@ class _Serving:
 
     async def _work(self) -> None:
         async with asyncio.TaskGroup() as group:
-            duties: list[Duty] = [self._leases.renew, self._leases.read_inbox, self._look]
-            if self._served.matches:
-                duties.append(self._served.keep)
+            duties: list[Duty] = [
+                self._leases.renew,
+                self._leases.read_inbox,
+                self._served.keep,
+                self._calendar.keep,
+                self._look,
+            ]
             running = [group.create_task(insist(duty)) for duty in duties]
+            group.create_task(self._calendar.declare(self._app.declared.values()))
             keeping = group.create_task(self._place.keep(group))
             await self.stopping.wait()
             await self._stop(self._place)

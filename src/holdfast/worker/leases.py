@@ -11,7 +11,7 @@ from typing import Any
 from holdfast import commands, errors
 from holdfast.commands import Finish, Held, Renewed, Started
 from holdfast.outcome import Release
-from holdfast.worker.calendar import refill
+from holdfast.worker.calendar import Calendar
 from holdfast.worker.patient import PatientStore
 from holdfast.worker.processes import ExecutorProcess
 from holdfast.worker.pulse import Pulse
@@ -41,7 +41,9 @@ class Leases:
         settings: WorkerSettings,
         store: PatientStore,
         executors: Mapping[str, ExecutorProcess],
+        *,
         served: Served,
+        calendar: Calendar,
     ) -> None:
         self.pulse = Pulse()
         self.about = ""  # what the worker says of itself
@@ -50,6 +52,7 @@ class Leases:
         self._store = store
         self._executors = executors
         self._served = served
+        self._calendar = calendar
         self._waiting = MOST_INTERVAL  # seconds from the last renewal to the next
         self._inbox_key = b""
         self._inbox_is_known = asyncio.Event()
@@ -105,8 +108,7 @@ class Leases:
             part = list(islice(parts, AT_ONCE))
             renewed = await self._renew_part(part, names, started)
             self._pass_on(renewed)
-            if renewed.refills:
-                await refill(self._store, renewed.refills)
+            self._calendar.refill(renewed.refills)
             unnamed.update(renewed.unnamed)
             started = []
             if len(part) < AT_ONCE:

@@ -63,33 +63,28 @@ class Served:
             self._wanted.set()
 
     def look(self, then: Callable[[], None] | None = None) -> None:
-        """Have all names asked for from now on, and then something done; at once, if nothing depends on names."""
+        """Have all names asked for once more, if there are patterns; and then something done."""
         if then:
             self._after_look.append(then)
         self._wanted.set()
-        if not self.matches:
-            self._end_look(self._take_after_look())
 
     async def keep(self) -> None:
         """Look whenever there is a reason to."""
-        while self.matches and await self._wanted.wait():
+        while await self._wanted.wait():
             self._wanted.clear()
-            then = self._take_after_look()
+            then, self._after_look = self._after_look, []
             began = boot_time()
             try:
-                self._learn(await self._store.run(commands.queue_names()))
+                if self.matches:
+                    self._learn(await self._store.run(commands.queue_names()))
             except errors.Invalid as error:
                 self._say(logging.ERROR, f"no new queues can be found: {error}")
-            self._end_look(then)
+            except errors.HoldfastError:
+                self._wanted.set()
+                raise
+            for do in then:
+                do()
             await asyncio.sleep(max(LEAST_PAUSE, 10 * (boot_time() - began)))
-
-    def _take_after_look(self) -> list[Callable[[], None]]:
-        then, self._after_look = self._after_look, []
-        return then
-
-    def _end_look(self, then: list[Callable[[], None]]) -> None:
-        for do in then:
-            do()
 
     def _learn(self, names: list[str]) -> None:
         for pool, patterns in self._patterns.items():

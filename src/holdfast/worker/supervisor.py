@@ -23,7 +23,8 @@ import msgspec
 from holdfast import commands, errors
 from holdfast.names import new_id, node_name
 from holdfast.store import Address
-from holdfast.worker import calendar, system
+from holdfast.worker import system
+from holdfast.worker.calendar import Calendar
 from holdfast.worker.checkup import Introduction, measure, why_to_replace
 from holdfast.worker.files import Files
 from holdfast.worker.leases import Leases
@@ -58,7 +59,15 @@ class Supervisor:
         self._store = PatientStore()
         self._executors: dict[str, ExecutorProcess] = {}
         self._served = Served(settings.pools, self._store, on_change=self._tell_queues)
-        self._leases = Leases(self.worker, self._settings, self._store, self._executors, self._served)
+        self._calendar = Calendar(self._store)
+        self._leases = Leases(
+            self.worker,
+            self._settings,
+            self._store,
+            self._executors,
+            served=self._served,
+            calendar=self._calendar,
+        )
         self._introduction = Introduction(self._settings)
         self._leases.about = self._introduction.words([], Usage())
         self._files = Files(settings.app) if settings.reload else None
@@ -77,9 +86,14 @@ class Supervisor:
         system.adopt_orphans()
         self._heed_signals()
         log.info("worker %s starts, queues %s", self.worker, ", ".join(self._settings.queues))
-        duties: list[Duty] = [self._leases.renew, self._leases.read_inbox, self._watch_siblings, self._look_after]
-        if self._served.matches:
-            duties.append(self._served.keep)
+        duties: list[Duty] = [
+            self._leases.renew,
+            self._leases.read_inbox,
+            self._served.keep,
+            self._calendar.keep,
+            self._watch_siblings,
+            self._look_after,
+        ]
         if self._files:
             log.warning("--reload is for development: each change of a file starts the app anew")
             duties.append(self._watch_files)
@@ -173,7 +187,10 @@ class Supervisor:
     async def _hear(self, executor: ExecutorProcess, place: Place) -> None:
         async for word, *rest in executor.messages():
             if word == "hello":
-                await self._meet(*rest)
+                *address, declared = rest
+                await self._meet(*address)
+                if self._store.is_known:
+                    await self._calendar.declare(declared)
                 if queues := self._served.of(place.pool):
                     executor.tell("queues", queues)
                 executor.ready.set()
@@ -230,14 +247,13 @@ class Supervisor:
         executors = [place.current for place in kept if place.current and len(place.followed) == 1]
         return len(executors) == len(kept) and all(executor.is_idle for executor in executors)
 
-    async def _meet(  # noqa: PLR0917 - as the message has them
+    async def _meet(
         self,
         queues: list[str],
         url: str | None,
         home: str,
         namespace: str,
         timeout: float,
-        declared: list[dict[str, Any]],
     ) -> None:
         """The first executor has imported the app: now we know which store to use. Nothing is claimed before that."""
         async with self._meeting:
@@ -248,7 +264,6 @@ class Supervisor:
                 self._introduce(address, queues)
                 self._lock.belongs_to(address, self._settings.directory)
                 self._store.meet(address)
-                await calendar.declare(self._store, declared)
             else:
                 self._exit_code = 1
                 self.stopping.set()
