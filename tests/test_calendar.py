@@ -152,7 +152,7 @@ def test_twenty_zones_over_ten_years_in_the_store_none_doubled_none_missing(stor
 
     while clock.now < ms(END):
         clock.now = min(clock.now + ms_of_a_step(chance), ms(END))
-        move_time_on(store, clock)
+        move_time_on(store)
         for fields in store.run(commands.schedules()):
             fired = bisect(expected[fields["name"]], clock.now)
             assert int(fields["fired"] if fired else 0) == fired
@@ -170,7 +170,7 @@ def ms_of_a_step(chance: random.Random) -> int:
     return round(hours * 3_600_000)
 
 
-def move_time_on(store: Store, clock: TestClock) -> None:
+def move_time_on(store: Store) -> None:
     """Until nothing is due: what a worker does, and in its order."""
     while True:
         take(store, "node/worker.0", "elsewhere")
@@ -178,7 +178,7 @@ def move_time_on(store: Store, clock: TestClock) -> None:
         if not names:
             return
         for fields in store.run(commands.schedules(names)):
-            if further := further_times(fields, clock.now):
+            if further := further_times(fields):
                 store.run(commands.refill(fields["name"], *further))
 
 

@@ -482,8 +482,8 @@ def resume(queue: str) -> Command[bool]:
     return Command("resume", {"queue": queue}, lambda reply: reply == 1)
 
 
-def weigh(queue: str, share: str, weight: int) -> Command[None]:
-    return Command("weigh", {"queue": queue, "share": share, "weight": weight}, lambda _: None)
+def weigh(queue: str, share: str, weight: int) -> Command[bool]:
+    return Command("weigh", {"queue": queue, "share": share, "weight": weight}, lambda reply: reply == 1)
 
 
 def forget(queue: str) -> Command[bool]:
@@ -522,11 +522,6 @@ def _read_worker(row: list[Any]) -> WorkerRow:
 def _read_hold(part: list[Any]) -> HeldRow:
     executor, id, attempt, queue, task, pid, claimed = part
     return HeldRow(executor.decode(), id.decode(), attempt, queue.decode(), task.decode(), pid, claimed)
-
-
-def nudge(worker: str) -> Command[int]:
-    """Have all executors of a worker claim now."""
-    return Command("nudge", {"worker": worker}, int)
 
 
 def deregister(worker: str) -> Command[None]:

@@ -117,7 +117,7 @@ def more_times(cron: Cron, last: int, now: int) -> list[int]:
     return [*missed[-AHEAD:], *cron.next(max(now, last))]
 
 
-def further_times(fields: Mapping[str, str], now: int) -> tuple[int, list[int]] | None:
+def further_times(fields: Mapping[str, str]) -> tuple[int, list[int]] | None:
     """Return the last time that the store knows of a schedule, and those that follow; None: it needs none.
 
     `fields` is what the store says of the schedule.
@@ -127,7 +127,7 @@ def further_times(fields: Mapping[str, str], now: int) -> tuple[int, list[int]] 
         return None
     known = fields.get("times", "").split()
     last = int(known[-1] if known else fields.get("last", 0))
-    return last, more_times(when, last or now, now)
+    return last, more_times(when, max(last, int(fields["since"])), int(fields["now"]))
 
 
 def next_firings(when: When, now: datetime, number: int = 10) -> list[datetime]:

@@ -13,7 +13,7 @@ from holdfast.durations import Duration, milliseconds, utc
 from holdfast.errors import Invalid, JobNotFound
 from holdfast.limits import LONGEST_WAIT
 from holdfast.names import check_name
-from holdfast.schedule import Cron, Every, When, decode, encode, next_firings
+from holdfast.schedule import Cron, Every, When, decode, encode, further_times, next_firings
 from holdfast.storing import new_job
 from holdfast.task import BoundCall
 from holdfast.verbs import Steps, Stores
@@ -85,12 +85,10 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
         spread = None if jitter is None else milliseconds(jitter, what="jitter", most=86_400_000)
         return cls(when=when, missed=missed, backlog=backlog, late=wait, overlap=overlap, jitter=spread)
 
-    def arguments(self, now: int) -> dict[str, Any]:
-        """As the store takes them."""
+    def arguments(self) -> dict[str, Any]:
+        """As the store takes them. The times of a calendar follow, when the store has said its own time."""
         when = self.when
-        times: dict[str, Any] = (
-            {"every": when.interval, "offset": when.offset} if isinstance(when, Every) else {"times": when.next(now)}
-        )
+        times = {"every": when.interval, "offset": when.offset} if isinstance(when, Every) else {}
         policy = {name: getattr(self, name) for name in ("missed", "backlog", "late", "overlap", "jitter")}
         return {"spec": encode(when), **times, **policy}
 
@@ -158,7 +156,7 @@ def declaration(name: str, call: BoundCall[Any], timing: Timing, revision: int |
     batch.pop("id")
     payload = batch.pop("payload")
     chosen = check_name(name, "schedule")
-    return {"name": chosen, "batch": batch, "payload": payload, "revision": revision, **timing.arguments(_now())}
+    return {"name": chosen, "batch": batch, "payload": payload, "revision": revision, **timing.arguments()}
 
 
 def schedule(
@@ -197,6 +195,10 @@ def schedule(
         jitter=jitter,
     )
     changed: bool = yield commands.schedule(**declaration(name, call, timing))
+    if changed:
+        for fields in (yield commands.schedules([name])):
+            if told := further_times(fields):
+                yield commands.refill(name, *told)
     return changed
 
 

@@ -115,6 +115,10 @@ def limits(_: Stores) -> Steps[list[Limit]]:
     return [Limit(*row) for row in (yield commands.limits())]
 
 
-def weigh(_: Stores, queue: str, share: str, weight: int) -> Steps[None]:
-    """Give the jobs of a share (`share=`) so many times as much of a queue as others get: 1 to 100."""
-    yield commands.weigh(queue, share, weight)
+def weigh(_: Stores, queue: str, share: str, weight: int) -> Steps[bool]:
+    """Give the jobs of a share (`share=`) so many times as much of a queue as others get: 1 to 100.
+
+    Returns whether that changed anything.
+    """
+    changed: bool = yield commands.weigh(queue, share, weight)
+    return changed

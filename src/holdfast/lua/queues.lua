@@ -5,7 +5,8 @@
 -- queues(names; not given: all) returns for each: name, whether paused, how many live workers serve it, and the numbers of
 -- jobs in the order of STATES. count(queues, states) returns one number. pause(queue) and resume(queue) return 1 if that
 -- changed anything. forget(queue) removes all that is known of a queue without jobs, and returns 1 if there was something;
--- it refuses STATE if it has jobs. weigh(queue, share, weight) says how much of a queue a key gets in comparison with others.
+-- it refuses STATE if it has jobs. weigh(queue, share, weight) says how much of a queue a key gets in comparison with others,
+-- and returns 1 if that changed anything.
 
 local function queue_counts(queue, states)
   local counts = {}
@@ -70,7 +71,15 @@ verb('weigh', {}, function(args)
   local queue = queue_name(args.queue)
   name(args.share, 'the key of a share', 60, '%w._:@/%-')
   integer(args.weight, 'the weight', 1, fair.MOST_WEIGHT)
-  if args.weight == 1 then return redis.call('HDEL', key.fair(queue), 'w' .. args.share) end
-  know_queue(queue)
-  return redis.call('HSET', key.fair(queue), 'w' .. args.share, args.weight)
+  local field = 'w' .. args.share
+  if (tonumber(redis.call('HGET', key.fair(queue), field)) or 1) == args.weight then return 0 end
+  if args.weight == 1 then
+    redis.call('HDEL', key.fair(queue), field)
+  else
+    know_queue(queue)
+    redis.call('HSET', key.fair(queue), field, args.weight)
+  end
+  event('configured', queue)
+  publish()
+  return 1
 end)

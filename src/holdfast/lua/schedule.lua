@@ -7,7 +7,7 @@
 --   schedule(name, spec, batch, times or every and offset, missed, backlog, late, overlap, jitter, revision), blob: payload
 --     spec       what the worker has to know, as text; not looked at here
 --     batch      how the job is to be, as in enqueue.lua, without ids
---     times      the next times, in order; every, offset: an interval, and a time at which it fires
+--     times      the next times, in order (none: workers are asked for them); every, offset: an interval, and a time at which it fires
 --     missed     of several times that are due: 'one' (the last), 'all' (the last `backlog` of them), 'skip' (none that is
 --                later than `late`, a minute)
 --     overlap    'allow', or 'skip' if the last job has not ended
@@ -15,7 +15,7 @@
 --     revision   of the declaration: an older one does not replace a newer one
 --   refill(name, expected, times)    add times, if the last known is the expected one
 --   unschedule(name)  pause_schedule(name)  resume_schedule(name)  trigger(name): enqueue a job of it now
---   schedules(names)  returns for each a list of names and values
+--   schedules(names)  returns for each a list of names and values; among them the time, by which others are computed
 --
 -- Refuse NOTFOUND, INVALID, STATE (an older revision). Return 1 if that changed anything; `trigger` the id of the job.
 
@@ -235,6 +235,7 @@ verb('schedule', {}, function(args, blobs)
     refuse('INVALID', string.format('there are %d schedules already', MOST_SCHEDULES))
   end
   redis.call('HDEL', key.schedule(args.name), 'every', 'offset', 'next', 'times')
+  redis.call('HSET', key.schedule(args.name), 'since', now)
   for field, value in pairs(fields) do redis.call('HSET', key.schedule(args.name), field, value) end
   redis.call('ZADD', key.schedules(), 0, args.name)
   local schedule = load_schedule(args.name)
@@ -251,8 +252,8 @@ verb('refill', {}, function(args)
   local times = parse_times(schedule.times)
   local last = times[#times] or tonumber(schedule.last) or 0
   if schedule.every or last ~= (args.expected or 0) then return 0 end
-  -- Of what was missed one is made up for, and that was done at the last firing.
-  local from = schedule.missed == 'one' and tonumber(schedule.at) or 0
+  -- Before it was made, or went on, nothing was missed. If of all that was missed one is made up for, the last firing was that.
+  local from = math.max(tonumber(schedule.since), schedule.missed == 'one' and tonumber(schedule.at) or 0)
   for _, time in ipairs(new) do
     if time > last and time > from and #times < MOST_TIMES then times[#times + 1] = time end
   end
@@ -276,7 +277,7 @@ end)
 local function set_paused(args, paused)
   local schedule = must_exist(args.name)
   if (schedule.paused == '1') == paused then return 0 end
-  redis.call('HSET', key.schedule(args.name), 'paused', paused and '1' or '0')
+  redis.call('HSET', key.schedule(args.name), 'paused', paused and '1' or '0', 'since', now)
   schedule.paused = paused and '1' or '0'
   if not paused and schedule.every then
     -- What was due while it was paused was not missed.
@@ -314,7 +315,7 @@ verb('schedules', { 'no-writes' }, function(args)
   for _, name in ipairs(args.names or redis.call('ZRANGE', key.schedules(), 0, MOST - 1)) do
     local fields = redis.call('HGETALL', key.schedule(schedule_name(name)))
     if #fields > 0 then
-      fields[#fields + 1], fields[#fields + 2] = 'name', name
+      for _, part in ipairs({ 'name', name, 'now', string.format('%.0f', now) }) do fields[#fields + 1] = part end
       reply[#reply + 1] = fields
     end
   end

@@ -44,7 +44,7 @@ local function know_queue(queue)
   meta.queues = redis.call('HINCRBY', key.meta(), 'queues', 1)
   for _, worker in ipairs(redis.call('SRANDMEMBER', key.matchers(), MOST)) do
     if redis.call('EXISTS', key.worker(worker)) == 1 then
-      tell(worker, 'queues')
+      if redis.call('LINDEX', key.inbox(worker), -1) ~= 'queues' then tell(worker, 'queues') end
     else
       redis.call('SREM', key.matchers(), worker)
     end

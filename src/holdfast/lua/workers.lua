@@ -4,8 +4,6 @@
 -- what it says of itself, and a list of the jobs that it holds: executor, id, attempt, queue, task, process id, time of
 -- claiming; of all workers together up to 10,000.
 --
--- nudge(worker) has all its executors claim now. Returns their number.
---
 -- deregister(worker) refuses NOTFOUND, and STATE if it is live or holds jobs: their leases have to end first.
 
 local function hold_of(executor, id, marks)
@@ -36,12 +34,6 @@ verb('workers', { 'no-writes' }, function(args)
     reply[#reply + 1] = { worker, seen, seen >= now - LIVE and 1 or 0, said[1] or '', said[2] or '', jobs }
   end
   return reply
-end)
-
-verb('nudge', { 'allow-oom' }, function(args)
-  local executors = executors_of(worker_name(args.worker))
-  for _, executor in ipairs(executors) do call_up(executor, '') end
-  return #executors
 end)
 
 verb('deregister', { 'allow-oom' }, function(args)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Iterable
 from typing import Any
 
@@ -33,7 +32,7 @@ class Calendar:
     async def declare(self, declarations: Iterable[Declaration]) -> None:
         """Make the schedules of an app, unless that was done: each executor says them, and one may have newer code."""
         told = list(declarations)
-        if [_lasting(one) for one in told] == [_lasting(one) for one in self._declared]:
+        if told == self._declared:
             return
         self._declared = told
         for declaration in told:
@@ -60,6 +59,7 @@ class Calendar:
         try:
             if await self._store.run(commands.schedule(**declaration)):
                 log.info("schedule %s is declared", name)
+                self.refill([name])
         except errors.WrongState as error:
             log.warning("%s: left as it is", error)
         except errors.HoldfastError as error:
@@ -77,21 +77,11 @@ class Calendar:
 
     async def _tell_times(self, name: str, fields: dict[str, Any]) -> None:
         """Say further times of a schedule. Of several workers that do, one is heard."""
-        when = await asyncio.to_thread(schedule.decode, fields["spec"])
-        if isinstance(when, schedule.Cron):
-            known = fields.get("times", "").split()
-            last = int(known[-1] if known else fields.get("last", 0))
-            now = time.time_ns() // 1_000_000
-            times = await asyncio.to_thread(schedule.more_times, when, last or now, now)
-            await self._store.run(commands.refill(name, last, times))
+        if told := await asyncio.to_thread(schedule.further_times, fields):
+            await self._store.run(commands.refill(name, *told))
 
     def _say(self, name: str, what: str) -> None:
         """Once, unless it is something else."""
         if self._said.get(name) != what:
             self._said[name] = what
             log.error("schedule %s: its next times are left to other workers: %s", name, what)
-
-
-def _lasting(declaration: Declaration) -> Declaration:
-    """A declaration without its times, which pass."""
-    return {key: value for key, value in declaration.items() if key != "times"}
