@@ -10,10 +10,16 @@ import asyncio
 from typing import Any, Protocol
 
 from holdfast.calling import failed
-from holdfast.outcome import Cancelled, Outcome, Release, Succeed
+from holdfast.outcome import Advanced, Cancelled, Outcome, Release, Succeed, Waits
 from holdfast.worker.attempt import Attempt
 
 ASKED_TO_FORCED = 1.0  # seconds
+REFUSALS = {
+    "TOOBIG": "it is too long",
+    "NOTFOUND": "a job that it would wait for does not exist",
+    "CYCLE": "it would wait for itself",
+    "INVALID": "it is not acceptable",
+}
 
 
 class Runner(Protocol):
@@ -39,3 +45,17 @@ def forced_outcome(attempt: Attempt, heard: Outcome | None) -> Outcome:
         words = f"the job ran for longer than its timeout of {attempt.job.timeout / 1000:g} s and was stopped"
         return failed("Timeout", words, group="timeout")
     return Cancelled() if attempt.why == "cancelled" else Release(attempt.why)
+
+
+def refused_outcome(outcome: Outcome, answer: str) -> Outcome:
+    """What an attempt means whose outcome the store refused: an error of the task, which it would make again."""
+    match outcome:
+        case Advanced(task):
+            what = f"to go on as {task}"
+        case Waits(after):
+            what = f"to wait for {', '.join(after)}"[:200]
+        case Succeed():
+            what = "to keep its result"
+        case _:
+            what = f"its end, {type(outcome).__name__}"
+    return failed("Refused", f"the store refused {what}: {REFUSALS.get(answer, answer)}", group="refused", final=True)

@@ -16,7 +16,8 @@ import socket
 from pathlib import Path
 from typing import Any
 
-from holdfast.calling import failed
+import msgspec
+
 from holdfast.client import Holdfast
 from holdfast.commands import Claim, Claimed, Finish
 from holdfast.outcome import Outcome, Release, Unknown
@@ -26,6 +27,7 @@ from holdfast.worker.allowance import Allowance
 from holdfast.worker.apart import Processes
 from holdfast.worker.attempt import Attempt
 from holdfast.worker.claiming import DUE_NOW, Claiming
+from holdfast.worker.ending import refused_outcome
 from holdfast.worker.journal import log_end, log_start
 from holdfast.worker.pulse import Pulse
 from holdfast.worker.runners import NOWHERE, Elsewhere, Runners
@@ -144,9 +146,10 @@ class Executor:
             if answer == "LOST":
                 log.warning("%s: attempt %d has lost its lease, outcome dropped", item.id, item.attempt)
             elif answer != "OK":
-                log.error("%s: the store refused the outcome of attempt %d: %s", item.id, item.attempt, answer)
-                outcome = failed(answer, f"the store refused {item.outcome}"[:500], group="refused", final=True)
-                self._ended.append(Finish(item.id, item.attempt, outcome, item.pid, item.started))
+                outcome = refused_outcome(item.outcome, answer)
+                log.error("%s: the outcome of attempt %d is refused: %s", item.id, item.attempt, answer)
+                if item.outcome != outcome:  # or the lease has to end
+                    self._ended.append(msgspec.structs.replace(item, outcome=outcome))
 
     def _start(self, claim: Claim) -> None:
         self._tell("claimed", [part for job in claim.jobs for part in (job.id, job.attempt, job.lease)])
