@@ -49,6 +49,12 @@ if none are given: the first column of each line, so `holdfast jobs --state fail
 comes, there is nothing to do: exit code 0. On a terminal, where nothing can come, it is a usage error. `--after -` and
 `--on -` read ids there, too.
 
+**All jobs of a kind.** `cancel`, `retry`, `delete`, `move`, `release` and `fail` take `--all` in place of ids, with
+`--queue`, `--state`, `--task` (and `--group`, for those that failed) to say which are meant. How many these are is said
+before anything is done; a terminal asks, and who cannot be asked has to say `--yes`. Jobs that come meanwhile are not
+meant. Printed is how many jobs have which state then, with `--json` as one object, `{"cancelled": 12}`; what could not
+be done is counted by its reason, and the exit code is 1.
+
 **The embedded server** is used if no URL is given. Commands that only look do not start one where there is no data
 (exit code 4): they are run in the wrong directory. `enqueue`, `work`, `limit`, `weigh`, `schedules add`, `config set`,
 `config reset`, `doctor` and `server start` do, and say so on a terminal.

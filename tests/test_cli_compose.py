@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import pytest
 
-from holdfast.outcome import Error
+from holdfast.outcome import Error, Succeed
 from tests.shells import Hand, Shell, failure, running_worker
 
 
@@ -172,6 +172,123 @@ def test_no_ids_are_nothing_to_do(shell: Shell, verb: str) -> None:
 
     assert (code, out) == (0, "")
     assert f"nothing to {verb}" in err
+
+
+# All jobs of a kind
+
+
+def put_some(shell: Shell) -> None:
+    for number in range(3):
+        shell.put(f"mail{number}", queue="mail", task="tasks.send")
+    shell.put("other", queue="mail", task="tasks.other")
+    shell.put("video", queue="video", task="tasks.send")
+
+
+def test_all_jobs_that_are_so_are_steered_and_counted(shell: Shell) -> None:
+    put_some(shell)
+
+    assert shell("move", "--all", "--queue", "mail", "--task", "tasks.send", "--to", "slow", "--yes").rows == [
+        ["waiting", "3"]
+    ]
+    assert shell("cancel", "--all", "--queue", "slow", "--yes", "--reason", "no use").rows == [["cancelled", "3"]]
+    assert "no use" in shell("show", "mail0").out
+    assert shell("retry", "--all", "--state", "cancelled", "--yes", "--json").json == {"waiting": 3}
+    assert shell("fail", "--all", "--queue", "slow", "--group", "hopeless", "--yes").rows == [["failed", "3"]]
+    assert shell("retry", "--all", "--group", "other", "--yes").out == ""
+    assert shell("retry", "--all", "--group", "hopeless", "--yes").rows == [["waiting", "3"]]
+    assert shell("cancel", "--all", "--state", "waiting,blocked", "--yes").rows == [["cancelled", "5"]]
+    assert shell("delete", "--all", "--task", "tasks.send", "--yes").rows == [["deleted", "4"]]
+    assert [row[0] for row in shell("jobs").rows] == ["other"]
+
+
+def test_what_could_not_be_done_is_counted_too(shell: Shell) -> None:
+    chain(shell, "a", "b")
+    shell.client.cancel("a")
+    shell.put("c")
+    shell.client.cancel("c")
+
+    code, out, _ = shell("delete", "--all", "--yes")
+    assert (code, sorted(out.splitlines())) == (1, ["deleted\t1", "others wait for it\t1"])
+
+
+def test_running_jobs_are_released_all_at_once(shell: Shell) -> None:
+    shell.put("mine")
+    Hand(shell.client).take()
+
+    assert shell("release", "--all", "--yes", "--delay", "1h").rows == [["scheduled", "1"]]
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("cancel", "--all"), "cancel all jobs that are pending: 5. If that is meant, say --yes."),
+        (("cancel", "--all", "--task", "tasks.other"), "pending, task tasks.other: 1. If"),
+        (("delete", "--all", "--state", "failed"), "delete all jobs that are failed: 0. If"),
+        (("cancel", "--all", "mail0"), "'mail0' cannot be one of them"),
+        (("cancel", "mail0", "--queue", "mail"), "choose among --all"),
+        (("cancel", "--all", "--dependents", "--yes"), "--dependents is for jobs that are named"),
+        (("cancel", "--all", "--state", "wating", "--yes"), "did you mean waiting?"),
+    ],
+)
+def test_who_does_not_say_what_is_meant_changes_nothing(shell: Shell, words: tuple[str, ...], says: str) -> None:
+    put_some(shell)
+    code, out, err = shell(*words)
+
+    assert (code, out) == (2, "")
+    assert says in err
+    assert shell.client.count(state="waiting") == 5
+
+
+def test_all_of_a_queue_that_is_not_there_is_not_found(shell: Shell) -> None:
+    put_some(shell)
+
+    code, _, err = shell("cancel", "--all", "--queue", "vidio", "--yes")
+    assert (code, "did you mean video?" in err) == (3, True)
+
+
+@pytest.mark.parametrize(("answer", "left"), [("y", 1), ("n", 5), ("", 5)])
+def test_people_are_asked_first_and_told_how_many(shell: Shell, answer: str, left: int) -> None:
+    put_some(shell)
+    with shell.terminal("cancel", "--all", "--queue", "mail") as terminal:
+        terminal.read_until("cancel all jobs that are pending, queue mail: 4. Go on? [y/N]:")
+        terminal.type(f"{answer}\n")
+        assert terminal.wait() == (0 if answer == "y" else 130)
+
+    assert shell.client.count(state="waiting") == left
+
+
+def test_thousands_that_are_so_are_steered_with_a_bar(shell: Shell) -> None:
+    (shell.folder / "lines").write_text("{}\n" * 2500)
+    shell("enqueue", "any.task", "--from", "lines")
+
+    assert "2500/2500" in shell.on_a_terminal("cancel", "--all", "--yes")
+    assert shell("delete", "--all", "--yes").rows == [["deleted", "2500"]]
+
+
+# What queues need
+
+
+def test_load_says_how_much_work_there_is_and_how_much_is_needed(shell: Shell) -> None:
+    put_some(shell)
+    shell.put("one")
+    shell.put("two")
+    hand = Hand(shell.client)
+    hand.end(Succeed(b"1"))
+
+    rows = {row[0]: row for row in shell("load").rows}
+    assert [rows["mail"][place] for place in (2, 3, 4, 5, 6, 7)] == ["0", "4", "0", "0", "0", "0"]
+    found = shell("load", "default", "mail", "--target", "30s", "--json").json
+    assert [(each["queue"], each["waiting"]) for each in found["queues"]] == [("default", 1), ("mail", 4)]
+    assert found["target_seconds"] == 30
+    assert found["needed"] == sum(each["needed"] for each in found["queues"]) > 0
+    assert shell("load", "default", "mail", "--needed").out.strip().isdecimal()
+    assert "NEEDED" in shell.on_a_terminal("load")
+
+
+def test_a_queue_that_is_not_there_yet_needs_nothing(shell: Shell) -> None:
+    shell.put("one")
+
+    assert shell("load", "later", "--needed").out == "0\n"
 
 
 # Limits, shares, deadlines

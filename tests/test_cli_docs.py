@@ -65,6 +65,7 @@ def first(words: str) -> Any:
         (("release", "running"), fields.ANSWER),
         (("fail", "mine"), fields.ANSWER),
         (("depend", "mine", "--on", "running"), fields.ANSWER),
+        (("load",), fields.LOAD),
         (("limits",), fields.LIMIT),
         (("limit", "gpu", "2"), fields.CHANGED_LIMIT),
         (("unlimit", "api"), fields.UNLIMITED),

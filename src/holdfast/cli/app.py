@@ -37,7 +37,7 @@ from holdfast.errors import HoldfastError
 COMMANDS: tuple[click.Command, ...] = (
     work.work, enqueue.enqueue, waiting.wait, jobs.jobs, jobs.show, jobs.count, jobs.peek, steer.cancel, steer.retry,
     steer.delete, steer.move, steer.release, steer.fail, steer.depend, notes.attach, notes.note, queues.queues,
-    queues.pause, queues.resume, queues.forget, limits.limits, limits.limit, limits.unlimit, limits.weigh,
+    queues.pause, queues.resume, queues.forget, queues.load, limits.limits, limits.limit, limits.unlimit, limits.weigh,
     schedules.schedules, workers.workers, workers.nodes, events.events, config.config, kept.kept, kept.send,
     server.server, doctor.doctor, completion.completion, work.demo,
 )  # fmt: skip

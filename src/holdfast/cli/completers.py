@@ -27,7 +27,10 @@ PATIENCE = 0.6  # seconds for all that is asked, unless HOLDFAST_COMPLETION_TIME
 MOST = 50  # jobs that are offered
 LOOKED_AT = 300  # jobs, for the names of their tasks
 
-_STATES_OF: dict[str, Sequence[str]] = {"cancel": PENDING, "wait": PENDING, "retry": FINAL, "delete": FINAL}
+_STATES_OF: dict[str, Sequence[str]] = {
+    "cancel": PENDING, "wait": PENDING, "move": PENDING, "fail": PENDING, "release": ("running",),
+    "retry": FINAL, "delete": FINAL,
+}  # fmt: skip
 
 
 def ask(context: click.Context, question: Callable[[Holdfast], Iterable[Any]]) -> list[Any]:

@@ -79,6 +79,13 @@ PAUSED = {
     "changed": "whether that is new",
 }
 FORGOTTEN = {"queue": "name of the queue", "forgotten": "whether something was known of it"}
+LOAD = {
+    "needed": "how many jobs have to run at once, in all",
+    "target_seconds": "within which time a job is to start",
+    "queues": "of each: queue, paused, workers that serve it; how many jobs are waiting, running, scheduled, blocked, "
+    "throttled; oldest: for how many seconds the first waits; arriving, ending: jobs per second; run_time: seconds "
+    "that a job takes; needed",
+}
 LIMIT = {
     "limit": "name of the limit",
     "slots": "how many jobs may run at once, or start in a period",

@@ -1,27 +1,36 @@
-"""Very many jobs: ids from a pipe, parts that fit into one call, an answer about each, and a bar while it lasts."""
+"""Very many jobs: named by ids, perhaps from a pipe, or chosen by what they are; and a bar while it lasts."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import click
 
+from holdfast import commands
+from holdfast.acting import NOT_RUNNING
 from holdfast.cli.complaints import complain, note
-from holdfast.cli.exits import exit_code
-from holdfast.cli.lookup import Ids
+from holdfast.cli.completers import complete_queue, complete_states, complete_task
+from holdfast.cli.exits import REFUSED, exit_code
+from holdfast.cli.lookup import Ids, chosen_states, find_queue
 from holdfast.cli.output import Column
 from holdfast.cli.records import Record
-from holdfast.cli.session import Session
+from holdfast.cli.session import Decorator, F, Session
+from holdfast.cli.text import listed
 from holdfast.errors import HoldfastError, JobNotFound
+from holdfast.job import FINAL, PENDING, STATES
 
 T = TypeVar("T")
 Answer = tuple[str, str | HoldfastError]  # about the job of an id
-Act = Callable[[Sequence[str]], Iterable[Answer]]
 
 AT_ONCE = 1000  # of anything that is sent in one call
+MEANT = {
+    "cancel": PENDING, "retry": ["failed"], "delete": FINAL, "move": NOT_RUNNING, "release": ["running"],
+    "fail": PENDING,
+}  # fmt: skip
+DONE = {*STATES, "cancelling", "deleted"}  # other answers say why nothing was done
 MOST_QUESTIONS = 3  # so many unknown ids are looked for
 
 
@@ -45,13 +54,80 @@ def optional_ids(ids: Sequence[str]) -> list[str]:
     return found
 
 
-def steer(session: Session, verb: str, words: Sequence[str], act: Act) -> int:
-    """Do something with each job, say what became of it, and return the exit code of the first refusal."""
+class Chosen(NamedTuple):
+    """All jobs that are so, instead of some that are named."""
+
+    all: bool
+    yes: bool
+    queue: str | None
+    state: Sequence[str]
+    task: str | None
+    group: str | None = None
+
+    def states(self, verb: str) -> list[str]:
+        return chosen_states(self.state) if self.state else list(MEANT[verb])
+
+    def kind(self, verb: str) -> Record:
+        """As the client takes it."""
+        return {"queue": self.queue, "state": self.states(verb), "task": self.task, "group": self.group}
+
+    def words(self, verb: str) -> str:
+        """What is to be done, in words."""
+        more = [f"{name} {getattr(self, name)}" for name in ("queue", "task", "group") if getattr(self, name)]
+        return ", ".join([f"{verb} all jobs that are {_listed(self.states(verb))}", *more])
+
+
+def choosing(verb: str, *, group: bool = False) -> Decorator:
+    """Declare the options that choose jobs."""
+    options = [
+        click.option("--all", is_flag=True, help="Instead of IDs: all jobs that are as the next options say."),
+        click.option("--queue", shell_complete=complete_queue, help="Of all, those of this queue."),
+        click.option(
+            "--state", multiple=True, metavar="STATE", shell_complete=complete_states,
+            help=f"Of all, those in this state; also a,b; else {_listed(MEANT[verb])}.",
+        ),
+        click.option("--task", shell_complete=complete_task, help="Of all, those of this task."),
+        *([click.option("--group", help="Of all, those that failed with this group.")] if group else []),
+        click.option("--yes", is_flag=True, help="Do not ask whether all are meant."),
+    ]  # fmt: skip
+
+    def declare(function: F) -> F:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return declare
+
+
+def _listed(states: Sequence[str]) -> str:
+    return "pending" if list(states) == list(PENDING) else listed(states)
+
+
+class Action(NamedTuple):
+    """What is done, by which verb: to jobs of some ids, or to all that were chosen."""
+
+    verb: str
+    to_some: Callable[[Sequence[str]], Iterable[Answer]]
+    to_all: Callable[..., dict[str, int]]  # with a `Kind` of jobs; returns how many there were of each answer
+
+
+def steer(session: Session, action: Action, words: Sequence[str], how: Record) -> int:
+    """Do something with jobs, say what became of them, and return the exit code of the first refusal.
+
+    They are those of some ids, or those that were chosen; `how` has the options of that.
+    """
+    chosen = Chosen(**how)
+    if chosen.all:
+        if words:
+            raise click.UsageError(f"--all chooses the jobs, so {words[0]!r} cannot be one of them.")
+        return _steer_all(session, action, chosen)
+    if chosen.queue or chosen.state or chosen.task or chosen.group or chosen.yes:
+        raise click.UsageError("--queue, --state, --task, --group and --yes choose among --all; give that too.")
     ids = given_ids(words)
     if not ids:
-        note(f"nothing to {verb}: no ids came")
+        note(f"nothing to {action.verb}: no ids came")
     refusals: list[HoldfastError] = []
-    session.output.list(_answers(session, verb, ids, act, refusals), id_and("answer"), "nothing was changed")
+    session.output.list(_answers(session, action, ids, refusals), id_and("answer"), "nothing was changed")
     return exit_code(refusals[0]) if refusals else 0
 
 
@@ -63,12 +139,10 @@ def id_and(field: str) -> list[Column]:
     ]
 
 
-def _answers(
-    session: Session, verb: str, ids: Sequence[str], act: Act, refusals: list[HoldfastError]
-) -> Iterator[Record]:
-    with meter(verb, len(ids)) as advance:
+def _answers(session: Session, action: Action, ids: Sequence[str], refusals: list[HoldfastError]) -> Iterator[Record]:
+    with meter(action.verb, len(ids)) as advance:
         for part in in_parts(ids):
-            for id, answer in act(part):
+            for id, answer in action.to_some(part):
                 if isinstance(answer, str):
                     yield {"id": id, "answer": answer}
                 else:
@@ -81,6 +155,49 @@ def _complain(session: Session, error: HoldfastError, id: str, *, is_early: bool
     """Say what was refused; of the first few ids that are none, also what they may have been meant for."""
     question = Ids(session.app).did_you_mean(id) if is_early and isinstance(error, JobNotFound) else ""
     complain(f"{error}{question}", error.code, id=id)
+
+
+def _steer_all(session: Session, action: Action, chosen: Chosen) -> int:
+    """Do something with all jobs that were chosen, and print how many there were of each answer."""
+    verb = action.verb
+    queues = [find_queue(session.app, chosen.queue)] if chosen.queue else session.app.queues()
+    total = sum(queue.counts[state] for queue in queues for state in chosen.states(verb))
+    _confirm(session, verb, chosen, total)
+    with meter(verb, total) as advance:
+        counts = action.to_all(**chosen.kind(verb), progress=advance)
+    columns = [
+        Column("STATE", lambda row: row[0], coloured=True, whole=True),
+        Column("JOBS", lambda row: row[1], right=True, whole=True),
+    ]
+    if session.output.mode == "json":
+        session.output.json(counts)
+    else:
+        session.output.list(counts.items(), columns, "there are no such jobs")
+    return REFUSED if counts.keys() - DONE else 0
+
+
+def _confirm(session: Session, verb: str, chosen: Chosen, total: int) -> None:
+    """Say how many there are, and ask whether they are meant; who cannot be asked has to say --yes."""
+    if chosen.yes:
+        return
+    if chosen.task or chosen.group:
+        total = _count(session, chosen.kind(verb))
+    question = f"{chosen.words(verb)}: {total:,}"
+    if not sys.stdin or not sys.stdin.isatty():
+        raise click.UsageError(f"{question}. If that is meant, say --yes.")
+    click.confirm(f"{question}. Go on?", abort=True, err=True)
+
+
+def _count(session: Session, kind: Record) -> int:
+    """Count jobs by more than the store has numbers of."""
+    which = {**kind, "queues": [kind["queue"]] if kind["queue"] else None, "states": kind["state"]}
+    del which["queue"], which["state"]
+    found, cursor = 0, None
+    while True:
+        step = session.app.store.run(commands.act("count", **which, cursor=cursor, limit=AT_ONCE))
+        found, cursor = found + sum(step.answers.values()), step.cursor
+        if cursor is None:
+            return found
 
 
 @contextmanager

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+
 import click
+import msgspec
 
 from holdfast.cli.completers import complete_queue
-from holdfast.cli.fields import FORGOTTEN, PAUSED, QUEUE
+from holdfast.cli.fields import FORGOTTEN, LOAD, PAUSED, QUEUE
 from holdfast.cli.lookup import find_queue
-from holdfast.cli.output import Column
+from holdfast.cli.output import Column, write
 from holdfast.cli.records import queue_record
-from holdfast.cli.session import Session, command, pass_session
+from holdfast.cli.session import Session, command, duration_option, pass_session
+from holdfast.cli.text import length
 from holdfast.cli.watch import View, follow_option, show_list
 from holdfast.job import STATES
 
@@ -75,6 +80,49 @@ def forget(session: Session, queue: str) -> None:
         find_queue(session.app, queue)
     columns = [Column("QUEUE", lambda row: row["queue"], whole=True), Column("", lambda _: "forgotten")]
     session.output.one({"queue": queue, "forgotten": True}, columns)
+
+
+@command(
+    "load", "holdfast load", "holdfast load mail video --target 30s", "holdfast load --needed",
+    "holdfast load mail --json | jq .needed", fields=LOAD,
+)  # fmt: skip
+@click.argument("names", nargs=-1, metavar="[QUEUE...]", shell_complete=complete_queue)
+@duration_option("--target", "Within which time a job is to start.", default="1m", show_default=True)
+@click.option("--needed", is_flag=True, help="Print only how many jobs have to run at once, in all.")
+@pass_session
+def load(session: Session, names: Sequence[str], target: timedelta, needed: bool) -> None:
+    """Say how much work queues have, and how many jobs have to run at once for it: to scale workers by.
+
+    So many are needed that what waits, and what will come, starts within --target: divide it by --processes or
+    --concurrency of your workers. Numbers are exact, rates those of the last five minutes. A queue that is not there
+    needs none. When piped, the columns are queue, needed, workers that serve it, jobs that wait, run, are scheduled,
+    blocked and throttled, seconds that the first waits, jobs per second that come and that end, and seconds that a job
+    takes. With --json, an object: `needed` is what KEDA or a script looks at.
+    """
+    found = [msgspec.structs.asdict(each) for each in session.app.load(*names, target=target)]
+    total = sum(each["needed"] for each in found)
+    if session.output.mode == "json":
+        session.output.json({"needed": total, "target_seconds": target.total_seconds(), "queues": found})
+    elif needed:
+        write(str(total))
+    else:
+        session.output.list(found, _load_columns(session.output.mode == "table"), "no queues")
+
+
+def _load_columns(on_terminal: bool) -> list[Column]:
+    """Durations and rates are for people in few digits."""
+
+    def number(name: str, spell: Callable[[float], str]) -> Column:
+        value = lambda row: "" if row[name] is None else spell(row[name]) if on_terminal else f"{row[name]:.3f}"  # noqa: E731
+        return Column(name.upper().replace("_", " "), value, right=True)
+
+    counts = ("needed", "workers", "waiting", "running", "scheduled", "blocked", "throttled")
+    rate = "{:.3g}/s".format
+    return [
+        Column("QUEUE", lambda row: row["queue"], whole=True),
+        *(Column(each.upper(), lambda row, each=each: row[each], right=True) for each in counts),  # type: ignore[misc]
+        number("oldest", length), number("arriving", rate), number("ending", rate), number("run_time", length),
+    ]  # fmt: skip
 
 
 def _say_paused(session: Session, queue: str, *, changed: bool, paused: bool) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
+from functools import partial
+from typing import Any
 
 import click
 
@@ -12,7 +14,7 @@ from holdfast.cli.completers import complete_ids, complete_queue
 from holdfast.cli.enqueue import ON_FAILED
 from holdfast.cli.fields import ANSWER
 from holdfast.cli.lookup import note_new_queue, saying_which
-from holdfast.cli.many import Act, Answer, id_and, optional_ids, steer
+from holdfast.cli.many import Action, Answer, choosing, id_and, optional_ids, steer
 from holdfast.cli.session import Session, command, duration_option, pass_session
 from holdfast.commands import Command
 
@@ -26,7 +28,9 @@ _ids = click.argument("ids", nargs=-1, metavar="[ID...]", shell_complete=complet
 _reason = click.option("--reason", default="", help="Why; it is kept with the job.")
 
 
-def _act(session: Session, verb: str, make: Callable[[Sequence[str]], Command[list[str]]]) -> Act:
+def _act(
+    session: Session, verb: str, make: Callable[[Sequence[str]], Command[list[str]]]
+) -> Callable[[Sequence[str]], Iterable[Answer]]:
     """Return what runs a command on jobs, and reads its answers."""
 
     def act(part: Sequence[str]) -> Iterable[Answer]:
@@ -46,115 +50,136 @@ def _read(verb: str, id: str, reply: str) -> str | errors.HoldfastError:
     "cancel",
     "holdfast cancel 0QwErTyUiOpAsDfG --reason 'wrong file'",
     "holdfast cancel 0QwErTyUiOpAsDfG --dependents",
-    "holdfast jobs --queue mail --state waiting | holdfast cancel",
+    "holdfast cancel --all --queue mail --state waiting --task tasks.send",
     fields=ANSWER,
 )
 @_ids
+@choosing("cancel")
 @click.option("--dependents", is_flag=True, help="With all jobs that wait for them, and so on; up to 1,000 in all.")
 @_reason
 @pass_session
-def cancel(session: Session, ids: Sequence[str], *, dependents: bool, reason: str) -> int:
+def cancel(session: Session, /, ids: Sequence[str], *, dependents: bool, reason: str, **how: Any) -> int:
     """Stop jobs.
 
     A job that runs is `cancelling` until its worker has stopped it; any other is `cancelled` at once. Exit code 1 if
     one has ended already, 3 if one does not exist; the others are cancelled all the same.
 
-    Without an ID, ids are read from the standard input: the first column of each line.
+    Without an ID, ids are read from the standard input: the first column of each line. With --all, jobs are chosen by
+    what they are: how many is said first, and confirmed on a terminal or by --yes; then the number of jobs for each new
+    state is printed, with --json as an object.
     """
+    if dependents and how["all"]:
+        raise click.UsageError("--dependents is for jobs that are named by ids, not for --all.")
 
     def act(part: Sequence[str]) -> Iterable[Answer]:
         if dependents:
             return session.app.cancel_with_dependents(*part, reason=reason).items()
         return zip(part, session.app.cancel_many(part, reason=reason), strict=True)
 
-    return steer(session, "cancel", ids, act)
+    return steer(session, Action("cancel", act, partial(session.app.cancel_all, reason=reason)), ids, how)
 
 
 @command(
     "retry",
     "holdfast retry 0QwErTyUiOpAsDfG",
     "holdfast jobs --state failed | holdfast retry",
-    "holdfast jobs --state failed | cut -f1 | xargs holdfast retry",
+    "holdfast retry --all --queue mail --group ConnectionError --yes",
     fields=ANSWER,
 )
 @_ids
+@choosing("retry", group=True)
 @pass_session
-def retry(session: Session, ids: Sequence[str]) -> int:
+def retry(session: Session, /, ids: Sequence[str], **how: Any) -> int:
     """Run jobs that have ended once more.
 
     All their budgets are as new; checkpoints are kept. Exit code 1 if one has not ended, 3 if one does not
     exist; the others are retried all the same.
 
-    Without an ID, ids are read from the standard input: the first column of each line.
+    Without an ID, ids are read from the standard input: the first column of each line. With --all, jobs are chosen by
+    what they are: how many is said first, and confirmed on a terminal or by --yes; then the number of jobs for each new
+    state is printed, with --json as an object.
     """
-    return steer(session, "retry", ids, lambda part: zip(part, session.app.retry_many(part), strict=True))
+    act = lambda part: zip(part, session.app.retry_many(part), strict=True)  # noqa: E731
+    return steer(session, Action("retry", act, session.app.retry_all), ids, how)
 
 
 @command(
     "delete",
     "holdfast delete 0QwErTyUiOpAsDfG",
-    "holdfast jobs --state cancelled | holdfast delete",
+    "holdfast delete --all --state cancelled",
     fields=ANSWER,
 )
 @_ids
+@choosing("delete", group=True)
 @pass_session
-def delete(session: Session, ids: Sequence[str]) -> int:
+def delete(session: Session, /, ids: Sequence[str], **how: Any) -> int:
     """Remove jobs that have ended, with their results and history.
 
     Exit code 1 if one has not ended or others wait for it, 3 if one does not exist; the others are removed all the
     same.
 
-    Without an ID, ids are read from the standard input: the first column of each line.
+    Without an ID, ids are read from the standard input: the first column of each line. With --all, jobs are chosen by
+    what they are: how many is said first, and confirmed on a terminal or by --yes; then the number of jobs for each new
+    state is printed, with --json as an object.
     """
-    return steer(session, "delete", ids, lambda part: zip(part, session.app.delete_many(part), strict=True))
+    act = lambda part: zip(part, session.app.delete_many(part), strict=True)  # noqa: E731
+    return steer(session, Action("delete", act, session.app.delete_all), ids, how)
 
 
 @command(
     "move",
     "holdfast move 0QwErTyUiOpAsDfG --to urgent",
-    "holdfast jobs --queue mail --state waiting | holdfast move --priority -10",
+    "holdfast move --all --queue mail --state waiting --priority -10",
     fields=ANSWER,
 )
 @_ids
-@click.option("--to", "queue", metavar="QUEUE", shell_complete=complete_queue, help="To this queue, as a new job.")
+@choosing("move")
+@click.option("--to", metavar="QUEUE", shell_complete=complete_queue, help="To this queue, as a new job.")
 @click.option("--priority", type=click.IntRange(-256, 255), metavar="NUMBER", help="-256 to 255; lower runs first.")
 @pass_session
-def move(session: Session, ids: Sequence[str], queue: str | None, priority: int | None) -> int:
+def move(session: Session, /, ids: Sequence[str], *, to: str | None, priority: int | None, **how: Any) -> int:
     """Move jobs to another queue, or change their priority.
 
     Of a job that runs only the priority can be changed. Exit code 1 if one has ended, or runs and was to change its
     queue, 3 if one does not exist; the others are moved all the same.
 
-    Without an ID, ids are read from the standard input: the first column of each line.
+    Without an ID, ids are read from the standard input: the first column of each line. With --all, jobs are chosen by
+    what they are: how many is said first, and confirmed on a terminal or by --yes; then the number of jobs for each new
+    state is printed, with --json as an object.
     """
-    if queue is None and priority is None:
+    if to is None and priority is None:
         raise click.UsageError("say where to: --to QUEUE, --priority NUMBER, or both.")
-    if queue is not None:
-        note_new_queue(session.app, queue)
-    make = lambda part: commands.move(part, queue=queue, priority=priority)  # noqa: E731
-    return steer(session, "move", ids, _act(session, "move", make))
+    if to is not None:
+        note_new_queue(session.app, to)
+    make = lambda part: commands.move(part, queue=to, priority=priority)  # noqa: E731
+    move_all = partial(session.app.move_all, to=to, priority=priority)
+    return steer(session, Action("move", _act(session, "move", make), move_all), ids, how)
 
 
 @command(
     "release",
     "holdfast release 0QwErTyUiOpAsDfG --delay 10m --reason 'node7 is slow'",
-    "holdfast jobs --queue video --state running | holdfast release",
+    "holdfast release --all --queue video --yes",
     fields=ANSWER,
 )
 @_ids
+@choosing("release")
 @duration_option("--delay", "Run them after this time: 30s, 1h30m.")
 @_reason
 @pass_session
-def release(session: Session, ids: Sequence[str], delay: timedelta | None, reason: str) -> int:
+def release(session: Session, /, ids: Sequence[str], *, delay: timedelta | None, reason: str, **how: Any) -> int:
     """Take running jobs from their workers, for others to run. No budget is charged, and checkpoints are kept.
 
     Exit code 1 if one does not run, 3 if one does not exist; the others are released all the same.
 
-    Without an ID, ids are read from the standard input: the first column of each line.
+    Without an ID, ids are read from the standard input: the first column of each line. With --all, jobs are chosen by
+    what they are: how many is said first, and confirmed on a terminal or by --yes; then the number of jobs for each new
+    state is printed, with --json as an object.
     """
     wait = None if delay is None else delay // timedelta(milliseconds=1)
     make = lambda part: commands.release(part, delay=wait, reason=reason)  # noqa: E731
-    return steer(session, "release", ids, _act(session, "release", make))
+    release_all = partial(session.app.release_all, delay=delay or 0, reason=reason)
+    return steer(session, Action("release", _act(session, "release", make), release_all), ids, how)
 
 
 @command(
@@ -164,18 +189,22 @@ def release(session: Session, ids: Sequence[str], delay: timedelta | None, reaso
     fields=ANSWER,
 )
 @_ids
+@choosing("fail")
 @click.option("--group", help="Group of the failure; else `operator`.")
 @_reason
 @pass_session
-def fail(session: Session, ids: Sequence[str], group: str | None, reason: str) -> int:
+def fail(session: Session, /, ids: Sequence[str], *, group: str | None, reason: str, **how: Any) -> int:
     """End jobs as failed, wherever they are; what runs is stopped.
 
     Exit code 1 if one has ended already, 3 if one does not exist; the others are failed all the same.
 
-    Without an ID, ids are read from the standard input: the first column of each line.
+    Without an ID, ids are read from the standard input: the first column of each line. With --all, jobs are chosen by
+    what they are: how many is said first, and confirmed on a terminal or by --yes; then the number of jobs for each new
+    state is printed, with --json as an object.
     """
     make = lambda part: commands.fail(part, group=group, reason=reason)  # noqa: E731
-    return steer(session, "fail", ids, _act(session, "fail", make))
+    fail_all = partial(session.app.fail_all, with_group=group, reason=reason)
+    return steer(session, Action("fail", _act(session, "fail", make), fail_all), ids, how)
 
 
 @command(
