@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 
 from holdfast import failure, running
 from holdfast.failure import Failure
-from holdfast.limits import MOST_RESULT
+from holdfast.limits import MOST_PAYLOAD, MOST_RESULT
 from holdfast.outcome import (
     Advance,
+    Advanced,
     Cancelled,
     Crash,
     Error,
@@ -158,7 +159,11 @@ def raised(error: BaseException) -> Outcome:
     if isinstance(error, SystemExit):
         # Leaving the process is a crash, whatever the code says: nothing was returned.
         return crashed("the job left its process by sys.exit", exit_code=exit_code(error))
-    return outcome_of(error)
+    outcome = outcome_of(error)
+    if isinstance(outcome, Advanced) and len(outcome.payload) > MOST_PAYLOAD:  # it may be too long for any message
+        words = f"the arguments of {outcome.task} are {len(outcome.payload):,} bytes; {MOST_PAYLOAD:,} are allowed"
+        return failed("Refused", words, group="refused", final=True)
+    return outcome
 
 
 def failed(kind: str, message: str, *, group: str, final: bool = False) -> Outcome:

@@ -14,12 +14,12 @@ def store_text(text: str) -> int:
 
 @app.task(retries=5)
 def go_on_with_too_much() -> None:
-    raise Advance(store_text.bind("x" * 3_000_000))
+    raise Advance(store_text.bind("x" * 70_000_000))
 
 
 @app.task(retries=5)
 async def go_on_with_too_much_async() -> None:
-    raise Advance(store_text.bind("x" * 3_000_000))
+    raise Advance(store_text.bind("x" * 70_000_000))
 
 
 @app.task(retries=5)
