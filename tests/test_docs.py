@@ -80,7 +80,10 @@ class Reader:
             assert process.wait(60) in (0, -signal.SIGKILL)  # which a document may have sent
 
 
-GUIDES = ("guide", "testing", "unreachable", "worker", "duplicates", "items", "configuration", "record", "fleet")
+GUIDES = (
+    *("guide", "testing", "unreachable", "worker", "duplicates", "items", "configuration", "record", "fleet"),
+    *("dependencies", "pipelines", "schedules", "limits"),
+)
 
 
 @pytest.mark.parametrize("document", ["README.md", *(f"docs/{guide}.md" for guide in GUIDES)])

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -20,7 +21,8 @@ from tests.processes import kill_tree, tree
 from tests.workers import Worker, until
 
 ROOT = Path(__file__).parent.parent
-EXAMPLE = ROOT / "examples" / "reliable"
+EXAMPLES = ROOT / "examples"
+EXAMPLE = EXAMPLES / "reliable"
 COUNT = 20
 TUTORIAL = {"its queue": 51, "its program": 69}  # lines that are not blank
 
@@ -62,9 +64,15 @@ class Folder:
 
 
 @pytest.fixture
-def folder() -> Iterator[Folder]:
+def folder(request: pytest.FixtureRequest) -> Iterator[Folder]:
+    """A copy of the example that a test names; else of the first one."""
     path = Path(tempfile.mkdtemp(prefix="hfe-"))
-    shutil.copytree(EXAMPLE, path, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__", ".holdfast"))
+    shutil.copytree(
+        EXAMPLES / getattr(request, "param", EXAMPLE.name),
+        path,
+        dirs_exist_ok=True,
+        ignore=shutil.ignore_patterns("__pycache__", ".holdfast"),
+    )
     made = Folder(path)
     yield made
     made.end()
@@ -127,3 +135,62 @@ def test_a_worker_in_another_language_and_python_share_a_queue(folder: Folder) -
     assert node.wait() == 0, node.log
     assert folder.app.workers() == []
     assert {attempt.executor for job in before for attempt in job.refresh().attempts} == {f"{worker.name}.0"}
+
+
+def _story(folder: Folder, *workers: str, **environment: str) -> list[str]:
+    """What an example prints, with these workers."""
+    for queues in workers:
+        folder.start("holdfast", "work", "tasks", *queues.split(), **environment)
+    told = folder.start(sys.executable, "run.py", **environment)
+    assert told.wait() == 0, told.log + "".join(worker.log for worker in folder.workers)
+    return told.log.splitlines()
+
+
+def _shown(name: str) -> list[str]:
+    """What its document says that it prints, without what is left out there or differs each time."""
+    shown = (EXAMPLES / name / "README.md").read_text().partition("```text\n")[2].partition("```")[0]
+    return [line for line in shown.splitlines() if not re.search(r"\.\.\.|\d{13}|job \w{16}|second \d", line)]
+
+
+@pytest.mark.parametrize("folder", ["mapreduce"], indirect=True)
+def test_map_and_reduce_with_a_failing_member(folder: Folder) -> None:
+    lines = _story(folder, "", "")
+    assert {*_shown("mapreduce")} <= {*lines}
+    assert lines[-1] == "total: 15000 words"
+    assert "No such file or directory: 'book/chapter-3.txt'" in "\n".join(lines)
+
+
+@pytest.mark.parametrize("folder", ["pipeline"], indirect=True)
+def test_a_pipeline_of_three_stages_repeats_only_the_stage_that_failed(folder: Folder) -> None:
+    lines = _story(folder, "--queues net", "--queues cpu")
+    assert {*_shown("pipeline")} <= {*lines}
+    assert sorted(path.name for path in (folder.path / "site").iterdir()) == ["cat.gz", "dog.gz", "emu.gz"]
+
+
+@pytest.mark.parametrize("folder", ["nightly"], indirect=True)
+def test_a_nightly_report_is_had_now(folder: Folder) -> None:
+    lines = _story(folder, "", "", "")
+    assert {*_shown("nightly")} <= {*lines}
+    assert lines[0].count(" 02:30") == 10
+    assert len((folder.path / "report.txt").read_text().splitlines()) == 1
+
+
+@pytest.mark.parametrize("folder", ["api"], indirect=True)
+def test_five_calls_a_second_and_no_more(folder: Folder) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    lines = _story(folder, "", "", API_PORT=port)
+    assert lines[-1].startswith("25 answers, the last is 'answer 24'; refused: ")
+    starts = sorted(attempt.claimed_at for job in folder.app.list() for attempt in job.refresh().attempts)
+    assert all((later - one).total_seconds() > 0.99 for one, later in zip(starts, starts[5:], strict=False))
+
+
+@pytest.mark.parametrize("folder", ["tenants"], indirect=True)
+def test_tenants_that_share_a_queue_take_turns(folder: Folder) -> None:
+    lines = _story(folder, "--queues plain,fair --concurrency 1")
+    assert {*_shown("tenants")[:2]} <= {*lines}
+    assert lines[0].startswith("plain: aaaaa")
+    bell, caro = (int(re.findall(r"number (\d+) of 110", line)[0]) for line in lines[4:])
+    assert bell in (14, 15)  # of jobs whose turn is the same any may be the first
+    assert caro in (9, 10, 11)
