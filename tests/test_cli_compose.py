@@ -55,9 +55,10 @@ def test_lines_and_ids_cannot_both_come_from_the_standard_input(shell: Shell) ->
 
 
 def test_a_job_to_come_after_that_is_not_there_is_not_found(shell: Shell) -> None:
-    code, _, err = shell("enqueue", "any.task", "--after", "nobody")
+    shell.put("begun-by-us")
+    code, _, err = shell("enqueue", "any.task", "--after", "begun-by-us", "--after", "begun-by-")
 
-    assert (code, "there is no job nobody" in err) == (3, True)
+    assert (code, "there is no job begun-by- " in err, "did you mean begun-by-us?" in err) == (3, True, True)
 
 
 def test_what_a_job_waits_for_is_added_and_removed(shell: Shell) -> None:
@@ -102,6 +103,13 @@ def test_show_says_what_a_job_waits_for_and_what_to_do_if_that_has_failed(shell:
     assert "job first, which it waits for, failed; `holdfast retry first`, or `holdfast depend mine --not-on" in text
     assert "after\tfirst failed" in text
     assert shell("depend", "mine", "--on-failed", "run").rows == [["mine", "waiting"]]
+
+
+def test_show_says_why_a_job_that_could_run_does_not(shell: Shell) -> None:
+    shell.put("mine")
+    assert "waiting\tno live worker serves queue default" in shell("show", "mine").out
+    shell.client.pause("default")
+    assert "waiting\tqueue default is paused; `holdfast resume default`" in shell("show", "mine").out
 
 
 def test_a_job_is_cancelled_with_all_that_wait_for_it(shell: Shell) -> None:
@@ -332,7 +340,8 @@ def test_a_job_that_a_limit_holds_back_says_so(shell: Shell) -> None:
 
 
 def test_shares_of_a_queue_are_weighed(shell: Shell) -> None:
-    assert shell("weigh", "mail", "acme", "3", "--json").json == {"queue": "mail", "share": "acme", "weight": 3}
+    assert shell("weigh", "mail", "acme", "3").rows == [["mail", "acme", "3", ""]]
+    assert shell("weigh", "mail", "acme", "3").rows == [["mail", "acme", "3", "it was so before"]]
     for number in range(6):
         for share in ("acme", "tiny"):
             shell("enqueue", "any.task", "--id", f"{share}{number}", "--share", share, "--queue", "mail")

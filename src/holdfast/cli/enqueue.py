@@ -15,6 +15,7 @@ from holdfast.cli.complaints import complain, note
 from holdfast.cli.completers import complete_ids, complete_task
 from holdfast.cli.exits import REFUSED
 from holdfast.cli.fields import ENQUEUED
+from holdfast.cli.lookup import saying_which
 from holdfast.cli.many import optional_ids
 from holdfast.cli.output import Column, write
 from holdfast.cli.records import decoded, full_record
@@ -100,7 +101,9 @@ def enqueue(
         raise click.UsageError("--from and --after both read the standard input; give one of them a file, or ids.")
     made, app = choose_task(session, path, task, _as_tasks_take_them(options))
     if file is None:
-        job = app.enqueue(make_call(made, words, checked=bool(path)))
+        call = make_call(made, words, checked=bool(path))
+        with saying_which(app, *(call.chosen.after or ())):
+            job = app.enqueue(call)
         return _wait(session, app, job.id, timeout) if wait else _say(session, job.id, job.created)
     if words:
         raise click.UsageError(f"--from has the arguments, so {words[0]!r} cannot be one.")

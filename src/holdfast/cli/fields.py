@@ -96,7 +96,12 @@ LIMIT = {
 }
 CHANGED_LIMIT = {**{name: LIMIT[name] for name in ("limit", "slots", "per_seconds")}, "changed": "whether that is new"}
 UNLIMITED = {"limit": "name of the limit", "removed": "true"}
-WEIGHED = {"queue": "name of the queue", "share": "key of the share", "weight": "its weight"}
+WEIGHED = {
+    "queue": "name of the queue",
+    "share": "key of the share",
+    "weight": "its weight",
+    "changed": "whether that is new",
+}
 SCHEDULE = {
     "schedule": "name of the schedule",
     "cron": "cron expression, unless it is an interval",

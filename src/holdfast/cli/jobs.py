@@ -169,9 +169,12 @@ def peek(session: Session, queue: str, limit: int) -> None:
 def show(session: Session, id: str, watch: bool) -> int:
     """Show all that is known of a job.
 
-    Each attempt has its outcome (succeeded, error, crash, lost, released, snoozed, unknown, cancelled, running), and
-    why it was made: `first`, the outcome of the attempt before it, or `retry` if a user asked for it. A terminal shows
-    the beginning of what is long; pipes and --json get all. With --json, an object.
+    Below its state stands why it does not run: which jobs it waits for and how these ended, which limit has no free
+    slot, that its queue is paused or served by nobody.
+
+    Each attempt has its outcome (succeeded, advanced, error, crash, lost, released, snoozed, unknown, cancelled,
+    running), and why it was made: `first`, the outcome of the attempt before it, or `retry` if a user asked for it. A
+    terminal shows the beginning of what is long; pipes and --json get all. With --json, an object.
 
     With --follow it ends when the job has ended. When piped, the lines are those of `jobs`, or with --json objects.
     """
@@ -184,8 +187,19 @@ def show(session: Session, id: str, watch: bool) -> int:
     if output.mode == "json":
         output.json(record)
     else:
-        output.facts(describe(record))
+        output.facts(describe(record, _hint(session, record)))
     return 0
+
+
+def _hint(session: Session, record: Record) -> str:
+    """Say why a job waits, if that has to do with its queue."""
+    name = record["queue"]
+    queue = next((each for each in session.app.queues() if each.name == name), None)
+    if record["state"] != "waiting" or queue is None:
+        return ""
+    if queue.paused:
+        return f"queue {name} is paused; `holdfast resume {name}`"
+    return "" if queue.listeners else f"no live worker serves queue {name}"
 
 
 def _follow_one(session: Session, id: str) -> bool:

@@ -88,10 +88,11 @@ def weigh(session: Session, queue: str, share: str, weight: int) -> None:
     three turns for each of the others. It holds for jobs that come from now on.
     """
     note_new_queue(session.new_app, queue)
-    session.new_app.weigh(queue, share, weight)
+    changed = session.new_app.weigh(queue, share, weight)
     columns = [
         Column("QUEUE", lambda row: row["queue"], whole=True),
         Column("SHARE", lambda row: row["share"], whole=True),
         Column("WEIGHT", lambda row: row["weight"], right=True),
+        Column("", lambda row: "" if row["changed"] else "it was so before"),
     ]
-    session.output.one({"queue": queue, "share": share, "weight": weight}, columns)
+    session.output.one({"queue": queue, "share": share, "weight": weight, "changed": changed}, columns)

@@ -25,11 +25,11 @@ _TIMES = (
 )
 
 
-def describe(record: Record) -> Iterator[Fact]:
-    """Yield what is known of a job, as `full_record` has it."""
+def describe(record: Record, hint: str = "") -> Iterator[Fact]:
+    """Yield what is known of a job, as `full_record` has it; a `hint` says why it waits."""
     yield Fact("id", record["id"])
     yield Fact("state", _state(record), STYLES.get(record["state"], ""))
-    yield from _waits(record)
+    yield from _waits(record, hint)
     for label in ("group", "task", "queue", "priority", "share", "limits", "schedule"):
         if record[label] not in ("", None, []):
             yield Fact(label, record[label])
@@ -59,9 +59,9 @@ def _state(record: Record) -> str:
     return f"{record['state']}{', cancelling' if record['cancelling'] else ''}"
 
 
-def _waits(record: Record) -> Iterator[Fact]:
+def _waits(record: Record, hint: str) -> Iterator[Fact]:
     """What a job waits for, or has waited for."""
-    if why := _why(record):
+    if why := _why(record) or hint:
         yield Fact(record["state"], why)
     for label in ("after", "waits"):
         if record[label]:
