@@ -7,7 +7,7 @@ from collections import Counter
 import redis
 
 from holdfast import commands
-from holdfast.outcome import Succeed
+from holdfast.outcome import Release, Succeed
 from holdfast.store import Store
 from tests.conftest import TestClock
 from tests.test_lua import ONE, end, put, take
@@ -94,10 +94,56 @@ def test_a_delayed_job_takes_its_turn_when_it_is_due(store: Store, clock: TestCl
     assert "late" in claimed(store, 3)
 
 
-def test_nothing_is_left_of_tenants_that_have_no_jobs(store: Store, server_url: str, namespace: str) -> None:
+def test_a_tenant_whose_jobs_come_one_by_one_gets_no_more_than_its_share(store: Store) -> None:
+    fill(store, "backlog", 200)
+    order: list[str] = []
+    for number in range(100):
+        put(store, f"steady-{number}", share="steady")
+        order += claimed(store, 1)
+
+    assert 45 <= Counter(order)["steady"] <= 55
+
+
+def test_weights_are_exact_whatever_they_are(store: Store) -> None:
+    weights = {"a": 1, "b": 7, "c": 30, "d": 62}
+    for key, weight in weights.items():
+        store.run(commands.weigh("q", key, weight))
+        fill(store, key, 400)
+
+    shares = Counter(claimed(store, 500, limit=50))
+
+    assert all(abs(shares[key] - 5 * weight) <= 5 for key, weight in weights.items())
+
+
+def test_jobs_of_the_heaviest_tenant_keep_their_order(store: Store) -> None:
+    store.run(commands.weigh("q", "a", 100))
+    put(store, *(f"a{n:03}" for n in reversed(range(100))), share="a")
+    assert take(store, limit=100) == [f"a{n:03}" for n in reversed(range(100))]
+
+
+def test_nothing_is_left_of_tenants_that_have_no_jobs(
+    store: Store, clock: TestClock, server_url: str, namespace: str
+) -> None:
     for number in range(50):
         fill(store, f"t{number}", 2)
-    claimed(store, 100)
+    claimed(store, 90)
+    store.run(commands.cancel([f"t{number}-{n}" for number in range(50) for n in range(2)]))
+    clock.advance(2)
+    assert claimed(store, 1) == []
 
     with redis.Redis.from_url(server_url) as client:
-        assert list(client.hkeys(f"hf:{{{namespace}}}:fair:q")) == [b"v0"]
+        assert [key for key in client.keys(f"hf:{{{namespace}}}:*") if b"fair" in key or b"shares" in key] == []
+
+
+def test_a_job_that_comes_back_after_the_queue_was_empty_is_not_behind_all_others(
+    store: Store, clock: TestClock
+) -> None:
+    fill(store, "a", 50)
+    claimed(store, 49)
+    assert take(store) == ["a-49"]
+    clock.advance(2)
+    take(store, ONE)  # time moves on, and nothing waits
+    fill(store, "b", 10)
+    end(store, "a-49", Release())
+
+    assert "a" in claimed(store, 2)

@@ -5,58 +5,52 @@
 -- last. So keys take turns, and it costs no more than a queue without keys: the same sorted set. Each priority has a
 -- virtual time of its own.
 --
---   fair   hash per queue: `v<priority>`, its virtual time; `k<priority> <key>`, where the key's last job ends; `w<key>`, the
---          weight of a key if it is not 1
+--   fair     hash per queue: `v<priority>`, its virtual time; `w<key>`, the weight of a key if it is not 1
+--   shares   sorted set per queue and priority: keys by where their last job ends, as long as that lies ahead
 --
 -- In a queue that has had a job with a key, jobs without one are those of the key ''.
 
-local fair = { TURN = 1000, MOST_WEIGHT = 100, LOOKED_AT = 20 }
+-- A turn of the greatest weight is 1, so all jobs of a key have places of their own. Places are exact up to 2^44: more than
+-- 10^11 jobs before a queue is empty once.
+local fair = { TURN = 100, MOST_WEIGHT = 100, LAST = 2 ^ 44 - 1 }
 local arrive -- for other files too
 do
 
 -- `meta` says whether there is any such queue, so that those who have none do not ask.
 function fair.is_fair(queue) return meta.fair and redis.call('EXISTS', key.fair(queue)) == 1 end
 
--- The names of a key's fields, and their values: virtual time, end of the last job, length of a turn.
-local function look(queue, priority, owner)
-  local time, last = string.format('v%d', priority), string.format('k%d %s', priority, owner)
-  local values = redis.call('HMGET', key.fair(queue), time, last, 'w' .. owner)
-  return time, last, tonumber(values[1]), tonumber(values[2]) or 0, math.floor(fair.TURN / (tonumber(values[3]) or 1))
-end
-
 -- The virtual time at which a new job of a key begins.
 function fair.begin(queue, priority, owner)
-  local time_field, last_field, time, last, turn = look(queue, priority, owner)
-  local start = math.max(time or meta.arrivals, last)
-  redis.call('HSET', key.fair(queue), last_field, string.format('%.0f', start + turn))
-  if not time then
-    redis.call('HSET', key.fair(queue), time_field, string.format('%.0f', start))
+  local field, shares = string.format('v%d', priority), key.shares(queue, priority)
+  local known = redis.call('HMGET', key.fair(queue), field, 'w' .. owner)
+  local start = math.max(tonumber(known[1]) or meta.arrivals, tonumber(redis.call('ZSCORE', shares, owner) or 0))
+  redis.call('ZADD', shares, start + fair.TURN / (tonumber(known[2]) or 1), owner)
+  if not known[1] then
+    redis.call('HSET', key.fair(queue), field, string.format('%.0f', start))
     redis.call('HSET', key.meta(), 'fair', 1)
     meta.fair = '1'
   end
-  return start
+  return math.min(math.floor(start), fair.LAST)
 end
 
--- A job was claimed. If it is the last of its key, nothing has to be known of the key any more.
+-- A job was claimed, so virtual time may move on: nothing has to be known any more of keys whose last job ended before.
 function fair.claimed(job)
-  local owner = redis.call('HGET', key.job(job.id), 'i') or ''
-  local time_field, last_field, time, last, turn = look(job.queue, job.priority, owner)
-  if job.arrival > (time or 0) then
-    redis.call('HSET', key.fair(job.queue), time_field, string.format('%.0f', job.arrival))
-  end
-  if last <= job.arrival + turn then redis.call('HDEL', key.fair(job.queue), last_field) end
+  local field = string.format('v%d', job.priority)
+  if job.arrival <= tonumber(redis.call('HGET', key.fair(job.queue), field) or 0) then return end
+  redis.call('HSET', key.fair(job.queue), field, string.format('%.0f', job.arrival))
+  redis.call('ZREMRANGEBYSCORE', key.shares(job.queue, job.priority), '-inf', job.arrival)
 end
 
--- What is not needed any more, as jobs were cancelled or moved and not claimed: found by looking at some, whoever they are.
+-- Nothing is left that has a place: begin anew.
 function fair.prune(queue)
   if not fair.is_fair(queue) then return end
-  local is_empty = redis.call('EXISTS', key.index(queue, 'waiting'), key.index(queue, 'throttled')) == 0
-  local list = redis.call('HRANDFIELD', key.fair(queue), fair.LOOKED_AT, 'WITHVALUES')
-  for place = 1, #list, 2 do
-    local kind, priority = string.match(list[place], '^([kv])(-?%d+)')
-    local time = kind == 'k' and tonumber(redis.call('HGET', key.fair(queue), 'v' .. priority)) or 0
-    if kind and (is_empty or (kind == 'k' and tonumber(list[place + 1]) <= time)) then
-      redis.call('HDEL', key.fair(queue), list[place])
+  local index = key.index
+  if redis.call('EXISTS', index(queue, 'waiting'), index(queue, 'throttled'), index(queue, 'running')) > 0 then return end
+  for _, field in ipairs(redis.call('HKEYS', key.fair(queue))) do
+    local priority = string.match(field, '^v(-?%d+)$')
+    if priority then
+      redis.call('DEL', key.shares(queue, priority))
+      redis.call('HDEL', key.fair(queue), field)
     end
   end
 end

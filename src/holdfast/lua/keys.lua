@@ -34,8 +34,9 @@ function key.after(id) return base .. 'a:' .. id end
 function key.dependents(id) return base .. 'd:' .. id end
 function key.resolving() return base .. 'resolving' end
 
--- Hash: how the keys of a queue share it. See fair.lua.
+-- Hash, and sorted set: how the keys of a queue share it. See fair.lua.
 function key.fair(queue) return base .. 'fair:' .. queue end
+function key.shares(queue, priority) return base .. 'shares:' .. queue .. ':' .. string.format('%d', priority) end
 
 -- Sorted set, all scores 0: the names of schedules. Hash: one of them. Set: those whose times run out. See schedule.lua.
 function key.schedules() return base .. 'schedules' end

@@ -63,6 +63,7 @@ verb('forget', { 'allow-oom' }, function(args)
   local gone = redis.call('HDEL', key.config(), unpack(settings))
   if gone > 0 then keep_config_digest() end
   gone = gone + redis.call('ZREM', key.queues(), queue) + redis.call('SREM', key.paused(), queue)
+  fair.prune(queue)
   redis.call('DEL', key.idle(queue), key.fair(queue), key.load(queue))
   return gone > 0 and 1 or 0
 end)
