@@ -149,7 +149,10 @@ function ending.wait(job, run, item)
   if left > 0 then after.to_blocked(job, fields) else to_waiting(job, fields) end
 end
 
-local LETTER_OF_ENDING = { wait = 'Z', advance = 'A', succeed = 'S', error = 'E', crash = 'K', release = 'R', snooze = 'Z', unknown = 'U', cancelled = 'C' }
+local LETTER_OF_ENDING = {
+  succeed = 'S', error = 'E', crash = 'K', release = 'R', snooze = 'Z', wait = 'Z', advance = 'A', unknown = 'U',
+  cancelled = 'C',
+}
 
 local function is_whole(value, most) return type(value) == 'number' and value % 1 == 0 and value >= 0 and value <= most end
 

@@ -1,8 +1,9 @@
 -- limits: define, change, remove and list limits. See limit.lua.
 --
--- limit(name, slots, per) defines one: so many at once, or, with `per` milliseconds, so many in any such period. unlimit(name) removes it; jobs that are parked by it start as others do. Both hold from the next claim on,
--- and return 1 if that changed anything. limits() returns for each: name, slots, period (0: at once), how many keys have
--- parked jobs, and, of the limit without a key: how many have its slots, how many are parked.
+-- limit(name, slots, per) defines one: so many at once, or, with `per` milliseconds, so many in any such period. unlimit(name)
+-- removes it; jobs that are parked by it start as others do. Both hold from the next claim on, and return 1 if that changed
+-- anything. limits() returns for each: name, slots, period (0: at once), how many keys have parked jobs, and, of the limit
+-- without a key: how many have its slots, how many are parked.
 
 local MOST_LIMITS = 1000
 

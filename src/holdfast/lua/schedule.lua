@@ -7,7 +7,8 @@
 --   schedule(name, spec, batch, times or every and offset, missed, backlog, late, overlap, jitter, revision), blob: payload
 --     spec       what the worker has to know, as text; not looked at here
 --     batch      how the job is to be, as in enqueue.lua, without ids
---     times      the next times, in order (none: workers are asked for them); every, offset: an interval, and a time at which it fires
+--     times      the next times, in order (none: workers are asked for them); every, offset: an interval, and a time at
+--                which it fires
 --     missed     of several times that are due: 'one' (the last), 'all' (the last `backlog` of them), 'skip' (none that is
 --                later than `late`, a minute)
 --     overlap    'allow', or 'skip' if the last job has not ended
@@ -252,7 +253,7 @@ verb('refill', {}, function(args)
   local times = parse_times(schedule.times)
   local last = times[#times] or tonumber(schedule.last) or 0
   if schedule.every or last ~= (args.expected or 0) then return 0 end
-  -- Before it was made, or went on, nothing was missed. If of all that was missed one is made up for, the last firing was that.
+  -- Before it was made, or went on, nothing was missed. If one is made up for all that was missed, the last firing was it.
   local from = math.max(tonumber(schedule.since), schedule.missed == 'one' and tonumber(schedule.at) or 0)
   for _, time in ipairs(new) do
     if time > last and time > from and #times < MOST_TIMES then times[#times + 1] = time end
