@@ -189,7 +189,10 @@ class RunningJob:
     @property
     def _known_app(self) -> App:
         if self._app is None:
-            raise HoldfastError("outside of a worker no other jobs are known")
+            raise HoldfastError(
+                "this task was called as a function, so it knows no other jobs: enqueue it, and in a test run it by "
+                "the workbench of holdfast.testing"
+            )
         return self._app
 
     def yield_now(self) -> None:

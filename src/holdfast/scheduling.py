@@ -85,6 +85,10 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
         spread = None if jitter is None else milliseconds(jitter, what="jitter", most=86_400_000)
         return cls(when=when, missed=missed, backlog=backlog, late=wait, overlap=overlap, jitter=spread)
 
+    def next(self, number: int = 10, *, after: datetime | None = None) -> list[datetime]:
+        """Return the next times at which it fires, without the jitter."""
+        return next_firings(self.when, after or utc(_now()), number)
+
     def arguments(self) -> dict[str, Any]:
         """As the store takes them. The times of a calendar follow, when the store has said its own time."""
         when = self.when
@@ -132,10 +136,11 @@ class Schedule(msgspec.Struct, frozen=True):
     skipped: int
     last_at: datetime | None
     last_job: str
+    looked_at: datetime  # that moment, by the clock of the store
 
     def next(self, number: int = 10, *, after: datetime | None = None) -> list[datetime]:
         """Return the next times at which it fires, without the jitter; none while it is paused."""
-        return [] if self.paused else next_firings(self.when, after or utc(_now()), number)
+        return [] if self.paused else next_firings(self.when, after or self.looked_at, number)
 
 
 def declaration(name: str, call: BoundCall[Any], timing: Timing, revision: int | None = None) -> dict[str, Any]:
@@ -257,6 +262,7 @@ def _read(fields: dict[str, Any]) -> Schedule:
         int(fields.get("skipped", 0)),
         utc(int(fields["last"])) if fields.get("last") else None,
         fields.get("job", ""),
+        utc(int(fields["now"])),
     )
 
 

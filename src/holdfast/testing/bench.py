@@ -29,6 +29,7 @@ from holdfast.job import Job
 from holdfast.limits import MOST_LEASE
 from holdfast.names import new_id
 from holdfast.outcome import Succeed
+from holdfast.schedule import further_times
 from holdfast.storing import AT_ONCE
 from holdfast.task import DEFAULT_QUEUE, Task
 from holdfast.testing.attempt import Link, call_of
@@ -36,6 +37,7 @@ from holdfast.testing.attempt import Link, call_of
 LEASE = MOST_LEASE  # the longest: a debugger may hold a job for a while
 LIMIT = 1000  # jobs; after that, a task is believed to enqueue itself for ever
 MENTIONED = 10  # of the jobs that are pending
+ENOUGH_TIMES = 20  # of a schedule, ahead
 
 Names = Sequence[str] | None
 
@@ -63,6 +65,15 @@ class Workbench:
     def advance(self, duration: Duration) -> None:
         """Let time pass in the store, so that jobs come due. The machine's clock stays as it is."""
         self._clock.advance(milliseconds(duration, what="the duration"))
+
+    def declare_schedules(self) -> list[str]:
+        """Declare the schedules of the app's tasks, as workers do when they start. Returns their names.
+
+        From then on they fire when time passes: `advance`, then run what is waiting.
+        """
+        for declared in self.app.declared.values():
+            self.app.store.run(commands.schedule(**declared))
+        return list(self.app.declared)
 
     # Running
 
@@ -121,10 +132,21 @@ class Workbench:
         return done
 
     def _claim(self, queues: Names, stopping: bool) -> Attempt | None:
-        # Also if there is none: whoever claims moves time on, so that schedules fire.
-        names = [queue.name for queue in self.app.queues()] or [DEFAULT_QUEUE] if queues is None else queues
-        if not names:
-            return None
+        self._refill()
+        if queues is not None:
+            return self._claim_of(queues, stopping) if queues else None
+        # Also if there is no queue: whoever claims moves time on, and a schedule that fires then may make a new one.
+        before, names = None, self._queue_names()
+        while names != before:
+            if attempt := self._claim_of(names or [DEFAULT_QUEUE], stopping):
+                return attempt
+            before, names = names, self._queue_names()
+        return None
+
+    def _queue_names(self) -> list[str]:
+        return [queue.name for queue in self.app.queues()]
+
+    def _claim_of(self, names: Sequence[str], stopping: bool) -> Attempt | None:
         request = commands.claim_args(
             names, counter=next(self._counter), limit=1, lease=LEASE, pid=os.getpid(), idle=True
         )
@@ -132,6 +154,13 @@ class Workbench:
             link = Link(self.app.store, Held(self._executor, job.id, job.attempt), stopping=stopping)
             return Attempt(call_of(job, self._directory / new_id()), self.app.tasks.get(job.task), link)
         return None
+
+    def _refill(self) -> None:
+        """Tell the store further times of schedules, as workers do, before it comes to those that it has."""
+        for fields in self.app.store.run(commands.schedules()):
+            ahead = sum(int(time) > int(fields["now"]) for time in fields.get("times", "").split())
+            if ahead < ENOUGH_TIMES and (further := further_times(fields)):
+                self.app.store.run(commands.refill(fields["name"], *further))
 
     def _finish(self, attempt: Attempt, end: End, raise_errors: bool) -> Job[Any]:
         job = attempt.job
@@ -170,8 +199,9 @@ class Workbench:
         return [_arguments(task, job.payload or b"{}") for job in self.jobs(task)]
 
     def assert_nothing_pending(self) -> None:
-        """Fail if a job has not ended: it waits, or is due later."""
-        if pending := list(self.app.list(state="pending", limit=MENTIONED)):
+        """Fail if a job has not ended: it waits, is blocked by another or by a limit, or is due later."""
+        if found := list(self.app.list(state="pending", limit=MENTIONED)):
+            pending = filter(None, self.app.get_many([job.id for job in found]))
             lines = "".join(f"\n  {job.state}: {job.task}, job {job.id}{_when(job)}" for job in pending)
             raise AssertionError(f"{self.app.count(state='pending')} jobs have not ended:{lines}")
 
@@ -194,7 +224,12 @@ def _refuse_in_loop() -> None:
 
 
 def _when(job: Job[Any]) -> str:
-    return f", due at {job.due_at:%Y-%m-%d %H:%M:%S} UTC" if job.due_at else ""
+    if job.due_at:
+        return f", due at {job.due_at:%Y-%m-%d %H:%M:%S} UTC"
+    if job.state == "blocked":
+        left = [f"{each.id} ({each.state})" for each in (*job.after, *job.waits) if each.state != "succeeded"]
+        return f", waits for {', '.join(left)}"
+    return f", by the limit {job.throttled_by}" if job.throttled_by else ""
 
 
 def _arguments(task: Task[..., Any], payload: bytes) -> dict[str, Any]:
