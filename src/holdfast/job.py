@@ -29,7 +29,7 @@ PENDING = STATES[:5]
 class Attempt(msgspec.Struct, frozen=True):
     """One run of a job.
 
-    `outcome` is how it ended: succeeded, error, crash, lost, released, snoozed, unknown or cancelled.
+    `outcome` is how it ended: succeeded, error, crash, lost, released, snoozed, advanced, unknown or cancelled.
     """
 
     number: int
@@ -56,7 +56,8 @@ class Attempt(msgspec.Struct, frozen=True):
 class Note(msgspec.Struct, frozen=True):
     """What happened to a job outside of its attempts.
 
-    `what` is cancelled, cancelling, retried, said (by the job itself) or noted (by somebody else).
+    `what` is cancelled, cancelling, retried, failed (by an operator or a deadline), said (by the job itself) or noted (by
+    somebody else).
     """
 
     at: datetime
