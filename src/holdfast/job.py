@@ -56,8 +56,8 @@ class Attempt(msgspec.Struct, frozen=True):
 class Note(msgspec.Struct, frozen=True):
     """What happened to a job outside of its attempts.
 
-    `what` is cancelled, cancelling, retried, failed (by an operator or a deadline), said (by the job itself) or noted (by
-    somebody else).
+    `what` is cancelled, cancelling, retried, failed (by an operator or a deadline), said (by the job itself) or noted
+    (by somebody else).
     """
 
     at: datetime
