@@ -19,7 +19,7 @@ from typing import Any, Union, get_origin
 import holdfast
 import holdfast.testing
 import holdfast_pytest
-from holdfast import errors, fleet, items, job, setting, task
+from holdfast import acting, errors, fleet, items, job, load, schedule, scheduling, setting, steering, task
 from holdfast.client import Queue
 from holdfast.commands import Event
 from holdfast.failure import Failure
@@ -45,15 +45,17 @@ returned are aware datetimes, in UTC.
 GROUPS: list[tuple[str, str, list[Any]]] = [
     ("The app", "", [holdfast.Holdfast]),
     ("Tasks and options", "", [holdfast.Task, holdfast.BoundCall, task.Given]),
-    ("Jobs", "", [holdfast.Job, job.Attempt, Failure, job.Note, job.Entry]),
+    ("Jobs", "", [holdfast.Job, job.Attempt, Failure, job.Note, job.Entry, job.Dependency, acting.Kind]),
     ("Inside a task", "", [holdfast.current_job, holdfast.RunningJob]),
     ("How a task may end", "A task that returns has succeeded; one that raises has failed, and is tried again\n"
-     "as its `retries` allow. It may also raise one of these.", [holdfast.Retry, holdfast.Fail, holdfast.Snooze]),
+     "as its `retries` allow. It may also raise one of these.", [holdfast.Retry, holdfast.Fail, holdfast.Snooze, holdfast.Advance]),
+    ("Schedules", "", [holdfast.cron, holdfast.every, scheduling.Policy, scheduling.Schedule, schedule.Cron,
+     schedule.Every]),
     ("Items: four calls on raw bytes", "`jobs.items(queue)` gives them: no tasks, no worker.",
      [items.Items, Item]),
     ("A worker inside a program", "", [embedded.EmbeddedWorker, embedded.Given]),
     ("Queues, workers, settings, events", "What the verbs of the app return.",
-     [Queue, fleet.Worker, fleet.HeldJob, fleet.Node, setting.Setting, Event]),
+     [Queue, load.Load, steering.Limit, fleet.Worker, fleet.HeldJob, fleet.Node, setting.Setting, Event]),
 ]  # fmt: skip
 OPTIONS = {
     task.Given: """\
@@ -61,6 +63,16 @@ OPTIONS = {
 
 Of `@jobs.task(...)`, `task.options(...)`, `call.options(...)` and, as far as they make sense there, `items.put(...)`.
 None stands for the default.
+""",
+    acting.Kind: """\
+### Jobs of a kind
+
+Of `jobs.cancel_all(...)` and the like. All that is given must be so; something has to be.
+""",
+    scheduling.Policy: """\
+### Options of a schedule
+
+Of `cron(...)`, `every(...)` and `jobs.schedule(...)`; more in [schedules](schedules.md).
 """,
     embedded.Given: """\
 ### Settings of a worker inside a program
@@ -70,7 +82,7 @@ Of `jobs.worker(...)`; what they mean is said by `holdfast work --help` and in [
 }
 TESTING = [getattr(holdfast.testing, name) for name in holdfast.testing.__all__]
 ALIASES = {"Duration", "Steps"}  # left as they are, or taken away
-WITH_CONSTRUCTOR = {holdfast.Holdfast, holdfast.Retry, holdfast.Fail, holdfast.Snooze}
+WITH_CONSTRUCTOR = {holdfast.Holdfast, holdfast.Retry, holdfast.Fail, holdfast.Snooze, holdfast.Advance}
 WRITTEN = {  # where the types in the source say less
     vars(holdfast.Holdfast)[
         "task"
@@ -81,6 +93,7 @@ HIDDEN = {  # what is public for other parts of Holdfast only
     holdfast.Task: {"app", "signature", "chosen"},
     holdfast.BoundCall: {"chosen"},
     holdfast.Job: {"app", "returns"},
+    schedule.Cron: {"after", "next"},
     items.Items: {"forget", "sign", "leave", "store", "async_store", "hold", "held", "seats", "ask"},
     Item: {"store", "async_store", "held", "was_renewed"},
 }
@@ -181,7 +194,9 @@ def _method(kind: type, names: list[str]) -> str:
 
 def _section(kind: type, name: str) -> str:
     """The comment under which a method stands in its class, such as `# Looking at jobs`."""
-    before = re.split(rf"^    (?:async )?def _?{name}\(", inspect.getsource(kind), maxsplit=1, flags=re.M)[0]
+    before = re.split(rf"^    (?:(?:async )?def _?{name}\(|{name}, )", inspect.getsource(kind), maxsplit=1, flags=re.M)[
+        0
+    ]
     titles: list[str] = re.findall(r"^    # ([A-Z][\w ,]+)$", before, re.M)
     return titles[-1] if titles else ""
 
@@ -190,7 +205,7 @@ def _call(name: str, function: Callable[..., Any], *, returns: bool = True) -> s
     """A call as one would write it, with the types of what it takes and gives."""
     module = vars(sys.modules[function.__module__])
     signature = inspect.signature(function)
-    parameters = [each for each in signature.parameters.values() if each.name != "self"]
+    parameters = [each for each in signature.parameters.values() if each.name not in ("self", "_")]
     shown = [_parameter(each, module) for each in parameters]
     for kind, mark in ((inspect.Parameter.POSITIONAL_ONLY, "/"), (inspect.Parameter.KEYWORD_ONLY, "*")):
         places = [place for place, each in enumerate(parameters) if each.kind is kind]

@@ -105,11 +105,11 @@ def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
 class Policy(TypedDict, total=False):
     """What becomes of times that were missed, or come while the last job is under way. See `Holdfast.schedule`."""
 
-    missed: Missed
-    backlog: int
-    late: Duration
-    overlap: Overlap
-    jitter: Duration
+    missed: Missed  # of several times that are due: the last `one`, `all`, or `skip` those that are too late; one
+    backlog: int  # how many `all` makes up for, at most; 100
+    late: Duration  # how late a time may fire with `skip`; a minute
+    overlap: Overlap  # whether it fires while its last job has not ended; allow
+    jitter: Duration  # up to so much later, always the same for the same time; 0
 
 
 def cron(expression: str, *, tz: str = "UTC", **policy: Unpack[Policy]) -> Timing:
@@ -132,10 +132,10 @@ class Schedule(msgspec.Struct, frozen=True):
     paused: bool
     missed: str
     overlap: str
-    fired: int
-    skipped: int
-    last_at: datetime | None
-    last_job: str
+    fired: int  # how many times it has fired
+    skipped: int  # how many times it should have fired, and did not
+    last_at: datetime | None  # the last time that was due
+    last_job: str  # the id of the last job that it enqueued
     looked_at: datetime  # that moment, by the clock of the store
 
     def next(self, number: int = 10, *, after: datetime | None = None) -> list[datetime]:

@@ -20,8 +20,8 @@ class Limit(NamedTuple):
     slots: int
     per: int
     keys: int
-    held: int
-    parked: int
+    held: int  # by running jobs, of the limit without a key
+    parked: int  # jobs that wait for a slot, of the limit without a key
 
 
 def answer(id: str, given: str, words: str) -> str:
