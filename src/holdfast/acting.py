@@ -15,7 +15,8 @@ from holdfast.durations import Duration, milliseconds
 from holdfast.errors import Invalid
 from holdfast.job import FINAL, PENDING
 from holdfast.limits import LONGEST_WAIT
-from holdfast.names import check_queue, check_task
+from holdfast.names import check_queue, check_task, check_text
+from holdfast.task import Task
 from holdfast.verbs import Steps, Stores
 
 Counts = dict[str, int]
@@ -36,8 +37,8 @@ class Kind(TypedDict, total=False):
     """Which jobs. All that is given must be so; something has to be."""
 
     queue: str | Sequence[str] | None
-    state: str | Sequence[str] | None  # else all states in which that can be done
-    task: str | None
+    state: str | Sequence[str] | None  # else all states in which that can be done; `pending` is five of them
+    task: Task[..., Any] | str | None
     group: str | None  # of the failure
     progress: Callable[[int], object] | None  # is told how many more jobs were looked at
 
@@ -98,14 +99,16 @@ def _act(action: str, states: Sequence[str], kind: Kind, **arguments: Any) -> St
 
 
 def _which(action: str, states: Sequence[str], kind: Kind) -> dict[str, Any]:
+    if unknown := kind.keys() - Kind.__annotations__.keys():  # without it, more jobs would be meant
+        raise Invalid(f"{action}_all knows no {', '.join(sorted(unknown))}; it takes {', '.join(Kind.__annotations__)}")
     if all(kind.get(name) is None for name in ("queue", "state", "task", "group")):
         raise Invalid(f"{action}_all has to be told of which jobs: give queue, state, task or group")
-    queue, state, task = kind.get("queue"), kind.get("state"), kind.get("task")
-    queues = [queue] if isinstance(queue, str) else queue
+    queue, state, task, group = kind.get("queue"), kind.get("state"), kind.get("task"), kind.get("group")
+    queues: list[Any] = list(queue) if isinstance(queue, list | tuple) else [queue]
     chosen = [state] if isinstance(state, str) else state
     return {
-        "queues": None if queues is None else [check_queue(each) for each in queues],
-        "states": list(states if chosen is None else chosen),
-        "task": None if task is None else check_task(task),
-        "group": kind.get("group"),
+        "queues": None if queue is None else [check_queue(each) for each in queues],
+        "states": list(states if chosen is None else PENDING if state == "pending" else chosen),
+        "task": None if task is None else check_task(task.name if isinstance(task, Task) else task),
+        "group": None if group is None else check_text(group, "group"),
     }

@@ -91,7 +91,7 @@ class Holdfast:
         self.address = Address.find(url, namespace=check_namespace(chosen), timeout=seconds)
         self.tasks: dict[str, Task[..., Any]] = {}
         self.declared: dict[str, dict[str, Any]] = {}  # schedules
-        self.revision = int(os.environ.get("HOLDFAST_REVISION") or 0) if revision is None else revision
+        self.revision = _check_revision(os.environ.get("HOLDFAST_REVISION") or "0" if revision is None else revision)
         self.store = Store(self.address)
         self.async_store = AsyncStore(self.address)
         self.unreachable = Unreachable(self, when_unreachable)
@@ -338,7 +338,7 @@ class Holdfast:
         Raises:
             TooBig: there are more. Nothing was changed.
         """
-        replies = yield commands.cancel(ids, reason=reason, dependents=True)
+        replies = yield commands.cancel([check_id(id) for id in ids], reason=reason, dependents=True)
         named, found = zip(ids, replies, strict=False), replies[len(ids) :]
         answers = {**dict(named), **dict(zip(found[::2], found[1::2], strict=True))}
         return {id: _read_answer("cancel", id, answer) for id, answer in answers.items()}
@@ -543,6 +543,12 @@ class Holdfast:
     def _read(self, fields: dict[str, Any]) -> Job[Any]:
         task = self.tasks.get(fields["task"])
         return read_job(fields, self, task.signature.result if task else None)
+
+
+def _check_revision(value: int | str) -> int:
+    if (isinstance(value, str) and value.isascii() and value.isdigit()) or (type(value) is int and value >= 0):
+        return int(value)
+    raise errors.Invalid(f"revision is {value!r}; it must be a whole number that rises with each release")
 
 
 def _is_same(one: Callable[..., Any], other: Callable[..., Any]) -> bool:

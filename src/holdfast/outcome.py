@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from holdfast import failure
 from holdfast.durations import Duration, milliseconds
+from holdfast.errors import Invalid
 from holdfast.limits import LONGEST_WAIT
 from holdfast.names import check_name
 
@@ -53,6 +54,8 @@ class Advance(Exception):
     """
 
     def __init__(self, call: Bound) -> None:
+        if not hasattr(call, "payload"):
+            raise Invalid(f"{call!r} is no call that a job can go on as; bind a task to its arguments: task.bind(...)")
         super().__init__(f"go on as {call.name}")
         self.call = call
 

@@ -108,7 +108,7 @@ check_after = function(args, is_new)
       for _, id in ipairs(batch.after) do
         if is_new[id] then awaited[id] = true else known[id] = known[id] or load_job(id) end
         if not awaited[id] and not known[id] then
-          refuse('NOTFOUND', 'there is no job ' .. id .. ' to wait for; it may have been deleted')
+          refuse('NOTFOUND', 'there is no job ' .. id .. ' to wait for: it must be stored before, or in the same call')
         end
       end
     end
