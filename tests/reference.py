@@ -48,7 +48,8 @@ GROUPS: list[tuple[str, str, list[Any]]] = [
     ("Jobs", "", [holdfast.Job, job.Attempt, Failure, job.Note, job.Entry, job.Dependency, acting.Kind]),
     ("Inside a task", "", [holdfast.current_job, holdfast.RunningJob]),
     ("How a task may end", "A task that returns has succeeded; one that raises has failed, and is tried again\n"
-     "as its `retries` allow. It may also raise one of these.", [holdfast.Retry, holdfast.Fail, holdfast.Snooze, holdfast.Advance]),
+     "as its `retries` allow. It may also raise one of these.",
+     [holdfast.Retry, holdfast.Fail, holdfast.Snooze, holdfast.Advance]),
     ("Schedules", "", [holdfast.cron, holdfast.every, scheduling.Policy, scheduling.Schedule, schedule.Cron,
      schedule.Every]),
     ("Items: four calls on raw bytes", "`jobs.items(queue)` gives them: no tasks, no worker.",
