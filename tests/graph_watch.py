@@ -82,6 +82,16 @@ class Watch:
     def running(self) -> list[Seen]:
         return [job for job in self.jobs.values() if job.state == "running"]
 
+    def reaches(self, start: str, goal: str) -> bool:
+        """Whether a job waits for another, directly or not; those that have ended count, for they may begin anew."""
+        seen, left = {start}, [start]
+        while left:
+            job = self.jobs.get(left.pop())
+            new = (set(job.after) | set(job.waits)) - seen if job else set()
+            seen |= new
+            left += new
+        return goal in seen
+
     # What was asked of the store.
 
     def add(self, new: NewJob) -> None:

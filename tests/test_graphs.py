@@ -18,7 +18,10 @@ from holdfast.commands import NewJob
 from holdfast.names import new_id
 from holdfast.store import Address, Store
 from tests.conftest import TestClock
-from tests.graphs import SHAPES, World, plan
+from tests.graph_operators import resume_one
+from tests.graph_shapes import SHAPES, plan
+from tests.graph_world import World
+from tests.graphs import check, delete_all, drain, explain, mistreat, roots, succeed_all
 
 STEPS = 500
 # What may be left when there are no jobs any more: settings, limits and virtual times, the lists of queues and workers,
@@ -74,35 +77,35 @@ def live(world: World, jobs: list[NewJob], steps: int) -> None:
         part = world.chance.choice([20, 60, 200])
         world.enqueue(jobs[:part])
         jobs = jobs[part:]
-        world.mistreat(steps // 10)
-    world.mistreat(steps)
+        mistreat(world, steps // 10)
+    mistreat(world, steps)
     come_to_a_standstill(world)
     end(world)
 
 
 def come_to_a_standstill(world: World) -> None:
     """Two executors hold what they hold, and some queues stay paused: all that has not ended is explained."""
-    world.drain(busy=tuple(world.executors[:2]))
-    world.check()
+    drain(world, busy=tuple(world.executors[:2]))
+    check(world)
     for record in world.records():
         if record["state"] not in ("succeeded", "failed", "cancelled"):
-            assert world.explain(record)
+            assert explain(world, record)
 
 
 def end(world: World) -> None:
     while world.watch.paused:
-        world.resume_one()
-    world.drain()
-    world.check()
+        resume_one(world)
+    drain(world)
+    check(world)
     for record in world.records():
         if record["state"] not in ("succeeded", "failed", "cancelled"):
             assert record["state"] == "blocked"
-            assert world.explain(record)
-            roots = [world.watch.jobs[id] for id in world.roots(record["id"]) if id in world.watch.jobs]
-            assert {root.state for root in roots} <= {"failed", "cancelled"}
-    world.succeed_all()
-    world.check()
-    assert [name for name in world.delete_all() if not name.startswith(LEFT)] == []
+            assert explain(world, record)
+            found = [world.watch.jobs[id] for id in roots(world, record["id"]) if id in world.watch.jobs]
+            assert {root.state for root in found} <= {"failed", "cancelled"}
+    succeed_all(world)
+    check(world)
+    assert [name for name in delete_all(world) if not name.startswith(LEFT)] == []
 
 
 @pytest.mark.parametrize("shape", SHAPES)
