@@ -93,7 +93,7 @@ def test_a_schedule_that_is_not_there_is_not_found(shell: Shell, verb: str) -> N
         (("--cron", "0 25 * * *"), "cron is '0 25 * * *'"),
         (("--cron", "0 2 * * *", "--tz", "Europe/Berln"), "did you mean Europe/Berlin"),
         (("--every", "1h", "--tz", "UTC"), "tz is given with every"),
-        (("--every", "10ms"), "every is"),
+        (("--every", "10ms"), "--every is '10ms'; it must be from 1s"),
         (("--every", "1h", "--deadline", "2030-01-01"), "the --deadline of a schedule is a duration"),
         (("--every", "1h", "--missed", "none"), "'none' is not one of"),
         (("--every", "1h", "word"), "'word' has no name"),

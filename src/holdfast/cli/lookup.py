@@ -18,6 +18,7 @@ from holdfast.cli.text import listed
 from holdfast.client import Queue
 from holdfast.errors import Invalid, JobNotFound
 from holdfast.job import PENDING, STATES, Job
+from holdfast.names import check_queue
 
 T = TypeVar("T")
 
@@ -81,7 +82,8 @@ def find_queue(app: Holdfast, name: str) -> Queue:
 
 
 def note_new_queue(app: Holdfast, queue: str) -> None:
-    """Say that a queue is not known yet: its name may be mistyped."""
+    """Say that a queue is not known yet: its name may be mistyped; or refuse a name that is none."""
+    check_queue(queue)
     names = [each.name for each in app.queues()]
     if queue not in names:
         note(f"queue {queue} has no jobs yet{did_you_mean(queue, names)}")

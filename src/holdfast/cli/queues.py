@@ -87,7 +87,7 @@ def forget(session: Session, queue: str) -> None:
     "holdfast load mail --json | jq .needed", fields=LOAD,
 )  # fmt: skip
 @click.argument("names", nargs=-1, metavar="[QUEUE...]", shell_complete=complete_queue)
-@duration_option("--target", "Within which time a job is to start.", default="1m", show_default=True)
+@duration_option("--target", "Within which time a job is to start.", default="1m", show_default=True, least=1)
 @click.option("--needed", is_flag=True, help="Print only how many jobs have to run at once, in all.")
 @pass_session
 def load(session: Session, names: Sequence[str], target: timedelta, needed: bool) -> None:

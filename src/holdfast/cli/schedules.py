@@ -21,8 +21,10 @@ from holdfast.cli.records import Record, decoded, schedule_record
 from holdfast.cli.session import Group, Session, command, duration_option, pass_session
 from holdfast.cli.text import json_text, moment, seconds_text
 from holdfast.cli.watch import View, follow_option, show_list
+from holdfast.durations import DAY
 from holdfast.errors import Invalid
-from holdfast.scheduling import Missed, Overlap, Schedule
+from holdfast.limits import LONGEST_WAIT
+from holdfast.scheduling import SHORTEST, Missed, Overlap, Schedule
 
 TIMING = ("cron", "every", "offset", "missed", "backlog", "late", "overlap", "jitter")
 
@@ -184,7 +186,7 @@ def _firing(firing: Record, zone: str | None) -> str:
 @click.option(
     "--tz", metavar="ZONE", shell_complete=complete_zone, help="Time zone of --cron: Europe/Berlin; else UTC."
 )
-@duration_option("--every", "Every so often, instead of --cron: 30s, 1h; a second at least.")
+@duration_option("--every", "Every so often, instead of --cron: 30s, 1h.", least=SHORTEST, most=LONGEST_WAIT)
 @duration_option("--offset", "Count intervals from so long after midnight in UTC.")
 @click.option(
     "--missed",
@@ -198,7 +200,7 @@ def _firing(firing: Record, zone: str | None) -> str:
 @click.option(
     "--overlap", type=click.Choice(get_args(Overlap)), help="If the last job has not ended: fire, or skip; else allow."
 )
-@duration_option("--jitter", "Up to so much later, so that not all come at once.")
+@duration_option("--jitter", "Up to so much later, so that not all come at once.", most=DAY)
 @call_options
 @pass_session
 def add(
