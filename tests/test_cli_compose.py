@@ -130,6 +130,18 @@ def test_a_job_that_others_wait_for_is_retried_and_not_deleted(shell: Shell) -> 
     assert shell("retry", "a").rows == [["a", "waiting"]]
 
 
+def test_a_job_that_would_wait_for_itself_is_not_retried(shell: Shell) -> None:
+    chain(shell, "b", "a")
+    hand = Hand(shell.client)
+    for _ in range(2):
+        hand.end(Succeed(b"1"))
+    shell("retry", "b")
+    shell("depend", "b", "--on", "a")
+
+    code, _, err = shell("retry", "a")
+    assert (code, "cannot be retried: it would wait for itself" in err) == (1, True)
+
+
 # Moving, releasing, failing
 
 
@@ -337,6 +349,14 @@ def test_a_job_that_a_limit_holds_back_says_so(shell: Shell) -> None:
     assert "waits for limit api" in shell("jobs", "--state", "throttled").out
     assert shell("queues", "--json").json[0]["throttled"] == 1
     assert "1 jobs waited for it" in shell("unlimit", "api").err
+
+
+def test_people_are_told_that_a_limit_is_not_defined(shell: Shell) -> None:
+    shell("limit", "api", "1")
+
+    shown = shell.on_a_terminal("enqueue", "any.task", "--limit", "apy:acme", "--limit", "api", columns=200)
+    assert "limit apy is not defined, so it does not hold; did you mean api?" in shown
+    assert "limit api is not" not in shown
 
 
 def test_shares_of_a_queue_are_weighed(shell: Shell) -> None:

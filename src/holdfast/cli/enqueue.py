@@ -15,7 +15,7 @@ from holdfast.cli.complaints import complain, note
 from holdfast.cli.completers import complete_ids, complete_task
 from holdfast.cli.exits import REFUSED
 from holdfast.cli.fields import ENQUEUED
-from holdfast.cli.lookup import saying_which
+from holdfast.cli.lookup import note_undefined_limits, saying_which
 from holdfast.cli.many import optional_ids
 from holdfast.cli.output import Column, write
 from holdfast.cli.records import decoded, full_record
@@ -104,6 +104,7 @@ def enqueue(
         call = make_call(made, words, checked=bool(path))
         with saying_which(app, *(call.chosen.after or ())):
             job = app.enqueue(call)
+        note_undefined_limits(app, call.chosen.limits or ())
         return _wait(session, app, job.id, timeout) if wait else _say(session, job.id, job.created)
     if words:
         raise click.UsageError(f"--from has the arguments, so {words[0]!r} cannot be one.")

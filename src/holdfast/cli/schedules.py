@@ -15,7 +15,7 @@ from holdfast.cli.arguments import call_options, choose_task, make_call
 from holdfast.cli.complaints import note
 from holdfast.cli.completers import complete_schedule, complete_task, complete_zone
 from holdfast.cli.fields import FULL_SCHEDULE, SCHEDULE, TRIGGERED, UNSCHEDULED
-from holdfast.cli.lookup import did_you_mean, pick
+from holdfast.cli.lookup import did_you_mean, note_undefined_limits, pick
 from holdfast.cli.output import Column, Fact, write
 from holdfast.cli.records import Record, decoded, schedule_record
 from holdfast.cli.session import Group, Session, command, duration_option, pass_session
@@ -219,6 +219,7 @@ def add(
     made, app = choose_task(session, path, task, options)
     given = {each: value for each, value in timing.items() if value is not None}
     changed = app.schedule(name, make_call(made, words, checked=bool(path)), tz=tz, **given)
+    note_undefined_limits(app, made.chosen.limits or ())
     _say(session, app, name, changed=changed)
 
 
