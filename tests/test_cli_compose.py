@@ -36,9 +36,10 @@ def test_ids_to_come_after_are_read_from_a_pipe(shell: Shell) -> None:
     for id in ("one", "two"):
         shell.put(id, queue="map")
     listed = shell("jobs", "--queue", "map").out
-    id = shell("enqueue", "any.task", "--after", "-", stdin=listed).out.strip()
+    shell.put("more")
+    id = shell("enqueue", "any.task", "--after", "-", "--after", "more", "--after", "one", stdin=listed).out.strip()
 
-    assert {each.id for each in shell.client.get(id).after} == {"one", "two"}
+    assert sorted(each.id for each in shell.client.get(id).after) == ["more", "one", "two"]
 
 
 def test_nothing_in_the_pipe_is_nothing_to_come_after_and_that_is_said(shell: Shell) -> None:
@@ -274,6 +275,12 @@ def test_people_are_asked_first_and_told_how_many(shell: Shell, answer: str, lef
         assert terminal.wait() == (0 if answer == "y" else 130)
 
     assert shell.client.count(state="waiting") == left
+
+
+def test_people_are_not_asked_about_nothing(shell: Shell) -> None:
+    put_some(shell)
+
+    assert "there are no such jobs" in shell.on_a_terminal("cancel", "--all", "--task", "tasks.none")
 
 
 def test_thousands_that_are_so_are_steered_with_a_bar(shell: Shell) -> None:
