@@ -43,7 +43,7 @@ MOST = {
 }  # bytes of the fields that may be longer than `INLINE`
 PASSING = ("wake:", "inbox:", "w:", "t:", "lr:", "load:")  # keys that expire
 HASHES = {"meta", "config", "j", "e", "u", "x", "w", "a", "resolving", "fair", "sc", "limits", "load"}
-SORTED_SETS = {"q", "timers", "queues", "workers", "idle", "d", "schedules", "lp", "shares"}
+SORTED_SETS = {"q", "timers", "queues", "workers", "idle", "d", "schedules", "shares", "lp"}
 SETS = {"paused", "changed", "refill", "matchers", "lh", "lq", "lt", "lv"}
 NAMED = {"e": "errors", "n": "notes", "u": "fields", "w": "worker_records", "idle": "idle"}
 
