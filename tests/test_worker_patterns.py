@@ -13,7 +13,8 @@ import redis
 
 from holdfast import Holdfast, Invalid
 from tests.apps import worker_app as app
-from tests.workers import Crew, until
+from tests.outages import Switch
+from tests.workers import Crew, new_crew, until
 
 
 @pytest.fixture
@@ -283,7 +284,40 @@ def test_a_worker_that_has_stopped_is_told_of_nothing_any_more(crew: Crew, clien
     assert client.keys(key(crew, "inbox:*")) == []
 
 
+def test_a_queue_that_is_new_while_a_server_comes_back_is_found(tmp_path: Path) -> None:
+    (tmp_path / "server").mkdir()
+    switch = Switch(tmp_path / "server")
+    switch.on()
+    try:
+        with new_crew(switch.url, tmp_path) as crew:
+            worker = crew.start("--queues", "video-*")
+            run_in(crew, "video-one")
+
+            switch.off()
+            until(lambda: "waiting for it" in worker.log)
+            switch.on()
+
+            run_in(crew, "video-two")
+    finally:
+        switch.off()
+
+
 # Many
+
+
+def test_with_too_many_queues_to_look_through_what_is_named_is_served_and_it_is_said_once(
+    crew: Crew, client: redis.Redis[bytes]
+) -> None:
+    client.zadd(key(crew, "queues"), {f"q{number}": 0 for number in range(10_001)})
+    worker = crew.start("--queues", "mail,video-*", "--lease", "1s")
+    until(lambda: "no new queues can be found" in worker.log)
+
+    client.hincrby(key(crew, "meta"), "queues", 1)
+    run_in(crew, "mail")
+    client.hincrby(key(crew, "meta"), "queues", 1)
+    run_in(crew, "mail")
+
+    assert worker.log.count("no new queues can be found: there are more than 10000 queues") == 1
 
 
 def test_all_of_more_queues_than_a_claim_may_name_are_served(crew: Crew) -> None:
