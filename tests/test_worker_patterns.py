@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -11,9 +12,10 @@ from typing import Any
 import pytest
 import redis
 
-from holdfast import Holdfast, Invalid
+from holdfast import Holdfast, Invalid, commands
 from tests.apps import worker_app as app
 from tests.outages import Switch
+from tests.shells import Shell
 from tests.workers import Crew, new_crew, until
 
 
@@ -222,6 +224,21 @@ def test_a_worker_shows_what_it_was_told_and_what_it_serves_now(crew: Crew) -> N
     (worker,) = crew.app.workers()
     assert worker.told == ["mail", "video-*", "!video-test"]
     assert {queue.name: queue.listeners for queue in crew.app.queues()} == {"video-one": 1, "video-test": 0}
+
+
+def test_the_command_line_shows_both(shell: Shell) -> None:
+    about = json.dumps({"pid": 1, "queues": ["v-*", "!v-x", "m"]})
+    served = ["v-a", "v-b", "v-c", "v-d", "m"]
+    shell.client.store.run(commands.renew("node/worker", [], about=about, queues=served))
+    shell.client.store.run(commands.renew("node/other", [], about=about, queues=["m"]))
+
+    shown = shell.on_a_terminal("workers", columns=200)
+
+    assert "v-*,!v-x,m (now v-a,v-b,v-c and 2 more)" in shown
+    assert "v-*,!v-x,m (now m)" in shown
+    other, worker = sorted(json.loads(shell("workers", "--json").out), key=lambda each: each["worker"])
+    assert (worker["queues"], worker["told"]) == (served, ["v-*", "!v-x", "m"])
+    assert (other["queues"], other["told"]) == (["m"], ["v-*", "!v-x", "m"])
 
 
 def test_an_app_whose_queues_match_is_not_warned_of(crew: Crew) -> None:
