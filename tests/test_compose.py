@@ -6,7 +6,7 @@ import pytest
 
 from holdfast import JobFailed
 from tests.apps import compose_app
-from tests.apps.compose_app import fetch, parent, square
+from tests.apps.compose_app import agatherer, fetch, gatherer, parent, square
 from tests.workers import Crew, until
 
 
@@ -46,10 +46,11 @@ def test_a_pipeline_of_three_stages(crew: Crew) -> None:
 def test_a_job_waits_for_others_without_a_slot(crew: Crew) -> None:
     crew.start("--processes", "1", app="tests.apps.compose_app")
 
-    job = crew.put(parent, [1, 2, 3])
+    jobs = [crew.put(task, [1, 2, 3]) for task in (parent, gatherer, agatherer)]
 
-    assert job.result(timeout=60) == 14
-    assert [attempt.outcome for attempt in job.refresh().attempts] == ["snoozed", "succeeded"]
+    for job in jobs:
+        assert job.result(timeout=60) == 14
+        assert [attempt.outcome for attempt in job.refresh().attempts] == ["snoozed", "succeeded"]
 
 
 def test_declared_schedules_fire_each_time_once_with_three_workers(crew: Crew) -> None:

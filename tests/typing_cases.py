@@ -117,7 +117,9 @@ def a_running_job_knows_those_it_waited_for() -> None:
     assert_type(job.dependencies(), list[Job[Any]])
     assert_type(job.wait_for(plain.bind("a"), "id"), list[Job[Any]])
     assert_type(job.wait_for([plain.bind("a"), "id"]), list[Job[Any]])
+    assert_type(job.gather(plain.bind("a"), plain.bind("b")), list[Job[str]])
     job.wait_for(plain)  # type: ignore[arg-type]
+    job.gather(plain)  # type: ignore[arg-type]
     Advance(plain.bind("a"))
     Advance(plain)  # type: ignore[arg-type]
 
