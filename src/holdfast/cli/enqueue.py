@@ -138,10 +138,7 @@ def _enqueue_many(session: Session, batch: Batch, file: BinaryIO, *, quiet: bool
 
 
 def _say(session: Session, id: str, created: bool) -> int:
-    if session.output.mode == "json":
-        session.output.json({"id": id, "created": created})
-    else:
-        write(id)
+    session.output.value({"id": id, "created": created}, "id")
     if not created:
         note(f"job {id} is there already; nothing was stored")
     return 0

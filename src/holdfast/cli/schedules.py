@@ -16,7 +16,7 @@ from holdfast.cli.complaints import note
 from holdfast.cli.completers import complete_schedule, complete_task, complete_zone
 from holdfast.cli.fields import FULL_SCHEDULE, SCHEDULE, TRIGGERED, UNSCHEDULED
 from holdfast.cli.lookup import did_you_mean, note_undefined_limits, pick
-from holdfast.cli.output import Column, Fact, write
+from holdfast.cli.output import Column, Fact
 from holdfast.cli.records import Record, decoded, schedule_record
 from holdfast.cli.session import Group, Session, command, duration_option, pass_session
 from holdfast.cli.text import json_text, moment, seconds_text
@@ -264,11 +264,7 @@ def trigger(session: Session, name: str) -> None:
     Exit code 3 if there is no such schedule.
     """
     _find(session.app, name)
-    id = session.app.trigger(name)
-    if session.output.mode == "json":
-        session.output.json({"schedule": name, "id": id})
-    else:
-        write(id)
+    session.output.value({"schedule": name, "id": session.app.trigger(name)}, "id")
 
 
 @command("remove", "holdfast schedules remove nightly", fields=UNSCHEDULED)
