@@ -425,6 +425,41 @@ def test_a_job_waits_for_its_children_and_goes_on_as_another_in_an_event_loop(be
     asyncio.run(story())
 
 
+@pytest.mark.parametrize("raise_errors", [False, True])
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ("waits for itself", "the store refused to wait for wish: it would wait for itself"),
+        ("goes on after nobody", "to go on as tests.test_testing.say: a job that it would wait for does not exist"),
+        ("goes on after itself", "to go on as tests.test_testing.say: it would wait for itself"),
+    ],
+)
+def test_a_wish_that_the_store_refuses_is_a_failure_as_at_a_worker(
+    bench: Workbench, how: str, words: str, raise_errors: bool
+) -> None:
+    job = wish.options(id="wish").enqueue(how)
+    if raise_errors:
+        with pytest.raises(Invalid, match=words):
+            bench.run_until_empty(raise_errors=True)
+    else:
+        bench.run_until_empty()
+    ended = job.refresh()
+    assert (ended.state, ended.group) == ("failed", "refused")
+    assert ended.failure is not None
+    assert words in ended.failure.message
+
+
+@jobs.task
+def wish(how: str) -> None:
+    match how:
+        case "waits for itself":
+            current_job().wait_for(current_job().id)
+        case "goes on after nobody":
+            raise Advance(say.bind("").options(after="nobody"))
+        case "goes on after itself":
+            raise Advance(say.bind("").options(after=current_job().id))
+
+
 def test_why_a_job_is_pending_is_told(bench: Workbench) -> None:
     jobs.limit("api", 1, per="1h")
     part = end.options(id="part").enqueue("fails")
