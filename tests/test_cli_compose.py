@@ -55,6 +55,10 @@ def test_lines_and_ids_cannot_both_come_from_the_standard_input(shell: Shell) ->
     assert (code, "both read the standard input" in err) == (2, True)
 
 
+def test_what_to_do_if_nothing_fails_is_not_understood(shell: Shell) -> None:
+    assert shell("enqueue", "any.task", "--on-failed", "run").code == 2
+
+
 def test_a_job_to_come_after_that_is_not_there_is_not_found(shell: Shell) -> None:
     shell.put("begun-by-us")
     code, _, err = shell("enqueue", "any.task", "--after", "begun-by-us", "--after", "begun-by-")

@@ -98,6 +98,7 @@ def choose_task(session: Session, path: str | None, name: str, options: Mapping[
         app = import_app(path)
         made = find_task(app, name).options(**given)
         note_new_server(app)
+        session.app = app  # it may have an address of its own
         return made, app
     check_task(name)
     if sys.stderr.isatty():

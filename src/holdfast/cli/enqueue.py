@@ -95,6 +95,8 @@ def enqueue(
     """
     if timeout is not None and not wait:
         raise click.UsageError("--timeout says how long to --wait; give both.")
+    if options["on_failed"] and not options["after"]:
+        raise click.UsageError("--on-failed is about the jobs of --after; give both.")
     _ = session.output.mode  # what is wrong with it is said before anything is stored
     pattern = options.pop("id") if file else None
     if file is not None and file.fileno() == 0 and "-" in options["after"]:

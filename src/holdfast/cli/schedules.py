@@ -218,13 +218,16 @@ def add(
     timing = {each: options.pop(each) for each in TIMING}
     made, app = choose_task(session, path, task, options)
     given = {each: value for each, value in timing.items() if value is not None}
+    is_known = name in {each.name for each in app.schedules()}
     changed = app.schedule(name, make_call(made, words, checked=bool(path)), tz=tz, **given)
     note_undefined_limits(app, made.chosen.limits or ())
-    _say(session, app, name, changed=changed)
+    _say(session, name, changed=changed)
+    if changed and is_known:
+        note(f"schedule {name} was there, and was changed")
 
 
-def _say(session: Session, app: Holdfast, name: str, *, changed: bool) -> None:
-    session.output.one(schedule_record(_find(app, name), session.now()), _columns())
+def _say(session: Session, name: str, *, changed: bool) -> None:
+    session.output.one(schedule_record(_find(session.app, name), session.now()), _columns())
     if not changed:
         note(f"schedule {name} was so before")
 
@@ -235,7 +238,7 @@ def _say(session: Session, app: Holdfast, name: str, *, changed: bool) -> None:
 def pause(session: Session, name: str) -> None:
     """Have a schedule fire no more, until it is resumed. Exit code 3 if there is no such schedule."""
     _find(session.app, name)
-    _say(session, session.app, name, changed=session.app.pause_schedule(name))
+    _say(session, name, changed=session.app.pause_schedule(name))
 
 
 @command("resume", "holdfast schedules resume nightly", fields=SCHEDULE)
@@ -247,7 +250,7 @@ def resume(session: Session, name: str) -> None:
     Exit code 3 if there is no such schedule.
     """
     _find(session.app, name)
-    _say(session, session.app, name, changed=session.app.resume_schedule(name))
+    _say(session, name, changed=session.app.resume_schedule(name))
 
 
 @command(
