@@ -380,6 +380,42 @@ def test_a_running_job_is_failed_by_an_operator_and_stopped(crew: Crew) -> None:
     assert crew.held() == []
 
 
+def test_the_same_is_done_to_all_jobs_of_a_kind(ask: Ask, bench: Workbench) -> None:
+    put("a", "b", queue="one")
+    put("c", queue="two")
+    late = fail.options(queue="two", delay="1h", retries=0).enqueue()
+
+    assert ask("move_all", task=say, to="three") == {"waiting": 3}
+    assert ask("move_all", queue=["one", "two"], priority=5) == {"scheduled": 1}
+    assert ask("cancel_all", queue="three", state="waiting", reason="enough") == {"cancelled": 3}
+    assert ask("retry_all", state="cancelled", task=say.name) == {"waiting": 3}
+    assert ask("fail_all", state="pending", with_group="spam") == {"failed": 4}
+    assert ask("retry_all", group="spam", task=fail) == {"waiting": 1}
+    bench.run_until_empty()
+    assert late.refresh().group == "holdfast.outcome.Fail"
+    assert ask("release_all", queue="three") == {}
+    seen: list[int] = []
+    assert ask("delete_all", state=["failed", "succeeded"], progress=seen.append) == {"deleted": 4}
+    assert sum(seen) == 4
+    assert jobs.count() == 0
+
+
+def test_the_load_of_queues_is_told(ask: Ask, bench: Workbench) -> None:
+    put("a", "b", queue="one")
+    put("c", after=["a"], queue="two")
+    bench.advance("10s")
+
+    one, two, unknown = ask("load", "one", "two", "three", target="1m")
+
+    assert (one.queue, one.waiting, one.running, one.blocked, one.workers) == ("one", 2, 0, 0, 0)
+    assert one.oldest is not None
+    assert 10 <= one.oldest < 60
+    assert (two.waiting, two.blocked, two.oldest, two.needed) == (0, 1, None, 0)
+    assert (unknown.waiting, unknown.needed) == (0, 0)
+    assert one.needed >= 1
+    assert [each.queue for each in ask("load")] == ["one", "two"]
+
+
 # Limits and shares
 
 
