@@ -16,8 +16,12 @@ def _some(world: World, *states: str) -> list[str]:
 
 
 def cancel(world: World) -> None:
-    ids = _some(world, "pending", "blocked", "running")
-    world.order(commands.cancel(ids, dependents=world.chance.random() < 0.3))
+    """With all that waits for them, or without."""
+    ids, with_dependents = _some(world, "pending", "blocked", "running"), world.chance.random() < 0.3
+    dependents = world.watch.all_dependents(ids) if with_dependents else set()
+    world.order(commands.cancel(ids, dependents=with_dependents))
+    left = {id for id in dependents if id in world.watch.jobs and world.watch.jobs[id].state != "cancelled"}
+    assert not left, f"{left} wait for {ids}, and were not cancelled with them"
 
 
 def retry(world: World) -> None:

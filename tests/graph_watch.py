@@ -267,6 +267,15 @@ class Watch:
                 found.setdefault(id, set()).add(job.id)
         return {id: waiting for id, waiting in found.items() if id in self.jobs}
 
+    def all_dependents(self, ids: Iterable[str]) -> set[str]:
+        """Those that wait for jobs, directly or not."""
+        found, left, direct = set(ids), list(ids), self.dependents()
+        while left:
+            new = direct.get(left.pop(), set()) - found
+            found |= new
+            left += new
+        return found - set(ids)
+
 
 def _named(events: Sequence[Event], kind: str) -> list[str]:
     return [id for name, ids, _ in events for id in ids if name == kind]

@@ -20,7 +20,7 @@ def work(world: World, executor: Executor) -> None:
     room = 4 - len(executor.held)
     wants = room > 0 and world.chance.random() < 0.8
     request = executor.request(_queues(world), world.chance.randint(1, room)) if wants else None
-    ending = [item_of(world, job) for job in list(executor.held.values()) if world.chance.random() < 0.5]
+    ending = [item_of(world, job, executor) for job in executor.held.values() if world.chance.random() < 0.5]
     while sum(isinstance(item.outcome, Waits | Advanced) for item in ending) > 1:  # each could make the other a cycle
         ending.pop()
     if ending:
@@ -72,12 +72,12 @@ def _note_completions(world: World, command: Command[Any], reply: Finished) -> N
             world.watch.completed(item["id"], item["attempt"])
 
 
-def item_of(world: World, job: Claimed) -> Finish:
+def item_of(world: World, job: Claimed, executor: Executor) -> Finish:
     said = world.chance.random() < 0.7
-    return Finish(job.id, job.attempt, _outcome(world, job), created=job.created if said else None)
+    return Finish(job.id, job.attempt, _outcome(world, job, executor), created=job.created if said else None)
 
 
-def _outcome(world: World, job: Claimed) -> Outcome:
+def _outcome(world: World, job: Claimed, executor: Executor) -> Outcome:
     if not world.has_faults:
         return Succeed(b"1")
     return world.chance.choices(
@@ -90,26 +90,25 @@ def _outcome(world: World, job: Claimed) -> Outcome:
             Snoozed(world.chance.choice([0, 500])),
             Unknown(),
             Cancelled(),
-            _waits(world, job),
-            _advances(world, job),
+            Waits(_others(world, job, executor)),
+            _advances(world, job, executor),
         ],
-        [60, 8, 8, 6, 4, 3, 2, 3, 4, 4],
+        [60, 8, 8, 6, 4, 3, 2, 3, 6, 5],
     )[0]
 
 
-def _others(world: World, job: Claimed) -> tuple[str, ...]:
-    """Some jobs that have not ended, rather such as run; now and then one that waits for this one."""
-    running = [other.id for other in world.watch.running() if other.id != job.id]
-    pending = [other.id for other in world.watch.jobs.values() if other.state not in FINAL and other.id != job.id]
-    found = (running if running and world.chance.random() < 0.7 else pending) or [job.id]
+def _others(world: World, job: Claimed, executor: Executor) -> tuple[str, ...]:
+    """Some jobs that have not ended: such as run, at best here, so that they may end in the same call; or any."""
+    pending = [
+        other for other in world.watch.jobs.values() if other.state not in FINAL and other.id != job.id and other.kept
+    ]
+    running = [other.id for other in pending if other.state == "running"]
+    beside = [other.id for other in pending if other.executor == executor.name]
+    found = world.chance.choice([beside, running, [other.id for other in pending]]) or [job.id]
     return tuple(world.chance.sample(found, min(len(found), 3)))
 
 
-def _waits(world: World, job: Claimed) -> Outcome:
-    return Waits(_others(world, job))
-
-
-def _advances(world: World, job: Claimed) -> Outcome:
+def _advances(world: World, job: Claimed, executor: Executor) -> Outcome:
     batch: dict[str, Any] = {
         "queue": world.chance.choice(QUEUES),
         "delay": world.chance.choice([None, 1000]),
@@ -120,7 +119,10 @@ def _advances(world: World, job: Claimed) -> Outcome:
         "deadline": world.chance.choice([None, 60_000]),
     }
     if world.chance.random() < 0.5:
-        batch |= {"after": list(_others(world, job)), "on_failed": world.chance.choice(["block", "cancel", "run"])}
+        batch |= {
+            "after": list(_others(world, job, executor)),
+            "on_failed": world.chance.choice(["block", "cancel", "run"]),
+        }
     return Advanced("task", {name: value for name, value in batch.items() if value is not None}, b"[1]")
 
 
@@ -142,6 +144,16 @@ def _stop(world: World, executors: dict[str, Executor], held: list[Held], outcom
     for name, id, attempt in held:
         if executors[name].unheard is None and world.watch.holds(name, id, attempt):
             finish(world, executors[name], [Finish(id, attempt, outcome)])
+
+
+def pretend(world: World) -> None:
+    """An executor says how an attempt of another ended. Nobody hears of it but the watch."""
+    executor, running = world.chance.choice(world.executors), world.watch.running()
+    others = [job for job in running if job.executor != executor.name]
+    if others:
+        job = world.chance.choice(others)
+        told = world.say(commands.finish(executor.name, [Finish(job.id, job.attempt, Succeed(b"false"))]))
+        assert told.answers == ["LOST"], f"{executor.name} ended {job.id} of {job.executor}"
 
 
 def kill_executor(world: World) -> None:

@@ -20,11 +20,19 @@ from tests import invariants
 from tests.graph_operators import ACTS
 from tests.graph_shapes import QUEUES, SIZE
 from tests.graph_watch import FINAL, Seen
-from tests.graph_work import fall_silent, finish, item_of, kill_executor, kill_worker, renew, tick, work
+from tests.graph_work import fall_silent, finish, item_of, kill_executor, kill_worker, pretend, renew, tick, work
 from tests.graph_world import Executor, World
 
 PATIENCE = 3000  # rounds of a drain
-EVENTS = {tick: 12, kill_executor: 2, kill_worker: 1, fall_silent: 2, World.repeat_order: 3, **ACTS}  # how often
+EVENTS = {
+    tick: 12,
+    kill_executor: 2,
+    kill_worker: 1,
+    fall_silent: 2,
+    pretend: 2,
+    World.repeat_order: 3,
+    **ACTS,
+}  # how often
 
 
 def mistreat(world: World, steps: int, *, check_every: int = 120) -> None:
@@ -127,7 +135,7 @@ def drain(world: World, busy: tuple[Executor, ...] = ()) -> None:
 def _work_off(world: World, executor: Executor) -> bool:
     if executor.unheard is not None:
         executor.hear(executor.unheard, world.say(executor.unheard))
-    ending = [item_of(world, job) for job in executor.held.values()]
+    ending = [item_of(world, job, executor) for job in executor.held.values()]
     finish(world, executor, ending, executor.request(QUEUES, 20))
     return bool(ending or executor.held)
 
