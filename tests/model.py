@@ -26,6 +26,7 @@ from tests.model_after import After
 from tests.model_job import DAY, DEFAULTS, FINAL, STATES, Job, Order, Settings
 from tests.model_limits import Limits
 from tests.model_load import Load
+from tests.model_schedules import Schedules
 from tests.model_shares import Shares
 from tests.model_steer import Steer
 
@@ -79,6 +80,7 @@ class Model:
         self.shares = Shares(self)
         self.steer = Steer(self)
         self.load = Load()
+        self.schedules = Schedules(self)
         self.storing: dict[str, NewJob] = {}  # in this call
         self.keys: dict[str, tuple[str | int, Job]] = {}  # unique key -> for how long which job has it
         self.queues: set[str] = set()
@@ -725,6 +727,8 @@ class Model:
         if name[0] == "%":
             del self.limits.timers[name[1:]]
             self.limits.hand_on(name[1:], now)
+        elif name[0] == "@":
+            self.schedules.fire(name[1:], now)
         elif name[0] == "!":
             self.settle(now)
             self.steer.ring(name[1:], now)
@@ -740,6 +744,7 @@ class Model:
             **{job.id: job.timer for job in jobs if job.timer},
             **{f"!{job.id}": job.start_by for job in jobs if job.has_timer},
             **{f"%{full}": time for full, time in self.limits.timers.items()},
+            **self.schedules.timers(),
         }
 
     def _prune(self, queue: str, state: str, most: int, now: int) -> int:

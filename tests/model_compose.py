@@ -14,14 +14,14 @@ from holdfast.commands import Finish, NewJob
 from tests import drawn
 from tests.drawn import EXECUTORS, IDS, QUEUES
 from tests.model_job import STATES
-from tests.model_rules import Rules
+from tests.model_timetable import Schedules
 
 
-class Composition(Rules):
+class Composition(Schedules):
     def draw_some(self, data: st.DataObject, states: tuple[str, ...], *, most: int = 3) -> list[str]:
         """Draw ids without repetition, mostly; of jobs in these states, mostly."""
         fitting = [job.id for job in self.model.jobs.values() if job.state in states] or IDS
-        one = st.sampled_from(fitting * 3 + IDS) if len(fitting) < len(IDS) else st.sampled_from(fitting)
+        one = st.sampled_from([fitting] * 14 + [IDS]).flatmap(st.sampled_from)
         return data.draw(st.lists(one, max_size=most, unique=True) | st.lists(one, max_size=most), label="ids")
 
     @rule(
@@ -101,8 +101,9 @@ class Composition(Rules):
 
     @rule(data=st.data(), delay=st.sampled_from([0, 2000]), reason=drawn.reasons, fault=drawn.faults)
     def release_or_fail(self, data: st.DataObject, delay: int, reason: str, fault: str) -> None:
-        ids, steer = self.draw_ids(data, STATES[:5]), self.model.steer
-        if data.draw(st.booleans(), label="release"):
+        steer, is_release = self.model.steer, data.draw(st.booleans(), label="release")
+        ids = self.draw_ids(data, STATES[4:5] if is_release else STATES[:5])
+        if is_release:
             command = commands.release(ids, delay=delay, reason=reason)
             change = partial(steer.release, delay=delay, reason=reason)
         else:

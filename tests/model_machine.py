@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -121,7 +122,7 @@ class Machine(RuleBasedStateMachine):
     def compare(self) -> None:
         """The whole state of the store is that of the model, and its keys fit together."""
         Machine.steps += 1
-        names = sorted(self.known_ids)
+        names = sorted({*self.known_ids, *self.model.jobs})
         found = [job for job in self.store.run(commands.get(names)) if job]
         arrivals = {job["id"]: job.pop("arrival") for job in found}
         for job in found:
@@ -145,6 +146,7 @@ class Machine(RuleBasedStateMachine):
         load = {row.queue: row for row in self.store.run(commands.load())}
         same("load", load, {row.queue: row for row in self.model.load_rows(self.now)})
         self.compare_workers()
+        self.compare_schedules()
 
     def compare_keys(self, snapshot: invariants.Snapshot) -> None:
         """What no command tells: order in the indexes, attempts kept, how often leases were spared, messages, keys."""
@@ -162,6 +164,7 @@ class Machine(RuleBasedStateMachine):
         }
         same("settings", snapshot.config, config)
         self.compare_unique_keys(snapshot)
+        assert snapshot.refill == self.model.schedules.wanting, f"times are wanted for {snapshot.refill}"
         same("timers", snapshot.timers, self.model.timers())
         shares = {queue: {k: int(v) for k, v in fields.items()} for queue, fields in snapshot.others("fair").items()}
         same("shares", shares, self.model.shares.fields())
@@ -179,6 +182,13 @@ class Machine(RuleBasedStateMachine):
         found = {row.name: row._replace(held=sorted(row.held)) for row in self.store.run(commands.workers())}
         rows = self.model.worker_rows(self.now)
         same("workers", found, {row.name: row._replace(held=sorted(row.held)) for row in rows})
+
+    def compare_schedules(self) -> None:
+        found = {row.pop("name"): row for row in self.store.run(commands.schedules())}
+        for row in found.values():
+            row["batch"] = json.loads(row["batch"])
+            assert int(row.pop("now")) == self.now
+        same("schedules", found, {name: one.describe() for name, one in self.model.schedules.all.items()})
 
     def compare_events(self) -> None:
         """One entry per type, naming all its jobs."""

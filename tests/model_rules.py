@@ -127,9 +127,12 @@ class Rules(Machine):
 
     def send_renew(self, worker: str, held: list[Held], said: dict[str, Any], fault: str) -> None:
         self.send(
-            commands.renew(worker, held, **said),
-            lambda: normal_renewal(*self.model.renew(worker, held, self.now, **said)),
-            lambda reply: normal_renewal(*reply[2:5]),
+            commands.renew(worker, held, **said, refills=5),
+            lambda: (
+                normal_renewal(*self.model.renew(worker, held, self.now, **said)),
+                {*self.model.schedules.wanting},
+            ),
+            lambda reply: (normal_renewal(*reply[2:5]), {*reply.refills}),
             fault,
         )
 
