@@ -298,6 +298,7 @@ def test_the_next_ten_firings_are_told_without_and_with_a_store(bench: Workbench
 def test_the_next_firings_of_an_interval() -> None:
     moments = every("6h", offset="1h").next(3, after=datetime(2026, 1, 1, 2, tzinfo=UTC))
     assert [moment.hour for moment in moments] == [7, 13, 19]
+    assert datetime.now(UTC) - timedelta(hours=1) < every("6h").next(1)[0]
 
 
 # Declared on tasks
