@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import random
+import subprocess
+import sys
 from bisect import bisect
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, time, timedelta
@@ -230,6 +233,14 @@ def test_a_bad_expression_is_refused(expression: str) -> None:
 def test_a_zone_that_is_none_is_refused() -> None:
     with pytest.raises(Invalid, match="Europe/Berlin"):
         Cron("0 2 * * *", "Europe/Berln")
+
+
+def test_a_machine_without_time_zones_is_told_from_a_mistyped_one() -> None:
+    code = "from holdfast import cron\ntry: cron('0 2 * * *', tz='Europe/Berlin')\nexcept ValueError as e: print(e)"
+    hidden = {"PYTHONTZPATH": "/nonexistent", "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", f"import sys; sys.modules['tzdata'] = None\n{code}"]
+    done = subprocess.run(command, env=os.environ | hidden, capture_output=True, text=True, check=True)
+    assert "no time zones are known on this machine, so 'Europe/Berlin' is not: install tzdata" in done.stdout
 
 
 @pytest.mark.parametrize("when", [Every(60_000, 5_000), Cron("0 2 * * *", "Asia/Tokyo")])

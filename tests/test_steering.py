@@ -658,6 +658,8 @@ def wait_for_nobody(how: str) -> int:
             job.wait_for(say)  # type: ignore[arg-type]
         case "children that are no calls":
             job.gather(say)  # type: ignore[arg-type]
+        case "children that are not kept":
+            job.gather(say.options(keep=False).bind())
         case "a stage that is no call":
             raise Advance(say)  # type: ignore[arg-type]
     return 0
@@ -670,6 +672,7 @@ def wait_for_nobody(how: str) -> int:
         ("a call that is not stored", "enqueue it first"),
         ("a task", "cannot be waited for; it must be a job, a bound call or an id"),
         ("children that are no calls", r"<Task .*> is no call that can be stored; bind a task to its arguments"),
+        ("children that are not kept", "a child must be kept, to be seen when it has ended; .*say has keep=False"),
         ("a stage that is no call", r"<Task .*> is no call that a job can go on as; bind a task to its arguments"),
     ],
 )

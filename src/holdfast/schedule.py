@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from functools import lru_cache
 from itertools import islice, takewhile
 from typing import Any
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
 import msgspec
 
@@ -91,6 +91,8 @@ def _zone(name: str) -> tzinfo:
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, TypeError, OSError):
+        if not available_timezones():
+            raise Invalid(f"no time zones are known on this machine, so {name!r} is not: install tzdata") from None
         raise Invalid(f"there is no time zone {name!r}; they are named like Europe/Berlin, and UTC") from None
 
 
