@@ -8,6 +8,8 @@ local INBOX = 1000 -- messages
 local LIVE = 30000 -- a worker that gave a sign of life within so long is live
 local WAITERS = 16 -- per job
 
+do
+
 -- Whether an executor may still be there: `lose` forgets those that are not.
 local function is_known(executor)
   local worker, number = worker_of(executor)
@@ -29,6 +31,8 @@ wake = function(queue)
       return call_up(idle[1], queue)
     end
   end
+end
+
 end
 
 local function tell(inbox, message)
