@@ -220,7 +220,7 @@ def pause_schedule(_: Stores, name: str) -> Steps[bool]:
 
 
 def resume_schedule(_: Stores, name: str) -> Steps[bool]:
-    """Have a suspended schedule fire again; what came due meanwhile is not made up for."""
+    """Have a paused schedule fire again; what came due meanwhile is not made up for."""
     changed: bool = yield commands.resume_schedule(name)
     return changed
 
