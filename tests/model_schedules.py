@@ -35,6 +35,10 @@ class Schedule:
     def next(self) -> int | None:
         return self.times[0] if self.times and not self.is_paused else None
 
+    def fires_like(self, other: Schedule) -> bool:
+        mine, others = ((one.declared["spec"], one.every, one.offset) for one in (self, other))
+        return mine == others
+
     def describe(self) -> dict[str, Any]:
         fields = {**self.declared, "since": self.since, **self.known}
         if self.every:
@@ -79,6 +83,8 @@ class Schedules:
         if old:
             new.is_paused, new.job, new.known = old.is_paused, old.job, old.known
         new.times = [first_time(every, offset, now)] if every else [time for time in how["times"] if time > now]
+        if old and not how.get("times") and old.fires_like(new):  # also what it has missed
+            new.times, new.since = old.times, old.since
         self._ask_for_more(name)
         self.model.events.append(("configured", name))
         return True

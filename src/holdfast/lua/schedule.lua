@@ -13,7 +13,8 @@
 --                later than `late`, a minute)
 --     overlap    'allow', or 'skip' if the last job has not ended
 --     jitter     up to so many milliseconds later, always the same for the same time
---     revision   of the declaration: an older one does not replace a newer one
+--     revision   of the declaration: an older one does not replace a newer one. With the same spec, every and offset as
+--                before, and no times, it keeps its times
 --   refill(name, expected, times)    add times, if the last known is the expected one
 --   unschedule(name)  pause_schedule(name)  resume_schedule(name)  trigger(name): enqueue a job of it now
 --   schedules(names)  returns for each a list of names and values; among them the time, by which others are computed
@@ -225,6 +226,17 @@ local function is_same(known, fields)
   return (known.every == nil) == (fields.every == nil)
 end
 
+-- A schedule that fires at the same times as before keeps those that it has, also those that were missed: a new release may
+-- come when it was just down.
+local function keep_times(known, fields, args)
+  local every = fields.every and tostring(fields.every)
+  if known.spec ~= fields.spec or known.every ~= every or known.offset ~= fields.offset or #(args.times or {}) > 0 then
+    return false
+  end
+  fields.next, fields.times = nil, nil
+  return true
+end
+
 verb('schedule', {}, function(args, blobs)
   check_schedule(args, blobs[2])
   local known, fields = load_schedule(args.name), schedule_fields(args, blobs[2])
@@ -235,8 +247,10 @@ verb('schedule', {}, function(args, blobs)
   if not known and redis.call('ZCARD', key.schedules()) >= MOST_SCHEDULES then
     refuse('INVALID', string.format('there are %d schedules already', MOST_SCHEDULES))
   end
-  redis.call('HDEL', key.schedule(args.name), 'every', 'offset', 'next', 'times')
-  redis.call('HSET', key.schedule(args.name), 'since', now)
+  if not known or not keep_times(known, fields, args) then
+    redis.call('HDEL', key.schedule(args.name), 'every', 'offset', 'next', 'times')
+    redis.call('HSET', key.schedule(args.name), 'since', now)
+  end
   for field, value in pairs(fields) do redis.call('HSET', key.schedule(args.name), field, value) end
   redis.call('ZADD', key.schedules(), 0, args.name)
   local schedule = load_schedule(args.name)
