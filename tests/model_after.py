@@ -59,7 +59,8 @@ class After:
                 raise errors.DependencyCycle
 
     def would_wait_for_itself(self, id: str, others: Sequence[str]) -> bool:
-        marks = {name: set(job.marks) for name, job in self.model.jobs.items()}
+        """Only blocked jobs wait; one that becomes so is looked at then."""
+        marks = {name: set(job.marks) for name, job in self.model.jobs.items() if job.state == "blocked"}
         return self._reaches({id}, {**marks, id: set(others)})
 
     @staticmethod

@@ -274,7 +274,7 @@ def test_many_parked_jobs_do_not_hide_those_behind_them(store: Store) -> None:
     put(store, "behind")
 
     got: list[str] = []
-    for _ in range(10):
+    for _ in range(20):
         got += take(store, limit=10)
     assert got == ["p0-0", "behind"]
 

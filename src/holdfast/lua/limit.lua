@@ -11,7 +11,7 @@
 --   parked             sorted set per limit and queue; parking: set of the queues, per limit; throttling: set of the limits
 --                      with their keys, per name
 
-local limit = { MOST_OF_A_JOB = 8, HANDED_ON = 100, PARKED_AT_ONCE = 500, LOOKED_AT = 100, MOST_SLOTS = 1000000,
+local limit = { MOST_OF_A_JOB = 8, HANDED_ON = 100, PARKED_AT_ONCE = 200, LOOKED_AT = 100, MOST_SLOTS = 1000000,
   MOST_PER_PERIOD = 100000 }
 do
 
