@@ -22,6 +22,8 @@ from holdfast.cli.records import decoded, full_record
 from holdfast.cli.session import Session, command, duration_option, pass_session
 from holdfast.cli.text import json_text
 from holdfast.cli.waiting import wait_for
+from holdfast.job import Job
+from holdfast.task import BoundCall
 
 ON_FAILED = click.Choice(["block", "cancel", "run"])
 
@@ -95,23 +97,25 @@ def enqueue(
     """
     if timeout is not None and not wait:
         raise click.UsageError("--timeout says how long to --wait; give both.")
-    if options["on_failed"] and not options["after"]:
-        raise click.UsageError("--on-failed is about the jobs of --after; give both.")
+    _check(options, words, file)
     _ = session.output.mode  # what is wrong with it is said before anything is stored
     pattern = options.pop("id") if file else None
-    if file is not None and file.fileno() == 0 and "-" in options["after"]:
-        raise click.UsageError("--from and --after both read the standard input; give one of them a file, or ids.")
     made, app = choose_task(session, path, task, _as_tasks_take_them(options))
     if file is None:
-        call = make_call(made, words, checked=bool(path))
-        with saying_which(app, *(call.chosen.after or ())):
-            job = app.enqueue(call)
-        note_undefined_limits(app, call.chosen.limits or ())
+        job = _enqueue_one(app, make_call(made, words, checked=bool(path)))
         return _wait(session, app, job.id, timeout) if wait else _say(session, job.id, job.created)
-    if words:
-        raise click.UsageError(f"--from has the arguments, so {words[0]!r} cannot be one.")
     ids = _enqueue_many(session, Batch(app, made, bool(path), pattern), file, quiet=wait)
     return wait_for(session, app.store, ids, timeout) if wait and ids else 0
+
+
+def _check(options: dict[str, Any], words: Sequence[str], file: BinaryIO | None) -> None:
+    """Refuse what does not go together."""
+    if options["on_failed"] and not options["after"]:
+        raise click.UsageError("--on-failed is about the jobs of --after; give both.")
+    if file is not None and file.fileno() == 0 and "-" in options["after"]:
+        raise click.UsageError("--from and --after both read the standard input; give one of them a file, or ids.")
+    if file is not None and words:
+        raise click.UsageError(f"--from has the arguments, so {words[0]!r} cannot be one.")
 
 
 def _as_tasks_take_them(options: dict[str, Any]) -> dict[str, Any]:
@@ -121,6 +125,13 @@ def _as_tasks_take_them(options: dict[str, Any]) -> dict[str, Any]:
         "unique_for": f"{span}s" if span and span[-1].isdigit() else span,
         "after": optional_ids(options["after"]) or None,
     }
+
+
+def _enqueue_one(app: Holdfast, call: BoundCall[Any]) -> Job[Any]:
+    with saying_which(app, *(call.chosen.after or ())):
+        job = app.enqueue(call)
+    note_undefined_limits(app, call.chosen.limits or ())
+    return job
 
 
 def _enqueue_many(session: Session, batch: Batch, file: BinaryIO, *, quiet: bool) -> list[str]:
