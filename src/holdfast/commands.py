@@ -204,7 +204,7 @@ class Renewed(NamedTuple):
     lost: list[Held]
     unnamed: list[Held]
     refills: list[str] = []  # noqa: RUF012
-    queues: int = 0  # another number when a queue was new
+    queues: int = 0  # another number when a queue was new, or forgotten
 
 
 def renew(
