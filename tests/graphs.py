@@ -155,12 +155,21 @@ def succeed_all(world: World) -> None:
     for _ in range(SIZE):
         left = [job.id for job in world.watch.jobs.values() if job.state in ("failed", "cancelled")]
         if left:
-            world.say(commands.retry(left))
+            answers = world.say(commands.retry(left))
+            _cut_cycles(world, [id for id, answer in zip(left, answers, strict=True) if answer == "CYCLE"])
         elif not _forget_gone(world):
             break
         drain(world)
     states = {job.state for job in world.watch.jobs.values()}
     assert states <= {"succeeded"}, states
+
+
+def _cut_cycles(world: World, ids: list[str]) -> None:
+    """Those that cannot be retried, because what they would wait for waits for them, are waited for no more."""
+    for id in ids:
+        assert any(world.watch.reaches(other, id) for other in world.watch.jobs[id].after), f"{id} is no cycle"
+        for other in sorted(world.watch.dependents().get(id, ())):
+            world.say(commands.depend(other, remove=[id]))
 
 
 def _forget_gone(world: World) -> bool:
