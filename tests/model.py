@@ -172,6 +172,7 @@ class Model:
             raise errors.JobExists  # a call that comes again is answered by its token
         names = [id or new.id for new, id in zip(jobs, there, strict=True)]
         stored = [exists == "replace" or not id for id in there]
+        jobs = self.after.rename(jobs, names)
         self.storing = {id: new for id, new, is_stored in zip(names, jobs, stored, strict=True) if is_stored}
         self.after.check_new(jobs, self.storing)
         self._store_all(now)
@@ -728,7 +729,7 @@ class Model:
         if name[0] == "%":
             del self.limits.timers[name[1:]]
             self.limits.hand_on(name[1:], now)
-        elif name[0] == "@":
+        elif name[0] == "&":
             self.schedules.fire(name[1:], now)
         elif name[0] == "!":
             self.settle(now)
@@ -824,6 +825,7 @@ class Model:
             self.after.tell(job.id, state[0].upper())
         if self._goes(job, state):
             self._remove(job)
+            job.state = state
         else:
             job.move(state, now, place=now)
             self.ended[job.new.queue, state] += 1

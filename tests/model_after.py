@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from holdfast import errors
 from holdfast.commands import NewJob
 from tests.model_job import FINAL, Job, Mark
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
     from tests.model import Model
 
 LETTERS = {"succeeded": "S", "failed": "F", "cancelled": "C"}
-CONTINUED_AT_ONCE = 10
+CONTINUED_AT_ONCE = 100
 FIRST = float("-inf")
 DOOMED = "a job that it waits for has failed"
 
@@ -47,11 +49,21 @@ class After:
 
     # Beginning to wait
 
+    def rename(self, jobs: Sequence[NewJob], names: Sequence[str]) -> list[NewJob]:
+        """Who waits for a job of this call that has another id because of its unique key waits for that one."""
+        known_as = {new.id: name for new, name in zip(jobs, names, strict=True)}
+        if any(len(set(new.after or ())) < len(new.after or ()) for new in jobs):
+            raise errors.Invalid
+        return [
+            msgspec.structs.replace(new, after=tuple(dict.fromkeys(known_as.get(id, id) for id in new.after)))
+            if new.after
+            else new
+            for new in jobs
+        ]
+
     def check_new(self, jobs: Sequence[NewJob], stored: dict[str, NewJob]) -> None:
-        """Refuse jobs that wait for what is not there, for one twice, or for themselves. `stored` are by their ids."""
+        """Refuse jobs that wait for what is not there, or for themselves. `stored` are by their ids."""
         for new in jobs:
-            if len(set(new.after or ())) < len(new.after or ()):
-                raise errors.Invalid
             if not {*(new.after or ())} <= {*self.model.jobs, *stored}:
                 raise errors.JobNotFound
         for id in stored:

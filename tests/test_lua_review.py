@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 import redis
 
-from holdfast import commands
+from holdfast import Holdfast, commands, every
 from holdfast.commands import Command, Finish, NewJob
 from holdfast.outcome import Succeed
 from holdfast.store import Store
 from tests.conftest import TestClock
-from tests.test_lua import ONE, TWO, _all_keys_fit_in_the_end, ask, client, end, job, new, put, standing, take  # noqa: F401
+from tests.test_lua import ONE, TWO, MiB, _all_keys_fit_in_the_end, ask, client, end, job, new, put, standing, take  # noqa: F401
 
 
 class Counted:
@@ -48,7 +48,8 @@ def test_a_crowd_that_takes_part_in_two_limits_does_not_go_to_and_fro_between_th
     put(store, "first", *(f"x{n}" for n in range(900)), limits=("api", "tenant:x"))
     put(store, "other1", "other2", queue="other", limits=("api",))
     assert take(store, limit=10) == ["first"]
-    assert take(store, limit=10) == []  # parked by tenant:x
+    while store.run(commands.count(queues=["q"], states=["waiting"])):
+        assert take(store, limit=10) == []  # parked by tenant:x
     assert take(store, TWO, "other") == ["other1"]
     end(store, "first", Succeed(b"1"))
     assert take(store, TWO, "other") == ["other2"]  # so api is full, and tenant:x is not
@@ -210,3 +211,86 @@ def test_a_schedule_that_fires_at_other_times_than_before_has_missed_nothing(sto
     assert take(store, limit=10) == []
     clock.advance(1)
     assert len(take(store, limit=10)) == 1
+
+
+# Unique keys
+
+
+@pytest.mark.parametrize("exists", ["return", "replace"])
+def test_who_waits_for_a_job_of_the_same_call_waits_for_the_one_that_has_its_unique_key(
+    store: Store, exists: str
+) -> None:
+    put(store, "first", unique="key")
+
+    store.run(commands.enqueue([new("second", unique="key"), new("after", after=("second", "first"))], exists=exists))
+
+    assert job(store, "after")["after"] == [[b"first", b"pending"]]
+    assert take(store, limit=10) == ["first"]
+    end(store, "first", Succeed(b"1"))
+    assert take(store, limit=10) == ["after"]
+
+
+# Shares
+
+
+def test_a_job_that_is_given_another_priority_stands_there_as_if_it_came_just_now(store: Store) -> None:
+    put(store, *(f"low{n:02}" for n in range(50)), share="a", priority=9)
+    assert len(take(store, limit=40)) == 40  # so virtual time of this priority is far ahead of that of others
+    put(store, *(f"high{n}" for n in range(5)), share="b")
+
+    store.run(commands.move(["low45"], priority=0))
+
+    assert take(store, limit=3) == ["high0", "low45", "high1"]
+
+
+def test_more_schedules_than_a_reply_has_are_all_listed(store: Store, server_url: str, namespace: str) -> None:
+    app = Holdfast(server_url, namespace=namespace)
+    for number in range(1003):
+        batch, when = {"queue": "q", "task": "t"}, every("1m").arguments()
+        store.run(commands.schedule(f"s{number:04}", batch, b"[]", **when))
+
+    assert len(store.run(commands.schedules())) == 1000
+    assert [schedule.name for schedule in app.schedules()] == [f"s{number:04}" for number in range(1003)]
+
+
+def test_a_reply_about_schedules_has_bounds(store: Store) -> None:
+    payload = b"x" * MiB
+    for number in range(40):
+        store.run(commands.schedule(f"s{number:02}", {"queue": "q", "task": "t"}, payload, every=60_000))
+
+    first = store.run(commands.schedules())
+    rest = store.run(commands.schedules(after=first[-1]["name"]))
+
+    assert [fields["name"] for fields in (*first, *rest)] == [f"s{number:02}" for number in range(40)]
+    assert 30 < len(first) < 35
+
+
+def test_many_schedules_that_each_make_up_for_much_do_so_in_bounded_steps(store: Store, clock: TestClock) -> None:
+    for number in range(5):
+        how = {"every": 1000, "missed": "all", "backlog": 1000}
+        store.run(commands.schedule(f"s{number}", {"queue": "s", "task": "t"}, b"[]", **how))
+    clock.advance(100)
+
+    counts = []
+    for _ in range(5):
+        take(store)
+        counts.append(store.run(commands.count(queues=["s"])))
+
+    assert counts[0] <= 300
+    assert counts[-1] == 5 * 101
+
+
+# Ids
+
+
+def test_a_job_whose_id_looks_like_the_timer_of_something_else_is_a_job(store: Store, clock: TestClock) -> None:
+    store.run(commands.schedule("daily", {"queue": "s", "task": "t"}, b"[]", every=3_600_000, offset=clock.now + 1000))
+    put(store, "@daily", delay=500)
+    clock.advance(0.5)
+    assert take(store) == ["@daily"]
+    taken = []
+    for _ in range(4):
+        clock.advance(10)
+        taken += take(store)
+    assert taken == ["@daily"]  # its lease has ended
+    assert store.run(commands.count(queues=["s"])) == 1

@@ -172,7 +172,7 @@ local function check_next(item, job, blob)
   if batch.unique then refuse('INVALID', 'the unique key of a job stays') end
   batch.ids, batch.queue, batch.task = { item.id }, batch.queue or job.queue, batch.task or job.task
   check_batch(batch)
-  item.known = batch.after and check_after({ batches = { batch } }, {}) or {}
+  item.known = batch.after and check_after({ batches = { batch } }, {}, {}) or {}
   if batch.after and after.is_cycle(item.id, batch.after) ~= false then refuse('CYCLE', 'it would wait for itself') end
 end
 
