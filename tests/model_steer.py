@@ -33,11 +33,13 @@ class Steer:
             return "STATE"
         if not is_same:
             self.model.limits.leave(job, now)
-        new_priority = job.priority if priority is None else priority
+        before, new_priority = job.priority, job.priority if priority is None else priority
         job.new = msgspec.structs.replace(job.new, queue=queue or job.new.queue, priority=new_priority)
         if not is_same:
             self._stand_elsewhere(job, now)
-        elif job.state in ("waiting", "throttled"):
+        elif job.is_fair and new_priority != before:
+            self.model.arrive(job)
+        if is_same and job.state in ("waiting", "throttled"):
             self.model.to_waiting(job, now)
         self.model.event("moved", job)
         return job.state
