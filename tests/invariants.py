@@ -261,7 +261,7 @@ def _score(snapshot: Snapshot, record: Record) -> float | None:
 def _check_timers(snapshot: Snapshot, now: int | None) -> None:
     """Those of limits, schedules and deadlines are checked elsewhere."""
     timed = {id for id, record in snapshot.jobs.items() if record.state in ("scheduled", "running")}
-    timers = {id: timer for id, timer in snapshot.timers.items() if id[0] not in "%@!"}
+    timers = {id: timer for id, timer in snapshot.timers.items() if id[0] not in "%&!"}
     assert set(timers) == timed, "timers are not those of the scheduled and running jobs"
     for id, timer in timers.items():
         record = snapshot.jobs[id]

@@ -177,8 +177,8 @@ def _check_schedules(snapshot: Snapshot) -> None:
     for name, fields in known.items():
         times = fields["next"] if "every" in fields else fields["times"].partition(b" ")[0]
         if times and fields.get("paused") != b"1":
-            timers[f"@{name}"] = float(times)
-    found = {name: time for name, time in snapshot.timers.items() if name[0] == "@"}
+            timers[f"&{name}"] = float(times)
+    found = {name: time for name, time in snapshot.timers.items() if name[0] == "&"}
     assert found == timers, f"timers of schedules are {found}, not {timers}"
 
 

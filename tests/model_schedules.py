@@ -59,7 +59,7 @@ class Schedules:
         self.wanting: set[str] = set()  # further times
 
     def timers(self) -> dict[str, int]:
-        return {f"@{name}": one.next for name, one in self.all.items() if one.next is not None}
+        return {f"&{name}": one.next for name, one in self.all.items() if one.next is not None}
 
     def find(self, name: str) -> Schedule:
         if name not in self.all:

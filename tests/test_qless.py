@@ -90,7 +90,7 @@ def test_a_schedule_made_by_a_client_whose_clock_is_wrong_fires_by_the_clock_of_
     app.schedule("often", report.bind(), **how)
 
     [(name, first)] = client.zrange(f"hf:{{{app.store.address.namespace}}}:timers", 0, -1, withscores=True)
-    assert name == b"@often"
+    assert name == b"&often"
     assert before - before % 600_000 < first <= before + 600_000
 
 

@@ -653,8 +653,9 @@ def trigger(name: str) -> Command[str]:
     return Command("trigger", {"name": name, "token": new_id()}, bytes.decode)
 
 
-def schedules(names: Sequence[str] | None = None) -> Command[list[Fields]]:
-    return Command("schedules", _given(names=names), _read_schedules)
+def schedules(names: Sequence[str] | None = None, *, after: str | None = None) -> Command[list[Fields]]:
+    """Those of these names, or a part of all: those whose names come after one."""
+    return Command("schedules", _given(names=names, after=after), _read_schedules)
 
 
 def _read_schedules(reply: list[list[Any]]) -> list[Fields]:

@@ -233,7 +233,10 @@ def trigger(_: Stores, name: str) -> Steps[str]:
 
 def schedules(_: Stores) -> Steps[list[Schedule]]:
     """Return all schedules, by name."""
-    return [_read(fields) for fields in (yield commands.schedules())]
+    found: list[Schedule] = []
+    while part := (yield commands.schedules(after=found[-1].name if found else None)):
+        found += [_read(fields) for fields in part]
+    return found
 
 
 def get_schedule(_: Stores, name: str) -> Steps[Schedule]:

@@ -36,7 +36,7 @@ local function clear_batch() leaving, entering, holding, dropping = {}, {}, {}, 
 begin_batch = function()
   clear_batch()
   resolved, awakened, tallied = {}, {}, {}
-  budget = { handed = 1000, looked = 1000, told = 1000 }
+  budget = { handed = 1000, looked = 1000, told = 1000, fired = 200 }
 end
 
 local function apply(command, batch)
