@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import redis
 
-from holdfast import Holdfast, commands, every
+from holdfast import Holdfast, commands, errors, every
 from holdfast.commands import Command, Finish, NewJob
 from holdfast.outcome import Succeed
 from holdfast.store import Store
@@ -294,3 +294,9 @@ def test_a_job_whose_id_looks_like_the_timer_of_something_else_is_a_job(store: S
         taken += take(store)
     assert taken == ["@daily"]  # its lease has ended
     assert store.run(commands.count(queues=["s"])) == 1
+
+
+def test_a_limit_that_stands_twice_is_refused(store: Store) -> None:
+    with pytest.raises(errors.Invalid):
+        put(store, "a", limits=("api", "api"))
+    assert standing(store) == {}

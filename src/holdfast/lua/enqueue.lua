@@ -55,7 +55,10 @@ local function check_limits(limits)
   if #list_of(limits, 'limits', 0) > limit.MOST_OF_A_JOB then
     refuse('INVALID', string.format('a job takes part in %d limits at most', limit.MOST_OF_A_JOB))
   end
+  local seen = {}
   for _, full in ipairs(limits) do
+    if seen[full] then refuse('INVALID', 'limit ' .. tostring(full) .. ' stands twice in `limits`') end
+    seen[full] = true
     local key_of = string.match(tostring(full), '^[^:]+:(.+)$')
     name(limit.name_of(tostring(full)), 'a limit', 60, '%w_.%-')
     if key_of then name(key_of, 'the key of a limit', 60, '%w._@/%-') end

@@ -11,7 +11,8 @@
 --                   unknown (the task is not known here), cancelled
 --                   wait (go on when the jobs `after` have ended, however; until then the job is blocked)
 --                   advance (go on as another call; `next`: as a batch in enqueue.lua, without ids and unique keys; what it
---                   does not say of queue, task and share stays; blob: the payload, if it is another)
+--                   does not say of queue, task and share stays, and the unique key, unkept and once always; blob: the
+--                   payload, if it is another)
 --     blob          whether the item has a blob
 --     pid, started  process id, and milliseconds from claim to start
 --   args.claim      arguments of claim, without the executor; not given: claim nothing

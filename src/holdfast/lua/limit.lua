@@ -2,8 +2,9 @@
 --
 -- A limit has a name; a job says in which it takes part, as `name`, or as `name:key` to be counted with those of the same
 -- key. A job that would be too many when it is claimed is parked: it is `throttled`, and stands in a sorted set of that
--- limit and its queue. Who gives a slot back, and the timer of a limit per period (`%name` among the timers), makes one
--- parked job of each queue waiting again, in its old place; it still has to take its slots.
+-- limit and its queue. Who gives a slot back makes one parked job of each queue waiting again, in its old place, and the timer
+-- of a limit per period (`%name` among the timers) as many as could start; they still have to take their slots. A job of
+-- several limits is parked by one of them; for each of the others it counts as one that is waiting.
 --
 --   limits             hash: name -> slots, and the period in milliseconds (0: at once)
 --   holders            set per limit: the running jobs that have its slots
