@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 AFTER, AWAITED, LIMITED, FAIR, DEADLINE = 64, 128, 256, 512, 1024
 LETTER_OF = {"succeeded": "S", "failed": "F", "cancelled": "C"}
-HANDED_ON = 100
 PRIORITY_STEP = 2**44
 
 
@@ -44,8 +43,9 @@ def _marks(snapshot: Snapshot, record: Record) -> Iterator[tuple[str, str, bool]
 
 def _is_another(snapshot: Snapshot, record: Record, other: str, letter: str) -> bool:
     """Whether what a job waits for has ended and is gone, and a new job has its id: nobody tells of that one."""
-    newer = other in snapshot.jobs and snapshot.jobs[other].created > record.created
-    return newer and letter != "-" and record.id not in snapshot.others("d").get(other, {})
+    known = snapshot.jobs.get(other)
+    is_newer = known and (known.created > record.created or (known.created == record.created and not known.attempt))
+    return bool(is_newer) and letter != "-" and record.id not in snapshot.others("d").get(other, {})
 
 
 def _check_marks(snapshot: Snapshot) -> None:
@@ -147,10 +147,11 @@ def _check_nobody_is_stranded(snapshot: Snapshot) -> None:
         if per:
             assert f"%{full}" in snapshot.timers, f"nobody looks after those that are parked by {full}"
             continue
-        free = slots - len(snapshot.others("lh").get(full, set())) if slots else HANDED_ON
+        free = slots - len(snapshot.others("lh").get(full, set())) if slots else 10**6
         near = [id for state in ("waiting", "throttled") for id, _ in snapshot.indexes.get((queue, state), [])]
         ready = sum(full in limits_of(snapshot.jobs[id]) and id not in snapshot.others("lp")[where] for id in near)
-        assert ready >= min(free, HANDED_ON), f"{full} has {free} free, and in {queue} {ready} could take them"
+        is_cared_for = ready >= free or f"%{full}" in snapshot.timers
+        assert is_cared_for, f"{full} has {free} free, and in {queue} {ready} could take them"
 
 
 # Shares, schedules, deadlines

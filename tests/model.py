@@ -23,18 +23,14 @@ from holdfast.commands import Claimed, Finish, Held, HeldRow, LoadRow, NewJob, S
 from holdfast.outcome import Advanced, Cancelled, Crash, Error, Release, Snoozed, Succeed, Unknown, Waits
 from tests import model_stages as stages
 from tests.model_after import After
-from tests.model_job import DAY, DEFAULTS, FINAL, STATES, Job, Order, Settings
+from tests.model_job import DAY, DEFAULTS, FINAL, STATES, Job, Order, Settings, Steps
 from tests.model_limits import Limits
 from tests.model_load import Load
 from tests.model_schedules import Schedules
 from tests.model_shares import Shares
 from tests.model_steer import Steer
 
-ADVANCE_AT_ONCE = PRUNE_AT_ONCE = 100
 PRUNE_EVERY = 1000
-TOLD_AT_ONCE = 1000
-PARKED_AT_ONCE = 200
-HANDED_ON = 100
 SPARES = 3
 LIVE = 30_000
 LONGEST_BLOCK = 5000
@@ -65,19 +61,12 @@ class Claiming:
 
 
 class Model:
-    def __init__(
-        self,
-        final_order: Sequence[str] = FINAL,
-        *,
-        told_at_once: int = TOLD_AT_ONCE,
-        handed_on: int = HANDED_ON,
-        parked_at_once: int = PARKED_AT_ONCE,
-    ) -> None:
-        self.parked_at_once = parked_at_once
+    def __init__(self, final_order: Sequence[str] = FINAL, steps: Steps = Steps()) -> None:  # noqa: B008
+        self.steps = steps
         self.settings = Settings()
         self.jobs: dict[str, Job] = {}
-        self.after = After(self, told_at_once)
-        self.limits = Limits(self, handed_on)
+        self.after = After(self)
+        self.limits = Limits(self)
         self.shares = Shares(self)
         self.steer = Steer(self)
         self.load = Load()
@@ -106,6 +95,7 @@ class Model:
         if token in self.answers:
             return self.answers[token]
         self.was_idle = False
+        self.after.begin_call()
         answer = call()
         if token and not self.was_idle:
             self.answers[token] = answer
@@ -357,7 +347,7 @@ class Model:
         claim = Claiming(executor, request)
         self._take(claim, now)
         self.claims[executor] = request["counter"], [(job.id, job.attempt) for job in claim.taken]
-        wait = 1 if claim.passed >= self.parked_at_once else self._next_wait(now)
+        wait = 1 if claim.passed >= self.steps.parked else self._next_wait(now)
         return 0 if claim.taken else wait, [job.claimed(request) for job in claim.taken]
 
     def _take(self, claim: Claiming, now: int) -> None:
@@ -369,7 +359,7 @@ class Model:
             rounds = [*zip(queues, shares, strict=False), *rounds]
         for queue, share in rounds:
             left = limit - len(claim.taken)
-            if queue not in self.paused and left and claim.passed < self.parked_at_once:
+            if queue not in self.paused and left and claim.passed < self.steps.parked:
                 most = min(share, left, self._room(queue, limit))
                 self._take_some(queue, len(claim.taken) + most, claim, now)
 
@@ -379,7 +369,7 @@ class Model:
 
     def _take_some(self, queue: str, enough: int, claim: Claiming, now: int) -> None:
         """Until there are enough, or no more that could start."""
-        while len(claim.taken) < enough and claim.passed < self.parked_at_once:
+        while len(claim.taken) < enough and claim.passed < self.steps.parked:
             jobs = self.index(queue, "waiting")[: enough - len(claim.taken)]
             started = [job for job in jobs if self._start(job, claim.executor, claim.request, now)]
             claim.taken += started
@@ -714,11 +704,11 @@ class Model:
     def _advance(self, now: int) -> None:
         self.after.go_on(now)
         due = sorted((time, name) for name, time in self.timers().items() if time <= now)
-        for _, name in due[:ADVANCE_AT_ONCE]:
+        for _, name in due[: self.steps.advanced]:
             self._ring(name, now)
         self.settle(now)
         if abs(now - self.pruned) >= PRUNE_EVERY:
-            self.pruned, left = now, PRUNE_AT_ONCE
+            self.pruned, left = now, self.steps.pruned
             for queue in sorted(self.queues):
                 for state in self.final_order:
                     left -= self._prune(queue, state, left, now)
@@ -772,6 +762,8 @@ class Model:
         self._charge_lost(job, now)
 
     def _next_wait(self, now: int) -> int:
+        if self.after.is_unfinished:
+            return 1
         return max(1, min([LONGEST_BLOCK, *(timer - now for timer in self.timers().values())]))
 
     # How attempts and jobs end

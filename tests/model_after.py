@@ -33,12 +33,16 @@ class Ended:
 class After:
     """Who waits for whom. A job is in line with those it waits for only while it is blocked."""
 
-    def __init__(self, model: Model, told_at_once: int) -> None:
+    def __init__(self, model: Model) -> None:
         self.model = model
-        self.told_at_once = told_at_once
         self.lines: dict[str, dict[str, int]] = {}  # job -> those that wait for it, and their places
         self.ended: list[Ended] = []  # in this call
         self.rest: dict[str, Ended] = {}  # of earlier calls
+        self.is_unfinished = False  # there is, or was, such a rest
+        self.left = 0  # how many more may be told in this call
+
+    def begin_call(self) -> None:
+        self.left = self.model.steps.told
 
     def letter(self, id: str) -> str:
         return LETTERS.get(self.model.jobs[id].state, "-")
@@ -205,17 +209,17 @@ class After:
 
     def settle(self, now: int) -> None:
         """Tell those that wait for what ended, and what that ends in turn; a bounded number in a call."""
-        left = self.told_at_once
         for ended in self.ended:  # it grows meanwhile
-            told = [id for id in self.line(ended.id) if self.lines[ended.id][id] > ended.behind][:left]
+            told = [id for id in self.line(ended.id) if self.lines[ended.id][id] > ended.behind][: self.left]
             behind = self.lines[ended.id][told[-1]] if told else ended.behind
             for id in told:
                 self._tell_one(self.model.jobs.get(id), ended, now)
-            if len(told) == left:
+            if len(told) == self.left:
                 self.rest[ended.id] = Ended(ended.id, ended.letter, behind)
+                self.is_unfinished = True
             elif ended.id not in self.model.jobs:
                 self.lines.pop(ended.id, None)
-            left -= len(told)
+            self.left -= len(told)
         self.ended = []
 
     def _tell_one(self, job: Job | None, ended: Ended, now: int) -> None:
@@ -239,6 +243,7 @@ class After:
             if id not in self.model.jobs or self.letter(id) == ended.letter:
                 self.ended.append(ended)
         self.settle(now)
+        self.is_unfinished = bool(self.rest)
 
     def forget(self, id: str) -> None:
         """A job goes. Those that wait for it are not told any more, unless that is under way."""

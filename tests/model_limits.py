@@ -20,9 +20,9 @@ def is_narrower(one: str, other: str) -> bool:
 class Limits:
     """Who has which slots, and who is parked by which limit: the throttled jobs say so themselves."""
 
-    def __init__(self, model: Model, handed_on: int) -> None:
+    def __init__(self, model: Model) -> None:
         self.model = model
-        self.handed_on = handed_on  # at once
+        self.handed_on = model.steps.handed_on
         self.defined: dict[str, tuple[int, int]] = {}  # slots and period (0: at once), by name
         self.holders: dict[str, set[str]] = {}
         self.starts: dict[str, list[int]] = {}  # the newest first

@@ -14,7 +14,7 @@ from tests.model_job import FINAL
 if TYPE_CHECKING:
     from tests.model import Model
 
-MOST_BACKLOG, ENOUGH_TIMES, FIRED_AT_ONCE = 1000, 20, 100
+MOST_BACKLOG, ENOUGH_TIMES = 1000, 20
 POLICY = {"spec": "", "missed": "one", "backlog": 100, "late": 60_000, "overlap": "allow", "jitter": 0, "revision": 0}
 
 
@@ -150,16 +150,17 @@ class Schedules:
         one = self.all[name]
         due, later = self._due(one, now)
         chosen = self._choose(one, due, now)
+        chosen, rest = chosen[: self.model.steps.fired], chosen[self.model.steps.fired :]
         fired = 0
-        for time in chosen[:FIRED_AT_ONCE]:
+        for time in chosen:
             if not self._is_under_way(one):
                 fired += self._fire_one(name, one, time, now)
         if fired:
             self.model.events.append(("fired", name))
-        skipped = len(due) - len(chosen[FIRED_AT_ONCE:]) - fired
+        skipped = len(due) - len(rest) - fired
         counts = {"fired": one.known.get("fired", 0) + fired, "skipped": one.known.get("skipped", 0) + skipped}
-        one.known |= {**counts, "at": now, "last": [*due, *chosen[:FIRED_AT_ONCE]][-1]}
-        one.times = ([*chosen[FIRED_AT_ONCE:], *later])[: 1 if one.every else None]
+        one.known |= {**counts, "at": now, "last": [*due, *chosen][-1]}
+        one.times = [*rest, *later][: 1 if one.every else None]
         one.job = one.job or ""
         self._ask_for_more(name)
 
