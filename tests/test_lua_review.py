@@ -300,3 +300,12 @@ def test_a_limit_that_stands_twice_is_refused(store: Store) -> None:
     with pytest.raises(errors.Invalid):
         put(store, "a", limits=("api", "api"))
     assert standing(store) == {}
+
+
+def test_the_load_of_many_queues_is_asked_for_in_parts(store: Store, server_url: str, namespace: str) -> None:
+    put_all(store, [new(f"{number}", queue=f"q{number:03}") for number in range(450)])
+
+    found = Holdfast(server_url, namespace=namespace).load()
+
+    assert [load.queue for load in found] == [f"q{number:03}" for number in range(450)]
+    assert {load.waiting for load in found} == {1}
