@@ -75,8 +75,9 @@ class After:
                 raise errors.DependencyCycle
 
     def would_wait_for_itself(self, id: str, others: Sequence[str]) -> bool:
-        """Only blocked jobs wait; one that becomes so is looked at then."""
-        marks = {name: set(job.marks) for name, job in self.model.jobs.items() if job.state == "blocked"}
+        """Only blocked jobs wait, and for what is not as it must be; one that becomes so is looked at then."""
+        blocked = {name: job for name, job in self.model.jobs.items() if job.state == "blocked"}
+        marks = {name: {other for other in job.marks if not job.is_satisfied(other)} for name, job in blocked.items()}
         return self._reaches({id}, {**marks, id: set(others)})
 
     @staticmethod

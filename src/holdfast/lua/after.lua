@@ -27,7 +27,18 @@ end
 
 function after.make_mark(place, letter, however) return string.format('%d', place) .. (however and 'w' or '') .. letter end
 
-function after.is_blocked(id) return string.sub(redis.call('HGET', key.job(id), 's') or '', 1, 1) == LETTER_OF.blocked end
+-- Those that a blocked job waits for and that are not as they must be. No other job waits, and for no others.
+function after.held_up_by(id)
+  local fields, ids = redis.call('HMGET', key.job(id), 's', 'b'), {}
+  if string.sub(fields[1] or '', 1, 1) ~= LETTER_OF.blocked then return ids end
+  local _, policy = after.parse(fields[2])
+  local marks = redis.call('HGETALL', key.after(id))
+  for at = 1, #marks, 2 do
+    local _, letter, own = after.read_mark(marks[at + 1], policy)
+    if not after.satisfies(letter, own) then ids[#ids + 1] = marks[at] end
+  end
+  return ids
+end
 
 -- Whether a job would wait for itself: looks at all that those to be added wait for. Nothing if they are too many to look at.
 -- Only blocked jobs wait; one that becomes so is looked at then.
@@ -37,7 +48,7 @@ function after.is_cycle(id, added)
   while at <= #list do
     if list[at] == id then return true end
     if at > after.LOOKED_AT then return nil end
-    for _, other in ipairs(after.is_blocked(list[at]) and redis.call('HKEYS', key.after(list[at])) or {}) do
+    for _, other in ipairs(after.held_up_by(list[at])) do
       if not seen[other] then
         seen[other] = true
         list[#list + 1] = other
