@@ -83,11 +83,11 @@ class Watch:
         return [job for job in self.jobs.values() if job.state == "running"]
 
     def reaches(self, start: str, goal: str) -> bool:
-        """Whether a job waits for another, directly or not. Only those that are blocked wait."""
+        """Whether a job waits for another, directly or not. Only blocked ones wait, and for what they miss."""
         seen, left = {start}, [start]
         while left:
             job = self.jobs.get(left.pop())
-            new = (set(job.after) | set(job.waits)) - seen if job and job.state == "blocked" else set()
+            new = set(job.missing) - seen if job and job.state == "blocked" else set()
             seen |= new
             left += new
         return goal in seen

@@ -165,6 +165,21 @@ def test_a_job_retried_after_one_that_it_waited_for_is_gone_does_not_wait_for_th
     assert store.run(commands.retry(["next"])) == ["waiting"]
 
 
+def test_who_waited_for_a_job_and_does_not_any_more_makes_no_cycle(store: Store) -> None:
+    put(store, "bad", "slow", "next")
+    store.run(commands.depend("next", add=["bad", "slow"], on_failed="run"))
+    take(store)
+    end(store, "bad", Error(b"", "g", final=True))
+    store.run(commands.retry(["bad"]))
+
+    assert store.run(commands.depend("bad", add=["next"])) == ("blocked", 1)
+    assert take(store) == ["slow"]
+    end(store, "slow", Succeed(b"1"))
+    for id in ("next", "bad"):
+        assert take(store) == [id]
+        end(store, id, Succeed(b"1"))
+
+
 def test_a_policy_that_is_changed_looks_at_what_became_of_a_job_since(store: Store) -> None:
     put(store, "once-bad", "slow")
     put(store, "next", after=("once-bad", "slow"), on_failed="run")
