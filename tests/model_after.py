@@ -13,7 +13,7 @@ from holdfast.commands import NewJob
 from tests.model_job import FINAL, Job, Mark
 
 if TYPE_CHECKING:
-    from tests.model import Model
+    from tests.model_core import Core
 
 LETTERS = {"succeeded": "S", "failed": "F", "cancelled": "C"}
 CONTINUED_AT_ONCE = 100
@@ -33,7 +33,7 @@ class Ended:
 class After:
     """Who waits for whom. A job is in line with those it waits for only while it is blocked."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Core) -> None:
         self.model = model
         self.lines: dict[str, dict[str, int]] = {}  # job -> those that wait for it, and their places
         self.ended: list[Ended] = []  # in this call

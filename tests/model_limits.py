@@ -9,7 +9,7 @@ from holdfast.commands import LimitRow
 from tests.model_job import Job
 
 if TYPE_CHECKING:
-    from tests.model import Model
+    from tests.model_core import Core
 
 
 def is_narrower(one: str, other: str) -> bool:
@@ -20,7 +20,7 @@ def is_narrower(one: str, other: str) -> bool:
 class Limits:
     """Who has which slots, and who is parked by which limit: the throttled jobs say so themselves."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Core) -> None:
         self.model = model
         self.handed_on = model.steps.handed_on
         self.defined: dict[str, tuple[int, int]] = {}  # slots and period (0: at once), by name

@@ -19,7 +19,7 @@ from holdfast.names import new_id
 from holdfast.outcome import Outcome
 from tests import drawn
 from tests.drawn import BACK, EXECUTORS, IDS, LEAPS, QUEUES, STEPS, WORKERS
-from tests.model import worker_of
+from tests.model_core import worker_of
 from tests.model_job import STATES
 from tests.model_machine import NAMESPACE, Expected, Machine, normal_renewal
 

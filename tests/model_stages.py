@@ -10,10 +10,10 @@ from holdfast.outcome import Advanced, Outcome, Waits
 from tests.model_job import Job
 
 if TYPE_CHECKING:
-    from tests.model import Model
+    from tests.model_core import Core
 
 
-def refusal(model: Model, job: Job, outcome: Outcome, now: int) -> str | None:
+def refusal(model: Core, job: Job, outcome: Outcome, now: int) -> str | None:
     """Why an attempt cannot end so."""
     match outcome:
         case Waits(after):
@@ -54,7 +54,7 @@ def next_stage(job: Job, outcome: Advanced) -> NewJob:
     )
 
 
-def advance(model: Model, job: Job, outcome: Advanced, now: int) -> None:
+def advance(model: Core, job: Job, outcome: Advanced, now: int) -> None:
     if job.cancelling:
         model.conclude(job, "cancelled", now)
         return
@@ -70,7 +70,7 @@ def advance(model: Model, job: Job, outcome: Advanced, now: int) -> None:
         model.after.doom(job, now)
 
 
-def wait(model: Model, job: Job, others: Sequence[str], now: int) -> None:
+def wait(model: Core, job: Job, others: Sequence[str], now: int) -> None:
     job.run.reason = "waits for other jobs"
     model.event("released", job)
     if job.cancelling or job.new.once:

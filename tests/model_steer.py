@@ -10,11 +10,11 @@ import msgspec
 from tests.model_job import FINAL, Job
 
 if TYPE_CHECKING:
-    from tests.model import Model
+    from tests.model_core import Core
 
 
 class Steer:
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Core) -> None:
         self.model = model
 
     def each(self, ids: Sequence[str], change: Callable[..., str], now: int) -> list[str]:
