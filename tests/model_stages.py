@@ -50,7 +50,6 @@ def next_stage(job: Job, outcome: Advanced) -> NewJob:
         unique=old.unique,
         unique_for=old.unique_for,
         unkept=old.unkept,
-        once=old.once,
     )
 
 

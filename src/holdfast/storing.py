@@ -70,7 +70,6 @@ def new_job(call: BoundCall[Any], codec: str) -> NewJob:
         unique=_unique_key(call),
         unique_for="queued" if chosen.debounce is not None else chosen.unique_for,
         unkept=True if chosen.keep is False else None,
-        once=chosen.at_most_once or None,
         **chosen.batch(),
     )
 

@@ -141,6 +141,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             "lost": self.lost,
             "backoff": self.backoff,
             "timeout": self.timeout,
+            "once": self.at_most_once or None,
             "after": self.after or None,
             "on_failed": self.on_failed if self.after else None,
             "limits": self.limits or None,

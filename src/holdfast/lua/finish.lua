@@ -11,7 +11,7 @@
 --                   unknown (the task is not known here), cancelled
 --                   wait (go on when the jobs `after` have ended, however; until then the job is blocked)
 --                   advance (go on as another call; `next`: as a batch in enqueue.lua, without ids and unique keys; what it
---                   does not say of queue, task and share stays, and the unique key, unkept and once always; blob: the
+--                   does not say of queue, task and share stays, and the unique key and unkept always; blob: the
 --                   payload, if it is another)
 --     blob          whether the item has a blob
 --     pid, started  process id, and milliseconds from claim to start
@@ -110,6 +110,7 @@ local function become(job, batch, blob, fields)
   drop_deadline(job)
   job.retried, job.crashes, job.lost, job.misses, job.flags = 0, 0, 0, 0, lasting(job.flags)
   job.flags = with(with(job.flags, LIMITED, batch.limits ~= nil), AFTER, batch.after ~= nil)
+  job.flags = with(job.flags, ONCE, batch.once == true)
   job.queue, job.task, job.priority, job.state = batch.queue, batch.task, batch.priority or 0, nil
   return set
 end
