@@ -92,7 +92,7 @@ class Model(Workers):
         """Returns whether it is to be cancelled with one that it waits for."""
         if old := self.jobs.get(id):
             self._replace(old, now)
-        self.queues.add(new.queue)
+        self.know_queue(new.queue)
         job = self.jobs[id] = Job(msgspec.structs.replace(new, id=id), self.settings, now, arrival)
         job.awaited = any(id in (other.after or ()) for other in self.storing.values()) or bool(self.after.line(id))
         if new.unique:
@@ -271,7 +271,7 @@ class Model(Workers):
 
     def pause(self, queue: str) -> bool:
         changed = queue not in self.paused
-        self.queues.add(queue)
+        self.know_queue(queue)
         self.paused.add(queue)
         if changed:
             self.events.append(("paused", queue))
@@ -291,6 +291,7 @@ class Model(Workers):
         for key in own:
             del self.settings[key]
         changed = bool(own) or queue in self.queues
+        self.queue_changes += queue in self.queues
         self.queues.discard(queue)
         self.paused.discard(queue)
         self.shares.forget(queue)

@@ -53,9 +53,16 @@ class Composition(Acts):
             fault,
         )
 
+    def awaited(self) -> list[str]:
+        """Those that others wait for; mostly such that have ended, and hold them up."""
+        awaited = [job for job in self.model.jobs.values() if self.model.after.line(job.id)]
+        return [job.id for job in awaited for _ in range(5 if job.state in STATES[5:] else 1)]
+
     @rule(data=st.data(), reason=drawn.reasons, fault=drawn.faults)
     def cancel_with_dependents(self, data: st.DataObject, reason: str, fault: str) -> None:
-        ids = self.draw_ids(data, STATES)
+        ids = data.draw(st.sampled_from(self.awaited() or IDS).map(lambda id: [id]), label="id")
+        if data.draw(st.booleans(), label="others too"):
+            ids += self.draw_ids(data, STATES)
         command = commands.cancel(ids, reason=reason, dependents=True)
         self.send(command, lambda: self.model.cancel(ids, reason, self.now, dependents=True), list, fault)
 

@@ -35,10 +35,12 @@ class Core:
         self.storing: dict[str, NewJob] = {}  # in this call
         self.keys: dict[str, tuple[str | int, Job]] = {}  # unique key -> for how long which job has it
         self.queues: set[str] = set()
+        self.queue_changes = 0  # how often a queue was new, or forgotten
         self.paused: set[str] = set()
         self.claims: dict[str, tuple[int, list[tuple[str, int]]]] = {}  # executor -> counter and jobs of its last claim
         self.workers: dict[str, int] = {}  # when they were seen
         self.said: dict[str, tuple[str, list[str]]] = {}  # by workers: of themselves, and which queues they serve
+        self.matchers: set[str] = set()  # workers that serve patterns
         self.inboxes: dict[str, list[str]] = {}
         self.events: list[tuple[str, str]] = []  # type and job, since they were last looked at
         self.answers: dict[str | None, Any] = {}  # by token
@@ -280,6 +282,16 @@ class Core:
 
     def tell(self, inbox: str, message: str) -> None:
         self.inboxes.setdefault(inbox, []).append(message)
+
+    def know_queue(self, queue: str) -> None:
+        """Workers that serve patterns are told of a new one."""
+        if queue in self.queues:
+            return
+        self.queues.add(queue)
+        self.queue_changes += 1
+        for worker in self.matchers:
+            if self.inboxes.get(worker, [""])[-1] != "queues":
+                self.tell(worker, "queues")
 
     def event(self, kind: str, job: Job) -> None:
         self.events.append((kind, job.id))

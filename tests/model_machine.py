@@ -166,6 +166,7 @@ class Machine(RuleBasedStateMachine):
         }
         same("settings", snapshot.config, config)
         self.compare_unique_keys(snapshot)
+        assert snapshot.matchers == self.model.matchers, f"told of queues are {snapshot.matchers}"
         assert snapshot.refill == self.model.schedules.wanting, f"times are wanted for {snapshot.refill}"
         same("timers", snapshot.timers, self.model.timers())
         shares = {queue: {k: int(v) for k, v in fields.items()} for queue, fields in snapshot.others("fair").items()}

@@ -122,6 +122,7 @@ class Rules(Machine):
             "started": [Started(*one, 4711, 25) for one in held[:2] if data.draw(st.booleans(), label="started")],
             "about": data.draw(st.sampled_from([None, "", "a worker"]), label="about"),
             "queues": data.draw(st.none() | st.lists(drawn.queue_names, max_size=3), label="queues"),
+            "matches": data.draw(st.sampled_from([False, False, True]), label="matches"),
         }
         self.send_renew(worker, held, said, fault)
 
@@ -131,8 +132,9 @@ class Rules(Machine):
             lambda: (
                 normal_renewal(*self.model.renew(worker, held, self.now, **said)),
                 {*self.model.schedules.wanting},
+                self.model.queue_changes,
             ),
-            lambda reply: (normal_renewal(*reply[2:5]), {*reply.refills}),
+            lambda reply: (normal_renewal(*reply[2:5]), {*reply.refills}, reply.queues),
             fault,
         )
 

@@ -53,7 +53,7 @@ class Shares:
             del self.weights[queue, key]
         else:
             self.weights[queue, key] = weight
-            self.model.queues.add(queue)
+            self.model.know_queue(queue)
         self.model.events.append(("configured", queue))
         return True
 

@@ -61,7 +61,7 @@ def advance(model: Core, job: Job, outcome: Advanced, now: int) -> None:
     job.retried = job.crashes = job.lost = job.misses = job.start_by = 0
     job.alone = job.retrying = job.is_timed = job.has_timer = False
     job.checkpoint, job.progress, job.state, job.marks = None, "", "", {}
-    model.queues.add(job.new.queue)
+    model.know_queue(job.new.queue)
     model.event("moved", job)
     model.arrive(job, outcome.batch.get("share"))
     if model.begin(job, model.next_arrival() if job.new.after else 0, now):

@@ -47,7 +47,7 @@ class Steer:
     def _stand_elsewhere(self, job: Job, now: int) -> None:
         """As if it came just now."""
         self.model.arrive(job)
-        self.model.queues.add(job.new.queue)
+        self.model.know_queue(job.new.queue)
         if job.state == "scheduled":
             job.move("scheduled", now, place=job.timer, timer=job.timer)
         elif job.state == "blocked":

@@ -106,6 +106,7 @@ class Workers(Core):
         started: Sequence[Started],
         about: str | None,
         queues: list[str] | None,
+        matches: bool = False,
     ) -> tuple[list[Held], list[Held], list[Held]]:
         """Returns what is to be cancelled, what is lost, and what is held but was not named."""
         self._beat(now)
@@ -126,6 +127,8 @@ class Workers(Core):
         self.workers = {name: seen for name, seen in self.workers.items() if seen > now - DAY} | {worker: now}
         last_about, last_queues = self.said.get(worker, ("", []))
         self.said[worker] = last_about if about is None else about, last_queues if queues is None else queues
+        if matches:
+            self.matchers.add(worker)
         self._advance(now)
         return cancelled, lost, [one for one in in_store if one not in named]
 
@@ -251,6 +254,7 @@ class Workers(Core):
         self.workers.pop(worker, None)
         self.said.pop(worker, None)
         self.inboxes.pop(worker, None)
+        self.matchers.discard(worker)
 
     def deregister(self, worker: str, now: int) -> None:
         if worker not in self.workers:
