@@ -11,8 +11,11 @@ from tests.graph_world import World
 
 
 def _some(world: World, *states: str) -> list[str]:
-    """One to three jobs, rather of these states."""
+    """One to three jobs, rather of these states; of those that are pending, rather some that are parked."""
     found = [job.id for job in world.watch.jobs.values() if job.state in states] or list(world.watch.jobs)
+    if "pending" in states and world.chance.random() < 0.3:
+        parked = world.store.run(commands.list_jobs(states=["throttled"], limit=10)).jobs
+        found = [record["id"] for record in parked] or found
     return world.chance.sample(found, min(len(found), world.chance.choice([1, 1, 1, 3])))
 
 
