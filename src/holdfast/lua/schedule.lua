@@ -119,6 +119,7 @@ local function ask_for_more(name, schedule, left)
   if schedule.every or left >= ENOUGH_TIMES then return end
   redis.call('SADD', key.refill(), name)
   redis.call('HSET', key.meta(), 'refill', 1)
+  meta.refill = '1'
 end
 
 -- Enqueue a job for each of some times. Returns for how many.
