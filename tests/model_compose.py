@@ -133,9 +133,12 @@ class Composition(Acts):
         full=st.sampled_from(drawn.LIMITS),
     )
     def limit_and_work(self, data: st.DataObject, jobs: list[NewJob], full: str) -> None:
-        """Some jobs that cannot all run at once."""
-        jobs = [msgspec.structs.replace(job, limits=(full,)) for job in jobs]
-        self.send_limit(full.partition(":")[0], 1, data.draw(st.sampled_from([0, 0, 60_000]), label="per"), "none")
+        """Some jobs that cannot all run at once, because of a limit or because of their queue."""
+        if data.draw(st.sampled_from([True, True, False]), label="by a limit"):
+            jobs = [msgspec.structs.replace(job, limits=(full,)) for job in jobs]
+            self.send_limit(full.partition(":")[0], 1, data.draw(st.sampled_from([0, 0, 60_000]), label="per"), "none")
+        else:
+            self.send_configure(None, {"concurrency": data.draw(st.integers(0, 2), label="concurrency")}, [], "none")
         self.send_enqueue(jobs, "return", "none")
         self.work_off(data)
 
