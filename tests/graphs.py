@@ -77,10 +77,8 @@ def explain(world: World, record: dict[str, Any]) -> str:
             assert any(job.id in executor.held for executor in world.executors), f"nobody runs {job.id}"
             return f"runs on {job.executor}"
         case "waiting":
-            running = sum(other.queue == job.queue for other in world.watch.running())
-            is_full = running >= world.watch.concurrency.get(job.queue, SIZE)
-            assert job.queue in world.watch.paused or is_full, f"{job.id} waits, and nothing explains why"
-            return f"its queue {job.queue} is {'full' if is_full else 'paused'}"
+            assert _is_closed(world, job.queue), f"{job.id} waits, and nothing explains why"
+            return f"its queue {job.queue} is full or paused"
         case "throttled":
             return _explain_throttled(world, record, job)
         case "blocked":
@@ -88,12 +86,18 @@ def explain(world: World, record: dict[str, Any]) -> str:
     raise AssertionError(f"{job.id} is {record['state']}, and nothing explains why")
 
 
+def _is_closed(world: World, queue: str) -> bool:
+    """Whether no more jobs of a queue may start: it is paused, or so many run that no more may."""
+    running = sum(other.queue == queue for other in world.watch.running())
+    return queue in world.watch.paused or running >= world.watch.concurrency.get(queue, SIZE)
+
+
 def _explain_throttled(world: World, record: dict[str, Any], job: Seen) -> str:
     full = record["throttled_by"]
     slots, _ = world.watch.limits[full.partition(":")[0]]
     holders = [other.id for other in world.watch.running() if full in other.limits]
     assert full in job.limits
-    is_excused = len(holders) >= slots or job.queue in world.watch.paused
+    is_excused = len(holders) >= slots or _is_closed(world, job.queue)
     assert is_excused, f"{job.id} is throttled by {full}, of which {holders} have slots"
     return f"{full} has no free slot: {holders}"
 
