@@ -1,6 +1,8 @@
 """Graphs of 200 jobs, mistreated: in the end each job has ended or is explained, and nothing is held by nobody.
 
-HOLDFAST_GRAPH_MINUTES=5 runs random seeds for so long. A failure names its shape and seed.
+HOLDFAST_GRAPH_MINUTES=5 runs random seeds for so long. A failure names its shape and seed:
+
+    python -m tests.test_graphs chains 163726    lives through that one again
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ import os
 import random
 import re
 import signal
+import sys
 import time
 from collections.abc import Iterator
 from itertools import accumulate
@@ -31,6 +34,7 @@ from tests.graph_shapes import SHAPES, plan
 from tests.graph_world import World
 from tests.graphs import check, delete_all, drain, explain, mistreat, roots, succeed_all
 from tests.processes import Site, kill_tree, new_site, send
+from tests.servers import running_server
 from tests.test_lua import ONE, end, put, standing, take
 
 STEPS = 500
@@ -269,3 +273,8 @@ def test_random_seeds(server_url: str, client: redis.Redis) -> None:
         run_graph(server_url, client, random.choice(list(SHAPES)), seed=random.randrange(10**9))
         graphs += 1
     print(f"{graphs} graphs")
+
+
+if __name__ == "__main__":
+    with running_server() as url, redis.Redis.from_url(url) as client:
+        run_graph(url, client, sys.argv[1], int(sys.argv[2]))
