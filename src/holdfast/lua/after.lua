@@ -177,6 +177,7 @@ function after.link_as_it_is(id, dependency, mark, policy)
   end
   if letter == '-' then
     redis.call('HDEL', key.after(id), dependency)
+    redis.call('ZREM', key.dependents(dependency), id) -- it may be about to be told
     return 0, letter
   end
   return after.satisfies(letter, own) and 0 or 1, letter
