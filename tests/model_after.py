@@ -123,6 +123,7 @@ class After:
             self._stand(job, id, self.model.next_arrival())
         elif job.marks[id].letter == "-":
             del job.marks[id]
+            self.lines.get(id, {}).pop(job.id, None)
 
     def _stand(self, job: Job, id: str, place: int) -> None:
         """In line with one that it waits for, or not any more."""
