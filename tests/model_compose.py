@@ -40,7 +40,12 @@ class Composition(Acts):
         known = [*self.model.jobs, *[job.id for job in before] * 3] or IDS
         one = st.sampled_from([known] * 9 + [IDS]).flatmap(st.sampled_from)
         after = data.draw(st.lists(one, max_size=3, unique=True), label="after")
-        return {"after": tuple(after) or None, "on_failed": data.draw(st.none() | drawn.policies, label="on_failed")}
+        start_by = data.draw(st.sampled_from([None] * 8 + [-1, 0, 40_000]), label="start by")
+        return {
+            "after": tuple(after) or None,
+            "on_failed": data.draw(st.none() | drawn.policies, label="on_failed"),
+            "start_by": None if start_by is None else self.now + start_by,
+        }
 
     @rule(data=st.data(), on_failed=st.none() | drawn.policies, fault=drawn.faults)
     def depend(self, data: st.DataObject, on_failed: str | None, fault: str) -> None:
