@@ -173,7 +173,14 @@ def _cut_cycles(world: World, ids: list[str]) -> None:
     for id in ids:
         assert any(world.watch.reaches(other, id) for other in world.watch.jobs[id].after), f"{id} is no cycle"
         for other in sorted(world.watch.dependents().get(id, ())):
-            world.say(commands.depend(other, remove=[id]))
+            _let_go(world, other, [id])
+
+
+def _let_go(world: World, id: str, others: list[str]) -> None:
+    """Have a job not wait for others, nor for any that waits for it by now: all its links are looked at anew."""
+    job = world.watch.jobs[id]
+    back = [other for other in (*job.after, *job.waits) if other not in others and world.watch.reaches(other, id)]
+    world.say(commands.depend(id, remove=[*others, *back]))
 
 
 def _forget_gone(world: World) -> bool:
@@ -182,7 +189,7 @@ def _forget_gone(world: World) -> bool:
     gone = {job.id: [id for id in job.missing if id not in world.watch.jobs] for job in waiting}
     for id, others in gone.items():
         if others:
-            world.say(commands.depend(id, remove=others))
+            _let_go(world, id, others)
     return any(gone.values())
 
 
