@@ -161,6 +161,18 @@ class Rules(Machine):
         command = commands.save(held, checkpoint, **said)
         self.send(command, lambda: self.model.save(held, checkpoint, self.now, **said), bool, fault)
 
+    @precondition(lambda self: self.is_busy)
+    @rule(data=st.data(), outcome=drawn.outcomes)
+    def write_without_the_right_to(self, data: st.DataObject, outcome: Outcome) -> None:
+        """Another executor, or one that had an attempt before."""
+        job = data.draw(st.sampled_from([job for job in self.model.jobs.values() if job.state == "running"]))
+        former = [(run.executor, run.number) for run in job.attempts[:-1]]
+        others = [(executor, job.attempt) for executor in EXECUTORS if executor != job.run.executor]
+        executor, attempt = data.draw(st.sampled_from(former * 3 + others), label="who")
+        held = Held(executor, job.id, attempt)
+        self.send(commands.save(held, b"x"), lambda: self.model.save(held, b"x", self.now), bool, "none")
+        self.send_finish(executor, [Finish(job.id, attempt, outcome)], None, "none")
+
     def draw_created(self, data: st.DataObject, id: str) -> int | None:
         """When a job was created: as it was, mostly; or not said; or of another job that had its id before."""
         job = self.model.jobs.get(id)
