@@ -166,12 +166,14 @@ class Rules(Machine):
     def write_without_the_right_to(self, data: st.DataObject, outcome: Outcome) -> None:
         """Another executor, or one that had an attempt before."""
         job = data.draw(st.sampled_from([job for job in self.model.jobs.values() if job.state == "running"]))
-        former = [(run.executor, run.number) for run in job.attempts[:-1]]
+        former = [(run.executor, run.number) for run in job.attempts[:-1]] + [(job.run.executor, job.attempt + 1)]
         others = [(executor, job.attempt) for executor in EXECUTORS if executor != job.run.executor]
         executor, attempt = data.draw(st.sampled_from(former * 3 + others), label="who")
         held = Held(executor, job.id, attempt)
         self.send(commands.save(held, b"x"), lambda: self.model.save(held, b"x", self.now), bool, "none")
         self.send_finish(executor, [Finish(job.id, attempt, outcome)], None, "none")
+        said: dict[str, Any] = {"executors": [executor], "started": [], "about": None, "queues": None}
+        self.send_renew(worker_of(executor), [held], said, "none")
 
     def draw_created(self, data: st.DataObject, id: str) -> int | None:
         """When a job was created: as it was, mostly; or not said; or of another job that had its id before."""
