@@ -42,10 +42,11 @@ def _marks(snapshot: Snapshot, record: Record) -> Iterator[tuple[str, str, bool]
 
 
 def _is_another(snapshot: Snapshot, record: Record, other: str, letter: str) -> bool:
-    """Whether what a job waits for has ended and is gone, and a new job has its id: nobody tells of that one."""
-    known = snapshot.jobs.get(other)
-    is_newer = known and (known.created >= record.created or not known.flags & AWAITED)
-    return bool(is_newer) and letter != "-" and record.id not in snapshot.others("d").get(other, {})
+    """Whether what a job waits for has ended and is gone, and a new job has its id: nobody tells of that one.
+
+    Which of them was created first says nothing, as clocks go back. A link that is lost is found by the model.
+    """
+    return other in snapshot.jobs and letter != "-" and record.id not in snapshot.others("d").get(other, {})
 
 
 def _check_marks(snapshot: Snapshot) -> None:

@@ -20,7 +20,6 @@ from holdfast.durations import utc
 from holdfast.errors import Invalid
 
 AHEAD = 100  # times that the store is given
-ENOUGH = 20  # known times; with fewer it asks for more
 MOST_MISSED = 10_000  # times that are looked at after an outage
 
 
@@ -129,8 +128,6 @@ def further_times(fields: Mapping[str, str]) -> tuple[int, list[int]] | None:
     if isinstance(when, Every):
         return None
     known = fields.get("times", "").split()
-    if len(known) >= ENOUGH:  # another worker was faster
-        return None
     last = int(known[-1] if known else fields.get("last", 0))
     return last, more_times(when, max(last, int(fields["since"])), int(fields["now"]))
 

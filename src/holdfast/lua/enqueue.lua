@@ -241,11 +241,14 @@ local function remove_existing(id, found)
   if FINAL[job.state] then resolved[#resolved + 1] = { id, '-', '-inf' } end
 end
 
+-- A job of this id has ended and is gone, and some who wait for it are not told yet: they wait for this one now.
+local function is_still_awaited(id) return meta.resolving and redis.call('EXISTS', key.dependents(id)) == 1 end
+
 local function store_job(batch, id, arrival, payload, found)
   local job = new_job(id, batch.queue, arrival)
   job.priority = batch.priority or 0
   job.flags = (batch.unkept and UNKEPT or 0) + (batch.once and ONCE or 0) + (batch.after and AFTER or 0)
-    + (found.awaited[id] and AWAITED or 0) + (batch.limits and LIMITED or 0)
+    + ((found.awaited[id] or is_still_awaited(id)) and AWAITED or 0) + (batch.limits and LIMITED or 0)
   local fields = { 'h', batch.head, 'p', store_blob('p', id, payload) }
   if batch.unique then
     job.flags = job.flags + UNIQUE

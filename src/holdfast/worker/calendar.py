@@ -16,6 +16,8 @@ from holdfast.worker.patient import PatientStore
 
 log = logging.getLogger("holdfast.worker")
 
+ENOUGH = 20  # times; with fewer the store asks for more
+
 Declaration = dict[str, Any]
 
 
@@ -77,6 +79,8 @@ class Calendar:
 
     async def _tell_times(self, name: str, fields: dict[str, Any]) -> None:
         """Say further times of a schedule. Of several workers that do, one is heard."""
+        if len(fields.get("times", "").split()) >= ENOUGH:
+            return  # another worker was faster
         if told := await asyncio.to_thread(schedule.further_times, fields):
             await self._store.run(commands.refill(name, *told))
 
