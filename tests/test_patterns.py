@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 
 from holdfast.errors import Invalid
 from holdfast.worker.config import Config, make_settings, read_config
-from holdfast.worker.order import Order, Turn, Weighted
+from holdfast.worker.order import Order, Weighted
 from holdfast.worker.patterns import Patterns
 from holdfast.worker.rotation import Rotation
 from holdfast.worker.values import read_queues
+from tests.test_worker_order import claim, take
 
 # What they stand for
 
@@ -119,28 +120,6 @@ def test_patterns_stand_in_files_as_on_the_command_line(tmp_path: Path) -> None:
 
 
 # Queues that come and go
-
-
-def claim(waiting: Counter[str], turn: Turn, limit: int) -> list[str]:
-    """Take jobs as a claim does: at first at most the share of each queue, then whatever is there, in order."""
-    taken: list[str] = []
-    for shares in (turn.shares, [limit] * len(turn.queues)):
-        for queue, share in zip(turn.queues, shares or [limit] * len(turn.queues), strict=True):
-            count = min(share, waiting[queue], limit - len(taken))
-            waiting[queue] -= count
-            taken += [queue] * count
-    return taken
-
-
-def take(order: Weighted | Rotation, waiting: Counter[str], limit: int, claims: int) -> list[str]:
-    """Claim so many times. Returns the queues of the jobs, in the order in which they came."""
-    came: list[str] = []
-    for _ in range(claims):
-        turn = order.turn(limit)
-        taken = claim(waiting, turn, limit)
-        order.took(turn, taken)
-        came += taken
-    return came
 
 
 def many(queues: Mapping[str, int]) -> Counter[str]:

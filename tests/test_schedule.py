@@ -203,3 +203,13 @@ def test_very_many_missed_times_are_made_up_for_in_bounded_steps(store: Store, c
     assert ids == sorted(set(ids))
     clock.advance(1)
     assert len(take(store, limit=10)) == 1
+
+
+def test_a_job_that_cannot_be_had_now_is_refused_and_not_said_to_be_there(store: Store, namespace: str) -> None:
+    declare(store, every=MINUTE)
+    worse = '{"queue": "{q}", "task": "report"}'  # as a release might write that allows more
+    store.execute("HSET", f"hf:{{{namespace}}}:sc:nightly", "batch", worse)
+
+    with pytest.raises(errors.Invalid, match="a queue must be"):
+        store.run(commands.trigger("nightly"))
+    assert "job" not in known(store)

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
+from typing import Protocol
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.worker.order import Strict, Turn, Weighted, new_order
+
+
+class Takes(Protocol):
+    """An order: strict, by weight, or in rotation."""
+
+    def turn(self, limit: int, /) -> Turn: ...
+
+    def took(self, turn: Turn, queues: Iterable[str]) -> None: ...
 
 
 def claim(waiting: Counter[str], turn: Turn, limit: int) -> list[str]:
@@ -22,7 +32,7 @@ def claim(waiting: Counter[str], turn: Turn, limit: int) -> list[str]:
     return taken
 
 
-def take(order: Strict | Weighted, waiting: Counter[str], limit: int, claims: int) -> list[str]:
+def take(order: Takes, waiting: Counter[str], limit: int, claims: int) -> list[str]:
     """Claim so many times. Returns the queues of the jobs, in the order in which they came."""
     came: list[str] = []
     for _ in range(claims):

@@ -19,6 +19,8 @@ from holdfast.cli.session import Session, command, duration_option, pass_session
 from holdfast.commands import Command
 from holdfast.limits import LONGEST_WAIT
 
+Act = Callable[[Sequence[str]], Iterable[Answer]]
+
 REFUSALS = {
     "move": "has ended and cannot be moved, or runs and cannot change its queue",
     "release": "does not run, so it cannot be released",
@@ -29,9 +31,7 @@ _ids = click.argument("ids", nargs=-1, metavar="[ID...]", shell_complete=complet
 _reason = click.option("--reason", default="", help="Why; it is kept with the job.")
 
 
-def _act(
-    session: Session, verb: str, make: Callable[[Sequence[str]], Command[list[str]]]
-) -> Callable[[Sequence[str]], Iterable[Answer]]:
+def _act(session: Session, verb: str, make: Callable[[Sequence[str]], Command[list[str]]]) -> Act:
     """Return what runs a command on jobs, and reads its answers."""
 
     def act(part: Sequence[str]) -> Iterable[Answer]:
@@ -39,6 +39,11 @@ def _act(
         return [(id, _read(verb, id, reply)) for id, reply in zip(part, replies, strict=True)]
 
     return act
+
+
+def _answers_of(many: Callable[[Sequence[str]], Sequence[str | errors.HoldfastError]]) -> Act:
+    """Return what does something to jobs by a verb of the client, and says of each what came of it."""
+    return lambda part: zip(part, many(part), strict=True)
 
 
 def _read(verb: str, id: str, reply: str) -> str | errors.HoldfastError:
@@ -100,8 +105,7 @@ def retry(session: Session, /, ids: Sequence[str], **how: Any) -> int:
     what they are: how many is said first, and confirmed on a terminal or by --yes; then the number of jobs for each new
     state is printed, with --json as an object.
     """
-    act = lambda part: zip(part, session.app.retry_many(part), strict=True)  # noqa: E731
-    return steer(session, Action("retry", act, session.app.retry_all), ids, how)
+    return steer(session, Action("retry", _answers_of(session.app.retry_many), session.app.retry_all), ids, how)
 
 
 @command(
@@ -123,8 +127,7 @@ def delete(session: Session, /, ids: Sequence[str], **how: Any) -> int:
     what they are: how many is said first, and confirmed on a terminal or by --yes; then the number of jobs for each new
     state is printed, with --json as an object.
     """
-    act = lambda part: zip(part, session.app.delete_many(part), strict=True)  # noqa: E731
-    return steer(session, Action("delete", act, session.app.delete_all), ids, how)
+    return steer(session, Action("delete", _answers_of(session.app.delete_many), session.app.delete_all), ids, how)
 
 
 @command(
@@ -152,7 +155,7 @@ def move(session: Session, /, ids: Sequence[str], *, to: str | None, priority: i
         raise click.UsageError("say where to: --to QUEUE, --priority NUMBER, or both.")
     if to is not None:
         note_new_queue(session.app, to)
-    make = lambda part: commands.move(part, queue=to, priority=priority)  # noqa: E731
+    make = partial(commands.move, queue=to, priority=priority)
     move_all = partial(session.app.move_all, to=to, priority=priority)
     return steer(session, Action("move", _act(session, "move", make), move_all), ids, how)
 
@@ -178,7 +181,7 @@ def release(session: Session, /, ids: Sequence[str], *, delay: timedelta | None,
     state is printed, with --json as an object.
     """
     wait = None if delay is None else delay // timedelta(milliseconds=1)
-    make = lambda part: commands.release(part, delay=wait, reason=reason)  # noqa: E731
+    make = partial(commands.release, delay=wait, reason=reason)
     release_all = partial(session.app.release_all, delay=delay or 0, reason=reason)
     return steer(session, Action("release", _act(session, "release", make), release_all), ids, how)
 
@@ -203,7 +206,7 @@ def fail(session: Session, /, ids: Sequence[str], *, group: str | None, reason: 
     what they are: how many is said first, and confirmed on a terminal or by --yes; then the number of jobs for each new
     state is printed, with --json as an object.
     """
-    make = lambda part: commands.fail(part, group=group, reason=reason)  # noqa: E731
+    make = partial(commands.fail, group=group, reason=reason)
     fail_all = partial(session.app.fail_all, with_group=group, reason=reason)
     return steer(session, Action("fail", _act(session, "fail", make), fail_all), ids, how)
 

@@ -89,16 +89,20 @@ local function is_under_way(schedule)
   return last and not FINAL[last.state]
 end
 
-local function enqueue_firing(name, schedule, id, due)
+-- Enqueue a job of a schedule. Returns whether it was not there yet.
+local function enqueue_firing(schedule, id, due)
   local batch = cjson.decode(schedule.batch)
   batch.ids, batch.due = { id }, due
-  local done, reply = pcall(enqueue, { batches = { batch }, exists = 'return' }, { '', schedule.payload })
-  if done then
-    schedule.job = id
-    return reply[2] == 1
-  end
-  if type(reply) ~= 'table' then error(reply, 0) end
-  return false -- refused: whoever moves time on must not be stopped by that
+  local reply = enqueue({ batches = { batch }, exists = 'return' }, { '', schedule.payload })
+  schedule.job = id
+  return reply[2] == 1
+end
+
+-- The same for whoever moves time on, who must not be stopped by a refusal.
+local function try_firing(schedule, id, due)
+  local done, is_new = pcall(enqueue_firing, schedule, id, due)
+  if not done and type(is_new) ~= 'table' then error(is_new, 0) end
+  return done and is_new
 end
 
 local function jittered(name, time, jitter)
@@ -126,7 +130,7 @@ end
 local function fire_all(name, schedule, times)
   local fired = 0
   for _, time in ipairs(times) do
-    if not is_under_way(schedule) and enqueue_firing(name, schedule, name .. '@' .. string.format('%.0f', time),
+    if not is_under_way(schedule) and try_firing(schedule, name .. '@' .. string.format('%.0f', time),
       jittered(name, time, tonumber(schedule.jitter))) then
       fired = fired + 1
     end
@@ -326,7 +330,7 @@ verb('resume_schedule', { 'allow-oom' }, function(args) return set_paused(args, 
 verb('trigger', {}, function(args)
   local schedule = must_exist(args.name)
   local id = args.name .. '@' .. string.format('%.0f', now) .. '-now'
-  enqueue_firing(args.name, schedule, id, nil)
+  enqueue_firing(schedule, id)
   redis.call('HSET', key.schedule(args.name), 'job', id)
   event('fired', args.name)
   publish()
