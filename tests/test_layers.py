@@ -24,6 +24,7 @@ LAYERS = [
         "items",
         "upkeep",
         "verbs",
+        "run",
         "steering",
         "acting",
         "load",

@@ -102,8 +102,9 @@ local function become(job, batch, blob, fields)
     redis.call('DEL', key.blob('p', job.id))
     set('p', store_blob('p', job.id, blob))
   end
-  redis.call('HDEL', key.job(job.id), 'c', 'f', 'l', 'b', 'd')
-  redis.call('DEL', key.blob('c', job.id), key.blob('f', job.id), key.after(job.id))
+  redis.call('HDEL', key.job(job.id), 'c', 'f', 'l', 'b', 'd', 'x')
+  redis.call('DEL', key.blob('c', job.id), key.blob('f', job.id), key.after(job.id), key.steps(job.id))
+  if batch.run then set('x', batch.run) end
   if batch.limits then set('l', table.concat(batch.limits, ' ')) end
   if batch.share then set('i', batch.share) end
   drop_deadline(job)

@@ -1,0 +1,26 @@
+"""How a worker is to run a job, beside where: limits of time, memory and silence. The store carries it as text."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Times are in milliseconds, memory in bytes; None: no limit. Names are short, as they are stored with each job."""
+
+    soft: int | None = None  # after so long an attempt is told to stop, as at a deploy
+    memory: int | None = None  # of all processes of the job
+    stalled: int | None = None  # so long without a save or a report
+    exclusive: bool = False  # it is killed before its lease can lapse
+
+    def encode(self) -> str | None:
+        """As the store keeps it; None if there is nothing to say."""
+        return None if self == PLAIN else msgspec.json.encode(self).decode()
+
+    @classmethod
+    def decode(cls, text: bytes) -> Run:
+        """What a newer release says besides is not known here, and ignored."""
+        return msgspec.json.decode(text, type=cls) if text else PLAIN
+
+
+PLAIN = Run()
