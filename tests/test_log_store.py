@@ -136,7 +136,7 @@ def test_a_worker_is_asked_and_answers(store: Store) -> None:
     started(store)
     worker, key = store.run(commands.ask("stack", id="job", inbox="me"))
     assert worker == ONE.rpartition(".")[0]
-    assert popped(store, keep(store).inbox) == f"stack {ONE} job 1 me".encode()
+    assert popped(store, keep(store).inbox_key) == f"stack {ONE} job 1 me".encode()
     store.run(commands.answer("me", b"File x, line 1"))
     assert popped(store, key) == b"File x, line 1"
 

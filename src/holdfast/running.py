@@ -10,22 +10,23 @@ Outside of a worker it is a detached job that keeps what is saved in memory, so 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence, Sized
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence, Sized
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, ParamSpec, Protocol, TypeVar, get_type_hints
 
 import msgspec
 
 from holdfast.codec import Shape, decode_checkpoint, encode_checkpoint
-from holdfast.errors import HoldfastError, Invalid, JobCancelled, JobFailed, JobNotFound, TooBig
+from holdfast.errors import BY_CODE, HoldfastError, Invalid, JobCancelled, JobFailed, JobNotFound, TooBig
 from holdfast.job import Job
 from holdfast.limits import MOST_CHECKPOINT, MOST_NOTE
-from holdfast.names import check_text
+from holdfast.names import check_step, check_text
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 SAVE_EVERY = 0.2  # seconds, at most, by `each`
 LONGEST_MESSAGE = 200
@@ -54,9 +55,16 @@ class App(Protocol):
 
 
 class Link(Protocol):
-    """Where a running job's words go. Both return at once."""
+    """Where a running job's words go: at once, or, if it asks for something, until the answer is there.
+
+    An answer is the code of an error, '' if there is none, and a value, or the words of the error.
+    """
 
     def save(self, checkpoint: bytes | None, progress: str | None, note: str | None = None) -> None: ...
+
+    def ask(self, word: str, *parts: Any) -> tuple[str, Any]: ...
+
+    async def aask(self, word: str, *parts: Any) -> tuple[str, Any]: ...
 
     @property
     def stopping(self) -> bool: ...
@@ -67,6 +75,19 @@ class Detached:
     """A link that leads nowhere."""
 
     stopping: bool = False
+    steps: dict[str, bytes] = field(default_factory=dict)
+
+    def ask(self, word: str, *parts: Any) -> tuple[str, Any]:
+        """Steps that are done are known as long as the job."""
+        if word == "flush":
+            return "", None
+        step, result = parts
+        if result is not None:
+            self.steps.setdefault(step, result)
+        return "", self.steps.get(step)
+
+    async def aask(self, word: str, *parts: Any) -> tuple[str, Any]:
+        return self.ask(word, *parts)
 
     def save(self, checkpoint: bytes | None, progress: str | None, note: str | None = None) -> None:
         """What is saved stays with the job."""
@@ -111,13 +132,57 @@ class RunningJob:
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         return self._directory
 
-    def save(self, value: object, *, progress: float | None = None, message: str | None = None) -> None:
-        """Keep where the job is, for its next attempt to find. Returns at once.
+    def save(
+        self, value: object, *, progress: float | None = None, message: str | None = None, flush: bool = False
+    ) -> None:
+        """Keep where the job is, for its next attempt to find.
+
+        Returns at once; it is in the store some tenths of a second later. With `flush` it is there when this returns.
 
         Raises:
             Invalid: the value cannot be stored, or `progress` is not from 0 to 1.
             TooBig: it is over 256 KiB.
+            LeaseLost: with `flush`: the job is another's by now.
         """
+        self._save(value, progress, message)
+        if flush:
+            _heed(self._link.ask("flush"))
+
+    async def asave(self, value: object, *, progress: float | None = None, message: str | None = None) -> None:
+        """Keep where the job is, as `save` with `flush` does."""
+        self._save(value, progress, message)
+        _heed(await self._link.aask("flush"))
+
+    def once(self, step: str, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call a function unless an earlier attempt has, and return its result, which is kept with the job.
+
+        receipt = job.once("charge-card", charge, order)
+
+        The result comes back as the function's annotation says. A crash between the end of the function and the moment
+        when its result is kept, some milliseconds, has it called again: pass `job.id` on where that matters.
+
+        Raises:
+            Invalid: the step's name, or the result, cannot be stored.
+            TooBig: the result is over 64 KiB, or there are a thousand steps.
+            LeaseLost: the job is another's by now.
+        """
+        shape, known = _shape_of(function), _heed(self._link.ask("once", check_step(step), None))
+        if known is None:
+            result = shape.encode(function(*args, **kwargs), f"the result of step {step}")
+            known = _heed(self._link.ask("once", step, result))
+        value: T = shape.decode(known, f"the result of step {step}")
+        return value
+
+    async def aonce(self, step: str, function: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Await a coroutine function unless an earlier attempt has, as `once` does."""
+        shape, known = _shape_of(function), _heed(await self._link.aask("once", check_step(step), None))
+        if known is None:
+            result = shape.encode(await function(*args, **kwargs), f"the result of step {step}")
+            known = _heed(await self._link.aask("once", step, result))
+        value: T = shape.decode(known, f"the result of step {step}")
+        return value
+
+    def _save(self, value: object, progress: float | None, message: str | None) -> None:
         checkpoint = encode_checkpoint(value)
         if len(checkpoint) > MOST_CHECKPOINT:
             raise TooBig(f"the checkpoint has {len(checkpoint)} bytes; {MOST_CHECKPOINT} are allowed: save a reference")
@@ -219,6 +284,21 @@ class RunningJob:
                 saved_at = time.monotonic()
                 if self.stopping and done != total:
                     self.yield_now()
+
+
+def _heed(answer: tuple[str, Any]) -> Any:
+    """Return the value of an answer, or raise its error."""
+    code, value = answer
+    if code:
+        raise BY_CODE.get(code, HoldfastError)(value)
+    return value
+
+
+def _shape_of(function: Callable[..., Any]) -> Shape:
+    try:
+        return Shape.of(get_type_hints(function).get("return", Any))
+    except (TypeError, NameError, AttributeError):
+        return Shape.of(Any)
 
 
 def _ids_of(jobs: Iterable[Awaited | str | Sequence[Awaited | str]]) -> list[str]:

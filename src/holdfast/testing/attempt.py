@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from holdfast import commands
 from holdfast.calling import Call, Interrupted
@@ -17,6 +18,15 @@ class Link:
         self._store = store
         self._held = held
         self.stopping = stopping
+
+    def ask(self, word: str, *parts: Any) -> tuple[str, Any]:
+        if word == "flush":
+            return "", None
+        step, result = parts
+        return "", self._store.run(commands.once(self._held, step, result))
+
+    async def aask(self, word: str, *parts: Any) -> tuple[str, Any]:
+        return self.ask(word, *parts)
 
     def save(self, checkpoint: bytes | None, progress: str | None, note: str | None = None) -> None:
         notes = [] if note is None else [note]

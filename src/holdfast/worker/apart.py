@@ -15,8 +15,8 @@ import signal
 import socket
 from collections import deque
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 from holdfast.calling import crashed
 from holdfast.outcome import Outcome, Release
@@ -69,6 +69,7 @@ class JobProcess:
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
     has_begun: bool = False  # with the job that it was given last
+    _answering: set[asyncio.Task[None]] = field(default_factory=set)
 
     @property
     def is_dead(self) -> bool:
@@ -102,9 +103,16 @@ class JobProcess:
                 return wire.unpack_outcome(rest)
             if word == "begins":
                 self.has_begun = True
+            elif word == "ask":
+                answering = asyncio.create_task(self._answer(attempt, *rest))
+                self._answering.add(answering)
+                answering.add_done_callback(self._answering.discard)
             else:
                 attempt.save(*rest)
         return None
+
+    async def _answer(self, attempt: Attempt, number: int, word: str, *parts: Any) -> None:
+        self.writer.write(wire.pack("answer", number, *await attempt.request(word, *parts)))
 
     async def _pass_on_stop(self, attempt: Attempt) -> None:
         await attempt.stopping.wait()

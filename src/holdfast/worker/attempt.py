@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from holdfast.calling import Call
 from holdfast.commands import Claimed, Finish, Held
+from holdfast.errors import LeaseLost
 from holdfast.limits import MOST_NOTES
 from holdfast.outcome import Outcome
 
 Announce = Callable[["Attempt"], None]
+Request = Callable[..., Awaitable[tuple[str, Any]]]  # the attempt, a word, and what belongs to it
 
 
 class Said(NamedTuple):
@@ -39,10 +41,18 @@ class Attempt:
     """One run of one job. `interrupted` is set when it must end before its time; `why` says why."""
 
     def __init__(
-        self, job: Claimed, executor: str, directory: Path, *, on_start: Announce, on_first_save: Announce
+        self,
+        job: Claimed,
+        executor: str,
+        directory: Path,
+        *,
+        on_start: Announce,
+        on_first_save: Announce,
+        on_request: Request,
     ) -> None:
         self._on_start = on_start
         self._on_first_save = on_first_save
+        self._on_request = on_request
         self.job = job
         self.held = Held(executor, job.id, job.attempt)
         self.directory = directory / f"{job.attempt}-{job.id.replace('/', '_')}"
@@ -54,6 +64,8 @@ class Attempt:
         self.why = ""  # cancelled, lost, stopped
         self.saver: asyncio.Task[None] | None = None
         self._unsaved: Said | None = None
+        self._said = self._taken = self._sent = 0  # how often something was said, and how much of it is sent
+        self._all_sent = asyncio.Condition()
         self._news = asyncio.Event()
         self._ended = asyncio.Event()
 
@@ -88,6 +100,7 @@ class Attempt:
 
     def save(self, checkpoint: bytes | None, progress: str | None, note: str | None = None) -> None:
         """Keep what the job said until it is sent."""
+        self._said += 1
         self._keep((self._unsaved or Said()).and_then(Said(checkpoint, progress, () if note is None else (note,))))
 
     def _keep(self, said: Said) -> None:
@@ -95,6 +108,10 @@ class Attempt:
         self._news.set()
         if self.saver is None:
             self._on_first_save(self)
+
+    async def request(self, word: str, *parts: Any) -> tuple[str, Any]:
+        """What the job asks for: see `requests`."""
+        return await self._on_request(self, word, *parts)
 
     def save_again(self, said: Said) -> None:
         """It could not be sent. What the job said since then counts more."""
@@ -106,7 +123,27 @@ class Attempt:
             self._news.clear()
             await self._news.wait()
         said, self._unsaved = self._unsaved, None
+        self._taken = self._said
         return said
+
+    async def sent(self, *, lost: bool = False) -> None:
+        """What was to be sent is done with; or, with the lease, lost."""
+        if not lost:
+            self._sent = self._taken
+        async with self._all_sent:
+            self._all_sent.notify_all()
+
+    async def all_sent(self) -> None:
+        """Wait until all that was said so far is in the store.
+
+        Raises:
+            LeaseLost: it never will be.
+        """
+        said = self._said
+        async with self._all_sent:
+            await self._all_sent.wait_for(lambda: self._sent >= said or self.why == "lost")
+        if self._sent < said:
+            raise LeaseLost(f"attempt {self.job.attempt} of job {self.job.id} has lost its lease: nothing was saved")
 
     def end(self) -> None:
         """No more will be saved."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import socket
@@ -35,6 +36,7 @@ class _Link:
         self._stopping = False
         self._speaking = Lock()  # a job may have threads
         self._is_over = False
+        self._asked = 0
 
     def save(self, checkpoint: bytes | None, progress: str | None, note: str | None = None) -> None:
         with self._speaking:
@@ -46,11 +48,28 @@ class _Link:
             self._is_over = True
             self._channel.send(wire.pack_outcome(ended))
 
+    def ask(self, word: str, *parts: Any) -> tuple[str, Any]:
+        """Ask the executor, and wait for its answer."""
+        with self._speaking:
+            self._asked += 1
+            self._channel.send(wire.pack("ask", self._asked, word, *parts))
+            while True:
+                heard, *rest = self._channel.receive()
+                self._stopping = self._stopping or heard == "stop"
+                if heard == "answer" and rest[0] == self._asked:
+                    return rest[1], rest[2]
+
+    async def aask(self, word: str, *parts: Any) -> tuple[str, Any]:
+        return await asyncio.to_thread(self.ask, word, *parts)
+
     @property
     def stopping(self) -> bool:
-        if not self._stopping and not self._is_over:
-            said_so = any(message[0] == "stop" for message in self._channel.arrived())
-            self._stopping = said_so or self._channel.is_closed
+        if not self._stopping and not self._is_over and self._speaking.acquire(blocking=False):
+            try:
+                said_so = any(message[0] == "stop" for message in self._channel.arrived())
+                self._stopping = said_so or self._channel.is_closed
+            finally:
+                self._speaking.release()
         return self._stopping
 
 

@@ -13,6 +13,7 @@ import logging
 import os
 import shutil
 import socket
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from holdfast.client import Holdfast
 from holdfast.commands import Claim, Claimed, Finish
 from holdfast.outcome import Outcome, Release, Unknown
 from holdfast.store import AsyncStore
-from holdfast.worker import wire
+from holdfast.worker import requests, wire
 from holdfast.worker.allowance import Allowance
 from holdfast.worker.apart import Processes
 from holdfast.worker.attempt import Attempt
@@ -178,7 +179,12 @@ class Executor:
 
     def _new_attempt(self, job: Claimed) -> Attempt:
         attempt = Attempt(
-            job, self._name, self._directory, on_start=self._say_started, on_first_save=self._start_saving
+            job,
+            self._name,
+            self._directory,
+            on_start=self._say_started,
+            on_first_save=self._start_saving,
+            on_request=partial(requests.answer, self._store),
         )
         self._attempts[attempt.key] = attempt
         return attempt

@@ -148,6 +148,16 @@ class _Link:
         if not self._is_over:
             self._loop.call_soon_threadsafe(self._attempt.save, checkpoint, progress, note)
 
+    def ask(self, word: str, *parts: Any) -> tuple[str, Any]:
+        self._end_if_asked()
+        return asyncio.run_coroutine_threadsafe(self._attempt.request(word, *parts), self._loop).result()
+
+    async def aask(self, word: str, *parts: Any) -> tuple[str, Any]:
+        """From the executor's loop, or from one of the job's own."""
+        self._end_if_asked()
+        asked = asyncio.run_coroutine_threadsafe(self._attempt.request(word, *parts), self._loop)
+        return await asyncio.wrap_future(asked)
+
     @property
     def stopping(self) -> bool:
         self._end_if_asked()

@@ -1,0 +1,58 @@
+"""Tasks that take long, and look after themselves."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+from holdfast import Holdfast, current_job
+
+jobs = Holdfast()
+
+
+def charge(path: str) -> tuple[int, str]:
+    """What must not be done twice; the file tells how often it was."""
+    with Path(path).open("a") as file:
+        file.write("charged\n")
+    return os.getpid(), "receipt"
+
+
+async def acharge(path: str) -> tuple[int, str]:
+    return charge(path)
+
+
+def pay(path: str) -> tuple[int, str]:
+    job = current_job()
+    receipt = job.once("charge-card", charge, path)
+    job.save("paid", flush=True)
+    if job.attempt == 1:
+        raise RuntimeError("after the card was charged")
+    assert job.checkpoint(str, "") == "paid"
+    return receipt
+
+
+pay_by = {
+    runner: jobs.task(pay, name=f"pay-{runner}", runner=runner, backoff=0)
+    for runner in ("fork", "spawn", "process", "thread")
+}  # type: ignore[call-overload]
+
+
+@jobs.task(name="pay-async", backoff=0)
+async def apay(path: str) -> tuple[int, str]:
+    job = current_job()
+    receipt = await job.aonce("charge-card", acharge, path)
+    await job.asave("paid")
+    if job.attempt == 1:
+        raise RuntimeError("after the card was charged")
+    return receipt
+
+
+@jobs.task(backoff=0)
+def pay_and_die(path: str) -> str:
+    job = current_job()
+    job.once("charge-card", charge, path)
+    job.save(job.attempt, flush=True)
+    if job.attempt == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return f"saved by {job.checkpoint(int, 0)}"
