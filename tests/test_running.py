@@ -10,16 +10,16 @@ import msgspec
 import pytest
 
 from holdfast import Invalid, current_job
-from holdfast.running import HandOver, RunningJob, set_current_job
+from holdfast.running import Detached, HandOver, RunningJob, set_current_job
 
 T = TypeVar("T")
 
 
-class Listener:
+class Listener(Detached):
     """A link that remembers what was said, and stops when told to."""
 
     def __init__(self) -> None:
-        self.stopping = False
+        super().__init__()
         self.checkpoints: list[bytes] = []
         self.progress: list[dict[str, object]] = []
         self.notes: list[str] = []

@@ -40,6 +40,7 @@ class Call(NamedTuple):
     payload: bytes
     checkpoint: bytes
     directory: str
+    log: str = ""  # the file that has what it prints; '': none
 
     def introduce(self, link: running.Link, app: running.App | None = None) -> None:
         """Make `current_job()` return this job."""

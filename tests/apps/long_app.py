@@ -7,8 +7,11 @@ import signal
 from pathlib import Path
 
 from holdfast import Holdfast, current_job
+from holdfast.task import Runner
 
 jobs = Holdfast()
+
+RUNNERS: list[Runner] = ["fork", "spawn", "process", "thread"]
 
 
 def charge(path: str) -> tuple[int, str]:
@@ -32,10 +35,8 @@ def pay(path: str) -> tuple[int, str]:
     return receipt
 
 
-pay_by = {
-    runner: jobs.task(pay, name=f"pay-{runner}", runner=runner, backoff=0)
-    for runner in ("fork", "spawn", "process", "thread")
-}  # type: ignore[call-overload]
+for runner in RUNNERS:
+    jobs.task(name=f"pay-{runner}", runner=runner, backoff=0)(pay)
 
 
 @jobs.task(name="pay-async", backoff=0)
@@ -56,3 +57,36 @@ def pay_and_die(path: str) -> str:
     if job.attempt == 1:
         os.kill(os.getpid(), signal.SIGKILL)
     return f"saved by {job.checkpoint(int, 0)}"
+
+
+def talk(lines: int) -> str:
+    import subprocess
+    import sys
+
+    for number in range(lines):
+        print(f"out {number}")
+        print(f"err {number}", file=sys.stderr)
+    subprocess.run(["/bin/echo", "from a subprocess"], check=True)
+    sys.stdout.write("no end of line")
+    return "talked"
+
+
+for runner in RUNNERS:
+    jobs.task(name=f"talk-{runner}", runner=runner)(talk)
+
+
+@jobs.task(name="talk-async")
+async def atalk(lines: int) -> str:
+    import asyncio
+
+    for number in range(lines):
+        print(f"out {number}")
+        await asyncio.sleep(0)
+    return "talked"
+
+
+@jobs.task(crashes=0)
+def talk_and_die(lines: int) -> None:
+    for number in range(lines):
+        print(f"line {number}")
+    os.kill(os.getpid(), signal.SIGKILL)

@@ -12,7 +12,8 @@
 --
 --   log   hash per job: `<attempt> <block>` -> bytes
 
-local BLOCK_SIZE, HEAD, TAIL, ATTEMPTS, USAGE = 8192, 8, 24, 10, -1
+local BLOCK_SIZE, HEAD, TAIL = LIMITS.LOG_BLOCK, LIMITS.LOG_HEAD, LIMITS.LOG_TAIL
+local ATTEMPTS, USAGE = 10, -1
 
 local function field_of(attempt, block) return string.format('%d %d', attempt, block) end
 

@@ -16,6 +16,7 @@ from holdfast.commands import Claimed, Finish, Held
 from holdfast.errors import LeaseLost
 from holdfast.limits import MOST_NOTES
 from holdfast.outcome import Outcome
+from holdfast.worker.output import LogName
 
 Announce = Callable[["Attempt"], None]
 Request = Callable[..., Awaitable[tuple[str, Any]]]  # the attempt, a word, and what belongs to it
@@ -49,6 +50,7 @@ class Attempt:
         on_start: Announce,
         on_first_save: Announce,
         on_request: Request,
+        captured: bool = True,
     ) -> None:
         self._on_start = on_start
         self._on_first_save = on_first_save
@@ -56,6 +58,8 @@ class Attempt:
         self.job = job
         self.held = Held(executor, job.id, job.attempt)
         self.directory = directory / f"{job.attempt}-{job.id.replace('/', '_')}"
+        name = LogName(job.id, job.created, job.attempt)
+        self.log = str(name.path(directory.parent)) if captured else ""
         self.claimed_at = time.monotonic()
         self.pid: int | None = None
         self.start_delay: int | None = None
@@ -76,7 +80,9 @@ class Attempt:
     @property
     def call(self) -> Call:
         job = self.job
-        return Call(job.id, job.attempt, job.queue, job.task, job.payload, job.checkpoint, str(self.directory))
+        return Call(
+            job.id, job.attempt, job.queue, job.task, job.payload, job.checkpoint, str(self.directory), self.log
+        )
 
     def started(self, pid: int) -> None:
         self.pid = pid

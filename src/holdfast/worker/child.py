@@ -18,6 +18,7 @@ from holdfast.calling import Call, app_of, called, exit_code, raised, returned
 from holdfast.outcome import Outcome, Unknown
 from holdfast.task import Task
 from holdfast.worker import wire
+from holdfast.worker.output import redirected
 
 UNHEARD = 76  # exit code of a process that could not say how its job ended
 
@@ -97,7 +98,8 @@ def _run_next(channel: wire.Channel, load: Load) -> None:
     call = _next_call(channel)
     channel.send(wire.pack("begins"))
     link = _Link(channel)
-    ended = copy_context().run(_attempt, call, link, load)
+    with redirected(call.log):
+        ended = copy_context().run(_attempt, call, link, load)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # what has ended is said to the end
     link.end(ended)
 

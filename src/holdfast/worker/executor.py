@@ -185,6 +185,7 @@ class Executor:
             on_start=self._say_started,
             on_first_save=self._start_saving,
             on_request=partial(requests.answer, self._store),
+            captured=self._zygote is not None,
         )
         self._attempts[attempt.key] = attempt
         return attempt

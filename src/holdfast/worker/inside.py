@@ -25,6 +25,7 @@ from holdfast.outcome import Outcome
 from holdfast.task import Task
 from holdfast.worker.attempt import Attempt
 from holdfast.worker.ending import ASKED_TO_FORCED, ends_by_itself, forced_outcome
+from holdfast.worker.output import captured
 
 Tasks = Mapping[str, Task[..., Any]]
 
@@ -84,8 +85,9 @@ class AsyncRunner:
         link = _Link(attempt)
         attempt.call.introduce(link, app_of(task))
         try:
-            args, kwargs = task.signature.decode(attempt.job.payload)
-            return returned(task, await task.function(*args, **kwargs))
+            with captured(attempt.log):
+                args, kwargs = task.signature.decode(attempt.job.payload)
+                return returned(task, await task.function(*args, **kwargs))
         except BaseException as error:
             # A cancellation of ours too: this task ends here anyway, and what it returns is not heard.
             return raised(error)
@@ -116,7 +118,8 @@ class ThreadRunner:
         task = self._tasks[attempt.job.task]
         attempt.call.introduce(link, app_of(task))
         try:
-            return returned(task, called(task, attempt.job.payload))
+            with captured(attempt.log):
+                return returned(task, called(task, attempt.job.payload))
         except BaseException as error:
             # Whatever it is, it was the job's: the thread goes back to the pool.
             return raised(error)

@@ -28,6 +28,7 @@ from holdfast.worker import wire, zygote
 from holdfast.worker.child import run_jobs
 from holdfast.worker.executor import Executor
 from holdfast.worker.files import loaded_files
+from holdfast.worker.output import capture_by_context
 from holdfast.worker.pulse import Pulse
 from holdfast.worker.runners import FORKED, wanted
 from holdfast.worker.settings import Start
@@ -144,6 +145,7 @@ def main() -> None:
         signal.signal(number, signal.SIG_IGN)  # the supervisor hears them, and says what to do
     logging.basicConfig(level=start.settings.log_level, format="%(asctime)s %(levelname)s %(message)s")
     write_lines_at_once()
+    capture_by_context()
     control = socket.socket(fileno=start.control)
     control.set_inheritable(False)
     gc.disable()

@@ -90,6 +90,9 @@ class ExecutorProcess:
     def pid(self) -> int:
         return self._process.pid
 
+    def holds(self, id: str, attempt: int) -> bool:
+        return (id, attempt) in self._held
+
     @property
     def held(self) -> list[Held]:
         return [Held(self.name, id, attempt) for id, attempt in self._held]

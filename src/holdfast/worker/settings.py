@@ -47,6 +47,7 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     directory: str = ""
     log_level: str = "INFO"
     burst: bool = False
+    show_output: bool = True
     reload: bool = False
     accept_data_loss: bool = False
 

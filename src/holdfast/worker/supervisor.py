@@ -29,6 +29,8 @@ from holdfast.worker.checkup import Introduction, measure, why_to_replace
 from holdfast.worker.files import Files
 from holdfast.worker.leases import Leases
 from holdfast.worker.locks import DeadWorker, WorkerLock
+from holdfast.worker.logs import Logs, send_rest
+from holdfast.worker.output import FOLDER
 from holdfast.worker.patient import PatientStore
 from holdfast.worker.place import YOUNG, Place, shares
 from holdfast.worker.processes import ExecutorProcess
@@ -68,6 +70,9 @@ class Supervisor:
             served=self._served,
             calendar=self._calendar,
         )
+        directory = Path(self._settings.directory)
+        (directory / FOLDER).mkdir()
+        self._logs = Logs(self._store, directory, self._is_running, show=settings.show_output)
         self._introduction = Introduction(self._settings)
         self._leases.about = self._introduction.words([], Usage())
         self._files = Files(settings.app) if settings.reload else None
@@ -93,6 +98,7 @@ class Supervisor:
             self._calendar.keep,
             self._watch_siblings,
             self._look_after,
+            self._logs.keep,
         ]
         if self._files:
             log.warning("--reload is for development: each change of a file starts the app anew")
@@ -210,6 +216,9 @@ class Supervisor:
             self._is_sure = False
         elif word == "idle":
             self.leave_if_idle()
+
+    def _is_running(self, id: str, attempt: int) -> bool:
+        return any(executor.holds(id, attempt) for executor in self._executors.values())
 
     def leave_if_idle(self) -> None:
         """End a burst when there is nothing more to do.
@@ -370,20 +379,23 @@ class Supervisor:
         log.warning("worker %s on this node is dead", dead.name)
         await self._lose(worker=dead.name, reason="the worker died")
         if dead.directory.name.startswith("holdfast-"):
+            await send_rest(self._store, dead.directory)
             shutil.rmtree(dead.directory, ignore_errors=True)
         dead.file.unlink(missing_ok=True)
 
     async def _leave(self) -> None:
         """Remove all traces: the worker is not there any more. Nobody would stop us, so a store is not waited for."""
         self._store.lose_patience()
-        shutil.rmtree(self._settings.directory, ignore_errors=True)
         try:
+            if self._store.is_known:
+                await self._logs.send()
             if self._store.is_known and self._may_leave:
                 await self._lose(worker=self.worker, reason="the worker stopped")
             if self._may_leave:
                 self._lock.remove()
         except errors.HoldfastError as error:
             log.warning("could not say goodbye: %s", error)
+        shutil.rmtree(self._settings.directory, ignore_errors=True)
         await self._store.close()
 
 
