@@ -5,11 +5,13 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from holdfast.commands import NewJob
-from holdfast.outcome import Cancelled, Crash, Error, Outcome, Release, Snoozed, Succeed, Unknown
+from holdfast.outcome import Advanced, Cancelled, Crash, Error, Outcome, Release, Snoozed, Succeed, Unknown, Waits
 from tests.model import worker_of
 
 IDS = [*"abcd", "A", "user:1@x/y", "part~3", "z" * 128]
 QUEUES = ["mail", "video", "a.b-c_D"]
+LIMITS = ["api", "api:x", "api:y/1", "db"]
+SHARES = ["acme", "b:1"]
 KEYS = ["user:1@x/y", "x" * 128]
 EXECUTORS = ["n1/w1.0", "n1/w1.1", "n1/w2.0", "n.2/w3.10"]
 WORKERS = sorted({worker_of(executor) for executor in EXECUTORS})
@@ -34,6 +36,7 @@ SETTINGS = {
     "keep_cancelled": [0, 1000, 3_600_000],
     "keep_cancelled_count": [0, 1, 3],
     "history": [1, 2, 5],
+    "concurrency": [0, 1, 2],
 }
 
 ids = st.sampled_from(IDS)
@@ -55,6 +58,7 @@ settings_set = setting_names.flatmap(
     lambda name: st.sampled_from(SETTINGS[name]).map(lambda value: {name: value})
 ) | st.just({"keep_succeeded_count": 1, "history": 2, "grace": 500})
 
+limits = st.lists(st.sampled_from(LIMITS), min_size=1, max_size=3, unique=True).map(tuple)
 new_jobs = st.builds(
     NewJob,
     id=ids,
@@ -69,12 +73,31 @@ new_jobs = st.builds(
     backoff=st.none() | st.sampled_from([0, 1, 1000]),
     timeout=st.none() | st.just(60_000),
     codec=st.sampled_from([None, "json", "raw"]),
-    unique=st.none() | st.sampled_from(KEYS),
+    unique=st.sampled_from([None, None, None, *KEYS]),
     unique_for=st.sampled_from([None, "queued", "pending", "kept", "kept", 600_000]),
     unkept=seldom,
     once=seldom,
+    limits=st.none() | limits,
+    share=st.sampled_from([None, None, None, *SHARES]),
+    deadline=st.sampled_from([None] * 9 + [900, 60_000, 60_000]),
 )
+distinct_jobs = st.lists(new_jobs, min_size=1, max_size=3, unique_by=lambda job: job.id)
 policies = st.sampled_from(["block", "cancel", "run"])
+others = st.lists(ids, min_size=1, max_size=2, unique=True).map(tuple) | st.lists(ids, min_size=1).map(tuple)
+stages = st.fixed_dictionaries(
+    {},
+    optional={
+        "queue": queue_names,
+        "priority": st.sampled_from([-1, 1]),
+        "delay": st.sampled_from([0, 1000]),
+        "retries": st.just(0),
+        "limits": limits,
+        "share": st.sampled_from(SHARES),
+        "after": others,
+        "on_failed": policies,
+        "deadline": st.sampled_from([500, 60_000]),
+    },
+)
 outcomes: st.SearchStrategy[Outcome] = st.one_of(
     st.builds(Succeed, blobs),
     st.builds(Succeed, blobs),
@@ -90,4 +113,12 @@ outcomes: st.SearchStrategy[Outcome] = st.one_of(
     st.builds(Snoozed, st.sampled_from([0, 3000])),
     st.builds(Unknown),
     st.builds(Cancelled),
+    st.builds(Waits, others),
+    st.builds(Advanced, st.sampled_from(["send", "next"]), stages, blobs),
+)
+endings: st.SearchStrategy[Outcome] = st.sampled_from(
+    [Succeed(b"1"), Succeed(b"1"), Error(b"", "ValueError", final=True), Snoozed(0)]
+)
+plain_jobs = st.builds(
+    NewJob, id=ids, payload=blobs, queue=queue_names, task=st.just("send"), share=st.sampled_from([None, *SHARES])
 )

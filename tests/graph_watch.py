@@ -82,6 +82,16 @@ class Watch:
     def running(self) -> list[Seen]:
         return [job for job in self.jobs.values() if job.state == "running"]
 
+    def reaches(self, start: str, goal: str) -> bool:
+        """Whether a job waits for another, directly or not; those that have ended count, for they may begin anew."""
+        seen, left = {start}, [start]
+        while left:
+            job = self.jobs.get(left.pop())
+            new = (set(job.after) | set(job.waits)) - seen if job else set()
+            seen |= new
+            left += new
+        return goal in seen
+
     # What was asked of the store.
 
     def add(self, new: NewJob) -> None:
@@ -256,6 +266,15 @@ class Watch:
             for id in job.missing if job.state == "blocked" else ():
                 found.setdefault(id, set()).add(job.id)
         return {id: waiting for id, waiting in found.items() if id in self.jobs}
+
+    def all_dependents(self, ids: Iterable[str]) -> set[str]:
+        """Those that wait for jobs, directly or not."""
+        found, left, direct = set(ids), list(ids), self.dependents()
+        while left:
+            new = direct.get(left.pop(), set()) - found
+            found |= new
+            left += new
+        return found - set(ids)
 
 
 def _named(events: Sequence[Event], kind: str) -> list[str]:

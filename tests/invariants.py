@@ -336,7 +336,7 @@ def _check_once(snapshot: Snapshot, record: Record, least_history: int) -> None:
     if not record.flags & ONCE or len(notes) >= least_history:
         return
     kept = [number for number in range(1, record.attempt) if f"a{number}" in record.fields]
-    ran = [number for number in kept if record.outcome(number) not in "UR"]
+    ran = [number for number in kept if record.outcome(number) not in "URA"]
     retries = [note for note in notes if note[6:7] == b"R"]
     assert len(ran) <= len(retries), f"{record.id} ran more than once"
 

@@ -146,8 +146,12 @@ def _check_shares(snapshot: Snapshot) -> None:
     for queue, fields in snapshot.others("fair").items():
         assert queue in snapshot.queues, f"shares of queue {queue}, which is not known"
         assert "fair" in snapshot.meta or not any(field[0] == "v" for field in fields)
-        for field in fields:
-            assert field[0] in "vkw", f"{queue}: {field}"
+        assert all(field[0] in "vw" for field in fields), f"{queue}: {fields}"
+    for where, ends in snapshot.others("shares").items():
+        queue, priority = where.rsplit(":", 1)
+        time = snapshot.others("fair").get(queue, {}).get(f"v{priority}")
+        assert time, f"shares of {where} are kept without a virtual time"
+        assert min(ends.values()) > float(time), f"shares of {where}: {ends} are not ahead of {time}"
 
 
 def _check_schedules(snapshot: Snapshot) -> None:

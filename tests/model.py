@@ -12,20 +12,28 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
 import msgspec
 
 from holdfast import errors
-from holdfast.commands import Claimed, Finish, Held, HeldRow, NewJob, Started, WorkerRow, _shared
-from holdfast.outcome import Cancelled, Crash, Error, Release, Snoozed, Succeed, Unknown
+from holdfast.commands import Claimed, Finish, Held, HeldRow, LoadRow, NewJob, Started, WorkerRow, _shared
+from holdfast.outcome import Advanced, Cancelled, Crash, Error, Release, Snoozed, Succeed, Unknown, Waits
+from tests import model_stages as stages
 from tests.model_after import After
 from tests.model_job import DAY, DEFAULTS, FINAL, STATES, Job, Order, Settings
+from tests.model_limits import Limits
+from tests.model_load import Load
+from tests.model_schedules import Schedules
+from tests.model_shares import Shares
+from tests.model_steer import Steer
 
 ADVANCE_AT_ONCE = PRUNE_AT_ONCE = 100
 PRUNE_EVERY = 1000
-TOLD_AT_ONCE = 1000
+TOLD_AT_ONCE = PARKED_AT_ONCE = 1000
+HANDED_ON = 100
 SPARES = 3
 LIVE = 30_000
 LONGEST_BLOCK = 5000
@@ -40,14 +48,39 @@ OUTCOME_NAMES = {
     Snoozed: "snoozed",
     Unknown: "unknown",
     Cancelled: "cancelled",
+    Waits: "snoozed",
+    Advanced: "advanced",
 }
 
 
+@dataclass
+class Claiming:
+    """A claim, and what has become of it so far."""
+
+    executor: str
+    request: dict[str, Any]
+    taken: list[Job] = field(default_factory=list)
+    passed: int = 0  # those that could not start
+
+
 class Model:
-    def __init__(self, final_order: Sequence[str] = FINAL, *, told_at_once: int = TOLD_AT_ONCE) -> None:
+    def __init__(
+        self,
+        final_order: Sequence[str] = FINAL,
+        *,
+        told_at_once: int = TOLD_AT_ONCE,
+        handed_on: int = HANDED_ON,
+        parked_at_once: int = PARKED_AT_ONCE,
+    ) -> None:
+        self.parked_at_once = parked_at_once
         self.settings = Settings()
         self.jobs: dict[str, Job] = {}
         self.after = After(self, told_at_once)
+        self.limits = Limits(self, handed_on)
+        self.shares = Shares(self)
+        self.steer = Steer(self)
+        self.load = Load()
+        self.schedules = Schedules(self)
         self.storing: dict[str, NewJob] = {}  # in this call
         self.keys: dict[str, tuple[str | int, Job]] = {}  # unique key -> for how long which job has it
         self.queues: set[str] = set()
@@ -127,7 +160,7 @@ class Model:
         there, seen = [], set[str]()
         doubled = {new.id for new, other in pairwise(jobs) if new.unique and _shared(new) == _shared(other)}
         for new in jobs:
-            if new.id in doubled:
+            if new.id in doubled or stages.is_due_too_late(new, now):
                 raise errors.Invalid
             there.append(self._look_up(new, exists, now))
             taken = {new.id, there[-1] or new.id, f" {new.unique}" if new.unique else new.id}
@@ -176,16 +209,19 @@ class Model:
     def _store(self, id: str, new: NewJob, arrival: int, now: int) -> bool:
         """Returns whether it is to be cancelled with one that it waits for."""
         if old := self.jobs.get(id):
-            self._replace(old)
+            self._replace(old, now)
         self.queues.add(new.queue)
         job = self.jobs[id] = Job(msgspec.structs.replace(new, id=id), self.settings, now, arrival)
         job.awaited = any(id in (other.after or ()) for other in self.storing.values()) or bool(self.after.line(id))
         if new.unique:
             self.keys[new.unique] = new.unique_for or "pending", job
+        if new.share or self.shares.is_fair(new.queue):
+            job.is_fair, job.arrival = True, self.shares.begin(job, new.share or "")
         self.event("enqueued", job)
-        return self._begin(job, arrival, now)
+        return self.begin(job, arrival, now)
 
-    def _replace(self, old: Job) -> None:
+    def _replace(self, old: Job, now: int) -> None:
+        self.limits.leave(old, now)
         self._remove(old)
         self.after.leave(old)
         if old.state in FINAL and old.awaited:
@@ -193,22 +229,29 @@ class Model:
         self.event("deleted", old)
         self._tell_waiters(old)
 
-    def _begin(self, job: Job, arrival: int, now: int) -> bool:
+    def begin(self, job: Job, arrival: int, now: int) -> bool:
         """Wait for others, for its time, or for an executor."""
         new = job.new
         due = new.due if new.due is not None else now + (new.delay or 0)
         job.due = due if new.after and due > now else 0
         is_doomed = self.after.begin(job, arrival)
+        self.steer.set_deadline(job, now)
         if job.unsatisfied():
             job.move("blocked", now, place=now)
         elif due > now:
             job.move("scheduled", now, place=due, timer=due)
         else:
-            job.move("waiting", now)
+            self.to_waiting(job, now)
         return is_doomed
 
     def block(self, job: Job, now: int) -> None:
+        self.limits.leave(job, now)
         job.move("blocked", now, place=now)
+
+    def to_waiting(self, job: Job, now: int) -> None:
+        if job.state not in ("waiting", "throttled"):
+            self.load.came(job.new.queue, now)
+        job.move("waiting", now)
 
     def cancel(self, ids: Sequence[str], reason: str, now: int, *, dependents: bool = False) -> list[str]:
         found = self.after.all_dependents(ids) if dependents else []
@@ -233,7 +276,7 @@ class Model:
         if not job.cancelling:
             job.cancelling = True
             job.note(now, b"cancelling", reason)
-            self._tell(worker_of(job.run.executor), f"cancel {job.run.executor} {id} {job.attempt}")
+            self.tell(worker_of(job.run.executor), f"cancel {job.run.executor} {id} {job.attempt}")
         return "cancelling"
 
     def retry(self, ids: Iterable[str], now: int) -> list[str]:
@@ -255,7 +298,7 @@ class Model:
                 return "EXISTS"
             self.keys[key] = span, job
         job.retried = job.crashes = job.lost = job.misses = 0
-        job.group, job.result = "", None
+        job.group, job.result, job.start_by = "", None, 0
         job.note(now, b"retried", "")
         self.arrive(job)
         self.after.begin_again(job)
@@ -263,7 +306,7 @@ class Model:
         if job.unsatisfied():
             job.move("blocked", now, place=now)
         else:
-            job.move("waiting", now)
+            self.to_waiting(job, now)
         if job.awaited:
             self.after.tell(id, "-")
         self.event("retried", job)
@@ -309,25 +352,52 @@ class Model:
             raise errors.Invalid
         self._beat(now)
         self._advance(now)
-        taken = self._take(executor, request, now)
-        self.claims[executor] = request["counter"], [(job.id, job.attempt) for job in taken]
-        return 0 if taken else self._next_wait(now), [job.claimed(request) for job in taken]
+        claim = Claiming(executor, request)
+        self._take(claim, now)
+        self.claims[executor] = request["counter"], [(job.id, job.attempt) for job in claim.taken]
+        wait = 1 if claim.passed >= self.parked_at_once else self._next_wait(now)
+        return 0 if claim.taken else wait, [job.claimed(request) for job in claim.taken]
 
-    def _take(self, executor: str, request: dict[str, Any], now: int) -> list[Job]:
+    def _take(self, claim: Claiming, now: int) -> None:
         """Of each queue its share, if there are shares; then whatever is left, in order."""
-        taken: list[Job] = []
-        limit, queues = request["limit"], request["queues"]
-        shares = request.get("shares", [])
-        shares = [*shares, *[limit] * (len(queues) - len(shares))]
-        rounds = [*zip(queues, shares, strict=False), *((queue, limit) for queue in queues)]
+        limit, queues, shares = claim.request["limit"], claim.request["queues"], claim.request.get("shares")
+        rounds = [(queue, limit) for queue in queues]
+        if shares is not None:
+            shares = [*shares, *[limit] * (len(queues) - len(shares))]
+            rounds = [*zip(queues, shares, strict=False), *rounds]
         for queue, share in rounds:
-            most = min(share, limit - len(taken)) if queue not in self.paused else 0
-            for job in self.index(queue, "waiting")[:most]:
-                job.start(executor, request, now)
-                self._free(job, "queued")
-                self.event("claimed", job)
-                taken.append(job)
-        return taken
+            left = limit - len(claim.taken)
+            if queue not in self.paused and left and claim.passed < self.parked_at_once:
+                most = min(share, left, self._room(queue, limit))
+                self._take_some(queue, len(claim.taken) + most, claim, now)
+
+    def _room(self, queue: str, most: int) -> int:
+        concurrency = self.settings.value("concurrency", queue)
+        return concurrency - len(self.index(queue, "running")) if concurrency else most
+
+    def _take_some(self, queue: str, enough: int, claim: Claiming, now: int) -> None:
+        """Until there are enough, or no more that could start."""
+        while len(claim.taken) < enough and claim.passed < self.parked_at_once:
+            jobs = self.index(queue, "waiting")[: enough - len(claim.taken)]
+            started = [job for job in jobs if self._start(job, claim.executor, claim.request, now)]
+            claim.taken += started
+            claim.passed += len(jobs) - len(started)
+            self.settle(now)
+            if len(started) == len(jobs):
+                break
+
+    def _start(self, job: Job, executor: str, request: dict[str, Any], now: int) -> bool:
+        if self.steer.is_too_late(job, now):
+            self.steer.miss(job, now)
+            return False
+        if not self.limits.may_start(job, now):
+            return False
+        job.start(executor, request, now)
+        if job.is_fair:
+            self.shares.claimed(job)
+        self._free(job, "queued")
+        self.event("claimed", job)
+        return True
 
     def renew(
         self,
@@ -406,11 +476,13 @@ class Model:
                 return "LOST"
             runs = [run for run in known.attempts if run.number == item.attempt] if known else []
             return "OK" if runs and runs[0].executor == executor and runs[0].outcome == name else "LOST"
+        if refusal := stages.refusal(self, job, item.outcome, now):
+            return refusal
         if item.pid is not None:
             job.run.pid = item.pid
         if item.started is not None:
             job.run.started = job.run.claimed + item.started
-        self._end_attempt(job, name, getattr(item.outcome, "reason", ""), now)
+        self.end_attempt(job, name, getattr(item.outcome, "reason", ""), now)
         job.misses = job.misses if isinstance(item.outcome, Unknown) else 0
         job.alone = job.alone and isinstance(item.outcome, Crash)
         self._apply_outcome(job, item, now)
@@ -429,27 +501,31 @@ class Model:
             case Release(delay=delay) | Snoozed(delay=delay):
                 self.event("released", job)
                 did_not_start = item.unstarted and isinstance(item.outcome, Release)
-                self._come_back(job, delay, now, did_not_start=did_not_start)
+                self.come_back(job, delay, now, did_not_start=did_not_start)
             case Unknown():
                 job.run.reason = f"task {job.new.task} is not known here"
                 delay = min(5000 * 2**job.misses, 60_000)
                 job.misses += 1
                 self.event("released", job)
-                self._come_back(job, delay, now, did_not_start=True)
+                self.come_back(job, delay, now, did_not_start=True)
             case Cancelled() if job.cancelling:
                 self.conclude(job, "cancelled", now)
             case Cancelled():
                 self.event("released", job)
-                self._come_back(job, 0, now)
+                self.come_back(job, 0, now)
+            case Waits(after):
+                stages.wait(self, job, after, now)
+            case Advanced():
+                stages.advance(self, job, item.outcome, now)
 
     def _fail_attempt(self, job: Job, error: Error, now: int) -> None:
         job.run.error = error.error
         if job.cancelling:
             self.conclude(job, "cancelled", now)
         elif error.final or job.new.once or job.option("retries") == 0:
-            self._fail(job, error.group, now)
+            self.fail(job, error.group, now)
         elif job.retried >= job.option("retries"):
-            self._fail(job, "exhausted", now)
+            self.fail(job, "exhausted", now)
         else:
             delay = job.option("backoff") * 2**job.retried if error.delay is None else error.delay
             job.retrying = True
@@ -458,7 +534,7 @@ class Model:
                 job.move("scheduled", now, place=now + delay, timer=now + delay)
             else:
                 self.arrive(job)
-                job.move("waiting", now)
+                self.to_waiting(job, now)
 
     def lose(self, *, executor: str | None, worker: str | None, reason: str, now: int) -> list[str]:
         lost = []
@@ -491,7 +567,7 @@ class Model:
 
     def _lose_job(self, job: Job, reason: str, now: int, *, charge: str) -> None:
         job.misses = 0
-        self._end_attempt(job, charge or "released", reason, now)
+        self.end_attempt(job, charge or "released", reason, now)
         if charge == "lost":
             self._charge_lost(job, now)
         elif charge == "crash":
@@ -499,7 +575,7 @@ class Model:
         else:
             job.alone = True
             self.event("released", job)
-            self._come_back(job, 0, now)
+            self.come_back(job, 0, now)
 
     # Verbs that look, and the rest
 
@@ -551,6 +627,27 @@ class Model:
             for queue in sorted(self.queues)
         ]
 
+    def load_rows(self, now: int) -> list[LoadRow]:
+        states = ("waiting", "running", "scheduled", "blocked", "throttled")
+        return [
+            LoadRow._make(
+                [
+                    queue,
+                    queue in self.paused,
+                    self._listeners(queue, now),
+                    *(len(self.index(queue, state)) for state in states),
+                    self._oldest(queue, now),
+                    *self.load.sums(queue, now),
+                ]
+            )
+            for queue in self.queues
+        ]
+
+    def _oldest(self, queue: str, now: int) -> int:
+        """Of each priority the first has waited longest."""
+        firsts = {job.priority: job for job in reversed(self.index(queue, "waiting"))}
+        return max([0, *(now - job.since for job in firsts.values())]) if firsts else -1
+
     def pause(self, queue: str) -> bool:
         changed = queue not in self.paused
         self.queues.add(queue)
@@ -575,6 +672,8 @@ class Model:
         changed = bool(own) or queue in self.queues
         self.queues.discard(queue)
         self.paused.discard(queue)
+        self.shares.forget(queue)
+        self.load.forget(queue)
         return changed
 
     def configure(self, queue: str | None, values: dict[str, int], reset: Sequence[str]) -> dict[str, tuple[int, str]]:
@@ -612,20 +711,41 @@ class Model:
 
     def _advance(self, now: int) -> None:
         self.after.go_on(now)
-        due = sorted((job.timer, job.id) for job in self.jobs.values() if job.timer and job.timer <= now)
-        for _, id in due[:ADVANCE_AT_ONCE]:
-            job = self.jobs[id]
-            if job.state == "scheduled":
-                self.arrive(job)
-                job.move("waiting", now)
-            else:
-                self._expire(job, now)
+        due = sorted((time, name) for name, time in self.timers().items() if time <= now)
+        for _, name in due[:ADVANCE_AT_ONCE]:
+            self._ring(name, now)
         self.settle(now)
         if abs(now - self.pruned) >= PRUNE_EVERY:
             self.pruned, left = now, PRUNE_AT_ONCE
             for queue in sorted(self.queues):
                 for state in self.final_order:
                     left -= self._prune(queue, state, left, now)
+                self.shares.prune(queue)
+
+    def _ring(self, name: str, now: int) -> None:
+        job = self.jobs.get(name)
+        if name[0] == "%":
+            del self.limits.timers[name[1:]]
+            self.limits.hand_on(name[1:], now)
+        elif name[0] == "@":
+            self.schedules.fire(name[1:], now)
+        elif name[0] == "!":
+            self.settle(now)
+            self.steer.ring(name[1:], now)
+        elif job and job.state == "scheduled":
+            self.arrive(job)
+            self.to_waiting(job, now)
+        elif job and job.state == "running":
+            self._expire(job, now)
+
+    def timers(self) -> dict[str, int]:
+        jobs = self.jobs.values()
+        return {
+            **{job.id: job.timer for job in jobs if job.timer},
+            **{f"!{job.id}": job.start_by for job in jobs if job.has_timer},
+            **{f"%{full}": time for full, time in self.limits.timers.items()},
+            **self.schedules.timers(),
+        }
 
     def _prune(self, queue: str, state: str, most: int, now: int) -> int:
         """Remove ended jobs that are too old or too many, the oldest first. Returns how many."""
@@ -646,49 +766,50 @@ class Model:
             job.timer, job.spared = until, job.spared + 1
             return
         job.misses = 0
-        self._end_attempt(job, "lost", "lease ended", now)
+        self.end_attempt(job, "lost", "lease ended", now)
         self._charge_lost(job, now)
 
     def _next_wait(self, now: int) -> int:
-        timers = [job.timer for job in self.jobs.values() if job.timer]
-        return max(1, min([LONGEST_BLOCK, *(timer - now for timer in timers)]))
+        return max(1, min([LONGEST_BLOCK, *(timer - now for timer in self.timers().values())]))
 
     # How attempts and jobs end
 
-    def _end_attempt(self, job: Job, outcome: str, reason: str, now: int) -> None:
+    def end_attempt(self, job: Job, outcome: str, reason: str, now: int) -> None:
         job.run.ended, job.run.outcome, job.run.reason = max(now, job.run.claimed), outcome, reason
+        self.limits.give_back(job, now)
+        self.load.ended(job.new.queue, job.run.ended - job.run.claimed, now)
 
     def _charge_crash(self, job: Job, now: int) -> None:
         job.crashes += 1
         self.event("crashed", job)
         if (job.new.once or job.crashes > job.option("crashes")) and not job.cancelling:
-            self._fail(job, "crashed", now)
+            self.fail(job, "crashed", now)
         else:
-            self._come_back(job, 0, now)
+            self.come_back(job, 0, now)
 
     def _charge_lost(self, job: Job, now: int) -> None:
         job.lost += 1
         self.event("lost", job)
         if (job.new.once or job.lost > job.option("lost")) and not job.cancelling:
-            self._fail(job, "lost", now)
+            self.fail(job, "lost", now)
         else:
-            self._come_back(job, 0, now)
+            self.come_back(job, 0, now)
 
-    def _come_back(self, job: Job, delay: int, now: int, *, did_not_start: bool = False) -> None:
+    def come_back(self, job: Job, delay: int, now: int, *, did_not_start: bool = False) -> None:
         """In its old place, or after a delay; unless it was to be cancelled, or to run once at most."""
         if job.cancelling:
             self.conclude(job, "cancelled", now)
         elif job.new.once and not did_not_start:
-            self._fail(job, "interrupted", now)
+            self.fail(job, "interrupted", now)
         else:
             if did_not_start and job.unique and self.owner(job.unique[0], now) is None:
                 self.keys[job.unique[0]] = job.unique[1], job
             if delay:
                 job.move("scheduled", now, place=now + delay, timer=now + delay)
             else:
-                job.move("waiting", now)
+                self.to_waiting(job, now)
 
-    def _fail(self, job: Job, group: str, now: int) -> None:
+    def fail(self, job: Job, group: str, now: int) -> None:
         job.group = group
         self.conclude(job, "failed", now)
 
@@ -696,6 +817,8 @@ class Model:
         job.cancelling = job.retrying = job.alone = False
         self._free(job, "queued", "pending")
         self.after.leave(job)
+        self.steer.drop_deadline(job)
+        self.limits.leave(job, now)
         if job.awaited:
             self.after.tell(job.id, state[0].upper())
         if self._goes(job, state):
@@ -712,17 +835,19 @@ class Model:
 
     def _tell_waiters(self, job: Job) -> None:
         for inbox in job.waiters:
-            self._tell(inbox, job.id)
+            self.tell(inbox, job.id)
 
-    def _tell(self, inbox: str, message: str) -> None:
+    def tell(self, inbox: str, message: str) -> None:
         self.inboxes.setdefault(inbox, []).append(message)
 
     def event(self, kind: str, job: Job) -> None:
         self.events.append((kind, job.id))
 
-    def arrive(self, job: Job) -> None:
+    def arrive(self, job: Job, share: str | None = None) -> None:
         """Stand in line as if it came just now."""
-        job.arrival = self.next_arrival()
+        key = share or (job.new.share if job.is_fair else None)
+        job.is_fair = bool(key) or self.shares.is_fair(job.new.queue)
+        job.arrival = self.shares.begin(job, key or "") if job.is_fair else self.next_arrival()
 
     def next_arrival(self) -> int:
         self.arrivals += 1

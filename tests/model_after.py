@@ -182,7 +182,7 @@ class After:
         if job.due > now:
             job.move("scheduled", now, place=job.due, timer=job.due)
         else:
-            job.move("waiting", now)
+            self.model.to_waiting(job, now)
         self.model.event("unblocked", job)
 
     # Telling those that wait

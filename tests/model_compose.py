@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -9,18 +10,18 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
 from holdfast import commands
-from holdfast.commands import NewJob
+from holdfast.commands import Finish, NewJob
 from tests import drawn
-from tests.drawn import IDS
+from tests.drawn import EXECUTORS, IDS, QUEUES
 from tests.model_job import STATES
-from tests.model_rules import Rules
+from tests.model_timetable import Schedules
 
 
-class Composition(Rules):
+class Composition(Schedules):
     def draw_some(self, data: st.DataObject, states: tuple[str, ...], *, most: int = 3) -> list[str]:
         """Draw ids without repetition, mostly; of jobs in these states, mostly."""
         fitting = [job.id for job in self.model.jobs.values() if job.state in states] or IDS
-        one = st.sampled_from(fitting * 3 + IDS) if len(fitting) < len(IDS) else st.sampled_from(fitting)
+        one = st.sampled_from([fitting] * 14 + [IDS]).flatmap(st.sampled_from)
         return data.draw(st.lists(one, max_size=most, unique=True) | st.lists(one, max_size=most), label="ids")
 
     @rule(
@@ -57,3 +58,86 @@ class Composition(Rules):
         ids = self.draw_ids(data, STATES)
         command = commands.cancel(ids, reason=reason, dependents=True)
         self.send(command, lambda: self.model.cancel(ids, reason, self.now, dependents=True), list, fault)
+
+    @rule(
+        name=st.sampled_from(["api", "api", "db"]),
+        slots=st.sampled_from([0, 1, 1, 2, 5]),
+        per=st.sampled_from([0, 0, 60_000, 600_000]),
+        fault=drawn.faults,
+    )
+    def limit_or_unlimit(self, name: str, slots: int, per: int, fault: str) -> None:
+        self.send_limit(name, slots, per, fault)
+
+    def send_limit(self, name: str, slots: int, per: int, fault: str) -> None:
+        if slots:
+            command = commands.limit(name, slots, per=per)
+            self.send(command, lambda: self.model.limits.limit(name, slots, per, self.now), bool, fault)
+        else:
+            self.send(commands.unlimit(name), lambda: self.model.limits.unlimit(name, self.now), bool, fault)
+
+    @rule(
+        queue=drawn.queue_names,
+        share=st.sampled_from(drawn.SHARES),
+        weight=st.sampled_from([1, 2, 3, 100]),
+        fault=drawn.faults,
+    )
+    def weigh(self, queue: str, share: str, weight: int, fault: str) -> None:
+        command = commands.weigh(queue, share, weight)
+        self.send(command, lambda: self.model.shares.weigh(queue, share, weight), lambda reply: reply, fault)
+
+    @rule(
+        data=st.data(),
+        queue=st.none() | drawn.queue_names,
+        priority=st.sampled_from([None, -1, 0, 1]),
+        fault=drawn.faults,
+    )
+    def move(self, data: st.DataObject, queue: str | None, priority: int | None, fault: str) -> None:
+        ids = self.draw_ids(data, STATES[:5])
+        if queue or priority is not None:
+            command = commands.move(ids, queue=queue, priority=priority)
+            steer = self.model.steer
+            move = partial(steer.move, queue=queue, priority=priority)
+            self.send(command, lambda: steer.each(ids, move, self.now), list, fault)
+
+    @rule(data=st.data(), delay=st.sampled_from([0, 2000]), reason=drawn.reasons, fault=drawn.faults)
+    def release_or_fail(self, data: st.DataObject, delay: int, reason: str, fault: str) -> None:
+        steer, is_release = self.model.steer, data.draw(st.booleans(), label="release")
+        ids = self.draw_ids(data, STATES[4:5] if is_release else STATES[:5])
+        if is_release:
+            command = commands.release(ids, delay=delay, reason=reason)
+            change = partial(steer.release, delay=delay, reason=reason)
+        else:
+            group = data.draw(st.sampled_from([None, "bad"]), label="group")
+            command = commands.fail(ids, group=group, reason=reason)
+            change = partial(steer.fail, group=group, reason=reason)
+        self.send(command, lambda: steer.each(ids, change, self.now), list, fault)
+
+    @rule(data=st.data(), jobs=st.lists(drawn.plain_jobs, min_size=3, max_size=5, unique_by=lambda job: job.id))
+    def link_and_work(self, data: st.DataObject, jobs: list[NewJob]) -> None:
+        """Some jobs, and the last ones wait for them; most end."""
+        first = tuple(job.id for job in jobs[:2])
+        links = {"after": first, "on_failed": data.draw(drawn.policies, label="on_failed")}
+        self.send_enqueue([*jobs[:2], *(msgspec.structs.replace(job, **links) for job in jobs[2:])], "return", "none")
+        self.work_off(data)
+
+    @rule(
+        data=st.data(),
+        jobs=st.lists(drawn.plain_jobs, min_size=2, max_size=4, unique_by=lambda job: job.id),
+        full=st.sampled_from(drawn.LIMITS),
+    )
+    def limit_and_work(self, data: st.DataObject, jobs: list[NewJob], full: str) -> None:
+        """Some jobs that cannot all run at once."""
+        jobs = [msgspec.structs.replace(job, limits=(full,)) for job in jobs]
+        self.send_limit(full.partition(":")[0], 1, data.draw(st.sampled_from([0, 0, 60_000]), label="per"), "none")
+        self.send_enqueue(jobs, "return", "none")
+        self.work_off(data)
+
+    def work_off(self, data: st.DataObject) -> None:
+        """An executor claims what there is, and ends it."""
+        executor = data.draw(st.sampled_from(EXECUTORS), label="executor")
+        for _ in range(data.draw(st.integers(1, 3), label="rounds")):
+            counter = self.requests.get(executor, {"counter": 0})["counter"] + 1
+            self.requests[executor] = commands.claim_args(QUEUES, counter=counter, limit=5)
+            self.send_claim(executor, self.requests[executor], "none")
+            items = [Finish(job.id, job.attempt, data.draw(drawn.endings)) for job in self.model.held(executor)[:3]]
+            self.send_finish(executor, items, None, "none")

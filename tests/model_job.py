@@ -110,6 +110,11 @@ class Job:
     policy: str = "block"
     due: int = 0  # when it has not to wait for others any more
     awaited: bool = False
+    parked_by: str = ""
+    is_fair: bool = False  # its arrival is a virtual time
+    start_by: int = 0
+    is_timed: bool = False  # its deadline counts
+    has_timer: bool = False  # and has not come
 
     @property
     def id(self) -> str:
@@ -151,7 +156,7 @@ class Job:
 
     def order(self) -> Order:
         """Where it stands among the jobs of its queue and state."""
-        if self.state == "waiting":
+        if self.state in ("waiting", "throttled"):
             return self.priority, self.arrival, self.id
         return 0, self.place, self.id
 
@@ -218,8 +223,8 @@ class Job:
             "after": self._describe_marks([mark.place for mark in self.marks.values() if mark.place]),
             "waits": self._describe_marks([0]),
             "waits_for": len(self.unsatisfied()) if self.state == "blocked" else 0,
-            "throttled_by": "",
-            "deadline": 0,
+            "throttled_by": self.parked_by if self.state == "throttled" else "",
+            "deadline": self.start_by,
         }
         if self.result is not None:
             whole["result"] = self.result

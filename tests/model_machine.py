@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -43,6 +44,7 @@ class Machine(RuleBasedStateMachine):
         self.known_ids = set(IDS)
         self.sent: list[tuple[Command[Any], Expected, Read]] = []  # what may be repeated at any time
         self.last_event = "0"
+        self.compared = 0
         self.least_history = 100
         self.cursor: tuple[list[str], Place, bool] | None = None  # of a listing, and what it means
 
@@ -120,7 +122,7 @@ class Machine(RuleBasedStateMachine):
     def compare(self) -> None:
         """The whole state of the store is that of the model, and its keys fit together."""
         Machine.steps += 1
-        names = sorted(self.known_ids)
+        names = sorted({*self.known_ids, *self.model.jobs})
         found = [job for job in self.store.run(commands.get(names)) if job]
         arrivals = {job["id"]: job.pop("arrival") for job in found}
         for job in found:
@@ -130,10 +132,21 @@ class Machine(RuleBasedStateMachine):
         same("arrivals", arrivals, {job.id: job.arrival for job in wanted})
         least = self.least_history
         self.compare_keys(invariants.check(self.client, NAMESPACE, now=self.model.latest, least_history=least))
+        self.compare_events()
+        self.compared += 1
+        if self.compared % 3 == 0:
+            self.compare_rows()
+
+    def compare_rows(self) -> None:
+        """What is said of queues, workers and limits."""
         rows, wanted_rows = self.store.run(commands.queues()), self.model.queue_rows(self.now)
         assert rows == wanted_rows, f"queues are {rows}, not {wanted_rows}"
+        limits, wanted_limits = self.store.run(commands.limits()), self.model.limits.rows()
+        assert sorted(limits) == sorted(wanted_limits), f"limits are {limits}, not {wanted_limits}"
+        load = {row.queue: row for row in self.store.run(commands.load())}
+        same("load", load, {row.queue: row for row in self.model.load_rows(self.now)})
         self.compare_workers()
-        self.compare_events()
+        self.compare_schedules()
 
     def compare_keys(self, snapshot: invariants.Snapshot) -> None:
         """What no command tells: order in the indexes, attempts kept, how often leases were spared, messages, keys."""
@@ -151,6 +164,11 @@ class Machine(RuleBasedStateMachine):
         }
         same("settings", snapshot.config, config)
         self.compare_unique_keys(snapshot)
+        assert snapshot.refill == self.model.schedules.wanting, f"times are wanted for {snapshot.refill}"
+        same("timers", snapshot.timers, self.model.timers())
+        shares = {queue: {k: int(v) for k, v in fields.items()} for queue, fields in snapshot.others("fair").items()}
+        same("shares", shares, self.model.shares.fields())
+        same("ends of shares", snapshot.others("shares"), self.model.shares.stored_ends())
         same("inboxes", normal_inboxes(snapshot.inboxes), normal_inboxes(self.model.inboxes))
         assert self.client.dbsize() == snapshot.size
 
@@ -164,6 +182,13 @@ class Machine(RuleBasedStateMachine):
         found = {row.name: row._replace(held=sorted(row.held)) for row in self.store.run(commands.workers())}
         rows = self.model.worker_rows(self.now)
         same("workers", found, {row.name: row._replace(held=sorted(row.held)) for row in rows})
+
+    def compare_schedules(self) -> None:
+        found = {row.pop("name"): row for row in self.store.run(commands.schedules())}
+        for row in found.values():
+            row["batch"] = json.loads(row["batch"])
+            assert int(row.pop("now")) == self.now
+        same("schedules", found, {name: one.describe() for name, one in self.model.schedules.all.items()})
 
     def compare_events(self) -> None:
         """One entry per type, naming all its jobs."""

@@ -37,8 +37,9 @@ class Rules(Machine):
             self.known_ids.add("many")
 
     @rule(
-        jobs=st.lists(drawn.new_jobs, min_size=1, max_size=3, unique_by=lambda job: job.id)
-        | st.lists(drawn.new_jobs, min_size=2),
+        jobs=st.sampled_from([drawn.distinct_jobs] * 4 + [st.lists(drawn.new_jobs, min_size=2, max_size=9)]).flatmap(
+            lambda jobs: jobs
+        ),
         due=st.none() | st.sampled_from([-1000, 0, 1, 5000]),
         exists=st.sampled_from(["return", "return", "replace", "error"]),
         fault=drawn.faults,
@@ -49,12 +50,21 @@ class Rules(Machine):
         self.send_enqueue(jobs, exists, fault)
 
     @precondition(lambda self: "many" in self.known_ids)
-    @rule(count=st.integers(98, 130), delay=st.sampled_from([0, 1000]), budget=drawn.small)
-    def enqueue_more_than_a_call_advances(self, count: int, delay: int, budget: int | None) -> None:
+    @rule(
+        count=st.integers(98, 130),
+        delay=st.sampled_from([0, 1000]),
+        budget=drawn.small,
+        limits=st.sampled_from([None, ("api",)]),
+    )
+    def enqueue_more_than_a_call_advances(
+        self, count: int, delay: int, budget: int | None, limits: tuple[str, ...] | None
+    ) -> None:
         names = [f"many{number:03}" for number in range(count)]
         self.known_ids.remove("many")
         self.known_ids.update(names)
-        one = NewJob(id="", payload=b"", queue="mail", task="send", delay=delay, lost=budget, retries=budget)
+        one = NewJob(
+            id="", payload=b"", queue="mail", task="send", delay=delay, lost=budget, retries=budget, limits=limits
+        )
         self.send_enqueue([msgspec.structs.replace(one, id=name) for name in names], "return", "none")
 
     @precondition(lambda self: len(self.known_ids) < len(IDS) + 6)
@@ -117,9 +127,12 @@ class Rules(Machine):
 
     def send_renew(self, worker: str, held: list[Held], said: dict[str, Any], fault: str) -> None:
         self.send(
-            commands.renew(worker, held, **said),
-            lambda: normal_renewal(*self.model.renew(worker, held, self.now, **said)),
-            lambda reply: normal_renewal(*reply[2:5]),
+            commands.renew(worker, held, **said, refills=5),
+            lambda: (
+                normal_renewal(*self.model.renew(worker, held, self.now, **said)),
+                {*self.model.schedules.wanting},
+            ),
+            lambda reply: (normal_renewal(*reply[2:5]), {*reply.refills}),
             fault,
         )
 

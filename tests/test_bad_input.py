@@ -35,7 +35,8 @@ class Case(NamedTuple):
 
 @pytest.fixture
 def site(server_url: str, namespace: str) -> Iterator[Site]:
-    """An app with a waiting, a running and an ended job, a paused queue, a setting and a worker."""
+    """An app with a waiting, a running, an ended and a blocked job, a paused queue, a setting, a worker, a limit, a
+    share and a schedule."""
     app = Holdfast(server_url, namespace=namespace)
 
     @app.task(name="anything")
@@ -55,6 +56,11 @@ def site(server_url: str, namespace: str) -> Iterator[Site]:
     app.store.run(commands.renew("node/worker", [Held(EXECUTOR, "running", 1)], queues=["default"]))
     app.pause("paused")
     app.configure({"lease": "1m"}, queue="default")
+    anything.options(id="failed").enqueue()
+    app.fail("failed")
+    anything.options(id="blocked", after="failed", limits="api", share="acme").enqueue()
+    app.limit("api", 5, per="1s")
+    app.schedule("nightly", anything.bind(), cron="0 2 * * *", tz="Europe/Berlin")
     yield Site(app, anything, typed)
     app.close()
 
@@ -102,6 +108,12 @@ def raw(**changes: Any) -> Callable[[Site], Any]:
         return site.app.store.run(commands.enqueue([job]))
 
     return do
+
+
+def raw_schedule(batch: dict[str, Any] | None = None, **changes: Any) -> Callable[[Site], Any]:
+    whole = {"queue": "q", "task": "t", **(batch or {})}
+    how = {"every": 60_000, **changes}
+    return lambda site: site.app.store.run(commands.schedule("raw", whole, b"[]", **how))
 
 
 def claim(**changes: Any) -> Callable[[Site], Any]:
@@ -201,6 +213,215 @@ CASES = [
     Case("deleting what runs", lambda s: s.app.delete("running"), "STATE", "cancel it first"),
     Case("waiting for the text of an id", lambda s: s.app.result("ended"), "INVALID", "jobs.get"),  # type: ignore[arg-type]
     Case("waiting for a negative time", lambda s: s.app.get("waiting").result(timeout=-1), "INVALID", "timeout"),
+    # Jobs to wait for
+    Case("after an unknown id", lambda s: s.task.options(after="nobody").enqueue(), "NOTFOUND", "nobody"),
+    Case(
+        "after a call that is not stored",
+        lambda s: s.task.options(after=s.task.bind()).enqueue(),
+        "NOTFOUND",
+        "it must be stored before, or in the same call",
+    ),
+    Case(
+        "after an unknown id, async",
+        asynchronously(lambda s: s.task.options(after=["ended", "nobody"]).aenqueue()),
+        "NOTFOUND",
+        "nobody",
+    ),
+    Case(
+        "after an unknown id, of one of many",
+        lambda s: s.app.enqueue_many([s.task.bind(), s.task.bind().options(after="nobody")]),
+        "NOTFOUND",
+        "nobody",
+    ),
+    Case("after a task", lambda s: s.task.options(after=cast(Any, s.task)).enqueue(), "INVALID", "bind its arguments"),
+    Case("after a number", lambda s: s.task.options(after=cast(Any, 7)).enqueue(), "INVALID", "a job, a bound call"),
+    Case("after nothing", lambda s: s.task.options(after=cast(Any, [None])).enqueue(), "INVALID", "id is None"),
+    Case("after a glob", lambda s: s.task.options(after="*").enqueue(), "INVALID", "id is '*'"),
+    Case(
+        "after 1,001 jobs", lambda s: s.task.options(after=[str(n) for n in range(1001)]).enqueue(), "INVALID", "1000"
+    ),
+    Case("after itself", lambda s: s.task.options(id="me", after="me").enqueue(), "CYCLE", "me would wait for itself"),
+    Case(
+        "a circle in one call",
+        lambda s: s.app.enqueue_many(
+            [s.task.options(id=id, after=after).bind() for id, after in (("a", "b"), ("b", "c"), ("c", "a"))]
+        ),
+        "CYCLE",
+        "would wait for itself",
+    ),
+    Case(
+        "a policy of nonsense",
+        lambda s: s.task.options(after="waiting", on_failed=cast(Any, "ignore")).enqueue(),
+        "INVALID",
+        "'block', 'cancel', 'run'",
+    ),
+    Case("waiting for itself, later", lambda s: s.app.depend("blocked", add="blocked"), "CYCLE", "blocked"),
+    Case("waiting for nobody, later", lambda s: s.app.depend("blocked", add="nobody"), "NOTFOUND", "nobody"),
+    Case("an unknown job waits", lambda s: s.app.depend("nobody", add="waiting"), "NOTFOUND", "nobody"),
+    Case("what runs waits", lambda s: s.app.depend("running", add="waiting"), "STATE", "has not started"),
+    Case("what has ended waits", lambda s: s.app.depend("ended", add="waiting"), "STATE", "has not started"),
+    Case(
+        "what has ended waits, async",
+        asynchronously(lambda s: s.app.adepend("ended", add="waiting")),
+        "STATE",
+        "has not started",
+    ),
+    Case(
+        "another policy of nonsense",
+        lambda s: s.app.depend("blocked", on_failed=cast(Any, "ignore")),
+        "INVALID",
+        "'block', 'cancel' or 'run'",
+    ),
+    Case(
+        "a job in the place of an id",
+        lambda s: s.app.depend(cast(Any, s.app.get("blocked")), remove="failed"),
+        "INVALID",
+        "give its id",
+    ),
+    Case("deleting what is waited for", lambda s: s.app.delete("failed"), "BLOCKED", "have them not wait"),
+    Case(
+        "replacing what is waited for by one that waits",
+        lambda s: s.task.options(id="failed", after="blocked", on_exists="replace").enqueue(),
+        "BLOCKED",
+        "failed",
+    ),
+    # Deadlines, limits, shares
+    Case("a deadline of nothing", lambda s: s.task.options(deadline=0).enqueue(), "INVALID", "deadline"),
+    Case("a deadline in words", lambda s: s.task.options(deadline="soon").enqueue(), "INVALID", "1h30m"),
+    Case(
+        "a deadline without a zone",
+        lambda s: s.task.options(deadline=datetime(2030, 1, 1)).enqueue(),
+        "INVALID",
+        "time zone",
+    ),
+    Case(
+        "due after its deadline",
+        lambda s: s.task.options(delay="2m", deadline="1m").enqueue(),
+        "INVALID",
+        "due after its deadline",
+    ),
+    Case("a limit with a space", lambda s: s.task.options(limits="a b").enqueue(), "INVALID", "api:acme"),
+    Case("a limit with two keys", lambda s: s.task.options(limits="a:b:c").enqueue(), "INVALID", "api:acme"),
+    Case("limits that are a number", lambda s: s.task.options(limits=cast(Any, 5)).enqueue(), "INVALID", "a name"),
+    Case("nine limits", lambda s: s.task.options(limits=list("abcdefghi")).enqueue(), "INVALID", "8 limits at most"),
+    Case("a share with a space", lambda s: s.task.options(share="a b").enqueue(), "INVALID", "share is 'a b'"),
+    Case("a limit of none", lambda s: s.app.limit("gpu", 0), "INVALID", "from 1 to 1000000, not 0"),
+    Case("a limit of a text", lambda s: s.app.limit("gpu", cast(Any, "5")), "INVALID", "slots"),
+    Case("a limit of one key", lambda s: s.app.limit("api:acme", 5), "INVALID", "the same for all of its keys"),
+    Case("a limit without a name", lambda s: s.app.limit("", 5), "INVALID", "a limit is ''"),
+    Case("a limit per nothing", lambda s: s.app.limit("api", 5, per=0), "INVALID", "per is 0"),
+    Case("a limit, async", asynchronously(lambda s: s.app.alimit("api", -1)), "INVALID", "not -1"),
+    Case("removing the limit of a key", lambda s: s.app.unlimit("api:acme"), "INVALID", "api:acme"),
+    Case("a weight of none", lambda s: s.app.weigh("default", "acme", 0), "INVALID", "from 1 to 100, not 0"),
+    Case("a weight of a share with a glob", lambda s: s.app.weigh("default", "*", 2), "INVALID", "share"),
+    Case("a weight in a queue with a glob", lambda s: s.app.weigh("*", "acme", 2), "INVALID", "queue"),
+    # Operators
+    Case("moving nowhere", lambda s: s.app.move("waiting"), "INVALID", "to which queue, or which priority"),
+    Case("moving to a glob", lambda s: s.app.move("waiting", queue="*"), "INVALID", "queue"),
+    Case("moving too high", lambda s: s.app.move("waiting", priority=-999), "INVALID", "priority"),
+    Case("moving what runs", lambda s: s.app.move("running", queue="other"), "STATE", "cannot be moved"),
+    Case("moving nobody", lambda s: s.app.move("nobody", queue="other"), "NOTFOUND", "nobody"),
+    Case("moving, async", asynchronously(lambda s: s.app.amove("ended", priority=1)), "STATE", "has ended"),
+    Case("releasing what waits", lambda s: s.app.release("waiting"), "STATE", "does not run"),
+    Case("releasing with a bad delay", lambda s: s.app.release("running", delay="soon"), "INVALID", "delay"),
+    Case(
+        "releasing with a reason of bytes", lambda s: s.app.release("running", reason=cast(Any, 1)), "INVALID", "text"
+    ),
+    Case("failing what has ended", lambda s: s.app.fail("ended"), "STATE", "has ended already"),
+    Case("failing with a bad group", lambda s: s.app.fail("waiting", group="a b"), "INVALID", "group is 'a b'"),
+    Case("failing nobody", asynchronously(lambda s: s.app.afail("nobody")), "NOTFOUND", "nobody"),
+    Case("cancelling no job at all", lambda s: s.app.cancel_with_dependents(), "INVALID", "1 to 1000"),
+    Case("cancelling a list", lambda s: s.app.cancel_with_dependents(cast(Any, ["waiting"])), "INVALID", "id is"),
+    Case("cancelling all of no kind", lambda s: s.app.cancel_all(), "INVALID", "give queue, state, task or group"),
+    Case(
+        "cancelling all of a mistyped kind",
+        lambda s: s.app.cancel_all(queue="default", taks="typed"),  # type: ignore[call-arg]
+        "INVALID",
+        "knows no taks",
+    ),
+    Case("retrying all of an unknown state", lambda s: s.app.retry_all(state="bad"), "INVALID", "there are: scheduled"),
+    Case("deleting all of a glob", lambda s: s.app.delete_all(queue="*"), "INVALID", "queue"),
+    Case("moving all nowhere", lambda s: s.app.move_all(queue="default"), "INVALID", "to which queue"),
+    Case("releasing all, badly", lambda s: s.app.release_all(state="running", delay=-1), "INVALID", "delay"),
+    Case("failing all with a bad group", lambda s: s.app.fail_all(queue="default", with_group="?"), "INVALID", "group"),
+    Case("cancelling all, async", asynchronously(lambda s: s.app.acancel_all()), "INVALID", "give queue"),
+    Case("load of a glob", lambda s: s.app.load("video-*"), "INVALID", "queue"),
+    Case("load for a target of nothing", lambda s: s.app.load(target=0), "INVALID", "target"),
+    # Schedules
+    Case("a schedule without times", lambda s: s.app.schedule("x", s.task.bind()), "INVALID", "either cron or every"),
+    Case(
+        "a schedule with both",
+        lambda s: s.app.schedule("x", s.task.bind(), cron="* * * * *", every=60),
+        "INVALID",
+        "either cron or every",
+    ),
+    Case(
+        "a schedule of a task", lambda s: s.app.schedule("x", cast(Any, s.task), every=60), "INVALID", "task.bind(...)"
+    ),
+    Case(
+        "a schedule with a glob", lambda s: s.app.schedule("*", s.task.bind(), every=60), "INVALID", "schedule is '*'"
+    ),
+    Case(
+        "a cron of nonsense", lambda s: s.app.schedule("x", s.task.bind(), cron="daily"), "INVALID", "30 2 * * mon-fri"
+    ),
+    Case(
+        "a cron that is no text",
+        lambda s: s.app.schedule("x", s.task.bind(), cron=cast(Any, 5)),
+        "INVALID",
+        "cron is 5",
+    ),
+    Case(
+        "a zone that is none",
+        lambda s: s.app.schedule("nightly", s.task.bind(), cron="0 2 * * *", tz="Europe/Berln"),
+        "INVALID",
+        "named like Europe/Berlin",
+    ),
+    Case(
+        "a zone of an interval", lambda s: s.app.schedule("x", s.task.bind(), every=60, tz="UTC"), "INVALID", "use cron"
+    ),
+    Case(
+        "an offset of a cron",
+        lambda s: s.app.schedule("x", s.task.bind(), cron="0 2 * * *", offset=5),
+        "INVALID",
+        "use it with every",
+    ),
+    Case("an interval too short", lambda s: s.app.schedule("x", s.task.bind(), every=0.1), "INVALID", "from 1s"),
+    Case(
+        "a policy of missed times that is none",
+        lambda s: s.app.schedule("x", s.task.bind(), every=60, missed=cast(Any, "none")),
+        "INVALID",
+        "'one', 'all', 'skip'",
+    ),
+    Case(
+        "a scheduled call with an id",
+        lambda s: s.app.schedule("x", s.task.options(id="x").bind(), every=60),
+        "INVALID",
+        "each firing is a job of its own",
+    ),
+    Case(
+        "a scheduled call after another",
+        lambda s: s.app.schedule("x", s.task.options(after="waiting").bind(), every=60),
+        "INVALID",
+        "after is no option",
+    ),
+    Case(
+        "a scheduled call with a time for a deadline",
+        lambda s: s.app.schedule("x", s.task.options(deadline=datetime.now(UTC)).bind(), every=60),
+        "INVALID",
+        "give a duration",
+    ),
+    Case(
+        "a schedule, async",
+        asynchronously(lambda s: s.app.aschedule("x", s.task.bind(), every="1m", backlog=0)),
+        "INVALID",
+        "backlog is 0",
+    ),
+    Case("an unknown schedule", lambda s: s.app.get_schedule("nobody"), "NOTFOUND", "nobody"),
+    Case("pausing an unknown schedule", lambda s: s.app.pause_schedule("nobody"), "NOTFOUND", "nobody"),
+    Case("resuming an unknown schedule", lambda s: s.app.resume_schedule("nobody"), "NOTFOUND", "nobody"),
+    Case("triggering an unknown schedule", lambda s: s.app.trigger("nobody"), "NOTFOUND", "nobody"),
+    Case("triggering, async", asynchronously(lambda s: s.app.atrigger("nobody")), "NOTFOUND", "nobody"),
+    Case("removing a schedule with a glob", lambda s: s.app.unschedule("*"), "INVALID", "schedule"),
     # Queues, settings, fields, notes, workers
     Case("an unknown state", lambda s: list(s.app.list(state="sleeping")), "INVALID", "sleeping"),
     Case("a queue with a glob, listed", lambda s: list(s.app.list(queue="*")), "INVALID", "queue"),
@@ -235,6 +456,22 @@ CASES = [
     Case("a task with braces", raw(task="{t}"), "INVALID", "task"),
     Case("a queue with a newline", raw(queue="a\nb"), "INVALID", "queue"),
     Case("a codec that nobody knows", raw(codec="pickle"), "INVALID", "pickle"),
+    Case("after the same job twice", raw(after=("waiting", "waiting")), "INVALID", "twice"),
+    Case("after a text", raw(after="waiting"), "INVALID", "after"),
+    Case("after no job", raw(after=()), "INVALID", "after"),
+    Case("limits that are a text", raw(limits="api"), "INVALID", "limits"),
+    Case("a policy nobody knows", raw(after=("waiting",), on_failed="ignore"), "INVALID", "on_failed"),
+    Case("a deadline before 1970", raw(start_by=-1), "INVALID", "deadline"),
+    Case("a schedule of an unknown field", raw_schedule(batch={"after": ["nobody"]}), "INVALID", "after"),
+    Case(
+        "a schedule with jobs due after their deadline",
+        raw_schedule(batch={"deadline": 1}, jitter=60000),
+        "INVALID",
+        "",
+    ),
+    Case("times that go back", raw_schedule(every=None, times=[2, 1]), "INVALID", "in order"),
+    Case("a time in words", raw_schedule(every=None, times=["noon"]), "INVALID", "a time"),
+    Case("a revision of nonsense", raw_schedule(revision=-1), "INVALID", "revision"),
     Case("a claim of nothing", claim(limit=0), "INVALID", "limit"),
     Case("a claim of a million", claim(limit=1_000_000), "INVALID", "limit"),
     Case("a claim by nobody", claim(executor="nobody"), "INVALID", "executor"),

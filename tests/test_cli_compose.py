@@ -36,9 +36,10 @@ def test_ids_to_come_after_are_read_from_a_pipe(shell: Shell) -> None:
     for id in ("one", "two"):
         shell.put(id, queue="map")
     listed = shell("jobs", "--queue", "map").out
-    id = shell("enqueue", "any.task", "--after", "-", stdin=listed).out.strip()
+    shell.put("more")
+    id = shell("enqueue", "any.task", "--after", "-", "--after", "more", "--after", "one", stdin=listed).out.strip()
 
-    assert {each.id for each in shell.client.get(id).after} == {"one", "two"}
+    assert sorted(each.id for each in shell.client.get(id).after) == ["more", "one", "two"]
 
 
 def test_nothing_in_the_pipe_is_nothing_to_come_after_and_that_is_said(shell: Shell) -> None:
@@ -52,6 +53,10 @@ def test_lines_and_ids_cannot_both_come_from_the_standard_input(shell: Shell) ->
     code, _, err = shell("enqueue", "any.task", "--from", "-", "--after", "-", stdin="{}\n")
 
     assert (code, "both read the standard input" in err) == (2, True)
+
+
+def test_what_to_do_if_nothing_fails_is_not_understood(shell: Shell) -> None:
+    assert shell("enqueue", "any.task", "--on-failed", "run").code == 2
 
 
 def test_a_job_to_come_after_that_is_not_there_is_not_found(shell: Shell) -> None:
@@ -128,6 +133,17 @@ def test_a_job_that_others_wait_for_is_retried_and_not_deleted(shell: Shell) -> 
     code, _, err = shell("delete", "a")
     assert (code, "is waited for by others" in err) == (1, True)
     assert shell("retry", "a").rows == [["a", "waiting"]]
+
+
+def test_a_job_that_would_wait_for_itself_is_not_retried(shell: Shell) -> None:
+    """An id may be used again."""
+    chain(shell, "b", "a")
+    shell("cancel", "a", "b")
+    shell("delete", "b")
+    shell("enqueue", "any.task", "--id", "b", "--after", "a")
+
+    code, _, err = shell("retry", "a")
+    assert (code, "cannot be retried: it would wait for itself" in err) == (1, True)
 
 
 # Moving, releasing, failing
@@ -265,6 +281,12 @@ def test_people_are_asked_first_and_told_how_many(shell: Shell, answer: str, lef
     assert shell.client.count(state="waiting") == left
 
 
+def test_people_are_not_asked_about_nothing(shell: Shell) -> None:
+    put_some(shell)
+
+    assert "there are no such jobs" in shell.on_a_terminal("cancel", "--all", "--task", "tasks.none")
+
+
 def test_thousands_that_are_so_are_steered_with_a_bar(shell: Shell) -> None:
     (shell.folder / "lines").write_text("{}\n" * 2500)
     shell("enqueue", "any.task", "--from", "lines")
@@ -337,6 +359,14 @@ def test_a_job_that_a_limit_holds_back_says_so(shell: Shell) -> None:
     assert "waits for limit api" in shell("jobs", "--state", "throttled").out
     assert shell("queues", "--json").json[0]["throttled"] == 1
     assert "1 jobs waited for it" in shell("unlimit", "api").err
+
+
+def test_people_are_told_that_a_limit_is_not_defined(shell: Shell) -> None:
+    shell("limit", "api", "1")
+
+    shown = shell.on_a_terminal("enqueue", "any.task", "--limit", "apy:acme", "--limit", "api", columns=200)
+    assert "limit apy is not defined, so it does not hold; did you mean api?" in shown
+    assert "limit api is not" not in shown
 
 
 def test_shares_of_a_queue_are_weighed(shell: Shell) -> None:

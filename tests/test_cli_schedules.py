@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from tests.shells import Shell, running_worker, wait_until
+from tests.shells import EVIL, Shell, running_worker, wait_until
 
 NIGHTLY = ("schedules", "add", "nightly", "tasks.report", "--cron", "0 2 * * *", "--tz", "Europe/Berlin")
 
@@ -28,9 +28,8 @@ def test_the_same_again_is_no_change_and_another_replaces_it(shell: Shell) -> No
     assert shell(*NIGHTLY).err == ""
     assert "was so before" in shell(*NIGHTLY).err
 
-    assert shell("schedules", "add", "nightly", "tasks.report", "--every", "1h", "--offset", "5m").rows[0][1] == (
-        "every 1h, offset 5m"
-    )
+    other = shell("schedules", "add", "nightly", "tasks.report", "--every", "1h", "--offset", "5m")
+    assert (other.rows[0][1], "was there, and was changed" in other.err) == ("every 1h, offset 5m", True)
     (found,) = shell("schedules", "--json").json
     assert (found["cron"], found["every_seconds"], found["offset_seconds"]) == (None, 3600, 300)
 
@@ -93,7 +92,7 @@ def test_a_schedule_that_is_not_there_is_not_found(shell: Shell, verb: str) -> N
         (("--cron", "0 25 * * *"), "cron is '0 25 * * *'"),
         (("--cron", "0 2 * * *", "--tz", "Europe/Berln"), "did you mean Europe/Berlin"),
         (("--every", "1h", "--tz", "UTC"), "tz is given with every"),
-        (("--every", "10ms"), "every is"),
+        (("--every", "10ms"), "--every is '10ms'; it must be from 1s"),
         (("--every", "1h", "--deadline", "2030-01-01"), "the --deadline of a schedule is a duration"),
         (("--every", "1h", "--missed", "none"), "'none' is not one of"),
         (("--every", "1h", "word"), "'word' has no name"),
@@ -121,6 +120,26 @@ def test_schedules_are_a_table_on_a_terminal(shell: Shell) -> None:
     assert "SCHEDULE" in shown
     assert "in " in shown
     assert "Europe/Berlin" in shell.on_a_terminal("schedules", "show", "nightly")
+
+
+def test_control_characters_of_arguments_never_reach_the_terminal(shell: Shell) -> None:
+    shell("schedules", "add", "nightly", "any.task", f"x={EVIL}", "--every", "1h")
+
+    text = shell.on_a_terminal("schedules", "show", "nightly", NO_COLOR="1", columns=400)
+    assert text.replace("\n", "").isprintable()
+    assert "[31mred" in text
+
+
+def test_an_app_with_an_address_of_its_own_uses_that(shell: Shell) -> None:
+    url, namespace = shell.environ.pop("HOLDFAST_URL"), shell.environ.pop("HOLDFAST_NAMESPACE")
+    app = (shell.folder / "tasks.py").read_text()
+    (shell.folder / "own.py").write_text(app.replace("Holdfast()", f"Holdfast({url!r}, namespace={namespace!r})"))
+    shell.environ["HOLDFAST_HOME"] = str(shell.folder / "none")
+
+    shown = shell.on_a_terminal("schedules", "add", "sum", "add", "1", "--app", "own", "--every", "1h")
+    assert "every 1h" in shown
+    assert [each.name for each in shell.client.schedules()] == ["sum"]
+    assert not (shell.folder / "none").exists()
 
 
 def test_help_of_the_group_is_not_the_list(shell: Shell) -> None:

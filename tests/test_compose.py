@@ -6,7 +6,8 @@ import pytest
 
 from holdfast import JobFailed
 from tests.apps import compose_app
-from tests.apps.compose_app import fetch, parent, square
+from tests.apps.compose_app import agatherer, fetch, gatherer, parent, square
+from tests.apps.worker_app import hold
 from tests.workers import Crew, until
 
 
@@ -46,10 +47,54 @@ def test_a_pipeline_of_three_stages(crew: Crew) -> None:
 def test_a_job_waits_for_others_without_a_slot(crew: Crew) -> None:
     crew.start("--processes", "1", app="tests.apps.compose_app")
 
-    job = crew.put(parent, [1, 2, 3])
+    jobs = [crew.put(task, [1, 2, 3]) for task in (parent, gatherer, agatherer)]
 
-    assert job.result(timeout=60) == 14
-    assert [attempt.outcome for attempt in job.refresh().attempts] == ["snoozed", "succeeded"]
+    for job in jobs:
+        assert job.result(timeout=60) == 14
+        assert [attempt.outcome for attempt in job.refresh().attempts] == ["snoozed", "succeeded"]
+
+
+def test_two_workers_keep_a_limit_and_a_killed_holder_gives_its_slot_back(crew: Crew) -> None:
+    crew.app.limit("gpu", 2)
+    for _ in range(2):
+        crew.start("--processes", "2")
+    jobs = [crew.app.enqueue(hold.bind(name).options(limits="gpu", crashes=0)) for name in "abcd"]
+    until(lambda: len(running(crew)) == 2)
+    until(lambda: crew.app.count(state="throttled") == 2)
+    first = min(running(crew))
+
+    crew.kill(crew.pids(first, "runs")[0])
+
+    until(lambda: crew.app.count(state="failed") == 1)
+    until(lambda: len(running(crew)) == 2)
+    for name in "abcd":
+        assert len(crew.app.limits()) == 1
+        assert crew.app.limits()[0].held <= 2
+        crew.open(name)
+    assert sorted(crew.ended(job).state for job in jobs) == ["failed", "succeeded", "succeeded", "succeeded"]
+    assert crew.held() == []
+    assert crew.app.limits()[0].held == 0
+
+
+def running(crew: Crew) -> list[str]:
+    """The names of the jobs that run, and have said so."""
+    said = {name for name in "abcd" if crew.said(name, "runs")}
+    found = [(crew.get(job).payload or b"").decode() for job in crew.app.list(state="running")]
+    return [name for name in said if any(f'"{name}"' in payload for payload in found)]
+
+
+def test_a_job_that_is_late_is_not_started_and_one_that_runs_goes_on(crew: Crew) -> None:
+    crew.start("--processes", "1", "--lease", "2s")  # time moves on when leases are renewed
+    first = crew.put(hold, "first")
+    crew.pids("first", "runs")
+    late = crew.app.enqueue(hold.bind("late").options(deadline="100ms"))
+    assert crew.ended(late).group == "deadline"
+    assert crew.get(first).state == "running"
+
+    crew.open("first")
+
+    assert crew.ended(first).state == "succeeded"
+    assert crew.said("late", "runs") == []
 
 
 def test_declared_schedules_fire_each_time_once_with_three_workers(crew: Crew) -> None:

@@ -149,7 +149,7 @@ def _story(folder: Folder, *workers: str, **environment: str) -> list[str]:
 def _shown(name: str) -> list[str]:
     """What its document says that it prints, without what is left out there or differs each time."""
     shown = (EXAMPLES / name / "README.md").read_text().partition("```text\n")[2].partition("```")[0]
-    return [line for line in shown.splitlines() if not re.search(r"\.\.\.|\d{13}|job \w{16}|second \d", line)]
+    return [line for line in shown.splitlines() if not re.search(r"\.\.\.|\d{13}|job \w{16}|second \d|\d bytes", line)]
 
 
 @pytest.mark.parametrize("folder", ["mapreduce"], indirect=True)
@@ -171,7 +171,7 @@ def test_a_pipeline_of_three_stages_repeats_only_the_stage_that_failed(folder: F
 def test_a_nightly_report_is_had_now(folder: Folder) -> None:
     lines = _story(folder, "", "", "")
     assert {*_shown("nightly")} <= {*lines}
-    assert lines[0].count(" 02:30") == 10
+    assert len(re.findall(r" \d\d:\d\d", lines[0])) == 10
     assert len((folder.path / "report.txt").read_text().splitlines()) == 1
 
 

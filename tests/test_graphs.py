@@ -14,11 +14,18 @@ from collections.abc import Iterator
 import pytest
 import redis
 
-from holdfast.commands import NewJob
+from holdfast import commands
+from holdfast.commands import Finish, NewJob
 from holdfast.names import new_id
+from holdfast.outcome import Advanced, Error, Outcome, Succeed, Waits
 from holdfast.store import Address, Store
+from tests import invariants
 from tests.conftest import TestClock
-from tests.graphs import SHAPES, World, plan
+from tests.graph_operators import resume_one
+from tests.graph_shapes import SHAPES, plan
+from tests.graph_world import World
+from tests.graphs import check, delete_all, drain, explain, mistreat, roots, succeed_all
+from tests.test_lua import ONE, end, put, standing, take
 
 STEPS = 500
 # What may be left when there are no jobs any more: settings, limits and virtual times, the lists of queues and workers,
@@ -74,40 +81,95 @@ def live(world: World, jobs: list[NewJob], steps: int) -> None:
         part = world.chance.choice([20, 60, 200])
         world.enqueue(jobs[:part])
         jobs = jobs[part:]
-        world.mistreat(steps // 10)
-    world.mistreat(steps)
+        mistreat(world, steps // 10)
+    mistreat(world, steps)
     come_to_a_standstill(world)
-    end(world)
+    come_to_the_end(world)
 
 
 def come_to_a_standstill(world: World) -> None:
     """Two executors hold what they hold, and some queues stay paused: all that has not ended is explained."""
-    world.drain(busy=tuple(world.executors[:2]))
-    world.check()
+    drain(world, busy=tuple(world.executors[:2]))
+    check(world)
     for record in world.records():
         if record["state"] not in ("succeeded", "failed", "cancelled"):
-            assert world.explain(record)
+            assert explain(world, record)
 
 
-def end(world: World) -> None:
+def come_to_the_end(world: World) -> None:
     while world.watch.paused:
-        world.resume_one()
-    world.drain()
-    world.check()
+        resume_one(world)
+    drain(world)
+    check(world)
     for record in world.records():
         if record["state"] not in ("succeeded", "failed", "cancelled"):
             assert record["state"] == "blocked"
-            assert world.explain(record)
-            roots = [world.watch.jobs[id] for id in world.roots(record["id"]) if id in world.watch.jobs]
-            assert {root.state for root in roots} <= {"failed", "cancelled"}
-    world.succeed_all()
-    world.check()
-    assert [name for name in world.delete_all() if not name.startswith(LEFT)] == []
+            assert explain(world, record)
+            found = [world.watch.jobs[id] for id in roots(world, record["id"]) if id in world.watch.jobs]
+            assert {root.state for root in found} <= {"failed", "cancelled"}
+    succeed_all(world)
+    check(world)
+    assert [name for name in delete_all(world) if not name.startswith(LEFT)] == []
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_every_job_of_a_mistreated_graph_ends_or_is_explained(server_url: str, client: redis.Redis, shape: str) -> None:
     run_graph(server_url, client, shape, seed=1)
+
+
+# What they found
+
+
+@pytest.mark.parametrize("order", [1, -1])
+@pytest.mark.parametrize("outcome", [Waits(("other",)), Advanced("task", {"after": ["other"]}, b"[]")])
+def test_a_job_that_begins_to_wait_for_one_that_ends_in_the_same_call_stands_in_one_list(
+    store: Store, client: redis.Redis, outcome: Outcome, order: int
+) -> None:
+    put(store, "job", "other")
+    take(store, limit=2)
+
+    items = [Finish("job", 1, outcome), Finish("other", 1, Succeed(b"1"))]
+    assert store.run(commands.finish(ONE, items[::order])).answers == ["OK", "OK"]
+
+    assert standing(store) == {"waiting": ["job"], "succeeded": ["other"]}
+    invariants.check(client, store.address.namespace)
+    assert take(store) == ["job"]
+
+
+def test_a_job_that_is_not_kept_and_is_to_be_cancelled_with_one_that_failed_is_said_to_be_cancelled(
+    store: Store,
+) -> None:
+    put(store, "bad", "good")
+    put(store, "next", after=("bad", "good"), unkept=True)
+    take(store)
+    end(store, "bad", Error(b"", "g", final=True))
+
+    assert store.run(commands.depend("next", on_failed="cancel")) == ("cancelled", 2)
+    assert store.run(commands.get(["next"])) == [None]
+
+
+def test_a_job_retried_after_one_that_it_waited_for_is_gone_does_not_wait_for_that(store: Store) -> None:
+    put(store, "gone", unkept=True)
+    put(store, "next", after=("gone",))
+    store.run(commands.cancel(["next"]))
+    take(store)
+    end(store, "gone", Succeed(b"1"))
+
+    assert store.run(commands.retry(["next"])) == ["waiting"]
+
+
+def test_a_policy_that_is_changed_looks_at_what_became_of_a_job_since(store: Store) -> None:
+    put(store, "once-bad", "slow")
+    put(store, "next", after=("once-bad", "slow"), on_failed="run")
+    take(store)
+    end(store, "once-bad", Error(b"", "g", final=True))
+    store.run(commands.retry(["once-bad"]))
+    take(store, limit=2)
+    end(store, "once-bad", Succeed(b"1"))
+
+    assert store.run(commands.depend("next", on_failed="block")) == ("blocked", 1)
+    end(store, "slow", Succeed(b"1"))
+    assert take(store) == ["next"]
 
 
 @pytest.mark.skipif("HOLDFAST_GRAPH_MINUTES" not in os.environ, reason="HOLDFAST_GRAPH_MINUTES is not set")

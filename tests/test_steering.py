@@ -20,9 +20,12 @@ from holdfast import (
     ResultTimeout,
     Snooze,
     WrongState,
+    commands,
     current_job,
 )
+from holdfast.commands import Finish
 from holdfast.job import Dependency
+from holdfast.outcome import Succeed
 from holdfast.steering import Limit
 from holdfast.testing import Workbench, use
 from tests.apps.worker_app import hold
@@ -377,6 +380,42 @@ def test_a_running_job_is_failed_by_an_operator_and_stopped(crew: Crew) -> None:
     assert crew.held() == []
 
 
+def test_the_same_is_done_to_all_jobs_of_a_kind(ask: Ask, bench: Workbench) -> None:
+    put("a", "b", queue="one")
+    put("c", queue="two")
+    late = fail.options(queue="two", delay="1h", retries=0).enqueue()
+
+    assert ask("move_all", task=say, to="three") == {"waiting": 3}
+    assert ask("move_all", queue=["one", "two"], priority=5) == {"scheduled": 1}
+    assert ask("cancel_all", queue="three", state="waiting", reason="enough") == {"cancelled": 3}
+    assert ask("retry_all", state="cancelled", task=say.name) == {"waiting": 3}
+    assert ask("fail_all", state="pending", with_group="spam") == {"failed": 4}
+    assert ask("retry_all", group="spam", task=fail) == {"waiting": 1}
+    bench.run_until_empty()
+    assert late.refresh().group == "holdfast.outcome.Fail"
+    assert ask("release_all", queue="three") == {}
+    seen: list[int] = []
+    assert ask("delete_all", state=["failed", "succeeded"], progress=seen.append) == {"deleted": 4}
+    assert sum(seen) == 4
+    assert jobs.count() == 0
+
+
+def test_the_load_of_queues_is_told(ask: Ask, bench: Workbench) -> None:
+    put("a", "b", queue="one")
+    put("c", after=["a"], queue="two")
+    bench.advance("10s")
+
+    one, two, unknown = ask("load", "one", "two", "three", target="1m")
+
+    assert (one.queue, one.waiting, one.running, one.blocked, one.workers) == ("one", 2, 0, 0, 0)
+    assert one.oldest is not None
+    assert 10 <= one.oldest < 60
+    assert (two.waiting, two.blocked, two.oldest, two.needed) == (0, 1, None, 0)
+    assert (unknown.waiting, unknown.needed) == (0, 0)
+    assert one.needed >= 1
+    assert [each.queue for each in ask("load")] == ["one", "two"]
+
+
 # Limits and shares
 
 
@@ -533,6 +572,67 @@ def test_a_coroutine_waits_too(bench: Workbench) -> None:
     job = aparent.enqueue(["a", "b"])
     bench.run_until_empty()
     assert job.result() == ["a", "b"]
+
+
+@jobs.task(retries=1, backoff="1s")
+def fan_out(words: list[str]) -> list[str]:
+    first = current_job().gather(*[say.bind(word) for word in words])
+    last = current_job().gather(say.bind("last"), say.options(id="own").bind("own"))
+    if current_job().checkpoint(int, 0) == 0:
+        current_job().save(1)
+        raise ValueError("after all of them")
+    return [job.decoded_result() for job in (*first, *last)]
+
+
+@jobs.task
+async def afan_out(words: list[str]) -> list[str]:
+    return [job.decoded_result() for job in await current_job().agather(*[say.bind(word) for word in words])]
+
+
+def test_children_are_gathered_and_made_once_however_often_the_parent_begins_again(bench: Workbench) -> None:
+    job = fan_out.options(id="parent").enqueue(["a", "b"])
+    bench.run_until_empty()
+    bench.advance("1s")
+    bench.run_until_empty()
+
+    assert job.result() == ["a", "b", "last", "own"]
+    assert said == ["a", "b", "last", "own"]
+    assert [each.id for each in bench.jobs(say)] == ["parent.1", "parent.2", "parent.3", "own"]
+    assert [attempt.outcome for attempt in job.refresh().attempts] == ["snoozed", "snoozed", "error", "succeeded"]
+
+
+def test_a_coroutine_gathers_too_and_gathers_nothing(bench: Workbench) -> None:
+    some, none = afan_out.options(id="parent~7").enqueue(["a", "b"]), afan_out.enqueue([])
+    bench.run_until_empty()
+    assert (some.result(), none.result()) == (["a", "b"], [])
+    assert {each.id for each in bench.jobs(say)} == {"parent.1~7", "parent.2~7"}
+
+
+def test_more_children_than_fit_into_a_call_are_gathered(bench: Workbench) -> None:
+    job = fan_out_wide.enqueue(1500)
+    bench.run_one()
+    assert job.refresh().waits_for == 1000
+    succeed_all("work", 1000)
+    bench.run_one(queues=["default"])
+    assert job.refresh().waits_for == 500
+    succeed_all("work", 500, 5)
+    bench.run_until_empty()
+    assert job.result() == 1500
+
+
+def succeed_all(queue: str, number: int, first: int = 1) -> None:
+    """Have jobs of a queue succeed, many in a call."""
+    for counter in range(first, first + number // 500):
+        request = commands.claim_args([queue], counter=counter, limit=500)
+        claimed = jobs.store.run(commands.claim("node/many.0", request)).jobs
+        ends = [Finish(job.id, job.attempt, Succeed(b'""')) for job in claimed]
+        assert len(ends) == 500
+        jobs.store.run(commands.finish("node/many.0", ends))
+
+
+@jobs.task
+def fan_out_wide(number: int) -> int:
+    return len(current_job().gather(*[say.options(queue="work").bind() for _ in range(number)]))
 
 
 @jobs.task(retries=0)

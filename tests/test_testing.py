@@ -19,14 +19,17 @@ import pytest
 
 import holdfast_pytest
 from holdfast import (
+    Advance,
     Fail,
     Holdfast,
+    HoldfastError,
     Invalid,
     LeaseLost,
     Retry,
     Snooze,
     StoreUnavailable,
     current_job,
+    every,
     keeper,
 )
 from holdfast.store import Address, Store
@@ -127,6 +130,28 @@ def keys_of(server_url: str, namespace: str) -> list[bytes]:
     found: list[bytes] = store.execute("KEYS", f"hf:{{{namespace}}}:*")
     store.close()
     return found
+
+
+@jobs.task
+def total() -> int:
+    return sum(current_job().results(int))
+
+
+@jobs.task
+async def atotal(children: list[int]) -> int:
+    calls = [number.options(id=f"{current_job().id}.{child}").bind(child) for child in children]
+    await jobs.aenqueue_many(calls)
+    return sum(child.decoded_result() for child in await current_job().await_for(calls))
+
+
+@jobs.task(schedule=every("1h"))
+def number(value: int = 1) -> int:
+    return value
+
+
+@jobs.task
+def go_on(value: int) -> int:
+    raise Advance(number.bind(value + 1))
 
 
 # Running
@@ -373,6 +398,107 @@ def test_the_sync_methods_refuse_to_block_an_event_loop(bench: Workbench) -> Non
         assert job.refresh().state == "waiting"
 
     asyncio.run(story())
+
+
+# Jobs that belong together
+
+
+def test_jobs_come_after_others_and_have_their_results(bench: Workbench) -> None:
+    parts = [number.enqueue(1), number.options(delay="1h").enqueue(2)]
+    whole = total.options(after=parts).enqueue()
+
+    assert [job.task for job in bench.run_until_empty()] == [number.name]
+    bench.advance("1h")
+    assert [job.task for job in bench.run_until_empty()] == [number.name, total.name]
+
+    assert whole.result() == 3
+    assert [job.id for job in bench.jobs()] == [parts[0].id, parts[1].id, whole.id]
+
+
+def test_a_job_waits_for_its_children_and_goes_on_as_another_in_an_event_loop(bench: Workbench) -> None:
+    async def story() -> None:
+        first, second = await atotal.aenqueue([1, 2, 3]), await go_on.aenqueue(4)
+        done = await bench.arun_until_empty(raise_errors=True)
+        assert [job.state for job in done[:2]] == ["blocked", "waiting"]
+        assert (await first.aresult(), await second.aresult()) == (6, 5)
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("raise_errors", [False, True])
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ("waits for itself", "the store refused to wait for wish: it would wait for itself"),
+        ("goes on after nobody", "to go on as tests.test_testing.say: a job that it would wait for does not exist"),
+        ("goes on after itself", "to go on as tests.test_testing.say: it would wait for itself"),
+    ],
+)
+def test_a_wish_that_the_store_refuses_is_a_failure_as_at_a_worker(
+    bench: Workbench, how: str, words: str, raise_errors: bool
+) -> None:
+    job = wish.options(id="wish").enqueue(how)
+    if raise_errors:
+        with pytest.raises(Invalid, match=words):
+            bench.run_until_empty(raise_errors=True)
+    else:
+        bench.run_until_empty()
+    ended = job.refresh()
+    assert (ended.state, ended.group) == ("failed", "refused")
+    assert ended.failure is not None
+    assert words in ended.failure.message
+
+
+@jobs.task
+def wish(how: str) -> None:
+    match how:
+        case "waits for itself":
+            current_job().wait_for(current_job().id)
+        case "goes on after nobody":
+            raise Advance(say.bind("").options(after="nobody"))
+        case "goes on after itself":
+            raise Advance(say.bind("").options(after=current_job().id))
+
+
+def test_why_a_job_is_pending_is_told(bench: Workbench) -> None:
+    jobs.limit("api", 1, per="1h")
+    part = end.options(id="part").enqueue("fails")
+    total.options(id="whole", after=part).enqueue()
+    for id in ("one", "two"):
+        number.options(id=id, limits="api").enqueue()
+    bench.run_until_empty()
+
+    with pytest.raises(AssertionError) as caught:
+        bench.assert_nothing_pending()
+
+    assert str(caught.value).splitlines() == [
+        "2 jobs have not ended:",
+        "  blocked: tests.test_testing.total, job whole, waits for part (failed)",
+        "  throttled: tests.test_testing.number, job two, by the limit api",
+    ]
+
+
+def test_schedules_fire_when_they_are_declared_and_time_passes(bench: Workbench) -> None:
+    bench.advance("1h")
+    assert bench.run_until_empty() == []
+    assert bench.declare_schedules() == [number.name]
+    bench.advance("1h")
+    (job,) = bench.run_until_empty()
+    assert job.id.startswith(f"{number.name}@")
+    assert [each.id for each in bench.jobs(number)] == [job.id]
+
+
+def test_a_deadline_passes_with_the_tests_time(bench: Workbench) -> None:
+    job = say.options(deadline="1h").enqueue("too late")
+    bench.advance("1h")
+    assert bench.run_until_empty() == []
+    assert (job.refresh().state, job.refresh().group) == ("failed", "deadline")
+    bench.assert_nothing_pending()
+
+
+def test_a_task_called_as_a_function_says_that_it_knows_no_other_jobs() -> None:
+    with pytest.raises(HoldfastError, match=r"called as a function, so it knows no other jobs: .*workbench"):
+        total()
 
 
 # Time

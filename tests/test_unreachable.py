@@ -474,6 +474,10 @@ def test_a_batch_runs_inline_in_order_or_not_at_all(inline: Holdfast) -> None:
     assert ran == [0, 1, 2]
     with pytest.raises(StoreUnavailable, match="cannot be run inline: it is due later"):
         inline.enqueue_many([note.bind(7), note.bind(8).options(delay="1h")])
+    with pytest.raises(StoreUnavailable, match="cannot be run inline: it has to wait for other jobs"):
+        inline.enqueue_many([note.bind(7), note.bind(8).options(after="another")])
+    with pytest.raises(StoreUnavailable, match="only the store knows whether the limit api:acme allows it"):
+        note.options(limits="api:acme").enqueue(9)
     assert ran == [0, 1, 2]
 
 
@@ -590,6 +594,23 @@ def test_a_delay_counts_from_when_the_call_was_kept(switch: Switch) -> None:
     stored = app.get(job.id)
     assert (stored.due_at, stored.queue, stored.priority, stored.retries) == (job.due_at, "q", -3, 7)
     assert app.get(short.id).state == "waiting"
+    app.close()
+
+
+def test_a_graph_is_kept_as_it_is_and_a_deadline_counts_from_when_the_call_was_kept(switch: Switch) -> None:
+    app, add = app_at(switch.url, "keep")
+    first = add.options(id="first", deadline="1h").bind(1, 2)
+    one, two = app.enqueue_many([first, add.options(after=first, limits="api", delay="1m").bind(3, 4)])
+    late = add.options(deadline="1ms").enqueue(1, 2)
+    assert (one.state, two.state, two.due_at) == ("waiting", "blocked", None)
+
+    switch.on()
+    eventually(lambda: not app.unreachable.spool.is_waiting)
+    assert app.get("first").deadline == one.deadline
+    stored = app.get(two.id)
+    assert (stored.state, [each.id for each in stored.after], stored.limits) == ("blocked", ["first"], ["api"])
+    app.store.run(commands.claim("node/worker.0", commands.claim_args(["elsewhere"], counter=1, limit=1)))
+    assert (app.get(late.id).state, app.get(late.id).group) == ("failed", "deadline")
     app.close()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -11,9 +12,11 @@ from typing import Any
 import pytest
 import redis
 
-from holdfast import Holdfast, Invalid
+from holdfast import Holdfast, Invalid, commands
 from tests.apps import worker_app as app
-from tests.workers import Crew, until
+from tests.outages import Switch
+from tests.shells import Shell
+from tests.workers import Crew, new_crew, until
 
 
 @pytest.fixture
@@ -223,6 +226,21 @@ def test_a_worker_shows_what_it_was_told_and_what_it_serves_now(crew: Crew) -> N
     assert {queue.name: queue.listeners for queue in crew.app.queues()} == {"video-one": 1, "video-test": 0}
 
 
+def test_the_command_line_shows_both(shell: Shell) -> None:
+    about = json.dumps({"pid": 1, "queues": ["v-*", "!v-x", "m"]})
+    served = ["v-a", "v-b", "v-c", "v-d", "m"]
+    shell.client.store.run(commands.renew("node/worker", [], about=about, queues=served))
+    shell.client.store.run(commands.renew("node/other", [], about=about, queues=["m"]))
+
+    shown = shell.on_a_terminal("workers", columns=200)
+
+    assert "v-*,!v-x,m (now v-a,v-b,v-c and 2 more)" in shown
+    assert "v-*,!v-x,m (now m)" in shown
+    other, worker = sorted(json.loads(shell("workers", "--json").out), key=lambda each: each["worker"])
+    assert (worker["queues"], worker["told"]) == (served, ["v-*", "!v-x", "m"])
+    assert (other["queues"], other["told"]) == (["m"], ["v-*", "!v-x", "m"])
+
+
 def test_an_app_whose_queues_match_is_not_warned_of(crew: Crew) -> None:
     worker = crew.start("--queues", "def*", "--burst")
     other = crew.start("--queues", "video-*", "--burst")
@@ -283,7 +301,40 @@ def test_a_worker_that_has_stopped_is_told_of_nothing_any_more(crew: Crew, clien
     assert client.keys(key(crew, "inbox:*")) == []
 
 
+def test_a_queue_that_is_new_while_a_server_comes_back_is_found(tmp_path: Path) -> None:
+    (tmp_path / "server").mkdir()
+    switch = Switch(tmp_path / "server")
+    switch.on()
+    try:
+        with new_crew(switch.url, tmp_path) as crew:
+            worker = crew.start("--queues", "video-*")
+            run_in(crew, "video-one")
+
+            switch.off()
+            until(lambda: "waiting for it" in worker.log)
+            switch.on()
+
+            run_in(crew, "video-two")
+    finally:
+        switch.off()
+
+
 # Many
+
+
+def test_with_too_many_queues_to_look_through_what_is_named_is_served_and_it_is_said_once(
+    crew: Crew, client: redis.Redis[bytes]
+) -> None:
+    client.zadd(key(crew, "queues"), {f"q{number}": 0 for number in range(10_001)})
+    worker = crew.start("--queues", "mail,video-*", "--lease", "1s")
+    until(lambda: "no new queues can be found" in worker.log)
+
+    client.hincrby(key(crew, "meta"), "queues", 1)
+    run_in(crew, "mail")
+    client.hincrby(key(crew, "meta"), "queues", 1)
+    run_in(crew, "mail")
+
+    assert worker.log.count("no new queues can be found: there are more than 10000 queues") == 1
 
 
 def test_all_of_more_queues_than_a_claim_may_name_are_served(crew: Crew) -> None:

@@ -5,10 +5,15 @@ Each `type: ignore` stands on a line that must be an error; one that is not need
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any, assert_type
 
+from holdfast import Advance, HoldfastError, cron, current_job, every
 from holdfast.client import Holdfast
 from holdfast.job import Job
+from holdfast.load import Load
+from holdfast.scheduling import Schedule
+from holdfast.steering import Limit
 from holdfast.task import AsyncTask, BoundCall, Options, Task, make_task
 
 jobs = Holdfast()
@@ -90,6 +95,78 @@ def options_are_typed() -> None:
     chosen.bind("a").options(on_exists="ignore")  # type: ignore[arg-type]
     Options().but(delay=b"1h")  # type: ignore[arg-type]
     jobs.task(retries="3")  # type: ignore[call-overload]
+
+
+def jobs_come_after_jobs_calls_and_ids() -> None:
+    job, call = plain.enqueue("a"), fetch.bind("b")
+    assert_type(plain.options(after=job).enqueue("c"), Job[str])
+    assert_type(plain.bind("c").options(after=[job, call, "id"], on_failed="run"), BoundCall[str])
+    chosen.options(limits="api", share="acme", deadline="1h").enqueue("a")
+    chosen.options(limits=["api:acme", "gpu"], deadline=datetime.now()).enqueue("a")
+    chosen.options(after=7)  # type: ignore[arg-type]
+    chosen.options(after=[7])  # type: ignore[list-item]
+    chosen.options(after=plain)  # type: ignore[arg-type]
+    chosen.options(on_failed="ignore")  # type: ignore[arg-type]
+    chosen.options(limits=5)  # type: ignore[arg-type]
+    chosen.options(deadline=b"1h")  # type: ignore[arg-type]
+
+
+def a_running_job_knows_those_it_waited_for() -> None:
+    job = current_job()
+    assert_type(job.results(int), list[int])
+    assert_type(job.dependencies(), list[Job[Any]])
+    assert_type(job.wait_for(plain.bind("a"), "id"), list[Job[Any]])
+    assert_type(job.wait_for([plain.bind("a"), "id"]), list[Job[Any]])
+    assert_type(job.gather(plain.bind("a"), plain.bind("b")), list[Job[str]])
+    job.wait_for(plain)  # type: ignore[arg-type]
+    job.gather(plain)  # type: ignore[arg-type]
+    Advance(plain.bind("a"))
+    Advance(plain)  # type: ignore[arg-type]
+
+
+def steering_is_typed() -> None:
+    assert_type(jobs.depend("a", add=["b"], remove=plain.enqueue("c")), str)
+    assert_type(jobs.move("a", queue="other"), str)
+    assert_type(jobs.cancel_with_dependents("a", "b"), dict[str, str | HoldfastError])
+    assert_type(jobs.limit("api", 5, per="1s"), bool)
+    assert_type(jobs.limits(), list[Limit])
+    assert_type(jobs.load("video", target="5m"), list[Load])
+    assert_type(jobs.cancel_all(queue="mail", task=plain), dict[str, int])
+    jobs.move("a", priority="high")  # type: ignore[arg-type]
+    jobs.limit("api", "5")  # type: ignore[arg-type]
+    jobs.cancel_all(tsak="plain")  # type: ignore[call-arg]
+    jobs.depend("a", on_failed="ignore")  # type: ignore[arg-type]
+
+
+async def so_are_the_async_equals() -> None:
+    assert_type(await jobs.adepend("a", add="b"), str)
+    assert_type(await jobs.aschedules(), list[Schedule])
+    assert_type(await jobs.aretry_all(group="Timeout"), dict[str, int])
+    assert_type(await current_job().aresults(str), list[str])
+    assert_type(await current_job().await_for("a"), list[Job[Any]])
+    await jobs.alimit("api", "5")  # type: ignore[arg-type]
+
+
+@jobs.task(schedule=cron("0 2 * * *", tz="Europe/Berlin", missed="all", backlog=3))
+def nightly() -> None: ...
+
+
+@jobs.task(schedule=every("30s", overlap="skip"), queue="beats")
+async def poll() -> int:
+    return 1
+
+
+def schedules_are_typed() -> None:
+    assert_type(nightly.enqueue(), Job[None])
+    assert_type(poll.enqueue(), Job[int])
+    assert_type(jobs.schedule("a", plain.bind("a"), every="1h"), bool)
+    assert_type(jobs.get_schedule("a").next(3), list[datetime])
+    assert_type(cron("0 2 * * *").next(), list[datetime])
+    cron("0 2 * * *", missed="none")  # type: ignore[arg-type]
+    every("30s", jiter="5s")  # type: ignore[call-arg]
+    jobs.schedule("a", plain, every="1h")  # type: ignore[arg-type]
+    jobs.schedule("a", plain.bind("a"), every="1h", overlap="wait")  # type: ignore[arg-type]
+    jobs.task(schedule="0 2 * * *")  # type: ignore[call-overload]
 
 
 def make_task_tells_sync_from_async() -> None:

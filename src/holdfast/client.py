@@ -584,6 +584,7 @@ _REFUSALS = {
     ("cancel", "STATE"): "has ended already and cannot be cancelled",
     ("retry", "STATE"): "has not ended, so there is nothing to retry; cancel it first to start it anew",
     ("retry", "EXISTS"): "cannot be retried: another job has its unique key now",
+    ("retry", "CYCLE"): "cannot be retried: it would wait for itself",
     ("delete", "STATE"): "has not ended and cannot be deleted; cancel it first",
     ("delete", "BLOCKED"): "is waited for by others and cannot be deleted; retry it, or have them not wait: depend",
 }

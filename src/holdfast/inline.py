@@ -48,6 +48,10 @@ def cannot_be_run(call: BoundCall[Any], now: int, *, awaited: bool) -> str:
     chosen = call.chosen
     if chosen.delay or chosen.debounce or (chosen.at or 0) > now:
         return "it is due later"
+    if chosen.after:
+        return "it has to wait for other jobs"
+    if chosen.limits:
+        return f"only the store knows whether the limit {chosen.limits[0]} allows it"
     if call.task.is_async and not awaited and _in_loop():
         return "an event loop is running here: use aenqueue"
     return ""

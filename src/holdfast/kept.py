@@ -37,8 +37,8 @@ class Kept(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @classmethod
     def of(cls, command: Command[Any], now: int) -> Kept:
-        """A delay counts from now on. And whether an id is there must be looked up then, however new it is today."""
-        batches = [_with_due_time(batch, now) for batch in command.args["batches"]]
+        """Delay and deadline count from now on. And an id must be looked up then, however new it is today."""
+        batches = [_with_times(batch, now) for batch in command.args["batches"]]
         args = {name: value for name, value in command.args.items() if name != "fresh"}
         return cls(now, {**args, "batches": batches}, command.blobs)
 
@@ -56,10 +56,10 @@ class Kept(msgspec.Struct, frozen=True, omit_defaults=True):
         return [id for batch in self.batches for id in batch["ids"]]
 
 
-def _with_due_time(batch: dict[str, Any], now: int) -> dict[str, Any]:
-    if "delay" not in batch:
-        return batch
-    return {**{name: value for name, value in batch.items() if name != "delay"}, "due": now + batch["delay"]}
+def _with_times(batch: dict[str, Any], now: int) -> dict[str, Any]:
+    """Say when, in the place of how long from now."""
+    names = {"delay": "due", "deadline": "start_by"}
+    return {names.get(name, name): now + value if name in names else value for name, value in batch.items()}
 
 
 class Refused(msgspec.Struct, frozen=True):

@@ -15,7 +15,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any, ParamSpec, Protocol, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, get_type_hints
 
 import msgspec
 
@@ -25,11 +25,16 @@ from holdfast.job import Job
 from holdfast.limits import MOST_CHECKPOINT, MOST_NOTE
 from holdfast.names import check_step, check_text
 
+if TYPE_CHECKING:
+    from holdfast.task import BoundCall
+
 T = TypeVar("T")
 P = ParamSpec("P")
+R = TypeVar("R")
 
 SAVE_EVERY = 0.2  # seconds, at most, by `each`
 LONGEST_MESSAGE = 200
+AT_ONCE = 1000  # jobs that are looked up, or waited for
 
 
 class HandOver(BaseException):
@@ -46,12 +51,14 @@ class Awaited(Protocol):
 
 
 class App(Protocol):
-    """Where other jobs are looked up."""
+    """Where other jobs are looked up, and children stored."""
 
     def get(self, id: str, /) -> Job[Any]: ...
     async def aget(self, id: str, /) -> Job[Any]: ...
     def get_many(self, ids: Sequence[str]) -> list[Job[Any] | None]: ...
     async def aget_many(self, ids: Sequence[str]) -> list[Job[Any] | None]: ...
+    def enqueue_many(self, calls: Sequence[BoundCall[Any]]) -> list[Job[Any]]: ...
+    async def aenqueue_many(self, calls: Sequence[BoundCall[Any]]) -> list[Job[Any]]: ...
 
 
 class Link(Protocol):
@@ -109,6 +116,7 @@ class RunningJob:
         app: App | None = None,
     ) -> None:
         self._app = app
+        self._children = 0
         self.id = id
         self.attempt = attempt
         self.task = task
@@ -244,12 +252,42 @@ class RunningJob:
             JobNotFound: one of them does not exist any more.
         """
         ids = _ids_of(jobs)
-        return _ended_or_leave(ids, self._known_app.get_many(ids) if ids else [])
+        return _ended_or_leave(ids, [job for part in _parts(ids) for job in self._known_app.get_many(part)])
 
     async def await_for(self, *jobs: Awaited | str | Sequence[Awaited | str]) -> list[Job[Any]]:
         """Go on when these jobs have ended, as `wait_for` does."""
         ids = _ids_of(jobs)
-        return _ended_or_leave(ids, await self._known_app.aget_many(ids) if ids else [])
+        return _ended_or_leave(ids, [job for part in _parts(ids) for job in await self._known_app.aget_many(part)])
+
+    def gather(self, *calls: BoundCall[R]) -> list[Job[R]]:
+        """Enqueue calls as children of this job, and go on when all have ended, however, as `wait_for` does.
+
+        Each attempt makes the same calls in the same order, and finds the children of the first: they have ids of the
+        job and their number, unless they have their own. Returns the ended children, in order.
+
+        done = current_job().gather(*[count.bind(path) for path in paths])
+        """
+        children = self._named(calls)
+        if children:
+            self._known_app.enqueue_many(children)
+        return self.wait_for(children)
+
+    async def agather(self, *calls: BoundCall[R]) -> list[Job[R]]:
+        """Enqueue calls as children of this job, and go on when all have ended, as `gather` does."""
+        children = self._named(calls)
+        if children:
+            await self._known_app.aenqueue_many(children)
+        return await self.await_for(children)
+
+    def _named(self, calls: Sequence[BoundCall[R]]) -> list[BoundCall[R]]:
+        named = []
+        own, mark, partition = self.id.partition("~")
+        for call in calls:
+            if not hasattr(call, "payload"):
+                raise Invalid(f"{call!r} is no call that can be stored; bind a task to its arguments: task.bind(...)")
+            self._children += 1
+            named.append(call if call.chosen.id else call.options(id=f"{own}.{self._children}{mark}{partition}"))
+        return named
 
     @property
     def _known_app(self) -> App:
@@ -312,6 +350,10 @@ def _ids_of(jobs: Iterable[Awaited | str | Sequence[Awaited | str]]) -> list[str
     return list(ids)
 
 
+def _parts(ids: list[str]) -> Iterator[list[str]]:
+    return (ids[first : first + AT_ONCE] for first in range(0, len(ids), AT_ONCE))
+
+
 def _ended_or_leave(ids: list[str], jobs: list[Job[Any] | None]) -> list[Job[Any]]:
     ended: list[Job[Any]] = []
     left: list[str] = []
@@ -323,7 +365,7 @@ def _ended_or_leave(ids: list[str], jobs: list[Job[Any] | None]) -> list[Job[Any
         else:
             left.append(id)
     if left:
-        raise WaitFor(*left)
+        raise WaitFor(*left[:AT_ONCE])  # the others are waited for by the next attempt
     return ended
 
 

@@ -44,6 +44,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 DEFAULT_QUEUE = "default"
+MOST_LIMITS = 8  # of a job
 
 OnExists = Literal["return", "error", "replace"]
 Span = Literal["queued", "pending", "kept"]
@@ -317,6 +318,9 @@ def _consistent(options: Options) -> Options:
                 raise Invalid(
                     f"debounce and {name} are both given; debounce says when the job is due, and what replaces it"
                 )
+    for due, start_by in ((options.debounce or options.delay, options.deadline), (options.at, options.start_by)):
+        if due is not None and start_by is not None and start_by <= due:
+            raise Invalid("the job would be due after its deadline; give it a later one")
     if options.keep is False and options.unique_for not in (None, "queued", "pending"):
         span = humanize(options.unique_for) if isinstance(options.unique_for, int) else options.unique_for
         raise Invalid(f"keep is False, but unique_for is {span!r}; a job that is not kept cannot be found")
@@ -352,7 +356,10 @@ def _limits(value: Any) -> tuple[str, ...]:
     names = [value] if isinstance(value, str) else value
     if not isinstance(names, Iterable):
         raise Invalid(f"limits is {value!r}; it must be a name, or a list of names")
-    return tuple(dict.fromkeys(map(check_limit, names)))
+    found = tuple(dict.fromkeys(map(check_limit, names)))
+    if len(found) > MOST_LIMITS:
+        raise Invalid(f"limits is {value!r}; a job takes part in {MOST_LIMITS} limits at most")
+    return found
 
 
 def _flag(name: str) -> Callable[[Any], bool]:

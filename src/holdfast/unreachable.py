@@ -268,7 +268,8 @@ def _find_folder(address: Address) -> Path:
 
 def _unstored(call: BoundCall[Any], app: App, now: int) -> Job[Any]:
     """The snapshot of a job that would be stored now."""
-    return stored_job(call, call.id, now, app)
+    job = stored_job(call, call.id, now, app)
+    return msgspec.structs.replace(job, state="blocked", due_at=None) if call.chosen.after else job
 
 
 def _now() -> int:

@@ -49,6 +49,16 @@ def parent(numbers: list[int]) -> int:
     return sum(child.result() for child in map(app.get, [child.id for child in children]))
 
 
+@app.task
+def gatherer(numbers: list[int]) -> int:
+    return sum(child.decoded_result() for child in current_job().gather(*map(square.bind, numbers)))
+
+
+@app.task
+async def agatherer(numbers: list[int]) -> int:
+    return sum(child.decoded_result() for child in await current_job().agather(*map(square.bind, numbers)))
+
+
 @app.task(schedule=every("1s"))
 def tick() -> str:
     return current_job().id

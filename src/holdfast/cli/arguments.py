@@ -18,6 +18,7 @@ from holdfast.cli.completers import complete_limit, complete_queue
 from holdfast.cli.imports import import_app
 from holdfast.cli.lookup import did_you_mean
 from holdfast.cli.session import F, Session, duration, note_new_server
+from holdfast.limits import LONGEST_WAIT
 from holdfast.names import check_task, new_id
 from holdfast.signature import Parameter
 from holdfast.task import BoundCall, Given, Options, Task, make_task
@@ -38,9 +39,9 @@ def read_moment(_: click.Context, parameter: click.Parameter, text: str | None) 
 
 
 def _deadline(context: click.Context, parameter: click.Parameter, text: str | None) -> timedelta | datetime | None:
-    with suppress(errors.Invalid):
-        return None if text is None else duration(text, "--deadline")
-    return read_moment(context, parameter, text)
+    if text is None or "-" in text or "T" in text:
+        return read_moment(context, parameter, text)
+    return duration(text, "--deadline", least=1, most=LONGEST_WAIT)
 
 
 _OPTIONS = (
@@ -97,6 +98,7 @@ def choose_task(session: Session, path: str | None, name: str, options: Mapping[
         app = import_app(path)
         made = find_task(app, name).options(**given)
         note_new_server(app)
+        session.app = app  # it may have an address of its own
         return made, app
     check_task(name)
     if sys.stderr.isatty():

@@ -15,7 +15,7 @@ from holdfast.cli.complaints import complain, note
 from holdfast.cli.completers import complete_ids, complete_task
 from holdfast.cli.exits import REFUSED
 from holdfast.cli.fields import ENQUEUED
-from holdfast.cli.lookup import saying_which
+from holdfast.cli.lookup import note_undefined_limits, saying_which
 from holdfast.cli.many import optional_ids
 from holdfast.cli.output import Column, write
 from holdfast.cli.records import decoded, full_record
@@ -95,6 +95,8 @@ def enqueue(
     """
     if timeout is not None and not wait:
         raise click.UsageError("--timeout says how long to --wait; give both.")
+    if options["on_failed"] and not options["after"]:
+        raise click.UsageError("--on-failed is about the jobs of --after; give both.")
     _ = session.output.mode  # what is wrong with it is said before anything is stored
     pattern = options.pop("id") if file else None
     if file is not None and file.fileno() == 0 and "-" in options["after"]:
@@ -104,6 +106,7 @@ def enqueue(
         call = make_call(made, words, checked=bool(path))
         with saying_which(app, *(call.chosen.after or ())):
             job = app.enqueue(call)
+        note_undefined_limits(app, call.chosen.limits or ())
         return _wait(session, app, job.id, timeout) if wait else _say(session, job.id, job.created)
     if words:
         raise click.UsageError(f"--from has the arguments, so {words[0]!r} cannot be one.")
@@ -137,10 +140,7 @@ def _enqueue_many(session: Session, batch: Batch, file: BinaryIO, *, quiet: bool
 
 
 def _say(session: Session, id: str, created: bool) -> int:
-    if session.output.mode == "json":
-        session.output.json({"id": id, "created": created})
-    else:
-        write(id)
+    session.output.value({"id": id, "created": created}, "id")
     if not created:
         note(f"job {id} is there already; nothing was stored")
     return 0

@@ -140,6 +140,7 @@ WORKER = {
     "pid": "its process",
     "app": "app whose jobs it runs",
     "queues": "names of the queues that it serves",
+    "told": "which it was told to serve: names, patterns, and what is excluded",
     "memory_bytes": "memory of all its processes",
     "cpu_seconds": "CPU time of all its processes",
     "jobs": "what it holds: id, attempt, executor, queue, task, pid, claimed_at of each",

@@ -13,7 +13,7 @@ from holdfast.cli.completers import complete_ids, complete_queue, complete_state
 from holdfast.cli.exits import INTERRUPTED
 from holdfast.cli.fields import COUNT, FULL_JOB, JOB
 from holdfast.cli.lookup import chosen_states, find_queue, pick, saying_which, select
-from holdfast.cli.output import Column, Output, write
+from holdfast.cli.output import Column, Output
 from holdfast.cli.records import Record, brief_record, full_record
 from holdfast.cli.session import Decorator, Session, command, pass_session
 from holdfast.cli.show import describe
@@ -133,10 +133,7 @@ def count(session: Session, queue: str | None, state: Sequence[str]) -> None:
     states = chosen_states(state)
     queues = [find_queue(session.app, queue)] if queue else session.app.queues()
     total = sum(each.counts[name] for each in queues for name in states)
-    if session.output.mode == "json":
-        session.output.json({"count": total})
-    else:
-        write(str(total))
+    session.output.value({"count": total}, "count")
 
 
 @command("peek", "holdfast peek mail", "holdfast peek mail --limit 10 --json | jq '.[].arguments'", fields=FULL_JOB)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from holdfast import Holdfast
 from holdfast.cli.fields import KEPT, SENT
-from holdfast.cli.output import Column, write
+from holdfast.cli.output import Column
 from holdfast.cli.records import Record
 from holdfast.cli.session import Session, command, pass_session
 from holdfast.cli.text import moment
@@ -42,11 +42,7 @@ def send(session: Session) -> None:
     It happens by itself, too: when a worker of the app starts, and by any process of it that keeps calls. Exit code 4
     if the store cannot be reached: then they stay where they are.
     """
-    number = _app(session).send_kept()
-    if session.output.mode == "json":
-        session.output.json({"sent": number})
-    else:
-        write(str(number))
+    session.output.value({"sent": _app(session).send_kept()}, "sent")
 
 
 def _app(session: Session) -> Holdfast:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
@@ -18,6 +19,7 @@ from holdfast.cli.text import listed
 from holdfast.client import Queue
 from holdfast.errors import Invalid, JobNotFound
 from holdfast.job import PENDING, STATES, Job
+from holdfast.names import check_queue
 
 T = TypeVar("T")
 
@@ -81,10 +83,19 @@ def find_queue(app: Holdfast, name: str) -> Queue:
 
 
 def note_new_queue(app: Holdfast, queue: str) -> None:
-    """Say that a queue is not known yet: its name may be mistyped."""
+    """Say that a queue is not known yet: its name may be mistyped; or refuse a name that is none."""
+    check_queue(queue)
     names = [each.name for each in app.queues()]
     if queue not in names:
         note(f"queue {queue} has no jobs yet{did_you_mean(queue, names)}")
+
+
+def note_undefined_limits(app: Holdfast, limits: Sequence[str]) -> None:
+    """Say to people that a limit does not hold: its name may be mistyped."""
+    names = {limit.partition(":")[0] for limit in limits} if sys.stderr.isatty() else set()
+    known = [limit.name for limit in app.limits()] if names else []
+    for name in sorted(names.difference(known)):
+        note(f"limit {name} is not defined, so it does not hold{did_you_mean(name, known)}")
 
 
 def select(

@@ -48,10 +48,10 @@ def given_ids(ids: Sequence[str]) -> list[str]:
 
 def optional_ids(ids: Sequence[str]) -> list[str]:
     """Return the ids that an option was given; a dash stands for those of the standard input, which may be none."""
-    found = given_ids(ids) if ids else []
+    found = [each for id in ids for each in (given_ids(["-"]) if id == "-" else [id])]
     if ids and not found:
         note("no ids came from the standard input")
-    return found
+    return list(dict.fromkeys(found))
 
 
 class Chosen(NamedTuple):
@@ -181,20 +181,20 @@ def _confirm(session: Session, verb: str, chosen: Chosen, total: int) -> None:
     if chosen.yes:
         return
     if chosen.task or chosen.group:
-        total = _count(session, chosen.kind(verb))
+        total = _count(session, verb, chosen)
     question = f"{chosen.words(verb)}: {total:,}"
     if not sys.stdin or not sys.stdin.isatty():
         raise click.UsageError(f"{question}. If that is meant, say --yes.")
-    click.confirm(f"{question}. Go on?", abort=True, err=True)
+    if total:
+        click.confirm(f"{question}. Go on?", abort=True, err=True)
 
 
-def _count(session: Session, kind: Record) -> int:
+def _count(session: Session, verb: str, chosen: Chosen) -> int:
     """Count jobs by more than the store has numbers of."""
-    which = {**kind, "queues": [kind["queue"]] if kind["queue"] else None, "states": kind["state"]}
-    del which["queue"], which["state"]
-    found, cursor = 0, None
+    which: Record = {"states": chosen.states(verb), "task": chosen.task, "group": chosen.group}
+    queues, found, cursor = [chosen.queue] if chosen.queue else None, 0, None
     while True:
-        step = session.app.store.run(commands.act("count", **which, cursor=cursor, limit=AT_ONCE))
+        step = session.app.store.run(commands.act("count", queues=queues, **which, cursor=cursor, limit=AT_ONCE))
         found, cursor = found + sum(step.answers.values()), step.cursor
         if cursor is None:
             return found

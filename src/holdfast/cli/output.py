@@ -91,6 +91,13 @@ class Output:
         else:
             self.list([record], columns, "")
 
+    def value(self, record: Any, name: str) -> None:
+        """Write one value of a record; as JSON, the whole record."""
+        if self.mode == "json":
+            self.json(record)
+        else:
+            write(str(record[name]))
+
     def table(self, records: Iterable[Any], columns: Sequence[Column], nothing: str) -> RenderableType:
         """Return records as a table for a terminal."""
         from rich.text import Text

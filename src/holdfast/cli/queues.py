@@ -87,7 +87,7 @@ def forget(session: Session, queue: str) -> None:
     "holdfast load mail --json | jq .needed", fields=LOAD,
 )  # fmt: skip
 @click.argument("names", nargs=-1, metavar="[QUEUE...]", shell_complete=complete_queue)
-@duration_option("--target", "Within which time a job is to start.", default="1m", show_default=True)
+@duration_option("--target", "Within which time a job is to start.", default="1m", show_default=True, least=1)
 @click.option("--needed", is_flag=True, help="Print only how many jobs have to run at once, in all.")
 @pass_session
 def load(session: Session, names: Sequence[str], target: timedelta, needed: bool) -> None:
@@ -96,8 +96,8 @@ def load(session: Session, names: Sequence[str], target: timedelta, needed: bool
     So many are needed that what waits, and what will come, starts within --target: divide it by --processes or
     --concurrency of your workers. Numbers are exact, rates those of the last five minutes. A queue that is not there
     needs none. When piped, the columns are queue, needed, workers that serve it, jobs that wait, run, are scheduled,
-    blocked and throttled, seconds that the first waits, jobs per second that come and that end, and seconds that a job
-    takes. With --json, an object: `needed` is what KEDA or a script looks at.
+    blocked and throttled, seconds that the first waits, jobs per second that come and that end, seconds that a job
+    takes, and paused if it is. With --json, an object: `needed` is what KEDA or a script looks at.
     """
     found = [msgspec.structs.asdict(each) for each in session.app.load(*names, target=target)]
     total = sum(each["needed"] for each in found)
@@ -116,12 +116,14 @@ def _load_columns(on_terminal: bool) -> list[Column]:
         value = lambda row: "" if row[name] is None else spell(row[name]) if on_terminal else f"{row[name]:.3f}"  # noqa: E731
         return Column(name.upper().replace("_", " "), value, right=True)
 
-    counts = ("needed", "workers", "waiting", "running", "scheduled", "blocked", "throttled")
+    counts = ("workers", "waiting", "running", "scheduled", "blocked", "throttled")
     rate = "{:.3g}/s".format
     return [
         Column("QUEUE", lambda row: row["queue"], whole=True),
+        Column("NEEDED", lambda row: row["needed"], right=True, whole=True),
         *(Column(each.upper(), lambda row, each=each: row[each], right=True) for each in counts),  # type: ignore[misc]
         number("oldest", length), number("arriving", rate), number("ending", rate), number("run_time", length),
+        Column("", lambda row: "paused" if row["paused"] else "", coloured=True),
     ]  # fmt: skip
 
 

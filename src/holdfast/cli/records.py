@@ -162,6 +162,7 @@ def worker_record(worker: Worker) -> Record:
         "pid": worker.about.get("pid"),
         "app": worker.about.get("app"),
         "queues": worker.queues,
+        "told": worker.told,
         "memory_bytes": worker.memory,
         "cpu_seconds": worker.cpu_seconds,
         "jobs": [msgspec.structs.asdict(held) for held in worker.held],

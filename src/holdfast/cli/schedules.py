@@ -15,14 +15,16 @@ from holdfast.cli.arguments import call_options, choose_task, make_call
 from holdfast.cli.complaints import note
 from holdfast.cli.completers import complete_schedule, complete_task, complete_zone
 from holdfast.cli.fields import FULL_SCHEDULE, SCHEDULE, TRIGGERED, UNSCHEDULED
-from holdfast.cli.lookup import did_you_mean, pick
-from holdfast.cli.output import Column, Fact, write
+from holdfast.cli.lookup import did_you_mean, note_undefined_limits, pick
+from holdfast.cli.output import Column, Fact
 from holdfast.cli.records import Record, decoded, schedule_record
 from holdfast.cli.session import Group, Session, command, duration_option, pass_session
 from holdfast.cli.text import json_text, moment, seconds_text
 from holdfast.cli.watch import View, follow_option, show_list
+from holdfast.durations import DAY
 from holdfast.errors import Invalid
-from holdfast.scheduling import Missed, Overlap, Schedule
+from holdfast.limits import LONGEST_WAIT
+from holdfast.scheduling import SHORTEST, Missed, Overlap, Schedule
 
 TIMING = ("cron", "every", "offset", "missed", "backlog", "late", "overlap", "jitter")
 
@@ -184,7 +186,7 @@ def _firing(firing: Record, zone: str | None) -> str:
 @click.option(
     "--tz", metavar="ZONE", shell_complete=complete_zone, help="Time zone of --cron: Europe/Berlin; else UTC."
 )
-@duration_option("--every", "Every so often, instead of --cron: 30s, 1h; a second at least.")
+@duration_option("--every", "Every so often, instead of --cron: 30s, 1h.", least=SHORTEST, most=LONGEST_WAIT)
 @duration_option("--offset", "Count intervals from so long after midnight in UTC.")
 @click.option(
     "--missed",
@@ -198,7 +200,7 @@ def _firing(firing: Record, zone: str | None) -> str:
 @click.option(
     "--overlap", type=click.Choice(get_args(Overlap)), help="If the last job has not ended: fire, or skip; else allow."
 )
-@duration_option("--jitter", "Up to so much later, so that not all come at once.")
+@duration_option("--jitter", "Up to so much later, so that not all come at once.", most=DAY)
 @call_options
 @pass_session
 def add(
@@ -216,12 +218,16 @@ def add(
     timing = {each: options.pop(each) for each in TIMING}
     made, app = choose_task(session, path, task, options)
     given = {each: value for each, value in timing.items() if value is not None}
+    is_known = name in {each.name for each in app.schedules()}
     changed = app.schedule(name, make_call(made, words, checked=bool(path)), tz=tz, **given)
-    _say(session, app, name, changed=changed)
+    note_undefined_limits(app, made.chosen.limits or ())
+    _say(session, name, changed=changed)
+    if changed and is_known:
+        note(f"schedule {name} was there, and was changed")
 
 
-def _say(session: Session, app: Holdfast, name: str, *, changed: bool) -> None:
-    session.output.one(schedule_record(_find(app, name), session.now()), _columns())
+def _say(session: Session, name: str, *, changed: bool) -> None:
+    session.output.one(schedule_record(_find(session.app, name), session.now()), _columns())
     if not changed:
         note(f"schedule {name} was so before")
 
@@ -232,7 +238,7 @@ def _say(session: Session, app: Holdfast, name: str, *, changed: bool) -> None:
 def pause(session: Session, name: str) -> None:
     """Have a schedule fire no more, until it is resumed. Exit code 3 if there is no such schedule."""
     _find(session.app, name)
-    _say(session, session.app, name, changed=session.app.pause_schedule(name))
+    _say(session, name, changed=session.app.pause_schedule(name))
 
 
 @command("resume", "holdfast schedules resume nightly", fields=SCHEDULE)
@@ -244,7 +250,7 @@ def resume(session: Session, name: str) -> None:
     Exit code 3 if there is no such schedule.
     """
     _find(session.app, name)
-    _say(session, session.app, name, changed=session.app.resume_schedule(name))
+    _say(session, name, changed=session.app.resume_schedule(name))
 
 
 @command(
@@ -261,11 +267,7 @@ def trigger(session: Session, name: str) -> None:
     Exit code 3 if there is no such schedule.
     """
     _find(session.app, name)
-    id = session.app.trigger(name)
-    if session.output.mode == "json":
-        session.output.json({"schedule": name, "id": id})
-    else:
-        write(id)
+    session.output.value({"schedule": name, "id": session.app.trigger(name)}, "id")
 
 
 @command("remove", "holdfast schedules remove nightly", fields=UNSCHEDULED)

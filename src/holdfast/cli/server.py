@@ -57,11 +57,7 @@ def status(session: Session) -> int:
 def start(session: Session) -> None:
     """Start the embedded server, unless it runs already, and print its URL."""
     _note_url(session)
-    url = f"unix://{embedded.ensure(embedded.find_home())}"
-    if session.output.mode == "json":
-        session.output.json({"url": url})
-    else:
-        click.echo(url)
+    session.output.value({"url": f"unix://{embedded.ensure(embedded.find_home())}"}, "url")
 
 
 @command("stop", "holdfast server stop", "holdfast server stop --force", fields={"stopped": "whether it was running"})

@@ -17,6 +17,7 @@ from holdfast.cli.lookup import note_new_queue, saying_which
 from holdfast.cli.many import Action, Answer, choosing, id_and, optional_ids, steer
 from holdfast.cli.session import Session, command, duration_option, pass_session
 from holdfast.commands import Command
+from holdfast.limits import LONGEST_WAIT
 
 REFUSALS = {
     "move": "has ended and cannot be moved, or runs and cannot change its queue",
@@ -164,7 +165,7 @@ def move(session: Session, /, ids: Sequence[str], *, to: str | None, priority: i
 )
 @_ids
 @choosing("release")
-@duration_option("--delay", "Run them after this time: 30s, 1h30m.")
+@duration_option("--delay", "Run them after this time: 30s, 1h30m.", most=LONGEST_WAIT)
 @_reason
 @pass_session
 def release(session: Session, /, ids: Sequence[str], *, delay: timedelta | None, reason: str, **how: Any) -> int:

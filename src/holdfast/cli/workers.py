@@ -48,7 +48,7 @@ def workers(session: Session, forget: str | None, watch: bool) -> None:
         Column("SINCE", lambda worker: worker["started_at"], right=True),
         Column("PID", lambda worker: worker["pid"], right=True),
         Column("APP", lambda worker: worker["app"]),
-        Column("QUEUES", lambda worker: worker["queues"]),
+        Column("QUEUES", lambda worker: _served(worker) if on_terminal else worker["queues"]),
         *_needs(on_terminal),
         Column("JOBS", held),
     ]
@@ -91,6 +91,16 @@ def _needs(on_terminal: bool) -> list[Column]:
         Column("MEMORY", lambda each: _size(each["memory_bytes"], on_terminal), right=True),
         Column("CPU", lambda each: _seconds(each["cpu_seconds"], on_terminal), right=True),
     ]
+
+
+def _served(worker: Record) -> Sequence[str]:
+    """For people: what a worker was told, and if there are patterns, what it serves now."""
+    told: list[str] = worker["told"]
+    now: list[str] = worker["queues"]
+    if told == now:
+        return now
+    more = f" and {len(now) - MOST_IDS} more" if len(now) > MOST_IDS else ""
+    return [f"{','.join(told)} (now {','.join(now[:MOST_IDS]) or 'none'}{more})"]
 
 
 def _size(count: int, on_terminal: bool) -> str:

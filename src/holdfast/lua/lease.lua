@@ -63,6 +63,7 @@ local conclude = function(job, state, waiters, fields)
   if has(job.flags, AWAITED) then resolved[#resolved + 1] = { job.id, LETTER_OF[state], '-inf' } end
   job.flags = lasting(job.flags)
   if goes then erase(job.id, job.queue, job.state) else move(job, state, now, nil, fields) end
+  job.state = state -- also of one that is gone, for those who say so
   event(state, job.id)
   tell_waiters(job, waiters)
 end

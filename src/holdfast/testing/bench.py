@@ -20,19 +20,20 @@ from typing import Any, Protocol
 
 import msgspec
 
-from holdfast import commands, errors
-from holdfast.calling import Attempt, End
+from holdfast import commands, errors, failure
+from holdfast.calling import Attempt, Call, End
 from holdfast.client import Holdfast
 from holdfast.commands import Finish, Held
 from holdfast.durations import Duration, milliseconds, utc
 from holdfast.job import Job
 from holdfast.limits import MOST_LEASE
 from holdfast.names import new_id
-from holdfast.outcome import Succeed
+from holdfast.outcome import Error, Outcome, Succeed
 from holdfast.schedule import further_times
 from holdfast.storing import AT_ONCE
 from holdfast.task import DEFAULT_QUEUE, Task
 from holdfast.testing.attempt import Link, call_of
+from holdfast.worker.ending import refused_outcome
 
 LEASE = MOST_LEASE  # the longest: a debugger may hold a job for a while
 LIMIT = 1000  # jobs; after that, a task is believed to enqueue itself for ever
@@ -165,14 +166,23 @@ class Workbench:
     def _finish(self, attempt: Attempt, end: End, raise_errors: bool) -> Job[Any]:
         job = attempt.job
         shutil.rmtree(job.directory, ignore_errors=True)
-        item = Finish(job.id, job.attempt, end.outcome, os.getpid(), 0)
         (before,) = self.app.get_many([job.id])
-        (answer,) = self.app.store.run(commands.finish(self._executor, [item])).answers
+        answer = self._say(job, end.outcome)
         end.raise_again(raise_errors)
+        if answer not in ("OK", "LOST"):  # then that is how it ended, as at a worker
+            refused = refused_outcome(end.outcome, answer)
+            answer = self._say(job, refused)
+            if raise_errors and isinstance(refused, Error):
+                raise errors.Invalid(failure.decode(refused.error).message)
         if answer != "OK":
             raise errors.BY_CODE[answer](f"the outcome of attempt {job.attempt} of job {job.id} is refused")
         (after,) = self.app.get_many([job.id])
         return after or _gone(before or self.app.get(job.id), end)
+
+    def _say(self, job: Call, outcome: Outcome) -> str:
+        """Say how an attempt ended. Returns the store's answer."""
+        item = Finish(job.id, job.attempt, outcome, os.getpid(), 0)
+        return self.app.store.run(commands.finish(self._executor, [item])).answers[0]
 
     def _refuse_more(self, done: Sequence[Job[Any]], queues: Names) -> None:
         left = [queue.name for queue in self.app.queues() if queue.counts["waiting"] and not queue.paused]

@@ -19,7 +19,7 @@ from holdfast.worker.system import boot_time
 
 log = logging.getLogger("holdfast.worker")
 
-LEAST_PAUSE = 0.05  # seconds between two looks at all names; more where there are many
+LEAST_PAUSE = 0.01  # seconds between two looks at all names; more where there are many
 MOST_SHOWN = 10  # names in a line of the log
 
 

@@ -24,6 +24,7 @@ from holdfast import commands, errors
 from holdfast.names import new_id, node_name
 from holdfast.store import Address
 from holdfast.worker import system
+from holdfast.worker.burst import Burst
 from holdfast.worker.calendar import Calendar
 from holdfast.worker.checkup import Introduction, measure, why_to_replace
 from holdfast.worker.files import Files
@@ -77,14 +78,12 @@ class Supervisor:
         self._leases.about = self._introduction.words([], Usage())
         self._files = Files(settings.app) if settings.reload else None
         self._places = [Place(self, pool, share) for pool in settings.pools for share in shares(pool)]
+        self._burst = Burst(self._places, self._executors, self._served)
         self._number = 0
         self._meeting = asyncio.Lock()
         self.stopping = asyncio.Event()
         self._hurry = asyncio.Event()
         self._exit_code = 0
-        self._is_sure = (
-            False  # in a burst: everybody was asked to look once more, and nobody has claimed anything since
-        )
         self._may_leave = True  # no: some of our processes cannot be killed, so what they hold may not be given back
 
     async def run(self) -> int:
@@ -213,7 +212,7 @@ class Supervisor:
         place.heard(executor, word, rows)
         self._leases.heard(word, rows)
         if word == "claimed":
-            self._is_sure = False
+            self._burst.go_on()
         elif word == "idle":
             self.leave_if_idle()
 
@@ -221,24 +220,8 @@ class Supervisor:
         return any(executor.holds(id, attempt) for executor in self._executors.values())
 
     def leave_if_idle(self) -> None:
-        """End a burst when there is nothing more to do.
-
-        All look once more before that: the last job may have enqueued something for an executor that was idle already.
-        """
-        if not (self._settings.burst and self._has_nothing_to_do()):
-            return
-        if not self._is_sure:
-            self._served.look(then=self._look_once_more)  # it may have made a queue, too
-            return
-        for executor in self._executors.values():
-            executor.tell("leave")
-
-    def _look_once_more(self) -> None:
-        if self._has_nothing_to_do():
-            for executor in self._executors.values():
-                executor.is_idle = False
-                executor.tell("look")
-            self._is_sure = True
+        if self._settings.burst:
+            self._burst.leave_if_idle()
 
     def _tell_queues(self, pool: str) -> None:
         """A pool serves other queues than before."""
@@ -247,14 +230,8 @@ class Supervisor:
                 for executor in place.followed:
                     executor.is_idle = False
                     executor.tell("queues", self._served.of(place.pool))
-        self._is_sure = False
+        self._burst.go_on()
         self._leases.renew_soon()
-
-    def _has_nothing_to_do(self) -> bool:
-        """In a burst: whether every executor has found its queues empty, and nothing runs."""
-        kept = [place for place in self._places if not place.is_over]
-        executors = [place.current for place in kept if place.current and len(place.followed) == 1]
-        return len(executors) == len(kept) and all(executor.is_idle for executor in executors)
 
     async def _meet(
         self,

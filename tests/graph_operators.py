@@ -1,0 +1,106 @@
+"""What operators do to the jobs of a `World`, at the wrong moments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from holdfast import commands, errors
+from tests.graph_shapes import QUEUES
+from tests.graph_world import World
+
+
+def _some(world: World, *states: str) -> list[str]:
+    """One to three jobs, rather of these states."""
+    found = [job.id for job in world.watch.jobs.values() if job.state in states] or list(world.watch.jobs)
+    return world.chance.sample(found, min(len(found), world.chance.choice([1, 1, 1, 3])))
+
+
+def cancel(world: World) -> None:
+    """With all that waits for them, or without."""
+    ids, with_dependents = _some(world, "pending", "blocked", "running"), world.chance.random() < 0.3
+    dependents = world.watch.all_dependents(ids) if with_dependents else set()
+    world.order(commands.cancel(ids, dependents=with_dependents))
+    left = {id for id in dependents if id in world.watch.jobs and world.watch.jobs[id].state != "cancelled"}
+    assert not left, f"{left} wait for {ids}, and were not cancelled with them"
+
+
+def retry(world: World) -> None:
+    world.order(commands.retry(_some(world, "failed", "cancelled", "succeeded")))
+
+
+def retry_failed(world: World) -> None:
+    world.order(commands.retry(_some(world, "failed")))
+
+
+def move(world: World) -> None:
+    queue = world.chance.choice([None, *QUEUES])
+    priority = world.chance.choice([-3, 0, 7]) if queue is None or world.chance.random() < 0.5 else None
+    world.order(commands.move(_some(world, "pending", "blocked", "running"), queue=queue, priority=priority))
+
+
+def release(world: World) -> None:
+    world.order(commands.release(_some(world, "running"), delay=world.chance.choice([None, 1000]), reason="operator"))
+
+
+def fail(world: World) -> None:
+    world.order(commands.fail(_some(world, "running", "pending", "blocked"), reason="operator"))
+
+
+def rewire(world: World) -> None:
+    """Have a job wait for others: the refusals must be right."""
+    [id, *_] = _some(world, "pending", "blocked")
+    job = world.watch.jobs[id]
+    add = [] if world.chance.random() < 0.4 else _some(world, "pending", "blocked", "succeeded", "failed")
+    rest = [other for other in job.after if other not in add]
+    remove = world.chance.sample(rest, min(len(rest), world.chance.choice([0, 1, 2])))
+    policy = world.chance.choice([None, None, "block", "cancel", "run"])
+    command = commands.depend(id, add=add, remove=remove, on_failed=policy)
+    is_cycle = any(world.watch.reaches(other, id) for other in {*add, *job.after, *job.waits} - set(remove))
+    try:
+        world.order(command)
+    except errors.WrongState:
+        assert job.state not in ("pending", "blocked"), f"{id} is {job.state}"
+    except errors.DependencyCycle:
+        assert is_cycle, f"{id} would not wait for itself by {add}"
+    else:
+        assert not is_cycle, f"{id} waits for itself by {add}"
+
+
+def delete(world: World) -> None:
+    world.say(commands.delete(_some(world, "succeeded", "cancelled")))
+
+
+def resume_one(world: World) -> None:
+    queue = min(world.watch.paused)
+    world.watch.paused.discard(queue)
+    world.say(commands.resume(queue))
+
+
+def pause(world: World) -> None:
+    queue = world.chance.choice(QUEUES)
+    if world.watch.paused and world.chance.random() < 0.6:
+        resume_one(world)
+    else:
+        world.watch.paused.add(queue)
+        world.say(commands.pause(queue))
+
+
+def relimit(world: World) -> None:
+    if world.chance.random() < 0.3:
+        world.set_limit("api", world.chance.choice([0, 2, 5]), 1000)
+    else:
+        world.set_limit(world.chance.choice(["gpu", "tenant"]), world.chance.choice([0, 1, 2, 4]))
+
+
+ACTS: dict[Callable[[World], None], int] = {  # how often
+    cancel: 3,
+    retry: 2,
+    retry_failed: 4,
+    move: 3,
+    release: 2,
+    fail: 1,
+    rewire: 5,
+    delete: 1,
+    pause: 1,
+    relimit: 2,
+}
