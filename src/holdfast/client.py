@@ -17,7 +17,7 @@ from holdfast.commands import Command
 from holdfast.durations import Duration, milliseconds
 from holdfast.fleet import Node, Worker, by_node, read_workers
 from holdfast.job import FINAL, PENDING, STATES, Job, read_job
-from holdfast.names import check_id, check_namespace, check_text
+from holdfast.names import check_id, check_namespace, check_text, new_id
 from holdfast.results import AsyncInbox, Inbox, deadline_after
 from holdfast.scheduling import Timing, declaration
 from holdfast.setting import Setting, read_changes, read_settings
@@ -433,6 +433,16 @@ class Holdfast:
         yield commands.deregister(worker)
 
     deregister, aderegister = verb(_deregister)
+
+    def _drain(self, worker: str) -> Steps[None]:
+        """Have a worker claim no more, and end when its jobs have, however long they take.
+
+        Raises:
+            JobNotFound: there is no such worker.
+        """
+        yield commands.ask("drain", worker=worker, inbox=new_id())
+
+    drain, adrain = verb(_drain)
 
     # Settings
 

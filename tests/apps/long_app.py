@@ -90,3 +90,12 @@ def talk_and_die(lines: int) -> None:
     for number in range(lines):
         print(f"line {number}")
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+@jobs.task
+def wait_for_file(path: str) -> str:
+    import time
+
+    while not Path(path).exists():
+        time.sleep(0.01)
+    return "found"

@@ -43,6 +43,7 @@ class Introduction:
     def __init__(self, settings: WorkerSettings) -> None:
         self._settings = settings
         self._started = round(time.time() * 1000)
+        self.is_draining = False
 
     def words(self, executors: Sequence[ExecutorProcess], own: Usage) -> str:
         total = own
@@ -57,6 +58,7 @@ class Introduction:
             "memory": total.memory,
             "cpu_seconds": round(total.cpu_seconds, 2),
             "queues": self._settings.queues,
+            **({"draining": True} if self.is_draining else {}),
             "executors": [_row(executor) for executor in executors],
         }
         return _shortened(about)

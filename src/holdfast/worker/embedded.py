@@ -155,6 +155,7 @@ class _Serving:
         self._inside: dict[ExecutorProcess, Executor] = {}
         self._not_handed_back: set[str] = set()
         self._introduction = Introduction(settings)
+        self.draining = asyncio.Event()
         self._place = Place(self, settings.pools[0])
         self._served = Served(settings.pools, self._store, on_change=self._tell_queues)
         self._calendar = Calendar(self._store)
@@ -187,6 +188,7 @@ class _Serving:
             self._executors,
             served=self._served,
             calendar=self._calendar,
+            on_drain=self.draining.set,
         )
         self._leases.about = self._introduction.words([], Usage())
         self._store.meet(address)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import islice
 from typing import Any
 
@@ -44,6 +44,7 @@ class Leases:
         *,
         served: Served,
         calendar: Calendar,
+        on_drain: Callable[[], None],
     ) -> None:
         self.pulse = Pulse()
         self.about = ""  # what the worker says of itself
@@ -53,6 +54,7 @@ class Leases:
         self._executors = executors
         self._served = served
         self._calendar = calendar
+        self._on_drain = on_drain
         self._waiting = MOST_INTERVAL  # seconds from the last renewal to the next
         self._inbox_key = b""
         self._inbox_is_known = asyncio.Event()
@@ -189,6 +191,8 @@ class Leases:
     def _heed(self, word: str, *rest: str) -> None:
         if word == "queues":
             self._served.look()
+        elif word == "drain":
+            self._on_drain()
         elif word in WORDS and rest[0] in self._executors:
             executor, id, attempt = rest
             self._executors[executor].tell_of(WORDS[word], id, int(attempt))

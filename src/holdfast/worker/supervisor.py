@@ -70,6 +70,7 @@ class Supervisor:
             self._executors,
             served=self._served,
             calendar=self._calendar,
+            on_drain=self._drain,
         )
         directory = Path(self._settings.directory)
         (directory / FOLDER).mkdir()
@@ -82,6 +83,7 @@ class Supervisor:
         self._number = 0
         self._meeting = asyncio.Lock()
         self.stopping = asyncio.Event()
+        self.draining = asyncio.Event()
         self._hurry = asyncio.Event()
         self._exit_code = 0
         self._may_leave = True  # no: some of our processes cannot be killed, so what they hold may not be given back
@@ -138,6 +140,13 @@ class Supervisor:
         for executor in self._executors.values():
             executor.kill()
         await working
+
+    def _drain(self) -> None:
+        """Claim no more, and end when all jobs have, however long they take."""
+        if not self.draining.is_set():
+            log.info("worker %s is drained: it ends when its jobs have", self.worker)
+            self.draining.set()
+            self._introduction.is_draining = True
 
     async def _keep_places(self, group: asyncio.TaskGroup) -> None:
         """Returns when no place is kept any more, and the last executor is buried."""
