@@ -24,7 +24,7 @@ import msgspec
 
 from holdfast.client import Holdfast
 from holdfast.task import DEFAULT_QUEUE
-from holdfast.worker import wire, zygote
+from holdfast.worker import stacks, wire, zygote
 from holdfast.worker.child import run_jobs
 from holdfast.worker.executor import Executor
 from holdfast.worker.files import loaded_files
@@ -91,13 +91,14 @@ def _say_that_nothing_is_forked(start: Start, app: Holdfast, threads: list[str])
 
 def _start_zygote(start: Start, control: socket.socket, app: Holdfast) -> zygote.Zygote:
     """Start a zygote, before there is a loop, a thread or a connection of ours here."""
+    answers = stacks.enable()
     if threads := other_threads():
         _say_that_nothing_is_forked(start, app, threads)
-        return zygote.start_apart(start.settings.app)
+        return zygote.start_apart(start.settings.app, answers)
 
     def run(how: bytes, connection: socket.socket) -> None:
         if how == zygote.SPAWN:
-            zygote.spawn(connection, start.settings.app)
+            zygote.spawn(connection, start.settings.app, answers)
         run_jobs(connection, lambda: app.tasks, stay=how == zygote.KEEP)
 
     print(end="", flush=True)  # or each job would print what is left of it

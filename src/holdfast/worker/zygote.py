@@ -6,7 +6,7 @@
 It has one thread, no event loop and no connection, so what it forks is clean. It is the jobs' parent: it learns at
 once, by pidfd, when one dies. When its executor is gone it kills every job, with all that they started.
 
-    python -m holdfast.worker.zygote PARENT DESCRIPTOR APP
+    python -m holdfast.worker.zygote PARENT DESCRIPTOR APP STACKS
 
 is a zygote that has not imported the app and can only spawn, for an app whose import starts threads.
 """
@@ -57,21 +57,29 @@ def start(run: Run, *, close: Iterable[socket.socket] = ()) -> Zygote:
     return Zygote(ours, can_fork=True)
 
 
-def start_apart(app: str) -> Zygote:
+def start_apart(app: str, answers: int | None) -> Zygote:
     """Start a zygote that can only spawn, without forking this process."""
     ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with its:
         its.set_inheritable(True)
-        line = [sys.executable, "-m", __name__, str(os.getpid()), str(its.fileno()), app]
+        line = [sys.executable, "-m", __name__, str(os.getpid()), str(its.fileno()), app, _inheritable(answers)]
         os.posix_spawn(sys.executable, line, os.environ)
     return Zygote(ours, can_fork=False)
 
 
-def spawn(connection: socket.socket, app: str) -> NoReturn:
-    """Become an interpreter that imports the app and runs one job."""
+def spawn(connection: socket.socket, app: str, answers: int | None) -> NoReturn:
+    """Become an interpreter that imports the app and runs one job; `answers` is where it writes its stacks to."""
     connection.set_inheritable(True)
-    line = [sys.executable, "-m", "holdfast.worker.spawned", str(connection.fileno()), app]
+    line = [sys.executable, "-m", "holdfast.worker.spawned", str(connection.fileno()), app, _inheritable(answers)]
     os.execv(sys.executable, line)  # noqa: S606, no shell is wanted
+
+
+def _inheritable(descriptor: int | None) -> str:
+    """Let a program that we start have a descriptor. Returns its number as text, '' if there is none."""
+    if descriptor is None:
+        return ""
+    os.set_inheritable(descriptor, True)
+    return str(descriptor)
 
 
 class _Job(NamedTuple):
@@ -189,10 +197,11 @@ class _Server:
 
 
 def main() -> None:
-    parent, descriptor, app = sys.argv[1:]
+    parent, descriptor, app, stacks = sys.argv[1:]
+    answers = int(stacks) if stacks else None
     control = socket.socket(fileno=int(descriptor))
     control.set_inheritable(False)
-    _Server(control, lambda _, connection: spawn(connection, app)).serve(int(parent))
+    _Server(control, lambda _, connection: spawn(connection, app, answers)).serve(int(parent))
 
 
 if __name__ == "__main__":
