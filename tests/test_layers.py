@@ -10,7 +10,21 @@ import pytest
 
 SOURCE = Path(__file__).parent.parent / "src" / "holdfast"
 LAYERS = [
-    {"errors", "limits", "durations", "names", "failure", "codec", "signature", "outcome", "task", "running", "job"},
+    {
+        "errors",
+        "limits",
+        "durations",
+        "sizes",
+        "names",
+        "failure",
+        "codec",
+        "signature",
+        "outcome",
+        "task",
+        "run",
+        "running",
+        "job",
+    },
     {"budget", "calling"},
     {"functions", "commands"},
     {"server", "keeper"},
@@ -24,7 +38,6 @@ LAYERS = [
         "items",
         "upkeep",
         "verbs",
-        "run",
         "steering",
         "acting",
         "load",

@@ -5,13 +5,21 @@ from __future__ import annotations
 import msgspec
 
 
+NEED_A_PROCESS = ("memory", "exclusive")  # what cannot be kept where nothing can be measured or killed by itself
+
+
 class Run(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Times are in milliseconds, memory in bytes; None: no limit. Names are short, as they are stored with each job."""
 
     soft: int | None = None  # after so long an attempt is told to stop, as at a deploy
     memory: int | None = None  # of all processes of the job
-    stalled: int | None = None  # so long without a save or a report
+    stalled: int | None = None  # so long without a word or a line
     exclusive: bool = False  # it is killed before its lease can lapse
+
+    @property
+    def needs_process(self) -> bool:
+        """Whether only a job with a process of its own can be run so."""
+        return any(getattr(self, name) for name in NEED_A_PROCESS)
 
     def encode(self) -> str | None:
         """As the store keeps it; None if there is nothing to say."""

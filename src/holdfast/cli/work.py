@@ -38,7 +38,7 @@ def _node(_: click.Context, __: click.Parameter, value: str) -> str:
 
 
 def _size(_: click.Context, parameter: click.Parameter, value: str | None) -> int | None:
-    from holdfast.worker.sizes import size_in_bytes
+    from holdfast.sizes import size_in_bytes
 
     return None if value is None else size_in_bytes(value, what=parameter.opts[0])
 

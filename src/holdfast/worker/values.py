@@ -12,7 +12,7 @@ from holdfast.names import LONGEST_NODE, check_name
 from holdfast.worker.order import MOST_WEIGHT, Order
 from holdfast.worker.patterns import NOT, check_together, check_word
 from holdfast.worker.settings import SyncRunner
-from holdfast.worker.sizes import size_in_bytes
+from holdfast.sizes import size_in_bytes
 
 Read = Callable[[Any, str], Any]  # of a value and its name
 
