@@ -200,13 +200,10 @@ def test_a_child_that_a_job_leaves_behind_is_killed_when_the_job_ends(company: C
     assert until(lambda: not is_alive(child))
 
 
-def test_a_child_that_left_the_process_group_does_not_hold_up_the_job_and_ends_with_the_worker(crew: Crew) -> None:
-    worker = crew.start()
-    job = crew.put(app.leave_child, "away", True)
+def test_a_child_that_left_the_process_group_is_killed_before_the_job_counts_as_ended(company: Crew) -> None:
+    job = company.put(app.leave_child, "away", True)
+
     assert job.result(timeout="30s") == "left"
-    (child,) = crew.pids("away", "started")
-    assert is_alive(child)
 
-    assert worker.stop() == 0
-
-    assert until(lambda: not is_alive(child))
+    (child,) = company.pids("away", "started")
+    assert not is_alive(child)

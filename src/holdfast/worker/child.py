@@ -19,8 +19,10 @@ from holdfast.outcome import Outcome, Unknown
 from holdfast.task import Task
 from holdfast.worker import wire
 from holdfast.worker.output import redirected
+from holdfast.worker.system import children
 
 UNHEARD = 76  # exit code of a process that could not say how its job ended
+MOST_DEAD = 100  # children that nobody asks for, in a process that stays
 
 Load = Callable[[], Mapping[str, Task[..., Any]]]
 
@@ -79,7 +81,7 @@ def run_jobs(connection: socket.socket, load: Load, *, stay: bool) -> NoReturn:
     channel = wire.Channel(connection)
     try:
         _run_next(channel, load)
-        while stay:
+        while stay and not _has_many_dead():
             _run_next(channel, load)
     except SystemExit as left:
         _leave(exit_code(left))
@@ -89,6 +91,16 @@ def run_jobs(connection: socket.socket, load: Load, *, stay: bool) -> NoReturn:
         print(f"the outcome of this job cannot be told: {error}; did it close its descriptors?", file=sys.stderr)
         _leave(UNHEARD)
     _leave(0)
+
+
+def _has_many_dead() -> bool:
+    """Whether jobs have left dead processes here, which only our own end removes: they may be some library's to reap."""
+    try:
+        if os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+            return False
+    except ChildProcessError:
+        return False
+    return len(children()) > MOST_DEAD
 
 
 def _run_next(channel: wire.Channel, load: Load) -> None:

@@ -4,7 +4,9 @@
              ◀──(pid; later, how it ended)──┘
 
 It has one thread, no event loop and no connection, so what it forks is clean. It is the jobs' parent: it learns at
-once, by pidfd, when one dies. When its executor is gone it kills every job, with all that they started.
+once, by pidfd, when one dies. What a job has started and left behind falls to it, also what has left the job's group
+and session: it kills that before it says that the job has ended. When its executor is gone it kills every job, with all
+that they started.
 
     python -m holdfast.worker.zygote PARENT DESCRIPTOR APP STACKS
 
@@ -34,6 +36,8 @@ Run = Callable[[bytes, socket.socket], None]
 
 _PARENT_DIED = signal.SIGUSR1
 _LAST_LOOKS = 200  # at what is still to be killed, a hundredth of a second apart
+_LOOKS = 1000  # at what dead jobs have left behind
+_LOOK_EVERY = 2  # milliseconds
 
 
 class Zygote(NamedTuple):
@@ -93,6 +97,8 @@ class _Server:
         self._run = run
         self._jobs: dict[int, _Job] = {}  # by pidfd
         self._poll = select.poll()
+        self._ended: list[bytes] = []  # to be said, once nothing is left of them
+        self._looks = 0
 
     def serve(self, parent: int) -> NoReturn:
         try:
@@ -117,13 +123,15 @@ class _Server:
 
     def _serve_once(self) -> bool:
         """Do what there is to do, or wait for it. Returns whether the executor is still there."""
-        for descriptor, _ in self._poll.poll():
+        for descriptor, _ in self._poll.poll(_LOOK_EVERY if self._ended else None):
             if descriptor == self._signalled:
                 return False
             if descriptor != self._control.fileno():
                 self._report_end(descriptor)
             elif not self._start():
                 return False
+        if self._ended:
+            self._say_ended()
         return True
 
     def _start(self) -> bool:
@@ -152,6 +160,7 @@ class _Server:
         try:
             os.setsid()
             system.die_with_parent(parent)
+            system.adopt_orphans()  # they stay its descendants, wherever they go, and fall to the zygote at its end
             signal.signal(_PARENT_DIED, signal.SIG_DFL)
             os.close(signal.set_wakeup_fd(-1))
             self._control.close()
@@ -174,20 +183,20 @@ class _Server:
         with suppress(OSError):
             connection.shutdown(socket.SHUT_RDWR)
         connection.close()
-        self._reap_strays()
-        self._control.send(b"ended %d %d %d" % (pid, status, used.ru_maxrss * 1024))
+        self._ended.append(b"ended %d %d %d" % (pid, status, used.ru_maxrss * 1024))
+        self._looks = 0
 
-    def _reap_strays(self) -> None:
-        """Take note of dead orphans that jobs left behind."""
-        known = {job.pid for job in self._jobs.values()}
-        while True:
-            try:
-                dead = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-            except ChildProcessError:
-                return
-            if dead is None or dead.si_pid in known:
-                return
-            system.reap(dead.si_pid)
+    def _say_ended(self) -> None:
+        """Kill what dead jobs have left behind; if there is nothing (more), say that they have ended."""
+        left = system.kill_children(but={job.pid for job in self._jobs.values()})
+        self._looks += 1
+        if left and self._looks < _LOOKS:
+            return
+        if left:
+            print(f"processes {left} of jobs that have ended cannot be killed", file=sys.stderr)
+        for message in self._ended:
+            self._control.send(message)
+        self._ended.clear()
 
     def _kill_all(self) -> None:
         for _ in range(_LAST_LOOKS):
