@@ -167,9 +167,9 @@ def raised(error: BaseException) -> Outcome:
     return outcome
 
 
-def failed(kind: str, message: str, *, group: str, final: bool = False) -> Outcome:
+def failed(kind: str, message: str, *, group: str, final: bool = False, traceback: str = "") -> Outcome:
     """An error that no exception of the task describes."""
-    described = Failure(type=kind, message=message, group=group, fingerprint=group)
+    described = Failure(type=kind, message=message, traceback=traceback, group=group, fingerprint=group)
     return Error(failure.encode(described), group, final=final)
 
 

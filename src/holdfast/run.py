@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import msgspec
 
-
 NEED_A_PROCESS = ("memory", "exclusive")  # what cannot be kept where nothing can be measured or killed by itself
 
 
@@ -17,9 +16,13 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     exclusive: bool = False  # it is killed before its lease can lapse
 
     @property
+    def needing(self) -> list[str]:
+        """The limits that only a job with a process of its own can have."""
+        return [name for name in NEED_A_PROCESS if getattr(self, name)]
+
+    @property
     def needs_process(self) -> bool:
-        """Whether only a job with a process of its own can be run so."""
-        return any(getattr(self, name) for name in NEED_A_PROCESS)
+        return self is not PLAIN and bool(self.needing)
 
     def encode(self) -> str | None:
         """As the store keeps it; None if there is nothing to say."""

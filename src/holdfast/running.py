@@ -76,6 +76,9 @@ class Link(Protocol):
     @property
     def stopping(self) -> bool: ...
 
+    @property
+    def stop_reason(self) -> str: ...
+
 
 @dataclass
 class Detached:
@@ -83,6 +86,10 @@ class Detached:
 
     stopping: bool = False
     steps: dict[str, bytes] = field(default_factory=dict)
+
+    @property
+    def stop_reason(self) -> str:
+        return "worker" if self.stopping else ""
 
     def ask(self, word: str, *parts: Any) -> tuple[str, Any]:
         """Steps that are done are known as long as the job."""
@@ -129,6 +136,11 @@ class RunningJob:
     def stopping(self) -> bool:
         """Whether the worker is to stop: then save, and return or call `yield_now`; the job goes on elsewhere."""
         return self._link.stopping
+
+    @property
+    def stop_reason(self) -> str:
+        """Why `stopping` is true: "worker", which stops, or "soft_timeout"; "" if it is not."""
+        return self._link.stop_reason
 
     @property
     def directory(self) -> Path:

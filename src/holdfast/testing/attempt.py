@@ -19,6 +19,10 @@ class Link:
         self._held = held
         self.stopping = stopping
 
+    @property
+    def stop_reason(self) -> str:
+        return "worker" if self.stopping else ""
+
     def ask(self, word: str, *parts: Any) -> tuple[str, Any]:
         if word == "flush":
             return "", None

@@ -16,6 +16,7 @@ import socket
 from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 from holdfast.calling import crashed
@@ -23,7 +24,8 @@ from holdfast.outcome import Outcome, Release
 from holdfast.worker import wire, zygote
 from holdfast.worker.attempt import Attempt
 from holdfast.worker.child import UNHEARD
-from holdfast.worker.ending import ASKED_TO_FORCED, ends_by_itself, forced_outcome
+from holdfast.worker.ending import ends_by_itself, forced_outcome
+from holdfast.worker.stacks import stack_of
 from holdfast.worker.system import kill_group
 
 NO_PROCESS = Release("no process could be started", 1000)
@@ -52,10 +54,12 @@ class _Process(NamedTuple):
     pid: int
     ended: asyncio.Future[_End]
 
-    async def kill(self) -> None:
-        with suppress(ProcessLookupError):
-            os.killpg(self.pid, signal.SIGTERM)
-        await asyncio.wait({self.ended}, timeout=ASKED_TO_FORCED)
+    async def kill(self, after: float) -> None:
+        """Ask it to end, and so many seconds later kill it."""
+        if after:
+            with suppress(ProcessLookupError):
+                os.killpg(self.pid, signal.SIGTERM)
+            await asyncio.wait({self.ended}, timeout=after)
         if not self.ended.done():
             kill_group(self.pid)
             await self.ended
@@ -83,17 +87,18 @@ class JobProcess:
         said = asyncio.create_task(self._listen(attempt))
         ask = asyncio.create_task(self._pass_on_stop(attempt))
         try:
-            ends = await ends_by_itself(attempt, said if stays else self.process.ended)
+            stack = partial(stack_of, self.process.pid)
+            ends = await ends_by_itself(attempt, said if stays else self.process.ended, stack)
             if not ends:
                 self.writer.write_eof()  # so that the process knows who sends the signal
-                await self.process.kill()
+                await self.process.kill(attempt.grace)
             heard = await said
         finally:
             said.cancel()
             ask.cancel()
         if not ends:
             return forced_outcome(attempt, heard)
-        return heard or (await self.process.ended).describe()
+        return heard or attempt.verdict or (await self.process.ended).describe()
 
     async def _listen(self, attempt: Attempt) -> Outcome | None:
         """Hear what a job says, until it has said how it ended, or its process is dead."""
@@ -117,7 +122,7 @@ class JobProcess:
     async def _pass_on_stop(self, attempt: Attempt) -> None:
         await attempt.stopping.wait()
         if not attempt.interrupted.is_set():
-            self.writer.write(wire.pack("stop"))
+            self.writer.write(wire.pack("stop", attempt.stop_reason))
 
 
 class Processes:

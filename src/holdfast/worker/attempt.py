@@ -16,7 +16,10 @@ from holdfast.commands import Claimed, Finish, Held
 from holdfast.errors import LeaseLost
 from holdfast.limits import MOST_NOTES
 from holdfast.outcome import Outcome
+from holdfast.run import Run
 from holdfast.worker.output import LogName
+
+ASKED_TO_FORCED = 1.0  # seconds
 
 Announce = Callable[["Attempt"], None]
 Request = Callable[..., Awaitable[tuple[str, Any]]]  # the attempt, a word, and what belongs to it
@@ -50,12 +53,15 @@ class Attempt:
         on_start: Announce,
         on_first_save: Announce,
         on_request: Request,
+        lease_from: Callable[[], float],
         captured: bool = True,
     ) -> None:
         self._on_start = on_start
         self._on_first_save = on_first_save
         self._on_request = on_request
+        self.lease_from = lease_from  # when the claim or the last renewal was sent, by the clock of `boot_time`
         self.job = job
+        self.run = Run.decode(job.run)
         self.held = Held(executor, job.id, job.attempt)
         self.directory = directory / f"{job.attempt}-{job.id.replace('/', '_')}"
         name = LogName(job.id, job.created, job.attempt)
@@ -63,9 +69,12 @@ class Attempt:
         self.claimed_at = time.monotonic()
         self.pid: int | None = None
         self.start_delay: int | None = None
+        self.heard_at = self.claimed_at  # when the job last said something
         self.stopping = asyncio.Event()
+        self.stop_reason = ""  # worker, soft_timeout
         self.interrupted = asyncio.Event()
-        self.why = ""  # cancelled, lost, stopped
+        self.why = ""  # cancelled, lost, stopped, stalled, memory, lapsing
+        self.verdict: Outcome | None = None  # what that means for the job, if it is no wish
         self.saver: asyncio.Task[None] | None = None
         self._unsaved: Said | None = None
         self._said = self._taken = self._sent = 0  # how often something was said, and how much of it is sent
@@ -86,14 +95,27 @@ class Attempt:
 
     def started(self, pid: int) -> None:
         self.pid = pid
-        self.start_delay = round((time.monotonic() - self.claimed_at) * 1000)
+        self.heard_at = time.monotonic()
+        self.start_delay = round((self.heard_at - self.claimed_at) * 1000)
         self._on_start(self)
 
-    def interrupt(self, why: str) -> None:
-        """End it early. A lost lease counts more than a wish."""
+    def stop(self, reason: str) -> None:
+        """Let the job see that it is to save, and yield or end."""
+        self.stop_reason = self.stop_reason or reason
+        self.stopping.set()
+
+    def interrupt(self, why: str, verdict: Outcome | None = None) -> None:
+        """End it early. What came first counts, but for a lost lease."""
         if not self.why or why == "lost":
-            self.why = why
+            self.why, self.verdict = why, verdict
         self.interrupted.set()
+
+    @property
+    def grace(self) -> float:
+        """Seconds from when it is asked to end until it is forced: none, if it would only take more memory."""
+        if self.why == "memory":
+            return 0.0
+        return min(ASKED_TO_FORCED, self.job.lease / 16_000) if self.why == "lapsing" else ASKED_TO_FORCED
 
     def claimed_again(self) -> None:
         """The store forgot the claim, as a server does that lost its last writes, and now made the very same one again.
@@ -106,6 +128,7 @@ class Attempt:
 
     def save(self, checkpoint: bytes | None, progress: str | None, note: str | None = None) -> None:
         """Keep what the job said until it is sent."""
+        self.heard_at = time.monotonic()
         self._said += 1
         self._keep((self._unsaved or Said()).and_then(Said(checkpoint, progress, () if note is None else (note,))))
 
@@ -117,6 +140,7 @@ class Attempt:
 
     async def request(self, word: str, *parts: Any) -> tuple[str, Any]:
         """What the job asks for: see `requests`."""
+        self.heard_at = time.monotonic()
         return await self._on_request(self, word, *parts)
 
     def save_again(self, said: Said) -> None:

@@ -12,9 +12,9 @@ import msgspec
 
 from holdfast import __version__
 from holdfast.durations import humanize
+from holdfast.sizes import size_words
 from holdfast.worker.processes import ExecutorProcess
 from holdfast.worker.settings import Pool, WorkerSettings
-from holdfast.sizes import size_words
 from holdfast.worker.system import boot_time
 from holdfast.worker.usage import Usage, usage_of, usage_of_tree
 

@@ -36,7 +36,7 @@ class _Link:
 
     def __init__(self, channel: wire.Channel) -> None:
         self._channel = channel
-        self._stopping = False
+        self._reason = ""
         self._speaking = Lock()  # a job may have threads
         self._is_over = False
         self._asked = 0
@@ -58,7 +58,8 @@ class _Link:
             self._channel.send(wire.pack("ask", self._asked, word, *parts))
             while True:
                 heard, *rest = self._channel.receive()
-                self._stopping = self._stopping or heard == "stop"
+                if heard == "stop":
+                    self._reason = rest[0]
                 if heard == "answer" and rest[0] == self._asked:
                     return rest[1], rest[2]
 
@@ -67,13 +68,17 @@ class _Link:
 
     @property
     def stopping(self) -> bool:
-        if not self._stopping and not self._is_over and self._speaking.acquire(blocking=False):
+        return bool(self.stop_reason)
+
+    @property
+    def stop_reason(self) -> str:
+        if not self._reason and not self._is_over and self._speaking.acquire(blocking=False):
             try:
-                said_so = any(message[0] == "stop" for message in self._channel.arrived())
-                self._stopping = said_so or self._channel.is_closed
+                reasons = [rest[0] for word, *rest in self._channel.arrived() if word == "stop"]
+                self._reason = reasons[0] if reasons else "worker" if self._channel.is_closed else ""
             finally:
                 self._speaking.release()
-        return self._stopping
+        return self._reason
 
 
 def run_jobs(connection: socket.socket, load: Load, *, stay: bool) -> NoReturn:
@@ -94,7 +99,7 @@ def run_jobs(connection: socket.socket, load: Load, *, stay: bool) -> NoReturn:
 
 
 def _has_many_dead() -> bool:
-    """Whether jobs have left dead processes here, which only our own end removes: they may be some library's to reap."""
+    """Whether jobs have left dead processes here, that only our own end removes: they may be a library's to reap."""
     try:
         if os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
             return False

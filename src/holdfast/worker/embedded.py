@@ -213,6 +213,7 @@ class _Serving:
             duties: list[Duty] = [
                 self._leases.renew,
                 self._leases.read_inbox,
+                self._leases.exclusives.keep,
                 self._served.keep,
                 self._calendar.keep,
                 self._look,

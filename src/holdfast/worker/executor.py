@@ -22,6 +22,7 @@ import msgspec
 from holdfast.client import Holdfast
 from holdfast.commands import Claim, Claimed, Finish
 from holdfast.outcome import Outcome, Release, Unknown
+from holdfast.run import Run
 from holdfast.store import AsyncStore
 from holdfast.worker import requests, wire
 from holdfast.worker.allowance import Allowance
@@ -35,6 +36,7 @@ from holdfast.worker.runners import NOWHERE, Elsewhere, Runners
 from holdfast.worker.saver import keep_saving
 from holdfast.worker.settings import Start
 from holdfast.worker.waiting import end_all
+from holdfast.worker.watch import LAPSING
 from holdfast.worker.zygote import Zygote
 
 log = logging.getLogger("holdfast.worker")
@@ -155,6 +157,8 @@ class Executor:
     def _start(self, claim: Claim) -> None:
         self._tell("claimed", [part for job in claim.jobs for part in (job.id, job.attempt, job.lease)])
         for job in claim.jobs:
+            if job.run and Run.decode(job.run).exclusive:
+                self._tell("exclusive", [self._name, job.id, job.attempt, job.lease, self._claiming.asked_at])
             if running := self._attempts.get((job.id, job.attempt)):
                 running.claimed_again()
             elif self._stopping:  # since the claim was sent
@@ -185,10 +189,15 @@ class Executor:
             on_start=self._say_started,
             on_first_save=self._start_saving,
             on_request=partial(requests.answer, self._store),
+            lease_from=partial(self._lease_from, self._claiming.asked_at),
             captured=self._zygote is not None,
         )
         self._attempts[attempt.key] = attempt
         return attempt
+
+    def _lease_from(self, claimed: float) -> float:
+        """When a lease was asked for: by its claim, or with all others by the last renewal."""
+        return max(claimed, self._pulse.renewed_at)
 
     async def _attempt(self, attempt: Attempt) -> None:
         """Run a claimed job and have its end reported.
@@ -269,7 +278,7 @@ class Executor:
         self._tell("heard", [id, attempt])
         if running := self._attempts.get((id, attempt)):
             log.info("%s: attempt %d is %s, stopping it", id, attempt, why)
-            running.interrupt(why)
+            running.interrupt(why, LAPSING if why == "lapsing" else None)
 
     def _retire(self) -> None:
         """Claim no more, and end when all jobs have."""
@@ -286,7 +295,7 @@ class Executor:
     def _stop(self, seconds: float) -> None:
         self._stopping = True
         for attempt in self._attempts.values():
-            attempt.stopping.set()
+            attempt.stop("worker")
         asyncio.get_running_loop().call_later(seconds, self._stop_now)
 
     def _stop_now(self) -> None:

@@ -23,9 +23,10 @@ from typing import Any
 from holdfast.calling import app_of, called, raised, returned
 from holdfast.outcome import Outcome
 from holdfast.task import Task
-from holdfast.worker.attempt import Attempt
-from holdfast.worker.ending import ASKED_TO_FORCED, ends_by_itself, forced_outcome
+from holdfast.worker.attempt import ASKED_TO_FORCED, Attempt
+from holdfast.worker.ending import ends_by_itself, forced_outcome
 from holdfast.worker.output import captured
+from holdfast.worker.stacks import coroutine_stack, stack_of
 
 Tasks = Mapping[str, Task[..., Any]]
 
@@ -55,7 +56,7 @@ class Abandoned:
     async def follow(self, attempt: Attempt, work: asyncio.Future[Outcome], ask: Callable[[], object]) -> Outcome:
         """See an attempt to its end, which it may have to be asked for, or abandon it."""
         try:
-            ends = await ends_by_itself(attempt, work)
+            ends = await ends_by_itself(attempt, work, partial(_stack, work))
         except asyncio.CancelledError:
             ask()  # this executor ends, inside of a program: nobody would hear of the job any more
             raise
@@ -66,6 +67,11 @@ class Abandoned:
         if not work.done():
             self.add(work)
         return forced_outcome(attempt, work.result() if work.done() else None)
+
+
+def _stack(work: asyncio.Future[Outcome]) -> str:
+    """What a coroutine waits for; or, of a thread, what all threads of this process do."""
+    return coroutine_stack(work) if isinstance(work, asyncio.Task) else stack_of(os.getpid())
 
 
 class AsyncRunner:
@@ -163,8 +169,12 @@ class _Link:
 
     @property
     def stopping(self) -> bool:
+        return bool(self.stop_reason)
+
+    @property
+    def stop_reason(self) -> str:
         self._end_if_asked()
-        return self._attempt.stopping.is_set()
+        return self._attempt.stop_reason
 
     def _end_if_asked(self) -> None:
         if self._is_to_end:

@@ -18,6 +18,7 @@ from holdfast.worker.pulse import Pulse
 from holdfast.worker.served import Served
 from holdfast.worker.settings import WorkerSettings
 from holdfast.worker.system import boot_time
+from holdfast.worker.watch_leases import Exclusives
 
 log = logging.getLogger("holdfast.worker")
 
@@ -47,6 +48,7 @@ class Leases:
         on_drain: Callable[[], None],
     ) -> None:
         self.pulse = Pulse()
+        self.exclusives = Exclusives(executors)
         self.about = ""  # what the worker says of itself
         self._worker = worker
         self._settings = settings
@@ -71,6 +73,8 @@ class Leases:
 
     def heard(self, word: str, rows: list[Any]) -> None:
         """Of an executor. If it is something to tell, or of a lease that cannot wait, renew soon."""
+        if word == "exclusive":
+            self.exclusives.add(*rows)
         if word == "started" or (word == "claimed" and min(rows[2::3]) < 4000 * self._waiting):
             self._soon.set()
 
@@ -129,9 +133,11 @@ class Leases:
             arrivals=self._arrivals,
             refills=REFILLS,
         )
+        began = boot_time()
         renewed = await self._store.run(command)
+        self.exclusives.renewed(held, began)
         self._waiting = self.interval
-        self.pulse.beat(self._waiting)
+        self.pulse.beat(self._waiting, began)
         self._arrivals = renewed.arrivals
         self._served.heard(renewed.queues)
         self._inbox_key = renewed.inbox_key

@@ -30,7 +30,7 @@ from holdfast.worker.executor import Executor
 from holdfast.worker.files import loaded_files
 from holdfast.worker.output import capture_by_context
 from holdfast.worker.pulse import Pulse
-from holdfast.worker.runners import FORKED, wanted
+from holdfast.worker.runners import FORKED, refusal, wanted
 from holdfast.worker.settings import Start
 from holdfast.worker.system import die_with_parent, other_threads, write_lines_at_once
 
@@ -157,6 +157,8 @@ def main() -> None:
     except BaseException as error:
         _fail(start, control, failed_import(error))
     gc.enable()
+    if words := refusal(app.tasks, start.pool):
+        _fail(start, control, words)
     _run(start, control, app)
 
 

@@ -180,6 +180,11 @@ class ExecutorProcess:
         if self._process.poll() is None:
             self._process.kill()
 
+    def kill_job(self, id: str, attempt: int) -> None:
+        """Kill a job's process, if it has one of its own; what it has started is left to its executor's zygote."""
+        if (hold := self._held.get((id, attempt))) and hold.pid:
+            kill_group(hold.pid)
+
     def kill_jobs(self) -> None:
         for hold in self._held.values():
             if hold.pid:

@@ -10,14 +10,17 @@ then there are no stacks.
 
 from __future__ import annotations
 
+import asyncio
 import faulthandler
 import fcntl
 import os
 import signal
 import time
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 SIGNAL = signal.SIGUSR2
 PATIENCE = 2.0  # seconds in which a process answers, unless it is stopped or waits for a disk
@@ -53,6 +56,19 @@ def stack_of(pid: int) -> str:
             return os.pread(file, MOST, 0).decode("utf-8", "replace")
     except (OSError, ValueError):  # it has ended, or is another user's
         return ""
+
+
+def coroutine_stack(task: asyncio.Task[Any]) -> str:
+    """Return where a task of an event loop waits, from the outermost coroutine to the innermost."""
+    frames: list[traceback.FrameSummary] = []
+    waiting: Any = task.get_coro()
+    while waiting is not None:
+        frame = getattr(waiting, "cr_frame", None) or getattr(waiting, "gi_frame", None)
+        if frame is None:  # it waits for no coroutine, but for a future
+            break
+        frames += traceback.extract_stack(frame, limit=1)
+        waiting = getattr(waiting, "cr_await", None) or getattr(waiting, "gi_yieldfrom", None)
+    return "".join(traceback.format_list(frames))
 
 
 @contextmanager

@@ -95,6 +95,7 @@ class Supervisor:
         duties: list[Duty] = [
             self._leases.renew,
             self._leases.read_inbox,
+            self._leases.exclusives.keep,
             self._served.keep,
             self._calendar.keep,
             self._watch_siblings,

@@ -61,7 +61,7 @@ def write_lines_at_once() -> None:
 
 
 def children(*, but: Collection[int] = ()) -> list[int]:
-    """The process ids of this process's children but some, and but for an embedded server that one of us has started."""
+    """The process ids of this process's children, but for some, and for an embedded server that one of us started."""
     found: list[int] = []
     for thread in Path(f"/proc/{os.getpid()}/task").iterdir():
         with suppress(FileNotFoundError):  # the thread has ended
