@@ -54,6 +54,7 @@ def first(words: str) -> Any:
         (("resume", "default"), fields.PAUSED),
         (("forget", "empty"), fields.FORGOTTEN),
         (("workers",), fields.WORKER),
+        (("drain", "node/worker"), fields.DRAINED),
         (("nodes",), fields.NODE),
         (("config",), fields.SETTING),
         (("events", "--limit", "1"), fields.EVENT),

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mappin
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar, Unpack, overload
 from weakref import WeakKeyDictionary
 
-from holdfast import acting, commands, errors, load, scheduling, steering
+from holdfast import acting, commands, errors, load, looking, scheduling, steering
 from holdfast.commands import Command
 from holdfast.durations import Duration, milliseconds
 from holdfast.fleet import Node, Worker, by_node, read_workers
@@ -249,6 +249,11 @@ class Holdfast:
         return found
 
     events, aevents = verb(_events)
+
+    # Looking into jobs
+
+    stack, astack = verb(looking.stack)
+    usage, ausage = verb(looking.usage)
 
     # Steering jobs
 

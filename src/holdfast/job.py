@@ -18,6 +18,7 @@ from holdfast import failure
 from holdfast.codec import Shape
 from holdfast.durations import Duration, utc
 from holdfast.failure import Failure
+from holdfast.usage import JobUsage
 
 R = TypeVar("R")
 
@@ -94,6 +95,10 @@ class App(Protocol):
     async def aretry(self, id: str, /) -> None: ...
     def delete(self, id: str, /) -> None: ...
     async def adelete(self, id: str, /) -> None: ...
+    def stack(self, id: str, /) -> str: ...
+    async def astack(self, id: str, /) -> str: ...
+    def usage(self, id: str, /) -> JobUsage | None: ...
+    async def ausage(self, id: str, /) -> JobUsage | None: ...
 
 
 class Job(msgspec.Struct, Generic[R], frozen=True, kw_only=True, eq=False, repr_omit_defaults=True):
@@ -234,6 +239,20 @@ class Job(msgspec.Struct, Generic[R], frozen=True, kw_only=True, eq=False, repr_
 
     async def adelete(self) -> None:
         await self.app.adelete(self.id)
+
+    def stack(self) -> str:
+        """Return what the job does just now, if it runs: the stack of each thread of its process."""
+        return self.app.stack(self.id)
+
+    async def astack(self) -> str:
+        return await self.app.astack(self.id)
+
+    def usage(self) -> JobUsage | None:
+        """Return memory and CPU of its last attempt over time; None if it is short, or has no process of its own."""
+        return self.app.usage(self.id)
+
+    async def ausage(self) -> JobUsage | None:
+        return await self.app.ausage(self.id)
 
 
 def _merged(runs: list[Entry], notes: list[Entry]) -> list[Entry]:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import AsyncIterator
 from pathlib import Path
+
+import msgspec
 
 from holdfast import Holdfast, current_job
 from holdfast.task import Runner
@@ -92,10 +95,109 @@ def talk_and_die(lines: int) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-@jobs.task
-def wait_for_file(path: str) -> str:
+def _wait_for(path: str) -> str:
     import time
 
     while not Path(path).exists():
         time.sleep(0.01)
     return "found"
+
+
+@jobs.task
+def wait_for_file(path: str) -> str:
+    return _wait_for(path)
+
+
+def wait_inside(path: str) -> str:
+    """What a stack is to show."""
+    return _wait_for(path)
+
+
+for runner in RUNNERS:
+    jobs.task(name=f"wait-{runner}", runner=runner)(wait_inside)
+
+
+async def look_for(path: str) -> str:
+    import asyncio
+
+    while not Path(path).exists():
+        await asyncio.sleep(0.01)
+    return "found"
+
+
+@jobs.task(name="wait-async")
+async def await_file(path: str) -> str:
+    return await look_for(path)
+
+
+@jobs.task
+async def block_the_loop(path: str) -> str:
+    return _wait_for(path)
+
+
+@jobs.task
+def hold_the_interpreter() -> None:
+    """Nothing else of Python runs in this process: one step takes for ever."""
+    import re
+
+    current_job().save("begins", flush=True)
+    re.match(r"(a+)+$", "a" * 60 + "b")
+
+
+@jobs.task
+def wait_for_program(path: str) -> int:
+    import subprocess
+
+    return subprocess.run(["/bin/sh", "-c", f"while [ ! -e {path} ]; do sleep 0.05; done"], check=False).returncode
+
+
+class Copy:
+    """Copies lines of ten bytes; an early attempt is killed some time after something of it was saved.
+
+    It says in a file where each attempt began, and what was in the store when it was killed, in lines.
+    """
+
+    def __init__(self, target: str) -> None:
+        self._out = Path(target).open("a", buffering=1)  # noqa: SIM115 - its process dies with it
+        self._kept = Path(f"{target}.kept")
+        self._first: int | None = None
+
+    def take(self, line: str) -> None:
+        if self._first is None:
+            self._first = int(line)
+        self._out.write(line)
+
+    def die_if_saved(self, attempt: int, saved: int, line: str) -> None:
+        if self._first is None or saved <= self._first or int(line) < saved + 10:
+            return
+        with self._kept.open("a") as file:
+            file.write(f"{self._first} {saved}\n")
+        if attempt < 4:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+@jobs.task(crashes=5)
+def copy_lines(source: str, target: str) -> None:
+    job, copy = current_job(), Copy(target)
+    with Path(source).open() as file:
+        for line in job.each(file):
+            copy.take(line)
+            if job.attempt < 4:
+                saved = int(jobs.get(job.id).checkpoint_bytes or b"0") // 10
+                copy.die_if_saved(job.attempt, saved, line)
+
+
+@jobs.task(crashes=5)
+async def acopy_rows(source: str, target: str) -> None:
+    job, copy = current_job(), Copy(target)
+    rows = Path(source).read_text().splitlines(keepends=True)
+
+    async def after(key: int | None) -> AsyncIterator[str]:
+        for row in rows[0 if key is None else key + 1 :]:
+            yield row
+
+    async for row in job.aeach(after, key=int, total=len(rows)):
+        copy.take(row)
+        if job.attempt < 4:
+            saved = msgspec.json.decode((await jobs.aget(job.id)).checkpoint_bytes or b'{"done":0}')["done"]
+            copy.die_if_saved(job.attempt, saved, row)

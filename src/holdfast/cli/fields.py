@@ -131,10 +131,18 @@ FULL_SCHEDULE = {
 }
 TRIGGERED = {"schedule": "name of the schedule", "id": "id of the job"}
 UNSCHEDULED = {"schedule": "name of the schedule", "removed": "true"}
+STACK = {"id": "its id", "stack": "what it does, as text of several lines"}
+DRAINED = {
+    "worker": "name of the worker",
+    "state": "draining, or ended",
+    "jobs": "how many jobs it holds",
+}
 WORKER = {
     "worker": "name of the worker",
     "node": "machine that it runs on",
     "live": "whether it gave a sign of life within half a minute",
+    "draining": "whether it claims no more, and ends when its jobs have",
+    "idle": "whether it is live and has nothing to do",
     "seen_at": "when it gave its last sign of life",
     "started_at": "when it started",
     "pid": "its process",

@@ -157,6 +157,8 @@ def worker_record(worker: Worker) -> Record:
         "worker": worker.name,
         "node": worker.node,
         "live": worker.is_live,
+        "draining": worker.is_draining,
+        "idle": worker.is_idle,
         "seen_at": worker.seen_at,
         "started_at": worker.started_at,
         "pid": worker.about.get("pid"),

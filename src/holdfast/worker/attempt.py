@@ -76,6 +76,7 @@ class Attempt:
         self.why = ""  # cancelled, lost, stopped, stalled, memory, lapsing
         self.verdict: Outcome | None = None  # what that means for the job, if it is no wish
         self.saver: asyncio.Task[None] | None = None
+        self.look: Callable[[], str] = str  # what it does just now, if it has no process of its own; nothing yet
         self._unsaved: Said | None = None
         self._said = self._taken = self._sent = 0  # how often something was said, and how much of it is sent
         self._all_sent = asyncio.Condition()

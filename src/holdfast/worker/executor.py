@@ -270,6 +270,8 @@ class Executor:
                 self._allowance.grant(rest[0])
             case "elsewhere":
                 self._elsewhere = Elsewhere(*rest)
+            case "stack":
+                self._look_into(*rest)
             case _:
                 self._interrupt(word, *rest)
         self._nudge.set()
@@ -279,6 +281,11 @@ class Executor:
         if running := self._attempts.get((id, attempt)):
             log.info("%s: attempt %d is %s, stopping it", id, attempt, why)
             running.interrupt(why, LAPSING if why == "lapsing" else None)
+
+    def _look_into(self, id: str, attempt: int, inbox: str) -> None:
+        """Say what a job does that has no process of its own."""
+        running = self._attempts.get((id, attempt))
+        self._tell("stack", [inbox, running.look() if running else None])
 
     def _retire(self) -> None:
         """Claim no more, and end when all jobs have."""

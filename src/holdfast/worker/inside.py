@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
@@ -26,7 +27,7 @@ from holdfast.task import Task
 from holdfast.worker.attempt import ASKED_TO_FORCED, Attempt
 from holdfast.worker.ending import ends_by_itself, forced_outcome
 from holdfast.worker.output import captured
-from holdfast.worker.stacks import coroutine_stack, stack_of
+from holdfast.worker.stacks import coroutine_stack, stack_of, thread_stack
 
 Tasks = Mapping[str, Task[..., Any]]
 
@@ -84,6 +85,7 @@ class AsyncRunner:
     async def run(self, attempt: Attempt) -> Outcome:
         attempt.started(os.getpid())
         work = asyncio.create_task(self._call(attempt))
+        attempt.look = partial(coroutine_stack, work)
         return await self._abandoned.follow(attempt, work, work.cancel)
 
     async def _call(self, attempt: Attempt) -> Outcome:
@@ -122,6 +124,7 @@ class ThreadRunner:
 
     def _call(self, attempt: Attempt, link: _Link) -> Outcome:
         task = self._tasks[attempt.job.task]
+        attempt.look = partial(thread_stack, threading.get_ident())
         attempt.call.introduce(link, app_of(task))
         try:
             with captured(attempt.log):

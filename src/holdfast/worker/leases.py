@@ -12,6 +12,7 @@ from holdfast import commands, errors
 from holdfast.commands import Finish, Held, Renewed, Started
 from holdfast.outcome import Release
 from holdfast.worker.calendar import Calendar
+from holdfast.worker.inquiries import Inquiries
 from holdfast.worker.patient import PatientStore
 from holdfast.worker.processes import ExecutorProcess
 from holdfast.worker.pulse import Pulse
@@ -47,6 +48,7 @@ class Leases:
         calendar: Calendar,
         on_drain: Callable[[], None],
     ) -> None:
+        self.inquiries = Inquiries(store, executors)
         self.pulse = Pulse()
         self.exclusives = Exclusives(executors)
         self.about = ""  # what the worker says of itself
@@ -73,7 +75,9 @@ class Leases:
 
     def heard(self, word: str, rows: list[Any]) -> None:
         """Of an executor. If it is something to tell, or of a lease that cannot wait, renew soon."""
-        if word == "exclusive":
+        if word == "stack":
+            self.inquiries.heard(rows)
+        elif word == "exclusive":
             self.exclusives.add(*rows)
         if word == "started" or (word == "claimed" and min(rows[2::3]) < 4000 * self._waiting):
             self._soon.set()
@@ -199,6 +203,8 @@ class Leases:
             self._served.look()
         elif word == "drain":
             self._on_drain()
+        elif word == "stack":
+            self.inquiries.ask(*rest)
         elif word in WORDS and rest[0] in self._executors:
             executor, id, attempt = rest
             self._executors[executor].tell_of(WORDS[word], id, int(attempt))

@@ -90,6 +90,10 @@ class ExecutorProcess:
     def pid(self) -> int:
         return self._process.pid
 
+    def pid_of(self, id: str, attempt: int) -> int:
+        """The process of a job; 0 if it has none of its own, or is not held."""
+        return self._held.get((id, attempt), _Hold(0)).pid
+
     def holds(self, id: str, attempt: int) -> bool:
         return (id, attempt) in self._held
 

@@ -15,6 +15,7 @@ import faulthandler
 import fcntl
 import os
 import signal
+import sys
 import time
 import traceback
 from collections.abc import Iterator
@@ -69,6 +70,12 @@ def coroutine_stack(task: asyncio.Task[Any]) -> str:
         frames += traceback.extract_stack(frame, limit=1)
         waiting = getattr(waiting, "cr_await", None) or getattr(waiting, "gi_yieldfrom", None)
     return "".join(traceback.format_list(frames))
+
+
+def thread_stack(ident: int) -> str:
+    """Return what a thread of this process does, from the outermost call to the innermost."""
+    frame = sys._current_frames().get(ident)
+    return "".join(traceback.format_stack(frame)) if frame else ""
 
 
 @contextmanager

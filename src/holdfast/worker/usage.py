@@ -27,7 +27,7 @@ class Usage(NamedTuple):
 def usage_of_tree(pid: int) -> Usage:
     """What a process and its descendants use. Memory that they share is counted once."""
     total = Usage()
-    for member in _tree(pid):
+    for member in tree(pid):
         total = total.plus(usage_of(member))
     return total
 
@@ -39,13 +39,14 @@ def usage_of(pid: int) -> Usage:
     return Usage()
 
 
-def _tree(pid: int) -> Iterator[int]:
+def tree(pid: int) -> Iterator[int]:
+    """A process and its descendants."""
     yield pid
     with suppress(OSError):
         for thread in Path(f"/proc/{pid}/task").iterdir():
             with suppress(OSError):  # it has ended
                 for child in (thread / "children").read_text().split():
-                    yield from _tree(int(child))
+                    yield from tree(int(child))
 
 
 def _memory(process: Path) -> int:
