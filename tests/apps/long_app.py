@@ -201,3 +201,19 @@ async def acopy_rows(source: str, target: str) -> None:
         if job.attempt < 4:
             saved = msgspec.json.decode((await jobs.aget(job.id)).checkpoint_bytes or b'{"done":0}')["done"]
             copy.die_if_saved(job.attempt, saved, row)
+
+
+@jobs.task
+def use(mib: int, seconds: float) -> float:
+    """Hold memory and keep a processor busy, for some seconds of its own; then wait for a moment that is looked at."""
+    import time
+
+    held = bytearray(os.urandom(1 << 20)) * mib
+    began = time.monotonic()
+    while time.monotonic() - began < seconds:
+        sum(range(10_000))
+    assert held
+    return time.process_time()
+
+
+jobs.task(name="use-process", runner="process")(use.function)

@@ -180,7 +180,7 @@ def show(session: Session, id: str, watch: bool) -> int:
         return INTERRUPTED
     if watch and output.mode != "table":
         return 0
-    record = full_record(_get(session, id) if watch else job)
+    record = full_record(_get(session, id) if watch else job, session.app.usage(id))
     if output.mode == "json":
         output.json(record)
     else:
@@ -202,7 +202,8 @@ def _hint(session: Session, record: Record) -> str:
 def _follow_one(session: Session, id: str) -> bool:
     def look() -> View:
         job = session.app.get(id)
-        return View([full_record(job)], over=job.is_final)
+        usage = session.app.usage(id) if output.mode == "table" else None
+        return View([full_record(job, usage)], over=job.is_final)
 
     output = session.output
 

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from holdfast.cli import fields
+from holdfast.cli.usage import usage_record
 from holdfast.client import Queue
 from holdfast.commands import Event
 from holdfast.durations import utc
@@ -20,6 +21,7 @@ from holdfast.job import Attempt, Job, Note
 from holdfast.schedule import Cron, Every
 from holdfast.scheduling import Schedule
 from holdfast.steering import Limit
+from holdfast.usage import JobUsage
 
 Record = dict[str, Any]
 
@@ -37,8 +39,8 @@ def _schedule(id: str) -> str | None:
     return firing[1] if firing else None
 
 
-def full_record(job: Job[Any]) -> Record:
-    """All that is known of a job."""
+def full_record(job: Job[Any], usage: JobUsage | None = None) -> Record:
+    """All that is known of a job, and what it uses."""
     return {
         **brief_record(job),
         "codec": job.codec,
@@ -47,6 +49,7 @@ def full_record(job: Job[Any]) -> Record:
         "waits": [msgspec.structs.asdict(each) for each in job.waits],
         "result": decoded(job.result_bytes),
         "checkpoint": decoded(job.checkpoint_bytes),
+        "usage": usage_record(usage),
         "failure": _failure(job.failure),
         "budget": {
             "retries": _budget(job.retried, job.retries),

@@ -234,7 +234,8 @@ class Executor:
         """Tell the supervisor which process to kill if this one dies. A coroutine or thread has none of its own."""
         log_start(attempt)
         if attempt.pid != os.getpid():
-            self._tell("started", [attempt.job.id, attempt.job.attempt, attempt.pid, attempt.start_delay])
+            job = attempt.job
+            self._tell("started", [job.id, job.attempt, attempt.pid, attempt.start_delay, job.created])
         self._nudge.set()
 
     def _start_saving(self, attempt: Attempt) -> None:

@@ -35,6 +35,7 @@ from holdfast.worker.output import FOLDER
 from holdfast.worker.patient import PatientStore
 from holdfast.worker.place import YOUNG, Place, shares
 from holdfast.worker.processes import ExecutorProcess
+from holdfast.worker.sampling import Sampling
 from holdfast.worker.served import Served
 from holdfast.worker.settings import Pool, WorkerSettings
 from holdfast.worker.system import boot_time
@@ -75,6 +76,7 @@ class Supervisor:
         directory = Path(self._settings.directory)
         (directory / FOLDER).mkdir()
         self._logs = Logs(self._store, directory, self._is_running, show=settings.show_output)
+        self._sampling = Sampling(self._store, self._executors)
         self._introduction = Introduction(self._settings)
         self._leases.about = self._introduction.words([], Usage())
         self._files = Files(settings.app) if settings.reload else None
@@ -101,6 +103,7 @@ class Supervisor:
             self._watch_siblings,
             self._look_after,
             self._logs.keep,
+            self._sampling.keep,
         ]
         if self._files:
             log.warning("--reload is for development: each change of a file starts the app anew")
@@ -376,6 +379,7 @@ class Supervisor:
         try:
             if self._store.is_known:
                 await self._logs.send()
+                await self._sampling.tell()
             if self._store.is_known and self._may_leave:
                 await self._lose(worker=self.worker, reason="the worker stopped")
             if self._may_leave:

@@ -39,6 +39,13 @@ def usage_of(pid: int) -> Usage:
     return Usage()
 
 
+def born(pid: int) -> float:
+    """When a process began, by the clock of `boot_time`; 0 if it is gone."""
+    with suppress(OSError, ValueError):
+        return int(Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()[19]) / _TICKS
+    return 0.0
+
+
 def tree(pid: int) -> Iterator[int]:
     """A process and its descendants."""
     yield pid
@@ -58,5 +65,5 @@ def _memory(process: Path) -> int:
 
 
 def _cpu_seconds(process: Path) -> float:
-    fields = (process / "stat").read_text().rpartition(")")[2].split()
+    fields = (process / "stat").read_text("utf-8", "replace").rpartition(")")[2].split()
     return sum(map(int, fields[11:15])) / _TICKS
