@@ -36,6 +36,11 @@ def until(condition: Callable[[], T | None], *, what: str = "") -> T:
     return value
 
 
+def said_of(job: Job[Any]) -> tuple[float | None, str] | None:
+    """How far a job says it is, and its words."""
+    return (job.progress.fraction, job.progress.message) if job.progress else None
+
+
 def is_alive(pid: int) -> bool:
     with suppress(FileNotFoundError, ProcessLookupError):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"

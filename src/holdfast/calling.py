@@ -145,6 +145,7 @@ def called(task: Task[..., Any], payload: bytes) -> Any:
 
 def returned(task: Task[..., Any], value: Any) -> Outcome:
     """What it means that a task returned a value."""
+    running.end_current_job()
     result = task.signature.result.encode(value, f"the result of task {task.name}")
     if len(result) > MOST_RESULT:
         return failed("ResultTooBig", _too_big(len(result)), group="result-too-big", final=True)
@@ -153,6 +154,7 @@ def returned(task: Task[..., Any], value: Any) -> Outcome:
 
 def raised(error: BaseException) -> Outcome:
     """What it means that an exception left a task."""
+    running.end_current_job()
     if isinstance(error, running.HandOver):
         return Release("handed over")
     if isinstance(error, running.WaitFor):

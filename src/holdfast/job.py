@@ -9,7 +9,7 @@ job.result(timeout="60s")  # as soon as it ends
 from __future__ import annotations
 
 from collections import deque
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Generic, Protocol, TypeVar, cast
 
 import msgspec
@@ -18,6 +18,7 @@ from holdfast import failure
 from holdfast.codec import Shape
 from holdfast.durations import Duration, utc
 from holdfast.failure import Failure
+from holdfast.progress import Progress, read_progress
 from holdfast.usage import JobUsage
 
 R = TypeVar("R")
@@ -130,7 +131,7 @@ class Job(msgspec.Struct, Generic[R], frozen=True, kw_only=True, eq=False, repr_
     executor: str = ""  # who claimed it: node/worker.number
     pid: int = 0  # the process that it runs in; until it has started, its executor's
     group: str = ""  # of its failure
-    progress: dict[str, Any] | None = None  # what it reported last: `progress`, 0 to 1, and `message`
+    progress: Progress | None = None  # what it said last of how far it is
     codec: str = "json"  # `json`, or `raw` for items
     waits_for: int = 0  # if it is blocked, so many jobs
     after: list[Dependency] = []  # those that it was enqueued to wait for
@@ -164,6 +165,16 @@ class Job(msgspec.Struct, Generic[R], frozen=True, kw_only=True, eq=False, repr_
     def failure(self) -> Failure | None:
         """What the last attempt that went wrong said."""
         return next((attempt.failure for attempt in reversed(self.attempts) if attempt.failure), None)
+
+    @property
+    def estimated_end(self) -> datetime | None:
+        """When it will end if it goes on as it does, by what it last said of its progress; None if nobody can tell."""
+        said = self.progress
+        if self.state != "running" or said is None or said.attempt != self.attempt or self.claimed_at is None:
+            return None
+        began = self.attempts[-1].started_at if self.attempts else None
+        left = said.seconds_left
+        return None if left is None else (began or self.claimed_at) + timedelta(seconds=said.after + left)
 
     @property
     def history(self) -> list[Entry]:
@@ -298,7 +309,7 @@ def read_job(fields: dict[str, Any], app: App, returns: Shape | None = None) -> 
         executor=fields["executor"],
         pid=fields["pid"],
         group=fields["group"],
-        progress=msgspec.json.decode(fields["progress"]) if fields["progress"] else None,
+        progress=read_progress(fields["progress"]),
         codec=fields["codec"],
         waits_for=fields["waits_for"],
         after=[Dependency(id.decode(), word.decode()) for id, word in fields.get("after", ())],

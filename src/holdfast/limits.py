@@ -15,6 +15,7 @@ LOG_BLOCK = 8192  # bytes
 LOG_HEAD = 8  # blocks of a log that are kept: so many first ones
 LOG_TAIL = 24  # and so many last ones
 MOST_RUN = 1024  # how a worker is to run a job, as text
+MOST_PROGRESS = 1024
 MOST_NOTE = 1000
 MOST_NOTES = 100  # that one call may save
 LONGEST_WAIT = 10 * 365 * 86_400_000  # milliseconds, of anything that is scheduled, and of a time-out

@@ -23,7 +23,8 @@ JOB = {
     "node": "machine of that worker",
     "pid": "process of the last attempt: its own or, before it has started and if it has none, its executor's",
     "group": "group of its failure",
-    "progress": "what it said of its progress: progress (0 to 1), message",
+    "progress": "what it said of its progress: fraction (0 to 1), message, done and total (items of `each`), counts, "
+    "per_second (of what it counts), estimated_end",
     "waits_for": "for how many jobs it waits, if it is blocked",
     "limits": "limits in which it takes part, each perhaps with a key",
     "throttled_by": "the limit that it waits for, if it is throttled",

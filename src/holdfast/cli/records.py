@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from holdfast.cli import fields
+from holdfast.cli.progress import progress_record
 from holdfast.cli.usage import usage_record
 from holdfast.client import Queue
 from holdfast.commands import Event
@@ -30,7 +31,8 @@ _FIRING = re.compile(r"([\w.-]+)@\d{13}(-now)?", re.ASCII)
 
 def brief_record(job: Job[Any]) -> Record:
     """A job as a list shows it."""
-    return {name: _schedule(job.id) if name == "schedule" else getattr(job, name) for name in fields.JOB}
+    made = {"schedule": _schedule(job.id), "progress": progress_record(job)}
+    return {name: made[name] if name in made else getattr(job, name) for name in fields.JOB}
 
 
 def _schedule(id: str) -> str | None:

@@ -32,6 +32,10 @@ class Link:
     async def aask(self, word: str, *parts: Any) -> tuple[str, Any]:
         return self.ask(word, *parts)
 
+    def log(self, lines: str) -> None:
+        """A test sees it printed."""
+        print(lines, end="")
+
     def save(self, checkpoint: bytes | None, progress: str | None, note: str | None = None) -> None:
         notes = [] if note is None else [note]
         if self._store.run(commands.save(self._held, checkpoint, progress=progress, notes=notes)):

@@ -17,7 +17,7 @@ from holdfast.errors import LeaseLost
 from holdfast.limits import MOST_NOTES
 from holdfast.outcome import Outcome
 from holdfast.run import Run
-from holdfast.worker.output import LogName
+from holdfast.worker.output import LogName, append
 
 ASKED_TO_FORCED = 1.0  # seconds
 
@@ -65,7 +65,8 @@ class Attempt:
         self.held = Held(executor, job.id, job.attempt)
         self.directory = directory / f"{job.attempt}-{job.id.replace('/', '_')}"
         name = LogName(job.id, job.created, job.attempt)
-        self.log = str(name.path(directory.parent)) if captured else ""
+        self.log = str(name.path(directory.parent))
+        self.output = self.log if captured else ""  # where what it prints goes, if it shares its process
         self.claimed_at = time.monotonic()
         self.pid: int | None = None
         self.start_delay: int | None = None
@@ -138,6 +139,11 @@ class Attempt:
         self._news.set()
         if self.saver is None:
             self._on_first_save(self)
+
+    def write_log(self, lines: str) -> None:
+        """Write lines to its log, unless it has ended: then that may have been sent, and be gone."""
+        if not self._ended.is_set():
+            append(self.log, lines)
 
     async def request(self, word: str, *parts: Any) -> tuple[str, Any]:
         """What the job asks for: see `requests`."""

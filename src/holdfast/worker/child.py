@@ -18,7 +18,7 @@ from holdfast.calling import Call, app_of, called, exit_code, raised, returned
 from holdfast.outcome import Outcome, Unknown
 from holdfast.task import Task
 from holdfast.worker import wire
-from holdfast.worker.output import redirected
+from holdfast.worker.output import append, redirected
 from holdfast.worker.system import children
 
 UNHEARD = 76  # exit code of a process that could not say how its job ended
@@ -34,8 +34,9 @@ class _Link:
     those of another job.
     """
 
-    def __init__(self, channel: wire.Channel) -> None:
+    def __init__(self, channel: wire.Channel, log: str) -> None:
         self._channel = channel
+        self._log = log
         self._reason = ""
         self._speaking = Lock()  # a job may have threads
         self._is_over = False
@@ -45,6 +46,11 @@ class _Link:
         with self._speaking:
             if not self._is_over:
                 self._channel.send(wire.pack("save", checkpoint, progress, note))
+
+    def log(self, lines: str) -> None:
+        with self._speaking:
+            if not self._is_over:
+                append(self._log, lines)
 
     def end(self, ended: Outcome) -> None:
         with self._speaking:
@@ -114,7 +120,7 @@ def _run_next(channel: wire.Channel, load: Load) -> None:
     signal.signal(signal.SIGTERM, partial(_on_term, channel))
     call = _next_call(channel)
     channel.send(wire.pack("begins"))
-    link = _Link(channel)
+    link = _Link(channel, call.log)
     with redirected(call.log):
         ended = copy_context().run(_attempt, call, link, load)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # what has ended is said to the end

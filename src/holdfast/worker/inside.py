@@ -25,8 +25,8 @@ from holdfast.calling import app_of, called, raised, returned
 from holdfast.outcome import Outcome
 from holdfast.task import Task
 from holdfast.worker.attempt import ASKED_TO_FORCED, Attempt
+from holdfast.worker.captured import captured
 from holdfast.worker.ending import ends_by_itself, forced_outcome
-from holdfast.worker.output import captured
 from holdfast.worker.stacks import coroutine_stack, stack_of, thread_stack
 
 Tasks = Mapping[str, Task[..., Any]]
@@ -93,7 +93,7 @@ class AsyncRunner:
         link = _Link(attempt)
         attempt.call.introduce(link, app_of(task))
         try:
-            with captured(attempt.log):
+            with captured(attempt.output):
                 args, kwargs = task.signature.decode(attempt.job.payload)
                 return returned(task, await task.function(*args, **kwargs))
         except BaseException as error:
@@ -127,7 +127,7 @@ class ThreadRunner:
         attempt.look = partial(thread_stack, threading.get_ident())
         attempt.call.introduce(link, app_of(task))
         try:
-            with captured(attempt.log):
+            with captured(attempt.output):
                 return returned(task, called(task, attempt.job.payload))
         except BaseException as error:
             # Whatever it is, it was the job's: the thread goes back to the pool.
@@ -159,6 +159,11 @@ class _Link:
         self._end_if_asked()
         if not self._is_over:
             self._loop.call_soon_threadsafe(self._attempt.save, checkpoint, progress, note)
+
+    def log(self, lines: str) -> None:
+        self._end_if_asked()
+        if not self._is_over:
+            self._attempt.write_log(lines)
 
     def ask(self, word: str, *parts: Any) -> tuple[str, Any]:
         self._end_if_asked()

@@ -16,18 +16,22 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from holdfast import commands, errors
 from holdfast.commands import Block
 from holdfast.limits import LOG_BLOCK, LOG_HEAD, LOG_TAIL
-from holdfast.worker.output import FOLDER, LogName
+from holdfast.worker.output import FOLDER, LogName, is_open
 from holdfast.worker.patient import PatientStore
 
 log = logging.getLogger("holdfast.worker")
 
 LOOK_EVERY = 0.3  # seconds
-AT_ONCE = 32  # blocks in one call
+AT_ONCE = 32  # blocks in one call, and files that are looked at together
 LONGEST_LINE = 4096  # bytes, of what is shown here
+HARMLESS = {
+    code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if code != 9
+}  # on a terminal, but for tabs
 
 IsRunning = Callable[[str, int], bool]
 
@@ -61,6 +65,15 @@ class _File:
             self.freed = end
 
 
+class _News(NamedTuple):
+    """What is to be sent of a file of this size. If it is over, nobody writes to it any more."""
+
+    file: _File
+    size: int
+    blocks: list[Block]
+    is_over: bool
+
+
 class Logs:
     """Sends the logs of a worker's jobs; with `show`, also prints them here."""
 
@@ -77,40 +90,51 @@ class Logs:
             await self.send()
             await asyncio.sleep(LOOK_EVERY)
 
-    async def send(self) -> None:
-        """Send what is new; and remove what is sent of attempts that have ended."""
-        for file in await asyncio.to_thread(self._look):
-            has_ended = not self._is_running(file.name.id, file.name.attempt)
-            try:
-                size = os.stat(file.path).st_size
-                await self._send(file, size)
-            except FileNotFoundError:
-                self._files.pop(file.path.name, None)
-                continue
-            if has_ended:
-                with suppress(OSError):
-                    file.path.unlink()
-                self._files.pop(file.path.name, None)
+    async def send(self, *, last: bool = False) -> None:
+        """Send what is new; and remove what is sent of attempts that have ended, or of all, at the `last` time."""
+        found = await asyncio.to_thread(self._look)
+        for first in range(0, len(found), AT_ONCE):
+            part = found[first : first + AT_ONCE]
+            ended = [last or not self._is_running(file.name.id, file.name.attempt) for file in part]
+            news = await asyncio.to_thread(self._read_all, part, ended, last)
+            blocks = [block for each in news for block in each.blocks]
+            for place in range(0, len(blocks), AT_ONCE):
+                await self._tell(blocks[place : place + AT_ONCE])
+            await asyncio.to_thread(self._settle, news)
 
     def _look(self) -> list[_File]:
-        found = []
-        with suppress(FileNotFoundError):
-            for entry in os.scandir(self._folder):
-                name = LogName.parse(entry.name)
-                if name:
-                    found.append(self._files.setdefault(entry.name, _File(name, Path(entry.path))))
-        return found
+        with suppress(OSError):
+            names = [(entry, LogName.parse(entry.name)) for entry in os.scandir(self._folder)]
+            self._files = {
+                entry.name: self._files.get(entry.name) or _File(name, Path(entry.path))
+                for entry, name in names
+                if name
+            }
+        return list(self._files.values())
 
-    async def _send(self, file: _File, size: int) -> None:
-        if size <= file.sent:
-            return
-        if self._show:
-            await asyncio.to_thread(_show, file, size)
-        blocks = await asyncio.to_thread(lambda: list(file.blocks(size)))
-        for first in range(0, len(blocks), AT_ONCE):
-            await self._tell(blocks[first : first + AT_ONCE])
-        file.sent = size
-        await asyncio.to_thread(file.free, size)
+    def _read_all(self, files: list[_File], ended: list[bool], last: bool) -> list[_News]:
+        news = []
+        for file, has_ended in zip(files, ended, strict=True):
+            is_over = has_ended and (last or not is_open(file.path))  # before it is read
+            with suppress(OSError):  # it is gone: the job's process removes what stayed empty
+                size = os.stat(file.path).st_size
+                if size > file.sent or is_over:
+                    news.append(self._read(file, size, is_over))
+        return news
+
+    def _read(self, file: _File, size: int, is_over: bool) -> _News:
+        if self._show and size > 0:
+            _show(file, size, is_over)
+        return _News(file, size, list(file.blocks(size)) if size > file.sent else [], is_over)
+
+    def _settle(self, news: list[_News]) -> None:
+        for each in news:
+            each.file.sent = max(each.file.sent, each.size)
+            with suppress(OSError):
+                if each.is_over:
+                    each.file.path.unlink()
+                else:
+                    each.file.free(each.size)
 
     async def _tell(self, blocks: list[Block]) -> None:
         try:
@@ -123,20 +147,22 @@ class Logs:
 
 async def send_rest(store: PatientStore, directory: Path) -> None:
     """Send the logs that a dead worker has left."""
-    await Logs(store, directory, lambda *_: False, show=False).send()
+    await Logs(store, directory, lambda *_: False, show=False).send(last=True)
 
 
-def _show(file: _File, size: int) -> None:
-    """Print what is new, line by line, with the id of the job before each."""
+def _show(file: _File, size: int, is_over: bool) -> None:
+    """Print what is new, line by line, with the id of the job before each; at the end, also what is no whole line."""
     start = max(file.shown, size - LOG_TAIL * LOG_BLOCK)
     with file.path.open("rb") as source:
         source.seek(start)
         data = source.read(size - start)
-    lines, newline, _ = data.rpartition(b"\n")
-    for line in lines.split(b"\n") if newline else ():
-        print(f"{file.name.id} | {line[:LONGEST_LINE].decode(errors='replace')}", file=sys.stdout)
-    sys.stdout.flush()
+    lines, newline, rest = data.rpartition(b"\n")
     file.shown = start + len(lines) + len(newline)
+    texts = lines.split(b"\n") if newline else []
+    for text in [*texts, rest] if is_over and rest else texts:
+        words = text[:LONGEST_LINE].decode(errors="replace").rstrip("\r").translate(HARMLESS)
+        print(f"{file.name.id} | {words}", file=sys.stdout)
+    sys.stdout.flush()
 
 
 def _punch(path: Path, offset: int, length: int) -> None:

@@ -25,10 +25,10 @@ import msgspec
 from holdfast.client import Holdfast
 from holdfast.task import DEFAULT_QUEUE
 from holdfast.worker import stacks, wire, zygote
+from holdfast.worker.captured import capture_by_context
 from holdfast.worker.child import run_jobs
 from holdfast.worker.executor import Executor
 from holdfast.worker.files import loaded_files
-from holdfast.worker.output import capture_by_context
 from holdfast.worker.pulse import Pulse
 from holdfast.worker.runners import FORKED, refusal, wanted
 from holdfast.worker.settings import Start

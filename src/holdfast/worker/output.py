@@ -3,23 +3,27 @@
     fork, spawn, process   descriptors of the job's process are the file, so what its subprocesses print is there too
     thread, async          `sys.stdout` and `sys.stderr` of the executor look for whose context they are written in
 
-The file is opened for appending and written a line at a time, so nothing that was printed is lost with the process.
+The file is opened for appending and written a line at a time, so nothing that was printed is lost with the process. It
+is locked, shared, for as long as anybody has it open: then nobody removes it, whatever is known of its job.
 """
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import io
 import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from contextvars import ContextVar
 from pathlib import Path
-from threading import Lock
-from typing import Any, NamedTuple, TextIO, cast
+from threading import Thread, current_thread, enumerate
+from typing import NamedTuple, TextIO
 from urllib.parse import quote, unquote
+from weakref import WeakSet
 
 FOLDER = "logs"
+DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EFBIG)  # no reason for a job to fail
 
 
 class LogName(NamedTuple):
@@ -42,20 +46,50 @@ class LogName(NamedTuple):
             return None
 
 
-def _open(path: str) -> int | None:
+def open_log(path: str) -> int | None:
+    """Open a log for appending; None if there is no disk to write to."""
     with suppress(OSError):
-        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        with suppress(OSError):  # some file systems have no locks
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return descriptor
     return None
+
+
+def is_open(path: Path) -> bool:
+    """Whether a job, or something that it has started, has its log open."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def append(path: str, lines: str) -> None:
+    """Write lines to a log."""
+    descriptor = open_log(path)
+    if descriptor is not None:
+        with suppress(OSError):
+            os.write(descriptor, lines.encode("utf-8", "backslashreplace"))
+        os.close(descriptor)
 
 
 @contextmanager
 def redirected(path: str) -> Iterator[None]:
     """Have this process print to a file. Without a disk to write to, it prints where it did before."""
-    descriptor = _open(path) if path else None
+    descriptor = open_log(path) if path else None
     if descriptor is None:
         yield
         return
-    before = [os.dup(1), os.dup(2)]
+    _remember_outside()
     try:
         for number in (1, 2):
             os.dup2(descriptor, number)
@@ -63,23 +97,61 @@ def redirected(path: str) -> Iterator[None]:
         with _fresh_streams():
             yield
     finally:
-        is_empty = os.fstat(1).st_size == 0
-        for number, saved in enumerate(before, 1):
-            os.dup2(saved, number)
-            os.close(saved)
-        if is_empty:
-            with suppress(OSError):
+        with suppress(OSError):  # a job may have closed all descriptors that it found
+            for stream, number in zip(_outside, (1, 2), strict=True):
+                os.dup2(stream.fileno(), number)
+        with suppress(OSError):
+            if os.stat(path).st_size == 0:
                 os.unlink(path)
+
+
+# A process that stays for many jobs has threads that earlier ones have left. What these print is not the next job's.
+
+_outside: list[TextIO] = []  # where this process printed before its first job
+_strangers: WeakSet[Thread] = WeakSet()
+
+
+def _remember_outside() -> None:
+    for number in () if _outside else (1, 2):
+        file = _Patient(os.dup(number), "w")
+        _outside.append(io.TextIOWrapper(file, "utf-8", errors="backslashreplace", line_buffering=True))
+    _strangers.update(thread for thread in enumerate() if thread is not current_thread())
+
+
+def outside(number: int) -> TextIO | None:
+    """Where this thread is to print, if it is not one of the job that runs here."""
+    return _outside[number - 1] if _strangers and current_thread() in _strangers else None
+
+
+class _Patient(io.FileIO):
+    """A file whose disk may be full: what does not fit is dropped."""
+
+    def write(self, data: object) -> int:
+        try:
+            return super().write(data) or 0  # type: ignore[arg-type] # bytes of any kind
+        except OSError as error:
+            if error.errno not in DISK_ERRORS:
+                raise
+            return len(data)  # type: ignore[arg-type] # as above
+
+
+class _Own(io.TextIOWrapper):
+    """What the job that runs here prints, by the number of its descriptor."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+        super().__init__(_Patient(number, "w", closefd=False), "utf-8", errors="backslashreplace", line_buffering=True)
+
+    def write(self, text: str) -> int:
+        elsewhere = outside(self._number)
+        return super().write(text) if elsewhere is None else elsewhere.write(text)
 
 
 @contextmanager
 def _fresh_streams() -> Iterator[None]:
     """Streams that write each line at once; those that were there may hold back, or be a test's."""
     before = sys.stdout, sys.stderr
-    fresh = [
-        io.TextIOWrapper(io.FileIO(number, "w", closefd=False), "utf-8", errors="backslashreplace", line_buffering=True)
-        for number in (1, 2)
-    ]
+    fresh = [_Own(number) for number in (1, 2)]
     sys.stdout, sys.stderr = fresh
     try:
         yield
@@ -88,88 +160,3 @@ def _fresh_streams() -> Iterator[None]:
             with suppress(Exception):
                 stream.flush()
         sys.stdout, sys.stderr = before
-
-
-class LogFile:
-    """The log of an attempt that shares its process with others. There is no file until it has a line."""
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-        self._descriptor: int | None = None
-        self._line = b""
-        self._lock = Lock()  # a job may have threads
-        self._is_over = False
-
-    def write(self, text: str) -> bool:
-        """Write whole lines; keep the rest until its end comes. Returns whether anybody will read it."""
-        with self._lock:
-            if self._is_over:
-                return False
-            lines, newline, self._line = (self._line + text.encode("utf-8", "backslashreplace")).rpartition(b"\n")
-            return self._put(lines + newline)
-
-    def close(self) -> None:
-        with self._lock:
-            self._put(self._line)
-            self._is_over = True
-            if self._descriptor is not None:
-                os.close(self._descriptor)
-
-    def _put(self, data: bytes) -> bool:
-        if data and self._descriptor is None:
-            self._descriptor = _open(self._path)
-        if data and self._descriptor is not None:
-            with suppress(OSError):  # a full disk is no reason for a job to fail
-                os.write(self._descriptor, data)
-        return True
-
-
-_log: ContextVar[LogFile | None] = ContextVar("holdfast-log", default=None)
-
-
-@contextmanager
-def captured(path: str) -> Iterator[None]:
-    """Have what is printed in this context go to a file."""
-    if not path:
-        yield
-        return
-    file = LogFile(path)
-    token = _log.set(file)
-    try:
-        yield
-    finally:
-        _log.reset(token)
-        file.close()
-
-
-class _Stream(io.TextIOBase):
-    """Writes to the log of the context that it is written in, or where it did before."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-
-    def write(self, text: str) -> int:
-        file = _log.get()
-        if file is None or not file.write(text):
-            self._stream.write(text)
-        return len(text)
-
-    def flush(self) -> None:
-        self._stream.flush()
-
-    def writable(self) -> bool:
-        return True
-
-    def fileno(self) -> int:
-        return self._stream.fileno()
-
-    def isatty(self) -> bool:
-        return self._stream.isatty()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
-
-
-def capture_by_context() -> None:
-    """Have `sys.stdout` and `sys.stderr` look for whose context they are written in, from now on."""
-    sys.stdout, sys.stderr = cast(TextIO, _Stream(sys.stdout)), cast(TextIO, _Stream(sys.stderr))

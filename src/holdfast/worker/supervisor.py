@@ -378,7 +378,7 @@ class Supervisor:
         self._store.lose_patience()
         try:
             if self._store.is_known:
-                await self._logs.send()
+                await self._logs.send(last=True)
                 await self._sampling.tell()
             if self._store.is_known and self._may_leave:
                 await self._lose(worker=self.worker, reason="the worker stopped")
