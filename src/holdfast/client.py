@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mappin
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar, Unpack, overload
 from weakref import WeakKeyDictionary
 
-from holdfast import acting, commands, errors, load, looking, scheduling, steering
+from holdfast import acting, commands, errors, load, logs, looking, scheduling, steering
 from holdfast.commands import Command
 from holdfast.durations import Duration, milliseconds
 from holdfast.fleet import Node, Worker, by_node, read_workers
@@ -252,6 +252,8 @@ class Holdfast:
 
     # Looking into jobs
 
+    follow_logs, afollow_logs = logs.follow_logs, logs.afollow_logs
+    logs, alogs = verb(logs.logs)
     stack, astack = verb(looking.stack)
     usage, ausage = verb(looking.usage)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from datetime import datetime, timedelta
-from typing import Any, Generic, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
 import msgspec
 
@@ -20,6 +20,9 @@ from holdfast.durations import Duration, utc
 from holdfast.failure import Failure
 from holdfast.progress import Progress, read_progress
 from holdfast.usage import JobUsage
+
+if TYPE_CHECKING:
+    from holdfast.logs import Log
 
 R = TypeVar("R")
 
@@ -92,6 +95,8 @@ class App(Protocol):
     async def aresult(self, job: Job[R], /, timeout: Duration | None = None) -> R: ...
     def cancel(self, id: str, /, *, reason: str = "") -> str: ...
     async def acancel(self, id: str, /, *, reason: str = "") -> str: ...
+    def logs(self, id: str, /, *, attempt: int | None = None) -> Log: ...
+    async def alogs(self, id: str, /, *, attempt: int | None = None) -> Log: ...
     def retry(self, id: str, /) -> None: ...
     async def aretry(self, id: str, /) -> None: ...
     def delete(self, id: str, /) -> None: ...
@@ -236,6 +241,13 @@ class Job(msgspec.Struct, Generic[R], frozen=True, kw_only=True, eq=False, repr_
 
     async def acancel(self, *, reason: str = "") -> str:
         return await self.app.acancel(self.id, reason=reason)
+
+    def logs(self, *, attempt: int | None = None) -> Log:
+        """Return what the last attempt that printed anything printed, or another, as it is now."""
+        return self.app.logs(self.id, attempt=attempt)
+
+    async def alogs(self, *, attempt: int | None = None) -> Log:
+        return await self.app.alogs(self.id, attempt=attempt)
 
     def retry(self) -> None:
         """Run a job that has ended once more."""

@@ -22,6 +22,7 @@ from holdfast.cli import (
     jobs,
     kept,
     limits,
+    logs,
     notes,
     queues,
     schedules,
@@ -37,7 +38,7 @@ from holdfast.cli.session import Group, shared_options
 from holdfast.errors import HoldfastError
 
 COMMANDS: tuple[click.Command, ...] = (
-    work.work, enqueue.enqueue, waiting.wait, jobs.jobs, jobs.show, stack.stack, jobs.count, jobs.peek,
+    work.work, enqueue.enqueue, waiting.wait, jobs.jobs, jobs.show, logs.logs, stack.stack, jobs.count, jobs.peek,
     steer.cancel, steer.retry, steer.delete, steer.move, steer.release, steer.fail, steer.depend, notes.attach,
     notes.note, queues.queues, queues.pause, queues.resume, queues.forget, queues.load, limits.limits, limits.limit,
     limits.unlimit, limits.weigh, schedules.schedules, workers.workers, workers.nodes, drain.drain, events.events,

@@ -178,6 +178,13 @@ SETTING = {
     "source": "where the value comes from: default, global or queue",
     "explanation": "what it means",
 }
+LOG = {
+    "id": "id of the job",
+    "attempt": "number of the attempt; 0 if none has printed anything",
+    "attempts": "attempts that have a log; null with --follow",
+    "left_out_bytes": "how much is left out in the middle, or with --follow before this",
+    "text": "what it printed",
+}
 ATTACHED = {"id": "id of the job", "fields": "all that is attached to it, by name"}
 NOTED = {"id": "id of the job", "note": "what was noted"}
 KEPT = {

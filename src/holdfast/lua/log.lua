@@ -7,8 +7,8 @@
 --   log(blocks), blobs     a list of: id, when the job was created, attempt, block (-1: use of the machine, as the worker
 --                          writes it); and their bytes. Returns an answer for each: OK, NOTFOUND or INVALID
 --   logs(id, attempt, block)   the blocks of an attempt (not given: the last that has any) from this one on (0). Refuses
---                          NOTFOUND. Returns: attempt, whether it has ended, the attempts that have a log, and a list of
---                          block, bytes, block, bytes ... in order
+--                          NOTFOUND. Returns: attempt, whether it has ended, the attempts that have printed something,
+--                          and a list of block, bytes, block, bytes ... in order
 --
 --   log   hash per job: `<attempt> <block>` -> bytes
 
@@ -58,15 +58,19 @@ verb('log', {}, function(args, blobs)
   return answers
 end)
 
--- All fields of a log, as numbers: the attempts that there are, and the blocks of one of them.
+-- All fields of a log, as numbers: the attempts that have printed something, and the blocks of one of them.
 local function read_log(id, wanted, from)
-  local attempts, blocks = {}, {}
+  local printed, blocks, last = {}, {}, 0
   local fields = redis.call('HKEYS', key.log(id))
-  for _, field in ipairs(fields) do attempts[(parse_field(field))] = true end
+  for _, field in ipairs(fields) do
+    local attempt, block = parse_field(field)
+    last = math.max(last, attempt)
+    if block ~= USAGE then printed[attempt] = true end
+  end
   local list = {}
-  for attempt in pairs(attempts) do list[#list + 1] = attempt end
+  for attempt in pairs(printed) do list[#list + 1] = attempt end
   table.sort(list)
-  local chosen = wanted or list[#list] or 0
+  local chosen = wanted or last
   for _, field in ipairs(fields) do
     local attempt, block = parse_field(field)
     if attempt == chosen and (block >= from or block == USAGE) then blocks[#blocks + 1] = block end

@@ -131,6 +131,7 @@ OF_WORKER: dict[str, Read] = {
     "log_level": _choice(*LEVELS),
     "burst": _flag,
     "reload": _flag,
+    "show_output": _flag,
     "accept_data_loss": _flag,
 }
 NAME_OF_POOL = _name
