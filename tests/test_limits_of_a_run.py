@@ -80,6 +80,7 @@ def test_a_job_that_heeds_no_soft_timeout_is_stopped_by_its_timeout(staff: Staff
     assert ended.failure.message == "the job ran for longer than its timeout of 0.4 s and was stopped"
 
 
+@pytest.mark.parametrize("runner", ["fork", "thread"])
 def test_a_job_of_a_worker_that_stops_hears_that_this_is_why(crew: Crew, runner: Runner) -> None:
     first = start(crew)
     job = first.put("yield_when_told", runner, "told")
@@ -165,16 +166,24 @@ def test_a_job_within_its_memory_is_left_alone(staff: Staff, apart: Runner) -> N
 def test_a_job_that_keeps_killing_its_process_is_quarantined_with_each_death(crew: Crew, runner: Runner) -> None:
     staff = start(crew)
     crew.open("killer")
-    killer = staff.put("die", runner, "killer", "kill", crashes=2)
+    killer = staff.put("die", runner, "killer", "kill", crashes=1)
 
     ended = crew.ended(killer)
 
-    assert (ended.state, ended.group, ended.crashes) == ("failed", "crashed", 3)
+    assert (ended.state, ended.group, ended.crashes) == ("failed", "crashed", 2)
     deaths = [run for run in ended.attempts if run.outcome == "crash"]
-    assert len(deaths) == 3
+    assert len(deaths) == 2
     for death in deaths:
         assert "SIGKILL" in f"{death.reason} {death.failure and death.failure.message}"
     assert staff.put("nothing", runner).result(timeout="30s") is None
+
+
+def test_a_process_that_stays_is_replaced_when_jobs_have_left_very_many_dead_children_in_it(crew: Crew) -> None:
+    staff = start(crew, "--processes", "1")
+
+    first, second, third = (staff.put("leave_dead", "process", count).result(timeout="30s") for count in (5, 200, 0))
+
+    assert first == second != third
 
 
 # Leases of exclusive jobs

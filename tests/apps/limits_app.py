@@ -87,6 +87,15 @@ def _take_memory(seconds: float) -> None:
 
 
 @program
+async def leave_dead(count: int) -> int:
+    """Leaves so many dead children behind, that it never asks for. Returns its process."""
+    for _ in range(count):
+        if os.fork() == 0:
+            os._exit(0)
+    return os.getpid()
+
+
+@program
 async def be_alone(name: str) -> None:
     """Says whether an earlier attempt of it is alive."""
     pids = [

@@ -107,9 +107,8 @@ def close_all(_: str) -> None:
 
 @animal()
 def flood(_: str) -> str:
-    line = "x" * 127 + "\n"
-    for _ in range(64 * MIB // len(line) // 1024):
-        sys.stdout.write(line * 1024)
+    for part in range(512):
+        sys.stdout.write(f"{part:127}\n" * 1024)
     return "flooded"
 
 

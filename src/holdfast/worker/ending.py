@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from holdfast.calling import failed
 from holdfast.outcome import Advanced, Cancelled, Outcome, Release, Succeed, Waits
+from holdfast.run import PLAIN
 from holdfast.worker.attempt import Attempt
 from holdfast.worker.watch import Stack, watched
 
@@ -28,14 +29,21 @@ class Runner(Protocol):
 
 async def ends_by_itself(attempt: Attempt, end: asyncio.Future[Any], stack: Stack) -> bool:
     """Wait for an attempt to end, to be interrupted, or to reach a limit. Returns whether it ended."""
+    if attempt.run is PLAIN:
+        await _end_or_stop(attempt, end)
+    else:
+        async with watched(attempt, stack):
+            await _end_or_stop(attempt, end)
+    return end.done()
+
+
+async def _end_or_stop(attempt: Attempt, end: asyncio.Future[Any]) -> None:
     stop = asyncio.create_task(attempt.interrupted.wait())
     either: list[asyncio.Future[Any]] = [end, stop]
     try:
-        async with watched(attempt, stack):
-            await asyncio.wait(either, timeout=attempt.job.timeout / 1000 or None, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(either, timeout=attempt.job.timeout / 1000 or None, return_when=asyncio.FIRST_COMPLETED)
     finally:
         stop.cancel()
-    return end.done()
 
 
 def forced_outcome(attempt: Attempt, heard: Outcome | None) -> Outcome:

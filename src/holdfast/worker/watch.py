@@ -19,7 +19,6 @@ from typing import Any
 
 from holdfast.calling import failed
 from holdfast.outcome import Release
-from holdfast.run import PLAIN
 from holdfast.sizes import size_words
 from holdfast.worker.attempt import Attempt
 from holdfast.worker.system import boot_time
@@ -38,9 +37,6 @@ Stack = Callable[[], str]
 @asynccontextmanager
 async def watched(attempt: Attempt, stack: Stack) -> AsyncIterator[None]:
     """Look after an attempt's limits while it runs; one that breaks a limit is interrupted."""
-    if attempt.run is PLAIN:
-        yield
-        return
     loop, run = asyncio.get_running_loop(), attempt.run
     soft = run.soft and loop.call_later(run.soft / 1000, attempt.stop, "soft_timeout")
     watches: list[Coroutine[Any, Any, None]] = []
