@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import pytest
 
@@ -20,8 +21,8 @@ def test_a_rolling_restart_of_three_workers_loses_nothing_and_charges_nothing(
 ) -> None:
     kinds = [*app.RUNNERS, "async"]
     names = [f"{kind}-{number}" for kind in kinds for number in range(3)]
-    calls: list[BoundCall[object]] = [app.jobs.tasks[f"crawl-{name[:-2]}"].bind(name, ITEMS) for name in names]
-    short: list[BoundCall[object]] = [app.blink.bind(str(number)) for number in range(SHORT)]
+    calls: list[BoundCall[Any]] = [app.jobs.tasks[f"crawl-{name[:-2]}"].bind(name, ITEMS) for name in names]
+    short: list[BoundCall[Any]] = [app.blink.bind(str(number)) for number in range(SHORT)]
     workers = [crew.start("--processes", "4", app=APP) for _ in range(3)]
     crawls = crew.put_all(calls)
     until(lambda: len({name for name, _ in crew.said("item")}) == len(names), what="all to run")

@@ -31,6 +31,7 @@ from holdfast.worker.files import Files
 from holdfast.worker.leases import Leases
 from holdfast.worker.locks import DeadWorker, WorkerLock
 from holdfast.worker.logs import Logs, send_rest
+from holdfast.worker.notify import READY, STOPPING, notify
 from holdfast.worker.output import FOLDER
 from holdfast.worker.patient import PatientStore
 from holdfast.worker.place import YOUNG, Place, shares
@@ -134,6 +135,7 @@ class Supervisor:
             return
         seconds = self._settings.stop_within / 1000
         log.info("worker %s stops, within %g s", self.worker, seconds)
+        notify(STOPPING)
         self._tell_all_to_stop(seconds)
         if not any(executor.held for executor in self._executors.values()):
             self._store.lose_patience()  # if it is away, there is nothing to tell it
@@ -209,6 +211,7 @@ class Supervisor:
                 await self._meet(*address)
                 if self._store.is_known:
                     await self._calendar.declare(declared)
+                    notify(READY)
                 if queues := self._served.of(place.pool):
                     executor.tell("queues", queues)
                 executor.ready.set()
