@@ -102,6 +102,18 @@ def test_a_poison_job_ends_as_documented_and_its_neighbour_does_not_notice(
     assert "died" not in staff.worker.log
 
 
+@pytest.mark.parametrize("runner", zoo.APART)
+def test_a_machine_without_memory_would_kill_jobs_before_their_worker(staff: Staff, runner: Runner) -> None:
+    healthy = staff.put("neighbour", runner, f"offered-{runner}")
+    (pid,) = staff.crew.pids(f"offered-{runner}", "runs")
+
+    scores = [int(Path(f"/proc/{each}/oom_score_adj").read_text()) for each in (pid, staff.worker.executor)]
+
+    assert scores[0] == max(500, scores[1])
+    staff.crew.open(f"offered-{runner}")
+    assert healthy.result(timeout="30s")
+
+
 def test_the_document_says_how_each_poison_job_ends() -> None:
     rows = re.findall(r"^\| ([^|]+?) \| ([^|]+?) \|", DOCUMENT.read_text(), re.MULTILINE)
     said = dict(rows)

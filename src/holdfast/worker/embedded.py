@@ -212,6 +212,10 @@ class _Serving:
                 "inside a program there are no processes for jobs: %s run in threads, whatever runner they name",
                 ", ".join(apart),
             )
+        if limited := [name for name, task in self._app.tasks.items() if task.chosen.run.needs_process]:
+            log.warning(
+                "jobs of %s need processes for their limits: they are left to other workers", ", ".join(limited)
+            )
 
     async def _work(self) -> None:
         async with asyncio.TaskGroup() as group:

@@ -25,6 +25,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from pathlib import Path
 from typing import NamedTuple, NoReturn
 
 from holdfast.worker import system
@@ -36,6 +37,7 @@ Run = Callable[[bytes, socket.socket], None]
 
 _PARENT_DIED = signal.SIGUSR1
 _LAST_LOOKS = 200  # at what is still to be killed, a hundredth of a second apart
+_FIRST_TO_DIE = 500  # of 1000
 _LOOKS = 1000  # at what dead jobs have left behind
 _LOOK_EVERY = 2  # milliseconds
 
@@ -107,6 +109,7 @@ class _Server:
             self._wake_when(_PARENT_DIED)
             system.die_with_parent(parent, _PARENT_DIED)
             system.adopt_orphans()
+            _offer_to_die()
             self._poll.register(self._control, select.POLLIN)
             while self._serve_once():
                 pass
@@ -140,6 +143,7 @@ class _Server:
         if not message:
             return False
         connection = socket.socket(fileno=descriptors[0])
+        connection.set_inheritable(False)  # a received one is; and no program may speak for its job
         parent = os.getpid()
         try:
             pid = os.fork()
@@ -204,6 +208,13 @@ class _Server:
             if not system.kill_children():
                 return
             time.sleep(0.01)
+
+
+def _offer_to_die() -> None:
+    """Have Linux kill jobs, which inherit this, before others when the machine is out of memory: the biggest first."""
+    with suppress(OSError, ValueError):
+        path = Path("/proc/self/oom_score_adj")
+        path.write_text(str(max(_FIRST_TO_DIE, int(path.read_text()))))
 
 
 def _has_children(*, but: set[int]) -> bool:
