@@ -61,6 +61,7 @@ def first(words: str) -> Any:
         (("enqueue", "any.task"), fields.ENQUEUED),
         (("attach", "mine", "a=b"), fields.ATTACHED),
         (("note", "mine", "words"), fields.NOTED),
+        (("logs", "mine"), fields.LOG),
         (("cancel", "mine"), fields.ANSWER),
         (("move", "mine", "--priority", "1"), fields.ANSWER),
         (("release", "running"), fields.ANSWER),

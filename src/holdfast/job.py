@@ -175,11 +175,11 @@ class Job(msgspec.Struct, Generic[R], frozen=True, kw_only=True, eq=False, repr_
     def estimated_end(self) -> datetime | None:
         """When it will end if it goes on as it does, by what it last said of its progress; None if nobody can tell."""
         said = self.progress
-        if self.state != "running" or said is None or said.attempt != self.attempt or self.claimed_at is None:
+        if self.state != "running" or said is None or said.attempt != self.attempt:
             return None
-        began = self.attempts[-1].started_at if self.attempts else None
+        began = (self.attempts[-1].started_at if self.attempts else None) or self.since
         left = said.seconds_left
-        return None if left is None else (began or self.claimed_at) + timedelta(seconds=said.after + left)
+        return None if left is None else began + timedelta(seconds=said.after + left)
 
     @property
     def history(self) -> list[Entry]:
