@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from holdfast import Advance, Holdfast, Invalid, Job
+from holdfast import Holdfast, Invalid, Job
 from holdfast.run import PLAIN, Run
 from holdfast.task import Runner
 from tests.apps import limits_app as app
@@ -310,11 +310,19 @@ def test_a_call_whose_limits_a_worker_cannot_keep_is_left_to_others(crew: Crew) 
     assert job.result(timeout="30s")[1] == "MainThread"
 
 
-def test_limits_travel_with_schedules_and_with_the_next_stage() -> None:
-    task = jobs.task(name="limited", soft_timeout="1m", memory="2GiB", stalled="10m", exclusive=True)(idle)
-    stage = Advance(task.bind())
+def test_limits_travel_with_the_next_stage_and_with_schedules(staff: Staff) -> None:
+    stage = staff.put("go_on_silently", "fork", "stage")
+    call = app.find("be_silent", "fork").options(stalled="300ms", retries=0).bind("scheduled")
+    staff.crew.app.schedule("silently", call, every="1d")
+    scheduled = staff.crew.app.get(staff.crew.app.trigger("silently"))
 
-    text = stage.call.chosen.batch()["run"]
+    assert [staff.crew.ended(job).group for job in (stage, scheduled)] == ["stalled", "stalled"]
+
+
+def test_limits_travel_as_a_text_that_other_releases_can_read() -> None:
+    task = jobs.task(name="limited", soft_timeout="1m", memory="2GiB", stalled="10m", exclusive=True)(idle)
+
+    text = task.chosen.batch()["run"]
 
     assert Run.decode(text.encode()) == Run(soft=60_000, memory=2 << 30, stalled=600_000, exclusive=True)
     assert jobs.task(name="plain")(idle).chosen.batch()["run"] is None

@@ -6,7 +6,7 @@ import os
 import time
 from pathlib import Path
 
-from holdfast import current_job
+from holdfast import Advance, current_job
 from tests.apps.runner_app import find, jobs, pause, program
 from tests.apps.worker_app import is_open, write
 
@@ -38,6 +38,12 @@ async def say_nothing(name: str) -> None:
 async def be_silent(name: str) -> None:
     write(name, "runs", os.getpid())
     await say_nothing(name)
+
+
+@program
+async def go_on_silently(name: str) -> None:
+    """Goes on as a call that has limits of its own."""
+    raise Advance(find("be_silent", "fork").options(stalled="300ms", retries=0).bind(name))
 
 
 @program
