@@ -17,6 +17,7 @@ from holdfast import Holdfast, Invalid, Job, JobNotFound
 from holdfast.limits import LOG_BLOCK, LOG_HEAD, LOG_TAIL
 from holdfast.logs import LogPart
 from tests.apps import log_app
+from tests.relay import Relay
 from tests.workers import Crew, new_crew, until
 
 APP = "tests.apps.log_app"
@@ -170,6 +171,26 @@ def test_all_is_there_when_the_worker_ends_with_its_job(crew: Crew, runner: str)
 
     assert job.logs().text.endswith("no end of line")
     assert crew.directories() == []
+
+
+def test_what_cannot_be_sent_when_a_worker_ends_is_sent_by_the_next_on_the_node(crew: Crew, tmp_path: Path) -> None:
+    relay = Relay(tmp_path, crew.url)
+    worker = crew.start("--stop-within", "1s", app=APP, HOLDFAST_URL=relay.url)
+    gate, done = tmp_path / "gate", tmp_path / "done"
+    job = crew.put(log_app.hear_a_thread, str(gate), str(done))
+    until(gate.exists)
+
+    relay.close()
+    done.touch()
+    until(lambda: any(file.read_text() == "first\nlast\n" for file in files_of(crew, job)))
+    worker.stop()
+    (tmp_path / "r").unlink()
+    relay = Relay(tmp_path, crew.url)
+    crew.start(app=APP, HOLDFAST_URL=relay.url)
+
+    until(lambda: job.logs(attempt=1).lines == ["first", "last"])
+    assert crew.ended(job).state == "succeeded"
+    relay.close()
 
 
 # Floods and broken disks

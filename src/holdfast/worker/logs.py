@@ -102,6 +102,11 @@ class Logs:
                 await self._tell(blocks[place : place + AT_ONCE])
             await asyncio.to_thread(self._settle, news)
 
+    @property
+    def are_left(self) -> bool:
+        """Whether there is something to send that nobody has sent."""
+        return any(file.sent < size for file in self._look() if (size := _size(file.path)))
+
     def _look(self) -> list[_File]:
         with suppress(OSError):
             names = [(entry, LogName.parse(entry.name)) for entry in os.scandir(self._folder)]
@@ -163,6 +168,12 @@ def _show(file: _File, size: int, is_over: bool) -> None:
         words = text[:LONGEST_LINE].decode(errors="replace").rstrip("\r").translate(HARMLESS)
         print(f"{file.name.id} | {words}", file=sys.stdout)
     sys.stdout.flush()
+
+
+def _size(path: Path) -> int:
+    with suppress(OSError):
+        return os.stat(path).st_size
+    return 0
 
 
 def _punch(path: Path, offset: int, length: int) -> None:

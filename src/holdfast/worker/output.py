@@ -14,10 +14,10 @@ import fcntl
 import io
 import os
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from threading import Thread, current_thread, enumerate
 from typing import NamedTuple, TextIO
 from urllib.parse import quote, unquote
 from weakref import WeakSet
@@ -108,19 +108,19 @@ def redirected(path: str) -> Iterator[None]:
 # A process that stays for many jobs has threads that earlier ones have left. What these print is not the next job's.
 
 _outside: list[TextIO] = []  # where this process printed before its first job
-_strangers: WeakSet[Thread] = WeakSet()
+_strangers: WeakSet[threading.Thread] = WeakSet()
 
 
 def _remember_outside() -> None:
     for number in () if _outside else (1, 2):
         file = _Patient(os.dup(number), "w")
         _outside.append(io.TextIOWrapper(file, "utf-8", errors="backslashreplace", line_buffering=True))
-    _strangers.update(thread for thread in enumerate() if thread is not current_thread())
+    _strangers.update(thread for thread in threading.enumerate() if thread is not threading.current_thread())
 
 
 def outside(number: int) -> TextIO | None:
     """Where this thread is to print, if it is not one of the job that runs here."""
-    return _outside[number - 1] if _strangers and current_thread() in _strangers else None
+    return _outside[number - 1] if _strangers and threading.current_thread() in _strangers else None
 
 
 class _Patient(io.FileIO):

@@ -93,14 +93,19 @@ class Runners:
         self._recent = deque([any(self._kind(known) not in INSIDE for known in tasks.values())], maxlen=200)
 
     def room(self, attempts: Collection[Attempt], elsewhere: Elsewhere = NOWHERE) -> int:
-        """How many jobs can start now; while some of the recent were apart, no more than free processes."""
+        """How many jobs can start now, if as many of them will be apart as of the recent ones; twice that, to be safe.
+
+        What finds no place all the same is handed back soon. Where no process is free, nothing is claimed: the first
+        might need one, and would be handed back again and again, ahead of all others.
+        """
         if self.abandoned or any(attempt.pid is None for attempt in attempts):
             return 0
         here = sum(1 for attempt in attempts if attempt.pid != os.getpid())
         apart = here + elsewhere.apart
         free = self._pool.concurrency - (len(attempts) - here) - elsewhere.inside
-        if any(self._recent):
-            free = min(free, self._pool.processes - apart)
+        if often := sum(self._recent):
+            processes = self._pool.processes - apart
+            free = min(free, max(processes, processes * len(self._recent) // (2 * often)))
         return max(0, free)
 
     async def run(self, attempt: Attempt) -> Outcome:

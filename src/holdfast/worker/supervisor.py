@@ -389,7 +389,8 @@ class Supervisor:
                 self._lock.remove()
         except errors.HoldfastError as error:
             log.warning("could not say goodbye: %s", error)
-        shutil.rmtree(self._settings.directory, ignore_errors=True)
+        if not self._store.is_known or not self._logs.are_left:  # or the next worker of this node sends them
+            shutil.rmtree(self._settings.directory, ignore_errors=True)
         await self._store.close()
 
 
