@@ -93,7 +93,7 @@ class Runners:
         self._recent = deque([any(self._kind(known) not in INSIDE for known in tasks.values())], maxlen=200)
 
     def room(self, attempts: Collection[Attempt], elsewhere: Elsewhere = NOWHERE) -> int:
-        """How many jobs can start now, if as many of them will be apart as of the recent ones; twice that, to be safe.
+        """How many jobs can start now, if as many of them are apart as of the recent ones; half of that, to be safe.
 
         What finds no place all the same is handed back soon. Where no process is free, nothing is claimed: the first
         might need one, and would be handed back again and again, ahead of all others.
