@@ -33,8 +33,7 @@ SAVE_EVERY = 0.2  # seconds, at most
 _END: Any = object()
 _START_OF_COOKIE = 1 << 64  # the position of a text file is this much, and above that how to decode from there
 
-Items = Iterable[T] | Callable[[Any], Iterable[T]]
-AnyItems = AsyncIterable[T] | Iterable[T] | Callable[[Any], AsyncIterable[T] | Iterable[T]]
+Items = AsyncIterable[T] | Iterable[T] | Callable[[Any], AsyncIterable[T] | Iterable[T]]
 
 
 class _Source(Protocol[T]):
@@ -141,7 +140,7 @@ class Loops:
         self._places: list[Any] = []
         self.count = 0  # that have begun
 
-    def begin(self, job: RunningJob, items: AnyItems[T], key: Callable[[T], Any] | None, total: int | None) -> Loop[T]:
+    def begin(self, job: RunningJob, items: Items[T], key: Callable[[T], Any] | None, total: int | None) -> Loop[T]:
         if not self.count:
             saved = job.checkpoint(Any, None)
             self._places = saved if isinstance(saved, list) else [saved]
@@ -241,7 +240,7 @@ class AsyncEach(Generic[T]):
         return self._loop.take(item)
 
 
-def _source(items: AnyItems[T], key: Callable[[T], Any] | None, total: int | None, saved: Any) -> _Source[T]:
+def _source(items: Items[T], key: Callable[[T], Any] | None, total: int | None, saved: Any) -> _Source[T]:
     if key is not None:
         if not callable(items):
             raise Invalid("with a key, items are a function: it is called with the last key, and returns what follows")

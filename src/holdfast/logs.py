@@ -54,7 +54,7 @@ class LogPart(NamedTuple):
     """What came next in the log of an attempt."""
 
     attempt: int
-    data: bytes
+    data: bytes  # as it was printed
     text: str  # the same; a character that is not complete comes with the next part
     left_out: int = 0  # bytes before it that were not kept: it came too fast
 

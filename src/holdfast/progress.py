@@ -51,7 +51,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, eq
 
     @property
     def seconds_left(self) -> float | None:
-        """How long it took to the end when this was said, if it goes on as before; None if nobody can tell."""
+        """How many were left when this was said, if it goes on as before; None if nobody can tell."""
         seconds, fraction, _ = self.base
         if self.fraction is None or self.fraction <= fraction or self.after <= seconds:
             return None

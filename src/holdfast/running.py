@@ -9,14 +9,14 @@ Outside of a worker it is a detached job that keeps what is saved in memory, so 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, get_type_hints
 
 from holdfast.codec import Shape, decode_checkpoint, encode_checkpoint
-from holdfast.each import AnyItems, AsyncEach, Each, Items, Loops
+from holdfast.each import AsyncEach, Each, Loops
 from holdfast.errors import BY_CODE, HoldfastError, Invalid, TooBig
 from holdfast.job import Job
 from holdfast.limits import MOST_CHECKPOINT, MOST_NOTE
@@ -289,7 +289,13 @@ class RunningJob:
         """Hand the job back: it goes on from its checkpoint, ahead of later jobs, and no attempt is charged."""
         raise HandOver
 
-    def each(self, items: Items[T], *, key: Callable[[T], Any] | None = None, total: int | None = None) -> Iterator[T]:
+    def each(
+        self,
+        items: Iterable[T] | Callable[[Any], Iterable[T]],
+        *,
+        key: Callable[[T], Any] | None = None,
+        total: int | None = None,
+    ) -> Iterator[T]:
         """Iterate over items, resuming after those that earlier attempts have done.
 
         for page in job.each(range(1000)): ...
@@ -305,7 +311,11 @@ class RunningJob:
         return Each(self._loops.begin(self, items, key, total))
 
     def aeach(
-        self, items: AnyItems[T], *, key: Callable[[T], Any] | None = None, total: int | None = None
+        self,
+        items: AsyncIterable[T] | Iterable[T] | Callable[[Any], AsyncIterable[T] | Iterable[T]],
+        *,
+        key: Callable[[T], Any] | None = None,
+        total: int | None = None,
     ) -> AsyncIterator[T]:
         """Iterate over items that may come asynchronously, as `each` does: `async for row in job.aeach(rows)`."""
         return AsyncEach(self._loops.begin(self, items, key, total))
