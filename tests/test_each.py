@@ -180,7 +180,7 @@ def test_each_says_how_far_it_is_in_a_file(tmp_path: Path) -> None:
         link.stopping = True
         with pytest.raises(HandOver):
             next(rows)
-    assert (link.checkpoints, link.progress[-1]["progress"]) == ([b"25"], 0.5)
+    assert (link.checkpoints, link.progress[-1]["progress"]) == ([b'{"key":25,"done":5}'], 0.5)
 
 
 def test_each_takes_what_has_no_length() -> None:

@@ -53,6 +53,13 @@ class _Source(Protocol[T]):
     def fraction(self) -> float | None: ...
 
 
+class _At(msgspec.Struct):
+    """What is saved where the number of items is not enough: the last key, or the position in a file."""
+
+    key: Any
+    done: int
+
+
 class _Counted(Generic[T]):
     def __init__(self, items: AsyncIterable[T] | Iterable[T], total: int | None, saved: Any) -> None:
         if isinstance(items, set | frozenset):
@@ -82,11 +89,12 @@ class _Lines(Generic[T]):
     def __init__(self, file: Any, total: int | None, saved: Any) -> None:
         if not file.seekable():
             raise Invalid(f"{file!r} cannot be read from a position, so a loop over it cannot resume")
-        if saved is not None:
-            file.seek(int(_read_saved(saved, int | str, 0)))
+        at = _read_saved(saved, _At, None)
+        if at is not None:
+            file.seek(int(at.key))
         self._file = file
         self.total = total
-        self.done = 0
+        self.done = at.done if at else 0
         self._size = _size_of(file)
 
     def items(self) -> Iterable[T]:
@@ -98,15 +106,10 @@ class _Lines(Generic[T]):
 
     def position(self) -> Any:
         place = self._file.tell()
-        return place if place < _START_OF_COOKIE // 2 else str(place)
+        return _At(place if place < _START_OF_COOKIE // 2 else str(place), self.done)
 
     def fraction(self) -> float | None:
         return min(self._file.tell() % _START_OF_COOKIE / self._size, 1.0) if self._size else None
-
-
-class _At(msgspec.Struct):
-    key: Any
-    done: int
 
 
 class _Keyed(Generic[T]):

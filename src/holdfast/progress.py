@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Iterable
 from threading import Lock
 from typing import Any
 
@@ -101,12 +102,20 @@ class Reporter:
         """Add to counters. Returns what to store; None if that can wait."""
         _check(amounts)
         with self._lock:
-            if len(self._counts.keys() | amounts.keys()) > MOST_COUNTERS:
-                raise TooBig(f"a job has up to {MOST_COUNTERS} counters")
+            if not amounts.keys() <= self._counts.keys():
+                self._add(amounts)
             for name, amount in amounts.items():
-                self._counts[name] = self._counts.get(name, 0) + amount
+                self._counts[name] += amount
             self._has_news = True
             return self._text() if time.monotonic() - self._counted_at >= SAY_COUNTS_EVERY else None
+
+    def _add(self, names: Iterable[str]) -> None:
+        counts = dict(self._counts)
+        for name in names:
+            counts.setdefault(_check_name(name), 0)
+        if len(counts) > MOST_COUNTERS:
+            raise TooBig(f"a job has up to {MOST_COUNTERS} counters")
+        self._counts = counts
 
     def rest(self) -> str | None:
         """Return what was counted and is not said yet."""
@@ -136,10 +145,14 @@ def _given(*, fraction: float | None, message: str | None, done: int | None, tot
 
 def _check(amounts: dict[str, Number]) -> None:
     for name, amount in amounts.items():
-        if len(name) > LONGEST_NAME or not name.isascii():
-            raise Invalid(f"{name!r} is no name of a counter; it must be up to {LONGEST_NAME} ASCII characters")
         if isinstance(amount, bool) or not isinstance(amount, int | float) or not abs(amount) <= MOST_COUNT:
             raise Invalid(f"the counter {name} is to grow by {amount!r}; it must be a number up to 10^15")
+
+
+def _check_name(name: str) -> str:
+    if len(name) > LONGEST_NAME or not name.isascii():
+        raise Invalid(f"{name!r} is no name of a counter; it must be up to {LONGEST_NAME} ASCII characters")
+    return name
 
 
 def _encode(progress: Progress) -> str:

@@ -183,7 +183,7 @@ def copy_lines(source: str, target: str) -> None:
         for line in job.each(file):
             copy.take(line)
             if job.attempt < 4:
-                saved = int(jobs.get(job.id).checkpoint_bytes or b"0") // 10
+                saved = msgspec.json.decode(jobs.get(job.id).checkpoint_bytes or b'{"done":0}')["done"]
                 copy.die_if_saved(job.attempt, saved, line)
 
 
