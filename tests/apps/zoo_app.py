@@ -107,7 +107,7 @@ def close_all(_: str) -> None:
 
 @animal()
 def flood(_: str) -> str:
-    for part in range(512):
+    for part in range(8 * int(os.environ.get("FLOOD_MIB", "64"))):
         sys.stdout.write(f"{part:127}\n" * 1024)
     return "flooded"
 

@@ -11,19 +11,22 @@ A job without limits is not looked at. Who stops it is the runner: see `ending`.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any
+from functools import partial
 
 from holdfast.calling import failed
 from holdfast.outcome import Release
 from holdfast.sizes import size_words
 from holdfast.worker.attempt import Attempt
 from holdfast.worker.system import boot_time
-from holdfast.worker.waiting import end_all
+from holdfast.worker.waiting import Duty, end_all
 from holdfast.worker.watch_memory import used_by_tree
+
+log = logging.getLogger("holdfast.worker")
 
 MEMORY_EVERY = 0.1  # seconds
 LEASE_EVERY = 0.5  # seconds, at most: the clock that `sleep` goes by stands still while the machine sleeps
@@ -39,20 +42,30 @@ async def watched(attempt: Attempt, stack: Stack) -> AsyncIterator[None]:
     """Look after an attempt's limits while it runs; one that breaks a limit is interrupted."""
     loop, run = asyncio.get_running_loop(), attempt.run
     soft = run.soft and loop.call_later(run.soft / 1000, attempt.stop, "soft_timeout")
-    watches: list[Coroutine[Any, Any, None]] = []
+    watches: list[Duty] = []
     if run.memory:
-        watches.append(_watch_memory(attempt, run.memory))
+        watches.append(partial(_watch_memory, attempt, run.memory))
     if run.stalled:
-        watches.append(_watch_words(attempt, run.stalled / 1000, stack))
+        watches.append(partial(_watch_words, attempt, run.stalled / 1000, stack))
     if run.exclusive:
-        watches.append(_watch_lease(attempt))
-    watching = [asyncio.create_task(watch) for watch in watches]
+        watches.append(partial(_watch_lease, attempt))
+    watching = [asyncio.create_task(_insist(attempt, watch)) for watch in watches]
     try:
         yield
     finally:
         if soft:
             soft.cancel()
         await end_all(watching)
+
+
+async def _insist(attempt: Attempt, watch: Duty) -> None:
+    """Watch, also on a machine that has no threads or descriptors left for a while."""
+    while True:
+        try:
+            return await watch()
+        except Exception:
+            log.exception("%s: a limit of attempt %d cannot be watched; trying again", *attempt.key)
+            await asyncio.sleep(1)
 
 
 async def _watch_memory(attempt: Attempt, most: int) -> None:
