@@ -57,6 +57,11 @@ class Worker(msgspec.Struct, frozen=True):
         return self.about.get("draining") is True
 
     @property
+    def allows_exec(self) -> bool:
+        """Whether it runs any program that is enqueued."""
+        return self.about.get("allow_exec") is True
+
+    @property
     def is_idle(self) -> bool:
         """Whether it is live and has nothing to do."""
         return self.is_live and not self.held

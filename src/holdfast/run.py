@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 NEED_A_PROCESS = ("memory", "exclusive")  # what cannot be kept where nothing can be measured or killed by itself
@@ -14,6 +16,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     memory: int | None = None  # of all processes of the job
     stalled: int | None = None  # so long without a word or a line
     exclusive: bool = False  # it is killed before its lease can lapse
+    carry: dict[str, Any] | None = None  # values of context variables, by name: see `carry`
 
     @property
     def needing(self) -> list[str]:

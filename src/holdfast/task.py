@@ -153,7 +153,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             "lost": self.lost,
             "backoff": self.backoff,
             "timeout": self.timeout,
-            "run": self.run.encode(),
+            "run": self.run.encode() if self._is_limited else None,
             "after": self.after or None,
             "on_failed": self.on_failed if self.after else None,
             "limits": self.limits or None,
@@ -163,12 +163,34 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         }
 
     @property
+    def _is_limited(self) -> bool:
+        return not (self.soft_timeout is self.stalled is self.memory is self.exclusive is None)
+
+    @property
     def run(self) -> Run:
         """What only workers are told."""
         return Run(soft=self.soft_timeout, memory=self.memory, stalled=self.stalled, exclusive=self.exclusive is True)
 
 
 DEFAULTS = Options()
+OF_ONE_JOB = ("id", "unique", "unique_for", "at", "after", "on_failed")
+
+
+def default_options(given: Given) -> Options:
+    """Return the options of all tasks of an app that are declared without their own.
+
+    Raises:
+        Invalid: an option is unknown, its value is not acceptable, or it is one of a single job.
+    """
+    if not isinstance(given, dict):
+        raise Invalid(f'defaults is {given!r}; it must be a dict of options, as {{"queue": "video", "timeout": "6h"}}')
+    try:
+        for name in OF_ONE_JOB:
+            if name in given:
+                raise Invalid(f"{name} is about a single job, so it cannot be that of all tasks")
+        return DEFAULTS.but(**given)
+    except Invalid as error:
+        raise Invalid(f"defaults: {error}") from None
 
 
 class App(Protocol):

@@ -146,6 +146,7 @@ WORKER = {
     "live": "whether it gave a sign of life within half a minute",
     "draining": "whether it claims no more, and ends when its jobs have",
     "idle": "whether it is live and has nothing to do",
+    "allow_exec": "whether it runs any program that is enqueued",
     "seen_at": "when it gave its last sign of life",
     "started_at": "when it started",
     "pid": "its process",

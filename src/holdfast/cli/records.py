@@ -164,6 +164,7 @@ def worker_record(worker: Worker) -> Record:
         "live": worker.is_live,
         "draining": worker.is_draining,
         "idle": worker.is_idle,
+        "allow_exec": worker.allows_exec,
         "seen_at": worker.seen_at,
         "started_at": worker.started_at,
         "pid": worker.about.get("pid"),

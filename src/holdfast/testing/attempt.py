@@ -43,4 +43,4 @@ class Link:
 
 
 def call_of(job: Claimed, directory: Path) -> Call:
-    return Call(job.id, job.attempt, job.queue, job.task, job.payload, job.checkpoint, str(directory))
+    return Call(job.id, job.attempt, job.queue, job.task, job.payload, job.checkpoint, str(directory), run=job.run)

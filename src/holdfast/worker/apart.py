@@ -21,7 +21,8 @@ from typing import Any, NamedTuple
 
 from holdfast.calling import crashed
 from holdfast.outcome import Outcome, Release
-from holdfast.worker import wire, zygote
+from holdfast.program import PROGRAM
+from holdfast.worker import programs, wire, zygote
 from holdfast.worker.attempt import Attempt
 from holdfast.worker.child import UNHEARD
 from holdfast.worker.ending import ends_by_itself, forced_outcome
@@ -37,7 +38,9 @@ class _End(NamedTuple):
     status: int
     memory: int
 
-    def describe(self) -> Outcome:
+    def describe(self, attempt: Attempt) -> Outcome:
+        if attempt.job.task == PROGRAM:
+            return programs.ended(self.status, attempt.log)
         if os.WIFSIGNALED(self.status):
             number = os.WTERMSIG(self.status)
             return crashed("the job's process was killed", signal=number, memory=self.memory)
@@ -98,7 +101,7 @@ class JobProcess:
             ask.cancel()
         if not ends:
             return forced_outcome(attempt, heard)
-        return heard or attempt.verdict or (await self.process.ended).describe()
+        return heard or attempt.verdict or (await self.process.ended).describe(attempt)
 
     async def _listen(self, attempt: Attempt) -> Outcome | None:
         """Hear what a job says, until it has said how it ended, or its process is dead."""

@@ -91,9 +91,8 @@ class Attempt:
     @property
     def call(self) -> Call:
         job = self.job
-        return Call(
-            job.id, job.attempt, job.queue, job.task, job.payload, job.checkpoint, str(self.directory), self.log
-        )
+        folder = str(self.directory)
+        return Call(job.id, job.attempt, job.queue, job.task, job.payload, job.checkpoint, folder, self.log, job.run)
 
     def started(self, pid: int) -> None:
         self.pid = pid

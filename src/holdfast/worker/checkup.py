@@ -59,6 +59,7 @@ class Introduction:
             "cpu_seconds": round(total.cpu_seconds, 2),
             "queues": self._settings.queues,
             **({"draining": True} if self.is_draining else {}),
+            **({"allow_exec": True} if self._settings.allow_exec else {}),
             "executors": [_row(executor) for executor in executors],
         }
         return _shortened(about)

@@ -16,8 +16,9 @@ from typing import Any, NoReturn
 
 from holdfast.calling import Call, app_of, called, exit_code, raised, returned
 from holdfast.outcome import Outcome, Unknown
+from holdfast.program import PROGRAM
 from holdfast.task import Task
-from holdfast.worker import wire
+from holdfast.worker import programs, wire
 from holdfast.worker.output import append, redirected
 from holdfast.worker.system import children
 
@@ -146,6 +147,8 @@ def _next_call(channel: wire.Channel) -> Call:
 def _attempt(call: Call, link: _Link, load: Load) -> Outcome:
     try:
         task = load().get(call.task)
+        if call.task == PROGRAM:
+            return programs.become(call)
         if task is None:  # in an interpreter that has imported the app anew, in the middle of a deploy
             return Unknown()
         call.introduce(link, app_of(task))

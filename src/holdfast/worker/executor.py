@@ -31,6 +31,7 @@ from holdfast.worker.attempt import Attempt
 from holdfast.worker.claiming import DUE_NOW, Claiming
 from holdfast.worker.ending import refused_outcome
 from holdfast.worker.journal import log_end, log_start
+from holdfast.worker.programs import known_tasks
 from holdfast.worker.pulse import Pulse
 from holdfast.worker.runners import NOWHERE, Elsewhere, Runners
 from holdfast.worker.saver import keep_saving
@@ -57,10 +58,10 @@ class Executor:
         zygote: Zygote | None,
         pulse: Pulse,
     ) -> None:
-        self._app = app
         self._name = start.name
         self._settings = start.settings
         self._pool = start.pool
+        self._tasks = known_tasks(app, app.tasks, allow_exec=start.settings.allow_exec)
         self._store = AsyncStore(app.address)
         self._pulse = pulse
         self._control = control
@@ -78,7 +79,7 @@ class Executor:
 
     async def run(self) -> None:
         reader, self._writer = await asyncio.open_connection(sock=self._control)
-        self._runners = Runners(self._app.tasks, self._pool, self._zygote, on_change=self._nudge.set)
+        self._runners = Runners(self._tasks, self._pool, self._zygote, on_change=self._nudge.set)
         try:
             async with asyncio.TaskGroup() as self._group:
                 duties = (self._obey(reader), self._watch_zygote(self._runners.processes), self._claiming.await_wakes())
@@ -225,7 +226,7 @@ class Executor:
         self._nudge.set()
 
     async def _outcome(self, attempt: Attempt) -> Outcome:
-        if attempt.job.task not in self._app.tasks:
+        if attempt.job.task not in self._tasks:
             log.warning("%s: task %s is not known here, released", attempt.job.id, attempt.job.task)
             return Unknown()
         return await self._runners.run(attempt)

@@ -21,7 +21,7 @@ from contextvars import copy_context
 from functools import partial
 from typing import Any
 
-from holdfast.calling import app_of, called, raised, returned
+from holdfast.calling import app_of, begun, called, raised, returned
 from holdfast.outcome import Outcome
 from holdfast.task import Task
 from holdfast.worker.attempt import ASKED_TO_FORCED, Attempt
@@ -94,8 +94,7 @@ class AsyncRunner:
         attempt.call.introduce(link, app_of(task))
         try:
             with captured(attempt.output):
-                args, kwargs = task.signature.decode(attempt.job.payload)
-                return returned(task, await task.function(*args, **kwargs))
+                return returned(task, await begun(task, attempt.job.payload))
         except BaseException as error:
             # A cancellation of ours too: this task ends here anyway, and what it returns is not heard.
             return raised(error)

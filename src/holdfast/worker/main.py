@@ -149,6 +149,7 @@ def main() -> None:
     capture_by_context()
     control = socket.socket(fileno=start.control)
     control.set_inheritable(False)
+    os.set_inheritable(start.pulse, False)  # no program has any business with it
     gc.disable()
     try:
         app = load_app(start.settings.app)

@@ -39,7 +39,7 @@ from holdfast.worker.processes import ExecutorProcess
 from holdfast.worker.sampling import Sampling
 from holdfast.worker.served import Served
 from holdfast.worker.settings import Pool, WorkerSettings
-from holdfast.worker.system import boot_time
+from holdfast.worker.system import boot_time, user_name
 from holdfast.worker.trust import is_trusted
 from holdfast.worker.usage import Usage
 from holdfast.worker.waiting import Duty, end_all, first, insist
@@ -104,8 +104,11 @@ class Supervisor:
             self._watch_siblings,
             self._look_after,
             self._logs.keep,
+            self._logs.keep_small,
             self._sampling.keep,
         ]
+        if self._settings.allow_exec:
+            log.warning("--allow-exec: this worker runs any program that is enqueued, as user %s", user_name())
         if self._files:
             log.warning("--reload is for development: each change of a file starts the app anew")
             duties.append(self._watch_files)

@@ -37,6 +37,16 @@ def adopt_orphans() -> None:
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
+def user_name() -> str:
+    """Who this process is to the system; a number, where it has no name for it."""
+    import pwd
+
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return str(os.geteuid())
+
+
 def boot_time() -> float:
     """Seconds since the machine started, also while it slept."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)

@@ -133,5 +133,6 @@ OF_WORKER: dict[str, Read] = {
     "reload": _flag,
     "show_output": _flag,
     "accept_data_loss": _flag,
+    "allow_exec": _flag,
 }
 NAME_OF_POOL = _name
