@@ -197,15 +197,20 @@ def test_what_cannot_be_sent_when_a_worker_ends_is_sent_by_the_next_on_the_node(
 
 
 def test_a_flood_is_cut_in_the_middle_and_the_disk_is_given_back(crew: Crew, tmp_path: Path) -> None:
-    crew.start("--hide-output", app=APP)
-    done, gate = tmp_path / "done", tmp_path / "gate"
+    """Also while nothing can be sent, because the store is away."""
+    relay = Relay(tmp_path, crew.url)
+    crew.start("--hide-output", app=APP, HOLDFAST_URL=relay.url)
+    start, done, gate = tmp_path / "start", tmp_path / "done", tmp_path / "gate"
     lines = (64 << 20) // 63 // 1000 * 1000
-    job = crew.put(log_app.flood, lines, str(done), str(gate))
-    until(done.exists)
-    (file,) = files_of(crew, job)
+    job = crew.put(log_app.flood, lines, str(start), str(done), str(gate))
+    (file,) = until(lambda: files_of(crew, job))
 
+    relay.cut()
+    start.touch()
+    until(done.exists)
     until(lambda: os.stat(file).st_blocks * 512 <= 2 * KEPT)
     assert os.stat(file).st_size == 63 * lines
+    relay.mend()
     gate.touch()
     crew.ended(job)
     until(lambda: not files_of(crew, job))
@@ -215,6 +220,7 @@ def test_a_flood_is_cut_in_the_middle_and_the_disk_is_given_back(crew: Crew, tmp
     assert log.tail.endswith("".join(f"{number:062}\n" for number in range(lines - 2000, lines)).encode())
     assert len(log.head) + log.left_out + len(log.tail) == 63 * lines
     assert f"[holdfast: {log.left_out:,} bytes are left out here]" in log.lines
+    relay.close()
 
 
 def test_a_job_may_close_its_descriptors(desk: Crew) -> None:

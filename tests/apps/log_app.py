@@ -117,7 +117,8 @@ for runner in RUNNERS:
 
 
 @jobs.task
-def flood(lines: int, done: str, gate: str) -> None:
+def flood(lines: int, start: str, done: str, gate: str) -> None:
+    wait_for(start)
     for number in range(0, lines, 1000):
         sys.stdout.write("".join(f"{each:062}\n" for each in range(number, number + 1000)))
     Path(done).touch()

@@ -227,6 +227,7 @@ class _Serving:
                 self._calendar.keep,
                 self._look,
                 self._logs.keep,
+                self._logs.keep_small,
             ]
             running = [group.create_task(insist(duty)) for duty in duties]
             group.create_task(self._calendar.declare(self._app.declared.values()))

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock
 from typing import NamedTuple
 
 from holdfast import commands, errors
@@ -83,12 +84,23 @@ class Logs:
         self._is_running = is_running
         self._show = show
         self._files: dict[str, _File] = {}
+        self._looking = Lock()
 
     async def keep(self) -> None:
         await self._store.known()
         while True:
             await self.send()
             await asyncio.sleep(LOOK_EVERY)
+
+    async def keep_small(self) -> None:
+        """Save the disk, also while the store is away and nothing is sent."""
+        while True:
+            await asyncio.to_thread(self._free)
+            await asyncio.sleep(LOOK_EVERY)
+
+    def _free(self) -> None:
+        for file in self._look():
+            file.free(_size(file.path))
 
     async def send(self, *, last: bool = False) -> None:
         """Send what is new; and remove what is sent of attempts that have ended, or of all, at the `last` time."""
@@ -108,7 +120,7 @@ class Logs:
         return any(file.sent < size for file in self._look() if (size := _size(file.path)))
 
     def _look(self) -> list[_File]:
-        with suppress(OSError):
+        with self._looking, suppress(OSError):
             names = [(entry, LogName.parse(entry.name)) for entry in os.scandir(self._folder)]
             self._files = {
                 entry.name: self._files.get(entry.name) or _File(name, Path(entry.path))
@@ -135,11 +147,8 @@ class Logs:
     def _settle(self, news: list[_News]) -> None:
         for each in news:
             each.file.sent = max(each.file.sent, each.size)
-            with suppress(OSError):
-                if each.is_over:
-                    each.file.path.unlink()
-                else:
-                    each.file.free(each.size)
+            if each.is_over:
+                each.file.path.unlink(missing_ok=True)
 
     async def _tell(self, blocks: list[Block]) -> None:
         try:

@@ -105,6 +105,7 @@ class Supervisor:
             self._look_after,
             self._logs.keep,
             self._logs.keep_small,
+            self._logs.keep_small,
             self._sampling.keep,
         ]
         if self._settings.allow_exec:
