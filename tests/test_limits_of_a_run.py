@@ -200,10 +200,10 @@ def relay(crew: Crew) -> Iterator[Relay]:
 
 def cut_off(crew: Crew, relay: Relay, runner: Runner) -> tuple[Staff, Job[Any]]:
     """An exclusive job on a worker that can be cut off, and another worker that will have it then."""
-    first = start(crew, "--lease", "2s", node="first", HOLDFAST_URL=relay.url)
+    first = start(crew, "--lease", "4s", node="first", HOLDFAST_URL=relay.url)
     job = first.put("be_alone", runner, "alone", exclusive=True)
     crew.pids("alone", "runs")
-    start(crew, "--lease", "2s", node="second")
+    start(crew, "--lease", "4s", node="second")
     until(lambda: len(crew.app.workers()) == 2)
     return first, job
 
