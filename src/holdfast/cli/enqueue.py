@@ -105,7 +105,7 @@ def enqueue(
     if options["on_failed"] and not options["after"]:
         raise click.UsageError("--on-failed is about the jobs of --after; give both.")
     _ = session.output.mode  # what is wrong with it is said before anything is stored
-    if file is not None and options["is_program"]:
+    if file is not None and options["exec"]:
         raise click.UsageError("--from has the arguments of tasks; a program has its own: give one of them.")
     if about := take_program_options(options):
         program, app = program_call(session, path, [task, *words], about, _as_tasks_take_them(options))

@@ -28,7 +28,7 @@ def _variables(_: click.Context, __: click.Parameter, values: Sequence[str]) -> 
 
 _OF_PROGRAMS = (
     click.option(
-        "--exec", "is_program", is_flag=True,
+        "--exec", is_flag=True,
         help="Run a program, not a task: put -- before it. Workers need --allow-exec.",
     ),
     click.option("--cwd", metavar="DIRECTORY", help="With --exec: where it runs, on the worker's machine."),
@@ -50,7 +50,7 @@ def take_program_options(options: dict[str, Any]) -> dict[str, Any]:
     """Take what is for programs out of the options, and return it; limits get the names that tasks know."""
     options["timeout"] = options.pop("run_timeout")
     found = {name: options.pop(name) for name in ("cwd", "env", "stdin")}
-    if not options.pop("is_program"):
+    if not options.pop("exec"):
         if wrong := next((name for name, value in found.items() if value), None):
             raise click.UsageError(f"--{wrong} is about a program; give --exec, and the program after --.")
         return {}
