@@ -100,7 +100,8 @@ def run_jobs(connection: socket.socket, load: Load, *, stay: bool) -> NoReturn:
     except EOFError:  # there is no next one
         _leave(0)
     except OSError as error:
-        print(f"the outcome of this job cannot be told: {error}; did it close its descriptors?", file=sys.stderr)
+        with suppress(Exception):  # it may have closed that too
+            print(f"the outcome of this job cannot be told: {error}; did it close its descriptors?", file=sys.stderr)
         _leave(UNHEARD)
     _leave(0)
 
@@ -146,9 +147,9 @@ def _next_call(channel: wire.Channel) -> Call:
 
 def _attempt(call: Call, link: _Link, load: Load) -> Outcome:
     try:
-        task = load().get(call.task)
         if call.task == PROGRAM:
             return programs.become(call)
+        task = load().get(call.task)
         if task is None:  # in an interpreter that has imported the app anew, in the middle of a deploy
             return Unknown()
         call.introduce(link, app_of(task))
