@@ -20,7 +20,8 @@ class Relay:
         self._listener.bind(f"{folder}/r")
         self._listener.listen()
         self.url = f"unix://{folder}/r"
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._accepting = threading.Thread(target=self._accept, daemon=True)
+        self._accepting.start()
 
     def cut(self) -> None:
         self._is_open.clear()
@@ -29,6 +30,9 @@ class Relay:
         self._is_open.set()
 
     def close(self) -> None:
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._accepting.join()  # so that no more come
         for end in (self._listener, *self._ends):
             with suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
