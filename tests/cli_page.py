@@ -37,8 +37,8 @@ The codes are those of `holdfast.errors`, and USAGE for a command line that is w
 jobs has an `id` in place of the exit code, and is done for the others. Notes are `{"note": "..."}`.
 
 **Following.** `-f` (`--follow`, `--watch`) shows `jobs`, `queues`, `limits`, `schedules`, `workers`, `nodes` again
-every second, in place on a terminal; when piped, it prints the records that are new or have changed as lines (what is gone is not said). Ctrl-C
-ends it with exit code 0, for it has done what it was asked. `show -f` ends when the job has ended; Ctrl-C before that
+every second, in place on a terminal; when piped, it prints the records that are new or have changed as lines (what is
+gone is not said). Ctrl-C ends it with exit code 0, for it has done what it was asked. `show -f` ends when the job has ended; Ctrl-C before that
 is exit code 130. When whoever reads the output goes away (`holdfast events -f | head -1`), the command ends at once.
 
 **Names.** Of a command, option, state, queue, setting, task, job, worker, limit, schedule or time zone that is not

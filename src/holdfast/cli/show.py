@@ -12,6 +12,7 @@ from holdfast.cli.output import STYLES, Fact, Output
 from holdfast.cli.progress import described_progress
 from holdfast.cli.records import Record
 from holdfast.cli.text import length, moment
+from holdfast.cli.usage import described_usage
 
 WIDE = 100  # characters of JSON on one line
 SOME = 12  # lines of what a job was given, returned or saved, on a terminal
@@ -43,6 +44,8 @@ def describe(record: Record, output: Output, hint: str = "") -> Iterator[Fact]:
             yield Fact(label, _json(record[label]), lines=SOME)
     if record["progress"]:
         yield Fact("progress", described_progress(record["progress"], output))
+    if record["usage"]:
+        yield Fact("usage", described_usage(record["usage"], output))
     yield Fact("budget", _budget(record["budget"]))
     if record["unique"]:
         yield Fact("unique", record["unique"])

@@ -105,7 +105,6 @@ class Supervisor:
             self._look_after,
             self._logs.keep,
             self._logs.keep_small,
-            self._logs.keep_small,
             self._sampling.keep,
         ]
         if self._settings.allow_exec:
