@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
-from holdfast import Holdfast, Invalid, TooBig, cron, current_job
+from holdfast import Holdfast, Invalid, TooBig, commands, cron, current_job
+from holdfast.commands import NewJob
 from holdfast.limits import MOST_RUN
+from holdfast.names import new_id
 from holdfast.testing import use
 from tests.apps import around_app as app
 from tests.servers import running_server
@@ -79,6 +81,16 @@ def test_it_is_carried_beside_the_limits_of_a_run(staff: Crew) -> None:
     task = app.find("fork").options(memory="1GiB", soft_timeout="1h", stalled="1h", exclusive=True)
 
     assert staff.ended(_as("ann").run(staff.put, task, "fine")).result() == "fine:ann:"
+
+
+@pytest.mark.parametrize("run", ["nope", "[]", '{"carry": 1}', '{"memory": "much"}', '{"soft": 1e400}'])
+def test_what_cannot_be_read_is_left_to_another_worker_and_harms_no_neighbour(staff: Crew, run: str) -> None:
+    new = NewJob(id=f"bad-{new_id()}", payload=b'{"how": "fine"}', queue="default", task="do.fork", run=run)
+    staff.app.store.run(commands.enqueue([new]))
+
+    assert staff.ended(staff.put(app.find("fork"), "fine")).state == "succeeded"
+    until(lambda: staff.app.get(new.id).state == "scheduled")
+    assert [attempt.outcome for attempt in staff.app.get(new.id).attempts] == ["unknown"]
 
 
 # Without a worker

@@ -33,8 +33,12 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @classmethod
     def decode(cls, text: bytes) -> Run:
-        """What a newer release says besides is not known here, and ignored."""
-        return msgspec.json.decode(text, type=cls) if text else PLAIN
+        """What a newer release says besides is not known here, and ignored; what cannot be read is UNREADABLE."""
+        try:
+            return msgspec.json.decode(text, type=cls) if text else PLAIN
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            return UNREADABLE
 
 
 PLAIN = Run()
+UNREADABLE = Run()  # known by being this one: a job whose limits nobody knows is not run

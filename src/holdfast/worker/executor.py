@@ -22,7 +22,7 @@ import msgspec
 from holdfast.client import Holdfast
 from holdfast.commands import Claim, Claimed, Finish
 from holdfast.outcome import Outcome, Release, Unknown
-from holdfast.run import Run
+from holdfast.run import UNREADABLE, Run
 from holdfast.store import AsyncStore
 from holdfast.worker import requests, wire
 from holdfast.worker.allowance import Allowance
@@ -228,6 +228,9 @@ class Executor:
     async def _outcome(self, attempt: Attempt) -> Outcome:
         if attempt.job.task not in self._tasks:
             log.warning("%s: task %s is not known here, released", attempt.job.id, attempt.job.task)
+            return Unknown()
+        if attempt.run is UNREADABLE:
+            log.warning("%s: how it is to be run cannot be read here, released", attempt.job.id)
             return Unknown()
         return await self._runners.run(attempt)
 
