@@ -38,8 +38,9 @@ jobs has an `id` in place of the exit code, and is done for the others. Notes ar
 
 **Following.** `-f` (`--follow`, `--watch`) shows `jobs`, `queues`, `limits`, `schedules`, `workers`, `nodes` again
 every second, in place on a terminal; when piped, it prints the records that are new or have changed as lines (what is
-gone is not said). Ctrl-C ends it with exit code 0, for it has done what it was asked. `show -f` ends when the job has ended; Ctrl-C before that
-is exit code 130. When whoever reads the output goes away (`holdfast events -f | head -1`), the command ends at once.
+gone is not said). Ctrl-C ends it with exit code 0, for it has done what it was asked. `show -f` ends when the job has
+ended; Ctrl-C before that is exit code 130. When whoever reads the output goes away (`holdfast events -f | head -1`),
+the command ends at once.
 
 **Names.** Of a command, option, state, queue, setting, task, job, worker, limit, schedule or time zone that is not
 there, those that are like it are named. A part of an id is never taken for the whole: what it led to might be deleted.
