@@ -1,6 +1,6 @@
 # Every target sets itself up. `make` alone lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test retest coverage check bench model reference fmt clean
+.PHONY: help setup demo test retest coverage check bench model graphs reference fmt clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -46,6 +46,9 @@ bench: $(STAMP) ## measure against RQ and huey in the same run
 
 model: $(STAMP) ## run the model test for MINUTES (5)
 	HOLDFAST_MODEL_MINUTES=$(or $(MINUTES),5) $(BIN)/python -m tests.test_model
+
+graphs: $(STAMP) ## mistreat random graphs of jobs for MINUTES (5)
+	HOLDFAST_GRAPH_MINUTES=$(or $(MINUTES),5) $(BIN)/python -m pytest -q -s tests/test_graphs.py -k random_seeds
 
 reference: $(STAMP) ## write docs/reference.md anew, from the source
 	$(BIN)/python -m tests.reference

@@ -8,11 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from holdfast.store import Address, Store
 from tests.servers import running_server
 from tests.shells import Shell
 from tests.workers import Crew, new_crew
+
+settings.register_profile("holdfast", deadline=None)  # the machine may be slow
+settings.load_profile("holdfast")
 
 
 @dataclass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 
 from holdfast import commands, errors
@@ -10,8 +11,11 @@ from tests.graph_world import World
 
 
 def _some(world: World, *states: str) -> list[str]:
-    """One to three jobs, rather of these states."""
+    """One to three jobs, rather of these states; of those that are pending, rather some that are parked."""
     found = [job.id for job in world.watch.jobs.values() if job.state in states] or list(world.watch.jobs)
+    if "pending" in states and world.chance.random() < 0.3:
+        parked = world.store.run(commands.list_jobs(states=["throttled"], limit=10)).jobs
+        found = [record["id"] for record in parked] or found
     return world.chance.sample(found, min(len(found), world.chance.choice([1, 1, 1, 3])))
 
 
@@ -66,6 +70,32 @@ def rewire(world: World) -> None:
         assert not is_cycle, f"{id} waits for itself by {add}"
 
 
+def act_on_all(world: World) -> None:
+    """The same to all jobs of a queue and some states, a few in each call: none of them is left out."""
+    queue, other = world.chance.sample(QUEUES, 2)
+    action, states, arguments = world.chance.choice(
+        [
+            ("retry", ["failed"], {}),
+            ("move", ["blocked", "waiting", "scheduled"], {"queue": other}),
+            ("release", ["running"], {}),
+        ]
+    )
+    meant = [record for record in world.records() if record["queue"] == queue and record["state"] in states]
+    cursor = since = None
+    counts: Counter[str] = Counter()
+    while True:
+        step = commands.act(
+            action, queues=[queue], states=states, arguments=arguments, cursor=cursor, since=since, limit=7
+        )
+        acted = world.say(step)
+        counts.update(acted.answers)
+        cursor, since = acted.cursor, acted.since
+        if cursor is None:
+            break
+    # More, if one that was parked was handed a slot meanwhile, and so came to be meant.
+    assert counts.total() >= len(meant), f"{action} of {len(meant)} jobs of {queue}: {counts}"
+
+
 def delete(world: World) -> None:
     world.say(commands.delete(_some(world, "succeeded", "cancelled")))
 
@@ -103,4 +133,5 @@ ACTS: dict[Callable[[World], None], int] = {  # how often
     delete: 1,
     pause: 1,
     relimit: 2,
+    act_on_all: 1,
 }

@@ -83,11 +83,11 @@ class Watch:
         return [job for job in self.jobs.values() if job.state == "running"]
 
     def reaches(self, start: str, goal: str) -> bool:
-        """Whether a job waits for another, directly or not; those that have ended count, for they may begin anew."""
+        """Whether a job waits for another, directly or not. Only blocked ones wait, and for what they miss."""
         seen, left = {start}, [start]
         while left:
             job = self.jobs.get(left.pop())
-            new = (set(job.after) | set(job.waits)) - seen if job else set()
+            new = set(job.missing) - seen if job and job.state == "blocked" else set()
             seen |= new
             left += new
         return goal in seen
@@ -148,12 +148,13 @@ class Watch:
 
     def happened(self, command: Command[Any], events: Sequence[Event]) -> None:
         """Check the events of one call. Their order in it is not said, so: back, ended, begun again, claimed."""
-        is_retry = command.verb == "retry"
+        verb = command.args["action"] if command.verb == "act" else command.verb
+        is_retry = verb == "retry"
         self._ended_before = {job.id for job in self.jobs.values() if job.state in FINAL}
         self._note_stages(command, events)
         for kind in COME_BACK if not is_retry else ():
             for id in _named(events, kind):
-                self._came_back(id, kind, command.verb)
+                self._came_back(id, kind, verb)
         for kind in FINAL:
             for id in _named(events, kind):
                 self._ended(id, kind)

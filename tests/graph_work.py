@@ -21,6 +21,8 @@ def work(world: World, executor: Executor) -> None:
     wants = room > 0 and world.chance.random() < 0.8
     request = executor.request(_queues(world), world.chance.randint(1, room)) if wants else None
     ending = [item_of(world, job, executor) for job in executor.held.values() if world.chance.random() < 0.5]
+    if len(executor.held) > 1 and world.chance.random() < 0.1:
+        ending = _entangled(world, executor)
     while sum(isinstance(item.outcome, Waits | Advanced) for item in ending) > 1:  # each could make the other a cycle
         ending.pop()
     if ending:
@@ -75,6 +77,13 @@ def _note_completions(world: World, command: Command[Any], reply: Finished) -> N
 def item_of(world: World, job: Claimed, executor: Executor) -> Finish:
     said = world.chance.random() < 0.7
     return Finish(job.id, job.attempt, _outcome(world, job, executor), created=job.created if said else None)
+
+
+def _entangled(world: World, executor: Executor) -> list[Finish]:
+    """One of two jobs begins to wait for the other, which ends in the same call, before or after that."""
+    one, other = world.chance.sample(list(executor.held.values()), 2)
+    items = [Finish(one.id, one.attempt, Waits((other.id,))), Finish(other.id, other.attempt, Succeed(b"1"))]
+    return items[:: world.chance.choice([1, -1])]
 
 
 def _outcome(world: World, job: Claimed, executor: Executor) -> Outcome:

@@ -90,7 +90,7 @@ class World:
         reply = self._carry_out(command)
         if self.has_faults and self.chance.random() < 0.15:
             again = self._carry_out(command, again=True)
-            if command.verb in ("claim", "finish", "cancel", "retry", "move", "release", "fail", "depend"):
+            if command.verb in ("claim", "finish", "cancel", "retry", "move", "release", "fail", "depend", "act"):
                 assert _same(reply, again), f"{command.verb} {command.args}: {reply}, and when repeated {again}"
             elif command.verb not in ("enqueue", "limit", "unlimit", "pause", "resume", "delete"):
                 reply = again
@@ -104,7 +104,7 @@ class World:
         """A call of an operator comes again, late: it gets the same answer, and nothing happens."""
         if self.said:
             command, reply = self.chance.choice(self.said[-20:])
-            if not isinstance(reply, list) or not set(reply) <= {"STATE", "NOTFOUND", "EXISTS", "BLOCKED"}:
+            if not isinstance(reply, list) or not set(reply) <= {"STATE", "NOTFOUND", "EXISTS", "BLOCKED", "CYCLE"}:
                 assert self._carry_out(command, again=True) == reply, f"{command}: not {reply}"
                 assert self.log[-1].strip() == "[]", f"{command} was carried out twice"
 
@@ -115,10 +115,14 @@ class World:
             self.log.append(f"{self.clock.now} {command.verb} {command.args} -> {error}")
             assert self._read_events() == [], "what was refused had an effect"
             raise
-        self.log.append(f"{self.clock.now} {command.verb} {command.args} -> {reply}")
+        args = command.args
+        self.log.append(f"{self.clock.now} {command.verb} {args} -> {reply}")
         if not again:
             self._prepare(command, reply)
         events = self._read_events()
+        if command.verb == "act" and "queue" in args.get("with", {}):
+            moved = [id for kind, ids, _ in events for id in ids if kind == "moved"]
+            self.watch.note_moves(moved, ["moved"] * len(moved), args["with"]["queue"])
         self.log.append(f"    {events}")
         self.watch.happened(command, events)
         return reply

@@ -77,10 +77,8 @@ def explain(world: World, record: dict[str, Any]) -> str:
             assert any(job.id in executor.held for executor in world.executors), f"nobody runs {job.id}"
             return f"runs on {job.executor}"
         case "waiting":
-            running = sum(other.queue == job.queue for other in world.watch.running())
-            is_full = running >= world.watch.concurrency.get(job.queue, SIZE)
-            assert job.queue in world.watch.paused or is_full, f"{job.id} waits, and nothing explains why"
-            return f"its queue {job.queue} is {'full' if is_full else 'paused'}"
+            assert _is_closed(world, job.queue), f"{job.id} waits, and nothing explains why"
+            return f"its queue {job.queue} is full or paused"
         case "throttled":
             return _explain_throttled(world, record, job)
         case "blocked":
@@ -88,12 +86,18 @@ def explain(world: World, record: dict[str, Any]) -> str:
     raise AssertionError(f"{job.id} is {record['state']}, and nothing explains why")
 
 
+def _is_closed(world: World, queue: str) -> bool:
+    """Whether no more jobs of a queue may start: it is paused, or so many run that no more may."""
+    running = sum(other.queue == queue for other in world.watch.running())
+    return queue in world.watch.paused or running >= world.watch.concurrency.get(queue, SIZE)
+
+
 def _explain_throttled(world: World, record: dict[str, Any], job: Seen) -> str:
     full = record["throttled_by"]
     slots, _ = world.watch.limits[full.partition(":")[0]]
     holders = [other.id for other in world.watch.running() if full in other.limits]
     assert full in job.limits
-    is_excused = len(holders) >= slots or job.queue in world.watch.paused
+    is_excused = len(holders) >= slots or _is_closed(world, job.queue)
     assert is_excused, f"{job.id} is throttled by {full}, of which {holders} have slots"
     return f"{full} has no free slot: {holders}"
 
@@ -155,12 +159,28 @@ def succeed_all(world: World) -> None:
     for _ in range(SIZE):
         left = [job.id for job in world.watch.jobs.values() if job.state in ("failed", "cancelled")]
         if left:
-            world.say(commands.retry(left))
+            answers = world.say(commands.retry(left))
+            _cut_cycles(world, [id for id, answer in zip(left, answers, strict=True) if answer == "CYCLE"])
         elif not _forget_gone(world):
             break
         drain(world)
     states = {job.state for job in world.watch.jobs.values()}
     assert states <= {"succeeded"}, states
+
+
+def _cut_cycles(world: World, ids: list[str]) -> None:
+    """Those that cannot be retried, because what they would wait for waits for them, are waited for no more."""
+    for id in ids:
+        assert any(world.watch.reaches(other, id) for other in world.watch.jobs[id].after), f"{id} is no cycle"
+        for other in sorted(world.watch.dependents().get(id, ())):
+            _let_go(world, other, [id])
+
+
+def _let_go(world: World, id: str, others: list[str]) -> None:
+    """Have a job not wait for others, nor for any that waits for it by now: all its links are looked at anew."""
+    job = world.watch.jobs[id]
+    back = [other for other in (*job.after, *job.waits) if other not in others and world.watch.reaches(other, id)]
+    world.say(commands.depend(id, remove=[*others, *back]))
 
 
 def _forget_gone(world: World) -> bool:
@@ -169,7 +189,7 @@ def _forget_gone(world: World) -> bool:
     gone = {job.id: [id for id in job.missing if id not in world.watch.jobs] for job in waiting}
     for id, others in gone.items():
         if others:
-            world.say(commands.depend(id, remove=others))
+            _let_go(world, id, others)
     return any(gone.values())
 
 

@@ -261,7 +261,7 @@ def _score(snapshot: Snapshot, record: Record) -> float | None:
 def _check_timers(snapshot: Snapshot, now: int | None) -> None:
     """Those of limits, schedules and deadlines are checked elsewhere."""
     timed = {id for id, record in snapshot.jobs.items() if record.state in ("scheduled", "running")}
-    timers = {id: timer for id, timer in snapshot.timers.items() if id[0] not in "%@!"}
+    timers = {id: timer for id, timer in snapshot.timers.items() if id[0] not in "%&!"}
     assert set(timers) == timed, "timers are not those of the scheduled and running jobs"
     for id, timer in timers.items():
         record = snapshot.jobs[id]
@@ -336,7 +336,8 @@ def _check_once(snapshot: Snapshot, record: Record, least_history: int) -> None:
     if not record.flags & ONCE or len(notes) >= least_history:
         return
     kept = [number for number in range(1, record.attempt) if f"a{number}" in record.fields]
-    ran = [number for number in kept if record.outcome(number) not in "URA"]
+    stage = max((number for number in kept if record.outcome(number) == "A"), default=0)  # the one before this one
+    ran = [number for number in kept if number > stage and record.outcome(number) not in "UR"]
     retries = [note for note in notes if note[6:7] == b"R"]
     assert len(ran) <= len(retries), f"{record.id} ran more than once"
 

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 AFTER, AWAITED, LIMITED, FAIR, DEADLINE = 64, 128, 256, 512, 1024
 LETTER_OF = {"succeeded": "S", "failed": "F", "cancelled": "C"}
-HANDED_ON = 100
 PRIORITY_STEP = 2**44
 
 
@@ -42,6 +41,13 @@ def _marks(snapshot: Snapshot, record: Record) -> Iterator[tuple[str, str, bool]
         yield id, letter, letter == "S" or (letter != "-" and (however or policy == "r"))
 
 
+def _is_another(snapshot: Snapshot, record: Record, other: str, letter: str) -> bool:
+    """Whether what a job waits for has ended and is gone, and a new job has its id: nobody tells of that one."""
+    known = snapshot.jobs.get(other)
+    is_newer = known and (known.created >= record.created or not known.flags & AWAITED)
+    return bool(is_newer) and letter != "-" and record.id not in snapshot.others("d").get(other, {})
+
+
 def _check_marks(snapshot: Snapshot) -> None:
     for id in snapshot.others("a"):
         assert id in snapshot.jobs, f"{id} waits for others and is gone"
@@ -55,7 +61,9 @@ def _check_marks(snapshot: Snapshot) -> None:
         if "b" in record.fields:
             assert int(record.fields["b"].split()[0]) == len(wrong), f"{id} waits for {len(wrong)}, and says else"
         for other, letter, is_right in marks:
-            if not is_right and other in snapshot.jobs and other not in snapshot.resolving:
+            if is_right or _is_another(snapshot, record, other, letter):
+                continue
+            if other in snapshot.jobs and other not in snapshot.resolving:
                 state = snapshot.jobs[other].state
                 assert letter == LETTER_OF.get(state, "-"), f"{id} takes {other} for {letter}, and it is {state}"
 
@@ -65,8 +73,10 @@ def _check_lines(snapshot: Snapshot) -> None:
     wanted: dict[str, set[str]] = {}
     for id, record in snapshot.jobs.items():
         if record.state == "blocked":
-            for other, _, is_right in _marks(snapshot, record):
-                if not is_right and (other in snapshot.jobs or other in snapshot.resolving):
+            for other, letter, is_right in _marks(snapshot, record):
+                if is_right or _is_another(snapshot, record, other, letter):
+                    continue
+                if other in snapshot.jobs or other in snapshot.resolving:
                     wanted.setdefault(other, set()).add(id)
     found = {id: set(line) for id, line in snapshot.others("d").items()}
     for id in {*wanted, *found}:
@@ -77,7 +87,11 @@ def _check_lines(snapshot: Snapshot) -> None:
 
 def _check_cycles(snapshot: Snapshot) -> None:
     waits = {
-        id: {other for other, _, is_right in _marks(snapshot, record) if not is_right}
+        id: {
+            other
+            for other, letter, is_right in _marks(snapshot, record)
+            if not is_right and not _is_another(snapshot, record, other, letter)
+        }
         for id, record in snapshot.jobs.items()
         if record.state == "blocked"
     }
@@ -133,10 +147,11 @@ def _check_nobody_is_stranded(snapshot: Snapshot) -> None:
         if per:
             assert f"%{full}" in snapshot.timers, f"nobody looks after those that are parked by {full}"
             continue
-        free = slots - len(snapshot.others("lh").get(full, set())) if slots else HANDED_ON
-        waiting = [id for id, _ in snapshot.indexes.get((queue, "waiting"), [])]
-        ready = sum(full in limits_of(snapshot.jobs[id]) for id in waiting)
-        assert ready >= min(free, HANDED_ON), f"{full} has {free} free, and in {queue} {ready} could take them"
+        free = slots - len(snapshot.others("lh").get(full, set())) if slots else 10**6
+        near = [id for state in ("waiting", "throttled") for id, _ in snapshot.indexes.get((queue, state), [])]
+        ready = sum(full in limits_of(snapshot.jobs[id]) and id not in snapshot.others("lp")[where] for id in near)
+        is_cared_for = ready >= free or f"%{full}" in snapshot.timers
+        assert is_cared_for, f"{full} has {free} free, and in {queue} {ready} could take them"
 
 
 # Shares, schedules, deadlines
@@ -163,8 +178,8 @@ def _check_schedules(snapshot: Snapshot) -> None:
     for name, fields in known.items():
         times = fields["next"] if "every" in fields else fields["times"].partition(b" ")[0]
         if times and fields.get("paused") != b"1":
-            timers[f"@{name}"] = float(times)
-    found = {name: time for name, time in snapshot.timers.items() if name[0] == "@"}
+            timers[f"&{name}"] = float(times)
+    found = {name: time for name, time in snapshot.timers.items() if name[0] == "&"}
     assert found == timers, f"timers of schedules are {found}, not {timers}"
 
 

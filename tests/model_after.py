@@ -6,15 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from holdfast import errors
 from holdfast.commands import NewJob
 from tests.model_job import FINAL, Job, Mark
 
 if TYPE_CHECKING:
-    from tests.model import Model
+    from tests.model_core import Core
 
 LETTERS = {"succeeded": "S", "failed": "F", "cancelled": "C"}
-CONTINUED_AT_ONCE = 10
+CONTINUED_AT_ONCE = 100
 FIRST = float("-inf")
 DOOMED = "a job that it waits for has failed"
 
@@ -31,12 +33,16 @@ class Ended:
 class After:
     """Who waits for whom. A job is in line with those it waits for only while it is blocked."""
 
-    def __init__(self, model: Model, told_at_once: int) -> None:
+    def __init__(self, model: Core) -> None:
         self.model = model
-        self.told_at_once = told_at_once
         self.lines: dict[str, dict[str, int]] = {}  # job -> those that wait for it, and their places
         self.ended: list[Ended] = []  # in this call
         self.rest: dict[str, Ended] = {}  # of earlier calls
+        self.is_unfinished = False  # there is, or was, such a rest
+        self.left = 0  # how many more may be told in this call
+
+    def begin_call(self) -> None:
+        self.left = self.model.steps.told
 
     def letter(self, id: str) -> str:
         return LETTERS.get(self.model.jobs[id].state, "-")
@@ -47,11 +53,21 @@ class After:
 
     # Beginning to wait
 
+    def rename(self, jobs: Sequence[NewJob], names: Sequence[str]) -> list[NewJob]:
+        """Who waits for a job of this call that has another id because of its unique key waits for that one."""
+        known_as = {new.id: name for new, name in zip(jobs, names, strict=True)}
+        if any(len(set(new.after or ())) < len(new.after or ()) for new in jobs):
+            raise errors.Invalid
+        return [
+            msgspec.structs.replace(new, after=tuple(dict.fromkeys(known_as.get(id, id) for id in new.after)))
+            if new.after
+            else new
+            for new in jobs
+        ]
+
     def check_new(self, jobs: Sequence[NewJob], stored: dict[str, NewJob]) -> None:
-        """Refuse jobs that wait for what is not there, for one twice, or for themselves. `stored` are by their ids."""
+        """Refuse jobs that wait for what is not there, or for themselves. `stored` are by their ids."""
         for new in jobs:
-            if len(set(new.after or ())) < len(new.after or ()):
-                raise errors.Invalid
             if not {*(new.after or ())} <= {*self.model.jobs, *stored}:
                 raise errors.JobNotFound
         for id in stored:
@@ -59,7 +75,9 @@ class After:
                 raise errors.DependencyCycle
 
     def would_wait_for_itself(self, id: str, others: Sequence[str]) -> bool:
-        marks = {name: set(job.marks) for name, job in self.model.jobs.items()}
+        """Only blocked jobs wait, and for what is not as it must be; one that becomes so is looked at then."""
+        blocked = {name: job for name, job in self.model.jobs.items() if job.state == "blocked"}
+        marks = {name: {other for other in job.marks if not job.is_satisfied(other)} for name, job in blocked.items()}
         return self._reaches({id}, {**marks, id: set(others)})
 
     @staticmethod
@@ -105,6 +123,7 @@ class After:
             self._stand(job, id, self.model.next_arrival())
         elif job.marks[id].letter == "-":
             del job.marks[id]
+            self.lines.get(id, {}).pop(job.id, None)
 
     def _stand(self, job: Job, id: str, place: int) -> None:
         """In line with one that it waits for, or not any more."""
@@ -192,17 +211,17 @@ class After:
 
     def settle(self, now: int) -> None:
         """Tell those that wait for what ended, and what that ends in turn; a bounded number in a call."""
-        left = self.told_at_once
         for ended in self.ended:  # it grows meanwhile
-            told = [id for id in self.line(ended.id) if self.lines[ended.id][id] > ended.behind][:left]
+            told = [id for id in self.line(ended.id) if self.lines[ended.id][id] > ended.behind][: self.left]
             behind = self.lines[ended.id][told[-1]] if told else ended.behind
             for id in told:
                 self._tell_one(self.model.jobs.get(id), ended, now)
-            if len(told) == left:
+            if len(told) == self.left:
                 self.rest[ended.id] = Ended(ended.id, ended.letter, behind)
+                self.is_unfinished = True
             elif ended.id not in self.model.jobs:
                 self.lines.pop(ended.id, None)
-            left -= len(told)
+            self.left -= len(told)
         self.ended = []
 
     def _tell_one(self, job: Job | None, ended: Ended, now: int) -> None:
@@ -226,6 +245,7 @@ class After:
             if id not in self.model.jobs or self.letter(id) == ended.letter:
                 self.ended.append(ended)
         self.settle(now)
+        self.is_unfinished = bool(self.rest)
 
     def forget(self, id: str) -> None:
         """A job goes. Those that wait for it are not told any more, unless that is under way."""

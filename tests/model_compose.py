@@ -13,11 +13,11 @@ from holdfast import commands
 from holdfast.commands import Finish, NewJob
 from tests import drawn
 from tests.drawn import EXECUTORS, IDS, QUEUES
+from tests.model_act import Acts
 from tests.model_job import STATES
-from tests.model_timetable import Schedules
 
 
-class Composition(Schedules):
+class Composition(Acts):
     def draw_some(self, data: st.DataObject, states: tuple[str, ...], *, most: int = 3) -> list[str]:
         """Draw ids without repetition, mostly; of jobs in these states, mostly."""
         fitting = [job.id for job in self.model.jobs.values() if job.state in states] or IDS
@@ -40,7 +40,12 @@ class Composition(Schedules):
         known = [*self.model.jobs, *[job.id for job in before] * 3] or IDS
         one = st.sampled_from([known] * 9 + [IDS]).flatmap(st.sampled_from)
         after = data.draw(st.lists(one, max_size=3, unique=True), label="after")
-        return {"after": tuple(after) or None, "on_failed": data.draw(st.none() | drawn.policies, label="on_failed")}
+        start_by = data.draw(st.sampled_from([None] * 8 + [-1, 0, 40_000]), label="start by")
+        return {
+            "after": tuple(after) or None,
+            "on_failed": data.draw(st.none() | drawn.policies, label="on_failed"),
+            "start_by": None if start_by is None else self.now + start_by,
+        }
 
     @rule(data=st.data(), on_failed=st.none() | drawn.policies, fault=drawn.faults)
     def depend(self, data: st.DataObject, on_failed: str | None, fault: str) -> None:
@@ -53,9 +58,16 @@ class Composition(Schedules):
             fault,
         )
 
+    def awaited(self) -> list[str]:
+        """Those that others wait for; mostly such that have ended, and hold them up."""
+        awaited = [job for job in self.model.jobs.values() if self.model.after.line(job.id)]
+        return [job.id for job in awaited for _ in range(5 if job.state in STATES[5:] else 1)]
+
     @rule(data=st.data(), reason=drawn.reasons, fault=drawn.faults)
     def cancel_with_dependents(self, data: st.DataObject, reason: str, fault: str) -> None:
-        ids = self.draw_ids(data, STATES)
+        ids = data.draw(st.sampled_from(self.awaited() or IDS).map(lambda id: [id]), label="id")
+        if data.draw(st.booleans(), label="others too"):
+            ids += self.draw_ids(data, STATES)
         command = commands.cancel(ids, reason=reason, dependents=True)
         self.send(command, lambda: self.model.cancel(ids, reason, self.now, dependents=True), list, fault)
 
@@ -126,9 +138,12 @@ class Composition(Schedules):
         full=st.sampled_from(drawn.LIMITS),
     )
     def limit_and_work(self, data: st.DataObject, jobs: list[NewJob], full: str) -> None:
-        """Some jobs that cannot all run at once."""
-        jobs = [msgspec.structs.replace(job, limits=(full,)) for job in jobs]
-        self.send_limit(full.partition(":")[0], 1, data.draw(st.sampled_from([0, 0, 60_000]), label="per"), "none")
+        """Some jobs that cannot all run at once, because of a limit or because of their queue."""
+        if data.draw(st.sampled_from([True, True, False]), label="by a limit"):
+            jobs = [msgspec.structs.replace(job, limits=(full,)) for job in jobs]
+            self.send_limit(full.partition(":")[0], 1, data.draw(st.sampled_from([0, 0, 60_000]), label="per"), "none")
+        else:
+            self.send_configure(None, {"concurrency": data.draw(st.integers(0, 2), label="concurrency")}, [], "none")
         self.send_enqueue(jobs, "return", "none")
         self.work_off(data)
 

@@ -36,6 +36,18 @@ DEFAULTS = {
 }
 
 
+@dataclass(frozen=True)
+class Steps:
+    """How much one call does at most; the rest is left to the next."""
+
+    advanced: int = 100  # timers
+    pruned: int = 100
+    told: int = 1000  # of a job that they wait for
+    parked: int = 200
+    handed_on: int = 100
+    fired: int = 100  # times of a schedule
+
+
 class Settings(dict[tuple[str | None, str], int]):
     """What was configured, by queue (None: all) and name."""
 

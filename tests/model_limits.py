@@ -9,15 +9,20 @@ from holdfast.commands import LimitRow
 from tests.model_job import Job
 
 if TYPE_CHECKING:
-    from tests.model import Model
+    from tests.model_core import Core
+
+
+def is_narrower(one: str, other: str) -> bool:
+    """Of two limits, the one that holds for fewer jobs, as far as their names say."""
+    return (":" not in one, one) < (":" not in other, other)
 
 
 class Limits:
     """Who has which slots, and who is parked by which limit: the throttled jobs say so themselves."""
 
-    def __init__(self, model: Model, handed_on: int) -> None:
+    def __init__(self, model: Core) -> None:
         self.model = model
-        self.handed_on = handed_on  # at once
+        self.handed_on = model.steps.handed_on
         self.defined: dict[str, tuple[int, int]] = {}  # slots and period (0: at once), by name
         self.holders: dict[str, set[str]] = {}
         self.starts: dict[str, list[int]] = {}  # the newest first
@@ -58,9 +63,11 @@ class Limits:
             if self.free(full, 1, now) < 1:
                 job.move("throttled", now)
                 job.parked_by = full
-                self._set_timer(full, now)
+                self._look_again(full, 0, now)
                 self.model.settle(now)
-                self._pass_up([name for name in names if name != full], now)
+                for other in names:
+                    if other != full:
+                        self._offer(other, full, now)
                 return False
         for full in names:
             self._take(full, job, now)
@@ -79,33 +86,57 @@ class Limits:
 
     def leave(self, job: Job, now: int) -> None:
         """A job that is not running ends, or goes elsewhere: if it was about to take slots, others may."""
-        if job.state == "waiting":
-            self._pass_up(job.new.limits or (), now)
+        if job.state in ("waiting", "throttled"):
+            parked_by = job.parked_by if job.state == "throttled" else ""
+            self._pass_up([full for full in job.new.limits or () if full != parked_by], now)
 
     def _pass_up(self, names: Sequence[str], now: int) -> None:
         for full in names:
             if self.parked(full):
-                self.hand_on(full, now)
+                self.hand_on(full, now, most=1)
 
-    def hand_on(self, full: str, now: int) -> None:
-        """As many as could start now become waiting, of each queue; no more than a call may do."""
+    def hand_on(self, full: str, now: int, most: int | None = None) -> None:
+        """As many as could start now, or `most`, become waiting, of each queue; no more than a call may do."""
         queues = {job.new.queue for job in self.parked(full)}
         free = self.free(full, self.handed_on + 1, now)
-        count = min(free, max(1, self.handed_on // max(1, len(queues))))
+        wanted = free if most is None else min(free, most)
+        count = min(wanted, max(1, self.handed_on // max(1, len(queues))))
         is_more = False
-        for queue in queues if free > 0 else ():
+        for queue in queues if wanted > 0 else ():
             for job in self.parked(full, queue)[:count]:
                 job.move("waiting", now)
-            is_more = is_more or (count < free and bool(self.parked(full, queue)))
+            is_more = is_more or (count < wanted and bool(self.parked(full, queue)))
         if is_more:
-            self.timers[full] = now
-        elif self.parked(full):
             self._set_timer(full, now)
+        elif self.parked(full):
+            self._look_again(full, free, now)
 
-    def _set_timer(self, full: str, now: int) -> None:
+    def _offer(self, full: str, but: str, now: int) -> None:
+        """The first of each queue that has no part in another limit, which is full, becomes waiting.
+
+        Those before it are parked by that one from now on, if it is the narrower of the two.
+        """
+        if self.free(full, 1, now) < 1:
+            return
+        for queue in {job.new.queue for job in self.parked(full)}:
+            for job in self.parked(full, queue):
+                if but not in (job.new.limits or ()):
+                    job.move("waiting", now)
+                    break
+                if is_narrower(but, full):
+                    job.parked_by = but
+            else:
+                if is_narrower(but, full):
+                    self._set_timer(full, now)
+
+    def _look_again(self, full: str, free: int, now: int) -> None:
         slots, per = self.definition(full) or (0, 0)
         if per:
-            self.timers[full] = max(now, self._ends(full, slots - 1, per, now))
+            ends = self._ends(full, slots - free - 1, per, now) if free < slots else now + per
+            self._set_timer(full, max(now, ends))
+
+    def _set_timer(self, full: str, time: int) -> None:
+        self.timers[full] = min(self.timers.get(full, time), time)
 
     # Verbs
 

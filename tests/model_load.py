@@ -19,6 +19,8 @@ class Load:
         self._count(queue, "r", took, now)
 
     def _count(self, queue: str, letter: str, count: int, now: int) -> None:
+        if not count:
+            return
         slots, slot = self.slots.setdefault(queue, Counter()), now // SLOT
         if not slots[letter, slot]:  # it begins: those that are too old go
             self.slots[queue] = slots = Counter({name: n for name, n in slots.items() if name[1] >= slot - SLOTS})

@@ -17,6 +17,7 @@ from tests import drawn, invariants
 from tests.conftest import TestClock
 from tests.drawn import EXECUTORS, IDS, LEASES, QUEUES
 from tests.model import Model, Place
+from tests.model_job import Steps
 
 NAMESPACE = "model"
 START = 1_700_000_000_000
@@ -32,6 +33,7 @@ class Machine(RuleBasedStateMachine):
 
     steps = 0  # of all machines
     url = ""
+    steps_of_a_call = Steps()
 
     def __init__(self) -> None:
         super().__init__()
@@ -39,7 +41,7 @@ class Machine(RuleBasedStateMachine):
         self.client.flushall()
         self.clock = TestClock(START)
         self.store = Store(Address.find(self.url, namespace=NAMESPACE), clock=self.clock)
-        self.model = Model([state.decode() for state in self.client.eval(FINAL_ORDER, 0)])
+        self.model = Model([state.decode() for state in self.client.eval(FINAL_ORDER, 0)], self.steps_of_a_call)
         self.requests: dict[str, dict[str, Any]] = {}  # executor -> its last claim
         self.known_ids = set(IDS)
         self.sent: list[tuple[Command[Any], Expected, Read]] = []  # what may be repeated at any time
@@ -164,6 +166,7 @@ class Machine(RuleBasedStateMachine):
         }
         same("settings", snapshot.config, config)
         self.compare_unique_keys(snapshot)
+        assert snapshot.matchers == self.model.matchers, f"told of queues are {snapshot.matchers}"
         assert snapshot.refill == self.model.schedules.wanting, f"times are wanted for {snapshot.refill}"
         same("timers", snapshot.timers, self.model.timers())
         shares = {queue: {k: int(v) for k, v in fields.items()} for queue, fields in snapshot.others("fair").items()}

@@ -19,7 +19,7 @@ from holdfast.names import new_id
 from holdfast.outcome import Outcome
 from tests import drawn
 from tests.drawn import BACK, EXECUTORS, IDS, LEAPS, QUEUES, STEPS, WORKERS
-from tests.model import worker_of
+from tests.model_core import worker_of
 from tests.model_job import STATES
 from tests.model_machine import NAMESPACE, Expected, Machine, normal_renewal
 
@@ -122,6 +122,7 @@ class Rules(Machine):
             "started": [Started(*one, 4711, 25) for one in held[:2] if data.draw(st.booleans(), label="started")],
             "about": data.draw(st.sampled_from([None, "", "a worker"]), label="about"),
             "queues": data.draw(st.none() | st.lists(drawn.queue_names, max_size=3), label="queues"),
+            "matches": data.draw(st.sampled_from([False, False, True]), label="matches"),
         }
         self.send_renew(worker, held, said, fault)
 
@@ -131,8 +132,9 @@ class Rules(Machine):
             lambda: (
                 normal_renewal(*self.model.renew(worker, held, self.now, **said)),
                 {*self.model.schedules.wanting},
+                self.model.queue_changes,
             ),
-            lambda reply: (normal_renewal(*reply[2:5]), {*reply.refills}),
+            lambda reply: (normal_renewal(*reply[2:5]), {*reply.refills}, reply.queues),
             fault,
         )
 
@@ -158,6 +160,20 @@ class Rules(Machine):
         }
         command = commands.save(held, checkpoint, **said)
         self.send(command, lambda: self.model.save(held, checkpoint, self.now, **said), bool, fault)
+
+    @precondition(lambda self: self.is_busy)
+    @rule(data=st.data(), outcome=drawn.outcomes)
+    def write_without_the_right_to(self, data: st.DataObject, outcome: Outcome) -> None:
+        """Another executor, or one that had an attempt before."""
+        job = data.draw(st.sampled_from([job for job in self.model.jobs.values() if job.state == "running"]))
+        former = [(run.executor, run.number) for run in job.attempts[:-1]] + [(job.run.executor, job.attempt + 1)]
+        others = [(executor, job.attempt) for executor in EXECUTORS if executor != job.run.executor]
+        executor, attempt = data.draw(st.sampled_from(former * 3 + others), label="who")
+        held = Held(executor, job.id, attempt)
+        self.send(commands.save(held, b"x"), lambda: self.model.save(held, b"x", self.now), bool, "none")
+        self.send_finish(executor, [Finish(job.id, attempt, outcome)], None, "none")
+        said: dict[str, Any] = {"executors": [executor], "started": [], "about": None, "queues": None}
+        self.send_renew(worker_of(executor), [held], said, "none")
 
     def draw_created(self, data: st.DataObject, id: str) -> int | None:
         """When a job was created: as it was, mostly; or not said; or of another job that had its id before."""

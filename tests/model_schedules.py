@@ -14,7 +14,7 @@ from tests.model_job import FINAL
 if TYPE_CHECKING:
     from tests.model import Model
 
-MOST_BACKLOG, ENOUGH_TIMES, FIRED_AT_ONCE = 1000, 20, 100
+MOST_BACKLOG, ENOUGH_TIMES = 1000, 20
 POLICY = {"spec": "", "missed": "one", "backlog": 100, "late": 60_000, "overlap": "allow", "jitter": 0, "revision": 0}
 
 
@@ -34,6 +34,10 @@ class Schedule:
     @property
     def next(self) -> int | None:
         return self.times[0] if self.times and not self.is_paused else None
+
+    def fires_like(self, other: Schedule) -> bool:
+        mine, others = ((one.declared["spec"], one.every, one.offset) for one in (self, other))
+        return mine == others
 
     def describe(self) -> dict[str, Any]:
         fields = {**self.declared, "since": self.since, **self.known}
@@ -55,7 +59,7 @@ class Schedules:
         self.wanting: set[str] = set()  # further times
 
     def timers(self) -> dict[str, int]:
-        return {f"@{name}": one.next for name, one in self.all.items() if one.next is not None}
+        return {f"&{name}": one.next for name, one in self.all.items() if one.next is not None}
 
     def find(self, name: str) -> Schedule:
         if name not in self.all:
@@ -79,6 +83,8 @@ class Schedules:
         if old:
             new.is_paused, new.job, new.known = old.is_paused, old.job, old.known
         new.times = [first_time(every, offset, now)] if every else [time for time in how["times"] if time > now]
+        if old and not how.get("times") and old.fires_like(new):  # also what it has missed
+            new.times, new.since = old.times, old.since
         self._ask_for_more(name)
         self.model.events.append(("configured", name))
         return True
@@ -144,16 +150,17 @@ class Schedules:
         one = self.all[name]
         due, later = self._due(one, now)
         chosen = self._choose(one, due, now)
+        chosen, rest = chosen[: self.model.steps.fired], chosen[self.model.steps.fired :]
         fired = 0
-        for time in chosen[:FIRED_AT_ONCE]:
+        for time in chosen:
             if not self._is_under_way(one):
                 fired += self._fire_one(name, one, time, now)
         if fired:
             self.model.events.append(("fired", name))
-        skipped = len(due) - len(chosen[FIRED_AT_ONCE:]) - fired
+        skipped = len(due) - len(rest) - fired
         counts = {"fired": one.known.get("fired", 0) + fired, "skipped": one.known.get("skipped", 0) + skipped}
-        one.known |= {**counts, "at": now, "last": [*due, *chosen[:FIRED_AT_ONCE]][-1]}
-        one.times = ([*chosen[FIRED_AT_ONCE:], *later])[: 1 if one.every else None]
+        one.known |= {**counts, "at": now, "last": [*due, *chosen][-1]}
+        one.times = [*rest, *later][: 1 if one.every else None]
         one.job = one.job or ""
         self._ask_for_more(name)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tests.model_job import Job
 
 if TYPE_CHECKING:
-    from tests.model import Model
+    from tests.model_core import Core
 
 TURN = 100
 
@@ -16,7 +16,7 @@ TURN = 100
 class Shares:
     """Virtual times. A job with a key begins when the last one of its key ends, but not before the queue's time."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Core) -> None:
         self.model = model
         self.times: dict[tuple[str, int], int] = {}  # of a queue and priority
         self.ends: dict[
@@ -53,7 +53,7 @@ class Shares:
             del self.weights[queue, key]
         else:
             self.weights[queue, key] = weight
-            self.model.queues.add(queue)
+            self.model.know_queue(queue)
         self.model.events.append(("configured", queue))
         return True
 

@@ -10,10 +10,10 @@ from holdfast.outcome import Advanced, Outcome, Waits
 from tests.model_job import Job
 
 if TYPE_CHECKING:
-    from tests.model import Model
+    from tests.model_core import Core
 
 
-def refusal(model: Model, job: Job, outcome: Outcome, now: int) -> str | None:
+def refusal(model: Core, job: Job, outcome: Outcome, now: int) -> str | None:
     """Why an attempt cannot end so."""
     match outcome:
         case Waits(after):
@@ -50,11 +50,10 @@ def next_stage(job: Job, outcome: Advanced) -> NewJob:
         unique=old.unique,
         unique_for=old.unique_for,
         unkept=old.unkept,
-        once=old.once,
     )
 
 
-def advance(model: Model, job: Job, outcome: Advanced, now: int) -> None:
+def advance(model: Core, job: Job, outcome: Advanced, now: int) -> None:
     if job.cancelling:
         model.conclude(job, "cancelled", now)
         return
@@ -62,7 +61,7 @@ def advance(model: Model, job: Job, outcome: Advanced, now: int) -> None:
     job.retried = job.crashes = job.lost = job.misses = job.start_by = 0
     job.alone = job.retrying = job.is_timed = job.has_timer = False
     job.checkpoint, job.progress, job.state, job.marks = None, "", "", {}
-    model.queues.add(job.new.queue)
+    model.know_queue(job.new.queue)
     model.event("moved", job)
     model.arrive(job, outcome.batch.get("share"))
     if model.begin(job, model.next_arrival() if job.new.after else 0, now):
@@ -70,7 +69,7 @@ def advance(model: Model, job: Job, outcome: Advanced, now: int) -> None:
         model.after.doom(job, now)
 
 
-def wait(model: Model, job: Job, others: Sequence[str], now: int) -> None:
+def wait(model: Core, job: Job, others: Sequence[str], now: int) -> None:
     job.run.reason = "waits for other jobs"
     model.event("released", job)
     if job.cancelling or job.new.once:

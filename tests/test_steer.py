@@ -215,3 +215,21 @@ def test_a_job_moved_into_a_shared_queue_shares_it(store: Store) -> None:
     store.run(commands.move(["job"], queue="fair"))
 
     assert take(store, ONE, "fair", limit=2) == ["job", "a3"]
+
+
+def test_a_stage_that_is_to_run_once_at_most_does(store: Store) -> None:
+    put(store, "job", retries=5)
+    take(store)
+    end(store, "job", Advanced("charge", {"queue": "q", "once": True}, b""))
+    take(store)
+    end(store, "job", Error(b"", "g", delay=0))
+    assert fields(store, "job", "state", "group") == ("failed", "g")
+
+
+def test_a_stage_after_one_that_was_to_run_once_may_be_tried_again(store: Store) -> None:
+    put(store, "job", once=True)
+    take(store)
+    end(store, "job", Advanced("mail", {"queue": "q"}, b""))
+    take(store)
+    end(store, "job", Error(b"", "g", delay=0))
+    assert fields(store, "job", "state", "at_most_once") == ("waiting", 0)

@@ -247,6 +247,15 @@ def test_results_raise_if_a_member_has_none_and_say_how_to_see_them_all(bench: W
     assert alenient.result() == ["a succeeded", "b failed", "c cancelled"]
 
 
+def test_results_raise_if_a_member_was_cancelled(bench: Workbench) -> None:
+    (member,) = put("a")
+    member.cancel()
+    last = collect.options(after=member, on_failed="run").enqueue()
+    bench.run_until_empty()
+    with pytest.raises(JobFailed, match="JobCancelled: job a was cancelled, so it has no result"):
+        last.result()
+
+
 def test_a_member_that_is_not_kept_has_no_result_any_more(bench: Workbench) -> None:
     put("a", keep=False)
     last = collect.options(after="a", id="last").enqueue()
@@ -647,6 +656,12 @@ def wait_for_nobody(how: str) -> int:
             job.wait_for(say.bind())
         case "a task":
             job.wait_for(say)  # type: ignore[arg-type]
+        case "children that are no calls":
+            job.gather(say)  # type: ignore[arg-type]
+        case "children that are not kept":
+            job.gather(say.options(keep=False).bind())
+        case "a stage that is no call":
+            raise Advance(say)  # type: ignore[arg-type]
     return 0
 
 
@@ -656,6 +671,9 @@ def wait_for_nobody(how: str) -> int:
         ("an unknown id", "JobNotFound: job nobody, which is waited for, does not exist: enqueue it first"),
         ("a call that is not stored", "enqueue it first"),
         ("a task", "cannot be waited for; it must be a job, a bound call or an id"),
+        ("children that are no calls", r"<Task .*> is no call that can be stored; bind a task to its arguments"),
+        ("children that are not kept", "a child must be kept, to be seen when it has ended; .*say has keep=False"),
+        ("a stage that is no call", r"<Task .*> is no call that a job can go on as; bind a task to its arguments"),
     ],
 )
 def test_waiting_for_what_is_not_there_is_an_error_of_the_task(bench: Workbench, how: str, words: str) -> None:

@@ -284,7 +284,7 @@ def test_workers_leave_no_descriptor_open(jobs: Holdfast) -> None:
 
     async def program() -> None:
         before = await use_some()
-        assert [await use_some() for _ in range(3)] == [before] * 3
+        assert max([await use_some() for _ in range(3)]) <= before
         await jobs.aclose()
 
     asyncio.run(program())

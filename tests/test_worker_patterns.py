@@ -226,6 +226,19 @@ def test_a_worker_shows_what_it_was_told_and_what_it_serves_now(crew: Crew) -> N
     assert {queue.name: queue.listeners for queue in crew.app.queues()} == {"video-one": 1, "video-test": 0}
 
 
+def test_a_queue_that_is_forgotten_is_not_served_any_more(crew: Crew) -> None:
+    crew.start("--queues", "mail,video-*", "--lease", "1s")
+    for queue in ("video-one", "video-two"):
+        crew.app.delete(crew.ended(crew.put(app.add.options(queue=queue), 1, 2)).id)
+    assert served(crew, 3) == ["mail", "video-one", "video-two"]
+
+    crew.app.forget("video-one")
+
+    assert served(crew, 2) == ["mail", "video-two"]
+    run_in(crew, "video-one")
+    assert served(crew, 3) == ["mail", "video-one", "video-two"]
+
+
 def test_the_command_line_shows_both(shell: Shell) -> None:
     about = json.dumps({"pid": 1, "queues": ["v-*", "!v-x", "m"]})
     served = ["v-a", "v-b", "v-c", "v-d", "m"]

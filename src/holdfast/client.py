@@ -738,4 +738,4 @@ def _why(job: Job[Any]) -> str:
         return f"{failure.type}: {failure.message}"[:LONGEST_REASON]
     if job.notes and (not job.attempts or job.group in ("deadline", "operator")):  # no attempt says why
         return job.notes[-1].words or "it was failed by an operator"
-    return job.attempts[-1].reason if job.attempts else "see its history"
+    return (job.attempts and job.attempts[-1].reason) or "see its history"

@@ -207,7 +207,7 @@ class Renewed(NamedTuple):
     lost: list[Held]
     unnamed: list[Held]
     refills: list[str] = []  # noqa: RUF012
-    queues: int = 0  # another number when a queue was new
+    queues: int = 0  # another number when a queue was new, or forgotten
 
 
 def renew(
@@ -705,8 +705,9 @@ def trigger(name: str) -> Command[str]:
     return Command("trigger", {"name": name, "token": new_id()}, bytes.decode)
 
 
-def schedules(names: Sequence[str] | None = None) -> Command[list[Fields]]:
-    return Command("schedules", _given(names=names), _read_schedules)
+def schedules(names: Sequence[str] | None = None, *, after: str | None = None) -> Command[list[Fields]]:
+    """Those of these names, or a part of all: those whose names come after one."""
+    return Command("schedules", _given(names=names, after=after), _read_schedules)
 
 
 def _read_schedules(reply: list[list[Any]]) -> list[Fields]:

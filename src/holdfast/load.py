@@ -14,6 +14,7 @@ from holdfast.names import check_queue
 from holdfast.verbs import Steps, Stores
 
 MOST_NEEDED = 1_000_000
+AT_ONCE = 200  # queues in one call
 
 
 class Load(msgspec.Struct, frozen=True):
@@ -47,8 +48,11 @@ def load(_: Stores, *queues: str, target: Duration = "1m") -> Steps[Loads]:
     print(load.waiting, load.oldest, load.needed)
     """
     wait = milliseconds(target, what="target", least=1, most=LONGEST_WAIT) / 1000
-    names = [check_queue(queue) for queue in queues]
-    return [_read(row, wait) for row in (yield commands.load(names or None))]
+    names = [check_queue(queue) for queue in queues] or (yield commands.queue_names())
+    found: list[Load] = []
+    for first in range(0, len(names), AT_ONCE):  # nothing else is served meanwhile
+        found += [_read(row, wait) for row in (yield commands.load(names[first : first + AT_ONCE]))]
+    return found
 
 
 def _read(row: LoadRow, target: float) -> Load:

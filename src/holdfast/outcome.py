@@ -50,7 +50,7 @@ class Advance(Exception):
     raise Advance(upload.bind(path))
     raise Advance(upload.bind(path).options(delay="1m", after=[thumbnails]))
 
-    The job keeps its id and history; id, unique, keep and at_most_once of the call do not count.
+    The job keeps its id and history; id, unique and keep of the call do not count.
     """
 
     def __init__(self, call: Bound) -> None:

@@ -272,6 +272,8 @@ class RunningJob:
         for call in calls:
             if not hasattr(call, "payload"):
                 raise Invalid(f"{call!r} is no call that can be stored; bind a task to its arguments: task.bind(...)")
+            if call.chosen.keep is False:
+                raise Invalid(f"a child must be kept, to be seen when it has ended; {call.name} has keep=False")
             self._children += 1
             named.append(call if call.chosen.id else call.options(id=f"{own}.{self._children}{mark}{partition}"))
         return named

@@ -126,7 +126,7 @@ class Schedule(msgspec.Struct, frozen=True):
     """A schedule as it was at one moment."""
 
     name: str
-    when: When
+    when: When | None  # None: it was made by a program whose calendar is not known here
     task: str
     queue: str
     paused: bool
@@ -140,7 +140,7 @@ class Schedule(msgspec.Struct, frozen=True):
 
     def next(self, number: int = 10, *, after: datetime | None = None) -> list[datetime]:
         """Return the next times at which it fires, without the jitter; none while it is paused."""
-        return [] if self.paused else next_firings(self.when, after or self.looked_at, number)
+        return [] if self.paused or self.when is None else next_firings(self.when, after or self.looked_at, number)
 
 
 def declaration(name: str, call: BoundCall[Any], timing: Timing, revision: int | None = None) -> dict[str, Any]:
@@ -220,7 +220,7 @@ def pause_schedule(_: Stores, name: str) -> Steps[bool]:
 
 
 def resume_schedule(_: Stores, name: str) -> Steps[bool]:
-    """Have a suspended schedule fire again; what came due meanwhile is not made up for."""
+    """Have a paused schedule fire again; what came due meanwhile is not made up for."""
     changed: bool = yield commands.resume_schedule(name)
     return changed
 
@@ -233,7 +233,10 @@ def trigger(_: Stores, name: str) -> Steps[str]:
 
 def schedules(_: Stores) -> Steps[list[Schedule]]:
     """Return all schedules, by name."""
-    return [_read(fields) for fields in (yield commands.schedules())]
+    found: list[Schedule] = []
+    while part := (yield commands.schedules(after=found[-1].name if found else None)):
+        found += [_read(fields) for fields in part]
+    return found
 
 
 def get_schedule(_: Stores, name: str) -> Steps[Schedule]:
@@ -252,7 +255,7 @@ def _read(fields: dict[str, Any]) -> Schedule:
     batch = msgspec.json.decode(fields["batch"])
     return Schedule(
         fields["name"],
-        decode(fields["spec"]),
+        _when(fields["spec"]),
         batch["task"],
         batch["queue"],
         fields.get("paused") == "1",
@@ -264,6 +267,13 @@ def _read(fields: dict[str, Any]) -> Schedule:
         fields.get("job", ""),
         utc(int(fields["now"])),
     )
+
+
+def _when(spec: str) -> When | None:
+    try:
+        return decode(spec)
+    except (msgspec.MsgspecError, LookupError, TypeError, AttributeError, Invalid):
+        return None
 
 
 def _now() -> int:

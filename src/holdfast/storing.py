@@ -71,7 +71,6 @@ def new_job(call: BoundCall[Any], codec: str, carried: dict[str, Any] | None = N
         unique=_unique_key(call),
         unique_for="queued" if chosen.debounce is not None else chosen.unique_for,
         unkept=True if chosen.keep is False else None,
-        once=chosen.at_most_once or None,
         **with_carried(chosen.batch(), chosen.run, carried),
     )
 

@@ -154,6 +154,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             "backoff": self.backoff,
             "timeout": self.timeout,
             "run": self.run.encode() if self._is_limited else None,
+            "once": self.at_most_once or None,
             "after": self.after or None,
             "on_failed": self.on_failed if self.after else None,
             "limits": self.limits or None,

@@ -102,24 +102,29 @@ def enqueue(
     """
     if timeout is not None and not wait:
         raise click.UsageError("--timeout says how long to --wait; give both.")
-    if options["on_failed"] and not options["after"]:
-        raise click.UsageError("--on-failed is about the jobs of --after; give both.")
+    _check(options, words, file)
     _ = session.output.mode  # what is wrong with it is said before anything is stored
-    if file is not None and options["exec"]:
-        raise click.UsageError("--from has the arguments of tasks; a program has its own: give one of them.")
     if about := take_program_options(options):
         program, app = program_call(session, path, [task, *words], about, _as_tasks_take_them(options))
         return _store(session, app, program, wait, timeout)
     pattern = options.pop("id") if file else None
-    if file is not None and file.fileno() == 0 and "-" in options["after"]:
-        raise click.UsageError("--from and --after both read the standard input; give one of them a file, or ids.")
     made, app = choose_task(session, path, task, _as_tasks_take_them(options))
     if file is None:
         return _store(session, app, make_call(made, words, checked=bool(path)), wait, timeout)
-    if words:
-        raise click.UsageError(f"--from has the arguments, so {words[0]!r} cannot be one.")
     ids = _enqueue_many(session, Batch(app, made, bool(path), pattern), file, quiet=wait)
     return wait_for(session, app.store, ids, timeout) if wait and ids else 0
+
+
+def _check(options: dict[str, Any], words: Sequence[str], file: BinaryIO | None) -> None:
+    """Refuse what does not go together."""
+    if file is not None and options["exec"]:
+        raise click.UsageError("--from has the arguments of tasks; a program has its own: give one of them.")
+    if options["on_failed"] and not options["after"]:
+        raise click.UsageError("--on-failed is about the jobs of --after; give both.")
+    if file is not None and file.fileno() == 0 and "-" in options["after"]:
+        raise click.UsageError("--from and --after both read the standard input; give one of them a file, or ids.")
+    if file is not None and words:
+        raise click.UsageError(f"--from has the arguments, so {words[0]!r} cannot be one.")
 
 
 def _as_tasks_take_them(options: dict[str, Any]) -> dict[str, Any]:

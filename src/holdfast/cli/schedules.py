@@ -79,6 +79,8 @@ def when(record: Record) -> str:
     """Return when a schedule fires, for people: 0 2 * * * Europe/Berlin, every 30s."""
     if record["cron"]:
         return f"{record['cron']} {record['tz']}"
+    if record["every_seconds"] is None:
+        return "a calendar that is not known here"
     offset = seconds_text(record["offset_seconds"])
     return f"every {seconds_text(record['every_seconds'])}{f', offset {offset}' if record['offset_seconds'] else ''}"
 

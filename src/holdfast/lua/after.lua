@@ -9,7 +9,7 @@
 -- Who ends a job resolves those that wait for it, up to 1,000 in one call; `settle` does it. The rest is noted in a hash,
 -- job -> its letter and the arrival of the last one done, and continued by whoever moves time on.
 
-local after = { RESOLVED_AT_ONCE = 1000, LOOKED_AT = 10000 }
+local after = { CONTINUED_AT_ONCE = 100, LOOKED_AT = 10000 }
 
 after.LETTER_OF_POLICY = { block = 'b', cancel = 'c', run = 'r' }
 after.LETTER_OF_FINAL = { succeeded = 'S', failed = 'F', cancelled = 'C' }
@@ -27,14 +27,28 @@ end
 
 function after.make_mark(place, letter, however) return string.format('%d', place) .. (however and 'w' or '') .. letter end
 
+-- Those that a blocked job waits for and that are not as they must be. No other job waits, and for no others.
+function after.held_up_by(id)
+  local fields, ids = redis.call('HMGET', key.job(id), 's', 'b'), {}
+  if string.sub(fields[1] or '', 1, 1) ~= LETTER_OF.blocked then return ids end
+  local _, policy = after.parse(fields[2])
+  local marks = redis.call('HGETALL', key.after(id))
+  for at = 1, #marks, 2 do
+    local _, letter, own = after.read_mark(marks[at + 1], policy)
+    if not after.satisfies(letter, own) then ids[#ids + 1] = marks[at] end
+  end
+  return ids
+end
+
 -- Whether a job would wait for itself: looks at all that those to be added wait for. Nothing if they are too many to look at.
+-- Only blocked jobs wait; one that becomes so is looked at then.
 function after.is_cycle(id, added)
   local seen, list, at = {}, {}, 1
   for _, other in ipairs(added) do list[#list + 1] = other end
   while at <= #list do
     if list[at] == id then return true end
     if at > after.LOOKED_AT then return nil end
-    for _, other in ipairs(redis.call('HKEYS', key.after(list[at]))) do
+    for _, other in ipairs(after.held_up_by(list[at])) do
       if not seen[other] then
         seen[other] = true
         list[#list + 1] = other
@@ -109,12 +123,12 @@ end
 
 -- All that ended in this call, and what that ends in turn; each job moves once at most.
 resolve_all = function()
-  local left, at = after.RESOLVED_AT_ONCE, 1
+  local at = 1
   while at <= #resolved do
     local ended, letter, from = unpack(resolved[at])
     local rest, count
-    if left > 0 then rest, count = after.resolve_some(ended, letter, from, left) else rest, count = from, 0 end
-    left = left - count
+    if budget.told > 0 then rest, count = after.resolve_some(ended, letter, from, budget.told) else rest, count = from, 0 end
+    budget.told = budget.told - count
     if rest then
       after.note_rest(ended, letter, rest)
     elseif redis.call('EXISTS', key.job(ended)) == 0 then
@@ -128,15 +142,16 @@ end
 -- Whoever moves time on continues what was left.
 function after.go_on()
   if not meta.resolving then return end
-  local list = redis.call('HGETALL', key.resolving())
-  if #list == 0 then return redis.call('HDEL', key.meta(), 'resolving') end
-  for place = 1, math.min(#list, 20), 2 do
-    local letter, from = string.match(list[place + 1], '^(.) (%S+)$')
-    local job = load_job(list[place])
-    redis.call('HDEL', key.resolving(), list[place])
-    if not job or after.letter_of(job) == letter then resolved[#resolved + 1] = { list[place], letter, from } end
+  for _, ended in ipairs(redis.call('HRANDFIELD', key.resolving(), after.CONTINUED_AT_ONCE)) do
+    local letter, from = string.match(redis.call('HGET', key.resolving(), ended), '^(.) (%S+)$')
+    local job = load_job(ended)
+    redis.call('HDEL', key.resolving(), ended)
+    if not job or after.letter_of(job) == letter then resolved[#resolved + 1] = { ended, letter, from } end
   end
   settle()
+  if redis.call('EXISTS', key.resolving()) == 1 then return end
+  redis.call('HDEL', key.meta(), 'resolving')
+  meta.resolving = nil
 end
 
 -- Have a job wait for one more, which is there or is stored in the same call. Returns 1 if it is not as it must be, else 0.
@@ -162,6 +177,7 @@ function after.link_as_it_is(id, dependency, mark, policy)
   end
   if letter == '-' then
     redis.call('HDEL', key.after(id), dependency)
+    redis.call('ZREM', key.dependents(dependency), id) -- it may be about to be told
     return 0, letter
   end
   return after.satisfies(letter, own) and 0 or 1, letter

@@ -106,8 +106,9 @@ local function take(queue, args, got, most)
   return #got.taken >= args.limit or got.bytes >= MOST_BYTES or got.parked >= limit.PARKED_AT_ONCE
 end
 
--- Until the next timer, or as long as an executor blocks at most.
+-- Until the next timer, or as long as an executor blocks at most; not at all if something is left to do for whoever comes next.
 local function next_wait()
+  if meta.resolving or meta.changed then return 1 end
   local timer = redis.call('ZRANGE', key.timers(), 0, 0, 'WITHSCORES')
   if not timer[1] then return BLOCK end
   return math.max(1, math.min(BLOCK, tonumber(timer[2]) - now))

@@ -14,7 +14,7 @@
 --     deadline      milliseconds from now, or start_by, a time: no attempt may start after it; see deadline.lua
 --     share         whose it is, among those that share the queue; see fair.lua
 --     limits        the limits in which it takes part, up to 8, as `name` or `name:key`; see limit.lua
---     after         ids of jobs to wait for, which are there or in this call; all other jobs of the batch wait for the same
+--     after         ids of jobs to wait for, which are there or in this call; all jobs of the batch wait for the same
 --     on_failed     if one of them fails or is cancelled: 'block' (stay blocked, if not given), 'cancel' or 'run'
 --   args.exists     what to do about an id, or a key, that is there: 'return' (nothing), 'error' or 'replace'
 --   args.fresh      the ids were made for this call: if they are there, the call is a repeated one
@@ -56,7 +56,10 @@ local function check_limits(limits)
   if #list_of(limits, 'limits', 0) > limit.MOST_OF_A_JOB then
     refuse('INVALID', string.format('a job takes part in %d limits at most', limit.MOST_OF_A_JOB))
   end
+  local seen = {}
   for _, full in ipairs(limits) do
+    if seen[full] then refuse('INVALID', 'limit ' .. tostring(full) .. ' stands twice in `limits`') end
+    seen[full] = true
     local key_of = string.match(tostring(full), '^[^:]+:(.+)$')
     name(limit.name_of(tostring(full)), 'a limit', 60, '%w_.%-')
     if key_of then name(key_of, 'the key of a limit', 60, '%w._@/%-') end
@@ -99,15 +102,28 @@ local function check_fresh(args)
   end
 end
 
--- Check what jobs are to wait for. Returns, by id, those that are there; and, by id, the ones of this call that are waited for.
-check_after = function(args, is_new)
+-- A job of this call may have the id of one that is there, which has its unique key: those that wait for it wait for that one.
+local function rename(ids, there)
+  local names, seen = {}, {}
+  for _, id in ipairs(ids) do
+    local known_as = there[id] or id
+    if not seen[known_as] then names[#names + 1] = known_as end
+    seen[known_as] = true
+  end
+  return names
+end
+
+-- Check what jobs are to wait for. `there`: by id in this call, the id of the job that is there. Returns, by id, those that are
+-- there; and, by id, the ones of this call that are waited for.
+check_after = function(args, is_new, there)
   local known, awaited, edges = {}, {}, 0
   for _, batch in ipairs(args.batches) do
     if batch.after then
       if not after.LETTER_OF_POLICY[batch.on_failed or 'block'] then
         refuse('INVALID', "`on_failed` must be 'block', 'cancel' or 'run'")
       end
-      edges = edges + #distinct_ids(batch.after, 'after') * #batch.ids
+      batch.after = rename(distinct_ids(batch.after, 'after'), there)
+      edges = edges + #batch.after * #batch.ids
       if edges > MOST_EDGES then refuse('INVALID', string.format('more than %d dependencies in one call', MOST_EDGES)) end
       for _, id in ipairs(batch.after) do
         if is_new[id] then awaited[id] = true else known[id] = known[id] or load_job(id) end
@@ -207,7 +223,7 @@ local function check_enqueue(args, blobs)
       take_once(seen, id, there[id], batch.unique)
     end
   end
-  local known, awaited = check_after(args, is_new)
+  local known, awaited = check_after(args, is_new, there)
   if next(awaited) then check_cycles(args, awaited, there) end
   return { there = there, new = new, known = known, awaited = awaited }
 end

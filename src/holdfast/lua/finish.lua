@@ -11,7 +11,8 @@
 --                   unknown (the task is not known here), cancelled
 --                   wait (go on when the jobs `after` have ended, however; until then the job is blocked)
 --                   advance (go on as another call; `next`: as a batch in enqueue.lua, without ids and unique keys; what it
---                   does not say of queue, task and share stays; blob: the payload, if it is another)
+--                   does not say of queue, task and share stays, and the unique key and unkept always; blob: the
+--                   payload, if it is another)
 --     blob          whether the item has a blob
 --     pid, started  process id, and milliseconds from claim to start
 --   args.claim      arguments of claim, without the executor; not given: claim nothing
@@ -110,6 +111,7 @@ local function become(job, batch, blob, fields)
   drop_deadline(job)
   job.retried, job.crashes, job.lost, job.misses, job.flags = 0, 0, 0, 0, lasting(job.flags)
   job.flags = with(with(job.flags, LIMITED, batch.limits ~= nil), AFTER, batch.after ~= nil)
+  job.flags = with(job.flags, ONCE, batch.once == true)
   job.queue, job.task, job.priority, job.state = batch.queue, batch.task, batch.priority or 0, nil
   return set
 end
@@ -173,7 +175,7 @@ local function check_next(item, job, blob)
   if batch.unique then refuse('INVALID', 'the unique key of a job stays') end
   batch.ids, batch.queue, batch.task = { item.id }, batch.queue or job.queue, batch.task or job.task
   check_batch(batch)
-  item.known = batch.after and check_after({ batches = { batch } }, {}) or {}
+  item.known = batch.after and check_after({ batches = { batch } }, {}, {}) or {}
   if batch.after and after.is_cycle(item.id, batch.after) ~= false then refuse('CYCLE', 'it would wait for itself') end
 end
 

@@ -2,8 +2,9 @@
 --
 -- A limit has a name; a job says in which it takes part, as `name`, or as `name:key` to be counted with those of the same
 -- key. A job that would be too many when it is claimed is parked: it is `throttled`, and stands in a sorted set of that
--- limit and its queue. Who gives a slot back, and the timer of a limit per period (`%name` among the timers), makes one
--- parked job of each queue waiting again, in its old place; it still has to take its slots.
+-- limit and its queue. Who gives a slot back makes one parked job of each queue waiting again, in its old place, and the timer
+-- of a limit per period (`%name` among the timers) as many as could start; they still have to take their slots. A job of
+-- several limits is parked by one of them; for each of the others it counts as one that is waiting.
 --
 --   limits             hash: name -> slots, and the period in milliseconds (0: at once)
 --   holders            set per limit: the running jobs that have its slots
@@ -11,7 +12,8 @@
 --   parked             sorted set per limit and queue; parking: set of the queues, per limit; throttling: set of the limits
 --                      with their keys, per name
 
-local limit = { MOST_OF_A_JOB = 8, HANDED_ON = 100, PARKED_AT_ONCE = 1000, MOST_SLOTS = 1000000, MOST_PER_PERIOD = 100000 }
+local limit = { MOST_OF_A_JOB = 8, HANDED_ON = 100, PARKED_AT_ONCE = 200, LOOKED_AT = 100, MOST_SLOTS = 1000000,
+  MOST_PER_PERIOD = 100000 }
 do
 
 function limit.name_of(full) return string.match(full, '^[^:]+') end
@@ -51,11 +53,13 @@ function limit.take(full, id)
   redis.call('PEXPIRE', key.starts(full), per)
 end
 
--- When the parked jobs of a limit per period are to be looked at again.
-local function set_timer(full)
+local function set_timer(full, time) redis.call('ZADD', key.timers(), 'LT', time, '%' .. full) end
+
+-- When the parked jobs of a limit per period are to be looked at again: when more could start than `free`, which can now.
+local function look_again(full, free)
   local slots, per = limit.definition(full)
   if not slots or per == 0 then return end
-  collect(entering, key.timers(), math.max(now, worn_off(full, slots - 1, per)), '%' .. full)
+  set_timer(full, free < slots and math.max(now, worn_off(full, slots - free - 1, per)) or now + per)
 end
 
 local function forget_parked(full, queue)
@@ -65,56 +69,111 @@ local function forget_parked(full, queue)
   end
 end
 
+local function wake_parked(full, queue, id)
+  redis.call('ZREM', key.parked(full, queue), id)
+  to_waiting(load_job(id))
+  awakened[queue] = true
+end
+
 local function hand_on_some(full, queue, count)
-  for _, id in ipairs(redis.call('ZRANGE', key.parked(full, queue), 0, count - 1)) do
-    redis.call('ZREM', key.parked(full, queue), id)
-    to_waiting(load_job(id))
-    awakened[queue] = true
-  end
+  local ids = redis.call('ZRANGE', key.parked(full, queue), 0, count - 1)
+  for _, id in ipairs(ids) do wake_parked(full, queue, id) end
+  budget.handed = budget.handed - #ids
   forget_parked(full, queue)
 end
 
--- Make parked jobs of each queue waiting: as many as could start now. One queue may be paused, or have no workers; so as many
--- of each come, and those that find no slot are parked again. What is too much for one call is left to a timer.
-function limit.hand_on(full)
+-- Make parked jobs of each queue waiting: as many as could start now, or `most`. One queue may be paused, or have no workers; so
+-- as many of each come, and those that find no slot are parked again. What is too much for one call is left to a timer.
+function limit.hand_on(full, most)
   local free = limit.free(full, limit.HANDED_ON + 1)
   local queues = redis.call('SRANDMEMBER', key.parking(full), limit.HANDED_ON)
-  local count = math.min(free, math.max(1, math.floor(limit.HANDED_ON / math.max(1, #queues))))
-  local is_more = free > 0 and redis.call('SCARD', key.parking(full)) > #queues
-  for _, queue in ipairs(free > 0 and queues or {}) do
-    hand_on_some(full, queue, count)
-    is_more = is_more or (count < free and redis.call('EXISTS', key.parked(full, queue)) == 1)
+  local wanted = math.min(free, most or free)
+  local count = math.min(wanted, math.max(1, math.floor(limit.HANDED_ON / math.max(1, #queues))))
+  local is_more = wanted > 0 and redis.call('SCARD', key.parking(full)) > #queues
+  for _, queue in ipairs(wanted > 0 and queues or {}) do
+    if budget.handed > 0 then hand_on_some(full, queue, count) end
+    is_more = is_more or ((count < wanted or budget.handed <= 0) and redis.call('EXISTS', key.parked(full, queue)) == 1)
   end
   if is_more then
-    collect(entering, key.timers(), now, '%' .. full)
+    set_timer(full, now)
   elseif redis.call('EXISTS', key.parking(full)) == 1 then
-    set_timer(full)
+    look_again(full, free)
   end
 end
 
--- A job is not parked any more: it ends, or goes.
+-- A job is not parked any more: it ends, or goes. Returns the limit.
 function limit.unpark(job)
   local full = redis.call('HGET', key.job(job.id), 'z')
   redis.call('ZREM', key.parked(full, job.queue), job.id)
   forget_parked(full, job.queue)
+  return full
 end
 
--- A job that might have taken slots does not: those who are parked may.
+-- A job that might have taken a slot does not: one that is parked may.
 function limit.pass_up(names, but)
   for full in limit.each(names) do
-    if full ~= but and redis.call('EXISTS', key.parking(full)) == 1 then limit.hand_on(full) end
+    if full ~= but and redis.call('EXISTS', key.parking(full)) == 1 then limit.hand_on(full, 1) end
+  end
+end
+
+local function stand(full, queue, place, id)
+  if redis.call('ZADD', key.parked(full, queue), place, id) == 0 then return end
+  redis.call('SADD', key.parking(full), queue)
+  redis.call('SADD', key.throttling(limit.name_of(full)), full)
+end
+
+local function takes_part(id, full)
+  for other in limit.each(redis.call('HGET', key.job(id), 'l')) do
+    if other == full then return true end
+  end
+  return false
+end
+
+-- Of two limits, the one that holds for fewer jobs, as far as their names say.
+local function is_narrower(one, other)
+  local key_of_one, key_of_other = string.find(one, ':', 1, true), string.find(other, ':', 1, true)
+  if (key_of_one == nil) ~= (key_of_other == nil) then return key_of_one ~= nil end
+  return one < other
+end
+
+-- Hand on the first parked job that has no part in another limit, which is full. Those before it are as well parked by that
+-- one; they go there if it is the narrower of the two. They do not come back together, or a crowd of them could go to and fro.
+local function offer_in(full, queue, but)
+  local list, go = redis.call('ZRANGE', key.parked(full, queue), 0, limit.LOOKED_AT - 1, 'WITHSCORES'), is_narrower(but, full)
+  for at = 1, #list, 2 do
+    local id = list[at]
+    budget.looked = budget.looked - 1
+    if not takes_part(id, but) then
+      wake_parked(full, queue, id)
+      break
+    elseif go then
+      redis.call('ZREM', key.parked(full, queue), id)
+      stand(but, queue, list[at + 1], id)
+      redis.call('HSET', key.job(id), 'z', but)
+    end
+    if at + 1 == #list and go then set_timer(full, now) end
+  end
+  forget_parked(full, queue)
+end
+
+-- A job that could take a slot is parked by another limit; it takes the slot when that has one. Until then, others may.
+local function offer(full, but)
+  if redis.call('EXISTS', key.parking(full)) == 0 or limit.free(full, 1) < 1 then return end
+  for _, queue in ipairs(redis.call('SRANDMEMBER', key.parking(full), 10)) do
+    if budget.looked > 0 then offer_in(full, queue, but) end
   end
 end
 
 function limit.park(job, full, names)
   local place = job.priority * PRIORITY_STEP + job.arrival
-  redis.call('ZADD', key.parked(full, job.queue), place, job.id)
-  redis.call('SADD', key.parking(full), job.queue)
-  redis.call('SADD', key.throttling(limit.name_of(full)), full)
+  stand(full, job.queue, place, job.id)
   move(job, 'throttled', place, nil, { 'z', full })
-  set_timer(full)
+  look_again(full, 0)
+  if names == full then return end
   settle() -- or the same job could be moved twice
-  limit.pass_up(names, full)
+  for other in limit.each(names) do
+    if other ~= full then offer(other, full) end
+  end
 end
 
 -- Take all slots of a job that is about to start; or park it. Returns whether it may start.
@@ -139,8 +198,9 @@ end
 
 -- A job that is not running ends, or goes.
 function limit.leave(job)
-  if job.state == 'throttled' then limit.unpark(job) end
-  if job.state == 'waiting' then limit.pass_up(redis.call('HGET', key.job(job.id), 'l')) end
+  if job.state ~= 'throttled' and job.state ~= 'waiting' then return end
+  local parked_by = job.state == 'throttled' and limit.unpark(job)
+  limit.pass_up(redis.call('HGET', key.job(job.id), 'l'), parked_by)
 end
 
 -- A limit was changed: look at all its keys for parked jobs, a bounded number in a call.
@@ -157,7 +217,9 @@ function limit.go_on()
   if not meta.changed then return end
   local names = redis.call('SRANDMEMBER', key.changed(), 2)
   for _, name in ipairs(names) do limit.review(name) end
-  if #names == 0 then redis.call('HDEL', key.meta(), 'changed') end
+  if redis.call('EXISTS', key.changed()) == 1 then return end
+  redis.call('HDEL', key.meta(), 'changed')
+  meta.changed = nil
 end
 
 end

@@ -13,8 +13,8 @@ local function changed(name)
   if redis.call('EXISTS', key.throttling(name)) == 1 then
     redis.call('SUNIONSTORE', key.reviewing(name), key.reviewing(name), key.throttling(name))
     redis.call('SADD', key.changed(), name)
-    redis.call('HSET', key.meta(), 'changed', 1)
     limit.review(name)
+    if redis.call('EXISTS', key.changed()) == 1 then redis.call('HSET', key.meta(), 'changed', 1) end
   end
   event('configured', name)
   publish()

@@ -9,6 +9,7 @@ local awakened -- queue -> true: those in which jobs were unblocked
 local resolve_all, unlink -- see after.lua
 local drop_deadline -- see deadline.lua
 local tallied, keep_tally -- see tally.lua
+local budget -- how much more a call may do of what it finds left to do
 local wake -- see wake.lua
 
 -- Count for the load of a queue: see tally.lua.
@@ -27,11 +28,15 @@ local function collect(batch, where, first, second)
   if second ~= nil then list[#list + 1] = second end
 end
 
+local settle
+do
+
 local function clear_batch() leaving, entering, holding, dropping = {}, {}, {}, {} end
 
 begin_batch = function()
   clear_batch()
   resolved, awakened, tallied = {}, {}, {}
+  budget = { handed = 1000, looked = 1000, told = 1000, fired = 200 }
 end
 
 local function apply(command, batch)
@@ -53,7 +58,7 @@ end
 
 -- Make the changes that were collected, then those that follow from them: jobs that wait for one that ended. Such a job may
 -- have begun to wait in this very call: it has to stand in its index before it leaves it.
-local function settle()
+settle = function()
   make_changes()
   if #resolved > 0 then
     resolve_all()
@@ -63,6 +68,8 @@ local function settle()
   local queues = awakened
   awakened = {}
   for queue in pairs(queues) do wake(queue) end
+end
+
 end
 
 -- Put a job into a state, with its place in that state's index, its timer (or none), and fields of its record.

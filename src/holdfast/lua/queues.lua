@@ -62,7 +62,9 @@ verb('forget', { 'allow-oom' }, function(args)
   for name in pairs(DEFAULT) do settings[#settings + 1] = queue .. '/' .. name end
   local gone = redis.call('HDEL', key.config(), unpack(settings))
   if gone > 0 then keep_config_digest() end
-  gone = gone + redis.call('ZREM', key.queues(), queue) + redis.call('SREM', key.paused(), queue)
+  local known = redis.call('ZREM', key.queues(), queue)
+  if known == 1 then redis.call('HINCRBY', key.meta(), 'queues', 1) end -- workers that serve patterns look anew
+  gone = gone + known + redis.call('SREM', key.paused(), queue)
   fair.prune(queue)
   redis.call('DEL', key.idle(queue), key.fair(queue), key.load(queue))
   return gone > 0 and 1 or 0

@@ -11,7 +11,7 @@
 --
 -- Each lease is prolonged by its own length. Returns the key of the worker's inbox, the highest arrival number, and three
 -- lists of executor, id, attempt: to be cancelled; lost; held in the store but not named, by an executor that was. Then the
--- names of schedules to refill, and a number that is another when a queue was new.
+-- names of schedules to refill, and a number that is another when a queue was new, or forgotten.
 
 do
 

@@ -1,7 +1,7 @@
 -- schedule: jobs that are enqueued again and again.
 --
 -- A schedule has times at which it fires: a list of the next ones, made by a worker, which knows calendars; or an interval,
--- which is computed here. The next is a timer, `@name`. Whoever moves time on fires what is due: the id of the job is the
+-- which is computed here. The next is a timer, `&name`. Whoever moves time on fires what is due: the id of the job is the
 -- name, `@` and the time, so no time fires twice. When the list runs out, the workers are asked for more (see renew.lua).
 --
 --   schedule(name, spec, batch, times or every and offset, missed, backlog, late, overlap, jitter, revision), blob: payload
@@ -13,14 +13,17 @@
 --                later than `late`, a minute)
 --     overlap    'allow', or 'skip' if the last job has not ended
 --     jitter     up to so many milliseconds later, always the same for the same time
---     revision   of the declaration: an older one does not replace a newer one
+--     revision   of the declaration: an older one does not replace a newer one. With the same spec, every and offset as
+--                before, and no times, it keeps its times
 --   refill(name, expected, times)    add times, if the last known is the expected one
 --   unschedule(name)  pause_schedule(name)  resume_schedule(name)  trigger(name): enqueue a job of it now
---   schedules(names)  returns for each a list of names and values; among them the time, by which others are computed
+--   schedules(names), or schedules(after): those whose names come after that one, and without it the first; up to 1,000, or
+--     32 MB; returns for each a list of names and values; among them the time, by which others are computed
 --
 -- Refuse NOTFOUND, INVALID, STATE (an older revision). Return 1 if that changed anything; `trigger` the id of the job.
 
 local MOST_TIMES, ENOUGH_TIMES, MOST_SCHEDULES, MOST_BACKLOG, FIRED_AT_ONCE = 500, 20, 10000, 1000, 100
+local MOST_BYTES = 33554432 -- of one reply
 local MISSED = { one = true, all = true, skip = true }
 local OVERLAP = { allow = true, skip = true }
 
@@ -103,15 +106,20 @@ local function jittered(name, time, jitter)
   return time + tonumber(string.sub(redis.sha1hex(name .. string.format('%.0f', time)), 1, 8), 16) % (jitter + 1)
 end
 
+local function next_known(schedule)
+  return schedule.every and tonumber(schedule.next) or parse_times(schedule.times)[1]
+end
+
 local function set_next(name, schedule, next_time)
-  if not next_time or schedule.paused == '1' then return redis.call('ZREM', key.timers(), '@' .. name) end
-  redis.call('ZADD', key.timers(), next_time, '@' .. name)
+  if not next_time or schedule.paused == '1' then return redis.call('ZREM', key.timers(), '&' .. name) end
+  redis.call('ZADD', key.timers(), next_time, '&' .. name)
 end
 
 local function ask_for_more(name, schedule, left)
   if schedule.every or left >= ENOUGH_TIMES then return end
   redis.call('SADD', key.refill(), name)
   redis.call('HSET', key.meta(), 'refill', 1)
+  meta.refill = '1'
 end
 
 -- Enqueue a job for each of some times. Returns for how many.
@@ -138,10 +146,12 @@ end
 fire = function(name)
   local schedule = load_schedule(name)
   if not schedule or schedule.paused == '1' then return end
+  if budget.fired <= 0 then return set_next(name, schedule, next_known(schedule)) end -- with the next call
   local due, count, next_time, rest = due_times(schedule)
   local chosen = choose(schedule, due)
   local dropped = count - #chosen
   next_time, rest = split(chosen, next_time, rest)
+  budget.fired = budget.fired - #chosen
   local fired = fire_all(name, schedule, chosen)
   local fields = { 'job', schedule.job or '', 'fired', string.format('%.0f', tonumber(schedule.fired or 0) + fired),
     'skipped', string.format('%.0f', tonumber(schedule.skipped or 0) + dropped + #chosen - fired), 'at', now }
@@ -225,6 +235,17 @@ local function is_same(known, fields)
   return (known.every == nil) == (fields.every == nil)
 end
 
+-- A schedule that fires at the same times as before keeps those that it has, also those that were missed: a new release may
+-- come when it was just down.
+local function keep_times(known, fields, args)
+  local every = fields.every and tostring(fields.every)
+  if known.spec ~= fields.spec or known.every ~= every or known.offset ~= fields.offset or #(args.times or {}) > 0 then
+    return false
+  end
+  fields.next, fields.times = nil, nil
+  return true
+end
+
 verb('schedule', {}, function(args, blobs)
   check_schedule(args, blobs[2])
   local known, fields = load_schedule(args.name), schedule_fields(args, blobs[2])
@@ -235,14 +256,15 @@ verb('schedule', {}, function(args, blobs)
   if not known and redis.call('ZCARD', key.schedules()) >= MOST_SCHEDULES then
     refuse('INVALID', string.format('there are %d schedules already', MOST_SCHEDULES))
   end
-  redis.call('HDEL', key.schedule(args.name), 'every', 'offset', 'next', 'times')
-  redis.call('HSET', key.schedule(args.name), 'since', now)
+  if not known or not keep_times(known, fields, args) then
+    redis.call('HDEL', key.schedule(args.name), 'every', 'offset', 'next', 'times')
+    redis.call('HSET', key.schedule(args.name), 'since', now)
+  end
   for field, value in pairs(fields) do redis.call('HSET', key.schedule(args.name), field, value) end
   redis.call('ZADD', key.schedules(), 0, args.name)
   local schedule = load_schedule(args.name)
-  local times = parse_times(schedule.times)
-  set_next(args.name, schedule, schedule.every and tonumber(schedule.next) or times[1])
-  ask_for_more(args.name, schedule, #times)
+  set_next(args.name, schedule, next_known(schedule))
+  ask_for_more(args.name, schedule, #parse_times(schedule.times))
   event('configured', args.name)
   publish()
   return 1
@@ -266,7 +288,7 @@ end)
 
 verb('unschedule', { 'allow-oom' }, function(args)
   schedule_name(args.name)
-  redis.call('ZREM', key.timers(), '@' .. args.name)
+  redis.call('ZREM', key.timers(), '&' .. args.name)
   redis.call('SREM', key.refill(), args.name)
   redis.call('ZREM', key.schedules(), args.name)
   local gone = redis.call('DEL', key.schedule(args.name))
@@ -291,7 +313,7 @@ local function set_paused(args, paused)
     redis.call('HSET', key.schedule(args.name), 'times', schedule.times)
     ask_for_more(args.name, schedule, #times - first + 1)
   end
-  set_next(args.name, schedule, schedule.every and tonumber(schedule.next) or parse_times(schedule.times)[1])
+  set_next(args.name, schedule, next_known(schedule))
   event(paused and 'paused' or 'resumed', '@' .. args.name)
   publish()
   return 1
@@ -311,14 +333,21 @@ verb('trigger', {}, function(args)
   return id
 end)
 
+local function names_after(last)
+  local from = last and '(' .. schedule_name(last) or '-'
+  return redis.call('ZRANGEBYLEX', key.schedules(), from, '+', 'LIMIT', 0, MOST)
+end
+
 verb('schedules', { 'no-writes' }, function(args)
-  local reply = {}
-  for _, name in ipairs(args.names or redis.call('ZRANGE', key.schedules(), 0, MOST - 1)) do
+  local reply, bytes = {}, 0
+  for _, name in ipairs(args.names and list_of(args.names, 'names') or names_after(args.after)) do
     local fields = redis.call('HGETALL', key.schedule(schedule_name(name)))
     if #fields > 0 then
       for _, part in ipairs({ 'name', name, 'now', string.format('%.0f', now) }) do fields[#fields + 1] = part end
+      for _, part in ipairs(fields) do bytes = bytes + #part end
       reply[#reply + 1] = fields
     end
+    if bytes > MOST_BYTES then break end
   end
   return reply
 end)

@@ -2,7 +2,7 @@
 --
 --   args.ids        up to 1,000
 --   args.queue      move: to this queue, as if it came just now
---   args.priority   move: with this priority; without a queue it keeps its place among its equals
+--   args.priority   move: with this priority; without a queue it keeps its place among its equals, unless they share the queue
 --   args.delay      release: milliseconds until it is due again
 --   args.group      fail: the group of the failure ('operator')
 --   args.reason     release, fail: why, in words
@@ -36,7 +36,12 @@ local function change_queue(job, queue)
   awakened[queue] = true
 end
 
-local function change_priority(job)
+-- Stand among the jobs of another priority; of those that share a queue each has a time of its own, so there it comes just now.
+local function change_priority(job, before)
+  if has(job.flags, FAIR) and job.priority ~= before then
+    arrive(job)
+    redis.call('HSET', key.job(job.id), 's', pack_status(job))
+  end
   if job.state == 'waiting' then return to_waiting(job) end
   if job.state == 'throttled' then
     limit.unpark(job)
@@ -48,10 +53,11 @@ end
 action.move = changing(function(job, args)
   local queue = args.queue or job.queue
   if job.state == 'running' and queue ~= job.queue then return 'STATE' end
-  job.priority = args.priority or job.priority
+  local before = job.priority
+  job.priority = args.priority or before
   local head = redis.call('HGET', key.job(job.id), 'h')
   redis.call('HSET', key.job(job.id), 'h', change_head(head, { queue = queue, priority = job.priority }))
-  if queue ~= job.queue then change_queue(job, queue) else change_priority(job) end
+  if queue ~= job.queue then change_queue(job, queue) else change_priority(job, before) end
   event('moved', job.id)
   return job.state
 end)

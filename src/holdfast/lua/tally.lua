@@ -21,8 +21,11 @@ keep_tally = function()
   local slot = math.floor(now / SLOT)
   for name, count in pairs(tallied) do
     local letter, queue = string.sub(name, 1, 1), string.sub(name, 2)
-    local total = redis.call('HINCRBY', key.load(queue), letter .. string.format('%.0f', slot), string.format('%.0f', count))
-    if total == count then forget_slots(queue, slot - SLOTS) end
+    if count > 0 then
+      local field = letter .. string.format('%.0f', slot)
+      local total = redis.call('HINCRBY', key.load(queue), field, string.format('%.0f', count))
+      if total == count then forget_slots(queue, slot - SLOTS) end
+    end
   end
   tallied = {}
 end

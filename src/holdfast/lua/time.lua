@@ -46,11 +46,11 @@ local function prune_in_turn()
   redis.call('HSET', key.meta(), 'pruned', now, 'prune_after', #queues == PRUNE_QUEUES and queues[#queues] or '')
 end
 
--- A timer of something else: `%` and a limit, `@` and a schedule, `!` and a job that has a deadline.
+-- A timer of something else: `%` and a limit, `&` and a schedule, `!` and a job that has a deadline. No id begins so.
 local function ring(kind, name)
   redis.call('ZREM', key.timers(), kind .. name)
   if kind == '%' then return limit.hand_on(name) end
-  if kind == '@' then return fire(name) end
+  if kind == '&' then return fire(name) end
   settle() -- the job may have been moved just now
   deadline.ring(name)
 end
@@ -62,7 +62,7 @@ advance = function()
   local due = redis.call('ZRANGEBYSCORE', key.timers(), '-inf', now, 'LIMIT', 0, STEP)
   local queues = {}
   for _, id in ipairs(due) do
-    local kind, name = string.match(id, '^([%%@!])(.+)$')
+    local kind, name = string.match(id, '^([%%&!])(.+)$')
     if kind then
       ring(kind, name)
     else

@@ -8,6 +8,8 @@ local INBOX = 1000 -- messages
 local LIVE = 30000 -- a worker that gave a sign of life within so long is live
 local WAITERS = 16 -- per job
 
+do
+
 -- Whether an executor may still be there: `lose` forgets those that are not.
 local function is_known(executor)
   local worker, number = worker_of(executor)
@@ -34,6 +36,8 @@ wake = function(queue, last)
   if not chosen and passed[1] then chosen = table.remove(passed, 1)[1] end
   if chosen then call_up(chosen, queue) end
   for _, idle in ipairs(passed) do redis.call('ZADD', key.idle(queue), idle[2], idle[1]) end
+end
+
 end
 
 local function tell(inbox, message)

@@ -31,7 +31,7 @@ class Served:
         self._on_change = on_change
         self._patterns = {pool.name: Patterns(pool.queues) for pool in pools}
         self._now = {name: patterns.expand(()) for name, patterns in self._patterns.items()}
-        self._number: int | None = None  # of queues that were new, when we looked last
+        self._number: int | None = None  # of changes of the queues, when we looked last
         self._wanted = asyncio.Event()
         self._after_look: list[Callable[[], None]] = []
         self._said: set[str] = set()
@@ -57,7 +57,7 @@ class Served:
     # Looking
 
     def heard(self, number: int) -> None:
-        """Of a renewal: so many queues were new so far. Look, if there are others than before."""
+        """Of a renewal: so many queues were new, or forgotten, so far. Look, if the number is another."""
         if number != self._number:
             self._number = number
             self._wanted.set()
