@@ -18,7 +18,7 @@ from collections.abc import Callable
 import redis
 from tests.servers import running_server
 
-from bench import deaths, imports, peers
+from bench import deaths, imports, peers, recovery, running
 
 Measure = Callable[[str, int], float]
 
@@ -70,7 +70,11 @@ def report(figures: dict[tuple[str, str], list[float]]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
-        "what", nargs="?", choices=("jobs", "imports", "deaths"), default="jobs", help="jobs, if not given"
+        "what",
+        nargs="?",
+        choices=("jobs", "imports", "deaths", "recovery", "running"),
+        default="jobs",
+        help="jobs, if not given",
     )
     parser.add_argument("--quick", action="store_true", default=bool(os.environ.get("QUICK")), help="one small round")
     options = parser.parse_args()
@@ -78,6 +82,10 @@ def main() -> None:
         imports.main(options.quick)
     elif options.what == "deaths":
         deaths.main()
+    elif options.what == "recovery":
+        recovery.main(1 if options.quick else 3)
+    elif options.what == "running":
+        running.main(options.quick)
     else:
         with running_server() as url:
             report(measure(url, 1 if options.quick else 3, 0.3 if options.quick else 1.0))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import time
 
 from huey import RedisHuey
 
@@ -22,6 +24,18 @@ async def nothing(number: int) -> int:
 @app.task(queue="forked")
 def nothing_forked(number: int) -> int:
     return number
+
+
+@app.task
+async def wait_long() -> None:
+    await asyncio.sleep(3600)
+
+
+@app.task(queue="forked")
+def begin_and_stay() -> None:
+    with open(os.environ["LEDGER"], "a") as ledger:
+        ledger.write("begun\n")
+    time.sleep(3600)
 
 
 @huey.task()  # type: ignore[untyped-decorator]

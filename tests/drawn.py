@@ -96,6 +96,8 @@ stages = st.fixed_dictionaries(
         "after": others,
         "on_failed": policies,
         "deadline": st.sampled_from([500, 60_000]),
+        "once": st.just(True),
+        "run": st.sampled_from(["{}", "x" * 100]),
     },
 )
 outcomes: st.SearchStrategy[Outcome] = st.one_of(

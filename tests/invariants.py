@@ -42,8 +42,8 @@ MOST = {
     "z": 121,
 }  # bytes of the fields that may be longer than `INLINE`
 PASSING = ("wake:", "inbox:", "w:", "t:", "lr:", "load:")  # keys that expire
-HASHES = {"meta", "config", "j", "e", "u", "x", "w", "a", "resolving", "fair", "sc", "limits", "load"}
-SORTED_SETS = {"q", "timers", "queues", "workers", "idle", "d", "schedules", "shares", "lp"}
+HASHES = {"meta", "config", "j", "e", "u", "x", "w", "a", "resolving", "fair", "sc", "limits", "load", "o", "g"}
+SORTED_SETS = {"q", "timers", "queues", "workers", "idle", "d", "schedules", "lp", "shares"}
 SETS = {"paused", "changed", "refill", "matchers", "lh", "lq", "lt", "lv"}
 NAMED = {"e": "errors", "n": "notes", "u": "fields", "w": "worker_records", "idle": "idle"}
 

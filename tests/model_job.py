@@ -269,5 +269,6 @@ class Job:
             "at_most_once": int(bool(new.once)),
             "unique": new.unique or "",
             "share": new.share or "",
+            "run": new.run or "",
             "limits": " ".join(new.limits or ()),
         }

@@ -82,7 +82,7 @@ class Reader:
 
 GUIDES = (
     *("guide", "testing", "unreachable", "worker", "duplicates", "items", "configuration", "record", "fleet"),
-    *("dependencies", "pipelines", "schedules", "limits"),
+    *("dependencies", "pipelines", "schedules", "limits", "long", "middleware"),
 )
 
 

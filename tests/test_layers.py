@@ -10,7 +10,29 @@ import pytest
 
 SOURCE = Path(__file__).parent.parent / "src" / "holdfast"
 LAYERS = [
-    {"errors", "limits", "durations", "names", "failure", "codec", "signature", "outcome", "task", "running", "job"},
+    {
+        "errors",
+        "limits",
+        "durations",
+        "sizes",
+        "names",
+        "failure",
+        "codec",
+        "signature",
+        "outcome",
+        "task",
+        "run",
+        "carry",
+        "middleware",
+        "program",
+        "running",
+        "link",
+        "progress",
+        "each",
+        "relations",
+        "usage",
+        "job",
+    },
     {"budget", "calling"},
     {"functions", "commands"},
     {"server", "keeper"},
@@ -24,9 +46,11 @@ LAYERS = [
         "items",
         "upkeep",
         "verbs",
+        "logs",
         "steering",
         "acting",
         "load",
+        "looking",
         "schedule",
         "scheduling",
         "kept",
@@ -55,11 +79,12 @@ def _noun(path: Path) -> str:
 
 def _imports(path: Path) -> set[str]:
     """The nouns of Holdfast that a module imports at run time, also inside functions."""
-    found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
-            node.body.clear()
-        elif isinstance(node, ast.ImportFrom) and node.module == "holdfast":
+    found, tree = set(), ast.parse(path.read_text())
+    for part in tree.body:
+        if isinstance(part, ast.If) and ast.unparse(part.test) == "TYPE_CHECKING":
+            part.body.clear()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module == "holdfast":
             found |= {alias.name for alias in node.names if alias.name in LEVEL}
         elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("holdfast."):
             found.add((node.module or "").split(".")[1])

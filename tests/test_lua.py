@@ -670,6 +670,24 @@ def test_work_that_comes_back_wakes_somebody(
     assert woken(client, namespace) == [TWO]
 
 
+def test_who_hands_back_a_job_and_claims_none_wakes_another_worker_rather_than_its_own(
+    store: Store, clock: TestClock, client: redis.Redis, namespace: str
+) -> None:
+    put(store, "job")
+    assert take(store, ONE) == ["job"]
+    for executor in (TWO, ONE, "node/one.1"):
+        clock.now += 1
+        assert take(store, executor) == []
+
+    end(store, "job", Release())
+    assert woken(client, namespace) == [TWO]
+    assert list(invariants.read(client, namespace).idle["q"]) == [ONE, "node/one.1"]
+
+    assert take(store, "node/one.1", idle=True) == ["job"]
+    end(store, "job", Release(), "node/one.1", 2)
+    assert woken(client, namespace) == [ONE], "there is no other"
+
+
 def test_finish_wakes_nobody_for_what_it_claims_itself(store: Store, client: redis.Redis, namespace: str) -> None:
     put(store, "job")
     take(store, ONE)

@@ -11,11 +11,11 @@ import pytest
 import redis
 
 from holdfast.errors import Invalid
+from holdfast.sizes import size_in_bytes
 from holdfast.worker.checkup import Introduction, _shortened
 from holdfast.worker.config import Config, config_of_project, make_settings, read_config
 from holdfast.worker.place import shares
 from holdfast.worker.settings import Pool, WorkerSettings
-from holdfast.worker.sizes import size_in_bytes
 from holdfast.worker.usage import Usage
 from holdfast.worker.values import read_queues
 from tests.apps import worker_app as app

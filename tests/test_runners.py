@@ -22,7 +22,7 @@ from holdfast.task import Runner
 from tests.apps import runner_app as app
 from tests.apps.runner_app import RUNNERS, Order, Report
 from tests.servers import running_server
-from tests.workers import Crew, Worker, descendants, is_alive, new_crew, until
+from tests.workers import Crew, Worker, descendants, is_alive, new_crew, said_of, until
 
 DOCUMENT = Path(__file__).parent.parent / "docs" / "runners.md"
 APART: tuple[Runner, ...] = ("fork", "spawn", "process")
@@ -279,9 +279,9 @@ def test_a_job_that_holds_its_interpreter_for_three_leases_keeps_its_own(staff: 
 
 def test_what_a_job_prints_is_there_when_it_has_ended(staff: Staff, runner: Runner) -> None:
     staff.put("shout", runner, f"hello from {runner}").result(timeout="30s")
+    until(lambda: f"hello from {runner} on stderr\n" in staff.worker.log)
 
     assert f"hello from {runner} on stdout\n" in staff.worker.log
-    assert f"hello from {runner} on stderr\n" in staff.worker.log
 
 
 def test_context_variables_and_the_current_job_do_not_leak_into_the_next_job(staff: Staff, runner: Runner) -> None:
@@ -292,7 +292,7 @@ def test_context_variables_and_the_current_job_do_not_leak_into_the_next_job(sta
 
 def test_what_a_job_saves_arrives_while_it_runs_and_is_there_for_the_next_attempt(staff: Staff, runner: Runner) -> None:
     job = staff.put("save", runner, f"save-{runner}")
-    until(lambda: staff.crew.get(job).progress == {"progress": 0.25, "message": "a quarter"})
+    until(lambda: said_of(staff.crew.get(job)) == (0.25, "a quarter"))
     assert staff.crew.get(job).checkpoint_bytes == b'"saved by 1"'
     staff.crew.open(f"save-{runner}")
     assert job.result(timeout="30s") == "nothing"
@@ -375,7 +375,7 @@ def test_a_program_runs_when_it_is_enqueued_by_a_plain_function(staff: Staff, ru
     job = staff.put("read_book", runner, BOOK)
 
     assert job.result(timeout="30s") == Report([1, 2, 3], 7, True)
-    assert staff.crew.get(job).progress == {"progress": 1}
+    assert said_of(staff.crew.get(job)) == (1, "")
 
 
 def test_a_program_runs_when_it_is_enqueued_by_a_coroutine(staff: Staff, runner: Runner) -> None:

@@ -3,37 +3,16 @@
 from __future__ import annotations
 
 import contextvars
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TypeVar
 
-import msgspec
 import pytest
 
 from holdfast import Invalid, current_job
-from holdfast.running import HandOver, RunningJob, set_current_job
+from holdfast.running import set_current_job
+from tests.listener import Listener, running
 
 T = TypeVar("T")
-
-
-class Listener:
-    """A link that remembers what was said, and stops when told to."""
-
-    def __init__(self) -> None:
-        self.stopping = False
-        self.checkpoints: list[bytes] = []
-        self.progress: list[dict[str, object]] = []
-        self.notes: list[str] = []
-
-    def save(self, checkpoint: bytes | None, progress: str | None, note: str | None = None) -> None:
-        self.notes += [] if note is None else [note]
-        if checkpoint is not None:
-            self.checkpoints.append(checkpoint)
-        if progress is not None:
-            self.progress.append(msgspec.json.decode(progress))
-
-
-def running(link: Listener, checkpoint: bytes = b"") -> RunningJob:
-    return RunningJob(link, id="j", attempt=1, task="t", queue="q", checkpoint=checkpoint)
 
 
 def apart(work: Callable[[], T]) -> T:
@@ -58,50 +37,6 @@ def test_inside_of_a_worker_it_is_the_job_that_runs() -> None:
     assert apart(work) == "j"
 
 
-def test_each_goes_on_after_what_is_done() -> None:
-    assert list(running(Listener(), b"3").each("abcde")) == ["d", "e"]
-    assert list(running(Listener()).each([])) == []
-
-
-def test_each_says_how_far_it_is() -> None:
-    link = Listener()
-    list(running(link).each(range(5)))
-    assert link.checkpoints[-1] == b"5"
-    assert link.progress[-1] == {"progress": 1.0}
-
-
-def test_each_takes_what_has_no_length() -> None:
-    def letters() -> Iterator[str]:
-        yield from "abc"
-
-    link = Listener()
-    link.stopping = True
-    with pytest.raises(HandOver):
-        list(running(link).each(letters()))
-    assert link.checkpoints == [b"1"]
-    assert link.progress == []
-
-
-def test_each_yields_at_a_deploy_after_the_item_in_hand() -> None:
-    link, done = Listener(), []
-
-    def work() -> None:
-        for item in running(link).each(range(10)):
-            done.append(item)
-            link.stopping = item == 3
-
-    with pytest.raises(HandOver):
-        work()
-    assert done == [0, 1, 2, 3]
-    assert link.checkpoints[-1] == b"4"
-
-
-def test_each_does_not_yield_when_the_last_item_is_done() -> None:
-    link = Listener()
-    link.stopping = True
-    assert list(running(link).each([1])) == [1]
-
-
 @pytest.mark.parametrize("progress", [-0.1, 1.1, float("nan")])
 def test_progress_is_from_0_to_1(progress: float) -> None:
     with pytest.raises(Invalid, match="from 0 to 1"):
@@ -111,7 +46,7 @@ def test_progress_is_from_0_to_1(progress: float) -> None:
 def test_a_message_is_cut() -> None:
     link = Listener()
     running(link).report(0.5, "x" * 1000)
-    assert link.progress == [{"progress": 0.5, "message": "x" * 200}]
+    assert (link.progress[0]["progress"], link.progress[0]["message"]) == (0.5, "x" * 200)
 
 
 def test_a_checkpoint_comes_back_as_its_type() -> None:

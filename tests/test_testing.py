@@ -232,7 +232,8 @@ def test_a_job_sees_itself_and_its_directory_goes_with_it(bench: Workbench) -> N
     crunch.options(id="crunch-1", queue="long").enqueue(2)
     (job,) = bench.run_until_empty()
     assert job.decoded_result() == [0, 1]
-    assert job.progress == {"progress": 1.0}
+    assert job.progress
+    assert job.progress.fraction == 1.0
     assert not any(directory.exists() for directory in said if isinstance(directory, Path))
     assert contextvars.copy_context().run(current_job).id == "detached"
 

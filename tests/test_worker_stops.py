@@ -16,7 +16,7 @@ from holdfast.worker.claiming import Claiming
 from holdfast.worker.settings import Pool, Start, WorkerSettings
 from holdfast.worker.supervisor import Supervisor
 from tests.apps import worker_app as app
-from tests.workers import PATIENCE, Crew, children, descendants, is_alive, until
+from tests.workers import PATIENCE, Crew, children, descendants, is_alive, said_of, until
 
 # Cancelling
 
@@ -133,7 +133,7 @@ def test_a_coroutine_that_yields_is_resumed_from_its_checkpoint(crew: Crew) -> N
     job = crew.put(app.step_async, "yielding")
     until(lambda: crew.said("yielding", "attempt", "1"))
     assert first.stop() == 0
-    assert crew.get(job).progress == {"progress": 0.5, "message": "half of it"}
+    assert said_of(crew.get(job)) == (0.5, "half of it")
 
     crew.start()
 

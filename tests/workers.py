@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
@@ -34,6 +34,11 @@ def until(condition: Callable[[], T | None], *, what: str = "") -> T:
         assert time.monotonic() < deadline, f"waited in vain for {what or condition}"
         time.sleep(0.01)  # between looks at a condition
     return value
+
+
+def said_of(job: Job[Any]) -> tuple[float | None, str] | None:
+    """How far a job says it is, and its words."""
+    return (job.progress.fraction, job.progress.message) if job.progress else None
 
 
 def is_alive(pid: int) -> bool:
@@ -113,8 +118,15 @@ class Crew:
         (folder / "gates").mkdir()
         (folder / "ledger").touch()
 
-    def start(self, *options: str, node: str = "node", app: str = "tests.apps.worker_app", **env: str) -> Worker:
-        """Start a worker; workers of one `node` see each other's locks."""
+    def start(
+        self,
+        *options: str,
+        node: str = "node",
+        app: str = "tests.apps.worker_app",
+        before: Sequence[str] = (),
+        **env: str,
+    ) -> Worker:
+        """Start a worker; workers of one `node` see each other's locks. `before` is a command that starts it."""
         runtime, temporary = self.folder / node, self.folder / "tmp"
         for folder in (runtime, temporary):
             folder.mkdir(exist_ok=True)
@@ -128,7 +140,7 @@ class Crew:
             "PYTHONWARNINGS": "error::ResourceWarning,error::RuntimeWarning",
         }
         log = self.folder / f"log-{len(self._workers)}"
-        line = [sys.executable, "-m", "holdfast.cli", "work", app, "--node", node, *options]
+        line = [*before, sys.executable, "-m", "holdfast.cli", "work", app, "--node", node, *options]
         with log.open("wb") as file:
             process = subprocess.Popen(line, cwd=ROOT, env=os.environ | here | env, stdout=file, stderr=file)
         worker = Worker(process, log)

@@ -6,10 +6,12 @@ claimed job ──▶ Call ──▶ the task's function ──▶ outcome
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from holdfast import failure, running
+from holdfast import carry, failure, middleware, running
+from holdfast.errors import HoldfastError
 from holdfast.failure import Failure
 from holdfast.limits import MOST_PAYLOAD, MOST_RESULT
 from holdfast.outcome import (
@@ -40,6 +42,8 @@ class Call(NamedTuple):
     payload: bytes
     checkpoint: bytes
     directory: str
+    log: str = ""  # the file that has what it prints; '': none
+    run: bytes = b""  # what only workers are told: see `run`
 
     def introduce(self, link: running.Link, app: running.App | None = None) -> None:
         """Make `current_job()` return this job."""
@@ -54,6 +58,7 @@ class Call(NamedTuple):
             app=app,
         )
         running.set_current_job(job)
+        carry.restore(app, self.run)
 
 
 class Interrupted(BaseException):
@@ -125,8 +130,7 @@ class Attempt(NamedTuple):
 
     def _begin(self, task: Task[..., Any]) -> Any:
         self.job.introduce(self.link, app_of(task))
-        args, kwargs = task.signature.decode(self.job.payload)
-        return task.function(*args, **kwargs)
+        return begun(task, self.job.payload)
 
 
 def app_of(task: Task[..., Any]) -> running.App | None:
@@ -137,13 +141,25 @@ def app_of(task: Task[..., Any]) -> running.App | None:
 
 def called(task: Task[..., Any], payload: bytes) -> Any:
     """Call the function of a task, also if it is an `async def`, in this thread. Returns its value."""
-    args, kwargs = task.signature.decode(payload)
-    value = task.function(*args, **kwargs)
+    value = begun(task, payload)
     return asyncio.run(value) if asyncio.iscoroutine(value) else value
+
+
+def begun(task: Task[..., Any], payload: bytes) -> Any:
+    """Call the function of a task, with its middleware around it. Returns its value, or its coroutine."""
+    args, kwargs = task.signature.decode(payload)
+    layers = getattr(task.app, "layers", None)
+    around = layers.around(task) if isinstance(layers, middleware.Layers) else []
+    if not around:
+        return task.function(*args, **kwargs)
+    job = running.current_job()
+    job.arguments = task.signature.python.bind(*args, **kwargs).arguments
+    return middleware.call_within(around, job, task, args, kwargs)
 
 
 def returned(task: Task[..., Any], value: Any) -> Outcome:
     """What it means that a task returned a value."""
+    running.end_current_job()
     result = task.signature.result.encode(value, f"the result of task {task.name}")
     if len(result) > MOST_RESULT:
         return failed("ResultTooBig", _too_big(len(result)), group="result-too-big", final=True)
@@ -152,6 +168,7 @@ def returned(task: Task[..., Any], value: Any) -> Outcome:
 
 def raised(error: BaseException) -> Outcome:
     """What it means that an exception left a task."""
+    running.end_current_job()
     if isinstance(error, running.HandOver):
         return Release("handed over")
     if isinstance(error, running.WaitFor):
@@ -160,15 +177,27 @@ def raised(error: BaseException) -> Outcome:
         # Leaving the process is a crash, whatever the code says: nothing was returned.
         return crashed("the job left its process by sys.exit", exit_code=exit_code(error))
     outcome = outcome_of(error)
+    if isinstance(error, Advance) and isinstance(outcome, Advanced):
+        try:
+            outcome = _carrying(outcome, error)
+        except HoldfastError as refused:
+            return outcome_of(refused)
     if isinstance(outcome, Advanced) and len(outcome.payload) > MOST_PAYLOAD:  # it may be too long for any message
         words = f"the arguments of {outcome.task} are {len(outcome.payload):,} bytes; {MOST_PAYLOAD:,} are allowed"
         return failed("Refused", words, group="refused", final=True)
     return outcome
 
 
-def failed(kind: str, message: str, *, group: str, final: bool = False) -> Outcome:
+def _carrying(outcome: Advanced, advance: Advance) -> Advanced:
+    """The call that a job goes on as carries what is set here and now."""
+    call: Any = advance.call
+    carried = carry.carried_by(call.task.app)
+    return replace(outcome, batch=carry.with_carried(outcome.batch, call.chosen.run, carried))
+
+
+def failed(kind: str, message: str, *, group: str, final: bool = False, traceback: str = "") -> Outcome:
     """An error that no exception of the task describes."""
-    described = Failure(type=kind, message=message, group=group, fingerprint=group)
+    described = Failure(type=kind, message=message, traceback=traceback, group=group, fingerprint=group)
     return Error(failure.encode(described), group, final=final)
 
 

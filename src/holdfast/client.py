@@ -8,22 +8,36 @@ Each sync method has an async equal whose name begins with `a`: most are written
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar, Unpack, overload
 from weakref import WeakKeyDictionary
 
-from holdfast import acting, commands, errors, load, scheduling, steering
+from holdfast import acting, commands, errors, load, logs, looking, scheduling, steering
+from holdfast.carry import Carried
 from holdfast.commands import Command
 from holdfast.durations import Duration, milliseconds
 from holdfast.fleet import Node, Worker, by_node, read_workers
 from holdfast.job import FINAL, PENDING, STATES, Job, read_job
-from holdfast.names import check_id, check_namespace, check_text
+from holdfast.middleware import Layers, M
+from holdfast.names import check_id, check_namespace, check_text, new_id
+from holdfast.program import PROGRAM, RESULT, Ended, bind_program
 from holdfast.results import AsyncInbox, Inbox, deadline_after
 from holdfast.scheduling import Timing, declaration
 from holdfast.setting import Setting, read_changes, read_settings
 from holdfast.store import Address, AsyncStore, Store
 from holdfast.storing import AT_ONCE
-from holdfast.task import DEFAULT_QUEUE, AsyncTask, BoundCall, Declare, Given, Options, Task, WhenUnreachable, make_task
+from holdfast.task import (
+    DEFAULT_QUEUE,
+    AsyncTask,
+    BoundCall,
+    Declare,
+    Given,
+    Task,
+    WhenUnreachable,
+    default_options,
+    make_task,
+)
 from holdfast.unreachable import Unreachable, store_calls
 from holdfast.verbs import Steps, verb
 
@@ -75,6 +89,9 @@ class Holdfast:
 
     `revision` (or HOLDFAST_REVISION) is a number that rises with each release: a worker of an older one does not
     change schedules that a newer one has declared.
+
+    `defaults` are options of all tasks, as `{"queue": "video", "timeout": "6h"}`; those that a task is declared with
+    count more, and None takes one away.
     """
 
     def __init__(
@@ -85,12 +102,16 @@ class Holdfast:
         timeout: Duration = "5s",
         when_unreachable: WhenUnreachable | None = None,
         revision: int | None = None,
+        defaults: Given | None = None,
     ) -> None:
         seconds = milliseconds(timeout, what="timeout", least=1) / 1000
         chosen = namespace if namespace is not None else os.environ.get("HOLDFAST_NAMESPACE") or "default"
         self.address = Address.find(url, namespace=check_namespace(chosen), timeout=seconds)
         self.tasks: dict[str, Task[..., Any]] = {}
         self.declared: dict[str, dict[str, Any]] = {}  # schedules
+        self.defaults = default_options(defaults or {})
+        self.layers = Layers()
+        self.carried = Carried()
         self.revision = _check_revision(os.environ.get("HOLDFAST_REVISION") or "0" if revision is None else revision)
         self.store = Store(self.address)
         self.async_store = AsyncStore(self.address)
@@ -134,19 +155,78 @@ class Holdfast:
         @jobs.task(schedule=cron("0 2 * * *", tz="Europe/Berlin"))
         def report() -> None: ...
         """
-        chosen = Options().but(**options)
+        chosen = self.defaults.but(**options)
 
         def declare(function: Callable[..., Any]) -> Task[..., Any]:
             task: Task[..., Any] = make_task(function, self, chosen, name)
+            if task.name == PROGRAM:
+                raise errors.Invalid(f"the name {PROGRAM} stands for programs: pass another name=")
             known = self.tasks.get(task.name)
             if known is not None and not _is_same(known.function, function):
                 raise errors.Invalid(f"there is a task {task.name} already: pass another name=")
+            self.layers.check(task)
             self.tasks[task.name] = task
             if schedule is not None:
                 self.declared[task.name] = declaration(task.name, task.bind(), schedule, self.revision)
             return task
 
         return declare if function is None else declare(function)
+
+    @overload
+    def middleware(self, function: M, /) -> M: ...
+    @overload
+    def middleware(
+        self, function: None = None, /, *, tasks: Iterable[Task[..., Any] | str] | None = None
+    ) -> Callable[[M], M]: ...
+    def middleware(self, function: Any = None, /, *, tasks: Iterable[Task[..., Any] | str] | None = None) -> Any:
+        """Put a function that yields around the calls of all tasks, or of `tasks`; the first declared is the outermost.
+
+        @jobs.middleware
+        def timed(job: RunningJob) -> Iterator[None]:
+            began = time.monotonic()
+            try:
+                yield
+            finally:
+                print(job.task, time.monotonic() - began)
+
+        `result = yield` has what the task returned; what it raised is raised there. A middleware may raise in its turn,
+        also Retry, Fail and Snooze. It runs where the task does. An `async def` goes around tasks that are one too.
+        """
+
+        def declare(function: Any) -> Any:
+            self.layers.add(function, tasks, self.tasks)
+            return function
+
+        return declare if function is None else declare(function)
+
+    def carry(self, name: str, variable: ContextVar[Any], /) -> None:
+        """Have a context variable go along with jobs: what is set where one is enqueued is set where it runs.
+
+        jobs.carry("request_id", request_id)
+
+        What a job enqueues carries it on. Values are JSON, all together up to 512 bytes; a worker needs the same line.
+        """
+        self.carried.add(name, variable)
+
+    def program(
+        self,
+        arguments: Sequence[str],
+        /,
+        *,
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+        stdin: str | None = None,
+    ) -> BoundCall[Ended]:
+        """Return a call of any program, to be enqueued as other calls are. Workers make it that `--allow-exec`.
+
+        jobs.enqueue(jobs.program(["ffmpeg", "-i", "in.mov", "out.mp4"]).options(timeout="6h", memory="2GiB"))
+
+        No shell is involved. What it prints is the log of the attempt; it fails if its exit code is not 0.
+
+        Raises:
+            Invalid, TooBig: the arguments cannot be those of a program.
+        """
+        return bind_program(self, self.defaults, arguments, cwd=cwd, env=env, stdin=stdin)
 
     # Storing jobs
 
@@ -249,6 +329,13 @@ class Holdfast:
         return found
 
     events, aevents = verb(_events)
+
+    # Looking into jobs
+
+    follow_logs, afollow_logs = logs.follow_logs, logs.afollow_logs
+    logs, alogs = verb(logs.logs)
+    stack, astack = verb(looking.stack)
+    usage, ausage = verb(looking.usage)
 
     # Steering jobs
 
@@ -434,6 +521,16 @@ class Holdfast:
 
     deregister, aderegister = verb(_deregister)
 
+    def _drain(self, worker: str) -> Steps[None]:
+        """Have a worker claim no more, and end when its jobs have, however long they take.
+
+        Raises:
+            JobNotFound: there is no such worker.
+        """
+        yield commands.ask("drain", worker=worker, inbox=new_id())
+
+    drain, adrain = verb(_drain)
+
     # Settings
 
     def _config(self, queue: str | None = None) -> Steps[Settings]:
@@ -542,7 +639,8 @@ class Holdfast:
 
     def _read(self, fields: dict[str, Any]) -> Job[Any]:
         task = self.tasks.get(fields["task"])
-        return read_job(fields, self, task.signature.result if task else None)
+        returns = task.signature.result if task else RESULT if fields["task"] == PROGRAM else None
+        return read_job(fields, self, returns)
 
 
 def _check_revision(value: int | str) -> int:

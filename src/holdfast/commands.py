@@ -69,6 +69,7 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     share: str | None = None
     deadline: int | None = None
     start_by: int | None = None
+    run: str | None = None
 
 
 _SHARED = tuple(field for field in NewJob.__struct_fields__ if field not in ("id", "payload"))
@@ -124,6 +125,7 @@ class Claimed(msgspec.Struct, frozen=True):
     created: int
     alone: bool
     lease: int = 30_000
+    run: bytes = b""  # how to run it; see `run`
 
 
 class Claim(NamedTuple):
@@ -157,12 +159,12 @@ def claim(executor: str, request: dict[str, Any]) -> Command[Claim]:
 def _read_claim(reply: list[Any]) -> Claim:
     if not reply:
         return Claim(0, b"", [])
-    jobs = [_read_claimed(reply[place : place + 11]) for place in range(2, len(reply), 11)]
+    jobs = [_read_claimed(reply[place : place + 12]) for place in range(2, len(reply), 12)]
     return Claim(reply[0], reply[1], jobs)
 
 
 def _read_claimed(part: list[Any]) -> Claimed:
-    job, attempt, queue, task, codec, payload, checkpoint, timeout, created, alone, lease = part
+    job, attempt, queue, task, codec, payload, checkpoint, timeout, created, alone, lease, run = part
     text = bytes.decode
     return Claimed(
         text(job),
@@ -176,6 +178,7 @@ def _read_claimed(part: list[Any]) -> Claimed:
         created,
         alone == 1,
         lease,
+        run,
     )
 
 
@@ -272,6 +275,55 @@ class Finish(msgspec.Struct, frozen=True):
     started: int | None = None
     created: int | None = None
     unstarted: bool = False
+
+
+def once(held: Held, step: str, result: bytes | None = None, *, created: int | None = None) -> Command[bytes | None]:
+    """Return the result of a step that is kept; with a `result`, keep that if there is none."""
+    args = _given(executor=held.executor, id=held.id, attempt=held.attempt, created=created, step=step)
+    return Command("once", args, lambda reply: reply, () if result is None else (result,))
+
+
+class Block(NamedTuple):
+    """A part of the log of an attempt: `BLOCK_SIZE` bytes, or fewer if it is the last. -1: its use of the machine."""
+
+    id: str
+    created: int
+    attempt: int
+    number: int
+    data: bytes
+
+
+def log(blocks: Sequence[Block]) -> Command[list[str]]:
+    rows = [part for block in blocks for part in block[:4]]
+    return Command("log", {"blocks": rows}, _read_texts, tuple(block.data for block in blocks))
+
+
+class Log(NamedTuple):
+    """Blocks of an attempt's log, by number; whether it has ended; and the attempts that have one."""
+
+    attempt: int
+    has_ended: bool
+    attempts: list[int]
+    blocks: dict[int, bytes]
+
+
+def logs(id: str, attempt: int | None = None, *, block: int = 0) -> Command[Log]:
+    return Command("logs", _given(id=id, attempt=attempt, block=block), _read_log)
+
+
+def _read_log(reply: list[Any]) -> Log:
+    attempt, ended, attempts, parts = reply
+    return Log(attempt, ended == 1, attempts, dict(zip(parts[::2], parts[1::2], strict=True)))
+
+
+def ask(word: str, *, inbox: str, worker: str | None = None, id: str | None = None) -> Command[tuple[str, bytes]]:
+    """Have a worker do something. Returns its name, and the key of the list on which it answers."""
+    args = _given(word=word, inbox=inbox, worker=worker, id=id)
+    return Command("ask", args, lambda reply: (reply[0].decode(), reply[1]))
+
+
+def answer(inbox: str, text: bytes) -> Command[None]:
+    return Command("answer", {"inbox": inbox}, lambda _: None, (text,))
 
 
 class Finished(NamedTuple):

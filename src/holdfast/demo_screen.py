@@ -101,7 +101,7 @@ class Picture:
 def _bars(running: list[Job[Any]]) -> Table:
     table = Table.grid(padding=(0, 2))
     for job in running:
-        done = float((job.progress or {}).get("progress", 0.0))
+        done = (job.progress.fraction if job.progress else None) or 0.0
         attempt = Text(f"attempt {job.attempt}", style="yellow" if job.attempt > 1 else "dim")
         table.add_row(job.id, job.task, attempt, f"worker {job.worker[-4:]}", ProgressBar(1.0, done, width=BAR))
     return table

@@ -52,6 +52,21 @@ class Worker(msgspec.Struct, frozen=True):
         return [str(word) for word in told] if isinstance(told, list) else self.queues
 
     @property
+    def is_draining(self) -> bool:
+        """Whether it claims no more, and ends when its jobs have."""
+        return self.about.get("draining") is True
+
+    @property
+    def allows_exec(self) -> bool:
+        """Whether it runs any program that is enqueued."""
+        return self.about.get("allow_exec") is True
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it is live and has nothing to do."""
+        return self.is_live and not self.held
+
+    @property
     def pid(self) -> int:
         return int(self._number("pid"))
 

@@ -40,6 +40,9 @@ PARTS = (
 VERBS = (
     "schedule",
     "save",
+    "once",
+    "log",
+    "ask",
     "finish",
     "cancel",
     "retry",

@@ -38,7 +38,16 @@ __all__ = ["Item", "Items"]
 
 TASK = "raw"  # what a job without a task has in its place
 Buffer = bytes | bytearray | memoryview
-NOT_OF_ITEMS = ("queue", "timeout", "runner", "when_unreachable")
+NOT_OF_ITEMS = (
+    "queue",
+    "timeout",
+    "soft_timeout",
+    "stalled",
+    "memory",
+    "exclusive",
+    "runner",
+    "when_unreachable",
+)  # they are the worker's to keep
 
 
 class Items:

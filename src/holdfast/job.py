@@ -9,8 +9,8 @@ job.result(timeout="60s")  # as soon as it ends
 from __future__ import annotations
 
 from collections import deque
-from datetime import datetime
-from typing import Any, Generic, Protocol, TypeVar, cast
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
 import msgspec
 
@@ -18,6 +18,11 @@ from holdfast import failure
 from holdfast.codec import Shape
 from holdfast.durations import Duration, utc
 from holdfast.failure import Failure
+from holdfast.progress import Progress, read_progress
+from holdfast.usage import JobUsage
+
+if TYPE_CHECKING:
+    from holdfast.logs import Log
 
 R = TypeVar("R")
 
@@ -90,10 +95,16 @@ class App(Protocol):
     async def aresult(self, job: Job[R], /, timeout: Duration | None = None) -> R: ...
     def cancel(self, id: str, /, *, reason: str = "") -> str: ...
     async def acancel(self, id: str, /, *, reason: str = "") -> str: ...
+    def logs(self, id: str, /, *, attempt: int | None = None) -> Log: ...
+    async def alogs(self, id: str, /, *, attempt: int | None = None) -> Log: ...
     def retry(self, id: str, /) -> None: ...
     async def aretry(self, id: str, /) -> None: ...
     def delete(self, id: str, /) -> None: ...
     async def adelete(self, id: str, /) -> None: ...
+    def stack(self, id: str, /) -> str: ...
+    async def astack(self, id: str, /) -> str: ...
+    def usage(self, id: str, /) -> JobUsage | None: ...
+    async def ausage(self, id: str, /) -> JobUsage | None: ...
 
 
 class Job(msgspec.Struct, Generic[R], frozen=True, kw_only=True, eq=False, repr_omit_defaults=True):
@@ -125,7 +136,7 @@ class Job(msgspec.Struct, Generic[R], frozen=True, kw_only=True, eq=False, repr_
     executor: str = ""  # who claimed it: node/worker.number
     pid: int = 0  # the process that it runs in; until it has started, its executor's
     group: str = ""  # of its failure
-    progress: dict[str, Any] | None = None  # what it reported last: `progress`, 0 to 1, and `message`
+    progress: Progress | None = None  # what it said last of how far it is
     codec: str = "json"  # `json`, or `raw` for items
     waits_for: int = 0  # if it is blocked, so many jobs
     after: list[Dependency] = []  # those that it was enqueued to wait for
@@ -159,6 +170,16 @@ class Job(msgspec.Struct, Generic[R], frozen=True, kw_only=True, eq=False, repr_
     def failure(self) -> Failure | None:
         """What the last attempt that went wrong said."""
         return next((attempt.failure for attempt in reversed(self.attempts) if attempt.failure), None)
+
+    @property
+    def estimated_end(self) -> datetime | None:
+        """When it will end if it goes on as it does, by what it last said of its progress; None if nobody can tell."""
+        said = self.progress
+        if self.state != "running" or said is None or said.attempt != self.attempt:
+            return None
+        began = (self.attempts[-1].started_at if self.attempts else None) or self.since
+        left = said.seconds_left
+        return None if left is None else began + timedelta(seconds=said.after + left)
 
     @property
     def history(self) -> list[Entry]:
@@ -221,6 +242,13 @@ class Job(msgspec.Struct, Generic[R], frozen=True, kw_only=True, eq=False, repr_
     async def acancel(self, *, reason: str = "") -> str:
         return await self.app.acancel(self.id, reason=reason)
 
+    def logs(self, *, attempt: int | None = None) -> Log:
+        """Return what the last attempt that printed anything printed, or another, as it is now."""
+        return self.app.logs(self.id, attempt=attempt)
+
+    async def alogs(self, *, attempt: int | None = None) -> Log:
+        return await self.app.alogs(self.id, attempt=attempt)
+
     def retry(self) -> None:
         """Run a job that has ended once more."""
         self.app.retry(self.id)
@@ -234,6 +262,20 @@ class Job(msgspec.Struct, Generic[R], frozen=True, kw_only=True, eq=False, repr_
 
     async def adelete(self) -> None:
         await self.app.adelete(self.id)
+
+    def stack(self) -> str:
+        """Return what the job does just now, if it runs: the stack of each thread of its process."""
+        return self.app.stack(self.id)
+
+    async def astack(self) -> str:
+        return await self.app.astack(self.id)
+
+    def usage(self) -> JobUsage | None:
+        """Return memory and CPU of its last attempt over time; None if it is short, or has no process of its own."""
+        return self.app.usage(self.id)
+
+    async def ausage(self) -> JobUsage | None:
+        return await self.app.ausage(self.id)
 
 
 def _merged(runs: list[Entry], notes: list[Entry]) -> list[Entry]:
@@ -279,7 +321,7 @@ def read_job(fields: dict[str, Any], app: App, returns: Shape | None = None) -> 
         executor=fields["executor"],
         pid=fields["pid"],
         group=fields["group"],
-        progress=msgspec.json.decode(fields["progress"]) if fields["progress"] else None,
+        progress=read_progress(fields["progress"]),
         codec=fields["codec"],
         waits_for=fields["waits_for"],
         after=[Dependency(id.decode(), word.decode()) for id, word in fields.get("after", ())],

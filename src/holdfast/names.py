@@ -21,6 +21,7 @@ LONGEST_NODE = 24  # characters
 _ID = re.compile(r"[A-Za-z0-9._:@/-]{1,128}(?:~[0-9]{1,5})?", re.ASCII)
 _KEY = re.compile(r"[A-Za-z0-9._:@/-]{1,128}", re.ASCII)
 _SHARE = re.compile(r"[A-Za-z0-9._:@/-]{1,60}", re.ASCII)
+_STEP = re.compile(r"[A-Za-z0-9._:@/-]{1,100}", re.ASCII)
 _LIMIT = re.compile(r"[A-Za-z0-9_.-]{1,60}(?::[A-Za-z0-9._@/-]{1,60})?", re.ASCII)
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}", re.ASCII)
 
@@ -70,6 +71,13 @@ def check_share(value: str) -> str:
     if isinstance(value, str) and _SHARE.fullmatch(value):
         return value
     raise Invalid(f"share is {_shown(value)}; it must be 1 to 60 of A-Z a-z 0-9 . _ : @ / -")
+
+
+def check_step(value: str) -> str:
+    """Return the name of a step, or refuse it."""
+    if isinstance(value, str) and _STEP.fullmatch(value):
+        return value
+    raise Invalid(f"the step is {_shown(value)}; it must be 1 to 100 of A-Z a-z 0-9 . _ : @ / -")
 
 
 def check_limit(value: str) -> str:

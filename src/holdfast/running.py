@@ -9,31 +9,40 @@ Outside of a worker it is a detached job that keeps what is saved in memory, so 
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable, Iterator, Sequence, Sized
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from contextvars import ContextVar
-from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
-
-import msgspec
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, get_type_hints
 
 from holdfast.codec import Shape, decode_checkpoint, encode_checkpoint
-from holdfast.errors import HoldfastError, Invalid, JobCancelled, JobFailed, JobNotFound, TooBig
+from holdfast.each import AsyncEach, Each, Loops
+from holdfast.errors import BY_CODE, HoldfastError, Invalid, TooBig
 from holdfast.job import Job
 from holdfast.limits import MOST_CHECKPOINT, MOST_NOTE
-from holdfast.names import check_text
+from holdfast.link import Detached, Link
+from holdfast.names import check_step, check_text
+from holdfast.progress import Number, Reporter
+from holdfast.relations import AT_ONCE, Awaited, all_there, ended_and_left, ids_of, in_parts, result_of
 
 if TYPE_CHECKING:
     from holdfast.task import BoundCall
 
-T = TypeVar("T")
-R = TypeVar("R")
+__all__ = [
+    "App",
+    "Detached",
+    "HandOver",
+    "Link",
+    "RunningJob",
+    "WaitFor",
+    "current_job",
+    "end_current_job",
+    "set_current_job",
+]
 
-SAVE_EVERY = 0.2  # seconds, at most, by `each`
-LONGEST_MESSAGE = 200
-AT_ONCE = 1000  # jobs that are looked up, or waited for
+T = TypeVar("T")
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class HandOver(BaseException):
@@ -42,11 +51,6 @@ class HandOver(BaseException):
 
 class WaitFor(BaseException):
     """Leaves a task that waits for other jobs. Not an Exception, as `HandOver`."""
-
-
-class Awaited(Protocol):
-    @property
-    def id(self) -> str: ...
 
 
 class App(Protocol):
@@ -58,25 +62,6 @@ class App(Protocol):
     async def aget_many(self, ids: Sequence[str]) -> list[Job[Any] | None]: ...
     def enqueue_many(self, calls: Sequence[BoundCall[Any]]) -> list[Job[Any]]: ...
     async def aenqueue_many(self, calls: Sequence[BoundCall[Any]]) -> list[Job[Any]]: ...
-
-
-class Link(Protocol):
-    """Where a running job's words go. Both return at once."""
-
-    def save(self, checkpoint: bytes | None, progress: str | None, note: str | None = None) -> None: ...
-
-    @property
-    def stopping(self) -> bool: ...
-
-
-@dataclass
-class Detached:
-    """A link that leads nowhere."""
-
-    stopping: bool = False
-
-    def save(self, checkpoint: bytes | None, progress: str | None, note: str | None = None) -> None:
-        """What is saved stays with the job."""
 
 
 class RunningJob:
@@ -100,14 +85,22 @@ class RunningJob:
         self.attempt = attempt
         self.task = task
         self.queue = queue
+        self.arguments: Mapping[str, Any] = {}  # of the call, by name; for middleware
         self._link = link
         self._checkpoint = checkpoint
         self._directory = directory
+        self._reporter = Reporter(attempt, resumes=bool(checkpoint))
+        self._loops = Loops(self._reporter, self._keep)
 
     @property
     def stopping(self) -> bool:
         """Whether the worker is to stop: then save, and return or call `yield_now`; the job goes on elsewhere."""
         return self._link.stopping
+
+    @property
+    def stop_reason(self) -> str:
+        """Why `stopping` is true: "worker", which stops, or "soft_timeout"; "" if it is not."""
+        return self._link.stop_reason
 
     @property
     def directory(self) -> Path:
@@ -119,22 +112,81 @@ class RunningJob:
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         return self._directory
 
-    def save(self, value: object, *, progress: float | None = None, message: str | None = None) -> None:
-        """Keep where the job is, for its next attempt to find. Returns at once.
+    def save(
+        self, value: object, *, progress: float | None = None, message: str | None = None, flush: bool = False
+    ) -> None:
+        """Keep where the job is, for its next attempt to find.
+
+        Returns at once; it is in the store some tenths of a second later. With `flush` it is there when this returns.
 
         Raises:
             Invalid: the value cannot be stored, or `progress` is not from 0 to 1.
             TooBig: it is over 256 KiB.
+            LeaseLost: with `flush`: the job is another's by now.
         """
+        self._save(value, progress, message)
+        if flush:
+            _heed(self._link.ask("flush"))
+
+    async def asave(self, value: object, *, progress: float | None = None, message: str | None = None) -> None:
+        """Keep where the job is, as `save` with `flush` does."""
+        self._save(value, progress, message)
+        _heed(await self._link.aask("flush"))
+
+    def once(self, step: str, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call a function unless an earlier attempt has, and return its result, which is kept with the job.
+
+        receipt = job.once("charge-card", charge, order)
+
+        The result comes back as the function's annotation says. A crash between the end of the function and the moment
+        when its result is kept, some milliseconds, has it called again: pass `job.id` on where that matters.
+
+        Raises:
+            Invalid: the step's name, or the result, cannot be stored.
+            TooBig: the result is over 64 KiB, or there are a thousand steps.
+            LeaseLost: the job is another's by now.
+        """
+        shape, known = _shape_of(function), _heed(self._link.ask("once", check_step(step), None))
+        if known is None:
+            result = shape.encode(function(*args, **kwargs), f"the result of step {step}")
+            known = _heed(self._link.ask("once", step, result))
+        value: T = shape.decode(known, f"the result of step {step}")
+        return value
+
+    async def aonce(self, step: str, function: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Await a coroutine function unless an earlier attempt has, as `once` does."""
+        shape, known = _shape_of(function), _heed(await self._link.aask("once", check_step(step), None))
+        if known is None:
+            result = shape.encode(await function(*args, **kwargs), f"the result of step {step}")
+            known = _heed(await self._link.aask("once", step, result))
+        value: T = shape.decode(known, f"the result of step {step}")
+        return value
+
+    def _save(self, value: object, progress: float | None, message: str | None) -> None:
+        self._keep(value, self._reporter.report(progress, message))
+
+    def _keep(self, value: object, progress: str | None) -> None:
         checkpoint = encode_checkpoint(value)
         if len(checkpoint) > MOST_CHECKPOINT:
             raise TooBig(f"the checkpoint has {len(checkpoint)} bytes; {MOST_CHECKPOINT} are allowed: save a reference")
         self._checkpoint = checkpoint
-        self._link.save(self._checkpoint, _progress_text(progress, message))
+        self._link.save(checkpoint, progress)
 
-    def report(self, progress: float, message: str | None = None) -> None:
-        """Say how far the job is, from 0 to 1, without saving anything."""
-        self._link.save(None, _progress_text(progress, message))
+    def report(self, fraction: float | None = None, message: str | None = None) -> None:
+        """Say how far the job is, from 0 to 1, or what it does, without saving anything. Returns at once."""
+        self._link.save(None, self._reporter.report(fraction, message))
+
+    def count(self, **amounts: Number) -> None:
+        """Count what this attempt does: up to 8 counters, of which rates are shown. Costs next to nothing.
+
+        job.count(rows=1, bytes=len(row))
+        """
+        if (text := self._reporter.count(amounts)) is not None:
+            self._link.save(None, text)
+
+    def log(self, words: str) -> None:
+        """Write a line to the log of this attempt: `holdfast logs`. What a job prints is there too, in most runners."""
+        self._link.log(f"{check_text(words, 'the line')}\n")
 
     def note(self, words: str) -> None:
         """Add an entry to the job's history, up to 1,000 bytes of text. Returns at once."""
@@ -156,12 +208,12 @@ class RunningJob:
             JobNotFound: one is not kept any more.
         """
         ids = [each.id for each in self._known_app.get(self.id).after]
-        return _all_there(ids, self._known_app.get_many(ids) if ids else [])
+        return all_there(ids, self._known_app.get_many(ids) if ids else [])
 
     async def adependencies(self) -> list[Job[Any]]:
         """Return the jobs that this one waited for, as `dependencies` does."""
         ids = [each.id for each in (await self._known_app.aget(self.id)).after]
-        return _all_there(ids, await self._known_app.aget_many(ids) if ids else [])
+        return all_there(ids, await self._known_app.aget_many(ids) if ids else [])
 
     def results(self, kind: type[T]) -> list[T]:
         """Return the results of the jobs that this one waited for (`after=`), in their order.
@@ -170,11 +222,11 @@ class RunningJob:
             JobFailed, JobCancelled: one of them did not succeed. See `dependencies`.
             JobNotFound: one is not kept any more.
         """
-        return [_result_of(job, kind) for job in self.dependencies()]
+        return [result_of(job, kind) for job in self.dependencies()]
 
     async def aresults(self, kind: type[T]) -> list[T]:
         """Return the results of the jobs that this one waited for, as `results` does."""
-        return [_result_of(job, kind) for job in await self.adependencies()]
+        return [result_of(job, kind) for job in await self.adependencies()]
 
     def wait_for(self, *jobs: Awaited | str | Sequence[Awaited | str]) -> list[Job[Any]]:
         """Go on when these jobs have ended, however: until then this job is blocked, and holds no slot.
@@ -186,13 +238,13 @@ class RunningJob:
         Raises:
             JobNotFound: one of them does not exist any more.
         """
-        ids = _ids_of(jobs)
-        return _ended_or_leave(ids, [job for part in _parts(ids) for job in self._known_app.get_many(part)])
+        ids = ids_of(jobs)
+        return _ended_or_leave(ids, [job for part in in_parts(ids) for job in self._known_app.get_many(part)])
 
     async def await_for(self, *jobs: Awaited | str | Sequence[Awaited | str]) -> list[Job[Any]]:
         """Go on when these jobs have ended, as `wait_for` does."""
-        ids = _ids_of(jobs)
-        return _ended_or_leave(ids, [job for part in _parts(ids) for job in await self._known_app.aget_many(part)])
+        ids = ids_of(jobs)
+        return _ended_or_leave(ids, [job for part in in_parts(ids) for job in await self._known_app.aget_many(part)])
 
     def gather(self, *calls: BoundCall[R]) -> list[Job[R]]:
         """Enqueue calls as children of this job, and go on when all have ended, however, as `wait_for` does.
@@ -239,86 +291,63 @@ class RunningJob:
         """Hand the job back: it goes on from its checkpoint, ahead of later jobs, and no attempt is charged."""
         raise HandOver
 
-    def each(self, items: Iterable[T]) -> Iterator[T]:
+    def each(
+        self,
+        items: Iterable[T] | Callable[[Any], Iterable[T]],
+        *,
+        key: Callable[[T], Any] | None = None,
+        total: int | None = None,
+    ) -> Iterator[T]:
         """Iterate over items, resuming after those that earlier attempts have done.
 
-        Only the position is kept, not the variables of the task: what it computes from the items must be outside of
-        it, or be saved by it. For a sum, say, use `checkpoint` and `save`.
+        for page in job.each(range(1000)): ...
 
-        The position is the job's checkpoint. It is kept a few times a second: after a crash, what was done since then
-        is done again.
+        They are a sequence or an iterable, an open file (which resumes at its line), or with a `key` a function that
+        is called with the key of the last item done, or None, and returns those that follow it. A `total` is for the
+        progress of what has no length.
+
+        Only where the loop is is kept, not the variables of the task: what it computes from the items must be outside
+        of it. For a sum, say, use `checkpoint` and `save`. It is kept a few times a second: after a crash, what was
+        done since then is done again.
         """
-        total = len(items) if isinstance(items, Sized) else None
-        done = self.checkpoint(int, 0)
-        saved_at = time.monotonic()
-        for item in islice(items, done, None):
-            yield item
-            done += 1
-            if self.stopping or time.monotonic() - saved_at >= SAVE_EVERY or done == total:
-                self.save(done, progress=done / total if total else None)
-                saved_at = time.monotonic()
-                if self.stopping and done != total:
-                    self.yield_now()
+        return Each(self._loops.begin(self, items, key, total))
+
+    def aeach(
+        self,
+        items: AsyncIterable[T] | Iterable[T] | Callable[[Any], AsyncIterable[T] | Iterable[T]],
+        *,
+        key: Callable[[T], Any] | None = None,
+        total: int | None = None,
+    ) -> AsyncIterator[T]:
+        """Iterate over items that may come asynchronously, as `each` does: `async for row in job.aeach(rows)`."""
+        return AsyncEach(self._loops.begin(self, items, key, total))
+
+    def _end(self) -> None:
+        """Say what is left to say: the task has ended."""
+        if (text := self._reporter.rest()) is not None:
+            self._link.save(None, text)
 
 
-def _ids_of(jobs: Iterable[Awaited | str | Sequence[Awaited | str]]) -> list[str]:
-    """Return the ids of jobs and of lists of jobs, each once."""
-    ids: dict[str, None] = {}
-    for each in jobs:
-        for job in each if isinstance(each, list | tuple) else [each]:
-            if not isinstance(job, str) and not hasattr(job, "id"):
-                raise Invalid(f"{job!r} cannot be waited for; it must be a job, a bound call or an id")
-            ids[job if isinstance(job, str) else job.id] = None
-    return list(ids)
-
-
-def _parts(ids: list[str]) -> Iterator[list[str]]:
-    return (ids[first : first + AT_ONCE] for first in range(0, len(ids), AT_ONCE))
-
-
-def _ended_or_leave(ids: list[str], jobs: list[Job[Any] | None]) -> list[Job[Any]]:
-    ended: list[Job[Any]] = []
-    left: list[str] = []
-    for id, job in zip(ids, jobs, strict=True):
-        if job is None:
-            raise JobNotFound(f"job {id}, which is waited for, does not exist: enqueue it first, or it was deleted")
-        if job.is_final:
-            ended.append(job)
-        else:
-            left.append(id)
-    if left:
-        raise WaitFor(*left[:AT_ONCE])  # the others are waited for by the next attempt
-    return ended
-
-
-def _all_there(ids: list[str], jobs: list[Job[Any] | None]) -> list[Job[Any]]:
-    for id, job in zip(ids, jobs, strict=True):
-        if job is None:
-            raise JobNotFound(f"job {id}, which this one waited for, is not kept any more")
-    return [job for job in jobs if job]
-
-
-def _result_of(job: Job[Any], kind: type[T]) -> T:
-    if job.state == "cancelled":
-        raise JobCancelled(f"job {job.id} was cancelled, so it has no result; see current_job().dependencies()", job)
-    if job.state != "succeeded":
-        words = f"job {job.id} is {job.state}, so it has no result; see current_job().dependencies()"
-        raise JobFailed(words, job)
-    value: T = Shape.of(kind).decode(job.result_bytes or b"null", f"the result of job {job.id}")
+def _heed(answer: tuple[str, Any]) -> Any:
+    """Return the value of an answer, or raise its error."""
+    code, value = answer
+    if code:
+        raise BY_CODE.get(code, HoldfastError)(value)
     return value
 
 
-def _progress_text(progress: float | None, message: str | None) -> str | None:
-    if progress is None and message is None:
-        return None
-    said: dict[str, Any] = {}
-    if progress is not None:
-        if not 0 <= progress <= 1:
-            raise Invalid(f"progress is {progress!r}; it must be from 0 to 1")
-        said["progress"] = round(progress, 4)
-    if message is not None:
-        said["message"] = message[:LONGEST_MESSAGE]
-    return msgspec.json.encode(said).decode()
+def _shape_of(function: Callable[..., Any]) -> Shape:
+    try:
+        return Shape.of(get_type_hints(function).get("return", Any))
+    except (TypeError, NameError, AttributeError):
+        return Shape.of(Any)
+
+
+def _ended_or_leave(ids: list[str], jobs: list[Job[Any] | None]) -> list[Job[Any]]:
+    ended, left = ended_and_left(ids, jobs)
+    if left:
+        raise WaitFor(*left[:AT_ONCE])  # the others are waited for by the next attempt
+    return ended
 
 
 _current: ContextVar[RunningJob | None] = ContextVar("holdfast_job", default=None)
@@ -335,3 +364,11 @@ def current_job() -> RunningJob:
 
 def set_current_job(job: RunningJob) -> None:
     _current.set(job)
+
+
+def end_current_job() -> None:
+    """Have the job that runs here, if there is one, say what it has left to say."""
+    job = _current.get()
+    if job is not None:
+        with suppress(BaseException):  # it has ended already: this is no time to be told to end
+            job._end()

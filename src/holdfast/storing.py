@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from holdfast import commands, errors
+from holdfast.carry import carried_by, with_carried
 from holdfast.commands import NewJob
 from holdfast.durations import utc
 from holdfast.job import App, Job, read_job
@@ -27,10 +28,10 @@ def store_part(calls: Sequence[BoundCall[Any]], app: App, *, fresh: bool, codec:
     Of those that are there, return the job that is there. It may go just then: so try again.
     """
     jobs: dict[str, Job[Any]] = {}  # by the id of the call
-    exists = _on_exists(calls)
+    exists, carried = _on_exists(calls), carried_by(app)
     left = calls
     for _ in range(ATTEMPTS):
-        stored = yield commands.enqueue([new_job(call, codec) for call in left], exists=exists, fresh=fresh)
+        stored = yield commands.enqueue([new_job(call, codec, carried) for call in left], exists=exists, fresh=fresh)
         there: dict[str, BoundCall[Any]] = {}  # by the id of the job
         new: dict[str, bool] = {}
         for call, created, id in zip(left, stored.created, stored.ids, strict=True):
@@ -59,8 +60,8 @@ def _whose(call: BoundCall[Any]) -> str:
     return f"unique key {call.chosen.unique}" if call.chosen.unique else f"job {call.id}"
 
 
-def new_job(call: BoundCall[Any], codec: str) -> NewJob:
-    """What is sent of a call."""
+def new_job(call: BoundCall[Any], codec: str, carried: dict[str, Any] | None = None) -> NewJob:
+    """What is sent of a call, and of what it carries."""
     chosen = call.chosen
     return NewJob(
         id=call.id,
@@ -70,7 +71,7 @@ def new_job(call: BoundCall[Any], codec: str) -> NewJob:
         unique=_unique_key(call),
         unique_for="queued" if chosen.debounce is not None else chosen.unique_for,
         unkept=True if chosen.keep is False else None,
-        **chosen.batch(),
+        **with_carried(chosen.batch(), chosen.run, carried),
     )
 
 

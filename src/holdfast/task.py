@@ -35,7 +35,9 @@ from holdfast.durations import Duration, humanize, milliseconds, moment
 from holdfast.errors import Invalid
 from holdfast.limits import LONGEST_BACKOFF, LONGEST_WAIT
 from holdfast.names import check_id, check_key, check_limit, check_queue, check_share, check_task, new_id
+from holdfast.run import NEED_A_PROCESS, Run
 from holdfast.signature import Signature
+from holdfast.sizes import size_in_bytes
 
 if TYPE_CHECKING:
     from holdfast.job import Job
@@ -65,6 +67,12 @@ class Given(TypedDict, total=False):
     crashes: int | None  # how many deaths of its process the job survives; the setting of the queue: 3
     lost: int | None  # how many lost leases it survives; the setting of the queue: 10
     timeout: Duration | None  # how long one attempt may run; no limit
+    soft_timeout: Duration | None  # after which an attempt sees `stopping`, to save and yield; never
+    stalled: (
+        Duration | None
+    )  # how long an attempt may say nothing: no save, report, note, step or printed line; no limit
+    memory: int | str | None  # of all processes of an attempt, as "2GiB" or in bytes; no limit
+    exclusive: bool | None  # True: killed before its lease can lapse, so that never two attempts run
     id: str | None  # your own id; a new one
     on_exists: OnExists | None  # what to do if there is a job of this id, or with this unique key; return it
     unique: str | None  # a key that one job at a time may have
@@ -93,6 +101,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     crashes: int | None = None
     lost: int | None = None
     timeout: int | None = None
+    soft_timeout: int | None = None
+    stalled: int | None = None
+    memory: int | None = None
+    exclusive: bool | None = None
     id: str | None = None
     on_exists: OnExists | None = None
     unique: str | None = None
@@ -141,6 +153,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             "lost": self.lost,
             "backoff": self.backoff,
             "timeout": self.timeout,
+            "run": self.run.encode() if self._is_limited else None,
             "once": self.at_most_once or None,
             "after": self.after or None,
             "on_failed": self.on_failed if self.after else None,
@@ -150,8 +163,35 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             "start_by": self.start_by,
         }
 
+    @property
+    def _is_limited(self) -> bool:
+        return not (self.soft_timeout is self.stalled is self.memory is self.exclusive is None)
+
+    @property
+    def run(self) -> Run:
+        """What only workers are told."""
+        return Run(soft=self.soft_timeout, memory=self.memory, stalled=self.stalled, exclusive=self.exclusive is True)
+
 
 DEFAULTS = Options()
+OF_ONE_JOB = ("id", "unique", "unique_for", "at", "after", "on_failed")
+
+
+def default_options(given: Given) -> Options:
+    """Return the options of all tasks of an app that are declared without their own.
+
+    Raises:
+        Invalid: an option is unknown, its value is not acceptable, or it is one of a single job.
+    """
+    if not isinstance(given, dict):
+        raise Invalid(f'defaults is {given!r}; it must be a dict of options, as {{"queue": "video", "timeout": "6h"}}')
+    try:
+        for name in OF_ONE_JOB:
+            if name in given:
+                raise Invalid(f"{name} is about a single job, so it cannot be that of all tasks")
+        return DEFAULTS.but(**given)
+    except Invalid as error:
+        raise Invalid(f"defaults: {error}") from None
 
 
 class App(Protocol):
@@ -283,6 +323,12 @@ def _fitting(function: Callable[..., Any], options: Options) -> Options:
     """Return options, unless the function cannot be run so."""
     if options.runner == "async" and not inspect.iscoroutinefunction(function):
         raise Invalid(f"runner is 'async', but {function.__qualname__} is no async def")
+    runner = options.runner or ("async" if inspect.iscoroutinefunction(function) else None)
+    if runner in ("thread", "async") and (wanted := [name for name in NEED_A_PROCESS if getattr(options, name)]):
+        raise Invalid(
+            f"{wanted[0]} is given, but {function.__qualname__} runs in its executor's process (runner {runner!r}), "
+            "where it cannot be kept; choose another runner: fork, spawn or process"
+        )
     return options
 
 
@@ -322,6 +368,8 @@ def _consistent(options: Options) -> Options:
     for due, start_by in ((options.debounce or options.delay, options.deadline), (options.at, options.start_by)):
         if due is not None and start_by is not None and start_by <= due:
             raise Invalid("the job would be due after its deadline; give it a later one")
+    if options.timeout and options.soft_timeout and options.soft_timeout >= options.timeout:
+        raise Invalid("soft_timeout is not less than timeout; the job would have no time to save")
     if options.keep is False and options.unique_for not in (None, "queued", "pending"):
         span = humanize(options.unique_for) if isinstance(options.unique_for, int) else options.unique_for
         raise Invalid(f"keep is False, but unique_for is {span!r}; a job that is not kept cannot be found")
@@ -400,6 +448,10 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "crashes": _integer("crashes", 0, 1000),
     "lost": _integer("lost", 0, 1000),
     "timeout": lambda value: milliseconds(value, what="timeout", least=1, most=LONGEST_WAIT),
+    "soft_timeout": lambda value: milliseconds(value, what="soft_timeout", least=1, most=LONGEST_WAIT),
+    "stalled": lambda value: milliseconds(value, what="stalled", least=1, most=LONGEST_WAIT),
+    "memory": lambda value: size_in_bytes(value, what="memory"),
+    "exclusive": _flag("exclusive"),
     "id": check_id,
     "on_exists": _choice("on_exists", "return", "error", "replace"),
     "unique": check_key,

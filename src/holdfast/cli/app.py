@@ -15,16 +15,19 @@ from holdfast.cli import (
     completion,
     config,
     doctor,
+    drain,
     enqueue,
     events,
     exits,
     jobs,
     kept,
     limits,
+    logs,
     notes,
     queues,
     schedules,
     server,
+    stack,
     steer,
     waiting,
     work,
@@ -35,11 +38,11 @@ from holdfast.cli.session import Group, shared_options
 from holdfast.errors import HoldfastError
 
 COMMANDS: tuple[click.Command, ...] = (
-    work.work, enqueue.enqueue, waiting.wait, jobs.jobs, jobs.show, jobs.count, jobs.peek, steer.cancel, steer.retry,
-    steer.delete, steer.move, steer.release, steer.fail, steer.depend, notes.attach, notes.note, queues.queues,
-    queues.pause, queues.resume, queues.forget, queues.load, limits.limits, limits.limit, limits.unlimit, limits.weigh,
-    schedules.schedules, workers.workers, workers.nodes, events.events, config.config, kept.kept, kept.send,
-    server.server, doctor.doctor, completion.completion, work.demo,
+    work.work, enqueue.enqueue, waiting.wait, jobs.jobs, jobs.show, logs.logs, stack.stack, jobs.count, jobs.peek,
+    steer.cancel, steer.retry, steer.delete, steer.move, steer.release, steer.fail, steer.depend, notes.attach,
+    notes.note, queues.queues, queues.pause, queues.resume, queues.forget, queues.load, limits.limits, limits.limit,
+    limits.unlimit, limits.weigh, schedules.schedules, workers.workers, workers.nodes, drain.drain, events.events,
+    config.config, kept.kept, kept.send, server.server, doctor.doctor, completion.completion, work.demo,
 )  # fmt: skip
 VARIABLE = "_HOLDFAST_COMPLETE"  # set by the completion scripts
 EXAMPLES = (

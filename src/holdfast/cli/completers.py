@@ -29,6 +29,7 @@ LOOKED_AT = 300  # jobs, for the names of their tasks
 
 _STATES_OF: dict[str, Sequence[str]] = {
     "cancel": PENDING, "wait": PENDING, "move": PENDING, "fail": PENDING, "release": ("running",),
+    "stack": ("running",),
     "retry": FINAL, "delete": FINAL,
 }  # fmt: skip
 
@@ -100,6 +101,19 @@ def complete_worker(context: click.Context, _: click.Parameter, incomplete: str)
     """Offer workers that gave no sign of life."""
     found = ask(context, lambda app: app.workers())
     return _items(((worker.name, "silent") for worker in found if not worker.is_live), incomplete)
+
+
+def complete_live_worker(context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Offer workers that can be drained."""
+    found = ask(context, lambda app: app.workers())
+    live = [worker for worker in found if worker.is_live and not worker.is_draining]
+    return _items(((worker.name, f"{len(worker.held)} jobs") for worker in live), incomplete)
+
+
+def complete_node(context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Offer machines that have live workers."""
+    found = ask(context, lambda app: app.nodes())
+    return _items(((node.name, f"{len(node.workers)} workers") for node in found if node.is_live), incomplete)
 
 
 def complete_limit(context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:

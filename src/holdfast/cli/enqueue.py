@@ -18,11 +18,11 @@ from holdfast.cli.fields import ENQUEUED
 from holdfast.cli.lookup import note_undefined_limits, saying_which
 from holdfast.cli.many import optional_ids
 from holdfast.cli.output import Column, write
+from holdfast.cli.programs import program_call, program_options, take_program_options
 from holdfast.cli.records import decoded, full_record
 from holdfast.cli.session import Session, command, duration_option, pass_session
 from holdfast.cli.text import json_text
 from holdfast.cli.waiting import wait_for
-from holdfast.job import Job
 from holdfast.task import BoundCall
 
 ON_FAILED = click.Choice(["block", "cancel", "run"])
@@ -34,6 +34,7 @@ ON_FAILED = click.Choice(["block", "cancel", "run"])
     "holdfast enqueue tasks.transcode in.mov --app tasks --wait --timeout 1h",
     "holdfast enqueue tasks.send --from people.jsonl --id 'mail-{address}'",
     "holdfast jobs --queue map --state pending | holdfast enqueue tasks.reduce --after - --on-failed run",
+    "holdfast enqueue --exec --run-timeout 6h --memory 2G -- ffmpeg -i in.mov out.mp4",
     fields=ENQUEUED,
 )
 @click.argument("task", shell_complete=complete_task)
@@ -60,6 +61,7 @@ ON_FAILED = click.Choice(["block", "cancel", "run"])
 @click.option(
     "--on-failed", type=ON_FAILED, help="If one of those fails or is cancelled: stay blocked, be cancelled, or run."
 )
+@program_options
 @click.option("--wait", is_flag=True, help="Wait until it has ended, and print its result.")
 @duration_option("--timeout", "Wait no longer than this.")
 @pass_session
@@ -94,22 +96,29 @@ def enqueue(
 
     With --after the job is blocked until all of those have succeeded; `depend` changes that later. A job with --limit
     takes a slot of each limit while it runs, or waits for one: see `limits`.
+
+    With --exec the words after -- are a program and its arguments, that a worker with --allow-exec runs: no shell reads
+    them. What it prints is the log of the job, which fails if its exit code is not 0.
     """
     if timeout is not None and not wait:
         raise click.UsageError("--timeout says how long to --wait; give both.")
     _check(options, words, file)
     _ = session.output.mode  # what is wrong with it is said before anything is stored
+    if about := take_program_options(options):
+        program, app = program_call(session, path, [task, *words], about, _as_tasks_take_them(options))
+        return _store(session, app, program, wait, timeout)
     pattern = options.pop("id") if file else None
     made, app = choose_task(session, path, task, _as_tasks_take_them(options))
     if file is None:
-        job = _enqueue_one(app, make_call(made, words, checked=bool(path)))
-        return _wait(session, app, job.id, timeout) if wait else _say(session, job.id, job.created)
+        return _store(session, app, make_call(made, words, checked=bool(path)), wait, timeout)
     ids = _enqueue_many(session, Batch(app, made, bool(path), pattern), file, quiet=wait)
     return wait_for(session, app.store, ids, timeout) if wait and ids else 0
 
 
 def _check(options: dict[str, Any], words: Sequence[str], file: BinaryIO | None) -> None:
     """Refuse what does not go together."""
+    if file is not None and options["exec"]:
+        raise click.UsageError("--from has the arguments of tasks; a program has its own: give one of them.")
     if options["on_failed"] and not options["after"]:
         raise click.UsageError("--on-failed is about the jobs of --after; give both.")
     if file is not None and file.fileno() == 0 and "-" in options["after"]:
@@ -127,11 +136,11 @@ def _as_tasks_take_them(options: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _enqueue_one(app: Holdfast, call: BoundCall[Any]) -> Job[Any]:
+def _store(session: Session, app: Holdfast, call: BoundCall[Any], wait: bool, timeout: timedelta | None) -> int:
     with saying_which(app, *(call.chosen.after or ())):
         job = app.enqueue(call)
     note_undefined_limits(app, call.chosen.limits or ())
-    return job
+    return _wait(session, app, job.id, timeout) if wait else _say(session, job.id, job.created)
 
 
 def _enqueue_many(session: Session, batch: Batch, file: BinaryIO, *, quiet: bool) -> list[str]:

@@ -23,7 +23,8 @@ JOB = {
     "node": "machine of that worker",
     "pid": "process of the last attempt: its own or, before it has started and if it has none, its executor's",
     "group": "group of its failure",
-    "progress": "what it said of its progress: progress (0 to 1), message",
+    "progress": "what it said of its progress: fraction (0 to 1), message, done and total (items of `each`), counts, "
+    "per_second (of what it counts), estimated_end",
     "waits_for": "for how many jobs it waits, if it is blocked",
     "limits": "limits in which it takes part, each perhaps with a key",
     "throttled_by": "the limit that it waits for, if it is throttled",
@@ -42,6 +43,8 @@ FULL_JOB = {
     "waits": "jobs that it waits for since it ran: the same of each",
     "result": "what it returned",
     "checkpoint": "what it saved last",
+    "usage": "memory and CPU of the last attempt, if it ran for some seconds: attempt, seconds, peak_memory_bytes, "
+    "mean_cpu (1: one core), cpu_seconds; memory_bytes and cpu over time, every_seconds apart",
     "failure": "what went wrong last: type, message, notes, traceback, group, fingerprint",
     "budget": "retries, crashes and lost: used, most and left of each",
     "attempts": "each with number, outcome, because, reason, executor, node, pid, queued_at, claimed_at, started_at, "
@@ -131,10 +134,19 @@ FULL_SCHEDULE = {
 }
 TRIGGERED = {"schedule": "name of the schedule", "id": "id of the job"}
 UNSCHEDULED = {"schedule": "name of the schedule", "removed": "true"}
+STACK = {"id": "its id", "stack": "what it does, as text of several lines"}
+DRAINED = {
+    "worker": "name of the worker",
+    "state": "draining, or ended",
+    "jobs": "how many jobs it holds",
+}
 WORKER = {
     "worker": "name of the worker",
     "node": "machine that it runs on",
     "live": "whether it gave a sign of life within half a minute",
+    "draining": "whether it claims no more, and ends when its jobs have",
+    "idle": "whether it is live and has nothing to do",
+    "allow_exec": "whether it runs any program that is enqueued",
     "seen_at": "when it gave its last sign of life",
     "started_at": "when it started",
     "pid": "its process",
@@ -166,6 +178,13 @@ SETTING = {
     "per_queue": "whether a queue may have its own",
     "source": "where the value comes from: default, global or queue",
     "explanation": "what it means",
+}
+LOG = {
+    "id": "id of the job",
+    "attempt": "number of the attempt; 0 if none has printed anything",
+    "attempts": "attempts that have a log; null with --follow",
+    "left_out_bytes": "how much is left out in the middle, or with --follow before this",
+    "text": "what it printed",
 }
 ATTACHED = {"id": "id of the job", "fields": "all that is attached to it, by name"}
 NOTED = {"id": "id of the job", "note": "what was noted"}

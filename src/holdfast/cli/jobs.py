@@ -14,6 +14,7 @@ from holdfast.cli.exits import INTERRUPTED
 from holdfast.cli.fields import COUNT, FULL_JOB, JOB
 from holdfast.cli.lookup import chosen_states, find_queue, pick, saying_which, select
 from holdfast.cli.output import Column, Output
+from holdfast.cli.progress import progress_text
 from holdfast.cli.records import Record, brief_record, full_record
 from holdfast.cli.session import Decorator, Session, command, pass_session
 from holdfast.cli.show import describe
@@ -21,7 +22,6 @@ from holdfast.cli.watch import NO_ROWS, Followed, View, follow, follow_option
 from holdfast.client import Queue
 from holdfast.job import Job
 
-BAR = 8  # characters
 ON_A_TERMINAL = 50  # jobs, unless --limit says something else
 FOLLOWED = 1000  # jobs, the same
 VOLATILE = ("lease_ends_at",)
@@ -33,26 +33,8 @@ _state = click.option(
 )  # fmt: skip
 
 
-def progress_text(record: Record, *, bar: bool) -> str:
-    """How far a job is: 45%, with a bar before it and the job's words after it; or what it waits for."""
-    if record["state"] == "blocked":
-        return f"waits for {record['waits_for']} job{'s' * (record['waits_for'] != 1)}"
-    if record["state"] == "throttled":
-        return f"waits for limit {record['throttled_by']}"
-    if record["state"] == "succeeded" or not isinstance(record["progress"], dict):
-        return ""
-    said = record["progress"]
-    share, parts = said.get("progress"), []
-    if isinstance(share, int | float):
-        filled = round(min(max(share, 0), 1) * BAR)
-        parts = ["█" * filled + "░" * (BAR - filled)] if bar else []
-        parts.append(f"{share:.0%}")
-    return " ".join([*parts, *([str(said["message"])] if "message" in said else [])])
-
-
 def job_columns(output: Output) -> list[Column]:
     """The columns of a list of jobs."""
-    bar = output.mode == "table"
     return [
         Column("ID", lambda job: job["id"], whole=True),
         Column("TASK", lambda job: job["task"]),
@@ -60,7 +42,7 @@ def job_columns(output: Output) -> list[Column]:
         Column("STATE", lambda job: "cancelling" if job["cancelling"] else job["state"], coloured=True, whole=True),
         Column("TRY", lambda job: job["attempt"], right=True, whole=True),
         Column("SINCE", lambda job: job["since"], right=True, whole=True),
-        Column("PROGRESS", lambda job: progress_text(job, bar=bar)),
+        Column("PROGRESS", lambda job: progress_text(job, output)),
         Column("WORKER", lambda job: job["worker"] if job["state"] == "running" else ""),
     ]
 
@@ -151,7 +133,7 @@ def peek(session: Session, queue: str, limit: int) -> None:
     if session.output.mode == "json":
         session.output.list(records, [], "")
     for record in records if session.output.mode != "json" else []:
-        session.output.facts(describe(record))
+        session.output.facts(describe(record, session.output))
     if not records:
         note(f"no job of queue {queue} waits")
 
@@ -180,11 +162,11 @@ def show(session: Session, id: str, watch: bool) -> int:
         return INTERRUPTED
     if watch and output.mode != "table":
         return 0
-    record = full_record(_get(session, id) if watch else job)
+    record = full_record(_get(session, id) if watch else job, session.app.usage(id))
     if output.mode == "json":
         output.json(record)
     else:
-        output.facts(describe(record, _hint(session, record)))
+        output.facts(describe(record, output, _hint(session, record)))
     return 0
 
 
@@ -202,12 +184,13 @@ def _hint(session: Session, record: Record) -> str:
 def _follow_one(session: Session, id: str) -> bool:
     def look() -> View:
         job = session.app.get(id)
-        return View([full_record(job)], over=job.is_final)
+        usage = session.app.usage(id) if output.mode == "table" else None
+        return View([full_record(job, usage)], over=job.is_final)
 
     output = session.output
 
     def draw(view: View) -> Any:
-        return output.grid(describe(view.records[0]))
+        return output.grid(describe(view.records[0], output))
 
     return follow(output, Followed(look, draw, job_columns(output), "id", VOLATILE))
 

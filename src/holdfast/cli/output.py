@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 STYLES = {
     "scheduled": "cyan", "waiting": "yellow", "blocked": "magenta", "throttled": "magenta", "running": "blue",
     "cancelling": "magenta", "succeeded": "green", "failed": "red", "cancelled": "dim",
-    "live": "green", "silent": "red",
+    "live": "green", "silent": "red", "draining": "yellow", "ended": "green",
     "error": "red", "crash": "red", "crashed": "red", "lost": "red", "released": "yellow", "snoozed": "cyan",
     "unknown": "yellow", "advanced": "green", "paused": "yellow",
 }  # fmt: skip

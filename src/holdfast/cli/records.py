@@ -11,6 +11,8 @@ from typing import Any
 import msgspec
 
 from holdfast.cli import fields
+from holdfast.cli.progress import progress_record
+from holdfast.cli.usage import usage_record
 from holdfast.client import Queue
 from holdfast.commands import Event
 from holdfast.durations import utc
@@ -20,6 +22,7 @@ from holdfast.job import Attempt, Job, Note
 from holdfast.schedule import Cron, Every
 from holdfast.scheduling import Schedule
 from holdfast.steering import Limit
+from holdfast.usage import JobUsage
 
 Record = dict[str, Any]
 
@@ -28,7 +31,8 @@ _FIRING = re.compile(r"([\w.-]+)@\d{13}(-now)?", re.ASCII)
 
 def brief_record(job: Job[Any]) -> Record:
     """A job as a list shows it."""
-    return {name: _schedule(job.id) if name == "schedule" else getattr(job, name) for name in fields.JOB}
+    made = {"schedule": _schedule(job.id), "progress": progress_record(job)}
+    return {name: made[name] if name in made else getattr(job, name) for name in fields.JOB}
 
 
 def _schedule(id: str) -> str | None:
@@ -37,8 +41,8 @@ def _schedule(id: str) -> str | None:
     return firing[1] if firing else None
 
 
-def full_record(job: Job[Any]) -> Record:
-    """All that is known of a job."""
+def full_record(job: Job[Any], usage: JobUsage | None = None) -> Record:
+    """All that is known of a job, and what it uses."""
     return {
         **brief_record(job),
         "codec": job.codec,
@@ -47,6 +51,7 @@ def full_record(job: Job[Any]) -> Record:
         "waits": [msgspec.structs.asdict(each) for each in job.waits],
         "result": decoded(job.result_bytes),
         "checkpoint": decoded(job.checkpoint_bytes),
+        "usage": usage_record(usage),
         "failure": _failure(job.failure),
         "budget": {
             "retries": _budget(job.retried, job.retries),
@@ -157,6 +162,9 @@ def worker_record(worker: Worker) -> Record:
         "worker": worker.name,
         "node": worker.node,
         "live": worker.is_live,
+        "draining": worker.is_draining,
+        "idle": worker.is_idle,
+        "allow_exec": worker.allows_exec,
         "seen_at": worker.seen_at,
         "started_at": worker.started_at,
         "pid": worker.about.get("pid"),

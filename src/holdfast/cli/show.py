@@ -8,9 +8,11 @@ from typing import Any
 
 import msgspec
 
-from holdfast.cli.output import STYLES, Fact
+from holdfast.cli.output import STYLES, Fact, Output
+from holdfast.cli.progress import described_progress
 from holdfast.cli.records import Record
 from holdfast.cli.text import length, moment
+from holdfast.cli.usage import described_usage
 
 WIDE = 100  # characters of JSON on one line
 SOME = 12  # lines of what a job was given, returned or saved, on a terminal
@@ -25,8 +27,8 @@ _TIMES = (
 )
 
 
-def describe(record: Record, hint: str = "") -> Iterator[Fact]:
-    """Yield what is known of a job, as `full_record` has it; a `hint` says why it waits."""
+def describe(record: Record, output: Output, hint: str = "") -> Iterator[Fact]:
+    """Yield what is known of a job, as `full_record` has it, for this output; a `hint` says why it waits."""
     yield Fact("id", record["id"])
     yield Fact("state", _state(record), STYLES.get(record["state"], ""))
     yield from _waits(record, hint)
@@ -41,7 +43,9 @@ def describe(record: Record, hint: str = "") -> Iterator[Fact]:
         if record[label] is not None or (label == "result" and record["state"] == "succeeded"):
             yield Fact(label, _json(record[label]), lines=SOME)
     if record["progress"]:
-        yield Fact("progress", _progress(record["progress"]))
+        yield Fact("progress", described_progress(record["progress"], output))
+    if record["usage"]:
+        yield Fact("usage", described_usage(record["usage"], output))
     yield Fact("budget", _budget(record["budget"]))
     if record["unique"]:
         yield Fact("unique", record["unique"])
@@ -99,13 +103,6 @@ def _where(record: Record) -> str:
 def _json(value: Any) -> str:
     data = msgspec.json.encode(value)
     return (data if len(data) <= WIDE else msgspec.json.format(data, indent=2)).decode()
-
-
-def _progress(said: Any) -> str:
-    if not isinstance(said, dict):
-        return str(said)
-    share, message = said.get("progress"), said.get("message", "")
-    return f"{f'{share:.0%}' if isinstance(share, int | float) else ''} {message}".strip()
 
 
 def _budget(budget: Record) -> str:

@@ -38,7 +38,7 @@ def _node(_: click.Context, __: click.Parameter, value: str) -> str:
 
 
 def _size(_: click.Context, parameter: click.Parameter, value: str | None) -> int | None:
-    from holdfast.worker.sizes import size_in_bytes
+    from holdfast.sizes import size_in_bytes
 
     return None if value is None else size_in_bytes(value, what=parameter.opts[0])
 
@@ -75,6 +75,8 @@ def _size(_: click.Context, parameter: click.Parameter, value: str | None) -> in
 @_option("--reload", is_flag=True, help="For development: start the app anew when a file of it changes.")
 @_option("--node", callback=_node, default="", help="Name of this machine; else its host name.")
 @_option("--log-level", type=click.Choice(LEVELS, case_sensitive=False), default="INFO", help="What to log.")
+@_option("--allow-exec", is_flag=True, help="Also run any program that is enqueued: enqueue --exec. Think before.")
+@_option("--show-output/--hide-output", default=True, help="Print what jobs print, too, after their ids.")
 @_option("--accept-data-loss", is_flag=True, help="Work on a server that loses jobs: see holdfast doctor.")
 @pass_session
 @click.pass_context

@@ -21,18 +21,19 @@ MOST_IDS = 3  # that a terminal shows
 
 @command(
     "workers", "holdfast workers -f", "holdfast workers --json | jq -r '.[].jobs[].id'",
-    "holdfast workers --forget node7/0Qw-12", fields=WORKER,
+    "holdfast workers --forget node7/0Qw-12", "holdfast workers --idle", fields=WORKER,
 )  # fmt: skip
+@click.option("--idle", is_flag=True, help="Only those that are live and have nothing to do.")
 @click.option("--forget", metavar="WORKER", shell_complete=complete_worker, help="Forget a worker that is gone.")
 @follow_option("Refresh until Ctrl-C; when piped, print the workers that change.")
 @pass_session
-def workers(session: Session, forget: str | None, watch: bool) -> None:
+def workers(session: Session, forget: str | None, *, idle: bool, watch: bool) -> None:
     """List workers: whether they are live, what they serve, need and hold.
 
     Those that were heard of last come first. A worker that gives no sign of life is silent; after a day it is
     forgotten, with --forget at once (exit code 1 if it is live or holds jobs, 3 if there is none). When piped, the
-    columns are worker, live or silent, last seen, since when it runs, process id, app, queues, memory in bytes, seconds
-    of CPU, and the ids of the jobs. With --json, an array; with --follow, an object on each line.
+    columns are worker, state (live, draining or silent), last seen, since when it runs, process id, app, queues, memory
+    in bytes, seconds of CPU, and the ids of the jobs. With --json, an array; with --follow, an object on each line.
     """
     if forget:
         return _forget(session, forget)
@@ -47,12 +48,12 @@ def workers(session: Session, forget: str | None, watch: bool) -> None:
         *_signs(),
         Column("SINCE", lambda worker: worker["started_at"], right=True),
         Column("PID", lambda worker: worker["pid"], right=True),
-        Column("APP", lambda worker: worker["app"]),
+        Column("APP", lambda worker: _app(worker) if on_terminal else worker["app"]),
         Column("QUEUES", lambda worker: _served(worker) if on_terminal else worker["queues"]),
         *_needs(on_terminal),
         Column("JOBS", held),
     ]
-    look = lambda: View([worker_record(each) for each in session.app.workers()])  # noqa: E731 - said once
+    look = lambda: View([worker_record(each) for each in session.app.workers() if each.is_idle or not idle])  # noqa: E731 - said once
     return show_list(session.output, look, columns, "worker", watch=watch, volatile=VOLATILE)
 
 
@@ -80,7 +81,7 @@ def nodes(session: Session, watch: bool) -> None:
 
 def _signs() -> list[Column]:
     return [
-        Column("STATE", lambda each: "live" if each["live"] else "silent", coloured=True, whole=True),
+        Column("STATE", _state, coloured=True, whole=True),
         Column("SEEN", lambda each: each["seen_at"], right=True),
     ]
 
@@ -91,6 +92,15 @@ def _needs(on_terminal: bool) -> list[Column]:
         Column("MEMORY", lambda each: _size(each["memory_bytes"], on_terminal), right=True),
         Column("CPU", lambda each: _seconds(each["cpu_seconds"], on_terminal), right=True),
     ]
+
+
+def _state(each: Record) -> str:
+    return ("draining" if each.get("draining") else "live") if each["live"] else "silent"
+
+
+def _app(worker: Record) -> str:
+    """For people: the app, and whether any program is run besides."""
+    return f"{worker['app']} (and programs: --allow-exec)" if worker["allow_exec"] else str(worker["app"] or "")
 
 
 def _served(worker: Record) -> Sequence[str]:

@@ -12,8 +12,8 @@
 --
 -- Returns the milliseconds after which to claim again if nothing wakes the executor (0: jobs were found), the key on
 -- which to wait for that, and then for each job: id, attempt, queue, task, codec, payload, checkpoint or '', timeout
--- (0: none), created, whether it must run alone, that is in a process of its own: it may have killed an executor; and the
--- lease, of which the worker renews each quarter.
+-- (0: none), created, whether it must run alone, that is in a process of its own: it may have killed an executor; the
+-- lease, of which the worker renews each quarter; and how to run it, as text, or ''.
 --
 -- A repeated claim gets those of its jobs that the executor still holds.
 
@@ -61,11 +61,11 @@ local function start_attempt(job, args)
 end
 
 -- Add a claimed job to a reply: returns the bytes of its payload and checkpoint.
-local function describe_claimed(reply, job, payload, checkpoint, lease)
+local function describe_claimed(reply, job, payload, checkpoint, lease, run)
   payload = load_blob('p', job.id, payload)
   checkpoint = checkpoint and load_blob('c', job.id, checkpoint) or ''
   for _, value in ipairs({ job.id, job.attempt, job.queue, job.task, job.codec, payload, checkpoint, job.timeout,
-    job.created, has(job.flags, ALONE) and 1 or 0, lease }) do
+    job.created, has(job.flags, ALONE) and 1 or 0, lease, run or '' }) do
     reply[#reply + 1] = value
   end
   return #payload + #checkpoint
@@ -75,7 +75,7 @@ end
 local function take_some(queue, args, got, most)
   local parked = 0
   for _, id in ipairs(redis.call('ZRANGE', key.index(queue, 'waiting'), 0, most - 1)) do
-    local job, payload, checkpoint = load_job(id, 'p', 'c')
+    local job, payload, checkpoint, run = load_job(id, 'p', 'c', 'x')
     if deadline.has_passed(job) then
       deadline.miss(job)
       parked = parked + 1
@@ -83,7 +83,7 @@ local function take_some(queue, args, got, most)
       parked = parked + 1
     else
       start_attempt(job, args)
-      got.bytes = got.bytes + describe_claimed(got.reply, job, payload, checkpoint, lease_of(job, args))
+      got.bytes = got.bytes + describe_claimed(got.reply, job, payload, checkpoint, lease_of(job, args), run)
       got.taken[#got.taken + 1] = id .. ' ' .. string.format('%d', job.attempt)
       if got.bytes >= MOST_BYTES then break end
     end
@@ -120,9 +120,9 @@ local function repeat_claim(args, line)
   for id, attempt in string.gmatch(line, ' (%S+) (%d+)') do
     local job = holder(args.executor, id, tonumber(attempt))
     if job then
-      local blobs = redis.call('HMGET', key.job(id), 'p', 'c')
+      local blobs = redis.call('HMGET', key.job(id), 'p', 'c', 'x')
       -- The setting may be another by now: say no longer lease than it has.
-      describe_claimed(reply, job, blobs[1], blobs[2], math.min(lease_of(job, args), job.lease))
+      describe_claimed(reply, job, blobs[1], blobs[2], math.min(lease_of(job, args), job.lease), blobs[3])
     end
   end
   return reply

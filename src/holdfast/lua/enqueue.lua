@@ -6,6 +6,7 @@
 --     priority      -256 to 255, lower runs sooner (0)
 --     delay, due    milliseconds from now, or a time; neither: at once
 --     retries, crashes, lost, backoff, timeout, codec    see record.lua
+--     run           how a worker is to run it, as text: not looked at here
 --     unique        a key that one job at a time may have; a batch with a key has one job
 --     unique_for    for how long it has it: 'queued', 'pending' (if not given), 'kept' or milliseconds; see unique.lua
 --     unkept        remove the job when it has ended, unless it failed
@@ -86,6 +87,9 @@ check_batch = function(batch)
   optional(batch.timeout, 'the timeout', 0, LONGEST_WAIT)
   check_times(batch)
   if not CODEC_NUMBER[batch.codec or 'json'] then refuse('INVALID', 'unknown codec ' .. tostring(batch.codec)) end
+  if batch.run and (type(batch.run) ~= 'string' or #batch.run > LIMITS.MOST_RUN) then
+    refuse('INVALID', string.format('`run` must be a text of up to %d bytes', LIMITS.MOST_RUN))
+  end
   check_unique(batch)
   check_limits(batch.limits or {})
   if batch.share then name(batch.share, 'the key of a share', 60, '%w._:@/%-') end
@@ -259,6 +263,7 @@ local function store_job(batch, id, arrival, payload, found)
     job.arrival = fair.begin(batch.queue, job.priority, batch.share or '')
     if batch.share then fields[#fields + 1], fields[#fields + 2] = 'i', batch.share end
   end
+  if batch.run then fields[#fields + 1], fields[#fields + 2] = 'x', batch.run end
   if batch.limits then fields[#fields + 1], fields[#fields + 2] = 'l', table.concat(batch.limits, ' ') end
   local start_by = deadline.set(job, batch)
   if start_by then fields[#fields + 1], fields[#fields + 2] = 'd', start_by end

@@ -103,8 +103,9 @@ local function become(job, batch, blob, fields)
     redis.call('DEL', key.blob('p', job.id))
     set('p', store_blob('p', job.id, blob))
   end
-  redis.call('HDEL', key.job(job.id), 'c', 'f', 'l', 'b', 'd')
-  redis.call('DEL', key.blob('c', job.id), key.blob('f', job.id), key.after(job.id))
+  redis.call('HDEL', key.job(job.id), 'c', 'f', 'l', 'b', 'd', 'x')
+  redis.call('DEL', key.blob('c', job.id), key.blob('f', job.id), key.after(job.id), key.steps(job.id))
+  if batch.run then set('x', batch.run) end
   if batch.limits then set('l', table.concat(batch.limits, ' ')) end
   if batch.share then set('i', batch.share) end
   drop_deadline(job)
@@ -232,11 +233,13 @@ local function prune_after_finish(entered)
   settle()
 end
 
--- Jobs that came back are work for others, unless they were claimed in the same call.
-local function wake_after_finish(entered)
+-- Jobs that came back are work for others, unless they were claimed in the same call. Who claims nothing is full or about
+-- to end, and so perhaps is its whole worker.
+local function wake_after_finish(entered, args)
+  local last = not args.claim and worker_of(args.executor) or nil
   for where in pairs(entered) do
     local queue, state = string.match(where, '^(%S+) (%S+)$')
-    if state == 'waiting' and redis.call('ZCARD', key.index(queue, state)) > 0 then wake(queue) end
+    if state == 'waiting' and redis.call('ZCARD', key.index(queue, state)) > 0 then wake(queue, last) end
   end
 end
 
@@ -269,7 +272,7 @@ verb('finish', { 'allow-oom' }, function(args, blobs)
   check_finish(args)
   local answers, entered = finish(args, blobs)
   local reply = { answers, args.claim and claim(args.claim) or {} }
-  wake_after_finish(entered)
+  wake_after_finish(entered, args)
   publish(args.executor)
   return reply
 end)

@@ -96,7 +96,7 @@ describe = function(id, brief)
     'lease', job.lease, 'timer', timed and tonumber(redis.call('ZSCORE', key.timers(), id)) or 0,
     'executor', run and run.executor or '', 'pid', run and run.pid or 0, 'claimed', run and run.claimed or 0,
     'kept', has(job.flags, UNKEPT) and 0 or 1, 'at_most_once', has(job.flags, ONCE) and 1 or 0,
-    'deadline', tonumber(fields.d) or 0, 'share', fields.i or '', 'limits', fields.l or '',
+    'deadline', tonumber(fields.d) or 0, 'run', fields.x or '', 'share', fields.i or '', 'limits', fields.l or '',
     'throttled_by', job.state == 'throttled' and fields.z or '',
     'waits_for', job.state == 'blocked' and after.parse(fields.b) or 0, 'unique', string.sub(fields.u or '', 2),
     'group', fields.g or '', 'progress', load_blob('f', id, fields.f) or '' }

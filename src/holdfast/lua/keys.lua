@@ -24,6 +24,10 @@ function key.blob(letter, id) return base .. letter .. ':' .. id end
 -- Hash: attempt number -> description of its error, as the executor wrote it.
 function key.errors(id) return base .. 'e:' .. id end
 
+-- Hash: results of a job's steps; see once.lua. Hash: what its attempts print; see log.lua.
+function key.steps(id) return base .. 'o:' .. id end
+function key.log(id) return base .. 'g:' .. id end
+
 -- List: what happened to a job outside of its attempts. Hash: fields that other programs attached to it.
 function key.notes(id) return base .. 'n:' .. id end
 function key.fields(id) return base .. 'u:' .. id end

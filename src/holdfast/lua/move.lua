@@ -102,7 +102,7 @@ local function erase(id, queue, state)
   if state then collect(leaving, key.index(queue, state), id) end
   if state == 'scheduled' or state == 'running' then collect(leaving, key.timers(), id) end
   redis.call('DEL', key.job(id), key.blob('p', id), key.blob('r', id), key.blob('c', id), key.blob('f', id),
-    key.errors(id), key.notes(id), key.fields(id), key.after(id))
+    key.errors(id), key.notes(id), key.fields(id), key.after(id), key.steps(id), key.log(id))
 end
 
 -- Remove up to `most` of a queue's ended jobs that are too old or too many. Call it settled; settle after it.

@@ -14,6 +14,7 @@
 --   b     how many jobs it waits for; see after.lua
 --   i     whose it is, among those that share a queue; see fair.lua
 --   l     the limits in which it takes part; z: the one by which it was parked last; see limit.lua
+--   x     how a worker is to run it, as text that only workers read
 --   u     unique key, after the letter that says for how long; see unique.lua
 --   w     inboxes of those who wait for the result; the only field that may grow, with many who wait
 --   a<n>  attempt n: times, process id, how it ended, executor
@@ -129,14 +130,14 @@ local function new_job(id, queue, arrival)
     lost = 0, flags = 0, misses = 0 }
 end
 
--- Read a job, and up to two more fields of its record: returns the job and their values, or nothing.
+-- Read a job, and up to three more fields of its record: returns the job and their values, or nothing.
 local function load_job(id, ...)
   local values = redis.call('HMGET', key.job(id), 's', 'h', ...)
   if not values[1] then return nil end
   local job = { id = id }
   unpack_status(job, values[1])
   unpack_head(job, values[2])
-  return job, values[3], values[4]
+  return job, values[3], values[4], values[5]
 end
 
 -- What notes are about, by their letters.

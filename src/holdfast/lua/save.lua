@@ -10,7 +10,7 @@
 --
 -- Refuses LOST, TOOBIG. Returns 1 if the job is to be cancelled, else 0.
 
-local MOST_CHECKPOINT, MOST_PROGRESS, MOST_NOTES = LIMITS.MOST_CHECKPOINT, 1024, LIMITS.MOST_NOTES
+local MOST_CHECKPOINT, MOST_PROGRESS, MOST_NOTES = LIMITS.MOST_CHECKPOINT, LIMITS.MOST_PROGRESS, LIMITS.MOST_NOTES
 
 local function add_blob(fields, letter, id, bytes)
   local kept = store_blob(letter, id, bytes)

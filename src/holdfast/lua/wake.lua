@@ -21,16 +21,21 @@ local function call_up(executor, queue)
   redis.call('PEXPIRE', key.wake(executor), STALE)
 end
 
--- Wake one idle executor of a queue, the last that became idle.
-wake = function(queue)
+-- Wake one idle executor of a queue, the last that became idle; one of the worker `last` only if there is no other.
+wake = function(queue, last)
   if redis.call('SISMEMBER', key.paused(), queue) == 1 then return end
+  local chosen, passed = nil, {}
   for _ = 1, 20 do
     local idle = redis.call('ZPOPMAX', key.idle(queue))
-    if not idle[1] then return end
+    if not idle[1] then break end
     if now - tonumber(idle[2]) < STALE and is_known(idle[1]) then
-      return call_up(idle[1], queue)
+      if worker_of(idle[1]) ~= last then chosen = idle[1] break end
+      passed[#passed + 1] = idle
     end
   end
+  if not chosen and passed[1] then chosen = table.remove(passed, 1)[1] end
+  if chosen then call_up(chosen, queue) end
+  for _, idle in ipairs(passed) do redis.call('ZADD', key.idle(queue), idle[2], idle[1]) end
 end
 
 end

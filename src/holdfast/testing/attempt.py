@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from holdfast import commands
 from holdfast.calling import Call, Interrupted
@@ -18,6 +19,23 @@ class Link:
         self._held = held
         self.stopping = stopping
 
+    @property
+    def stop_reason(self) -> str:
+        return "worker" if self.stopping else ""
+
+    def ask(self, word: str, *parts: Any) -> tuple[str, Any]:
+        if word == "flush":
+            return "", None
+        step, result = parts
+        return "", self._store.run(commands.once(self._held, step, result))
+
+    async def aask(self, word: str, *parts: Any) -> tuple[str, Any]:
+        return self.ask(word, *parts)
+
+    def log(self, lines: str) -> None:
+        """A test sees it printed."""
+        print(lines, end="")
+
     def save(self, checkpoint: bytes | None, progress: str | None, note: str | None = None) -> None:
         notes = [] if note is None else [note]
         if self._store.run(commands.save(self._held, checkpoint, progress=progress, notes=notes)):
@@ -25,4 +43,4 @@ class Link:
 
 
 def call_of(job: Claimed, directory: Path) -> Call:
-    return Call(job.id, job.attempt, job.queue, job.task, job.payload, job.checkpoint, str(directory))
+    return Call(job.id, job.attempt, job.queue, job.task, job.payload, job.checkpoint, str(directory), run=job.run)

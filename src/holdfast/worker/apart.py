@@ -15,15 +15,18 @@ import signal
 import socket
 from collections import deque
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, NamedTuple
 
 from holdfast.calling import crashed
 from holdfast.outcome import Outcome, Release
-from holdfast.worker import wire, zygote
+from holdfast.program import PROGRAM
+from holdfast.worker import programs, wire, zygote
 from holdfast.worker.attempt import Attempt
 from holdfast.worker.child import UNHEARD
-from holdfast.worker.ending import ASKED_TO_FORCED, ends_by_itself, forced_outcome
+from holdfast.worker.ending import ends_by_itself, forced_outcome
+from holdfast.worker.stacks import stack_of
 from holdfast.worker.system import kill_group
 
 NO_PROCESS = Release("no process could be started", 1000)
@@ -35,7 +38,9 @@ class _End(NamedTuple):
     status: int
     memory: int
 
-    def describe(self) -> Outcome:
+    def describe(self, attempt: Attempt) -> Outcome:
+        if attempt.job.task == PROGRAM:
+            return programs.ended(self.status, attempt.log)
         if os.WIFSIGNALED(self.status):
             number = os.WTERMSIG(self.status)
             return crashed("the job's process was killed", signal=number, memory=self.memory)
@@ -52,10 +57,12 @@ class _Process(NamedTuple):
     pid: int
     ended: asyncio.Future[_End]
 
-    async def kill(self) -> None:
-        with suppress(ProcessLookupError):
-            os.killpg(self.pid, signal.SIGTERM)
-        await asyncio.wait({self.ended}, timeout=ASKED_TO_FORCED)
+    async def kill(self, after: float) -> None:
+        """Ask it to end, and so many seconds later kill it."""
+        if after:
+            with suppress(ProcessLookupError):
+                os.killpg(self.pid, signal.SIGTERM)
+            await asyncio.wait({self.ended}, timeout=after)
         if not self.ended.done():
             kill_group(self.pid)
             await self.ended
@@ -69,6 +76,7 @@ class JobProcess:
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
     has_begun: bool = False  # with the job that it was given last
+    _answering: set[asyncio.Task[None]] = field(default_factory=set)
 
     @property
     def is_dead(self) -> bool:
@@ -82,17 +90,18 @@ class JobProcess:
         said = asyncio.create_task(self._listen(attempt))
         ask = asyncio.create_task(self._pass_on_stop(attempt))
         try:
-            ends = await ends_by_itself(attempt, said if stays else self.process.ended)
+            stack = partial(stack_of, self.process.pid)
+            ends = await ends_by_itself(attempt, said if stays else self.process.ended, stack)
             if not ends:
                 self.writer.write_eof()  # so that the process knows who sends the signal
-                await self.process.kill()
+                await self.process.kill(attempt.grace)
             heard = await said
         finally:
             said.cancel()
             ask.cancel()
         if not ends:
             return forced_outcome(attempt, heard)
-        return heard or (await self.process.ended).describe()
+        return heard or attempt.verdict or (await self.process.ended).describe(attempt)
 
     async def _listen(self, attempt: Attempt) -> Outcome | None:
         """Hear what a job says, until it has said how it ended, or its process is dead."""
@@ -102,14 +111,21 @@ class JobProcess:
                 return wire.unpack_outcome(rest)
             if word == "begins":
                 self.has_begun = True
+            elif word == "ask":
+                answering = asyncio.create_task(self._answer(attempt, *rest))
+                self._answering.add(answering)
+                answering.add_done_callback(self._answering.discard)
             else:
                 attempt.save(*rest)
         return None
 
+    async def _answer(self, attempt: Attempt, number: int, word: str, *parts: Any) -> None:
+        self.writer.write(wire.pack("answer", number, *await attempt.request(word, *parts)))
+
     async def _pass_on_stop(self, attempt: Attempt) -> None:
         await attempt.stopping.wait()
         if not attempt.interrupted.is_set():
-            self.writer.write(wire.pack("stop"))
+            self.writer.write(wire.pack("stop", attempt.stop_reason))
 
 
 class Processes:

@@ -12,9 +12,9 @@ import msgspec
 
 from holdfast import __version__
 from holdfast.durations import humanize
+from holdfast.sizes import size_words
 from holdfast.worker.processes import ExecutorProcess
 from holdfast.worker.settings import Pool, WorkerSettings
-from holdfast.worker.sizes import size_words
 from holdfast.worker.system import boot_time
 from holdfast.worker.usage import Usage, usage_of, usage_of_tree
 
@@ -43,6 +43,7 @@ class Introduction:
     def __init__(self, settings: WorkerSettings) -> None:
         self._settings = settings
         self._started = round(time.time() * 1000)
+        self.is_draining = False
 
     def words(self, executors: Sequence[ExecutorProcess], own: Usage) -> str:
         total = own
@@ -57,6 +58,8 @@ class Introduction:
             "memory": total.memory,
             "cpu_seconds": round(total.cpu_seconds, 2),
             "queues": self._settings.queues,
+            **({"draining": True} if self.is_draining else {}),
+            **({"allow_exec": True} if self._settings.allow_exec else {}),
             "executors": [_row(executor) for executor in executors],
         }
         return _shortened(about)

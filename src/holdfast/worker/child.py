@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import socket
@@ -15,10 +16,14 @@ from typing import Any, NoReturn
 
 from holdfast.calling import Call, app_of, called, exit_code, raised, returned
 from holdfast.outcome import Outcome, Unknown
+from holdfast.program import PROGRAM
 from holdfast.task import Task
-from holdfast.worker import wire
+from holdfast.worker import programs, wire
+from holdfast.worker.output import append, redirected
+from holdfast.worker.system import children
 
 UNHEARD = 76  # exit code of a process that could not say how its job ended
+MOST_DEAD = 100  # children that nobody asks for, in a process that stays
 
 Load = Callable[[], Mapping[str, Task[..., Any]]]
 
@@ -30,28 +35,57 @@ class _Link:
     those of another job.
     """
 
-    def __init__(self, channel: wire.Channel) -> None:
+    def __init__(self, channel: wire.Channel, log: str) -> None:
         self._channel = channel
-        self._stopping = False
+        self._log = log
+        self._reason = ""
         self._speaking = Lock()  # a job may have threads
         self._is_over = False
+        self._asked = 0
 
     def save(self, checkpoint: bytes | None, progress: str | None, note: str | None = None) -> None:
         with self._speaking:
             if not self._is_over:
                 self._channel.send(wire.pack("save", checkpoint, progress, note))
 
+    def log(self, lines: str) -> None:
+        with self._speaking:
+            if not self._is_over:
+                append(self._log, lines)
+
     def end(self, ended: Outcome) -> None:
         with self._speaking:
             self._is_over = True
             self._channel.send(wire.pack_outcome(ended))
 
+    def ask(self, word: str, *parts: Any) -> tuple[str, Any]:
+        """Ask the executor, and wait for its answer."""
+        with self._speaking:
+            self._asked += 1
+            self._channel.send(wire.pack("ask", self._asked, word, *parts))
+            while True:
+                heard, *rest = self._channel.receive()
+                if heard == "stop":
+                    self._reason = rest[0]
+                if heard == "answer" and rest[0] == self._asked:
+                    return rest[1], rest[2]
+
+    async def aask(self, word: str, *parts: Any) -> tuple[str, Any]:
+        return await asyncio.to_thread(self.ask, word, *parts)
+
     @property
     def stopping(self) -> bool:
-        if not self._stopping and not self._is_over:
-            said_so = any(message[0] == "stop" for message in self._channel.arrived())
-            self._stopping = said_so or self._channel.is_closed
-        return self._stopping
+        return bool(self.stop_reason)
+
+    @property
+    def stop_reason(self) -> str:
+        if not self._reason and not self._is_over and self._speaking.acquire(blocking=False):
+            try:
+                reasons = [rest[0] for word, *rest in self._channel.arrived() if word == "stop"]
+                self._reason = reasons[0] if reasons else "worker" if self._channel.is_closed else ""
+            finally:
+                self._speaking.release()
+        return self._reason
 
 
 def run_jobs(connection: socket.socket, load: Load, *, stay: bool) -> NoReturn:
@@ -59,16 +93,27 @@ def run_jobs(connection: socket.socket, load: Load, *, stay: bool) -> NoReturn:
     channel = wire.Channel(connection)
     try:
         _run_next(channel, load)
-        while stay:
+        while stay and not _has_many_dead():
             _run_next(channel, load)
     except SystemExit as left:
         _leave(exit_code(left))
     except EOFError:  # there is no next one
         _leave(0)
     except OSError as error:
-        print(f"the outcome of this job cannot be told: {error}; did it close its descriptors?", file=sys.stderr)
+        with suppress(Exception):  # it may have closed that too
+            print(f"the outcome of this job cannot be told: {error}; did it close its descriptors?", file=sys.stderr)
         _leave(UNHEARD)
     _leave(0)
+
+
+def _has_many_dead() -> bool:
+    """Whether jobs have left dead processes here, that only our own end removes: they may be a library's to reap."""
+    try:
+        if os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+            return False
+    except ChildProcessError:
+        return False
+    return len(children()) > MOST_DEAD
 
 
 def _run_next(channel: wire.Channel, load: Load) -> None:
@@ -77,8 +122,9 @@ def _run_next(channel: wire.Channel, load: Load) -> None:
     signal.signal(signal.SIGTERM, partial(_on_term, channel))
     call = _next_call(channel)
     channel.send(wire.pack("begins"))
-    link = _Link(channel)
-    ended = copy_context().run(_attempt, call, link, load)
+    link = _Link(channel, call.log)
+    with redirected(call.log):
+        ended = copy_context().run(_attempt, call, link, load)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # what has ended is said to the end
     link.end(ended)
 
@@ -101,6 +147,8 @@ def _next_call(channel: wire.Channel) -> Call:
 
 def _attempt(call: Call, link: _Link, load: Load) -> Outcome:
     try:
+        if call.task == PROGRAM:
+            return programs.become(call)
         task = load().get(call.task)
         if task is None:  # in an interpreter that has imported the app anew, in the middle of a deploy
             return Unknown()

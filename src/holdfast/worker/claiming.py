@@ -49,6 +49,7 @@ class Claiming:
         self._at = 0.0  # at the latest, when idle
         self._counter = 0
         self.asked_for: int | None = None  # jobs, by the call that is on its way
+        self.asked_at = 0.0  # by the last one
 
     @property
     def wait(self) -> float:
@@ -71,7 +72,7 @@ class Claiming:
 
     async def call(self, items: list[Finish], room: int) -> Finished:
         """Finish some jobs, and claim up to so many others."""
-        asked_at = boot_time()
+        asked_at = self.asked_at = boot_time()
         self.asked_for = room
         if room and self._queues:
             turn = self._queues.turn(room)

@@ -20,6 +20,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from contextvars import Context
+from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
 import msgspec
@@ -35,6 +36,8 @@ from holdfast.worker.config import Config, make_settings
 from holdfast.worker.executor import Executor
 from holdfast.worker.leases import Leases
 from holdfast.worker.locks import WorkerLock
+from holdfast.worker.logs import Logs
+from holdfast.worker.output import FOLDER
 from holdfast.worker.patient import PatientStore
 from holdfast.worker.place import Place
 from holdfast.worker.processes import ExecutorProcess
@@ -155,6 +158,7 @@ class _Serving:
         self._inside: dict[ExecutorProcess, Executor] = {}
         self._not_handed_back: set[str] = set()
         self._introduction = Introduction(settings)
+        self.draining = asyncio.Event()
         self._place = Place(self, settings.pools[0])
         self._served = Served(settings.pools, self._store, on_change=self._tell_queues)
         self._calendar = Calendar(self._store)
@@ -173,6 +177,8 @@ class _Serving:
         try:
             self._settings = msgspec.structs.replace(self._settings, directory=directory)
             lock.belongs_to(address, directory)
+            (Path(directory) / FOLDER).mkdir()
+            self._logs = Logs(self._store, Path(directory), self._is_running, show=False)
             await self._serve(address)
         finally:
             shutil.rmtree(directory, ignore_errors=True)
@@ -187,6 +193,7 @@ class _Serving:
             self._executors,
             served=self._served,
             calendar=self._calendar,
+            on_drain=self.draining.set,
         )
         self._leases.about = self._introduction.words([], Usage())
         self._store.meet(address)
@@ -205,15 +212,22 @@ class _Serving:
                 "inside a program there are no processes for jobs: %s run in threads, whatever runner they name",
                 ", ".join(apart),
             )
+        if limited := [name for name, task in self._app.tasks.items() if task.chosen.run.needs_process]:
+            log.warning(
+                "jobs of %s need processes for their limits: they are left to other workers", ", ".join(limited)
+            )
 
     async def _work(self) -> None:
         async with asyncio.TaskGroup() as group:
             duties: list[Duty] = [
                 self._leases.renew,
                 self._leases.read_inbox,
+                self._leases.exclusives.keep,
                 self._served.keep,
                 self._calendar.keep,
                 self._look,
+                self._logs.keep,
+                self._logs.keep_small,
             ]
             running = [group.create_task(insist(duty)) for duty in duties]
             group.create_task(self._calendar.declare(self._app.declared.values()))
@@ -222,6 +236,9 @@ class _Serving:
             await self._stop(self._place)
             await keeping
             await end_all(running)
+
+    def _is_running(self, id: str, attempt: int) -> bool:
+        return any(executor.holds(id, attempt) for executor in self._executors.values())
 
     async def _look(self) -> None:
         while True:
@@ -290,6 +307,7 @@ class _Serving:
         """Hand back what is left, and have the worker forgotten; if the store is away, at once."""
         self._store.lose_patience()
         try:
+            await self._logs.send(last=True)
             for name in list(self._not_handed_back):
                 await self._hand_back(name)
             await self._store.run(commands.lose(worker=self._name, reason="the worker stopped"))

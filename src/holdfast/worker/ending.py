@@ -11,9 +11,10 @@ from typing import Any, Protocol
 
 from holdfast.calling import failed
 from holdfast.outcome import Advanced, Cancelled, Outcome, Release, Succeed, Waits
+from holdfast.run import PLAIN
 from holdfast.worker.attempt import Attempt
+from holdfast.worker.watch import Stack, watched
 
-ASKED_TO_FORCED = 1.0  # seconds
 REFUSALS = {
     "TOOBIG": "it is too long",
     "NOTFOUND": "a job that it would wait for does not exist",
@@ -26,15 +27,23 @@ class Runner(Protocol):
     async def run(self, attempt: Attempt) -> Outcome: ...
 
 
-async def ends_by_itself(attempt: Attempt, end: asyncio.Future[Any]) -> bool:
-    """Wait for an attempt to end, to be interrupted, or to reach its time limit. Returns whether it ended."""
+async def ends_by_itself(attempt: Attempt, end: asyncio.Future[Any], stack: Stack) -> bool:
+    """Wait for an attempt to end, to be interrupted, or to reach a limit. Returns whether it ended."""
+    if attempt.run is PLAIN:
+        await _end_or_stop(attempt, end)
+    else:
+        async with watched(attempt, stack):
+            await _end_or_stop(attempt, end)
+    return end.done()
+
+
+async def _end_or_stop(attempt: Attempt, end: asyncio.Future[Any]) -> None:
     stop = asyncio.create_task(attempt.interrupted.wait())
     either: list[asyncio.Future[Any]] = [end, stop]
     try:
         await asyncio.wait(either, timeout=attempt.job.timeout / 1000 or None, return_when=asyncio.FIRST_COMPLETED)
     finally:
         stop.cancel()
-    return end.done()
 
 
 def forced_outcome(attempt: Attempt, heard: Outcome | None) -> Outcome:
@@ -44,6 +53,8 @@ def forced_outcome(attempt: Attempt, heard: Outcome | None) -> Outcome:
     if not attempt.interrupted.is_set():
         words = f"the job ran for longer than its timeout of {attempt.job.timeout / 1000:g} s and was stopped"
         return failed("Timeout", words, group="timeout")
+    if attempt.verdict:
+        return attempt.verdict
     return Cancelled() if attempt.why == "cancelled" else Release(attempt.why)
 
 

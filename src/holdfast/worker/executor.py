@@ -13,6 +13,7 @@ import logging
 import os
 import shutil
 import socket
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,19 +22,22 @@ import msgspec
 from holdfast.client import Holdfast
 from holdfast.commands import Claim, Claimed, Finish
 from holdfast.outcome import Outcome, Release, Unknown
+from holdfast.run import UNREADABLE, Run
 from holdfast.store import AsyncStore
-from holdfast.worker import wire
+from holdfast.worker import requests, wire
 from holdfast.worker.allowance import Allowance
 from holdfast.worker.apart import Processes
 from holdfast.worker.attempt import Attempt
 from holdfast.worker.claiming import DUE_NOW, Claiming
 from holdfast.worker.ending import refused_outcome
 from holdfast.worker.journal import log_end, log_start
+from holdfast.worker.programs import known_tasks
 from holdfast.worker.pulse import Pulse
 from holdfast.worker.runners import NOWHERE, Elsewhere, Runners
 from holdfast.worker.saver import keep_saving
 from holdfast.worker.settings import Start
 from holdfast.worker.waiting import end_all
+from holdfast.worker.watch import LAPSING
 from holdfast.worker.zygote import Zygote
 
 log = logging.getLogger("holdfast.worker")
@@ -54,10 +58,10 @@ class Executor:
         zygote: Zygote | None,
         pulse: Pulse,
     ) -> None:
-        self._app = app
         self._name = start.name
         self._settings = start.settings
         self._pool = start.pool
+        self._tasks = known_tasks(app, app.tasks, allow_exec=start.settings.allow_exec)
         self._store = AsyncStore(app.address)
         self._pulse = pulse
         self._control = control
@@ -75,7 +79,7 @@ class Executor:
 
     async def run(self) -> None:
         reader, self._writer = await asyncio.open_connection(sock=self._control)
-        self._runners = Runners(self._app.tasks, self._pool, self._zygote, on_change=self._nudge.set)
+        self._runners = Runners(self._tasks, self._pool, self._zygote, on_change=self._nudge.set)
         try:
             async with asyncio.TaskGroup() as self._group:
                 duties = (self._obey(reader), self._watch_zygote(self._runners.processes), self._claiming.await_wakes())
@@ -154,6 +158,8 @@ class Executor:
     def _start(self, claim: Claim) -> None:
         self._tell("claimed", [part for job in claim.jobs for part in (job.id, job.attempt, job.lease)])
         for job in claim.jobs:
+            if job.run and Run.decode(job.run).exclusive:
+                self._tell("exclusive", [self._name, job.id, job.attempt, job.lease, self._claiming.asked_at])
             if running := self._attempts.get((job.id, job.attempt)):
                 running.claimed_again()
             elif self._stopping:  # since the claim was sent
@@ -178,10 +184,21 @@ class Executor:
 
     def _new_attempt(self, job: Claimed) -> Attempt:
         attempt = Attempt(
-            job, self._name, self._directory, on_start=self._say_started, on_first_save=self._start_saving
+            job,
+            self._name,
+            self._directory,
+            on_start=self._say_started,
+            on_first_save=self._start_saving,
+            on_request=partial(requests.answer, self._store),
+            lease_from=partial(self._lease_from, self._claiming.asked_at),
+            captured=self._zygote is not None,
         )
         self._attempts[attempt.key] = attempt
         return attempt
+
+    def _lease_from(self, claimed: float) -> float:
+        """When a lease was asked for: by its claim, or with all others by the last renewal."""
+        return max(claimed, self._pulse.renewed_at)
 
     async def _attempt(self, attempt: Attempt) -> None:
         """Run a claimed job and have its end reported.
@@ -209,8 +226,11 @@ class Executor:
         self._nudge.set()
 
     async def _outcome(self, attempt: Attempt) -> Outcome:
-        if attempt.job.task not in self._app.tasks:
+        if attempt.job.task not in self._tasks:
             log.warning("%s: task %s is not known here, released", attempt.job.id, attempt.job.task)
+            return Unknown()
+        if attempt.run is UNREADABLE:
+            log.warning("%s: how it is to be run cannot be read here, released", attempt.job.id)
             return Unknown()
         return await self._runners.run(attempt)
 
@@ -218,7 +238,8 @@ class Executor:
         """Tell the supervisor which process to kill if this one dies. A coroutine or thread has none of its own."""
         log_start(attempt)
         if attempt.pid != os.getpid():
-            self._tell("started", [attempt.job.id, attempt.job.attempt, attempt.pid, attempt.start_delay])
+            job = attempt.job
+            self._tell("started", [job.id, job.attempt, attempt.pid, attempt.start_delay, job.created])
         self._nudge.set()
 
     def _start_saving(self, attempt: Attempt) -> None:
@@ -254,6 +275,8 @@ class Executor:
                 self._allowance.grant(rest[0])
             case "elsewhere":
                 self._elsewhere = Elsewhere(*rest)
+            case "stack":
+                self._look_into(*rest)
             case _:
                 self._interrupt(word, *rest)
         self._nudge.set()
@@ -262,7 +285,12 @@ class Executor:
         self._tell("heard", [id, attempt])
         if running := self._attempts.get((id, attempt)):
             log.info("%s: attempt %d is %s, stopping it", id, attempt, why)
-            running.interrupt(why)
+            running.interrupt(why, LAPSING if why == "lapsing" else None)
+
+    def _look_into(self, id: str, attempt: int, inbox: str) -> None:
+        """Say what a job does that has no process of its own."""
+        running = self._attempts.get((id, attempt))
+        self._tell("stack", [inbox, running.look() if running else None])
 
     def _retire(self) -> None:
         """Claim no more, and end when all jobs have."""
@@ -279,7 +307,7 @@ class Executor:
     def _stop(self, seconds: float) -> None:
         self._stopping = True
         for attempt in self._attempts.values():
-            attempt.stopping.set()
+            attempt.stop("worker")
         asyncio.get_running_loop().call_later(seconds, self._stop_now)
 
     def _stop_now(self) -> None:

@@ -14,17 +14,20 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from functools import partial
 from typing import Any
 
-from holdfast.calling import app_of, called, raised, returned
+from holdfast.calling import app_of, begun, called, raised, returned
 from holdfast.outcome import Outcome
 from holdfast.task import Task
-from holdfast.worker.attempt import Attempt
-from holdfast.worker.ending import ASKED_TO_FORCED, ends_by_itself, forced_outcome
+from holdfast.worker.attempt import ASKED_TO_FORCED, Attempt
+from holdfast.worker.captured import captured
+from holdfast.worker.ending import ends_by_itself, forced_outcome
+from holdfast.worker.stacks import coroutine_stack, stack_of, thread_stack
 
 Tasks = Mapping[str, Task[..., Any]]
 
@@ -54,7 +57,7 @@ class Abandoned:
     async def follow(self, attempt: Attempt, work: asyncio.Future[Outcome], ask: Callable[[], object]) -> Outcome:
         """See an attempt to its end, which it may have to be asked for, or abandon it."""
         try:
-            ends = await ends_by_itself(attempt, work)
+            ends = await ends_by_itself(attempt, work, partial(_stack, work))
         except asyncio.CancelledError:
             ask()  # this executor ends, inside of a program: nobody would hear of the job any more
             raise
@@ -67,6 +70,11 @@ class Abandoned:
         return forced_outcome(attempt, work.result() if work.done() else None)
 
 
+def _stack(work: asyncio.Future[Outcome]) -> str:
+    """What a coroutine waits for; or, of a thread, what all threads of this process do."""
+    return coroutine_stack(work) if isinstance(work, asyncio.Task) else stack_of(os.getpid())
+
+
 class AsyncRunner:
     """Runs coroutine functions in this event loop."""
 
@@ -77,6 +85,7 @@ class AsyncRunner:
     async def run(self, attempt: Attempt) -> Outcome:
         attempt.started(os.getpid())
         work = asyncio.create_task(self._call(attempt))
+        attempt.look = partial(coroutine_stack, work)
         return await self._abandoned.follow(attempt, work, work.cancel)
 
     async def _call(self, attempt: Attempt) -> Outcome:
@@ -84,8 +93,8 @@ class AsyncRunner:
         link = _Link(attempt)
         attempt.call.introduce(link, app_of(task))
         try:
-            args, kwargs = task.signature.decode(attempt.job.payload)
-            return returned(task, await task.function(*args, **kwargs))
+            with captured(attempt.output):
+                return returned(task, await begun(task, attempt.job.payload))
         except BaseException as error:
             # A cancellation of ours too: this task ends here anyway, and what it returns is not heard.
             return raised(error)
@@ -114,9 +123,11 @@ class ThreadRunner:
 
     def _call(self, attempt: Attempt, link: _Link) -> Outcome:
         task = self._tasks[attempt.job.task]
+        attempt.look = partial(thread_stack, threading.get_ident())
         attempt.call.introduce(link, app_of(task))
         try:
-            return returned(task, called(task, attempt.job.payload))
+            with captured(attempt.output):
+                return returned(task, called(task, attempt.job.payload))
         except BaseException as error:
             # Whatever it is, it was the job's: the thread goes back to the pool.
             return raised(error)
@@ -148,10 +159,29 @@ class _Link:
         if not self._is_over:
             self._loop.call_soon_threadsafe(self._attempt.save, checkpoint, progress, note)
 
+    def log(self, lines: str) -> None:
+        self._end_if_asked()
+        if not self._is_over:
+            self._attempt.write_log(lines)
+
+    def ask(self, word: str, *parts: Any) -> tuple[str, Any]:
+        self._end_if_asked()
+        return asyncio.run_coroutine_threadsafe(self._attempt.request(word, *parts), self._loop).result()
+
+    async def aask(self, word: str, *parts: Any) -> tuple[str, Any]:
+        """From the executor's loop, or from one of the job's own."""
+        self._end_if_asked()
+        asked = asyncio.run_coroutine_threadsafe(self._attempt.request(word, *parts), self._loop)
+        return await asyncio.wrap_future(asked)
+
     @property
     def stopping(self) -> bool:
+        return bool(self.stop_reason)
+
+    @property
+    def stop_reason(self) -> str:
         self._end_if_asked()
-        return self._attempt.stopping.is_set()
+        return self._attempt.stop_reason
 
     def _end_if_asked(self) -> None:
         if self._is_to_end:

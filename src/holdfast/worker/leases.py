@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import islice
 from typing import Any
 
@@ -12,12 +12,14 @@ from holdfast import commands, errors
 from holdfast.commands import Finish, Held, Renewed, Started
 from holdfast.outcome import Release
 from holdfast.worker.calendar import Calendar
+from holdfast.worker.inquiries import Inquiries
 from holdfast.worker.patient import PatientStore
 from holdfast.worker.processes import ExecutorProcess
 from holdfast.worker.pulse import Pulse
 from holdfast.worker.served import Served
 from holdfast.worker.settings import WorkerSettings
 from holdfast.worker.system import boot_time
+from holdfast.worker.watch_leases import Exclusives
 
 log = logging.getLogger("holdfast.worker")
 
@@ -44,8 +46,11 @@ class Leases:
         *,
         served: Served,
         calendar: Calendar,
+        on_drain: Callable[[], None],
     ) -> None:
+        self.inquiries = Inquiries(store, executors)
         self.pulse = Pulse()
+        self.exclusives = Exclusives(executors)
         self.about = ""  # what the worker says of itself
         self._worker = worker
         self._settings = settings
@@ -53,6 +58,7 @@ class Leases:
         self._executors = executors
         self._served = served
         self._calendar = calendar
+        self._on_drain = on_drain
         self._waiting = MOST_INTERVAL  # seconds from the last renewal to the next
         self._inbox_key = b""
         self._inbox_is_known = asyncio.Event()
@@ -69,6 +75,10 @@ class Leases:
 
     def heard(self, word: str, rows: list[Any]) -> None:
         """Of an executor. If it is something to tell, or of a lease that cannot wait, renew soon."""
+        if word == "stack":
+            self.inquiries.heard(rows)
+        elif word == "exclusive":
+            self.exclusives.add(*rows)
         if word == "started" or (word == "claimed" and min(rows[2::3]) < 4000 * self._waiting):
             self._soon.set()
 
@@ -127,9 +137,11 @@ class Leases:
             arrivals=self._arrivals,
             refills=REFILLS,
         )
+        began = boot_time()
         renewed = await self._store.run(command)
+        self.exclusives.renewed(held, began)
         self._waiting = self.interval
-        self.pulse.beat(self._waiting)
+        self.pulse.beat(self._waiting, began)
         self._arrivals = renewed.arrivals
         self._served.heard(renewed.queues)
         self._inbox_key = renewed.inbox_key
@@ -189,6 +201,10 @@ class Leases:
     def _heed(self, word: str, *rest: str) -> None:
         if word == "queues":
             self._served.look()
+        elif word == "drain":
+            self._on_drain()
+        elif word == "stack":
+            self.inquiries.ask(*rest)
         elif word in WORDS and rest[0] in self._executors:
             executor, id, attempt = rest
             self._executors[executor].tell_of(WORDS[word], id, int(attempt))

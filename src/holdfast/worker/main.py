@@ -24,12 +24,13 @@ import msgspec
 
 from holdfast.client import Holdfast
 from holdfast.task import DEFAULT_QUEUE
-from holdfast.worker import wire, zygote
+from holdfast.worker import stacks, wire, zygote
+from holdfast.worker.captured import capture_by_context
 from holdfast.worker.child import run_jobs
 from holdfast.worker.executor import Executor
 from holdfast.worker.files import loaded_files
 from holdfast.worker.pulse import Pulse
-from holdfast.worker.runners import FORKED, wanted
+from holdfast.worker.runners import FORKED, refusal, wanted
 from holdfast.worker.settings import Start
 from holdfast.worker.system import die_with_parent, other_threads, write_lines_at_once
 
@@ -90,13 +91,14 @@ def _say_that_nothing_is_forked(start: Start, app: Holdfast, threads: list[str])
 
 def _start_zygote(start: Start, control: socket.socket, app: Holdfast) -> zygote.Zygote:
     """Start a zygote, before there is a loop, a thread or a connection of ours here."""
+    answers = stacks.enable()
     if threads := other_threads():
         _say_that_nothing_is_forked(start, app, threads)
-        return zygote.start_apart(start.settings.app)
+        return zygote.start_apart(start.settings.app, answers)
 
     def run(how: bytes, connection: socket.socket) -> None:
         if how == zygote.SPAWN:
-            zygote.spawn(connection, start.settings.app)
+            zygote.spawn(connection, start.settings.app, answers)
         run_jobs(connection, lambda: app.tasks, stay=how == zygote.KEEP)
 
     print(end="", flush=True)  # or each job would print what is left of it
@@ -144,8 +146,10 @@ def main() -> None:
         signal.signal(number, signal.SIG_IGN)  # the supervisor hears them, and says what to do
     logging.basicConfig(level=start.settings.log_level, format="%(asctime)s %(levelname)s %(message)s")
     write_lines_at_once()
+    capture_by_context()
     control = socket.socket(fileno=start.control)
     control.set_inheritable(False)
+    os.set_inheritable(start.pulse, False)  # no program has any business with it
     gc.disable()
     try:
         app = load_app(start.settings.app)
@@ -154,6 +158,8 @@ def main() -> None:
     except BaseException as error:
         _fail(start, control, failed_import(error))
     gc.enable()
+    if words := refusal(app.tasks, start.pool):
+        _fail(start, control, words)
     _run(start, control, app)
 
 

@@ -28,6 +28,7 @@ class Home(Protocol):
     """What a place needs of its worker."""
 
     stopping: asyncio.Event
+    draining: asyncio.Event
 
     async def start_executor(self, pool: Pool) -> ExecutorProcess: ...
 
@@ -60,9 +61,9 @@ class Place:
     async def keep(self, group: asyncio.TaskGroup) -> None:
         """Have an executor here until the worker stops, or there is nothing more to do."""
         pause = 0.0
-        while not self._home.stopping.is_set() and (self._to_run() or self.followed):
+        while not self._is_to_end() and (self._to_run() or self.followed):
             if not self._to_run():
-                await first(*self.followed.values(), self._home.stopping.wait())
+                await first(*self.followed.values(), self._ends())
                 continue
             began = boot_time()
             fresh = await self._fill(group)
@@ -71,8 +72,17 @@ class Place:
             if not (fresh and fresh.is_due.is_set()):
                 died_young = boot_time() - began < YOUNG
                 pause = min(max(RESTART_AFTER, pause * 2), 10) if died_young else RESTART_AFTER
-                await first(self._home.stopping.wait(), self._try_again.wait(), timeout=pause)
+                await first(self._ends(), self._try_again.wait(), timeout=pause)
         self.is_over = True
+        if self.current and not self._home.stopping.is_set():
+            self.current.tell("retire")
+
+    def _is_to_end(self) -> bool:
+        return self._home.stopping.is_set() or self._home.draining.is_set()
+
+    async def _ends(self) -> None:
+        """Wait until the worker stops, or is drained."""
+        await first(self._home.stopping.wait(), self._home.draining.wait())
 
     async def _fill(self, group: asyncio.TaskGroup) -> ExecutorProcess | None:
         """Have a fresh executor take the place, until it is dead or due to be replaced. None if it never took it."""
@@ -86,11 +96,11 @@ class Place:
         await first(following, fresh.ready.wait(), fresh.is_due.wait())
         if following.done() or not fresh.ready.is_set():
             fresh.kill()  # if it is not dead: its code is old already, and it has claimed nothing
-            if fresh.waits_for_change and not self._home.stopping.is_set():
-                await first(self._try_again.wait(), self._home.stopping.wait())
+            if fresh.waits_for_change and not self._is_to_end():
+                await first(self._try_again.wait(), self._ends())
             return None
         self._install(fresh)
-        await first(following, fresh.is_due.wait(), self._home.stopping.wait())
+        await first(following, fresh.is_due.wait(), self._ends())
         return fresh
 
     def _install(self, fresh: ExecutorProcess) -> None:
@@ -101,7 +111,7 @@ class Place:
             old.replace()
         self._grant()
         self._weigh()
-        if not self._home.stopping.is_set():
+        if not self._is_to_end():
             fresh.tell("claim")
 
     async def _follow(self, executor: ExecutorProcess) -> None:

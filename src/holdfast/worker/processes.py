@@ -25,6 +25,18 @@ class _Hold(NamedTuple):
 
     lease: int
     pid: int = 0
+    created: int = 0  # when the job was, if it has a process; and when that began to run it
+    since: float = 0.0
+
+
+class JobProcess(NamedTuple):
+    """A process of a job, and since when it runs it."""
+
+    id: str
+    created: int
+    attempt: int
+    pid: int
+    since: float
 
 
 class Process(Protocol):
@@ -90,6 +102,22 @@ class ExecutorProcess:
     def pid(self) -> int:
         return self._process.pid
 
+    def pid_of(self, id: str, attempt: int) -> int:
+        """The process of a job; 0 if it has none of its own, or is not held."""
+        return self._held.get((id, attempt), _Hold(0)).pid
+
+    @property
+    def processes(self) -> list[JobProcess]:
+        """Those of the jobs that have one of their own."""
+        return [
+            JobProcess(id, hold.created, attempt, hold.pid, hold.since)
+            for (id, attempt), hold in self._held.items()
+            if hold.pid
+        ]
+
+    def holds(self, id: str, attempt: int) -> bool:
+        return (id, attempt) in self._held
+
     @property
     def held(self) -> list[Held]:
         return [Held(self.name, id, attempt) for id, attempt in self._held]
@@ -132,9 +160,9 @@ class ExecutorProcess:
         elif word == "heard":
             self._unanswered.pop((rows[0], rows[1]), None)
         elif word == "started":
-            id, attempt, pid, delay = rows
+            id, attempt, pid, delay, created = rows
             if hold := self._held.get((id, attempt)):
-                self._held[id, attempt] = _Hold(hold.lease, pid)
+                self._held[id, attempt] = _Hold(hold.lease, pid, created, boot_time())
                 self._started.append(Started(self.name, id, attempt, pid, delay))
         elif word == "idle":
             self.is_idle = True
@@ -176,6 +204,11 @@ class ExecutorProcess:
     def kill(self) -> None:
         if self._process.poll() is None:
             self._process.kill()
+
+    def kill_job(self, id: str, attempt: int) -> None:
+        """Kill a job's process, if it has one of its own; what it has started is left to its executor's zygote."""
+        if (hold := self._held.get((id, attempt))) and hold.pid:
+            kill_group(hold.pid)
 
     def kill_jobs(self) -> None:
         for hold in self._held.values():

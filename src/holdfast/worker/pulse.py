@@ -19,13 +19,21 @@ class Pulse:
     def __init__(self, descriptor: int | None = None) -> None:
         if descriptor is None:
             descriptor = os.memfd_create("holdfast-pulse", 0)
-            os.write(descriptor, struct.pack("dd", -math.inf, 0))  # not yet: just after a boot, zero would be recent
+            os.write(
+                descriptor, struct.pack("ddd", -math.inf, 0, -math.inf)
+            )  # not yet: just after a boot, zero would be recent
         self.descriptor = descriptor
-        self._memory = mmap.mmap(descriptor, 16)
+        self._memory = mmap.mmap(descriptor, 24)
 
-    def beat(self, interval: float) -> None:
-        """Leases were renewed, and will be again after so many seconds."""
-        self._memory[:16] = struct.pack("dd", boot_time(), interval)
+    def beat(self, interval: float, began: float) -> None:
+        """Leases were renewed, by calls that were sent from `began` on, and will be again after so many seconds."""
+        self._memory[:24] = struct.pack("ddd", boot_time(), interval, began)
+
+    @property
+    def renewed_at(self) -> float:
+        """When the last renewal was begun."""
+        (began,) = struct.unpack("d", self._memory[16:24])
+        return float(began)
 
     @property
     def has_stopped(self) -> bool:

@@ -25,6 +25,7 @@ from holdfast.worker.zygote import FORK, SPAWN, Zygote
 
 PATIENCE = 2.0  # seconds that a claimed job waits for a place before it is handed back
 NOT_HERE = Release("it may kill its process, so not here", 1000)
+NEEDS_PROCESS = Release("its limits need a process of its own, so not here", 1000)
 INSIDE = ("async", "thread")
 FORKED = ("fork", "process")
 
@@ -42,6 +43,18 @@ NOWHERE = Elsewhere(0, 0)
 def wanted(known: task.Task[..., Any], pool: Pool) -> task.Runner:
     """The runner that a task names, or else its worker."""
     return known.chosen.runner or ("async" if known.is_async else pool.runner)
+
+
+def refusal(tasks: Mapping[str, task.Task[..., Any]], pool: Pool) -> str:
+    """Say why a pool cannot run the tasks of an app; '' if it can."""
+    for name, known in tasks.items():
+        if wanted(known, pool) in INSIDE and known.chosen.run.needs_process:
+            return (
+                f"task {name} is declared with {' and '.join(known.chosen.run.needing)}, which the runner "
+                f"{wanted(known, pool)} of pool {pool.name} cannot keep: give the task a runner that can (fork, spawn, "
+                "process), or start the worker with one"
+            )
+    return ""
 
 
 class Runners:
@@ -80,20 +93,27 @@ class Runners:
         self._recent = deque([any(self._kind(known) not in INSIDE for known in tasks.values())], maxlen=200)
 
     def room(self, attempts: Collection[Attempt], elsewhere: Elsewhere = NOWHERE) -> int:
-        """How many jobs can start now; while some of the recent were apart, no more than free processes."""
+        """How many jobs can start now, if as many of them are apart as of the recent ones; half of that, to be safe.
+
+        What finds no place all the same is handed back soon. Where no process is free, nothing is claimed: the first
+        might need one, and would be handed back again and again, ahead of all others.
+        """
         if self.abandoned or any(attempt.pid is None for attempt in attempts):
             return 0
         here = sum(1 for attempt in attempts if attempt.pid != os.getpid())
         apart = here + elsewhere.apart
         free = self._pool.concurrency - (len(attempts) - here) - elsewhere.inside
-        if any(self._recent):
-            free = min(free, self._pool.processes - apart)
+        if often := sum(self._recent):
+            processes = self._pool.processes - apart
+            free = min(free, max(processes, processes * len(self._recent) // (2 * often)))
         return max(0, free)
 
     async def run(self, attempt: Attempt) -> Outcome:
         if attempt.job.alone and not self.processes:
             return NOT_HERE
         kind = self._kind_for(attempt.job)
+        if kind in INSIDE and attempt.run.needs_process:
+            return NEEDS_PROCESS
         self._recent.append(kind not in INSIDE)
         async with self._place(self._inside if kind in INSIDE else self._apart) as free:
             if not free:

@@ -18,11 +18,13 @@ TRY_AGAIN_AFTER = 0.5
 async def keep_saving(store: AsyncStore, attempt: Attempt) -> None:
     """Send what the attempt says until it has ended and the last of it is sent, or its lease is lost."""
     while attempt.why != "lost" and (said := await attempt.unsaved()) is not None:
-        await _send(store, attempt, said)
+        if await _send(store, attempt, said):
+            await attempt.sent()
         await attempt.has_ended_within(SAVE_EVERY)
 
 
-async def _send(store: AsyncStore, attempt: Attempt, said: Said) -> None:
+async def _send(store: AsyncStore, attempt: Attempt, said: Said) -> bool:
+    """Returns whether that is done with: sent, or refused."""
     created = attempt.job.created
     try:
         command = commands.save(
@@ -33,8 +35,12 @@ async def _send(store: AsyncStore, attempt: Attempt, said: Said) -> None:
     except errors.LeaseLost:
         log.warning("%s: attempt %d has lost its lease, stopping it", *attempt.key)
         attempt.interrupt("lost")
+        await attempt.sent(lost=True)
+        return False
     except errors.StoreUnavailable:
         attempt.save_again(said)
         await asyncio.sleep(TRY_AGAIN_AFTER)
+        return False
     except errors.HoldfastError as error:
         log.error("%s: %s", attempt.job.id, error)
+    return True

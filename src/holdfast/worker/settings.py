@@ -47,8 +47,10 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     directory: str = ""
     log_level: str = "INFO"
     burst: bool = False
+    show_output: bool = True
     reload: bool = False
     accept_data_loss: bool = False
+    allow_exec: bool = False  # run any program that is enqueued
 
     @property
     def queues(self) -> list[str]:

@@ -1,28 +1,33 @@
 """A job in an interpreter of its own, that nothing was forked into: for CUDA, gRPC, and apps that have threads.
 
-    python -m holdfast.worker.spawned DESCRIPTOR APP
+    python -m holdfast.worker.spawned DESCRIPTOR APP STACKS
 
 The zygote executes it in a process that it has forked, so it is a job's process as all others are.
 """
 
 from __future__ import annotations
 
+import os
 import socket
 import sys
 from collections.abc import Mapping
 from typing import Any
 
 from holdfast.task import Task
+from holdfast.worker import stacks
 from holdfast.worker.child import run_jobs
 from holdfast.worker.main import load_app
 from holdfast.worker.system import write_lines_at_once
 
 
 def main() -> None:
-    descriptor, app = sys.argv[1:]
+    descriptor, app, answers = sys.argv[1:]
     connection = socket.socket(fileno=int(descriptor))
     connection.set_inheritable(False)
     write_lines_at_once()
+    if answers:
+        os.set_inheritable(int(answers), False)
+        stacks.enable(int(answers))
 
     def load() -> Mapping[str, Task[..., Any]]:
         return load_app(app).tasks

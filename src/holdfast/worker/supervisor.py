@@ -30,12 +30,16 @@ from holdfast.worker.checkup import Introduction, measure, why_to_replace
 from holdfast.worker.files import Files
 from holdfast.worker.leases import Leases
 from holdfast.worker.locks import DeadWorker, WorkerLock
+from holdfast.worker.logs import Logs, send_rest
+from holdfast.worker.notify import READY, STOPPING, notify
+from holdfast.worker.output import FOLDER
 from holdfast.worker.patient import PatientStore
 from holdfast.worker.place import YOUNG, Place, shares
 from holdfast.worker.processes import ExecutorProcess
+from holdfast.worker.sampling import Sampling
 from holdfast.worker.served import Served
 from holdfast.worker.settings import Pool, WorkerSettings
-from holdfast.worker.system import boot_time
+from holdfast.worker.system import boot_time, user_name
 from holdfast.worker.trust import is_trusted
 from holdfast.worker.usage import Usage
 from holdfast.worker.waiting import Duty, end_all, first, insist
@@ -68,7 +72,12 @@ class Supervisor:
             self._executors,
             served=self._served,
             calendar=self._calendar,
+            on_drain=self._drain,
         )
+        directory = Path(self._settings.directory)
+        (directory / FOLDER).mkdir()
+        self._logs = Logs(self._store, directory, self._is_running, show=settings.show_output)
+        self._sampling = Sampling(self._store, self._executors)
         self._introduction = Introduction(self._settings)
         self._leases.about = self._introduction.words([], Usage())
         self._files = Files(settings.app) if settings.reload else None
@@ -77,6 +86,7 @@ class Supervisor:
         self._number = 0
         self._meeting = asyncio.Lock()
         self.stopping = asyncio.Event()
+        self.draining = asyncio.Event()
         self._hurry = asyncio.Event()
         self._exit_code = 0
         self._may_leave = True  # no: some of our processes cannot be killed, so what they hold may not be given back
@@ -88,11 +98,17 @@ class Supervisor:
         duties: list[Duty] = [
             self._leases.renew,
             self._leases.read_inbox,
+            self._leases.exclusives.keep,
             self._served.keep,
             self._calendar.keep,
             self._watch_siblings,
             self._look_after,
+            self._logs.keep,
+            self._logs.keep_small,
+            self._sampling.keep,
         ]
+        if self._settings.allow_exec:
+            log.warning("--allow-exec: this worker runs any program that is enqueued, as user %s", user_name())
         if self._files:
             log.warning("--reload is for development: each change of a file starts the app anew")
             duties.append(self._watch_files)
@@ -122,6 +138,7 @@ class Supervisor:
             return
         seconds = self._settings.stop_within / 1000
         log.info("worker %s stops, within %g s", self.worker, seconds)
+        notify(STOPPING)
         self._tell_all_to_stop(seconds)
         if not any(executor.held for executor in self._executors.values()):
             self._store.lose_patience()  # if it is away, there is nothing to tell it
@@ -132,6 +149,13 @@ class Supervisor:
         for executor in self._executors.values():
             executor.kill()
         await working
+
+    def _drain(self) -> None:
+        """Claim no more, and end when all jobs have, however long they take."""
+        if not self.draining.is_set():
+            log.info("worker %s is drained: it ends when its jobs have", self.worker)
+            self.draining.set()
+            self._introduction.is_draining = True
 
     async def _keep_places(self, group: asyncio.TaskGroup) -> None:
         """Returns when no place is kept any more, and the last executor is buried."""
@@ -190,6 +214,7 @@ class Supervisor:
                 await self._meet(*address)
                 if self._store.is_known:
                     await self._calendar.declare(declared)
+                    notify(READY)
                 if queues := self._served.of(place.pool):
                     executor.tell("queues", queues)
                 executor.ready.set()
@@ -209,6 +234,9 @@ class Supervisor:
             self._burst.go_on()
         elif word == "idle":
             self.leave_if_idle()
+
+    def _is_running(self, id: str, attempt: int) -> bool:
+        return any(executor.holds(id, attempt) for executor in self._executors.values())
 
     def leave_if_idle(self) -> None:
         if self._settings.burst:
@@ -347,20 +375,25 @@ class Supervisor:
         log.warning("worker %s on this node is dead", dead.name)
         await self._lose(worker=dead.name, reason="the worker died")
         if dead.directory.name.startswith("holdfast-"):
+            await send_rest(self._store, dead.directory)
             shutil.rmtree(dead.directory, ignore_errors=True)
         dead.file.unlink(missing_ok=True)
 
     async def _leave(self) -> None:
         """Remove all traces: the worker is not there any more. Nobody would stop us, so a store is not waited for."""
         self._store.lose_patience()
-        shutil.rmtree(self._settings.directory, ignore_errors=True)
         try:
+            if self._store.is_known:
+                await self._logs.send(last=True)
+                await self._sampling.tell()
             if self._store.is_known and self._may_leave:
                 await self._lose(worker=self.worker, reason="the worker stopped")
             if self._may_leave:
                 self._lock.remove()
         except errors.HoldfastError as error:
             log.warning("could not say goodbye: %s", error)
+        if not self._store.is_known or not self._logs.are_left:  # or the next worker of this node sends them
+            shutil.rmtree(self._settings.directory, ignore_errors=True)
         await self._store.close()
 
 

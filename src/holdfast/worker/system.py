@@ -37,6 +37,16 @@ def adopt_orphans() -> None:
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
+def user_name() -> str:
+    """Who this process is to the system; a number, where it has no name for it."""
+    import pwd
+
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return str(os.geteuid())
+
+
 def boot_time() -> float:
     """Seconds since the machine started, also while it slept."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
@@ -60,16 +70,17 @@ def write_lines_at_once() -> None:
             stream.reconfigure(line_buffering=True)
 
 
-def children() -> list[int]:
-    """The process ids of this process's children, but for an embedded server that one of us has started."""
+def children(*, but: Collection[int] = ()) -> list[int]:
+    """The process ids of this process's children, but for some, and for an embedded server that one of us started."""
     found: list[int] = []
     for thread in Path(f"/proc/{os.getpid()}/task").iterdir():
         with suppress(FileNotFoundError):  # the thread has ended
             found += map(int, (thread / "children").read_text().split())
-    return [pid for pid in found if not _is_server(pid)]
+    return [pid for pid in found if pid not in but and not is_server(pid)]
 
 
-def _is_server(pid: int) -> bool:
+def is_server(pid: int) -> bool:
+    """Whether a process is an embedded server, or its keeper."""
     try:
         return f"{server.MARK}=".encode() in Path(f"/proc/{pid}/environ").read_bytes()
     except OSError:  # it has ended
@@ -81,7 +92,7 @@ def kill_children(*, but: Collection[int] = ()) -> list[int]:
 
     Whoever adopts orphans repeats this until none is there: the children of the killed become its own.
     """
-    found = [pid for pid in children() if pid not in but]
+    found = children(but=but)
     for pid in found:
         kill_group(pid)
         kill(pid)
@@ -92,9 +103,8 @@ def kill_children(*, but: Collection[int] = ()) -> list[int]:
 
 def reap_children(*, but: Collection[int] = ()) -> None:
     """Take note of those children that are dead, but for some."""
-    for pid in children():
-        if pid not in but:
-            reap(pid)
+    for pid in children(but=but):
+        reap(pid)
 
 
 def kill_group(leader: int) -> None:

@@ -27,7 +27,7 @@ class Usage(NamedTuple):
 def usage_of_tree(pid: int) -> Usage:
     """What a process and its descendants use. Memory that they share is counted once."""
     total = Usage()
-    for member in _tree(pid):
+    for member in tree(pid):
         total = total.plus(usage_of(member))
     return total
 
@@ -39,13 +39,21 @@ def usage_of(pid: int) -> Usage:
     return Usage()
 
 
-def _tree(pid: int) -> Iterator[int]:
+def born(pid: int) -> float:
+    """When a process began, by the clock of `boot_time`; 0 if it is gone."""
+    with suppress(OSError, ValueError):
+        return int(Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()[19]) / _TICKS
+    return 0.0
+
+
+def tree(pid: int) -> Iterator[int]:
+    """A process and its descendants."""
     yield pid
     with suppress(OSError):
         for thread in Path(f"/proc/{pid}/task").iterdir():
             with suppress(OSError):  # it has ended
                 for child in (thread / "children").read_text().split():
-                    yield from _tree(int(child))
+                    yield from tree(int(child))
 
 
 def _memory(process: Path) -> int:
@@ -57,5 +65,5 @@ def _memory(process: Path) -> int:
 
 
 def _cpu_seconds(process: Path) -> float:
-    fields = (process / "stat").read_text().rpartition(")")[2].split()
+    fields = (process / "stat").read_text("utf-8", "replace").rpartition(")")[2].split()
     return sum(map(int, fields[11:15])) / _TICKS

@@ -9,10 +9,10 @@ from holdfast.durations import CENTURY, SECOND, milliseconds
 from holdfast.errors import Invalid
 from holdfast.limits import LEAST_LEASE, MOST_LEASE
 from holdfast.names import LONGEST_NODE, check_name
+from holdfast.sizes import size_in_bytes
 from holdfast.worker.order import MOST_WEIGHT, Order
 from holdfast.worker.patterns import NOT, check_together, check_word
 from holdfast.worker.settings import SyncRunner
-from holdfast.worker.sizes import size_in_bytes
 
 Read = Callable[[Any, str], Any]  # of a value and its name
 
@@ -131,6 +131,8 @@ OF_WORKER: dict[str, Read] = {
     "log_level": _choice(*LEVELS),
     "burst": _flag,
     "reload": _flag,
+    "show_output": _flag,
     "accept_data_loss": _flag,
+    "allow_exec": _flag,
 }
 NAME_OF_POOL = _name

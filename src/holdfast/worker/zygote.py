@@ -4,9 +4,11 @@
              ◀──(pid; later, how it ended)──┘
 
 It has one thread, no event loop and no connection, so what it forks is clean. It is the jobs' parent: it learns at
-once, by pidfd, when one dies. When its executor is gone it kills every job, with all that they started.
+once, by pidfd, when one dies. What a job has started and left behind falls to it, also what has left the job's group
+and session: it kills that before it says that the job has ended. When its executor is gone it kills every job, with all
+that they started.
 
-    python -m holdfast.worker.zygote PARENT DESCRIPTOR APP
+    python -m holdfast.worker.zygote PARENT DESCRIPTOR APP STACKS
 
 is a zygote that has not imported the app and can only spawn, for an app whose import starts threads.
 """
@@ -23,6 +25,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from pathlib import Path
 from typing import NamedTuple, NoReturn
 
 from holdfast.worker import system
@@ -34,6 +37,9 @@ Run = Callable[[bytes, socket.socket], None]
 
 _PARENT_DIED = signal.SIGUSR1
 _LAST_LOOKS = 200  # at what is still to be killed, a hundredth of a second apart
+_FIRST_TO_DIE = 500  # of 1000
+_LOOKS = 1000  # at what dead jobs have left behind
+_LOOK_EVERY = 2  # milliseconds
 
 
 class Zygote(NamedTuple):
@@ -57,21 +63,29 @@ def start(run: Run, *, close: Iterable[socket.socket] = ()) -> Zygote:
     return Zygote(ours, can_fork=True)
 
 
-def start_apart(app: str) -> Zygote:
+def start_apart(app: str, answers: int | None) -> Zygote:
     """Start a zygote that can only spawn, without forking this process."""
     ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with its:
         its.set_inheritable(True)
-        line = [sys.executable, "-m", __name__, str(os.getpid()), str(its.fileno()), app]
+        line = [sys.executable, "-m", __name__, str(os.getpid()), str(its.fileno()), app, _inheritable(answers)]
         os.posix_spawn(sys.executable, line, os.environ)
     return Zygote(ours, can_fork=False)
 
 
-def spawn(connection: socket.socket, app: str) -> NoReturn:
-    """Become an interpreter that imports the app and runs one job."""
+def spawn(connection: socket.socket, app: str, answers: int | None) -> NoReturn:
+    """Become an interpreter that imports the app and runs one job; `answers` is where it writes its stacks to."""
     connection.set_inheritable(True)
-    line = [sys.executable, "-m", "holdfast.worker.spawned", str(connection.fileno()), app]
+    line = [sys.executable, "-m", "holdfast.worker.spawned", str(connection.fileno()), app, _inheritable(answers)]
     os.execv(sys.executable, line)  # noqa: S606, no shell is wanted
+
+
+def _inheritable(descriptor: int | None) -> str:
+    """Let a program that we start have a descriptor. Returns its number as text, '' if there is none."""
+    if descriptor is None:
+        return ""
+    os.set_inheritable(descriptor, True)
+    return str(descriptor)
 
 
 class _Job(NamedTuple):
@@ -85,6 +99,8 @@ class _Server:
         self._run = run
         self._jobs: dict[int, _Job] = {}  # by pidfd
         self._poll = select.poll()
+        self._ended: list[bytes] = []  # to be said, once nothing is left of them
+        self._looks = 0
 
     def serve(self, parent: int) -> NoReturn:
         try:
@@ -93,6 +109,7 @@ class _Server:
             self._wake_when(_PARENT_DIED)
             system.die_with_parent(parent, _PARENT_DIED)
             system.adopt_orphans()
+            _offer_to_die()
             self._poll.register(self._control, select.POLLIN)
             while self._serve_once():
                 pass
@@ -109,13 +126,15 @@ class _Server:
 
     def _serve_once(self) -> bool:
         """Do what there is to do, or wait for it. Returns whether the executor is still there."""
-        for descriptor, _ in self._poll.poll():
+        for descriptor, _ in self._poll.poll(_LOOK_EVERY if self._ended else None):
             if descriptor == self._signalled:
                 return False
             if descriptor != self._control.fileno():
                 self._report_end(descriptor)
             elif not self._start():
                 return False
+        if self._ended:
+            self._say_ended()
         return True
 
     def _start(self) -> bool:
@@ -124,6 +143,7 @@ class _Server:
         if not message:
             return False
         connection = socket.socket(fileno=descriptors[0])
+        connection.set_inheritable(False)  # a received one is; and no program may speak for its job
         parent = os.getpid()
         try:
             pid = os.fork()
@@ -144,6 +164,7 @@ class _Server:
         try:
             os.setsid()
             system.die_with_parent(parent)
+            system.adopt_orphans()  # they stay its descendants, wherever they go, and fall to the zygote at its end
             signal.signal(_PARENT_DIED, signal.SIG_DFL)
             os.close(signal.set_wakeup_fd(-1))
             self._control.close()
@@ -166,20 +187,21 @@ class _Server:
         with suppress(OSError):
             connection.shutdown(socket.SHUT_RDWR)
         connection.close()
-        self._reap_strays()
-        self._control.send(b"ended %d %d %d" % (pid, status, used.ru_maxrss * 1024))
+        self._ended.append(b"ended %d %d %d" % (pid, status, used.ru_maxrss * 1024))
+        self._looks = 0
 
-    def _reap_strays(self) -> None:
-        """Take note of dead orphans that jobs left behind."""
-        known = {job.pid for job in self._jobs.values()}
-        while True:
-            try:
-                dead = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-            except ChildProcessError:
-                return
-            if dead is None or dead.si_pid in known:
-                return
-            system.reap(dead.si_pid)
+    def _say_ended(self) -> None:
+        """Kill what dead jobs have left behind; if there is nothing (more), say that they have ended."""
+        jobs = {job.pid for job in self._jobs.values()}
+        left = system.kill_children(but=jobs) if _has_children(but=jobs) else []
+        self._looks += 1
+        if left and self._looks < _LOOKS:
+            return
+        if left:
+            print(f"processes {left} of jobs that have ended cannot be killed", file=sys.stderr)
+        for message in self._ended:
+            self._control.send(message)
+        self._ended.clear()
 
     def _kill_all(self) -> None:
         for _ in range(_LAST_LOOKS):
@@ -188,11 +210,30 @@ class _Server:
             time.sleep(0.01)
 
 
+def _offer_to_die() -> None:
+    """Have Linux kill jobs, which inherit this, before others when the machine is out of memory: the biggest first."""
+    with suppress(OSError, ValueError):
+        path = Path("/proc/self/oom_score_adj")
+        path.write_text(str(max(_FIRST_TO_DIE, int(path.read_text()))))
+
+
+def _has_children(*, but: set[int]) -> bool:
+    """Whether this process, which has one thread, has others than these. It is asked at the end of each job."""
+    me = os.getpid()
+    descriptor = os.open(f"/proc/{me}/task/{me}/children", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        found = os.read(descriptor, 4096)
+        return len(found) > 4000 or len(found.split()) > len(but)  # of very many we have seen a part
+    finally:
+        os.close(descriptor)
+
+
 def main() -> None:
-    parent, descriptor, app = sys.argv[1:]
+    parent, descriptor, app, stacks = sys.argv[1:]
+    answers = int(stacks) if stacks else None
     control = socket.socket(fileno=int(descriptor))
     control.set_inheritable(False)
-    _Server(control, lambda _, connection: spawn(connection, app)).serve(int(parent))
+    _Server(control, lambda _, connection: spawn(connection, app, answers)).serve(int(parent))
 
 
 if __name__ == "__main__":

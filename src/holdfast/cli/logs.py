@@ -1,0 +1,90 @@
+"""The command that shows what a job printed."""
+
+from __future__ import annotations
+
+import re
+import sys
+from contextlib import suppress
+
+import click
+
+from holdfast.cli.complaints import note
+from holdfast.cli.completers import complete_ids
+from holdfast.cli.fields import LOG
+from holdfast.cli.lookup import saying_which
+from holdfast.cli.session import Session, command, pass_session
+from holdfast.cli.text import printable
+from holdfast.cli.watch import follow_option, pause
+from holdfast.logs import Following, Log, LogPart, follow, gap
+
+
+@command(
+    "logs", "holdfast logs 0QwErTyUiOpAsDfG", "holdfast logs 0QwErTyUiOpAsDfG -f --tail 10",
+    "holdfast logs 0QwErTyUiOpAsDfG --attempt 1 > attempt-1.log", fields=LOG,
+)  # fmt: skip
+@click.argument("id", shell_complete=complete_ids)
+@follow_option("Go on as the job prints more, until it has ended.")
+@click.option("--attempt", type=click.IntRange(1), metavar="NUMBER", help="Of this attempt, instead of the last.")
+@click.option("--tail", type=click.IntRange(0), metavar="NUMBER", help="Only the last so many lines.")
+@pass_session
+def logs(session: Session, id: str, watch: bool, attempt: int | None, tail: int | None) -> None:
+    """Show what a job printed, and wrote by `current_job().log`.
+
+    Of each of the last 10 attempts the beginning and the end are kept: 64 and 192 KiB. A line says how much is left out
+    between them. When piped, these are the very bytes; on a terminal, characters that it would obey are shown escaped.
+
+    With --json, an object; with --follow, an object on each line, with what is new.
+    """
+    with saying_which(session.app, id):
+        if watch:
+            with suppress(KeyboardInterrupt):
+                _follow(session, id, attempt, tail)
+            return
+        _show(session, id, session.app.logs(id, attempt=attempt), tail)
+
+
+def _show(session: Session, id: str, log: Log, tail: int | None) -> None:
+    data = log.data if tail is None else b"".join(log.data.splitlines(keepends=True)[-tail:] if tail else [])
+    if session.output.mode == "json":
+        session.output.json(_record(id, log.attempt, log.attempts, data, log.left_out))
+        return
+    _write(data, data.decode(errors="replace"))
+    if sys.stdout.isatty() and not data.endswith(b"\n"):
+        sys.stdout.write("\n" if data else "")
+    if not log.attempt:
+        note(f"job {id} has printed nothing")
+    elif others := [number for number in log.attempts if number != log.attempt]:
+        note(f"attempt {log.attempt}; there are logs of {', '.join(map(str, others))} too: --attempt")
+
+
+def _follow(session: Session, id: str, attempt: int | None, tail: int | None) -> None:
+    last = None
+    for part in follow(session.app.store, Following(id, attempt, tail), pause):
+        if session.output.mode == "json":
+            session.output.stream(_record(id, part.attempt, None, part.data, part.left_out), [])
+            continue
+        if last is not None and part.attempt != last:
+            sys.stdout.flush()
+            note(f"attempt {part.attempt} begins")
+        last = part.attempt
+        _write_part(part)
+
+
+def _write_part(part: LogPart) -> None:
+    lost = gap(part.left_out, b"\n")
+    _write(lost + part.data, lost.decode() + part.text)
+    sys.stdout.flush()
+
+
+def _write(data: bytes, text: str) -> None:
+    if sys.stdout.isatty():
+        parts = (part if part in "\t\n" else printable(part) for part in re.split(r"\r?(\n)|(\t)", text) if part)
+        sys.stdout.write("".join(parts))
+    else:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(data)
+
+
+def _record(id: str, attempt: int, attempts: list[int] | None, data: bytes, left_out: int) -> dict[str, object]:
+    record = {"id": id, "attempt": attempt, "attempts": attempts, "left_out_bytes": left_out}
+    return {**record, "text": data.decode(errors="replace")}

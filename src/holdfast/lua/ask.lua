@@ -1,0 +1,38 @@
+-- ask: have a worker do something, by a word in its inbox, and tell whoever asks what came of it.
+--
+--   ask(word, worker or id, inbox)   word: 'drain' (claim no more, and end when all jobs have; a worker), 'stack' (what a
+--                                    running job does just now; an id). Refuses NOTFOUND, STATE if the job does not run.
+--                                    Returns the worker, and the key of the list on which the answer comes
+--   answer(inbox), blobs             the worker's answer
+
+local MOST_ANSWER = 262144
+local ANSWERED = 60000 -- milliseconds for which an answer is kept
+
+local function worker_to_ask(args)
+  if args.word == 'drain' then
+    if not redis.call('ZSCORE', key.workers(), worker_name(args.worker)) then
+      refuse('NOTFOUND', 'there is no worker ' .. args.worker .. '; holdfast workers lists them')
+    end
+    return args.worker, 'drain'
+  end
+  if args.word ~= 'stack' then refuse('INVALID', "`word` must be 'drain' or 'stack'") end
+  local job = load_job(job_id(args.id))
+  if not job then refuse('NOTFOUND', 'there is no job ' .. args.id .. '; it may have been deleted') end
+  if job.state ~= 'running' then refuse('STATE', 'job ' .. args.id .. ' is ' .. job.state .. ': only a running one can be looked into') end
+  local run = unpack_attempt(redis.call('HGET', key.job(job.id), 'a' .. string.format('%d', job.attempt)))
+  return worker_of(run.executor), string.format('stack %s %s %d', run.executor, job.id, job.attempt)
+end
+
+verb('ask', { 'allow-oom' }, function(args)
+  name(args.inbox, 'an inbox', 40, '%w')
+  local worker, words = worker_to_ask(args)
+  tell(worker, words .. ' ' .. args.inbox)
+  return { worker, key.inbox(args.inbox) }
+end)
+
+verb('answer', {}, function(args, blobs)
+  local list = key.inbox(name(args.inbox, 'an inbox', 40, '%w'))
+  redis.call('RPUSH', list, cut(blobs[2] or '', MOST_ANSWER))
+  redis.call('PEXPIRE', list, ANSWERED)
+  return 1
+end)

@@ -1,0 +1,93 @@
+-- log: what attempts print, and how much of the machine they use. A log may grow late, when its job has ended or runs
+-- again: it belongs to an attempt, and says nothing about the job; so it is not fenced.
+--
+-- It is kept in blocks of 8 KiB, counted from 0: the first 8 and the last 24 of each of the last 10 attempts. Whoever has a
+-- block says it whole, again and again as it grows: to say it twice changes nothing.
+--
+--   log(blocks), blobs     a list of: id, when the job was created, attempt, block (-1: use of the machine, as the worker
+--                          writes it); and their bytes. Returns an answer for each: OK, NOTFOUND or INVALID
+--   logs(id, attempt, block)   the blocks of an attempt (not given: the last that has any) from this one on (0). Refuses
+--                          NOTFOUND. Returns: attempt, whether it has ended, the attempts that have printed something,
+--                          and a list of block, bytes, block, bytes ... in order
+--
+--   log   hash per job: `<attempt> <block>` -> bytes
+
+local BLOCK_SIZE, HEAD, TAIL = LIMITS.LOG_BLOCK, LIMITS.LOG_HEAD, LIMITS.LOG_TAIL
+local ATTEMPTS, USAGE = 10, -1
+
+local function field_of(attempt, block) return string.format('%d %d', attempt, block) end
+
+local function parse_field(field)
+  local attempt, block = string.match(field, '^(%d+) (-?%d+)$')
+  return tonumber(attempt), tonumber(block)
+end
+
+-- A new block: remove those that are in the middle now, and attempts that are too old.
+local function trim_log(id, attempt, block)
+  local old = {}
+  for _, field in ipairs(redis.call('HKEYS', key.log(id))) do
+    local its, number = parse_field(field)
+    local is_between = its == attempt and number >= HEAD and number <= block - TAIL
+    if is_between or its <= attempt - ATTEMPTS then old[#old + 1] = field end
+  end
+  if #old > 0 then redis.call('HDEL', key.log(id), unpack(old)) end
+end
+
+local function keep_block(id, created, attempt, block, bytes)
+  local job = load_job(id)
+  if not job or job.created ~= created or attempt > job.attempt or attempt <= job.attempt - ATTEMPTS then return 'NOTFOUND' end
+  local field = field_of(attempt, block)
+  local known = redis.call('HSTRLEN', key.log(id), field)
+  if block ~= USAGE and known > #bytes then return 'OK' end
+  redis.call('HSET', key.log(id), field, bytes)
+  if known == 0 then trim_log(id, attempt, block) end
+  return 'OK'
+end
+
+verb('log', {}, function(args, blobs)
+  local answers, blocks = {}, list_of(args.blocks, 'blocks')
+  for place = 1, #blocks, 4 do
+    local id, created, attempt, block = unpack(blocks, place, place + 3)
+    local bytes = blobs[(place + 3) / 4 + 1]
+    job_id(id)
+    integer(attempt, 'the attempt', 1, 2 ^ 31)
+    integer(block, 'the block', USAGE, 2 ^ 40)
+    local is_right = bytes and #bytes > 0 and #bytes <= BLOCK_SIZE
+    answers[#answers + 1] = is_right and keep_block(id, created, attempt, block, bytes) or 'INVALID'
+  end
+  return answers
+end)
+
+-- All fields of a log, as numbers: the attempts that have printed something, and the blocks of one of them.
+local function read_log(id, wanted, from)
+  local printed, blocks, last = {}, {}, 0
+  local fields = redis.call('HKEYS', key.log(id))
+  for _, field in ipairs(fields) do
+    local attempt, block = parse_field(field)
+    last = math.max(last, attempt)
+    if block ~= USAGE then printed[attempt] = true end
+  end
+  local list = {}
+  for attempt in pairs(printed) do list[#list + 1] = attempt end
+  table.sort(list)
+  local chosen = wanted or last
+  for _, field in ipairs(fields) do
+    local attempt, block = parse_field(field)
+    if attempt == chosen and (block >= from or block == USAGE) then blocks[#blocks + 1] = block end
+  end
+  table.sort(blocks)
+  return chosen, list, blocks
+end
+
+verb('logs', { 'no-writes' }, function(args)
+  local job = load_job(job_id(args.id))
+  if not job then refuse('NOTFOUND', 'there is no job ' .. args.id .. '; it may have been deleted') end
+  optional(args.attempt, 'the attempt', 1, 2 ^ 31)
+  local chosen, attempts, blocks = read_log(args.id, args.attempt, integer(args.block or 0, 'the block', 0, 2 ^ 40))
+  local reply = { chosen, (job.state ~= 'running' or chosen ~= job.attempt) and 1 or 0, attempts, {} }
+  for _, block in ipairs(blocks) do
+    local parts = reply[4]
+    parts[#parts + 1], parts[#parts + 2] = block, redis.call('HGET', key.log(args.id), field_of(chosen, block))
+  end
+  return reply
+end)

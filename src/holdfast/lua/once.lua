@@ -1,0 +1,35 @@
+-- once: steps of a job that are not done again by a later attempt.
+--
+--   once(executor, id, attempt, created, step), blobs: the step's result, if it was done just now
+--
+-- Refuses LOST, TOOBIG, INVALID. Without a result: returns the one that is kept, or nothing. With one: keeps it, and returns
+-- it; if one is kept already, that.
+--
+--   steps   hash per job: step -> result. It stays as long as the job, and goes when the job goes on as another call
+
+local MOST_STEPS, MOST_STEP_RESULT = 1000, LIMITS.MOST_STEP_RESULT
+
+local function check_once(args, result)
+  executor_name(args.executor)
+  job_id(args.id)
+  integer(args.attempt, 'the attempt', 1, 2 ^ 31)
+  name(args.step, 'a step', 100, '%w._:@/%-')
+  if result and #result > MOST_STEP_RESULT then
+    refuse('TOOBIG', string.format('the result of step %s has %d bytes; %d are allowed: keep a reference', args.step, #result,
+      MOST_STEP_RESULT))
+  end
+  if not holder(args.executor, args.id, args.attempt, args.created) then
+    refuse('LOST', string.format('attempt %d of job %s has lost its lease: step %s is not kept', args.attempt, args.id, args.step))
+  end
+end
+
+verb('once', { 'allow-oom' }, function(args, blobs)
+  check_once(args, blobs[2])
+  local known = redis.call('HGET', key.steps(args.id), args.step)
+  if known or not blobs[2] then return known end
+  if redis.call('HLEN', key.steps(args.id)) >= MOST_STEPS then
+    refuse('TOOBIG', string.format('job %s has %d steps already', args.id, MOST_STEPS))
+  end
+  redis.call('HSET', key.steps(args.id), args.step, blobs[2])
+  return blobs[2]
+end)

@@ -1,0 +1,162 @@
+"""What a job prints, to descriptors 1 and 2, goes to a file of its attempt; the supervisor reads it: see `logs`.
+
+    fork, spawn, process   descriptors of the job's process are the file, so what its subprocesses print is there too
+    thread, async          `sys.stdout` and `sys.stderr` of the executor look for whose context they are written in
+
+The file is opened for appending and written a line at a time, so nothing that was printed is lost with the process. It
+is locked, shared, for as long as anybody has it open: then nobody removes it, whatever is known of its job.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import io
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import NamedTuple, TextIO
+from urllib.parse import quote, unquote
+from weakref import WeakSet
+
+FOLDER = "logs"
+DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EFBIG)  # no reason for a job to fail
+
+
+class LogName(NamedTuple):
+    """Whose log a file is, as its name says."""
+
+    id: str
+    created: int
+    attempt: int
+
+    def path(self, directory: Path) -> Path:
+        return directory / FOLDER / f"{quote(self.id, safe=':@~')}.{self.created}.{self.attempt}"
+
+    @classmethod
+    def parse(cls, name: str) -> LogName | None:
+        rest, _, attempt = name.rpartition(".")
+        id, _, created = rest.rpartition(".")
+        try:
+            return cls(unquote(id), int(created), int(attempt))
+        except ValueError:
+            return None
+
+
+def open_log(path: str) -> int | None:
+    """Open a log for appending; None if there is no disk to write to."""
+    with suppress(OSError):
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        with suppress(OSError):  # some file systems have no locks
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return descriptor
+    return None
+
+
+def is_open(path: Path) -> bool:
+    """Whether a job, or something that it has started, has its log open."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def append(path: str, lines: str) -> None:
+    """Write lines to a log."""
+    descriptor = open_log(path)
+    if descriptor is not None:
+        with suppress(OSError):
+            os.write(descriptor, lines.encode("utf-8", "backslashreplace"))
+        os.close(descriptor)
+
+
+@contextmanager
+def redirected(path: str) -> Iterator[None]:
+    """Have this process print to a file. Without a disk to write to, it prints where it did before."""
+    descriptor = open_log(path) if path else None
+    if descriptor is None:
+        yield
+        return
+    _remember_outside()
+    try:
+        for number in (1, 2):
+            os.dup2(descriptor, number)
+        os.close(descriptor)
+        with _fresh_streams():
+            yield
+    finally:
+        with suppress(OSError):  # a job may have closed all descriptors that it found
+            for stream, number in zip(_outside, (1, 2), strict=True):
+                os.dup2(stream.fileno(), number)
+        with suppress(OSError):
+            if os.stat(path).st_size == 0:
+                os.unlink(path)
+
+
+# A process that stays for many jobs has threads that earlier ones have left. What these print is not the next job's.
+
+_outside: list[TextIO] = []  # where this process printed before its first job
+_strangers: WeakSet[threading.Thread] = WeakSet()
+
+
+def _remember_outside() -> None:
+    for number in () if _outside else (1, 2):
+        file = _Patient(os.dup(number), "w")
+        _outside.append(io.TextIOWrapper(file, "utf-8", errors="backslashreplace", line_buffering=True))
+    _strangers.update(thread for thread in threading.enumerate() if thread is not threading.current_thread())
+
+
+def outside(number: int) -> TextIO | None:
+    """Where this thread is to print, if it is not one of the job that runs here."""
+    return _outside[number - 1] if _strangers and threading.current_thread() in _strangers else None
+
+
+class _Patient(io.FileIO):
+    """A file whose disk may be full: what does not fit is dropped."""
+
+    def write(self, data: object) -> int:
+        try:
+            return super().write(data) or 0  # type: ignore[arg-type] # bytes of any kind
+        except OSError as error:
+            if error.errno not in DISK_ERRORS:
+                raise
+            return len(data)  # type: ignore[arg-type] # as above
+
+
+class _Own(io.TextIOWrapper):
+    """What the job that runs here prints, by the number of its descriptor."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+        super().__init__(_Patient(number, "w", closefd=False), "utf-8", errors="backslashreplace", line_buffering=True)
+
+    def write(self, text: str) -> int:
+        elsewhere = outside(self._number)
+        return super().write(text) if elsewhere is None else elsewhere.write(text)
+
+
+@contextmanager
+def _fresh_streams() -> Iterator[None]:
+    """Streams that write each line at once; those that were there may hold back, or be a test's."""
+    before = sys.stdout, sys.stderr
+    fresh = [_Own(number) for number in (1, 2)]
+    sys.stdout, sys.stderr = fresh
+    try:
+        yield
+    finally:
+        for stream in {*fresh, *before, sys.stdout, sys.stderr}:
+            with suppress(Exception):
+                stream.flush()
+        sys.stdout, sys.stderr = before

@@ -1,0 +1,128 @@
+"""What every thread of a process of Python is doing just now, asked for from outside, without stopping it.
+
+    stacks.enable()            in an executor, before its zygote forks: a job's process inherits it, and pays nothing
+    stacks.stack_of(pid)       in any process of the worker
+
+SIGUSR2 has the process write the stacks of its threads to a file in memory that it shares with its executor. A handler
+in C does it, so it works while a job holds the interpreter. An app that has a handler of its own for SIGUSR2 keeps it;
+then there are no stacks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import faulthandler
+import fcntl
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+SIGNAL = signal.SIGUSR2
+PATIENCE = 2.0  # seconds in which a process answers, unless it is stopped or waits for a disk
+MOST = 64 * 1024  # bytes of one answer
+
+_NAME = "holdfast-stacks"
+_LINK = f"/memfd:{_NAME} (deleted)"
+_BIT = 1 << (SIGNAL - 1)
+
+
+def enable(descriptor: int | None = None) -> int | None:
+    """Have this process and all that it forks answer. Returns the descriptor that a new interpreter is to be given."""
+    if signal.getsignal(SIGNAL) is not signal.SIG_DFL:
+        return None
+    if descriptor is None:
+        descriptor = os.memfd_create(_NAME, os.MFD_CLOEXEC)
+        fcntl.fcntl(descriptor, fcntl.F_SETFL, os.O_APPEND)
+    faulthandler.register(SIGNAL, file=descriptor, all_threads=True, chain=False)
+    return descriptor
+
+
+def stack_of(pid: int) -> str:
+    """Return the stacks of all threads of a process, as `faulthandler` writes them; '' if it cannot say.
+
+    This waits for some milliseconds.
+    """
+    try:
+        with _answers(pid) as file:
+            if file is None or not _is_caught(pid):
+                return ""
+            os.kill(pid, SIGNAL)
+            _wait_for_answer(pid)
+            return os.pread(file, MOST, 0).decode("utf-8", "replace")
+    except (OSError, ValueError):  # it has ended, or is another user's
+        return ""
+
+
+def coroutine_stack(task: asyncio.Task[Any]) -> str:
+    """Return where a task of an event loop waits, from the outermost coroutine to the innermost."""
+    frames: list[traceback.FrameSummary] = []
+    waiting: Any = task.get_coro()
+    while waiting is not None:
+        frame = getattr(waiting, "cr_frame", None) or getattr(waiting, "gi_frame", None)
+        if frame is None:  # it waits for no coroutine, but for a future
+            break
+        frames += traceback.extract_stack(frame, limit=1)
+        waiting = getattr(waiting, "cr_await", None) or getattr(waiting, "gi_yieldfrom", None)
+    return "".join(traceback.format_list(frames))
+
+
+def thread_stack(ident: int) -> str:
+    """Return what a thread of this process does, from the outermost call to the innermost."""
+    frame = sys._current_frames().get(ident)
+    return "".join(traceback.format_stack(frame)) if frame else ""
+
+
+@contextmanager
+def _answers(pid: int) -> Iterator[int | None]:
+    """The file that a process writes to, empty, and for nobody else until it is left.
+
+    If the process has closed it, its number may be another file's by now: then the process must not be asked.
+    """
+    path = next((path for path in Path(f"/proc/{pid}/fd").iterdir() if _link(path) == _LINK), None)
+    if path is None:
+        yield None
+        return
+    file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        os.ftruncate(file, 0)
+        yield file
+    finally:
+        os.close(file)
+
+
+def _link(path: Path) -> str:
+    with suppress(OSError):
+        return os.readlink(path)
+    return ""
+
+
+def _is_caught(pid: int) -> bool:
+    """Whether there is a handler: without one the signal would end the process, as that of a program it has become."""
+    return bool(_signals(Path(f"/proc/{pid}/status"), "SigCgt:") & _BIT)
+
+
+def _wait_for_answer(pid: int) -> None:
+    """A signal is pending until its handler begins, and blocked while it runs."""
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        states = list(Path(f"/proc/{pid}/task").glob("*/status"))
+        if not any(_signals(path, "ShdPnd:", "SigBlk:") & _BIT for path in states):
+            return
+        time.sleep(0.002)  # between looks
+
+
+def _signals(status: Path, *lines: str) -> int:
+    """All signals that these lines of a status name."""
+    found = 0
+    with suppress(FileNotFoundError, ProcessLookupError):  # the thread has ended
+        for line in status.read_text().splitlines():
+            if line.startswith(lines):
+                found |= int(line.split()[1], 16)
+    return found

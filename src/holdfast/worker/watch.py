@@ -1,0 +1,102 @@
+"""Limits of a run: what an attempt may not do, besides running longer than its time-out, and what becomes of it then.
+
+    soft_timeout   it sees `stopping`, and is expected to save and yield; nothing else happens
+    stalled        it has said nothing for so long: the stacks of its threads are kept, and it is stopped
+    memory         all its processes together use too much: they are killed at once, and the last figure is kept
+    exclusive      its lease cannot be renewed: it is stopped before the lease can lapse, and handed back
+
+A job without limits is not looked at. Who stops it is the runner: see `ending`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+
+from holdfast.calling import failed
+from holdfast.outcome import Release
+from holdfast.sizes import size_words
+from holdfast.worker.attempt import Attempt
+from holdfast.worker.system import boot_time
+from holdfast.worker.waiting import Duty, end_all
+from holdfast.worker.watch_memory import used_by_tree
+
+log = logging.getLogger("holdfast.worker")
+
+MEMORY_EVERY = 0.1  # seconds
+LEASE_EVERY = 0.5  # seconds, at most: the clock that `sleep` goes by stands still while the machine sleeps
+LOOKS_AT_OUTPUT = 10  # in the time that a job may be silent
+ASK_AT = 1 / 4  # of its lease before the end an exclusive job is asked to end
+LAPSING = Release("its lease could not be renewed")
+
+Stack = Callable[[], str]
+
+
+@asynccontextmanager
+async def watched(attempt: Attempt, stack: Stack) -> AsyncIterator[None]:
+    """Look after an attempt's limits while it runs; one that breaks a limit is interrupted."""
+    loop, run = asyncio.get_running_loop(), attempt.run
+    soft = run.soft and loop.call_later(run.soft / 1000, attempt.stop, "soft_timeout")
+    watches: list[Duty] = []
+    if run.memory:
+        watches.append(partial(_watch_memory, attempt, run.memory))
+    if run.stalled:
+        watches.append(partial(_watch_words, attempt, run.stalled / 1000, stack))
+    if run.exclusive:
+        watches.append(partial(_watch_lease, attempt))
+    watching = [asyncio.create_task(_insist(attempt, watch)) for watch in watches]
+    try:
+        yield
+    finally:
+        if soft:
+            soft.cancel()
+        await end_all(watching)
+
+
+async def _insist(attempt: Attempt, watch: Duty) -> None:
+    """Watch, also on a machine that has no threads or descriptors left for a while."""
+    while True:
+        try:
+            return await watch()
+        except Exception:
+            log.exception("%s: a limit of attempt %d cannot be watched; trying again", *attempt.key)
+            await asyncio.sleep(1)
+
+
+async def _watch_memory(attempt: Attempt, most: int) -> None:
+    while (used := await asyncio.to_thread(used_by_tree, attempt.pid or 0, most)) <= most:
+        await asyncio.sleep(MEMORY_EVERY)
+    words = f"the job's processes used {size_words(used)} of memory, more than their limit of {size_words(most)}"
+    attempt.interrupt("memory", failed("MemoryLimit", f"{words}, and were killed", group="memory"))
+
+
+async def _watch_words(attempt: Attempt, longest: float, stack: Stack) -> None:
+    """What counts is any word to the worker, or a line in the log: a program can say no more than that."""
+    printed, printed_at = _size(attempt.log), time.monotonic()
+    while (silent := time.monotonic() - max(attempt.heard_at, printed_at)) < longest:
+        await asyncio.sleep(min(longest - silent, longest / LOOKS_AT_OUTPUT))
+        if (size := await asyncio.to_thread(_size, attempt.log)) != printed:
+            printed, printed_at = size, time.monotonic()
+    doing = await asyncio.to_thread(stack)
+    words = f"the job said nothing for {longest:g} s: no save, report, note, step or printed line; it was stopped"
+    attempt.interrupt("stalled", failed("Stalled", words, group="stalled", traceback=doing))
+
+
+def _size(path: str) -> int:
+    try:
+        return os.stat(path).st_size if path else 0
+    except OSError:
+        return 0
+
+
+async def _watch_lease(attempt: Attempt) -> None:
+    """By what this process knows of renewals; the supervisor, which knows more, kills what is still there later."""
+    length = attempt.job.lease / 1000
+    while (left := attempt.lease_from() + length * (1 - ASK_AT) - boot_time()) > 0:
+        await asyncio.sleep(min(left, LEASE_EVERY))
+    attempt.interrupt("lapsing", LAPSING)
