@@ -80,6 +80,7 @@ new_jobs = st.builds(
     limits=st.none() | limits,
     share=st.sampled_from([None, None, None, *SHARES]),
     deadline=st.sampled_from([None] * 9 + [900, 60_000, 60_000]),
+    run=st.sampled_from([None, None, '{"soft":1}', "x" * 1024]),
 )
 distinct_jobs = st.lists(new_jobs, min_size=1, max_size=3, unique_by=lambda job: job.id)
 policies = st.sampled_from(["block", "cancel", "run"])

@@ -40,6 +40,7 @@ MOST = {
     "w": 16 * 41,
     "l": 8 * 122,
     "z": 121,
+    "x": 1024,
 }  # bytes of the fields that may be longer than `INLINE`
 PASSING = ("wake:", "inbox:", "w:", "t:", "lr:", "load:")  # keys that expire
 HASHES = {"meta", "config", "j", "e", "u", "x", "w", "a", "resolving", "fair", "sc", "limits", "load", "o", "g"}
@@ -146,6 +147,7 @@ def check(client: redis.Redis, namespace: str, *, now: int | None = None, least_
         _check_key_of(snapshot, record)
     _check_uniques(snapshot)
     _check_blobs(snapshot)
+    _check_steps_and_logs(snapshot)
     invariants_compose.check(snapshot)
     return snapshot
 
@@ -311,7 +313,7 @@ def _check_record(snapshot: Snapshot, record: Record) -> None:
     assert not record.flags & UNKEPT or record.state not in may_go, f"{id} is kept"
     assert ("u" in fields) == bool(record.flags & UNIQUE), f"{id}: unique key"
     for name, value in fields.items():
-        assert re.fullmatch(r"[hsprcfguwbdilz]|[ao][1-9]\d*", name), f"{id}: field {name}"
+        assert re.fullmatch(r"[hsprcfguwbdilzx]|[ao][1-9]\d*", name), f"{id}: field {name}"
         assert len(value) <= MOST.get(name, INLINE), f"{id}: field {name} has {len(value)} bytes"
 
 
@@ -328,6 +330,19 @@ def _check_attempts(snapshot: Snapshot, record: Record) -> None:
     assert set(snapshot.errors.get(id, {})) <= kept, f"{id}: errors"
     open_attempts = [number for number in range(first, record.attempt + 1) if record.outcome(number) == "-"]
     assert open_attempts == ([record.attempt] if record.state == "running" else []), f"{id}: open attempts"
+
+
+def _check_steps_and_logs(snapshot: Snapshot) -> None:
+    for id, steps in snapshot.others("o").items():
+        assert id in snapshot.jobs, f"steps of {id}, which is gone"
+        assert len(steps) <= 1000, f"{id}: {len(steps)} steps"
+    for id, blocks in snapshot.others("g").items():
+        assert id in snapshot.jobs, f"a log of {id}, which is gone"
+        attempts = {int(field.split()[0]) for field in blocks}
+        assert len(attempts) <= 10, f"{id}: logs of {attempts}"
+        assert max(attempts) <= snapshot.jobs[id].attempt, f"{id}: a log of an attempt that never was"
+        assert all(0 < len(block) <= 8192 for block in blocks.values()), f"{id}: a block"
+        assert len(blocks) <= len(attempts) * (8 + 24 + 1), f"{id}: {len(blocks)} blocks"
 
 
 def _check_once(snapshot: Snapshot, record: Record, least_history: int) -> None:

@@ -76,6 +76,8 @@ class Model(Workers):
         """The id of the job that is there already: of this id, or with this key."""
         owner = self.owner(new.unique, now)
         id = new.id if new.id in self.jobs else owner
+        if id is None and new.after and self.after.has_heirs(new.id):
+            raise errors.JobBlocked
         if id is None or exists == "return":
             return id
         if exists == "error" or owner not in (None, id):
@@ -84,7 +86,7 @@ class Model(Workers):
             raise errors.JobExists  # the id is another's by now
         if id in self.jobs and self.jobs[id].state == "running":
             raise errors.WrongState
-        if id in self.jobs and new.after and self.after.line(id):
+        if new.after and (self.after.line(id) if id in self.jobs else self.after.has_heirs(id)):
             raise errors.JobBlocked
         return id
 
@@ -92,6 +94,8 @@ class Model(Workers):
         """Returns whether it is to be cancelled with one that it waits for."""
         if old := self.jobs.get(id):
             self._replace(old, now)
+        elif self.after.has_heirs(id):
+            self.after.tell(id, "-")
         self.know_queue(new.queue)
         job = self.jobs[id] = Job(msgspec.structs.replace(new, id=id), self.settings, now, arrival)
         job.awaited = any(id in (other.after or ()) for other in self.storing.values()) or bool(self.after.line(id))

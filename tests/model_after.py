@@ -51,6 +51,13 @@ class After:
         line = self.lines.get(id, {})
         return sorted(line, key=line.__getitem__)
 
+    def has_heirs(self, id: str) -> bool:
+        """Whether some wait for a job that is gone, and are about to be told: they wait for a new one of its id."""
+        return self.is_unfinished and bool(self.line(id))
+
+    def all_lines(self) -> dict[str, set[str]]:
+        return {id: set(line) for id, line in self.lines.items() if line}
+
     # Beginning to wait
 
     def rename(self, jobs: Sequence[NewJob], names: Sequence[str]) -> list[NewJob]:

@@ -13,11 +13,11 @@ from holdfast import commands
 from holdfast.commands import Finish, NewJob
 from tests import drawn
 from tests.drawn import EXECUTORS, IDS, QUEUES
-from tests.model_act import Acts
 from tests.model_job import STATES
+from tests.model_runs import Asking
 
 
-class Composition(Acts):
+class Composition(Asking):
     def draw_some(self, data: st.DataObject, states: tuple[str, ...], *, most: int = 3) -> list[str]:
         """Draw ids without repetition, mostly; of jobs in these states, mostly."""
         fitting = [job.id for job in self.model.jobs.values() if job.state in states] or IDS

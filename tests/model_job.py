@@ -117,6 +117,8 @@ class Job:
     attempts: list[Attempt] = field(default_factory=list)  # those that are kept
     notes: list[list[Any]] = field(default_factory=list)
     fields: dict[str, str] = field(default_factory=dict)
+    steps: dict[str, bytes] = field(default_factory=dict)
+    log: dict[tuple[int, int], bytes] = field(default_factory=dict)  # by attempt and block
     waiters: list[str] = field(default_factory=list)
     marks: dict[str, Mark] = field(default_factory=dict)
     policy: str = "block"
@@ -205,6 +207,7 @@ class Job:
             created=self.created,
             alone=self.alone,
             lease=min(self.lease_for(request), self.lease),
+            run=(new.run or "").encode(),
         )
 
     def describe(self) -> dict[str, Any]:

@@ -60,7 +60,7 @@ def advance(model: Core, job: Job, outcome: Advanced, now: int) -> None:
     job.new = next_stage(job, outcome)
     job.retried = job.crashes = job.lost = job.misses = job.start_by = 0
     job.alone = job.retrying = job.is_timed = job.has_timer = False
-    job.checkpoint, job.progress, job.state, job.marks = None, "", "", {}
+    job.checkpoint, job.progress, job.state, job.marks, job.steps = None, "", "", {}, {}
     model.know_queue(job.new.queue)
     model.event("moved", job)
     model.arrive(job, outcome.batch.get("share"))

@@ -169,10 +169,19 @@ local function check_payload(id, payload)
   end
 end
 
+-- A job that waits cannot take the place of one that others wait for: they might wait for each other.
+local function check_place(id, batch, is_there)
+  if batch.after and (is_there or meta.resolving) and redis.call('EXISTS', key.dependents(id)) == 1 then
+    refuse('BLOCKED', 'other jobs wait for job ' .. id .. ', so no job that waits itself can have its place')
+  end
+end
+
 -- The id of the job that is there already: of this id, or with this key.
-local function look_up(id, unique, after, args)
+local function look_up(id, batch, args)
+  local unique = batch.unique
   local owner = unique and owner_of(unique)
   local there = (not args.fresh and redis.call('EXISTS', key.job(id)) == 1 and id) or owner
+  if not there then check_place(id, batch) end
   if not there or args.exists == 'return' then return there end
   if args.exists == 'error' then
     refuse('EXISTS', 'job ' .. there .. (there == id and '' or ' with the unique key ' .. unique) .. ' exists already')
@@ -188,9 +197,7 @@ local function look_up(id, unique, after, args)
   if job and job.state == 'running' then
     refuse('STATE', 'job ' .. there .. ' is running and cannot be replaced: cancel it first')
   end
-  if job and after and redis.call('EXISTS', key.dependents(there)) == 1 then
-    refuse('BLOCKED', 'other jobs wait for job ' .. there .. ', so it cannot be replaced by one that waits itself')
-  end
+  check_place(there, batch, job)
   return there
 end
 
@@ -218,7 +225,7 @@ local function check_enqueue(args, blobs)
       count = count + 1
       if count > MOST then refuse('INVALID', string.format('more than %d jobs in one call', MOST)) end
       check_payload(job_id(id), blobs[count + 1])
-      there[id] = look_up(id, batch.unique, batch.after, args)
+      there[id] = look_up(id, batch, args)
       if not there[id] or args.exists == 'replace' then new, is_new[there[id] or id] = new + 1, true end
       take_once(seen, id, there[id], batch.unique)
     end
@@ -228,10 +235,18 @@ local function check_enqueue(args, blobs)
   return { there = there, new = new, known = known, awaited = awaited }
 end
 
+-- If a job of this id has ended and is gone, and not all who wait for it are told yet, they wait for this one now: also those
+-- who know of the end of the other.
+local function inherit_dependents(id, found)
+  if not meta.resolving or redis.call('EXISTS', key.dependents(id)) == 0 then return end
+  found.awaited[id] = true
+  resolved[#resolved + 1] = { id, '-', '-inf' }
+end
+
 -- A job gives way to another of its id. Those that wait for it wait for that one.
 local function remove_existing(id, found)
   local job, waiters = load_job(id, 'w')
-  if not job then return end
+  if not job then return inherit_dependents(id, found) end
   if has(job.flags, UNIQUE) then free_key(job, 'qpk') end
   if job.state == 'blocked' then unlink(job) end
   drop_deadline(job)
@@ -245,14 +260,11 @@ local function remove_existing(id, found)
   if FINAL[job.state] then resolved[#resolved + 1] = { id, '-', '-inf' } end
 end
 
--- A job of this id has ended and is gone, and some who wait for it are not told yet: they wait for this one now.
-local function is_still_awaited(id) return meta.resolving and redis.call('EXISTS', key.dependents(id)) == 1 end
-
 local function store_job(batch, id, arrival, payload, found)
   local job = new_job(id, batch.queue, arrival)
   job.priority = batch.priority or 0
   job.flags = (batch.unkept and UNKEPT or 0) + (batch.once and ONCE or 0) + (batch.after and AFTER or 0)
-    + ((found.awaited[id] or is_still_awaited(id)) and AWAITED or 0) + (batch.limits and LIMITED or 0)
+    + (found.awaited[id] and AWAITED or 0) + (batch.limits and LIMITED or 0)
   local fields = { 'h', batch.head, 'p', store_blob('p', id, payload) }
   if batch.unique then
     job.flags = job.flags + UNIQUE
@@ -281,7 +293,7 @@ end
 local function enqueue_one(batch, id, arrival, payload, found)
   local there = found.there[id]
   if there and not found.replaces then return there == id and 0 or '=' .. there, false end
-  if there then remove_existing(there, found) end
+  if there then remove_existing(there, found) else inherit_dependents(id, found) end
   store_job(batch, there or id, arrival, payload, found)
   return (there or id) == id and 1 or '+' .. there, true
 end

@@ -44,14 +44,21 @@ local function keep_block(id, created, attempt, block, bytes)
   return 'OK'
 end
 
+-- All of them, before anything is kept. One that is too long has an answer of its own.
+local function check_blocks(blocks)
+  for place = 1, #list_of(blocks, 'blocks'), 4 do
+    job_id(blocks[place])
+    integer(blocks[place + 2], 'the attempt', 1, 2 ^ 31)
+    integer(blocks[place + 3], 'the block', USAGE, 2 ^ 40)
+  end
+end
+
 verb('log', {}, function(args, blobs)
-  local answers, blocks = {}, list_of(args.blocks, 'blocks')
+  local answers, blocks = {}, args.blocks
+  check_blocks(blocks)
   for place = 1, #blocks, 4 do
     local id, created, attempt, block = unpack(blocks, place, place + 3)
     local bytes = blobs[(place + 3) / 4 + 1]
-    job_id(id)
-    integer(attempt, 'the attempt', 1, 2 ^ 31)
-    integer(block, 'the block', USAGE, 2 ^ 40)
     local is_right = bytes and #bytes > 0 and #bytes <= BLOCK_SIZE
     answers[#answers + 1] = is_right and keep_block(id, created, attempt, block, bytes) or 'INVALID'
   end
