@@ -15,7 +15,8 @@ import pytest
 
 from holdfast import Holdfast, Invalid, Job, JobNotFound
 from holdfast.limits import LOG_BLOCK, LOG_HEAD, LOG_TAIL
-from holdfast.logs import LogPart
+from holdfast.logs import QUIET, Following, LogPart, follow
+from holdfast.verbs import drive
 from tests.apps import log_app
 from tests.relay import Relay
 from tests.workers import Crew, new_crew, until
@@ -285,6 +286,36 @@ def test_following_tells_attempts_apart_and_ends_with_the_job(desk: Crew) -> Non
     assert [(part.attempt, part.text) for part in parts if part.attempt > 1][-1] == (3, "this is attempt 3\n")
     assert job.refresh().state == "succeeded"
     assert (job.logs().attempts, job.logs(attempt=1).text) == ([1, 2, 3], "this is attempt 1\n")
+
+
+def test_following_goes_on_while_a_job_waits_and_while_it_is_silent(desk: Crew, tmp_path: Path) -> None:
+    gate, done = tmp_path / "gate", tmp_path / "done"
+    desk.app.pause("default")
+    job = desk.put(log_app.hear_a_thread, str(gate), str(done))
+    following = Following(job.id, None, None)
+    look_often(desk, following)
+    desk.app.resume("default")
+    until(lambda: job.logs().lines == ["first"])
+
+    assert look_often(desk, following) == ["first\n"]
+    done.touch()
+    until(lambda: job.logs().lines == ["first", "last"])
+    assert [part.text for part in follow(desk.app.store, following, lambda _: None)] == ["last\n"]
+    assert job.refresh().state == "succeeded"
+
+
+def look_often(crew: Crew, following: Following) -> list[str]:
+    """Look more often than one does who waits for the last words of a job that has ended."""
+    parts = [part for _ in range(3 * QUIET) for part in drive(crew.app.store, following.look())]
+    assert not following.is_over
+    return [part.text for part in parts]
+
+
+def test_following_one_attempt_ends_with_it_though_the_job_is_to_run_again(desk: Crew) -> None:
+    job = desk.put(log_app.twice.options(backoff="1h"))
+
+    assert [part.text for part in desk.app.follow_logs(job.id, attempt=1)] == ["this is attempt 1\n"]
+    assert job.refresh().state == "scheduled"
 
 
 def test_following_asynchronously_is_the_same(desk: Crew) -> None:

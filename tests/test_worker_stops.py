@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from holdfast.worker.claiming import Claiming
 from holdfast.worker.settings import Pool, Start, WorkerSettings
 from holdfast.worker.supervisor import Supervisor
 from tests.apps import worker_app as app
+from tests.relay import Relay
 from tests.workers import PATIENCE, Crew, children, descendants, is_alive, said_of, until
 
 # Cancelling
@@ -247,3 +249,23 @@ def test_a_worker_that_stops_while_the_store_is_away_does_not_wait_for_it(crew: 
     assert worker.stop() == 0
     assert "could not say goodbye" in worker.log
     assert "a duty of the supervisor failed" not in worker.log
+
+
+@pytest.mark.parametrize("is_busy", [False, True])
+def test_a_worker_whose_store_answers_nothing_more_ends_soon(crew: Crew, is_busy: bool) -> None:
+    """Its connections stay open, so each call would run into its time-out, one after the other."""
+    with tempfile.TemporaryDirectory(prefix="hf-") as folder:
+        relay = Relay(Path(folder), crew.url)
+        worker = crew.start("--stop-within", "1s", HOLDFAST_URL=relay.url)
+        job = crew.put(app.ignore, "deaf")
+        until(lambda: crew.get(job).state == "running")
+        if not is_busy:
+            crew.app.cancel(job.id)
+            crew.ended(job)
+
+        relay.cut()
+
+        assert worker.stop() == 0
+        assert "is not waited for any more" in worker.log
+        relay.close()
+    assert not any(is_alive(pid) for pid in crew.pids("deaf", "started"))

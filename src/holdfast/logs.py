@@ -166,10 +166,17 @@ class Following:
         (job,) = yield commands.get([self._id])
         if job is None:
             raise JobNotFound(f"there is no job {self._id} any more")
-        if job["state"] in FINAL or (self._only is not None and job["attempt"] > self._only):
-            self._quiet += 1
-            self.is_over = self._quiet > QUIET
+        is_last_word = job["state"] in FINAL or self._has_ended(job)
+        self._quiet = self._quiet + 1 if is_last_word else 0
+        self.is_over = self._quiet > QUIET
         return []
+
+    def _has_ended(self, job: dict[str, Any]) -> bool:
+        """Whether the only attempt that is wanted has; the job may go on for long."""
+        if self._only is None:
+            return False
+        number = int(job["attempt"])
+        return number > self._only or (number == self._only and job["state"] != "running")
 
     def _take(self, found: commands.Log) -> list[LogPart]:
         parts = []

@@ -15,6 +15,7 @@ log = logging.getLogger("holdfast.worker")
 T = TypeVar("T")
 
 TRY_AGAIN_AFTER = 0.2  # seconds
+LAST_CALL = 2.0  # seconds that a call may take when patience is over
 
 
 class PatientStore:
@@ -25,6 +26,8 @@ class PatientStore:
         self._met = asyncio.Event()
         self._is_away = False
         self._patience_is_over = False
+        self._is_given_up = False  # since then, it has not answered
+        self._limits: set[asyncio.Timeout] = set()  # of the calls that are under way
 
     @property
     def is_known(self) -> bool:
@@ -41,22 +44,39 @@ class PatientStore:
         return self._store
 
     def lose_patience(self) -> None:
-        """From now on, raise StoreUnavailable rather than wait."""
+        """From now on, raise StoreUnavailable rather than wait; and after the first call that fails, at once."""
         self._patience_is_over = True
+        soon = asyncio.get_running_loop().time() + LAST_CALL
+        for limit in self._limits:
+            limit.reschedule(soon)
 
     async def run(self, command: Command[T]) -> T:
         store = await self.known()
-        while True:
+        while not self._is_given_up:
             try:
-                reply = await store.run(command)
+                reply = await self._call(store, command)
             except errors.StoreUnavailable as error:
                 self._note_away(error)
                 if self._patience_is_over:
+                    self._is_given_up = True
                     raise
                 await asyncio.sleep(TRY_AGAIN_AFTER)
             else:
                 self._note_back()
                 return reply
+        raise errors.StoreUnavailable(f"{store.address.words} is not waited for any more")
+
+    async def _call(self, store: AsyncStore, command: Command[T]) -> T:
+        """Run a command once. One that goes nowhere, as the network swallows it, ends with our patience."""
+        try:
+            async with asyncio.timeout(LAST_CALL if self._patience_is_over else None) as limit:
+                self._limits.add(limit)
+                try:
+                    return await store.run(command)
+                finally:
+                    self._limits.discard(limit)
+        except TimeoutError:
+            raise errors.StoreUnavailable(f"{store.address.words} did not answer within {LAST_CALL:g} s") from None
 
     def _note_away(self, error: errors.StoreUnavailable) -> None:
         if not self._is_away:

@@ -144,8 +144,9 @@ class Supervisor:
             self._store.lose_patience()  # if it is away, there is nothing to tell it
         await first(working, self._hurry.wait(), timeout=seconds + GRACE)
         self._store.lose_patience()
-        self._tell_all_to_stop(0)
-        await first(working, timeout=GRACE)
+        if self._hurry.is_set():
+            self._tell_all_to_stop(0)
+            await first(working, timeout=GRACE)
         for executor in self._executors.values():
             executor.kill()
         await working
