@@ -350,9 +350,9 @@ def _check_once(snapshot: Snapshot, record: Record, least_history: int) -> None:
     notes = snapshot.notes.get(record.id, [])
     if not record.flags & ONCE or len(notes) >= least_history:
         return
-    kept = [number for number in range(1, record.attempt) if f"a{number}" in record.fields]
+    kept = [number for number in range(1, record.attempt + 1) if f"a{number}" in record.fields]
     stage = max((number for number in kept if record.outcome(number) == "A"), default=0)  # the one before this one
-    ran = [number for number in kept if number > stage and record.outcome(number) not in "UR"]
+    ran = [number for number in kept if stage < number < record.attempt and record.outcome(number) not in "UR"]
     retries = [note for note in notes if note[6:7] == b"R"]
     assert len(ran) <= len(retries), f"{record.id} ran more than once"
 

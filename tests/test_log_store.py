@@ -58,6 +58,8 @@ def test_steps_are_bounded(store: Store) -> None:
         store.run(commands.once(held, f"step-{number}", b"1"))
     with pytest.raises(errors.TooBig, match="1000 steps"):
         store.run(commands.once(held, "one-more", b"1"))
+    with pytest.raises(errors.TooBig, match="1000 steps already"):
+        store.run(commands.once(held, "one-more"))  # before it is done
 
 
 def test_a_new_stage_begins_without_steps_and_a_deleted_job_leaves_nothing(store: Store) -> None:
@@ -101,6 +103,16 @@ def test_one_that_skips_the_middle_is_trimmed_as_well(store: Store) -> None:
         block(store, number, b"x")
 
     assert sorted(store.run(commands.logs("job")).blocks) == [*range(8), 1000, 1001]
+
+
+def test_a_call_with_one_wrong_block_keeps_none(store: Store) -> None:
+    held = started(store)
+    [job] = store.run(commands.get([held.id]))
+    assert job
+    good = commands.Block(held.id, job["created"], 1, 0, b"a line")
+    with pytest.raises(errors.Invalid, match="the block"):
+        store.run(commands.log([good, good._replace(number=-2)]))
+    assert store.run(commands.logs(held.id)).blocks == {}
 
 
 def test_a_log_may_grow_when_its_attempt_has_ended_but_not_of_a_job_that_is_another(store: Store) -> None:

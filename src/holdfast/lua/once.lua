@@ -26,10 +26,11 @@ end
 verb('once', { 'allow-oom' }, function(args, blobs)
   check_once(args, blobs[2])
   local known = redis.call('HGET', key.steps(args.id), args.step)
-  if known or not blobs[2] then return known end
-  if redis.call('HLEN', key.steps(args.id)) >= MOST_STEPS then
-    refuse('TOOBIG', string.format('job %s has %d steps already', args.id, MOST_STEPS))
+  if known then return known end
+  if redis.call('HLEN', key.steps(args.id)) >= MOST_STEPS then -- said before it is done, not after
+    refuse('TOOBIG', string.format('job %s has %d steps already: one step may do several things', args.id, MOST_STEPS))
   end
+  if not blobs[2] then return nil end
   redis.call('HSET', key.steps(args.id), args.step, blobs[2])
   return blobs[2]
 end)
