@@ -106,13 +106,11 @@ def test_one_that_skips_the_middle_is_trimmed_as_well(store: Store) -> None:
 
 
 def test_a_call_with_one_wrong_block_keeps_none(store: Store) -> None:
-    held = started(store)
-    [job] = store.run(commands.get([held.id]))
-    assert job
-    good = commands.Block(held.id, job["created"], 1, 0, b"a line")
+    started(store)
+    good = Block("job", job(store, "job")["created"], 1, 0, b"a line")
     with pytest.raises(errors.Invalid, match="the block"):
         store.run(commands.log([good, good._replace(number=-2)]))
-    assert store.run(commands.logs(held.id)).blocks == {}
+    assert store.run(commands.logs("job")).blocks == {}
 
 
 def test_a_log_may_grow_when_its_attempt_has_ended_but_not_of_a_job_that_is_another(store: Store) -> None:
