@@ -311,6 +311,31 @@ def test_a_program_that_hears_of_its_end_may_tidy_up(staff: Staff, tmp_path: Pat
     assert (tmp_path / "tidied").read_text() == "tidy\n"
 
 
+@pytest.mark.parametrize(
+    ("then", "group"),
+    [("exit 0", ""), ("exit 3", "exit-3"), ("trap - TERM; kill $$", "signal-SIGTERM"), ("", "timeout")],
+)
+def test_at_its_soft_timeout_it_is_asked_to_end_and_what_it_does_then_counts(
+    staff: Staff, then: str, group: str
+) -> None:
+    line = f"trap '{then}' TERM; while :; do sleep 0.05; done"
+
+    job = staff.run(["sh", "-c", line], soft_timeout="0.3s", timeout="30s" if then else "1s", retries=0)
+
+    assert job.group == group
+    if group == "signal-SIGTERM":
+        assert "ended by SIGTERM, which its soft_timeout sends" in str(job.failure)
+
+
+def test_a_program_that_saves_for_itself_when_it_is_asked_to_end_runs_again_uncharged(staff: Staff) -> None:
+    line = "test $HOLDFAST_ATTEMPT = 2 && exit; trap 'exit 75' TERM; while :; do sleep 0.05; done"
+
+    job = staff.run(["sh", "-c", line], soft_timeout="0.3s", retries=0, crashes=0, lost=0)
+
+    assert (job.state, staff.crew.outcomes(job)) == ("succeeded", ["released", "succeeded"])
+    assert staff.run(["sh", "-c", "exit 75"], retries=0).group == "exit-75"
+
+
 def test_over_its_time_it_is_stopped(staff: Staff) -> None:
     job = staff.run(_trap(staff, "late-stubborn"), timeout="0.3s", retries=0)
 

@@ -75,9 +75,8 @@ class Program(NamedTuple):
 def bind_program(app: App, chosen: Options, *arguments: Any, **more: Any) -> BoundCall[Ended]:
     """Return a call of a program, with these options."""
     program = Program.of(*arguments, **more)
-    runs_apart = msgspec.structs.replace(
-        chosen, runner="fork", soft_timeout=None
-    )  # it could not see that it is to stop
+    # A soft time-out of the app is for tasks, which can yield: a program would begin anew.
+    runs_apart = msgspec.structs.replace(chosen, runner="fork", soft_timeout=None)
     return program_task(app, runs_apart).bind(program.arguments, program.cwd, program.env or None, program.stdin)
 
 

@@ -23,7 +23,7 @@ from holdfast.calling import crashed
 from holdfast.outcome import Outcome, Release
 from holdfast.program import PROGRAM
 from holdfast.worker import programs, wire, zygote
-from holdfast.worker.attempt import Attempt
+from holdfast.worker.attempt import SOFT, Attempt
 from holdfast.worker.child import UNHEARD
 from holdfast.worker.ending import ends_by_itself, forced_outcome
 from holdfast.worker.stacks import stack_of
@@ -40,7 +40,8 @@ class _End(NamedTuple):
 
     def describe(self, attempt: Attempt) -> Outcome:
         if attempt.job.task == PROGRAM:
-            return programs.ended(self.status, attempt.log)
+            asked = attempt.stop_reason if attempt.stop_reason == SOFT else ""
+            return programs.ended(self.status, attempt.log, asked=asked)
         if os.WIFSIGNALED(self.status):
             number = os.WTERMSIG(self.status)
             return crashed("the job's process was killed", signal=number, memory=self.memory)
@@ -57,11 +58,14 @@ class _Process(NamedTuple):
     pid: int
     ended: asyncio.Future[_End]
 
+    def ask_to_end(self) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGTERM)
+
     async def kill(self, after: float) -> None:
         """Ask it to end, and so many seconds later kill it."""
         if after:
-            with suppress(ProcessLookupError):
-                os.killpg(self.pid, signal.SIGTERM)
+            self.ask_to_end()
             await asyncio.wait({self.ended}, timeout=after)
         if not self.ended.done():
             kill_group(self.pid)
@@ -124,8 +128,12 @@ class JobProcess:
 
     async def _pass_on_stop(self, attempt: Attempt) -> None:
         await attempt.stopping.wait()
-        if not attempt.interrupted.is_set():
+        if attempt.interrupted.is_set():
+            return
+        if attempt.job.task != PROGRAM:
             self.writer.write(wire.pack("stop", attempt.stop_reason))
+        elif attempt.stop_reason == SOFT:  # it reads no words of ours
+            self.process.ask_to_end()
 
 
 class Processes:

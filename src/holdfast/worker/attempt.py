@@ -20,6 +20,7 @@ from holdfast.run import Run
 from holdfast.worker.output import LogName, append
 
 ASKED_TO_FORCED = 1.0  # seconds
+WORKER, SOFT = "worker", "soft_timeout"  # why an attempt is to stop
 
 Announce = Callable[["Attempt"], None]
 Request = Callable[..., Awaitable[tuple[str, Any]]]  # the attempt, a word, and what belongs to it
@@ -72,7 +73,7 @@ class Attempt:
         self.start_delay: int | None = None
         self.heard_at = self.claimed_at  # when the job last said something
         self.stopping = asyncio.Event()
-        self.stop_reason = ""  # worker, soft_timeout
+        self.stop_reason = ""  # WORKER, SOFT
         self.interrupted = asyncio.Event()
         self.why = ""  # cancelled, lost, stopped, stalled, memory, lapsing
         self.verdict: Outcome | None = None  # what that means for the job, if it is no wish

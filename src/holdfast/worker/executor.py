@@ -27,7 +27,7 @@ from holdfast.store import AsyncStore
 from holdfast.worker import requests, wire
 from holdfast.worker.allowance import Allowance
 from holdfast.worker.apart import Processes
-from holdfast.worker.attempt import Attempt
+from holdfast.worker.attempt import WORKER, Attempt
 from holdfast.worker.claiming import DUE_NOW, Claiming
 from holdfast.worker.ending import refused_outcome
 from holdfast.worker.journal import log_end, log_start
@@ -307,7 +307,7 @@ class Executor:
     def _stop(self, seconds: float) -> None:
         self._stopping = True
         for attempt in self._attempts.values():
-            attempt.stop("worker")
+            attempt.stop(WORKER)
         asyncio.get_running_loop().call_later(seconds, self._stop_now)
 
     def _stop_now(self) -> None:

@@ -21,13 +21,14 @@ from holdfast import failure
 from holdfast.calling import Call, failed
 from holdfast.errors import HoldfastError
 from holdfast.failure import Failure
-from holdfast.outcome import Error, Outcome, Succeed
+from holdfast.outcome import Error, Outcome, Release, Succeed
 from holdfast.program import PROGRAM, Ended, Program, program_task
 from holdfast.task import DEFAULTS, App, Task
 
 LONGEST_LINE = 4096  # bytes of the last line
 TAIL = 16 * 1024  # bytes of its output that its failure shows
 LINES = 40
+MORE_TO_DO = os.EX_TEMPFAIL  # exit code of a program that was asked to end, and is to run again
 
 Tasks = Mapping[str, Task[..., Any]]
 
@@ -94,18 +95,17 @@ class _Nowhere:
         raise NotImplementedError
 
 
-def ended(status: int, log: str) -> Outcome:
-    """What the end of a program means. `log` is the file that has what it printed."""
+def ended(status: int, log: str, *, asked: str) -> Outcome:
+    """What the end of a program means. `log` is the file that has what it printed; `asked`, why it was to end early."""
     lines = _last_lines(log)
     last = lines[-1] if lines else ""
     if status == 0:
         return Succeed(msgspec.json.encode(Ended(0, last)))
-    if os.WIFSIGNALED(status):
-        name = _signal_name(os.WTERMSIG(status))
-        group, words = f"signal-{name}", f"the program was ended by {name}"
-    else:
-        code = os.WEXITSTATUS(status)
-        group, words = f"exit-{code}", f"the program ended with exit code {code}"
+    if asked and os.WIFEXITED(status) and os.WEXITSTATUS(status) == MORE_TO_DO:
+        return Release(asked)
+    group, words = _describe(status)
+    if asked and group == "signal-SIGTERM":
+        words += f", which its {asked} sends"
     described = Failure(
         type="ProgramFailed",
         message=f"{words}; its last line: {last}" if last else words,
@@ -114,6 +114,15 @@ def ended(status: int, log: str) -> Outcome:
         fingerprint=group,
     )
     return Error(failure.encode(described), group)
+
+
+def _describe(status: int) -> tuple[str, str]:
+    """The group of a failure, and its words."""
+    if os.WIFSIGNALED(status):
+        name = _signal_name(os.WTERMSIG(status))
+        return f"signal-{name}", f"the program was ended by {name}"
+    code = os.WEXITSTATUS(status)
+    return f"exit-{code}", f"the program ended with exit code {code}"
 
 
 def _signal_name(number: int) -> str:

@@ -21,7 +21,7 @@ from functools import partial
 from holdfast.calling import failed
 from holdfast.outcome import Release
 from holdfast.sizes import size_words
-from holdfast.worker.attempt import Attempt
+from holdfast.worker.attempt import SOFT, Attempt
 from holdfast.worker.system import boot_time
 from holdfast.worker.waiting import Duty, end_all
 from holdfast.worker.watch_memory import used_by_tree
@@ -41,7 +41,7 @@ Stack = Callable[[], str]
 async def watched(attempt: Attempt, stack: Stack) -> AsyncIterator[None]:
     """Look after an attempt's limits while it runs; one that breaks a limit is interrupted."""
     loop, run = asyncio.get_running_loop(), attempt.run
-    soft = run.soft and loop.call_later(run.soft / 1000, attempt.stop, "soft_timeout")
+    soft = run.soft and loop.call_later(run.soft / 1000, attempt.stop, SOFT)
     watches: list[Duty] = []
     if run.memory:
         watches.append(partial(_watch_memory, attempt, run.memory))
