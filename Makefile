@@ -1,6 +1,6 @@
 # Every target sets itself up. `make` alone lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test retest coverage check bench model graphs reference fmt clean
+.PHONY: help setup demo test retest coverage check bench chaos model graphs reference fmt clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -34,8 +34,8 @@ coverage: $(STAMP) ## run the tests and report branch coverage, of all processes
 	$(BIN)/coverage report
 
 check: $(STAMP) ## format, lint, types, longest function, tests
-	$(BIN)/ruff format --check src tests bench examples
-	$(BIN)/ruff check src tests bench examples
+	$(BIN)/ruff format --check src tests bench chaos examples
+	$(BIN)/ruff check src tests bench chaos examples
 	$(BIN)/mypy
 	$(BIN)/python tests/longest.py
 	$(MAKE) test
@@ -43,6 +43,9 @@ check: $(STAMP) ## format, lint, types, longest function, tests
 bench: $(STAMP) ## measure against RQ and huey in the same run
 	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[bench]'
 	$(BIN)/python -m bench $(ARGS)
+
+chaos: $(STAMP) ## kill and freeze workers, jobs and server for MINUTES (20); SEED=n
+	$(BIN)/python -m chaos --minutes $(or $(MINUTES),20) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 model: $(STAMP) ## run the model test for MINUTES (5)
 	HOLDFAST_MODEL_MINUTES=$(or $(MINUTES),5) $(BIN)/python -m tests.test_model
@@ -54,8 +57,8 @@ reference: $(STAMP) ## write docs/reference.md anew, from the source
 	$(BIN)/python -m tests.reference
 
 fmt: $(STAMP) ## format the code
-	$(BIN)/ruff format src tests bench examples
-	$(BIN)/ruff check --fix src tests bench examples
+	$(BIN)/ruff format src tests bench chaos examples
+	$(BIN)/ruff check --fix src tests bench chaos examples
 
 clean: ## remove the virtual environment and what tools left
 	rm -rf $(VENV) .coverage* .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

@@ -1,0 +1,61 @@
+"""`make chaos`, or `python -m chaos --minutes 20 --seed 7`: exit code 1 if a promise was not kept."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import secrets
+import shutil
+import signal
+import sys
+import tempfile
+from pathlib import Path
+
+from chaos.record import words
+from chaos.run import Run, Settings
+
+
+def main() -> int:
+    options = _parse()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that nothing is left behind
+    seconds = options.seconds or options.minutes * 60
+    settings = Settings(seconds, options.seed, options.jobs, options.workers)
+    print(
+        f"chaos: seed {settings.seed}, {seconds:g} s, {settings.jobs} jobs on {settings.workers} workers",
+        file=sys.stderr,
+    )
+    folder = Path(tempfile.mkdtemp(prefix="hf-chaos-"))
+    keeps = True
+    try:
+        record, findings = Run(settings, folder, _progress).play()
+        _progress("")
+        keeps = bool(findings)
+        print(json.dumps(record.json(), indent=2) if options.json else "\n".join(words(record)))
+    finally:
+        if keeps:
+            print(f"all that is known is in {folder}", file=sys.stderr)
+        else:
+            shutil.rmtree(folder, ignore_errors=True)
+    for finding in findings:
+        print(f"NOT KEPT, seed {settings.seed}: {finding}", file=sys.stderr)
+    return 1 if findings else 0
+
+
+def _parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser("python -m chaos", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=20.0, help="how long everything is harmed (20)")
+    parser.add_argument("--seconds", type=float, help="the same, in seconds")
+    parser.add_argument("--seed", type=int, default=secrets.randbelow(1_000_000), help="of kinds, pauses and victims")
+    parser.add_argument("--jobs", type=int, default=50, help="so many at a time")
+    parser.add_argument("--workers", type=int, default=3)
+    parser.add_argument("--json", action="store_true", help="print the record as JSON")
+    return parser.parse_args()
+
+
+def _progress(words: str) -> None:
+    if sys.stderr.isatty():
+        print(f"\r{words:100.100}", end="", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

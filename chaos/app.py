@@ -1,0 +1,167 @@
+"""The jobs: each does items one after the other, saves where it is, prints, and writes all of that to its ledger.
+
+A job that its worker kills, or that is killed with its worker, is charged a crash or a lost lease each time; here that
+is the harness's doing, so all of them survive as many as can be said. An error is none of ours: it is not retried.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from chaos.ledger import Page
+from holdfast import Holdfast, LeaseLost, current_job
+from holdfast.running import RunningJob
+from holdfast.task import Runner
+
+LEDGER = "CHAOS_LEDGER"  # names the directory
+STEP_EVERY = 7  # items
+PROGRAM_EVERY = 5
+BUDGET = 1000  # crashes and lost leases that a job survives: the most that can be said
+
+jobs = Holdfast(defaults={"crashes": BUDGET, "lost": BUDGET, "retries": 0})
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """What a job is to do."""
+
+    items: int
+    pause: float  # seconds of work for an item
+    flush_every: int = 0  # items; other saves are not waited for
+    loops: bool = False  # by `each`, which saves by itself
+    programs: bool = False  # some lines are printed by a subprocess
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """A checkpoint, or a result: how many items are done, and which attempt says so."""
+
+    done: int
+    by: int
+
+
+class Run:
+    """An attempt at a plan."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.job: RunningJob = current_job()
+        self.page = Page(Path(os.environ[LEDGER]) / self.job.id, self.job.attempt)
+        found = self._found()
+        self.page.write("begin", found.done, found.by)
+        self._begin = found.done
+
+    def _found(self) -> Kept:
+        if self.plan.loops:
+            return Kept(self.job.checkpoint(int, 0), -1)
+        return self.job.checkpoint(Kept, Kept(0, 0))
+
+    def left(self) -> Iterator[int]:
+        """The items that are left; with `loops` they are saved by the loop."""
+        every = range(self.plan.items)
+        return self.job.each(every) if self.plan.loops else iter(every[self._begin :])
+
+    def do(self, number: int) -> None:
+        self.page.write("item", number)
+        self.print(number)
+
+    def print(self, number: int) -> None:
+        """Print a line, by one of several ways, and write down that it was."""
+        words = f"line {number} of attempt {self.job.attempt}"
+        if self.plan.programs and number % PROGRAM_EVERY == 0:
+            subprocess.run(["sh", "-c", 'echo "$0"', words], check=True)
+        elif number % 3 == 0:
+            self.job.log(words)
+        else:
+            print(words, file=(sys.stdout, sys.stderr)[number % 2], flush=True)
+        self.page.write("line", words)
+
+    def has_step(self, number: int) -> bool:
+        return number % STEP_EVERY == 0
+
+    def step(self, number: int) -> str:
+        """What is to be done once."""
+        self.page.write("did", number)
+        return f"{number}@{self.job.attempt}"
+
+    def is_flushed(self, done: int) -> bool:
+        every = self.plan.flush_every
+        return done == self.plan.items or bool(every and done % every == 0)
+
+    def kept(self, done: int) -> Kept:
+        self.page.write("save", done)
+        return Kept(done, self.job.attempt)
+
+    def end(self) -> Kept:
+        self.page.write("end")
+        self.page.close()
+        return Kept(self.plan.items, self.job.attempt)
+
+
+def work(plan: Plan) -> Kept:
+    run = Run(plan)
+    for number in run.left():
+        time.sleep(plan.pause)  # the work
+        run.do(number)
+        if run.has_step(number):
+            run.page.write("step", number, run.job.once(f"step-{number}", run.step, number))
+        if not plan.loops:
+            save(run, number + 1)
+    return run.end()
+
+
+def save(run: Run, done: int) -> None:
+    value, progress = run.kept(done), done / run.plan.items
+    if not run.is_flushed(done):
+        run.job.save(value, progress=progress)
+        return
+    try:
+        run.job.save(value, progress=progress, flush=True)
+    except LeaseLost:
+        run.page.write("refused", done)
+        raise
+    run.page.write("kept", done)
+
+
+async def awork(plan: Plan) -> Kept:
+    run = Run(plan)
+
+    async def step(number: int) -> str:
+        return run.step(number)
+
+    for number in run.left():
+        await asyncio.sleep(plan.pause)  # the work
+        run.do(number)
+        if run.has_step(number):
+            run.page.write("step", number, await run.job.aonce(f"step-{number}", step, number))
+        if not plan.loops:
+            await asave(run, number + 1)
+    return run.end()
+
+
+async def asave(run: Run, done: int) -> None:
+    value, progress = run.kept(done), done / run.plan.items
+    if not run.is_flushed(done):
+        run.job.save(value, progress=progress)
+        return
+    try:
+        await run.job.asave(value, progress=progress)
+    except LeaseLost:
+        run.page.write("refused", done)
+        raise
+    run.page.write("kept", done)
+
+
+SYNC: tuple[Runner, ...] = ("fork", "spawn", "process", "thread")
+TASKS: dict[str, Any] = {"async": jobs.task(name="async")(awork)}
+for runner in SYNC:
+    TASKS[runner] = jobs.task(name=runner, runner=runner)(work)
+    if runner != "thread":
+        TASKS[f"exclusive-{runner}"] = jobs.task(name=f"exclusive-{runner}", runner=runner, exclusive=True)(work)

@@ -1,0 +1,155 @@
+"""What is printed in the end: what was done to the jobs, and what they made of it."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from chaos.checks import Finding, Story, besides
+from chaos.harm import Blow, Harm
+from chaos.watch import Witness
+
+REFUSED = re.compile(r"attempt \d+ has lost its lease, (stopping it|outcome dropped)")
+
+
+@dataclass(frozen=True)
+class Times:
+    """How long something took: how often it happened, and seconds."""
+
+    count: int
+    median: float
+    ninety_percent: float
+    most: float
+
+    @classmethod
+    def of(cls, seconds: Iterable[float]) -> Times:
+        every = sorted(seconds)
+        if not every:
+            return cls(0, 0.0, 0.0, 0.0)
+        places = (len(every) // 2, min(len(every) - 1, len(every) * 9 // 10), -1)
+        return cls(len(every), *(round(every[place], 2) for place in places))
+
+    def __str__(self) -> str:
+        if not self.count:
+            return "none"
+        return f"{self.count}; median {self.median} s, 90 % {self.ninety_percent} s, longest {self.most} s"
+
+
+@dataclass(frozen=True)
+class Record:
+    """All figures of a run."""
+
+    seed: int
+    seconds: float  # of harm
+    seconds_in_all: float
+    jobs: int
+    attempts: int
+    kills: dict[str, int]
+    freezes: dict[str, int]
+    recoveries: dict[str, Times]  # from a blow until a job that it hit runs again, by kind of blow
+    items: int
+    repeated: int
+    saves: int
+    acknowledged: int
+    forged: int  # writes in the names of stale attempts, that the harness tried
+    forged_and_accepted: int
+    refused: int  # writes of stale attempts, that workers tried and were refused
+    steps: int
+    steps_repeated: int
+    lines: int
+    lines_found: int
+    ran_on: int  # lines that exclusive jobs wrote after their whole worker had slept, as documented
+    outages: int  # looks into the store at which it did not answer
+    findings: list[str]
+
+    def json(self) -> dict[str, object]:
+        return asdict(self)
+
+
+def make_record(
+    stories: Sequence[Story],
+    harm: Harm,
+    witness: Witness,
+    findings: Sequence[Finding],
+    logs: Sequence[Path],
+    **of: float,
+) -> Record:
+    items = [Counter(entry.number for entry in story.of("item")) for story in stories]
+    steps = [Counter(entry.number for entry in story.of("did")) for story in stories]
+    lines = [(entry, story.logs.get(entry.attempt, set())) for story in stories for entry in story.of("line")]
+    return Record(
+        seed=int(of["seed"]),
+        seconds=round(of["seconds"], 1),
+        seconds_in_all=round(of["seconds_in_all"], 1),
+        jobs=len(stories),
+        attempts=sum(story.last.attempt for story in stories),
+        kills=dict(harm.count("kill")),
+        freezes=dict(harm.count("freeze")),
+        recoveries=recoveries(stories, harm.blows),
+        items=sum(map(len, items)),
+        repeated=_repeats(items),
+        saves=_count(stories, "save"),
+        acknowledged=_count(stories, "kept"),
+        forged=witness.tried,
+        forged_and_accepted=len(witness.accepted),
+        refused=sum(len(REFUSED.findall(log.read_text(errors="replace"))) for log in logs),
+        steps=sum(map(len, steps)),
+        steps_repeated=_repeats(steps),
+        lines=len(lines),
+        lines_found=sum(entry.rest in found for entry, found in lines),
+        ran_on=sum(1 for story in stories for _ in besides(story)),
+        outages=witness.away,
+        findings=[str(finding) for finding in findings],
+    )
+
+
+def _repeats(counts: Iterable[Counter[int]]) -> int:
+    return sum(count.total() - len(count) for count in counts)
+
+
+def _count(stories: Iterable[Story], word: str) -> int:
+    return sum(len(story.of(word)) for story in stories)
+
+
+def recoveries(stories: Iterable[Story], blows: Iterable[Blow]) -> dict[str, Times]:
+    """From each blow, for each job that it hit, the time until its next attempt began; not if it needed none."""
+    begun = {story.id: story.begun for story in stories}
+    seconds: dict[str, list[float]] = {}
+    for blow in blows:
+        times = seconds.setdefault(f"{blow.verb} {blow.kind}", [])
+        for job, attempt in blow.hits:
+            again = next((begin for begin in begun.get(job, []) if begin.attempt > attempt), None)
+            if again and (blow.verb == "kill" or again.at < blow.until + 1_000_000_000):
+                times.append((again.at - blow.at) / 1e9)
+    return {kind: Times.of(times) for kind, times in sorted(seconds.items()) if times}
+
+
+def words(record: Record) -> list[str]:
+    """The record as lines of text."""
+    kills, freezes = (
+        f"{sum(counts.values())}: " + ", ".join(f"{number} {kind}" for kind, number in counts.items() if number)
+        for counts in (record.kills, record.freezes)
+    )
+    rows = [
+        ("seed", f"{record.seed}; {record.seconds:g} s of harm, {record.seconds_in_all:g} s in all"),
+        ("jobs", f"{record.jobs}, in {record.attempts} attempts"),
+        ("killed (SIGKILL)", kills),
+        ("frozen (SIGSTOP)", freezes),
+        *((f"runs again after {kind}", str(times)) for kind, times in record.recoveries.items()),
+        (
+            "items repeated",
+            f"{record.repeated} of {record.items}; {record.acknowledged} of {record.saves} saves waited",
+        ),
+        ("stale writes", f"{record.refused} of workers refused; {record.forged} forged, {_accepted(record)}"),
+        ("steps of once", f"{record.steps}, {record.steps_repeated} done again before they were kept"),
+        ("log lines", f"{record.lines} flushed, {record.lines_found} found"),
+        ("exclusive", f"{record.ran_on} lines written after a whole worker had slept, as documented; none else"),
+    ]
+    return [f"{name:32} {value}" for name, value in rows]
+
+
+def _accepted(record: Record) -> str:
+    return f"{record.forged_and_accepted} accepted"
