@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast.running import Detached, RunningJob
+from holdfast.link import Detached
+from holdfast.running import RunningJob
 
 
 class Listener(Detached):

@@ -19,11 +19,10 @@ from typing import Any, Union, get_origin
 import holdfast
 import holdfast.testing
 import holdfast_pytest
-from holdfast import acting, errors, fleet, items, job, load, logs, schedule, scheduling, setting, steering, task
+from holdfast import acting, errors, fleet, items, job, load, program, schedule, scheduling, setting, steering, task
 from holdfast.client import Queue
 from holdfast.commands import Event
 from holdfast.failure import Failure
-from holdfast.progress import Progress
 from holdfast.worker import embedded
 
 Item: type = vars(items)["Item"]
@@ -45,9 +44,9 @@ returned are aware datetimes, in UTC.
 
 GROUPS: list[tuple[str, str, list[Any]]] = [
     ("The app", "", [holdfast.Holdfast]),
-    ("Tasks and options", "", [holdfast.Task, holdfast.BoundCall, task.Given]),
-    ("Jobs", "", [holdfast.Job, job.Attempt, Failure, job.Note, job.Entry, job.Dependency, acting.Kind, Progress,
-     logs.Log, logs.LogPart]),
+    ("Tasks and options", "", [holdfast.Task, holdfast.BoundCall, task.Given, program.Ended]),
+    ("Jobs", "", [holdfast.Job, job.Attempt, Failure, job.Note, job.Entry, job.Dependency, acting.Kind,
+     holdfast.Progress, holdfast.Log, holdfast.LogPart, holdfast.JobUsage]),
     ("Inside a task", "", [holdfast.current_job, holdfast.RunningJob]),
     ("How a task may end", "A task that returns has succeeded; one that raises has failed, and is tried again\n"
      "as its `retries` allow. It may also raise one of these.",
@@ -96,7 +95,7 @@ HIDDEN = {  # what is public for other parts of Holdfast only
     holdfast.Task: {"app", "signature", "chosen"},
     holdfast.BoundCall: {"chosen"},
     holdfast.Job: {"app", "returns"},
-    Progress: {"base"},
+    holdfast.Progress: {"base"},
     schedule.Cron: {"after", "next"},
     items.Items: {"forget", "sign", "leave", "store", "async_store", "hold", "held", "seats", "ask"},
     Item: {"store", "async_store", "held", "was_renewed"},

@@ -21,9 +21,9 @@ import redis
 
 from holdfast import demo, server
 from holdfast.client import Holdfast
+from holdfast.current import current_job
 from holdfast.job import Attempt, Job
 from holdfast.ledger import Account, Entry, Ledger, compare
-from holdfast.running import current_job
 from tests.processes import send
 from tests.workers import until
 

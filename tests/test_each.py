@@ -270,6 +270,14 @@ def test_a_checkpoint_of_something_else_is_refused(saved: bytes) -> None:
         running(Listener(), saved).each(range(3))
 
 
+def test_a_save_beside_a_loop_is_refused_for_it_would_overwrite_where_the_loop_is() -> None:
+    job = running(Listener())
+    for _ in job.each([1, 2]):
+        with pytest.raises(Invalid, match=r"either `each` or `save`.*leave out `each`"):
+            job.save("mine")
+    job.report(0.5)
+
+
 @pytest.mark.parametrize("task", [long_app.copy_lines, long_app.acopy_rows], ids=["lines", "rows"])
 def test_a_job_that_is_killed_again_and_again_repeats_no_more_than_came_after_the_last_save_sent(
     crew: Crew, tmp_path: Path, task: Task[[str, str], Any]

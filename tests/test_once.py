@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
-from holdfast import Invalid, current_job
+from holdfast import Fail, Invalid, current_job
 from tests.apps import long_app
+from tests.listener import Listener, running
 from tests.workers import Crew
 
 APP = "tests.apps.long_app"
@@ -40,9 +42,31 @@ def test_called_as_a_function_a_step_is_done_once_too(tmp_path: Path) -> None:
     assert (tmp_path / "ledger").read_text() == "charged\n"
 
 
-def test_a_step_that_cannot_be_kept_is_refused() -> None:
-    job = current_job()
+def test_what_is_no_step_is_refused_before_anything_is_done() -> None:
+    job = running(Listener())
     with pytest.raises(Invalid, match="the step is 'charge card'"):
         job.once("charge card", lambda: 1)
-    with pytest.raises(Invalid, match="the result of step nan"):
-        job.once("nan", lambda: float("nan"))
+    with pytest.raises(Invalid, match="step charge is given 3, which cannot be called: pass the function and then"):
+        job.once("charge", 3)  # type: ignore[arg-type]
+    with pytest.raises(Invalid, match=r"step charge is an async def: write `await job.aonce"):
+        _ = job.once("charge", long_app.acharge, "ledger")
+
+
+@pytest.mark.parametrize("result", [float("nan"), object(), "x" * 70_000, {1: 2}])
+def test_a_step_that_was_done_and_cannot_be_kept_is_not_done_again_by_a_retry(result: object) -> None:
+    def charge() -> object:
+        return result
+
+    with pytest.raises(
+        Fail, match=r"step charge was done, but that cannot be kept: its result.*a retry would do it"
+    ) as raised:
+        running(Listener()).once("charge", charge)
+
+    assert raised.value.group == "step-not-kept"
+
+
+def test_a_plain_function_may_be_a_step_of_a_coroutine() -> None:
+    async def story() -> object:
+        return await running(Listener()).aonce("charge", lambda: 7)  # type: ignore[arg-type,return-value]
+
+    assert asyncio.run(story()) == 7

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextvars
 from collections.abc import Callable
-from typing import TypeVar
+from pathlib import Path
+from typing import Any, TypeVar
 
 import pytest
 
-from holdfast import Invalid, current_job
-from holdfast.running import set_current_job
+from holdfast import Holdfast, Invalid, current_job
+from holdfast.current import set_current_job
 from tests.listener import Listener, running
 
 T = TypeVar("T")
@@ -29,6 +31,43 @@ def test_outside_of_a_worker_a_job_keeps_what_it_saves_in_memory() -> None:
     assert apart(work) == (7, 8)
 
 
+def test_each_call_of_a_task_as_a_function_has_a_job_of_its_own() -> None:
+    app = Holdfast("redis://nowhere")
+
+    @app.task(name="count")
+    def count(to: int) -> tuple[int, str]:
+        job = current_job()
+        before = job.checkpoint(int, 0)
+        job.save(to)
+        return before, str(job.directory)
+
+    @app.task(name="acount")
+    async def acount(to: int) -> tuple[int, str]:
+        return count(to)
+
+    def work() -> list[tuple[int, str]]:
+        return [count(3), count(4), asyncio.run(acount(5)), asyncio.run(acount(6))]
+
+    found = apart(work)
+    assert [before for before, _ in found] == [0, 0, 0, 0]
+    assert not any(Path(directory).exists() for _, directory in found)
+
+
+def test_tasks_that_call_each_other_as_functions_have_one_job() -> None:
+    app = Holdfast("redis://nowhere")
+
+    @app.task(name="inner")
+    def inner() -> int:
+        return current_job().checkpoint(int, 0)
+
+    @app.task(name="outer")
+    def outer() -> int:
+        current_job().save(7)
+        return inner()
+
+    assert apart(outer) == 7
+
+
 def test_inside_of_a_worker_it_is_the_job_that_runs() -> None:
     def work() -> str:
         set_current_job(running(Listener()))
@@ -37,8 +76,8 @@ def test_inside_of_a_worker_it_is_the_job_that_runs() -> None:
     assert apart(work) == "j"
 
 
-@pytest.mark.parametrize("progress", [-0.1, 1.1, float("nan")])
-def test_progress_is_from_0_to_1(progress: float) -> None:
+@pytest.mark.parametrize("progress", [-0.1, 1.1, 45, "half", float("nan")])
+def test_progress_is_from_0_to_1(progress: Any) -> None:
     with pytest.raises(Invalid, match="from 0 to 1"):
         running(Listener()).report(progress)
 
@@ -53,9 +92,9 @@ def test_a_checkpoint_comes_back_as_its_type() -> None:
     job = running(Listener())
     job.save({"done": [1, 2]})
     assert job.checkpoint(dict[str, list[int]], {}) == {"done": [1, 2]}
-    with pytest.raises(Invalid, match="checkpoint"):
+    with pytest.raises(Invalid, match=r"Expected `int`.*It is {\"done\":\[1,2\]}: an earlier attempt saved it"):
         job.checkpoint(int, 0)
-    with pytest.raises(Invalid, match="checkpoint"):
+    with pytest.raises(Invalid, match="the checkpoint cannot be kept: objects of type object cannot be stored"):
         job.save(object())
 
 

@@ -13,6 +13,7 @@ job.result()
 """
 
 from holdfast.client import Holdfast
+from holdfast.current import current_job
 from holdfast.errors import (
     DependencyCycle,
     HoldfastError,
@@ -30,10 +31,13 @@ from holdfast.errors import (
     WrongState,
 )
 from holdfast.job import Job
+from holdfast.logs import Log, LogPart
 from holdfast.outcome import Advance, Fail, Retry, Snooze
-from holdfast.running import RunningJob, current_job
+from holdfast.progress import Progress
+from holdfast.running import RunningJob
 from holdfast.scheduling import cron, every
 from holdfast.task import BoundCall, Task
+from holdfast.usage import JobUsage
 
 __version__ = "0.1.0"
 
@@ -51,7 +55,11 @@ __all__ = [
     "JobExists",
     "JobFailed",
     "JobNotFound",
+    "JobUsage",
     "LeaseLost",
+    "Log",
+    "LogPart",
+    "Progress",
     "ResultTimeout",
     "Retry",
     "RunningJob",

@@ -10,10 +10,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from holdfast import carry, failure, middleware, running
+from holdfast import carry, current, failure, middleware, running
 from holdfast.errors import HoldfastError
 from holdfast.failure import Failure
 from holdfast.limits import MOST_PAYLOAD, MOST_RESULT
+from holdfast.link import Link
 from holdfast.outcome import (
     Advance,
     Advanced,
@@ -45,7 +46,7 @@ class Call(NamedTuple):
     log: str = ""  # the file that has what it prints; '': none
     run: bytes = b""  # what only workers are told: see `run`
 
-    def introduce(self, link: running.Link, app: running.App | None = None) -> None:
+    def introduce(self, link: Link, app: running.App | None = None) -> None:
         """Make `current_job()` return this job."""
         job = running.RunningJob(
             link,
@@ -57,7 +58,7 @@ class Call(NamedTuple):
             directory=Path(self.directory),
             app=app,
         )
-        running.set_current_job(job)
+        current.set_current_job(job)
         carry.restore(app, self.run)
 
 
@@ -97,7 +98,7 @@ class Attempt(NamedTuple):
 
     job: Call
     task: Task[..., Any] | None
-    link: running.Link
+    link: Link
 
     def call(self) -> End:
         """Make the call in this thread."""
@@ -152,14 +153,14 @@ def begun(task: Task[..., Any], payload: bytes) -> Any:
     around = layers.around(task) if isinstance(layers, middleware.Layers) else []
     if not around:
         return task.function(*args, **kwargs)
-    job = running.current_job()
+    job = current.current_job()
     job.arguments = task.signature.python.bind(*args, **kwargs).arguments
     return middleware.call_within(around, job, task, args, kwargs)
 
 
 def returned(task: Task[..., Any], value: Any) -> Outcome:
     """What it means that a task returned a value."""
-    running.end_current_job()
+    current.end_current_job()
     result = task.signature.result.encode(value, f"the result of task {task.name}")
     if len(result) > MOST_RESULT:
         return failed("ResultTooBig", _too_big(len(result)), group="result-too-big", final=True)
@@ -168,7 +169,7 @@ def returned(task: Task[..., Any], value: Any) -> Outcome:
 
 def raised(error: BaseException) -> Outcome:
     """What it means that an exception left a task."""
-    running.end_current_job()
+    current.end_current_job()
     if isinstance(error, running.HandOver):
         return Release("handed over")
     if isinstance(error, running.WaitFor):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import enum
 import math
+import re
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, fields, is_dataclass
 from datetime import date, datetime, time, timedelta
@@ -37,6 +38,8 @@ _SCALARS = _PLAIN | {float, bytes, date, timedelta, UUID}
 REFUSED = (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError)
 _NOT_FINITE = "NaN and infinities cannot be stored; pass None or a string instead"
 _TOO_DEEP = f"it is nested more than {DEEPEST} levels deep"
+
+_UNSUPPORTED = re.compile(r"Encoding objects of type (.+) is unsupported")
 
 encoder = msgspec.json.Encoder()
 
@@ -95,14 +98,18 @@ def encode_checkpoint(value: object) -> bytes:
     except REFUSED as error:
         objection = _reason(value, error)
     if objection:
-        raise Invalid(f"the checkpoint: {objection}")
+        raise Invalid(f"the checkpoint cannot be kept: {objection}")
     return data
 
 
 def decode_checkpoint(data: bytes, kind: type[T]) -> T:
     """Return the checkpoint that `encode_checkpoint` stored, as a value of `kind`."""
     annotation: Any = kind
-    value: T = _shape(annotation).decode(data, "the checkpoint")
+    try:
+        value: T = _shape(annotation).decode(data, "the checkpoint")
+    except Invalid as error:
+        words = f"{error}. It is {data[:100].decode(errors='replace')}: an earlier attempt saved it, perhaps of another"
+        raise Invalid(f"{words} release; ask for both types, as `int | str`, or for Any") from None
     return value
 
 
@@ -135,9 +142,9 @@ def _not_json(value: Any, depth: int = 0) -> str:
     if kind is float or kind in _PLAIN:
         return "" if kind is not float or math.isfinite(value) else _NOT_FINITE
     if kind is not list and kind is not dict:
-        return f"a {kind.__qualname__} is not a JSON type; annotate the parameter with its type, to have it back as one"
+        return f"a {kind.__qualname__} is not a JSON type; annotate it with its type, to have it back as one"
     if kind is dict and not _TEXT.issuperset(map(type, value)):
-        return "a dict has keys that are not str; annotate the parameter, with dict[int, str] for example"
+        return "a dict has keys that are not str; annotate it, with dict[int, str] for example"
     if depth == DEEPEST:
         return _TOO_DEEP
     for item in value.values() if kind is dict else value:
@@ -166,7 +173,7 @@ def _difference(sent: Any, came: Any, depth: int = 0) -> str:
 def _changed(sent: object, came: object) -> str:
     if not _is_finite(sent):
         return _NOT_FINITE
-    return f"{sent!r:.200} would come back as {came!r:.200}; annotate the parameter with the type that is passed"
+    return f"{sent!r:.200} would come back as {came!r:.200}; annotate it with the type that it has"
 
 
 def _is_alike(sent: Any, came: Any) -> bool:
@@ -230,6 +237,8 @@ def _reason(value: object, error: Exception) -> str:
         return _NOT_FINITE
     if isinstance(error, UnicodeEncodeError):
         return "its text is not Unicode (a lone surrogate); decode it properly, or pass bytes and annotate them"
+    if found := _UNSUPPORTED.fullmatch(str(error)):
+        return f"objects of type {found[1]} cannot be stored; JSON's own types, dates, dataclasses and the like can"
     return str(error)
 
 

@@ -143,6 +143,14 @@ class Loops:
         self._places: list[Any] = []
         self.count = 0  # that have begun
 
+    def refuse_save(self) -> None:
+        """A loop keeps where it is as the checkpoint: the one would overwrite the other."""
+        if self.count:
+            raise Invalid(
+                "a task uses either `each` or `save`, for both keep the job's one checkpoint: leave out `each`, and "
+                "save the position too; or use `report`, `count` or `note` for what no later attempt has to know"
+            )
+
     def begin(self, job: RunningJob, items: Items[T], key: Callable[[T], Any] | None, total: int | None) -> Loop[T]:
         if not self.count:
             saved = job.checkpoint(Any, None)

@@ -22,8 +22,8 @@ from holdfast import calling, failure, job
 from holdfast.calling import Call, End
 from holdfast.durations import utc
 from holdfast.job import Job
+from holdfast.link import Detached
 from holdfast.outcome import Crash, Error, Outcome, Succeed
-from holdfast.running import Detached
 from holdfast.task import BoundCall
 
 R = TypeVar("R")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from holdfast.errors import BY_CODE, HoldfastError
+
 
 class Link(Protocol):
     """Where a running job's words go: at once, or, if it asks for something, until the answer is there.
@@ -25,6 +27,14 @@ class Link(Protocol):
 
     @property
     def stop_reason(self) -> str: ...
+
+
+def heed(answer: tuple[str, Any]) -> Any:
+    """Return the value of an answer, or raise its error."""
+    code, value = answer
+    if code:
+        raise BY_CODE.get(code, HoldfastError)(value)
+    return value
 
 
 @dataclass

@@ -92,8 +92,8 @@ class Reporter:
         """Return what to store; None if nothing was said."""
         if fraction is None and message is None and done is None:
             return None
-        if fraction is not None and not 0 <= fraction <= 1:
-            raise Invalid(f"progress is {fraction!r}; it must be from 0 to 1")
+        if fraction is not None and not (isinstance(fraction, int | float) and 0 <= fraction <= 1):
+            raise Invalid(f"progress is {fraction!r}; it must be a number from 0 to 1: 45 % is 0.45")
         with self._lock:
             self._said = _given(fraction=fraction, message=message, done=done, total=total)
             return self._text()
@@ -114,7 +114,8 @@ class Reporter:
         for name in names:
             counts.setdefault(_check_name(name), 0)
         if len(counts) > MOST_COUNTERS:
-            raise TooBig(f"a job has up to {MOST_COUNTERS} counters")
+            words = f"the counters are {', '.join(counts)}; a job has up to {MOST_COUNTERS}"
+            raise TooBig(f"{words}: what has more kinds belongs in the checkpoint, or in the log")
         self._counts = counts
 
     def rest(self) -> str | None:

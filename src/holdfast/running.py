@@ -4,41 +4,29 @@
     for page in job.each(range(1000)):   # resumes where the last attempt was, reports progress, yields at a deploy
         ...
 
-Outside of a worker it is a detached job that keeps what is saved in memory, so a task can be called as a function.
+Which job that is says `current`.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from contextvars import ContextVar
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
-from holdfast.codec import Shape, decode_checkpoint, encode_checkpoint
+from holdfast.codec import decode_checkpoint, encode_checkpoint
 from holdfast.each import AsyncEach, Each, Loops
-from holdfast.errors import BY_CODE, HoldfastError, Invalid, TooBig
+from holdfast.errors import HoldfastError, Invalid, TooBig
 from holdfast.job import Job
 from holdfast.limits import MOST_CHECKPOINT, MOST_NOTE
-from holdfast.link import Detached, Link
-from holdfast.names import check_step, check_text
+from holdfast.link import Link, heed
+from holdfast.names import check_text
+from holdfast.once import Step
 from holdfast.progress import Number, Reporter
 from holdfast.relations import AT_ONCE, Awaited, all_there, ended_and_left, ids_of, in_parts, result_of
 
 if TYPE_CHECKING:
     from holdfast.task import BoundCall
-
-__all__ = [
-    "App",
-    "Detached",
-    "HandOver",
-    "Link",
-    "RunningJob",
-    "WaitFor",
-    "current_job",
-    "end_current_job",
-    "set_current_job",
-]
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -92,6 +80,9 @@ class RunningJob:
         self._reporter = Reporter(attempt, resumes=bool(checkpoint))
         self._loops = Loops(self._reporter, self._keep)
 
+    def __repr__(self) -> str:
+        return f"<RunningJob {self.id} {self.task} attempt {self.attempt}>"
+
     @property
     def stopping(self) -> bool:
         """Whether the worker is to stop: then save, and return or call `yield_now`; the job goes on elsewhere."""
@@ -117,21 +108,23 @@ class RunningJob:
     ) -> None:
         """Keep where the job is, for its next attempt to find.
 
+        job.save({"page": 7}, progress=0.45, message="page 7")
+
         Returns at once; it is in the store some tenths of a second later. With `flush` it is there when this returns.
 
         Raises:
-            Invalid: the value cannot be stored, or `progress` is not from 0 to 1.
+            Invalid: the value cannot be stored, `progress` is not from 0 to 1, or the task uses `each`.
             TooBig: it is over 256 KiB.
             LeaseLost: with `flush`: the job is another's by now.
         """
         self._save(value, progress, message)
         if flush:
-            _heed(self._link.ask("flush"))
+            heed(self._link.ask("flush"))
 
     async def asave(self, value: object, *, progress: float | None = None, message: str | None = None) -> None:
         """Keep where the job is, as `save` with `flush` does."""
         self._save(value, progress, message)
-        _heed(await self._link.aask("flush"))
+        heed(await self._link.aask("flush"))
 
     def once(self, step: str, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Call a function unless an earlier attempt has, and return its result, which is kept with the job.
@@ -139,30 +132,40 @@ class RunningJob:
         receipt = job.once("charge-card", charge, order)
 
         The result comes back as the function's annotation says. A crash between the end of the function and the moment
-        when its result is kept, some milliseconds, has it called again: pass `job.id` on where that matters.
+        when its result is kept, some milliseconds, has it called again: pass `job.id` on where that matters. A function
+        that raises has not done its step. A name stands for one step of the job: used again, it has the same result.
 
         Raises:
-            Invalid: the step's name, or the result, cannot be stored.
-            TooBig: the result is over 64 KiB, or there are a thousand steps.
+            Invalid: the name of the step is not acceptable, or it is no function.
+            Fail: it was done, and its result cannot be stored, or is over 64 KiB: no retry, which would do it again.
+            TooBig: there are a thousand steps.
             LeaseLost: the job is another's by now.
         """
-        shape, known = _shape_of(function), _heed(self._link.ask("once", check_step(step), None))
+        found = Step.of(step, function)
+        found.refuse_coroutine(function)
+        known = heed(self._link.ask("once", step, None))
         if known is None:
-            result = shape.encode(function(*args, **kwargs), f"the result of step {step}")
-            known = _heed(self._link.ask("once", step, result))
-        value: T = shape.decode(known, f"the result of step {step}")
+            result = found.encode(function(*args, **kwargs))
+            known = found.kept(self._link.ask("once", step, result))
+        value: T = found.decode(known)
         return value
 
     async def aonce(self, step: str, function: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """Await a coroutine function unless an earlier attempt has, as `once` does."""
-        shape, known = _shape_of(function), _heed(await self._link.aask("once", check_step(step), None))
+        """Await a coroutine function unless an earlier attempt has, as `once` does.
+
+        receipt = await job.aonce("charge-card", charge, order)
+        """
+        found = Step.of(step, function)
+        known = heed(await self._link.aask("once", step, None))
         if known is None:
-            result = shape.encode(await function(*args, **kwargs), f"the result of step {step}")
-            known = _heed(await self._link.aask("once", step, result))
-        value: T = shape.decode(known, f"the result of step {step}")
+            done = function(*args, **kwargs)
+            result = found.encode(await done if inspect.isawaitable(done) else done)
+            known = found.kept(await self._link.aask("once", step, result))
+        value: T = found.decode(known)
         return value
 
     def _save(self, value: object, progress: float | None, message: str | None) -> None:
+        self._loops.refuse_save()
         self._keep(value, self._reporter.report(progress, message))
 
     def _keep(self, value: object, progress: str | None) -> None:
@@ -198,7 +201,14 @@ class RunningJob:
         self._link.save(None, None, words)
 
     def checkpoint(self, kind: type[T], default: T) -> T:
-        """Return what was saved last, by this attempt or one before, as a value of `kind`; else `default`."""
+        """Return what was saved last, by this attempt or one before, as a value of `kind`; else `default`.
+
+        done = job.checkpoint(int, default=0)
+        at = job.checkpoint(Position | None, default=None)
+
+        Raises:
+            Invalid: what was saved is no such value.
+        """
         return decode_checkpoint(self._checkpoint, kind) if self._checkpoint else default
 
     def dependencies(self) -> list[Job[Any]]:
@@ -327,20 +337,11 @@ class RunningJob:
         if (text := self._reporter.rest()) is not None:
             self._link.save(None, text)
 
+    def _remove_directory(self) -> None:
+        if self._directory is not None:
+            import shutil
 
-def _heed(answer: tuple[str, Any]) -> Any:
-    """Return the value of an answer, or raise its error."""
-    code, value = answer
-    if code:
-        raise BY_CODE.get(code, HoldfastError)(value)
-    return value
-
-
-def _shape_of(function: Callable[..., Any]) -> Shape:
-    try:
-        return Shape.of(get_type_hints(function).get("return", Any))
-    except (TypeError, NameError, AttributeError):
-        return Shape.of(Any)
+            shutil.rmtree(self._directory, ignore_errors=True)
 
 
 def _ended_or_leave(ids: list[str], jobs: list[Job[Any] | None]) -> list[Job[Any]]:
@@ -348,27 +349,3 @@ def _ended_or_leave(ids: list[str], jobs: list[Job[Any] | None]) -> list[Job[Any
     if left:
         raise WaitFor(*left[:AT_ONCE])  # the others are waited for by the next attempt
     return ended
-
-
-_current: ContextVar[RunningJob | None] = ContextVar("holdfast_job", default=None)
-
-
-def current_job() -> RunningJob:
-    """Return the job that is running here; outside of a worker, a detached one."""
-    job = _current.get()
-    if job is None:
-        job = RunningJob(Detached(), id="detached", attempt=1, task="", queue="")
-        _current.set(job)
-    return job
-
-
-def set_current_job(job: RunningJob) -> None:
-    _current.set(job)
-
-
-def end_current_job() -> None:
-    """Have the job that runs here, if there is one, say what it has left to say."""
-    job = _current.get()
-    if job is not None:
-        with suppress(BaseException):  # it has ended already: this is no time to be told to end
-            job._end()

@@ -31,6 +31,7 @@ from typing import (
 
 import msgspec
 
+from holdfast.current import as_function
 from holdfast.durations import Duration, humanize, milliseconds, moment
 from holdfast.errors import Invalid
 from holdfast.limits import LONGEST_BACKOFF, LONGEST_WAIT
@@ -221,8 +222,9 @@ class Task(Generic[P, R]):
         return f"<Task {self.name}>"
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Call the function here and now."""
-        result: R = self.function(*args, **kwargs)
+        """Call the function here and now. Unless a job runs here, `current_job()` is a detached one meanwhile."""
+        with as_function(self.name):
+            result: R = self.function(*args, **kwargs)
         return result
 
     @property
@@ -257,9 +259,11 @@ class Task(Generic[P, R]):
 class AsyncTask(Task[P, R]):
     """A task that is an `async def`: called as a function, it is to be awaited."""
 
-    if TYPE_CHECKING:
-
-        def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]: ...  # type: ignore[override]
+    async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:  # type: ignore[override]
+        """Call the function here and now, as a coroutine."""
+        with as_function(self.name):
+            result: R = await self.function(*args, **kwargs)
+        return result
 
 
 class Awaited(Protocol):

@@ -7,11 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from holdfast.running import Detached, RunningJob, current_job, set_current_job
-
-
-def _detached(*, attempt: int = 1, stopping: bool = False, directory: Path | None = None) -> RunningJob:
-    return RunningJob(Detached(stopping), id="detached", attempt=attempt, task="", queue="", directory=directory)
+from holdfast.current import being, set_current_job
+from holdfast.link import Detached
+from holdfast.running import RunningJob
 
 
 @contextmanager
@@ -22,18 +20,15 @@ def running_job(*, attempt: int = 1, checkpoint: object = None, stopping: bool =
         assert crunch(rows=5) == 5
         assert job.checkpoint(int, 0) == 5
     """
-    before = current_job()
     with tempfile.TemporaryDirectory(prefix="holdfast-job-") as directory:
-        job = _detached(attempt=attempt, stopping=stopping, directory=Path(directory))
+        link = Detached(stopping)
+        job = RunningJob(link, id="detached", attempt=attempt, task="", queue="", directory=Path(directory))
         if checkpoint is not None:
             job.save(checkpoint)
-        set_current_job(job)
-        try:
+        with being(job):
             yield job
-        finally:
-            set_current_job(before)
 
 
 def forget_running_job() -> None:
-    """Have the next task that is called as a function find nothing of what was saved before it."""
-    set_current_job(_detached())
+    """Have the next test find nothing of what was saved before it."""
+    set_current_job(None)
