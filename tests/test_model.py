@@ -64,9 +64,11 @@ def library_for(backend: str) -> Iterator[None]:
         source = source.replace(line, small)
     functions._source = lambda: source  # type: ignore[assignment]
     forget_library()
-    yield
-    functions._source = usual
-    forget_library()
+    try:
+        yield
+    finally:
+        functions._source = usual
+        forget_library()
 
 
 def forget_library() -> None:
