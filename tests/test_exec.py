@@ -243,6 +243,16 @@ def test_what_no_program_can_be_given_is_refused_at_once(
         NOWHERE.program(arguments, **more)
 
 
+def test_paths_are_words_too() -> None:
+    call = NOWHERE.program([Path("/bin/ls"), Path("/")], cwd=Path("/tmp"))
+    assert b'["/bin/ls","/"],"cwd":"/tmp"' in call.payload
+
+
+def test_a_program_has_always_a_process_of_its_own() -> None:
+    with pytest.raises(Invalid, match="runner is 'thread', but a program has always a process of its own"):
+        NOWHERE.program(["ls"]).options(runner="thread")
+
+
 def test_the_name_of_programs_is_no_name_for_a_task() -> None:
     with pytest.raises(Invalid, match="stands for programs"):
         NOWHERE.task(name=PROGRAM)(print)

@@ -276,7 +276,7 @@ async def wait() -> None: ...
         (wait, {"exclusive": True}, "choose another runner: fork, spawn or process"),
         (idle, {"memory": "1KiB"}, "memory is '1KiB'; it must be at least 1 MiB"),
         (idle, {"memory": "much"}, "it must be a size in bytes"),
-        (idle, {"soft_timeout": "1h", "timeout": "1h"}, "soft_timeout is not less than timeout"),
+        (idle, {"soft_timeout": "1h", "timeout": "1h"}, "soft_timeout is 1h, but timeout is 1h: it must be less"),
         (idle, {"exclusive": "yes"}, "it must be True or False"),
         (idle, {"stalled": 0}, "stalled"),
     ],

@@ -21,7 +21,7 @@ from holdfast.fleet import Node, Worker, by_node, read_workers
 from holdfast.job import FINAL, PENDING, STATES, Job, read_job
 from holdfast.middleware import Layers, M
 from holdfast.names import check_id, check_namespace, check_text, new_id
-from holdfast.program import PROGRAM, RESULT, Ended, bind_program
+from holdfast.program import PROGRAM, RESULT, Ended, Word, bind_program
 from holdfast.results import AsyncInbox, Inbox, deadline_after
 from holdfast.scheduling import Timing, declaration
 from holdfast.setting import Setting, read_changes, read_settings
@@ -210,10 +210,10 @@ class Holdfast:
 
     def program(
         self,
-        arguments: Sequence[str],
+        arguments: Sequence[Word],
         /,
         *,
-        cwd: str | None = None,
+        cwd: Word | None = None,
         env: Mapping[str, str] | None = None,
         stdin: str | None = None,
     ) -> BoundCall[Ended]:

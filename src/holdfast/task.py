@@ -324,7 +324,9 @@ def make_task(
 
 
 def _fitting(function: Callable[..., Any], options: Options) -> Options:
-    """Return options, unless the function cannot be run so."""
+    """Return options, unless the function cannot be run so; one that is no task of users may say what it refuses."""
+    if check := getattr(function, "check_options", None):
+        check(options)
     if options.runner == "async" and not inspect.iscoroutinefunction(function):
         raise Invalid(f"runner is 'async', but {function.__qualname__} is no async def")
     runner = options.runner or ("async" if inspect.iscoroutinefunction(function) else None)
@@ -373,7 +375,10 @@ def _consistent(options: Options) -> Options:
         if due is not None and start_by is not None and start_by <= due:
             raise Invalid("the job would be due after its deadline; give it a later one")
     if options.timeout and options.soft_timeout and options.soft_timeout >= options.timeout:
-        raise Invalid("soft_timeout is not less than timeout; the job would have no time to save")
+        soft, hard = humanize(options.soft_timeout), humanize(options.timeout)
+        raise Invalid(
+            f"soft_timeout is {soft}, but timeout is {hard}: it must be less, for the job to have time to save"
+        )
     if options.keep is False and options.unique_for not in (None, "queued", "pending"):
         span = humanize(options.unique_for) if isinstance(options.unique_for, int) else options.unique_for
         raise Invalid(f"keep is False, but unique_for is {span!r}; a job that is not kept cannot be found")
