@@ -95,9 +95,9 @@ def work(context: click.Context, session: Session, /, app: str | None, config: P
     of pyproject.toml here. A file may describe several pools.
     """
     import asyncio
-    import logging
 
     from holdfast.worker.config import config_of_project, make_settings, read_config
+    from holdfast.worker.outlet import Outlet, say_to
     from holdfast.worker.supervisor import Supervisor
 
     file = read_config(config) if config else config_of_project(Path.cwd())
@@ -107,7 +107,7 @@ def work(context: click.Context, session: Session, /, app: str | None, config: P
     check_module(app)
     settings = make_settings(app, _given(context), file)
     session.share_address()
-    logging.basicConfig(level=settings.log_level, format="%(asctime)s %(levelname)s %(message)s")
+    say_to(Outlet(2), settings.log_level)
 
     async def run() -> int:
         return await Supervisor(settings).run()

@@ -178,7 +178,7 @@ class _Serving:
             self._settings = msgspec.structs.replace(self._settings, directory=directory)
             lock.belongs_to(address, directory)
             (Path(directory) / FOLDER).mkdir()
-            self._logs = Logs(self._store, Path(directory), self._is_running, show=False)
+            self._logs = Logs(self._store, Path(directory), self._is_running)
             await self._serve(address)
         finally:
             shutil.rmtree(directory, ignore_errors=True)

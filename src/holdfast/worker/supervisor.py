@@ -32,6 +32,7 @@ from holdfast.worker.leases import Leases
 from holdfast.worker.locks import DeadWorker, WorkerLock
 from holdfast.worker.logs import Logs, send_rest
 from holdfast.worker.notify import READY, STOPPING, notify
+from holdfast.worker.outlet import Outlet
 from holdfast.worker.output import FOLDER
 from holdfast.worker.patient import PatientStore
 from holdfast.worker.place import YOUNG, Place, shares
@@ -76,7 +77,8 @@ class Supervisor:
         )
         directory = Path(self._settings.directory)
         (directory / FOLDER).mkdir()
-        self._logs = Logs(self._store, directory, self._is_running, show=settings.show_output)
+        outlet = Outlet(1) if settings.show_output else None
+        self._logs = Logs(self._store, directory, self._is_running, outlet=outlet)
         self._sampling = Sampling(self._store, self._executors)
         self._introduction = Introduction(self._settings)
         self._leases.about = self._introduction.words([], Usage())

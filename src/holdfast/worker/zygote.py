@@ -8,7 +8,7 @@ once, by pidfd, when one dies. What a job has started and left behind falls to i
 and session: it kills that before it says that the job has ended. When its executor is gone it kills every job, with all
 that they started.
 
-    python -m holdfast.worker.zygote PARENT DESCRIPTOR APP STACKS
+    python -m holdfast.worker.zygote PARENT DESCRIPTOR APP LEVEL STACKS
 
 is a zygote that has not imported the app and can only spawn, for an app whose import starts threads.
 """
@@ -63,21 +63,21 @@ def start(run: Run, *, close: Iterable[socket.socket] = ()) -> Zygote:
     return Zygote(ours, can_fork=True)
 
 
-def start_apart(app: str, answers: int | None) -> Zygote:
+def start_apart(app: str, level: str, answers: int | None) -> Zygote:
     """Start a zygote that can only spawn, without forking this process."""
     ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with its:
         its.set_inheritable(True)
-        line = [sys.executable, "-m", __name__, str(os.getpid()), str(its.fileno()), app, _inheritable(answers)]
+        line = [sys.executable, "-m", __name__, str(os.getpid()), str(its.fileno()), app, level, _inheritable(answers)]
         os.posix_spawn(sys.executable, line, os.environ)
     return Zygote(ours, can_fork=False)
 
 
-def spawn(connection: socket.socket, app: str, answers: int | None) -> NoReturn:
+def spawn(connection: socket.socket, app: str, level: str, answers: int | None) -> NoReturn:
     """Become an interpreter that imports the app and runs one job; `answers` is where it writes its stacks to."""
     connection.set_inheritable(True)
-    line = [sys.executable, "-m", "holdfast.worker.spawned", str(connection.fileno()), app, _inheritable(answers)]
-    os.execv(sys.executable, line)  # noqa: S606, no shell is wanted
+    told = [str(connection.fileno()), app, level, _inheritable(answers)]
+    os.execv(sys.executable, [sys.executable, "-m", "holdfast.worker.spawned", *told])  # noqa: S606, no shell is wanted
 
 
 def _inheritable(descriptor: int | None) -> str:
@@ -229,11 +229,11 @@ def _has_children(*, but: set[int]) -> bool:
 
 
 def main() -> None:
-    parent, descriptor, app, stacks = sys.argv[1:]
+    parent, descriptor, app, level, stacks = sys.argv[1:]
     answers = int(stacks) if stacks else None
     control = socket.socket(fileno=int(descriptor))
     control.set_inheritable(False)
-    _Server(control, lambda _, connection: spawn(connection, app, answers)).serve(int(parent))
+    _Server(control, lambda _, connection: spawn(connection, app, level, answers)).serve(int(parent))
 
 
 if __name__ == "__main__":
