@@ -175,8 +175,8 @@ class Harm:
         return now >= blow.most or (now >= blow.least and self._running.is_taken_over(blow.hits))
 
     def _thaw(self, blow: Blow) -> None:
-        send(signal.SIGCONT, [pid for pid in blow.pids if self._place.is_ours(pid)])
         blow.until = time.monotonic_ns()
+        send(signal.SIGCONT, [pid for pid in blow.pids if self._place.is_ours(pid)])
         self.frozen.remove(blow)
 
     def _is_due(self, what: object, is_dead: bool, now: bool) -> bool:

@@ -124,7 +124,9 @@ def recoveries(stories: Iterable[Story], blows: Iterable[Blow]) -> dict[str, Tim
             again = next((begin for begin in begun.get(job, []) if begin.attempt > attempt), None)
             if again and (blow.verb == "kill" or again.at < blow.until + 1_000_000_000):
                 times.append((again.at - blow.at) / 1e9)
-    return {kind: Times.of(times) for kind, times in sorted(seconds.items()) if times}
+    killed = [time for kind, times in seconds.items() if kind.startswith("kill") for time in times]
+    by_kind = {kind: Times.of(times) for kind, times in sorted(seconds.items()) if times}
+    return by_kind | ({"any kill": Times.of(killed)} if killed else {})
 
 
 def words(record: Record) -> list[str]:

@@ -123,9 +123,11 @@ class Run:
         self._say(f"{passed:6.0f} s  {len(crowd.ended)} of {len(crowd.plans)} jobs ended, {blows} blows; {words}")
 
     def _look_a_last_time(self) -> None:
-        for id, job in self._crowd.ended.items():
-            self._watch.witness.see(self._app.get(id))
-            self._crowd.ended[id] = job
+        """See what the store says of all jobs in the end; and write it down, for whoever has to find out more."""
+        with (self._folder / "jobs").open("w") as file:
+            for job in filter(None, self._app.get_many(list(self._crowd.plans))):
+                self._watch.witness.see(job)
+                file.writelines(f"{job.id} {entry}\n" for entry in job.history)
 
     # Logs
 
