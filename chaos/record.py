@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from chaos.checks import Finding, Story, besides
@@ -52,6 +53,7 @@ class Record:
     recoveries: dict[str, Times]  # from a blow until a job that it hit runs again, by kind of blow
     items: int
     repeated: int
+    undone: Times  # how much work an attempt had done since the save that the next one found
     saves: int
     acknowledged: int
     forged: int  # writes in the names of stale attempts, that the harness tried
@@ -91,6 +93,7 @@ def make_record(
         recoveries=recoveries(stories, harm.blows),
         items=sum(map(len, items)),
         repeated=_repeats(items),
+        undone=Times.of(seconds for story in stories for seconds in undone(story)),
         saves=_count(stories, "save"),
         acknowledged=_count(stories, "kept"),
         forged=witness.tried,
@@ -129,6 +132,15 @@ def recoveries(stories: Iterable[Story], blows: Iterable[Blow]) -> dict[str, Tim
     return by_kind | ({"any kill": Times.of(killed)} if killed else {})
 
 
+def undone(story: Story) -> Iterator[float]:
+    """For each attempt that was followed by another: seconds from what that found saved to the last that it did."""
+    last = {entry.attempt: entry.at for entry in story.entries}
+    for begin, after in pairwise(story.begun):
+        word, number = ("item", after.number - 1) if story.loops else ("save", after.number)
+        saved = [entry.at for entry in story.of(word) if entry.attempt == begin.attempt and entry.number == number]
+        yield max(0, last[begin.attempt] - max(saved, default=begin.at)) / 1e9
+
+
 def words(record: Record) -> list[str]:
     """The record as lines of text."""
     kills, freezes = (
@@ -145,6 +157,7 @@ def words(record: Record) -> list[str]:
             "items repeated",
             f"{record.repeated} of {record.items}; {record.acknowledged} of {record.saves} saves waited",
         ),
+        ("work done again, each time", str(record.undone)),
         ("stale writes", f"{record.refused} of workers refused; {record.forged} forged, {_accepted(record)}"),
         ("steps of once", f"{record.steps}, {record.steps_repeated} done again before they were kept"),
         ("log lines", f"{record.lines} flushed, {record.lines_found} found"),

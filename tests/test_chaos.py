@@ -18,7 +18,7 @@ import pytest
 from chaos.checks import Finding, Last, Sleep, Story, check
 from chaos.harm import FREEZES, KILLS, Blow
 from chaos.ledger import Book, Entry, Page, parse
-from chaos.record import Times, recoveries
+from chaos.record import Times, recoveries, undone
 from chaos.watch import Seen, done_of
 
 from tests.workers import ROOT
@@ -232,6 +232,10 @@ def test_recoveries_are_measured_from_a_blow_to_the_next_beginning_of_each_job_t
     assert recoveries([told], [kill]) == {"kill job": took, "any kill": took}
     assert str(Times.of([])) == "none"
     assert Times.of(range(100)) == Times(100, 50, 90, 99)
+
+
+def test_work_that_is_done_again_is_measured_from_the_save_that_was_found() -> None:
+    assert list(undone(story())) == [4.0]  # saved in second 5, and the last thing that it did was in second 9
 
 
 def test_a_checkpoint_is_read_whoever_has_saved_it() -> None:
