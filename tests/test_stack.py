@@ -75,9 +75,11 @@ def test_the_programs_that_a_job_has_started_are_listed(crew: Crew) -> None:
     job = crew.put(long_app.wait_for_program, str(crew.folder / "go"))
     until(lambda: job.refresh().state == "running")
 
-    stack = until(lambda: stack_with(crew.app, job.id, "/bin/sh"))
+    stack = until(lambda: stack_with(crew.app, job.id, "subprocess.py"))
 
-    assert "subprocess.py" in stack
+    assert "s of CPU: the job itself\n" in stack
+    assert "s of CPU: /bin/sh" in stack
+    assert "wait_for_program" in stack.split("Processes:")[0].splitlines()[-2], "our own calls are left out"
     (crew.folder / "go").touch()
     assert job.result(timeout="30s") == 0
 

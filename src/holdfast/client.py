@@ -60,7 +60,6 @@ Answers = list[str | errors.HoldfastError]
 AnswerById = dict[str, str | errors.HoldfastError]
 
 PAGE = 1000  # jobs
-LONGEST_REASON = 1000  # characters, in the message of an error
 
 
 class Queue(NamedTuple):
@@ -728,14 +727,5 @@ def _outcome(job: Job[R]) -> R:
     if job.state == "cancelled":
         raise errors.JobCancelled(f"job {job.id} was cancelled", job)
     if job.state == "failed":
-        raise errors.JobFailed(f"job {job.id} failed in group {job.group}: {_why(job)}", job)
+        raise errors.JobFailed(f"job {job.id} failed in group {job.group}: {job.why}", job)
     raise errors.WrongState(f"job {job.id} was retried while its result was awaited")
-
-
-def _why(job: Job[Any]) -> str:
-    """Say in some words why a job failed."""
-    if failure := job.failure:
-        return f"{failure.type}: {failure.message}"[:LONGEST_REASON]
-    if job.notes and (not job.attempts or job.group in ("deadline", "operator")):  # no attempt says why
-        return job.notes[-1].words or "it was failed by an operator"
-    return (job.attempts and job.attempts[-1].reason) or "see its history"

@@ -37,12 +37,12 @@ COLUMNS = [
 def drain(
     session: Session, workers: Sequence[str], node: Sequence[str], *, wait: bool, timeout: timedelta | None
 ) -> None:
-    """Have workers claim no more, and end, with exit code 0, when their jobs have, however long they take.
+    """Have workers claim no more, and end when their jobs have.
 
-    Jobs do not notice. (To have them yield at their checkpoints, and be resumed elsewhere, send the worker SIGTERM.) A
-    worker that is drained cannot be told otherwise; start another. When piped, the columns are worker, state (draining,
-    ended), and how many jobs it holds. With --json, an object on each line. Exit code 3 if there is no such worker or
-    node, 5 if --timeout is over first: they go on.
+    That may take as long as it likes; their exit code is 0. Jobs do not notice. (To have them yield at their
+    checkpoints, and be resumed elsewhere, send the worker SIGTERM.) A worker that is drained cannot be told otherwise;
+    start another. When piped, the columns are worker, state (draining, ended), and how many jobs it holds. With --json,
+    an object on each line. Exit code 3 if there is no such worker or node, 5 if --timeout is over first: they go on.
     """
     if not workers and not node:
         raise click.UsageError("say which: WORKER, or --node NODE for all of a node.")

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, BinaryIO
 
 import click
 
 from holdfast import Holdfast
+from holdfast.cli.complaints import note
 from holdfast.cli.imports import import_app
 from holdfast.cli.session import F, Session, duration_option, note_new_server
 from holdfast.program import Ended
 from holdfast.sizes import size_in_bytes
-from holdfast.task import BoundCall, Given
+from holdfast.task import DEFAULT_QUEUE, BoundCall, Given
 
 
 def _size(_: click.Context, parameter: click.Parameter, value: str | None) -> int | None:
@@ -69,6 +71,16 @@ def program_call(
     given: Given = {name: value for name, value in options.items() if value not in (None, ())}  # type: ignore[assignment]
     call = app.program(list(arguments), cwd=about["cwd"], env=about["env"], stdin=_text(about["stdin"]))
     return call.options(**given), app
+
+
+def note_no_worker(app: Holdfast, call: BoundCall[Ended]) -> None:
+    """Say to people that nobody would run a program: it would wait, without a word."""
+    if not sys.stderr.isatty():
+        return
+    queue = call.chosen.queue or DEFAULT_QUEUE
+    serving = [worker for worker in app.workers() if worker.is_live and queue in worker.queues]
+    if not any(worker.allows_exec for worker in serving):
+        note(f"no live worker of queue {queue} runs programs: it waits for one that is started with --allow-exec")
 
 
 def _text(file: BinaryIO | None) -> str | None:

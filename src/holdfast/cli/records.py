@@ -52,6 +52,7 @@ def full_record(job: Job[Any], usage: JobUsage | None = None) -> Record:
         "result": decoded(job.result_bytes),
         "checkpoint": decoded(job.checkpoint_bytes),
         "usage": usage_record(usage),
+        "why": job.why,
         "failure": _failure(job.failure),
         "budget": {
             "retries": _budget(job.retried, job.retries),

@@ -28,7 +28,7 @@ MOST_IDS = 3  # that a terminal shows
 @follow_option("Refresh until Ctrl-C; when piped, print the workers that change.")
 @pass_session
 def workers(session: Session, forget: str | None, *, idle: bool, watch: bool) -> None:
-    """List workers: whether they are live, what they serve, need and hold.
+    """List workers: which are live, what they serve, need and hold.
 
     Those that were heard of last come first. A worker that gives no sign of life is silent; after a day it is
     forgotten, with --forget at once (exit code 1 if it is live or holds jobs, 3 if there is none). When piped, the
@@ -100,7 +100,7 @@ def _state(each: Record) -> str:
 
 def _app(worker: Record) -> str:
     """For people: the app, and whether any program is run besides."""
-    return f"{worker['app']} (and programs: --allow-exec)" if worker["allow_exec"] else str(worker["app"] or "")
+    return f"{worker['app']}, programs" if worker["allow_exec"] else str(worker["app"] or "")
 
 
 def _served(worker: Record) -> Sequence[str]:

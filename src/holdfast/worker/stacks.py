@@ -29,6 +29,7 @@ MOST = 64 * 1024  # bytes of one answer
 
 _NAME = "holdfast-stacks"
 _LINK = f"/memfd:{_NAME} (deleted)"
+_OURS = (f'  File "{Path(__file__).parents[1]}{os.sep}', '  File "<frozen runpy>"')
 _BIT = 1 << (SIGNAL - 1)
 
 
@@ -54,9 +55,20 @@ def stack_of(pid: int) -> str:
                 return ""
             os.kill(pid, SIGNAL)
             _wait_for_answer(pid)
-            return os.pread(file, MOST, 0).decode("utf-8", "replace")
+            return _without_runner(os.pread(file, MOST, 0).decode("utf-8", "replace"))
     except (OSError, ValueError):  # it has ended, or is another user's
         return ""
+
+
+def _without_runner(text: str) -> str:
+    """Leave out the outermost calls of each thread if they are ours: all jobs have the same."""
+    threads = []
+    for thread in text.split("\n\n"):
+        lines = thread.rstrip().splitlines()
+        while len(lines) > 2 and lines[-1].startswith(_OURS):  # the first says which thread it is
+            lines.pop()
+        threads.append("\n".join(lines))
+    return "\n\n".join(threads) + "\n" if text else ""
 
 
 def coroutine_stack(task: asyncio.Task[Any]) -> str:
