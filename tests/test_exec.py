@@ -150,7 +150,7 @@ def test_without_a_text_its_input_is_empty_and_it_inherits_nothing_of_the_worker
 
 
 def _ignored_here() -> int:
-    """The signals that this process ignores, as its children do: two of them by Python, others perhaps by our parent."""
+    """The signals that this process ignores, as its children do: two by Python, others perhaps by our parent."""
     return int(Path("/proc/self/status").read_text().split("SigIgn:")[1].split()[0], 16)
 
 

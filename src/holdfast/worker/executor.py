@@ -36,7 +36,7 @@ from holdfast.worker.pulse import Pulse
 from holdfast.worker.runners import NOWHERE, Elsewhere, Runners
 from holdfast.worker.saver import keep_saving
 from holdfast.worker.settings import Start
-from holdfast.worker.waiting import end_all
+from holdfast.worker.waiting import end_all, remove
 from holdfast.worker.watch import LAPSING
 from holdfast.worker.zygote import Zygote
 
@@ -215,7 +215,7 @@ class Executor:
         if attempt.saver:
             await attempt.saver
         if attempt.directory.exists():
-            await asyncio.to_thread(shutil.rmtree, attempt.directory, ignore_errors=True)
+            await remove(attempt.directory)
         del self._attempts[attempt.key]
         if self._allowance.count(attempt):
             self._tell("ran", [attempt.job.id])

@@ -117,13 +117,15 @@ def _run(start: Start, control: socket.socket, app: Holdfast) -> NoReturn:
     async def run() -> None:
         # The process ends here, not when the loop does: a coroutine or thread that was abandoned would hold that up.
         executor = Executor(app, start, control=control, zygote=zygote, pulse=pulse)
+        code = 1
         try:
             await executor.run()
+            code = 0
+            atexit._run_exitfuncs()
         except BaseException:
-            traceback.print_exc()
-            os._exit(1)
-        atexit._run_exitfuncs()
-        os._exit(0)
+            log.exception("%s has failed", start.name)
+        finally:
+            os._exit(code)
 
     asyncio.run(run())
     os._exit(1)

@@ -17,7 +17,7 @@ from holdfast.commands import Held, Started
 from holdfast.worker import wire
 from holdfast.worker.settings import Pool, Start, WorkerSettings
 from holdfast.worker.system import boot_time, kill_group
-from holdfast.worker.usage import Usage
+from holdfast.worker.usage import Usage, born
 
 
 class _Hold(NamedTuple):
@@ -27,6 +27,12 @@ class _Hold(NamedTuple):
     pid: int = 0
     created: int = 0  # when the job was, if it has a process; and when that began to run it
     since: float = 0.0
+    born: float = 0.0  # when the process began: its number alone may be another's by now
+
+    def kill(self) -> None:
+        """Kill the job's process with its group, if it has one and that is still there."""
+        if self.pid and born(self.pid) == self.born:
+            kill_group(self.pid)
 
 
 class JobProcess(NamedTuple):
@@ -162,7 +168,7 @@ class ExecutorProcess:
         elif word == "started":
             id, attempt, pid, delay, created = rows
             if hold := self._held.get((id, attempt)):
-                self._held[id, attempt] = _Hold(hold.lease, pid, created, boot_time())
+                self._held[id, attempt] = _Hold(hold.lease, pid, created, boot_time(), born(pid))
                 self._started.append(Started(self.name, id, attempt, pid, delay))
         elif word == "idle":
             self.is_idle = True
@@ -198,7 +204,12 @@ class ExecutorProcess:
     async def wait(self) -> int:
         """Return the exit code of the process, once it is dead."""
         while (code := self._process.poll()) is None:
-            await _readable(os.pidfd_open(self._process.pid))
+            try:
+                pidfd = os.pidfd_open(self._process.pid)
+            except OSError:  # out of descriptors, or it has just ended
+                await asyncio.sleep(0.1)
+            else:
+                await _readable(pidfd)
         return code
 
     def kill(self) -> None:
@@ -207,13 +218,12 @@ class ExecutorProcess:
 
     def kill_job(self, id: str, attempt: int) -> None:
         """Kill a job's process, if it has one of its own; what it has started is left to its executor's zygote."""
-        if (hold := self._held.get((id, attempt))) and hold.pid:
-            kill_group(hold.pid)
+        if hold := self._held.get((id, attempt)):
+            hold.kill()
 
     def kill_jobs(self) -> None:
         for hold in self._held.values():
-            if hold.pid:
-                kill_group(hold.pid)
+            hold.kill()
 
     def close(self) -> None:
         self._writer.close()

@@ -12,9 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import shutil
 import signal
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +27,10 @@ from holdfast.worker.calendar import Calendar
 from holdfast.worker.checkup import Introduction, measure, why_to_replace
 from holdfast.worker.files import Files
 from holdfast.worker.leases import Leases
-from holdfast.worker.locks import DeadWorker, WorkerLock
+from holdfast.worker.locks import PREFIX, DeadWorker, WorkerFolder, WorkerLock
 from holdfast.worker.logs import Logs, send_rest
 from holdfast.worker.notify import READY, STOPPING, notify
 from holdfast.worker.outlet import Outlet
-from holdfast.worker.output import FOLDER
 from holdfast.worker.patient import PatientStore
 from holdfast.worker.place import YOUNG, Place, shares
 from holdfast.worker.processes import ExecutorProcess
@@ -43,7 +40,7 @@ from holdfast.worker.settings import Pool, WorkerSettings
 from holdfast.worker.system import boot_time, user_name
 from holdfast.worker.trust import is_trusted
 from holdfast.worker.usage import Usage
-from holdfast.worker.waiting import Duty, end_all, first, insist
+from holdfast.worker.waiting import Duty, end_all, first, insist, remove
 
 log = logging.getLogger("holdfast.worker")
 
@@ -60,7 +57,8 @@ class Supervisor:
 
     def __init__(self, settings: WorkerSettings) -> None:
         self.worker = f"{settings.node or node_name()}/{new_id()[-8:]}"
-        self._settings = msgspec.structs.replace(settings, directory=tempfile.mkdtemp(prefix="holdfast-"))
+        self._folder = WorkerFolder()
+        self._settings = msgspec.structs.replace(settings, directory=str(self._folder.path))
         self._lock = WorkerLock(self.worker)
         self._store = PatientStore()
         self._executors: dict[str, ExecutorProcess] = {}
@@ -75,10 +73,8 @@ class Supervisor:
             calendar=self._calendar,
             on_drain=self._drain,
         )
-        directory = Path(self._settings.directory)
-        (directory / FOLDER).mkdir()
         outlet = Outlet(1) if settings.show_output else None
-        self._logs = Logs(self._store, directory, self._is_running, outlet=outlet)
+        self._logs = Logs(self._store, self._folder.path, self._is_running, outlet=outlet)
         self._sampling = Sampling(self._store, self._executors)
         self._introduction = Introduction(self._settings)
         self._leases.about = self._introduction.words([], Usage())
@@ -123,6 +119,7 @@ class Supervisor:
         return self._exit_code
 
     def _heed_signals(self) -> None:
+        system.forget_signals()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
@@ -189,12 +186,11 @@ class Supervisor:
         finally:
             del self._executors[executor.name]
             executor.close()
-        all_dead = await self._kill_orphans()
-        shutil.rmtree(Path(self._settings.directory) / executor.name.replace("/", "-"), ignore_errors=True)
-        if not all_dead:
+        if not await self._kill_orphans():
             self._may_leave = False
         elif self._store.is_known:
             await self._give_back(executor, code)
+        await remove(self._folder.path / executor.name.replace("/", "-"))
 
     async def _hear_to_the_end(self, executor: ExecutorProcess, place: Place) -> int:
         """Hear what an executor says until it is dead. Returns its exit code."""
@@ -270,7 +266,7 @@ class Supervisor:
             address = Address(url, Path(home) if home else None, namespace, timeout)
             if await is_trusted(address, self.stopping, accept_data_loss=self._settings.accept_data_loss):
                 self._introduce(address, queues)
-                self._lock.belongs_to(address, self._settings.directory)
+                self._lock.belongs_to(address, self._folder.path)
                 self._store.meet(address)
             else:
                 self._exit_code = 1
@@ -377,9 +373,9 @@ class Supervisor:
     async def _bury_worker(self, dead: DeadWorker) -> None:
         log.warning("worker %s on this node is dead", dead.name)
         await self._lose(worker=dead.name, reason="the worker died")
-        if dead.directory.name.startswith("holdfast-"):
+        if dead.directory.name.startswith(PREFIX):
             await send_rest(self._store, dead.directory)
-            shutil.rmtree(dead.directory, ignore_errors=True)
+            await remove(dead.directory)
         dead.file.unlink(missing_ok=True)
 
     async def _leave(self) -> None:
@@ -396,7 +392,7 @@ class Supervisor:
         except errors.HoldfastError as error:
             log.warning("could not say goodbye: %s", error)
         if not self._store.is_known or not self._logs.are_left:  # or the next worker of this node sends them
-            shutil.rmtree(self._settings.directory, ignore_errors=True)
+            await remove(self._folder.path)
         await self._store.close()
 
 
