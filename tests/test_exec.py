@@ -488,7 +488,12 @@ def test_the_command_line_stores_a_program_and_waits_for_it(shell: Shell) -> Non
         assert "exit code 9" in done.err
         (worker,) = shell("workers", "--json").json
         assert worker["allow_exec"] is True
-        assert "(and programs: --allow-exec)" in shell.on_a_terminal("workers", columns=250)
+        assert "tasks, programs" in shell.on_a_terminal("workers", columns=80)
+
+
+def test_the_command_line_says_if_nobody_runs_programs(shell: Shell) -> None:
+    words = "no live worker of queue default runs programs: it waits for one that is started with --allow-exec"
+    assert words in shell.on_a_terminal("enqueue", "--exec", "--", "true")
 
 
 def test_the_command_line_keeps_what_was_said(shell: Shell) -> None:
@@ -508,7 +513,7 @@ def test_the_command_line_keeps_what_was_said(shell: Shell) -> None:
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (("--exec",), "Missing argument"),
+        (("--exec",), "say which program, after --: holdfast enqueue --exec -- ffmpeg"),
         (("--exec", "--", ""), "the program has no name"),
         (("--exec", "--env", "A", "--", "true"), "'A' has no value; write NAME=VALUE"),
         (("--exec", "--memory", "many", "--", "true"), "--memory is 'many'"),

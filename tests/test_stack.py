@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from functools import partial
+from typing import Any
 
 import pytest
 
-from holdfast import Holdfast, errors
+from holdfast import Holdfast, Job, errors
 from tests.apps import long_app
 from tests.servers import running_server
 from tests.shells import Shell
@@ -32,12 +34,13 @@ def test_the_stack_of_a_running_job_says_where_it_is_and_it_goes_on(crew: Crew, 
     assert crew.outcomes(job) == ["succeeded"]
 
 
+def is_running(job: Job[Any]) -> bool:
+    return job.refresh().state == "running"
+
+
 def stack_with(app: Holdfast, id: str, words: str) -> str:
     """The stack, once the job has come so far."""
-    try:
-        stack = app.stack(id)
-    except errors.WrongState:  # it has not started yet
-        return ""
+    stack = app.stack(id)
     return stack if words in stack else ""
 
 
@@ -82,6 +85,15 @@ def test_the_programs_that_a_job_has_started_are_listed(crew: Crew) -> None:
     assert "wait_for_program" in stack.split("Processes:")[0].splitlines()[-2], "our own calls are left out"
     (crew.folder / "go").touch()
     assert job.result(timeout="30s") == 0
+
+
+def test_a_job_that_has_not_started_yet_is_waited_for(crew: Crew) -> None:
+    crew.start(app=APP)
+    for number in range(5):
+        job = crew.put(long_app.wait_for_file, str(crew.folder / f"go{number}"))
+        until(partial(is_running, job))
+        assert crew.app.stack(job.id)
+        (crew.folder / f"go{number}").touch()
 
 
 def test_a_job_that_does_not_run_has_no_stack(crew: Crew) -> None:

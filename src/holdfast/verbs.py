@@ -11,6 +11,7 @@ is no command.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Coroutine, Generator
 from dataclasses import dataclass
 from functools import update_wrapper
@@ -41,6 +42,17 @@ class Act(Generic[T]):
 
     run: Callable[[], T]
     arun: Callable[[], Coroutine[Any, Any, T]]
+
+
+def pause(seconds: float) -> Act[None]:
+    """A step that waits."""
+
+    async def arun() -> None:
+        import asyncio
+
+        await asyncio.sleep(seconds)
+
+    return Act(lambda: time.sleep(seconds), arun)
 
 
 Step = Command[Any] | Pop | Act[Any]

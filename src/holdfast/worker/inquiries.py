@@ -70,8 +70,8 @@ class Inquiries:
             return await asyncio.to_thread(_look_at_executor, executor.pid)
         doing = asked.result()
         if doing is None:
-            return StackAnswer(why=HAS_ENDED)
-        return StackAnswer(stack=doing) if doing else StackAnswer(why=NOT_STARTED)
+            return StackAnswer(why=HAS_ENDED, soon=True)  # or its claim has not come yet: the store knows
+        return StackAnswer(stack=doing) if doing else StackAnswer(why=NOT_STARTED, soon=True)
 
 
 def _look_at_process(pid: int) -> StackAnswer:
