@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import sys
 from collections.abc import Iterator
@@ -488,7 +489,7 @@ def test_the_command_line_stores_a_program_and_waits_for_it(shell: Shell) -> Non
         assert "exit code 9" in done.err
         (worker,) = shell("workers", "--json").json
         assert worker["allow_exec"] is True
-        assert "tasks, programs" in shell.on_a_terminal("workers", columns=80)
+        assert re.search(r"EXEC.*\n.* tasks +yes ", shell.on_a_terminal("workers", columns=80, NO_COLOR="1"))
 
 
 def test_the_command_line_says_if_nobody_runs_programs(shell: Shell) -> None:
