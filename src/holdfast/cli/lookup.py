@@ -73,7 +73,7 @@ def pick(kind: str, known: Mapping[str, T], name: str) -> T:
     """
     if name in known:
         return known[name]
-    there_are = f"; there are {', '.join(sorted(known)[:10])}" if known else "; there is none"
+    there_are = f"; there are {', '.join(sorted(known)[:10])}" if known else ", nor any other"
     raise NotFound(f"there is no {kind} {name}{did_you_mean(name, known) or there_are}")
 
 
