@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,8 @@ from holdfast import Holdfast, HoldfastError, Job
 
 NOT_REPLACED = 25.0  # seconds before the end of the harm: what ends then is not followed by another job
 SPARE = 4.0  # in the end a job may take so many times the time of its work
+
+CLOCKS = 20_000_000  # nanoseconds by which the server's clock may differ from that of the ledger
 
 Say = Callable[[str], None]
 
@@ -45,6 +48,7 @@ class Run:
         self._namespace = "c" + secrets.token_hex(4)
         self._book = Book(folder / "ledger")
         self._findings: list[Finding] = []
+        self._claims: dict[str, dict[int, int]] = {}  # when attempts were claimed, by job
         self._began = time.monotonic()
         self._harmed = 0.0
 
@@ -125,9 +129,11 @@ class Run:
 
     def _look_a_last_time(self) -> None:
         """See what the store says of all jobs in the end; and write it down, for whoever has to find out more."""
+        ahead = time.time_ns() - time.monotonic_ns() - CLOCKS
         with (self._folder / "jobs").open("w") as file:
             for job in filter(None, self._app.get_many(list(self._crowd.plans))):
                 self._watch.witness.see(job)
+                self._claims[job.id] = {run.number: _nanoseconds(run.claimed_at) - ahead for run in job.attempts}
                 file.writelines(f"{job.id} {entry}\n" for entry in job.history)
 
     # Logs
@@ -143,6 +149,7 @@ class Run:
                 for attempt in range(max(1, story.last.attempt - KEPT_LOGS + 1), story.last.attempt + 1):
                     self._watch.read_log(story.id, attempt)
             self._tell(f"logs of {len(lacking)} jobs are not complete")
+            time.sleep(10 * TICK)
 
     # The end
 
@@ -191,6 +198,7 @@ class Run:
                 last=self._last(id),
                 seen=witness.seen.get(id, []),
                 logs=logs.get(id, {}),
+                claimed=self._claims.get(id, {}),
                 exclusive=id.startswith("exclusive"),
                 loops=plan.loops,
                 sleeps=sleeps,
@@ -234,3 +242,7 @@ class Run:
             seconds_in_all=time.monotonic() - self._began,
         )
         return record, found
+
+
+def _nanoseconds(moment: datetime) -> int:
+    return int(moment.timestamp() * 1000) * 1_000_000

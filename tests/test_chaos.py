@@ -194,8 +194,13 @@ def test_exclusive_attempts_beside_each_other_are_found() -> None:
     told = replace(story(), exclusive=True)
     late = Entry(99 * SECOND, 1, 101, "item", "2")
     beside = replace(told, entries=[*told.entries, late])
-    assert found(beside) == "is exclusive, and attempt 1 ran beside attempt 2"
+    assert found(beside) == "is exclusive, and attempt 1 ran when attempt 2 was claimed at 10.000"
     assert found(replace(beside, exclusive=False)) == ""
+
+
+def test_an_exclusive_attempt_that_runs_when_the_next_one_is_claimed_is_found() -> None:
+    told = replace(story(), exclusive=True, claimed={2: 8 * SECOND + 1})  # it begins in second 10
+    assert found(told) == "is exclusive, and attempt 1 ran when attempt 2 was claimed at 8.000"
 
 
 def test_an_exclusive_attempt_may_wake_beside_another_if_its_whole_worker_slept() -> None:
@@ -204,7 +209,7 @@ def test_an_exclusive_attempt_may_wake_beside_another_if_its_whole_worker_slept(
     slept = Sleep(frozenset([101]), 5 * SECOND, 98 * SECOND)
     assert found(replace(told, entries=[*told.entries, late], sleeps=[slept])) == ""
     too_early = Entry(97 * SECOND, 1, 101, "item", "2")
-    assert "ran beside" in found(replace(told, entries=[*told.entries, too_early], sleeps=[slept]))
+    assert "is exclusive" in found(replace(told, entries=[*told.entries, too_early], sleeps=[slept]))
 
 
 # Its parts
