@@ -16,6 +16,7 @@ from chaos.ledger import Entry
 from chaos.watch import Seen
 
 SHOWN = 12  # lines of a ledger, with a finding
+SOON, AWAKE = 1_000_000_000, 4_000_000_000  # nanoseconds in which a worker that wakes renews its leases, and kills
 
 
 class Finding(NamedTuple):
@@ -207,7 +208,9 @@ def besides(story: Story) -> Iterator[tuple[Entry, int, int]]:
 def _has_slept(story: Story, entry: Entry, at: int) -> bool:
     """Whether its whole worker stood still when it lost the job: as documented, it is killed when it wakes."""
     return any(
-        entry.pid in sleep.pids and sleep.since <= at and sleep.until and entry.at >= sleep.until
+        entry.pid in sleep.pids
+        and sleep.since <= at <= sleep.until + SOON
+        and sleep.until <= entry.at <= sleep.until + AWAKE
         for sleep in story.sleeps
     )
 

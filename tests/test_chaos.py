@@ -208,6 +208,8 @@ def test_an_exclusive_attempt_may_wake_beside_another_if_its_whole_worker_slept(
     late = Entry(99 * SECOND, 1, 101, "item", "2")
     slept = Sleep(frozenset([101]), 5 * SECOND, 98 * SECOND)
     assert found(replace(told, entries=[*told.entries, late], sleeps=[slept])) == ""
+    earlier = Sleep(frozenset([101]), 5 * SECOND, 6 * SECOND)  # that is no reason to run now
+    assert "is exclusive" in found(replace(told, entries=[*told.entries, late], sleeps=[earlier]))
     too_early = Entry(97 * SECOND, 1, 101, "item", "2")
     assert "is exclusive" in found(replace(told, entries=[*told.entries, too_early], sleeps=[slept]))
 
