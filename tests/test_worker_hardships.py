@@ -5,11 +5,17 @@ from __future__ import annotations
 import fcntl
 import os
 import resource
+import shutil
 import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.apps import reaping_app
+from holdfast import Job
+from holdfast.worker.locks import WorkerLock
+from tests.apps import log_app, reaping_app
 from tests.apps import worker_app as app
 from tests.workers import Crew, until
 
@@ -53,6 +59,40 @@ def test_a_worker_that_has_no_descriptors_left_starts_what_it_can_and_the_rest_l
     assert worker.zygote == zygote
     assert {crew.get(job).crashes for job in jobs} == {0}
     assert worker.stop() == 0
+
+
+def test_a_worker_without_standard_files_runs_jobs_and_keeps_what_they_print(crew: Crew) -> None:
+    worker = crew.start(app="tests.apps.log_app", before=["bash", "-c", 'exec "$@" <&- >&- 2>&-', "bash"])
+
+    for runner in ("fork", "spawn", "process", "thread", "async"):
+        job = crew.put(log_app.jobs.tasks[f"talk-{runner}"], 1)
+        assert crew.ended(job).state == "succeeded"
+        until(partial(_is_all_there, job))
+    assert worker.stop() == 0
+
+
+def _is_all_there(job: Job[Any]) -> bool:
+    return job.logs().lines == ["out 0", "err 0", "no end of line"]
+
+
+def test_a_copy_that_a_task_forks_and_that_returns_from_it_has_no_say(crew: Crew) -> None:
+    crew.start(app="tests.apps.reaping_app")
+    jobs = [crew.put(reaping_app.returns_twice) for _ in range(10)]
+
+    assert [job.result(timeout="40s") for job in jobs] == ["the task"] * 10
+
+
+def test_a_worker_has_no_siblings_when_the_folder_of_locks_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As that of a user is removed who has logged out."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "user"))
+    (tmp_path / "user").mkdir()
+    lock = WorkerLock("node/worker")
+    shutil.rmtree(tmp_path / "user")
+
+    assert list(lock.dead_siblings()) == []
+    lock.remove()
 
 
 def test_the_folder_of_a_worker_is_locked_so_that_systemd_removes_nothing_from_it(crew: Crew) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from contextlib import suppress
 
 from holdfast import Holdfast
@@ -35,3 +36,11 @@ def is_heard_here() -> bool:
     while not heard:
         os.sched_yield()
     return heard == [os.getpid()]
+
+
+@jobs.task
+def returns_twice() -> str:
+    if os.fork() == 0:
+        return "a copy"
+    time.sleep(0.05)
+    return "the task"

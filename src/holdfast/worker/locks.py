@@ -36,6 +36,14 @@ def _folder() -> Path:
     return folder
 
 
+def _files() -> list[Path]:
+    """All lock files; none, if the directory is gone, as that of a user who has logged out."""
+    try:
+        return list(_folder().iterdir())
+    except FileNotFoundError:
+        return []
+
+
 def _store_mark(address: Address) -> str:
     where = f"{address.url}\0{address.home}\0{address.namespace}"
     return hashlib.sha256(where.encode()).hexdigest()
@@ -92,7 +100,7 @@ class WorkerLock:
         """Yield the workers of the same store that died on this node."""
         if time.time() - os.fstat(self.descriptor).st_mtime > TOUCH_EVERY:
             os.utime(self.descriptor)  # what is old may be removed, and is not looked at
-        for path in _folder().iterdir():
+        for path in _files():
             if path != self._path and (dead := self._dead(path)):
                 yield dead
 

@@ -37,6 +37,16 @@ def adopt_orphans() -> None:
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
+def open_standard_files() -> None:
+    """Whatever started us may have closed them: then other files would get their numbers, and what is printed."""
+    for number in (0, 1, 2):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+        os.set_inheritable(number, True)
+
+
 def forget_signals() -> None:
     """Whatever started us may have left signals blocked, and SIGCHLD ignored: then nobody hears how a child ended."""
     signal.pthread_sigmask(signal.SIG_SETMASK, ())

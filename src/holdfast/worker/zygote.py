@@ -121,6 +121,8 @@ class _Server:
             self._children = os.open(f"/proc/{os.getpid()}/task/{os.getpid()}/children", os.O_RDONLY | os.O_CLOEXEC)
             while self._serve_once():
                 pass
+        except ConnectionError:
+            pass  # the executor is gone
         except Exception:
             log.exception("a zygote has failed, and ends with all its jobs")
         finally:
