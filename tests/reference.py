@@ -19,10 +19,10 @@ from typing import Any, Union, get_origin
 import holdfast
 import holdfast.testing
 import holdfast_pytest
-from holdfast import acting, errors, fleet, items, job, load, program, schedule, scheduling, setting, steering, task
-from holdfast.client import Queue
+from holdfast import acting, errors, fleet, items, job, limiting, load, program, schedule, scheduling, setting, task
 from holdfast.commands import Event
 from holdfast.failure import Failure
+from holdfast.overseeing import Queue
 from holdfast.worker import embedded
 
 Item: type = vars(items)["Item"]
@@ -57,7 +57,7 @@ GROUPS: list[tuple[str, str, list[Any]]] = [
      [items.Items, Item]),
     ("A worker inside a program", "", [embedded.EmbeddedWorker, embedded.Given]),
     ("Queues, workers, settings, events", "What the verbs of the app return.",
-     [Queue, load.Load, steering.Limit, fleet.Worker, fleet.HeldJob, fleet.Node, setting.Setting, Event]),
+     [Queue, load.Load, limiting.Limit, fleet.Worker, fleet.HeldJob, fleet.Node, setting.Setting, Event]),
 ]  # fmt: skip
 OPTIONS = {
     task.Given: """\

@@ -25,8 +25,8 @@ from holdfast import (
 )
 from holdfast.commands import Finish
 from holdfast.job import Dependency
+from holdfast.limiting import Limit
 from holdfast.outcome import Succeed
-from holdfast.steering import Limit
 from holdfast.testing import Workbench, use
 from tests.apps.worker_app import hold
 from tests.faces import FACES, Ask
@@ -316,7 +316,7 @@ def test_a_job_moves_to_another_queue_or_priority(ask: Ask, bench: Workbench) ->
     assert jobs.get("c").priority == -5
     bench.run_until_empty(queues=["default"])
     assert said == ["c", "b"]
-    with pytest.raises(WrongState, match="b runs or has ended, and cannot be moved"):
+    with pytest.raises(WrongState, match="b has ended and cannot be moved, or runs and cannot change its queue"):
         ask("move", "b", queue="other")
 
 

@@ -11,9 +11,9 @@ from typing import Any, assert_type
 from holdfast import Advance, HoldfastError, cron, current_job, every
 from holdfast.client import Holdfast
 from holdfast.job import Job
+from holdfast.limiting import Limit
 from holdfast.load import Load
 from holdfast.scheduling import Schedule
-from holdfast.steering import Limit
 from holdfast.task import AsyncTask, BoundCall, Options, Task, make_task
 
 jobs = Holdfast()

@@ -85,7 +85,7 @@ def verb(
     for made, prefix in ((run, ""), (arun, "a")):
         update_wrapper(made, steps)
         made.__name__ = prefix + steps.__name__.lstrip("_")
-        made.__qualname__ = f"{steps.__qualname__.rpartition('.')[0]}.{made.__name__}"
+        made.__qualname__ = f"{steps.__qualname__.rpartition('.')[0] or 'Holdfast'}.{made.__name__}"
     steps.__qualname__ = run.__qualname__  # by which Python says that an argument is missing
     return run, arun
 

@@ -19,8 +19,8 @@ from holdfast.cli.records import Record, brief_record, full_record
 from holdfast.cli.session import Decorator, Session, command, pass_session
 from holdfast.cli.show import describe
 from holdfast.cli.watch import NO_ROWS, Followed, View, follow, follow_option
-from holdfast.client import Queue
 from holdfast.job import Job
+from holdfast.overseeing import Queue
 
 ON_A_TERMINAL = 50  # jobs, unless --limit says something else
 FOLLOWED = 1000  # jobs, the same

@@ -16,10 +16,10 @@ from holdfast import Holdfast
 from holdfast.cli.complaints import note
 from holdfast.cli.exits import NotFound
 from holdfast.cli.text import listed
-from holdfast.client import Queue
 from holdfast.errors import Invalid, JobNotFound
 from holdfast.job import PENDING, STATES, Job
 from holdfast.names import check_queue
+from holdfast.overseeing import Queue
 
 T = TypeVar("T")
 

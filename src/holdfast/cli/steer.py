@@ -18,14 +18,9 @@ from holdfast.cli.many import Action, Answer, choosing, id_and, optional_ids, st
 from holdfast.cli.session import Session, command, duration_option, pass_session
 from holdfast.commands import Command
 from holdfast.limits import LONGEST_WAIT
+from holdfast.steering import read_answer
 
 Act = Callable[[Sequence[str]], Iterable[Answer]]
-
-REFUSALS = {
-    "move": "has ended and cannot be moved, or runs and cannot change its queue",
-    "release": "does not run, so it cannot be released",
-    "fail": "has ended already and cannot be failed",
-}
 
 _ids = click.argument("ids", nargs=-1, metavar="[ID...]", shell_complete=complete_ids)
 _reason = click.option("--reason", default="", help="Why; it is kept with the job.")
@@ -36,7 +31,7 @@ def _act(session: Session, verb: str, make: Callable[[Sequence[str]], Command[li
 
     def act(part: Sequence[str]) -> Iterable[Answer]:
         replies = session.app.store.run(make(part))
-        return [(id, _read(verb, id, reply)) for id, reply in zip(part, replies, strict=True)]
+        return [(id, read_answer(verb, id, reply)) for id, reply in zip(part, replies, strict=True)]
 
     return act
 
@@ -44,12 +39,6 @@ def _act(session: Session, verb: str, make: Callable[[Sequence[str]], Command[li
 def _answers_of(many: Callable[[Sequence[str]], Sequence[str | errors.HoldfastError]]) -> Act:
     """Return what does something to jobs by a verb of the client, and says of each what came of it."""
     return lambda part: zip(part, many(part), strict=True)
-
-
-def _read(verb: str, id: str, reply: str) -> str | errors.HoldfastError:
-    kind = errors.BY_CODE.get(reply)
-    words = REFUSALS[verb] if kind is errors.WrongState else "does not exist; it may have been deleted"
-    return kind(f"job {id} {words}") if kind else reply
 
 
 @command(
