@@ -21,6 +21,7 @@ LAYERS = [
         "signature",
         "outcome",
         "task",
+        "options",
         "run",
         "carry",
         "middleware",

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from holdfast import Holdfast, Invalid, Job
+from holdfast.options import Runner
 from holdfast.run import PLAIN, Run
-from holdfast.task import Runner
 from tests.apps import limits_app as app
 from tests.apps.runner_app import RUNNERS
 from tests.relay import Relay

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from holdfast import Holdfast, Job, JobCancelled, JobFailed
-from holdfast.task import Runner
+from holdfast.options import Runner
 from tests.apps import runner_app as app
 from tests.apps.runner_app import RUNNERS, Order, Report
 from tests.servers import running_server

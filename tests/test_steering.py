@@ -670,7 +670,7 @@ def wait_for_nobody(how: str) -> int:
     [
         ("an unknown id", "JobNotFound: job nobody, which is waited for, does not exist: enqueue it first"),
         ("a call that is not stored", "enqueue it first"),
-        ("a task", "cannot be waited for; it must be a job, a bound call or an id"),
+        ("a task", "cannot be waited for; a call of it can: enqueue it, or bind its arguments"),
         ("children that are no calls", r"<Task .*> is no call that can be stored; bind a task to its arguments"),
         ("children that are not kept", "a child must be kept, to be seen when it has ended; .*say has keep=False"),
         ("a stage that is no call", r"<Task .*> is no call that a job can go on as; bind a task to its arguments"),

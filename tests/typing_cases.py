@@ -13,8 +13,9 @@ from holdfast.client import Holdfast
 from holdfast.job import Job
 from holdfast.limiting import Limit
 from holdfast.load import Load
+from holdfast.options import Options
 from holdfast.scheduling import Schedule
-from holdfast.task import AsyncTask, BoundCall, Options, Task, make_task
+from holdfast.task import AsyncTask, BoundCall, Task, make_task
 
 jobs = Holdfast()
 

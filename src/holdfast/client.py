@@ -19,21 +19,12 @@ from holdfast.durations import Duration, milliseconds
 from holdfast.job import Job
 from holdfast.middleware import Layers, M
 from holdfast.names import check_namespace
+from holdfast.options import DEFAULT_QUEUE, Given, WhenUnreachable, default_options
 from holdfast.program import PROGRAM, Ended, Word, bind_program
 from holdfast.results import AsyncInbox, Inbox, deadline_after
 from holdfast.scheduling import Timing, declaration
 from holdfast.store import Address, AsyncStore, Store
-from holdfast.task import (
-    DEFAULT_QUEUE,
-    AsyncTask,
-    BoundCall,
-    Declare,
-    Given,
-    Task,
-    WhenUnreachable,
-    default_options,
-    make_task,
-)
+from holdfast.task import AsyncTask, BoundCall, Declare, Task, make_task
 from holdfast.unreachable import Unreachable, store_calls
 from holdfast.verbs import Steps, verb
 

@@ -24,9 +24,10 @@ from holdfast.item import Item
 from holdfast.job import Job
 from holdfast.limits import LEAST_LEASE, MOST_LEASE
 from holdfast.names import check_id, check_queue, new_id
+from holdfast.options import Given, Options
 from holdfast.seat import Seat, Seats
 from holdfast.storing import store_part
-from holdfast.task import BoundCall, Given, Options, make_task
+from holdfast.task import BoundCall, make_task
 from holdfast.unreachable import within
 from holdfast.upkeep import Upkeep
 from holdfast.verbs import Pop, Steps, verb

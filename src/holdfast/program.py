@@ -17,7 +17,8 @@ import msgspec
 from holdfast.codec import Shape
 from holdfast.errors import Invalid, TooBig
 from holdfast.names import check_text
-from holdfast.task import App, BoundCall, Options, Task, make_task
+from holdfast.options import Options
+from holdfast.task import App, BoundCall, Task, make_task
 
 PROGRAM = "holdfast.program"  # the task that it is a call of
 MOST_ARGUMENTS = 4096

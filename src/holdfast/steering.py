@@ -12,8 +12,8 @@ from holdfast.commands import Command
 from holdfast.durations import Duration, milliseconds
 from holdfast.limits import LONGEST_WAIT
 from holdfast.names import check_id, check_name, check_text
+from holdfast.options import Awaited, OnFailed, ids_of
 from holdfast.storing import AT_ONCE
-from holdfast.task import Awaited, OnFailed, ids_of
 from holdfast.verbs import Steps, Stores
 
 Answers = list[str | errors.HoldfastError]

@@ -20,8 +20,9 @@ from holdfast.cli.lookup import did_you_mean
 from holdfast.cli.session import F, Session, duration, note_new_server
 from holdfast.limits import LONGEST_WAIT
 from holdfast.names import check_task, new_id
+from holdfast.options import Given, Options
 from holdfast.signature import Parameter
-from holdfast.task import BoundCall, Given, Options, Task, make_task
+from holdfast.task import BoundCall, Task, make_task
 
 AnyTask = Task[..., Any]
 

@@ -12,9 +12,10 @@ from holdfast import Holdfast
 from holdfast.cli.complaints import note
 from holdfast.cli.imports import import_app
 from holdfast.cli.session import F, Session, duration_option, note_new_server
+from holdfast.options import DEFAULT_QUEUE, Given
 from holdfast.program import Ended
 from holdfast.sizes import size_in_bytes
-from holdfast.task import DEFAULT_QUEUE, BoundCall, Given
+from holdfast.task import BoundCall
 
 
 def _size(_: click.Context, parameter: click.Parameter, value: str | None) -> int | None:

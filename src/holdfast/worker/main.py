@@ -23,7 +23,7 @@ from typing import NoReturn
 import msgspec
 
 from holdfast.client import Holdfast
-from holdfast.task import DEFAULT_QUEUE
+from holdfast.options import DEFAULT_QUEUE
 from holdfast.worker import stacks, wire, zygote
 from holdfast.worker.captured import by_context, capture_by_context
 from holdfast.worker.child import run_jobs
