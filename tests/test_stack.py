@@ -29,6 +29,7 @@ def test_the_stack_of_a_running_job_says_where_it_is_and_it_goes_on(crew: Crew, 
     assert ("await_file" if kind == "async" else "wait_inside") in stack
     if kind in ("thread", "async"):
         assert "executor.py" not in stack, "of its own thread or task only"
+        assert stack.startswith(f'  File "{long_app.__file__}"'), "our own calls are left out"
     (crew.folder / "go").touch()
     assert job.result(timeout="30s") == "found"
     assert crew.outcomes(job) == ["succeeded"]
