@@ -70,8 +70,14 @@ def _await(session: Session, names: Sequence[str], timeout: timedelta | None) ->
     """Wait until workers are gone, and say each."""
     deadline = float("inf") if timeout is None else time.monotonic() + timeout.total_seconds()
     left = set(names)
+    silent: set[str] = set()
     while left:
-        gone = left.difference(worker.name for worker in session.app.workers())
+        there = {worker.name: worker for worker in session.app.workers()}
+        gone = left.difference(there)
+        for name in sorted(left - gone - silent):
+            if not there[name].is_live:
+                silent.add(name)
+                note(f"worker {name} gives no sign of life; if it is dead: holdfast workers --forget {name}")
         for name in sorted(gone):
             session.output.stream({"worker": name, "state": "ended", "jobs": 0}, COLUMNS)
         left -= gone
