@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import tempfile
@@ -136,7 +137,7 @@ def test_a_job_that_takes_too_much_memory_is_killed_with_the_last_figure(staff: 
 
     assert (ended.state, ended.group, ended.crashes) == ("failed", "memory", 0)
     assert ended.failure
-    used, most = (int(word) for word in ended.failure.message.split() if word.isdigit())
+    used, most = map(float, re.findall(r"([\d.]+) MiB", ended.failure.message))
     assert used > most == 160
 
 

@@ -37,7 +37,7 @@ from holdfast.worker.runners import NOWHERE, Elsewhere, Runners
 from holdfast.worker.saver import keep_saving
 from holdfast.worker.settings import Start
 from holdfast.worker.waiting import end_all, remove
-from holdfast.worker.watch import LAPSING
+from holdfast.worker.watch import LAPSING, patience
 from holdfast.worker.zygote import Zygote
 
 log = logging.getLogger("holdfast.worker")
@@ -156,7 +156,7 @@ class Executor:
                     self._ended.append(msgspec.structs.replace(item, outcome=outcome))
 
     def _start(self, claim: Claim) -> None:
-        self._tell("claimed", [part for job in claim.jobs for part in (job.id, job.attempt, job.lease)])
+        self._tell("claimed", [part for job in claim.jobs for part in (job.id, job.attempt, job.lease, patience(job))])
         for job in claim.jobs:
             if job.run and Run.decode(job.run).exclusive:
                 self._tell("exclusive", [self._name, job.id, job.attempt, job.lease, self._claiming.asked_at])
@@ -263,6 +263,8 @@ class Executor:
                 self._stop(rest[0])
             case "claim":
                 self._may_claim = True
+            case "hears":
+                self._tell("heard", [self._name])
             case "retire":
                 self._retire()
             case "leave":
@@ -282,7 +284,6 @@ class Executor:
         self._nudge.set()
 
     def _interrupt(self, why: str, id: str, attempt: int) -> None:
-        self._tell("heard", [id, attempt])
         if running := self._attempts.get((id, attempt)):
             log.info("%s: attempt %d is %s, stopping it", id, attempt, why)
             running.interrupt(why, LAPSING if why == "lapsing" else None)
