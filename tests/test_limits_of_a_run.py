@@ -8,6 +8,7 @@ import shutil
 import signal
 import tempfile
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,6 +17,8 @@ import pytest
 from holdfast import Holdfast, Invalid, Job
 from holdfast.options import Runner
 from holdfast.run import PLAIN, Run
+from holdfast.worker.pulse import Pulse
+from holdfast.worker.system import boot_time
 from tests.apps import limits_app as app
 from tests.apps.runner_app import RUNNERS
 from tests.relay import Relay
@@ -242,6 +245,30 @@ def test_an_exclusive_job_is_stopped_though_its_supervisor_stands_still(crew: Cr
     first, job = cut_off(crew, relay, "fork")
 
     first.worker.send(signal.SIGSTOP)
+
+    crew.pids("alone", "runs", 2)
+    assert crew.said("alone", "found") == [["dead"]]
+    first.worker.send(signal.SIGCONT)
+    crew.open("alone")
+    assert crew.ended(job).state == "succeeded"
+
+
+def test_an_exclusive_job_does_not_take_a_renewal_of_others_for_its_own(crew: Crew) -> None:
+    """Its supervisor stands still before it has heard of the claim, but for a moment in which it renews the others."""
+    first = start(crew, "--lease", "4s", node="first")
+    first.put("nothing", "fork").result(timeout="30s")
+    first.worker.send(signal.SIGSTOP)
+    job = first.put("be_alone", "fork", "alone", exclusive=True)
+    crew.pids("alone", "runs")
+    start(crew, "--lease", "4s", node="second")
+    claimed = crew.get(job).claimed_at
+    assert claimed
+    until(lambda: datetime.now(UTC) - claimed > timedelta(seconds=1.5), what="more than a quarter of a lease to pass")
+
+    pulse, *_ = [file for file in Path(f"/proc/{first.worker.pid}/fd").iterdir() if "pulse" in os.readlink(file)]
+    seen = Pulse(os.open(pulse, os.O_RDWR))
+    seen.beat(1.0, boot_time())
+    seen.close()
 
     crew.pids("alone", "runs", 2)
     assert crew.said("alone", "found") == [["dead"]]

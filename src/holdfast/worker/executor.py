@@ -190,15 +190,15 @@ class Executor:
             on_start=self._say_started,
             on_first_save=self._start_saving,
             on_request=partial(requests.answer, self._store),
-            lease_from=partial(self._lease_from, self._claiming.asked_at),
+            lease_from=partial(self._lease_from, (job.id, job.attempt), self._claiming.asked_at),
             captured=self._zygote is not None,
         )
         self._attempts[attempt.key] = attempt
         return attempt
 
-    def _lease_from(self, claimed: float) -> float:
-        """When a lease was asked for: by its claim, or with all others by the last renewal."""
-        return max(claimed, self._pulse.renewed_at)
+    def _lease_from(self, key: tuple[str, int], claimed: float) -> float:
+        """When a lease was asked for: by its claim, or by the last renewal, once that is known to be its own too."""
+        return max(claimed, self._pulse.renewed_at) if self._attempts[key].is_renewed else claimed
 
     async def _attempt(self, attempt: Attempt) -> None:
         """Run a claimed job and have its end reported.
@@ -279,6 +279,8 @@ class Executor:
                 self._elsewhere = Elsewhere(*rest)
             case "stack":
                 self._look_into(*rest)
+            case "renewed":
+                self._note_renewed(*rest)
             case _:
                 self._interrupt(word, *rest)
         self._nudge.set()
@@ -287,6 +289,10 @@ class Executor:
         if running := self._attempts.get((id, attempt)):
             log.info("%s: attempt %d is %s, stopping it", id, attempt, why)
             running.interrupt(why, LAPSING if why == "lapsing" else None)
+
+    def _note_renewed(self, id: str, attempt: int) -> None:
+        if running := self._attempts.get((id, attempt)):
+            running.is_renewed = True
 
     def _look_into(self, id: str, attempt: int, inbox: str) -> None:
         """Say what a job does that has no process of its own."""
