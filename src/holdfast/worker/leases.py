@@ -193,6 +193,11 @@ class Leases:
         while await self._store.run(commands.lose(executor=executor, reason="stopped")):
             log.warning("executor %s held jobs after all", executor)
 
+    async def lose(self, **whose: str) -> None:
+        """Take back, charged, whatever a dead executor or worker holds; and have it forgotten."""
+        while lost := await self._store.run(commands.lose(**whose)):
+            log.warning("took back %s", ", ".join(lost))
+
     async def read_inbox(self) -> None:
         """Hear of cancellations and new queues at once. A message that is lost is made up for by the next renewal."""
         store = await self._store.known()
