@@ -77,6 +77,10 @@ async def alist_jobs(
             return
 
 
+for _made, _name in ((list_jobs, "list"), (alist_jobs, "alist")):  # by which Python says that an argument is wrong
+    _made.__name__, _made.__qualname__ = _name, f"Holdfast.{_name}"
+
+
 def count(_: Stores, *, queue: str | None = None, state: str | None = None) -> Steps[int]:
     """Count jobs, of a queue or all, in a state or any."""
     number: int = yield commands.count(queues=_only(queue), states=_states_of(state))
