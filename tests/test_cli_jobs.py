@@ -228,6 +228,12 @@ def test_jobs_are_counted(shell: Shell) -> None:
     assert shell("count", "--queue", "a", "--state", "cancelled,failed", "--json").json == {"count": 1}
 
 
+def test_a_list_says_in_which_group_a_job_failed(shell: Shell) -> None:
+    shell.put("mine")
+    Hand(shell.client).end(Error(failure(), "bad-address", final=True))
+    assert shell("jobs").rows[0][6] == "bad-address"
+
+
 def test_show_says_below_the_state_why_a_job_failed(shell: Shell) -> None:
     shell.put("mine")
     stalled = Failure(
