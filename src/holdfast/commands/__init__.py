@@ -6,10 +6,10 @@ does, takes and returns is said at the head of `lua/<verb>.lua`; here stands onl
 
 from __future__ import annotations
 
-from holdfast.commands.attempts import *  # noqa: F403
-from holdfast.commands.command import *  # noqa: F403
-from holdfast.commands.finding import *  # noqa: F403
-from holdfast.commands.overseeing import *  # noqa: F403
-from holdfast.commands.scheduling import *  # noqa: F403
-from holdfast.commands.steering import *  # noqa: F403
-from holdfast.commands.storing import *  # noqa: F403
+from holdfast.commands.attempts import *
+from holdfast.commands.command import *
+from holdfast.commands.finding import *
+from holdfast.commands.overseeing import *
+from holdfast.commands.scheduling import *
+from holdfast.commands.steering import *
+from holdfast.commands.storing import *
