@@ -277,6 +277,27 @@ def test_an_exclusive_job_does_not_take_a_renewal_of_others_for_its_own(crew: Cr
     assert crew.ended(job).state == "succeeded"
 
 
+@pytest.mark.parametrize("fresh", ["fork", "spawn"])
+def test_an_exclusive_job_does_not_start_when_its_lease_has_lapsed_meanwhile(crew: Crew, fresh: Runner) -> None:
+    first = start(crew, "--lease", "4s", node="first")
+    first.put("nothing", fresh).result(timeout="30s")
+    idle = [first.worker.pid, first.worker.zygote]
+    for pid in idle:
+        crew.kill(pid, signal.SIGSTOP)
+    job = first.put("be_alone", fresh, "alone", exclusive=True)
+    until(lambda: crew.get(job).attempt == 1)
+    start(crew, "--lease", "4s", node="second")
+    crew.pids("alone", "runs")
+
+    for pid in reversed(idle):
+        crew.kill(pid, signal.SIGCONT)
+
+    until(lambda: f"{job.id}: attempt 1 has lost its lease" in first.worker.log)
+    crew.open("alone")
+    assert crew.ended(job).state == "succeeded"
+    assert len(crew.said("alone", "runs")) == 1
+
+
 def test_an_exclusive_job_runs_as_any_other_while_its_lease_is_renewed(staff: Staff, apart: Runner) -> None:
     job = staff.put("talk", apart, "save", 5.0, exclusive=True)
 

@@ -28,6 +28,7 @@ from holdfast.worker.child import UNHEARD
 from holdfast.worker.ending import ends_by_itself, forced_outcome
 from holdfast.worker.stacks import stack_of
 from holdfast.worker.system import kill_group
+from holdfast.worker.watch import LAPSING, may_start
 
 NO_PROCESS = Release("no process could be started", 1000)
 
@@ -89,6 +90,8 @@ class JobProcess:
     async def run(self, attempt: Attempt, *, stays: bool) -> Outcome:
         """Have it run a job, hear what it says, and see to it that it ends; or, if it `stays`, that the job does."""
         self.has_begun = False
+        if not may_start(attempt):
+            return LAPSING
         attempt.started(self.process.pid)
         self.writer.write(wire.pack("call", *attempt.call))
         said = asyncio.create_task(self._listen(attempt))

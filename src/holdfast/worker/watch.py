@@ -104,7 +104,16 @@ def _size(path: str) -> int:
 
 async def _watch_lease(attempt: Attempt) -> None:
     """By what this process knows of renewals; the supervisor, which knows more, kills what is still there later."""
-    length = attempt.job.lease / 1000
-    while (left := attempt.lease_from() + length * (1 - ASK_AT) - boot_time()) > 0:
+    while (left := _left(attempt)) > 0:
         await asyncio.sleep(min(left, LEASE_EVERY))
     attempt.interrupt("lapsing", LAPSING)
+
+
+def may_start(attempt: Attempt) -> bool:
+    """Whether there is time left: not if it is exclusive, and its worker stood still since it was claimed."""
+    return not attempt.run.exclusive or _left(attempt) > 0
+
+
+def _left(attempt: Attempt) -> float:
+    """Seconds until an exclusive attempt is asked to end."""
+    return attempt.lease_from() + attempt.job.lease / 1000 * (1 - ASK_AT) - boot_time()
