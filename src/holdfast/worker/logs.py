@@ -8,7 +8,6 @@ the node sends all that is there.
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import logging
 import os
 from collections.abc import Callable, Iterator
@@ -24,6 +23,7 @@ from holdfast.limits import LOG_BLOCK, LOG_HEAD, LOG_TAIL
 from holdfast.worker.outlet import Outlet
 from holdfast.worker.output import FOLDER, LogName, is_open
 from holdfast.worker.patient import PatientStore
+from holdfast.worker.system import punch
 
 log = logging.getLogger("holdfast.worker")
 
@@ -62,7 +62,7 @@ class _File:
         """Give back to the disk what nobody will read: a job may print without end."""
         end = (size // LOG_BLOCK - LOG_TAIL) * LOG_BLOCK
         if end > self.freed:
-            _punch(self.path, self.freed, end - self.freed)
+            punch(self.path, self.freed, end - self.freed)
             self.freed = end
 
 
@@ -186,16 +186,3 @@ def _size(path: Path) -> int:
     with suppress(OSError):
         return os.stat(path).st_size
     return 0
-
-
-def _punch(path: Path, offset: int, length: int) -> None:
-    """Make a hole in a file: its size stays, and its place on the disk is free. Where that cannot be, it stays."""
-    keep_size, punch_hole = 1, 2
-    with suppress(OSError, AttributeError):
-        descriptor = os.open(path, os.O_RDWR)
-        try:
-            ctypes.CDLL(None).fallocate(
-                descriptor, keep_size | punch_hole, ctypes.c_longlong(offset), ctypes.c_longlong(length)
-            )
-        finally:
-            os.close(descriptor)
