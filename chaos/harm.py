@@ -134,7 +134,7 @@ class Harm:
 
     def _strike_worker(self, verb: str, kind: str) -> Blow | None:
         worker = self._choose(verb)
-        if worker.is_dead() or not worker.executors:
+        if worker.is_dead():
             return None
         pids = _parts(worker, kind)
         doomed = worker.tree if kind in ("supervisor", "worker") else [each for pid in pids for each in _family(pid)]
@@ -180,8 +180,11 @@ class Harm:
                 worker.start()
 
     def _is_over(self, blow: Blow) -> bool:
+        """It lasted as long as it may; or long enough, and a job is elsewhere now, or the frozen one was killed."""
         now = time.monotonic_ns()
-        return now >= blow.most or (now >= blow.least and self._running.is_taken_over(blow.hits))
+        if now < blow.least or now >= blow.most:
+            return now >= blow.most
+        return self._running.is_taken_over(blow.hits) or not any(map(self._place.is_ours, blow.pids))
 
     def _thaw(self, blow: Blow) -> None:
         blow.until = time.monotonic_ns()
@@ -210,8 +213,8 @@ def _parts(worker: Worker, kind: str) -> list[int]:
         return [worker.pid]
     if kind == "worker":
         return worker.tree
-    executor = worker.executors[0]
-    return children(executor)[:1] if kind == "zygote" else [executor]
+    executors = worker.executors[:1]
+    return [zygote for executor in executors for zygote in children(executor)[:1]] if kind == "zygote" else executors
 
 
 def _family(pid: int) -> list[int]:
