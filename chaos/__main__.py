@@ -17,7 +17,7 @@ from chaos.run import Run, Settings
 
 def main() -> int:
     options = _parse()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that nothing is left behind
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit())  # so that nothing is left behind
     seconds = options.seconds or options.minutes * 60
     settings = Settings(seconds, options.seed, options.jobs, options.workers)
     print(
@@ -29,7 +29,7 @@ def main() -> int:
         record, findings = Run(settings, folder, _progress).play()
     except (KeyboardInterrupt, SystemExit):  # nobody wants to know
         shutil.rmtree(folder, ignore_errors=True)
-        raise
+        return 130
     except BaseException:
         print(f"all that is known is in {folder}", file=sys.stderr)
         raise

@@ -30,7 +30,7 @@ BAG = (
 )
 PAUSE = (0.7, 3.0)  # seconds between two blows
 SHORT = (0.5, 1.5 * LEASE)  # of a freeze after which nothing need be lost
-LEAST, MOST = 1.1 * LEASE, 4 * LEASE  # of one after which leases have ended
+LEAST, MOST = 1.25 * LEASE, 4 * LEASE  # of one after which leases have ended
 DOWN = (0.0, 1.5)  # seconds until something dead is started again
 
 Hit = tuple[str, int]  # a job, and which attempt
@@ -73,8 +73,9 @@ class Running:
         return [(job, entry.attempt) for job, entry in self.attempts().items() if entry.pid in doomed]
 
     def is_taken_over(self, hits: list[Hit]) -> bool:
-        """Whether a later attempt of one of these has begun."""
-        return any(entry.attempt > attempt for job, attempt in hits for entry in self.book.begun(job))
+        """Whether a later attempt of one of these has begun. Exclusive ones do not count: they do not run on."""
+        stale = [hit for hit in hits if not hit[0].startswith("exclusive")]
+        return any(entry.attempt > attempt for job, attempt in stale or hits for entry in self.book.begun(job))
 
 
 class Harm:
