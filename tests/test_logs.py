@@ -243,6 +243,20 @@ def test_a_full_disk_is_no_reason_for_a_job_to_fail(desk: Crew) -> None:
     assert len(text_of(desk, job)) == 1000
 
 
+def test_what_a_full_store_does_not_take_is_sent_when_it_has_room(crew: Crew) -> None:
+    job = crew.put(log_app.jobs.tasks["talk-fork"], 50)
+    store = crew.app.store
+    store.execute("CONFIG", "SET", "maxmemory", "1")
+    try:
+        worker = crew.start(app=APP)
+        until(lambda: job.refresh().is_final and "until the store takes them" in worker.log)
+        assert job.logs().lines == []
+    finally:
+        store.execute("CONFIG", "SET", "maxmemory", "0")
+
+    assert len(lines_of(crew, job)) == 101
+
+
 def test_without_a_place_for_logs_jobs_run_all_the_same(crew: Crew) -> None:
     crew.start(app=APP)
     run(crew, "silent-fork")

@@ -87,6 +87,7 @@ class Logs:
         self._outlet = outlet
         self._files: dict[str, _File] = {}
         self._looking = Lock()
+        self._is_refused = False  # by a store that has no memory left
 
     async def keep(self) -> None:
         await self._store.known()
@@ -104,8 +105,11 @@ class Logs:
         for file in self._look():
             file.free(_size(file.path))
 
-    async def send(self, *, last: bool = False) -> None:
-        """Send what is new; and remove what is sent of attempts that have ended, or of all, at the `last` time."""
+    async def send(self, *, last: bool = False) -> bool:
+        """Send what is new; and remove what is sent of attempts that have ended, or of all, at the `last` time.
+
+        Returns whether the store took it. One without memory does not: then it stays here, to be sent again.
+        """
         found = await asyncio.to_thread(self._look)
         for first in range(0, len(found), AT_ONCE):
             part = found[first : first + AT_ONCE]
@@ -113,8 +117,10 @@ class Logs:
             news = await asyncio.to_thread(self._read_all, part, ended, last)
             blocks = [block for each in news for block in each.blocks]
             for place in range(0, len(blocks), AT_ONCE):
-                await self._tell(blocks[place : place + AT_ONCE])
+                if not await self._tell(blocks[place : place + AT_ONCE]):
+                    return False
             await asyncio.to_thread(self._settle, news)
+        return True
 
     @property
     def are_left(self) -> bool:
@@ -152,18 +158,25 @@ class Logs:
             if each.is_over:
                 each.file.path.unlink(missing_ok=True)
 
-    async def _tell(self, blocks: list[Block]) -> None:
+    async def _tell(self, blocks: list[Block]) -> bool:
         try:
             await self._store.run(commands.log(blocks))
         except errors.StoreUnavailable:
             raise
-        except errors.HoldfastError as error:  # a store without memory for it: the job goes on
+        except errors.StoreFull as error:
+            if not self._is_refused:
+                log.error("logs stay on this machine until the store takes them: %s", error)
+            self._is_refused = True
+            return False
+        except errors.HoldfastError as error:  # it would be refused again
             log.error("the log of job %s is not kept: %s", blocks[0].id, error)
+        self._is_refused = False
+        return True
 
 
-async def send_rest(store: PatientStore, directory: Path) -> None:
-    """Send the logs that a dead worker has left."""
-    await Logs(store, directory, lambda *_: False).send(last=True)
+async def send_rest(store: PatientStore, directory: Path) -> bool:
+    """Send the logs that a dead worker has left. Returns whether the store took them."""
+    return await Logs(store, directory, lambda *_: False).send(last=True)
 
 
 def _shown(file: _File, size: int, is_over: bool) -> str:
