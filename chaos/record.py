@@ -155,7 +155,7 @@ def words(record: Record) -> list[str]:
         *((f"runs again after {kind}", str(times)) for kind, times in record.recoveries.items()),
         (
             "items repeated",
-            f"{record.repeated} of {record.items}; {record.acknowledged} of {record.saves} saves waited",
+            f"{record.repeated} of {record.items}; {record.acknowledged} of {record.saves} saves were waited for",
         ),
         ("work done again, each time", str(record.undone)),
         ("stale writes", f"{record.refused} of workers refused; {record.forged} forged, {_accepted(record)}"),
@@ -163,7 +163,7 @@ def words(record: Record) -> list[str]:
         ("log lines", f"{record.lines} flushed, {record.lines_found} found"),
         ("exclusive", f"{record.ran_on} lines written by attempts whose whole worker had just woken, as documented"),
     ]
-    return [f"{name:32} {value}" for name, value in rows]
+    return [f"{name:36} {value}" for name, value in rows]
 
 
 def _accepted(record: Record) -> str:
