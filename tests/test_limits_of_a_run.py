@@ -277,14 +277,13 @@ def test_an_exclusive_job_does_not_take_a_renewal_of_others_for_its_own(crew: Cr
     assert crew.ended(job).state == "succeeded"
 
 
-@pytest.mark.parametrize("fresh", ["fork", "spawn"])
-def test_an_exclusive_job_does_not_start_when_its_lease_has_lapsed_meanwhile(crew: Crew, fresh: Runner) -> None:
+def test_an_exclusive_job_does_not_start_when_its_lease_has_lapsed_meanwhile(crew: Crew, apart: Runner) -> None:
     first = start(crew, "--lease", "4s", node="first")
-    first.put("nothing", fresh).result(timeout="30s")
+    first.put("nothing", "fork").result(timeout="30s")
     idle = [first.worker.pid, first.worker.zygote]
     for pid in idle:
         crew.kill(pid, signal.SIGSTOP)
-    job = first.put("be_alone", fresh, "alone", exclusive=True)
+    job = first.put("be_alone", apart, "alone", exclusive=True)
     until(lambda: crew.get(job).attempt == 1)
     start(crew, "--lease", "4s", node="second")
     crew.pids("alone", "runs")
@@ -296,6 +295,22 @@ def test_an_exclusive_job_does_not_start_when_its_lease_has_lapsed_meanwhile(cre
     crew.open("alone")
     assert crew.ended(job).state == "succeeded"
     assert len(crew.said("alone", "runs")) == 1
+
+
+def test_an_exclusive_job_does_not_start_in_a_process_that_waits_when_its_claim_took_too_long(
+    crew: Crew, relay: Relay
+) -> None:
+    first = start(crew, "--lease", "1s", HOLDFAST_URL=relay.url)
+    first.put("nothing", "process").result(timeout="30s")
+    due = datetime.now(UTC) + timedelta(seconds=0.5)
+    job = first.put("nothing", "process", exclusive=True, at=due)
+
+    relay.cut()
+    until(lambda: datetime.now(UTC) - due > timedelta(seconds=1.2), what="more than a lease to pass with the claim")
+    relay.mend()
+
+    assert crew.ended(job).state == "succeeded"
+    assert crew.outcomes(job) == ["released", "succeeded"]
 
 
 def test_an_exclusive_job_runs_as_any_other_while_its_lease_is_renewed(staff: Staff, apart: Runner) -> None:
