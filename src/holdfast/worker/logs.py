@@ -24,6 +24,7 @@ from holdfast.worker.outlet import Outlet
 from holdfast.worker.output import FOLDER, LogName, is_open
 from holdfast.worker.patient import PatientStore
 from holdfast.worker.system import punch
+from holdfast.worker.waiting import Threads
 
 log = logging.getLogger("holdfast.worker")
 
@@ -33,6 +34,8 @@ LONGEST_LINE = 4096  # bytes, of what is shown here
 HARMLESS = {
     code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if code != 9
 }  # on a terminal, but for tabs
+
+_reading = Threads("logs", 2)
 
 IsRunning = Callable[[str, int], bool]
 
@@ -98,7 +101,7 @@ class Logs:
     async def keep_small(self) -> None:
         """Save the disk, also while the store is away and nothing is sent."""
         while True:
-            await asyncio.to_thread(self._free)
+            await _reading.call(self._free)
             await asyncio.sleep(LOOK_EVERY)
 
     def _free(self) -> None:
@@ -110,16 +113,16 @@ class Logs:
 
         Returns whether the store took it. One without memory does not: then it stays here, to be sent again.
         """
-        found = await asyncio.to_thread(self._look)
+        found = await _reading.call(self._look)
         for first in range(0, len(found), AT_ONCE):
             part = found[first : first + AT_ONCE]
             ended = [last or not self._is_running(file.name.id, file.name.attempt) for file in part]
-            news = await asyncio.to_thread(self._read_all, part, ended, last)
+            news = await _reading.call(self._read_all, part, ended, last)
             blocks = [block for each in news for block in each.blocks]
             for place in range(0, len(blocks), AT_ONCE):
                 if not await self._tell(blocks[place : place + AT_ONCE]):
                     return False
-            await asyncio.to_thread(self._settle, news)
+            await _reading.call(self._settle, news)
         return True
 
     @property
