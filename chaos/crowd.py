@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from typing import Any
 
 from chaos.app import TASKS, Plan
@@ -20,6 +21,7 @@ KINDS = {  # how many of each there are among 50
     "async": 9,
 }
 ORDER = [kind for kind, count in KINDS.items() for _ in range(count)]
+AT_ONCE = 500  # jobs that are asked for
 ITEM = (0.1, 0.4)  # seconds
 SHORT = (8.0, 20.0)  # seconds of work of a job
 LONG_EVERY, LONG_PART = 5, 0.6  # every fifth of the first jobs has work for this part of the whole time
@@ -76,6 +78,12 @@ class Crowd:
         except HoldfastError:  # the server was killed, or stands still
             return
         self.ended |= {job.id: job for job in found if job and job.is_final}
+
+    def all(self) -> Iterator[Job[Any]]:
+        """All jobs as they are now; a long run has more than one call can ask for."""
+        ids = list(self.plans)
+        for first in range(0, len(ids), AT_ONCE):
+            yield from filter(None, self._app.get_many(ids[first : first + AT_ONCE]))
 
     def work_left(self) -> float:
         """Seconds of work that a job may have left at most."""

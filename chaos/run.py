@@ -139,7 +139,7 @@ class Run:
         """See what the store says of all jobs in the end; and write it down, for whoever has to find out more."""
         ahead = time.time_ns() - time.monotonic_ns() - CLOCKS
         with (self._folder / "jobs").open("w") as file:
-            for job in filter(None, self._app.get_many(list(self._crowd.plans))):
+            for job in self._crowd.all():
                 self._watch.witness.see(job)
                 self._claims[job.id] = {run.number: _nanoseconds(run.claimed_at) - ahead for run in job.attempts}
                 file.writelines(f"{job.id} {entry}\n" for entry in job.history)
