@@ -36,7 +36,10 @@ def limits(session: Session, watch: bool) -> None:
         Column("PERIOD", lambda row: seconds_text(row["per_seconds"]), right=True),
         *(Column(name.upper(), lambda row, name=name: row[name], right=True) for name in ("held", "parked", "keys")),  # type: ignore[misc]
     ]
-    look = lambda: View([limit_record(each) for each in sorted(session.app.limits())])  # noqa: E731 - said once
+
+    def look() -> View:
+        return View([limit_record(each) for each in sorted(session.app.limits())])
+
     show_list(session.output, look, columns, "limit", watch=watch)
 
 

@@ -12,7 +12,7 @@ from holdfast.cli.completers import complete_queue
 from holdfast.cli.fields import FORGOTTEN, LOAD, PAUSED, QUEUE
 from holdfast.cli.lookup import find_queue
 from holdfast.cli.output import Column, write
-from holdfast.cli.records import queue_record
+from holdfast.cli.records import Record, queue_record
 from holdfast.cli.session import Session, command, duration_option, pass_session
 from holdfast.cli.text import length
 from holdfast.cli.watch import View, follow_option, show_list
@@ -114,7 +114,11 @@ def _load_columns(on_terminal: bool) -> list[Column]:
     """Durations and rates are for people in few digits."""
 
     def number(name: str, spell: Callable[[float], str]) -> Column:
-        value = lambda row: "" if row[name] is None else spell(row[name]) if on_terminal else f"{row[name]:.3f}"  # noqa: E731
+        def value(row: Record) -> str:
+            if row[name] is None:
+                return ""
+            return spell(row[name]) if on_terminal else f"{row[name]:.3f}"
+
         return Column(name.upper().replace("_", " "), value, right=True)
 
     counts = ("workers", "waiting", "running", "scheduled", "blocked", "throttled")

@@ -71,7 +71,10 @@ def show_list(
     """List records, each named by its field `kind`: once, or again and again."""
     nothing = f"no {kind}s"
     if watch:
-        draw = lambda view: output.table(view.records, columns, nothing)  # noqa: E731 - said once
+
+        def draw(view: View) -> RenderableType:
+            return output.table(view.records, columns, nothing)
+
         follow(output, Followed(look, draw, columns, kind, volatile))
     else:
         output.list(look().records, columns, nothing)

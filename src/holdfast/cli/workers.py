@@ -54,7 +54,10 @@ def workers(session: Session, forget: str | None, *, idle: bool, watch: bool) ->
         *_needs(on_terminal),
         Column("JOBS", held),
     ]
-    look = lambda: View([worker_record(each) for each in session.app.workers() if each.is_idle or not idle])  # noqa: E731 - said once
+
+    def look() -> View:
+        return View([worker_record(each) for each in session.app.workers() if each.is_idle or not idle])
+
     return show_list(session.output, look, columns, "worker", watch=watch, volatile=VOLATILE)
 
 
@@ -76,7 +79,10 @@ def nodes(session: Session, watch: bool) -> None:
         Column("QUEUES", lambda node: node["queues"]),
         *_needs(on_terminal),
     ]
-    look = lambda: View([node_record(each) for each in session.app.nodes()])  # noqa: E731 - said once
+
+    def look() -> View:
+        return View([node_record(each) for each in session.app.nodes()])
+
     show_list(session.output, look, columns, "node", watch=watch, volatile=VOLATILE)
 
 
