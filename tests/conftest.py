@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import secrets
+import shutil
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +13,7 @@ import pytest
 from hypothesis import settings
 
 from holdfast.store import Address, Store
+from tests.relay import Relay
 from tests.servers import running_server
 from tests.shells import Shell
 from tests.workers import Crew, new_crew
@@ -68,6 +71,16 @@ def crew(server_url: str, tmp_path: Path) -> Iterator[Crew]:
     """A namespace of its own, for workers that the test starts."""
     with new_crew(server_url, tmp_path) as made:
         yield made
+
+
+@pytest.fixture
+def relay(crew: Crew) -> Iterator[Relay]:
+    """A way to the store that can be cut, or made slow."""
+    folder = Path(tempfile.mkdtemp(prefix="hf-"))
+    made = Relay(folder, crew.url)
+    yield made
+    made.close()
+    shutil.rmtree(folder)
 
 
 @pytest.fixture(scope="session")

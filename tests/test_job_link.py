@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
-from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any
-
-import pytest
 
 from holdfast import Job
 from tests.apps import link_app as app
@@ -24,15 +18,6 @@ def start(crew: Crew, *options: str, **env: str) -> Worker:
 
 def checkpoint(crew: Crew, job: Job[Any]) -> bytes | None:
     return crew.get(job).checkpoint_bytes
-
-
-@pytest.fixture
-def relay(crew: Crew) -> Iterator[Relay]:
-    folder = Path(tempfile.mkdtemp(prefix="hf-"))
-    made = Relay(folder, crew.url)
-    yield made
-    made.close()
-    shutil.rmtree(folder)
 
 
 # What a job leaves behind

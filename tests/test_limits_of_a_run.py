@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import signal
-import tempfile
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -191,15 +189,6 @@ def test_a_process_that_stays_is_replaced_when_jobs_have_left_very_many_dead_chi
 
 
 # Leases of exclusive jobs
-
-
-@pytest.fixture
-def relay(crew: Crew) -> Iterator[Relay]:
-    folder = Path(tempfile.mkdtemp(prefix="hf-"))
-    made = Relay(folder, crew.url)
-    yield made
-    made.close()
-    shutil.rmtree(folder)
 
 
 def cut_off(crew: Crew, relay: Relay, runner: Runner) -> tuple[Staff, Job[Any]]:

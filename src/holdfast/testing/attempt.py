@@ -8,33 +8,23 @@ from typing import Any
 from holdfast import commands
 from holdfast.calling import Call, Interrupted
 from holdfast.commands import Claimed, Held
+from holdfast.link import Detached
 from holdfast.store import Store
 
 
-class Link:
+class Link(Detached):
     """What a job says goes to the store at once. There it hears that it is to be cancelled."""
 
     def __init__(self, store: Store, held: Held, *, stopping: bool) -> None:
+        super().__init__(stopping)
         self._store = store
         self._held = held
-        self.stopping = stopping
-
-    @property
-    def stop_reason(self) -> str:
-        return "worker" if self.stopping else ""
 
     def ask(self, word: str, *parts: Any) -> tuple[str, Any]:
-        if word == "flush":
-            return "", None
+        if word != "once":
+            return super().ask(word, *parts)
         step, result = parts
         return "", self._store.run(commands.once(self._held, step, result))
-
-    async def aask(self, word: str, *parts: Any) -> tuple[str, Any]:
-        return self.ask(word, *parts)
-
-    def log(self, lines: str) -> None:
-        """A test sees it printed."""
-        print(lines, end="")
 
     def save(self, checkpoint: bytes | None, progress: str | None, note: str | None = None) -> None:
         notes = [] if note is None else [note]
