@@ -83,4 +83,5 @@ def _await(session: Session, names: Sequence[str], timeout: timedelta | None) ->
         left -= gone
         if left and time.monotonic() >= deadline:
             raise ResultTimeout(f"{len(left)} of {len(names)} workers have not ended in the time given; they go on")
-        time.sleep(LOOK_EVERY if left else 0)
+        if left:
+            time.sleep(LOOK_EVERY)
