@@ -53,7 +53,15 @@ class Kept(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def ids(self) -> list[str]:
-        return [id for batch in self.batches for id in batch["ids"]]
+        return self.blobs[0].decode().split(" ")
+
+    @property
+    def calls(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Each id, and what is said of it and of its like."""
+        ids = iter(self.ids)
+        for batch in self.batches:
+            for _ in range(batch.get("count", 1)):
+                yield next(ids), batch
 
 
 def _with_times(batch: dict[str, Any], now: int) -> dict[str, Any]:

@@ -160,6 +160,7 @@ end
 
 -- The queues that are not paused, and the shares of these.
 local function open_queues(args)
+  if not meta.paused then return args.queues, args.shares or {} end
   local paused, open, shares = redis.call('SMISMEMBER', key.paused(), unpack(args.queues)), {}, {}
   for place, queue in ipairs(args.queues) do
     if paused[place] == 0 then

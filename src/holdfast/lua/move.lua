@@ -8,7 +8,7 @@ local resolved -- jobs that ended in this call, of those that others wait for: i
 local awakened -- queue -> true: those in which jobs were unblocked
 local resolve_all, unlink -- see after.lua
 local drop_deadline -- see deadline.lua
-local tallied, keep_tally -- see tally.lua
+local tallied, keep_tally, familiar -- see tally.lua; queue -> true: it was known before this call
 local budget -- how much more a call may do of what it finds left to do
 local wake -- see wake.lua
 
@@ -35,7 +35,7 @@ local function clear_batch() leaving, entering, holding, dropping = {}, {}, {}, 
 
 begin_batch = function()
   clear_batch()
-  resolved, awakened, tallied = {}, {}, {}
+  resolved, awakened, tallied, familiar = {}, {}, {}, {}
   budget = { handed = 1000, looked = 1000, told = 1000, fired = 200 }
 end
 

@@ -2,6 +2,7 @@
 --
 -- A hash per queue: a letter and the number of a slot of time (i: jobs that could be claimed, from then on; o: attempts that
 -- ended; r: milliseconds that these took). `settle` adds what a call has counted, one command for each letter and queue.
+-- A queue that has counted before, in the same slot, is one that is known.
 
 local SLOT, SLOTS = 15000, 20
 
@@ -24,6 +25,7 @@ keep_tally = function()
     if count > 0 then
       local field = letter .. string.format('%.0f', slot)
       local total = redis.call('HINCRBY', key.load(queue), field, string.format('%.0f', count))
+      if familiar[queue] == nil then familiar[queue] = total > count end
       if total == count then forget_slots(queue, slot - SLOTS) end
     end
   end
