@@ -164,7 +164,7 @@ PEERS = (
         "concurrency 100, uvloop",
         "recovers",
         _paces(2500, 9000, 1500, 2500, sync=1000),
-        workers={**PAIR, "sync": "sync"},
+        workers={**SAME, "sync": "sync"},
     ),
     Peer("bullmq", ("bullmq", "hiredis"), "concurrency 100", "recovers", _paces(4000, 12000, 2200, 3000), workers=SAME),
     Peer(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -90,8 +91,16 @@ def _about(plan: Plan, began: datetime) -> dict[str, object]:
         "rounds": plan.rounds,
         "is_quick": plan.size.is_quick,
         "size": asdict(plan.size),
+        "commit": _commit(),
         "versions": {},
     }
+
+
+def _commit() -> str:
+    """Which Holdfast is measured, and whether the tree differs from it."""
+    line = ["git", "describe", "--always", "--dirty", "--match", "none"]
+    said = subprocess.run(line, cwd=environments.ROOT, capture_output=True, text=True, timeout=20, check=False)
+    return said.stdout.strip()
 
 
 def _install(peer: Peer, found: Results) -> bool:

@@ -34,7 +34,8 @@ def _about(results: Results) -> str:
     loads = [row.noise.get("other", 0.0) + row.noise.get("steal", 0.0) for row in results.rows if row.noise]
     mean = sum(loads) / len(loads) if loads else 0.0
     lines = [
-        f"{about['when']}, {about['machine']}, {about['server']} over {about['transport']}, Python {about['python']}",
+        f"{about['when']}, {about['machine']}, {about['server']} over {about['transport']}, Python {about['python']}, "
+        f"Holdfast {about['commit']}",
         f"{about['rounds']} rounds, interleaved; medians. Other load and stolen time: {mean:.1%} of the machine on "
         f"average; {noisy} of {len(results.rows)} rounds had more than 10 % and are left out if a calm one is there. "
         f"`~`: no calm one is there.",
@@ -68,7 +69,7 @@ def ratio(ours: Cell, theirs: Cell, figure: Figure) -> float:
 
 def times(ours: Cell, theirs: Cell, figure: Figure) -> str:
     better = ratio(ours, theirs, figure)
-    return f"{better:.{2 if better < 2 else 1 if better < 20 else 0}f} x"
+    return f"{'> ' if theirs.is_capped else ''}{better:.{2 if better < 2 else 1 if better < 20 else 0}f} x"
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, is_text: bool = False) -> str:
@@ -218,7 +219,8 @@ def _fate(results: Results, peer: Peer) -> str:
     cell = results.cell("recovery", peer.name, "seconds")
     if cell is None:
         return said
-    return f"{said}; not within {cell.median:.0f} s" if cell.is_capped else f"{said}; after {cell.median:.1f} s"
+    seen = f"not within {cell.median:.0f} s" if cell.is_capped else f"after {cell.median:.1f} s"
+    return f"{said}; seen: {seen}"
 
 
 def _errors(results: Results) -> str:

@@ -29,6 +29,7 @@ STAY = 3600.0  # seconds
 
 Send = Callable[[str, int], Awaitable[object]]
 Bulk = Callable[[Sequence[int]], Awaitable[object]]
+Work = list[str] | Callable[[], None]
 Open = Callable[[], AbstractAsyncContextManager[object]]
 
 _marks = -1
@@ -104,11 +105,15 @@ async def _converse(word: str, numbers: list[int], send: Send, bulk: Bulk, opene
         await _speak(word, numbers, send, bulk)
 
 
-def serve(send: Send, bulk: Bulk, work: dict[str, list[str]], opened: Open = _nothing) -> None:
-    """Do what the command line says. `work` has the command line of each kind of worker, after the interpreter."""
+def serve(send: Send, bulk: Bulk, work: dict[str, Work], opened: Open = _nothing) -> None:
+    """Do what the command line says. `work` has each kind of worker: a command line, or a call."""
     word, *rest = sys.argv[1:]
     if word == "work":
-        os.execv(sys.executable, [sys.executable, *work[rest[0]]])  # noqa: S606
+        worker = work[rest[0]]
+        if not callable(worker):
+            os.execv(sys.executable, [sys.executable, *worker])  # noqa: S606
+        worker()
+        return
     loop = None
     try:
         import uvloop  # type: ignore[import-not-found, unused-ignore]

@@ -1,4 +1,4 @@
-"""arq with 100 jobs at once."""
+"""arq with 100 jobs at once. Its command line would log each job; this is what it calls."""
 
 import asyncio
 from contextlib import asynccontextmanager
@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 import common
 from arq import create_pool, func
 from arq.connections import RedisSettings
+from arq.worker import run_worker
 
 SETTINGS = RedisSettings.from_dsn(common.URL)
 
@@ -51,4 +52,4 @@ async def bulk(numbers) -> None:
 
 
 if __name__ == "__main__":
-    common.serve(send, bulk, {"one": ["-m", "arq", "peer.WorkerSettings"]}, opened)
+    common.serve(send, bulk, {"one": lambda: run_worker(WorkerSettings)}, opened)

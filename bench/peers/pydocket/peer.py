@@ -20,7 +20,8 @@ async def stay(number: int) -> int:
 
 tasks = [count, stamp, stay]
 TASKS = {task.__name__: task for task in tasks}
-WORK = ["-m", "docket", "worker", "--docket", "bench", "--url", common.URL, "--tasks", "peer:tasks"]
+URL = f"{common.URL}?max_connections=500"  # the client's default is 100, at which 100 tasks at once come to a stop
+WORK = ["-m", "docket", "worker", "--docket", "bench", "--url", URL, "--tasks", "peer:tasks"]
 WORK += ["--concurrency", str(common.CONCURRENCY), "--logging-level", "ERROR"]
 
 
@@ -30,7 +31,7 @@ class Open:
 
 @asynccontextmanager
 async def opened():
-    async with Docket("bench", common.URL) as Open.docket:
+    async with Docket("bench", URL) as Open.docket:
         yield
 
 

@@ -1,4 +1,7 @@
-"""streaQ with 100 tasks at once, on uvloop, as its documentation advises."""
+"""streaQ with 100 tasks at once, on uvloop, as its documentation advises.
+
+Its command line would log each job; this is what it calls.
+"""
 
 from contextlib import asynccontextmanager
 
@@ -30,7 +33,6 @@ def count_sync(number: int) -> int:
 
 COUNT = count_sync if common.KIND == "sync" else count
 TASKS = {"count": COUNT, "stamp": stamp, "stay": stay}
-WORK = ["-m", "streaq", "run", "peer:worker", "--workers"]
 
 
 @asynccontextmanager
@@ -49,4 +51,4 @@ async def bulk(numbers) -> None:
 
 
 if __name__ == "__main__":
-    common.serve(send, bulk, {"one": [*WORK, "1"], "sync": [*WORK, "1"], "two": [*WORK, "2"]}, opened)
+    common.serve(send, bulk, {"one": worker.run_sync, "sync": worker.run_sync}, opened)

@@ -8,7 +8,7 @@ import common
 from taskiq_redis import ListQueueBroker, RedisStreamBroker
 
 BROKERS = {"list": ListQueueBroker, "stream": RedisStreamBroker}
-broker = BROKERS[os.environ.get("BENCH_BROKER", "stream")](common.URL)
+broker = BROKERS[os.environ.get("BENCH_BROKER", "stream")](common.URL, max_connection_pool_size=500)
 
 
 @broker.task(task_name="count")
@@ -27,7 +27,8 @@ async def stay(number: int) -> int:
 
 
 TASKS = {"count": count, "stamp": stamp, "stay": stay}
-WORK = ["-m", "taskiq", "worker", "peer:broker", "--max-async-tasks", str(common.CONCURRENCY), "--workers"]
+WORK = ["-m", "taskiq", "worker", "peer:broker", "--log-level", "ERROR"]
+WORK += ["--max-async-tasks", str(common.CONCURRENCY), "--workers"]
 
 
 @asynccontextmanager
