@@ -62,5 +62,6 @@ end
 
 -- A job has ended: tell those who wait for its result.
 local function tell_waiters(job, waiters)
-  for inbox in string.gmatch(waiters or '', '%S+') do tell(inbox, job.id) end
+  if not waiters or waiters == '' then return end
+  for inbox in string.gmatch(waiters, '%S+') do tell(inbox, job.id) end
 end
