@@ -3,7 +3,7 @@
     make bench ARGS="--only enqueue,drain --peers holdfast,rq"
     make bench ARGS="--only '*@1ms'"          the same rows at a millisecond of delay
     make bench ARGS="--render FILE"           table and plot again, from the results of a run
-    make bench ARGS=imports                   and others that stand alone: recovery, running
+    make bench ARGS=imports                   and another that stands alone: running
 
 Rounds are interleaved: each measure is taken of all peers in turn, then all again. docs/performance.md says how each
 figure is taken, and how each peer is set up.
@@ -15,6 +15,7 @@ import argparse
 import os
 import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from bench import children, plot, results, table
@@ -24,7 +25,7 @@ from bench.roster import PEERS
 from bench.run import Plan, run
 from bench.scene import Size
 
-ALONE = ("imports", "recovery", "running")
+ALONE = ("imports", "running")
 FULL = Size(seconds=2.0, samples=400, patience=90.0)
 QUICK = Size(seconds=0.3, samples=40, patience=40.0, is_quick=True)
 
@@ -34,11 +35,14 @@ def main() -> int:
         prog="make bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("alone", nargs="?", choices=ALONE, help="a measure that stands alone")
-    parser.add_argument("--quick", action="store_true", default=bool(os.environ.get("QUICK")), help="in two minutes")
+    parser.add_argument(
+        "--quick", action="store_true", default=os.environ.get("QUICK", "") not in ("", "0"), help="in two minutes"
+    )
     parser.add_argument("--only", default="", help="measures, by name or pattern; see --list")
     parser.add_argument("--peers", default="", help="peers, by name or pattern")
     parser.add_argument("--rounds", type=int, help="how often each is measured (3; quick: 1)")
     parser.add_argument("--seconds", type=float, help="about how long each throughput is measured")
+    parser.add_argument("--patience", type=float, help="seconds until a job of a killed worker counts as lost (90)")
     parser.add_argument("--transport", choices=("unix", "tcp"), default="unix", help="how all reach the server")
     parser.add_argument("--output", type=Path, help=f"where results go (a new file in {FOLDER.name}/)")
     parser.add_argument("--render", type=Path, metavar="FILE", help="measure nothing, show the results of a run")
@@ -52,7 +56,7 @@ def main() -> int:
         return show(results.read(options.render), options.render)
     size = QUICK if options.quick else FULL
     plan = Plan.choose(
-        size if options.seconds is None else Size(options.seconds, size.samples, size.patience, size.is_quick),
+        replace(size, seconds=options.seconds or size.seconds, patience=options.patience or size.patience),
         only=options.only,
         peers=options.peers,
         rounds=options.rounds or (1 if options.quick else 3),
@@ -90,10 +94,6 @@ def _alone(name: str, is_quick: bool) -> int:
         from bench import imports
 
         imports.main(is_quick)
-    elif name == "recovery":
-        from bench import recovery
-
-        recovery.main(1 if is_quick else 3)
     else:
         from bench import running
 

@@ -1,8 +1,8 @@
 """What becomes of a job whose worker is killed, with all that it started, by `kill -9`.
 
-Each peer has a server of its own. As soon as the job has begun, its worker is killed, and what counts is the time until
-it begins again: on a worker that is started at once, or on one that lived already. After some patience it counts as
-not recovered, and the figure is the patience.
+Each peer has a server of its own. As soon as the job has begun (four jobs, of Holdfast), its worker is killed, and what
+counts is the time until it begins again: on a worker that is started at once, or on one that lived already. After some
+patience it counts as not recovered, and the figure is the patience.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def recovery(_scene: Scene, peer: Peer, size: Size) -> Taken:
 
 def _seconds(peer: Peer, patience: float, other: str | None) -> float:
     """Seconds until the job runs again; `other` is the kind of worker that lives meanwhile."""
-    kind, _ = peer.kind("stay")
+    kind, jobs = peer.kind("stay")[0], peer.paces["stay"]
     with serving() as server, new_folder() as folder:
         scene = Scene(server, Way(server.url), folder)
         scene.clear()
@@ -38,8 +38,8 @@ def _seconds(peer: Peer, patience: float, other: str | None) -> float:
             scene.tell(peer, "enqueue", 1)
             scene.await_marks(2, "the worker ran nothing")  # it is up: what was enqueued before may not be heard of
             scene.forget_marks()
-            scene.tell(peer, "stay", 1)
-            scene.await_marks(2, "the job did not begin")
+            scene.tell(peer, "stay", jobs)
+            scene.await_marks(2 * jobs, "the job did not begin")
             if other:
                 workers.append(scene.start(peer, other))
                 time.sleep(IDLE)
@@ -48,7 +48,7 @@ def _seconds(peer: Peer, patience: float, other: str | None) -> float:
             killed = time.monotonic()
             if not other:
                 workers.append(scene.start(peer, kind))
-            children.wait_until(lambda: len(scene.lines()) >= 2, timeout=patience, every=0.02)
+            children.wait_until(lambda: len(scene.lines()) >= 2 * jobs, timeout=patience, every=0.02)
             return min(patience, time.monotonic() - killed)
         finally:
             for worker in workers:

@@ -1,8 +1,8 @@
 """Who takes part: each peer, how it is installed and set up, and what it does with the work of a killed worker.
 
 A peer's script is `peers/<folder>/peer.py`; the words that it understands are in `peers/common.py`. What it can do is
-said by `paces`: about how many jobs a second, by which the number of jobs of a measure is chosen. A measure whose pace
-is not given is not taken.
+said by `paces`: about how many jobs a second, by which the number of jobs of a measure is chosen; for `stay`, how many
+it is given at once. A measure whose pace is not given is not taken.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ PEERS = (
         "defaults; async jobs in the event loop of one executor, or of two",
         "recovers",
         _paces(8000, 60000, 20000, 25000, sync=6000, **{"per-job": 350})
-        | {"thread": 6000, "process": 4000, "fork": 350, "spawn": 15},
+        | {"stay": 4, "thread": 6000, "process": 4000, "fork": 350, "spawn": 15},
         runtime="tree",
         workers={**PAIR, "sync": "sync"},
     ),
@@ -105,6 +105,15 @@ PEERS = (
         workers={"sync": "one"},
     ),
     Peer(
+        "rq, 3 retries",
+        ("rq", "hiredis"),
+        "Retry(max=3)",
+        "recovers",
+        {"stay": 1},
+        folder="rq",
+        environment={"BENCH_RETRIES": "3"},
+    ),
+    Peer(
         "celery",
         ("celery[redis]", "hiredis"),
         "acks_late, pool solo; two: prefork 2; a process per job: --max-tasks-per-child 1; no result backend (default)",
@@ -112,6 +121,15 @@ PEERS = (
         _paces(1500, 2000, 1000, 1200, sync=1000, **{"per-job": 30}),
         workers={"sync": "one", "two": "two"},
         is_one_by_one=True,
+    ),
+    Peer(
+        "celery, defaults",
+        ("celery[redis]", "hiredis"),
+        "acknowledged when taken",
+        "loses",
+        {"stay": 1},
+        folder="celery",
+        environment={"BENCH_ACKS": "early"},
     ),
     Peer(
         "dramatiq",

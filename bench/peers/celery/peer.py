@@ -1,11 +1,15 @@
-"""Celery with acks_late; by default it loses what a killed worker had."""
+"""Celery with acks_late; with BENCH_ACKS=early as by default, which loses what a killed worker had."""
+
+import os
 
 import common
 from celery import Celery
 
 URL = f"redis+socket://{common.SOCKET}" if common.SOCKET else common.URL
 app = Celery("peer", broker=URL)
-app.conf.update(task_acks_late=True, task_default_queue="bench", worker_hijack_root_logger=False)
+app.conf.update(
+    task_acks_late=os.environ.get("BENCH_ACKS") != "early", task_default_queue="bench", worker_hijack_root_logger=False
+)
 
 TASKS = {
     "count": app.task(common.count, name="count"),
