@@ -59,7 +59,7 @@ def draw(results: Results) -> str:
 
 def _head(results: Results) -> str:
     about = results.about
-    words = f"{about['when']} · {about['machine']} · {about['server']} · medians of {about['rounds']} rounds"
+    words = f"{about['when']} · {about['machine']} · {about['server']} · medians of {about['rounds']}"
     legend, x = "", 20
     for name, label in (
         ("ours", "Holdfast"),
@@ -70,6 +70,7 @@ def _head(results: Results) -> str:
         legend += f'<rect x="{x}" y="38" width="12" height="12" fill="{COLOURS[name]}"/>'
         legend += _text(x + 17, 48, label)
         x += 40 + 7 * len(label)
+    legend += _text(x, 48, "(2 x): Holdfast is twice as good", "s")
     return _text(20, 22, words, "s") + legend
 
 
@@ -108,7 +109,7 @@ def _bar(place: int, peer: Peer, cell: Cell, scale: Scale) -> str:
     room = WIDTH - LEFT - ASIDE
     length = max(1.0, min(1.0, cell.median / most if most else 0.0) * room)
     colour = COLOURS["ours" if peer is OURS else peer.keeps]
-    label = ("> " if cell.is_capped else "") + number(cell.median, figure.digits)
+    label = ("> " if cell.is_capped else "~" if cell.is_noisy else "") + number(cell.median, figure.digits)
     if ours is not None and peer is not OURS:
         label += f"  ({times(ours, cell, figure)})"
     bar = f'<rect x="{LEFT}" y="{y}" width="{length:.1f}" height="{BAR}" fill="{colour}"/>'

@@ -32,7 +32,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Cell:
-    """A figure over all rounds: the median, the least and the most, and how many of them were disturbed."""
+    """A figure over all rounds: the median, the least and the most, of how many, and how many of these were disturbed."""
 
     median: float
     least: float
@@ -40,6 +40,11 @@ class Cell:
     rounds: int
     noisy: int
     is_capped: bool
+
+    @property
+    def is_noisy(self) -> bool:
+        """Whether there was no calm round."""
+        return self.noisy == self.rounds
 
 
 @dataclass
@@ -57,7 +62,7 @@ class Results:
         calm = [row for row in rows if not row.is_noisy] or rows
         values = [row.figures[figure] for row in calm]
         is_capped = all(row.details.get("capped", {}).get(figure) for row in calm)
-        noisy = sum(row.is_noisy for row in rows)
+        noisy = sum(row.is_noisy for row in calm)
         return Cell(statistics.median(values), min(values), max(values), len(values), noisy, is_capped)
 
     def errors(self) -> list[tuple[str, str, str]]:

@@ -68,7 +68,8 @@ class Scene:
         os.truncate(self._marks, 0)
 
     def lines(self) -> list[int]:
-        return [int(line) for line in self._marks.read_text().split() if line.isdigit()]
+        """The numbers that jobs have left, besides plain marks."""
+        return [int(line) for line in self._marks.read_text().replace(".", "").split()]
 
     def tell(self, peer: Peer, *words: object, kind: str = "one", timeout: float = 120.0) -> dict[str, Any]:
         """Say something to a peer, and return its answer."""

@@ -36,7 +36,7 @@ def _about(results: Results) -> str:
     lines = [
         f"{about['when']}, {about['machine']}, {about['server']} over {about['transport']}, Python {about['python']}, "
         f"Holdfast {about['commit']}",
-        f"{about['rounds']} rounds, interleaved; medians. Other load and stolen time: {mean:.1%} of the machine on "
+        f"Medians of {about['rounds']}, interleaved. Other load and stolen time: {mean:.1%} of the machine on "
         f"average; {noisy} of {len(results.rows)} rounds had more than 10 % and are left out if a calm one is there. "
         f"`~`: no calm one is there.",
     ]
@@ -58,7 +58,7 @@ def _shown(cell: Cell | None, figure: Figure) -> str:
         return ""
     if cell.is_capped:
         return f"> {number(cell.median, 0)}"
-    return ("~" if cell.noisy and cell.rounds == cell.noisy else "") + number(cell.median, figure.digits)
+    return ("~" if cell.is_noisy else "") + number(cell.median, figure.digits)
 
 
 def ratio(ours: Cell, theirs: Cell, figure: Figure) -> float:
@@ -204,7 +204,7 @@ def _peers(results: Results) -> str:
     rows = []
     for name, versions in results.about["versions"].items():
         peer = PEERS.get(name)
-        if peer is None:
+        if peer is None or all(row.peer != name for row in results.rows):
             continue
         listed = ", ".join(f"{package} {version}" for package, version in versions.items())
         rows.append([name, peer.settings, _fate(results, peer), listed])

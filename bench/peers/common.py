@@ -80,8 +80,9 @@ async def _nothing() -> AsyncIterator[None]:
 
 async def _speak(word: str, numbers: list[int], send: Send, bulk: Bulk) -> None:
     jobs = numbers[0]
-    if word in ("enqueue", "bulk"):
+    if word != "stay":
         await send("count", jobs)  # so that it is connected, and has loaded what it needs
+    if word in ("enqueue", "bulk"):
         began = time.perf_counter()
         if word == "bulk":
             await bulk(range(jobs))

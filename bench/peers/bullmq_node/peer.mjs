@@ -32,8 +32,8 @@ async function run(job) {
 async function speak(word, numbers) {
   const queue = new Queue('bench', { connection });
   const [jobs, pause] = numbers;
+  if (word !== 'stay') await queue.add('count', { value: 0 });
   if (word === 'enqueue' || word === 'bulk') {
-    await queue.add('count', { value: 0 });
     const began = now();
     for (let first = 0; word === 'bulk' && first < jobs; first += 1000) {
       const size = Math.min(1000, jobs - first);
