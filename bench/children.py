@@ -11,6 +11,7 @@ import json
 import os
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -18,6 +19,8 @@ from typing import Any
 
 PR_SET_CHILD_SUBREAPER = 36
 PATIENCE = 60.0  # seconds
+
+_interrupted = threading.Event()
 
 
 class Failed(Exception):
@@ -92,10 +95,16 @@ def wait_until(condition: Callable[[], object], *, timeout: float = PATIENCE, ev
     """Whether it came true in time."""
     deadline = time.monotonic() + timeout
     while not condition():
-        if time.monotonic() > deadline:
+        if time.monotonic() > deadline or _interrupted.is_set():
             return False
         time.sleep(every)
     return True
+
+
+def interrupt() -> None:
+    """Have the waits of all threads end, and all children."""
+    _interrupted.set()
+    end_all()
 
 
 def kill(child: subprocess.Popen[bytes]) -> None:

@@ -32,7 +32,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Cell:
-    """A figure over all rounds: the median, the least and the most, of how many, and how many of these were disturbed."""
+    """A figure over all calm rounds: median, least and most, of how many; and how many of those were not calm."""
 
     median: float
     least: float

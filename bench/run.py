@@ -158,7 +158,11 @@ class _Round:
         if self.measure.at_once:
             _say(f"{words}: all at once, some minutes ...")
             with ThreadPoolExecutor(max(1, len(who))) as pool:
-                rows += pool.map(self._try, who)
+                try:
+                    rows += pool.map(self._try, who)
+                except KeyboardInterrupt:
+                    children.interrupt()
+                    raise
             return
         for peer in who:
             _say(f"{words}: {peer.name} ...")
