@@ -48,7 +48,7 @@ def install(peer: Peer) -> None:
     home.mkdir(parents=True)
     if peer.runtime == "node":
         (home / "package.json").write_text('{"private": true}\n')
-        _run(["npm", "install", "--silent", "--no-audit", "--no-fund", *peer.packages], home)
+        _run(["npm", "install", "--loglevel", "error", "--no-audit", "--no-fund", *peer.packages], home)
     else:
         _run([sys.executable, "-m", "venv", str(home)], home)
         pip = [str(home / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
@@ -62,8 +62,8 @@ def _run(line: list[str], home: Path) -> None:
     except (subprocess.TimeoutExpired, OSError) as error:
         raise Failed(f"cannot be installed: {error}") from None
     if done.returncode:
-        words = (done.stderr.strip() or done.stdout.strip() or "?").splitlines()[-1]
-        raise Failed(f"cannot be installed: {words[:300]}")
+        words = [each for each in done.stderr.splitlines() if each.strip() and "complete log" not in each]
+        raise Failed(f"cannot be installed: {words[-1][:300] if words else 'no words'}")
 
 
 def line(peer: Peer, *words: str) -> list[str]:

@@ -208,19 +208,16 @@ def _peers(results: Results) -> str:
             continue
         listed = ", ".join(f"{package} {version}" for package, version in versions.items())
         rows.append([name, peer.settings, _fate(results, peer), listed])
-    heads = ["", "settings", "work of a killed worker", "versions"]
+    heads = ["", "settings", "jobs of a killed worker", "versions"]
     return "### Who took part\n\n" + _table(heads, rows, is_text=True) if rows else ""
 
 
 def _fate(results: Results, peer: Peer) -> str:
-    if peer.keeps == "limit":
-        return "lost"
-    said = "recovered" if peer.keeps == "recovers" else "lost, failed or stuck"
     cell = results.cell("recovery", peer.name, "seconds")
     if cell is None:
-        return said
+        return peer.fate
     seen = f"not within {cell.median:.0f} s" if cell.is_capped else f"after {cell.median:.1f} s"
-    return f"{said}; seen: {seen}"
+    return f"{peer.fate} (seen: {seen})"
 
 
 def _errors(results: Results) -> str:

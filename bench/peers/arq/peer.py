@@ -4,7 +4,7 @@ import asyncio
 from contextlib import asynccontextmanager
 
 import common
-from arq import create_pool, func
+from arq import create_pool
 from arq.connections import RedisSettings
 from arq.worker import run_worker
 
@@ -24,7 +24,7 @@ async def stay(_context, number: int) -> int:
 
 
 class WorkerSettings:
-    functions = (count, stamp, func(stay, timeout=7200))
+    functions = (count, stamp, stay)
     redis_settings = SETTINGS
     max_jobs = common.CONCURRENCY
     log_results = False

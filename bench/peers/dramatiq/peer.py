@@ -10,7 +10,7 @@ dramatiq.set_broker(broker)
 TASKS = {
     "count": dramatiq.actor(common.count),
     "stamp": dramatiq.actor(common.stamp),
-    "stay": dramatiq.actor(common.stay, time_limit=7_200_000),
+    "stay": dramatiq.actor(common.stay),
 }
 WORK = ["-m", "dramatiq", "peer", "--threads", "8", "--processes"]
 

@@ -34,7 +34,7 @@ async def opened():
 
 
 async def send(kind: str, value: int) -> None:
-    await queue.enqueue(kind, value=value, **({"timeout": 7200} if kind == "stay" else {}))
+    await queue.enqueue(kind, value=value)
 
 
 async def bulk(numbers) -> None:
