@@ -79,6 +79,8 @@ def ask(line: list[str], *, env: Mapping[str, str], cwd: Path, log: Path, timeou
         raise Failed(f"took longer than {timeout:.0f} s") from None
     finally:
         kill(child)
+        if child.stdout:
+            child.stdout.close()
     if child.returncode:
         raise Failed(last_line(log) or f"exit code {child.returncode}")
     lines = said.decode().strip().splitlines()

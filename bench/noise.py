@@ -11,7 +11,7 @@ from pathlib import Path
 from bench.children import descendants
 
 TICK = os.sysconf("SC_CLK_TCK")
-MUCH = 0.1  # of the machine: a figure taken meanwhile is flagged
+MUCH = 0.1  # of the machine: a figure that is taken meanwhile is flagged
 
 
 @dataclass(frozen=True)
@@ -21,10 +21,6 @@ class Noise:
     seconds: float
     steal: float
     other: float
-
-    @property
-    def is_much(self) -> bool:
-        return self.steal + self.other > MUCH
 
 
 class Watch:

@@ -124,7 +124,9 @@ def _backlog(results: Results) -> tuple[str, int] | None:
     series = {}
     for verb in ("enqueue", "claim", "finish"):
         cells = [results.cell("backlog", OURS.name, f"{verb}, {int(depth):,} waiting") for depth in DEPTHS]
-        series[verb] = [(int(depth), cell.median) for depth, cell in zip(DEPTHS, cells, strict=True) if cell]
+        line = [(int(depth), cell.median) for depth, cell in zip(DEPTHS, cells, strict=True) if cell]
+        if line:
+            series[verb] = line
     points = [point for line in series.values() for point in line]
     if not points:
         return None
@@ -144,7 +146,7 @@ def _backlog(results: Results) -> tuple[str, int] | None:
     parts += [_text(place(depth, 0)[0], TOP + height + 16, f"{depth:,}", anchor="middle") for depth in depths]
     ticks = (most / 2.2, most / 1.1)
     parts += [_text(LEFT - 6, place(depths[0], each)[1] + 4, number(each, 0), anchor="end") for each in ticks]
-    for (verb, line), colour in zip(series.items(), ("#1f6feb", "#bf8700", "#1a7f37"), strict=True):
+    for (verb, line), colour in zip(series.items(), ("#1f6feb", "#bf8700", "#1a7f37"), strict=False):
         parts.append(_line(list(starmap(place, line)), f"{verb} {number(line[-1][1], 1)}", colour))
     return "".join(parts), TOP + height + 24
 

@@ -26,8 +26,13 @@ class Row:
     error: str = ""
 
     @property
+    def load(self) -> float:
+        """The share of the machine that others had."""
+        return self.noise.get("steal", 0.0) + self.noise.get("other", 0.0)
+
+    @property
     def is_noisy(self) -> bool:
-        return self.noise.get("steal", 0.0) + self.noise.get("other", 0.0) > MUCH
+        return self.load > MUCH
 
 
 @dataclass(frozen=True)
@@ -73,9 +78,9 @@ class Results:
         return list(dict.fromkeys(row.measure for row in self.rows if row.figures))
 
     def details(self, measure: str, peer: str) -> dict[str, Any]:
-        """Those of the last round that succeeded."""
-        found = [row.details for row in self.rows if (row.measure, row.peer) == (measure, peer) and row.figures]
-        return found[-1] if found else {}
+        """Those of the calmest round."""
+        rows = [row for row in self.rows if (row.measure, row.peer) == (measure, peer) and row.details]
+        return min(rows, key=lambda row: row.load).details if rows else {}
 
     def save(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -103,6 +103,18 @@ PEERS = (
         workers={"one": "pipe"},
     ),
     Peer(
+        "bare, a list",
+        ("redis",),
+        "RPUSH, and a worker that blocks in BLPOP",
+        "limit",
+        "lost",
+        {"stamp": 1},
+        folder="bare",
+        runtime="tree",
+        environment={"BENCH_LIST": "1"},
+        workers={"one": "list"},
+    ),
+    Peer(
         "rq",
         ("rq", "hiredis"),
         "SimpleWorker; a process per job: Worker",

@@ -31,7 +31,7 @@ def report(results: Results) -> str:
 def _about(results: Results) -> str:
     about = results.about
     noisy = sum(row.is_noisy for row in results.rows)
-    loads = [row.noise.get("other", 0.0) + row.noise.get("steal", 0.0) for row in results.rows if row.noise]
+    loads = [row.load for row in results.rows if row.noise]
     mean = sum(loads) / len(loads) if loads else 0.0
     lines = [
         f"{about['when']}, {about['machine']}, {about['server']} over {about['transport']}, Python {about['python']}, "
@@ -100,7 +100,7 @@ def _summary(results: Results) -> str:
             peer for peer in PEERS.values() if peer.runtime == "python" and peer.keeps == "recovers"
         ],
         "BullMQ (Node)": [peer for peer in PEERS.values() if peer.runtime == "node"],
-        "bare loop": [PEERS["bare"]],
+        "bare loop": [PEERS["bare"], PEERS["bare, a list"]],
     }
     rows = []
     for name in results.measures():

@@ -2,12 +2,14 @@
 
 enqueue    one EVALSHA per job                 bulk       100 jobs in each EVALSHA
 work N     N jobs in each call                 work pipe  one job in each call, 100 calls in each pipeline
+
+With BENCH_LIST a list instead of a script: RPUSH, and a worker that blocks in BLPOP (work list).
 """
 
 import itertools
 import os
-import sys
 import time
+from functools import partial
 
 import common
 import redis
@@ -38,8 +40,11 @@ def _job() -> list[bytes]:
     return [b"%s%06d" % (_prefix.encode(), next(_numbers)), b'{"number":1}']
 
 
-async def send(_kind: str, _value: int) -> None:
-    PUT(keys=["bare"], args=_job())
+async def send(kind: str, value: int) -> None:
+    if "BENCH_LIST" in os.environ:
+        client.rpush("list", f"{kind} {value}")
+    else:
+        PUT(keys=["bare"], args=_job())
 
 
 async def bulk(numbers) -> None:
@@ -73,10 +78,13 @@ def work_pipelined(size: int) -> None:
             time.sleep(0.005)
 
 
+def work_list() -> None:
+    while True:
+        kind, value = client.blpop("list")[1].split()
+        (common.stamp if kind == b"stamp" else common.count)(int(value))
+
+
+KINDS = {"pipe": lambda: work_pipelined(100), "list": work_list, **{str(n): partial(work, n) for n in (1, 10, 100)}}
+
 if __name__ == "__main__":
-    if sys.argv[1] != "work":
-        common.serve(send, bulk, {})
-    elif sys.argv[2] == "pipe":
-        work_pipelined(100)
-    else:
-        work(int(sys.argv[2]))
+    common.serve(send, bulk, KINDS)
