@@ -25,14 +25,14 @@ def main() -> int:
         file=sys.stderr,
     )
     folder = Path(tempfile.mkdtemp(prefix="hf-chaos-"))
-    keeps = True
+    keep = True
     try:
         record, findings = Run(settings, folder, _progress).play()
         _progress("")
-        keeps = bool(findings)
+        keep = options.keep or bool(findings)
         print(json.dumps(record.json(), indent=2) if options.json else "\n".join(words(record)))
     finally:
-        if keeps:
+        if keep:
             print(f"all that is known is in {folder}", file=sys.stderr)
         else:
             shutil.rmtree(folder, ignore_errors=True)
@@ -48,6 +48,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=secrets.randbelow(1_000_000), help="of kinds, pauses and victims")
     parser.add_argument("--jobs", type=int, default=50, help="so many at a time")
     parser.add_argument("--workers", type=int, default=3)
+    parser.add_argument("--keep", action="store_true", help="leave its directory there, also if all went well")
     parser.add_argument("--json", action="store_true", help="print the record as JSON")
     return parser.parse_args()
 

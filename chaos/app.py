@@ -19,12 +19,12 @@ import msgspec
 
 from chaos.ledger import Page
 from holdfast import Holdfast, LeaseLost, current_job
+from holdfast.options import Runner
 from holdfast.running import RunningJob
-from holdfast.task import Runner
 
 LEDGER = "CHAOS_LEDGER"  # names the directory
-STEP_EVERY = 7  # items
-PROGRAM_EVERY = 5
+FIRST = -1  # the number of a step that each attempt asks for at its beginning
+PROGRAM_EVERY = 5  # items
 BUDGET = 1000  # crashes and lost leases that a job survives: the most that can be said
 
 jobs = Holdfast(defaults={"crashes": BUDGET, "lost": BUDGET, "retries": 0})
@@ -35,6 +35,7 @@ class Plan(msgspec.Struct, frozen=True):
 
     items: int
     pause: float  # seconds of work for an item
+    step_every: int = 3  # items; a job may have 1,000 steps
     flush_every: int = 0  # items; other saves are not waited for
     loops: bool = False  # by `each`, which saves by itself
     programs: bool = False  # some lines are printed by a subprocess
@@ -84,7 +85,7 @@ class Run:
         self.page.write("line", words)
 
     def has_step(self, number: int) -> bool:
-        return number % STEP_EVERY == 0
+        return number % self.plan.step_every == 0
 
     def step(self, number: int) -> str:
         """What is to be done once."""
@@ -107,14 +108,19 @@ class Run:
 
 def work(plan: Plan) -> Kept:
     run = Run(plan)
+    once(run, FIRST)
     for number in run.left():
         time.sleep(plan.pause)  # the work
         run.do(number)
         if run.has_step(number):
-            run.page.write("step", number, run.job.once(f"step-{number}", run.step, number))
+            once(run, number)
         if not plan.loops:
             save(run, number + 1)
     return run.end()
+
+
+def once(run: Run, number: int) -> None:
+    run.page.write("step", number, run.job.once(f"step-{number}", run.step, number))
 
 
 def save(run: Run, done: int) -> None:
@@ -132,18 +138,22 @@ def save(run: Run, done: int) -> None:
 
 async def awork(plan: Plan) -> Kept:
     run = Run(plan)
-
-    async def step(number: int) -> str:
-        return run.step(number)
-
+    await aonce(run, FIRST)
     for number in run.left():
         await asyncio.sleep(plan.pause)  # the work
         run.do(number)
         if run.has_step(number):
-            run.page.write("step", number, await run.job.aonce(f"step-{number}", step, number))
+            await aonce(run, number)
         if not plan.loops:
             await asave(run, number + 1)
     return run.end()
+
+
+async def aonce(run: Run, number: int) -> None:
+    async def step() -> str:
+        return run.step(number)
+
+    run.page.write("step", number, await run.job.aonce(f"step-{number}", step))
 
 
 async def asave(run: Run, done: int) -> None:

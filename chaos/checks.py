@@ -16,6 +16,7 @@ from chaos.ledger import Entry
 from chaos.watch import Seen
 
 SHOWN = 12  # lines of a ledger, with a finding
+SOON, AWAKE = 1_000_000_000, 4_000_000_000  # nanoseconds in which a worker that wakes renews its leases, and kills
 
 
 class Finding(NamedTuple):
@@ -57,6 +58,7 @@ class Story:
     last: Last
     seen: list[Seen] = field(default_factory=list)
     logs: dict[int, set[str]] = field(default_factory=dict)  # lines, by attempt
+    claimed: dict[int, int] = field(default_factory=dict)  # when attempts were, by the store
     exclusive: bool = False
     loops: bool = False
     sleeps: Sequence[Sleep] = ()
@@ -182,27 +184,33 @@ def keeps_all_lines(story: Story) -> Iterator[Finding]:
 
 
 def runs_alone(story: Story) -> Iterator[Finding]:
-    """If it is exclusive: no attempt does anything after a later one has begun."""
-    for entry, begin in besides(story):
-        if not _has_slept(story, entry, begin):
-            words = f"is exclusive, and attempt {entry.attempt} ran beside attempt {begin.attempt}"
-            yield Finding(story.id, words, (begin, entry))
+    """If it is exclusive: no attempt does anything after a later one was claimed."""
+    for entry, at, attempt in besides(story):
+        if not _has_slept(story, entry, at):
+            words = (
+                f"is exclusive, and attempt {entry.attempt} ran when attempt {attempt} was claimed at {at / 1e9:.3f}"
+            )
+            later = [begin for begin in story.begun if begin.attempt == attempt]
+            yield Finding(story.id, words, (entry, *later))
             return
 
 
-def besides(story: Story) -> Iterator[tuple[Entry, Entry]]:
-    """What attempts did after a later one had begun, with that beginning."""
-    begun = story.begun
+def besides(story: Story) -> Iterator[tuple[Entry, int, int]]:
+    """What attempts did after a later one was claimed, or had begun: when that was, and which."""
+    known = {begin.attempt: begin.at for begin in story.begun} | story.claimed
+    starts = sorted((at, attempt) for attempt, at in known.items())
     for entry in story.entries if story.exclusive else ():
-        later = [begin for begin in begun if begin.attempt > entry.attempt and begin.at < entry.at]
+        later = [(at, attempt) for at, attempt in starts if attempt > entry.attempt and at < entry.at]
         if later:
-            yield entry, later[0]
+            yield entry, *later[0]
 
 
-def _has_slept(story: Story, entry: Entry, begin: Entry) -> bool:
+def _has_slept(story: Story, entry: Entry, at: int) -> bool:
     """Whether its whole worker stood still when it lost the job: as documented, it is killed when it wakes."""
     return any(
-        entry.pid in sleep.pids and sleep.since <= begin.at and sleep.until and entry.at >= sleep.until
+        entry.pid in sleep.pids
+        and sleep.since <= at <= sleep.until + SOON
+        and sleep.until <= entry.at <= sleep.until + AWAKE
         for sleep in story.sleeps
     )
 

@@ -10,11 +10,11 @@ from holdfast import Holdfast, HoldfastError, Job
 from holdfast.task import BoundCall
 
 KINDS = {  # how many of each there are among 50
-    "fork": 19,
-    "process": 6,
+    "fork": 15,
+    "process": 5,
     "spawn": 2,
-    "exclusive-fork": 4,
-    "exclusive-process": 2,
+    "exclusive-fork": 8,
+    "exclusive-process": 3,
     "exclusive-spawn": 1,
     "thread": 7,
     "async": 9,
@@ -56,9 +56,11 @@ class Crowd:
         kind = ORDER[number * 7 % len(ORDER)]
         pause = chance.uniform(*ITEM)
         work = LONG_PART * self._seconds if number % LONG_EVERY == 0 else chance.uniform(*SHORT)
+        items = max(5, int(work / pause))
         plan = self.plans[f"{kind}-{number}"] = Plan(
-            items=max(5, int(work / pause)),
+            items=items,
             pause=pause,
+            step_every=max(3, items // 300),
             flush_every=chance.choice([0, 1, 4]),
             loops=number % 4 == 3,
             programs=kind not in ("thread", "async") and number % 3 == 0,

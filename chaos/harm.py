@@ -26,6 +26,7 @@ BAG = (
     *[("kill", "executor")] * 2,
     *[("kill", kind) for kind in KILLS[2:]],
     *[("freeze", kind) for kind in FREEZES],
+    ("freeze", "supervisor"),
 )
 PAUSE = (0.7, 3.0)  # seconds between two blows
 SHORT = (0.5, 1.5 * LEASE)  # of a freeze after which nothing need be lost
@@ -132,7 +133,7 @@ class Harm:
         return self._hit(verb, "job", [attempts[job].pid], [(job, attempts[job].attempt)])
 
     def _strike_worker(self, verb: str, kind: str) -> Blow | None:
-        worker = self._chance.choice(self._place.workers)
+        worker = self._choose(verb)
         if worker.is_dead() or not worker.executors:
             return None
         pids = _parts(worker, kind)
@@ -145,6 +146,14 @@ class Harm:
         blow = self._hit(verb, kind, pids, hits)
         blow.worker = worker.number
         return blow
+
+    def _choose(self, verb: str) -> Worker:
+        """Any worker; to freeze, the one with most exclusive jobs, which must not run beside their next attempts."""
+        workers = self._chance.sample(self._place.workers, len(self._place.workers))
+        return max(workers, key=self._exclusives) if verb == "freeze" else workers[0]
+
+    def _exclusives(self, worker: Worker) -> int:
+        return sum(job.startswith("exclusive") for job, _ in self._running.hits(worker.tree))
 
     def _hit(self, verb: str, kind: str, pids: list[int], hits: list[Hit]) -> Blow:
         blow = Blow(verb, kind, time.monotonic_ns(), pids, hits)
@@ -175,8 +184,8 @@ class Harm:
         return now >= blow.most or (now >= blow.least and self._running.is_taken_over(blow.hits))
 
     def _thaw(self, blow: Blow) -> None:
-        send(signal.SIGCONT, [pid for pid in blow.pids if self._place.is_ours(pid)])
         blow.until = time.monotonic_ns()
+        send(signal.SIGCONT, [pid for pid in blow.pids if self._place.is_ours(pid)])
         self.frozen.remove(blow)
 
     def _is_due(self, what: object, is_dead: bool, now: bool) -> bool:

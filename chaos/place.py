@@ -26,7 +26,7 @@ from holdfast import keeper, server
 
 LEASE = 4.0  # seconds
 NODES = ("left", "left", "right")
-PLACES = 16  # jobs at once, of each kind, in each worker: two workers can do them all
+PLACES = 25  # jobs at once, of each kind, in each worker: two workers can do all 50, also if each needs a process
 PATIENCE = 40.0  # seconds for something that has to come
 TICK = 0.02  # seconds between two looks
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from chaos.checks import Finding, Story, besides
 from chaos.harm import Blow, Harm
 from chaos.watch import Witness
 
-REFUSED = re.compile(r"attempt \d+ has lost its lease, (stopping it|outcome dropped)")
+REFUSED = re.compile(r"has lost its lease")  # a save, a step or an outcome, as workers log it
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,7 @@ class Record:
     recoveries: dict[str, Times]  # from a blow until a job that it hit runs again, by kind of blow
     items: int
     repeated: int
+    undone: Times  # how much work an attempt had done since the save that the next one found
     saves: int
     acknowledged: int
     forged: int  # writes in the names of stale attempts, that the harness tried
@@ -91,6 +93,7 @@ def make_record(
         recoveries=recoveries(stories, harm.blows),
         items=sum(map(len, items)),
         repeated=_repeats(items),
+        undone=Times.of(seconds for story in stories for seconds in undone(story)),
         saves=_count(stories, "save"),
         acknowledged=_count(stories, "kept"),
         forged=witness.tried,
@@ -124,7 +127,18 @@ def recoveries(stories: Iterable[Story], blows: Iterable[Blow]) -> dict[str, Tim
             again = next((begin for begin in begun.get(job, []) if begin.attempt > attempt), None)
             if again and (blow.verb == "kill" or again.at < blow.until + 1_000_000_000):
                 times.append((again.at - blow.at) / 1e9)
-    return {kind: Times.of(times) for kind, times in sorted(seconds.items()) if times}
+    killed = [time for kind, times in seconds.items() if kind.startswith("kill") for time in times]
+    by_kind = {kind: Times.of(times) for kind, times in sorted(seconds.items()) if times}
+    return by_kind | ({"any kill": Times.of(killed)} if killed else {})
+
+
+def undone(story: Story) -> Iterator[float]:
+    """For each attempt that was followed by another: seconds from what that found saved to the last that it did."""
+    last = {entry.attempt: entry.at for entry in story.entries}
+    for begin, after in pairwise(story.begun):
+        word, number = ("item", after.number - 1) if story.loops else ("save", after.number)
+        saved = [entry.at for entry in story.of(word) if entry.attempt == begin.attempt and entry.number == number]
+        yield max(0, last[begin.attempt] - max(saved, default=begin.at)) / 1e9
 
 
 def words(record: Record) -> list[str]:
@@ -143,6 +157,7 @@ def words(record: Record) -> list[str]:
             "items repeated",
             f"{record.repeated} of {record.items}; {record.acknowledged} of {record.saves} saves waited",
         ),
+        ("work done again, each time", str(record.undone)),
         ("stale writes", f"{record.refused} of workers refused; {record.forged} forged, {_accepted(record)}"),
         ("steps of once", f"{record.steps}, {record.steps_repeated} done again before they were kept"),
         ("log lines", f"{record.lines} flushed, {record.lines_found} found"),

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +19,15 @@ from chaos.checks import Finding, Last, Sleep, Story, check, keeps_all_lines
 from chaos.crowd import Crowd
 from chaos.harm import Harm, Running
 from chaos.ledger import Book
-from chaos.place import PATIENCE, TICK, Failed, Place
+from chaos.place import PATIENCE, TICK, Place
 from chaos.record import Record, make_record
 from chaos.watch import KEPT_LOGS, Watch
 from holdfast import Holdfast, HoldfastError, Job
 
 NOT_REPLACED = 25.0  # seconds before the end of the harm: what ends then is not followed by another job
 SPARE = 4.0  # in the end a job may take so many times the time of its work
+
+CLOCKS = 20_000_000  # nanoseconds by which the server's clock may differ from that of the ledger
 
 Say = Callable[[str], None]
 
@@ -45,6 +48,7 @@ class Run:
         self._namespace = "c" + secrets.token_hex(4)
         self._book = Book(folder / "ledger")
         self._findings: list[Finding] = []
+        self._claims: dict[str, dict[int, int]] = {}  # when attempts were claimed, by job
         self._began = time.monotonic()
         self._harmed = 0.0
 
@@ -97,7 +101,8 @@ class Run:
         while self._harmed < self._settings.seconds or not self._harm.bags:
             self._harmed = time.monotonic() - began
             if self._harmed > 3 * self._settings.seconds + PATIENCE:
-                raise Failed("not all kinds of harm could be done")
+                self._find("harness", "not all kinds of harm could be done: there was nothing to harm")
+                return
             self._harm.heal()
             if blow := self._harm.strike_when_due():
                 self._tell(str(blow).partition(" ")[2].partition(":")[0])
@@ -123,9 +128,13 @@ class Run:
         self._say(f"{passed:6.0f} s  {len(crowd.ended)} of {len(crowd.plans)} jobs ended, {blows} blows; {words}")
 
     def _look_a_last_time(self) -> None:
-        for id, job in self._crowd.ended.items():
-            self._watch.witness.see(self._app.get(id))
-            self._crowd.ended[id] = job
+        """See what the store says of all jobs in the end; and write it down, for whoever has to find out more."""
+        ahead = time.time_ns() - time.monotonic_ns() - CLOCKS
+        with (self._folder / "jobs").open("w") as file:
+            for job in filter(None, self._app.get_many(list(self._crowd.plans))):
+                self._watch.witness.see(job)
+                self._claims[job.id] = {run.number: _nanoseconds(run.claimed_at) - ahead for run in job.attempts}
+                file.writelines(f"{job.id} {entry}\n" for entry in job.history)
 
     # Logs
 
@@ -140,6 +149,7 @@ class Run:
                 for attempt in range(max(1, story.last.attempt - KEPT_LOGS + 1), story.last.attempt + 1):
                     self._watch.read_log(story.id, attempt)
             self._tell(f"logs of {len(lacking)} jobs are not complete")
+            time.sleep(10 * TICK)
 
     # The end
 
@@ -188,6 +198,7 @@ class Run:
                 last=self._last(id),
                 seen=witness.seen.get(id, []),
                 logs=logs.get(id, {}),
+                claimed=self._claims.get(id, {}),
                 exclusive=id.startswith("exclusive"),
                 loops=plan.loops,
                 sleeps=sleeps,
@@ -231,3 +242,7 @@ class Run:
             seconds_in_all=time.monotonic() - self._began,
         )
         return record, found
+
+
+def _nanoseconds(moment: datetime) -> int:
+    return int(moment.timestamp() * 1000) * 1_000_000

@@ -116,7 +116,7 @@ def _commands() -> Iterator[str]:
     yield "\n## Commands\n"
     for name, command in every_command():
         yield f"### holdfast {name}\n"
-        with click.Context(command, info_name=name, parent=parent_of(name)) as context:
+        with click.Context(command, info_name=name.rpartition(" ")[2], parent=parent_of(name)) as context:
             if not isinstance(command, Group):
                 usage = " ".join(command.collect_usage_pieces(context))
                 yield f"    holdfast {name} {usage}\n"

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from holdfast import errors
-from holdfast.commands import HeldRow, LoadRow, NewJob, WorkerRow, _shared
+from holdfast.commands import HeldRow, LoadRow, NewJob, WorkerRow, shared
 from tests import model_stages as stages
 from tests.model_core import worker_of
 from tests.model_job import DEFAULTS, FINAL, STATES, Job, Order, Steps
@@ -39,7 +39,7 @@ class Model(Workers):
         if fresh and any(new.unique for new in jobs):
             raise errors.Invalid
         there, seen = [], set[str]()
-        doubled = {new.id for new, other in pairwise(jobs) if new.unique and _shared(new) == _shared(other)}
+        doubled = {new.id for new, other in pairwise(jobs) if new.unique and shared(new) == shared(other)}
         for new in jobs:
             if new.id in doubled or stages.is_due_too_late(new, now):
                 raise errors.Invalid

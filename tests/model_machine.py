@@ -128,7 +128,7 @@ class Machine(RuleBasedStateMachine):
         found = [job for job in self.store.run(commands.get(names)) if job]
         arrivals = {job["id"]: job.pop("arrival") for job in found}
         for job in found:
-            job["fields"] = commands._read_pairs(job["fields"])
+            job["fields"] = commands.read_pairs(job["fields"])
         wanted = [self.model.jobs[name] for name in names if name in self.model.jobs]
         same("jobs", {job["id"]: job for job in found}, {job.id: job.describe() for job in wanted})
         same("arrivals", arrivals, {job.id: job.arrival for job in wanted})

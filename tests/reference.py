@@ -19,10 +19,10 @@ from typing import Any, Union, get_origin
 import holdfast
 import holdfast.testing
 import holdfast_pytest
-from holdfast import acting, errors, fleet, items, job, load, program, schedule, scheduling, setting, steering, task
-from holdfast.client import Queue
+from holdfast import acting, errors, fleet, items, job, limiting, load, options, program, schedule, scheduling, setting
 from holdfast.commands import Event
 from holdfast.failure import Failure
+from holdfast.overseeing import Queue
 from holdfast.worker import embedded
 
 Item: type = vars(items)["Item"]
@@ -44,7 +44,7 @@ returned are aware datetimes, in UTC.
 
 GROUPS: list[tuple[str, str, list[Any]]] = [
     ("The app", "", [holdfast.Holdfast]),
-    ("Tasks and options", "", [holdfast.Task, holdfast.BoundCall, task.Given, program.Ended]),
+    ("Tasks and options", "", [holdfast.Task, holdfast.BoundCall, options.Given, program.Ended]),
     ("Jobs", "", [holdfast.Job, job.Attempt, Failure, job.Note, job.Entry, job.Dependency, acting.Kind,
      holdfast.Progress, holdfast.Log, holdfast.LogPart, holdfast.JobUsage]),
     ("Inside a task", "", [holdfast.current_job, holdfast.RunningJob]),
@@ -57,10 +57,10 @@ GROUPS: list[tuple[str, str, list[Any]]] = [
      [items.Items, Item]),
     ("A worker inside a program", "", [embedded.EmbeddedWorker, embedded.Given]),
     ("Queues, workers, settings, events", "What the verbs of the app return.",
-     [Queue, load.Load, steering.Limit, fleet.Worker, fleet.HeldJob, fleet.Node, setting.Setting, Event]),
+     [Queue, load.Load, limiting.Limit, fleet.Worker, fleet.HeldJob, fleet.Node, setting.Setting, Event]),
 ]  # fmt: skip
 OPTIONS = {
-    task.Given: """\
+    options.Given: """\
 ### Options
 
 Of `@jobs.task(...)`, `task.options(...)`, `call.options(...)` and, as far as they make sense there, `items.put(...)`.

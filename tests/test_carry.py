@@ -131,11 +131,11 @@ async def _later(task: Any) -> None:
 @pytest.mark.parametrize(
     ("value", "error", "reason"),
     [
-        ("x" * 512, TooBig, "variable are carried and have 522 bytes; 512 are allowed: carry an id"),
-        (object(), Invalid, "carried variable"),
-        ((1, 2), Invalid, "carried variable"),
-        (float("nan"), Invalid, "carried variable"),
-        (b"bytes", Invalid, "carried variable"),
+        ("x" * 512, TooBig, r"what the job carries \(variable\) has 522 bytes; 512 are allowed: carry an id"),
+        (object(), Invalid, "what the job carries as variable: "),
+        ((1, 2), Invalid, "what the job carries as variable: "),
+        (float("nan"), Invalid, "what the job carries as variable: "),
+        (b"bytes", Invalid, "what the job carries as variable: "),
     ],
 )
 def test_what_cannot_be_carried_is_refused_where_the_job_is_enqueued(
@@ -277,7 +277,7 @@ def test_defaults_are_the_options_of_all_tasks_and_their_own_count_more() -> Non
     [
         ({"retires": 3}, "defaults: retires is no option; there are queue, priority"),
         ({"retries": -1}, "defaults: retries is -1"),
-        ({"timeout": "1h", "soft_timeout": "2h"}, "defaults: soft_timeout is not less than timeout"),
+        ({"timeout": "1h", "soft_timeout": "2h"}, "defaults: soft_timeout is 2h, but timeout is 1h: it must be less"),
         ({"id": "same"}, "defaults: id is about a single job"),
         ({"after": "job"}, "defaults: after is about a single job"),
         ([("queue", "video")], "defaults is .*; it must be a dict of options"),

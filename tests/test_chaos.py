@@ -18,7 +18,7 @@ import pytest
 from chaos.checks import Finding, Last, Sleep, Story, check
 from chaos.harm import FREEZES, KILLS, Blow
 from chaos.ledger import Book, Entry, Page, parse
-from chaos.record import Times, recoveries
+from chaos.record import Times, recoveries, undone
 from chaos.watch import Seen, done_of
 
 from tests.workers import ROOT
@@ -194,8 +194,13 @@ def test_exclusive_attempts_beside_each_other_are_found() -> None:
     told = replace(story(), exclusive=True)
     late = Entry(99 * SECOND, 1, 101, "item", "2")
     beside = replace(told, entries=[*told.entries, late])
-    assert found(beside) == "is exclusive, and attempt 1 ran beside attempt 2"
+    assert found(beside) == "is exclusive, and attempt 1 ran when attempt 2 was claimed at 10.000"
     assert found(replace(beside, exclusive=False)) == ""
+
+
+def test_an_exclusive_attempt_that_runs_when_the_next_one_is_claimed_is_found() -> None:
+    told = replace(story(), exclusive=True, claimed={2: 8 * SECOND + 1})  # it begins in second 10
+    assert found(told) == "is exclusive, and attempt 1 ran when attempt 2 was claimed at 8.000"
 
 
 def test_an_exclusive_attempt_may_wake_beside_another_if_its_whole_worker_slept() -> None:
@@ -203,8 +208,10 @@ def test_an_exclusive_attempt_may_wake_beside_another_if_its_whole_worker_slept(
     late = Entry(99 * SECOND, 1, 101, "item", "2")
     slept = Sleep(frozenset([101]), 5 * SECOND, 98 * SECOND)
     assert found(replace(told, entries=[*told.entries, late], sleeps=[slept])) == ""
+    earlier = Sleep(frozenset([101]), 5 * SECOND, 6 * SECOND)  # that is no reason to run now
+    assert "is exclusive" in found(replace(told, entries=[*told.entries, late], sleeps=[earlier]))
     too_early = Entry(97 * SECOND, 1, 101, "item", "2")
-    assert "ran beside" in found(replace(told, entries=[*told.entries, too_early], sleeps=[slept]))
+    assert "is exclusive" in found(replace(told, entries=[*told.entries, too_early], sleeps=[slept]))
 
 
 # Its parts
@@ -228,9 +235,14 @@ def test_a_ledger_is_read_as_it_grows_and_a_line_that_was_cut_off_spoils_no_othe
 def test_recoveries_are_measured_from_a_blow_to_the_next_beginning_of_each_job_that_it_hit() -> None:
     told = story()  # the second attempt begins in second 10
     kill = Blow("kill", "job", 8 * SECOND, [101], [("job", 1), ("job", 2), ("other", 1)])
-    assert recoveries([told], [kill]) == {"kill job": Times(1, 2.0, 2.0, 2.0)}
+    took = Times(1, 2.0, 2.0, 2.0)
+    assert recoveries([told], [kill]) == {"kill job": took, "any kill": took}
     assert str(Times.of([])) == "none"
     assert Times.of(range(100)) == Times(100, 50, 90, 99)
+
+
+def test_work_that_is_done_again_is_measured_from_the_save_that_was_found() -> None:
+    assert list(undone(story())) == [4.0]  # saved in second 5, and the last thing that it did was in second 9
 
 
 def test_a_checkpoint_is_read_whoever_has_saved_it() -> None:

@@ -9,6 +9,7 @@ import click
 import pytest
 
 from holdfast.cli import fields
+from holdfast.cli.app import program
 from holdfast.cli.session import SHARED
 from tests.cli_page import PAGE, every_command, page, parent_of, variable
 from tests.shells import Hand, Shell
@@ -24,6 +25,12 @@ OPTIONS = [
 
 def test_the_page_of_the_command_line_is_up_to_date() -> None:
     assert PAGE.read_text() == page(), "run: python -m tests.cli_page"
+
+
+def test_the_list_of_commands_says_of_each_a_whole_sentence_on_one_line(shell: Shell) -> None:
+    commands = shell("--help").out.partition("Commands:\n")[2].partition("\n\n")[0].splitlines()
+    assert len(commands) == len(program.commands)
+    assert all(line.endswith(".") and not line.endswith("...") for line in commands)
 
 
 @pytest.mark.parametrize(("name", "command", "option"), OPTIONS)

@@ -7,6 +7,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from holdfast import commands
+from holdfast.run import Run
 from tests.shells import Shell, running_worker, wait_until
 
 
@@ -182,3 +184,26 @@ def test_a_worker_whose_app_cannot_be_imported_says_why(shell: Shell) -> None:
 
     assert code == 1
     assert "ZeroDivisionError" in err
+
+
+LIMITS = ("--run-timeout", "6h", "--soft-timeout", "5h", "--stalled", "10m", "--memory", "2G", "--exclusive")
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [("enqueue", "tasks.add", *LIMITS)],
+        [("enqueue", "tasks.add", "1", "--app", "tasks", *LIMITS)],
+        [("enqueue", *LIMITS, "--exec", "--", "true")],
+        [("schedules", "add", "often", "tasks.add", "--every", "1h", *LIMITS), ("schedules", "trigger", "often")],
+    ],
+    ids=["a name", "a task", "a program", "a schedule"],
+)
+def test_limits_of_a_run_are_told_to_workers(shell: Shell, lines: list[tuple[str, ...]]) -> None:
+    for line in lines:
+        assert shell(*line).code == 0, line
+
+    request = commands.claim_args(["default"], counter=1, limit=1)
+    (job,) = shell.client.store.run(commands.claim("node/worker.1", request)).jobs
+    assert job.timeout == 6 * 3_600_000
+    assert Run.decode(job.run) == Run(soft=5 * 3_600_000, stalled=600_000, memory=2 << 30, exclusive=True)

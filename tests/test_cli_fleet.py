@@ -64,7 +64,7 @@ def test_a_queue_that_is_not_there_is_not_found_and_one_like_it_is_named(shell: 
 
 
 def test_without_one_like_it_the_queues_that_there_are_are_named(shell: Shell) -> None:
-    assert "there is none yet" in shell("pause", "video").err
+    assert "there is no queue video, nor any other" in shell("pause", "video").err
     shell.put("mine", queue="mail")
     assert "there is no queue video; there are mail" in shell("pause", "video").err
 

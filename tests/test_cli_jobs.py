@@ -10,9 +10,11 @@ from datetime import datetime
 
 import pytest
 
-from holdfast import commands
+from holdfast import JobFailed, commands
 from holdfast.commands import NewJob
-from holdfast.outcome import Crash, Error, Release, Succeed
+from holdfast.failure import Failure
+from holdfast.failure import encode as encode_failure
+from holdfast.outcome import Crash, Error, Release, Snoozed, Succeed, Unknown
 from tests.shells import PROGRAM, Hand, Shell, failure, wait_for_another_millisecond
 
 
@@ -224,6 +226,52 @@ def test_jobs_are_counted(shell: Shell) -> None:
     assert shell("count").out == "3\n"
     assert shell("count", "--state", "pending").out == "2\n"
     assert shell("count", "--queue", "a", "--state", "cancelled,failed", "--json").json == {"count": 1}
+
+
+def test_a_list_says_in_which_group_a_job_failed(shell: Shell) -> None:
+    shell.put("mine")
+    Hand(shell.client).end(Error(failure(), "bad-address", final=True))
+    assert shell("jobs").rows[0][6] == "bad-address"
+
+
+def test_show_says_below_the_state_why_a_job_failed(shell: Shell) -> None:
+    shell.put("mine")
+    stalled = Failure(
+        type="Stalled", message="it said nothing", traceback="in hang\n", group="stalled", fingerprint="s"
+    )
+    Hand(shell.client).end(Error(encode_failure(stalled), "stalled", final=True))
+
+    lines = shell("show", "mine").out.splitlines()
+
+    assert lines[1:3] == ["state\tfailed", "failed\tStalled: it said nothing"]
+    assert lines[-2:] == ["\tStalled: it said nothing", "\tin hang"]
+    assert shell("show", "mine", "--json").json["why"] == "Stalled: it said nothing"
+
+
+def test_show_says_why_a_job_that_is_to_run_at_most_once_cannot_go_on(shell: Shell) -> None:
+    job = NewJob(id="mine", payload=b"{}", queue="default", task="tasks.add", once=True)
+    shell.client.store.run(commands.enqueue([job]))
+    Hand(shell.client).end(Snoozed(1000))
+
+    words = "it is to run at most once, and its attempt was snoozed, so it cannot go on; `retry` starts it anew"
+    assert f"failed\t{words}" in shell("show", "mine").out
+    with pytest.raises(JobFailed, match=words):
+        shell.client.get("mine").result()
+
+
+@pytest.mark.parametrize(
+    ("task", "words"),
+    [
+        ("holdfast.program", "runs no programs: start one with --allow-exec"),
+        ("tasks.other", "does not know task tasks.other"),
+    ],
+)
+def test_show_says_that_a_job_was_handed_back_because_its_worker_cannot_run_it(
+    shell: Shell, task: str, words: str
+) -> None:
+    shell.put("mine", task=task)
+    Hand(shell.client).end(Unknown())
+    assert f"scheduled\tthe worker that had it {words}" in shell("show", "mine").out
 
 
 def test_peek_shows_what_runs_next_and_takes_nothing(shell: Shell) -> None:

@@ -10,7 +10,9 @@ import pytest
 
 from holdfast import commands
 from holdfast.commands import Block
+from holdfast.logs import Following
 from holdfast.outcome import Retry, Succeed, outcome_of
+from holdfast.verbs import drive
 from tests.shells import ESCAPE, EVIL, Hand, Shell
 
 TEXT = b"one\ntwo\tand \xff\nthree\n"
@@ -72,7 +74,7 @@ def test_attempts_are_told_apart(shell: Shell, hand: Hand) -> None:
     printed(shell, b"second\n", attempt=2)
 
     code, out, err = shell("logs", "mine")
-    assert (code, out, "attempt 2; there are logs of 1 too" in err) == (0, "second\n", True)
+    assert (code, out, "this is attempt 2; --attempt shows 1" in err) == (0, "second\n", True)
     assert shell("logs", "mine", "--attempt", "1").out == "first\n"
     assert shell("logs", "mine", "--json").json == {
         "id": "mine", "attempt": 2, "attempts": [1, 2], "left_out_bytes": 0, "text": "second\n",
@@ -82,7 +84,20 @@ def test_attempts_are_told_apart(shell: Shell, hand: Hand) -> None:
 def test_a_silent_job_is_said_to_be_one(shell: Shell) -> None:
     shell.put("mine")
     code, out, err = shell("logs", "mine")
-    assert (code, out, err) == (0, "", "holdfast: job mine has printed nothing\n")
+    assert (code, out, err) == (0, "", "holdfast: job mine has printed nothing: it is waiting, and has not run yet\n")
+
+
+def test_it_is_said_why_an_attempt_has_no_log(shell: Shell, hand: Hand) -> None:
+    finish = commands.Finish("mine", 1, outcome_of(Retry(delay=0)))
+    shell.client.store.run(commands.finish("node/worker.1", [finish]))
+    hand.take()
+    printed(shell, b"second\n", attempt=2)
+
+    code, out, err = shell("logs", "mine", "--attempt", "1")
+    assert (code, out) == (0, "")
+    assert "no log of attempt 1: it printed nothing, or was too long ago; there are those of 2" in err
+    code, _, err = shell("logs", "mine", "--attempt", "7")
+    assert (code, "job mine has no attempt 7: it is running, and has had 2" in err) == (3, True)
 
 
 def test_a_job_that_is_not_there_is_looked_for(shell: Shell) -> None:
@@ -106,6 +121,24 @@ def test_following_goes_on_until_the_job_has_ended(shell: Shell) -> None:
         end(shell)
         assert terminal.wait() == 0
         assert terminal.text == "two\nthree"
+
+
+@pytest.mark.usefixtures("hand")
+@pytest.mark.parametrize("tail", [0, 1])
+def test_only_of_what_there_is_at_first_the_last_lines_are_enough(shell: Shell, tail: int) -> None:
+    following = Following("mine", None, tail)
+    assert drive(shell.client.store, following.look()) == []
+
+    printed(shell, "one\ntwo\nthree ä".encode()[:-1])
+    (part,) = drive(shell.client.store, following.look())
+    assert part.text == "one\ntwo\nthree "
+
+    late = Following("mine", None, 1)
+    (part,) = drive(shell.client.store, late.look())
+    assert part.text == "three "
+    printed(shell, "one\ntwo\nthree äh".encode())
+    (part,) = drive(shell.client.store, late.look())
+    assert part.text == "äh"
 
 
 @pytest.mark.usefixtures("hand")

@@ -7,6 +7,7 @@ import pytest
 from holdfast import errors
 from tests.apps import long_app
 from tests.shells import Shell
+from tests.test_cli_fleet import silence
 from tests.workers import Crew, until
 
 APP = "tests.apps.long_app"
@@ -75,3 +76,12 @@ def test_who_waits_for_a_drained_worker_may_lose_patience(shell: Shell, crew: Cr
     assert (code, err) == (5, "holdfast: 1 of 1 workers have not ended in the time given; they go on\n")
     assert shell("drain").code == 2
     assert shell("drain", "--node", "nowhere").code == 3
+
+
+def test_a_worker_that_is_waited_for_and_gives_no_sign_of_life_is_named(shell: Shell) -> None:
+    silence(shell, "node/gone")
+
+    code, _, err = shell("drain", "node/gone", "--wait", "--timeout", "10ms")
+
+    assert code == 5
+    assert "worker node/gone gives no sign of life; if it is dead: holdfast workers --forget node/gone" in err

@@ -668,6 +668,18 @@ def test_a_claim_that_waits_in_an_event_loop_is_woken_and_ends_in_time(app: Hold
     run(app, use())
 
 
+def test_who_waits_asks_as_often_as_leases_are_renewed_or_the_dead_would_be_spared(
+    items: Items, server_url: str
+) -> None:
+    def calls() -> int:
+        with redis.Redis.from_url(server_url) as client:
+            return int(client.info("commandstats")["cmdstat_fcall"]["calls"])
+
+    before = calls()
+    assert items.claim(wait="2s", lease="1s") is None
+    assert calls() - before >= 6
+
+
 def test_an_item_that_becomes_due_ends_the_wait(items: Items) -> None:
     items.put(b"", id="a", delay="50ms")
     assert got(items, wait="30s").id == "a"

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import tempfile
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
 from holdfast import Holdfast, Invalid, Job
+from holdfast.options import Runner
 from holdfast.run import PLAIN, Run
-from holdfast.task import Runner
+from holdfast.worker.pulse import Pulse
+from holdfast.worker.system import boot_time
 from tests.apps import limits_app as app
 from tests.apps.runner_app import RUNNERS
 from tests.relay import Relay
@@ -136,7 +140,7 @@ def test_a_job_that_takes_too_much_memory_is_killed_with_the_last_figure(staff: 
 
     assert (ended.state, ended.group, ended.crashes) == ("failed", "memory", 0)
     assert ended.failure
-    used, most = (int(word) for word in ended.failure.message.split() if word.isdigit())
+    used, most = map(float, re.findall(r"([\d.]+) MiB", ended.failure.message))
     assert used > most == 160
 
 
@@ -249,6 +253,30 @@ def test_an_exclusive_job_is_stopped_though_its_supervisor_stands_still(crew: Cr
     assert crew.ended(job).state == "succeeded"
 
 
+def test_an_exclusive_job_does_not_take_a_renewal_of_others_for_its_own(crew: Crew) -> None:
+    """Its supervisor stands still before it has heard of the claim, but for a moment in which it renews the others."""
+    first = start(crew, "--lease", "4s", node="first")
+    first.put("nothing", "fork").result(timeout="30s")
+    first.worker.send(signal.SIGSTOP)
+    job = first.put("be_alone", "fork", "alone", exclusive=True)
+    crew.pids("alone", "runs")
+    start(crew, "--lease", "4s", node="second")
+    claimed = crew.get(job).claimed_at
+    assert claimed
+    until(lambda: datetime.now(UTC) - claimed > timedelta(seconds=1.5), what="more than a quarter of a lease to pass")
+
+    pulse, *_ = [file for file in Path(f"/proc/{first.worker.pid}/fd").iterdir() if "pulse" in os.readlink(file)]
+    seen = Pulse(os.open(pulse, os.O_RDWR))
+    seen.beat(1.0, boot_time())
+    seen.close()
+
+    crew.pids("alone", "runs", 2)
+    assert crew.said("alone", "found") == [["dead"]]
+    first.worker.send(signal.SIGCONT)
+    crew.open("alone")
+    assert crew.ended(job).state == "succeeded"
+
+
 def test_an_exclusive_job_runs_as_any_other_while_its_lease_is_renewed(staff: Staff, apart: Runner) -> None:
     job = staff.put("talk", apart, "save", 5.0, exclusive=True)
 
@@ -276,7 +304,7 @@ async def wait() -> None: ...
         (wait, {"exclusive": True}, "choose another runner: fork, spawn or process"),
         (idle, {"memory": "1KiB"}, "memory is '1KiB'; it must be at least 1 MiB"),
         (idle, {"memory": "much"}, "it must be a size in bytes"),
-        (idle, {"soft_timeout": "1h", "timeout": "1h"}, "soft_timeout is not less than timeout"),
+        (idle, {"soft_timeout": "1h", "timeout": "1h"}, "soft_timeout is 1h, but timeout is 1h: it must be less"),
         (idle, {"exclusive": "yes"}, "it must be True or False"),
         (idle, {"stalled": 0}, "stalled"),
     ],

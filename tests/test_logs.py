@@ -17,6 +17,7 @@ from holdfast import Holdfast, Invalid, Job, JobNotFound
 from holdfast.limits import LOG_BLOCK, LOG_HEAD, LOG_TAIL
 from holdfast.logs import QUIET, Following, LogPart, follow
 from holdfast.verbs import drive
+from holdfast.worker.outlet import Outlet
 from tests.apps import log_app
 from tests.relay import Relay
 from tests.workers import Crew, new_crew, until
@@ -80,6 +81,12 @@ def test_bytes_that_are_no_text_are_kept_as_they_are(desk: Crew, runner: str) ->
 @pytest.mark.parametrize("runner", ALL)
 def test_handlers_that_were_made_at_import_and_lines_written_by_hand_are_the_jobs(desk: Crew, runner: str) -> None:
     assert lines_of(desk, run(desk, f"logged-{runner}")) == ["WARNING logged", "by hand"]
+
+
+@pytest.mark.parametrize("runner", SYNC)
+def test_what_a_job_logs_by_the_handler_of_the_worker_is_the_jobs(desk: Crew, runner: str) -> None:
+    (line,) = lines_of(desk, run(desk, f"logged_by_the_root-{runner}"))
+    assert line.endswith("INFO logged")
 
 
 @pytest.mark.parametrize("runner", SYNC)
@@ -260,6 +267,45 @@ def test_a_worker_shows_what_jobs_print_or_hides_it(crew: Crew) -> None:
 
 
 # Inside a program
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_reader_of_the_worker_s_output_that_stands_still_or_goes_away_stops_nothing(
+    crew: Crew, tmp_path: Path, is_there: bool
+) -> None:
+    reads, writes = os.pipe()
+    worker = crew.start("--log-level", "DEBUG", app=APP, output=f"/dev/fd/{writes}")
+    os.close(writes)
+    if not is_there:
+        os.close(reads)
+    start, done, gate = tmp_path / "start", tmp_path / "done", tmp_path / "gate"
+    for path in (start, gate):
+        path.touch()
+
+    flood = crew.put(log_app.flood, 5000, str(start), str(done), str(gate))  # more than a pipe holds
+    assert text_of(crew, flood).endswith(f"{4999:062}\n")
+    assert lines_of(crew, run(crew, "talk-fork", 1)) == ["out 0", "err 0", "no end of line"]
+    assert worker.stop() == 0
+    assert crew.directories() == []
+    if is_there:
+        os.close(reads)
+
+
+def test_what_nobody_read_is_counted_and_said_to_whoever_reads_next() -> None:
+    reads, writes = os.pipe()
+    outlet, line = Outlet(writes), "x" * 1023 + "\n"
+    for _ in range(100):
+        outlet.write(line)
+
+    heard = os.read(reads, 1 << 20)
+    outlet.write("the next\n")
+
+    missing = 100 - len(heard) // len(line)
+    words = f"[holdfast: nobody read this for a while; {missing} lines are missing]\nthe next\n"
+    assert os.read(reads, 1 << 20).decode() == words
+    os.close(reads)
+    outlet.write("to nobody\n")
+    os.close(writes)
 
 
 def test_inside_a_program_lines_written_by_hand_are_kept_and_prints_go_where_they_go(crew: Crew) -> None:

@@ -291,6 +291,12 @@ def test_a_function_that_does_not_yield_is_refused(jobs: Holdfast) -> None:
         jobs.middleware(tasks="do")(_twice)
 
 
+@pytest.mark.parametrize("function", [lambda: (yield), lambda _job, _more: (yield)])
+def test_a_middleware_is_called_with_the_running_job_alone(function: Any) -> None:
+    with pytest.raises(TypeError, match="called with one argument, the running job"):
+        Holdfast("redis://nowhere").middleware(function)
+
+
 def test_an_async_one_is_refused_around_a_plain_function_whichever_comes_first(jobs: Holdfast) -> None:
     def plain() -> None: ...
 

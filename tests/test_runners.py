@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from holdfast import Holdfast, Job, JobCancelled, JobFailed
-from holdfast.task import Runner
+from holdfast.options import Runner
 from tests.apps import runner_app as app
 from tests.apps.runner_app import RUNNERS, Order, Report
 from tests.servers import running_server
@@ -205,7 +205,11 @@ def test_a_job_that_takes_too_long_is_stopped_and_fails(staff: Staff, runner: Ru
 
     with pytest.raises(JobFailed, match=r"longer than its timeout of 0\.3 s"):
         job.result(timeout="30s")
-    assert staff.crew.get(job).group == "timeout"
+    failed = staff.crew.get(job)
+    assert failed.group == "timeout"
+    assert failed.failure
+    if runner != "spawn":  # which may not have come so far
+        assert app.__file__ in failed.failure.traceback, "it says where it was"
     assert staff.crew.said(name, "ends") == []
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from functools import partial
+from typing import Any
 
 import pytest
 
-from holdfast import Holdfast, errors
+from holdfast import Holdfast, Job, errors
 from tests.apps import long_app
 from tests.servers import running_server
 from tests.shells import Shell
@@ -27,17 +29,19 @@ def test_the_stack_of_a_running_job_says_where_it_is_and_it_goes_on(crew: Crew, 
     assert ("await_file" if kind == "async" else "wait_inside") in stack
     if kind in ("thread", "async"):
         assert "executor.py" not in stack, "of its own thread or task only"
+        assert stack.startswith(f'  File "{long_app.__file__}"'), "our own calls are left out"
     (crew.folder / "go").touch()
     assert job.result(timeout="30s") == "found"
     assert crew.outcomes(job) == ["succeeded"]
 
 
+def is_running(job: Job[Any]) -> bool:
+    return job.refresh().state == "running"
+
+
 def stack_with(app: Holdfast, id: str, words: str) -> str:
     """The stack, once the job has come so far."""
-    try:
-        stack = app.stack(id)
-    except errors.WrongState:  # it has not started yet
-        return ""
+    stack = app.stack(id)
     return stack if words in stack else ""
 
 
@@ -75,11 +79,22 @@ def test_the_programs_that_a_job_has_started_are_listed(crew: Crew) -> None:
     job = crew.put(long_app.wait_for_program, str(crew.folder / "go"))
     until(lambda: job.refresh().state == "running")
 
-    stack = until(lambda: stack_with(crew.app, job.id, "/bin/sh"))
+    stack = until(lambda: stack_with(crew.app, job.id, "subprocess.py"))
 
-    assert "subprocess.py" in stack
+    assert "s of CPU: the job itself\n" in stack
+    assert "s of CPU: /bin/sh" in stack
+    assert "wait_for_program" in stack.split("Processes:")[0].splitlines()[-2], "our own calls are left out"
     (crew.folder / "go").touch()
     assert job.result(timeout="30s") == 0
+
+
+def test_a_job_that_has_not_started_yet_is_waited_for(crew: Crew) -> None:
+    crew.start(app=APP)
+    for number in range(5):
+        job = crew.put(long_app.wait_for_file, str(crew.folder / f"go{number}"))
+        until(partial(is_running, job))
+        assert crew.app.stack(job.id)
+        (crew.folder / f"go{number}").touch()
 
 
 def test_a_job_that_does_not_run_has_no_stack(crew: Crew) -> None:

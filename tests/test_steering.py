@@ -25,8 +25,8 @@ from holdfast import (
 )
 from holdfast.commands import Finish
 from holdfast.job import Dependency
+from holdfast.limiting import Limit
 from holdfast.outcome import Succeed
-from holdfast.steering import Limit
 from holdfast.testing import Workbench, use
 from tests.apps.worker_app import hold
 from tests.faces import FACES, Ask
@@ -316,7 +316,7 @@ def test_a_job_moves_to_another_queue_or_priority(ask: Ask, bench: Workbench) ->
     assert jobs.get("c").priority == -5
     bench.run_until_empty(queues=["default"])
     assert said == ["c", "b"]
-    with pytest.raises(WrongState, match="b runs or has ended, and cannot be moved"):
+    with pytest.raises(WrongState, match="b has ended and cannot be moved, or runs and cannot change its queue"):
         ask("move", "b", queue="other")
 
 
@@ -670,7 +670,7 @@ def wait_for_nobody(how: str) -> int:
     [
         ("an unknown id", "JobNotFound: job nobody, which is waited for, does not exist: enqueue it first"),
         ("a call that is not stored", "enqueue it first"),
-        ("a task", "cannot be waited for; it must be a job, a bound call or an id"),
+        ("a task", "cannot be waited for; a call of it can: enqueue it, or bind its arguments"),
         ("children that are no calls", r"<Task .*> is no call that can be stored; bind a task to its arguments"),
         ("children that are not kept", "a child must be kept, to be seen when it has ended; .*say has keep=False"),
         ("a stage that is no call", r"<Task .*> is no call that a job can go on as; bind a task to its arguments"),

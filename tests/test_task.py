@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from holdfast.errors import Invalid
-from holdfast.task import AsyncTask, BoundCall, Options, Task, make_task
+from holdfast.options import Options
+from holdfast.task import AsyncTask, BoundCall, Task, make_task
 
 
 class Shelf:

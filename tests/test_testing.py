@@ -607,7 +607,8 @@ def test_an_app_is_where_it_was_when_the_test_is_over(server_url: str) -> None:
 def test_all_that_an_app_knows_of_its_place_is_exchanged(server_url: str) -> None:
     before = dict(vars(jobs))
     with use(jobs, server_url):
-        assert {name for name in before if vars(jobs)[name] is before[name]} == {"tasks", "declared", "revision"}
+        stays = {name for name in before if vars(jobs)[name] is before[name]}
+        assert stays == {"tasks", "declared", "revision", "defaults", "layers", "carried"}, "what it declares"
 
 
 def test_an_app_is_used_for_one_test_at_a_time(bench: Workbench, server_url: str) -> None:

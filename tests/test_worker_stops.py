@@ -104,6 +104,30 @@ def test_an_executor_whose_event_loop_is_blocked_is_killed_when_a_job_of_it_is_c
     assert "does not answer" in worker.log
 
 
+def test_a_coroutine_that_blocks_its_event_loop_does_not_outlive_its_timeout(crew: Crew) -> None:
+    worker = crew.start("--lease", "2s")
+    blocked = crew.put(app.block.options(timeout="2s", retries=0), "blocked")
+    (executor,) = crew.pids("blocked", "runs")
+    neighbour = crew.put(app.hold, "neighbour")
+
+    assert crew.ended(blocked).group == "timeout"
+    assert not is_alive(executor)
+    assert "does not answer" in worker.log
+    crew.open("neighbour")
+    assert crew.ended(neighbour).crashes == 0
+
+
+def test_an_executor_whose_event_loop_is_blocked_for_long_is_warned_of_once_and_goes_on(crew: Crew) -> None:
+    worker = crew.start("--lease", "2s")
+    blocked = crew.put(app.block, "blocked")
+    until(lambda: "a coroutine keeps its event loop" in worker.log)
+
+    crew.open("blocked")
+
+    assert crew.ended(blocked).attempt == 1
+    assert worker.log.count("a coroutine keeps its event loop") == 1
+
+
 # Stopping a worker
 
 

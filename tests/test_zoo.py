@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from holdfast import Job
-from holdfast.task import Runner
+from holdfast.options import Runner
 from tests.apps import zoo_app as zoo
 from tests.servers import running_server
 from tests.workers import Crew, Worker, is_alive, new_crew

@@ -5,16 +5,19 @@ Each `type: ignore` stands on a line that must be an error; one that is not need
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Iterator
 from datetime import datetime
+from pathlib import Path
 from typing import Any, assert_type
 
-from holdfast import Advance, HoldfastError, cron, current_job, every
+from holdfast import Advance, HoldfastError, JobUsage, Log, LogPart, Progress, RunningJob, cron, current_job, every
 from holdfast.client import Holdfast
 from holdfast.job import Job
+from holdfast.limiting import Limit
 from holdfast.load import Load
+from holdfast.options import Options
 from holdfast.scheduling import Schedule
-from holdfast.steering import Limit
-from holdfast.task import AsyncTask, BoundCall, Options, Task, make_task
+from holdfast.task import AsyncTask, BoundCall, Task, make_task
 
 jobs = Holdfast()
 
@@ -176,3 +179,66 @@ def make_task_tells_sync_from_async() -> None:
     assert_type(paused.enqueue("a"), Job[int])
     anything: list[Task[..., Any]] = [sync, paused]
     assert anything
+
+
+def charge(order: str, cents: int = 0) -> tuple[str, int]:
+    return order, cents
+
+
+async def acharge(order: str) -> bytes:
+    return order.encode()
+
+
+def what_a_running_job_gives_back_has_its_type(rows: Iterator[tuple[int, str]]) -> None:
+    job = current_job()
+    assert_type(job.checkpoint(int, default=0), int)
+    assert_type(job.once("charge", charge, "order", cents=5), tuple[str, int])
+    job.once("charge", charge, 7)  # type: ignore[arg-type]
+    job.once("charge", charge, "order", dollars=7)  # type: ignore[call-arg]
+    for number in job.each(range(3)):
+        assert_type(number, int)
+    for row in job.each(lambda _: rows, key=lambda row: row[0]):
+        assert_type(row, tuple[int, str])
+    with open("lines") as file:
+        for line in job.each(file):
+            assert_type(line, str)
+    job.count(rows=1, seconds=0.5)
+    job.count(rows="1")  # type: ignore[arg-type]
+
+
+async def so_it_is_asynchronously(pages: AsyncIterator[bytes]) -> None:
+    job = current_job()
+    assert_type(await job.aonce("charge", acharge, "order"), bytes)
+    await job.aonce("charge", acharge, 7)  # type: ignore[arg-type]
+    async for page in job.aeach(pages):
+        assert_type(page, bytes)
+    async for part in jobs.afollow_logs("id"):
+        assert_type(part, LogPart)
+    assert_type(await jobs.astack("id"), str)
+
+
+def what_is_known_of_a_job_has_its_type(job: Job[str]) -> None:
+    assert_type(job.logs(), Log)
+    assert_type(jobs.logs("id", attempt=2).lines, list[str])
+    assert_type(job.usage(), JobUsage | None)
+    assert_type(job.progress, Progress | None)
+    assert_type(job.estimated_end, datetime | None)
+    assert_type(jobs.enqueue(jobs.program(["ls", Path("/")])).result().exit_code, int)
+    jobs.program(["ls"], user="root")  # type: ignore[call-arg]
+
+
+@jobs.middleware
+def timed(job: RunningJob) -> Iterator[None]:
+    print(job.task)
+    yield
+
+
+@jobs.middleware(tasks=[fetch, "other"])
+async def traced(job: RunningJob) -> AsyncIterator[None]:
+    print(job.task)
+    yield
+
+
+def a_middleware_stays_what_it_is(job: RunningJob) -> None:
+    assert_type(timed(job), Iterator[None])
+    jobs.middleware(charge)  # type: ignore[type-var]

@@ -124,9 +124,13 @@ class Crew:
         node: str = "node",
         app: str = "tests.apps.worker_app",
         before: Sequence[str] = (),
+        output: str = "",
         **env: str,
     ) -> Worker:
-        """Start a worker; workers of one `node` see each other's locks. `before` is a command that starts it."""
+        """Start a worker; workers of one `node` see each other's locks. `before` is a command that starts it.
+
+        It writes to its log, or to the file `output`.
+        """
         runtime, temporary = self.folder / node, self.folder / "tmp"
         for folder in (runtime, temporary):
             folder.mkdir(exist_ok=True)
@@ -141,7 +145,8 @@ class Crew:
         }
         log = self.folder / f"log-{len(self._workers)}"
         line = [*before, sys.executable, "-m", "holdfast.cli", "work", app, "--node", node, *options]
-        with log.open("wb") as file:
+        log.touch()
+        with open(output or log, "ab", buffering=0) as file:
             process = subprocess.Popen(line, cwd=ROOT, env=os.environ | here | env, stdout=file, stderr=file)
         worker = Worker(process, log)
         self._workers.append(worker)

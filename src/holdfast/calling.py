@@ -171,7 +171,8 @@ def raised(error: BaseException) -> Outcome:
     """What it means that an exception left a task."""
     current.end_current_job()
     if isinstance(error, running.HandOver):
-        return Release("handed over")
+        soft = current.current_job().stop_reason == "soft_timeout"
+        return Release("handed over, at its soft time-out" if soft else "handed over")
     if isinstance(error, running.WaitFor):
         return Waits(error.args)
     if isinstance(error, SystemExit):

@@ -57,9 +57,12 @@ class Carried:
             return None
         context = copy_context()
         found = {name: context[variable] for name, variable in self._variables.items() if variable in context}
-        size = sum(len(name) + len(_anything.encode(value, f"carried {name}")) for name, value in found.items())
+        size = sum(
+            len(name) + len(_anything.encode(value, f"what the job carries as {name}")) for name, value in found.items()
+        )
         if size > MOST_BYTES:
-            raise TooBig(f"{', '.join(found)} are carried and have {size} bytes; {MOST_BYTES} are allowed: carry an id")
+            words = f"what the job carries ({', '.join(found)}) has {size} bytes; {MOST_BYTES} are allowed"
+            raise TooBig(f"{words}: carry an id in its place")
         return found or None
 
     def restore(self, values: Mapping[str, Any]) -> None:

@@ -11,6 +11,7 @@ Each call has an async equal whose name begins with `a`, and `async with` does w
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from typing import TYPE_CHECKING, Any, Self, Unpack
@@ -23,9 +24,10 @@ from holdfast.item import Item
 from holdfast.job import Job
 from holdfast.limits import LEAST_LEASE, MOST_LEASE
 from holdfast.names import check_id, check_queue, new_id
+from holdfast.options import Given, Options
 from holdfast.seat import Seat, Seats
 from holdfast.storing import store_part
-from holdfast.task import BoundCall, Given, Options, make_task
+from holdfast.task import BoundCall, make_task
 from holdfast.unreachable import within
 from holdfast.upkeep import Upkeep
 from holdfast.verbs import Pop, Steps, verb
@@ -124,8 +126,8 @@ class Items:
                 claim = yield from self.ask(seat, limit, length, leaves=is_over)
                 if claim.jobs or is_over:
                     return [self._hold(job, seat) for job in claim.jobs]
-                left = claim.wait / 1000 if deadline is None else min(claim.wait / 1000, deadline - time.monotonic())
-                yield Pop(claim.wake_key, max(left, 0.01))
+                left = math.inf if deadline is None else deadline - time.monotonic()
+                yield Pop(claim.wake_key, max(min(left, _look_within(claim, length)), 0.01))
 
     claim_many, aclaim_many = verb(_claim_many)
 
@@ -189,3 +191,11 @@ def _fitting(options: Given, queue: str) -> Given:
     if options.get("debounce") is not None and options.get("unique") is None:
         raise errors.Invalid("debounce is given without unique; say which key the items share")
     return options
+
+
+def _look_within(claim: commands.Claim, lease: int | None) -> float:
+    """Seconds until who waits asks again: as often as one who holds such a lease renews it.
+
+    The store takes a silence of half a lease for an absence of its own, and spares leases then, also those of the dead.
+    """
+    return min(claim.wait, lease / 4 if lease else math.inf) / 1000

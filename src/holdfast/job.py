@@ -29,6 +29,7 @@ R = TypeVar("R")
 STATES = ("scheduled", "waiting", "blocked", "throttled", "running", "succeeded", "failed", "cancelled")
 FINAL = ("succeeded", "failed", "cancelled")
 PENDING = STATES[:5]
+LONGEST_REASON = 1000  # characters, in a sentence
 
 
 class Attempt(msgspec.Struct, frozen=True):
@@ -170,6 +171,21 @@ class Job(msgspec.Struct, Generic[R], frozen=True, kw_only=True, eq=False, repr_
     def failure(self) -> Failure | None:
         """What the last attempt that went wrong said."""
         return next((attempt.failure for attempt in reversed(self.attempts) if attempt.failure), None)
+
+    @property
+    def why(self) -> str:
+        """Why it failed, in some words; '' if it has not."""
+        if self.state != "failed":
+            return ""
+        last = self.attempts[-1] if self.attempts else None
+        if self.group == "interrupted" and last:
+            how = f"{last.outcome}{f' ({last.reason})' if last.reason else ''}"
+            return f"it is to run at most once, and its attempt was {how}, so it cannot go on; `retry` starts it anew"
+        if self.failure:
+            return f"{self.failure.type}: {self.failure.message}"[:LONGEST_REASON]
+        if self.notes and (last is None or self.group in ("deadline", "operator")):  # no attempt says why
+            return self.notes[-1].words or "it was failed by an operator"
+        return (last.reason if last else "") or "see its history"
 
     @property
     def estimated_end(self) -> datetime | None:

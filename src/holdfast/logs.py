@@ -142,6 +142,13 @@ class Following:
         self._decoder = getincrementaldecoder("utf-8")("replace")
 
     def look(self) -> Steps[list[LogPart]]:
+        """Return what is new; of what there is at first, only the end may be wanted."""
+        parts = yield from self._look()
+        if self._tail is not None:
+            parts, self._tail = self._last_lines(parts, self._tail), None
+        return parts
+
+    def _look(self) -> Steps[list[LogPart]]:
         """Return what is new. The job may begin another attempt at any time."""
         block = self._read // LOG_BLOCK
         found: commands.Log = yield commands.logs(self._id, self._attempt, block=block)
@@ -150,7 +157,7 @@ class Following:
                 return (yield from self._nothing_new())
             self._attempt = found.attempts[-1]
             if found.attempt != self._attempt:
-                return (yield from self.look())
+                return (yield from self._look())
         if parts := self._take(found):
             self._quiet = 0
             return parts
@@ -158,7 +165,7 @@ class Following:
         if later and self._only is None:
             self._attempt = later[0]
             self._begin()
-            return (yield from self.look())
+            return (yield from self._look())
         return (yield from self._nothing_new()) if found.has_ended else []
 
     def _nothing_new(self) -> Steps[list[LogPart]]:
@@ -186,16 +193,15 @@ class Following:
             if new:
                 self._read += left_out + len(new)
                 parts.append(LogPart(found.attempt, new, self._decoder.decode(new), left_out))
-        return self._last_lines(parts)
+        return parts
 
-    def _last_lines(self, parts: list[LogPart]) -> list[LogPart]:
-        """Of what there is at first, only the end may be wanted."""
-        if self._tail is None or not parts:
-            return parts
-        wanted, self._tail = self._tail, None
+    def _last_lines(self, parts: list[LogPart], wanted: int) -> list[LogPart]:
         lines = b"".join(part.data for part in parts).splitlines(keepends=True)
         data = b"".join(lines[-wanted:] if wanted else [])
-        return [LogPart(parts[0].attempt, data, data.decode(errors="replace"))] if data else []
+        if not data:
+            return []
+        self._decoder.reset()  # it begins at a line, and may end within a character
+        return [LogPart(parts[0].attempt, data, self._decoder.decode(data))]
 
 
 def _blocks(found: commands.Log) -> list[tuple[int, bytes]]:

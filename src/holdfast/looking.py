@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import msgspec
@@ -10,17 +11,21 @@ from holdfast import commands, errors
 from holdfast.durations import Duration, humanize, milliseconds
 from holdfast.names import check_id, new_id
 from holdfast.usage import JobUsage, read_usage
-from holdfast.verbs import Pop, Steps
+from holdfast.verbs import Pop, Steps, pause
 
 PATIENCE = "10s"  # a worker answers within some milliseconds, or three seconds if a job lets nobody else speak
 NO_LOG = 2**40  # the number of a block that no log has
 
 
+LOOK_EVERY = 0.05  # seconds, at a job that is about to start
+
+
 class StackAnswer(msgspec.Struct, omit_defaults=True):
-    """What a worker answers: the stack, or why there is none."""
+    """What a worker answers: the stack, or why there is none; and whether there may be one soon."""
 
     stack: str = ""
     why: str = ""
+    soon: bool = False
 
 
 def stack(_: Any, id: str, /, *, timeout: Duration = PATIENCE) -> Steps[str]:
@@ -34,17 +39,21 @@ def stack(_: Any, id: str, /, *, timeout: Duration = PATIENCE) -> Steps[str]:
         ResultTimeout: its worker does not answer.
     """
     patience = milliseconds(timeout, what="timeout", least=1)
-    worker, key = yield commands.ask("stack", id=check_id(id), inbox=new_id())
-    popped = yield Pop(key, patience / 1000)
-    if popped is None:
-        raise errors.ResultTimeout(
-            f"worker {worker}, which runs job {id}, has not answered within {humanize(patience)}: it is dead, stopped "
-            "or cannot reach the store; `holdfast workers` says when it was last heard of"
-        )
-    answer = msgspec.json.decode(popped[1], type=StackAnswer)
-    if answer.why:
-        raise errors.WrongState(f"job {id} {answer.why}")
-    return answer.stack
+    deadline = time.monotonic() + patience / 1000
+    while True:
+        worker, key = yield commands.ask("stack", id=check_id(id), inbox=new_id())
+        popped = yield Pop(key, max(deadline - time.monotonic(), 0.001))
+        if popped is None:
+            raise errors.ResultTimeout(
+                f"worker {worker}, which runs job {id}, has not answered within {humanize(patience)}: it is dead, "
+                "stopped or cannot reach the store; `holdfast workers` says when it was last heard of"
+            )
+        answer = msgspec.json.decode(popped[1], type=StackAnswer)
+        if not answer.why:
+            return answer.stack
+        if not answer.soon or time.monotonic() > deadline:
+            raise errors.WrongState(f"job {id} {answer.why}")
+        yield pause(LOOK_EVERY)
 
 
 def usage(_: Any, id: str, /, *, attempt: int | None = None) -> Steps[JobUsage | None]:

@@ -79,6 +79,7 @@ class Layers:
             raise TypeError(
                 f"{function!r} cannot be a middleware: it is a function, def or async def, that yields once"
             )
+        _check_parameters(function)
         layer = Layer(function, None if tasks is None else frozenset(map(_name_of, _several(tasks))))
         for task in known.values():
             layer.check(task)
@@ -91,6 +92,15 @@ class Layers:
 
     def around(self, task: Task[..., Any]) -> list[Layer]:
         return [layer for layer in self._layers if layer.is_for(task)]
+
+
+def _check_parameters(function: Callable[..., Any]) -> None:
+    try:
+        inspect.signature(function).bind(None)
+    except TypeError as error:
+        raise TypeError(
+            f"{function!r} cannot be a middleware: it is called with one argument, the running job; {error}"
+        ) from None
 
 
 def _several(tasks: Any) -> Iterable[Any]:

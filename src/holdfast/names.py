@@ -19,9 +19,7 @@ _TWO, _FOUR, _EIGHT = 62**2, 62**4, 62**8  # a number below _EIGHT has eight dig
 LONGEST_NODE = 24  # characters
 
 _ID = re.compile(r"[A-Za-z0-9._:@/-]{1,128}(?:~[0-9]{1,5})?", re.ASCII)
-_KEY = re.compile(r"[A-Za-z0-9._:@/-]{1,128}", re.ASCII)
-_SHARE = re.compile(r"[A-Za-z0-9._:@/-]{1,60}", re.ASCII)
-_STEP = re.compile(r"[A-Za-z0-9._:@/-]{1,100}", re.ASCII)
+_WORD = re.compile(r"[A-Za-z0-9._:@/-]+", re.ASCII)
 _LIMIT = re.compile(r"[A-Za-z0-9_.-]{1,60}(?::[A-Za-z0-9._@/-]{1,60})?", re.ASCII)
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}", re.ASCII)
 
@@ -61,23 +59,23 @@ def check_id(value: str) -> str:
 
 def check_key(value: str) -> str:
     """Return a key that is to be unique, or refuse it."""
-    if isinstance(value, str) and _KEY.fullmatch(value):
-        return value
-    raise Invalid(f"unique is {_shown(value)}; it must be 1 to 128 of A-Z a-z 0-9 . _ : @ / -")
+    return _check_word(value, "unique", 128)
 
 
 def check_share(value: str) -> str:
     """Return the key of a share of a queue, or refuse it."""
-    if isinstance(value, str) and _SHARE.fullmatch(value):
-        return value
-    raise Invalid(f"share is {_shown(value)}; it must be 1 to 60 of A-Z a-z 0-9 . _ : @ / -")
+    return _check_word(value, "share", 60)
 
 
 def check_step(value: str) -> str:
     """Return the name of a step, or refuse it."""
-    if isinstance(value, str) and _STEP.fullmatch(value):
+    return _check_word(value, "the step", 100)
+
+
+def _check_word(value: str, what: str, most: int) -> str:
+    if isinstance(value, str) and len(value) <= most and _WORD.fullmatch(value):
         return value
-    raise Invalid(f"the step is {_shown(value)}; it must be 1 to 100 of A-Z a-z 0-9 . _ : @ / -")
+    raise Invalid(f"{what} is {_shown(value)}; it must be 1 to {most} of A-Z a-z 0-9 . _ : @ / -")
 
 
 def check_limit(value: str) -> str:

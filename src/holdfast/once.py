@@ -45,7 +45,7 @@ class Step(NamedTuple):
             if len(result) > MOST_STEP_RESULT:
                 raise TooBig(f"its result has {len(result)} bytes; {MOST_STEP_RESULT} are allowed: return a reference")
         except (Invalid, TooBig) as error:
-            raise self._not_kept(error) from error
+            raise self._not_kept(error) from None
         return result
 
     def decode(self, result: bytes) -> Any:
@@ -56,7 +56,7 @@ class Step(NamedTuple):
         try:
             return heed(answer)
         except (Invalid, TooBig) as error:
-            raise self._not_kept(error) from error
+            raise self._not_kept(error) from None
 
     def refuse_coroutine(self, function: Callable[..., Any]) -> None:
         if inspect.iscoroutinefunction(function):

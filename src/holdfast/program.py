@@ -8,6 +8,7 @@ all others it is a task that they do not know. See `worker/programs`.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -16,12 +17,16 @@ import msgspec
 from holdfast.codec import Shape
 from holdfast.errors import Invalid, TooBig
 from holdfast.names import check_text
-from holdfast.task import App, BoundCall, Options, Task, make_task
+from holdfast.options import Options
+from holdfast.task import App, BoundCall, Task, make_task
 
 PROGRAM = "holdfast.program"  # the task that it is a call of
 MOST_ARGUMENTS = 4096
 LONGEST_ARGUMENT = 128 * 1024 - 1  # bytes; Linux allows no more
 MOST_BYTES = 512 * 1024  # of all arguments and variables
+
+
+Word = str | os.PathLike[str]
 
 
 class Ended(msgspec.Struct, frozen=True):
@@ -44,7 +49,7 @@ class Program(NamedTuple):
 
     @classmethod
     def of(
-        cls, arguments: Sequence[str], cwd: str | None = None, env: Mapping[str, str] | None = None, stdin: Any = None
+        cls, arguments: Sequence[Word], cwd: Word | None = None, env: Mapping[str, str] | None = None, stdin: Any = None
     ) -> Program:
         """Check what users, or strangers, say.
 
@@ -54,7 +59,7 @@ class Program(NamedTuple):
         """
         if isinstance(arguments, str) or not isinstance(arguments, Sequence) or not arguments:
             raise Invalid(
-                f"the program is {str(arguments)[:100]!r}; it must be a list, the name first: "
+                f"the program is {arguments!r:.100}; it must be a list, the name first: "
                 '["ffmpeg", "-i", "in.mov"]. It is no line for a shell'
             )
         if len(arguments) > MOST_ARGUMENTS:
@@ -94,8 +99,16 @@ def _become(
     raise Invalid(f"{arguments[0]} is no function; it runs in a worker that was started with --allow-exec")
 
 
+def _check_options(options: Options) -> None:
+    if options.runner not in (None, "fork"):
+        raise Invalid(f"runner is {options.runner!r}, but a program has always a process of its own; leave it out")
+
+
+_become.check_options = _check_options  # type: ignore[attr-defined]
+
+
 def _checked(value: Any, what: str) -> str:
-    text = check_text(value, what)
+    text = check_text(os.fspath(value) if isinstance(value, os.PathLike) else value, what)
     if "\0" in text:
         raise Invalid(f"{what} has a NUL character, which no program can be given")
     if len(text) > LONGEST_ARGUMENT or len(text.encode()) > LONGEST_ARGUMENT:
@@ -106,9 +119,9 @@ def _checked(value: Any, what: str) -> str:
 def _optional(value: Any, what: str) -> str | None:
     if value is None:
         return None
-    if not _checked(value, what):
+    if not (text := _checked(value, what)):
         raise Invalid(f"{what} is empty; leave it out, or name a directory")
-    return str(value)
+    return text
 
 
 def _variables(env: Any) -> dict[str, str]:

@@ -3,31 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
+from holdfast import options
 from holdfast.codec import Shape
-from holdfast.errors import Invalid, JobCancelled, JobFailed, JobNotFound
+from holdfast.errors import JobCancelled, JobFailed, JobNotFound
 from holdfast.job import Job
+from holdfast.options import Awaited
 
 T = TypeVar("T")
 
 AT_ONCE = 1000  # jobs that are looked up, or waited for
 
 
-class Awaited(Protocol):
-    @property
-    def id(self) -> str: ...
-
-
 def ids_of(jobs: Iterable[Awaited | str | Sequence[Awaited | str]]) -> list[str]:
     """Return the ids of jobs and of lists of jobs, each once."""
-    ids: dict[str, None] = {}
-    for each in jobs:
-        for job in each if isinstance(each, list | tuple) else [each]:
-            if not isinstance(job, str) and not hasattr(job, "id"):
-                raise Invalid(f"{job!r} cannot be waited for; it must be a job, a bound call or an id")
-            ids[job if isinstance(job, str) else job.id] = None
-    return list(ids)
+    return list(dict.fromkeys(id for each in jobs for id in options.ids_of(each)))
 
 
 def in_parts(ids: list[str]) -> Iterator[list[str]]:

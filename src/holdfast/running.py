@@ -22,8 +22,9 @@ from holdfast.limits import MOST_CHECKPOINT, MOST_NOTE
 from holdfast.link import Link, heed
 from holdfast.names import check_text
 from holdfast.once import Step
+from holdfast.options import Awaited
 from holdfast.progress import Number, Reporter
-from holdfast.relations import AT_ONCE, Awaited, all_there, ended_and_left, ids_of, in_parts, result_of
+from holdfast.relations import AT_ONCE, all_there, ended_and_left, ids_of, in_parts, result_of
 
 if TYPE_CHECKING:
     from holdfast.task import BoundCall

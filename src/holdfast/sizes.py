@@ -26,5 +26,6 @@ def size_in_bytes(value: str | int, *, what: str, least: int = 1 << 20) -> int:
 
 
 def size_words(size: int) -> str:
-    """Say a size in MiB."""
-    return f"{size / (1 << 20):.0f} MiB"
+    """Say a size in MiB, by tenths unless it is a whole number of them."""
+    mebibytes = size / (1 << 20)
+    return f"{mebibytes:.0f} MiB" if mebibytes.is_integer() else f"{mebibytes:.1f} MiB"

@@ -1,35 +1,97 @@
-"""Steering jobs that belong together: dependencies, moves, limits, shares. Verbs of the client; see `verbs`."""
+"""Steering jobs: one, or those of some ids; what they wait for, and what is kept with them. Verbs of the client.
+
+`acting` does the same to all jobs of a kind.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
 
 from holdfast import commands, errors
+from holdfast.commands import Command
 from holdfast.durations import Duration, milliseconds
 from holdfast.limits import LONGEST_WAIT
-from holdfast.names import check_id, check_limit, check_name
-from holdfast.task import Awaited, OnFailed, ids_of
+from holdfast.names import check_id, check_name, check_text
+from holdfast.options import Awaited, OnFailed, ids_of
+from holdfast.storing import AT_ONCE
 from holdfast.verbs import Steps, Stores
 
+Answers = list[str | errors.HoldfastError]
+AnswerById = dict[str, str | errors.HoldfastError]
 
-class Limit(NamedTuple):
-    """So many at once, or so many per period (milliseconds, 0: at once). `keys` have parked jobs."""
+_REFUSALS = {
+    ("cancel", "STATE"): "has ended already and cannot be cancelled",
+    ("retry", "STATE"): "has not ended, so there is nothing to retry; cancel it first to start it anew",
+    ("retry", "EXISTS"): "cannot be retried: another job has its unique key now",
+    ("retry", "CYCLE"): "cannot be retried: it would wait for itself",
+    ("delete", "STATE"): "has not ended and cannot be deleted; cancel it first",
+    ("delete", "BLOCKED"): "is waited for by others and cannot be deleted; retry it, or have them not wait: depend",
+    ("move", "STATE"): "has ended and cannot be moved, or runs and cannot change its queue",
+    ("release", "STATE"): "does not run, so it cannot be released",
+    ("fail", "STATE"): "has ended already and cannot be failed",
+}
+_DONE = {"delete": "deleted"}
 
-    name: str
-    slots: int
-    per: int
-    keys: int
-    held: int  # by running jobs, of the limit without a key
-    parked: int  # jobs that wait for a slot, of the limit without a key
+
+def cancel(_: Stores, id: str, /, *, reason: str = "") -> Steps[str]:
+    """Stop a job. Returns `cancelled`, or `cancelling` while its worker stops it.
+
+    Raises:
+        JobNotFound: there is none of this id.
+        WrongState: it has ended already.
+    """
+    return _answer("cancel", id, (yield commands.cancel([id], reason=reason)))
 
 
-def answer(id: str, given: str, words: str) -> str:
-    """Return the answer about one job, or raise what it stands for."""
-    kind = errors.BY_CODE.get(given)
-    if kind is None:
-        return given
-    raise kind(f"job {id} {words if given != 'NOTFOUND' else 'does not exist; it may have been deleted'}")
+def retry(_: Stores, id: str, /) -> Steps[None]:
+    """Run a job that has ended once more, with all its budgets as new.
+
+    Raises:
+        JobNotFound: there is none of this id.
+        WrongState: it has not ended.
+        JobExists: another job has its unique key now.
+    """
+    _answer("retry", id, (yield commands.retry([id])))
+
+
+def delete(_: Stores, id: str, /) -> Steps[None]:
+    """Remove a job that has ended, with its result and history.
+
+    Raises:
+        JobNotFound: there is none of this id.
+        WrongState: it has not ended: cancel it first.
+        JobBlocked: other jobs wait for it.
+    """
+    _answer("delete", id, (yield commands.delete([id])))
+
+
+def cancel_many(_: Stores, ids: Sequence[str], /, *, reason: str = "") -> Steps[Answers]:
+    """Stop jobs, however many. Returns for each its new state, or the error that `cancel` would raise."""
+    return (yield from _each("cancel", ids, lambda part: commands.cancel(part, reason=reason)))
+
+
+def retry_many(_: Stores, ids: Sequence[str], /) -> Steps[Answers]:
+    """Run jobs once more, however many. Returns for each `waiting` or `blocked`, or the error of `retry`."""
+    return (yield from _each("retry", ids, commands.retry))
+
+
+def delete_many(_: Stores, ids: Sequence[str], /) -> Steps[Answers]:
+    """Remove jobs, however many. Returns for each `deleted`, or the error that `delete` would raise."""
+    return (yield from _each("delete", ids, commands.delete))
+
+
+def cancel_with_dependents(_: Stores, *ids: str, reason: str = "") -> Steps[AnswerById]:
+    """Stop jobs, and all that wait for them, and for those: up to 1,000, in one step.
+
+    Returns for each of them its new state, or the error that `cancel` would raise.
+
+    Raises:
+        TooBig: there are more. Nothing was changed.
+    """
+    replies = yield commands.cancel([check_id(id) for id in ids], reason=reason, dependents=True)
+    named, found = zip(ids, replies, strict=False), replies[len(ids) :]
+    answers = {**dict(named), **dict(zip(found[::2], found[1::2], strict=True))}
+    return {id: read_answer("cancel", id, answer) for id, answer in answers.items()}
 
 
 def depend(
@@ -59,8 +121,7 @@ def move(_: Stores, id: str, /, *, queue: str | None = None, priority: int | Non
         JobNotFound: there is none of this id.
         WrongState: it has ended; or it runs, and a queue was given.
     """
-    answers = yield commands.move([check_id(id)], queue=queue, priority=priority)
-    return answer(id, answers[0], "runs or has ended, and cannot be moved")
+    return _answer("move", id, (yield commands.move([check_id(id)], queue=queue, priority=priority)))
 
 
 def release(_: Stores, id: str, /, *, delay: Duration = 0, reason: str = "") -> Steps[str]:
@@ -71,8 +132,7 @@ def release(_: Stores, id: str, /, *, delay: Duration = 0, reason: str = "") -> 
         WrongState: it does not run.
     """
     wait = milliseconds(delay, what="delay", most=LONGEST_WAIT)
-    answers = yield commands.release([check_id(id)], delay=wait, reason=reason)
-    return answer(id, answers[0], "does not run, so it cannot be released")
+    return _answer("release", id, (yield commands.release([check_id(id)], delay=wait, reason=reason)))
 
 
 def fail(_: Stores, id: str, /, *, group: str | None = None, reason: str = "") -> Steps[str]:
@@ -83,42 +143,53 @@ def fail(_: Stores, id: str, /, *, group: str | None = None, reason: str = "") -
         WrongState: it has ended already.
     """
     chosen = None if group is None else check_name(group, "group")
-    answers = yield commands.fail([check_id(id)], group=chosen, reason=reason)
-    return answer(id, answers[0], "has ended already and cannot be failed")
+    return _answer("fail", id, (yield commands.fail([check_id(id)], group=chosen, reason=reason)))
 
 
-def limit(_: Stores, name: str, slots: int, *, per: Duration | None = None) -> Steps[bool]:
-    """Let so many jobs that take part in a limit run at once; or, with `per`, so many start in each such period.
+def attach(_: Stores, id: str, /, fields: Mapping[str, str], *, remove: Sequence[str] = ()) -> Steps[dict[str, str]]:
+    """Keep fields of your own with a job, up to 64 texts of 4 KiB. Returns all that it has then.
 
-    jobs.limit("gpu", 2)
-    jobs.limit("api", 5, per="1s")
-
-    It holds from the next claim on. Returns whether that changed anything.
+    Raises:
+        JobNotFound: there is none of this id.
+        Invalid, TooBig: a name or a text is not acceptable.
     """
-    if ":" in check_limit(name):
-        raise errors.Invalid(
-            f"{name} has a key; a limit is the same for all of its keys: limit({name.partition(':')[0]!r}, ...)"
-        )
-    period = None if per is None else milliseconds(per, what="per", least=1, most=LONGEST_WAIT)
-    changed: bool = yield commands.limit(name, slots, per=period)
-    return changed
+    if not isinstance(fields, Mapping) or isinstance(remove, str):
+        raise errors.Invalid('fields are a table of names and texts, as {"ticket": "17"}, and remove is a list')
+    texts = {check_text(name, "a name"): check_text(text, f"field {name}") for name, text in fields.items()}
+    found: dict[str, str] = yield commands.attach(check_id(id), texts, remove=remove)
+    return found
 
 
-def unlimit(_: Stores, name: str) -> Steps[bool]:
-    """Remove a limit; jobs that it held back start as others do. Returns whether there was one."""
-    changed: bool = yield commands.unlimit(name)
-    return changed
+def note(_: Stores, id: str, words: str, /) -> Steps[None]:
+    """Add an entry to a job's history, up to 1,000 bytes.
 
-
-def limits(_: Stores) -> Steps[list[Limit]]:
-    """Return all limits that are defined."""
-    return [Limit(*row) for row in (yield commands.limits())]
-
-
-def weigh(_: Stores, queue: str, share: str, weight: int) -> Steps[bool]:
-    """Give the jobs of a share (`share=`) so many times as much of a queue as others get: 1 to 100.
-
-    Returns whether that changed anything.
+    Raises:
+        JobNotFound: there is none of this id.
     """
-    changed: bool = yield commands.weigh(queue, share, weight)
-    return changed
+    yield commands.note(check_id(id), check_text(words, "the note"))
+
+
+def read_answer(verb: str, id: str, answer: str) -> str | errors.HoldfastError:
+    """Return an answer about a job, or the error that it stands for."""
+    kind = errors.BY_CODE.get(answer)
+    if kind is None:
+        return _DONE.get(verb, answer)
+    return kind(f"job {id} {_REFUSALS.get((verb, answer), 'does not exist; it may have been deleted')}")
+
+
+def _answer(verb: str, id: str, answers: Sequence[str]) -> str:
+    """Return the answer about one job, or raise what it stands for."""
+    answer = read_answer(verb, id, answers[0])
+    if isinstance(answer, errors.HoldfastError):
+        raise answer
+    return answer
+
+
+def _each(verb: str, ids: Sequence[str], make: Callable[[Sequence[str]], Command[list[str]]]) -> Steps[Answers]:
+    """Do something with jobs, in parts of what fits into one call."""
+    answers: Answers = []
+    for first in range(0, len(ids), AT_ONCE):
+        part = ids[first : first + AT_ONCE]
+        replies = yield make(part)
+        answers += [read_answer(verb, id, reply) for id, reply in zip(part, replies, strict=True)]
+    return answers

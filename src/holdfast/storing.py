@@ -13,7 +13,8 @@ from holdfast.carry import carried_by, with_carried
 from holdfast.commands import NewJob
 from holdfast.durations import utc
 from holdfast.job import App, Job, read_job
-from holdfast.task import DEFAULT_QUEUE, BoundCall
+from holdfast.options import DEFAULT_QUEUE
+from holdfast.task import BoundCall
 from holdfast.verbs import Steps
 
 R = TypeVar("R")

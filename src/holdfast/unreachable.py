@@ -24,9 +24,10 @@ from holdfast.budget import Budget
 from holdfast.commands import Command
 from holdfast.job import Job
 from holdfast.limits import MOST_PAYLOAD
+from holdfast.options import WhenUnreachable
 from holdfast.store import Address
 from holdfast.storing import AT_ONCE, store_part, stored_job
-from holdfast.task import BoundCall, Task, WhenUnreachable
+from holdfast.task import BoundCall, Task
 from holdfast.verbs import Act, Steps
 
 if TYPE_CHECKING:  # loaded when they are needed: most programs never do

@@ -11,6 +11,7 @@ is no command.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Coroutine, Generator
 from dataclasses import dataclass
 from functools import update_wrapper
@@ -43,6 +44,17 @@ class Act(Generic[T]):
     arun: Callable[[], Coroutine[Any, Any, T]]
 
 
+def pause(seconds: float) -> Act[None]:
+    """A step that waits."""
+
+    async def arun() -> None:
+        import asyncio
+
+        await asyncio.sleep(seconds)
+
+    return Act(lambda: time.sleep(seconds), arun)
+
+
 Step = Command[Any] | Pop | Act[Any]
 Steps = Generator[Step, Any, T]
 
@@ -73,7 +85,7 @@ def verb(
     for made, prefix in ((run, ""), (arun, "a")):
         update_wrapper(made, steps)
         made.__name__ = prefix + steps.__name__.lstrip("_")
-        made.__qualname__ = f"{steps.__qualname__.rpartition('.')[0]}.{made.__name__}"
+        made.__qualname__ = f"{steps.__qualname__.rpartition('.')[0] or 'Holdfast'}.{made.__name__}"
     steps.__qualname__ = run.__qualname__  # by which Python says that an argument is missing
     return run, arun
 

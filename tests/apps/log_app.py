@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from holdfast import Holdfast, current_job
-from holdfast.task import Runner
+from holdfast.options import Runner
 
 jobs = Holdfast()
 handler = logging.StreamHandler()  # of an app that configures logging when it is imported
@@ -49,6 +49,10 @@ def logged() -> None:
     current_job().log("by hand")
 
 
+def logged_by_the_root() -> None:
+    logging.getLogger("some.module").info("logged")
+
+
 def in_threads() -> None:
     def say(name: str) -> None:
         print(f"from {name}, {current_job().id}")
@@ -73,7 +77,7 @@ def silent() -> None:
 
 
 for runner in RUNNERS:
-    for function in (talk, raw, logged, in_threads, in_a_pool, children, silent):
+    for function in (talk, raw, logged, logged_by_the_root, in_threads, in_a_pool, children, silent):
         jobs.task(name=f"{function.__name__}-{runner}", runner=runner)(function)
 
 

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from holdfast import Holdfast, current_job
-from holdfast.task import Runner
+from holdfast.options import Runner
 
 jobs = Holdfast()
 

@@ -17,11 +17,13 @@ from holdfast.cli.complaints import note
 from holdfast.cli.completers import complete_limit, complete_queue
 from holdfast.cli.imports import import_app
 from holdfast.cli.lookup import did_you_mean
-from holdfast.cli.session import F, Session, duration, note_new_server
+from holdfast.cli.session import F, Session, duration, duration_option, note_new_server
 from holdfast.limits import LONGEST_WAIT
 from holdfast.names import check_task, new_id
+from holdfast.options import Given, Options
 from holdfast.signature import Parameter
-from holdfast.task import BoundCall, Given, Options, Task, make_task
+from holdfast.sizes import size_in_bytes
+from holdfast.task import BoundCall, Task, make_task
 
 AnyTask = Task[..., Any]
 
@@ -44,6 +46,10 @@ def _deadline(context: click.Context, parameter: click.Parameter, text: str | No
     return duration(text, "--deadline", least=1, most=LONGEST_WAIT)
 
 
+def _size(_: click.Context, parameter: click.Parameter, value: str | None) -> int | None:
+    return None if value is None else size_in_bytes(value, what=parameter.opts[0])
+
+
 _OPTIONS = (
     click.option("--app", "path", envvar="HOLDFAST_APP", metavar="APP", help="Module of the app: check the arguments."),
     click.option("--queue", shell_complete=complete_queue, help="Queue, instead of the task's own."),
@@ -60,6 +66,11 @@ _OPTIONS = (
     ),
     click.option("--keep/--no-keep", default=None, help="Whether its record is kept when it has ended."),
     click.option("--at-most-once", is_flag=True, default=None, help="Rather not at all than twice."),
+    duration_option("--run-timeout", "How long an attempt may run.", least=1, most=LONGEST_WAIT),
+    duration_option("--soft-timeout", "When it is asked to save and make room.", least=1, most=LONGEST_WAIT),
+    duration_option("--stalled", "How long it may say and print nothing.", least=1, most=LONGEST_WAIT),
+    click.option("--memory", metavar="SIZE", callback=_size, help="Memory of all its processes: 512M, 2G."),
+    click.option("--exclusive", is_flag=True, default=None, help="Never two attempts at a time."),
 )  # fmt: skip
 
 
@@ -90,9 +101,15 @@ class Arguments(NamedTuple):
         return cls(positional, named)
 
 
+def given_options(options: Mapping[str, Any]) -> Given:
+    """Return what was said of a call, by the names that tasks know; --timeout is how long to wait for it."""
+    said = {"timeout" if name == "run_timeout" else name: value for name, value in options.items()}
+    return {name: value for name, value in said.items() if value not in (None, ())}  # type: ignore[return-value]
+
+
 def choose_task(session: Session, path: str | None, name: str, options: Mapping[str, Any]) -> tuple[AnyTask, Holdfast]:
     """Return the task with the options that were given, and its app; without an app, a task that is a name only."""
-    given: Given = {name: value for name, value in options.items() if value not in (None, ())}  # type: ignore[assignment]
+    given = given_options(options)
     if path:
         session.share_address()
         app = import_app(path)

@@ -18,10 +18,10 @@ from holdfast.cli.session import command
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion(context: click.Context, shell: str) -> None:
-    """Print the script that completes commands, options, queues, ids, states and tasks in a shell.
+    """Print the script that completes words in a shell.
 
-    Its first lines say how to install it. Names of queues, jobs and tasks come from the store, if it runs and answers
-    at once; pressing Tab starts no server.
+    These are commands, options, states, and names and ids that there are. Its first lines say how to install it. Names
+    of queues, jobs and tasks come from the store, if it runs and answers at once; pressing Tab starts no server.
     """
     from holdfast.cli.shells import script
 

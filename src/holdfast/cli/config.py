@@ -34,11 +34,12 @@ ACTIONS = ("list", "set", "reset")
 @click.option("--queue", shell_complete=complete_queue, help="As it holds for this queue, instead of for all.")
 @pass_session
 def config(session: Session, action: str, words: Sequence[str], queue: str | None) -> None:
-    """List settings, change them (set NAME=VALUE), or give them their defaults again (reset NAME).
+    """List settings, change them, or give them their defaults again.
 
-    They hold from the next call on, for all queues or for one. A VALUE is a number, or a duration like 30s or 1h30m;
-    when piped, the columns are name, value, default, least, most, source and meaning. Where a value comes from is its
-    source: default, global or queue. With --json, an array; there durations are in milliseconds.
+    That is `list`, `set NAME=VALUE` and `reset NAME`. They hold from the next call on, for all queues or for one. A
+    VALUE is a number, or a duration like 30s or 1h30m; when piped, the columns are name, value, default, least, most,
+    source and meaning. Where a value comes from is its source: default, global or queue. With --json, an array; there
+    durations are in milliseconds.
     """
     app = session.app if action == "list" else session.new_app
     known = {setting.name: setting for setting in app.config(queue)}

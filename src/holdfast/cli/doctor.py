@@ -22,10 +22,11 @@ STYLES = {"ok": "green", "note": "cyan", "unknown": "magenta", "warning": "yello
 )
 @pass_session
 def doctor(session: Session) -> int:
-    """Say what the server's version and settings guarantee, and what to do about it.
+    """Say what the server guarantees, and what to do about it.
 
-    Each finding has a code, a level, what it means, and what to do, the worst first. When piped, the columns are level,
-    code, meaning, advice. With --json, an array. docs/doctor.md explains every code.
+    Its version and its settings are looked at. Each finding has a code, a level, what it means, and what to do, the
+    worst first. When piped, the columns are level, code, meaning, advice. With --json, an array. docs/doctor.md
+    explains every code.
 
     Exit code 0 if nothing is worse than a note; 1 if there are warnings, or something that data depends on could not be
     known; 6 if there is danger: the server loses jobs, or works for nobody. A worker refuses a server whose version,

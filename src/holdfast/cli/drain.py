@@ -37,12 +37,12 @@ COLUMNS = [
 def drain(
     session: Session, workers: Sequence[str], node: Sequence[str], *, wait: bool, timeout: timedelta | None
 ) -> None:
-    """Have workers claim no more, and end, with exit code 0, when their jobs have, however long they take.
+    """Have workers claim no more, and end when their jobs have.
 
-    Jobs do not notice. (To have them yield at their checkpoints, and be resumed elsewhere, send the worker SIGTERM.) A
-    worker that is drained cannot be told otherwise; start another. When piped, the columns are worker, state (draining,
-    ended), and how many jobs it holds. With --json, an object on each line. Exit code 3 if there is no such worker or
-    node, 5 if --timeout is over first: they go on.
+    That may take as long as it likes; their exit code is 0. Jobs do not notice. (To have them yield at their
+    checkpoints, and be resumed elsewhere, send the worker SIGTERM.) A worker that is drained cannot be told otherwise;
+    start another. When piped, the columns are worker, state (draining, ended), and how many jobs it holds. With --json,
+    an object on each line. Exit code 3 if there is no such worker or node, 5 if --timeout is over first: they go on.
     """
     if not workers and not node:
         raise click.UsageError("say which: WORKER, or --node NODE for all of a node.")
@@ -70,8 +70,14 @@ def _await(session: Session, names: Sequence[str], timeout: timedelta | None) ->
     """Wait until workers are gone, and say each."""
     deadline = float("inf") if timeout is None else time.monotonic() + timeout.total_seconds()
     left = set(names)
+    silent: set[str] = set()
     while left:
-        gone = left.difference(worker.name for worker in session.app.workers())
+        there = {worker.name: worker for worker in session.app.workers()}
+        gone = left.difference(there)
+        for name in sorted(left - gone - silent):
+            if not there[name].is_live:
+                silent.add(name)
+                note(f"worker {name} gives no sign of life; if it is dead: holdfast workers --forget {name}")
         for name in sorted(gone):
             session.output.stream({"worker": name, "state": "ended", "jobs": 0}, COLUMNS)
         left -= gone

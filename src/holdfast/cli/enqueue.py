@@ -18,7 +18,7 @@ from holdfast.cli.fields import ENQUEUED
 from holdfast.cli.lookup import note_undefined_limits, saying_which
 from holdfast.cli.many import optional_ids
 from holdfast.cli.output import Column, write
-from holdfast.cli.programs import program_call, program_options, take_program_options
+from holdfast.cli.programs import note_no_worker, program_call, program_options, take_program_options
 from holdfast.cli.records import decoded, full_record
 from holdfast.cli.session import Session, command, duration_option, pass_session
 from holdfast.cli.text import json_text
@@ -37,7 +37,7 @@ ON_FAILED = click.Choice(["block", "cancel", "run"])
     "holdfast enqueue --exec --run-timeout 6h --memory 2G -- ffmpeg -i in.mov out.mp4",
     fields=ENQUEUED,
 )
-@click.argument("task", shell_complete=complete_task)
+@click.argument("task", required=False, metavar="TASK", shell_complete=complete_task)
 @click.argument("words", nargs=-1, metavar="[ARGUMENT...]")
 @call_options
 @click.option(
@@ -68,7 +68,7 @@ ON_FAILED = click.Choice(["block", "cancel", "run"])
 def enqueue(
     session: Session,
     /,
-    task: str,
+    task: str | None,
     words: Sequence[str],
     path: str | None,
     *,
@@ -102,10 +102,12 @@ def enqueue(
     """
     if timeout is not None and not wait:
         raise click.UsageError("--timeout says how long to --wait; give both.")
+    task = _named(task, is_program=options["exec"])
     _check(options, words, file)
     _ = session.output.mode  # what is wrong with it is said before anything is stored
     if about := take_program_options(options):
         program, app = program_call(session, path, [task, *words], about, _as_tasks_take_them(options))
+        note_no_worker(app, program)
         return _store(session, app, program, wait, timeout)
     pattern = options.pop("id") if file else None
     made, app = choose_task(session, path, task, _as_tasks_take_them(options))
@@ -113,6 +115,13 @@ def enqueue(
         return _store(session, app, make_call(made, words, checked=bool(path)), wait, timeout)
     ids = _enqueue_many(session, Batch(app, made, bool(path), pattern), file, quiet=wait)
     return wait_for(session, app.store, ids, timeout) if wait and ids else 0
+
+
+def _named(task: str | None, *, is_program: bool) -> str:
+    if task is not None:
+        return task
+    program = "say which program, after --: holdfast enqueue --exec -- ffmpeg -i in.mov out.mp4"
+    raise click.UsageError(program if is_program else "say which TASK.")
 
 
 def _check(options: dict[str, Any], words: Sequence[str], file: BinaryIO | None) -> None:

@@ -45,6 +45,7 @@ FULL_JOB = {
     "checkpoint": "what it saved last",
     "usage": "memory and CPU of the last attempt, if it ran for some seconds: attempt, seconds, peak_memory_bytes, "
     "mean_cpu (1: one core), cpu_seconds; memory_bytes and cpu over time, every_seconds apart",
+    "why": "why it failed, in a sentence",
     "failure": "what went wrong last: type, message, notes, traceback, group, fingerprint",
     "budget": "retries, crashes and lost: used, most and left of each",
     "attempts": "each with number, outcome, because, reason, executor, node, pid, queued_at, claimed_at, started_at, "

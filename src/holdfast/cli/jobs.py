@@ -19,8 +19,8 @@ from holdfast.cli.records import Record, brief_record, full_record
 from holdfast.cli.session import Decorator, Session, command, pass_session
 from holdfast.cli.show import describe
 from holdfast.cli.watch import NO_ROWS, Followed, View, follow, follow_option
-from holdfast.client import Queue
 from holdfast.job import Job
+from holdfast.overseeing import Queue
 
 ON_A_TERMINAL = 50  # jobs, unless --limit says something else
 FOLLOWED = 1000  # jobs, the same
@@ -71,7 +71,8 @@ def jobs(
 
     States are scheduled, waiting, blocked, throttled, running, succeeded, failed and cancelled; pending stands for the
     first five. The jobs of one queue in one state come in the order of the queue. When piped, the columns are id, task,
-    queue, state, attempt, since, progress, worker. With --json, an array; with --follow, an object on each line.
+    queue, state, attempt, since, progress (of a failed job the group of its failure), worker. With --json, an array;
+    with --follow, an object on each line.
     """
     states, output = chosen_states(state), session.output
     columns = job_columns(output)

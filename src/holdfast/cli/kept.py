@@ -17,10 +17,11 @@ from holdfast.kept import Kept
 @command("kept", "holdfast kept", "holdfast kept --json | jq '.[] | select(.refused)'", fields=KEPT)
 @pass_session
 def kept(session: Session) -> None:
-    """List calls that are kept on disk, to be sent to the store when it can be reached, in the order of sending.
+    """List calls that are kept on disk, to be sent to the store later.
 
-    After them come those that the store has refused; they stay in the file `refused` until you remove it. When piped,
-    the columns are id, task, queue, when it was kept, when it is due, and why it was refused. With --json, an array.
+    They come in the order of sending. After them come those that the store has refused; they stay in the file `refused`
+    until you remove it. When piped, the columns are id, task, queue, when it was kept, when it is due, and why it was
+    refused. With --json, an array.
     """
     columns = [
         Column("ID", lambda call: call["id"], whole=True),
@@ -37,10 +38,10 @@ def kept(session: Session) -> None:
 @command("send", "holdfast send", "holdfast send --json | jq .sent", fields=SENT)
 @pass_session
 def send(session: Session) -> None:
-    """Send calls that are kept on disk, now, and print how many were sent.
+    """Send calls that are kept on disk, now.
 
-    It happens by itself, too: when a worker of the app starts, and by any process of it that keeps calls. Exit code 4
-    if the store cannot be reached: then they stay where they are.
+    How many were sent is printed. It happens by itself, too: when a worker of the app starts, and by any process of it
+    that keeps calls. Exit code 4 if the store cannot be reached: then they stay where they are.
     """
     session.output.value({"sent": _app(session).send_kept()}, "sent")
 

@@ -15,7 +15,7 @@ from holdfast.cli.records import limit_record
 from holdfast.cli.session import Session, command, duration_option, pass_session
 from holdfast.cli.text import allowance, seconds_text
 from holdfast.cli.watch import View, follow_option, show_list
-from holdfast.steering import Limit
+from holdfast.limiting import Limit
 
 
 @command(
@@ -24,7 +24,7 @@ from holdfast.steering import Limit
 @follow_option("Refresh until Ctrl-C; when piped, print the limits that change.")
 @pass_session
 def limits(session: Session, watch: bool) -> None:
-    """List limits: how many jobs each lets run, and how many wait for it.
+    """List limits: how many jobs each lets run, and how many wait.
 
     Jobs say in which limits they take part: `enqueue --limit api`, or `--limit api:acme` to be counted by a key. Those
     that are held and parked are counted without a key; so many keys of the limit have parked jobs. When piped, the
@@ -46,7 +46,7 @@ def limits(session: Session, watch: bool) -> None:
 @duration_option("--per", "So many in each such period, instead of at once: 1s, 1h.", least=1)
 @pass_session
 def limit(session: Session, name: str, slots: int, per: timedelta | None) -> None:
-    """Limit how many jobs run at once; or, with --per, how many start in each such period.
+    """Limit how many jobs run at once, or start in a period (--per).
 
     It holds for jobs that take part in it: `enqueue --limit NAME`; each key (`--limit NAME:KEY`) has so many of its
     own. It holds from now on, also for jobs that are stored already; those that run go on. A limit that nobody has
@@ -82,7 +82,7 @@ def unlimit(session: Session, name: str) -> None:
 @click.argument("weight", type=click.IntRange(1, 100))
 @pass_session
 def weigh(session: Session, queue: str, share: str, weight: int) -> None:
-    """Give the jobs of a share so many times as much of a queue as others get.
+    """Give the jobs of a share more of a queue than others get.
 
     A SHARE is what jobs were given with `enqueue --share`. Those of different shares take turns; a WEIGHT of 3 gives
     three turns for each of the others. It holds for jobs that come from now on.

@@ -10,10 +10,11 @@ import click
 
 from holdfast.cli.complaints import note
 from holdfast.cli.completers import complete_ids
+from holdfast.cli.exits import NotFound
 from holdfast.cli.fields import LOG
 from holdfast.cli.lookup import saying_which
 from holdfast.cli.session import Session, command, pass_session
-from holdfast.cli.text import printable
+from holdfast.cli.text import listed, printable
 from holdfast.cli.watch import follow_option, pause
 from holdfast.logs import Following, Log, LogPart, follow, gap
 
@@ -51,10 +52,25 @@ def _show(session: Session, id: str, log: Log, tail: int | None) -> None:
     _write(data, data.decode(errors="replace"))
     if sys.stdout.isatty() and not data.endswith(b"\n"):
         sys.stdout.write("\n" if data else "")
-    if not log.attempt:
-        note(f"job {id} has printed nothing")
+    if log.attempt not in log.attempts:
+        note(_why_nothing(session, id, log))
     elif others := [number for number in log.attempts if number != log.attempt]:
-        note(f"attempt {log.attempt}; there are logs of {', '.join(map(str, others))} too: --attempt")
+        note(f"this is attempt {log.attempt}; --attempt shows {listed([str(number) for number in others])}")
+
+
+def _why_nothing(session: Session, id: str, log: Log) -> str:
+    """Say why there is nothing to show.
+
+    Raises:
+        NotFound: an attempt was asked for that has not been.
+    """
+    job = session.app.get(id)
+    if log.attempt > job.attempt:
+        raise NotFound(f"job {id} has no attempt {log.attempt}: it is {job.state}, and has had {job.attempt}")
+    if not log.attempt:
+        return f"job {id} has printed nothing: it is {job.state}{'' if job.attempt else ', and has not run yet'}"
+    others = f"; there are those of {listed([str(number) for number in log.attempts], 'and')}" if log.attempts else ""
+    return f"there is no log of attempt {log.attempt}: it printed nothing, or was too long ago{others}"
 
 
 def _follow(session: Session, id: str, attempt: int | None, tail: int | None) -> None:

@@ -16,10 +16,10 @@ from holdfast import Holdfast
 from holdfast.cli.complaints import note
 from holdfast.cli.exits import NotFound
 from holdfast.cli.text import listed
-from holdfast.client import Queue
 from holdfast.errors import Invalid, JobNotFound
 from holdfast.job import PENDING, STATES, Job
 from holdfast.names import check_queue
+from holdfast.overseeing import Queue
 
 T = TypeVar("T")
 
@@ -73,7 +73,7 @@ def pick(kind: str, known: Mapping[str, T], name: str) -> T:
     """
     if name in known:
         return known[name]
-    there_are = f"; there are {', '.join(sorted(known)[:10])}" if known else "; there is none yet"
+    there_are = f"; there are {', '.join(sorted(known)[:10])}" if known else ", nor any other"
     raise NotFound(f"there is no {kind} {name}{did_you_mean(name, known) or there_are}")
 
 

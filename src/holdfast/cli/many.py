@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -31,6 +32,10 @@ MEANT = {
     "fail": PENDING,
 }  # fmt: skip
 DONE = {*STATES, "cancelling", "deleted"}  # other answers say why nothing was done
+HOW_TO_CHOOSE = """\
+Without an ID, ids are read from the standard input: the first column of each line. With --all, the number of jobs for
+each new state is printed.
+"""
 MOST_QUESTIONS = 3  # so many unknown ids are looked for
 
 
@@ -94,6 +99,7 @@ def choosing(verb: str, *, group: bool = False) -> Decorator:
     def declare(function: F) -> F:
         for option in reversed(options):
             function = option(function)
+        function.__doc__ = f"{inspect.getdoc(function)}\n\n{HOW_TO_CHOOSE}"
         return function
 
     return declare
@@ -171,8 +177,10 @@ def _steer_all(session: Session, action: Action, chosen: Chosen) -> int:
     ]
     if session.output.mode == "json":
         session.output.json(counts)
-    else:
+    elif counts or session.output.mode == "table":
         session.output.list(counts.items(), columns, "there are no such jobs")
+    else:
+        note(f"nothing to {verb}: there are no such jobs")
     return REFUSED if counts.keys() - DONE else 0
 
 

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, BinaryIO
 
 import click
 
 from holdfast import Holdfast
+from holdfast.cli.arguments import given_options
+from holdfast.cli.complaints import note
 from holdfast.cli.imports import import_app
-from holdfast.cli.session import F, Session, duration_option, note_new_server
+from holdfast.cli.session import F, Session, note_new_server
+from holdfast.options import DEFAULT_QUEUE
 from holdfast.program import Ended
-from holdfast.sizes import size_in_bytes
-from holdfast.task import BoundCall, Given
-
-
-def _size(_: click.Context, parameter: click.Parameter, value: str | None) -> int | None:
-    return None if value is None else size_in_bytes(value, what=parameter.opts[0])
+from holdfast.task import BoundCall
 
 
 def _variables(_: click.Context, __: click.Parameter, values: Sequence[str]) -> dict[str, str]:
@@ -34,21 +33,18 @@ _OF_PROGRAMS = (
     click.option("--cwd", metavar="DIRECTORY", help="With --exec: where it runs, on the worker's machine."),
     click.option("--env", multiple=True, metavar="NAME=VALUE", callback=_variables, help="With --exec: a variable."),
     click.option("--stdin", type=click.File("rb"), metavar="FILE", help="With --exec: text that it reads; - is ours."),
-    duration_option("--run-timeout", "How long an attempt may run.", least=1),
-    click.option("--memory", metavar="SIZE", callback=_size, help="Memory of all its processes: 512M, 2G."),
 )  # fmt: skip
 
 
 def program_options(function: F) -> F:
-    """Declare the options of programs, and the limits of a run."""
+    """Declare the options of programs."""
     for option in reversed(_OF_PROGRAMS):
         function = option(function)
     return function
 
 
 def take_program_options(options: dict[str, Any]) -> dict[str, Any]:
-    """Take what is for programs out of the options, and return it; limits get the names that tasks know."""
-    options["timeout"] = options.pop("run_timeout")
+    """Take what is for programs out of the options, and return it."""
     found = {name: options.pop(name) for name in ("cwd", "env", "stdin")}
     if not options.pop("exec"):
         if wrong := next((name for name, value in found.items() if value), None):
@@ -66,9 +62,18 @@ def program_call(
         session.share_address()
         session.app = app = import_app(path)  # for its address, and its defaults
         note_new_server(app)
-    given: Given = {name: value for name, value in options.items() if value not in (None, ())}  # type: ignore[assignment]
     call = app.program(list(arguments), cwd=about["cwd"], env=about["env"], stdin=_text(about["stdin"]))
-    return call.options(**given), app
+    return call.options(**given_options(options)), app
+
+
+def note_no_worker(app: Holdfast, call: BoundCall[Ended]) -> None:
+    """Say to people that nobody would run a program: it would wait, without a word."""
+    if not sys.stderr.isatty():
+        return
+    queue = call.chosen.queue or DEFAULT_QUEUE
+    serving = [worker for worker in app.workers() if worker.is_live and queue in worker.queues]
+    if not any(worker.allows_exec for worker in serving):
+        note(f"no live worker of queue {queue} runs programs: it waits for one that is started with --allow-exec")
 
 
 def _text(file: BinaryIO | None) -> str | None:

@@ -29,7 +29,12 @@ def progress_record(job: Job[Any]) -> Record | None:
 
 
 def progress_text(record: Record, output: Output) -> str:
-    """How far a job is, on one line: 45%, with a bar before it and its words after it; or what it waits for."""
+    """How far a job is, on one line: 45%, with a bar before it and its words after it; or what it waits for.
+
+    Of one that failed it is the group: how far it was is past.
+    """
+    if record["state"] == "failed":
+        return str(record["group"])
     if record["state"] == "blocked":
         return f"waits for {record['waits_for']} job{'s' * (record['waits_for'] != 1)}"
     if record["state"] == "throttled":

@@ -72,9 +72,9 @@ def resume(session: Session, queue: str) -> None:
 @click.argument("queue", shell_complete=complete_queue)
 @pass_session
 def forget(session: Session, queue: str) -> None:
-    """Forget a queue that has no jobs: its name, its settings, and that it is paused.
+    """Forget a queue that has no jobs.
 
-    Exit code 1 if it has jobs, 3 if there is no such queue.
+    That is its name, its settings, and that it is paused. Exit code 1 if it has jobs, 3 if there is no such queue.
     """
     if not session.app.forget(queue):
         find_queue(session.app, queue)
@@ -91,13 +91,14 @@ def forget(session: Session, queue: str) -> None:
 @click.option("--needed", is_flag=True, help="Print only how many jobs have to run at once, in all.")
 @pass_session
 def load(session: Session, names: Sequence[str], target: timedelta, needed: bool) -> None:
-    """Say how much work queues have, and how many jobs have to run at once for it: to scale workers by.
+    """Say how much work queues have, to scale workers by.
 
-    So many are needed that what waits, and what will come, starts within --target: divide it by --processes or
-    --concurrency of your workers. Numbers are exact, rates those of the last five minutes. A queue that is not there
-    needs none. When piped, the columns are queue, needed, workers that serve it, jobs that wait, run, are scheduled,
-    blocked and throttled, seconds that the first waits, jobs per second that come and that end, seconds that a job
-    takes, and paused if it is. With --json, an object: `needed` is what KEDA or a script looks at.
+    Printed is how many jobs have to run at once. So many are needed that what waits, and what will come, starts within
+    --target: divide it by --processes or --concurrency of your workers. Numbers are exact, rates those of the last five
+    minutes. A queue that is not there needs none. When piped, the columns are queue, needed, workers that serve it,
+    jobs that wait, run, are scheduled, blocked and throttled, seconds that the first waits, jobs per second that come
+    and that end, seconds that a job takes, and paused if it is. With --json, an object: `needed` is what KEDA or a
+    script looks at.
     """
     found = [msgspec.structs.asdict(each) for each in session.app.load(*names, target=target)]
     total = sum(each["needed"] for each in found)

@@ -13,15 +13,15 @@ import msgspec
 from holdfast.cli import fields
 from holdfast.cli.progress import progress_record
 from holdfast.cli.usage import usage_record
-from holdfast.client import Queue
 from holdfast.commands import Event
 from holdfast.durations import utc
 from holdfast.failure import Failure
 from holdfast.fleet import Node, Worker
 from holdfast.job import Attempt, Job, Note
+from holdfast.limiting import Limit
+from holdfast.overseeing import Queue
 from holdfast.schedule import Cron, Every
 from holdfast.scheduling import Schedule
-from holdfast.steering import Limit
 from holdfast.usage import JobUsage
 
 Record = dict[str, Any]
@@ -52,6 +52,7 @@ def full_record(job: Job[Any], usage: JobUsage | None = None) -> Record:
         "result": decoded(job.result_bytes),
         "checkpoint": decoded(job.checkpoint_bytes),
         "usage": usage_record(usage),
+        "why": job.why,
         "failure": _failure(job.failure),
         "budget": {
             "retries": _budget(job.retried, job.retries),

@@ -144,6 +144,9 @@ class Command(click.Command):
         self.examples = examples
         self.fields = fields or {}
 
+    def get_short_help_str(self, limit: int = 0) -> str:  # noqa: ARG002 - a sentence that is cut says nothing
+        return first_sentence(self)
+
     def format_epilog(self, _: click.Context, formatter: click.HelpFormatter) -> None:
         if self.fields:
             with formatter.section("JSON fields"):
@@ -164,6 +167,9 @@ class Group(click.Group):
         if self._default and not ctx.resilient_parsing and not (args and args[0][:1].isalnum()):
             args = args if args and args[0] in ctx.help_option_names else [self._default, *args]
         return super().parse_args(ctx, args)
+
+    def get_short_help_str(self, limit: int = 0) -> str:  # noqa: ARG002 - the same
+        return first_sentence(self)
 
     def list_commands(self, _: click.Context) -> list[str]:
         return list(self.commands)
@@ -187,6 +193,12 @@ class Group(click.Group):
         if ctx.invoked_subcommand is None:
             click.echo(ctx.get_help())
         return code
+
+
+def first_sentence(command: click.Command) -> str:
+    """Return what a list of commands says of one."""
+    paragraph = " ".join((command.help or "").partition("\n\n")[0].split())
+    return f"{paragraph.partition('. ')[0].rstrip('.')}."
 
 
 def write_examples(formatter: click.HelpFormatter, examples: Sequence[str]) -> None:

@@ -13,6 +13,7 @@ from holdfast.cli.progress import described_progress
 from holdfast.cli.records import Record
 from holdfast.cli.text import length, moment
 from holdfast.cli.usage import described_usage
+from holdfast.program import PROGRAM
 
 WIDE = 100  # characters of JSON on one line
 SOME = 12  # lines of what a job was given, returned or saved, on a terminal
@@ -73,7 +74,11 @@ def _waits(record: Record, hint: str) -> Iterator[Fact]:
 
 
 def _why(record: Record) -> str:
-    """Say what a job waits for, and what can be done about it if that does not come by itself."""
+    """Say what a job waits for, and what can be done about it if that does not come by itself; or why it failed."""
+    if record["state"] == "failed":
+        return str(record["why"])
+    if record["state"] in ("scheduled", "waiting") and record["attempts"]:
+        return _unknown(record["attempts"][-1], record["task"])
     if record["state"] == "throttled":
         return f"limit {record['throttled_by']} has no free slot for it"
     if record["state"] != "blocked":
@@ -84,6 +89,15 @@ def _why(record: Record) -> str:
         return f"it waits for {record['waits_for']} of {len(all)} jobs"  # if one has failed, it is to run all the same
     advice = f"`holdfast retry {ended['id']}`, or `holdfast depend {record['id']} --not-on {ended['id']}`"
     return f"job {ended['id']}, which it waits for, {_WAS[ended['state']]}; {advice}"
+
+
+def _unknown(attempt: Record, task: str) -> str:
+    """Say what a job waits for that was handed back because nobody could run it."""
+    if attempt["outcome"] != "unknown":
+        return ""
+    if task == PROGRAM:
+        return "the worker that had it runs no programs: start one with --allow-exec"
+    return f"the worker that had it does not know task {task}: start one whose app has it"
 
 
 _WAS = {"failed": "failed", "cancelled": "was cancelled"}
@@ -118,7 +132,11 @@ def _attempt(attempt: Record) -> Iterator[str]:
     if attempt["reason"]:
         yield attempt["reason"]
     if failure := attempt["failure"]:
-        yield failure["traceback"].rstrip() or f"{failure['type']}: {failure['message']}"
+        words, trace = f"{failure['type']}: {failure['message']}", failure["traceback"].rstrip()
+        if failure["message"] not in trace or not trace:  # an exception's ends with it; a stack, or output, does not
+            yield words
+        if trace:
+            yield trace
 
 
 def _times(attempt: Record) -> Iterator[str]:

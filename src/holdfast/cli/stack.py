@@ -19,11 +19,12 @@ from holdfast.cli.text import printable
 @duration_option("--timeout", "How long the worker has to answer; else 10s.", least=1)
 @pass_session
 def stack(session: Session, id: str, timeout: timedelta | None) -> None:
-    """Show what a running job does just now: the stack of each of its threads, and the programs it has started.
+    """Show what a running job does just now.
 
-    The job goes on; it need not know of this, and may hold the interpreter. Of a job that runs as a thread or coroutine
-    among others, its own stack is shown. Exit code 1 if the job does not run, 3 if there is none, 5 if its worker does
-    not answer. With --json, an object.
+    That is the stack of each of its threads, and the programs that it has started. The job goes on; it need not know of
+    this, and may hold the interpreter. Of a job that runs as a thread or coroutine among others, its own stack is
+    shown. Exit code 1 if the job does not run, 3 if there is none, 5 if its worker does not answer. With --json, an
+    object.
     """
     with saying_which(session.app, id):
         doing = session.app.stack(id, timeout=timeout or timedelta(seconds=10))

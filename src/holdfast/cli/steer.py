@@ -18,14 +18,9 @@ from holdfast.cli.many import Action, Answer, choosing, id_and, optional_ids, st
 from holdfast.cli.session import Session, command, duration_option, pass_session
 from holdfast.commands import Command
 from holdfast.limits import LONGEST_WAIT
+from holdfast.steering import read_answer
 
 Act = Callable[[Sequence[str]], Iterable[Answer]]
-
-REFUSALS = {
-    "move": "has ended and cannot be moved, or runs and cannot change its queue",
-    "release": "does not run, so it cannot be released",
-    "fail": "has ended already and cannot be failed",
-}
 
 _ids = click.argument("ids", nargs=-1, metavar="[ID...]", shell_complete=complete_ids)
 _reason = click.option("--reason", default="", help="Why; it is kept with the job.")
@@ -36,7 +31,7 @@ def _act(session: Session, verb: str, make: Callable[[Sequence[str]], Command[li
 
     def act(part: Sequence[str]) -> Iterable[Answer]:
         replies = session.app.store.run(make(part))
-        return [(id, _read(verb, id, reply)) for id, reply in zip(part, replies, strict=True)]
+        return [(id, read_answer(verb, id, reply)) for id, reply in zip(part, replies, strict=True)]
 
     return act
 
@@ -44,12 +39,6 @@ def _act(session: Session, verb: str, make: Callable[[Sequence[str]], Command[li
 def _answers_of(many: Callable[[Sequence[str]], Sequence[str | errors.HoldfastError]]) -> Act:
     """Return what does something to jobs by a verb of the client, and says of each what came of it."""
     return lambda part: zip(part, many(part), strict=True)
-
-
-def _read(verb: str, id: str, reply: str) -> str | errors.HoldfastError:
-    kind = errors.BY_CODE.get(reply)
-    words = REFUSALS[verb] if kind is errors.WrongState else "does not exist; it may have been deleted"
-    return kind(f"job {id} {words}") if kind else reply
 
 
 @command(
@@ -69,10 +58,6 @@ def cancel(session: Session, /, ids: Sequence[str], *, dependents: bool, reason:
 
     A job that runs is `cancelling` until its worker has stopped it; any other is `cancelled` at once. Exit code 1 if
     one has ended already, 3 if one does not exist; the others are cancelled all the same.
-
-    Without an ID, ids are read from the standard input: the first column of each line. With --all, jobs are chosen by
-    what they are: how many is said first, and confirmed on a terminal or by --yes; then the number of jobs for each new
-    state is printed, with --json as an object.
     """
     if dependents and how["all"]:
         raise click.UsageError("--dependents is for jobs that are named by ids, not for --all.")
@@ -100,10 +85,6 @@ def retry(session: Session, /, ids: Sequence[str], **how: Any) -> int:
 
     All their budgets are as new; checkpoints are kept. Exit code 1 if one has not ended, 3 if one does not
     exist; the others are retried all the same.
-
-    Without an ID, ids are read from the standard input: the first column of each line. With --all, jobs are chosen by
-    what they are: how many is said first, and confirmed on a terminal or by --yes; then the number of jobs for each new
-    state is printed, with --json as an object.
     """
     return steer(session, Action("retry", _answers_of(session.app.retry_many), session.app.retry_all), ids, how)
 
@@ -122,10 +103,6 @@ def delete(session: Session, /, ids: Sequence[str], **how: Any) -> int:
 
     Exit code 1 if one has not ended or others wait for it, 3 if one does not exist; the others are removed all the
     same.
-
-    Without an ID, ids are read from the standard input: the first column of each line. With --all, jobs are chosen by
-    what they are: how many is said first, and confirmed on a terminal or by --yes; then the number of jobs for each new
-    state is printed, with --json as an object.
     """
     return steer(session, Action("delete", _answers_of(session.app.delete_many), session.app.delete_all), ids, how)
 
@@ -146,10 +123,6 @@ def move(session: Session, /, ids: Sequence[str], *, to: str | None, priority: i
 
     Of a job that runs only the priority can be changed. Exit code 1 if one has ended, or runs and was to change its
     queue, 3 if one does not exist; the others are moved all the same.
-
-    Without an ID, ids are read from the standard input: the first column of each line. With --all, jobs are chosen by
-    what they are: how many is said first, and confirmed on a terminal or by --yes; then the number of jobs for each new
-    state is printed, with --json as an object.
     """
     if to is None and priority is None:
         raise click.UsageError("say where to: --to QUEUE, --priority NUMBER, or both.")
@@ -175,10 +148,6 @@ def release(session: Session, /, ids: Sequence[str], *, delay: timedelta | None,
     """Take running jobs from their workers, for others to run. No budget is charged, and checkpoints are kept.
 
     Exit code 1 if one does not run, 3 if one does not exist; the others are released all the same.
-
-    Without an ID, ids are read from the standard input: the first column of each line. With --all, jobs are chosen by
-    what they are: how many is said first, and confirmed on a terminal or by --yes; then the number of jobs for each new
-    state is printed, with --json as an object.
     """
     wait = None if delay is None else delay // timedelta(milliseconds=1)
     make = partial(commands.release, delay=wait, reason=reason)
@@ -201,10 +170,6 @@ def fail(session: Session, /, ids: Sequence[str], *, group: str | None, reason: 
     """End jobs as failed, wherever they are; what runs is stopped.
 
     Exit code 1 if one has ended already, 3 if one does not exist; the others are failed all the same.
-
-    Without an ID, ids are read from the standard input: the first column of each line. With --all, jobs are chosen by
-    what they are: how many is said first, and confirmed on a terminal or by --yes; then the number of jobs for each new
-    state is printed, with --json as an object.
     """
     make = partial(commands.fail, group=group, reason=reason)
     fail_all = partial(session.app.fail_all, with_group=group, reason=reason)
@@ -230,10 +195,11 @@ def fail(session: Session, /, ids: Sequence[str], *, group: str | None, reason: 
 @click.option("--on-failed", type=ON_FAILED, help="If one fails or is cancelled: stay blocked, be cancelled, or run.")
 @pass_session
 def depend(session: Session, id: str, add: Sequence[str], remove: Sequence[str], on_failed: str | None) -> None:
-    """Have a job wait for more jobs, or for fewer, and print its state.
+    """Have a job wait for more jobs, or for fewer.
 
-    It must not have started. It is blocked until all that it waits for have succeeded; `show` says which have not.
-    Exit code 1 if it runs or has ended, or would wait for itself, 3 if one of the jobs does not exist.
+    Its state is printed. It must not have started. It is blocked until all that it waits for have succeeded; `show`
+    says which have not. Exit code 1 if it runs or has ended, or would wait for itself, 3 if one of the jobs does not
+    exist.
     """
     if not (add or remove or on_failed):
         raise click.UsageError("say what to wait for: --on ID, --not-on ID, or --on-failed.")

@@ -95,11 +95,13 @@ def work(context: click.Context, session: Session, /, app: str | None, config: P
     of pyproject.toml here. A file may describe several pools.
     """
     import asyncio
-    import logging
 
     from holdfast.worker.config import config_of_project, make_settings, read_config
+    from holdfast.worker.outlet import Outlet, say_to
     from holdfast.worker.supervisor import Supervisor
+    from holdfast.worker.system import open_standard_files
 
+    open_standard_files()
     file = read_config(config) if config else config_of_project(Path.cwd())
     app = app or file.worker.get("app")
     if not app:
@@ -107,7 +109,7 @@ def work(context: click.Context, session: Session, /, app: str | None, config: P
     check_module(app)
     settings = make_settings(app, _given(context), file)
     session.share_address()
-    logging.basicConfig(level=settings.log_level, format="%(asctime)s %(levelname)s %(message)s")
+    say_to(Outlet(2), settings.log_level)
 
     async def run() -> int:
         return await Supervisor(settings).run()
@@ -128,7 +130,7 @@ def _given(context: click.Context) -> dict[str, Any]:
 @command("demo", "holdfast demo", "holdfast demo --keep", shared=())
 @click.option("--keep", is_flag=True, help="Keep the server and the jobs of the demonstration, to look at them.")
 def demo(keep: bool) -> int:
-    """See Holdfast work: jobs that are killed, and finish all the same."""
+    """See jobs that are killed again and again, and finish."""
     from holdfast import demo as demonstration
 
     return demonstration.run(keep=keep)

@@ -28,7 +28,7 @@ MOST_IDS = 3  # that a terminal shows
 @follow_option("Refresh until Ctrl-C; when piped, print the workers that change.")
 @pass_session
 def workers(session: Session, forget: str | None, *, idle: bool, watch: bool) -> None:
-    """List workers: whether they are live, what they serve, need and hold.
+    """List workers: which are live, what they serve, need and hold.
 
     Those that were heard of last come first. A worker that gives no sign of life is silent; after a day it is
     forgotten, with --forget at once (exit code 1 if it is live or holds jobs, 3 if there is none). When piped, the
@@ -48,7 +48,8 @@ def workers(session: Session, forget: str | None, *, idle: bool, watch: bool) ->
         *_signs(),
         Column("SINCE", lambda worker: worker["started_at"], right=True),
         Column("PID", lambda worker: worker["pid"], right=True),
-        Column("APP", lambda worker: _app(worker) if on_terminal else worker["app"]),
+        Column("APP", lambda worker: worker["app"]),
+        *([Column("EXEC", lambda worker: "yes" * worker["allow_exec"], right=True)] if on_terminal else []),
         Column("QUEUES", lambda worker: _served(worker) if on_terminal else worker["queues"]),
         *_needs(on_terminal),
         Column("JOBS", held),
@@ -96,11 +97,6 @@ def _needs(on_terminal: bool) -> list[Column]:
 
 def _state(each: Record) -> str:
     return ("draining" if each.get("draining") else "live") if each["live"] else "silent"
-
-
-def _app(worker: Record) -> str:
-    """For people: the app, and whether any program is run besides."""
-    return f"{worker['app']} (and programs: --allow-exec)" if worker["allow_exec"] else str(worker["app"] or "")
 
 
 def _served(worker: Record) -> Sequence[str]:

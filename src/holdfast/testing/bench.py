@@ -28,10 +28,11 @@ from holdfast.durations import Duration, milliseconds, utc
 from holdfast.job import Job
 from holdfast.limits import MOST_LEASE
 from holdfast.names import new_id
+from holdfast.options import DEFAULT_QUEUE
 from holdfast.outcome import Error, Outcome, Succeed
 from holdfast.schedule import further_times
 from holdfast.storing import AT_ONCE
-from holdfast.task import DEFAULT_QUEUE, Task
+from holdfast.task import Task
 from holdfast.testing.attempt import Link, call_of
 from holdfast.worker.ending import refused_outcome
 

@@ -100,6 +100,9 @@ class JobProcess:
                 self.writer.write_eof()  # so that the process knows who sends the signal
                 await self.process.kill(attempt.grace)
             heard = await said
+        except Exception:  # of ours, or it said what makes no sense: nobody else ends it
+            await self.process.kill(0)
+            raise
         finally:
             said.cancel()
             ask.cancel()

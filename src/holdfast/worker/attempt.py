@@ -61,6 +61,7 @@ class Attempt:
         self._on_first_save = on_first_save
         self._on_request = on_request
         self.lease_from = lease_from  # when the claim or the last renewal was sent, by the clock of `boot_time`
+        self.is_renewed = False  # by the supervisor; only exclusive jobs are told
         self.job = job
         self.run = Run.decode(job.run)
         self.held = Held(executor, job.id, job.attempt)

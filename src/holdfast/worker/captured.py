@@ -16,6 +16,7 @@ from contextvars import ContextVar, copy_context
 from threading import Lock, Thread
 from typing import Any, TextIO, cast
 
+from holdfast.worker.outlet import Outlet
 from holdfast.worker.output import DISK_ERRORS, open_log, outside
 
 LONGEST_HELD = 8192  # bytes of a line that has no end yet
@@ -150,8 +151,13 @@ class _Buffer(io.RawIOBase):
 
 def capture_by_context() -> None:
     """Have `sys.stdout` and `sys.stderr` look for whose context they are written in, from now on."""
-    sys.stdout, sys.stderr = cast(TextIO, _Stream(sys.stdout, 1)), cast(TextIO, _Stream(sys.stderr, 2))
+    sys.stdout, sys.stderr = by_context(sys.stdout, 1), by_context(sys.stderr, 2)
     _have_threads_inherit()
+
+
+def by_context(stream: TextIO | Outlet, number: int) -> TextIO:
+    """A stream that writes to the log of the job in whose context it is written, or else to this one."""
+    return cast(TextIO, _Stream(cast(TextIO, stream), number))
 
 
 def _have_threads_inherit() -> None:

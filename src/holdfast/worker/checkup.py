@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import os
 import socket
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -13,11 +15,16 @@ import msgspec
 from holdfast import __version__
 from holdfast.durations import humanize
 from holdfast.sizes import size_words
+from holdfast.worker.leases import Leases
+from holdfast.worker.place import YOUNG, Place
 from holdfast.worker.processes import ExecutorProcess
 from holdfast.worker.settings import Pool, WorkerSettings
 from holdfast.worker.system import boot_time
 from holdfast.worker.usage import Usage, usage_of, usage_of_tree
 
+log = logging.getLogger("holdfast.worker")
+
+LOOK_EVERY = 1.0  # seconds, or as often as leases are renewed; less often where looking takes long
 MOST_ABOUT = 16384  # bytes, as the store allows
 MOST_APP = 1000  # characters of the app's name, which can be anything
 
@@ -35,6 +42,43 @@ def why_to_replace(executor: ExecutorProcess, pool: Pool) -> str:
     if pool.max_memory is not None and executor.usage.memory > pool.max_memory:
         return f"it uses {size_words(executor.usage.memory)} of memory"
     return ""
+
+
+class Checkup:
+    """Looks after the executors of a worker, and has it say what they use."""
+
+    def __init__(
+        self,
+        settings: WorkerSettings,
+        places: Sequence[Place],
+        executors: Mapping[str, ExecutorProcess],
+        leases: Leases,
+    ) -> None:
+        self.introduction = Introduction(settings)
+        self._places = places
+        self._executors = executors
+        self._leases = leases
+        leases.about = self.introduction.words([], Usage())
+
+    async def keep(self) -> None:
+        """See what executors use, and replace those that are too old or too big."""
+        while True:
+            began = boot_time()
+            usage = await asyncio.to_thread(measure, [executor.pid for executor in self._executors.values()])
+            for executor in self._executors.values():
+                executor.usage = usage.get(executor.pid, executor.usage)
+            self._leases.about = self.introduction.words(list(self._executors.values()), usage[os.getpid()])
+            for place in self._places:
+                _check(place)
+            await asyncio.sleep(max(LOOK_EVERY, self._leases.interval, 20 * (boot_time() - began)))
+
+
+def _check(place: Place) -> None:
+    executor = None if place.is_over else place.current
+    if executor and not executor.is_due.is_set() and (why := why_to_replace(executor, place.pool)):
+        is_young = boot_time() - executor.born < YOUNG  # then the limit is too low: it will be so again and again
+        log.log(logging.WARNING if is_young else logging.INFO, "executor %s is replaced: %s", executor.name, why)
+        executor.is_due.set()
 
 
 class Introduction:

@@ -122,9 +122,11 @@ def _run_next(channel: wire.Channel, load: Load) -> None:
     signal.signal(signal.SIGTERM, partial(_on_term, channel))
     call = _next_call(channel)
     channel.send(wire.pack("begins"))
-    link = _Link(channel, call.log)
+    link, own = _Link(channel, call.log), os.getpid()
     with redirected(call.log):
         ended = copy_context().run(_attempt, call, link, load)
+    if os.getpid() != own:  # a copy, that the task has forked, and that came back from it: it has no say
+        _leave(0)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # what has ended is said to the end
     link.end(ended)
 

@@ -15,12 +15,10 @@ import os
 import shutil
 import socket
 import sys
-import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from contextvars import Context
-from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
 import msgspec
@@ -35,9 +33,8 @@ from holdfast.worker.checkup import Introduction
 from holdfast.worker.config import Config, make_settings
 from holdfast.worker.executor import Executor
 from holdfast.worker.leases import Leases
-from holdfast.worker.locks import WorkerLock
+from holdfast.worker.locks import WorkerFolder, WorkerLock
 from holdfast.worker.logs import Logs
-from holdfast.worker.output import FOLDER
 from holdfast.worker.patient import PatientStore
 from holdfast.worker.place import Place
 from holdfast.worker.processes import ExecutorProcess
@@ -173,15 +170,15 @@ class _Serving:
         self._say_what_is_not_possible()
         lock = WorkerLock(self._name)
         # No TemporaryDirectory: a forked copy of this program would remove it at its end.
-        directory = tempfile.mkdtemp(prefix="holdfast-")
+        folder = WorkerFolder()
         try:
-            self._settings = msgspec.structs.replace(self._settings, directory=directory)
-            lock.belongs_to(address, directory)
-            (Path(directory) / FOLDER).mkdir()
-            self._logs = Logs(self._store, Path(directory), self._is_running, show=False)
+            self._settings = msgspec.structs.replace(self._settings, directory=str(folder.path))
+            lock.belongs_to(address, folder.path)
+            self._logs = Logs(self._store, folder.path, self._is_running)
             await self._serve(address)
         finally:
-            shutil.rmtree(directory, ignore_errors=True)
+            folder.close()
+            shutil.rmtree(folder.path, ignore_errors=True)
             lock.remove()
         log.info("worker %s has stopped", self._name)
 

@@ -7,6 +7,7 @@ have been faster.
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Any, Protocol
 
 from holdfast.calling import failed
@@ -34,7 +35,19 @@ async def ends_by_itself(attempt: Attempt, end: asyncio.Future[Any], stack: Stac
     else:
         async with watched(attempt, stack):
             await _end_or_stop(attempt, end)
+    if not end.done() and not attempt.interrupted.is_set():
+        await _time_out(attempt, end, stack)
     return end.done()
+
+
+async def _time_out(attempt: Attempt, end: asyncio.Future[Any], stack: Stack) -> None:
+    """Its time is over: where it was is said with the failure. It may end while that is asked for."""
+    doing = ""
+    with suppress(Exception):  # of a machine that has nothing left; that is no reason to let it run on
+        doing = await asyncio.to_thread(stack)
+    if not end.done():
+        words = f"the job ran for longer than its timeout of {attempt.job.timeout / 1000:g} s and was stopped"
+        attempt.interrupt("timeout", failed("Timeout", words, group="timeout", traceback=doing))
 
 
 async def _end_or_stop(attempt: Attempt, end: asyncio.Future[Any]) -> None:
@@ -50,9 +63,6 @@ def forced_outcome(attempt: Attempt, heard: Outcome | None) -> Outcome:
     """What the end of an attempt means that did not end by itself; of a lost one nobody will hear."""
     if isinstance(heard, Succeed):
         return heard
-    if not attempt.interrupted.is_set():
-        words = f"the job ran for longer than its timeout of {attempt.job.timeout / 1000:g} s and was stopped"
-        return failed("Timeout", words, group="timeout")
     if attempt.verdict:
         return attempt.verdict
     return Cancelled() if attempt.why == "cancelled" else Release(attempt.why)

@@ -36,8 +36,8 @@ from holdfast.worker.pulse import Pulse
 from holdfast.worker.runners import NOWHERE, Elsewhere, Runners
 from holdfast.worker.saver import keep_saving
 from holdfast.worker.settings import Start
-from holdfast.worker.waiting import end_all
-from holdfast.worker.watch import LAPSING
+from holdfast.worker.waiting import end_all, remove
+from holdfast.worker.watch import LAPSING, patience
 from holdfast.worker.zygote import Zygote
 
 log = logging.getLogger("holdfast.worker")
@@ -156,7 +156,7 @@ class Executor:
                     self._ended.append(msgspec.structs.replace(item, outcome=outcome))
 
     def _start(self, claim: Claim) -> None:
-        self._tell("claimed", [part for job in claim.jobs for part in (job.id, job.attempt, job.lease)])
+        self._tell("claimed", [part for job in claim.jobs for part in (job.id, job.attempt, job.lease, patience(job))])
         for job in claim.jobs:
             if job.run and Run.decode(job.run).exclusive:
                 self._tell("exclusive", [self._name, job.id, job.attempt, job.lease, self._claiming.asked_at])
@@ -190,15 +190,15 @@ class Executor:
             on_start=self._say_started,
             on_first_save=self._start_saving,
             on_request=partial(requests.answer, self._store),
-            lease_from=partial(self._lease_from, self._claiming.asked_at),
+            lease_from=partial(self._lease_from, (job.id, job.attempt), self._claiming.asked_at),
             captured=self._zygote is not None,
         )
         self._attempts[attempt.key] = attempt
         return attempt
 
-    def _lease_from(self, claimed: float) -> float:
-        """When a lease was asked for: by its claim, or with all others by the last renewal."""
-        return max(claimed, self._pulse.renewed_at)
+    def _lease_from(self, key: tuple[str, int], claimed: float) -> float:
+        """When a lease was asked for: by its claim, or by the last renewal, once that is known to be its own too."""
+        return max(claimed, self._pulse.renewed_at) if self._attempts[key].is_renewed else claimed
 
     async def _attempt(self, attempt: Attempt) -> None:
         """Run a claimed job and have its end reported.
@@ -215,7 +215,7 @@ class Executor:
         if attempt.saver:
             await attempt.saver
         if attempt.directory.exists():
-            await asyncio.to_thread(shutil.rmtree, attempt.directory, ignore_errors=True)
+            await remove(attempt.directory)
         del self._attempts[attempt.key]
         if self._allowance.count(attempt):
             self._tell("ran", [attempt.job.id])
@@ -263,6 +263,8 @@ class Executor:
                 self._stop(rest[0])
             case "claim":
                 self._may_claim = True
+            case "hears":
+                self._tell("heard", [self._name])
             case "retire":
                 self._retire()
             case "leave":
@@ -277,15 +279,20 @@ class Executor:
                 self._elsewhere = Elsewhere(*rest)
             case "stack":
                 self._look_into(*rest)
+            case "renewed":
+                self._note_renewed(*rest)
             case _:
                 self._interrupt(word, *rest)
         self._nudge.set()
 
     def _interrupt(self, why: str, id: str, attempt: int) -> None:
-        self._tell("heard", [id, attempt])
         if running := self._attempts.get((id, attempt)):
             log.info("%s: attempt %d is %s, stopping it", id, attempt, why)
             running.interrupt(why, LAPSING if why == "lapsing" else None)
+
+    def _note_renewed(self, id: str, attempt: int) -> None:
+        if running := self._attempts.get((id, attempt)):
+            running.is_renewed = True
 
     def _look_into(self, id: str, attempt: int, inbox: str) -> None:
         """Say what a job does that has no process of its own."""

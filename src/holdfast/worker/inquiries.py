@@ -70,8 +70,8 @@ class Inquiries:
             return await asyncio.to_thread(_look_at_executor, executor.pid)
         doing = asked.result()
         if doing is None:
-            return StackAnswer(why=HAS_ENDED)
-        return StackAnswer(stack=doing) if doing else StackAnswer(why=NOT_STARTED)
+            return StackAnswer(why=HAS_ENDED, soon=True)  # or its claim has not come yet: the store knows
+        return StackAnswer(stack=doing) if doing else StackAnswer(why=NOT_STARTED, soon=True)
 
 
 def _look_at_process(pid: int) -> StackAnswer:
@@ -98,6 +98,8 @@ def _describe(pid: int) -> str:
         name, _, fields = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").partition("(")[2].rpartition(") ")
     except OSError:
         return ""
+    if " -m holdfast.worker." in command:
+        command = "the job itself"
     used = usage_of(pid)
     state = STATES.get(fields[:1], fields[:1])
     return f"  {pid} {state}, {used.memory >> 20} MiB, {used.cpu_seconds:.1f} s of CPU: {(command or name)[:200]}"

@@ -57,7 +57,7 @@ class Abandoned:
     async def follow(self, attempt: Attempt, work: asyncio.Future[Outcome], ask: Callable[[], object]) -> Outcome:
         """See an attempt to its end, which it may have to be asked for, or abandon it."""
         try:
-            ends = await ends_by_itself(attempt, work, partial(_stack, work))
+            ends = await ends_by_itself(attempt, work, lambda: attempt.look() or stack_of(os.getpid()))
         except asyncio.CancelledError:
             ask()  # this executor ends, inside of a program: nobody would hear of the job any more
             raise
@@ -68,11 +68,6 @@ class Abandoned:
         if not work.done():
             self.add(work)
         return forced_outcome(attempt, work.result() if work.done() else None)
-
-
-def _stack(work: asyncio.Future[Outcome]) -> str:
-    """What a coroutine waits for; or, of a thread, what all threads of this process do."""
-    return coroutine_stack(work) if isinstance(work, asyncio.Task) else stack_of(os.getpid())
 
 
 class AsyncRunner:

@@ -31,7 +31,6 @@ INBOX_BLOCK = 5.0  # seconds
 LOOK_EVERY = 1.0  # seconds, at the clock: the one that `sleep` goes by stands still while the machine sleeps
 SOON = 0.5  # seconds between renewals that something to tell brings forward
 WORDS = {"cancel": "cancelled", "lost": "lost"}  # of the inbox, and as executors know them
-DEAF_AFTER = 10.0  # seconds in which an executor answers, or is killed
 
 
 class Leases:
@@ -79,7 +78,7 @@ class Leases:
             self.inquiries.heard(rows)
         elif word == "exclusive":
             self.exclusives.add(*rows)
-        if word == "started" or (word == "claimed" and min(rows[2::3]) < 4000 * self._waiting):
+        if word == "started" or (word == "claimed" and min(rows[2::4]) < 4000 * self._waiting):
             self._soon.set()
 
     def renew_soon(self) -> None:
@@ -93,7 +92,7 @@ class Leases:
             began = boot_time()
             self._soon.clear()
             await self._renew_all()
-            self._kill_the_deaf()
+            self._look_for_the_deaf()
             while (passed := boot_time() - began) < self._waiting and not (self._soon.is_set() and passed >= SOON):
                 await self._nap(min(self._waiting - passed, SOON - passed if self._soon.is_set() else LOOK_EVERY))
 
@@ -165,11 +164,20 @@ class Leases:
             item = Finish(lease.id, lease.attempt, Release("not known"))
             await self._store.run(commands.finish(lease.executor, [item]))
 
-    def _kill_the_deaf(self) -> None:
+    def _look_for_the_deaf(self) -> None:
         for executor in self._executors.values():
-            if executor.is_deaf(DEAF_AFTER):
+            hearing = executor.hearing
+            executor.ask_whether_it_hears(self._waiting)
+            if hearing.is_deaf and (hearing.has_told or executor.is_overdue):
                 log.error("executor %s does not answer, so its jobs cannot be stopped: killed", executor.name)
                 executor.kill()
+            elif hearing.is_deaf and not hearing.is_warned_of:
+                hearing.is_warned_of = True
+                log.warning(
+                    "executor %s does not answer: a coroutine keeps its event loop, and all its neighbours wait; "
+                    "`holdfast stack` of a job of it says where",
+                    executor.name,
+                )
 
     async def hand_back(self, executor: str) -> None:
         """Release, uncharged, whatever the store says that a dead executor holds; and have it forgotten."""
@@ -184,6 +192,11 @@ class Leases:
                 break
         while await self._store.run(commands.lose(executor=executor, reason="stopped")):
             log.warning("executor %s held jobs after all", executor)
+
+    async def lose(self, **whose: str) -> None:
+        """Take back, charged, whatever a dead executor or worker holds; and have it forgotten."""
+        while lost := await self._store.run(commands.lose(**whose)):
+            log.warning("took back %s", ", ".join(lost))
 
     async def read_inbox(self) -> None:
         """Hear of cancellations and new queues at once. A message that is lost is made up for by the next renewal."""

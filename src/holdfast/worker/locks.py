@@ -18,8 +18,11 @@ from typing import NamedTuple
 
 from holdfast.errors import HoldfastError
 from holdfast.store import Address
+from holdfast.worker.output import FOLDER
 
 FORGOTTEN_AFTER = 86_400  # seconds: the store does not know a silent worker for longer
+TOUCH_EVERY = 3600  # seconds
+PREFIX = "holdfast-"
 
 
 def _folder() -> Path:
@@ -31,6 +34,14 @@ def _folder() -> Path:
     if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.getuid() or about.st_mode & 0o077:
         raise HoldfastError(f"{folder} is not a private directory of this user: remove it")
     return folder
+
+
+def _files() -> list[Path]:
+    """All lock files; none, if the directory is gone, as that of a user who has logged out."""
+    try:
+        return list(_folder().iterdir())
+    except FileNotFoundError:
+        return []
 
 
 def _store_mark(address: Address) -> str:
@@ -54,6 +65,22 @@ class DeadWorker(NamedTuple):
     file: Path
 
 
+class WorkerFolder:
+    """A worker's own folder, in a place from which old files are removed, as systemd does in /tmp: not if it is locked.
+
+    A job may run for longer than files are kept there.
+    """
+
+    def __init__(self) -> None:
+        self.path = Path(tempfile.mkdtemp(prefix=PREFIX))
+        (self.path / FOLDER).mkdir()
+        self._descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+        fcntl.flock(self._descriptor, fcntl.LOCK_SH)
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+
 class WorkerLock:
     """This worker's lock, and a look at those of its siblings."""
 
@@ -64,14 +91,16 @@ class WorkerLock:
         self.descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
         fcntl.flock(self.descriptor, fcntl.LOCK_EX)
 
-    def belongs_to(self, address: Address, directory: str) -> None:
+    def belongs_to(self, address: Address, directory: Path) -> None:
         """Say in the file which store the worker works for, once that is known."""
         self._mark = _store_mark(address)
         os.pwrite(self.descriptor, f"{self._mark}\n{self._worker}\n{directory}".encode(), 0)
 
     def dead_siblings(self) -> Iterator[DeadWorker]:
         """Yield the workers of the same store that died on this node."""
-        for path in _folder().iterdir():
+        if time.time() - os.fstat(self.descriptor).st_mtime > TOUCH_EVERY:
+            os.utime(self.descriptor)  # what is old may be removed, and is not looked at
+        for path in _files():
             if path != self._path and (dead := self._dead(path)):
                 yield dead
 

@@ -11,7 +11,6 @@ import asyncio
 import ctypes
 import logging
 import os
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from typing import NamedTuple
 from holdfast import commands, errors
 from holdfast.commands import Block
 from holdfast.limits import LOG_BLOCK, LOG_HEAD, LOG_TAIL
+from holdfast.worker.outlet import Outlet
 from holdfast.worker.output import FOLDER, LogName, is_open
 from holdfast.worker.patient import PatientStore
 
@@ -76,13 +76,15 @@ class _News(NamedTuple):
 
 
 class Logs:
-    """Sends the logs of a worker's jobs; with `show`, also prints them here."""
+    """Sends the logs of a worker's jobs; with an outlet, also shows them there."""
 
-    def __init__(self, store: PatientStore, directory: Path, is_running: IsRunning, *, show: bool) -> None:
+    def __init__(
+        self, store: PatientStore, directory: Path, is_running: IsRunning, *, outlet: Outlet | None = None
+    ) -> None:
         self._store = store
         self._folder = directory / FOLDER
         self._is_running = is_running
-        self._show = show
+        self._outlet = outlet
         self._files: dict[str, _File] = {}
         self._looking = Lock()
 
@@ -140,8 +142,8 @@ class Logs:
         return news
 
     def _read(self, file: _File, size: int, is_over: bool) -> _News:
-        if self._show and size > 0:
-            _show(file, size, is_over)
+        if self._outlet and size > 0:
+            self._outlet.write(_shown(file, size, is_over))
         return _News(file, size, list(file.blocks(size)) if size > file.sent else [], is_over)
 
     def _settle(self, news: list[_News]) -> None:
@@ -161,11 +163,11 @@ class Logs:
 
 async def send_rest(store: PatientStore, directory: Path) -> None:
     """Send the logs that a dead worker has left."""
-    await Logs(store, directory, lambda *_: False, show=False).send(last=True)
+    await Logs(store, directory, lambda *_: False).send(last=True)
 
 
-def _show(file: _File, size: int, is_over: bool) -> None:
-    """Print what is new, line by line, with the id of the job before each; at the end, also what is no whole line."""
+def _shown(file: _File, size: int, is_over: bool) -> str:
+    """What is new, line by line, with the id of the job before each; at the end, also what is no whole line."""
     start = max(file.shown, size - LOG_TAIL * LOG_BLOCK)
     with file.path.open("rb") as source:
         source.seek(start)
@@ -173,10 +175,11 @@ def _show(file: _File, size: int, is_over: bool) -> None:
     lines, newline, rest = data.rpartition(b"\n")
     file.shown = start + len(lines) + len(newline)
     texts = lines.split(b"\n") if newline else []
-    for text in [*texts, rest] if is_over and rest else texts:
-        words = text[:LONGEST_LINE].decode(errors="replace").rstrip("\r").translate(HARMLESS)
-        print(f"{file.name.id} | {words}", file=sys.stdout)
-    sys.stdout.flush()
+    words = (
+        text[:LONGEST_LINE].decode(errors="replace").rstrip("\r").translate(HARMLESS)
+        for text in ([*texts, rest] if is_over and rest else texts)
+    )
+    return "".join(f"{file.name.id} | {line}\n" for line in words)
 
 
 def _size(path: Path) -> int:

@@ -23,12 +23,13 @@ from typing import NoReturn
 import msgspec
 
 from holdfast.client import Holdfast
-from holdfast.task import DEFAULT_QUEUE
+from holdfast.options import DEFAULT_QUEUE
 from holdfast.worker import stacks, wire, zygote
-from holdfast.worker.captured import capture_by_context
+from holdfast.worker.captured import by_context, capture_by_context
 from holdfast.worker.child import run_jobs
 from holdfast.worker.executor import Executor
 from holdfast.worker.files import loaded_files
+from holdfast.worker.outlet import Outlet, say_to
 from holdfast.worker.pulse import Pulse
 from holdfast.worker.runners import FORKED, refusal, wanted
 from holdfast.worker.settings import Start
@@ -91,14 +92,14 @@ def _say_that_nothing_is_forked(start: Start, app: Holdfast, threads: list[str])
 
 def _start_zygote(start: Start, control: socket.socket, app: Holdfast) -> zygote.Zygote:
     """Start a zygote, before there is a loop, a thread or a connection of ours here."""
-    answers = stacks.enable()
+    answers, settings = stacks.enable(), start.settings
     if threads := other_threads():
         _say_that_nothing_is_forked(start, app, threads)
-        return zygote.start_apart(start.settings.app, answers)
+        return zygote.start_apart(settings.app, settings.log_level, answers)
 
     def run(how: bytes, connection: socket.socket) -> None:
         if how == zygote.SPAWN:
-            zygote.spawn(connection, start.settings.app, answers)
+            zygote.spawn(connection, settings.app, settings.log_level, answers)
         run_jobs(connection, lambda: app.tasks, stay=how == zygote.KEEP)
 
     print(end="", flush=True)  # or each job would print what is left of it
@@ -116,13 +117,15 @@ def _run(start: Start, control: socket.socket, app: Holdfast) -> NoReturn:
     async def run() -> None:
         # The process ends here, not when the loop does: a coroutine or thread that was abandoned would hold that up.
         executor = Executor(app, start, control=control, zygote=zygote, pulse=pulse)
+        code = 1
         try:
             await executor.run()
+            code = 0
+            atexit._run_exitfuncs()
         except BaseException:
-            traceback.print_exc()
-            os._exit(1)
-        atexit._run_exitfuncs()
-        os._exit(0)
+            log.exception("%s has failed", start.name)
+        finally:
+            os._exit(code)
 
     asyncio.run(run())
     os._exit(1)
@@ -144,9 +147,9 @@ def main() -> None:
     die_with_parent(start.parent)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # the supervisor hears them, and says what to do
-    logging.basicConfig(level=start.settings.log_level, format="%(asctime)s %(levelname)s %(message)s")
     write_lines_at_once()
     capture_by_context()
+    say_to(by_context(Outlet(2), 2), start.settings.log_level)
     control = socket.socket(fileno=start.control)
     control.set_inheritable(False)
     os.set_inheritable(start.pulse, False)  # no program has any business with it

@@ -7,7 +7,6 @@ import os
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import AsyncIterator, Iterable
 from typing import Any, NamedTuple, Protocol
 
@@ -15,18 +14,26 @@ import msgspec
 
 from holdfast.commands import Held, Started
 from holdfast.worker import wire
+from holdfast.worker.hearing import Hearing
 from holdfast.worker.settings import Pool, Start, WorkerSettings
 from holdfast.worker.system import boot_time, kill_group
-from holdfast.worker.usage import Usage
+from holdfast.worker.usage import Usage, born
 
 
 class _Hold(NamedTuple):
     """A lease that is held: its length in milliseconds, and the job's process, 0 if it has none of its own."""
 
     lease: int
+    patience: int = 0  # milliseconds after which something is to be done about a job that says nothing; 0: nothing is
     pid: int = 0
     created: int = 0  # when the job was, if it has a process; and when that began to run it
     since: float = 0.0
+    born: float = 0.0  # when the process began: its number alone may be another's by now
+
+    def kill(self) -> None:
+        """Kill the job's process with its group, if it has one and that is still there."""
+        if self.pid and born(self.pid) == self.born:
+            kill_group(self.pid)
 
 
 class JobProcess(NamedTuple):
@@ -70,12 +77,12 @@ class ExecutorProcess:
         self.is_leaving = False  # and of itself, as there is no more work
         self.waits_for_change = False  # it could not import the app, and the worker watches the app's files
         self.usage = Usage()
+        self.hearing = Hearing()
         self._process = process
         self._reader = reader
         self._writer = writer
         self._held: dict[tuple[str, int], _Hold] = {}  # by (job, attempt)
         self._started: list[Started] = []
-        self._unanswered: dict[tuple[str, int], float] = {}  # (job, attempt) -> when we said that it is to stop
 
     @classmethod
     async def start(cls, name: str, settings: WorkerSettings, pool: Pool, *, lock: int, pulse: int) -> ExecutorProcess:
@@ -152,17 +159,17 @@ class ExecutorProcess:
         """Keep the books of what the executor holds, as it tells us."""
         if word == "claimed":
             self.is_idle = False
-            for id, attempt, lease in zip(rows[::3], rows[1::3], rows[2::3], strict=True):
-                self._held[id, attempt] = _Hold(lease)
+            for id, attempt, lease, patience in zip(*(rows[part::4] for part in range(4)), strict=True):
+                self._held[id, attempt] = _Hold(lease, patience)
         elif word == "ended":
             for pair in _pairs(rows):
                 self._held.pop(pair, None)
         elif word == "heard":
-            self._unanswered.pop((rows[0], rows[1]), None)
+            self.hearing.answered()
         elif word == "started":
             id, attempt, pid, delay, created = rows
             if hold := self._held.get((id, attempt)):
-                self._held[id, attempt] = _Hold(hold.lease, pid, created, boot_time())
+                self._held[id, attempt] = _Hold(hold.lease, hold.patience, pid, created, boot_time(), born(pid))
                 self._started.append(Started(self.name, id, attempt, pid, delay))
         elif word == "idle":
             self.is_idle = True
@@ -183,13 +190,20 @@ class ExecutorProcess:
             self.tell_to_stop(self.hurry)
 
     def tell_of(self, word: str, id: str, attempt: int) -> None:
-        """Say that a job is cancelled or lost. The executor answers, if user code lets it."""
-        self._unanswered.setdefault((id, attempt), time.monotonic())
+        """Say that a job is to end: it is cancelled, or lost."""
+        self.hearing.has_told = True
         self.tell(word, id, attempt)
 
-    def is_deaf(self, seconds: float) -> bool:
-        """Whether it has not answered for so long: a coroutine holds its event loop."""
-        return any(time.monotonic() - since > seconds for since in self._unanswered.values())
+    def ask_whether_it_hears(self, every: float) -> None:
+        """It answers, if user code lets it; whoever asks does so every so many seconds."""
+        if self.ready.is_set() and self._held and self.hearing.look(every):
+            self.tell("hears")
+
+    @property
+    def is_overdue(self) -> bool:
+        """Whether it has not answered for longer than a job in it may run, or be silent."""
+        inside = [hold.patience / 1000 for hold in self._held.values() if hold.patience and not hold.pid]
+        return bool(inside) and self.hearing.silent > min(inside)
 
     def tell(self, *message: Any) -> None:
         if not self._writer.is_closing():
@@ -198,7 +212,12 @@ class ExecutorProcess:
     async def wait(self) -> int:
         """Return the exit code of the process, once it is dead."""
         while (code := self._process.poll()) is None:
-            await _readable(os.pidfd_open(self._process.pid))
+            try:
+                pidfd = os.pidfd_open(self._process.pid)
+            except OSError:  # out of descriptors, or it has just ended
+                await asyncio.sleep(0.1)
+            else:
+                await _readable(pidfd)
         return code
 
     def kill(self) -> None:
@@ -207,13 +226,12 @@ class ExecutorProcess:
 
     def kill_job(self, id: str, attempt: int) -> None:
         """Kill a job's process, if it has one of its own; what it has started is left to its executor's zygote."""
-        if (hold := self._held.get((id, attempt))) and hold.pid:
-            kill_group(hold.pid)
+        if hold := self._held.get((id, attempt)):
+            hold.kill()
 
     def kill_jobs(self) -> None:
         for hold in self._held.values():
-            if hold.pid:
-                kill_group(hold.pid)
+            hold.kill()
 
     def close(self) -> None:
         self._writer.close()

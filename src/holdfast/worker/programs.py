@@ -21,9 +21,10 @@ from holdfast import failure
 from holdfast.calling import Call, failed
 from holdfast.errors import HoldfastError
 from holdfast.failure import Failure
+from holdfast.options import DEFAULTS
 from holdfast.outcome import Error, Outcome, Release, Succeed
 from holdfast.program import PROGRAM, Ended, Program, program_task
-from holdfast.task import DEFAULTS, App, Task
+from holdfast.task import App, Task
 
 LONGEST_LINE = 4096  # bytes of the last line
 TAIL = 16 * 1024  # bytes of its output that its failure shows

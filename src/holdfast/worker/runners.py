@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
-from holdfast import task
+from holdfast import options, task
 from holdfast.commands import Claimed
 from holdfast.outcome import Outcome, Release
 from holdfast.worker.apart import FreshRunner, PoolRunner, Processes
@@ -40,7 +40,7 @@ class Elsewhere(NamedTuple):
 NOWHERE = Elsewhere(0, 0)
 
 
-def wanted(known: task.Task[..., Any], pool: Pool) -> task.Runner:
+def wanted(known: task.Task[..., Any], pool: Pool) -> options.Runner:
     """The runner that a task names, or else its worker."""
     return known.chosen.runner or ("async" if known.is_async else pool.runner)
 
@@ -77,7 +77,7 @@ class Runners:
         self.processes = zygote and Processes(zygote.control)
         self.abandoned = Abandoned(on_change)
         self._threads = ThreadRunner(tasks, self.abandoned, pool.concurrency)
-        self._runners: dict[task.Runner, Runner] = {
+        self._runners: dict[options.Runner, Runner] = {
             "async": AsyncRunner(tasks, self.abandoned),
             "thread": self._threads,
         }
@@ -139,15 +139,15 @@ class Runners:
         finally:
             places.release()
 
-    def _kind_for(self, job: Claimed) -> task.Runner:
+    def _kind_for(self, job: Claimed) -> options.Runner:
         """A job that may have killed an executor runs alone: in a process of its own, whatever its kind."""
         kind = self._kind(self._tasks[job.task])
         return self._safe("fork") if job.alone and kind in INSIDE else kind
 
-    def _kind(self, known: task.Task[..., Any]) -> task.Runner:
+    def _kind(self, known: task.Task[..., Any]) -> options.Runner:
         return self._safe(wanted(known, self._pool))
 
-    def _safe(self, kind: task.Runner) -> task.Runner:
+    def _safe(self, kind: options.Runner) -> options.Runner:
         """Where the app has threads nothing is forked: a lock that one of them holds would never be released."""
         if not self.processes and kind not in INSIDE:
             return "thread"

@@ -37,7 +37,7 @@ async def _send(store: AsyncStore, attempt: Attempt, said: Said) -> bool:
         attempt.interrupt("lost")
         await attempt.sent(lost=True)
         return False
-    except errors.StoreUnavailable:
+    except (errors.StoreUnavailable, OSError, RuntimeError):  # or this machine has no descriptors or threads left
         attempt.save_again(said)
         await asyncio.sleep(TRY_AGAIN_AFTER)
         return False

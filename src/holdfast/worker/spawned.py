@@ -1,6 +1,6 @@
 """A job in an interpreter of its own, that nothing was forked into: for CUDA, gRPC, and apps that have threads.
 
-    python -m holdfast.worker.spawned DESCRIPTOR APP STACKS
+    python -m holdfast.worker.spawned DESCRIPTOR APP LEVEL STACKS
 
 The zygote executes it in a process that it has forked, so it is a job's process as all others are.
 """
@@ -17,14 +17,16 @@ from holdfast.task import Task
 from holdfast.worker import stacks
 from holdfast.worker.child import run_jobs
 from holdfast.worker.main import load_app
+from holdfast.worker.outlet import Outlet, say_to
 from holdfast.worker.system import write_lines_at_once
 
 
 def main() -> None:
-    descriptor, app, answers = sys.argv[1:]
+    descriptor, app, level, answers = sys.argv[1:]
     connection = socket.socket(fileno=int(descriptor))
     connection.set_inheritable(False)
     write_lines_at_once()
+    say_to(Outlet(2), level)
     if answers:
         os.set_inheritable(int(answers), False)
         stacks.enable(int(answers))

@@ -29,6 +29,8 @@ MOST = 64 * 1024  # bytes of one answer
 
 _NAME = "holdfast-stacks"
 _LINK = f"/memfd:{_NAME} (deleted)"
+_PACKAGE = f"{Path(__file__).parents[1]}{os.sep}"
+_OURS = (f'  File "{_PACKAGE}', '  File "<frozen runpy>"')
 _BIT = 1 << (SIGNAL - 1)
 
 
@@ -54,9 +56,20 @@ def stack_of(pid: int) -> str:
                 return ""
             os.kill(pid, SIGNAL)
             _wait_for_answer(pid)
-            return os.pread(file, MOST, 0).decode("utf-8", "replace")
+            return _without_runner(os.pread(file, MOST, 0).decode("utf-8", "replace"))
     except (OSError, ValueError):  # it has ended, or is another user's
         return ""
+
+
+def _without_runner(text: str) -> str:
+    """Leave out the outermost calls of each thread if they are ours: all jobs have the same."""
+    threads = []
+    for thread in text.split("\n\n"):
+        lines = thread.rstrip().splitlines()
+        while len(lines) > 2 and lines[-1].startswith(_OURS):  # the first says which thread it is
+            lines.pop()
+        threads.append("\n".join(lines))
+    return "\n\n".join(threads) + "\n" if text else ""
 
 
 def coroutine_stack(task: asyncio.Task[Any]) -> str:
@@ -69,13 +82,22 @@ def coroutine_stack(task: asyncio.Task[Any]) -> str:
             break
         frames += traceback.extract_stack(frame, limit=1)
         waiting = getattr(waiting, "cr_await", None) or getattr(waiting, "gi_yieldfrom", None)
-    return "".join(traceback.format_list(frames))
+    return _from_task_on(frames)
 
 
 def thread_stack(ident: int) -> str:
     """Return what a thread of this process does, from the outermost call to the innermost."""
     frame = sys._current_frames().get(ident)
-    return "".join(traceback.format_stack(frame)) if frame else ""
+    return _from_task_on(list(traceback.extract_stack(frame))) if frame else ""
+
+
+def _from_task_on(frames: list[traceback.FrameSummary]) -> str:
+    """Leave out the outermost calls up to ours that called the task."""
+    ours = [frame.filename.startswith(_PACKAGE) for frame in frames]
+    begin = ours.index(True) if True in ours else 0
+    while begin < len(frames) - 1 and ours[begin]:
+        begin += 1
+    return "".join(traceback.format_list(frames[begin:]))
 
 
 @contextmanager

@@ -12,42 +12,39 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import shutil
 import signal
-import tempfile
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from holdfast import commands, errors
+from holdfast import errors
 from holdfast.names import new_id, node_name
 from holdfast.store import Address
 from holdfast.worker import system
 from holdfast.worker.burst import Burst
 from holdfast.worker.calendar import Calendar
-from holdfast.worker.checkup import Introduction, measure, why_to_replace
+from holdfast.worker.checkup import Checkup
 from holdfast.worker.files import Files
 from holdfast.worker.leases import Leases
-from holdfast.worker.locks import DeadWorker, WorkerLock
-from holdfast.worker.logs import Logs, send_rest
+from holdfast.worker.locks import WorkerFolder, WorkerLock
+from holdfast.worker.logs import Logs
 from holdfast.worker.notify import READY, STOPPING, notify
-from holdfast.worker.output import FOLDER
+from holdfast.worker.outlet import Outlet
 from holdfast.worker.patient import PatientStore
-from holdfast.worker.place import YOUNG, Place, shares
+from holdfast.worker.place import Place, shares
 from holdfast.worker.processes import ExecutorProcess
 from holdfast.worker.sampling import Sampling
 from holdfast.worker.served import Served
 from holdfast.worker.settings import Pool, WorkerSettings
-from holdfast.worker.system import boot_time, user_name
+from holdfast.worker.siblings import Siblings
+from holdfast.worker.system import user_name
 from holdfast.worker.trust import is_trusted
-from holdfast.worker.usage import Usage
-from holdfast.worker.waiting import Duty, end_all, first, insist
+from holdfast.worker.waiting import Duty, end_all, first, insist, remove
 
 log = logging.getLogger("holdfast.worker")
 
-SIBLINGS_EVERY = 1.0  # seconds
-LOOK_AFTER_EVERY = 1.0  # seconds, or as often as leases are renewed; less often where looking takes long
+REAP_EVERY = 1.0  # seconds
 LOOK_AT_FILES_EVERY = 0.5  # seconds
 GRACE = 3.0  # seconds between the deadline of a stop and the end of all patience
 LOOKS_AT_ORPHANS = 1000  # a hundredth of a second apart
@@ -59,7 +56,8 @@ class Supervisor:
 
     def __init__(self, settings: WorkerSettings) -> None:
         self.worker = f"{settings.node or node_name()}/{new_id()[-8:]}"
-        self._settings = msgspec.structs.replace(settings, directory=tempfile.mkdtemp(prefix="holdfast-"))
+        self._folder = WorkerFolder()
+        self._settings = msgspec.structs.replace(settings, directory=str(self._folder.path))
         self._lock = WorkerLock(self.worker)
         self._store = PatientStore()
         self._executors: dict[str, ExecutorProcess] = {}
@@ -74,15 +72,14 @@ class Supervisor:
             calendar=self._calendar,
             on_drain=self._drain,
         )
-        directory = Path(self._settings.directory)
-        (directory / FOLDER).mkdir()
-        self._logs = Logs(self._store, directory, self._is_running, show=settings.show_output)
+        outlet = Outlet(1) if settings.show_output else None
+        self._logs = Logs(self._store, self._folder.path, self._is_running, outlet=outlet)
         self._sampling = Sampling(self._store, self._executors)
-        self._introduction = Introduction(self._settings)
-        self._leases.about = self._introduction.words([], Usage())
+        self._siblings = Siblings(self._lock, self._store, self._leases)
         self._files = Files(settings.app) if settings.reload else None
         self._places = [Place(self, pool, share) for pool in settings.pools for share in shares(pool)]
         self._burst = Burst(self._places, self._executors, self._served)
+        self._checkup = Checkup(self._settings, self._places, self._executors, self._leases)
         self._number = 0
         self._meeting = asyncio.Lock()
         self.stopping = asyncio.Event()
@@ -101,8 +98,9 @@ class Supervisor:
             self._leases.exclusives.keep,
             self._served.keep,
             self._calendar.keep,
-            self._watch_siblings,
-            self._look_after,
+            self._siblings.keep,
+            self._checkup.keep,
+            self._reap,
             self._logs.keep,
             self._logs.keep_small,
             self._sampling.keep,
@@ -121,6 +119,7 @@ class Supervisor:
         return self._exit_code
 
     def _heed_signals(self) -> None:
+        system.forget_signals()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
@@ -156,7 +155,7 @@ class Supervisor:
         if not self.draining.is_set():
             log.info("worker %s is drained: it ends when its jobs have", self.worker)
             self.draining.set()
-            self._introduction.is_draining = True
+            self._checkup.introduction.is_draining = True
 
     async def _keep_places(self, group: asyncio.TaskGroup) -> None:
         """Returns when no place is kept any more, and the last executor is buried."""
@@ -187,12 +186,11 @@ class Supervisor:
         finally:
             del self._executors[executor.name]
             executor.close()
-        all_dead = await self._kill_orphans()
-        shutil.rmtree(Path(self._settings.directory) / executor.name.replace("/", "-"), ignore_errors=True)
-        if not all_dead:
+        if not await self._kill_orphans():
             self._may_leave = False
         elif self._store.is_known:
             await self._give_back(executor, code)
+        await remove(self._folder.path / executor.name.replace("/", "-"))
 
     async def _hear_to_the_end(self, executor: ExecutorProcess, place: Place) -> int:
         """Hear what an executor says until it is dead. Returns its exit code."""
@@ -268,7 +266,7 @@ class Supervisor:
             address = Address(url, Path(home) if home else None, namespace, timeout)
             if await is_trusted(address, self.stopping, accept_data_loss=self._settings.accept_data_loss):
                 self._introduce(address, queues)
-                self._lock.belongs_to(address, self._settings.directory)
+                self._lock.belongs_to(address, self._folder.path)
                 self._store.meet(address)
             else:
                 self._exit_code = 1
@@ -319,39 +317,9 @@ class Supervisor:
                 await self._leases.hand_back(name)
             else:
                 log.error("executor %s died: %s", name, _describe(code))
-                await self._lose(executor=name, reason=f"the executor died: {_describe(code)}")
+                await self._leases.lose(executor=name, reason=f"the executor died: {_describe(code)}")
         except errors.StoreUnavailable as error:
             log.error("the jobs of %s wait for the end of their leases: %s", name, error)
-
-    async def _lose(self, **whose: str) -> None:
-        while lost := await self._store.run(commands.lose(**whose)):
-            log.warning("took back %s", ", ".join(lost))
-
-    async def _look_after(self) -> None:
-        """See what executors use, and replace those that are too old or too big."""
-        await self._store.known()
-        while True:
-            began = boot_time()
-            usage = await asyncio.to_thread(measure, [executor.pid for executor in self._executors.values()])
-            for executor in self._executors.values():
-                executor.usage = usage.get(executor.pid, executor.usage)
-            self._leases.about = self._introduction.words(list(self._executors.values()), usage[os.getpid()])
-            for place in self._places:
-                self._check(place)
-            cost = boot_time() - began
-            await asyncio.sleep(max(LOOK_AFTER_EVERY, self._leases.interval, 20 * cost))
-
-    def _check(self, place: Place) -> None:
-        executor = place.current
-        if (
-            executor
-            and not executor.is_due.is_set()
-            and not self.stopping.is_set()
-            and (why := why_to_replace(executor, place.pool))
-        ):
-            is_young = boot_time() - executor.born < YOUNG  # then the limit is too low: it will be so again and again
-            log.log(logging.WARNING if is_young else logging.INFO, "executor %s is replaced: %s", executor.name, why)
-            executor.is_due.set()
 
     async def _watch_files(self) -> None:
         while self._files:
@@ -361,24 +329,13 @@ class Supervisor:
                 for place in self._places:
                     place.renew_code(self._settings.stop_within / 1000)
 
-    # The node, and the end
+    # The end
 
-    async def _watch_siblings(self) -> None:
-        """Take back what other workers of this node held, as soon as all of their processes are dead."""
-        await self._store.known()
+    async def _reap(self) -> None:
+        """Take note of orphans that have died: they are ours, wherever in the worker they were started."""
         while True:
-            for dead in self._lock.dead_siblings():
-                await self._bury_worker(dead)
             system.reap_children(but=[executor.pid for executor in self._executors.values()])
-            await asyncio.sleep(SIBLINGS_EVERY)
-
-    async def _bury_worker(self, dead: DeadWorker) -> None:
-        log.warning("worker %s on this node is dead", dead.name)
-        await self._lose(worker=dead.name, reason="the worker died")
-        if dead.directory.name.startswith("holdfast-"):
-            await send_rest(self._store, dead.directory)
-            shutil.rmtree(dead.directory, ignore_errors=True)
-        dead.file.unlink(missing_ok=True)
+            await asyncio.sleep(REAP_EVERY)
 
     async def _leave(self) -> None:
         """Remove all traces: the worker is not there any more. Nobody would stop us, so a store is not waited for."""
@@ -388,13 +345,13 @@ class Supervisor:
                 await self._logs.send(last=True)
                 await self._sampling.tell()
             if self._store.is_known and self._may_leave:
-                await self._lose(worker=self.worker, reason="the worker stopped")
+                await self._leases.lose(worker=self.worker, reason="the worker stopped")
             if self._may_leave:
                 self._lock.remove()
         except errors.HoldfastError as error:
             log.warning("could not say goodbye: %s", error)
         if not self._store.is_known or not self._logs.are_left:  # or the next worker of this node sends them
-            shutil.rmtree(self._settings.directory, ignore_errors=True)
+            await remove(self._folder.path)
         await self._store.close()
 
 

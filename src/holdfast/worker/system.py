@@ -37,6 +37,22 @@ def adopt_orphans() -> None:
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
+def open_standard_files() -> None:
+    """Whatever started us may have closed them: then other files would get their numbers, and what is printed."""
+    for number in (0, 1, 2):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+        os.set_inheritable(number, True)
+
+
+def forget_signals() -> None:
+    """Whatever started us may have left signals blocked, and SIGCHLD ignored: then nobody hears how a child ended."""
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+
+
 def user_name() -> str:
     """Who this process is to the system; a number, where it has no name for it."""
     import pwd
@@ -122,6 +138,6 @@ def reap(pid: int) -> bool:
 
 
 def kill(pid: int) -> None:
-    """Kill a process, if it is still there."""
-    with suppress(ProcessLookupError):
+    """Kill a process, if it is still there, and not another user's, as what `sudo` starts."""
+    with suppress(ProcessLookupError, PermissionError):
         os.kill(pid, signal.SIGKILL)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import shutil
 from collections.abc import Callable, Collection, Coroutine
+from pathlib import Path
 from typing import Any
 
 from holdfast import errors
@@ -35,6 +37,14 @@ async def end_all(tasks: Collection[asyncio.Task[Any]]) -> None:
         for task in left:
             task.cancel()
         await asyncio.wait(left, timeout=0.1)
+
+
+async def remove(folder: Path) -> None:
+    """Remove a folder with all that is in it. There may be very much, which holds up nobody."""
+    try:
+        await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+    except RuntimeError as error:  # this machine has no thread left
+        log.error("%s is left behind: %s", folder, error)
 
 
 async def insist(duty: Duty) -> None:

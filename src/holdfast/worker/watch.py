@@ -19,7 +19,9 @@ from contextlib import asynccontextmanager
 from functools import partial
 
 from holdfast.calling import failed
+from holdfast.commands import Claimed
 from holdfast.outcome import Release
+from holdfast.run import Run
 from holdfast.sizes import size_words
 from holdfast.worker.attempt import SOFT, Attempt
 from holdfast.worker.system import boot_time
@@ -35,6 +37,12 @@ ASK_AT = 1 / 4  # of its lease before the end an exclusive job is asked to end
 LAPSING = Release("its lease could not be renewed")
 
 Stack = Callable[[], str]
+
+
+def patience(job: Claimed) -> int:
+    """Milliseconds after which something is to be done about a job, if nothing is heard of it; 0: nothing is."""
+    stalled = Run.decode(job.run).stalled if job.run else None
+    return min((limit for limit in (job.timeout, stalled) if limit), default=0)
 
 
 @asynccontextmanager

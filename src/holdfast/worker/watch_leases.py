@@ -28,6 +28,7 @@ class _Lease(NamedTuple):
     length: float  # seconds
     since: float
     is_told: bool = False
+    is_known: bool = False  # to its executor as one that is renewed with the others
 
     @property
     def left(self) -> float:
@@ -48,10 +49,16 @@ class Exclusives:
         self._some.set()
 
     def renewed(self, held: Iterable[Held], since: float) -> None:
-        """These leases were renewed by a call that was sent then."""
-        if self._leases:
-            for key in self._leases.keys() & set(held):
-                self._leases[key] = _Lease(self._leases[key].length, since)
+        """These leases were renewed by a call that was sent then.
+
+        Its executor is told that once: before, it cannot know whether we have heard of its claim, and a renewal that
+        it sees may have been one of others.
+        """
+        for key in self._leases.keys() & set(held) if self._leases else ():
+            executor = self._executors.get(key.executor)
+            if executor and not self._leases[key].is_known:
+                executor.tell("renewed", key.id, key.attempt)
+            self._leases[key] = _Lease(self._leases[key].length, since, is_known=True)
 
     async def keep(self) -> None:
         while await self._some.wait():

@@ -8,7 +8,7 @@ once, by pidfd, when one dies. What a job has started and left behind falls to i
 and session: it kills that before it says that the job has ended. When its executor is gone it kills every job, with all
 that they started.
 
-    python -m holdfast.worker.zygote PARENT DESCRIPTOR APP STACKS
+    python -m holdfast.worker.zygote PARENT DESCRIPTOR APP LEVEL STACKS
 
 is a zygote that has not imported the app and can only spawn, for an app whose import starts threads.
 """
@@ -16,6 +16,7 @@ is a zygote that has not imported the app and can only spawn, for an app whose i
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import select
 import signal
@@ -29,6 +30,8 @@ from pathlib import Path
 from typing import NamedTuple, NoReturn
 
 from holdfast.worker import system
+
+log = logging.getLogger("holdfast.worker")
 
 FORK = b"fork"  # a process for one job
 KEEP = b"keep"  # a process for many jobs
@@ -63,21 +66,21 @@ def start(run: Run, *, close: Iterable[socket.socket] = ()) -> Zygote:
     return Zygote(ours, can_fork=True)
 
 
-def start_apart(app: str, answers: int | None) -> Zygote:
+def start_apart(app: str, level: str, answers: int | None) -> Zygote:
     """Start a zygote that can only spawn, without forking this process."""
     ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with its:
         its.set_inheritable(True)
-        line = [sys.executable, "-m", __name__, str(os.getpid()), str(its.fileno()), app, _inheritable(answers)]
+        line = [sys.executable, "-m", __name__, str(os.getpid()), str(its.fileno()), app, level, _inheritable(answers)]
         os.posix_spawn(sys.executable, line, os.environ)
     return Zygote(ours, can_fork=False)
 
 
-def spawn(connection: socket.socket, app: str, answers: int | None) -> NoReturn:
+def spawn(connection: socket.socket, app: str, level: str, answers: int | None) -> NoReturn:
     """Become an interpreter that imports the app and runs one job; `answers` is where it writes its stacks to."""
     connection.set_inheritable(True)
-    line = [sys.executable, "-m", "holdfast.worker.spawned", str(connection.fileno()), app, _inheritable(answers)]
-    os.execv(sys.executable, line)  # noqa: S606, no shell is wanted
+    told = [str(connection.fileno()), app, level, _inheritable(answers)]
+    os.execv(sys.executable, [sys.executable, "-m", "holdfast.worker.spawned", *told])  # noqa: S606, no shell is wanted
 
 
 def _inheritable(descriptor: int | None) -> str:
@@ -101,24 +104,33 @@ class _Server:
         self._poll = select.poll()
         self._ended: list[bytes] = []  # to be said, once nothing is left of them
         self._looks = 0
+        self._immortal: set[int] = set()  # what jobs left behind and cannot be killed, as processes of another user
 
     def serve(self, parent: int) -> NoReturn:
         try:
+            self._parent = parent
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
                 signal.signal(number, signal.SIG_IGN)
+            self._handlers = {number: signal.getsignal(number) for number in (_PARENT_DIED, signal.SIGCHLD)}
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # or the app's handler, or nobody, would reap our children
             self._wake_when(_PARENT_DIED)
             system.die_with_parent(parent, _PARENT_DIED)
             system.adopt_orphans()
             _offer_to_die()
             self._poll.register(self._control, select.POLLIN)
+            self._children = os.open(f"/proc/{os.getpid()}/task/{os.getpid()}/children", os.O_RDONLY | os.O_CLOEXEC)
             while self._serve_once():
                 pass
+        except ConnectionError:
+            pass  # the executor is gone
+        except Exception:
+            log.exception("a zygote has failed, and ends with all its jobs")
         finally:
-            self._kill_all()
+            _kill_all()
             os._exit(0)
 
     def _wake_when(self, number: int) -> None:
-        """Have a signal do nothing but end the wait in `poll`."""
+        """Have a signal do nothing but end the wait in `poll`. Others, that the app has handlers for, do that too."""
         self._signalled, written = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(written, warn_on_full_buffer=False)
         signal.signal(number, lambda *_: None)
@@ -128,8 +140,10 @@ class _Server:
         """Do what there is to do, or wait for it. Returns whether the executor is still there."""
         for descriptor, _ in self._poll.poll(_LOOK_EVERY if self._ended else None):
             if descriptor == self._signalled:
-                return False
-            if descriptor != self._control.fileno():
+                os.read(self._signalled, 4096)
+                if os.getppid() != self._parent:
+                    return False
+            elif descriptor != self._control.fileno():
                 self._report_end(descriptor)
             elif not self._start():
                 return False
@@ -142,22 +156,28 @@ class _Server:
         message, descriptors, _, _ = socket.recv_fds(self._control, 64, 1)
         if not message:
             return False
-        connection = socket.socket(fileno=descriptors[0])
+        pid = self._fork(message, socket.socket(fileno=descriptors[0])) if descriptors else 0
+        self._control.send(b"forked %d" % pid if pid else b"refused 0")
+        return True
+
+    def _fork(self, how: bytes, connection: socket.socket) -> int:
+        """Start a job's process. Returns its id, 0 if this machine is out of processes, memory or descriptors."""
         connection.set_inheritable(False)  # a received one is; and no program may speak for its job
-        parent = os.getpid()
+        parent, pid = os.getpid(), 0
         try:
             pid = os.fork()
-        except OSError:  # out of processes or memory
+            if pid == 0:
+                self._become_job(how, connection, parent)
+            pidfd = os.pidfd_open(pid)
+        except OSError:
             connection.close()
-            self._control.send(b"refused 0")
-            return True
-        if pid == 0:
-            self._become_job(message, connection, parent)
-        pidfd = os.pidfd_open(pid)
+            if pid:  # it has heard of no job yet
+                system.kill(pid)
+                os.waitpid(pid, 0)
+            return 0
         self._jobs[pidfd] = _Job(pid, connection)
         self._poll.register(pidfd, select.POLLIN)
-        self._control.send(b"forked %d" % pid)
-        return True
+        return pid
 
     def _become_job(self, how: bytes, connection: socket.socket, parent: int) -> NoReturn:
         """In the forked process: run the job. Whatever happens, nothing of the zygote's may run here afterwards."""
@@ -165,8 +185,10 @@ class _Server:
             os.setsid()
             system.die_with_parent(parent)
             system.adopt_orphans()  # they stay its descendants, wherever they go, and fall to the zygote at its end
-            signal.signal(_PARENT_DIED, signal.SIG_DFL)
-            os.close(signal.set_wakeup_fd(-1))
+            for number, handler in self._handlers.items():
+                signal.signal(number, signal.SIG_DFL if handler is None else handler)  # None: one that is not Python's
+            for unused in (signal.set_wakeup_fd(-1), self._signalled, self._children):
+                os.close(unused)
             self._control.close()
             for pidfd, job in self._jobs.items():
                 os.close(pidfd)
@@ -192,18 +214,30 @@ class _Server:
 
     def _say_ended(self) -> None:
         """Kill what dead jobs have left behind; if there is nothing (more), say that they have ended."""
-        jobs = {job.pid for job in self._jobs.values()}
-        left = system.kill_children(but=jobs) if _has_children(but=jobs) else []
+        known = {job.pid for job in self._jobs.values()} | self._immortal
+        try:
+            left = system.kill_children(but=known) if self._has_children(but=known) else []
+        except OSError:  # out of descriptors, for a while
+            return
         self._looks += 1
         if left and self._looks < _LOOKS:
             return
         if left:
-            print(f"processes {left} of jobs that have ended cannot be killed", file=sys.stderr)
+            log.error("processes %s of jobs that have ended cannot be killed", left)
+            self._immortal.update(left)
         for message in self._ended:
             self._control.send(message)
         self._ended.clear()
 
-    def _kill_all(self) -> None:
+    def _has_children(self, *, but: set[int]) -> bool:
+        """Whether this process, which has one thread, has others than these. It is asked at the end of each job."""
+        found = os.pread(self._children, 4096, 0)
+        return len(found) > 4000 or len(found.split()) > len(but)  # of very many we have seen a part
+
+
+def _kill_all() -> None:
+    """At the end of a zygote. Whatever it cannot do, the supervisor does."""
+    with suppress(OSError):
         for _ in range(_LAST_LOOKS):
             if not system.kill_children():
                 return
@@ -217,23 +251,12 @@ def _offer_to_die() -> None:
         path.write_text(str(max(_FIRST_TO_DIE, int(path.read_text()))))
 
 
-def _has_children(*, but: set[int]) -> bool:
-    """Whether this process, which has one thread, has others than these. It is asked at the end of each job."""
-    me = os.getpid()
-    descriptor = os.open(f"/proc/{me}/task/{me}/children", os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        found = os.read(descriptor, 4096)
-        return len(found) > 4000 or len(found.split()) > len(but)  # of very many we have seen a part
-    finally:
-        os.close(descriptor)
-
-
 def main() -> None:
-    parent, descriptor, app, stacks = sys.argv[1:]
+    parent, descriptor, app, level, stacks = sys.argv[1:]
     answers = int(stacks) if stacks else None
     control = socket.socket(fileno=int(descriptor))
     control.set_inheritable(False)
-    _Server(control, lambda _, connection: spawn(connection, app, answers)).serve(int(parent))
+    _Server(control, lambda _, connection: spawn(connection, app, level, answers)).serve(int(parent))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,85 @@
+"""Steering jobs: those of some ids, or all of a kind."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from holdfast.commands.command import Command, Fields, given, read_pairs, read_texts
+from holdfast.names import new_id
+
+
+def cancel(ids: Sequence[str], *, reason: str = "", dependents: bool = False) -> Command[list[str]]:
+    args = given(ids=list(ids), reason=reason, token=new_id(), dependents=dependents or None)
+    return Command("cancel", args, read_texts)
+
+
+def depend(
+    id: str, *, add: Sequence[str] = (), remove: Sequence[str] = (), on_failed: str | None = None
+) -> Command[tuple[str, int]]:
+    """Have a job wait for more jobs, or for fewer. Returns its state, and how many it waits for."""
+    args = given(id=id, add=list(add) or None, remove=list(remove) or None, on_failed=on_failed, token=new_id())
+    return Command("depend", args, lambda reply: (reply[0].decode(), reply[1]))
+
+
+def move(ids: Sequence[str], *, queue: str | None = None, priority: int | None = None) -> Command[list[str]]:
+    args = given(ids=list(ids), queue=queue, priority=priority, token=new_id())
+    return Command("move", args, read_texts)
+
+
+def release(ids: Sequence[str], *, delay: int | None = None, reason: str = "") -> Command[list[str]]:
+    return Command("release", given(ids=list(ids), delay=delay, reason=reason, token=new_id()), read_texts)
+
+
+def fail(ids: Sequence[str], *, group: str | None = None, reason: str = "") -> Command[list[str]]:
+    return Command("fail", given(ids=list(ids), group=group, reason=reason, token=new_id()), read_texts)
+
+
+def retry(ids: Sequence[str]) -> Command[list[str]]:
+    return Command("retry", {"ids": list(ids), "token": new_id()}, read_texts)
+
+
+def delete(ids: Sequence[str]) -> Command[list[str]]:
+    return Command("delete", {"ids": list(ids)}, read_texts)
+
+
+class Acted(NamedTuple):
+    """The next cursor (None: that was all), the time to go on with, how many were looked at, and the answers."""
+
+    cursor: list[str] | None
+    since: int
+    looked_at: int
+    answers: dict[str, int]
+
+
+def act(
+    action: str,
+    *,
+    queues: Sequence[str] | None = None,
+    states: Sequence[str] | None = None,
+    task: str | None = None,
+    group: str | None = None,
+    since: int | None = None,
+    cursor: Sequence[str] | None = None,
+    limit: int = 100,
+    arguments: Fields | None = None,
+) -> Command[Acted]:
+    """Do the same to all jobs of a kind, a bounded number in each call."""
+    args = given(action=action, queues=queues, states=states, task=task, group=group, since=since, cursor=cursor)
+    args |= given(limit=limit, token=new_id(), **{"with": arguments or None})
+    return Command("act", args, _read_acted)
+
+
+def _read_acted(reply: list[Any]) -> Acted:
+    cursor, since, looked_at, counts = reply
+    answers = {counts[place].decode(): counts[place + 1] for place in range(0, len(counts), 2)}
+    return Acted([part.decode() for part in cursor] or None, since, looked_at, answers)
+
+
+def attach(id: str, fields: dict[str, str], *, remove: Sequence[str] = ()) -> Command[dict[str, str]]:
+    args = given(id=id, set=fields or None, remove=list(remove) or None)
+    return Command("attach", args, read_pairs)
+
+
+def note(id: str, words: str) -> Command[None]:
+    return Command("note", {"id": id, "words": words, "token": new_id()}, lambda _: None)

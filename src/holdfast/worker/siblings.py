@@ -1,0 +1,40 @@
+"""Workers of this node that died: what they held is taken back as soon as all of their processes are dead."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from holdfast.worker.leases import Leases
+from holdfast.worker.locks import PREFIX, DeadWorker, WorkerLock
+from holdfast.worker.logs import send_rest
+from holdfast.worker.patient import PatientStore
+from holdfast.worker.waiting import remove
+
+log = logging.getLogger("holdfast.worker")
+
+LOOK_EVERY = 1.0  # seconds
+
+
+class Siblings:
+    """The other workers of a node, as one of them sees them."""
+
+    def __init__(self, lock: WorkerLock, store: PatientStore, leases: Leases) -> None:
+        self._lock = lock
+        self._store = store
+        self._leases = leases
+
+    async def keep(self) -> None:
+        await self._store.known()
+        while True:
+            for dead in self._lock.dead_siblings():
+                await self._bury(dead)
+            await asyncio.sleep(LOOK_EVERY)
+
+    async def _bury(self, dead: DeadWorker) -> None:
+        log.warning("worker %s on this node is dead", dead.name)
+        await self._leases.lose(worker=dead.name, reason="the worker died")
+        if dead.directory.name.startswith(PREFIX):
+            await send_rest(self._store, dead.directory)
+            await remove(dead.directory)
+        dead.file.unlink(missing_ok=True)

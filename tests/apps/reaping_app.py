@@ -1,0 +1,46 @@
+"""An app that reaps children whenever one has ended, as some libraries do when they are imported."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from contextlib import suppress
+
+from holdfast import Holdfast
+
+jobs = Holdfast()
+heard: list[int] = []
+
+
+def reap(*_: object) -> None:
+    heard.append(os.getpid())
+    with suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+
+
+if "REAP" in os.environ:  # in a worker
+    signal.signal(signal.SIGCHLD, reap)
+
+
+@jobs.task(crashes=0)
+def leave(code: int) -> None:
+    os._exit(code)
+
+
+@jobs.task
+def is_heard_here() -> bool:
+    if os.fork() == 0:
+        os._exit(0)
+    while not heard:
+        os.sched_yield()
+    return heard == [os.getpid()]
+
+
+@jobs.task
+def returns_twice() -> str:
+    if os.fork() == 0:
+        return "a copy"
+    time.sleep(0.05)
+    return "the task"

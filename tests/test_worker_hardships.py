@@ -1,0 +1,109 @@
+"""What a machine does to a worker: signals, and descriptors, processes or disks that have run out."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import resource
+import shutil
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast import Job
+from holdfast.worker.locks import WorkerLock
+from tests.apps import log_app, reaping_app
+from tests.apps import worker_app as app
+from tests.workers import Crew, until
+
+BADLY = """
+import os, signal, sys
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM, signal.SIGCHLD])
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+
+
+def test_signals_that_were_ignored_or_blocked_when_a_worker_was_started_are_heard(crew: Crew) -> None:
+    worker = crew.start(before=[sys.executable, "-c", BADLY])
+    job = crew.put(app.end_by.options(crashes=0), "os._exit")
+
+    assert "exit code 3" in str(crew.ended(job).failure)
+    assert worker.stop() == 0
+
+
+def test_an_app_that_reaps_children_does_so_in_its_jobs_only(crew: Crew) -> None:
+    worker = crew.start(app="tests.apps.reaping_app", REAP="yes")
+    zygote = worker.zygote
+
+    assert [crew.put(reaping_app.is_heard_here).result(timeout="40s") for _ in range(3)] == [True] * 3
+    for code in (3, 4):
+        assert f"exit code {code}" in str(crew.ended(crew.put(reaping_app.leave, code)).failure)
+    assert worker.zygote == zygote
+
+
+@pytest.mark.parametrize("whose", ["executor", "zygote"])
+def test_a_worker_that_has_no_descriptors_left_starts_what_it_can_and_the_rest_later(crew: Crew, whose: str) -> None:
+    worker = crew.start("--processes", "30", "--log-level", "DEBUG")
+    zygote = worker.zygote
+    resource.prlimit(getattr(worker, whose), resource.RLIMIT_NOFILE, (32, 32))
+    jobs = [crew.put(app.hold, f"job-{number}") for number in range(30)]
+    until(lambda: "Too many open files" in worker.log or "no process could be started" in worker.log)
+    for number in range(30):
+        crew.open(f"job-{number}")
+
+    assert {crew.ended(job).state for job in jobs} == {"succeeded"}
+    assert worker.zygote == zygote
+    assert {crew.get(job).crashes for job in jobs} == {0}
+    assert worker.stop() == 0
+
+
+def test_a_worker_without_standard_files_runs_jobs_and_keeps_what_they_print(crew: Crew) -> None:
+    worker = crew.start(app="tests.apps.log_app", before=["bash", "-c", 'exec "$@" <&- >&- 2>&-', "bash"])
+
+    for runner in ("fork", "spawn", "process", "thread", "async"):
+        job = crew.put(log_app.jobs.tasks[f"talk-{runner}"], 1)
+        assert crew.ended(job).state == "succeeded"
+        until(partial(_is_all_there, job))
+    assert worker.stop() == 0
+
+
+def _is_all_there(job: Job[Any]) -> bool:
+    return job.logs().lines == ["out 0", "err 0", "no end of line"]
+
+
+def test_a_copy_that_a_task_forks_and_that_returns_from_it_has_no_say(crew: Crew) -> None:
+    crew.start(app="tests.apps.reaping_app")
+    jobs = [crew.put(reaping_app.returns_twice) for _ in range(10)]
+
+    assert [job.result(timeout="40s") for job in jobs] == ["the task"] * 10
+
+
+def test_a_worker_has_no_siblings_when_the_folder_of_locks_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As that of a user is removed who has logged out."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "user"))
+    (tmp_path / "user").mkdir()
+    lock = WorkerLock("node/worker")
+    shutil.rmtree(tmp_path / "user")
+
+    assert list(lock.dead_siblings()) == []
+    lock.remove()
+
+
+def test_the_folder_of_a_worker_is_locked_so_that_systemd_removes_nothing_from_it(crew: Crew) -> None:
+    """It removes what is old from /tmp, unless it cannot lock the folder: see tmpfiles.d(5)."""
+    worker = crew.start()
+    (folder,) = until(crew.directories)
+    descriptor = os.open(folder, os.O_RDONLY)
+
+    with pytest.raises(BlockingIOError):
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    worker.stop()
+    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    os.close(descriptor)
