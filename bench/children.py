@@ -89,7 +89,10 @@ def ask(line: list[str], *, env: Mapping[str, str], cwd: Path, log: Path, timeou
 
 
 def last_line(log: Path) -> str:
+    """The last line that a child has said; of what Node says the last that names an error."""
     lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    if lines and lines[-1].startswith("Node.js v"):
+        lines = [line for line in lines if "Error" in line] or lines
     return lines[-1][:300] if lines else ""
 
 

@@ -231,7 +231,7 @@ PEERS = (
     ),
     Peer(
         "bullmq (Node)",
-        ("bullmq",),
+        ("bullmq", "ioredis"),
         "concurrency 100",
         "recovers",
         "run again when their locks of 30 s have ended, at the next check, every 30 s",
