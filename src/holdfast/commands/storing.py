@@ -65,12 +65,13 @@ def enqueue(jobs: Sequence[NewJob], *, exists: str = "return", fresh: bool = Fal
     batches = []
     for (values, _), group in groupby(jobs, key=lambda job: (shared(job), job.id if job.unique else "")):
         batch = given(**dict(zip(_SHARED, values, strict=True)))
-        batch["ids"] = [job.id for job in group]
-        batches.append(batch)
+        count = len(list(group))
+        batches.append(batch if count == 1 else {**batch, "count": count})
     is_risky = fresh or exists != "return" or any(job.unkept for job in jobs)  # repeated, it could be done twice
     args = given(batches=batches, exists=exists, fresh=fresh or None, token=new_id() if is_risky else None)
     ids = [job.id for job in jobs]
-    return Command("enqueue", args, lambda reply: _read_stored(reply, ids), tuple(job.payload for job in jobs))
+    blobs = (" ".join(ids).encode(), *(job.payload for job in jobs))
+    return Command("enqueue", args, lambda reply: _read_stored(reply, ids), blobs)
 
 
 def _read_stored(reply: list[Any], ids: list[str]) -> Stored:
