@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Sequence
 from html import escape
 from itertools import starmap
@@ -48,7 +49,9 @@ def draw(results: Results) -> str:
         for column, (body, _) in enumerate(row):
             parts.append(f'<g transform="translate({column * (WIDTH + 30) + 20},{y})">{body}</g>')
         y += max(height for _, height in row) + 24
-    width, height = 2 * WIDTH + 70, y + 10
+    foot = _foot(results)
+    parts += [_text(20, y + 14 + 16 * place, line, "s") for place, line in enumerate(foot)]
+    width, height = 2 * WIDTH + 70, y + 14 + 16 * len(foot)
     style = "text{font:12px system-ui,sans-serif;fill:#24292f}.t{font-weight:600;font-size:14px}.s{fill:#57606a}"
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
@@ -72,6 +75,17 @@ def _head(results: Results) -> str:
         x += 40 + 7 * len(label)
     legend += _text(x, 48, "(2 x): Holdfast is twice as good", "s")
     return _text(20, 22, words, "s") + legend
+
+
+def _foot(results: Results) -> list[str]:
+    """Noise, and versions: of each peer the first one, which is its own."""
+    loads = [row.load for row in results.rows if row.noise]
+    words = f"other load while it was measured: {sum(loads) / max(1, len(loads)):.1%} of the machine"
+    lines = [f"{words}; ~: no round had less than a tenth. Holdfast at {results.about['commit']}."]
+    taking = {row.peer for row in results.rows}
+    own = {name: next(iter(found.items()), ("", "")) for name, found in results.about["versions"].items()}
+    listed = dict.fromkeys(f"{package} {version}" for name, (package, version) in own.items() if name in taking)
+    return [*lines, *textwrap.wrap(" · ".join(listed), 170)]
 
 
 def _text(x: float, y: float, words: str, kind: str = "", anchor: str = "start") -> str:

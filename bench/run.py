@@ -109,7 +109,7 @@ def _install(peer: Peer, found: Results) -> bool:
             _say(f"installing {peer.name} ...")
         environments.install(peer)
         found.about["versions"][peer.name] = environments.versions(peer)
-    except Failed as error:
+    except (Failed, OSError) as error:
         found.rows.append(Row("install", peer.name, 0, error=str(error)))
         return False
     return True

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bench.figures import Figure
+from bench.goals import GOALS, GROUPS, MOST_GROWTH, best, growth, ratio
 from bench.measures import BY_NAME as MEASURES
 from bench.measures import DEPTHS, IDLE, VERBS, Measure
 from bench.results import Cell, Results
@@ -18,6 +19,7 @@ OUTSIDE = {"fcall", "evalsha", "eval", "blpop", "bzpopmin", "hello", "function|l
 def report(results: Results) -> str:
     parts = [
         _about(results),
+        _goals(results),
         _summary(results),
         *(_matrix(results, MEASURES[name]) for name in results.measures() if not MEASURES[name].is_ours),
         _series(results),
@@ -61,12 +63,6 @@ def _shown(cell: Cell | None, figure: Figure) -> str:
     return ("~" if cell.is_noisy else "") + number(cell.median, figure.digits)
 
 
-def ratio(ours: Cell, theirs: Cell, figure: Figure) -> float:
-    """How many times better ours is."""
-    worse, better = (theirs.median, ours.median) if figure.is_higher_better else (ours.median, theirs.median)
-    return better / worse if worse else float("inf")
-
-
 def times(ours: Cell, theirs: Cell, figure: Figure) -> str:
     better = ratio(ours, theirs, figure)
     return f"{'> ' if theirs.is_capped else ''}{better:.{2 if better < 2 else 1 if better < 20 else 0}f} x"
@@ -85,23 +81,31 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, is_text: bool
     return "\n".join([line(heads), rule, *map(line, rows)])
 
 
-def best(results: Results, measure: Measure, figure: Figure, among: Sequence[Peer]) -> tuple[Peer, Cell] | None:
-    """Whoever has the best figure."""
-    found = [(peer, cell) for peer in among if (cell := results.cell(measure.name, peer.name, figure.key))]
-    sign = 1 if figure.is_higher_better else -1
-    return max(found, key=lambda pair: sign * pair[1].median, default=None)
+def _goals(results: Results) -> str:
+    """What is to be reached, as far as it was measured."""
+    rows = []
+    for goal in GOALS:
+        found = goal.found(results)
+        if found:
+            value, against = found
+            measure = MEASURES[goal.measure]
+            figure = next(each for each in measure.figures if each.key == goal.figure)
+            wanted = f"{goal.wanted:g} x the {goal.group}" if goal.group else f"at most {goal.wanted:g} {figure.unit}"
+            seen = f"{value:.2f} x {against}" if goal.group else f"{number(value, figure.digits)} {against}"
+            rows.append([f"{measure.title}: {words_of(figure)}", wanted, seen, _yes(goal.is_reached(value))])
+    for verb, grown in growth(results).items():
+        wanted = f"at most {MOST_GROWTH:g} x the server time"
+        rows.append([f"{verb}, most jobs waiting", wanted, f"{grown:.2f} x", _yes(grown <= MOST_GROWTH)])
+    heads = ["", "to reach", "found", "reached"]
+    return "## What is to be reached\n\n" + _table(heads, rows, is_text=True) if rows else ""
+
+
+def _yes(is_so: bool) -> str:
+    return "yes" if is_so else "**no**"
 
 
 def _summary(results: Results) -> str:
     """The first figures of each measure: ours, the best of others, and how many times better ours is."""
-    groups = {
-        "best Python peer": [peer for peer in PEERS.values() if peer.runtime == "python"],
-        "best that recovers": [
-            peer for peer in PEERS.values() if peer.runtime == "python" and peer.keeps == "recovers"
-        ],
-        "BullMQ (Node)": [peer for peer in PEERS.values() if peer.runtime == "node"],
-        "bare loop": [PEERS["bare"], PEERS["bare, a list"]],
-    }
     rows = []
     for name in results.measures():
         measure = MEASURES[name]
@@ -110,11 +114,11 @@ def _summary(results: Results) -> str:
             if ours is None:
                 continue
             row = [f"{measure.title}: {words_of(figure)}", _shown(ours, figure)]
-            for among in groups.values():
+            for among in GROUPS.values():
                 found = best(results, measure, figure, among)
                 row.append(_against(ours, found, figure) if found else "")
             rows.append(row)
-    return "## Holdfast beside the best of the others\n\n" + _table(["", "Holdfast", *groups], rows) if rows else ""
+    return "## Holdfast beside the best of the others\n\n" + _table(["", "Holdfast", *GROUPS], rows) if rows else ""
 
 
 def _against(ours: Cell, found: tuple[Peer, Cell], figure: Figure) -> str:
@@ -162,7 +166,7 @@ def _backlog(results: Results) -> str:
         cells = [results.cell("backlog", OURS.name, f"{verb}, {int(depth):,} waiting") for depth in DEPTHS]
         found = [cell for cell in cells if cell]
         if found:
-            grown = found[-1].median / found[0].median
+            grown = growth(results).get(verb, 1.0)
             name = verb if " one" in verb else f"{verb}, 100 a call"
             rows.append([name, *(number(cell.median, 1) if cell else "" for cell in cells), f"{grown:.2f} x"])
     heads = ["", *(f"{int(depth):,}" for depth in DEPTHS), "last / first"]
