@@ -11,15 +11,18 @@ from __future__ import annotations
 import json
 import statistics
 import sys
+import time
 from contextlib import ExitStack
 from typing import Any
 
+from bench.children import wait_until
 from bench.server import Server, serving
 from holdfast import Holdfast, commands
 from holdfast.commands import Claimed, Finish
 from holdfast.outcome import Succeed
 
 ROUNDS = 15
+SETTLING = 2.0  # seconds
 BATCH = 100
 VERBS = ("enqueue", "claim", "finish")
 
@@ -36,6 +39,11 @@ class Place:
         for first in range(0, depth, 50_000):
             numbers = range(first, min(depth, first + 50_000))
             self._app.enqueue_many([self._task.bind(number) for number in numbers])
+
+    @property
+    def is_rehashing(self) -> bool:
+        """Whether the server is still moving its keys to a larger table."""
+        return bool(self.server.client.info("memory").get("mem_overhead_db_hashtable_rehashing", 0))
 
     def close(self) -> None:
         self._app.close()
@@ -88,6 +96,8 @@ def measure(depths: list[int]) -> dict[str, Any]:
         places = [Place(stack.enter_context(serving()), depth) for depth in depths]
         for place in places:
             stack.callback(place.close)
+        wait_until(lambda: not any(place.is_rehashing for place in places), timeout=30, every=0.2)
+        time.sleep(SETTLING)
         rounds: dict[tuple[int, int], list[dict[str, float]]] = {}
         for number in range(ROUNDS + 1):
             for place in places:
