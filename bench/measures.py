@@ -19,7 +19,7 @@ from bench.server import between
 
 Place = Literal["plain", "1ms", "aof", "counted", "own"]
 NEAR_WIRE = 700  # jobs a second that one by one can do at a millisecond of delay
-PAUSE = 10  # milliseconds between jobs of a latency
+PAUSE, FAR_PAUSE = 10, 40  # milliseconds between jobs of a latency: enough for each to become idle
 
 
 Run = Callable[[Scene, Peer, Size], Taken]
@@ -99,17 +99,18 @@ def draining(kind: str) -> Run:
 def latency(scene: Scene, peer: Peer, size: Size) -> Taken:
     """From before a job is enqueued until it starts, on a worker that has nothing else to do."""
     scene.clear()
+    jobs, pause = (size.samples // 3, FAR_PAUSE) if scene.way.control else (size.samples, PAUSE)
     with scene.worker(peer, "one"):
         scene.tell(peer, "enqueue", 1)
         scene.await_marks(2, "the worker ran nothing")
         time.sleep(0.5 if size.is_quick else 1.5)  # until it is idle
         scene.forget_marks()
-        scene.tell(peer, "stamp", size.samples, PAUSE)
-        children.wait_until(lambda: len(scene.lines()) >= size.samples, timeout=20, every=0.05)
+        scene.tell(peer, "stamp", jobs, pause)
+        children.wait_until(lambda: len(scene.lines()) >= jobs, timeout=20, every=0.05)
         times = sorted(nanoseconds / 1e6 for nanoseconds in scene.lines())
-    if len(times) < size.samples:
-        raise Failed(f"only {len(times)} of {size.samples} jobs were started")
-    return Taken({"p50": _share(times, 0.5), "p99": _share(times, 0.99)}, {"jobs": size.samples})
+    if len(times) < jobs:
+        raise Failed(f"only {len(times)} of {jobs} jobs were started")
+    return Taken({"p50": _share(times, 0.5), "p99": _share(times, 0.99)}, {"jobs": jobs})
 
 
 def _share(ordered: list[float], share: float) -> float:
