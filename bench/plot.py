@@ -62,17 +62,17 @@ def draw(results: Results) -> str:
 
 def _head(results: Results) -> str:
     about = results.about
-    words = f"{about['when']} · {about['machine']} · {about['server']} · medians of {about['rounds']}"
+    words = f"{about['when']} · {about['machine']} · {about['server']} · medians of up to {about['rounds']} rounds"
     legend, x = "", 20
     for name, label in (
         ("ours", "Holdfast"),
-        ("recovers", "recovers the work of a killed worker"),
+        ("recovers", "recovers the work of a killed worker, by its documents"),
         ("loses", "loses it, or leaves it stuck"),
         ("limit", "a bare loop: the limit"),
     ):
         legend += f'<rect x="{x}" y="38" width="12" height="12" fill="{COLOURS[name]}"/>'
         legend += _text(x + 17, 48, label)
-        x += 40 + 7 * len(label)
+        x += 36 + int(6.5 * len(label))
     legend += _text(x, 48, "(2 x): Holdfast is twice as good", "s")
     return _text(20, 22, words, "s") + legend
 

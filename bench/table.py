@@ -38,7 +38,7 @@ def _about(results: Results) -> str:
     lines = [
         f"{about['when']}, {about['machine']}, {about['server']} over {about['transport']}, Python {about['python']}, "
         f"Holdfast {about['commit']}",
-        f"Medians of {about['rounds']}, interleaved. Other load and stolen time: {mean:.1%} of the machine on "
+        f"Medians of up to {about['rounds']} rounds, interleaved. Other load and stolen time: {mean:.1%} of the machine on "
         f"average; {noisy} of {len(results.rows)} rounds had more than 10 % and are left out if a calm one is there. "
         f"`~`: no calm one is there.",
     ]
@@ -137,10 +137,11 @@ def _matrix(results: Results, measure: Measure) -> str:
         if cell is None:
             continue
         better = "" if ours is None or peer is OURS else times(ours, cell, first)
-        spread = f"{number(cell.least, first.digits)} to {number(cell.most, first.digits)}" if cell.rounds > 1 else ""
+        spread = f"{number(cell.least, first.digits)} to {number(cell.most, first.digits)}, " if cell.rounds > 1 else ""
+        spread += f"{cell.rounds} of {results.about['rounds'] if not measure.is_once else 1}"
         others = [_shown(results.cell(measure.name, peer.name, figure.key), figure) for figure in measure.figures[1:]]
         rows.append([peer.name, _shown(cell, first), spread, better, *others])
-    heads = ["", first.title, "spread", "Holdfast is", *map(words_of, measure.figures[1:])]
+    heads = ["", first.title, "spread, rounds", "Holdfast is", *map(words_of, measure.figures[1:])]
     words = "more is better" if first.is_higher_better else "less is better"
     return f"### {measure.title} ({first.unit}, {words}): `{measure.name}`\n\n" + _table(heads, rows)
 
