@@ -38,9 +38,9 @@ def _about(results: Results) -> str:
     lines = [
         f"{about['when']}, {about['machine']}, {about['server']} over {about['transport']}, Python {about['python']}, "
         f"Holdfast {about['commit']}",
-        f"Medians of up to {about['rounds']} rounds, interleaved. Other load and stolen time: {mean:.1%} of the machine "
-        f"on average; {noisy} of {len(results.rows)} rounds had more than 10 % and are left out if a calm one is there. "
-        f"`~`: no calm one is there.",
+        f"Medians of up to {about['rounds']} rounds, interleaved. Other load and stolen time: {mean:.1%} of the "
+        f"machine on average; {noisy} of {len(results.rows)} rounds had more than 10 % and are left out if a calm one "
+        f"is there. `~`: no calm one is there.",
     ]
     if about.get("is_quick"):
         lines.append("A quick run: one short round of each. Orders of magnitude, not figures.")
