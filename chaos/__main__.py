@@ -17,7 +17,7 @@ from chaos.run import Run, Settings
 
 def main() -> int:
     options = _parse()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that nothing is left behind
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit())  # so that nothing is left behind
     seconds = options.seconds or options.minutes * 60
     settings = Settings(seconds, options.seed, options.jobs, options.workers)
     print(
@@ -25,19 +25,22 @@ def main() -> int:
         file=sys.stderr,
     )
     folder = Path(tempfile.mkdtemp(prefix="hf-chaos-"))
-    keep = True
     try:
         record, findings = Run(settings, folder, _progress).play()
-        _progress("")
-        keep = options.keep or bool(findings)
-        print(json.dumps(record.json(), indent=2) if options.json else "\n".join(words(record)))
-    finally:
-        if keep:
-            print(f"all that is known is in {folder}", file=sys.stderr)
-        else:
-            shutil.rmtree(folder, ignore_errors=True)
+    except (KeyboardInterrupt, SystemExit):  # nobody wants to know
+        shutil.rmtree(folder, ignore_errors=True)
+        return 130
+    except BaseException:
+        print(f"all that is known is in {folder}", file=sys.stderr)
+        raise
+    _progress("")
+    print(json.dumps(record.json(), indent=2) if options.json else "\n".join(words(record)))
     for finding in findings:
         print(f"NOT KEPT, seed {settings.seed}: {finding}", file=sys.stderr)
+    if findings or options.keep:
+        print(f"all that is known is in {folder}", file=sys.stderr)
+    else:
+        shutil.rmtree(folder, ignore_errors=True)
     return 1 if findings else 0
 
 

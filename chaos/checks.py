@@ -186,7 +186,7 @@ def keeps_all_lines(story: Story) -> Iterator[Finding]:
 def runs_alone(story: Story) -> Iterator[Finding]:
     """If it is exclusive: no attempt does anything after a later one was claimed."""
     for entry, at, attempt in besides(story):
-        if not _has_slept(story, entry, at):
+        if not has_slept(story, entry, at):
             words = (
                 f"is exclusive, and attempt {entry.attempt} ran when attempt {attempt} was claimed at {at / 1e9:.3f}"
             )
@@ -205,7 +205,7 @@ def besides(story: Story) -> Iterator[tuple[Entry, int, int]]:
             yield entry, *later[0]
 
 
-def _has_slept(story: Story, entry: Entry, at: int) -> bool:
+def has_slept(story: Story, entry: Entry, at: int) -> bool:
     """Whether its whole worker stood still when it lost the job: as documented, it is killed when it wakes."""
     return any(
         entry.pid in sleep.pids

@@ -22,7 +22,7 @@ KINDS = {  # how many of each there are among 50
 ORDER = [kind for kind, count in KINDS.items() for _ in range(count)]
 ITEM = (0.1, 0.4)  # seconds
 SHORT = (8.0, 20.0)  # seconds of work of a job
-LONG_EVERY, LONG_PART = 5, 0.6  # every fifth job has work for this part of the whole time
+LONG_EVERY, LONG_PART = 5, 0.6  # every fifth of the first jobs has work for this part of the whole time
 
 
 class Crowd:
@@ -55,7 +55,8 @@ class Crowd:
         number, chance = len(self.plans), self._chance
         kind = ORDER[number * 7 % len(ORDER)]
         pause = chance.uniform(*ITEM)
-        work = LONG_PART * self._seconds if number % LONG_EVERY == 0 else chance.uniform(*SHORT)
+        is_long = number < self._size and number % LONG_EVERY == 0
+        work = LONG_PART * self._seconds if is_long else chance.uniform(*SHORT)
         items = max(5, int(work / pause))
         plan = self.plans[f"{kind}-{number}"] = Plan(
             items=items,

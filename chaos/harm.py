@@ -30,7 +30,7 @@ BAG = (
 )
 PAUSE = (0.7, 3.0)  # seconds between two blows
 SHORT = (0.5, 1.5 * LEASE)  # of a freeze after which nothing need be lost
-LEAST, MOST = 1.1 * LEASE, 4 * LEASE  # of one after which leases have ended
+LEAST, MOST = 1.25 * LEASE, 4 * LEASE  # of one after which leases have ended
 DOWN = (0.0, 1.5)  # seconds until something dead is started again
 
 Hit = tuple[str, int]  # a job, and which attempt
@@ -73,8 +73,9 @@ class Running:
         return [(job, entry.attempt) for job, entry in self.attempts().items() if entry.pid in doomed]
 
     def is_taken_over(self, hits: list[Hit]) -> bool:
-        """Whether a later attempt of one of these has begun."""
-        return any(entry.attempt > attempt for job, attempt in hits for entry in self.book.begun(job))
+        """Whether a later attempt of one of these has begun. Exclusive ones do not count: they do not run on."""
+        stale = [hit for hit in hits if not hit[0].startswith("exclusive")]
+        return any(entry.attempt > attempt for job, attempt in stale or hits for entry in self.book.begun(job))
 
 
 class Harm:
@@ -134,7 +135,7 @@ class Harm:
 
     def _strike_worker(self, verb: str, kind: str) -> Blow | None:
         worker = self._choose(verb)
-        if worker.is_dead() or not worker.executors:
+        if worker.is_dead():
             return None
         pids = _parts(worker, kind)
         doomed = worker.tree if kind in ("supervisor", "worker") else [each for pid in pids for each in _family(pid)]
@@ -180,8 +181,11 @@ class Harm:
                 worker.start()
 
     def _is_over(self, blow: Blow) -> bool:
+        """It lasted as long as it may; or long enough, and a job is elsewhere now, or the frozen one was killed."""
         now = time.monotonic_ns()
-        return now >= blow.most or (now >= blow.least and self._running.is_taken_over(blow.hits))
+        if now < blow.least or now >= blow.most:
+            return now >= blow.most
+        return self._running.is_taken_over(blow.hits) or not any(map(self._place.is_ours, blow.pids))
 
     def _thaw(self, blow: Blow) -> None:
         blow.until = time.monotonic_ns()
@@ -210,8 +214,8 @@ def _parts(worker: Worker, kind: str) -> list[int]:
         return [worker.pid]
     if kind == "worker":
         return worker.tree
-    executor = worker.executors[0]
-    return children(executor)[:1] if kind == "zygote" else [executor]
+    executors = worker.executors[:1]
+    return [zygote for executor in executors for zygote in children(executor)[:1]] if kind == "zygote" else executors
 
 
 def _family(pid: int) -> list[int]:

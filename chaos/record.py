@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from chaos.checks import Finding, Story, besides
+from chaos.checks import Finding, Story, besides, has_slept
 from chaos.harm import Blow, Harm
 from chaos.watch import Witness
 
@@ -103,7 +103,7 @@ def make_record(
         steps_repeated=_repeats(steps),
         lines=len(lines),
         lines_found=sum(entry.rest in found for entry, found in lines),
-        ran_on=sum(1 for story in stories for _ in besides(story)),
+        ran_on=sum(has_slept(story, entry, at) for story in stories for entry, at, _ in besides(story)),
         outages=witness.away,
         findings=[str(finding) for finding in findings],
     )
@@ -133,12 +133,12 @@ def recoveries(stories: Iterable[Story], blows: Iterable[Blow]) -> dict[str, Tim
 
 
 def undone(story: Story) -> Iterator[float]:
-    """For each attempt that was followed by another: seconds from what that found saved to the last that it did."""
-    last = {entry.attempt: entry.at for entry in story.entries}
+    """For each attempt that was followed by another: seconds from what that found saved to the last done before it."""
     for begin, after in pairwise(story.begun):
         word, number = ("item", after.number - 1) if story.loops else ("save", after.number)
-        saved = [entry.at for entry in story.of(word) if entry.attempt == begin.attempt and entry.number == number]
-        yield max(0, last[begin.attempt] - max(saved, default=begin.at)) / 1e9
+        done = [entry for entry in story.entries if entry.attempt == begin.attempt and entry.at < after.at]
+        saved = [entry.at for entry in done if entry.word == word and entry.number == number]
+        yield max(0, max((entry.at for entry in done), default=0) - max(saved, default=begin.at)) / 1e9
 
 
 def words(record: Record) -> list[str]:
@@ -155,15 +155,15 @@ def words(record: Record) -> list[str]:
         *((f"runs again after {kind}", str(times)) for kind, times in record.recoveries.items()),
         (
             "items repeated",
-            f"{record.repeated} of {record.items}; {record.acknowledged} of {record.saves} saves waited",
+            f"{record.repeated} of {record.items}; {record.acknowledged} of {record.saves} saves were waited for",
         ),
         ("work done again, each time", str(record.undone)),
         ("stale writes", f"{record.refused} of workers refused; {record.forged} forged, {_accepted(record)}"),
         ("steps of once", f"{record.steps}, {record.steps_repeated} done again before they were kept"),
         ("log lines", f"{record.lines} flushed, {record.lines_found} found"),
-        ("exclusive", f"{record.ran_on} lines written after a whole worker had slept, as documented; none else"),
+        ("exclusive", f"{record.ran_on} lines written by attempts whose whole worker had just woken, as documented"),
     ]
-    return [f"{name:32} {value}" for name, value in rows]
+    return [f"{name:36} {value}" for name, value in rows]
 
 
 def _accepted(record: Record) -> str:

@@ -56,8 +56,8 @@ class Run:
         with self._place() as self._at, self._client() as self._app, self._client() as other:
             chance = random.Random(self._settings.seed)
             self._crowd = Crowd(self._app, self._settings.jobs, self._settings.seconds, chance)
-            running = Running(self._book, self._crowd.pending)
-            self._harm = Harm(self._at, running, random.Random(self._settings.seed), self._folder / "journal")
+            self._running = Running(self._book, self._crowd.pending)
+            self._harm = Harm(self._at, self._running, random.Random(self._settings.seed), self._folder / "journal")
             self._watch = Watch(other, self._crowd.pending, random.Random(self._settings.seed))
             try:
                 self._mistreat()
@@ -69,6 +69,7 @@ class Run:
         self._crowd.fill()
         self._watch.start()
         try:
+            self._let_begin()
             self._do_harm()
             self._let_end()
         finally:
@@ -94,6 +95,13 @@ class Run:
             app.close()
 
     # The course of it
+
+    def _let_begin(self) -> None:
+        """Wait until most of them run: before, there is not much to harm."""
+        deadline = time.monotonic() + PATIENCE
+        while len(self._running.attempts()) < 0.8 * self._settings.jobs and time.monotonic() < deadline:
+            self._tell("the workers start")
+            time.sleep(10 * TICK)
 
     def _do_harm(self) -> None:
         """For so many seconds; and, on a machine that is slow, until each kind of harm was done once."""

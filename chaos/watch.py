@@ -70,7 +70,7 @@ class Watch:
         self._app = app
         self._jobs = jobs
         self._chance = chance
-        self._read: set[tuple[str, int, int]] = set()
+        self._read: dict[tuple[str, int], int] = {}  # how far, by job and how long ago
         self._over = Event()
         self._thread = Thread(target=self._look_on, daemon=True)
         self.failure: Exception | None = None
@@ -97,12 +97,16 @@ class Watch:
         found = [job for job in self._app.get_many(self._jobs()) if job]
         for job in found:
             self.witness.see(job)
-            for ago in LAST_LOOKS:
-                if job.attempt > ago and (job.id, job.attempt - ago, ago) not in self._read:
-                    self.read_log(job.id, job.attempt - ago)
-                    self._read.add((job.id, job.attempt - ago, ago))
+            self._read_logs(job)
         if again := [job for job in found if len(job.attempts) > 1]:
             self._forge(self._chance.choice(again))
+
+    def _read_logs(self, job: Job[Any]) -> None:
+        """Read logs of attempts that are so long ago, each once; several may have come and gone since the last look."""
+        for ago in LAST_LOOKS:
+            for attempt in range(self._read.get((job.id, ago), 0) + 1, job.attempt - ago + 1):
+                self.read_log(job.id, attempt)
+                self._read[job.id, ago] = attempt
 
     def read_log(self, job: str, attempt: int) -> None:
         lines = self.witness.logs.setdefault((job, attempt), set())

@@ -55,7 +55,6 @@ def test_fifty_jobs_lose_nothing_while_everything_is_killed_and_frozen(capsys: p
     assert all(record["freezes"][kind] for kind in FREEZES)
     assert record["lines_found"] == record["lines"] > 1000
     assert record["forged"] > 0 == record["forged_and_accepted"]
-    assert record["refused"] > 0, "an attempt that had lost its lease tried to write"
     with capsys.disabled():
         kills, freezes = sum(record["kills"].values()), sum(record["freezes"].values())
         print(

@@ -231,6 +231,27 @@ def test_a_loop_may_be_left_and_another_begun() -> None:
     assert list(job.each("ab")) == ["a", "b"]
 
 
+@pytest.mark.usefixtures("all_saved")
+def test_a_loop_that_saved_nothing_does_not_take_the_place_of_another() -> None:
+    link, done = Listener(), Done(3)
+    with pytest.raises(Cut):
+        three_loops(running(link), done, second=[])
+    assert link.checkpoints[-1] == b"[null,null,3]"
+
+    saved = link.checkpoints[-1]
+    again, otherwise = Done(), Done()
+    three_loops(running(link, saved), again, second=[])
+    three_loops(running(link, saved), otherwise, second=["x", "y"])
+    assert again == [*range(3, 10)]
+    assert otherwise == ["x", "y", *range(10)]  # what comes after a loop that goes on is begun anew
+
+
+def three_loops(job: RunningJob, done: Done, second: list[str]) -> None:
+    for items in ([], second, range(10)):
+        for item in job.each(items):
+            done.take(item)
+
+
 def test_a_loop_inside_of_another_is_refused() -> None:
     job = running(Listener())
 

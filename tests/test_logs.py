@@ -6,6 +6,7 @@ import asyncio
 import io
 import os
 import shutil
+import threading
 from collections.abc import Iterator
 from contextlib import redirect_stdout
 from pathlib import Path
@@ -17,6 +18,7 @@ from holdfast import Holdfast, Invalid, Job, JobNotFound
 from holdfast.limits import LOG_BLOCK, LOG_HEAD, LOG_TAIL
 from holdfast.logs import QUIET, Following, LogPart, follow
 from holdfast.verbs import drive
+from holdfast.worker.captured import LogFile
 from holdfast.worker.outlet import Outlet
 from tests.apps import log_app
 from tests.relay import Relay
@@ -94,6 +96,26 @@ def test_what_threads_of_a_job_print_is_the_jobs(desk: Crew, runner: str) -> Non
     job = run(desk, f"in_threads-{runner}")
     said = [line.split(",")[0] for line in lines_of(desk, job)]
     assert sorted(said) == [f"from thread {number}" for number in range(3)]
+
+
+def test_threads_that_print_at_once_do_not_mix_their_lines(tmp_path: Path) -> None:
+    file, (begun, go_on) = LogFile(str(tmp_path / "log")), (threading.Event(), threading.Event())
+
+    def say() -> None:
+        file.write(b"one ")
+        begun.set()
+        go_on.wait(60)
+        file.write(b"two\n")
+
+    thread = threading.Thread(target=say)
+    thread.start()
+    begun.wait(60)
+    file.write(b"between\nthe end")
+    go_on.set()
+    thread.join()
+    file.close()
+
+    assert (tmp_path / "log").read_text() == "between\none two\nthe end"
 
 
 def test_in_threads_of_a_job_that_is_one_itself_it_is_the_current_job(desk: Crew) -> None:
@@ -241,6 +263,20 @@ def test_a_full_disk_is_no_reason_for_a_job_to_fail(desk: Crew) -> None:
     job = desk.put(log_app.fill_the_disk, 1000)
     assert job.result(timeout=60) == "done"
     assert len(text_of(desk, job)) == 1000
+
+
+def test_what_a_full_store_does_not_take_is_sent_when_it_has_room(crew: Crew) -> None:
+    job = crew.put(log_app.jobs.tasks["talk-fork"], 50)
+    store = crew.app.store
+    store.execute("CONFIG", "SET", "maxmemory", "1")
+    try:
+        worker = crew.start(app=APP)
+        until(lambda: job.refresh().is_final and "until the store takes them" in worker.log)
+        assert job.logs().lines == []
+    finally:
+        store.execute("CONFIG", "SET", "maxmemory", "0")
+
+    assert len(lines_of(crew, job)) == 101
 
 
 def test_without_a_place_for_logs_jobs_run_all_the_same(crew: Crew) -> None:

@@ -1066,6 +1066,7 @@ INVALID = [
     commands.renew("node/one", [Held(ONE, f"{n}", 1) for n in range(1001)]),
     commands.renew("node/one", [Held(ONE, "a", 1)], started=[Started(ONE, "a", 1, -1, 0)]),
     commands.save(Held(ONE, "a", 0), b""),
+    raw("save", executor=ONE, id="a", attempt=1, progress=5),
     commands.lose(executor="nobody"),
     commands.lose(worker="nobody"),
     commands.cancel([]),

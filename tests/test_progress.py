@@ -136,6 +136,8 @@ def test_there_are_not_too_many_counters() -> None:
         job.count(ninth=1)
     with pytest.raises(Invalid, match="name of a counter"):
         job.count(**{"x" * 33: 1})
+    with pytest.raises(Invalid, match="name of a counter"):
+        running(Listener()).count(**{"\x01": 1})
 
 
 @pytest.mark.parametrize("letter", ["x", "€", "\U0001f600", "\x01", '"'])

@@ -182,7 +182,7 @@ def test_a_job_that_ignores_its_cancellation_is_gone_when_its_neighbours_are_don
 
 
 @pytest.mark.parametrize("runner", INSIDE)
-def test_what_an_abandoned_job_returns_is_refused_and_then_its_executor_goes_on(mortal: Staff, runner: Runner) -> None:
+def test_what_an_abandoned_job_returns_is_refused_and_its_neighbours_go_on(mortal: Staff, runner: Runner) -> None:
     crew = mortal.crew
     deaf, neighbour = mortal.put("ignore", runner, "deaf"), mortal.put("hold", runner, "neighbour", True)
     ((executor,), _) = [crew.pids(name, "runs") for name in ("deaf", "neighbour")]

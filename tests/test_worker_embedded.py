@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from holdfast.errors import HoldfastError
 from holdfast.worker.embedded import _Serving
 from holdfast.worker.processes import ExecutorProcess
 from holdfast.worker.settings import Pool
+from tests.relay import Relay
 from tests.servers import running_server
 from tests.workers import PATIENCE, until
 
@@ -337,6 +339,104 @@ def test_the_block_is_entered_at_once_while_the_store_is_away(tmp_path: Path, na
         pass
 
 
+@pytest.mark.parametrize("is_idle", [True, False])
+def test_a_drained_worker_ends_when_its_jobs_have_and_the_block_goes_on(jobs: Holdfast, is_idle: bool) -> None:
+    go = threading.Event()
+
+    @jobs.task(name="hold")
+    def hold() -> str:
+        go.wait()
+        return "done"
+
+    with jobs.worker() as worker:
+        until(lambda: known_workers(jobs) == [worker.name])
+        running = [] if is_idle else [hold.enqueue()]
+        until(lambda: jobs.count(state="running") == len(running))
+        jobs.drain(worker.name)
+        if running:
+            until(lambda: jobs.workers()[0].is_draining)
+            other = hold.enqueue()
+        go.set()
+        until(lambda: known_workers(jobs) == [])
+        if running:
+            assert [jobs.get(job.id).state for job in (*running, other)] == ["succeeded", "waiting"]
+
+
+def test_a_drained_worker_in_the_program_s_own_loop_ends_too(jobs: Holdfast) -> None:
+    async def program() -> None:
+        async with asyncio.timeout(PATIENCE), jobs.worker() as worker:
+            while [one.name for one in await jobs.aworkers()] != [worker.name]:
+                await asyncio.sleep(0.01)
+            await jobs.adrain(worker.name)
+            while await jobs.aworkers():
+                await asyncio.sleep(0.01)
+        await jobs.aclose()
+
+    asyncio.run(program())
+
+
+def test_a_worker_that_is_drained_can_be_stopped_before_its_jobs_have_ended(jobs: Holdfast) -> None:
+    @jobs.task(name="stay")
+    async def stay() -> None:
+        await asyncio.sleep(1000)
+
+    with jobs.worker(stop_within="100ms") as worker:
+        job = stay.enqueue()
+        until(lambda: jobs.get(job.id).state == "running")
+        jobs.drain(worker.name)
+        until(lambda: jobs.workers()[0].is_draining)
+
+    assert jobs.get(job.id).state == "waiting"
+    assert known_workers(jobs) == []
+
+
+@contextmanager
+def sibling(log: Path, **env: str) -> Iterator[None]:
+    """A worker on the same node, of other queues."""
+    line = [sys.executable, "-m", "holdfast.cli", "work", "tests.apps.other_app", "--queues", "elsewhere"]
+    with log.open("wb") as file:
+        worker = subprocess.Popen(line, env=os.environ | env, stdout=file, stderr=file)
+    try:
+        yield
+    finally:
+        worker.send_signal(signal.SIGTERM)
+        worker.wait()
+
+
+def test_logs_that_cannot_be_sent_when_the_block_ends_are_sent_by_the_next_worker_of_the_node(
+    server_url: str, namespace: str, tmp_path: Path
+) -> None:
+    relay = Relay(tmp_path, server_url)
+    jobs = Holdfast(relay.url, namespace=namespace, timeout="200ms")
+    go, has_spoken = threading.Event(), threading.Event()
+
+    @jobs.task(name="speak")
+    def speak() -> None:
+        go.wait()
+        current_job().log("words")
+        has_spoken.set()
+
+    with jobs.worker(stop_within="100ms"):
+        job = speak.enqueue()
+        until(lambda: jobs.get(job.id).state == "running")
+        relay.close()
+        go.set()
+        has_spoken.wait(PATIENCE)
+    (tmp_path / "r").unlink()
+    relay = Relay(tmp_path, server_url)
+
+    with sibling(tmp_path / "log", HOLDFAST_URL=relay.url, HOLDFAST_NAMESPACE=namespace):
+        until(lambda: jobs.get(job.id).logs(attempt=1).lines == ["words"])
+        until(lambda: not list((tmp_path / f"holdfast-workers-{os.getuid()}").glob("*@" + job_worker(jobs, job.id))))
+    jobs.close()
+    relay.close()
+
+
+def job_worker(jobs: Holdfast, id: str) -> str:
+    """The last part of the name of the worker that first ran a job."""
+    return jobs.get(id).attempts[0].executor.rpartition(".")[0].rpartition("/")[2]
+
+
 PROGRAM = """
 import asyncio, os, sys
 from holdfast import Holdfast
@@ -396,18 +496,14 @@ def test_the_jobs_of_a_program_that_is_killed_are_taken_back_by_a_sibling(
     program = subprocess.Popen([sys.executable, "-c", PROGRAM], env=os.environ | here)
     until(lambda: jobs.count(state="running") == 1)
     (job,) = jobs.list()
-    line = [sys.executable, "-m", "holdfast.cli", "work", "tests.apps.other_app", "--queues", "elsewhere"]
-    with (tmp_path / "log").open("wb") as log:
-        sibling = subprocess.Popen(line, env=os.environ | here, stdout=log, stderr=log)
     try:
-        until(lambda: len(jobs.workers()) == 2)
+        with sibling(tmp_path / "log", **here):
+            until(lambda: len(jobs.workers()) == 2)
 
-        program.send_signal(signal.SIGKILL)
-        program.wait()
+            program.send_signal(signal.SIGKILL)
+            program.wait()
 
-        until(lambda: jobs.get(job.id).state == "waiting")
-        assert [run.outcome for run in jobs.get(job.id).attempts] == ["lost"]
+            until(lambda: jobs.get(job.id).state == "waiting")
+            assert [run.outcome for run in jobs.get(job.id).attempts] == ["lost"]
     finally:
         program.kill()
-        sibling.send_signal(signal.SIGTERM)
-        sibling.wait()

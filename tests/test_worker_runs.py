@@ -168,6 +168,17 @@ def test_a_job_has_a_directory_that_is_removed_when_it_ends(company: Crew) -> No
     assert not directory.exists()
 
 
+def test_jobs_whose_ids_look_alike_have_directories_of_their_own(company: Crew) -> None:
+    jobs = [
+        company.put(app.use_directory.options(id=f"look{sign}alike"), f"look{place}") for place, sign in enumerate("/_")
+    ]
+    for place in range(len(jobs)):
+        company.pids(f"look{place}", "runs")
+        company.open(f"look{place}")
+
+    assert len({job.result(timeout="30s") for job in jobs}) == len(jobs)
+
+
 def test_context_variables_of_coroutines_do_not_mix(company: Crew) -> None:
     red, blue = company.put(app.paint, "paint", "red"), company.put(app.paint, "paint", "blue")
     until(lambda: company.get(red).state == company.get(blue).state == "running")

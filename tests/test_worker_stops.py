@@ -282,7 +282,7 @@ def test_a_worker_whose_store_answers_nothing_more_ends_soon(crew: Crew, is_busy
         relay = Relay(Path(folder), crew.url)
         worker = crew.start("--stop-within", "1s", HOLDFAST_URL=relay.url)
         job = crew.put(app.ignore, "deaf")
-        until(lambda: crew.get(job).state == "running")
+        crew.pids("deaf", "started")
         if not is_busy:
             crew.app.cancel(job.id)
             crew.ended(job)

@@ -156,8 +156,8 @@ class Loops:
             saved = job.checkpoint(Any, None)
             self._places = saved if isinstance(saved, list) else [saved]
         self.count += 1
-        place = self._places[self.count - 1] if self.count <= len(self._places) else None
-        source = _source(items, key, total, place)
+        self._places += [None] * (self.count - len(self._places))  # those before it may have saved nothing
+        source = _source(items, key, total, self._places[self.count - 1])
         self._reporter.begin(source.fraction() or 0.0, source.done)
         return Loop(job, self, self.count, source)
 

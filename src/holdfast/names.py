@@ -39,6 +39,16 @@ def new_id() -> str:
     )
 
 
+def file_name(id: str) -> str:
+    """Return an id as a part of a file's name: of its characters, only the slash cannot be one."""
+    return id.replace("/", ",")
+
+
+def id_of_file(name: str) -> str:
+    """Return the id that `file_name` was given: no id has a comma."""
+    return name.replace(",", "/")
+
+
 def node_name() -> str:
     """Return this host, as part of an executor's name."""
     import socket

@@ -151,13 +151,13 @@ def _check(amounts: dict[str, Number]) -> None:
 
 
 def _check_name(name: str) -> str:
-    if len(name) > LONGEST_NAME or not name.isascii():
-        raise Invalid(f"{name!r} is no name of a counter; it must be up to {LONGEST_NAME} ASCII characters")
+    if len(name) > LONGEST_NAME or not (name.isascii() and name.isprintable()):
+        raise Invalid(f"{name!r} is no name of a counter; it must be up to {LONGEST_NAME} printable ASCII characters")
     return name
 
 
 def _encode(progress: Progress) -> str:
     """Return progress as text that the store takes: of a message that is too long in bytes, the beginning."""
-    while len(data := msgspec.json.encode(progress)) > MOST_PROGRESS:
+    while len(data := msgspec.json.encode(progress)) > MOST_PROGRESS and progress.message:
         progress = msgspec.structs.replace(progress, message=progress.message[: len(progress.message) // 2])
     return data.decode()

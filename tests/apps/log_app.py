@@ -55,7 +55,7 @@ def logged_by_the_root() -> None:
 
 def in_threads() -> None:
     def say(name: str) -> None:
-        print(f"from {name}, {current_job().id}")
+        print(f"from {name}, {current_job().id}\n", end="")  # at once: in a process, threads mix what is not
 
     threads = [threading.Thread(target=say, args=(f"thread {number}",)) for number in range(3)]
     for thread in threads:

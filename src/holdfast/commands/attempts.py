@@ -169,7 +169,7 @@ def once(held: Held, step: str, result: bytes | None = None, *, created: int | N
 
 
 class Block(NamedTuple):
-    """A part of the log of an attempt: `BLOCK_SIZE` bytes, or fewer if it is the last. -1: its use of the machine."""
+    """A part of the log of an attempt: `LOG_BLOCK` bytes, or fewer if it is the last. -1: its use of the machine."""
 
     id: str
     created: int

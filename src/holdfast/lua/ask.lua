@@ -2,7 +2,8 @@
 --
 --   ask(word, worker or id, inbox)   word: 'drain' (claim no more, and end when all jobs have; a worker), 'stack' (what a
 --                                    running job does just now; an id). Refuses NOTFOUND, STATE if the job does not run.
---                                    Returns the worker, and the key of the list on which the answer comes
+--                                    Returns the worker, and the key of the list on which the answer comes; a drain has none,
+--                                    and may be said again
 --   answer(inbox), blobs             the worker's answer
 
 local MOST_ANSWER = 262144
@@ -30,7 +31,7 @@ verb('ask', { 'allow-oom' }, function(args)
   return { worker, key.inbox(args.inbox) }
 end)
 
-verb('answer', {}, function(args, blobs)
+verb('answer', { 'allow-oom' }, function(args, blobs)
   local list = key.inbox(name(args.inbox, 'an inbox', 40, '%w'))
   redis.call('RPUSH', list, cut(blobs[2] or '', MOST_ANSWER))
   redis.call('PEXPIRE', list, ANSWERED)

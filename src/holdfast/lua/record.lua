@@ -1,7 +1,7 @@
 -- record: a job as it is stored, and as the functions see it.
 --
--- One hash per job. No field is longer than 64 bytes, or the hash doubles in size (two long names in the head are the
--- exception). Numbers are packed big-endian; zeros at the end are left out, so what is not used costs nothing.
+-- One hash per job. No field is longer than 64 bytes, or the hash doubles in size (but for a head with two long names, many
+-- limits, many who wait, and what workers are told of a job with several options of its run or something carried). Numbers are packed big-endian; zeros at the end are left out, so what is not used costs nothing.
 --
 --   h     head: version, created, queue, task, then options (0: not given, the default holds)
 --   s     status: state and counters

@@ -8,7 +8,7 @@
 --   args.token      with notes: see call.lua
 --   blobs           the checkpoint; kept as it is if not given
 --
--- Refuses LOST, TOOBIG. Returns 1 if the job is to be cancelled, else 0.
+-- Refuses LOST, TOOBIG, INVALID. Returns 1 if the job is to be cancelled, else 0.
 
 local MOST_CHECKPOINT, MOST_PROGRESS, MOST_NOTES = LIMITS.MOST_CHECKPOINT, LIMITS.MOST_PROGRESS, LIMITS.MOST_NOTES
 
@@ -47,6 +47,7 @@ verb('save', { 'allow-oom' }, function(args, blobs)
     refuse('TOOBIG', string.format('the checkpoint of job %s has %d bytes; %d are allowed: save a reference', args.id,
       #checkpoint, MOST_CHECKPOINT))
   end
+  if type(args.progress or '') ~= 'string' then refuse('INVALID', 'the progress must be a text') end
   if #(args.progress or '') > MOST_PROGRESS then refuse('TOOBIG', 'the progress of job ' .. args.id .. ' is too long') end
   check_notes(args.notes or {})
   local job = holder(args.executor, args.id, args.attempt, args.created)

@@ -24,10 +24,11 @@ from holdfast.outcome import Outcome, Release
 from holdfast.program import PROGRAM
 from holdfast.worker import programs, wire, zygote
 from holdfast.worker.attempt import SOFT, Attempt
-from holdfast.worker.child import UNHEARD
+from holdfast.worker.child import OVER, UNHEARD
 from holdfast.worker.ending import ends_by_itself, forced_outcome
 from holdfast.worker.stacks import stack_of
 from holdfast.worker.system import kill_group
+from holdfast.worker.watch import LAPSING, may_start
 
 NO_PROCESS = Release("no process could be started", 1000)
 
@@ -80,6 +81,8 @@ class JobProcess:
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
     has_begun: bool = False  # with the job that it was given last
+    _turn: int = 0  # the number of that job, among those that it was given
+    _is_told_to_end: bool = False  # and hears no more
     _answering: set[asyncio.Task[None]] = field(default_factory=set)
 
     @property
@@ -89,14 +92,18 @@ class JobProcess:
     async def run(self, attempt: Attempt, *, stays: bool) -> Outcome:
         """Have it run a job, hear what it says, and see to it that it ends; or, if it `stays`, that the job does."""
         self.has_begun = False
+        if not may_start(attempt):
+            return LAPSING
         attempt.started(self.process.pid)
-        self.writer.write(wire.pack("call", *attempt.call))
+        self._turn += 1
+        self.writer.write(wire.pack("call", self._turn, *attempt.call))
         said = asyncio.create_task(self._listen(attempt))
         ask = asyncio.create_task(self._pass_on_stop(attempt))
         try:
             stack = partial(stack_of, self.process.pid)
             ends = await ends_by_itself(attempt, said if stays else self.process.ended, stack)
             if not ends:
+                self._is_told_to_end = True
                 self.writer.write_eof()  # so that the process knows who sends the signal
                 await self.process.kill(attempt.grace)
             heard = await said
@@ -119,22 +126,32 @@ class JobProcess:
             if word == "begins":
                 self.has_begun = True
             elif word == "ask":
-                answering = asyncio.create_task(self._answer(attempt, *rest))
-                self._answering.add(answering)
-                answering.add_done_callback(self._answering.discard)
-            else:
-                attempt.save(*rest)
+                self._start_answering(attempt, *rest)
+            elif rest[0] == self._turn:  # not of a copy that an earlier job has left
+                attempt.save(*rest[1:])
         return None
 
+    def _start_answering(self, attempt: Attempt, turn: int, number: int, *question: Any) -> None:
+        if turn != self._turn:
+            self._tell("answer", number, *OVER)
+            return
+        answering = asyncio.create_task(self._answer(attempt, number, *question))
+        self._answering.add(answering)
+        answering.add_done_callback(self._answering.discard)
+
     async def _answer(self, attempt: Attempt, number: int, word: str, *parts: Any) -> None:
-        self.writer.write(wire.pack("answer", number, *await attempt.request(word, *parts)))
+        self._tell("answer", number, *await attempt.request(word, *parts))
+
+    def _tell(self, *message: Any) -> None:
+        if not self._is_told_to_end:
+            self.writer.write(wire.pack(*message))
 
     async def _pass_on_stop(self, attempt: Attempt) -> None:
         await attempt.stopping.wait()
         if attempt.interrupted.is_set():
             return
         if attempt.job.task != PROGRAM:
-            self.writer.write(wire.pack("stop", attempt.stop_reason))
+            self._tell("stop", attempt.stop_reason)
         elif attempt.stop_reason == SOFT:  # it reads no words of ours
             self.process.ask_to_end()
 
@@ -223,7 +240,7 @@ class PoolRunner:
         while self._idle:
             process = self._idle.pop()
             outcome = await self._run_in(process, attempt)
-            if process.has_begun or attempt.interrupted.is_set():
+            if process.has_begun or not process.is_dead or attempt.interrupted.is_set():
                 return outcome
             # It died of something else, before it heard of this job.
         started = await self._processes.start(zygote.KEEP)

@@ -15,6 +15,7 @@ from holdfast.calling import Call
 from holdfast.commands import Claimed, Finish, Held
 from holdfast.errors import LeaseLost
 from holdfast.limits import MOST_NOTES
+from holdfast.names import file_name
 from holdfast.outcome import Outcome
 from holdfast.run import Run
 from holdfast.worker.output import LogName, append
@@ -65,7 +66,7 @@ class Attempt:
         self.job = job
         self.run = Run.decode(job.run)
         self.held = Held(executor, job.id, job.attempt)
-        self.directory = directory / f"{job.attempt}-{job.id.replace('/', '_')}"
+        self.directory = directory / f"{job.attempt}-{file_name(job.id)}"
         name = LogName(job.id, job.created, job.attempt)
         self.log = str(name.path(directory.parent))
         self.output = self.log if captured else ""  # where what it prints goes, if it shares its process

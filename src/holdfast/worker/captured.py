@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar, copy_context
-from threading import Lock, Thread
+from threading import Lock, Thread, get_ident
 from typing import Any, TextIO, cast
 
 from holdfast.worker.outlet import Outlet
@@ -28,36 +28,39 @@ class LogFile:
     def __init__(self, path: str) -> None:
         self._path = path
         self._descriptor: int | None = None
-        self._line = b""
+        self._lines: dict[int, bytes] = {}  # by thread, what has no end yet: `print` writes that by itself
         self._lock = Lock()  # a job may have threads
         self._is_over = False
 
     def write(self, data: bytes) -> bool:
         """Write whole lines; keep the rest until its end comes. Returns whether anybody will read it."""
+        own = get_ident()
         with self._lock:
             if self._is_over:
                 return False
-            lines, newline, self._line = (self._line + data).rpartition(b"\n")
+            lines, newline, rest = (self._lines.pop(own, b"") + data).rpartition(b"\n")
             self._put(lines + newline)
-            if len(self._line) > LONGEST_HELD:
-                self._put_line()
+            if rest:
+                self._lines[own] = rest
+            if len(rest) > LONGEST_HELD:
+                self._put_lines(own)
             return True
 
     def flush(self) -> None:
         with self._lock:
             if not self._is_over:
-                self._put_line()
+                self._put_lines(get_ident())
 
     def close(self) -> None:
         with self._lock:
-            self._put_line()
+            self._put_lines(*self._lines)
             self._is_over = True
             if self._descriptor is not None:
                 os.close(self._descriptor)
 
-    def _put_line(self) -> None:
-        line, self._line = self._line, b""
-        self._put(line)
+    def _put_lines(self, *threads: int) -> None:
+        for thread in threads:
+            self._put(self._lines.pop(thread, b""))
 
     def _put(self, data: bytes) -> None:
         if data and self._descriptor is None:

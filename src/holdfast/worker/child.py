@@ -15,15 +15,18 @@ from threading import Lock
 from typing import Any, NoReturn
 
 from holdfast.calling import Call, app_of, called, exit_code, raised, returned
+from holdfast.errors import LeaseLost
 from holdfast.outcome import Outcome, Unknown
 from holdfast.program import PROGRAM
 from holdfast.task import Task
 from holdfast.worker import programs, wire
+from holdfast.worker.inbox import Inbox
 from holdfast.worker.output import append, redirected
 from holdfast.worker.system import children
 
 UNHEARD = 76  # exit code of a process that could not say how its job ended
 MOST_DEAD = 100  # children that nobody asks for, in a process that stays
+OVER = (LeaseLost.code, "the job that asks has ended")
 
 Load = Callable[[], Mapping[str, Task[..., Any]]]
 
@@ -32,21 +35,22 @@ class _Link:
     """A job's words go to the executor, and hearing that it is to stop costs one look at the socket.
 
     After the job's last word, which is its outcome, nothing that it left running here is heard: the next words are
-    those of another job.
+    those of another job. They say of which call they are, as copies that a job has forked know nothing of its end.
     """
 
-    def __init__(self, channel: wire.Channel, log: str) -> None:
+    def __init__(self, channel: wire.Channel, inbox: Inbox, turn: int, log: str) -> None:
         self._channel = channel
+        self._inbox = inbox
+        self._turn = turn
         self._log = log
         self._reason = ""
         self._speaking = Lock()  # a job may have threads
         self._is_over = False
-        self._asked = 0
 
     def save(self, checkpoint: bytes | None, progress: str | None, note: str | None = None) -> None:
         with self._speaking:
             if not self._is_over:
-                self._channel.send(wire.pack("save", checkpoint, progress, note))
+                self._channel.send(wire.pack("save", self._turn, checkpoint, progress, note))
 
     def log(self, lines: str) -> None:
         with self._speaking:
@@ -57,18 +61,16 @@ class _Link:
         with self._speaking:
             self._is_over = True
             self._channel.send(wire.pack_outcome(ended))
+        self._inbox.wake()
 
     def ask(self, word: str, *parts: Any) -> tuple[str, Any]:
-        """Ask the executor, and wait for its answer."""
+        """Ask the executor, and wait for its answer; others may speak and ask meanwhile."""
         with self._speaking:
-            self._asked += 1
-            self._channel.send(wire.pack("ask", self._asked, word, *parts))
-            while True:
-                heard, *rest = self._channel.receive()
-                if heard == "stop":
-                    self._reason = rest[0]
-                if heard == "answer" and rest[0] == self._asked:
-                    return rest[1], rest[2]
+            if self._is_over:
+                return OVER
+            number = self._inbox.expect()
+            self._channel.send(wire.pack("ask", self._turn, number, word, *parts))
+        return self._inbox.answer(number, lambda: self._is_over) or OVER
 
     async def aask(self, word: str, *parts: Any) -> tuple[str, Any]:
         return await asyncio.to_thread(self.ask, word, *parts)
@@ -79,22 +81,19 @@ class _Link:
 
     @property
     def stop_reason(self) -> str:
-        if not self._reason and not self._is_over and self._speaking.acquire(blocking=False):
-            try:
-                reasons = [rest[0] for word, *rest in self._channel.arrived() if word == "stop"]
-                self._reason = reasons[0] if reasons else "worker" if self._channel.is_closed else ""
-            finally:
-                self._speaking.release()
+        if not self._reason and not self._is_over:
+            self._reason = self._inbox.stop_reason()
         return self._reason
 
 
 def run_jobs(connection: socket.socket, load: Load, *, stay: bool) -> NoReturn:
     """Run one job, or if it is to `stay` one after the other, and end this process."""
     channel = wire.Channel(connection)
+    inbox = Inbox(channel)
     try:
-        _run_next(channel, load)
+        _run_next(channel, inbox, load)
         while stay and not _has_many_dead():
-            _run_next(channel, load)
+            _run_next(channel, inbox, load)
     except SystemExit as left:
         _leave(exit_code(left))
     except EOFError:  # there is no next one
@@ -116,13 +115,14 @@ def _has_many_dead() -> bool:
     return len(children()) > MOST_DEAD
 
 
-def _run_next(channel: wire.Channel, load: Load) -> None:
+def _run_next(channel: wire.Channel, inbox: Inbox, load: Load) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     signal.signal(signal.SIGTERM, partial(_on_term, channel))
-    call = _next_call(channel)
+    turn, *told = inbox.next_call()
+    call = Call(*told)
     channel.send(wire.pack("begins"))
-    link, own = _Link(channel, call.log), os.getpid()
+    link, own = _Link(channel, inbox, turn, call.log), os.getpid()
     with redirected(call.log):
         ended = copy_context().run(_attempt, call, link, load)
     if os.getpid() != own:  # a copy, that the task has forked, and that came back from it: it has no say
@@ -137,14 +137,7 @@ def _on_term(channel: wire.Channel, number: int, _: object) -> None:
     Others ask too: systemd sends SIGTERM to all processes of a service, at the moment when the worker begins to stop.
     """
     if channel.is_closing:
-        raise SystemExit(128 + number)
-
-
-def _next_call(channel: wire.Channel) -> Call:
-    """Wait for a call. The wish that an earlier job should stop may still arrive after its end."""
-    while (message := channel.receive())[0] != "call":
-        pass
-    return Call(*message[1:])
+        channel.leave(128 + number)
 
 
 def _attempt(call: Call, link: _Link, load: Load) -> Outcome:

@@ -44,7 +44,8 @@ from holdfast.worker.settings import Pool, Start, WorkerSettings
 from holdfast.worker.trust import is_trusted
 from holdfast.worker.usage import Usage, usage_of
 from holdfast.worker.values import OF_POOL, OF_WORKER
-from holdfast.worker.waiting import Duty, end_all, insist
+from holdfast.worker.waiting import Duty, end_all, first, insist
+from holdfast.worker.watch import looking
 
 log = logging.getLogger("holdfast.worker")
 
@@ -80,7 +81,8 @@ class _ThisProcess:
 class EmbeddedWorker:
     """Runs jobs while its `with` block lasts. Entering waits for nothing; leaving, for jobs to end, within a deadline.
 
-    Of jobs that have not ended by then coroutines are cancelled; all are handed back, and run elsewhere.
+    Of jobs that have not ended by then coroutines are cancelled; all are handed back, and run elsewhere. If it is
+    drained it ends when its jobs have, and the block goes on without it.
     """
 
     def __init__(self, app: Holdfast, **given: Unpack[Given]) -> None:
@@ -159,10 +161,12 @@ class _Serving:
         self._place = Place(self, settings.pools[0])
         self._served = Served(settings.pools, self._store, on_change=self._tell_queues)
         self._calendar = Calendar(self._store)
+        self._used = Usage()
         self._number = 0
+        self._has_left = False  # and said goodbye: nobody has to clear up after it
 
     async def run(self) -> None:
-        """Serve until the program says stop."""
+        """Serve until the program says stop, or the worker is drained."""
         address, accept = self._app.address, self._settings.accept_data_loss
         if not await is_trusted(address, self.stopping, accept_data_loss=accept) or self.stopping.is_set():
             return
@@ -173,14 +177,23 @@ class _Serving:
         folder = WorkerFolder()
         try:
             self._settings = msgspec.structs.replace(self._settings, directory=str(folder.path))
-            lock.belongs_to(address, folder.path)
             self._logs = Logs(self._store, folder.path, self._is_running)
+            lock.belongs_to(address, folder.path)
             await self._serve(address)
         finally:
             folder.close()
-            shutil.rmtree(folder.path, ignore_errors=True)
-            lock.remove()
+            self._clear_up(folder, lock)
         log.info("worker %s has stopped", self._name)
+
+    def _clear_up(self, folder: WorkerFolder, lock: WorkerLock) -> None:
+        """Leave behind, as a supervisor does, only what the next worker of this node is to send or take back."""
+        are_left = self._logs.are_left
+        if not are_left:
+            shutil.rmtree(folder.path, ignore_errors=True)
+        if self._has_left and not are_left:
+            lock.remove()
+        else:
+            os.close(lock.descriptor)  # this process lives on, and would hold the lock
 
     async def _serve(self, address: Address) -> None:
         self._leases = Leases(
@@ -190,9 +203,9 @@ class _Serving:
             self._executors,
             served=self._served,
             calendar=self._calendar,
-            on_drain=self.draining.set,
+            on_drain=self._drain,
         )
-        self._leases.about = self._introduction.words([], Usage())
+        self._introduce()
         self._store.meet(address)
         try:
             await self._work()
@@ -229,18 +242,36 @@ class _Serving:
             running = [group.create_task(insist(duty)) for duty in duties]
             group.create_task(self._calendar.declare(self._app.declared.values()))
             keeping = group.create_task(self._place.keep(group))
-            await self.stopping.wait()
+            await first(self.stopping.wait(), self._drained(keeping))
             await self._stop(self._place)
             await keeping
             await end_all(running)
+
+    def _drain(self) -> None:
+        """Claim no more, and end when all jobs have, however long they take."""
+        if not self.draining.is_set():
+            log.info("worker %s is drained: it ends when its jobs have", self._name)
+            self.draining.set()
+            self._introduction.is_draining = True
+            self._introduce()
+            self._leases.renew_soon()
+
+    async def _drained(self, keeping: asyncio.Task[None]) -> None:
+        """Wait until its place is not kept any more, and the last executor has ended."""
+        await asyncio.wait({keeping})
+        while self._place.followed:
+            await asyncio.wait(self._place.followed.values())
+
+    def _introduce(self) -> None:
+        self._leases.about = self._introduction.words(list(self._executors.values()), self._used)
 
     def _is_running(self, id: str, attempt: int) -> bool:
         return any(executor.holds(id, attempt) for executor in self._executors.values())
 
     async def _look(self) -> None:
         while True:
-            used = await asyncio.to_thread(usage_of, os.getpid())
-            self._leases.about = self._introduction.words(list(self._executors.values()), used)
+            self._used = await looking.call(usage_of, os.getpid())
+            self._introduce()
             await asyncio.sleep(LOOK_EVERY)
 
     async def _stop(self, place: Place) -> None:
@@ -308,6 +339,7 @@ class _Serving:
             for name in list(self._not_handed_back):
                 await self._hand_back(name)
             await self._store.run(commands.lose(worker=self._name, reason="the worker stopped"))
+            self._has_left = True
         except errors.HoldfastError as error:
             log.warning("could not say goodbye, so jobs wait for the end of their leases: %s", error)
         await self._store.close()

@@ -7,14 +7,13 @@ have been faster.
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 from typing import Any, Protocol
 
 from holdfast.calling import failed
 from holdfast.outcome import Advanced, Cancelled, Outcome, Release, Succeed, Waits
 from holdfast.run import PLAIN
 from holdfast.worker.attempt import Attempt
-from holdfast.worker.watch import Stack, watched
+from holdfast.worker.watch import Stack, asked, watched
 
 REFUSALS = {
     "TOOBIG": "it is too long",
@@ -42,9 +41,7 @@ async def ends_by_itself(attempt: Attempt, end: asyncio.Future[Any], stack: Stac
 
 async def _time_out(attempt: Attempt, end: asyncio.Future[Any], stack: Stack) -> None:
     """Its time is over: where it was is said with the failure. It may end while that is asked for."""
-    doing = ""
-    with suppress(Exception):  # of a machine that has nothing left; that is no reason to let it run on
-        doing = await asyncio.to_thread(stack)
+    doing = await asked(stack)
     if not end.done():
         words = f"the job ran for longer than its timeout of {attempt.job.timeout / 1000:g} s and was stopped"
         attempt.interrupt("timeout", failed("Timeout", words, group="timeout", traceback=doing))

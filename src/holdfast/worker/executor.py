@@ -79,7 +79,7 @@ class Executor:
 
     async def run(self) -> None:
         reader, self._writer = await asyncio.open_connection(sock=self._control)
-        self._runners = Runners(self._tasks, self._pool, self._zygote, on_change=self._nudge.set)
+        self._runners = Runners(self._tasks, self._pool, self._zygote, on_abandoned=self._abandon)
         try:
             async with asyncio.TaskGroup() as self._group:
                 duties = (self._obey(reader), self._watch_zygote(self._runners.processes), self._claiming.await_wakes())
@@ -97,8 +97,7 @@ class Executor:
             await self._store.close()
 
     def _is_done(self) -> bool:
-        """Told to end, or unable to get rid of a job; and all others have ended."""
-        return bool(self._is_ending() or self._runners.abandoned) and not self._has_work()
+        return self._is_ending() and not self._has_work()
 
     def _is_ending(self) -> bool:
         return self._stopping or self._retiring
@@ -304,6 +303,18 @@ class Executor:
         if not self._retiring:
             self._retiring = True
             self._tell("retiring", [self._allowance.give_back(len(self._attempts) + (self._claiming.asked_for or 0))])
+
+    def _abandon(self, attempt: Attempt) -> None:
+        """A job did not end when it was asked to: the end of this process has to end it, when its neighbours are done.
+
+        Until then another executor claims in its place.
+        """
+        log.warning(
+            "%s: attempt %d does not end when it is asked to, and is abandoned; executor %s is replaced",
+            *attempt.key,
+            self._name,
+        )
+        self._retire()
 
     def _leave(self) -> None:
         """End, as there is no work; if there is some after all, the supervisor will hear of it."""

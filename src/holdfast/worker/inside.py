@@ -5,8 +5,8 @@
 
 Nothing can kill a coroutine or a thread. A coroutine is asked to end by cancellation; a thread by a SystemExit, as in a
 process that gets SIGTERM, which is raised in it when it next asks its job for anything: `stopping`, `save`, `report`,
-`each`. One that does not end then is abandoned: its outcome is refused, and its executor replaced when its neighbours
-are done.
+`each`. One that does not end then is abandoned: its outcome is refused, and its executor claims no more, for only the
+end of the process ends it.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from functools import partial
 from typing import Any
 
 from holdfast.calling import app_of, begun, called, raised, returned
+from holdfast.errors import Invalid
 from holdfast.outcome import Outcome
 from holdfast.task import Task
 from holdfast.worker.attempt import ASKED_TO_FORCED, Attempt
@@ -35,24 +36,17 @@ Tasks = Mapping[str, Task[..., Any]]
 class Abandoned:
     """Jobs that did not end when they were asked to: only the end of this process ends them.
 
-    `on_change` is called when there is one more, and when one ends after all.
+    `on_one` is called with each.
     """
 
-    def __init__(self, on_change: Callable[[], None]) -> None:
-        self._on_change = on_change
-        self._work: set[asyncio.Future[Outcome]] = set()
+    def __init__(self, on_one: Callable[[Attempt], None]) -> None:
+        self._on_one = on_one
+        self._work: set[asyncio.Future[Outcome]] = set()  # or a coroutine that nobody knows would be thrown away
 
-    def __bool__(self) -> bool:
-        return bool(self._work)
-
-    def add(self, work: asyncio.Future[Outcome]) -> None:
+    def _add(self, attempt: Attempt, work: asyncio.Future[Outcome]) -> None:
         self._work.add(work)
-        work.add_done_callback(self._take_back)
-        self._on_change()
-
-    def _take_back(self, work: asyncio.Future[Outcome]) -> None:
-        self._work.discard(work)
-        self._on_change()
+        work.add_done_callback(self._work.discard)
+        self._on_one(attempt)
 
     async def follow(self, attempt: Attempt, work: asyncio.Future[Outcome], ask: Callable[[], object]) -> Outcome:
         """See an attempt to its end, which it may have to be asked for, or abandon it."""
@@ -62,12 +56,22 @@ class Abandoned:
             ask()  # this executor ends, inside of a program: nobody would hear of the job any more
             raise
         if ends:
-            return work.result()
+            return _outcome(work)
         ask()
         await asyncio.wait({work}, timeout=ASKED_TO_FORCED)
         if not work.done():
-            self.add(work)
-        return forced_outcome(attempt, work.result() if work.done() else None)
+            self._add(attempt, work)
+        return forced_outcome(attempt, _outcome(work) if work.done() else None)
+
+
+def _outcome(work: asyncio.Future[Outcome]) -> Outcome:
+    """How it ended. What is meant to end a process is not let into this event loop: it has jobs besides this one."""
+    try:
+        return work.result()
+    except Exception:
+        raise  # the executor says so, and hands the job back
+    except BaseException as error:
+        return raised(error)
 
 
 class AsyncRunner:
@@ -125,9 +129,13 @@ class ThreadRunner:
                 return returned(task, called(task, attempt.job.payload))
         except BaseException as error:
             # Whatever it is, it was the job's: the thread goes back to the pool.
+            link.let_go()
             return raised(error)
         finally:
             link.end()
+
+
+_AWAITED = {"once": "`await job.aonce(...)`", "flush": "`await job.asave(...)`"}  # by word
 
 
 class _Link:
@@ -140,11 +148,16 @@ class _Link:
         self._attempt = attempt
         self._loop = asyncio.get_running_loop()
         self._is_to_end = False
+        self._may_be_ended = True
         self._is_over = False
 
     def ask_to_end(self) -> None:
         """Have the next word of the job end it. Only that one: then it may save, as after a SIGTERM."""
         self._is_to_end = True
+
+    def let_go(self) -> None:
+        """The task has ended: what is still said for it, and asked of its job, ends nothing any more."""
+        self._may_be_ended = False
 
     def end(self) -> None:
         self._is_over = True
@@ -161,6 +174,8 @@ class _Link:
 
     def ask(self, word: str, *parts: Any) -> tuple[str, Any]:
         self._end_if_asked()
+        if asyncio._get_running_loop() is self._loop:  # which has to answer, and would wait for itself
+            raise Invalid(f"this would block the event loop of all coroutines here: write {_AWAITED[word]}")
         return asyncio.run_coroutine_threadsafe(self._attempt.request(word, *parts), self._loop).result()
 
     async def aask(self, word: str, *parts: Any) -> tuple[str, Any]:
@@ -179,6 +194,6 @@ class _Link:
         return self._attempt.stop_reason
 
     def _end_if_asked(self) -> None:
-        if self._is_to_end:
+        if self._is_to_end and self._may_be_ended:
             self._is_to_end = False
             raise SystemExit(128 + signal.SIGTERM)

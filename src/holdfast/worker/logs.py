@@ -8,7 +8,6 @@ the node sends all that is there.
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import logging
 import os
 from collections.abc import Callable, Iterator
@@ -24,6 +23,8 @@ from holdfast.limits import LOG_BLOCK, LOG_HEAD, LOG_TAIL
 from holdfast.worker.outlet import Outlet
 from holdfast.worker.output import FOLDER, LogName, is_open
 from holdfast.worker.patient import PatientStore
+from holdfast.worker.system import punch
+from holdfast.worker.waiting import Threads
 
 log = logging.getLogger("holdfast.worker")
 
@@ -33,6 +34,8 @@ LONGEST_LINE = 4096  # bytes, of what is shown here
 HARMLESS = {
     code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if code != 9
 }  # on a terminal, but for tabs
+
+_reading = Threads("logs", 2)
 
 IsRunning = Callable[[str, int], bool]
 
@@ -62,7 +65,7 @@ class _File:
         """Give back to the disk what nobody will read: a job may print without end."""
         end = (size // LOG_BLOCK - LOG_TAIL) * LOG_BLOCK
         if end > self.freed:
-            _punch(self.path, self.freed, end - self.freed)
+            punch(self.path, self.freed, end - self.freed)
             self.freed = end
 
 
@@ -87,6 +90,7 @@ class Logs:
         self._outlet = outlet
         self._files: dict[str, _File] = {}
         self._looking = Lock()
+        self._is_refused = False  # by a store that has no memory left
 
     async def keep(self) -> None:
         await self._store.known()
@@ -97,24 +101,29 @@ class Logs:
     async def keep_small(self) -> None:
         """Save the disk, also while the store is away and nothing is sent."""
         while True:
-            await asyncio.to_thread(self._free)
+            await _reading.call(self._free)
             await asyncio.sleep(LOOK_EVERY)
 
     def _free(self) -> None:
         for file in self._look():
             file.free(_size(file.path))
 
-    async def send(self, *, last: bool = False) -> None:
-        """Send what is new; and remove what is sent of attempts that have ended, or of all, at the `last` time."""
-        found = await asyncio.to_thread(self._look)
+    async def send(self, *, last: bool = False) -> bool:
+        """Send what is new; and remove what is sent of attempts that have ended, or of all, at the `last` time.
+
+        Returns whether the store took it. One without memory does not: then it stays here, to be sent again.
+        """
+        found = await _reading.call(self._look)
         for first in range(0, len(found), AT_ONCE):
             part = found[first : first + AT_ONCE]
             ended = [last or not self._is_running(file.name.id, file.name.attempt) for file in part]
-            news = await asyncio.to_thread(self._read_all, part, ended, last)
+            news = await _reading.call(self._read_all, part, ended, last)
             blocks = [block for each in news for block in each.blocks]
             for place in range(0, len(blocks), AT_ONCE):
-                await self._tell(blocks[place : place + AT_ONCE])
-            await asyncio.to_thread(self._settle, news)
+                if not await self._tell(blocks[place : place + AT_ONCE]):
+                    return False
+            await _reading.call(self._settle, news)
+        return True
 
     @property
     def are_left(self) -> bool:
@@ -152,18 +161,25 @@ class Logs:
             if each.is_over:
                 each.file.path.unlink(missing_ok=True)
 
-    async def _tell(self, blocks: list[Block]) -> None:
+    async def _tell(self, blocks: list[Block]) -> bool:
         try:
             await self._store.run(commands.log(blocks))
         except errors.StoreUnavailable:
             raise
-        except errors.HoldfastError as error:  # a store without memory for it: the job goes on
+        except errors.StoreFull as error:
+            if not self._is_refused:
+                log.error("logs stay on this machine until the store takes them: %s", error)
+            self._is_refused = True
+            return False
+        except errors.HoldfastError as error:  # it would be refused again
             log.error("the log of job %s is not kept: %s", blocks[0].id, error)
+        self._is_refused = False
+        return True
 
 
-async def send_rest(store: PatientStore, directory: Path) -> None:
-    """Send the logs that a dead worker has left."""
-    await Logs(store, directory, lambda *_: False).send(last=True)
+async def send_rest(store: PatientStore, directory: Path) -> bool:
+    """Send the logs that a dead worker has left. Returns whether the store took them."""
+    return await Logs(store, directory, lambda *_: False).send(last=True)
 
 
 def _shown(file: _File, size: int, is_over: bool) -> str:
@@ -186,16 +202,3 @@ def _size(path: Path) -> int:
     with suppress(OSError):
         return os.stat(path).st_size
     return 0
-
-
-def _punch(path: Path, offset: int, length: int) -> None:
-    """Make a hole in a file: its size stays, and its place on the disk is free. Where that cannot be, it stays."""
-    keep_size, punch_hole = 1, 2
-    with suppress(OSError, AttributeError):
-        descriptor = os.open(path, os.O_RDWR)
-        try:
-            ctypes.CDLL(None).fallocate(
-                descriptor, keep_size | punch_hole, ctypes.c_longlong(offset), ctypes.c_longlong(length)
-            )
-        finally:
-            os.close(descriptor)

@@ -19,8 +19,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple, TextIO
-from urllib.parse import quote, unquote
 from weakref import WeakSet
+
+from holdfast.names import file_name, id_of_file
 
 FOLDER = "logs"
 DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EFBIG)  # no reason for a job to fail
@@ -34,14 +35,14 @@ class LogName(NamedTuple):
     attempt: int
 
     def path(self, directory: Path) -> Path:
-        return directory / FOLDER / f"{quote(self.id, safe=':@~')}.{self.created}.{self.attempt}"
+        return directory / FOLDER / f"{file_name(self.id)}.{self.created}.{self.attempt}"
 
     @classmethod
     def parse(cls, name: str) -> LogName | None:
         rest, _, attempt = name.rpartition(".")
         id, _, created = rest.rpartition(".")
         try:
-            return cls(unquote(id), int(created), int(attempt))
+            return cls(id_of_file(id), int(created), int(attempt))
         except ValueError:
             return None
 

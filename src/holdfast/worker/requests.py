@@ -6,12 +6,15 @@ An answer is the code of an error, '' if there is none, and a value, or the word
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import Any, TypeVar
 
 from holdfast import commands, errors
 from holdfast.commands import Command
 from holdfast.store import AsyncStore
 from holdfast.worker.attempt import Attempt
+
+log = logging.getLogger("holdfast.worker")
 
 T = TypeVar("T")
 
@@ -30,6 +33,9 @@ async def answer(store: AsyncStore, attempt: Attempt, word: str, *parts: Any) ->
         if isinstance(error, errors.LeaseLost):
             attempt.interrupt("lost")
         return type(error).code, str(error)
+    except Exception as error:  # of ours: without an answer the job would wait for ever
+        log.exception("%s: attempt %d asked for %s, which failed", *attempt.key, word)
+        return errors.HoldfastError.code, f"the worker failed: {error!r}"
 
 
 async def _insist(store: AsyncStore, attempt: Attempt, command: Command[T]) -> T:
@@ -37,7 +43,7 @@ async def _insist(store: AsyncStore, attempt: Attempt, command: Command[T]) -> T
     while True:
         try:
             return await store.run(command)
-        except errors.StoreUnavailable:
+        except (errors.StoreUnavailable, OSError, RuntimeError):  # or this machine has no descriptors or threads left
             if attempt.interrupted.is_set():
                 raise
             await asyncio.sleep(TRY_AGAIN_AFTER)

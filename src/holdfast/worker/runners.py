@@ -60,7 +60,7 @@ def refusal(tasks: Mapping[str, task.Task[..., Any]], pool: Pool) -> str:
 class Runners:
     """All runners of an executor; without a zygote, only those inside of this process.
 
-    `on_change` is called when one may be unable to get rid of a job.
+    `on_abandoned` is called with each attempt that none of them can get rid of.
     """
 
     def __init__(
@@ -69,16 +69,16 @@ class Runners:
         pool: Pool,
         zygote: Zygote | None,
         *,
-        on_change: Callable[[], None],
+        on_abandoned: Callable[[Attempt], None],
     ) -> None:
         self._tasks = tasks
         self._pool = pool
         self._can_fork = zygote is not None and zygote.can_fork
         self.processes = zygote and Processes(zygote.control)
-        self.abandoned = Abandoned(on_change)
-        self._threads = ThreadRunner(tasks, self.abandoned, pool.concurrency)
+        abandoned = Abandoned(on_abandoned)
+        self._threads = ThreadRunner(tasks, abandoned, pool.concurrency)
         self._runners: dict[options.Runner, Runner] = {
-            "async": AsyncRunner(tasks, self.abandoned),
+            "async": AsyncRunner(tasks, abandoned),
             "thread": self._threads,
         }
         if self.processes:
@@ -98,7 +98,7 @@ class Runners:
         What finds no place all the same is handed back soon. Where no process is free, nothing is claimed: the first
         might need one, and would be handed back again and again, ahead of all others.
         """
-        if self.abandoned or any(attempt.pid is None for attempt in attempts):
+        if any(attempt.pid is None for attempt in attempts):
             return 0
         here = sum(1 for attempt in attempts if attempt.pid != os.getpid())
         apart = here + elsewhere.apart

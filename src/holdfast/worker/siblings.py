@@ -23,6 +23,7 @@ class Siblings:
         self._lock = lock
         self._store = store
         self._leases = leases
+        self._lost: set[str] = set()  # whose logs are not sent yet
 
     async def keep(self) -> None:
         await self._store.known()
@@ -32,9 +33,13 @@ class Siblings:
             await asyncio.sleep(LOOK_EVERY)
 
     async def _bury(self, dead: DeadWorker) -> None:
-        log.warning("worker %s on this node is dead", dead.name)
-        await self._leases.lose(worker=dead.name, reason="the worker died")
+        if dead.name not in self._lost:
+            log.warning("worker %s on this node is dead", dead.name)
+            await self._leases.lose(worker=dead.name, reason="the worker died")
+            self._lost.add(dead.name)
         if dead.directory.name.startswith(PREFIX):
-            await send_rest(self._store, dead.directory)
+            if not await send_rest(self._store, dead.directory):
+                return  # tried again soon
             await remove(dead.directory)
         dead.file.unlink(missing_ok=True)
+        self._lost.discard(dead.name)

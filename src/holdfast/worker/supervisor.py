@@ -346,7 +346,7 @@ class Supervisor:
                 await self._sampling.tell()
             if self._store.is_known and self._may_leave:
                 await self._leases.lose(worker=self.worker, reason="the worker stopped")
-            if self._may_leave:
+            if self._may_leave and not self._logs.are_left:
                 self._lock.remove()
         except errors.HoldfastError as error:
             log.warning("could not say goodbye: %s", error)

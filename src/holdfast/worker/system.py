@@ -141,3 +141,15 @@ def kill(pid: int) -> None:
     """Kill a process, if it is still there, and not another user's, as what `sudo` starts."""
     with suppress(ProcessLookupError, PermissionError):
         os.kill(pid, signal.SIGKILL)
+
+
+def punch(path: Path, offset: int, length: int) -> None:
+    """Make a hole in a file: its size stays, and its place on the disk is free. Where that cannot be, it stays."""
+    keep_size, punch_hole = 1, 2
+    with suppress(OSError, AttributeError):
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            numbers = ctypes.c_longlong(offset), ctypes.c_longlong(length)
+            _libc.fallocate(descriptor, keep_size | punch_hole, *numbers)
+        finally:
+            os.close(descriptor)

@@ -6,14 +6,41 @@ import asyncio
 import logging
 import shutil
 from collections.abc import Callable, Collection, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
+from weakref import WeakKeyDictionary
 
 from holdfast import errors
 
 log = logging.getLogger("holdfast.worker")
 
+P = ParamSpec("P")
+T = TypeVar("T")
 Duty = Callable[[], Coroutine[Any, Any, None]]
+
+
+class Threads:
+    """Threads for duties of the worker's own, in a process where jobs may fill those of `asyncio.to_thread`.
+
+    Each event loop has its own, up to `most`: a forked copy of this process has another loop, and none of its threads.
+    """
+
+    def __init__(self, name: str, most: int) -> None:
+        self._name = f"holdfast-{name}"
+        self._most = most
+        self._pools: WeakKeyDictionary[asyncio.AbstractEventLoop, ThreadPoolExecutor] = WeakKeyDictionary()
+
+    async def call(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call a function in one of them."""
+        loop = asyncio.get_running_loop()
+        if (pool := self._pools.get(loop)) is None:
+            pool = self._pools[loop] = ThreadPoolExecutor(self._most, thread_name_prefix=self._name)
+        return await loop.run_in_executor(pool, partial(function, *args, **kwargs))
+
+
+_removing = Threads("remove", 4)
 
 
 async def first(*events: Coroutine[Any, Any, Any] | asyncio.Future[Any], timeout: float | None = None) -> None:
@@ -42,7 +69,7 @@ async def end_all(tasks: Collection[asyncio.Task[Any]]) -> None:
 async def remove(folder: Path) -> None:
     """Remove a folder with all that is in it. There may be very much, which holds up nobody."""
     try:
-        await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+        await _removing.call(shutil.rmtree, folder, ignore_errors=True)
     except RuntimeError as error:  # this machine has no thread left
         log.error("%s is left behind: %s", folder, error)
 

@@ -15,7 +15,7 @@ import logging
 import os
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 
 from holdfast.calling import failed
@@ -24,8 +24,9 @@ from holdfast.outcome import Release
 from holdfast.run import Run
 from holdfast.sizes import size_words
 from holdfast.worker.attempt import SOFT, Attempt
+from holdfast.worker.stacks import PATIENCE
 from holdfast.worker.system import boot_time
-from holdfast.worker.waiting import Duty, end_all
+from holdfast.worker.waiting import Duty, Threads, end_all
 from holdfast.worker.watch_memory import used_by_tree
 
 log = logging.getLogger("holdfast.worker")
@@ -35,6 +36,8 @@ LEASE_EVERY = 0.5  # seconds, at most: the clock that `sleep` goes by stands sti
 LOOKS_AT_OUTPUT = 10  # in the time that a job may be silent
 ASK_AT = 1 / 4  # of its lease before the end an exclusive job is asked to end
 LAPSING = Release("its lease could not be renewed")
+
+looking = Threads("look", 8)
 
 Stack = Callable[[], str]
 
@@ -77,7 +80,7 @@ async def _insist(attempt: Attempt, watch: Duty) -> None:
 
 
 async def _watch_memory(attempt: Attempt, most: int) -> None:
-    while (used := await asyncio.to_thread(used_by_tree, attempt.pid or 0, most)) <= most:
+    while (used := await looking.call(used_by_tree, attempt.pid or 0, most)) <= most:
         await asyncio.sleep(MEMORY_EVERY)
     words = f"the job's processes used {size_words(used)} of memory, more than their limit of {size_words(most)}"
     attempt.interrupt("memory", failed("MemoryLimit", f"{words}, and were killed", group="memory"))
@@ -88,11 +91,20 @@ async def _watch_words(attempt: Attempt, longest: float, stack: Stack) -> None:
     printed, printed_at = _size(attempt.log), time.monotonic()
     while (silent := time.monotonic() - max(attempt.heard_at, printed_at)) < longest:
         await asyncio.sleep(min(longest - silent, longest / LOOKS_AT_OUTPUT))
-        if (size := await asyncio.to_thread(_size, attempt.log)) != printed:
+        if (size := await looking.call(_size, attempt.log)) != printed:
             printed, printed_at = size, time.monotonic()
-    doing = await asyncio.to_thread(stack)
+    doing = await asked(stack)
     words = f"the job said nothing for {longest:g} s: no save, report, note, step or printed line; it was stopped"
     attempt.interrupt("stalled", failed("Stalled", words, group="stalled", traceback=doing))
+
+
+async def asked(stack: Stack) -> str:
+    """What a job does that is to be stopped. It is stopped all the same if that cannot be said, or not soon."""
+    doing = ""
+    with suppress(Exception):  # of a machine that has nothing left, or a process that does not answer
+        async with asyncio.timeout(PATIENCE):
+            doing = await looking.call(stack)
+    return doing
 
 
 def _size(path: str) -> int:
@@ -104,7 +116,16 @@ def _size(path: str) -> int:
 
 async def _watch_lease(attempt: Attempt) -> None:
     """By what this process knows of renewals; the supervisor, which knows more, kills what is still there later."""
-    length = attempt.job.lease / 1000
-    while (left := attempt.lease_from() + length * (1 - ASK_AT) - boot_time()) > 0:
+    while (left := _left(attempt)) > 0:
         await asyncio.sleep(min(left, LEASE_EVERY))
     attempt.interrupt("lapsing", LAPSING)
+
+
+def may_start(attempt: Attempt) -> bool:
+    """Whether there is time left: not if it is exclusive, and its worker stood still since it was claimed."""
+    return not attempt.run.exclusive or _left(attempt) > 0
+
+
+def _left(attempt: Attempt) -> float:
+    """Seconds until an exclusive attempt is asked to end."""
+    return attempt.lease_from() + attempt.job.lease / 1000 * (1 - ASK_AT) - boot_time()

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import select
 import socket
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import astuple
+from threading import current_thread, main_thread
 from typing import Any
 
 import msgspec
@@ -71,25 +73,48 @@ class Channel:
     def __init__(self, connection: socket.socket) -> None:
         self._socket = connection
         self._buffer = b""
-        self._poll = select.poll()
-        self._poll.register(connection, select.POLLRDHUP)
+        self._end = select.poll()
+        self._end.register(connection, select.POLLRDHUP)
+        self._arrival = select.poll()  # two, as a signal may ask for the one while its thread waits for the other
+        self._arrival.register(connection, select.POLLIN)
+        self._is_undivided = False  # what the main thread does here
+        self._leaving: int | None = None
         self.is_closed = False  # nothing more will arrive
 
     @property
     def is_closing(self) -> bool:
         """Whether the other end has said its last word, though it may not have arrived here yet."""
-        return bool(self._poll.poll(0))
+        return bool(self._end.poll(0))
+
+    def leave(self, code: int) -> None:
+        """Leave the main thread's work by SystemExit: at once, or else at the end of a message."""
+        if not self._is_undivided:
+            raise SystemExit(code)
+        self._leaving = code
+
+    @contextmanager
+    def undivided(self) -> Iterator[None]:
+        """Let `leave` wait. It is called by signals, which are heard in the main thread only: others go on anyway."""
+        if current_thread() is not main_thread():
+            yield
+            return
+        self._is_undivided = True
+        try:
+            yield
+        finally:
+            self._is_undivided = False
+            if self._leaving is not None:
+                code, self._leaving = self._leaving, None
+                raise SystemExit(code)
 
     def send(self, message: bytes) -> None:
-        self._socket.sendall(message)
+        """Send a message, to its end: after half of one, nothing would be understood any more."""
+        with self.undivided():
+            self._socket.sendall(message)
 
-    def receive(self) -> list[Any]:
-        """Wait for the next message."""
-        while (message := self._next()) is None:
-            self._fill(0)
-            if self.is_closed:
-                raise EOFError("the executor is gone")
-        return message
+    def wait(self) -> None:
+        """Wait until something arrives, or the end."""
+        self._arrival.poll()
 
     def arrived(self) -> list[list[Any]]:
         """Return the messages that are there, without waiting."""
