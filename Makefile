@@ -40,9 +40,8 @@ check: $(STAMP) ## format, lint, types, longest function, tests
 	$(BIN)/python tests/longest.py
 	$(MAKE) test
 
-bench: $(STAMP) ## measure against RQ and huey in the same run
-	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[bench]'
-	$(BIN)/python -m bench $(ARGS)
+bench: $(STAMP) ## measure beside eleven other queues, in one run; QUICK=1 in two minutes
+	QUICK=$(QUICK) $(BIN)/python -m bench $(ARGS)
 
 chaos: $(STAMP) ## kill and freeze workers, jobs and server for MINUTES (20); SEED=n
 	$(BIN)/python -m chaos --minutes $(or $(MINUTES),20) $(if $(SEED),--seed $(SEED)) $(ARGS)
@@ -61,4 +60,4 @@ fmt: $(STAMP) ## format the code
 	$(BIN)/ruff check --fix src tests bench chaos examples
 
 clean: ## remove the virtual environment and what tools left
-	rm -rf $(VENV) .coverage* .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
+	rm -rf $(VENV) .bench .coverage* .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

@@ -1,95 +1,105 @@
-"""Holdfast beside RQ and huey on one server, in one run: `make bench`, or `make bench ARGS=--quick`.
+"""Holdfast and its peers side by side, on one server, in one run: `make bench`, or `make bench QUICK=1`.
 
-Each figure is the median of several rounds, interleaved, so that a noisy neighbour hurts all alike. All on one
-server without an append-only file, over a unix socket, one worker process, jobs that do nothing. What each worker
-promises differs: Holdfast leases, fences and records every attempt; RQ keeps a record; huey removes a task from its
-list when it takes it, so that a killed worker loses it.
+    make bench ARGS="--only enqueue,drain --peers holdfast,rq"
+    make bench ARGS="--only '*@1ms'"          the same rows at a millisecond of delay
+    make bench ARGS="--render FILE"           table and plot again, from the results of a run
+    make bench ARGS=imports                   and another that stands alone: running
+
+Rounds are interleaved: each measure is taken of all peers in turn, then all again. docs/performance.md says how each
+figure is taken, and how each peer is set up.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib.metadata
 import os
-import statistics
+import signal
 import sys
-from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 
-import redis
-from tests.servers import running_server
+from bench import children, plot, results, table
+from bench.measures import MEASURES
+from bench.results import FOLDER
+from bench.roster import PEERS
+from bench.run import Plan, run
+from bench.scene import Size
 
-from bench import deaths, imports, peers, recovery, running
-
-Measure = Callable[[str, int], float]
-
-ROWS: list[tuple[str, str, int, Measure]] = [
-    ("enqueue, one by one", "bare FCALL loop", 2000, peers.bare_enqueue),
-    ("enqueue, one by one", "holdfast", 2000, peers.holdfast_enqueue),
-    ("enqueue, one by one", "rq", 1000, peers.rq_enqueue),
-    ("enqueue, one by one", "huey", 2000, peers.huey_enqueue),
-    ("enqueue, in bulk", "holdfast", 20000, peers.holdfast_enqueue_many),
-    ("enqueue, in bulk", "rq", 2000, peers.rq_enqueue_many),
-    ("drain, in the worker's process", "holdfast", 20000, peers.holdfast_drain),
-    ("drain, in the worker's process", "rq", 500, peers.rq_drain),
-    ("drain, in the worker's process", "huey", 2000, peers.huey_drain),
-    ("drain, a process per job", "holdfast", 400, peers.holdfast_drain_forked),
-    ("drain, a process per job", "rq", 100, peers.rq_drain_forked),
-]
+ALONE = ("imports", "running")
+FULL = Size(seconds=2.0, samples=400, patience=90.0)
+QUICK = Size(seconds=0.3, samples=40, patience=40.0, is_quick=True)
 
 
-def measure(url: str, rounds: int, scale: float) -> dict[tuple[str, str], list[float]]:
-    figures: dict[tuple[str, str], list[float]] = {}
-    for round in range(rounds):
-        for what, who, number, run in ROWS:
-            client = redis.Redis.from_url(url)
-            client.flushall()
-            client.close()
-            count = max(50, int(number * scale))
-            _progress(f"  round {round + 1}/{rounds}: {what}: {who} ...")
-            figures.setdefault((what, who), []).append(count / run(url, count))
-    _progress("")
-    return figures
-
-
-def _progress(words: str) -> None:
-    if sys.stderr.isatty():
-        print(f"{words:79}", end="\r", file=sys.stderr, flush=True)
-
-
-def report(figures: dict[tuple[str, str], list[float]]) -> None:
-    versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in ("holdfast", "rq", "huey", "redis"))
-    print(f"{versions}; {os.cpu_count()} cores; load {os.getloadavg()[0]:.1f}\n")
-    print(f"{'':34}{'':18}{'jobs/s':>10}  {'spread':>13}  {'holdfast is':>12}")
-    for (what, who), rates in figures.items():
-        ours = statistics.median(figures[what, "holdfast"])
-        rate = statistics.median(rates)
-        ratio = "" if who == "holdfast" else f"{ours / rate:.1f} x"
-        print(f"{what:34}{who:18}{rate:10,.0f}  {min(rates):6,.0f}-{max(rates):6,.0f}  {ratio:>12}")
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "what",
-        nargs="?",
-        choices=("jobs", "imports", "deaths", "recovery", "running"),
-        default="jobs",
-        help="jobs, if not given",
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="make bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--quick", action="store_true", default=bool(os.environ.get("QUICK")), help="one small round")
+    parser.add_argument("alone", nargs="?", choices=ALONE, help="a measure that stands alone")
+    parser.add_argument(
+        "--quick", action="store_true", default=os.environ.get("QUICK", "") not in ("", "0"), help="in two minutes"
+    )
+    parser.add_argument("--only", default="", help="measures, by name or pattern; see --list")
+    parser.add_argument("--peers", default="", help="peers, by name or pattern")
+    parser.add_argument("--rounds", type=int, help="how often each is measured (3; quick: 1)")
+    parser.add_argument("--seconds", type=float, help="about how long each throughput is measured")
+    parser.add_argument("--patience", type=float, help="seconds until a job of a killed worker counts as lost (90)")
+    parser.add_argument("--transport", choices=("unix", "tcp"), default="unix", help="how all reach the server")
+    parser.add_argument("--output", type=Path, help=f"where results go (a new file in {FOLDER.name}/)")
+    parser.add_argument("--render", type=Path, metavar="FILE", help="measure nothing, show the results of a run")
+    parser.add_argument("--list", action="store_true", help="list measures and peers")
     options = parser.parse_args()
-    if options.what == "imports":
-        imports.main(options.quick)
-    elif options.what == "deaths":
-        deaths.main()
-    elif options.what == "recovery":
-        recovery.main(1 if options.quick else 3)
-    elif options.what == "running":
-        running.main(options.quick)
+    if options.alone:
+        return _alone(options.alone, options.quick)
+    if options.list:
+        return _list()
+    if options.render:
+        return show(results.read(options.render), options.render)
+    size = QUICK if options.quick else FULL
+    plan = Plan.choose(
+        replace(size, seconds=options.seconds or size.seconds, patience=options.patience or size.patience),
+        only=options.only,
+        peers=options.peers,
+        rounds=options.rounds or (1 if options.quick else 3),
+        transport=options.transport,
+    )
+    children.adopt_orphans()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C
+    try:
+        found, path = run(plan, options.output)
+    finally:
+        children.end_all()
+    return show(found, path)
+
+
+def show(found: results.Results, path: Path) -> int:
+    """Print the table, and write it and the plot beside the results."""
+    text = table.report(found)
+    path.with_suffix(".md").write_text(text)
+    path.with_suffix(".svg").write_text(plot.draw(found))
+    print(text)
+    print(f"{path}, {path.with_suffix('.md').name}, {path.with_suffix('.svg').name}", file=sys.stderr)
+    return 0
+
+
+def _list() -> int:
+    for measure in MEASURES:
+        print(f"{measure.name:14} {'quick' if measure.is_quick else '':6} {measure.title}")
+    for peer in PEERS:
+        print(f"{peer.name:18} {peer.settings}")
+    return 0
+
+
+def _alone(name: str, is_quick: bool) -> int:
+    if name == "imports":
+        from bench import imports
+
+        imports.main(is_quick)
     else:
-        with running_server() as url:
-            report(measure(url, 1 if options.quick else 3, 0.3 if options.quick else 1.0))
+        from bench import running
+
+        running.main(is_quick)
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -2,7 +2,7 @@
 
 Each program below is run by fresh interpreters, one after the other in turn, so that a noisy neighbour hurts all alike.
 What counts is the processor time of the whole process, less that of an interpreter that does nothing. All are
-installed into one virtual environment of their own (`.venv/peers`), for some of them bring plugins into pytest.
+installed into one virtual environment of their own (`.bench/imports`), for some of them bring plugins into pytest.
 
 Two figures: until a task is declared, which every process of an application pays, and until the client library is
 loaded as well, which a process pays when it enqueues first. Only what a program has to import anyway is imported.
@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-PLACE = ROOT / ".venv" / "peers"
+PLACE = ROOT / ".bench" / "imports"
 PYTHON = PLACE / "bin" / "python"
 REQUIRED = ("celery[redis]", "dramatiq", "huey", "rq", "taskiq-redis", "redis>=7.4", "hiredis")
 

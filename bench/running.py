@@ -18,10 +18,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import redis
-import rq
 from tests.servers import running_server
 
-from bench import rq_tasks, tasks
+from bench import children, environments, tasks
+from bench.roster import BY_NAME
+from bench.scene import Scene, new_folder
+from bench.server import Way, serving
 from holdfast import Holdfast
 from holdfast.worker.usage import tree, usage_of, usage_of_tree
 
@@ -89,20 +91,23 @@ def holdfast_memory(count: int) -> None:
 
 
 def rq_memory(count: int) -> None:
-    line = ("rq.cli", "worker", "--quiet", "--worker-class", "rq.worker.SimpleWorker")
-    with running_server(options=("--port", "0")) as url:
-        client = redis.Redis.from_url(url)
-        queue = rq.Queue(connection=client)
-        with worker(url, *line, "--url", url) as pid:
-            queue.enqueue(rq_tasks.nothing, 0)
-            _wait(lambda: not len(queue))
+    peer = BY_NAME["rq"]
+    environments.install(peer)
+    with serving() as server, new_folder() as folder:
+        scene = Scene(server, Way(server.url), folder)
+        scene.clear()
+        process = scene.start(peer, "one")
+        try:
+            scene.tell(peer, "enqueue", 1)
+            scene.await_marks(2, "the worker ran nothing")
             time.sleep(3)
-            idle = usage_of_tree(pid).memory
-            for first in range(0, count, 1000):
-                queue.enqueue_many([rq.Queue.prepare_data(rq_tasks.nothing, (n,)) for n in range(first, first + 1000)])
-            _wait(lambda: not len(queue))
+            idle = usage_of_tree(process.pid).memory
+            scene.fill(peer, count, "one")
+            _wait(lambda: scene.marks() >= count + 3)
             time.sleep(3)
-            _say("rq, SimpleWorker", idle, usage_of_tree(pid).memory, count, len(list(tree(pid))))
+            _say("rq, SimpleWorker", idle, usage_of_tree(process.pid).memory, count, len(list(tree(process.pid))))
+        finally:
+            children.kill(process)
 
 
 def _say(who: str, idle: int, after: int, count: int, processes: int) -> None:

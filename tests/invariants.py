@@ -295,6 +295,7 @@ def _check_queues(snapshot: Snapshot) -> None:
     known = set(snapshot.queues)
     assert {record.queue for record in snapshot.jobs.values()} <= known, "a queue is not registered"
     assert snapshot.paused <= known, "a queue that nobody knows is paused"
+    assert bool(snapshot.paused) == ("paused" in snapshot.meta), "whether queues are paused"
     arrivals = [record.arrival for record in snapshot.jobs.values() if not record.flags & invariants_compose.FAIR]
     assert len(set(arrivals)) == len(arrivals), "two jobs have one arrival number"
     assert max(arrivals, default=0) <= int(snapshot.meta.get("arrivals", b"0")), "an arrival number was not counted"

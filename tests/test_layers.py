@@ -39,6 +39,7 @@ LAYERS = [
     {"budget", "calling"},
     {"functions", "commands"},
     {"server", "keeper"},
+    {"line"},
     {"turns", "conversation", "store"},
     {"facts", "judgements", "doctor"},
     {
@@ -112,7 +113,7 @@ def test_one_module_knows_the_redis_client_and_the_store_its_type() -> None:
     knowing = {
         _noun(path) for path in MODULES if "import redis" in path.read_text() or "from redis" in path.read_text()
     }
-    assert knowing == {"conversation", "store"}
+    assert knowing == {"line", "conversation", "store"}
 
 
 def test_only_keys_lua_builds_keys() -> None:

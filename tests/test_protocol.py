@@ -26,7 +26,7 @@ FIX = "write it into docs/protocol.md, or take it out there"
 VERB = re.compile(r"^verb(?:_on_each)?\('(\w+)', \{(.*?)\}", re.M)
 EVERYWHERE = {"now", "token"}  # which arguments every function takes
 COMPUTED = {  # what a function adds to its arguments for itself
-    "enqueue": {"created", "head", "due_time", "is_fair"},
+    "enqueue": {"ids", "created", "head", "due_time", "is_fair", "is_known"},
     "finish": {"created", "executor", "ids", "unique", "due_time", "known"},
     "schedule": {"ids", "due"},
 }
@@ -181,7 +181,7 @@ def test_every_type_of_event_is_documented_and_no_other() -> None:
 
 
 def test_every_name_that_get_answers_with_is_documented_and_no_other(wire: Wire) -> None:
-    wire.call("enqueue", {"batches": [{"ids": ["a"], "queue": "mail", "task": "send"}]}, "{}")
+    wire.call("enqueue", {"batches": [{"queue": "mail", "task": "send"}]}, "a", "{}")
     wire.call("claim", {"executor": "host/abc.0", "counter": 1, "queues": ["mail"], "limit": 1})
     wire.call("save", {"executor": "host/abc.0", "id": "a", "attempt": 1}, "checkpoint")
     item = {"id": "a", "attempt": 1, "outcome": "succeed", "blob": True}
@@ -219,8 +219,8 @@ def _unpack(heading: str, packed: bytes) -> dict[str, int | bytes]:
 
 
 def test_a_record_can_be_read_by_its_tables_alone(wire: Wire) -> None:
-    batch = {"ids": ["a"], "queue": "mail", "task": "send", "priority": -3, "retries": 5, "timeout": 0, "lost": 2}
-    (created, _) = wire.call("enqueue", {"batches": [batch], "now": 1_700_000_000_000}, "x" * 65)
+    batch = {"queue": "mail", "task": "send", "priority": -3, "retries": 5, "timeout": 0, "lost": 2}
+    (created, _) = wire.call("enqueue", {"batches": [batch], "now": 1_700_000_000_000}, "a", "x" * 65)
     claim = {"executor": "host/abc.0", "counter": 1, "queues": ["mail"], "limit": 1, "pid": 77, "lease": 60000}
     wire.call("claim", {**claim, "now": 1_700_000_000_250})
     wire.call("note", {"id": "a", "words": "hello", "now": 1_700_000_000_300})

@@ -181,7 +181,7 @@ def test_a_reply_that_came_while_the_process_stood_still_is_heard(
         def is_over(self) -> bool:
             return self.unanswered > 0
 
-    monkeypatch.setattr("holdfast.conversation._GLANCE", PATIENCE)
+    monkeypatch.setattr("holdfast.line._PIECE", PATIENCE)
     store = Store(Address.find(server_url, namespace=namespace))
     command = commands.enqueue([commands.NewJob(id="a", payload=b"{}", queue="q", task="t")])
     assert store.run(replace(command, budget=Standing(PATIENCE))).created == [True]
@@ -1004,8 +1004,8 @@ def test_what_is_kept_is_json_of_a_stated_form() -> None:
         job = add.enqueue(1, 2)
         line = (app.unreachable.spool.folder / "calls").read_bytes()
     kept = json.loads(line[27:])
-    assert set(kept) == {"at", "args", "blobs"}
-    assert kept["args"]["batches"][0]["ids"] == [job.id]
+    assert set(kept) == {"at", "args", "ids", "blobs"}
+    assert kept["ids"] == [job.id]
     assert line.count(b"\n") == 1
 
 

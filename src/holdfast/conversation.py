@@ -31,6 +31,7 @@ from redis.retry import Retry
 
 from holdfast import errors, functions
 from holdfast.budget import Budget
+from holdfast.line import Line
 
 if TYPE_CHECKING:
     from holdfast.store import Address
@@ -40,7 +41,6 @@ _NOT_NOW = (ClusterDownError, MasterDownError, TryAgainError)
 _NOT_NOW_WORDS = ("BUSY", "MISCONF", "NOREPLICAS", "UNBLOCKED")  # which the client library has no class for
 _TIMED_OUT = (RedisTimeoutError, TimeoutError)
 _ATTEMPTS = 3
-_PIECE, _GLANCE = 0.1, 0.02  # seconds that a reply is waited for until the time that is left is looked at; and then
 ANSWERS = (ResponseError, BusyLoadingError)  # errors that the server said: the command was not carried out
 RECONNECT: tuple[Any, ...] = ()  # what a conversation says to have a new connection
 
@@ -114,32 +114,36 @@ class Ready:
 
     def __init__(self, client: redis.Redis) -> None:
         self._pool = client.connection_pool
-        self._idle: list[Any] = []
+        self._idle: list[Line] = []
 
     def exchange(self, parts: tuple[Any, ...], budget: Budget) -> Any:
         """Send a command and return its reply, before the time is over."""
-        connection = self._take(budget)
+        line = self._take(budget)
+        budget.unanswered += 1
         try:
-            reply = _exchange(connection, parts, budget)
-        except ResponseError:
-            self._idle.append(connection)
+            reply = line.exchange(parts, budget)
+        except ANSWERS:
+            budget.unanswered -= 1
+            self._idle.append(line)
             raise
         except BaseException:
             # Interrupted or broken: its reply may still come, and must not answer another command.
-            connection.disconnect()
+            line.close()
             raise
-        self._idle.append(connection)
+        budget.unanswered -= 1
+        self._idle.append(line)
         return reply
 
-    def _take(self, budget: Budget) -> Any:
+    def _take(self, budget: Budget) -> Line:
         while self._idle:
             try:
-                connection = self._idle.pop()
+                line = self._idle.pop()
             except IndexError:  # another thread was faster
                 break
-            if _is_fresh(connection):
-                return connection
-        return self._connect(budget)
+            if line.is_fresh:
+                return line
+            line.close()
+        return Line(self._connect(budget))
 
     def _connect(self, budget: Budget) -> Any:
         made: Future[Any] = Future()
@@ -156,7 +160,7 @@ class Ready:
 
     def close(self) -> None:
         while self._idle:
-            self._idle.pop().disconnect()
+            self._idle.pop().close()
 
 
 def _connect(connection: Any, made: Future[Any]) -> None:
@@ -166,36 +170,6 @@ def _connect(connection: Any, made: Future[Any]) -> None:
         made.set_exception(error)
     else:
         made.set_result(connection)
-
-
-def _is_fresh(connection: Any) -> bool:
-    """Whether an idle connection can be used: the server has not closed it, and nothing waits to be read."""
-    try:
-        if not connection.can_read():
-            return True
-    except _UNREACHABLE:
-        pass
-    connection.disconnect()
-    return False
-
-
-def _exchange(connection: Any, parts: tuple[Any, ...], budget: Budget) -> Any:
-    connection._sock.settimeout(budget.left())
-    budget.unanswered += 1
-    connection.send_command(*parts)
-    while True:
-        is_over = budget.is_over  # it is looked at once more then: this process may have stood still, not the server
-        try:
-            reply = connection.read_response(timeout=_GLANCE if is_over else _PIECE, disconnect_on_error=False)
-        except RedisTimeoutError:
-            if is_over:
-                raise
-            continue  # what has come of the reply is kept
-        except ANSWERS:
-            budget.unanswered -= 1
-            raise
-        budget.unanswered -= 1
-        return reply
 
 
 def connect(url: str, address: Address) -> redis.Redis:

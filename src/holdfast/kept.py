@@ -1,6 +1,6 @@
 """A call as it is kept on disk, and the file of such records.
 
-    K 00001 000000412 1a2b3c4d {"at":1700000000000,"args":{...},"blobs":["..."]}⏎
+    K 00001 000000412 1a2b3c4d {"at":1700000000000,"args":{...},"ids":["..."],"blobs":["..."]}⏎
     │ calls length    checksum
 
 K becomes S, in place, when the record was sent. A record that is not whole is known by its length or its checksum; as
@@ -32,6 +32,7 @@ class Kept(msgspec.Struct, frozen=True, omit_defaults=True):
 
     at: int
     args: dict[str, Any]
+    ids: list[str]
     blobs: tuple[bytes, ...]
     format: int = FORMAT
 
@@ -40,11 +41,12 @@ class Kept(msgspec.Struct, frozen=True, omit_defaults=True):
         """Delay and deadline count from now on. And an id must be looked up then, however new it is today."""
         batches = [_with_times(batch, now) for batch in command.args["batches"]]
         args = {name: value for name, value in command.args.items() if name != "fresh"}
-        return cls(now, {**args, "batches": batches}, command.blobs)
+        ids, *payloads = command.blobs
+        return cls(now, {**args, "batches": batches}, ids.decode().split(" "), tuple(payloads))
 
     @property
     def command(self) -> Command[None]:
-        return Command("enqueue", self.args, lambda _: None, self.blobs)
+        return Command("enqueue", self.args, lambda _: None, (" ".join(self.ids).encode(), *self.blobs))
 
     @property
     def batches(self) -> list[dict[str, Any]]:
@@ -52,8 +54,12 @@ class Kept(msgspec.Struct, frozen=True, omit_defaults=True):
         return found
 
     @property
-    def ids(self) -> list[str]:
-        return [id for batch in self.batches for id in batch["ids"]]
+    def calls(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Each id, and what is said of it and of its like."""
+        ids = iter(self.ids)
+        for batch in self.batches:
+            for _ in range(batch.get("count", 1)):
+                yield next(ids), batch
 
 
 def _with_times(batch: dict[str, Any], now: int) -> dict[str, Any]:

@@ -107,7 +107,8 @@ class Store:
         Raises:
             StoreUnavailable: the server cannot be reached; whether the command was carried out is unknown.
         """
-        return command.read(self.execute(*_pack(command, self.address, self._clock), budget=command.budget))
+        budget = command.budget or Budget(self.address.timeout)
+        return command.read(self.execute(*_pack(command, self.address, self._clock), budget=budget))
 
     def execute(self, *parts: Any, blocks: float | None = None, budget: Budget | None = None) -> Any:
         """Send a plain Redis command, for what only reads, and for pops that block so many seconds."""

@@ -99,14 +99,15 @@ def stored_job(call: BoundCall[R], id: str, now: int, app: App, codec: str = "js
     delay = call.chosen.delay if call.chosen.debounce is None else call.chosen.debounce
     due = call.chosen.at if delay is None else now + delay
     is_due = due is None or due <= now
+    stored_at = utc(now)
     return Job(
         id=id,
         state="waiting" if is_due else "scheduled",
         queue=call.chosen.queue or DEFAULT_QUEUE,
         task=call.name,
         created=True,
-        created_at=utc(now),
-        since=utc(now),
+        created_at=stored_at,
+        since=stored_at,
         priority=call.chosen.priority or 0,
         retries=call.chosen.retries,
         codec=codec,

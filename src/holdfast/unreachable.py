@@ -12,7 +12,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, get_args
@@ -90,7 +89,7 @@ def within(budget: Budget, command: Any, steps: Steps[Jobs]) -> Steps[Jobs]:
     try:
         while True:
             try:
-                reply = yield replace(command, budget=budget)
+                reply = yield command.within(budget)
             except Exception as error:
                 if isinstance(error, errors.StoreUnavailable):
                     error.maybe_done = error.maybe_done or may_be_stored

@@ -61,14 +61,12 @@ def _records(app: Holdfast) -> Iterator[Record]:
 
 def _record(call: Kept, refused: str | None) -> Iterator[Record]:
     """Times are text: the age of something would be asked of the store."""
-    for batch in call.batches:
-        due = moment(utc(batch["due"])) if "due" in batch else None
-        for id in batch["ids"]:
-            yield {
-                "id": id,
-                "task": batch["task"],
-                "queue": batch["queue"],
-                "kept_at": moment(utc(call.at)),
-                "due_at": due,
-                "refused": refused,
-            }
+    for id, batch in call.calls:
+        yield {
+            "id": id,
+            "task": batch["task"],
+            "queue": batch["queue"],
+            "kept_at": moment(utc(call.at)),
+            "due_at": moment(utc(batch["due"])) if "due" in batch else None,
+            "refused": refused,
+        }

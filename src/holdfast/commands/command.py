@@ -22,6 +22,9 @@ class Command(Generic[T_co]):
     blobs: tuple[bytes, ...] = ()
     budget: Budget | None = None
 
+    def within(self, budget: Budget) -> Command[T_co]:
+        return Command(self.verb, self.args, self.read, self.blobs, budget)
+
 
 def read_texts(reply: list[bytes]) -> list[str]:
     return [text.decode() for text in reply]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import groupby
 from typing import Any, NamedTuple
 
 import msgspec
 
-from holdfast.commands.command import Command, given
+from holdfast.commands.command import Command, Fields, given
 from holdfast.names import new_id
 
 
@@ -41,12 +42,18 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     run: str | None = None
 
 
-_SHARED = tuple(field for field in NewJob.__struct_fields__ if field not in ("id", "payload"))
+_SHARED = NewJob.__struct_fields__[2:]  # all but id and payload
 
 
 def shared(job: NewJob) -> tuple[Any, ...]:
     """What jobs of one batch have in common."""
-    return tuple(getattr(job, field) for field in _SHARED)
+    return msgspec.structs.astuple(job)[2:]
+
+
+@lru_cache(1000)
+def _batch(values: tuple[Any, ...]) -> Fields:
+    """The same as it is sent. Not to be changed: most calls of a task share it."""
+    return given(**dict(zip(_SHARED, values, strict=True)))
 
 
 class Stored(NamedTuple):
@@ -62,20 +69,27 @@ def enqueue(jobs: Sequence[NewJob], *, exists: str = "return", fresh: bool = Fal
 
     `fresh`: all ids were made for this call, so the store looks for them all at once: all are there, or none.
     """
-    batches = []
-    for (values, _), group in groupby(jobs, key=lambda job: (shared(job), job.id if job.unique else "")):
-        batch = given(**dict(zip(_SHARED, values, strict=True)))
-        batch["ids"] = [job.id for job in group]
-        batches.append(batch)
+    batches = [_batch(shared(job)) for job in jobs] if len(jobs) == 1 else _batches(jobs)
     is_risky = fresh or exists != "return" or any(job.unkept for job in jobs)  # repeated, it could be done twice
     args = given(batches=batches, exists=exists, fresh=fresh or None, token=new_id() if is_risky else None)
     ids = [job.id for job in jobs]
-    return Command("enqueue", args, lambda reply: _read_stored(reply, ids), tuple(job.payload for job in jobs))
+    blobs = (" ".join(ids).encode(), *(job.payload for job in jobs))
+    return Command("enqueue", args, lambda reply: _read_stored(reply, ids), blobs)
+
+
+def _batches(jobs: Sequence[NewJob]) -> list[Fields]:
+    batches = []
+    for (values, _), group in groupby(jobs, key=lambda job: (shared(job), job.id if job.unique else "")):
+        batch, count = _batch(values), len(list(group))
+        batches.append(batch if count == 1 else {**batch, "count": count})
+    return batches
 
 
 def _read_stored(reply: list[Any], ids: list[str]) -> Stored:
     """Of each job the store says 1 or 0, or, if it has another id because of its unique key, `+id` or `=id`."""
     answers = reply[1:]
+    if answers.count(1) == len(ids):
+        return Stored(reply[0], [True] * len(ids), ids)
     stored = [answer == 1 or (answer != 0 and answer.startswith(b"+")) for answer in answers]
     names = [id if isinstance(answer, int) else answer[1:].decode() for id, answer in zip(ids, answers, strict=True)]
     return Stored(reply[0], stored, names)

@@ -85,17 +85,6 @@ end
 
 local function worker_of(executor) return string.match(executor, '^(.+)%.(%d+)$') end
 
--- A call that must not be carried out twice has a token, made when the call was: the client library repeats a call whose
--- reply was lost. What was answered is kept for some minutes, so that the call repeated gets the same answer.
-local ANSWER_LIFE = 600000
-
-local function recall(token)
-  local packed = redis.call('GET', key.answer(name(token, 'a token', 40, '%w')))
-  return packed and cmsgpack.unpack(packed)
-end
-
-local function remember(token, reply) redis.call('SET', key.answer(token), cmsgpack.pack(reply), 'PX', ANSWER_LIFE) end
-
 local function event(kind, id)
   local ids = happened[kind]
   if ids then ids[#ids + 1] = id else happened[kind] = { id } end
@@ -110,25 +99,6 @@ local function publish(who)
   happened = {}
 end
 
-local function read_clock(args)
-  if args.now then return args.now end
-  local time = redis.call('TIME')
-  return time[1] * 1000 + math.floor(time[2] / 1000)
-end
-
-local function read_meta()
-  local values = redis.call('HMGET', key.meta(), 'schema', 'arrivals', 'pulse', 'gaps', 'pruned', 'config', 'resolving',
-    'changed', 'fair', 'refill', 'queues')
-  if values[1] and tonumber(values[1]) ~= SCHEMA then
-    refuse('SCHEMA', string.format('this data has schema %s, and this release knows %d: run holdfast migrate',
-      values[1], SCHEMA))
-  end
-  meta = { new = not values[1], arrivals = tonumber(values[2]) or 0, pulse = tonumber(values[3]),
-    gaps = values[4] or '', pruned = tonumber(values[5]) or 0, resolving = values[7],
-    changed = values[8], fair = values[9], refill = values[10], queues = tonumber(values[11]) or 0 }
-  read_config(values[6])
-end
-
 -- Numbers for jobs in the order in which they come, never given twice: returns the one before the first.
 local function reserve_arrivals(count)
   if meta.new then redis.call('HSET', key.meta(), 'schema', SCHEMA) end
@@ -137,10 +107,52 @@ local function reserve_arrivals(count)
   return meta.arrivals - count
 end
 
+local verb, know_args
+do
+
+-- A call that must not be carried out twice has a token, made when the call was: the client library repeats a call whose
+-- reply was lost. What was answered is kept for some minutes, so that the call repeated gets the same answer.
+local ANSWER_LIFE = 600000
+
+local function recall(token)
+  local packed = redis.call('GET', key.answer(name(token, 'a token', 40, '%w')))
+  return packed and cmsgpack.unpack(packed)
+end
+
+local function remember(token, reply) redis.call('SET', key.answer(token), cmsgpack.pack(reply), 'PX', ANSWER_LIFE) end
+
+local function read_clock(args)
+  if args.now then return args.now end
+  local time = redis.call('TIME')
+  return time[1] * 1000 + math.floor(time[2] / 1000)
+end
+
+local function read_meta()
+  local values = redis.call('HMGET', key.meta(), 'schema', 'arrivals', 'pulse', 'gaps', 'pruned', 'config', 'resolving',
+    'changed', 'fair', 'refill', 'queues', 'paused')
+  if values[1] and tonumber(values[1]) ~= SCHEMA then
+    refuse('SCHEMA', string.format('this data has schema %s, and this release knows %d: run holdfast migrate',
+      values[1], SCHEMA))
+  end
+  meta = { new = not values[1], arrivals = tonumber(values[2]) or 0, pulse = tonumber(values[3]),
+    gaps = values[4] or '', pruned = tonumber(values[5]) or 0, resolving = values[7],
+    changed = values[8], fair = values[9], refill = values[10], queues = tonumber(values[11]) or 0, paused = values[12] }
+  read_config(values[6])
+end
+
+-- Arguments that come again and again, of calls that differ only in their blobs, are decoded and checked once: by their text.
+local known_args = { count = 0 } -- and text -> arguments
+
+know_args = function(text, args)
+  if args.is_known or #text > 2000 then return end
+  if known_args.count >= 500 then known_args = { count = 0 } end
+  args.is_known, known_args[text], known_args.count = true, args, known_args.count + 1
+end
+
 -- Register a function of the library under a name that carries the library's digest, so that releases run side by
 -- side. `body(args, blobs)` returns the reply, and whether nothing was done; a caller with a token that was answered
 -- before gets that answer.
-local function verb(words, flags, body)
+verb = function(words, flags, body)
   redis.register_function({
     function_name = 'hf_' .. DIGEST .. '_' .. words,
     flags = flags,
@@ -148,7 +160,7 @@ local function verb(words, flags, body)
       base = string.sub(keys[1], 1, -5)
       happened = {}
       begin_batch()
-      local args = cjson.decode(argv[1])
+      local args = known_args[argv[1]] or cjson.decode(argv[1])
       local done, reply = pcall(function()
         now = read_clock(args)
         read_meta()
@@ -163,4 +175,6 @@ local function verb(words, flags, body)
       error(reply, 0)
     end,
   })
+end
+
 end

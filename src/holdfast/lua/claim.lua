@@ -64,10 +64,10 @@ end
 local function describe_claimed(reply, job, payload, checkpoint, lease, run)
   payload = load_blob('p', job.id, payload)
   checkpoint = checkpoint and load_blob('c', job.id, checkpoint) or ''
-  for _, value in ipairs({ job.id, job.attempt, job.queue, job.task, job.codec, payload, checkpoint, job.timeout,
-    job.created, has(job.flags, ALONE) and 1 or 0, lease, run or '' }) do
-    reply[#reply + 1] = value
-  end
+  local n = #reply
+  reply[n + 1], reply[n + 2], reply[n + 3], reply[n + 4], reply[n + 5] = job.id, job.attempt, job.queue, job.task, job.codec
+  reply[n + 6], reply[n + 7], reply[n + 8], reply[n + 9] = payload, checkpoint, job.timeout, job.created
+  reply[n + 10], reply[n + 11], reply[n + 12] = has(job.flags, ALONE) and 1 or 0, lease, run or ''
   return #payload + #checkpoint
 end
 
@@ -160,6 +160,7 @@ end
 
 -- The queues that are not paused, and the shares of these.
 local function open_queues(args)
+  if not meta.paused then return args.queues, args.shares or {} end
   local paused, open, shares = redis.call('SMISMEMBER', key.paused(), unpack(args.queues)), {}, {}
   for place, queue in ipairs(args.queues) do
     if paused[place] == 0 then

@@ -1,7 +1,7 @@
 -- enqueue: store jobs, all or none.
 --
 --   args.batches    lists of jobs that differ only in id and payload, each with
---     ids           the jobs' ids
+--     count         how many jobs (1)
 --     queue, task   names
 --     priority      -256 to 255, lower runs sooner (0)
 --     delay, due    milliseconds from now, or a time; neither: at once
@@ -19,7 +19,7 @@
 --   args.exists     what to do about an id, or a key, that is there: 'return' (nothing), 'error' or 'replace'
 --   args.fresh      the ids were made for this call: if they are there, the call is a repeated one
 --   args.token      with 'error', 'replace' and `fresh`, and for jobs that are not kept: see call.lua
---   blobs           the payloads, in order
+--   blobs           the ids of all jobs, with spaces between them; then the payloads, in the same order
 --
 -- Refuses INVALID, TOOBIG; NOTFOUND and CYCLE about jobs to wait for; BLOCKED if a job to be replaced by one that waits is
 -- waited for; EXISTS with exists = 'error', if a third job has the key or the id of the one that was given it,
@@ -217,14 +217,13 @@ local function check_enqueue(args, blobs)
   local count, new, is_new, there, seen = 0, 0, {}, {}, {}
   args.exists = args.exists or 'return'
   if not EXISTS[args.exists] then refuse('INVALID', "`exists` must be 'return', 'error' or 'replace'") end
-  list_of(args.batches, 'batches')
   check_fresh(args)
   for _, batch in ipairs(args.batches) do
-    check_batch(batch)
+    if not args.is_known then check_batch(batch) end
     for _, id in ipairs(batch.ids) do
       count = count + 1
       if count > MOST then refuse('INVALID', string.format('more than %d jobs in one call', MOST)) end
-      check_payload(job_id(id), blobs[count + 1])
+      check_payload(job_id(id), blobs[count + 2])
       there[id] = look_up(id, batch, args)
       if not there[id] or args.exists == 'replace' then new, is_new[there[id] or id] = new + 1, true end
       take_once(seen, id, there[id], batch.unique)
@@ -324,7 +323,7 @@ enqueue = function(args, blobs)
   found.replaces, found.doomed = args.exists == 'replace', {}
   local reply, awake, place = { now }, {}, 0
   if is_repeated(args) then
-    for at = 2, #blobs do reply[at] = 1 end
+    for at = 3, #blobs do reply[at - 1] = 1 end
     return reply
   end
   local arrival = found.new > 0 and reserve_arrivals(found.new) or 0
@@ -334,7 +333,7 @@ enqueue = function(args, blobs)
     for _, id in ipairs(batch.ids) do
       local stored
       place = place + 1
-      reply[place + 1], stored = enqueue_one(batch, id, arrival + 1, blobs[place + 1], found)
+      reply[place + 1], stored = enqueue_one(batch, id, arrival + 1, blobs[place + 2], found)
       if stored then
         arrival = arrival + 1
         -- One that is due soon wakes too: whoever is idle may be about to wait for longer than that.
@@ -344,16 +343,40 @@ enqueue = function(args, blobs)
   end
   settle()
   for queue, wanted in pairs(awake) do
-    know_queue(queue)
+    if not familiar[queue] then know_queue(queue) end
     if wanted then wake(queue) end
   end
   if #found.doomed > 0 then cancel_doomed(found.doomed) end
   return reply, found.new == 0
 end
 
+-- Give each batch its ids.
+local TEXT_OF_IDS = 'they are one text, with spaces between them'
+local function hand_out(args, ids)
+  local next_id = string.gmatch(type(ids) == 'string' and ids or '', '%S+')
+  for _, batch in ipairs(list_of(args.batches, 'batches')) do
+    batch.ids = {}
+    for place = 1, integer(batch.count or 1, 'the count of a batch', 1, MOST) do
+      batch.ids[place] = next_id() or refuse('INVALID', 'there are fewer ids than jobs: ' .. TEXT_OF_IDS)
+    end
+  end
+  if next_id() then refuse('INVALID', 'there are more ids than jobs: ' .. TEXT_OF_IDS) end
+end
+
+-- Whether nothing of the arguments holds for this call only.
+local function may_come_again(args)
+  if args.now or args.token then return false end
+  for _, batch in ipairs(args.batches) do
+    if batch.unique or batch.after or batch.due or batch.start_by then return false end
+  end
+  return true
+end
+
 verb('enqueue', {}, function(args, blobs)
+  hand_out(args, blobs[2])
   local reply, is_idle = enqueue(args, blobs)
   publish()
+  if may_come_again(args) then know_args(blobs[1], args) end
   return reply, is_idle
 end)
 

@@ -9,7 +9,7 @@ local key = {}
 
 -- Hash: schema, arrivals (the last arrival number given), pulse, gaps (see lease.lua), pruned, prune_after, config,
 -- resolving (see after.lua), changed (see limit.lua), fair (see fair.lua), refill (see schedule.lua), queues (how many were
--- new, or forgotten, so far).
+-- new, or forgotten, so far), paused (some are).
 function key.meta() return base .. 'meta' end
 
 -- Hash: settings that differ from their defaults. See config.lua.

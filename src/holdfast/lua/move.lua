@@ -8,14 +8,18 @@ local resolved -- jobs that ended in this call, of those that others wait for: i
 local awakened -- queue -> true: those in which jobs were unblocked
 local resolve_all, unlink -- see after.lua
 local drop_deadline -- see deadline.lua
-local tallied, keep_tally -- see tally.lua
+local tallied, keep_tally, familiar -- see tally.lua; queue -> true: it was known before this call
 local budget -- how much more a call may do of what it finds left to do
 local wake -- see wake.lua
 
 -- Count for the load of a queue: see tally.lua.
 local function tally(queue, letter, count)
-  local name = letter .. queue
-  tallied[name] = (tallied[name] or 0) + count
+  local counts = tallied[queue]
+  if not counts then
+    counts = {}
+    tallied[queue] = counts
+  end
+  counts[letter] = (counts[letter] or 0) + count
 end
 
 local function collect(batch, where, first, second)
@@ -31,11 +35,9 @@ end
 local settle
 do
 
-local function clear_batch() leaving, entering, holding, dropping = {}, {}, {}, {} end
-
 begin_batch = function()
-  clear_batch()
-  resolved, awakened, tallied = {}, {}, {}
+  leaving, entering, holding, dropping = {}, {}, {}, {}
+  resolved, awakened, tallied, familiar = {}, {}, {}, {}
   budget = { handed = 1000, looked = 1000, told = 1000, fired = 200 }
 end
 
@@ -45,6 +47,7 @@ local function apply(command, batch)
     for first = 1, #list, 2000 do
       redis.call(command, where, unpack(list, first, math.min(first + 1999, #list)))
     end
+    batch[where] = nil
   end
 end
 
@@ -53,7 +56,6 @@ local function make_changes()
   apply('ZADD', entering)
   apply('HDEL', dropping)
   apply('HSET', holding)
-  clear_batch()
 end
 
 -- Make the changes that were collected, then those that follow from them: jobs that wait for one that ended. Such a job may
@@ -65,9 +67,10 @@ settle = function()
     make_changes()
   end
   keep_tally()
-  local queues = awakened
-  awakened = {}
-  for queue in pairs(queues) do wake(queue) end
+  for queue in pairs(awakened) do
+    awakened[queue] = nil
+    wake(queue)
+  end
 end
 
 end

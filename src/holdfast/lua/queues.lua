@@ -34,10 +34,19 @@ verb('count', { 'no-writes' }, function(args)
   return total
 end)
 
+-- To be called after the set of paused queues was changed: calls look at it only if there are any.
+local function note_paused()
+  meta.paused = redis.call('EXISTS', key.paused()) == 1 and '1' or nil
+  if meta.paused then redis.call('HSET', key.meta(), 'paused', 1) else redis.call('HDEL', key.meta(), 'paused') end
+end
+
 verb('pause', { 'allow-oom' }, function(args)
   know_queue(queue_name(args.queue))
   local changed = redis.call('SADD', key.paused(), args.queue)
-  if changed == 1 then event('paused', args.queue) end
+  if changed == 1 then
+    note_paused()
+    event('paused', args.queue)
+  end
   publish()
   return changed
 end)
@@ -45,6 +54,7 @@ end)
 verb('resume', { 'allow-oom' }, function(args)
   local changed = redis.call('SREM', key.paused(), queue_name(args.queue))
   if changed == 1 then
+    note_paused()
     event('resumed', args.queue)
     wake(args.queue)
   end
@@ -65,6 +75,7 @@ verb('forget', { 'allow-oom' }, function(args)
   local known = redis.call('ZREM', key.queues(), queue)
   if known == 1 then redis.call('HINCRBY', key.meta(), 'queues', 1) end -- workers that serve patterns look anew
   gone = gone + known + redis.call('SREM', key.paused(), queue)
+  note_paused()
   fair.prune(queue)
   redis.call('DEL', key.idle(queue), key.fair(queue), key.load(queue))
   return gone > 0 and 1 or 0

@@ -42,7 +42,7 @@ local OUTCOME_OF = {
   U = 'unknown', C = 'cancelled', A = 'advanced',
 }
 
-local function has(flags, flag) return math.floor(flags / flag) % 2 == 1 end
+local function has(flags, flag) return flags >= flag and math.floor(flags / flag) % 2 == 1 end
 
 local function with(flags, flag, wanted)
   if has(flags, flag) == wanted then return flags end
@@ -60,6 +60,7 @@ do
 local VERSION = 1
 local HEAD, STATUS, ATTEMPT = '>BI6ssBhI2I2I2I4I6', '>c1I6I6I4I4I2I2I2I2B', '>I6I5I4I5I4c1'
 local ATTEMPT_SIZE = 25
+local NEW_SIZE, PLAIN_SIZE = 13, 21 -- of a status: what comes after that is 0 before the first attempt, and mostly later too
 local ZEROS = '\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0'
 local CODECS = { [0] = 'json', 'raw' }
 local STATE_OF = { -- the other way round: no library function, not even `pairs`, can be called while this is loaded
@@ -100,8 +101,10 @@ unpack_head = function(job, packed)
 end
 
 pack_status = function(job)
-  return trim(struct.pack(STATUS, LETTER_OF[job.state], job.since, job.arrival, job.attempt, job.lease, job.retried,
-    job.crashes, job.lost, job.flags, job.misses))
+  local packed = struct.pack(STATUS, LETTER_OF[job.state], job.since, job.arrival, job.attempt, job.lease, job.retried,
+    job.crashes, job.lost, job.flags, job.misses)
+  local is_plain = job.flags + job.retried + job.crashes + job.lost + job.misses == 0
+  return trim(is_plain and string.sub(packed, 1, job.attempt > 0 and PLAIN_SIZE or NEW_SIZE) or packed)
 end
 
 unpack_status = function(job, packed)

@@ -93,7 +93,7 @@ end
 local function enqueue_firing(schedule, id, due)
   local batch = cjson.decode(schedule.batch)
   batch.ids, batch.due = { id }, due
-  local reply = enqueue({ batches = { batch }, exists = 'return' }, { '', schedule.payload })
+  local reply = enqueue({ batches = { batch }, exists = 'return' }, { '', id, schedule.payload })
   schedule.job = id
   return reply[2] == 1
 end

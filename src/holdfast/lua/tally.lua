@@ -2,6 +2,7 @@
 --
 -- A hash per queue: a letter and the number of a slot of time (i: jobs that could be claimed, from then on; o: attempts that
 -- ended; r: milliseconds that these took). `settle` adds what a call has counted, one command for each letter and queue.
+-- A queue that has counted before, in the same slot, is one that is known.
 
 local SLOT, SLOTS = 15000, 20
 
@@ -17,17 +18,20 @@ local function forget_slots(queue, first)
   redis.call('PEXPIRE', key.load(queue), SLOT * (SLOTS + 2))
 end
 
+local function keep_count(queue, slot, letter, count)
+  local field = letter .. string.format('%.0f', slot)
+  local total = redis.call('HINCRBY', key.load(queue), field, string.format('%.0f', count))
+  if familiar[queue] == nil then familiar[queue] = total > count end
+  if total == count then forget_slots(queue, slot - SLOTS) end
+end
+
 keep_tally = function()
-  local slot = math.floor(now / SLOT)
-  for name, count in pairs(tallied) do
-    local letter, queue = string.sub(name, 1, 1), string.sub(name, 2)
-    if count > 0 then
-      local field = letter .. string.format('%.0f', slot)
-      local total = redis.call('HINCRBY', key.load(queue), field, string.format('%.0f', count))
-      if total == count then forget_slots(queue, slot - SLOTS) end
+  for queue, counts in pairs(tallied) do
+    for letter, count in pairs(counts) do
+      if count > 0 then keep_count(queue, math.floor(now / SLOT), letter, count) end
     end
+    tallied[queue] = nil
   end
-  tallied = {}
 end
 
 end

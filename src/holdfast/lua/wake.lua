@@ -23,7 +23,7 @@ end
 
 -- Wake one idle executor of a queue, the last that became idle; one of the worker `last` only if there is no other.
 wake = function(queue, last)
-  if redis.call('SISMEMBER', key.paused(), queue) == 1 then return end
+  if meta.paused and redis.call('SISMEMBER', key.paused(), queue) == 1 then return end
   local chosen, passed = nil, {}
   for _ = 1, 20 do
     local idle = redis.call('ZPOPMAX', key.idle(queue))
@@ -62,5 +62,6 @@ end
 
 -- A job has ended: tell those who wait for its result.
 local function tell_waiters(job, waiters)
-  for inbox in string.gmatch(waiters or '', '%S+') do tell(inbox, job.id) end
+  if not waiters or waiters == '' then return end
+  for inbox in string.gmatch(waiters, '%S+') do tell(inbox, job.id) end
 end

@@ -1,0 +1,191 @@
+"""A run: which measures, of whom, how often; in rounds that take turns; saved after each row."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from bench import children, environments
+from bench.children import Failed
+from bench.measures import MEASURES, Measure
+from bench.noise import Watch
+from bench.results import FOLDER, Results, Row
+from bench.roster import PEERS, Peer
+from bench.scene import Scene, Size, new_folder
+from bench.server import Way, serving, way_to
+
+DELAY = 1.0  # milliseconds
+
+
+@dataclass(frozen=True)
+class Plan:
+    size: Size
+    measures: tuple[Measure, ...]
+    peers: tuple[Peer, ...]
+    rounds: int
+    transport: str
+
+    @classmethod
+    def choose(cls, size: Size, *, only: str, peers: str, rounds: int, transport: str) -> Plan:
+        wanted = only.split(",") if only else None
+        measures = [each for each in MEASURES if (_matches(each.name, wanted) if wanted else not _left_out(each, size))]
+        who = [each for each in PEERS if not peers or _matches(each.name, _names(peers))]
+        if not measures or not who:
+            raise SystemExit(f"nothing to measure: see --list (--only {only!r}, --peers {peers!r})")
+        return cls(size, tuple(measures), tuple(who), rounds, transport)
+
+
+def _left_out(measure: Measure, size: Size) -> bool:
+    return size.is_quick and not measure.is_quick
+
+
+def _names(text: str) -> list[str]:
+    """Peers; a comma may be part of a name, as in `bare, 1 a call`."""
+    return text.replace(", ", "\0").split(",")
+
+
+def _matches(name: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatchcase(name, pattern.replace("\0", ", ").strip()) for pattern in patterns)
+
+
+def run(plan: Plan, output: Path | None) -> tuple[Results, Path]:
+    """Measure all that is planned; what was found until Ctrl-C is kept."""
+    began = datetime.now(UTC)
+    path = output or FOLDER / f"{began:%Y-%m-%d-%H%M%S}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    found = Results(_about(plan, began))
+    peers = [peer for peer in plan.peers if _install(peer, found)]
+    with ExitStack() as stack:
+        places = _Places(stack, plan)
+        found.about["server"] = places.server.about()
+        try:
+            for number in range(1, plan.rounds + 1):
+                for measure in plan.measures:
+                    if number == 1 or not measure.is_once:
+                        _Round(measure, number, plan, places.scene(measure.place)).take(peers, found.rows)
+                        found.save(path)
+        except KeyboardInterrupt:
+            _say("interrupted; what was found is kept")
+        print(file=sys.stderr)
+        found.about["seconds"] = round((datetime.now(UTC) - began).total_seconds())
+        found.save(path)
+    return found, path
+
+
+def _about(plan: Plan, began: datetime) -> dict[str, object]:
+    return {
+        "when": f"{began:%Y-%m-%d %H:%M} UTC",
+        "machine": f"{os.cpu_count()} cores, {platform.system()} {platform.release()} {platform.machine()}",
+        "python": platform.python_version(),
+        "transport": "a unix socket" if plan.transport == "unix" else "TCP on the loopback",
+        "rounds": plan.rounds,
+        "is_quick": plan.size.is_quick,
+        "size": asdict(plan.size),
+        "commit": _commit(),
+        "versions": {},
+    }
+
+
+def _commit() -> str:
+    """Which Holdfast is measured, and whether the tree differs from it."""
+    line = ["git", "describe", "--always", "--dirty", "--match", "none"]
+    said = subprocess.run(line, cwd=environments.ROOT, capture_output=True, text=True, timeout=20, check=False)
+    return said.stdout.strip()
+
+
+def _install(peer: Peer, found: Results) -> bool:
+    try:
+        if not environments.is_installed(peer):
+            _say(f"installing {peer.name} ...")
+        environments.install(peer)
+        found.about["versions"][peer.name] = environments.versions(peer)
+    except (Failed, OSError) as error:
+        found.rows.append(Row("install", peer.name, 0, error=str(error)))
+        return False
+    return True
+
+
+class _Places:
+    """The server, and the ways to it; made when first needed."""
+
+    def __init__(self, stack: ExitStack, plan: Plan) -> None:
+        self._stack, self._plan = stack, plan
+        self._folder = stack.enter_context(new_folder())
+        self.server = stack.enter_context(serving(transport=plan.transport))
+        self._scenes: dict[str, Scene] = {}
+
+    def scene(self, place: str) -> Scene:
+        if place not in self._scenes:
+            self._scenes[place] = self._make(place)
+        return self._scenes[place]
+
+    def _make(self, place: str) -> Scene:
+        server, way = self.server, Way(self.server.url)
+        if place == "aof":
+            server = self._stack.enter_context(serving(transport=self._plan.transport, append_only=True))
+            way = Way(server.url)
+        elif place in ("1ms", "counted"):
+            delay = DELAY if place == "1ms" else 0.0
+            way = self._stack.enter_context(way_to(server, self._folder, place, delay))
+        folder = self._folder / f"at-{place}"
+        folder.mkdir()
+        return Scene(server, way, folder)
+
+
+@dataclass(frozen=True)
+class _Round:
+    """One round of one measure."""
+
+    measure: Measure
+    number: int
+    plan: Plan
+    scene: Scene
+
+    def take(self, peers: Sequence[Peer], rows: list[Row]) -> None:
+        """Measure each peer in turn, or all at once."""
+        who = [peer for peer in peers if self.measure.concerns(peer)]
+        words = f"round {self.number}/{self.plan.rounds}: {self.measure.name}"
+        if self.measure.at_once:
+            _say(f"{words}: all at once, some minutes ...")
+            with ThreadPoolExecutor(max(1, len(who))) as pool:
+                try:
+                    rows += pool.map(self._try, who)
+                except KeyboardInterrupt:
+                    children.interrupt()
+                    raise
+            return
+        for peer in who:
+            _say(f"{words}: {peer.name} ...")
+            lasting, watch = tuple(children.descendants()), Watch()
+            row = self._try(peer)
+            children.end_all(spare=lasting)
+            row.noise = asdict(watch.read())
+            rows.append(row)
+
+    def _try(self, peer: Peer) -> Row:
+        """Measure a peer; what fails is a row too, and stops nobody else."""
+        row = Row(self.measure.name, peer.name, self.number)
+        try:
+            taken = self.measure.run(self.scene, peer, self.plan.size)
+            row.figures, row.details = taken.figures, taken.details
+        except (Failed, OSError, ValueError, KeyError) as error:
+            row.error = str(error) or type(error).__name__
+        return row
+
+
+def _say(words: str) -> None:
+    """Progress: on a terminal in one line, else a line each."""
+    if sys.stderr.isatty():
+        print(f"\r\033[K{words[:110]}", end="", file=sys.stderr, flush=True)
+    else:
+        print(f"{time.strftime('%H:%M:%S')} {words}", file=sys.stderr, flush=True)
