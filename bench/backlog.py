@@ -40,11 +40,6 @@ class Place:
             numbers = range(first, min(depth, first + 50_000))
             self._app.enqueue_many([self._task.bind(number) for number in numbers])
 
-    @property
-    def is_rehashing(self) -> bool:
-        """Whether the server is still moving its keys to a larger table."""
-        return bool(self.server.client.info("memory").get("mem_overhead_db_hashtable_rehashing", 0))
-
     def close(self) -> None:
         self._app.close()
 
@@ -96,7 +91,7 @@ def measure(depths: list[int]) -> dict[str, Any]:
         places = [Place(stack.enter_context(serving()), depth) for depth in depths]
         for place in places:
             stack.callback(place.close)
-        wait_until(lambda: not any(place.is_rehashing for place in places), timeout=30, every=0.2)
+        wait_until(lambda: not any(place.server.is_rehashing for place in places), timeout=30, every=0.2)
         time.sleep(SETTLING)
         rounds: dict[tuple[int, int], list[dict[str, float]]] = {}
         for number in range(ROUNDS + 1):

@@ -15,9 +15,10 @@ from bench.figures import Figure, Taken
 from bench.recovering import recovery
 from bench.roster import RUNNERS, Peer
 from bench.scene import SETTLING, Scene, Size, new_folder
-from bench.server import between
+from bench.server import Way, between, serving
 
 Place = Literal["plain", "1ms", "aof", "counted", "own"]
+STORED = 100_000  # jobs whose memory is taken
 NEAR_WIRE = 700  # jobs a second that one by one can do at a millisecond of delay
 PAUSE, FAR_PAUSE = 10, 40  # milliseconds between jobs of a latency: enough for each to become idle
 
@@ -36,7 +37,8 @@ class Measure:
     is_quick: bool = False  # part of a quick run
     is_once: bool = False  # one round is enough: it counts, or is a median itself
     is_ours: bool = False  # of Holdfast only
-    at_once: bool = False  # all peers at the same time, for it is mostly waiting
+    at_once: int = 1  # so many peers at the same time, as it counts or waits, and takes no time that others could spoil
+    about: float = 0.0  # seconds of one round of a peer, if it is not like others
 
     def concerns(self, peer: Peer) -> bool:
         return self.needs in peer.paces and (peer.name == "holdfast" or not self.is_ours)
@@ -68,9 +70,19 @@ def bulk(scene: Scene, peer: Peer, size: Size) -> Taken:
     after = scene.server.look()
     spent = between(before, after)
     figures = {"rate": jobs / said["seconds"], "server": spent.microseconds(jobs)}
-    if not scene.way.control:
-        figures["memory"] = (after.memory - before.memory) / jobs
     return Taken(figures, {"jobs": jobs, "by_command": spent.by_command(jobs)})
+
+
+def memory(_scene: Scene, peer: Peer, size: Size) -> Taken:
+    """What a waiting job takes: of as many jobs of each, for a table of keys that has just doubled has much room."""
+    jobs = 5000 if size.is_quick else STORED
+    with serving() as server, new_folder() as folder:
+        scene = Scene(server, Way(server.url), folder)
+        scene.clear()
+        before = server.look()
+        scene.fill(peer, jobs, "one")
+        children.wait_until(lambda: not server.is_rehashing, timeout=10, every=0.05)
+        return Taken({"memory": (server.look().memory - before.memory) / jobs}, {"jobs": jobs})
 
 
 def draining(kind: str) -> Run:
@@ -186,9 +198,8 @@ def _figures(names: tuple[str, ...], unit: str, *, digits: int = 1, higher: bool
 
 def _throughputs(place: Place, words: str) -> tuple[Measure, ...]:
     """The measures that are taken in several places."""
-    end = "" if place == "plain" else f"@{place}"
     is_plain = place == "plain"
-    last = (MEMORY,) if is_plain else ()
+    end = "" if is_plain else f"@{place}"
     return (
         Measure(
             f"enqueue{end}",
@@ -199,7 +210,7 @@ def _throughputs(place: Place, words: str) -> tuple[Measure, ...]:
             place,
             is_quick=is_plain,
         ),
-        Measure(f"bulk{end}", f"enqueue in bulk{words}", (RATE, SERVER, *last), bulk, "bulk", place, is_quick=is_plain),
+        Measure(f"bulk{end}", f"enqueue in bulk{words}", (RATE, SERVER), bulk, "bulk", place, is_quick=is_plain),
         Measure(
             f"drain{end}",
             f"drain, one worker process{words}",
@@ -228,6 +239,7 @@ MEASURES = (
     _latency("plain", ""),
     Measure("sync", "drain sync tasks inside one worker process", (RATE, SERVER), draining("sync"), "sync"),
     Measure("per-job", "a process per job", (RATE, SERVER), draining("per-job"), "per-job"),
+    Measure("memory", "a waiting job in the store", (MEMORY,), memory, "bulk", "own", is_once=True, at_once=4),
     Measure(
         "cost",
         "enqueue and run, per job",
@@ -265,6 +277,7 @@ MEASURES = (
         "own",
         is_once=True,
         is_ours=True,
+        about=90.0,
     ),
     Measure(
         "idle",
@@ -278,6 +291,7 @@ MEASURES = (
         "own",
         is_once=True,
         is_ours=True,
+        about=70.0,
     ),
     Measure(
         "recovery",
@@ -291,7 +305,8 @@ MEASURES = (
         "stay",
         "own",
         is_once=True,
-        at_once=True,
+        at_once=99,
+        about=8.0,  # all wait at once
     ),
 )
 BY_NAME = {measure.name: measure for measure in MEASURES}

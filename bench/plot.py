@@ -26,7 +26,7 @@ PANELS = (
     ("latency", "p99"),
     ("sync", "rate"),
     ("per-job", "rate"),
-    ("bulk", "memory"),
+    ("memory", "memory"),
     ("cost", "commands"),
     ("cost", "trips"),
     ("recovery", "seconds"),

@@ -115,6 +115,17 @@ PEERS = (
         workers={"one": "list"},
     ),
     Peer(
+        "bare, forks",
+        ("redis",),
+        "a worker that takes one a call and forks a process for it, four at once",
+        "limit",
+        "lost",
+        {"per-job": 500},
+        folder="bare",
+        runtime="tree",
+        workers={"per-job": "forks"},
+    ),
+    Peer(
         "rq",
         ("rq", "hiredis"),
         "SimpleWorker; a process per job: Worker",

@@ -9,22 +9,33 @@ import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import NamedTuple
 
 from bench import children, environments
 from bench.children import Failed
+from bench.clock import Clock
 from bench.measures import MEASURES, Measure
 from bench.noise import Watch
 from bench.results import FOLDER, Results, Row
 from bench.roster import PEERS, Peer
 from bench.scene import Scene, Size, new_folder
-from bench.server import Way, serving, way_to
+from bench.server import Way, answers, serving, way_to
 
 DELAY = 1.0  # milliseconds
+TRIES = 3  # of a measurement that is disturbed, or fails
+
+
+class Step(NamedTuple):
+    """One round of one measure."""
+
+    measure: Measure
+    number: int
+    peers: tuple[Peer, ...]
 
 
 @dataclass(frozen=True)
@@ -43,6 +54,15 @@ class Plan:
         if not measures or not who:
             raise SystemExit(f"nothing to measure: see --list (--only {only!r}, --peers {peers!r})")
         return cls(size, tuple(measures), tuple(who), rounds, transport)
+
+    def steps(self, peers: Sequence[Peer]) -> list[Step]:
+        """Each round of each measure, in order; a round has all measures."""
+        return [
+            Step(measure, number, who)
+            for number in range(1, self.rounds + 1)
+            for measure in self.measures
+            if (number == 1 or not measure.is_once) and (who := tuple(peer for peer in peers if measure.concerns(peer)))
+        ]
 
 
 def _left_out(measure: Measure, size: Size) -> bool:
@@ -65,15 +85,15 @@ def run(plan: Plan, output: Path | None) -> tuple[Results, Path]:
     path.parent.mkdir(parents=True, exist_ok=True)
     found = Results(_about(plan, began))
     peers = [peer for peer in plan.peers if _install(peer, found)]
+    steps = plan.steps(peers)
     with ExitStack() as stack:
         places = _Places(stack, plan)
+        clock = Clock((step.measure, peer) for step in steps for peer in step.peers)
         found.about["server"] = places.server.about()
         try:
-            for number in range(1, plan.rounds + 1):
-                for measure in plan.measures:
-                    if number == 1 or not measure.is_once:
-                        _Round(measure, number, plan, places.scene(measure.place)).take(peers, found.rows)
-                        found.save(path)
+            for step in steps:
+                _Round(step, plan, places, clock).take(found.rows)
+                found.save(path)
         except KeyboardInterrupt:
             _say("interrupted; what was found is kept")
         print(file=sys.stderr)
@@ -116,71 +136,98 @@ def _install(peer: Peer, found: Results) -> bool:
 
 
 class _Places:
-    """The server, and the ways to it; made when first needed."""
+    """The server, and the ways to it; made when first needed, and again if the server is gone."""
 
     def __init__(self, stack: ExitStack, plan: Plan) -> None:
         self._stack, self._plan = stack, plan
-        self._folder = stack.enter_context(new_folder())
         self.server = stack.enter_context(serving(transport=plan.transport))
         self._scenes: dict[str, Scene] = {}
 
     def scene(self, place: str) -> Scene:
-        if place not in self._scenes:
+        if not answers(self.server.url):
+            self.server = self._stack.enter_context(serving(transport=self._plan.transport))
+            self._scenes.clear()
+        if place not in self._scenes or not answers(self._scenes[place].way.url):
             self._scenes[place] = self._make(place)
         return self._scenes[place]
 
     def _make(self, place: str) -> Scene:
         server, way = self.server, Way(self.server.url)
+        folder = self._stack.enter_context(new_folder())
         if place == "aof":
             server = self._stack.enter_context(serving(transport=self._plan.transport, append_only=True))
             way = Way(server.url)
         elif place in ("1ms", "counted"):
             delay = DELAY if place == "1ms" else 0.0
-            way = self._stack.enter_context(way_to(server, self._folder, place, delay))
-        folder = self._folder / f"at-{place}"
-        folder.mkdir()
+            way = self._stack.enter_context(way_to(server, folder, place, delay))
         return Scene(server, way, folder)
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Round:
-    """One round of one measure."""
+    """One round of one measure: each peer in turn, or several at once. What fails is a row too, and stops nobody."""
 
-    measure: Measure
-    number: int
+    step: Step
     plan: Plan
-    scene: Scene
+    places: _Places
+    clock: Clock
 
-    def take(self, peers: Sequence[Peer], rows: list[Row]) -> None:
-        """Measure each peer in turn, or all at once."""
-        who = [peer for peer in peers if self.measure.concerns(peer)]
-        words = f"round {self.number}/{self.plan.rounds}: {self.measure.name}"
-        if self.measure.at_once:
-            _say(f"{words}: all at once, some minutes ...")
-            with ThreadPoolExecutor(max(1, len(who))) as pool:
-                try:
-                    rows += pool.map(self._try, who)
-                except KeyboardInterrupt:
-                    children.interrupt()
-                    raise
+    def take(self, rows: list[Row]) -> None:
+        if self.step.measure.at_once > 1:
+            self._at_once(rows)
             return
+        for peer in self.step.peers:
+            rows.append(self._calm(peer))
+            self.clock.strike(self.step.measure, peer)
+
+    def _at_once(self, rows: list[Row]) -> None:
+        measure, who = self.step.measure, self.step.peers
+        self._say("all at once" if len(who) <= measure.at_once else f"{measure.at_once} at once")
+        with ThreadPoolExecutor(min(len(who), measure.at_once)) as pool:
+            try:
+                rows += pool.map(self._try, who)
+            except KeyboardInterrupt:
+                children.interrupt()
+                raise
         for peer in who:
-            _say(f"{words}: {peer.name} ...")
-            lasting, watch = tuple(children.descendants()), Watch()
-            row = self._try(peer)
-            children.end_all(spare=lasting)
-            row.noise = asdict(watch.read())
-            rows.append(row)
+            self.clock.strike(measure, peer)
+
+    def _calm(self, peer: Peer) -> Row:
+        """Measure a peer; and again, a few times, while the machine is busy with something else, or it fails."""
+        tries = [self._alone(peer)]
+        most = 1 if self.plan.size.is_quick else TRIES
+        while _is_poor(tries[-1]) and len(tries) < most and self.clock.may_repeat(tries[-1].noise["seconds"]):
+            tries.append(self._alone(peer, ", again"))
+        best = min(tries, key=lambda row: (bool(row.error), row.load))
+        best.details["tries"] = len(tries)
+        return best
+
+    def _alone(self, peer: Peer, again: str = "") -> Row:
+        self._say(peer.name + again)
+        with suppress(Exception):  # it is tried below too; here, so that what is started is not taken for the peer's
+            self.places.scene(self.step.measure.place)
+        lasting, watch = tuple(children.descendants()), Watch()
+        row = self._try(peer)
+        children.end_all(spare=lasting)
+        row.noise = asdict(watch.read())
+        return row
 
     def _try(self, peer: Peer) -> Row:
-        """Measure a peer; what fails is a row too, and stops nobody else."""
-        row = Row(self.measure.name, peer.name, self.number)
+        row = Row(self.step.measure.name, peer.name, self.step.number)
         try:
-            taken = self.measure.run(self.scene, peer, self.plan.size)
+            taken = self.step.measure.run(self.places.scene(self.step.measure.place), peer, self.plan.size)
             row.figures, row.details = taken.figures, taken.details
-        except (Failed, OSError, ValueError, KeyError) as error:
-            row.error = str(error) or type(error).__name__
+        except Exception as error:  # whatever it is, the next one is measured
+            row.error = f"{'' if isinstance(error, Failed) else type(error).__name__ + ': '}{error}"
         return row
+
+    def _say(self, words: str) -> None:
+        head = f"{self.clock.words()}; round {self.step.number}/{self.plan.rounds}: {self.step.measure.name}"
+        _say(f"{head}: {words} ...")
+
+
+def _is_poor(row: Row) -> bool:
+    return row.is_noisy or bool(row.error)
 
 
 def _say(words: str) -> None:

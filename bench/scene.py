@@ -20,6 +20,7 @@ from bench.server import Look, Server, Way
 NODES = ("here", "other node")
 SETTLING = 1.5  # seconds until several workers are all up
 LAST = 0.95  # of the jobs: the rest is a tail, when some have nothing to do
+FILLING = 400.0  # seconds until jobs are stored that are to be run
 READY = 60.0  # seconds until a worker has run its first job
 
 
@@ -82,7 +83,7 @@ class Scene:
         """Store jobs for workers of a kind, one more than that, by the shortest way: it is not what is measured."""
         environment = {**self._environment(peer, kind), "BENCH_URL": self.server.url}
         line = environments.line(peer, "bulk", str(jobs))
-        children.ask(line, env=environment, cwd=environments.folder(peer), log=self._log, timeout=120)
+        children.ask(line, env=environment, cwd=environments.folder(peer), log=self._log, timeout=FILLING)
 
     @contextmanager
     def worker(self, peer: Peer, kind: str) -> Iterator[None]:

@@ -78,6 +78,11 @@ class Server:
         }
         return Look(said["used_cpu_user_main_thread"] + said["used_cpu_sys_main_thread"], memory, calls)
 
+    @property
+    def is_rehashing(self) -> bool:
+        """Whether it is still moving its keys to a larger table."""
+        return bool(self.client.info("memory").get("mem_overhead_db_hashtable_rehashing", 0))
+
     def about(self) -> str:
         said = self.client.info("server")
         name = said.get("server_name", "redis")
@@ -124,16 +129,17 @@ def way_to(server: Server, folder: Path, name: str, milliseconds: float) -> Iter
     environment = {"PYTHONPATH": str(ROOT)}
     relay = children.start(line, env=environment, cwd=ROOT, log=folder / f"{name}.log")
     try:
-        with redis.Redis.from_url(url) as client:
-            if not children.wait_until(lambda: _answers(client), timeout=20):
-                raise children.Failed(f"the relay does not answer: {children.last_line(folder / f'{name}.log')}")
+        if not children.wait_until(lambda: answers(url), timeout=20, every=0.02):
+            raise children.Failed(f"the relay does not answer: {children.last_line(folder / f'{name}.log')}")
         yield Way(url, control)
     finally:
         children.kill(relay)
 
 
-def _answers(client: Any) -> bool:
-    try:
-        return bool(client.ping())
-    except redis.RedisError:
-        return False
+def answers(url: str) -> bool:
+    """Whether there is a server."""
+    with redis.Redis.from_url(url, socket_timeout=5) as client:
+        try:
+            return bool(client.ping())
+        except redis.RedisError:
+            return False

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bench.figures import Figure
-from bench.goals import GOALS, GROUPS, MOST_GROWTH, best, growth, ratio
+from bench.goals import GOALS, GROUPS, MOST_GROWTH, Goal, best, growth, ratio
 from bench.measures import BY_NAME as MEASURES
 from bench.measures import DEPTHS, IDLE, VERBS, Measure
 from bench.results import Cell, Results
@@ -83,21 +83,26 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, is_text: bool
 
 def _goals(results: Results) -> str:
     """What is to be reached, as far as it was measured."""
-    rows = []
-    for goal in GOALS:
-        found = goal.found(results)
-        if found:
-            value, against = found
-            measure = MEASURES[goal.measure]
-            figure = next(each for each in measure.figures if each.key == goal.figure)
-            wanted = f"{goal.wanted:g} x the {goal.group}" if goal.group else f"at most {goal.wanted:g} {figure.unit}"
-            seen = f"{value:.2f} x {against}" if goal.group else f"{number(value, figure.digits)} {against}"
-            rows.append([f"{measure.title}: {words_of(figure)}", wanted, seen, _yes(goal.is_reached(value))])
+    rows = [row for goal in GOALS if (row := _goal(goal, results))]
     for verb, grown in growth(results).items():
         wanted = f"at most {MOST_GROWTH:g} x the server time"
-        rows.append([f"{verb}, most jobs waiting", wanted, f"{grown:.2f} x", _yes(grown <= MOST_GROWTH)])
-    heads = ["", "to reach", "found", "reached"]
+        rows.append([f"{verb}, most jobs waiting", wanted, f"{grown:.2f} x", _yes(grown <= MOST_GROWTH), ""])
+    heads = ["", "to reach", "found", "reached", "derived from"]
     return "## What is to be reached\n\n" + _table(heads, rows, is_text=True) if rows else ""
+
+
+def _goal(goal: Goal, results: Results) -> list[str] | None:
+    found, (measure, figure) = goal.found(results), goal.row
+    if found is None:
+        return None
+    name = f"{measure.title}: {words_of(figure)}"
+    if found.peer is None or found.theirs is None:
+        wanted, seen = f"at most {goal.wanted:g} {figure.unit}", _shown(found.ours, figure)
+    else:
+        wanted = f"{goal.wanted:.3g} x the {goal.group}"
+        both = f"{_shown(found.ours, figure)} to {_shown(found.theirs, figure)}"
+        seen = f"{times(found.ours, found.theirs, figure)}: {both} of {found.peer.name}"
+    return [name, wanted, seen, _yes(goal.is_reached(found.value)), goal.because]
 
 
 def _yes(is_so: bool) -> str:

@@ -9,10 +9,13 @@ from xml.etree import ElementTree
 import pytest
 import redis
 from bench import children, environments, goals, plot, results, table
-from bench.figures import Figure
-from bench.measures import MEASURES
+from bench.clock import Clock
+from bench.figures import Figure, Taken
+from bench.measures import MEASURES, Measure
 from bench.results import Cell, Results, Row
-from bench.roster import OURS, PEERS
+from bench.roster import OURS, PEERS, Peer
+from bench.run import Plan, run
+from bench.scene import Scene, Size
 from bench.server import serving, way_to
 
 CALM, BUSY = {"steal": 0.0, "other": 0.01}, {"steal": 0.2, "other": 0.1}
@@ -36,6 +39,8 @@ def _found() -> Results:
         Row("enqueue", "holdfast", 2, {"rate": 100.0, "server": 99.0}, {}, BUSY),
         Row("enqueue", "rq", 1, {"rate": 300.0, "server": 40.0}, {}, CALM),
         Row("enqueue", "celery", 1, error="it does not start"),
+        Row("two", "holdfast", 1, {"rate": 29_000.0}, {}, CALM),
+        Row("two", "huey", 1, {"rate": 5000.0}, {}, CALM),
         Row("recovery", "holdfast", 1, {"seconds": 5.0}, {"capped": {"seconds": False}}),
         Row("recovery", "rq", 1, {"seconds": 90.0}, {"capped": {"seconds": True}}),
         Row("backlog", "holdfast", 1, {"claim, 1,000 waiting": 10.0, "claim, 1,000,000 waiting": 12.0}),
@@ -67,6 +72,8 @@ def test_the_table_has_ratios_limits_and_what_failed() -> None:
         "> 90 (> 18.0 x)",
         "1.20 x",
         "claim, most jobs waiting",
+        "5.8 x: 29,000 to 5,000 of huey",
+        "30,000 where huey does 5,000",
         "celery, enqueue: it does not start",
         "Lua itself",
     ):
@@ -90,6 +97,34 @@ def test_every_peer_has_a_script_and_every_measure_is_taken_of_holdfast() -> Non
         assert Path(environments.line(peer)[1]).exists()
     for measure in MEASURES:
         assert measure.concerns(OURS)
+
+
+def test_what_fails_is_a_row_and_stops_nobody(tmp_path: Path) -> None:
+    def fail(_scene: Scene, peer: Peer, _size: Size) -> Taken:
+        if peer is OURS:
+            raise ZeroDivisionError("so it goes")
+        return Taken({"rate": 1.0})
+
+    measure = Measure("enqueue", "", (), fail, "enqueue")
+    size = Size(seconds=0.1, samples=1, patience=1.0, is_quick=True)
+    plan = Plan(size, (measure,), (OURS, PEERS[1]), rounds=1, transport="unix")
+    found, path = run(plan, tmp_path / "run.json")
+    assert results.read(path) == found
+    assert [(row.figures, row.error) for row in found.rows] == [
+        ({}, "ZeroDivisionError: so it goes"),
+        ({"rate": 1.0}, ""),
+    ]
+    assert "so it goes" in table.report(found)
+
+
+def test_a_run_says_how_long_it_takes_yet_and_repeats_for_a_bounded_time() -> None:
+    clock = Clock([(MEASURES[0], OURS)] * 24)
+    assert clock.words() == "about 2 min left"
+    for _ in range(24):
+        clock.strike(MEASURES[0], OURS)
+    assert clock.words() == "about 0 min left"
+    assert [clock.may_repeat(150) for _ in range(3)] == [True, True, False]
+    assert clock.may_repeat(10)
 
 
 def test_a_relay_counts_round_trips_and_holds_back_replies(tmp_path: Path) -> None:

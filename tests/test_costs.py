@@ -222,4 +222,4 @@ def test_memory_of_a_waiting_job() -> None:
 
 
 def settled(place: Place) -> None:
-    assert wait_until(lambda: not place.is_rehashing, every=0.05)
+    assert wait_until(lambda: not place.server.is_rehashing, every=0.05)

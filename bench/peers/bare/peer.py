@@ -2,6 +2,7 @@
 
 enqueue    one EVALSHA per job                 bulk       100 jobs in each EVALSHA
 work N     N jobs in each call                 work pipe  one job in each call, 100 calls in each pipeline
+work forks a process for each job
 
 With BENCH_LIST a list instead of a script: RPUSH, and a worker that blocks in BLPOP (work list).
 """
@@ -78,13 +79,37 @@ def work_pipelined(size: int) -> None:
             time.sleep(0.005)
 
 
+def work_forks(most: int) -> None:
+    """A process for each job; of one that ends in an error nobody hears."""
+    alive = 0
+    done: list[bytes] = []
+    while True:
+        reply = TAKE(keys=["bare"], args=[1, *done])
+        done = reply[::2]
+        if not done:
+            time.sleep(0.005)
+            continue
+        if os.fork() == 0:
+            common.count(1)
+            os._exit(0)
+        alive += 1
+        if alive == most:
+            os.wait()
+            alive -= 1
+
+
 def work_list() -> None:
     while True:
         kind, value = client.blpop("list")[1].split()
         (common.stamp if kind == b"stamp" else common.count)(int(value))
 
 
-KINDS = {"pipe": lambda: work_pipelined(100), "list": work_list, **{str(n): partial(work, n) for n in (1, 10, 100)}}
+KINDS = {
+    "pipe": lambda: work_pipelined(100),
+    "list": work_list,
+    "forks": lambda: work_forks(4),
+    **{str(n): partial(work, n) for n in (1, 10, 100)},
+}
 
 if __name__ == "__main__":
     common.serve(send, bulk, KINDS)
