@@ -109,11 +109,11 @@ def test_imports_point_down(path: Path) -> None:
         assert LEVEL[other] <= LEVEL[noun] or (noun, other) in UPWARDS, f"{noun} imports {other}, which stands above it"
 
 
-def test_one_module_knows_the_redis_client_and_the_store_its_type() -> None:
+def test_one_module_knows_the_redis_client() -> None:
     knowing = {
         _noun(path) for path in MODULES if "import redis" in path.read_text() or "from redis" in path.read_text()
     }
-    assert knowing == {"line", "conversation", "store"}
+    assert knowing == {"conversation"}
 
 
 def test_only_keys_lua_builds_keys() -> None:

@@ -6,7 +6,7 @@ A time-out of a socket is no such bound: it begins again with each operation, an
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 SECONDS = 1.8  # so that a call that stores jobs ends within two seconds, whatever the network does
@@ -15,11 +15,17 @@ BYTES_PER_SECOND = 4 << 20  # a big batch may take longer
 
 
 class Budget:
-    """The time that is left, and how many requests were sent that nobody answered."""
+    """The time that is left, and how many requests were sent that nobody answered.
 
-    def __init__(self, seconds: float = SECONDS, *, size: int = 0) -> None:
-        self.seconds = seconds + max(0, size - FREE_BYTES) / BYTES_PER_SECOND
+    `meanwhile` is something to do, once, while the server works on the first of them. Its time does not count.
+    """
+
+    __slots__ = ("_ends", "meanwhile", "seconds", "unanswered")
+
+    def __init__(self, seconds: float = SECONDS, *, size: int = 0, meanwhile: Callable[[], None] | None = None) -> None:
+        self.seconds = seconds if size <= FREE_BYTES else seconds + (size - FREE_BYTES) / BYTES_PER_SECOND
         self.unanswered = 0
+        self.meanwhile = meanwhile
         self._ends = time.monotonic() + self.seconds
 
     @property
@@ -42,6 +48,13 @@ class Budget:
         more = max(0.0, seconds - self.seconds)
         self.seconds += more
         self._ends += more
+
+    def do_meanwhile(self) -> None:
+        """Do what there is to do while the server works."""
+        act, self.meanwhile = self.meanwhile, None
+        if act:
+            with self.paused():
+                act()
 
     @contextmanager
     def paused(self) -> Iterator[None]:

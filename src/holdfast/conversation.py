@@ -6,17 +6,17 @@ function library when it is missing, connecting anew, and translating errors are
 
 from __future__ import annotations
 
+import asyncio
 import threading
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import redis
 import redis.asyncio
 from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import ExponentialBackoff
 from redis.exceptions import (
-    BusyLoadingError,
     ClusterDownError,
     MasterDownError,
     OutOfMemoryError,
@@ -31,7 +31,7 @@ from redis.retry import Retry
 
 from holdfast import errors, functions
 from holdfast.budget import Budget
-from holdfast.line import Line
+from holdfast.line import AsyncLine, Line, limited
 
 if TYPE_CHECKING:
     from holdfast.store import Address
@@ -41,25 +41,23 @@ _NOT_NOW = (ClusterDownError, MasterDownError, TryAgainError)
 _NOT_NOW_WORDS = ("BUSY", "MISCONF", "NOREPLICAS", "UNBLOCKED")  # which the client library has no class for
 _TIMED_OUT = (RedisTimeoutError, TimeoutError)
 _ATTEMPTS = 3
-ANSWERS = (ResponseError, BusyLoadingError)  # errors that the server said: the command was not carried out
+_RETRIES = 3  # of connecting, in each
 RECONNECT: tuple[Any, ...] = ()  # what a conversation says to have a new connection
 
 Talk = Generator[tuple[Any, ...], Any, Any]
+L = TypeVar("L", Line, AsyncLine)
 
 
-def conversation(parts: tuple[Any, ...], address: Address, budget: Budget | None = None) -> Talk:
+def conversation(parts: tuple[Any, ...], address: Address, budget: Budget) -> Talk:
     """Say what to send, hear the reply or the error, and so on to the end: written once for sync and async."""
-    if budget and address.home:  # no network is between us, but perhaps a slow disk
-        budget.extend_to(address.timeout)
     try:
         return (yield from _attempts(parts, address, budget))
     except errors.StoreUnavailable as error:
-        error.maybe_done = budget is None or budget.unanswered > 0
+        error.maybe_done = budget.unanswered > 0
         raise
 
 
-def _attempts(parts: tuple[Any, ...], address: Address, budget: Budget | None) -> Talk:
-    seconds = budget.seconds if budget else address.timeout
+def _attempts(parts: tuple[Any, ...], address: Address, budget: Budget) -> Talk:
     before: Exception | None = None
     for left in reversed(range(_ATTEMPTS)):
         try:
@@ -68,11 +66,11 @@ def _attempts(parts: tuple[Any, ...], address: Address, budget: Budget | None) -
             raise
         except _UNREACHABLE as error:
             if left == 0 or isinstance(error, _TIMED_OUT):
-                raise _translate(before or error, address, seconds) from error
+                raise _translate(before or error, address, budget.seconds) from error
             before = error
             yield RECONNECT
         except RedisError as error:
-            raise _translate(error, address, seconds) from None
+            raise _translate(error, address, budget.seconds) from None
 
 
 def _load_if_missing(parts: tuple[Any, ...]) -> Talk:
@@ -106,44 +104,29 @@ def _translate(error: Exception, address: Address, seconds: float) -> errors.Hol
 
 
 class Ready:
-    """Connections for commands that have a budget, kept between them.
+    """Connections of a process, kept between commands.
 
     The client library's pool connects when it is asked for a connection, for as long as that takes: looking up a name
     cannot be interrupted. Here it is done in a thread, which is left alone when the time is over.
     """
 
-    def __init__(self, client: redis.Redis) -> None:
+    def __init__(self, url: str, address: Address) -> None:
+        retry = Retry(_backoff(), _RETRIES, (RedisConnectionError,))
+        client = redis.Redis.from_url(url, retry=retry, **_options(address))
         self._pool = client.connection_pool
+        self._readings = dict(client.response_callbacks)
         self._idle: list[Line] = []
 
     def exchange(self, parts: tuple[Any, ...], budget: Budget) -> Any:
         """Send a command and return its reply, before the time is over."""
-        line = self._take(budget)
-        budget.unanswered += 1
+        line = _fresh(self._idle) or Line(self._connect(budget))
         try:
             reply = line.exchange(parts, budget)
-        except ANSWERS:
-            budget.unanswered -= 1
-            self._idle.append(line)
-            raise
-        except BaseException:
-            # Interrupted or broken: its reply may still come, and must not answer another command.
+        except BaseException:  # interrupted or broken
             line.close()
             raise
-        budget.unanswered -= 1
         self._idle.append(line)
-        return reply
-
-    def _take(self, budget: Budget) -> Line:
-        while self._idle:
-            try:
-                line = self._idle.pop()
-            except IndexError:  # another thread was faster
-                break
-            if line.is_fresh:
-                return line
-            line.close()
-        return Line(self._connect(budget))
+        return _read(parts, reply, self._readings)
 
     def _connect(self, budget: Budget) -> Any:
         made: Future[Any] = Future()
@@ -172,14 +155,83 @@ def _connect(connection: Any, made: Future[Any]) -> None:
         made.set_result(connection)
 
 
-def connect(url: str, address: Address) -> redis.Redis:
-    retry = Retry(ExponentialBackoff(cap=0.5, base=0.02), 3, (RedisConnectionError,))
-    return redis.Redis.from_url(url, retry=retry, **_options(address))
+class AsyncReady:
+    """Connections of an event loop, kept between commands."""
+
+    def __init__(self, url: str, address: Address) -> None:
+        retry = AsyncRetry(_backoff(), _RETRIES, (RedisConnectionError,))
+        client = redis.asyncio.Redis.from_url(url, retry=retry, **_options(address))
+        self._pool = client.connection_pool
+        self._readings = dict(client.response_callbacks)
+        self._idle: list[AsyncLine] = []
+        self._lines: set[AsyncLine] = set()  # all that are open
+        self._is_closed = False
+
+    async def exchange(self, parts: tuple[Any, ...], budget: Budget) -> Any:
+        """Send a command and return its reply, before the time is over."""
+        line = _fresh(self._idle) or await self._connect(budget)
+        try:
+            reply = await line.exchange(parts, budget)
+        except BaseException:  # cancelled or broken
+            line.close()
+            raise
+        self._idle.append(line)
+        return _read(parts, reply, self._readings)
+
+    async def _connect(self, budget: Budget) -> AsyncLine:
+        before = _cancellations()
+        connection = self._pool.connection_class(**self._pool.connection_kwargs)
+        try:
+            async with limited(budget.left()):
+                await connection.connect()
+            if _cancellations() > before:  # which was swallowed: a `wait_for` of Python 3.11 may do so
+                raise asyncio.CancelledError
+            if self._is_closed:
+                raise ConnectionError("the connections were closed meanwhile")
+        except BaseException:
+            await connection.disconnect(nowait=True)
+            raise
+        line = AsyncLine(connection)
+        self._lines.add(line)
+        line.closed.add_done_callback(lambda _: self._lines.discard(line))
+        return line
+
+    async def close(self) -> None:
+        self._is_closed = True
+        for line in list(self._lines):
+            line.close()
+            await line.closed
 
 
-def connect_async(url: str, address: Address) -> redis.asyncio.Redis:
-    retry = AsyncRetry(ExponentialBackoff(cap=0.5, base=0.02), 3, (RedisConnectionError,))
-    return redis.asyncio.Redis.from_url(url, retry=retry, **_options(address))
+def _cancellations() -> int:
+    """How often this task was asked to end."""
+    task = asyncio.current_task()
+    return task.cancelling() if task else 0
+
+
+def _fresh(idle: list[L]) -> L | None:
+    """Take a line that can be used, if there is one."""
+    while idle:
+        try:
+            line = idle.pop()
+        except IndexError:  # another thread was faster
+            break
+        if line.is_fresh:
+            return line
+        line.close()
+    return None
+
+
+def _read(parts: tuple[Any, ...], reply: Any, readings: dict[str, Callable[[Any], Any]]) -> Any:
+    """Raise what the server refused with, or return its reply as the client library would."""
+    if isinstance(reply, Exception):
+        raise reply
+    reading = readings.get(parts[0])
+    return reading(reply) if reading else reply
+
+
+def _backoff() -> ExponentialBackoff:
+    return ExponentialBackoff(cap=0.5, base=0.02)
 
 
 def _options(address: Address) -> dict[str, Any]:

@@ -2,53 +2,60 @@
 
 The client library connects, and knows passwords, certificates and the words of errors. What it does for each command
 takes longer than the command itself, so that is done here: two system calls, and the parser that it uses too.
+
+A line takes one command at a time. After an error it must be closed: the reply may still come, and must not answer
+another command. An error that the server answers is a reply like any other.
 """
 
 from __future__ import annotations
 
+import asyncio
 import select
 import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import hiredis
-from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from holdfast.budget import Budget
 
+LATE, GRACE = 0.05, 0.1  # seconds: an event loop that wakes up so late has stood still, and gets some more
 _PIECE = 0.1  # seconds that a reply is waited for until the time that is left is looked at
 _RECEIVED = 65536  # bytes at once
 _NOT_YET = (BlockingIOError, TimeoutError)
 
 
 class Line:
-    """One connection. After any error but an answer of the server it must be closed: a reply may still come."""
+    """A line on which a thread waits."""
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
         self._socket: socket.socket = connection._sock
-        self._reader = hiredis.Reader(replyError=connection._parser.parse_error)
-        self._poll = select.poll()
-        self._poll.register(self._socket, select.POLLIN)
+        self._reader = _reader(connection)
+        self._poll = _poll(self._socket)
         _wait_in_pieces(self._socket)
 
     @property
     def is_fresh(self) -> bool:
         """Whether it can be used: the server has not closed it, and nothing waits to be read."""
-        return not self._poll.poll(0)
+        return not self._poll.poll(0) and not self._reader.has_data()
 
     def exchange(self, parts: tuple[Any, ...], budget: Budget) -> Any:
-        """Send a command and return its reply; raise the error that the server answers.
+        """Send a command and return its reply.
 
         Raises:
-            RedisTimeoutError: the time was over before the reply was there.
-            RedisConnectionError: the connection is broken.
+            TimeoutError: the time was over before the reply was there.
+            OSError: the connection is broken.
         """
-        self._send(hiredis.pack_command(parts), budget)
+        data = hiredis.pack_command(parts)
+        budget.unanswered += 1
+        self._send(data, budget)
+        if budget.meanwhile:
+            budget.do_meanwhile()
         while (reply := self._reader.gets()) is False:
             self._receive(budget)
-        if isinstance(reply, Exception):
-            raise reply
+        budget.unanswered -= 1
         return reply
 
     def _send(self, data: bytes, budget: Budget) -> None:
@@ -58,7 +65,7 @@ class Line:
                 sent += self._socket.send(data if sent == 0 else memoryview(data)[sent:])
             except _NOT_YET:
                 if budget.is_over:
-                    raise RedisTimeoutError("the server takes no more") from None
+                    raise TimeoutError("the server takes no more") from None
 
     def _receive(self, budget: Budget) -> None:
         """Add what has come to the reply. When time is over, look once more: perhaps it was us who stood still."""
@@ -67,14 +74,109 @@ class Line:
             data = self._socket.recv(_RECEIVED)
         except _NOT_YET:
             if was_over:
-                raise RedisTimeoutError("no answer") from None
+                raise TimeoutError("no answer") from None
             return
         if not data:
-            raise RedisConnectionError("the server closed the connection")
+            raise ConnectionError("the server closed the connection")
         self._reader.feed(data)
 
     def close(self) -> None:
         self._connection.disconnect()
+
+
+class AsyncLine(asyncio.Protocol):
+    """A line of an event loop."""
+
+    def __init__(self, connection: Any) -> None:
+        self._loop = asyncio.get_running_loop()
+        # It would close the connection if it were forgotten.
+        self._writer, connection._writer, connection._reader = connection._writer, None, None
+        self._transport: asyncio.Transport = self._writer.transport
+        self._reader = _reader(connection)
+        self._poll = _poll(self._transport.get_extra_info("socket"))
+        self._reply: asyncio.Future[Any] | None = None  # that is waited for
+        self._due = 0.0  # when that has taken too long
+        self._timer: asyncio.TimerHandle | None = None  # of this command, or of one before
+        self.closed = self._loop.create_future()
+        self._transport.set_protocol(self)
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether it can be used, as that of a `Line`."""
+        return not self._transport.is_closing() and not self._poll.poll(0) and not self._reader.has_data()
+
+    async def exchange(self, parts: tuple[Any, ...], budget: Budget) -> Any:
+        """Send a command and return its reply, as `Line.exchange` does."""
+        data = hiredis.pack_command(parts)
+        self._due = self._loop.time() + budget.left()
+        self._reply = reply = self._loop.create_future()
+        budget.unanswered += 1
+        self._transport.write(data)
+        if budget.meanwhile:
+            budget.do_meanwhile()
+            self._due = self._loop.time() + budget.left()
+        if self._timer is None or self._timer.when() > self._due:
+            self._look_when_due()
+        heard = await reply
+        budget.unanswered -= 1
+        return heard
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            self._reader.feed(data)
+            heard = self._reader.gets()
+        except ConnectionError as error:  # this is no reply
+            self._fail(error)
+            return
+        if heard is False:
+            return
+        if self._reply is None or self._reply.done():  # nobody has asked
+            self.close()
+        else:
+            self._reply.set_result(heard)
+            self._reply = None
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._fail(ConnectionError(str(error or "the server closed the connection")))
+        if self._timer:
+            self._timer.cancel()
+        self.closed.set_result(None)
+
+    def _fail(self, error: Exception) -> None:
+        if self._reply and not self._reply.done():
+            self._reply.set_exception(error)
+            self._reply.exception()  # nobody has to hear it: who was waiting may be about to end
+
+    def _look_when_due(self) -> None:
+        """Have one timer for many commands: most are answered long before."""
+        if self._timer:
+            self._timer.cancel()
+        self._timer = self._loop.call_at(self._due, self._look)
+
+    def _look(self, again: asyncio.Future[Any] | None = None) -> None:
+        """See whether the time is over; and if it is, once more: perhaps it was us who stood still."""
+        self._timer = None
+        if self._reply is None:
+            return
+        if self._reply is again:
+            self._fail(TimeoutError("no answer"))
+        elif self._loop.time() < self._due:
+            self._look_when_due()
+        else:
+            self._timer = self._loop.call_later(_grace(self._due), self._look, self._reply)
+
+    def close(self) -> None:
+        self._transport.abort()
+
+
+def _reader(connection: Any) -> hiredis.Reader:
+    return hiredis.Reader(protocolError=ConnectionError, replyError=connection._parser.parse_error)
+
+
+def _poll(sock: socket.socket) -> select.poll:
+    poll = select.poll()
+    poll.register(sock.fileno(), select.POLLIN)
+    return poll
 
 
 def _wait_in_pieces(sock: socket.socket) -> None:
@@ -93,3 +195,30 @@ def _timeval(seconds: float) -> bytes:
     import struct
 
     return struct.pack("ll", int(seconds), int(seconds % 1 * 1_000_000))
+
+
+@asynccontextmanager
+async def limited(seconds: float) -> AsyncIterator[None]:
+    """End what takes longer.
+
+    Raises:
+        TimeoutError: it took longer.
+    """
+    loop = asyncio.get_running_loop()
+    async with asyncio.timeout(None) as limit:
+        due = loop.time() + seconds
+        timer = loop.call_at(due, lambda: loop.call_later(_grace(due), _end, limit))
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+
+def _end(limit: asyncio.Timeout) -> None:
+    with suppress(RuntimeError):  # it has ended meanwhile
+        limit.reschedule(asyncio.get_running_loop().time())
+
+
+def _grace(due: float) -> float:
+    """How long to wait when time is over, for what has come meanwhile to be heard."""
+    return GRACE if asyncio.get_running_loop().time() - due > LATE else 0.0

@@ -8,13 +8,12 @@ A command may be sent twice when its reply was lost: every function is safe to r
 
 from __future__ import annotations
 
-import math
 import os
 import threading
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -26,11 +25,7 @@ from holdfast.commands import Command
 if TYPE_CHECKING:
     import asyncio
 
-    from redis import Redis
-    from redis.asyncio import Redis as AsyncRedis
-
-    from holdfast.conversation import Ready
-    from holdfast.turns import Turns
+    from holdfast.conversation import AsyncReady, Ready
 
 T = TypeVar("T")
 Clock = Callable[[], int]
@@ -90,6 +85,15 @@ def _pack(command: Command[Any], address: Address, clock: Clock | None) -> tuple
     return ("FCALL", functions.function(command.verb), 1, address.key, text, *command.blobs)
 
 
+def _budget(given: Budget | None, address: Address, blocks: float | None = None) -> Budget:
+    """How long a command may take: as long as was said, or as the store may be silent."""
+    if given is None:
+        return Budget(address.timeout + (blocks or 0.0))
+    if address.home:  # no network is between us, but perhaps a slow disk
+        given.extend_to(address.timeout)
+    return given
+
+
 class Store:
     """Runs commands, from any thread. After a fork it makes new connections and leaves the old ones alone."""
 
@@ -97,7 +101,6 @@ class Store:
         self.address = address
         self._clock = clock
         self._lock, self._lock_pid = threading.Lock(), os.getpid()
-        self._client: Redis | None = None
         self._ready: Ready | None = None
         self._pid = 0
 
@@ -107,65 +110,50 @@ class Store:
         Raises:
             StoreUnavailable: the server cannot be reached; whether the command was carried out is unknown.
         """
-        budget = command.budget or Budget(self.address.timeout)
-        return command.read(self.execute(*_pack(command, self.address, self._clock), budget=budget))
+        return command.read(self.execute(*_pack(command, self.address, self._clock), budget=command.budget))
 
     def execute(self, *parts: Any, blocks: float | None = None, budget: Budget | None = None) -> Any:
         """Send a plain Redis command, for what only reads, and for pops that block so many seconds."""
+        budget = _budget(budget, self.address, blocks)
+        try:
+            return self._send(parts, budget)
+        except Exception as error:
+            return self._converse(parts, budget, error)
+
+    def _converse(self, parts: tuple[Any, ...], budget: Budget, heard: Any) -> Any:
+        """Go on after an error: a conversation says what to do."""
         from holdfast.conversation import conversation
 
         talk = conversation(parts, self.address, budget)
-        say = next(talk)
+        next(talk)  # it begins with what was sent
         while True:
             try:
-                heard = self._send(say, blocks) if budget is None else self._send_within(budget, say)
-            except Exception as error:
-                say = talk.throw(error)
-                continue
-            try:
-                say = talk.send(heard)
+                say = talk.throw(heard) if isinstance(heard, Exception) else talk.send(heard)
             except StopIteration as end:
                 return end.value
+            try:
+                heard = self._send(say, budget)
+            except Exception as error:
+                heard = error
 
-    def _send(self, parts: tuple[Any, ...], blocks: float | None) -> Any:
+    def _send(self, parts: tuple[Any, ...], budget: Budget) -> Any:
         if not parts:
             return self._reconnect()
-        client = self._connected()
-        if blocks is None:
-            return client.execute_command(*parts)
-        connection = client.connection_pool.get_connection()
-        try:
-            connection.send_command(*parts)
-            return connection.read_response(timeout=blocks + self.address.timeout)
-        except BaseException:
-            # Interrupted or broken: its reply may still come, and must not answer another command.
-            connection.disconnect()
-            raise
-        finally:
-            client.connection_pool.release(connection)
-
-    def _send_within(self, budget: Budget, parts: tuple[Any, ...]) -> Any:
-        if not parts:
-            return self._reconnect()
-        with budget.paused():  # starting the embedded server has a time-out of its own
-            self._connected()
         ready = self._ready
-        if ready is None:
-            raise ConnectionError("the connections were closed by another thread")
+        if ready is None or self._pid != os.getpid():
+            with budget.paused():  # starting the embedded server has a time-out of its own
+                ready = self._connected()
         return ready.exchange(parts, budget)
 
-    def _connected(self) -> Redis:
-        if self._client is not None and self._pid == os.getpid():
-            return self._client
+    def _connected(self) -> Ready:
         if self._lock_pid != os.getpid():  # forked: a thread that is not here may have held the lock
             self._lock, self._lock_pid = threading.Lock(), os.getpid()
         with self._lock:
-            if self._client is None or self._pid != os.getpid():
-                from holdfast.conversation import Ready, connect
+            if self._ready is None or self._pid != os.getpid():
+                from holdfast.conversation import Ready
 
-                client = connect(self.address.connect_to(), self.address)
-                self._ready, self._client, self._pid = Ready(client), client, os.getpid()
-            return self._client
+                self._ready, self._pid = Ready(self.address.connect_to(), self.address), os.getpid()
+            return self._ready
 
     def _reconnect(self) -> None:
         """The embedded server may have to be started again, which connecting does."""
@@ -173,35 +161,21 @@ class Store:
             self.close()
 
     def close(self) -> None:
-        client, self._client = self._client, None
         ready, self._ready = self._ready, None
-        if client is not None and ready is not None and self._pid == os.getpid():
+        if ready is not None and self._pid == os.getpid():
             ready.close()
-            client.close()
 
 
-def _cancellations() -> int:
-    """How often this task was asked to end."""
-    import asyncio
+class _Here:
+    """What an event loop has: turns, and connections of the process that made them."""
 
-    task = asyncio.current_task()
-    return task.cancelling() if task else 0
+    def __init__(self) -> None:
+        from holdfast.turns import Turns
 
-
-def _heed(cancellations: int) -> None:
-    """End this task if it was asked to since then, and that was swallowed: a `wait_for` of Python 3.11 may do so."""
-    if _cancellations() > cancellations:
-        import asyncio
-
-        raise asyncio.CancelledError
-
-
-class _Client(NamedTuple):
-    """The connections of an event loop, the process that made them, and the generator that closes them."""
-
-    pid: int
-    client: AsyncRedis
-    closing: AsyncGenerator[None, None]
+        self.pid = os.getpid()
+        self.turns = Turns()
+        self.ready: AsyncReady | None = None
+        self.closing: AsyncGenerator[None, None] | None = None  # which closes them
 
 
 class AsyncStore:
@@ -210,8 +184,7 @@ class AsyncStore:
     def __init__(self, address: Address, *, clock: Clock | None = None) -> None:
         self.address = address
         self._clock = clock
-        self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, _Client] = WeakKeyDictionary()
-        self._turns: WeakKeyDictionary[asyncio.AbstractEventLoop, Turns] = WeakKeyDictionary()
+        self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, _Here] = WeakKeyDictionary()
 
     async def run(self, command: Command[T]) -> T:
         """Send a command and read its reply, as `Store.run` does."""
@@ -220,124 +193,74 @@ class AsyncStore:
     async def execute(self, *parts: Any, blocks: float | None = None, budget: Budget | None = None) -> Any:
         """Send a plain Redis command, as `Store.execute` does."""
         if blocks is not None:
-            return await self._converse(parts, blocks, None)
-        async with self._turns_of_this_loop().turn(budget):
-            return await self._converse(parts, None, budget)
+            return await self._execute(parts, _budget(budget, self.address, blocks))
+        return await self._here().turns.take(self._execute, parts, budget)
 
-    def _turns_of_this_loop(self) -> Turns:
-        import asyncio
+    async def _execute(self, parts: tuple[Any, ...], budget: Budget | None) -> Any:
+        budget = _budget(budget, self.address)
+        try:
+            return await self._send(parts, budget)
+        except Exception as error:
+            return await self._converse(parts, budget, error)
 
-        loop = asyncio.get_running_loop()
-        turns = self._turns.get(loop)
-        if turns is None:
-            from holdfast.turns import Turns
-
-            turns = self._turns[loop] = Turns()
-        return turns
-
-    async def _converse(self, parts: tuple[Any, ...], blocks: float | None, budget: Budget | None) -> Any:
+    async def _converse(self, parts: tuple[Any, ...], budget: Budget, heard: Any) -> Any:
         from holdfast.conversation import conversation
 
         talk = conversation(parts, self.address, budget)
-        say = next(talk)
+        next(talk)  # it begins with what was sent
         while True:
             try:
-                heard = await (self._send(say, blocks) if budget is None else self._send_within(budget, say))
-            except Exception as error:
-                say = talk.throw(error)
-                continue
-            try:
-                say = talk.send(heard)
+                say = talk.throw(heard) if isinstance(heard, Exception) else talk.send(heard)
             except StopIteration as end:
                 return end.value
-
-    async def _send(self, parts: tuple[Any, ...], blocks: float | None) -> Any:
-        import asyncio
-
-        if not parts:
-            return await self._reconnect()
-        before = _cancellations()
-        client = await self._connected()
-        if blocks is None:
-            reply = await client.execute_command(*parts)
-            _heed(before)
-            return reply
-        connection = await client.connection_pool.get_connection()
-        try:
-            # With a time-out of its own, the client library would return None and keep the connection, whose reply may
-            # still come and answer another command.
-            async with asyncio.timeout(blocks + self.address.timeout):
-                await connection.send_command(*parts)
-                _heed(before)
-                return await connection.read_response(timeout=math.inf)
-        except BaseException:
-            await connection.disconnect(nowait=True)
-            raise
-        finally:
-            await client.connection_pool.release(connection)
-
-    async def _send_within(self, budget: Budget, parts: tuple[Any, ...]) -> Any:
-        from holdfast.turns import limited
-
-        if not parts:
-            return await self._reconnect()
-        before = _cancellations()
-        with budget.paused():  # starting the embedded server has a time-out of its own
-            pool = (await self._connected()).connection_pool
-        async with limited(budget.left()):
-            connection = await pool.get_connection()
             try:
-                return await self._exchange(connection, parts, budget, before)
-            finally:
-                await pool.release(connection)
+                heard = await self._send(say, budget)
+            except Exception as error:
+                heard = error
 
-    async def _exchange(self, connection: Any, parts: tuple[Any, ...], budget: Budget, before: int) -> Any:
-        from holdfast.conversation import ANSWERS
+    async def _send(self, parts: tuple[Any, ...], budget: Budget) -> Any:
+        if not parts:
+            return await self._reconnect()
+        ready = self._here().ready
+        if ready is None:
+            with budget.paused():  # starting the embedded server has a time-out of its own
+                ready = await self._connected()
+        return await ready.exchange(parts, budget)
 
-        try:
-            _heed(before)
-            budget.unanswered += 1
-            await connection.send_command(*parts)
-            _heed(before)
-            reply = await connection.read_response(timeout=math.inf)
-        except ANSWERS:
-            budget.unanswered -= 1
-            raise
-        except BaseException:
-            await connection.disconnect(nowait=True)
-            raise
-        budget.unanswered -= 1
-        return reply
-
-    async def _connected(self) -> AsyncRedis:
+    def _here(self) -> _Here:
         import asyncio
 
         loop = asyncio.get_running_loop()
-        if (known := self._clients.get(loop)) and known.pid == os.getpid():
-            return known.client
+        here = self._clients.get(loop)
+        if here is None or here.pid != os.getpid():
+            for other in [other for other in self._clients if other.is_closed()]:
+                self._clients.pop(other, None)
+            here = self._clients[loop] = _Here()
+        return here
+
+    async def _connected(self) -> AsyncReady:
+        import asyncio
+
         url = self.address.url or str(await asyncio.to_thread(self.address.connect_to))
-        from holdfast.conversation import connect_async
+        from holdfast.conversation import AsyncReady
 
-        if (known := self._clients.get(loop)) and known.pid == os.getpid():
-            return known.client  # another task of this loop was faster
-        for other in [other for other in self._clients if other.is_closed()]:
-            self._forget(other)
-        client = connect_async(url, self.address)
-        self._clients[loop] = _Client(os.getpid(), client, closing := self._close_with_loop(loop, client))
-        await anext(closing)
-        return client
+        here = self._here()
+        if here.ready is None:  # else another task of this loop was faster
+            here.ready = AsyncReady(url, self.address)
+            here.closing = self._close_with_loop(asyncio.get_running_loop(), here.ready)
+            await anext(here.closing)
+        return here.ready
 
-    async def _close_with_loop(self, loop: asyncio.AbstractEventLoop, client: AsyncRedis) -> AsyncGenerator[None, None]:
-        """Close a client when asked to, and at the end of `asyncio.run`, which ends the generators of its loop."""
+    async def _close_with_loop(self, loop: asyncio.AbstractEventLoop, ready: AsyncReady) -> AsyncGenerator[None, None]:
+        """Close connections when asked to, and at the end of `asyncio.run`, which ends the generators of its loop."""
+        pid = os.getpid()
         try:
             yield
         finally:
-            self._forget(loop)
-            await client.aclose()
-
-    def _forget(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._clients.pop(loop, None)
-        self._turns.pop(loop, None)
+            if (here := self._clients.get(loop)) and here.ready is ready:
+                del self._clients[loop]
+            if pid == os.getpid():
+                await ready.close()
 
     async def _reconnect(self) -> None:
         if self.address.url is None:
@@ -347,6 +270,6 @@ class AsyncStore:
         """Close the connections of this event loop."""
         import asyncio
 
-        known = self._clients.pop(asyncio.get_running_loop(), None)
-        if known is not None and known.pid == os.getpid():
-            await known.closing.aclose()
+        here = self._clients.pop(asyncio.get_running_loop(), None)
+        if here is not None and here.closing is not None:
+            await here.closing.aclose()

@@ -1,4 +1,4 @@
-"""How many commands of an event loop are on their way at once, and for how long. The others wait for their turn.
+"""How many commands of an event loop are on their way at once. The others wait for their turn.
 
 Each command that is on its way needs a connection, so a thousand coroutines that enqueue at once must not all be. What
 waits here does not wait for the server, so its time does not count. When the server is away, though, nobody is to wait
@@ -8,15 +8,14 @@ for the time-outs of all who came before: who sees a failure while waiting fails
 from __future__ import annotations
 
 import asyncio
-import math
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, nullcontext, suppress
+from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
+from typing import Any
 
 from holdfast import errors
 from holdfast.budget import Budget
 
 AT_ONCE = 32
-LATE, GRACE = 0.05, 0.1  # seconds: an event loop that wakes up so late has stood still, and gets some more
 
 
 class Turns:
@@ -28,23 +27,19 @@ class Turns:
         self._failures = 0
         self._last = ""
 
-    @asynccontextmanager
-    async def turn(self, budget: Budget | None) -> AsyncIterator[None]:
-        """Wait for a turn, and have it.
+    async def take(self, send: Callable[..., Awaitable[Any]], parts: tuple[Any, ...], budget: Budget | None) -> Any:
+        """Wait for a turn, and send a command.
 
         Raises:
-            StoreUnavailable: the store could not be reached by another, meanwhile; nothing was sent.
+            StoreUnavailable: the store could not be reached; or not by another, meanwhile, and nothing was sent.
         """
-        before = self._failures
         free = self._free_within if budget else self._free
-        with budget.paused() if budget else nullcontext():
+        if free.locked():
+            await self._wait(free, budget)
+        else:
             await free.acquire()
         try:
-            if self._failures != before:
-                error = errors.StoreUnavailable(self._last)
-                error.maybe_done = False
-                raise error
-            yield
+            return await send(parts, budget)
         except errors.StoreUnavailable as error:
             self._failures += 1
             self._last = str(error)
@@ -52,27 +47,12 @@ class Turns:
         finally:
             free.release()
 
-
-@asynccontextmanager
-async def limited(seconds: float) -> AsyncIterator[None]:
-    """End what takes longer. If this event loop stood still, not the server, what has come meanwhile is heard first.
-
-    Raises:
-        TimeoutError: it took longer.
-    """
-    async with asyncio.timeout(None) as limit:
-        due = asyncio.get_running_loop().time() + seconds
-        timer = asyncio.get_running_loop().call_at(due, _expire, limit, due)
-        try:
-            yield
-        finally:
-            timer.cancel()
-
-
-def _expire(limit: asyncio.Timeout, due: float) -> None:
-    loop = asyncio.get_running_loop()
-    if loop.time() - due > LATE:
-        loop.call_later(GRACE, _expire, limit, math.inf)  # once
-        return
-    with suppress(RuntimeError):  # it has ended meanwhile
-        limit.reschedule(loop.time())
+    async def _wait(self, free: asyncio.Semaphore, budget: Budget | None) -> None:
+        before = self._failures
+        with budget.paused() if budget else nullcontext():
+            await free.acquire()
+        if self._failures != before:
+            free.release()
+            error = errors.StoreUnavailable(self._last)
+            error.maybe_done = False
+            raise error
