@@ -16,7 +16,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -46,7 +45,7 @@ from holdfast.cli import exits, fields
 from holdfast.kept import Kept
 from holdfast.spool import DAMAGED, SENDING, Spool
 from holdfast.store import Address, AsyncStore, Store
-from holdfast.storing import store_part
+from holdfast.storing import store_command
 from holdfast.task import Task
 from tests import outages
 from tests.outages import PATIENCE, Switch, eventually
@@ -184,7 +183,7 @@ def test_a_reply_that_came_while_the_process_stood_still_is_heard(
     monkeypatch.setattr("holdfast.line._PIECE", PATIENCE)
     store = Store(Address.find(server_url, namespace=namespace))
     command = commands.enqueue([commands.NewJob(id="a", payload=b"{}", queue="q", task="t")])
-    assert store.run(replace(command, budget=Standing(PATIENCE))).created == [True]
+    assert store.run(command.within(Standing(PATIENCE))).created == [True]
     store.close()
 
 
@@ -197,7 +196,7 @@ def test_a_reply_that_came_while_the_event_loop_stood_still_is_heard(server_url:
         store = AsyncStore(Address.find(server_url, namespace=namespace))
         await store.run(commands.count())
         budget = Budget(3)
-        storing = asyncio.create_task(store.run(replace(command, budget=budget)))
+        storing = asyncio.create_task(store.run(command.within(budget)))
         while not budget.unanswered:
             await asyncio.sleep(0)
         for _ in range(3):  # until it is written
@@ -233,9 +232,8 @@ def test_the_time_in_which_the_embedded_server_starts_does_not_count(
     address = Address(None, tmp_path, namespace=tmp_path.name, timeout=1.5)
     for number, how in enumerate(("sync", "async")):
         budgets[:] = [Budget(1)]
-        command = replace(
-            commands.enqueue([commands.NewJob(id=how, payload=b"{}", queue="q", task="t")]), budget=budgets[0]
-        )
+        job = commands.NewJob(id=how, payload=b"{}", queue="q", task="t")
+        command = commands.enqueue([job]).within(budgets[0])
         if how == "sync":
             store = Store(address)
             assert store.run(command).created == [True]
@@ -764,7 +762,7 @@ def test_a_call_that_the_store_refuses_later_does_not_hold_up_the_others(switch:
     refused = add.options(id="taken", on_exists="error").enqueue(1, 1)
     fine = add.enqueue(2, 2)
     with pytest.raises(TooBig):
-        app.enqueue(replace(add.bind(1, 1), payload=b'"%b"' % (b"x" * (1 << 20))))
+        app.enqueue(msgspec.structs.replace(add.bind(1, 1), payload=b'"%b"' % (b"x" * (1 << 20))))
 
     switch.on()
     eventually(lambda: not app.unreachable.spool.is_waiting)
@@ -1073,7 +1071,7 @@ add.enqueue(1, 2)
 
 def keep(app: Holdfast, *calls: BoundCall[Any]) -> None:
     """Keep calls on disk as if the store could not be reached."""
-    app.unreachable.spool.keep(Kept.of(next(store_part(calls, app, fresh=False)), 1_700_000_000_000))  # type: ignore[arg-type]
+    app.unreachable.spool.keep(Kept.of(store_command(calls, app), 1_700_000_000_000))
 
 
 def test_a_worker_sends_what_is_kept_when_it_starts(crew: Crew) -> None:

@@ -25,7 +25,7 @@ from holdfast.results import AsyncInbox, Inbox, deadline_after
 from holdfast.scheduling import Timing, declaration
 from holdfast.store import Address, AsyncStore, Store
 from holdfast.task import AsyncTask, BoundCall, Declare, Task, make_task
-from holdfast.unreachable import Unreachable, store_calls
+from holdfast.unreachable import Unreachable, store_calls, store_or_else
 from holdfast.verbs import Steps, verb
 
 if TYPE_CHECKING:
@@ -204,7 +204,7 @@ class Holdfast:
             StoreUnavailable: it cannot be reached within two seconds. If `maybe_done`, it is unknown whether the job
                 was stored; repeat with the same call. See `when_unreachable`.
         """
-        return (yield from store_calls([call], self))[0]
+        return (yield from store_or_else([call], self))[0]
 
     enqueue, aenqueue = verb(_enqueue)
 

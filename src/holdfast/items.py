@@ -14,7 +14,8 @@ from __future__ import annotations
 import math
 import os
 import time
-from typing import TYPE_CHECKING, Any, Self, Unpack
+from dataclasses import replace
+from typing import TYPE_CHECKING, Self, Unpack
 
 from holdfast import commands, errors
 from holdfast.budget import Budget
@@ -26,9 +27,8 @@ from holdfast.limits import LEAST_LEASE, MOST_LEASE
 from holdfast.names import check_id, check_queue, new_id
 from holdfast.options import Given, Options
 from holdfast.seat import Seat, Seats
-from holdfast.storing import store_part
+from holdfast.storing import store_command, store_part
 from holdfast.task import BoundCall, make_task
-from holdfast.unreachable import within
 from holdfast.upkeep import Upkeep
 from holdfast.verbs import Pop, Steps, verb
 
@@ -58,7 +58,7 @@ class Items:
     def __init__(self, app: Holdfast, queue: str) -> None:
         self.queue = check_queue(queue)
         self._app = app
-        self._task = make_task(_raw, app, name=TASK)
+        self._task = replace(make_task(_raw, app, Options(queue=self.queue), TASK), codec="raw")
         self._seats = Seats()
         self._upkeep = Upkeep(self, self._seats)
 
@@ -84,11 +84,10 @@ class Items:
         """
         if not isinstance(payload, Buffer):
             raise errors.Invalid(f"an item is bytes, not {type(payload).__name__}; encode it first")
-        chosen = Options(queue=self.queue).but(**_fitting(options, self.queue))
-        call: BoundCall[Any] = BoundCall(chosen.id or new_id(), self._task, bytes(payload), chosen)
-        steps = store_part([call], self._app, fresh=False, codec="raw")
-        jobs: list[Job[bytes]] = yield from within(Budget(size=len(call.payload)), next(steps), steps)
-        return jobs[0]
+        task = self._task.options(**_fitting(options, self.queue)) if options else self._task
+        call = BoundCall(task.chosen.id or new_id(), task, bytes(payload))
+        command = store_command([call], self._app)
+        return (yield from store_part(command, [call], self._app, Budget(size=len(call.payload))))[0]
 
     put, aput = verb(_put)
 

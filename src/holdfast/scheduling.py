@@ -14,7 +14,6 @@ from holdfast.errors import Invalid, JobNotFound
 from holdfast.limits import LONGEST_WAIT
 from holdfast.names import check_name
 from holdfast.schedule import Cron, Every, When, decode, encode, further_times, next_firings
-from holdfast.storing import new_job
 from holdfast.task import BoundCall
 from holdfast.verbs import Steps, Stores
 
@@ -156,12 +155,8 @@ def declaration(name: str, call: BoundCall[Any], timing: Timing, revision: int |
     for option in NOT_OF_SCHEDULES:
         if getattr(call.chosen, option) is not None:
             raise Invalid(f"{option} is no option of a scheduled call: each firing is a job of its own")
-    job = new_job(call, "json")
-    batch = {field: value for field, value in msgspec.structs.asdict(job).items() if value is not None}
-    batch.pop("id")
-    payload = batch.pop("payload")
-    chosen = check_name(name, "schedule")
-    return {"name": chosen, "batch": batch, "payload": payload, "revision": revision, **timing.arguments()}
+    told = {"name": check_name(name, "schedule"), "batch": call.task.batch, "payload": call.payload}
+    return {**told, "revision": revision, **timing.arguments()}
 
 
 def schedule(

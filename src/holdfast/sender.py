@@ -10,7 +10,6 @@ import logging
 import os
 import threading
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
@@ -82,7 +81,7 @@ class Sender:
         return not self.spool.is_waiting
 
     def _deliver(self, kept: Kept, seconds: float = SECONDS) -> None:
-        self._store.run(replace(kept.command, budget=Budget(seconds, size=sum(map(len, kept.blobs)))))
+        self._store.run(kept.command.within(Budget(seconds, size=sum(map(len, kept.blobs)))))
 
     def start(self) -> None:
         """Send in the background, if there is anything to send."""

@@ -12,18 +12,19 @@ import inspect
 import sys
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, Self, TypeVar, Unpack, overload
+from typing import Any, Generic, ParamSpec, Protocol, Self, TypeVar, Unpack, overload
+
+import msgspec
 
 from holdfast.current import as_function
 from holdfast.errors import Invalid
+from holdfast.job import Job
 from holdfast.names import check_task, new_id
-from holdfast.options import DEFAULTS, Given, Options
+from holdfast.options import DEFAULT_QUEUE, DEFAULTS, Given, Options
 from holdfast.run import NEED_A_PROCESS
 from holdfast.signature import Signature
-
-if TYPE_CHECKING:
-    from holdfast.job import Job
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -46,11 +47,15 @@ class Task(Generic[P, R]):
     app: App
     signature: Signature
     chosen: Options
+    codec: str = "json"  # of its arguments
+    batch: dict[str, Any] = field(init=False, repr=False)  # what the store is told of each call
+    outline: Job[R] = field(init=False, repr=False)  # what is known of each job before it is stored
 
     def __post_init__(self) -> None:
+        """Find out what is the same for all calls: most tasks are declared once, and called often."""
         for attribute in ("__doc__", "__module__", "__name__", "__qualname__"):
             vars(self)[attribute] = getattr(self.function, attribute, None)
-        vars(self)["__wrapped__"] = self.function
+        vars(self).update(__wrapped__=self.function, batch=_batch(self), outline=_outline(self))
 
     def __repr__(self) -> str:
         return f"<Task {self.name}>"
@@ -79,7 +84,7 @@ class Task(Generic[P, R]):
             Invalid: the arguments do not fit the signature, or cannot be stored.
         """
         payload = self.signature.encode(args, kwargs)
-        return BoundCall(self.chosen.id or new_id(), self, payload, self.chosen)
+        return BoundCall(self.chosen.id or new_id(), self, payload)
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
         """Store a call of this task, for a worker to make."""
@@ -100,23 +105,28 @@ class AsyncTask(Task[P, R]):
         return result
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class BoundCall(Generic[R]):
+class BoundCall(msgspec.Struct, Generic[R], frozen=True, eq=False, gc=False):
     """A task with its arguments, encoded, and the id that its job will have."""
 
     id: str
     task: Task[..., R]
-    payload: bytes = field(repr=False)
-    chosen: Options
+    payload: bytes
+
+    def __repr__(self) -> str:
+        return f"<BoundCall {self.id} {self.name}>"
 
     @property
     def name(self) -> str:
         return self.task.name
 
+    @property
+    def chosen(self) -> Options:
+        return self.task.chosen
+
     def options(self, **given: Unpack[Given]) -> BoundCall[R]:
         """Return this call with other options; it keeps its id, unless one is given."""
-        chosen = _fitting(self.task.function, self.chosen.but(**given))
-        return replace(self, chosen=chosen, id=(given.get("id") and chosen.id) or self.id)
+        task = self.task.options(**given)
+        return BoundCall((given.get("id") and task.chosen.id) or self.id, task, self.payload)
 
 
 class Declare(Protocol):
@@ -163,6 +173,49 @@ def _fitting(function: Callable[..., Any], options: Options) -> Options:
             "where it cannot be kept; choose another runner: fork, spawn or process"
         )
     return options
+
+
+def _unique_key(task: Task[..., Any]) -> str | None:
+    return task.chosen.unique or (task.name if task.chosen.debounce is not None else None)
+
+
+def _batch(task: Task[..., Any]) -> dict[str, Any]:
+    """What the store is told of each call, besides its id and its arguments."""
+    chosen = task.chosen
+    told = {
+        "task": task.name,
+        "codec": None if task.codec == "json" else task.codec,
+        "unique": _unique_key(task),
+        "unique_for": "queued" if chosen.debounce is not None else chosen.unique_for,
+        "unkept": True if chosen.keep is False else None,
+        **chosen.batch(),
+    }
+    return {name: value for name, value in told.items() if value is not None}
+
+
+def _outline(task: Task[..., R]) -> Job[R]:
+    """A job as it will be when it is stored, but for its id, its arguments and its times."""
+    chosen, unknown = task.chosen, datetime.fromtimestamp(0, UTC)
+    app: Any = task.app
+    return Job(
+        id="",
+        state="waiting",
+        queue=chosen.queue or DEFAULT_QUEUE,
+        task=task.name,
+        created=True,
+        created_at=unknown,
+        since=unknown,
+        priority=chosen.priority or 0,
+        retries=chosen.retries,
+        codec=task.codec,
+        unique=_unique_key(task) or "",
+        kept=chosen.keep is not False,
+        at_most_once=chosen.at_most_once is True,
+        limits=list(chosen.limits or ()),
+        share=chosen.share or "",
+        app=app,
+        returns=task.signature.result,
+    )
 
 
 def _default_name(function: Callable[..., Any]) -> str:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, get_args
 
@@ -25,7 +25,7 @@ from holdfast.job import Job
 from holdfast.limits import MOST_PAYLOAD
 from holdfast.options import WhenUnreachable
 from holdfast.store import Address
-from holdfast.storing import AT_ONCE, store_part, stored_job
+from holdfast.storing import AT_ONCE, store_command, store_part, stored_job, times_of
 from holdfast.task import BoundCall, Task
 from holdfast.verbs import Act, Steps
 
@@ -50,58 +50,42 @@ class App(job.App, Protocol):
 
 def store_calls(calls: Calls, app: App, *, fresh: bool = False) -> Steps[Jobs]:
     """Store calls in order; up to 1,000 are stored together or not at all, more in parts of that size."""
-    choice = app.unreachable.choice_of(calls)
+    app.unreachable.choice_of(calls)
     jobs: Jobs = []
     for first in range(0, len(calls), AT_ONCE):
         try:
-            jobs += yield from _store_or_else(choice, calls[first : first + AT_ONCE], app, fresh)
+            jobs += yield from store_or_else(calls[first : first + AT_ONCE], app, fresh=fresh)
         except errors.StoreUnavailable as error:
             error.maybe_done = error.maybe_done or first > 0
             raise
     return jobs
 
 
-def _store_or_else(choice: WhenUnreachable, calls: Calls, app: App, fresh: bool) -> Steps[Jobs]:
-    import holdfast.conversation  # noqa: F401, the first time it takes a while, which is not the store's
-
-    steps = store_part(calls, app, fresh=fresh)
-    command: Any = next(steps)
+def store_or_else(calls: Calls, app: App, *, fresh: bool = False) -> Steps[Jobs]:
+    """Store up to 1,000 calls, together or not at all; or do what they choose if the store cannot be reached."""
+    otherwise, choice = app.unreachable, app.unreachable.choice_of(calls)
+    command = store_command(calls, app, fresh=fresh)
     jobs: Jobs
-    if choice == "keep" and app.unreachable.spool.is_waiting and not (yield app.unreachable.catching_up()):
-        jobs = yield app.unreachable.keeping(command, calls, app, None)
+    if choice == "keep" and otherwise.spool.is_waiting and not (yield otherwise.catching_up()):
+        jobs = yield otherwise.keeping(command, calls, app, None)
         return jobs
+    _get_ready()
     try:
-        jobs = yield from within(Budget(size=sum(map(len, command.blobs))), command, steps)
-        app.unreachable.is_out = False
+        jobs = yield from store_part(command, calls, app, Budget(size=sum(map(len, command.blobs))), fresh=fresh)
+        otherwise.is_out = False
     except errors.StoreUnavailable as error:
         if choice == "raise":
             raise
-        otherwise = app.unreachable
         jobs = yield (
             otherwise.keeping(command, calls, app, error) if choice == "keep" else otherwise.running(calls, app, error)
         )
     return jobs
 
 
-def within(budget: Budget, command: Any, steps: Steps[Jobs]) -> Steps[Jobs]:
-    """Go through steps whose commands share a budget. Once the first was answered, calls may have been stored."""
-    may_be_stored = False
-    try:
-        while True:
-            try:
-                reply = yield command.within(budget)
-            except Exception as error:
-                if isinstance(error, errors.StoreUnavailable):
-                    error.maybe_done = error.maybe_done or may_be_stored
-                command = steps.throw(error)
-            else:
-                may_be_stored = True
-                command = steps.send(reply)
-    except StopIteration as end:
-        jobs: Jobs = end.value
-        return jobs
-    finally:
-        steps.close()
+@cache
+def _get_ready() -> None:
+    """Load what takes a while the first time: that is not the store's."""
+    import holdfast.conversation  # noqa: F401
 
 
 class Unreachable:
@@ -130,7 +114,7 @@ class Unreachable:
             raise errors.Invalid(
                 f"{unbound[0]!r} is no call that can be stored; bind a task to its arguments: task.bind(...)"
             )
-        choices = {call.chosen.when_unreachable or self.choice for call in calls}
+        choices = {task.chosen.when_unreachable or self.choice for task in {call.task for call in calls}}
         if len(choices) > 1:
             words = ", ".join(sorted(choices))
             raise errors.Invalid(f"calls that are enqueued together must agree on when_unreachable, not {words}")
@@ -268,7 +252,7 @@ def _find_folder(address: Address) -> Path:
 
 def _unstored(call: BoundCall[Any], app: App, now: int) -> Job[Any]:
     """The snapshot of a job that would be stored now."""
-    job = stored_job(call, call.id, now, app)
+    job = stored_job(call, call.id, app, times_of(call.chosen, now))
     return msgspec.structs.replace(job, state="blocked", due_at=None) if call.chosen.after else job
 
 

@@ -174,7 +174,7 @@ def _named_task(app: Holdfast, name: str, chosen: Options) -> AnyTask:
 
 def unchecked_call(task: AnyTask, named: Mapping[str, Any]) -> BoundCall[Any]:
     """Return a call whose arguments nobody has checked."""
-    return BoundCall(task.chosen.id or new_id(), task, msgspec.json.encode(named), task.chosen)
+    return BoundCall(task.chosen.id or new_id(), task, msgspec.json.encode(named))
 
 
 def json_or_text(word: str) -> Any:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
+
+import msgspec
 
 from holdfast.budget import Budget
 
@@ -12,8 +13,7 @@ T_co = TypeVar("T_co", covariant=True)
 Fields = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Command(Generic[T_co]):
+class Command(msgspec.Struct, Generic[T_co], frozen=True):
     """One call of one function of the library; with a `budget` it takes no longer than that, in all."""
 
     verb: str

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 from itertools import groupby
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import msgspec
@@ -41,19 +41,25 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     start_by: int | None = None
     run: str | None = None
 
-
-_SHARED = NewJob.__struct_fields__[2:]  # all but id and payload
-
-
-def shared(job: NewJob) -> tuple[Any, ...]:
-    """What jobs of one batch have in common."""
-    return msgspec.structs.astuple(job)[2:]
+    @property
+    def batch(self) -> Fields:
+        return shared(self)
 
 
-@lru_cache(1000)
-def _batch(values: tuple[Any, ...]) -> Fields:
-    """The same as it is sent. Not to be changed: most calls of a task share it."""
-    return given(**dict(zip(_SHARED, values, strict=True)))
+class Storable(msgspec.Struct, frozen=True, gc=False):
+    """A job to be stored: its id and payload, and all else as it is sent, which most calls of a task share."""
+
+    id: str
+    payload: bytes
+    batch: Fields
+
+
+def shared(job: NewJob) -> Fields:
+    """What is sent of a job besides its id and payload."""
+    return given(**{name: value for name, value in msgspec.structs.asdict(job).items() if name not in _ITS_OWN})
+
+
+_ITS_OWN = ("id", "payload")
 
 
 class Stored(NamedTuple):
@@ -64,24 +70,33 @@ class Stored(NamedTuple):
     ids: list[str]
 
 
-def enqueue(jobs: Sequence[NewJob], *, exists: str = "return", fresh: bool = False) -> Command[Stored]:
+def enqueue(
+    jobs: Sequence[NewJob] | Sequence[Storable], *, exists: str = "return", fresh: bool = False
+) -> Command[Stored]:
     """Store jobs, all or none. Jobs that stand together and differ only in id and payload share what is sent.
 
     `fresh`: all ids were made for this call, so the store looks for them all at once: all are there, or none.
     """
-    batches = [_batch(shared(job)) for job in jobs] if len(jobs) == 1 else _batches(jobs)
-    is_risky = fresh or exists != "return" or any(job.unkept for job in jobs)  # repeated, it could be done twice
-    args = given(batches=batches, exists=exists, fresh=fresh or None, token=new_id() if is_risky else None)
+    batches = _batches(jobs)
+    args: Fields = {"batches": batches, "exists": exists}
+    if fresh:
+        args["fresh"] = True
+    if fresh or exists != "return" or any("unkept" in batch for batch in batches):  # repeated, it could be done twice
+        args["token"] = new_id()
     ids = [job.id for job in jobs]
-    blobs = (" ".join(ids).encode(), *(job.payload for job in jobs))
+    blobs = (" ".join(ids).encode(), *[job.payload for job in jobs])
     return Command("enqueue", args, lambda reply: _read_stored(reply, ids), blobs)
 
 
-def _batches(jobs: Sequence[NewJob]) -> list[Fields]:
-    batches = []
-    for (values, _), group in groupby(jobs, key=lambda job: (shared(job), job.id if job.unique else "")):
-        batch, count = _batch(values), len(list(group))
-        batches.append(batch if count == 1 else {**batch, "count": count})
+def _batches(jobs: Sequence[NewJob] | Sequence[Storable]) -> list[Fields]:
+    """What jobs share, with their number. One that has a unique key shares nothing."""
+    batches: list[Fields] = []
+    for batch, group in groupby(jobs, key=attrgetter("batch")):
+        count = len(list(group))
+        if count == 1 or "unique" in batch:
+            batches += [batch] * count
+        else:
+            batches.append({**batch, "count": count})
     return batches
 
 
