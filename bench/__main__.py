@@ -41,6 +41,7 @@ def main() -> int:
     parser.add_argument("--only", default="", help="measures, by name or pattern; see --list")
     parser.add_argument("--peers", default="", help="peers, by name or pattern")
     parser.add_argument("--rounds", type=int, help="how often each is measured (3; quick: 1)")
+    parser.add_argument("--tries", type=int, help="how often at most, while the machine is busy (3; quick: 1)")
     parser.add_argument("--seconds", type=float, help="about how long each throughput is measured")
     parser.add_argument("--patience", type=float, help="seconds until a job of a killed worker counts as lost (90)")
     parser.add_argument("--transport", choices=("unix", "tcp"), default="unix", help="how all reach the server")
@@ -60,6 +61,7 @@ def main() -> int:
         only=options.only,
         peers=options.peers,
         rounds=options.rounds or (1 if options.quick else 3),
+        tries=options.tries or (1 if options.quick else 3),
         transport=options.transport,
     )
     children.adopt_orphans()

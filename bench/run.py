@@ -27,7 +27,6 @@ from bench.scene import Scene, Size, new_folder
 from bench.server import Way, answers, serving, way_to
 
 DELAY = 1.0  # milliseconds
-TRIES = 3  # of a measurement that is disturbed, or fails
 
 
 class Step(NamedTuple):
@@ -44,16 +43,17 @@ class Plan:
     measures: tuple[Measure, ...]
     peers: tuple[Peer, ...]
     rounds: int
+    tries: int  # of a measurement that is disturbed, or fails
     transport: str
 
     @classmethod
-    def choose(cls, size: Size, *, only: str, peers: str, rounds: int, transport: str) -> Plan:
+    def choose(cls, size: Size, *, only: str, peers: str, rounds: int, tries: int, transport: str) -> Plan:
         wanted = only.split(",") if only else None
         measures = [each for each in MEASURES if (_matches(each.name, wanted) if wanted else not _left_out(each, size))]
         who = [each for each in PEERS if not peers or _matches(each.name, _names(peers))]
         if not measures or not who:
             raise SystemExit(f"nothing to measure: see --list (--only {only!r}, --peers {peers!r})")
-        return cls(size, tuple(measures), tuple(who), rounds, transport)
+        return cls(size, tuple(measures), tuple(who), rounds, tries, transport)
 
     def steps(self, peers: Sequence[Peer]) -> list[Step]:
         """Each round of each measure, in order; a round has all measures."""
@@ -195,8 +195,9 @@ class _Round:
     def _calm(self, peer: Peer) -> Row:
         """Measure a peer; and again, a few times, while the machine is busy with something else, or it fails."""
         tries = [self._alone(peer)]
-        most = 1 if self.plan.size.is_quick else TRIES
-        while _is_poor(tries[-1]) and len(tries) < most and self.clock.may_repeat(tries[-1].noise["seconds"]):
+        while (
+            _is_poor(tries[-1]) and len(tries) < self.plan.tries and self.clock.may_repeat(tries[-1].noise["seconds"])
+        ):
             tries.append(self._alone(peer, ", again"))
         best = min(tries, key=lambda row: (bool(row.error), row.load))
         best.details["tries"] = len(tries)

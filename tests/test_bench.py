@@ -107,7 +107,7 @@ def test_what_fails_is_a_row_and_stops_nobody(tmp_path: Path) -> None:
 
     measure = Measure("enqueue", "", (), fail, "enqueue")
     size = Size(seconds=0.1, samples=1, patience=1.0, is_quick=True)
-    plan = Plan(size, (measure,), (OURS, PEERS[1]), rounds=1, transport="unix")
+    plan = Plan(size, (measure,), (OURS, PEERS[1]), rounds=1, tries=1, transport="unix")
     found, path = run(plan, tmp_path / "run.json")
     assert results.read(path) == found
     assert [(row.figures, row.error) for row in found.rows] == [

@@ -27,6 +27,7 @@ class WorkerSettings:
     functions = (count, stamp, stay)
     redis_settings = SETTINGS
     max_jobs = common.CONCURRENCY
+    poll_delay = 0.1  # seconds; it takes up to 500 jobs each time
     log_results = False
 
 

@@ -8,7 +8,10 @@ from celery import Celery
 URL = f"redis+socket://{common.SOCKET}" if common.SOCKET else common.URL
 app = Celery("peer", broker=URL)
 app.conf.update(
-    task_acks_late=os.environ.get("BENCH_ACKS") != "early", task_default_queue="bench", worker_hijack_root_logger=False
+    task_acks_late=os.environ.get("BENCH_ACKS") != "early",
+    task_default_queue="bench",
+    worker_hijack_root_logger=False,
+    worker_prefetch_multiplier=64,  # "64, or 128, for example", its guide says of lots of short tasks
 )
 
 TASKS = {

@@ -1,4 +1,6 @@
-"""Dramatiq, 8 threads in each worker process, as by default; results are not kept, as by default."""
+"""Dramatiq, 8 threads in each worker process, as by default, or BENCH_THREADS; results are not kept, as by default."""
+
+import os
 
 import common
 import dramatiq
@@ -12,7 +14,7 @@ TASKS = {
     "stamp": dramatiq.actor(common.stamp),
     "stay": dramatiq.actor(common.stay),
 }
-WORK = ["-m", "dramatiq", "peer", "--threads", "8", "--processes"]
+WORK = ["-m", "dramatiq", "peer", "--threads", os.environ.get("BENCH_THREADS", "8"), "--processes"]
 
 
 async def send(kind: str, value: int) -> None:

@@ -1,9 +1,12 @@
-"""Docket with 100 tasks at once."""
+"""Docket with 100 tasks at once. When all places are taken, it looks for a free one after the check interval."""
 
+import asyncio
+import logging
 from contextlib import asynccontextmanager
+from datetime import timedelta
 
 import common
-from docket import Docket
+from docket import Docket, Worker
 
 
 async def count(number: int) -> int:
@@ -20,9 +23,8 @@ async def stay(number: int) -> int:
 
 tasks = [count, stamp, stay]
 TASKS = {task.__name__: task for task in tasks}
+INTERVAL = timedelta(milliseconds=10)
 URL = f"{common.URL}?max_connections=500"  # the client's default is 100, at which 100 tasks at once come to a stop
-WORK = ["-m", "docket", "worker", "--docket", "bench", "--url", URL, "--tasks", "peer:tasks"]
-WORK += ["--concurrency", str(common.CONCURRENCY), "--logging-level", "ERROR"]
 
 
 class Open:
@@ -35,6 +37,20 @@ async def opened():
         yield
 
 
+async def _work() -> None:
+    """Its command line knows no check interval under a second, but the default of 100 ms."""
+    async with opened():
+        for task in tasks:
+            Open.docket.register(task)
+        async with Worker(Open.docket, concurrency=common.CONCURRENCY, minimum_check_interval=INTERVAL) as worker:
+            await worker.run_forever()
+
+
+def work() -> None:
+    logging.getLogger("docket").setLevel(logging.ERROR)
+    asyncio.run(_work())
+
+
 async def send(kind: str, value: int) -> None:
     await Open.docket.add(TASKS[kind])(value)
 
@@ -44,4 +60,4 @@ async def bulk(numbers) -> None:
 
 
 if __name__ == "__main__":
-    common.serve(send, bulk, {"one": WORK}, opened)
+    common.serve(send, bulk, {"one": work}, opened)
