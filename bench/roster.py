@@ -24,6 +24,7 @@ class Peer:
     folder: str = ""
     runtime: Literal["python", "node", "tree"] = "python"  # tree: the interpreter that runs the benchmark
     is_one_by_one: bool = False  # it has no way to store many jobs that shares round trips
+    is_further: bool = False  # a variant, which is measured on the plain way only
     is_tuned: bool = False  # faster than what the goals were set by: it is shown, and no goal is compared with it
     environment: dict[str, str] = field(default_factory=dict)
     workers: dict[str, str] = field(default_factory=dict)  # which kind of worker does for another
@@ -78,6 +79,7 @@ PEERS = (
         "lost",
         {"one": 30000},
         folder="bare",
+        is_further=True,
         runtime="tree",
         workers={"one": "10"},
     ),
@@ -89,6 +91,7 @@ PEERS = (
         "lost",
         {"one": 5000},
         folder="bare",
+        is_further=True,
         runtime="tree",
         workers={"one": "1"},
     ),
@@ -100,6 +103,7 @@ PEERS = (
         "lost",
         {"one": 20000},
         folder="bare",
+        is_further=True,
         runtime="tree",
         workers={"one": "pipe"},
     ),
@@ -185,6 +189,7 @@ PEERS = (
         {"one": 2500, "two": 3500, "sync": 2500},
         folder="dramatiq",
         environment={"BENCH_THREADS": "16"},
+        is_further=True,
         is_tuned=True,
         workers=PAIR,
     ),

@@ -61,7 +61,7 @@ class Plan:
             Step(measure, number, who)
             for number in range(1, self.rounds + 1)
             for measure in self.measures
-            if (number == 1 or not measure.is_once) and (who := tuple(peer for peer in peers if measure.concerns(peer)))
+            if number <= measure.most_rounds and (who := tuple(peer for peer in peers if measure.concerns(peer)))
         ]
 
 

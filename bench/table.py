@@ -143,7 +143,7 @@ def _matrix(results: Results, measure: Measure) -> str:
             continue
         better = "" if ours is None or peer is OURS else times(ours, cell, first)
         spread = f"{number(cell.least, first.digits)} to {number(cell.most, first.digits)}, " if cell.rounds > 1 else ""
-        spread += f"{cell.rounds} of {results.about['rounds'] if not measure.is_once else 1}"
+        spread += f"{cell.rounds} of {min(results.about['rounds'], measure.most_rounds)}"
         others = [_shown(results.cell(measure.name, peer.name, figure.key), figure) for figure in measure.figures[1:]]
         rows.append([peer.name, _shown(cell, first), spread, better, *others])
     heads = ["", first.title, "spread, rounds", "Holdfast is", *map(words_of, measure.figures[1:])]
