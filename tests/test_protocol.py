@@ -26,7 +26,7 @@ FIX = "write it into docs/protocol.md, or take it out there"
 VERB = re.compile(r"^verb(?:_on_each)?\('(\w+)', \{(.*?)\}", re.M)
 EVERYWHERE = {"now", "token"}  # which arguments every function takes
 COMPUTED = {  # what a function adds to its arguments for itself
-    "enqueue": {"ids", "created", "head", "due_time", "is_fair", "is_known"},
+    "enqueue": {"ids", "spec", "head", "due_time", "is_fair", "is_known"},
     "finish": {"created", "executor", "ids", "unique", "due_time", "known"},
     "schedule": {"ids", "due"},
 }
@@ -193,7 +193,7 @@ def test_every_name_that_get_answers_with_is_documented_and_no_other(wire: Wire)
 
 def test_the_packed_formats_are_documented_as_they_are() -> None:
     formats = {packed for text in LUA.values() for packed in re.findall(r"'(>[BchsI\d]+)'", text)}
-    assert len(formats) == 4
+    assert len(formats) == 7
     for packed in formats:
         assert f"`{packed}`" in TEXT, FIX
 

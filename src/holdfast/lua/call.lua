@@ -37,6 +37,7 @@ end
 local function queue_name(value) return name(value, 'a queue', 100, '%w_.%-') end
 
 local function job_id(value)
+  if type(value) == 'string' and #value <= 128 and string.find(value, '^[%w._:@/%-]+$') then return value end
   if type(value) == 'string' and string.find(value, '^[^~]+~%d%d?%d?%d?%d?$') then
     name(string.match(value, '^[^~]+'), 'a job id', 128, '%w._:@/%-')
     return value
@@ -93,8 +94,8 @@ end
 -- One entry per type of event, naming its jobs.
 local function publish(who)
   for kind, ids in pairs(happened) do
-    redis.call('XADD', key.events(), 'MAXLEN', '~', setting('events'), '*', 'type', kind, 'jobs', table.concat(ids, ' '),
-      'who', who or '')
+    redis.call('XADD', key.events(), 'MAXLEN', '~', setting('events'), '*', 'type', kind,
+      'jobs', ids[2] and table.concat(ids, ' ') or ids[1], 'who', who or '')
   end
   happened = {}
 end
@@ -127,17 +128,26 @@ local function read_clock(args)
   return time[1] * 1000 + math.floor(time[2] / 1000)
 end
 
-local function read_meta()
-  local values = redis.call('HMGET', key.meta(), 'schema', 'arrivals', 'pulse', 'gaps', 'pruned', 'config', 'resolving',
-    'changed', 'fair', 'refill', 'queues', 'paused')
+-- What of `meta` every call needs to know; then what those need who move time on, which storing jobs does not.
+local function read_meta(is_brief)
+  local values
+  if is_brief then
+    values = redis.call('HMGET', key.meta(), 'schema', 'config', 'resolving', 'fair', 'paused')
+  else
+    values = redis.call('HMGET', key.meta(), 'schema', 'config', 'resolving', 'fair', 'paused', 'changed', 'refill', 'gaps',
+      'arrivals', 'pulse', 'pruned', 'queues')
+  end
   if values[1] and tonumber(values[1]) ~= SCHEMA then
     refuse('SCHEMA', string.format('this data has schema %s, and this release knows %d: run holdfast migrate',
       values[1], SCHEMA))
   end
-  meta = { new = not values[1], arrivals = tonumber(values[2]) or 0, pulse = tonumber(values[3]),
-    gaps = values[4] or '', pruned = tonumber(values[5]) or 0, resolving = values[7],
-    changed = values[8], fair = values[9], refill = values[10], queues = tonumber(values[11]) or 0, paused = values[12] }
-  read_config(values[6])
+  meta = { new = not values[1], resolving = values[3], fair = values[4], paused = values[5] }
+  if not is_brief then
+    meta.changed, meta.refill, meta.gaps = values[6], values[7], values[8] or ''
+    meta.arrivals, meta.pulse = tonumber(values[9]) or 0, tonumber(values[10])
+    meta.pruned, meta.queues = tonumber(values[11]) or 0, tonumber(values[12]) or 0
+  end
+  read_config(values[2])
 end
 
 -- Arguments that come again and again, of calls that differ only in their blobs, are decoded and checked once: by their text.
@@ -149,27 +159,36 @@ know_args = function(text, args)
   args.is_known, known_args[text], known_args.count = true, args, known_args.count + 1
 end
 
+local function read_args(text)
+  local args = known_args[text]
+  if args then return args end
+  args = cjson.decode(text)
+  args.is_known = nil -- a caller cannot say so
+  return args
+end
+
+local function carry_out(body, is_brief, args, blobs)
+  now = read_clock(args)
+  read_meta(is_brief)
+  local answer = args.token and recall(args.token)
+  if answer then return answer end
+  local reply, is_idle = body(args, blobs)
+  if args.token and not is_idle then remember(args.token, reply) end
+  return reply
+end
+
 -- Register a function of the library under a name that carries the library's digest, so that releases run side by
 -- side. `body(args, blobs)` returns the reply, and whether nothing was done; a caller with a token that was answered
--- before gets that answer.
-verb = function(words, flags, body)
+-- before gets that answer. `is_brief`: it needs little of `meta`.
+verb = function(words, flags, body, is_brief)
   redis.register_function({
     function_name = 'hf_' .. DIGEST .. '_' .. words,
     flags = flags,
     callback = function(keys, argv)
-      base = string.sub(keys[1], 1, -5)
+      use_base(keys[1])
       happened = {}
       begin_batch()
-      local args = known_args[argv[1]] or cjson.decode(argv[1])
-      local done, reply = pcall(function()
-        now = read_clock(args)
-        read_meta()
-        local answer = args.token and recall(args.token)
-        if answer then return answer end
-        local reply, is_idle = body(args, argv)
-        if args.token and not is_idle then remember(args.token, reply) end
-        return reply
-      end)
+      local done, reply = pcall(carry_out, body, is_brief, read_args(argv[1]), argv)
       if done then return reply end
       if type(reply) == 'table' and reply.refusal then return redis.error_reply(reply.refusal) end
       error(reply, 0)

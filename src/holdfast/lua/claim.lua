@@ -33,29 +33,30 @@ check_claim = function(args)
   optional(args.lease, 'the lease', LEAST_LEASE, MOST_LEASE)
 end
 
-local function lease_of(job, args) return args.lease or setting('lease', job.queue) end
+local function lease_of(queue, args) return args.lease or setting('lease', queue) end
 
 -- Remove the record of the attempt that is too old by now; and of those before it, if fewer are kept since then.
 local function forget_attempts(job)
   for number = job.attempt - setting('history', job.queue), 1, -1 do
-    local old = string.format('%d', number)
+    local old = decimal(number)
     if redis.call('HDEL', key.job(job.id), 'a' .. old, 'o' .. old) == 0 then return end
     redis.call('HDEL', key.errors(job.id), old)
   end
 end
 
 -- Start an attempt of a waiting job.
-local function start_attempt(job, args)
-  job.attempt, job.lease = job.attempt + 1, lease_of(job, args) + setting('grace', job.queue)
-  if has(job.flags, RETRYING) then job.retried = job.retried + 1 end
-  job.flags = with(job.flags, RETRYING, false)
-  local number = string.format('%d', job.attempt)
+local function start_attempt(job, args, lease)
+  job.attempt, job.lease = job.attempt + 1, lease + setting('grace', job.queue)
+  local flags = job.flags
+  if has(flags, RETRYING) then job.retried, job.flags = job.retried + 1, with(flags, RETRYING, false) end
   local run = { claimed = now, waited = math.max(now - job.since, 0), delay = 0, ran = 0, pid = args.pid or 0,
     outcome = '-', executor = args.executor }
-  move(job, 'running', now, now + job.lease, { 'a' .. number, pack_attempt(run) })
+  move(job, 'running', now, now + job.lease, { attempt_field(job.attempt), pack_attempt(run) })
   collect(holding, key.held(args.executor), job.id, make_marks(job.attempt, false, 0, job.lease))
-  if has(job.flags, UNIQUE) then free_key(job, 'q') end
-  if has(job.flags, FAIR) then fair.claimed(job) end
+  if flags > 0 then
+    if has(flags, UNIQUE) then free_key(job, 'q') end
+    if has(flags, FAIR) then fair.claimed(job) end
+  end
   event('claimed', job.id)
   forget_attempts(job)
 end
@@ -65,26 +66,28 @@ local function describe_claimed(reply, job, payload, checkpoint, lease, run)
   payload = load_blob('p', job.id, payload)
   checkpoint = checkpoint and load_blob('c', job.id, checkpoint) or ''
   local n = #reply
-  reply[n + 1], reply[n + 2], reply[n + 3], reply[n + 4], reply[n + 5] = job.id, job.attempt, job.queue, job.task, job.codec
-  reply[n + 6], reply[n + 7], reply[n + 8], reply[n + 9] = payload, checkpoint, job.timeout, job.created
+  reply[n + 1], reply[n + 2], reply[n + 3], reply[n + 4], reply[n + 5] = job.id, job.attempt, job.queue, job.task, job.spec.codec
+  reply[n + 6], reply[n + 7], reply[n + 8], reply[n + 9] = payload, checkpoint, option(job, 'timeout'), job.created
   reply[n + 10], reply[n + 11], reply[n + 12] = has(job.flags, ALONE) and 1 or 0, lease, run or ''
   return #payload + #checkpoint
 end
 
 -- Take jobs of one queue, `most` of them at most; or park them, or have them fail. Returns how many of these.
 local function take_some(queue, args, got, most)
-  local parked = 0
+  local parked, lease = 0, lease_of(queue, args)
   for _, id in ipairs(redis.call('ZRANGE', key.index(queue, 'waiting'), 0, most - 1)) do
-    local job, payload, checkpoint, run = load_job(id, 'p', 'c', 'x')
-    if deadline.has_passed(job) then
+    local job, payload, run = load_job(id, 'p', 'x')
+    local is_plain = job.flags == 0
+    if not is_plain and deadline.has_passed(job) then
       deadline.miss(job)
       parked = parked + 1
-    elseif has(job.flags, LIMITED) and not limit.may_start(job) then
+    elseif not is_plain and has(job.flags, LIMITED) and not limit.may_start(job) then
       parked = parked + 1
     else
-      start_attempt(job, args)
-      got.bytes = got.bytes + describe_claimed(got.reply, job, payload, checkpoint, lease_of(job, args), run)
-      got.taken[#got.taken + 1] = id .. ' ' .. string.format('%d', job.attempt)
+      local checkpoint = job.attempt > 0 and redis.call('HGET', key.job(id), 'c') -- the first attempt has none
+      start_attempt(job, args, lease)
+      got.bytes = got.bytes + describe_claimed(got.reply, job, payload, checkpoint, lease, run)
+      got.taken[#got.taken + 1] = id .. ' ' .. decimal(job.attempt)
       if got.bytes >= MOST_BYTES then break end
     end
   end
@@ -122,7 +125,7 @@ local function repeat_claim(args, line)
     if job then
       local blobs = redis.call('HMGET', key.job(id), 'p', 'c', 'x')
       -- The setting may be another by now: say no longer lease than it has.
-      describe_claimed(reply, job, blobs[1], blobs[2], math.min(lease_of(job, args), job.lease), blobs[3])
+      describe_claimed(reply, job, blobs[1], blobs[2], math.min(lease_of(job.queue, args), job.lease), blobs[3])
     end
   end
   return reply

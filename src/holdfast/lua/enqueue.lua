@@ -215,23 +215,27 @@ end
 -- those to wait for are there, and which jobs of this call are waited for.
 local function check_enqueue(args, blobs)
   local count, new, is_new, there, seen = 0, 0, {}, {}, {}
+  local is_alone = #blobs == 3
   args.exists = args.exists or 'return'
   if not EXISTS[args.exists] then refuse('INVALID', "`exists` must be 'return', 'error' or 'replace'") end
   check_fresh(args)
   for _, batch in ipairs(args.batches) do
-    if not args.is_known then check_batch(batch) end
+    if not args.is_known then
+      check_batch(batch)
+      batch.spec = pack_spec(batch)
+    end
     for _, id in ipairs(batch.ids) do
       count = count + 1
       if count > MOST then refuse('INVALID', string.format('more than %d jobs in one call', MOST)) end
       check_payload(job_id(id), blobs[count + 2])
       there[id] = look_up(id, batch, args)
       if not there[id] or args.exists == 'replace' then new, is_new[there[id] or id] = new + 1, true end
-      take_once(seen, id, there[id], batch.unique)
+      if not is_alone then take_once(seen, id, there[id], batch.unique) end
     end
   end
   local known, awaited = check_after(args, is_new, there)
   if next(awaited) then check_cycles(args, awaited, there) end
-  return { there = there, new = new, known = known, awaited = awaited }
+  return { there = there, new = new, known = known, awaited = awaited, replaces = args.exists == 'replace', doomed = {} }
 end
 
 -- If a job of this id has ended and is gone, and not all who wait for it are told yet, they wait for this one now: also those
@@ -260,10 +264,10 @@ local function remove_existing(id, found)
 end
 
 local function store_job(batch, id, arrival, payload, found)
-  local job = new_job(id, batch.queue, arrival)
-  job.priority = batch.priority or 0
-  job.flags = (batch.unkept and UNKEPT or 0) + (batch.once and ONCE or 0) + (batch.after and AFTER or 0)
+  local flags = (batch.unkept and UNKEPT or 0) + (batch.once and ONCE or 0) + (batch.after and AFTER or 0)
     + (found.awaited[id] and AWAITED or 0) + (batch.limits and LIMITED or 0)
+  local job = { id = id, queue = batch.queue, priority = batch.priority or 0, since = now, arrival = arrival, attempt = 0,
+    lease = 0, retried = 0, crashes = 0, lost = 0, flags = flags, misses = 0, state = nil }
   local fields = { 'h', batch.head, 'p', store_blob('p', id, payload) }
   if batch.unique then
     job.flags = job.flags + UNIQUE
@@ -320,7 +324,6 @@ end
 
 enqueue = function(args, blobs)
   local found = check_enqueue(args, blobs)
-  found.replaces, found.doomed = args.exists == 'replace', {}
   local reply, awake, place = { now }, {}, 0
   if is_repeated(args) then
     for at = 3, #blobs do reply[at - 1] = 1 end
@@ -328,8 +331,8 @@ enqueue = function(args, blobs)
   end
   local arrival = found.new > 0 and reserve_arrivals(found.new) or 0
   for _, batch in ipairs(args.batches) do
-    batch.created, batch.due_time = now, due_time(batch)
-    batch.head, batch.is_fair = pack_head(batch), batch.share or fair.is_fair(batch.queue)
+    batch.due_time, batch.is_fair = due_time(batch), batch.share or fair.is_fair(batch.queue)
+    batch.head = pack_head(now, batch.spec)
     for _, id in ipairs(batch.ids) do
       local stored
       place = place + 1
@@ -376,8 +379,8 @@ verb('enqueue', {}, function(args, blobs)
   hand_out(args, blobs[2])
   local reply, is_idle = enqueue(args, blobs)
   publish()
-  if may_come_again(args) then know_args(blobs[1], args) end
+  if not args.is_known and may_come_again(args) then know_args(blobs[1], args) end
   return reply, is_idle
-end)
+end, true)
 
 end

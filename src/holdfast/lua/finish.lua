@@ -1,7 +1,8 @@
 -- finish: end attempts, each with its outcome; and claim in the same call.
 --
 --   args.executor   whose attempts they are
---   args.items      a list of
+--   args.items      a list of objects; most jobs succeed, and for one that did there may be five values in the place of its
+--                   object: id, attempt, created, pid, started. An object has
 --     id, attempt   what ends
 --     created       when the job was created, as its claim said
 --     outcome       succeed (its blob is the result)
@@ -24,27 +25,27 @@
 -- wait for a job that is not there), and the reply of claim.
 
 local MOST_RESULT, MOST_ERROR = LIMITS.MOST_RESULT, LIMITS.MOST_ERROR
+local SUCCESS_SIZE = 5 -- values
 local UNKNOWN_LEAST, UNKNOWN_MOST = 5 * SECOND, 60 * SECOND
 
 -- A description that is too long is left out: a part of one could not be read.
 local function keep_error(job, blob)
   if blob and #blob <= MOST_ERROR then
-    redis.call('HSET', key.errors(job.id), string.format('%d', job.attempt), blob)
+    redis.call('HSET', key.errors(job.id), decimal(job.attempt), blob)
   end
 end
 
 -- The schedule sigma: c, 2c, 4c ... from the end of the failed attempt. A retry that starts counts, not one that waits.
 local function retry_delay(job, item)
   if item.delay then return item.delay end
-  return math.min(job.backoff * 2 ^ math.min(job.retried, 40), LONGEST_WAIT)
+  return math.min(option(job, 'backoff') * 2 ^ math.min(job.retried, 40), LONGEST_WAIT)
 end
 
 local ending = {}
 
 function ending.succeed(job, run, item, blob, waiters)
   local fields = end_attempt(job, run, 'S')
-  fields[#fields + 1] = 'r'
-  fields[#fields + 1] = store_blob('r', job.id, blob or '')
+  fields[3], fields[4] = 'r', store_blob('r', job.id, blob or '')
   conclude(job, 'succeeded', waiters, fields)
 end
 
@@ -53,8 +54,9 @@ function ending.error(job, run, item, blob, waiters)
   keep_error(job, blob)
   if has(job.flags, CANCELLING) then return conclude(job, 'cancelled', waiters, fields) end
   if item.final or has(job.flags, ONCE) then return fail(job, item.group or 'error', waiters, fields) end
-  if job.retried >= job.retries then
-    return fail(job, job.retries > 0 and 'exhausted' or item.group or 'error', waiters, fields)
+  local retries = option(job, 'retries')
+  if job.retried >= retries then
+    return fail(job, retries > 0 and 'exhausted' or item.group or 'error', waiters, fields)
   end
   local delay = retry_delay(job, item)
   job.flags = with(job.flags, RETRYING, true)
@@ -97,8 +99,7 @@ end
 -- The record of a job that goes on as another call: adds to the fields to write.
 local function become(job, batch, blob, fields)
   local function set(field, value) fields[#fields + 1], fields[#fields + 2] = field, value end
-  batch.created, batch.codec = job.created, batch.codec or job.codec
-  set('h', pack_head(batch))
+  set('h', pack_head(job.created, pack_spec(batch)))
   if blob then
     redis.call('DEL', key.blob('p', job.id))
     set('p', store_blob('p', job.id, blob))
@@ -157,9 +158,12 @@ local LETTER_OF_ENDING = {
   cancelled = 'C',
 }
 
-local function is_whole(value, most) return type(value) == 'number' and value % 1 == 0 and value >= 0 and value <= most end
+-- Of what may be given, not given is right too.
+local function is_whole(value, most)
+  return value == nil or type(value) == 'number' and value % 1 == 0 and value >= 0 and value <= most
+end
 
-local function is_text(value) return type(value) == 'string' end
+local function is_text(value) return value == nil or type(value) == 'string' end
 
 -- Check as a whole call does, but refuse one item. Returns the code of the refusal, or nothing.
 local function try(check, ...)
@@ -174,6 +178,7 @@ local function check_next(item, job, blob)
   if blob and #blob > LIMITS.MOST_PAYLOAD then refuse('TOOBIG', 'the payload is too long') end
   if batch.unique then refuse('INVALID', 'the unique key of a job stays') end
   batch.ids, batch.queue, batch.task = { item.id }, batch.queue or job.queue, batch.task or job.task
+  batch.codec = batch.codec or job.spec.codec
   check_batch(batch)
   item.known = batch.after and check_after({ batches = { batch } }, {}, {}) or {}
   if batch.after and after.is_cycle(item.id, batch.after) ~= false then refuse('CYCLE', 'it would wait for itself') end
@@ -188,10 +193,9 @@ local checks = { advance = check_next, wait = check_wait } -- of a job that is t
 
 -- What is wrong with an item, or nothing.
 local function fault(item, blob)
-  local right = ending[item.outcome] and is_text(item.id) and is_whole(item.attempt, 2 ^ 31)
-    and is_whole(item.delay or 0, LONGEST_WAIT) and is_whole(item.pid or 0, MOST_PID)
-    and is_whole(item.started or 0, LONGEST_WAIT) and is_text(item.group or '') and is_text(item.reason or '')
-    and (blob or not item.blob)
+  local right = ending[item.outcome] and item.id and is_text(item.id) and item.attempt and is_whole(item.attempt, 2 ^ 31)
+    and is_whole(item.delay, LONGEST_WAIT) and is_whole(item.pid, MOST_PID) and is_whole(item.started, LONGEST_WAIT)
+    and is_text(item.group) and is_text(item.reason) and (blob or not item.blob)
   if not right then return 'INVALID' end
   if item.outcome == 'succeed' and blob and #blob > MOST_RESULT then return 'TOOBIG' end
 end
@@ -209,9 +213,17 @@ local function finish_one(args, item, blob)
   if item.pid then run.pid = item.pid end
   if item.started then run.delay = math.min(item.started, 2 ^ 31) + 1 end
   if item.outcome ~= 'unknown' then job.misses = 0 end
-  if item.outcome ~= 'crash' then job.flags = with(job.flags, ALONE, false) end
+  if job.flags > 0 and item.outcome ~= 'crash' then job.flags = with(job.flags, ALONE, false) end
   ending[item.outcome](job, run, item, blob, waiters)
   return 'OK'
+end
+
+-- The item that begins at a place of the list, and where the next one begins.
+local function next_item(list, at)
+  local first = list[at]
+  if type(first) == 'table' then return first, at + 1 end
+  return { id = first, attempt = list[at + 1], created = list[at + 2], pid = list[at + 3], started = list[at + 4],
+    outcome = 'succeed', blob = true }, at + SUCCESS_SIZE
 end
 
 -- The numbers of jobs that enter a state, by `queue state`. Call it before they are settled.
@@ -245,11 +257,12 @@ end
 
 -- Returns the answers, and the numbers of jobs that entered a state.
 local function finish(args, blobs)
-  local answers, next_blob = {}, 2
-  for place, item in ipairs(args.items) do
-    local blob
+  local answers, next_blob, at = {}, 2, 1
+  while at <= #args.items do
+    local item, blob
+    item, at = next_item(args.items, at)
     if item.blob then blob, next_blob = blobs[next_blob], next_blob + 1 end
-    answers[place] = finish_one(args, item, blob)
+    answers[#answers + 1] = finish_one(args, item, blob)
   end
   local entered = entering_states()
   settle()
@@ -259,8 +272,13 @@ end
 
 local function check_finish(args)
   executor_name(args.executor)
-  for _, item in ipairs(list_of(args.items, 'items', 0)) do
-    if type(item) ~= 'table' then refuse('INVALID', 'an item must be an object') end
+  local count, at = 0, 1
+  local size = type(args.items) == 'table' and #args.items or -1
+  while at <= size do
+    count, at = count + 1, at + (type(args.items[at]) == 'table' and 1 or SUCCESS_SIZE)
+  end
+  if count > MOST or at ~= size + 1 then
+    refuse('INVALID', string.format('items must be a list of up to %d, each an object or %d values', MOST, SUCCESS_SIZE))
   end
   if args.claim then
     args.claim.executor = args.executor

@@ -3,9 +3,11 @@
 -- All keys of a namespace share its hash tag, so they live in one slot of a cluster, and one key that a caller
 -- names (`hf:{namespace}:meta`) is enough to route a call.
 
-local base -- 'hf:{namespace}:', set anew by each call
-
 local key = {}
+local use_base -- for call.lua
+do
+
+local base -- 'hf:{namespace}:', as the last call named it
 
 -- Hash: schema, arrivals (the last arrival number given), pulse, gaps (see lease.lua), pruned, prune_after, config,
 -- resolving (see after.lua), changed (see limit.lua), fair (see fair.lua), refill (see schedule.lua), queues (how many were
@@ -96,3 +98,37 @@ function key.inbox(name) return base .. 'inbox:' .. name end
 
 -- Stream: what happened.
 function key.events() return base .. 'events' end
+
+-- Keys that most calls use are made once.
+local make = { meta = key.meta, timers = key.timers, events = key.events, index = key.index }
+local routing -- what the last call named
+local meta, timers, events
+local indexes, count -- queue -> state -> key: those that were used, and of how many queues
+
+use_base = function(text)
+  if text == routing then return end
+  base, routing = string.sub(text, 1, -5), text
+  meta, timers, events = make.meta(), make.timers(), make.events()
+  indexes, count = {}, 0
+end
+
+key.meta = function() return meta end
+key.timers = function() return timers end
+key.events = function() return events end
+
+key.index = function(queue, state)
+  local known = indexes[queue]
+  if not known then
+    if count >= 1000 then indexes, count = {}, 0 end
+    known, count = {}, count + 1
+    indexes[queue] = known
+  end
+  local made = known[state]
+  if not made then
+    made = make.index(queue, state)
+    known[state] = made
+  end
+  return made
+end
+
+end

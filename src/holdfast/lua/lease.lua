@@ -13,7 +13,8 @@ local function parse_marks(marks)
 end
 
 local function make_marks(attempt, cancelling, spared, length)
-  return string.format('%d', attempt) .. (cancelling and 'c' or '') .. string.rep('s', spared)
+  if not cancelling and spared == 0 and length == USUAL_LEASE then return decimal(attempt) end
+  return decimal(attempt) .. (cancelling and 'c' or '') .. string.rep('s', spared)
     .. (length == USUAL_LEASE and '' or string.format('@%d', length))
 end
 
@@ -21,7 +22,7 @@ end
 -- may be used again, and its attempts then start from 1: who says when the job was `created` is heard only about that one.
 -- The second value is the attempt's record, if the attempt was this executor's; the third, who waits for the job.
 local function holder(executor, id, attempt, created)
-  local job, packed, waiters = load_job(id, 'a' .. string.format('%d', attempt), 'w')
+  local job, packed, waiters = load_job(id, attempt_field(attempt), 'w')
   if not job or not packed or (created and created ~= job.created) then return nil end
   local run = unpack_attempt(packed)
   if run.executor ~= executor then return nil end
@@ -37,10 +38,9 @@ local function end_attempt(job, run, outcome, words)
   tally(job.queue, 'r', run.ran)
   if has(job.flags, LIMITED) then limit.give_back(job) end
   if setting('concurrency', job.queue) > 0 then awakened[job.queue] = true end
-  local number = string.format('%d', job.attempt)
-  local fields = { 'a' .. number, pack_attempt(run) }
+  local fields = { attempt_field(job.attempt), pack_attempt(run) }
   if words and words ~= '' then
-    fields[3], fields[4] = 'o' .. number, cut(words, INLINE)
+    fields[3], fields[4] = 'o' .. decimal(job.attempt), cut(words, INLINE)
   end
   return fields
 end
@@ -54,14 +54,16 @@ end
 
 -- Put a job into a final state, and say so to those who wait.
 local conclude = function(job, state, waiters, fields)
-  local goes = goes_at_the_end(job, state)
+  local goes = job.flags > 0 and goes_at_the_end(job, state)
   waiters = waiters or redis.call('HGET', key.job(job.id), 'w')
-  if has(job.flags, UNIQUE) then free_key(job, goes and 'qpk' or 'qp') end
   if job.state == 'blocked' then unlink(job) end
-  drop_deadline(job)
-  if has(job.flags, LIMITED) then limit.leave(job) end
-  if has(job.flags, AWAITED) then resolved[#resolved + 1] = { job.id, LETTER_OF[state], '-inf' } end
-  job.flags = lasting(job.flags)
+  if job.flags > 0 then
+    if has(job.flags, UNIQUE) then free_key(job, goes and 'qpk' or 'qp') end
+    drop_deadline(job)
+    if has(job.flags, LIMITED) then limit.leave(job) end
+    if has(job.flags, AWAITED) then resolved[#resolved + 1] = { job.id, LETTER_OF[state], '-inf' } end
+    job.flags = lasting(job.flags)
+  end
   if goes then erase(job.id, job.queue, job.state) else move(job, state, now, nil, fields) end
   job.state = state -- also of one that is gone, for those who say so
   event(state, job.id)
@@ -91,7 +93,7 @@ end
 local function charge_crash(job, waiters, fields)
   job.crashes, job.misses = job.crashes + 1, 0
   event('crashed', job.id)
-  if is_over(job, job.crashes, job.most_crashes) then return fail(job, 'crashed', waiters, fields) end
+  if is_over(job, job.crashes, option(job, 'crashes')) then return fail(job, 'crashed', waiters, fields) end
   come_back(job, 0, fields)
 end
 
@@ -100,7 +102,7 @@ local function charge_lost(job, run, words)
   local fields = end_attempt(job, run, 'L', words)
   job.lost, job.misses = job.lost + 1, 0
   event('lost', job.id)
-  if is_over(job, job.lost, job.most_lost) then return fail(job, 'lost', nil, fields) end
+  if is_over(job, job.lost, option(job, 'lost')) then return fail(job, 'lost', nil, fields) end
   come_back(job, 0, fields)
 end
 
@@ -149,6 +151,6 @@ function gaps.spare(job, run)
 end
 
 local function expire(job)
-  local run = unpack_attempt(redis.call('HGET', key.job(job.id), 'a' .. string.format('%d', job.attempt)))
+  local run = unpack_attempt(redis.call('HGET', key.job(job.id), attempt_field(job.attempt)))
   if not gaps.spare(job, run) then charge_lost(job, run, 'lease ended') end
 end

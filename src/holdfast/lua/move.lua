@@ -28,8 +28,9 @@ local function collect(batch, where, first, second)
     list = {}
     batch[where] = list
   end
-  list[#list + 1] = first
-  if second ~= nil then list[#list + 1] = second end
+  local count = #list
+  list[count + 1] = first
+  if second ~= nil then list[count + 2] = second end
 end
 
 local settle
@@ -77,18 +78,15 @@ end
 
 -- Put a job into a state, with its place in that state's index, its timer (or none), and fields of its record.
 local function move(job, state, score, timer, fields)
-  local before = job.state
+  local id, queue, before = job.id, job.queue, job.state
   if before then
-    collect(leaving, key.index(job.queue, before), job.id)
-    if not timer and (before == 'scheduled' or before == 'running') then collect(leaving, key.timers(), job.id) end
+    collect(leaving, key.index(queue, before), id)
+    if not timer and (before == 'scheduled' or before == 'running') then collect(leaving, key.timers(), id) end
   end
-  collect(entering, key.index(job.queue, state), score, job.id)
-  if timer then collect(entering, key.timers(), timer, job.id) end
+  collect(entering, key.index(queue, state), score, id)
+  if timer then collect(entering, key.timers(), timer, id) end
   job.state, job.since = state, now
-  fields = fields or {}
-  fields[#fields + 1] = 's'
-  fields[#fields + 1] = pack_status(job)
-  redis.call('HSET', key.job(job.id), unpack(fields))
+  redis.call('HSET', key.job(id), 's', pack_status(job), unpack(fields or {}))
 end
 
 -- Waiting jobs stand by priority, then by arrival: exact in a double up to 2^44 arrivals.

@@ -54,13 +54,39 @@ local function lasting(flags)
   return with(with(with(flags, RETRYING, false), CANCELLING, false), ALONE, false)
 end
 
-local pack_head, change_head, unpack_head, pack_status, unpack_status, pack_attempt, unpack_attempt
+-- Small numbers as text, and the names of the fields of attempts: each made once.
+local decimal, attempt_field
+do
+
+local decimals, fields_of_attempts = {}, {}
+
+decimal = function(number)
+  local text = decimals[number]
+  if not text then
+    text = string.format('%d', number)
+    if number >= 0 and number <= 1000 then decimals[number] = text end
+  end
+  return text
+end
+
+attempt_field = function(number)
+  local field = fields_of_attempts[number]
+  if not field then
+    field = 'a' .. decimal(number)
+    if number <= 1000 then fields_of_attempts[number] = field end
+  end
+  return field
+end
+
+end
+
+local pack_spec, pack_head, change_head, read_job, pack_status, pack_attempt, unpack_attempt
 do
 
 local VERSION = 1
-local HEAD, STATUS, ATTEMPT = '>BI6ssBhI2I2I2I4I6', '>c1I6I6I4I4I2I2I2I2B', '>I6I5I4I5I4c1'
-local ATTEMPT_SIZE = 25
-local NEW_SIZE, PLAIN_SIZE = 13, 21 -- of a status: what comes after that is 0 before the first attempt, and mostly later too
+local HEAD, SPEC, SPEC_AT = '>BI6', '>ssBhI2I2I2I4I6', 8
+local STATUS, PLAIN, NEW, PLAIN_SIZE, NEW_SIZE = '>c1I6I6I4I4I2I2I2I2B', '>c1I6I6I4I4', '>c1I6I6', 21, 13
+local ATTEMPT, ATTEMPT_SIZE = '>I6I5I4I5I4c1', 25
 local ZEROS = '\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0'
 local CODECS = { [0] = 'json', 'raw' }
 local STATE_OF = { -- the other way round: no library function, not even `pairs`, can be called while this is loaded
@@ -74,44 +100,66 @@ local function trim(packed)
   return string.sub(packed, 1, size)
 end
 
-pack_head = function(o)
-  return trim(struct.pack(HEAD, VERSION, o.created, o.queue, o.task, CODEC_NUMBER[o.codec or 'json'], o.priority or 0,
+-- A head is a version, the time of creation, and a spec: what jobs of one kind have in common.
+pack_spec = function(o)
+  return trim(struct.pack(SPEC, o.queue, o.task, CODEC_NUMBER[o.codec or 'json'], o.priority or 0,
     o.retries and o.retries + 1 or 0, o.crashes and o.crashes + 1 or 0, o.lost and o.lost + 1 or 0,
     o.backoff and o.backoff + 1 or 0, o.timeout and o.timeout + 1 or 0))
 end
 
--- A head with some of its parts changed: queue, task, priority.
-change_head = function(packed, changes)
-  local version, created, queue, task, codec, priority, retries, crashes, lost, backoff, timeout =
-    struct.unpack(HEAD, packed .. ZEROS)
-  return trim(struct.pack(HEAD, version, created, changes.queue or queue, changes.task or task, codec,
-    changes.priority or priority, retries, crashes, lost, backoff, timeout))
+pack_head = function(created, spec) return struct.pack(HEAD, VERSION, created) .. spec end
+
+-- What is 0 was not given: it is nil here.
+local function given(number) return number > 0 and number - 1 or nil end
+
+-- Most jobs are of few kinds, so specs that were read are kept.
+local known_specs, known_count = {}, 0
+
+local function read_spec(packed)
+  local spec = known_specs[packed]
+  if spec then return spec end
+  local queue, task, codec, priority, retries, crashes, lost, backoff, timeout = struct.unpack(SPEC, packed .. ZEROS)
+  spec = { queue = queue, task = task, codec = CODECS[codec], priority = priority, retries = given(retries),
+    crashes = given(crashes), lost = given(lost), backoff = given(backoff), timeout = given(timeout) }
+  if known_count >= 1000 then known_specs, known_count = {}, 0 end
+  known_specs[packed], known_count = spec, known_count + 1
+  return spec
 end
 
-unpack_head = function(job, packed)
-  local version, created, queue, task, codec, priority, retries, crashes, lost, backoff, timeout =
-    struct.unpack(HEAD, packed .. ZEROS)
-  if version ~= VERSION then refuse('SCHEMA', 'job ' .. job.id .. ' was written by a newer release: upgrade this one') end
-  job.created, job.queue, job.task, job.codec, job.priority = created, queue, task, CODECS[codec], priority
-  job.retries = retries > 0 and retries - 1 or setting('retries', queue)
-  job.most_crashes = crashes > 0 and crashes - 1 or setting('crashes', queue)
-  job.most_lost = lost > 0 and lost - 1 or setting('lost', queue)
-  job.backoff = backoff > 0 and backoff - 1 or setting('backoff', queue)
-  job.timeout = timeout > 0 and timeout - 1 or setting('timeout', queue)
+-- A head with another queue or priority.
+change_head = function(packed, queue, priority)
+  local spec = {}
+  for name, value in pairs(read_spec(string.sub(packed, SPEC_AT))) do spec[name] = value end
+  spec.queue, spec.priority = queue, priority
+  return string.sub(packed, 1, SPEC_AT - 1) .. pack_spec(spec)
 end
 
+-- A status is as long as it has to be: the first numbers suffice before the first attempt, and mostly later too.
 pack_status = function(job)
-  local packed = struct.pack(STATUS, LETTER_OF[job.state], job.since, job.arrival, job.attempt, job.lease, job.retried,
-    job.crashes, job.lost, job.flags, job.misses)
-  local is_plain = job.flags + job.retried + job.crashes + job.lost + job.misses == 0
-  return trim(is_plain and string.sub(packed, 1, job.attempt > 0 and PLAIN_SIZE or NEW_SIZE) or packed)
+  if job.flags + job.retried + job.crashes + job.lost + job.misses > 0 then
+    return trim(struct.pack(STATUS, LETTER_OF[job.state], job.since, job.arrival, job.attempt, job.lease, job.retried,
+      job.crashes, job.lost, job.flags, job.misses))
+  end
+  if job.attempt == 0 then return struct.pack(NEW, LETTER_OF[job.state], job.since, job.arrival) end
+  return struct.pack(PLAIN, LETTER_OF[job.state], job.since, job.arrival, job.attempt, job.lease)
 end
 
-unpack_status = function(job, packed)
-  local letter
-  letter, job.since, job.arrival, job.attempt, job.lease, job.retried, job.crashes, job.lost, job.flags, job.misses =
-    struct.unpack(STATUS, packed .. ZEROS)
-  job.state = STATE_OF[letter]
+read_job = function(id, status, head)
+  local letter, since, arrival, attempt, lease, retried, crashes, lost, flags, misses
+  local size = #status
+  if size == NEW_SIZE then
+    letter, since, arrival = struct.unpack(NEW, status)
+  elseif size == PLAIN_SIZE then
+    letter, since, arrival, attempt, lease = struct.unpack(PLAIN, status)
+  else
+    letter, since, arrival, attempt, lease, retried, crashes, lost, flags, misses = struct.unpack(STATUS, status .. ZEROS)
+  end
+  local version, created = struct.unpack(HEAD, head)
+  if version ~= VERSION then refuse('SCHEMA', 'job ' .. id .. ' was written by a newer release: upgrade this one') end
+  local spec = read_spec(string.sub(head, SPEC_AT))
+  return { id = id, state = STATE_OF[letter], since = since, arrival = arrival, attempt = attempt or 0, lease = lease or 0,
+    retried = retried or 0, crashes = crashes or 0, lost = lost or 0, flags = flags or 0, misses = misses or 0,
+    created = created, queue = spec.queue, task = spec.task, priority = spec.priority, spec = spec }
 end
 
 -- An attempt: claimed, waited (before that), delay (until started, plus one; 0: not known), ran (until ended), pid,
@@ -128,19 +176,14 @@ end
 
 end
 
-local function new_job(id, queue, arrival)
-  return { id = id, queue = queue, since = now, arrival = arrival, attempt = 0, lease = 0, retried = 0, crashes = 0,
-    lost = 0, flags = 0, misses = 0 }
-end
+-- What a job says itself about its retries, crashes, lost, backoff or timeout, or else the setting of its queue.
+local function option(job, name) return job.spec[name] or setting(name, job.queue) end
 
 -- Read a job, and up to three more fields of its record: returns the job and their values, or nothing.
 local function load_job(id, ...)
   local values = redis.call('HMGET', key.job(id), 's', 'h', ...)
   if not values[1] then return nil end
-  local job = { id = id }
-  unpack_status(job, values[1])
-  unpack_head(job, values[2])
-  return job, values[3], values[4], values[5]
+  return read_job(id, values[1], values[2]), values[3], values[4], values[5]
 end
 
 -- What notes are about, by their letters.

@@ -56,7 +56,7 @@ action.move = changing(function(job, args)
   local before = job.priority
   job.priority = args.priority or before
   local head = redis.call('HGET', key.job(job.id), 'h')
-  redis.call('HSET', key.job(job.id), 'h', change_head(head, { queue = queue, priority = job.priority }))
+  redis.call('HSET', key.job(job.id), 'h', change_head(head, queue, job.priority))
   if queue ~= job.queue then change_queue(job, queue) else change_priority(job, before) end
   event('moved', job.id)
   return job.state
@@ -72,7 +72,7 @@ verb_on_each('move', {})
 
 -- End the attempt of a running job, and have its worker stop it. Returns the fields to write with its move.
 local function take_away(job, letter, reason)
-  local run = unpack_attempt(redis.call('HGET', key.job(job.id), 'a' .. string.format('%d', job.attempt)))
+  local run = unpack_attempt(redis.call('HGET', key.job(job.id), attempt_field(job.attempt)))
   tell(worker_of(run.executor), string.format('lost %s %s %d', run.executor, job.id, job.attempt))
   return end_attempt(job, run, letter, reason)
 end

@@ -18,9 +18,16 @@ local function forget_slots(queue, first)
   redis.call('PEXPIRE', key.load(queue), SLOT * (SLOTS + 2))
 end
 
+local named = {} -- letter -> the name of its field, in the slot `of`
+
 local function keep_count(queue, slot, letter, count)
-  local field = letter .. string.format('%.0f', slot)
-  local total = redis.call('HINCRBY', key.load(queue), field, string.format('%.0f', count))
+  if named.of ~= slot then named = { of = slot } end
+  local field = named[letter]
+  if not field then
+    field = letter .. string.format('%.0f', slot)
+    named[letter] = field
+  end
+  local total = redis.call('HINCRBY', key.load(queue), field, count)
   if familiar[queue] == nil then familiar[queue] = total > count end
   if total == count then forget_slots(queue, slot - SLOTS) end
 end
