@@ -3,6 +3,7 @@
     make bench ARGS="--only enqueue,drain --peers holdfast,rq"
     make bench ARGS="--only '*@1ms'"          the same rows at a millisecond of delay
     make bench ARGS="--render FILE"           table and plot again, from the results of a run
+    make bench ARGS="--publish FILE"          the same as results/published.*, and into docs/performance.md
     make bench ARGS=imports                   and another that stands alone: running
 
 Rounds are interleaved: each measure is taken of all peers in turn, then all again. docs/performance.md says how each
@@ -20,6 +21,7 @@ from pathlib import Path
 
 from bench import children, plot, results, table
 from bench.measures import MEASURES
+from bench.publish import publish
 from bench.results import FOLDER
 from bench.roster import PEERS
 from bench.run import Plan, run
@@ -47,6 +49,7 @@ def main() -> int:
     parser.add_argument("--transport", choices=("unix", "tcp"), default="unix", help="how all reach the server")
     parser.add_argument("--output", type=Path, help=f"where results go (a new file in {FOLDER.name}/)")
     parser.add_argument("--render", type=Path, metavar="FILE", help="measure nothing, show the results of a run")
+    parser.add_argument("--publish", type=Path, metavar="FILE", help="the same, and write it into the documents")
     parser.add_argument("--list", action="store_true", help="list measures and peers")
     options = parser.parse_args()
     if options.alone:
@@ -55,6 +58,9 @@ def main() -> int:
         return _list()
     if options.render:
         return show(results.read(options.render), options.render)
+    if options.publish:
+        print(*publish(results.read(options.publish)), sep="\n")
+        return 0
     size = QUICK if options.quick else FULL
     plan = Plan.choose(
         replace(size, seconds=options.seconds or size.seconds, patience=options.patience or size.patience),

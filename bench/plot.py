@@ -35,14 +35,23 @@ PANELS = (
     ("enqueue@aof", "rate"),
     ("drain@aof", "rate"),
 )
+MAIN = (
+    ("enqueue", "rate"),
+    ("bulk", "rate"),
+    ("drain", "rate"),
+    ("latency", "p50"),
+    ("sync", "rate"),
+    ("memory", "memory"),
+)
 WIDTH, LEFT, BAR, GAP, TOP, ASIDE = 520, 120, 15, 4, 40, 110
 COLOURS = {"ours": "#1f6feb", "recovers": "#7d93ab", "loses": "#d8b08c", "limit": "#d5d9de"}
 CLIP = 6  # times the middle one: a bar that is longer is cut
 
 
-def draw(results: Results) -> str:
-    panels = [_bars(results, *panel) for panel in PANELS]
-    drawn = [panel for panel in (*panels, _backlog(results)) if panel]
+def draw(results: Results, panels: Sequence[tuple[str, str]] = PANELS) -> str:
+    """All panels, and that of the backlog; or some."""
+    bars = [_bars(results, *panel) for panel in panels]
+    drawn = [panel for panel in (*bars, _backlog(results) if panels is PANELS else None) if panel]
     rows = [drawn[place : place + 2] for place in range(0, len(drawn), 2)]
     parts, y = [_head(results)], 64
     for row in rows:

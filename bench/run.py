@@ -50,7 +50,7 @@ class Plan:
     def choose(cls, size: Size, *, only: str, peers: str, rounds: int, tries: int, transport: str) -> Plan:
         wanted = only.split(",") if only else None
         measures = [each for each in MEASURES if (_matches(each.name, wanted) if wanted else not _left_out(each, size))]
-        who = [each for each in PEERS if not peers or _matches(each.name, _names(peers))]
+        who = [each for each in PEERS if (_matches(each.name, _names(peers)) if peers else not _left_out(each, size))]
         if not measures or not who:
             raise SystemExit(f"nothing to measure: see --list (--only {only!r}, --peers {peers!r})")
         return cls(size, tuple(measures), tuple(who), rounds, tries, transport)
@@ -65,8 +65,8 @@ class Plan:
         ]
 
 
-def _left_out(measure: Measure, size: Size) -> bool:
-    return size.is_quick and not measure.is_quick
+def _left_out(what: Measure | Peer, size: Size) -> bool:
+    return size.is_quick and (what.is_further if isinstance(what, Peer) else not what.is_quick)
 
 
 def _names(text: str) -> list[str]:

@@ -17,6 +17,7 @@ OUTSIDE = {"fcall", "evalsha", "eval", "blpop", "bzpopmin", "hello", "function|l
 
 
 def report(results: Results) -> str:
+    """All that was found."""
     parts = [
         _about(results),
         _goals(results),
@@ -27,6 +28,12 @@ def report(results: Results) -> str:
         _peers(results),
         _errors(results),
     ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def summary(results: Results) -> str:
+    """What is to be reached, the best of the others, and what is of Holdfast only."""
+    parts = [_about(results), _goals(results), _summary(results), _series(results), _errors(results)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 

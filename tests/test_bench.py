@@ -9,6 +9,7 @@ from xml.etree import ElementTree
 import pytest
 import redis
 from bench import children, environments, goals, plot, results, table
+from bench import publish as publishing
 from bench.clock import Clock
 from bench.figures import Figure, Taken
 from bench.measures import MEASURES, Measure
@@ -90,6 +91,19 @@ def test_results_are_the_same_when_read_again(tmp_path: Path) -> None:
     found = _found()
     found.save(tmp_path / "run.json")
     assert results.read(tmp_path / "run.json") == found
+
+
+def test_a_run_is_published_in_the_documents(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    (place,) = publishing.MARKS.finditer(publishing.PAGE.read_text())
+    page.write_text(f"before\n{place[0]}\nafter")
+    for _ in range(2):
+        written = publishing.publish(_found(), tmp_path, page)
+    assert all(path.exists() for path in written)
+    text = page.read_text()
+    assert text.startswith("before\n<!-- published -->\nnow, two cores")
+    assert text.endswith("<!-- end of published -->\nafter")
+    assert text.count("\n### What is to be reached\n") == 1
 
 
 def test_every_peer_has_a_script_and_every_measure_is_taken_of_holdfast() -> None:
