@@ -23,11 +23,12 @@ import pytest
 import redis
 
 from holdfast import HoldfastError, StoreFull, StoreUnavailable, commands, functions, server
+from holdfast.budget import Budget
 from holdfast.commands import NewJob
 from holdfast.errors import WrongSchema
 from holdfast.store import Address, AsyncStore, Store
 from tests import outages
-from tests.outages import Switch, eventually
+from tests.outages import PATIENCE, Switch, eventually
 from tests.servers import running_server
 
 Run = Callable[[commands.Command[Any]], Any]
@@ -37,18 +38,35 @@ def job(id: str, payload: bytes = b"{}") -> NewJob:
     return NewJob(id=id, payload=payload, queue="q", task="t")
 
 
-@pytest.fixture(params=["sync", "async"])
-def run(request: pytest.FixtureRequest, address: Address) -> Iterator[Run]:
-    """Runs commands, by either store: what holds for one holds for the other."""
-    if request.param == "sync":
+@contextmanager
+def running(how: str, address: Address) -> Iterator[Callable[..., Any]]:
+    """Calls a method of either store."""
+    if how == "sync":
         store = Store(address)
-        yield store.run
+        yield lambda name, *args, **more: getattr(store, name)(*args, **more)
         store.close()
         return
     with asyncio.Runner() as runner:
         other = AsyncStore(address)
-        yield lambda command: runner.run(other.run(command))
+        yield lambda name, *args, **more: runner.run(getattr(other, name)(*args, **more))
         runner.run(other.close())
+
+
+@pytest.fixture(params=["sync", "async"])
+def how(request: pytest.FixtureRequest) -> str:
+    """By which store: what holds for one holds for the other."""
+    return str(request.param)
+
+
+@pytest.fixture
+def call(how: str, address: Address) -> Iterator[Callable[..., Any]]:
+    with running(how, address) as made:
+        yield made
+
+
+@pytest.fixture
+def run(call: Callable[..., Any]) -> Run:
+    return lambda command: call("run", command)
 
 
 @pytest.fixture
@@ -271,11 +289,195 @@ async def _end_others() -> None:
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl, to make a certificate")
-def test_tls_is_spoken_and_certificates_are_checked(tmp_path: Path, server_url: str, namespace: str) -> None:
+def test_tls_is_spoken_and_certificates_are_checked(tmp_path: Path, server_url: str, namespace: str, how: str) -> None:
     with tls_proxy(tmp_path, server_url.removeprefix("unix://")) as port:
         trusting = f"rediss://localhost:{port}?ssl_ca_certs={tmp_path}/cert.pem"
-        store = Store(Address.find(trusting, namespace=namespace))
-        assert store.run(commands.enqueue([job("a")])).created == [True]
-        store.close()
-        with pytest.raises(StoreUnavailable, match="certificate"):
-            Store(Address.find(f"rediss://localhost:{port}", namespace=namespace)).run(commands.count())
+        with running(how, Address.find(trusting, namespace=namespace)) as call:
+            assert call("run", commands.enqueue([job("a")])).created == [True]
+            big = [job(str(number), b"x" * 10_000) for number in range(300)]
+            assert call("run", commands.enqueue(big)).created == [True] * 300
+            assert call("execute", "BLPOP", "nothing", 0.01, blocks=0.01) is None
+        with (
+            running(how, Address.find(f"rediss://localhost:{port}", namespace=namespace)) as call,
+            pytest.raises(StoreUnavailable, match="certificate"),
+        ):
+            call("run", commands.count())
+
+
+def test_a_password_and_the_number_of_a_database_are_heeded(how: str) -> None:
+    with running_server() as url, redis.Redis.from_url(url) as client:
+        client.config_set("requirepass", "secret")
+        with running(how, Address.find(f"unix://:secret@{url.removeprefix('unix://')}?db=3")) as call:
+            assert call("run", commands.enqueue([job("a")])).created == [True]
+            assert "db=3 " in call("execute", "CLIENT", "LIST").decode()
+        with running(how, Address.find(url)) as call, pytest.raises(HoldfastError, match="Authentication required"):
+            call("run", commands.count())
+
+
+# What comes over a line
+
+
+def test_a_reply_that_comes_in_pieces_is_put_together(server_url: str, namespace: str, how: str) -> None:
+    with outages.tearing(server_url) as url, running(how, Address.find(url, namespace=namespace)) as call:
+        jobs = [job(str(number), b"x" * number) for number in range(20)]
+        assert call("run", commands.enqueue(jobs)).created == [True] * 20
+        claimed = call("run", commands.claim("n/w.1", commands.claim_args(["q"], counter=1, limit=20))).jobs
+        assert [(each.id, each.payload) for each in claimed] == [(each.id, each.payload) for each in jobs]
+
+
+def test_what_nobody_asked_for_answers_no_other_command(how: str) -> None:
+    answers = iter(range(100))
+
+    def answer(command: list[bytes]) -> bytes:
+        return b"+OK\r\n" if command[0] != b"GET" else b":%d\r\n:99\r\n" % next(answers)
+
+    with outages.answering(answer) as url, running(how, Address.find(url)) as call:
+        assert [call("execute", "GET", "x") for _ in range(20)] == list(range(20))
+
+
+def test_what_is_no_reply_is_a_server_that_cannot_be_reached(how: str) -> None:
+    def answer(command: list[bytes]) -> bytes:
+        return b"+OK\r\n" if command[0] != b"FCALL" else b"HTTP/1.1 400 Bad Request\r\n\r\n"
+
+    with (
+        outages.answering(answer) as url,
+        running(how, Address.find(url)) as call,
+        pytest.raises(StoreUnavailable, match="Protocol error"),
+    ):
+        call("run", commands.count())
+
+
+def test_a_blocking_pop_has_the_time_that_it_asks_for_and_no_more(call: Callable[..., Any], how: str) -> None:
+    assert call("execute", "BLPOP", "nothing", 0.3, blocks=0.3) is None
+    with (
+        outages.silent() as url,
+        running(how, Address.find(url, timeout=0.05)) as other,
+        pytest.raises(StoreUnavailable, match=r"did not answer within 0\.1 s"),
+    ):
+        other("execute", "BLPOP", "nothing", 0.05, blocks=0.05)
+
+
+def test_each_command_has_its_own_time_on_a_line_that_all_share(server_url: str, namespace: str, how: str) -> None:
+    def answer(command: list[bytes]) -> bytes:
+        return b"" if command[0] == b"GET" else b"+OK\r\n"
+
+    with outages.answering(answer) as url, running(how, Address.find(url)) as call:
+        call("execute", "PING", budget=Budget(600))
+        with pytest.raises(StoreUnavailable, match=r"did not answer within 0\.1 s"):
+            call("execute", "GET", "x", budget=Budget(0.1))
+    with running(how, Address.find(server_url, namespace=namespace)) as call:
+        call("execute", "PING", budget=Budget(0.1))
+        assert call("execute", "BLPOP", "nothing", 0.3, budget=Budget(600)) is None
+
+
+def test_something_is_done_while_the_server_works(call: Callable[..., Any]) -> None:
+    call("execute", "PING")
+    done: list[int] = []
+
+    def work() -> None:
+        while not budget.is_over:  # which does not count
+            pass
+        done.append(budget.unanswered)
+
+    budget = Budget(0.5, meanwhile=work)
+    assert [call("execute", "ECHO", word, budget=budget) for word in ("a", "b")] == [b"a", b"b"]
+    assert done == [1]
+
+
+def test_lines_are_used_again(how: str, switch: Switch) -> None:
+    switch.on()
+    with running(how, Address.find(switch.url)) as use:
+        for _ in range(50):
+            use("run", commands.count())
+            use("execute", "RPUSH", "list", "x")
+            use("execute", "BLPOP", "list", 30, blocks=30)
+        assert use("execute", "INFO", "stats")["total_connections_received"] < 5
+
+
+def test_a_command_that_is_cancelled_is_answered_to_nobody_else() -> None:
+    asked, may_answer = threading.Event(), threading.Event()
+
+    def answer(command: list[bytes]) -> bytes:
+        if command[0] != b"ECHO":
+            return b"+OK\r\n"
+        if command[1] == b"late":
+            asked.set()
+            may_answer.wait(PATIENCE)
+        return b"+%b\r\n" % command[1]
+
+    async def use(url: str) -> None:
+        store = AsyncStore(Address.find(url))
+        assert await store.execute("ECHO", "first") == b"first"
+        late = asyncio.create_task(store.execute("ECHO", "late"))
+        await asyncio.to_thread(asked.wait, PATIENCE)
+        late.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await late
+        may_answer.set()
+        words = [str(number) for number in range(20)]
+        assert [await store.execute("ECHO", word) for word in words] == [word.encode() for word in words]
+        await store.close()
+
+    with outages.answering(answer) as url:
+        asyncio.run(use(url))
+
+
+@pytest.mark.parametrize("steps", range(12))
+def test_a_command_may_be_cancelled_at_any_moment_and_others_get_their_own_replies(
+    address: Address, steps: int
+) -> None:
+    async def use() -> None:
+        store = AsyncStore(address)
+        for number in range(20):
+            sent = [asyncio.create_task(store.execute("ECHO", f"{number}.{place}")) for place in range(5)]
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            for task in sent[::2]:
+                task.cancel()
+            replies = await asyncio.gather(*sent, return_exceptions=True)
+            for place, reply in enumerate(replies):
+                cancelled = isinstance(reply, asyncio.CancelledError) and place % 2 == 0
+                assert cancelled or reply == f"{number}.{place}".encode()
+        await store.close()
+
+    asyncio.run(use())
+
+
+def test_a_command_whose_connection_breaks_as_it_is_cancelled_ends_quietly(
+    address: Address, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def use() -> None:
+        store = AsyncStore(address)
+        await store.execute("PING")
+        waiting = asyncio.create_task(store.execute("BLPOP", "nothing", 30, blocks=30))
+        while "cmd=blpop" not in str(await store.execute("CLIENT", "LIST")):
+            await asyncio.sleep(0)
+        ready = store._here().ready
+        assert ready is not None
+        for line in ready._lines:
+            line._fail(ConnectionError("broken"))
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        await store.close()
+
+    asyncio.run(use())
+    gc.collect()
+    assert caplog.records == []
+
+
+def test_closing_ends_what_is_on_its_way_which_begins_anew(address: Address) -> None:
+    async def use() -> None:
+        store, other = AsyncStore(address), AsyncStore(address)
+        key = address.key + ":closing"
+        waiting = asyncio.create_task(store.execute("BLPOP", key, 30, blocks=30))
+        for _ in range(2):
+            while "cmd=blpop" not in str(await other.execute("CLIENT", "LIST")):
+                await asyncio.sleep(0)
+            await store.close()
+        await other.execute("RPUSH", key, "x")
+        assert await waiting == (key.encode(), b"x")
+        await store.close()
+        await other.close()
+
+    asyncio.run(use())

@@ -69,13 +69,15 @@ class Line:
 
     def _receive(self, budget: Budget) -> None:
         """Add what has come to the reply. When time is over, look once more: perhaps it was us who stood still."""
-        was_over = budget.is_over
-        try:
-            data = self._socket.recv(_RECEIVED)
-        except _NOT_YET:
-            if was_over:
-                raise TimeoutError("no answer") from None
-            return
+        was_over = False
+        while True:
+            try:
+                data = self._socket.recv(_RECEIVED)
+                break
+            except _NOT_YET:
+                if was_over:
+                    raise TimeoutError("no answer") from None
+                was_over = budget.is_over
         if not data:
             raise ConnectionError("the server closed the connection")
         self._reader.feed(data)

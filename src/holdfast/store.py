@@ -14,7 +14,6 @@ from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
-from weakref import WeakKeyDictionary
 
 import msgspec
 
@@ -184,7 +183,7 @@ class AsyncStore:
     def __init__(self, address: Address, *, clock: Clock | None = None) -> None:
         self.address = address
         self._clock = clock
-        self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, _Here] = WeakKeyDictionary()
+        self._clients: dict[asyncio.AbstractEventLoop, _Here] = {}
 
     async def run(self, command: Command[T]) -> T:
         """Send a command and read its reply, as `Store.run` does."""
@@ -233,7 +232,7 @@ class AsyncStore:
         loop = asyncio.get_running_loop()
         here = self._clients.get(loop)
         if here is None or here.pid != os.getpid():
-            for other in [other for other in self._clients if other.is_closed()]:
+            for other in [other for other in list(self._clients) if other.is_closed()]:
                 self._clients.pop(other, None)
             here = self._clients[loop] = _Here()
         return here
