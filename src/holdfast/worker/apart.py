@@ -14,8 +14,8 @@ import os
 import signal
 import socket
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -30,6 +30,7 @@ from holdfast.worker.stacks import stack_of
 from holdfast.worker.system import kill_group
 from holdfast.worker.watch import LAPSING, may_start
 
+AT_ONCE = 1 << 18  # bytes of what a process says
 NO_PROCESS = Release("no process could be started", 1000)
 
 
@@ -73,69 +74,159 @@ class _Process(NamedTuple):
             await self.ended
 
 
-@dataclass(eq=False)
-class JobProcess:
-    """A process that runs jobs, and the connection to it."""
+class _Connection:
+    """Our end of a connection to a process. `hear` gets each message, and None at the end."""
 
-    process: _Process
-    reader: asyncio.StreamReader
-    writer: asyncio.StreamWriter
-    has_begun: bool = False  # with the job that it was given last
-    _turn: int = 0  # the number of that job, among those that it was given
-    _is_told_to_end: bool = False  # and hears no more
-    _answering: set[asyncio.Task[None]] = field(default_factory=set)
+    def __init__(self, ours: socket.socket, hear: Callable[[list[Any] | None], None]) -> None:
+        ours.setblocking(False)
+        self._socket = ours
+        self._hear = hear
+        self._arriving = wire.Arriving()
+        self._unsent = bytearray()
+        self._is_over = False  # our part of it, once all is sent
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(ours, self._read)
+
+    def send(self, message: bytes) -> None:
+        is_held_up = bool(self._unsent)
+        self._unsent += message
+        if not is_held_up:
+            self._write()
+
+    def end(self) -> None:
+        """There is no more to say."""
+        self._is_over = True
+        if not self._unsent:
+            self._write()
+
+    def close(self) -> None:
+        self._loop.remove_reader(self._socket)
+        self._loop.remove_writer(self._socket)
+        self._socket.close()
+
+    def _write(self) -> None:
+        try:
+            del self._unsent[: self._socket.send(self._unsent)]
+        except BlockingIOError:
+            pass
+        except OSError:  # nobody will read it any more
+            self._unsent.clear()
+        if self._unsent:
+            self._loop.add_writer(self._socket, self._write)
+            return
+        self._loop.remove_writer(self._socket)
+        if self._is_over:
+            with suppress(OSError):
+                self._socket.shutdown(socket.SHUT_WR)
+
+    def _read(self) -> None:
+        try:
+            part = self._socket.recv(AT_ONCE)
+            messages: list[list[Any] | None] = [*self._arriving.add(part)]
+        except BlockingIOError:
+            return
+        except ConnectionError:  # or what arrives is no message
+            part, messages = b"", []
+        if not part:
+            self._loop.remove_reader(self._socket)
+            messages.append(None)
+        for message in messages:
+            self._hear(message)
+
+
+class JobProcess:
+    """A process that runs jobs, and the connection to it. It may not have been forked yet, and perhaps cannot be."""
+
+    def __init__(self, forked: asyncio.Future[_Process | None], ours: socket.socket) -> None:
+        self.has_begun = False  # with the job that it was given last
+        self._forked = forked
+        self._connection = _Connection(ours, self._hear)
+        self._attempt: Attempt | None = None  # of which it has not said how it ended
+        self._said: asyncio.Future[Outcome | None] = asyncio.get_running_loop().create_future()
+        self._turn = 0  # the number of the job, among those that it was given
+        self._is_silent = False  # it will say no more
+        self._is_told_to_end = False  # and hears no more
+        self._answering: set[asyncio.Task[None]] = set()
 
     @property
     def is_dead(self) -> bool:
-        return self.process.ended.done()
+        if not self._forked.done():
+            return False
+        process = self._forked.result()
+        return process is None or process.ended.done()
 
     async def run(self, attempt: Attempt, *, stays: bool) -> Outcome:
         """Have it run a job, hear what it says, and see to it that it ends; or, if it `stays`, that the job does."""
         self.has_begun = False
+        process = await self._forked
+        if process is None:
+            return NO_PROCESS
         if not may_start(attempt):
             return LAPSING
-        attempt.started(self.process.pid)
-        self._turn += 1
-        self.writer.write(wire.pack("call", self._turn, *attempt.call))
-        said = asyncio.create_task(self._listen(attempt))
-        ask = asyncio.create_task(self._pass_on_stop(attempt))
+        attempt.started(process.pid)
+        attempt.on_stop = partial(self._pass_on_stop, attempt, process)
+        self._give(attempt)
         try:
-            stack = partial(stack_of, self.process.pid)
-            ends = await ends_by_itself(attempt, said if stays else self.process.ended, stack)
+            stack = partial(stack_of, process.pid)
+            ends = await ends_by_itself(attempt, self._said if stays else process.ended, stack)
             if not ends:
                 self._is_told_to_end = True
-                self.writer.write_eof()  # so that the process knows who sends the signal
-                await self.process.kill(attempt.grace)
-            heard = await said
+                self._connection.end()  # so that the process knows who sends the signal
+                await process.kill(attempt.grace)
+            heard = await self._said
         except Exception:  # of ours, or it said what makes no sense: nobody else ends it
-            await self.process.kill(0)
+            await process.kill(0)
             raise
         finally:
-            said.cancel()
-            ask.cancel()
+            self._attempt = attempt.on_stop = None
         if not ends:
             return forced_outcome(attempt, heard)
-        return heard or attempt.verdict or (await self.process.ended).describe(attempt)
+        return heard or attempt.verdict or (await process.ended).describe(attempt)
 
-    async def _listen(self, attempt: Attempt) -> Outcome | None:
+    def close(self) -> None:
+        """Let it go: one that waits for a job ends."""
+        self._connection.close()
+
+    def _give(self, attempt: Attempt) -> None:
+        self._turn += 1
+        self._attempt = attempt
+        self._said = asyncio.get_running_loop().create_future()
+        if self._is_silent:
+            self._said.set_result(None)
+        self._connection.send(wire.pack("call", self._turn, *attempt.call))
+
+    def _hear(self, message: list[Any] | None) -> None:
+        try:
+            if message is None:
+                self._is_silent = True
+                self._end(None)
+            else:
+                self._heed(*message)
+        except Exception as error:  # it makes no sense
+            if not self._said.done():
+                self._said.set_exception(error)
+
+    def _heed(self, word: str, *rest: Any) -> None:
         """Hear what a job says, until it has said how it ended, or its process is dead."""
-        while (message := await wire.read(self.reader)) is not None:
-            word, *rest = message
-            if word == "outcome":
-                return wire.unpack_outcome(rest)
-            if word == "begins":
-                self.has_begun = True
-            elif word == "ask":
-                self._start_answering(attempt, *rest)
-            elif rest[0] == self._turn:  # not of a copy that an earlier job has left
-                attempt.save(*rest[1:])
-        return None
+        if word == "outcome":
+            self._end(wire.unpack_outcome([*rest]))
+        elif word == "begins":
+            self.has_begun = True
+        elif word == "ask":
+            self._start_answering(*rest)
+        elif self._attempt and rest[0] == self._turn:  # not of a copy that an earlier job has left
+            self._attempt.save(*rest[1:])
 
-    def _start_answering(self, attempt: Attempt, turn: int, number: int, *question: Any) -> None:
-        if turn != self._turn:
+    def _end(self, outcome: Outcome | None) -> None:
+        self._attempt = None
+        if not self._said.done():
+            self._said.set_result(outcome)
+
+    def _start_answering(self, turn: int, number: int, *question: Any) -> None:
+        if not self._attempt or turn != self._turn:
             self._tell("answer", number, *OVER)
             return
-        answering = asyncio.create_task(self._answer(attempt, number, *question))
+        answering = asyncio.create_task(self._answer(self._attempt, number, *question))
         self._answering.add(answering)
         answering.add_done_callback(self._answering.discard)
 
@@ -144,16 +235,15 @@ class JobProcess:
 
     def _tell(self, *message: Any) -> None:
         if not self._is_told_to_end:
-            self.writer.write(wire.pack(*message))
+            self._connection.send(wire.pack(*message))
 
-    async def _pass_on_stop(self, attempt: Attempt) -> None:
-        await attempt.stopping.wait()
-        if attempt.interrupted.is_set():
+    def _pass_on_stop(self, attempt: Attempt, process: _Process) -> None:
+        if attempt.why:  # it is to end at once
             return
         if attempt.job.task != PROGRAM:
             self._tell("stop", attempt.stop_reason)
         elif attempt.stop_reason == SOFT:  # it reads no words of ours
-            self.process.ask_to_end()
+            process.ask_to_end()
 
 
 class Processes:
@@ -188,72 +278,60 @@ class Processes:
             process = self._processes[int(pid)] = _Process(int(pid), self._loop.create_future())
             self._asked.popleft().set_result(process)
 
-    async def start(self, how: bytes) -> JobProcess | None:
-        """Have a process started: fork, spawn or keep, as the zygote calls it. None if there can be none."""
+    def start(self, how: bytes) -> JobProcess:
+        """Have a process started: fork, spawn or keep, as the zygote calls it."""
         ours, its = socket.socketpair()
-        with its:
-            process = await self._ask(how, its)
-        if process is None:
-            ours.close()
-            return None
-        return JobProcess(process, *await asyncio.open_connection(sock=ours))
-
-    async def _ask(self, how: bytes, its: socket.socket) -> _Process | None:
-        while True:
-            try:
-                socket.send_fds(self._control, [how], [its.fileno()])
-                break
-            except BlockingIOError:
-                await asyncio.sleep(0.005)
-            except ConnectionError:  # the zygote is dead, and this executor soon
-                await asyncio.Event().wait()
         asked: asyncio.Future[_Process | None] = self._loop.create_future()
+        self._ask(how, its, asked)
+        return JobProcess(asked, ours)
+
+    def _ask(self, how: bytes, its: socket.socket, asked: asyncio.Future[_Process | None]) -> None:
+        try:
+            socket.send_fds(self._control, [how], [its.fileno()])
+        except BlockingIOError:
+            self._loop.call_later(0.005, self._ask, how, its, asked)
+            return
+        except ConnectionError:  # the zygote is dead, and this executor soon
+            return
+        its.close()
         self._asked.append(asked)
-        return await asked
 
 
-class FreshRunner:
-    """Runs each job in a process of its own, that is forked or spawned for it."""
+class ProcessRunner:
+    """Runs jobs in processes that are forked, spawned, or kept, for the next ones.
+
+    Of those that are kept there are as many as ran jobs at once. A process that is forked for one job is forked ahead:
+    when a job has ended, for the next one, while the store is still asked for it.
+    """
 
     def __init__(self, processes: Processes, how: bytes) -> None:
         self._processes = processes
         self._how = how
+        self._waiting: list[JobProcess] = []
 
     async def run(self, attempt: Attempt) -> Outcome:
-        process = await self._processes.start(self._how)
-        if process is None:
-            return NO_PROCESS
-        try:
-            return await process.run(attempt, stays=False)
-        finally:
-            process.writer.close()
-
-
-class PoolRunner:
-    """Runs jobs in processes that stay for the next ones. There are as many as ran jobs at once."""
-
-    def __init__(self, processes: Processes) -> None:
-        self._processes = processes
-        self._idle: list[JobProcess] = []
-
-    async def run(self, attempt: Attempt) -> Outcome:
-        while self._idle:
-            process = self._idle.pop()
+        while self._waiting:
+            process = self._waiting.pop()
             outcome = await self._run_in(process, attempt)
-            if process.has_begun or not process.is_dead or attempt.interrupted.is_set():
+            if process.has_begun or not process.is_dead or attempt.why:
                 return outcome
             # It died of something else, before it heard of this job.
-        started = await self._processes.start(zygote.KEEP)
-        return NO_PROCESS if started is None else await self._run_in(started, attempt)
+        return await self._run_in(self._processes.start(self._how), attempt)
 
     async def _run_in(self, process: JobProcess, attempt: Attempt) -> Outcome:
         stays = False
         try:
-            outcome = await process.run(attempt, stays=True)
-            stays = not (process.is_dead or attempt.interrupted.is_set())
+            outcome = await process.run(attempt, stays=self._how == zygote.KEEP)
+            stays = self._how == zygote.KEEP and not (process.is_dead or attempt.why)
             return outcome
         finally:
             if stays:
-                self._idle.append(process)
+                self._waiting.append(process)
             else:
-                process.writer.close()
+                process.close()
+            if self._how == zygote.FORK and process.has_begun:
+                self._fork_ahead()
+
+    def _fork_ahead(self) -> None:
+        with suppress(OSError):  # out of descriptors, for a while
+            self._waiting.append(self._processes.start(self._how))

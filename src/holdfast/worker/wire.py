@@ -6,8 +6,7 @@ import asyncio
 import select
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import astuple
+from contextlib import contextmanager
 from threading import current_thread, main_thread
 from typing import Any
 
@@ -42,7 +41,7 @@ def pack(*parts: Any) -> bytes:
 
 
 def pack_outcome(ended: Outcome) -> bytes:
-    return pack("outcome", type(ended).__name__, *astuple(ended))
+    return pack("outcome", type(ended).__name__, *(getattr(ended, name) for name in ended.__match_args__))
 
 
 def unpack_outcome(parts: list[Any]) -> Outcome:
@@ -51,7 +50,7 @@ def unpack_outcome(parts: list[Any]) -> Outcome:
     return made
 
 
-def _length(head: bytes) -> int:
+def _length(head: bytes | bytearray) -> int:
     length = int.from_bytes(head)
     if length > LONGEST:
         raise ConnectionError(f"a message of {length} bytes")
@@ -67,12 +66,28 @@ async def read(reader: asyncio.StreamReader) -> list[Any] | None:
         return None
 
 
+class Arriving:
+    """Puts messages together that arrive in parts."""
+
+    def __init__(self) -> None:
+        self._data = bytearray()
+
+    def add(self, part: bytes) -> list[list[Any]]:
+        """Take what has arrived. Returns the messages that are whole now."""
+        self._data += part
+        whole = []
+        while len(self._data) >= 4 and len(self._data) >= (end := 4 + _length(self._data[:4])):
+            whole.append(_decode(self._data[4:end]))
+            del self._data[:end]
+        return whole
+
+
 class Channel:
     """The blocking end of a connection, in a job's process."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._socket = connection
-        self._buffer = b""
+        self._arriving = Arriving()
         self._end = select.poll()
         self._end.register(connection, select.POLLRDHUP)
         self._arrival = select.poll()  # two, as a signal may ask for the one while its thread waits for the other
@@ -118,23 +133,9 @@ class Channel:
 
     def arrived(self) -> list[list[Any]]:
         """Return the messages that are there, without waiting."""
-        with suppress(BlockingIOError):
-            self._fill(socket.MSG_DONTWAIT)
-        messages = []
-        while (message := self._next()) is not None:
-            messages.append(message)
-        return messages
-
-    def _fill(self, flags: int) -> None:
-        part = self._socket.recv(1 << 20, flags)
-        self._buffer += part
+        try:
+            part = self._socket.recv(1 << 20, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return []
         self.is_closed = not part
-
-    def _next(self) -> list[Any] | None:
-        if len(self._buffer) < 4:
-            return None
-        end = 4 + _length(self._buffer[:4])
-        if len(self._buffer) < end:
-            return None
-        body, self._buffer = self._buffer[4:end], self._buffer[end:]
-        return _decode(body)
+        return self._arriving.add(part)
