@@ -43,7 +43,7 @@ MAIN = (
     ("sync", "rate"),
     ("memory", "memory"),
 )
-WIDTH, LEFT, BAR, GAP, TOP, ASIDE = 520, 120, 15, 4, 40, 110
+WIDTH, LEFT, BAR, GAP, TOP, ASIDE = 520, 135, 15, 4, 40, 110
 COLOURS = {"ours": "#1f6feb", "recovers": "#7d93ab", "loses": "#d8b08c", "limit": "#d5d9de"}
 CLIP = 6  # times the middle one: a bar that is longer is cut
 
