@@ -268,7 +268,7 @@ def test_an_exclusive_job_does_not_take_a_renewal_of_others_for_its_own(crew: Cr
 
 def test_an_exclusive_job_does_not_start_when_its_lease_has_lapsed_meanwhile(crew: Crew, apart: Runner) -> None:
     first = start(crew, "--lease", "4s", node="first")
-    first.put("nothing", "fork").result(timeout="30s")
+    first.put("nothing", "thread").result(timeout="30s")  # so no process waits for the next job
     idle = [first.worker.pid, first.worker.zygote]
     for pid in idle:
         crew.kill(pid, signal.SIGSTOP)
