@@ -28,7 +28,7 @@ from bench.run import Plan, run
 from bench.scene import Size
 
 ALONE = ("imports", "running")
-FULL = Size(seconds=1.5, samples=300, patience=90.0)
+FULL = Size(seconds=1.3, samples=300, patience=90.0)
 QUICK = Size(seconds=0.3, samples=40, patience=40.0, is_quick=True)
 
 

@@ -38,7 +38,7 @@ class Place:
         self._counter = 0
         for first in range(0, depth, 50_000):
             numbers = range(first, min(depth, first + 50_000))
-            self._app.enqueue_many([self._task.bind(number) for number in numbers])
+            self._app.enqueue_many([self._task.bind(number) for number in numbers], fresh=True)
 
     def close(self) -> None:
         self._app.close()

@@ -20,7 +20,8 @@ from bench.server import Way, between, serving
 Place = Literal["plain", "1ms", "aof", "counted", "own"]
 STORED = 100_000  # jobs whose memory is taken
 NEAR_WIRE = 700  # jobs a second that one by one can do at a millisecond of delay
-FAR_ROUNDS = 2  # of what is measured elsewhere again
+AGAIN = ("1ms", "aof")  # places where the same is measured again
+FAR_ROUNDS = 2  # there
 PAUSE, FAR_PAUSE = 10, 40  # milliseconds between jobs of a latency: enough for each to become idle
 
 
@@ -43,7 +44,7 @@ class Measure:
 
     def concerns(self, peer: Peer) -> bool:
         """Whether it is taken of a peer; the further limits are not where the others are not limited by them."""
-        if self.place in ("1ms", "aof") and peer.is_further:
+        if self.place in AGAIN and peer.is_further:
             return False
         return self.needs in peer.paces and (peer.name == "holdfast" or not self.is_ours)
 
@@ -115,7 +116,7 @@ def draining(kind: str) -> Run:
 def latency(scene: Scene, peer: Peer, size: Size) -> Taken:
     """From before a job is enqueued until it starts, on a worker that has nothing else to do."""
     scene.clear()
-    jobs, pause = (size.samples // 3, FAR_PAUSE) if scene.way.control else (size.samples, PAUSE)
+    jobs, pause = (size.samples // 4, FAR_PAUSE) if scene.way.control else (size.samples, PAUSE)
     with scene.worker(peer, "one"):
         scene.tell(peer, "enqueue", 1)
         scene.await_marks(2, "the worker ran nothing")
