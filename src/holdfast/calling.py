@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from holdfast import carry, current, failure, middleware, running
@@ -46,7 +45,7 @@ class Call(NamedTuple):
     log: str = ""  # the file that has what it prints; '': none
     run: bytes = b""  # what only workers are told: see `run`
 
-    def introduce(self, link: Link, app: running.App | None = None) -> None:
+    def introduce(self, link: Link, app: running.App | None = None) -> running.RunningJob:
         """Make `current_job()` return this job."""
         job = running.RunningJob(
             link,
@@ -55,11 +54,12 @@ class Call(NamedTuple):
             task=self.task,
             queue=self.queue,
             checkpoint=self.checkpoint,
-            directory=Path(self.directory),
+            directory=self.directory,
             app=app,
         )
         current.set_current_job(job)
         carry.restore(app, self.run)
+        return job
 
 
 class Interrupted(BaseException):

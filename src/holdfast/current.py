@@ -32,7 +32,7 @@ def set_current_job(job: RunningJob | None) -> None:
 def end_current_job() -> None:
     """Have the job that runs here, if there is one, say what it has left to say."""
     job = _current.get()
-    if job is not None:
+    if job is not None and job._has_reported:
         with suppress(BaseException):  # it has ended already: this is no time to be told to end
             job._end()
 

@@ -72,9 +72,9 @@ def read_progress(text: str) -> Progress | None:
 class Reporter:
     """Puts what one attempt says of itself into text for the store. A job may have threads."""
 
-    def __init__(self, attempt: int, *, resumes: bool) -> None:
+    def __init__(self, attempt: int, *, resumes: bool, began: float | None = None) -> None:
         self._attempt = attempt
-        self._began = time.monotonic()
+        self._began = time.monotonic() if began is None else began
         self._base: tuple[float, float, int] | None = None if resumes else (0.0, 0.0, 0)
         self._said: dict[str, Any] = {}
         self._counts: dict[str, Number] = {}

@@ -10,8 +10,11 @@ Which job that is says `current`.
 from __future__ import annotations
 
 import inspect
+import time
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
 from holdfast.codec import decode_checkpoint, encode_checkpoint
@@ -56,6 +59,10 @@ class App(Protocol):
 class RunningJob:
     """One attempt at a job, as its task sees it."""
 
+    arguments: Mapping[str, Any] = MappingProxyType({})  # of the call, by name; for middleware
+    _children = 0
+    _has_directory = False  # that was asked for
+
     def __init__(
         self,
         link: Link,
@@ -65,21 +72,32 @@ class RunningJob:
         task: str,
         queue: str,
         checkpoint: bytes = b"",
-        directory: Path | None = None,
+        directory: Path | str | None = None,
         app: App | None = None,
     ) -> None:
         self._app = app
-        self._children = 0
         self.id = id
         self.attempt = attempt
         self.task = task
         self.queue = queue
-        self.arguments: Mapping[str, Any] = {}  # of the call, by name; for middleware
         self._link = link
         self._checkpoint = checkpoint
         self._directory = directory
-        self._reporter = Reporter(attempt, resumes=bool(checkpoint))
-        self._loops = Loops(self._reporter, self._keep)
+        self._began = time.monotonic()
+        self._resumes = bool(checkpoint)
+
+    @cached_property
+    def _reporter(self) -> Reporter:
+        return Reporter(self.attempt, resumes=self._resumes, began=self._began)
+
+    @property
+    def _has_reported(self) -> bool:
+        """Whether it has said how far it is, or counted."""
+        return "_reporter" in vars(self)
+
+    @cached_property
+    def _loops(self) -> Loops:
+        return Loops(self._reporter, self._keep)
 
     def __repr__(self) -> str:
         return f"<RunningJob {self.id} {self.task} attempt {self.attempt}>"
@@ -100,9 +118,11 @@ class RunningJob:
         if self._directory is None:
             import tempfile
 
-            self._directory = Path(tempfile.mkdtemp(prefix="holdfast-job-"))
-        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return self._directory
+            self._directory = tempfile.mkdtemp(prefix="holdfast-job-")
+        self._has_directory = True
+        directory = Path(self._directory)
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return directory
 
     def save(
         self, value: object, *, progress: float | None = None, message: str | None = None, flush: bool = False

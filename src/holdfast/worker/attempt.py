@@ -1,6 +1,8 @@
 """An attempt: a claimed job on its way through an executor, and all that may happen to it from outside.
 
-claim ──▶ Attempt ──▶ runner ──▶ outcome ──▶ finish
+    claim ──▶ Attempt ──▶ runner ──▶ outcome ──▶ finish
+
+Most jobs say nothing, and nobody stops them: what is only needed then is made when it is first used.
 """
 
 from __future__ import annotations
@@ -8,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,10 +18,12 @@ from holdfast.calling import Call
 from holdfast.commands import Claimed, Finish, Held
 from holdfast.errors import LeaseLost
 from holdfast.limits import MOST_NOTES
+from holdfast.link import Link
 from holdfast.names import file_name
 from holdfast.outcome import Outcome
-from holdfast.run import Run
-from holdfast.worker.output import LogName, append
+from holdfast.run import PLAIN, Run
+from holdfast.running import App, RunningJob
+from holdfast.worker.output import append, log_path
 
 ASKED_TO_FORCED = 1.0  # seconds
 WORKER, SOFT = "worker", "soft_timeout"  # why an attempt is to stop
@@ -43,76 +48,132 @@ class Said(NamedTuple):
         )
 
 
+class House(NamedTuple):
+    """What the attempts of an executor have in common: its name and folders, and who hears of them."""
+
+    executor: str
+    directory: str  # where each may have a directory
+    logs: str  # where each may have a log
+    captured: bool  # whether what jobs print that share its process goes there
+    on_start: Announce
+    on_end: Callable[[Attempt, Outcome], None]
+    on_first_save: Announce
+    on_request: Request
+    renewed_at: Callable[[], float]  # when the last renewal was sent, by the clock of `boot_time`
+
+
 class Attempt:
     """One run of one job. `interrupted` is set when it must end before its time; `why` says why."""
 
-    def __init__(
-        self,
-        job: Claimed,
-        executor: str,
-        directory: Path,
-        *,
-        on_start: Announce,
-        on_first_save: Announce,
-        on_request: Request,
-        lease_from: Callable[[], float],
-        captured: bool = True,
-    ) -> None:
-        self._on_start = on_start
-        self._on_first_save = on_first_save
-        self._on_request = on_request
-        self.lease_from = lease_from  # when the claim or the last renewal was sent, by the clock of `boot_time`
-        self.is_renewed = False  # by the supervisor; only exclusive jobs are told
+    is_renewed = False  # by the supervisor; only exclusive jobs are told
+    pid: int | None = None
+    start_delay: int | None = None
+    stop_reason = ""  # WORKER, SOFT
+    why = ""  # cancelled, lost, stopped, stalled, memory, lapsing
+    verdict: Outcome | None = None  # what that means for the job, if it is no wish
+    outcome: Outcome | None = None  # how it ended
+    may_have_directory = True
+    saver: asyncio.Task[None] | None = None
+    look: Callable[[], str] = str  # what it does just now, if it has no process of its own; nothing yet
+    on_stop: Callable[[], object] | None = None
+    on_interrupt: Callable[[], object] | None = None  # called once
+    _unsaved: Said | None = None
+    _said = _taken = _sent = 0  # how often something was said, and how much of it is sent
+
+    def __init__(self, job: Claimed, house: House, asked_at: float) -> None:
         self.job = job
         self.run = Run.decode(job.run)
-        self.held = Held(executor, job.id, job.attempt)
-        self.directory = directory / f"{job.attempt}-{file_name(job.id)}"
-        name = LogName(job.id, job.created, job.attempt)
-        self.log = str(name.path(directory.parent))
-        self.output = self.log if captured else ""  # where what it prints goes, if it shares its process
-        self.claimed_at = time.monotonic()
-        self.pid: int | None = None
-        self.start_delay: int | None = None
-        self.heard_at = self.claimed_at  # when the job last said something
-        self.stopping = asyncio.Event()
-        self.stop_reason = ""  # WORKER, SOFT
-        self.interrupted = asyncio.Event()
-        self.why = ""  # cancelled, lost, stopped, stalled, memory, lapsing
-        self.verdict: Outcome | None = None  # what that means for the job, if it is no wish
-        self.saver: asyncio.Task[None] | None = None
-        self.look: Callable[[], str] = str  # what it does just now, if it has no process of its own; nothing yet
-        self._unsaved: Said | None = None
-        self._said = self._taken = self._sent = 0  # how often something was said, and how much of it is sent
-        self._all_sent = asyncio.Condition()
-        self._news = asyncio.Event()
-        self._ended = asyncio.Event()
+        self.key = job.id, job.attempt
+        self.claimed_at = self.heard_at = time.monotonic()  # when the job last said something
+        self._house = house
+        self._asked_at = asked_at  # when its claim was sent, by the clock of `boot_time`
+
+    @cached_property
+    def stopping(self) -> asyncio.Event:
+        return asyncio.Event()
+
+    @cached_property
+    def interrupted(self) -> asyncio.Event:
+        return asyncio.Event()
+
+    @cached_property
+    def _news(self) -> asyncio.Event:
+        return asyncio.Event()
+
+    @cached_property
+    def _ended(self) -> asyncio.Event:
+        return asyncio.Event()
+
+    @cached_property
+    def _all_sent(self) -> asyncio.Condition:
+        return asyncio.Condition()
 
     @property
-    def key(self) -> tuple[str, int]:
-        return self.job.id, self.job.attempt
+    def has_limits(self) -> bool:
+        """Whether it has to be watched while it runs."""
+        return self.job.timeout > 0 or self.run is not PLAIN
+
+    @property
+    def held(self) -> Held:
+        return Held(self._house.executor, self.job.id, self.job.attempt)
+
+    @property
+    def directory(self) -> Path:
+        return Path(self._directory)
+
+    @property
+    def _directory(self) -> str:
+        return f"{self._house.directory}/{self.job.attempt}-{file_name(self.job.id)}"
+
+    @property
+    def log(self) -> str:
+        return log_path(self._house.logs, self.job.id, self.job.created, self.job.attempt)
+
+    @property
+    def output(self) -> str:
+        """Where what it prints goes, if it shares its process."""
+        return self.log if self._house.captured else ""
 
     @property
     def call(self) -> Call:
+        """What is told to a process of its own."""
+        return self._call(self.log)
+
+    def _call(self, log: str) -> Call:
         job = self.job
-        folder = str(self.directory)
-        return Call(job.id, job.attempt, job.queue, job.task, job.payload, job.checkpoint, folder, self.log, job.run)
+        return Call(
+            job.id, job.attempt, job.queue, job.task, job.payload, job.checkpoint, self._directory, log, job.run
+        )
+
+    def introduce(self, link: Link, app: App | None) -> RunningJob:
+        """Make this the current job of a context, in a process that it shares: there, its log is not its own affair."""
+        return self._call("").introduce(link, app)
+
+    def lease_from(self) -> float:
+        """When its lease was asked for: by its claim, or by the last renewal, once that is known to be its own too."""
+        return max(self._asked_at, self._house.renewed_at()) if self.is_renewed else self._asked_at
 
     def started(self, pid: int) -> None:
         self.pid = pid
         self.heard_at = time.monotonic()
         self.start_delay = round((self.heard_at - self.claimed_at) * 1000)
-        self._on_start(self)
+        self._house.on_start(self)
 
     def stop(self, reason: str) -> None:
         """Let the job see that it is to save, and yield or end."""
         self.stop_reason = self.stop_reason or reason
         self.stopping.set()
+        if self.on_stop:
+            self.on_stop()
 
     def interrupt(self, why: str, verdict: Outcome | None = None) -> None:
         """End it early. What came first counts, but for a lost lease."""
-        if not self.why or why == "lost":
+        is_first = not self.why
+        if is_first or why == "lost":
             self.why, self.verdict = why, verdict
         self.interrupted.set()
+        if is_first and self.on_interrupt and self.outcome is None:
+            self.on_interrupt()
 
     @property
     def grace(self) -> float:
@@ -127,7 +188,7 @@ class Attempt:
         So the attempt has its right back, and goes on. If it is about to end because it was lost, it hands the job
         back.
         """
-        if self.interrupted.is_set():
+        if self.why:
             self.why = "rewound"
 
     def save(self, checkpoint: bytes | None, progress: str | None, note: str | None = None) -> None:
@@ -140,17 +201,17 @@ class Attempt:
         self._unsaved = said
         self._news.set()
         if self.saver is None:
-            self._on_first_save(self)
+            self._house.on_first_save(self)
 
     def write_log(self, lines: str) -> None:
         """Write lines to its log, unless it has ended: then that may have been sent, and be gone."""
-        if not self._ended.is_set():
+        if self.outcome is None:
             append(self.log, lines)
 
     async def request(self, word: str, *parts: Any) -> tuple[str, Any]:
         """What the job asks for: see `requests`."""
         self.heard_at = time.monotonic()
-        return await self._on_request(self, word, *parts)
+        return await self._house.on_request(self, word, *parts)
 
     def save_again(self, said: Said) -> None:
         """It could not be sent. What the job said since then counts more."""
@@ -158,7 +219,7 @@ class Attempt:
 
     async def unsaved(self) -> Said | None:
         """Wait for what is to be sent; it then counts as sent. None if the attempt has ended and all is sent."""
-        while self._unsaved is None and not self._ended.is_set():
+        while self._unsaved is None and self.outcome is None:
             self._news.clear()
             await self._news.wait()
         said, self._unsaved = self._unsaved, None
@@ -184,10 +245,15 @@ class Attempt:
         if self._sent < said:
             raise LeaseLost(f"attempt {self.job.attempt} of job {self.job.id} has lost its lease: nothing was saved")
 
-    def end(self) -> None:
-        """No more will be saved."""
-        self._ended.set()
-        self._news.set()
+    def end(self, outcome: Outcome) -> None:
+        """It has ended, or is taken for ended, and no more will be saved. What it says of that later is not heard."""
+        if self.outcome is not None:
+            return
+        self.outcome = outcome
+        if self.saver:
+            self._ended.set()
+            self._news.set()
+        self._house.on_end(self, outcome)
 
     async def has_ended_within(self, seconds: float) -> bool:
         try:
@@ -197,7 +263,5 @@ class Attempt:
             return False
 
     def finish(self, outcome: Outcome) -> Finish:
-        is_unstarted = self.pid is None
-        return Finish(
-            self.job.id, self.job.attempt, outcome, self.pid, self.start_delay, self.job.created, is_unstarted
-        )
+        job = self.job
+        return Finish(job.id, job.attempt, outcome, self.pid, self.start_delay, job.created, self.pid is None)

@@ -9,9 +9,9 @@ from __future__ import annotations
 import io
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from contextvars import ContextVar, copy_context
 from threading import Lock, Thread, get_ident
 from typing import Any, TextIO, cast
@@ -25,12 +25,13 @@ LONGEST_HELD = 8192  # bytes of a line that has no end yet
 class LogFile:
     """The log of an attempt that shares its process with others. There is no file until it has a line."""
 
+    _descriptor: int | None = None
+    _is_over = False
+
     def __init__(self, path: str) -> None:
         self._path = path
-        self._descriptor: int | None = None
         self._lines: dict[int, bytes] = {}  # by thread, what has no end yet: `print` writes that by itself
         self._lock = Lock()  # a job may have threads
-        self._is_over = False
 
     def write(self, data: bytes) -> bool:
         """Write whole lines; keep the rest until its end comes. Returns whether anybody will read it."""
@@ -73,19 +74,20 @@ class LogFile:
 _log: ContextVar[LogFile | None] = ContextVar("holdfast-log", default=None)
 
 
-@contextmanager
-def captured(path: str) -> Iterator[None]:
-    """Have what is printed in this context go to a file."""
-    if not path:
-        yield
-        return
-    file = LogFile(path)
-    token = _log.set(file)
-    try:
-        yield
-    finally:
-        _log.reset(token)
-        file.close()
+class Captured:
+    """Has what is printed in this context go to a file, while its `with` block lasts; '': where it did before."""
+
+    def __init__(self, path: str) -> None:
+        self._file = LogFile(path) if path else None
+
+    def __enter__(self) -> None:
+        if self._file:
+            self._token = _log.set(self._file)
+
+    def __exit__(self, *_: object) -> None:
+        if self._file:
+            _log.reset(self._token)
+            self._file.close()
 
 
 class _Stream(io.TextIOBase):

@@ -7,13 +7,15 @@ have been faster.
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Protocol
+import logging
+from typing import Any
 
 from holdfast.calling import failed
 from holdfast.outcome import Advanced, Cancelled, Outcome, Release, Succeed, Waits
-from holdfast.run import PLAIN
 from holdfast.worker.attempt import Attempt
-from holdfast.worker.watch import Stack, asked, watched
+from holdfast.worker.watch import Stack, Watch
+
+log = logging.getLogger("holdfast.worker")
 
 REFUSALS = {
     "TOOBIG": "it is too long",
@@ -23,37 +25,31 @@ REFUSALS = {
 }
 
 
-class Runner(Protocol):
-    async def run(self, attempt: Attempt) -> Outcome: ...
-
-
 async def ends_by_itself(attempt: Attempt, end: asyncio.Future[Any], stack: Stack) -> bool:
     """Wait for an attempt to end, to be interrupted, or to reach a limit. Returns whether it ended."""
-    if attempt.run is PLAIN:
-        await _end_or_stop(attempt, end)
-    else:
-        async with watched(attempt, stack):
-            await _end_or_stop(attempt, end)
-    if not end.done() and not attempt.interrupted.is_set():
-        await _time_out(attempt, end, stack)
+    watch = Watch(attempt, stack) if attempt.has_limits else None
+    over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def wake(*_: object) -> None:
+        if not over.done():
+            over.set_result(None)
+
+    attempt.on_interrupt = wake
+    end.add_done_callback(wake)
+    try:
+        if not attempt.why:
+            await over
+    finally:
+        end.remove_done_callback(wake)
+        if watch:
+            watch.end()
     return end.done()
 
 
-async def _time_out(attempt: Attempt, end: asyncio.Future[Any], stack: Stack) -> None:
-    """Its time is over: where it was is said with the failure. It may end while that is asked for."""
-    doing = await asked(stack)
-    if not end.done():
-        words = f"the job ran for longer than its timeout of {attempt.job.timeout / 1000:g} s and was stopped"
-        attempt.interrupt("timeout", failed("Timeout", words, group="timeout", traceback=doing))
-
-
-async def _end_or_stop(attempt: Attempt, end: asyncio.Future[Any]) -> None:
-    stop = asyncio.create_task(attempt.interrupted.wait())
-    either: list[asyncio.Future[Any]] = [end, stop]
-    try:
-        await asyncio.wait(either, timeout=attempt.job.timeout / 1000 or None, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        stop.cancel()
+def unable(attempt: Attempt, error: Exception) -> Outcome:
+    """What it means that an attempt could not be run: an error of ours, or of a machine that has nothing left."""
+    log.error("%s: attempt %d could not be run", *attempt.key, exc_info=error)
+    return Release(f"the worker failed: {error!r}"[:60], 1000)
 
 
 def forced_outcome(attempt: Attempt, heard: Outcome | None) -> Outcome:

@@ -13,6 +13,7 @@ import logging
 import os
 import shutil
 import socket
+from collections import deque
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,17 +21,18 @@ from typing import Any
 import msgspec
 
 from holdfast.client import Holdfast
-from holdfast.commands import Claim, Claimed, Finish
+from holdfast.commands import Claim, Finish
 from holdfast.outcome import Outcome, Release, Unknown
 from holdfast.run import UNREADABLE, Run
 from holdfast.store import AsyncStore
 from holdfast.worker import requests, wire
 from holdfast.worker.allowance import Allowance
 from holdfast.worker.apart import Processes
-from holdfast.worker.attempt import WORKER, Attempt
+from holdfast.worker.attempt import WORKER, Attempt, House
 from holdfast.worker.claiming import DUE_NOW, Claiming
-from holdfast.worker.ending import refused_outcome
+from holdfast.worker.ending import refused_outcome, unable
 from holdfast.worker.journal import log_end, log_start
+from holdfast.worker.output import FOLDER
 from holdfast.worker.programs import known_tasks
 from holdfast.worker.pulse import Pulse
 from holdfast.worker.runners import NOWHERE, Elsewhere, Runners
@@ -70,8 +72,23 @@ class Executor:
         self._claiming = Claiming(self._store, start, is_ending=self._is_ending, on_wake=self._look)
         self._allowance = Allowance(start.pool)
         self._elsewhere = NOWHERE
+        self._at_once = min(AT_ONCE, -(-start.pool.concurrency // 2))
+        self._pid = os.getpid()
+        self._house = House(
+            executor=start.name,
+            directory=str(self._directory),
+            logs=str(self._directory.parent / FOLDER),
+            captured=zygote is not None,
+            on_start=self._say_started,
+            on_end=self._hear_end,
+            on_first_save=self._start_saving,
+            on_request=partial(requests.answer, self._store),
+            renewed_at=lambda: pulse.renewed_at,
+        )
         self._attempts: dict[tuple[str, int], Attempt] = {}
+        self._over: deque[tuple[Attempt, Outcome]] = deque()  # those that have ended since the last turn
         self._ended: list[Finish] = []
+        self._to_tell: list[bytes] = []
         self._nudge = asyncio.Event()  # there may be something to do: the next turn looks at everything
         self._may_claim = False  # not before the supervisor says so
         self._retiring = False  # claims no more; what runs has all the time that it needs
@@ -87,6 +104,7 @@ class Executor:
                 while not self._is_done():
                     await self._turn()
                 await end_all(running)
+            self._tell_all()
             self._writer.transport.set_write_buffer_limits(0)
             await self._writer.drain()  # all of it
         finally:
@@ -110,6 +128,7 @@ class Executor:
     async def _turn(self) -> None:
         """Finish what ended, claim what can start, and sleep if there is nothing to do."""
         self._nudge.clear()
+        self._note_ended()
         items, self._ended = self._ended[:AT_ONCE], self._ended[AT_ONCE:]
         room = self._room() if items or not self._claiming.wait else 0
         if not items and room == 0:
@@ -120,6 +139,8 @@ class Executor:
         self._hear_answers(items, finished.answers)
         if room:
             self._start(finished.claim)
+        if len(finished.claim.jobs) < room:  # there are no more: let these begin, and perhaps end, before that is asked
+            await asyncio.sleep(0)
 
     async def _sleep(self) -> None:
         timeout = None
@@ -134,11 +155,14 @@ class Executor:
             return
 
     def _room(self) -> int:
-        """How many jobs may be claimed now."""
+        """How many jobs may be claimed now.
+
+        It is half of the places at most: so one half runs while the call for the other is on its way.
+        """
         if not self._may_claim or self._is_ending() or self._is_asleep():
             return 0
-        room = self._runners.room(self._attempts.values(), self._elsewhere)
-        return min(room, self._allowance.left(len(self._attempts)), AT_ONCE)
+        room = self._runners.room(len(self._attempts), self._elsewhere)
+        return min(room, self._allowance.left(len(self._attempts)), self._at_once)
 
     def _is_asleep(self) -> bool:
         """Nobody renews leases, as after the machine slept: then nothing is claimed that nobody would hold on to."""
@@ -155,10 +179,8 @@ class Executor:
                     self._ended.append(msgspec.structs.replace(item, outcome=outcome))
 
     def _start(self, claim: Claim) -> None:
-        self._tell("claimed", [part for job in claim.jobs for part in (job.id, job.attempt, job.lease, patience(job))])
+        self._tell_of(claim)
         for job in claim.jobs:
-            if job.run and Run.decode(job.run).exclusive:
-                self._tell("exclusive", [self._name, job.id, job.attempt, job.lease, self._claiming.asked_at])
             if running := self._attempts.get((job.id, job.attempt)):
                 running.claimed_again()
             elif self._stopping:  # since the claim was sent
@@ -166,11 +188,19 @@ class Executor:
                     Finish(job.id, job.attempt, Release("stopping"), created=job.created, unstarted=True)
                 )
             else:
-                self._group.create_task(self._attempt(self._new_attempt(job)))
+                self._begin(Attempt(job, self._house, self._claiming.asked_at))
         if self._allowance.is_used_up(len(self._attempts)):
             self._retire()
         elif self._settings.burst and claim.wait > DUE_NOW and not self._has_work():
             self._tell("idle", [self._name])
+
+    def _tell_of(self, claim: Claim) -> None:
+        """Have leases renewed: before any of the jobs starts, which may hold the interpreter for long."""
+        self._tell("claimed", [part for job in claim.jobs for part in (job.id, job.attempt, job.lease, patience(job))])
+        for job in claim.jobs:
+            if job.run and Run.decode(job.run).exclusive:
+                self._tell("exclusive", [self._name, job.id, job.attempt, job.lease, self._claiming.asked_at])
+        self._tell_all()
 
     def _look(self) -> None:
         """There may be work: claim at once. Who claims no more passes that on."""
@@ -181,68 +211,67 @@ class Executor:
 
     # Running
 
-    def _new_attempt(self, job: Claimed) -> Attempt:
-        attempt = Attempt(
-            job,
-            self._name,
-            self._directory,
-            on_start=self._say_started,
-            on_first_save=self._start_saving,
-            on_request=partial(requests.answer, self._store),
-            lease_from=partial(self._lease_from, (job.id, job.attempt), self._claiming.asked_at),
-            captured=self._zygote is not None,
-        )
+    def _begin(self, attempt: Attempt) -> None:
+        """Run a claimed job. It says when it has ended."""
         self._attempts[attempt.key] = attempt
-        return attempt
-
-    def _lease_from(self, key: tuple[str, int], claimed: float) -> float:
-        """When a lease was asked for: by its claim, or by the last renewal, once that is known to be its own too."""
-        return max(claimed, self._pulse.renewed_at) if self._attempts[key].is_renewed else claimed
-
-    async def _attempt(self, attempt: Attempt) -> None:
-        """Run a claimed job and have its end reported.
-
-        The lease may be lost meanwhile. Then another executor owns the job, and our outcome is void.
-        """
         try:
-            outcome = await self._outcome(attempt)
-        except Exception as error:  # of ours, or of a machine that has no descriptors or memory left
-            log.exception("%s: attempt %d could not be run", *attempt.key)
-            outcome = Release(f"the worker failed: {error!r}"[:60], 1000)
-        log_end(attempt, outcome)
-        attempt.end()
+            if attempt.job.task not in self._tasks:
+                log.warning("%s: task %s is not known here, released", attempt.job.id, attempt.job.task)
+                attempt.end(Unknown())
+            elif attempt.run is UNREADABLE:
+                log.warning("%s: how it is to be run cannot be read here, released", attempt.job.id)
+                attempt.end(Unknown())
+            elif (rest := self._runners.begin(attempt)) is not None:
+                self._group.create_task(rest)
+        except Exception as error:
+            attempt.end(unable(attempt, error))
+
+    def _say_started(self, attempt: Attempt) -> None:
+        """Tell the supervisor which process to kill if this one dies. A coroutine or thread has none of its own."""
+        log_start(attempt)
+        if attempt.pid != self._pid:
+            job = attempt.job
+            self._tell("started", [job.id, job.attempt, attempt.pid, attempt.start_delay, job.created])
+            self._nudge.set()
+
+    def _start_saving(self, attempt: Attempt) -> None:
+        attempt.saver = self._group.create_task(keep_saving(self._store, attempt))
+
+    def _hear_end(self, attempt: Attempt, outcome: Outcome) -> None:
+        self._over.append((attempt, outcome))
+        self._nudge.set()
+
+    def _note_ended(self) -> None:
+        """Have reported what has ended since this was last asked; first what it saved has to be in the store."""
+        while self._over:
+            attempt, outcome = self._over.popleft()
+            log_end(attempt, outcome)
+            if attempt.saver or attempt.may_have_directory:
+                self._group.create_task(self._tidy(attempt, outcome))
+            else:
+                self._report(attempt, outcome)
+
+    async def _tidy(self, attempt: Attempt, outcome: Outcome) -> None:
         if attempt.saver:
             await attempt.saver
-        if attempt.directory.exists():
+        if attempt.may_have_directory and attempt.directory.exists():
             await remove(attempt.directory)
+        self._report(attempt, outcome)
+        self._nudge.set()
+
+    def _report(self, attempt: Attempt, outcome: Outcome) -> None:
+        """Have the end of an attempt sent to the store.
+
+        The lease may be lost by then. Then another executor owns the job, and our outcome is void.
+        """
         del self._attempts[attempt.key]
+        self._runners.forget(attempt)
         if self._allowance.count(attempt):
             self._tell("ran", [attempt.job.id])
         if attempt.why == "lost":
             self._tell("ended", list(attempt.key))
         else:
             self._ended.append(attempt.finish(outcome))
-        self._nudge.set()
-
-    async def _outcome(self, attempt: Attempt) -> Outcome:
-        if attempt.job.task not in self._tasks:
-            log.warning("%s: task %s is not known here, released", attempt.job.id, attempt.job.task)
-            return Unknown()
-        if attempt.run is UNREADABLE:
-            log.warning("%s: how it is to be run cannot be read here, released", attempt.job.id)
-            return Unknown()
-        return await self._runners.run(attempt)
-
-    def _say_started(self, attempt: Attempt) -> None:
-        """Tell the supervisor which process to kill if this one dies. A coroutine or thread has none of its own."""
-        log_start(attempt)
-        if attempt.pid != os.getpid():
-            job = attempt.job
-            self._tell("started", [job.id, job.attempt, attempt.pid, attempt.start_delay, job.created])
-        self._nudge.set()
-
-    def _start_saving(self, attempt: Attempt) -> None:
-        attempt.saver = self._group.create_task(keep_saving(self._store, attempt))
 
     # The supervisor, and the zygote
 
@@ -339,5 +368,14 @@ class Executor:
             os._exit(1)
 
     def _tell(self, word: str, rows: list[Any]) -> None:
-        if rows:
-            self._writer.write(wire.pack(word, rows))
+        """Tell the supervisor something, with what else there is to tell in this turn of the loop."""
+        if not rows:
+            return
+        if not self._to_tell:
+            asyncio.get_running_loop().call_soon(self._tell_all)
+        self._to_tell.append(wire.pack(word, rows))
+
+    def _tell_all(self) -> None:
+        if self._to_tell:
+            self._writer.write(b"".join(self._to_tell))
+            self._to_tell.clear()

@@ -15,173 +15,162 @@ import asyncio
 import os
 import signal
 import threading
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextvars import copy_context
-from functools import partial
+from contextlib import suppress
+from contextvars import Context, copy_context
 from typing import Any
 
 from holdfast.calling import app_of, begun, called, raised, returned
 from holdfast.errors import Invalid
 from holdfast.outcome import Outcome
+from holdfast.running import RunningJob
 from holdfast.task import Task
 from holdfast.worker.attempt import ASKED_TO_FORCED, Attempt
-from holdfast.worker.captured import captured
-from holdfast.worker.ending import ends_by_itself, forced_outcome
+from holdfast.worker.captured import Captured
+from holdfast.worker.ending import forced_outcome, unable
+from holdfast.worker.posted import Posted
 from holdfast.worker.stacks import coroutine_stack, stack_of, thread_stack
+from holdfast.worker.watch import Watch
 
 Tasks = Mapping[str, Task[..., Any]]
 
 
-class Abandoned:
-    """Jobs that did not end when they were asked to: only the end of this process ends them.
+class Inside:
+    """The jobs that run in this process. `on_abandoned` is called with each that does not end when it is asked to."""
 
-    `on_one` is called with each.
-    """
-
-    def __init__(self, on_one: Callable[[Attempt], None]) -> None:
-        self._on_one = on_one
-        self._work: set[asyncio.Future[Outcome]] = set()  # or a coroutine that nobody knows would be thrown away
-
-    def _add(self, attempt: Attempt, work: asyncio.Future[Outcome]) -> None:
-        self._work.add(work)
-        work.add_done_callback(self._work.discard)
-        self._on_one(attempt)
-
-    async def follow(self, attempt: Attempt, work: asyncio.Future[Outcome], ask: Callable[[], object]) -> Outcome:
-        """See an attempt to its end, which it may have to be asked for, or abandon it."""
-        try:
-            ends = await ends_by_itself(attempt, work, lambda: attempt.look() or stack_of(os.getpid()))
-        except asyncio.CancelledError:
-            ask()  # this executor ends, inside of a program: nobody would hear of the job any more
-            raise
-        if ends:
-            return _outcome(work)
-        ask()
-        await asyncio.wait({work}, timeout=ASKED_TO_FORCED)
-        if not work.done():
-            self._add(attempt, work)
-        return forced_outcome(attempt, _outcome(work) if work.done() else None)
-
-
-def _outcome(work: asyncio.Future[Outcome]) -> Outcome:
-    """How it ended. What is meant to end a process is not let into this event loop: it has jobs besides this one."""
-    try:
-        return work.result()
-    except Exception:
-        raise  # the executor says so, and hands the job back
-    except BaseException as error:
-        return raised(error)
-
-
-class AsyncRunner:
-    """Runs coroutine functions in this event loop."""
-
-    def __init__(self, tasks: Tasks, abandoned: Abandoned) -> None:
-        self._tasks = tasks
-        self._abandoned = abandoned
-
-    async def run(self, attempt: Attempt) -> Outcome:
-        attempt.started(os.getpid())
-        work = asyncio.create_task(self._call(attempt))
-        attempt.look = partial(coroutine_stack, work)
-        return await self._abandoned.follow(attempt, work, work.cancel)
-
-    async def _call(self, attempt: Attempt) -> Outcome:
-        task = self._tasks[attempt.job.task]
-        link = _Link(attempt)
-        attempt.call.introduce(link, app_of(task))
-        try:
-            with captured(attempt.output):
-                return returned(task, await begun(task, attempt.job.payload))
-        except BaseException as error:
-            # A cancellation of ours too: this task ends here anyway, and what it returns is not heard.
-            return raised(error)
-        finally:
-            link.end()
-
-
-class ThreadRunner:
-    """Runs functions in threads, up to `most` at once, and as many that were abandoned."""
-
-    def __init__(self, tasks: Tasks, abandoned: Abandoned, most: int) -> None:
-        self._tasks = tasks
-        self._abandoned = abandoned
-        self._pool = ThreadPoolExecutor(2 * most, thread_name_prefix="job")
-
-    async def run(self, attempt: Attempt) -> Outcome:
-        attempt.started(os.getpid())
-        link = _Link(attempt)
-        call = partial(copy_context().run, self._call, attempt, link)
-        work = asyncio.get_running_loop().run_in_executor(self._pool, call)
-        return await self._abandoned.follow(attempt, work, link.ask_to_end)
+    def __init__(self, tasks: Tasks, *, on_abandoned: Callable[[Attempt], None]) -> None:
+        self.tasks = tasks
+        self.loop = asyncio.get_running_loop()
+        self.posted = Posted(self.loop)
+        self.on_abandoned = on_abandoned
+        self.pid = os.getpid()
+        self.work: set[Work] = set()  # or a coroutine that nobody knows would be thrown away
 
     def close(self) -> None:
-        """Let threads end that have nothing to do."""
-        self._pool.shutdown(wait=False)
-
-    def _call(self, attempt: Attempt, link: _Link) -> Outcome:
-        task = self._tasks[attempt.job.task]
-        attempt.look = partial(thread_stack, threading.get_ident())
-        attempt.call.introduce(link, app_of(task))
-        try:
-            with captured(attempt.output):
-                return returned(task, called(task, attempt.job.payload))
-        except BaseException as error:
-            # Whatever it is, it was the job's: the thread goes back to the pool.
-            link.let_go()
-            return raised(error)
-        finally:
-            link.end()
+        """Ask all to end: nobody will hear of them any more."""
+        for work in list(self.work):
+            work.ask_to_end()
 
 
-_AWAITED = {"once": "`await job.aonce(...)`", "flush": "`await job.asave(...)`"}  # by word
+class Work:
+    """A job that runs here, and the link of its task.
 
-
-class _Link:
-    """The words of a job are handed to the event loop, in their order, whichever thread it says them in.
-
-    After its end nothing is heard that it left running.
+    Its words are handed to the event loop, in their order, whichever thread it says them in. After its end nothing is
+    heard that it left running.
     """
 
-    def __init__(self, attempt: Attempt) -> None:
-        self._attempt = attempt
-        self._loop = asyncio.get_running_loop()
-        self._is_to_end = False
-        self._may_be_ended = True
-        self._is_over = False
+    coroutine: asyncio.Task[None] | None = None  # that runs it
+    thread: int | None = None  # or that does
+    job: RunningJob | None = None  # once it has begun
+    _watch: Watch | None = None
+    _is_asked = False  # to end
+    _is_to_end = False  # by its next word
+    _may_be_ended = True
+    _is_over = False
+
+    def __init__(self, attempt: Attempt, inside: Inside) -> None:
+        self.attempt = attempt
+        self._inside = inside
+        inside.work.add(self)
+        attempt.look, attempt.on_interrupt = self._look, self._interrupted
+        attempt.started(inside.pid)
+        if attempt.has_limits:
+            self._watch = Watch(attempt, lambda: self._look() or stack_of(inside.pid))
+
+    def begin(self) -> Task[..., Any] | None:
+        """Be the current job of this context. Returns its task; None if it was asked to end before it began."""
+        if self._is_asked:
+            return None
+        task = self._inside.tasks[self.attempt.job.task]
+        self.job = self.attempt.introduce(self, app_of(task))
+        return task
+
+    def _look(self) -> str:
+        if self.coroutine is not None:
+            return coroutine_stack(self.coroutine)
+        return "" if self.thread is None else thread_stack(self.thread)
+
+    # Its end
+
+    def _interrupted(self) -> None:
+        self.ask_to_end()
+        self._inside.loop.call_later(ASKED_TO_FORCED, self._give_up)
 
     def ask_to_end(self) -> None:
-        """Have the next word of the job end it. Only that one: then it may save, as after a SIGTERM."""
-        self._is_to_end = True
+        """Cancel a coroutine; have the next word of a thread end it. Only that one: then it may save, as after SIGTERM.
 
-    def let_go(self) -> None:
-        """The task has ended: what is still said for it, and asked of its job, ends nothing any more."""
+        What has not begun will not.
+        """
+        self._is_asked = True
+        if self.coroutine is None:
+            self._is_to_end = True
+        elif self.job is not None:
+            self.coroutine.cancel()
+
+    def _give_up(self) -> None:
+        if self.attempt.outcome is None:
+            self._inside.on_abandoned(self.attempt)
+            self._tell(forced_outcome(self.attempt, None))
+
+    def raised(self, error: BaseException) -> Outcome:
+        """Whatever left the task, it was the job's, also what is meant to end a process: there are others in this one.
+
+        What is still said for the job, and asked of it, ends nothing any more.
+        """
         self._may_be_ended = False
+        try:
+            return raised(error)
+        except Exception as failure:
+            return unable(self.attempt, failure)
 
-    def end(self) -> None:
+    def fall_silent(self) -> None:
         self._is_over = True
+
+    def end(self, outcome: Outcome | None) -> None:
+        """It has ended, in the event loop; None: before it began."""
+        self._inside.work.discard(self)
+        self.attempt.may_have_directory = self.job is not None and self.job._has_directory
+        self._tell(forced_outcome(self.attempt, outcome) if self._is_asked or outcome is None else outcome)
+        self.coroutine = self.job = None  # they know of this one in turn: without that, no garbage has to be looked for
+        del self.attempt.look, self.attempt.on_interrupt
+
+    def _tell(self, outcome: Outcome) -> None:
+        if self._watch:
+            self._watch.end()
+        self.attempt.end(outcome)
+
+    # Its words
+
+    @property
+    def _is_in_loop(self) -> bool:
+        return asyncio._get_running_loop() is self._inside.loop
 
     def save(self, checkpoint: bytes | None, progress: str | None, note: str | None = None) -> None:
         self._end_if_asked()
-        if not self._is_over:
-            self._loop.call_soon_threadsafe(self._attempt.save, checkpoint, progress, note)
+        if self._is_over:
+            return
+        if self._is_in_loop:
+            self.attempt.save(checkpoint, progress, note)
+        else:
+            self._inside.posted.put(self.attempt.save, checkpoint, progress, note)
 
     def log(self, lines: str) -> None:
         self._end_if_asked()
         if not self._is_over:
-            self._attempt.write_log(lines)
+            self.attempt.write_log(lines)
 
     def ask(self, word: str, *parts: Any) -> tuple[str, Any]:
         self._end_if_asked()
-        if asyncio._get_running_loop() is self._loop:  # which has to answer, and would wait for itself
+        if self._is_in_loop:  # which has to answer, and would wait for itself
             raise Invalid(f"this would block the event loop of all coroutines here: write {_AWAITED[word]}")
-        return asyncio.run_coroutine_threadsafe(self._attempt.request(word, *parts), self._loop).result()
+        return asyncio.run_coroutine_threadsafe(self.attempt.request(word, *parts), self._inside.loop).result()
 
     async def aask(self, word: str, *parts: Any) -> tuple[str, Any]:
         """From the executor's loop, or from one of the job's own."""
         self._end_if_asked()
-        asked = asyncio.run_coroutine_threadsafe(self._attempt.request(word, *parts), self._loop)
+        asked = asyncio.run_coroutine_threadsafe(self.attempt.request(word, *parts), self._inside.loop)
         return await asyncio.wrap_future(asked)
 
     @property
@@ -191,9 +180,95 @@ class _Link:
     @property
     def stop_reason(self) -> str:
         self._end_if_asked()
-        return self._attempt.stop_reason
+        return self.attempt.stop_reason
 
     def _end_if_asked(self) -> None:
         if self._is_to_end and self._may_be_ended:
             self._is_to_end = False
             raise SystemExit(128 + signal.SIGTERM)
+
+
+_AWAITED = {"once": "`await job.aonce(...)`", "flush": "`await job.asave(...)`"}  # by word
+
+
+class AsyncRunner:
+    """Runs coroutine functions in this event loop, each in a task of its own."""
+
+    def __init__(self, inside: Inside) -> None:
+        self._inside = inside
+
+    def begin(self, attempt: Attempt) -> None:
+        work = Work(attempt, self._inside)
+        work.coroutine = self._inside.loop.create_task(self._run(work))
+
+    async def _run(self, work: Work) -> None:
+        outcome = None
+        try:
+            if task := work.begin():
+                with Captured(work.attempt.output):
+                    outcome = returned(task, await begun(task, work.attempt.job.payload))
+        except BaseException as error:
+            # A cancellation of ours too: this task ends here anyway, and what it returns is not heard.
+            outcome = work.raised(error)
+        work.fall_silent()
+        work.end(outcome)
+
+
+class ThreadRunner:
+    """Runs functions in threads, up to `most` at once, and as many that were abandoned.
+
+    A thread takes what waits, one after the other, and before it begins with one it has another thread come for the
+    rest. So whatever a job does, the next one starts; and of many that are short a thread runs several on its way.
+    """
+
+    def __init__(self, inside: Inside, most: int) -> None:
+        self._inside = inside
+        self._pool = ThreadPoolExecutor(2 * most, thread_name_prefix="job")
+        self._waiting: deque[tuple[Work, Context]] = deque()
+        self._is_called = False  # a thread, which has not come yet
+
+    def begin(self, attempt: Attempt) -> None:
+        self._waiting.append((Work(attempt, self._inside), copy_context()))
+        self._call_thread()
+
+    def close(self) -> None:
+        """Let threads end that have nothing to do."""
+        self._pool.shutdown(wait=False)
+
+    def _call_thread(self) -> None:
+        if self._is_called or not self._waiting:
+            return
+        self._is_called = True
+        try:
+            self._pool.submit(self._serve)
+        except RuntimeError as error:  # this machine has no thread left
+            self._is_called = False
+            self._hand_back(error)
+
+    def _hand_back(self, error: RuntimeError) -> None:
+        for work, _ in self._taken():
+            self._inside.posted.put(work.end, unable(work.attempt, error))
+
+    def _serve(self) -> None:
+        self._is_called = False  # first: for what comes to wait after the last look, a thread is called again
+        for work, context in self._taken():
+            self._call_thread()
+            self._inside.posted.put(work.end, context.run(self._run, work))
+
+    def _taken(self) -> Iterator[tuple[Work, Context]]:
+        """What waits, one after the other; other threads take too."""
+        with suppress(IndexError):
+            while True:
+                yield self._waiting.popleft()
+
+    def _run(self, work: Work) -> Outcome | None:
+        outcome = None
+        work.thread = threading.get_ident()
+        try:
+            if task := work.begin():
+                with Captured(work.attempt.output):
+                    outcome = returned(task, called(task, work.attempt.job.payload))
+        except BaseException as error:
+            outcome = work.raised(error)
+        work.fall_silent()
+        return outcome

@@ -31,7 +31,8 @@ _WORDS: dict[type[Outcome], str] = {
 
 
 def log_start(attempt: Attempt) -> None:
-    log.debug("%s: attempt %d of %s starts", *attempt.key, attempt.job.task)
+    if log.isEnabledFor(logging.DEBUG):
+        log.debug("%s: attempt %d of %s starts", *attempt.key, attempt.job.task)
 
 
 def log_end(attempt: Attempt, outcome: Outcome) -> None:

@@ -34,9 +34,6 @@ class LogName(NamedTuple):
     created: int
     attempt: int
 
-    def path(self, directory: Path) -> Path:
-        return directory / FOLDER / f"{file_name(self.id)}.{self.created}.{self.attempt}"
-
     @classmethod
     def parse(cls, name: str) -> LogName | None:
         rest, _, attempt = name.rpartition(".")
@@ -45,6 +42,11 @@ class LogName(NamedTuple):
             return cls(id_of_file(id), int(created), int(attempt))
         except ValueError:
             return None
+
+
+def log_path(folder: str, id: str, created: int, attempt: int) -> str:
+    """The log of an attempt: its name can be parsed as a `LogName`."""
+    return f"{folder}/{file_name(id)}.{created}.{attempt}"
 
 
 def open_log(path: str) -> int | None:

@@ -7,27 +7,31 @@ apart.py    fork, spawn, process    in processes apart from it
 from __future__ import annotations
 
 import asyncio
-import os
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
-from contextlib import asynccontextmanager
-from typing import Any, NamedTuple
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, NamedTuple, Protocol
 
 from holdfast import options, task
 from holdfast.commands import Claimed
 from holdfast.outcome import Outcome, Release
-from holdfast.worker.apart import FreshRunner, PoolRunner, Processes
+from holdfast.worker.apart import Processes, ProcessRunner
 from holdfast.worker.attempt import Attempt
-from holdfast.worker.ending import Runner
-from holdfast.worker.inside import Abandoned, AsyncRunner, ThreadRunner
+from holdfast.worker.ending import unable
+from holdfast.worker.inside import AsyncRunner, Inside, ThreadRunner
 from holdfast.worker.settings import Pool
-from holdfast.worker.zygote import FORK, SPAWN, Zygote
+from holdfast.worker.zygote import FORK, KEEP, SPAWN, Zygote
 
 PATIENCE = 2.0  # seconds that a claimed job waits for a place before it is handed back
 NOT_HERE = Release("it may kill its process, so not here", 1000)
 NEEDS_PROCESS = Release("its limits need a process of its own, so not here", 1000)
 INSIDE = ("async", "thread")
 FORKED = ("fork", "process")
+
+
+class Runner(Protocol):
+    """Runs attempts in processes apart from this one."""
+
+    async def run(self, attempt: Attempt) -> Outcome: ...
 
 
 class Elsewhere(NamedTuple):
@@ -75,69 +79,85 @@ class Runners:
         self._pool = pool
         self._can_fork = zygote is not None and zygote.can_fork
         self.processes = zygote and Processes(zygote.control)
-        abandoned = Abandoned(on_abandoned)
-        self._threads = ThreadRunner(tasks, abandoned, pool.concurrency)
-        self._runners: dict[options.Runner, Runner] = {
-            "async": AsyncRunner(tasks, abandoned),
-            "thread": self._threads,
-        }
+        self._inside = Inside(tasks, on_abandoned=on_abandoned)
+        self._coroutines, self._threads = AsyncRunner(self._inside), ThreadRunner(self._inside, pool.concurrency)
+        self._runners: dict[options.Runner, Runner] = {}
         if self.processes:
-            self._runners |= {
-                "fork": FreshRunner(self.processes, FORK),
-                "spawn": FreshRunner(self.processes, SPAWN),
-                "process": PoolRunner(self.processes),
+            self._runners = {
+                "fork": ProcessRunner(self.processes, FORK),
+                "spawn": ProcessRunner(self.processes, SPAWN),
+                "process": ProcessRunner(self.processes, KEEP),
             }
-        self._inside = asyncio.Semaphore(pool.concurrency)
-        self._apart = asyncio.Semaphore(pool.processes)
+        self._places = asyncio.Semaphore(pool.processes)
+        self._apart: set[Attempt] = set()
+        self._kinds: dict[task.Task[..., Any], options.Runner] = {}
         # Of the last jobs: were they apart? At first, some may be.
         self._recent = deque([any(self._kind(known) not in INSIDE for known in tasks.values())], maxlen=200)
+        self._recently_apart = sum(self._recent)
 
-    def room(self, attempts: Collection[Attempt], elsewhere: Elsewhere = NOWHERE) -> int:
+    def room(self, attempts: int, elsewhere: Elsewhere = NOWHERE) -> int:
         """How many jobs can start now, if as many of them are apart as of the recent ones; half of that, to be safe.
 
         What finds no place all the same is handed back soon. Where no process is free, nothing is claimed: the first
         might need one, and would be handed back again and again, ahead of all others.
         """
-        if any(attempt.pid is None for attempt in attempts):
+        if any(attempt.pid is None for attempt in self._apart):
             return 0
-        here = sum(1 for attempt in attempts if attempt.pid != os.getpid())
-        apart = here + elsewhere.apart
-        free = self._pool.concurrency - (len(attempts) - here) - elsewhere.inside
-        if often := sum(self._recent):
-            processes = self._pool.processes - apart
-            free = min(free, max(processes, processes * len(self._recent) // (2 * often)))
+        free = self._pool.concurrency - (attempts - len(self._apart)) - elsewhere.inside
+        if self._recently_apart:
+            processes = self._pool.processes - len(self._apart) - elsewhere.apart
+            free = min(free, max(processes, processes * len(self._recent) // (2 * self._recently_apart)))
         return max(0, free)
 
-    async def run(self, attempt: Attempt) -> Outcome:
+    def begin(self, attempt: Attempt) -> Coroutine[Any, Any, None] | None:
+        """Start an attempt, which ends by itself. Returns what has to be awaited for that, if it runs apart."""
         if attempt.job.alone and not self.processes:
-            return NOT_HERE
+            attempt.end(NOT_HERE)
+            return None
         kind = self._kind_for(attempt.job)
         if kind in INSIDE and attempt.run.needs_process:
-            return NEEDS_PROCESS
-        self._recent.append(kind not in INSIDE)
-        async with self._place(self._inside if kind in INSIDE else self._apart) as free:
-            if not free:
-                return Release("claimed ahead")
-            if attempt.stopping.is_set() or attempt.interrupted.is_set():
+            attempt.end(NEEDS_PROCESS)
+            return None
+        self._note(kind not in INSIDE)
+        if kind in INSIDE:
+            (self._coroutines if kind == "async" else self._threads).begin(attempt)
+            return None
+        self._apart.add(attempt)
+        return self._run_apart(self._runners[kind], attempt)
+
+    def _note(self, is_apart: bool) -> None:
+        if len(self._recent) == self._recent.maxlen:
+            self._recently_apart -= self._recent[0]
+        self._recent.append(is_apart)
+        self._recently_apart += is_apart
+
+    async def _run_apart(self, runner: Runner, attempt: Attempt) -> None:
+        try:
+            attempt.end(await self._run_in_place(runner, attempt))
+        except Exception as error:
+            attempt.end(unable(attempt, error))
+
+    async def _run_in_place(self, runner: Runner, attempt: Attempt) -> Outcome:
+        """Run an attempt once a place is free; not for ever, for others may have places free."""
+        try:
+            async with asyncio.timeout(PATIENCE):
+                await self._places.acquire()
+        except TimeoutError:
+            return Release("claimed ahead")
+        try:
+            if attempt.stop_reason or attempt.why:
                 return Release(attempt.why or "stopping")
-            return await self._runners[kind].run(attempt)
+            return await runner.run(attempt)
+        finally:
+            self._places.release()
+
+    def forget(self, attempt: Attempt) -> None:
+        """It is over, and takes no place any more."""
+        self._apart.discard(attempt)
 
     def close(self) -> None:
         self._threads.close()
-
-    @asynccontextmanager
-    async def _place(self, places: asyncio.Semaphore) -> AsyncIterator[bool]:
-        """Have a place to run; not for ever, for others may have places free."""
-        try:
-            async with asyncio.timeout(PATIENCE):
-                await places.acquire()
-        except TimeoutError:
-            yield False
-            return
-        try:
-            yield True
-        finally:
-            places.release()
+        self._inside.close()
 
     def _kind_for(self, job: Claimed) -> options.Runner:
         """A job that may have killed an executor runs alone: in a process of its own, whatever its kind."""
@@ -145,7 +165,9 @@ class Runners:
         return self._safe("fork") if job.alone and kind in INSIDE else kind
 
     def _kind(self, known: task.Task[..., Any]) -> options.Runner:
-        return self._safe(wanted(known, self._pool))
+        if (kind := self._kinds.get(known)) is None:
+            kind = self._kinds[known] = self._safe(wanted(known, self._pool))
+        return kind
 
     def _safe(self, kind: options.Runner) -> options.Runner:
         """Where the app has threads nothing is forked: a lock that one of them holds would never be released."""

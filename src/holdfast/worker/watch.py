@@ -1,5 +1,6 @@
-"""Limits of a run: what an attempt may not do, besides running longer than its time-out, and what becomes of it then.
+"""Limits of a run: what an attempt may not do, and what becomes of it then.
 
+    timeout        it runs for longer: where it is is kept, and it is stopped
     soft_timeout   it sees `stopping`, and is expected to save and yield; nothing else happens
     stalled        it has said nothing for so long: the stacks of its threads are kept, and it is stopped
     memory         all its processes together use too much: they are killed at once, and the last figure is kept
@@ -14,9 +15,10 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
+from typing import Any
 
 from holdfast.calling import failed
 from holdfast.commands import Claimed
@@ -26,7 +28,7 @@ from holdfast.sizes import size_words
 from holdfast.worker.attempt import SOFT, Attempt
 from holdfast.worker.stacks import PATIENCE
 from holdfast.worker.system import boot_time
-from holdfast.worker.waiting import Duty, Threads, end_all
+from holdfast.worker.waiting import Duty, Threads
 from holdfast.worker.watch_memory import used_by_tree
 
 log = logging.getLogger("holdfast.worker")
@@ -45,28 +47,41 @@ Stack = Callable[[], str]
 def patience(job: Claimed) -> int:
     """Milliseconds after which something is to be done about a job, if nothing is heard of it; 0: nothing is."""
     stalled = Run.decode(job.run).stalled if job.run else None
-    return min((limit for limit in (job.timeout, stalled) if limit), default=0)
+    return min(job.timeout, stalled) if job.timeout and stalled else job.timeout or stalled or 0
 
 
-@asynccontextmanager
-async def watched(attempt: Attempt, stack: Stack) -> AsyncIterator[None]:
-    """Look after an attempt's limits while it runs; one that breaks a limit is interrupted."""
-    loop, run = asyncio.get_running_loop(), attempt.run
-    soft = run.soft and loop.call_later(run.soft / 1000, attempt.stop, SOFT)
-    watches: list[Duty] = []
-    if run.memory:
-        watches.append(partial(_watch_memory, attempt, run.memory))
-    if run.stalled:
-        watches.append(partial(_watch_words, attempt, run.stalled / 1000, stack))
-    if run.exclusive:
-        watches.append(partial(_watch_lease, attempt))
-    watching = [asyncio.create_task(_insist(attempt, watch)) for watch in watches]
-    try:
-        yield
-    finally:
-        if soft:
-            soft.cancel()
-        await end_all(watching)
+class Watch:
+    """Looks after an attempt's limits until it has ended; one that breaks a limit is interrupted."""
+
+    def __init__(self, attempt: Attempt, stack: Stack) -> None:
+        self._attempt = attempt
+        self._stack = stack
+        self._loop = asyncio.get_running_loop()
+        self._timers: list[asyncio.TimerHandle] = []
+        self._tasks: list[asyncio.Task[None]] = []
+        run, timeout = attempt.run, attempt.job.timeout
+        if timeout:
+            self._at(timeout, self._watch, partial(_time_out, attempt, stack))
+        if run.soft:
+            self._at(run.soft, attempt.stop, SOFT)
+        if run.memory:
+            self._watch(partial(_watch_memory, attempt, run.memory))
+        if run.stalled:
+            self._watch(partial(_watch_words, attempt, run.stalled / 1000, stack))
+        if run.exclusive:
+            self._watch(partial(_watch_lease, attempt))
+
+    def _at(self, milliseconds: int, do: Callable[..., object], *args: Any) -> None:
+        self._timers.append(self._loop.call_later(milliseconds / 1000, do, *args))
+
+    def _watch(self, duty: Duty) -> None:
+        self._tasks.append(self._loop.create_task(_insist(self._attempt, duty)))
+
+    def end(self) -> None:
+        for timer in self._timers:
+            timer.cancel()
+        for task in self._tasks:
+            task.cancel()
 
 
 async def _insist(attempt: Attempt, watch: Duty) -> None:
@@ -77,6 +92,13 @@ async def _insist(attempt: Attempt, watch: Duty) -> None:
         except Exception:
             log.exception("%s: a limit of attempt %d cannot be watched; trying again", *attempt.key)
             await asyncio.sleep(1)
+
+
+async def _time_out(attempt: Attempt, stack: Stack) -> None:
+    """Its time is over: where it was is said with the failure. It may end while that is asked for."""
+    doing = await asked(stack)
+    words = f"the job ran for longer than its timeout of {attempt.job.timeout / 1000:g} s and was stopped"
+    attempt.interrupt("timeout", failed("Timeout", words, group="timeout", traceback=doing))
 
 
 async def _watch_memory(attempt: Attempt, most: int) -> None:
