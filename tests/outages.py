@@ -121,8 +121,8 @@ def silent() -> Iterator[str]:
 
 
 @contextmanager
-def answering(answer: Callable[[list[bytes]], bytes | None], *, piece: int = 1 << 20) -> Iterator[str]:
-    """A server that answers each command so, in pieces of so many bytes; with None it hangs up."""
+def answering(answer: Callable[[list[bytes]], bytes | Iterator[bytes] | None]) -> Iterator[str]:
+    """A server that answers each command so, perhaps in pieces; with None it hangs up."""
     ends: list[socket.socket] = []
 
     def serve(end: socket.socket) -> None:
@@ -134,8 +134,8 @@ def answering(answer: Callable[[list[bytes]], bytes | None], *, piece: int = 1 <
                     said = answer(command)
                     if said is None:
                         return end.close()
-                    for place in range(0, len(said), piece):
-                        end.sendall(said[place : place + piece])
+                    for piece in (said,) if isinstance(said, bytes) else said:
+                        end.sendall(piece)
         return None
 
     def accept(listener: socket.socket) -> None:
@@ -208,7 +208,7 @@ def losing_a_reply(url: str) -> Iterator[str]:
 
 def tearing(url: str) -> Any:
     """Passes commands on to a server, and its replies back byte by byte."""
-    return answering(lambda command: _passed_on(url, command), piece=1)
+    return answering(lambda command: (bytes([byte]) for byte in _passed_on(url, command)))
 
 
 def restarting_before(url: str, verb: bytes, *, after: int = 0) -> Any:

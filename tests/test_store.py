@@ -370,6 +370,23 @@ def test_each_command_has_its_own_time_on_a_line_that_all_share(server_url: str,
         assert call("execute", "BLPOP", "nothing", 0.3, budget=Budget(600)) is None
 
 
+def test_a_reply_that_is_coming_is_waited_for(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.line.GRACE", PATIENCE)
+    monkeypatch.setattr("holdfast.line._PIECE", PATIENCE)
+
+    def answer(command: list[bytes]) -> Iterator[bytes]:
+        if command[0] == b"GET":
+            yield b"*2\r\n"
+            eventually(lambda: budget.is_over)
+            yield b":1\r\n"
+        yield b"+OK\r\n"
+
+    with outages.answering(answer) as url, running(how, Address.find(url)) as call:
+        call("execute", "PING")
+        budget = Budget(0.2)
+        assert call("execute", "GET", "x", budget=budget) == [1, b"OK"]
+
+
 def test_something_is_done_while_the_server_works(call: Callable[..., Any]) -> None:
     call("execute", "PING")
     done: list[int] = []

@@ -130,9 +130,9 @@ class AsyncLine(asyncio.Protocol):
         except ConnectionError as error:  # this is no reply
             self._fail(error)
             return
-        if heard is False:
-            return
-        if self._reply is None or self._reply.done():  # nobody has asked
+        if heard is False:  # a reply that is coming is waited for
+            self._due = max(self._due, self._loop.time() + GRACE)
+        elif self._reply is None or self._reply.done():  # nobody has asked
             self.close()
         else:
             self._reply.set_result(heard)
@@ -160,10 +160,10 @@ class AsyncLine(asyncio.Protocol):
         self._timer = None
         if self._reply is None:
             return
-        if self._reply is again:
-            self._fail(TimeoutError("no answer"))
-        elif self._loop.time() < self._due:
+        if self._loop.time() < self._due:
             self._look_when_due()
+        elif self._reply is again:
+            self._fail(TimeoutError("no answer"))
         else:
             self._timer = self._loop.call_later(_grace(self._due), self._look, self._reply)
 
