@@ -43,7 +43,8 @@ class Claiming:
         self._queues = Rotation(start.pool.order, {} if Patterns(start.pool.queues).words else start.pool.queues)
         self._is_ending = is_ending
         self._on_wake = on_wake
-        self._idle = asyncio.Event()  # the last claim found nothing
+        self._is_idle = False  # the last claim found nothing
+        self._blocks = asyncio.Event()  # and nothing has woken us since
         self._wake_key = b""
         self._woken = False  # since the last claim was sent
         self._at = 0.0  # at the latest, when idle
@@ -137,25 +138,31 @@ class Claiming:
             limit=room,
             lease=self._lease,
             pid=os.getpid(),
-            idle=self._idle.is_set(),
+            idle=self._is_idle,
         )
 
     def _remember(self, claim: Claim) -> Claim:
         is_half_way = not claim.jobs and self._queues.is_half_way
-        if claim.jobs or is_half_way:
-            self._idle.clear()
-            self._at = 0.0
-        else:
+        self._is_idle = not claim.jobs and not is_half_way
+        if self._is_idle:
             self._at = time.monotonic() + claim.wait / 1000 * random.uniform(1, 1.1)  # noqa: S311, as above
             self._wake_key = claim.wake_key
-            self._idle.set()
+            self._blocks.set()
+        else:
+            self._at = 0.0
+            self._blocks.clear()
         return claim._replace(wait=DUE_NOW) if is_half_way else claim
 
     async def await_wakes(self) -> None:
-        """While idle, block on this executor's own key until somebody adds work."""
-        while await self._idle.wait():
+        """While idle, block on this executor's own key until somebody adds work.
+
+        Whether it is still idle then is said by the next claim. If there is none, others may have to be woken.
+        """
+        while await self._blocks.wait():
             try:
                 if await self._store.execute("BLPOP", self._wake_key, BLOCK, blocks=BLOCK):
+                    if not self._is_ending():
+                        self._blocks.clear()
                     self._on_wake()
             except errors.HoldfastError:
                 await asyncio.sleep(random.uniform(0.2, 1))  # noqa: S311, as above
