@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterable
+from contextlib import suppress
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
@@ -17,7 +18,9 @@ from holdfast.worker import wire
 from holdfast.worker.hearing import Hearing
 from holdfast.worker.settings import Pool, Start, WorkerSettings
 from holdfast.worker.system import boot_time, kill_group
-from holdfast.worker.usage import Usage, born
+from holdfast.worker.usage import Origin, Usage, born, origin
+
+AT_ONCE = 1 << 18  # bytes of what an executor says
 
 
 class _Hold(NamedTuple):
@@ -28,22 +31,23 @@ class _Hold(NamedTuple):
     pid: int = 0
     created: int = 0  # when the job was, if it has a process; and when that began to run it
     since: float = 0.0
-    born: float = 0.0  # when the process began: its number alone may be another's by now
+    origin: Origin = Origin()  # of the process: its number alone may be another's by now
 
     def kill(self) -> None:
         """Kill the job's process with its group, if it has one and that is still there."""
-        if self.pid and born(self.pid) == self.born:
+        if self.pid and born(self.pid) == self.origin.born:
             kill_group(self.pid)
 
 
 class JobProcess(NamedTuple):
-    """A process of a job, and since when it runs it."""
+    """A process of a job, since when it runs it, and the seconds on processors that it had used before."""
 
     id: str
     created: int
     attempt: int
     pid: int
     since: float
+    used: float
 
 
 class Process(Protocol):
@@ -117,7 +121,7 @@ class ExecutorProcess:
     def processes(self) -> list[JobProcess]:
         """Those of the jobs that have one of their own."""
         return [
-            JobProcess(id, hold.created, attempt, hold.pid, hold.since)
+            JobProcess(id, hold.created, attempt, hold.pid, hold.since, hold.origin.cpu_seconds)
             for (id, attempt), hold in self._held.items()
             if hold.pid
         ]
@@ -152,8 +156,11 @@ class ExecutorProcess:
 
     async def messages(self) -> AsyncIterator[list[Any]]:
         """Yield what the executor says, until it is gone."""
-        while (message := await wire.read(self._reader)) is not None:
-            yield message
+        arriving = wire.Arriving()
+        with suppress(ConnectionError):
+            while part := await self._reader.read(AT_ONCE):
+                for message in arriving.add(part):
+                    yield message
 
     def note(self, word: str, rows: list[Any]) -> None:
         """Keep the books of what the executor holds, as it tells us."""
@@ -169,7 +176,7 @@ class ExecutorProcess:
         elif word == "started":
             id, attempt, pid, delay, created = rows
             if hold := self._held.get((id, attempt)):
-                self._held[id, attempt] = _Hold(hold.lease, hold.patience, pid, created, boot_time(), born(pid))
+                self._held[id, attempt] = _Hold(hold.lease, hold.patience, pid, created, boot_time(), origin(pid))
                 self._started.append(Started(self.name, id, attempt, pid, delay))
         elif word == "idle":
             self.is_idle = True

@@ -19,7 +19,7 @@ from holdfast.usage import FIRST_STEP, Series
 from holdfast.worker.patient import PatientStore
 from holdfast.worker.processes import ExecutorProcess, JobProcess
 from holdfast.worker.system import boot_time
-from holdfast.worker.usage import born, usage_of_tree
+from holdfast.worker.usage import usage_of_tree
 
 log = logging.getLogger("holdfast.worker")
 
@@ -27,6 +27,7 @@ LONGEST_WAIT = 10.0  # seconds between looks at one job
 TELL_FIRST, TELL_LAST = 6.0, 60.0  # seconds between tellings of one job: at first, and of one that runs for long
 AT_ONCE = 32  # blocks in one call
 PART = 0.02  # of one processor that looking may take
+USED_BY_NEW = 0.05  # seconds on processors, before it runs a job
 USAGE = -1  # the number of the block
 
 
@@ -112,9 +113,9 @@ class Sampling:
 
 
 def _first_look(process: JobProcess) -> _Watched:
-    """What a process that was there before its job, as those that stay are, has used until now was for others."""
-    if born(process.pid) >= process.since - 1.0:
-        watched = _Watched(process.pid, process.since, process.since)
+    """What a process that ran other jobs before, as those that stay do, has used until now was for them."""
+    if process.used <= USED_BY_NEW:
+        watched = _Watched(process.pid, process.since, process.since, process.used)
         watched.look()
         return watched
     now = boot_time()

@@ -35,15 +35,32 @@ def usage_of_tree(pid: int) -> Usage:
 def usage_of(pid: int) -> Usage:
     """What one process uses; nothing, if it is gone."""
     with suppress(OSError, ValueError):
-        return Usage(_memory(Path(f"/proc/{pid}")), _cpu_seconds(Path(f"/proc/{pid}")))
+        return Usage(_memory(Path(f"/proc/{pid}")), origin(pid).cpu_seconds)
     return Usage()
+
+
+class Origin(NamedTuple):
+    """When a process began, by the clock of `boot_time`, and its seconds on processors since then; 0 if it is gone."""
+
+    born: float = 0.0
+    cpu_seconds: float = 0.0
+
+
+def origin(pid: int) -> Origin:
+    """Look at a process once: when it began, and what it has used."""
+    with suppress(OSError, ValueError, IndexError):
+        file = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            fields = os.read(file, 4096).rpartition(b")")[2].split()
+        finally:
+            os.close(file)
+        return Origin(int(fields[19]) / _TICKS, sum(map(int, fields[11:15])) / _TICKS)
+    return Origin()
 
 
 def born(pid: int) -> float:
     """When a process began, by the clock of `boot_time`; 0 if it is gone."""
-    with suppress(OSError, ValueError):
-        return int(Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()[19]) / _TICKS
-    return 0.0
+    return origin(pid).born
 
 
 def tree(pid: int) -> Iterator[int]:
@@ -62,8 +79,3 @@ def _memory(process: Path) -> int:
         if found := _PSS.search((process / "smaps_rollup").read_bytes()):
             return int(found[1]) * 1024
     return int((process / "statm").read_text().split()[1]) * _PAGE  # of another user, or dead: all that is resident
-
-
-def _cpu_seconds(process: Path) -> float:
-    fields = (process / "stat").read_text("utf-8", "replace").rpartition(")")[2].split()
-    return sum(map(int, fields[11:15])) / _TICKS
