@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import Job, JobFailed
+from holdfast import Job, JobFailed, Task
 from holdfast.options import Runner
 from tests.apps import inside_app as app
 from tests.workers import Crew, Worker, is_alive, until
@@ -39,6 +39,44 @@ def test_a_coroutine_that_asks_without_await_is_told_what_to_write(crew: Crew, h
         crew.put(app.ask_without_await, how).result(timeout="30s")
 
     assert crew.put(app.process).result(timeout="30s")
+
+
+# Many at once
+
+
+def test_threads_that_wait_for_each_other_all_run(crew: Crew) -> None:
+    start(crew, "--concurrency", "40")
+
+    jobs = crew.put_all([app.meet.bind() for _ in range(40)])
+
+    assert sorted(job.result(timeout="60s") for job in jobs) == list(range(40))
+
+
+@pytest.mark.parametrize("program", [app.say_last_words, app.say_last_words_async], ids=INSIDE)
+def test_what_a_job_says_last_is_in_the_store_when_it_has_ended(crew: Crew, program: Task[[int], int]) -> None:
+    start(crew)
+
+    jobs = crew.put_all([program.bind(number) for number in range(200)])
+
+    for number, job in enumerate(jobs):
+        ended = crew.ended(job)
+        assert (ended.state, ended.attempt) == ("succeeded", 1)
+        assert ended.progress
+        assert ended.progress.message == "done"
+        assert [note.words for note in ended.notes] == [f"note {number}"]
+
+
+def test_jobs_run_while_others_are_fetched_and_never_more_than_have_a_place(crew: Crew) -> None:
+    start(crew, "--concurrency", "3")
+    holding = [put(crew, "hold", "async", f"hold{number}", True) for number in range(3)]
+    for number in range(3):
+        crew.pids(f"hold{number}", "runs")
+    crew.put(app.process)
+
+    assert [crew.app.count(state=state) for state in ("running", "waiting")] == [3, 1]
+    for number in range(3):
+        crew.open(f"hold{number}")
+    assert [job.result(timeout="30s") for job in holding] == [f"hold{number}" for number in range(3)]
 
 
 # Being asked to end

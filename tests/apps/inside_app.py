@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 
 from holdfast import current_job
 from tests.apps.limits_app import find, jobs
@@ -47,3 +48,26 @@ async def use_directory() -> str:
 @jobs.task
 async def process() -> int:
     return os.getpid()
+
+
+_meeting = threading.Barrier(40)
+
+
+@jobs.task(runner="thread", retries=0)
+def meet() -> int:
+    """Returns when as many run as the barrier is for; without that, not at all."""
+    return _meeting.wait(timeout=60)
+
+
+@jobs.task(runner="thread")
+def say_last_words(number: int) -> int:
+    current_job().save(number, progress=1, message="done")
+    current_job().note(f"note {number}")
+    return number
+
+
+@jobs.task
+async def say_last_words_async(number: int) -> int:
+    current_job().save(number, progress=1, message="done")
+    current_job().note(f"note {number}")
+    return number

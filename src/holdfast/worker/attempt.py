@@ -122,6 +122,10 @@ class Attempt:
         return Path(self._directory)
 
     @property
+    def has_directory(self) -> bool:
+        return self.may_have_directory and self.directory.exists()
+
+    @property
     def _directory(self) -> str:
         return f"{self._house.directory}/{self.job.attempt}-{file_name(self.job.id)}"
 
@@ -192,7 +196,9 @@ class Attempt:
             self.why = "rewound"
 
     def save(self, checkpoint: bytes | None, progress: str | None, note: str | None = None) -> None:
-        """Keep what the job said until it is sent."""
+        """Keep what the job said until it is sent; unless it has been given up."""
+        if self.outcome is not None:
+            return
         self.heard_at = time.monotonic()
         self._said += 1
         self._keep((self._unsaved or Said()).and_then(Said(checkpoint, progress, () if note is None else (note,))))

@@ -139,7 +139,9 @@ class Executor:
         self._hear_answers(items, finished.answers)
         if room:
             self._start(finished.claim)
-        if len(finished.claim.jobs) < room:  # there are no more: let these begin, and perhaps end, before that is asked
+        if (
+            0 < len(finished.claim.jobs) < room
+        ):  # all there are: they begin, and perhaps end, before others are asked for
             await asyncio.sleep(0)
 
     async def _sleep(self) -> None:
@@ -246,7 +248,7 @@ class Executor:
         while self._over:
             attempt, outcome = self._over.popleft()
             log_end(attempt, outcome)
-            if attempt.saver or attempt.may_have_directory:
+            if attempt.saver or attempt.has_directory:
                 self._group.create_task(self._tidy(attempt, outcome))
             else:
                 self._report(attempt, outcome)
@@ -254,7 +256,7 @@ class Executor:
     async def _tidy(self, attempt: Attempt, outcome: Outcome) -> None:
         if attempt.saver:
             await attempt.saver
-        if attempt.may_have_directory and attempt.directory.exists():
+        if attempt.has_directory:
             await remove(attempt.directory)
         self._report(attempt, outcome)
         self._nudge.set()

@@ -51,7 +51,8 @@ class Inside:
     def close(self) -> None:
         """Ask all to end: nobody will hear of them any more."""
         for work in list(self.work):
-            work.ask_to_end()
+            if not work.is_asked:
+                work.ask_to_end()
 
 
 class Work:
@@ -65,7 +66,7 @@ class Work:
     thread: int | None = None  # or that does
     job: RunningJob | None = None  # once it has begun
     _watch: Watch | None = None
-    _is_asked = False  # to end
+    is_asked = False  # to end
     _is_to_end = False  # by its next word
     _may_be_ended = True
     _is_over = False
@@ -81,7 +82,7 @@ class Work:
 
     def begin(self) -> Task[..., Any] | None:
         """Be the current job of this context. Returns its task; None if it was asked to end before it began."""
-        if self._is_asked:
+        if self.is_asked:
             return None
         task = self._inside.tasks[self.attempt.job.task]
         self.job = self.attempt.introduce(self, app_of(task))
@@ -103,7 +104,7 @@ class Work:
 
         What has not begun will not.
         """
-        self._is_asked = True
+        self.is_asked = True
         if self.coroutine is None:
             self._is_to_end = True
         elif self.job is not None:
@@ -132,7 +133,7 @@ class Work:
         """It has ended, in the event loop; None: before it began."""
         self._inside.work.discard(self)
         self.attempt.may_have_directory = self.job is not None and self.job._has_directory
-        self._tell(forced_outcome(self.attempt, outcome) if self._is_asked or outcome is None else outcome)
+        self._tell(forced_outcome(self.attempt, outcome) if self.is_asked or outcome is None else outcome)
         self.coroutine = self.job = None  # they know of this one in turn: without that, no garbage has to be looked for
         del self.attempt.look, self.attempt.on_interrupt
 

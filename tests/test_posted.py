@@ -1,0 +1,76 @@
+"""Calls that threads post to an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from contextvars import ContextVar, copy_context
+
+from holdfast.worker.posted import Posted
+
+_whose: ContextVar[str] = ContextVar("whose", default="nobody")
+
+
+def test_calls_are_made_by_the_loop_in_the_order_of_each_thread() -> None:
+    made: list[tuple[int, int]] = []
+
+    async def main() -> None:
+        posted, own, last = Posted(asyncio.get_running_loop()), threading.get_ident(), asyncio.Event()
+
+        def make(thread: int, number: int) -> None:
+            assert threading.get_ident() == own
+            made.append((thread, number))
+            if len(made) == 4000:
+                last.set()
+
+        def post(thread: int) -> None:
+            for number in range(1000):
+                posted.put(make, thread, number)
+
+        threads = [threading.Thread(target=post, args=(thread,)) for thread in range(4)]
+        for thread in threads:
+            thread.start()
+        async with asyncio.timeout(60):
+            await last.wait()
+        for thread in threads:
+            thread.join()
+
+    asyncio.run(main())
+
+    for thread in range(4):
+        assert [number for each, number in made if each == thread] == list(range(1000))
+
+
+def test_calls_are_made_in_the_context_of_who_made_the_box() -> None:
+    seen: list[str] = []
+
+    async def main() -> None:
+        _whose.set("executor")
+        posted = Posted(asyncio.get_running_loop())
+        job = copy_context()
+        job.run(_whose.set, "job")
+        job.run(posted.put, lambda: seen.append(_whose.get()))
+        await asyncio.sleep(0)
+
+    asyncio.run(main())
+
+    assert seen == ["executor"]
+
+
+def test_what_a_call_posts_is_made_too() -> None:
+    made: list[int] = []
+
+    async def main() -> None:
+        posted = Posted(asyncio.get_running_loop())
+
+        def make(number: int) -> None:
+            made.append(number)
+            if number < 3:
+                posted.put(make, number + 1)
+
+        posted.put(make, 1)
+        await asyncio.sleep(0)
+
+    asyncio.run(main())
+
+    assert made == [1, 2, 3]
