@@ -86,7 +86,7 @@ def memory(_scene: Scene, peer: Peer, size: Size) -> Taken:
         scene.clear()
         before = server.look()
         scene.fill(peer, jobs, "one")
-        children.wait_until(lambda: not server.is_rehashing, timeout=10, every=0.05)
+        children.wait_until(lambda: server.is_quiet, timeout=10, every=0.05)
         return Taken({"memory": (server.look().memory - before.memory) / jobs}, {"jobs": jobs})
 
 

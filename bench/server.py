@@ -83,6 +83,11 @@ class Server:
         """Whether it is still moving its keys to a larger table."""
         return bool(self.client.info("memory").get("mem_overhead_db_hashtable_rehashing", 0))
 
+    @property
+    def is_quiet(self) -> bool:
+        """Whether its memory is what it holds: no client is left but this one, whose buffers would count."""
+        return self.client.info("clients")["connected_clients"] == 1 and not self.is_rehashing
+
     def about(self) -> str:
         said = self.client.info("server")
         name = said.get("server_name", "redis")
