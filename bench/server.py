@@ -14,9 +14,17 @@ from tests.servers import _free_port, running_server
 
 from bench import children
 from bench.relay import counts
+from holdfast import keeper
 
 ROOT = Path(__file__).parent.parent
 APPEND_ONLY = ("--appendonly", "yes", "--appendfsync", "everysec")
+# As the embedded server is set up, but for where it listens and what it writes.
+LIKE_OURS = tuple(
+    part
+    for name, value in keeper.SETTINGS.items()
+    if not name.startswith(("append", "port", "unixsocket"))
+    for part in (f"--{name}", value)
+)
 
 
 @dataclass(frozen=True)
@@ -97,7 +105,7 @@ class Server:
 @contextmanager
 def serving(*, transport: str = "unix", append_only: bool = False) -> Iterator[Server]:
     """Start a server, without a snapshot."""
-    options: tuple[str, ...] = APPEND_ONLY if append_only else ()
+    options = LIKE_OURS + (APPEND_ONLY if append_only else ())
     port = _free_port() if transport == "tcp" else 0
     if port:
         options += ("--port", str(port), "--bind", "127.0.0.1")
