@@ -36,6 +36,8 @@ PATIENCE = 1.0  # seconds that one question to the server may take
 # A power cut may tear the file's last command; it was not yet promised to be on disk, so loading goes on without it.
 # The server never syncs the file (`appendfsync no`), the keeper does, every second: a server that syncs by itself holds
 # back writes while a sync is under way, after they were acknowledged, and a kill -9 would lose them.
+# Small hashes and sorted sets are lists, which are searched from their beginning: good for the record of a job, of some
+# ten fields, bad for a hundred running jobs. So lists are short (128 entries, by default).
 SETTINGS = {
     "port": "0",
     "unixsocketperm": "700",
@@ -48,6 +50,8 @@ SETTINGS = {
     "aof-load-truncated": "yes",
     "save": "",
     "maxmemory-policy": "noeviction",
+    "hash-max-listpack-entries": "32",
+    "zset-max-listpack-entries": "32",
     "daemonize": "no",
     "supervised": "no",
     "logfile": "",

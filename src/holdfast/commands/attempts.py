@@ -60,27 +60,22 @@ def claim(executor: str, request: dict[str, Any]) -> Command[Claim]:
 def _read_claim(reply: list[Any]) -> Claim:
     if not reply:
         return Claim(0, b"", [])
-    jobs = [_read_claimed(reply[place : place + 12]) for place in range(2, len(reply), 12)]
-    return Claim(reply[0], reply[1], jobs)
+    wait, wake_key, flat, *rest = reply
+    kinds = [_read_kind(flat[place : place + 7]) for place in range(0, len(flat), 7)]
+    values = iter(rest)
+    jobs = []
+    for id, attempt, created, number, payload, checkpoint in zip(*[values] * 6, strict=True):
+        queue, task, codec, timeout, alone, lease, run = kinds[number]
+        jobs.append(
+            Claimed(id.decode(), attempt, queue, task, codec, payload, checkpoint, timeout, created, alone, lease, run)
+        )
+    return Claim(wait, wake_key, jobs)
 
 
-def _read_claimed(part: list[Any]) -> Claimed:
-    job, attempt, queue, task, codec, payload, checkpoint, timeout, created, alone, lease, run = part
-    text = bytes.decode
-    return Claimed(
-        text(job),
-        attempt,
-        text(queue),
-        text(task),
-        text(codec),
-        payload,
-        checkpoint,
-        timeout,
-        created,
-        alone == 1,
-        lease,
-        run,
-    )
+def _read_kind(part: list[Any]) -> tuple[str, str, str, int, bool, int, bytes]:
+    """What jobs of one kind have in common: queue, task, codec, timeout, alone, lease, run."""
+    queue, task, codec, timeout, alone, lease, run = part
+    return queue.decode(), task.decode(), codec.decode(), timeout, alone == 1, lease, run
 
 
 class Held(NamedTuple):

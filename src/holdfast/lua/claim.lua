@@ -11,9 +11,10 @@
 --   args.leaves     the executor does not wait if it gets nothing, so it is not to be woken
 --
 -- Returns the milliseconds after which to claim again if nothing wakes the executor (0: jobs were found), the key on
--- which to wait for that, and then for each job: id, attempt, queue, task, codec, payload, checkpoint or '', timeout
--- (0: none), created, whether it must run alone, that is in a process of its own: it may have killed an executor; the
--- lease, of which the worker renews each quarter; and how to run it, as text, or ''.
+-- which to wait for that, a list of kinds of jobs, and then for each job: id, attempt, created, the number of its kind, payload,
+-- checkpoint or ''. Of each kind the list has: queue, task, codec, timeout (0: none), whether it must run alone, that is in a
+-- process of its own: it may have killed an executor; the lease, of which the worker renews each quarter; and how to run it,
+-- as text, or ''.
 --
 -- A repeated claim gets those of its jobs that the executor still holds.
 
@@ -22,6 +23,7 @@ local claim, check_claim -- for other files too
 do
 
 local MOST_BYTES = 33554432 -- of payloads and checkpoints, in one reply
+local KIND_SIZE = 7 -- values
 
 check_claim = function(args)
   executor_name(args.executor)
@@ -44,37 +46,60 @@ local function forget_attempts(job)
   end
 end
 
--- Start an attempt of a waiting job.
-local function start_attempt(job, args, lease)
-  job.attempt, job.lease = job.attempt + 1, lease + setting('grace', job.queue)
-  local flags = job.flags
+-- Start an attempt of a waiting job, under a lease of so many milliseconds.
+local function start_attempt(job, args, length)
+  local flags, attempt = job.flags, job.attempt + 1
   if has(flags, RETRYING) then job.retried, job.flags = job.retried + 1, with(flags, RETRYING, false) end
-  local run = { claimed = now, waited = math.max(now - job.since, 0), delay = 0, ran = 0, pid = args.pid or 0,
-    outcome = '-', executor = args.executor }
-  move(job, 'running', now, now + job.lease, { attempt_field(job.attempt), pack_attempt(run) })
-  collect(holding, key.held(args.executor), job.id, make_marks(job.attempt, false, 0, job.lease))
+  local run = pack_attempt(now, math.max(now - job.since, 0), 0, 0, args.pid or 0, '-', args.executor)
+  job.attempt, job.lease = attempt, length
+  move(job, 'running', now, now + length, { attempt_field(attempt), run })
+  collect(holding, key.held(args.executor), job.id, make_marks(attempt, false, 0, length))
   if flags > 0 then
     if has(flags, UNIQUE) then free_key(job, 'q') end
     if has(flags, FAIR) then fair.claimed(job) end
   end
   event('claimed', job.id)
-  forget_attempts(job)
+  if attempt > 1 then forget_attempts(job) end
 end
 
--- Add a claimed job to a reply: returns the bytes of its payload and checkpoint.
-local function describe_claimed(reply, job, payload, checkpoint, lease, run)
+-- The number of a job's kind in the reply. One that must run alone has a kind of its own.
+local function kind_of(got, job, lease, run)
+  local spec, alone = job.spec, job.flags > 0 and has(job.flags, ALONE)
+  local known = got.known[spec]
+  if not known then
+    known = {}
+    got.known[spec] = known
+  end
+  local number = not alone and known[run]
+  if number then return number end
+  local kinds = got.kinds
+  number = #kinds / KIND_SIZE
+  for _, value in ipairs({ job.queue, job.task, spec.codec, option(job, 'timeout'), alone and 1 or 0, lease, run }) do
+    kinds[#kinds + 1] = value
+  end
+  if not alone then known[run] = number end
+  return number
+end
+
+local function new_reply(executor)
+  local kinds = {}
+  return { reply = { 0, key.wake(executor), kinds }, kinds = kinds, known = {}, taken = {}, count = 0, bytes = 0, parked = 0 }
+end
+
+-- Add a claimed job to the reply.
+local function describe_claimed(got, job, payload, checkpoint, lease, run)
   payload = load_blob('p', job.id, payload)
   checkpoint = checkpoint and load_blob('c', job.id, checkpoint) or ''
-  local n = #reply
-  reply[n + 1], reply[n + 2], reply[n + 3], reply[n + 4], reply[n + 5] = job.id, job.attempt, job.queue, job.task, job.spec.codec
-  reply[n + 6], reply[n + 7], reply[n + 8], reply[n + 9] = payload, checkpoint, option(job, 'timeout'), job.created
-  reply[n + 10], reply[n + 11], reply[n + 12] = has(job.flags, ALONE) and 1 or 0, lease, run or ''
-  return #payload + #checkpoint
+  local reply, n = got.reply, #got.reply
+  reply[n + 1], reply[n + 2], reply[n + 3], reply[n + 4] = job.id, job.attempt, job.created, kind_of(got, job, lease, run or '')
+  reply[n + 5], reply[n + 6] = payload, checkpoint
+  got.bytes = got.bytes + #payload + #checkpoint
 end
 
 -- Take jobs of one queue, `most` of them at most; or park them, or have them fail. Returns how many of these.
 local function take_some(queue, args, got, most)
   local parked, lease = 0, lease_of(queue, args)
+  local length, taken = lease + setting('grace', queue), got.taken
   for _, id in ipairs(redis.call('ZRANGE', key.index(queue, 'waiting'), 0, most - 1)) do
     local job, payload, run = load_job(id, 'p', 'x')
     local is_plain = job.flags == 0
@@ -85,9 +110,11 @@ local function take_some(queue, args, got, most)
       parked = parked + 1
     else
       local checkpoint = job.attempt > 0 and redis.call('HGET', key.job(id), 'c') -- the first attempt has none
-      start_attempt(job, args, lease)
-      got.bytes = got.bytes + describe_claimed(got.reply, job, payload, checkpoint, lease, run)
-      got.taken[#got.taken + 1] = id .. ' ' .. decimal(job.attempt)
+      start_attempt(job, args, length)
+      describe_claimed(got, job, payload, checkpoint, lease, run)
+      local count = got.count
+      taken[2 * count + 1], taken[2 * count + 2] = id, decimal(job.attempt)
+      got.count = count + 1
       if got.bytes >= MOST_BYTES then break end
     end
   end
@@ -99,14 +126,14 @@ end
 local function take(queue, args, got, most)
   local concurrency = setting('concurrency', queue)
   if concurrency > 0 then most = math.min(most, concurrency - redis.call('ZCARD', key.index(queue, 'running'))) end
-  local enough = #got.taken + most
-  while #got.taken < enough and got.bytes < MOST_BYTES do
-    local parked = take_some(queue, args, got, enough - #got.taken)
+  local enough = got.count + most
+  while got.count < enough and got.bytes < MOST_BYTES do
+    local parked = take_some(queue, args, got, enough - got.count)
     if parked == 0 then break end
     got.parked = got.parked + parked
     if got.parked >= limit.PARKED_AT_ONCE then break end
   end
-  return #got.taken >= args.limit or got.bytes >= MOST_BYTES or got.parked >= limit.PARKED_AT_ONCE
+  return got.count >= args.limit or got.bytes >= MOST_BYTES or got.parked >= limit.PARKED_AT_ONCE
 end
 
 -- Until the next timer, or as long as an executor blocks at most; not at all if something is left to do for whoever comes next.
@@ -119,16 +146,17 @@ end
 
 -- The jobs of a claim whose reply was lost, as far as the executor still holds them.
 local function repeat_claim(args, line)
-  local reply = { line == '' and next_wait() or 0, key.wake(args.executor) }
+  local got = new_reply(args.executor)
+  got.reply[1] = line == '' and next_wait() or 0
   for id, attempt in string.gmatch(line, ' (%S+) (%d+)') do
     local job = holder(args.executor, id, tonumber(attempt))
     if job then
       local blobs = redis.call('HMGET', key.job(id), 'p', 'c', 'x')
       -- The setting may be another by now: say no longer lease than it has.
-      describe_claimed(reply, job, blobs[1], blobs[2], math.min(lease_of(job.queue, args), job.lease), blobs[3])
+      describe_claimed(got, job, blobs[1], blobs[2], math.min(lease_of(job.queue, args), job.lease), blobs[3])
     end
   end
-  return reply
+  return got.reply
 end
 
 local function remember_claim(args, taken)
@@ -185,7 +213,7 @@ end
 -- Take jobs of all queues in turn, and pass on work that is left. Returns whether the executor is to be given no more.
 local function take_in_turn(args, open, got, shares)
   for place, queue in ipairs(open) do
-    local left = args.limit - #got.taken
+    local left = args.limit - got.count
     local enough = take(queue, args, got, shares and math.min(left, shares[place] or left) or left)
     if enough then
       pass_on(open, args.shares and 1 or place, args.idle or args.shares)
@@ -203,10 +231,10 @@ claim = function(args)
   advance()
   if args.idle then stop_idling(args) end
   local open, shares = open_queues(args)
-  local got = { reply = { 0, key.wake(args.executor) }, taken = {}, bytes = 0, parked = 0 }
+  local got = new_reply(args.executor)
   if not args.shares or not take_in_turn(args, open, got, shares) then take_in_turn(args, open, got) end
   remember_claim(args, got.taken)
-  if #got.taken == 0 then
+  if got.count == 0 then
     if not args.leaves then become_idle(args) end
     got.reply[1] = got.parked >= limit.PARKED_AT_ONCE and 1 or next_wait() -- there may be more behind those
   end

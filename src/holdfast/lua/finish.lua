@@ -25,7 +25,7 @@
 -- wait for a job that is not there), and the reply of claim.
 
 local MOST_RESULT, MOST_ERROR = LIMITS.MOST_RESULT, LIMITS.MOST_ERROR
-local SUCCESS_SIZE = 5 -- values
+local SUCCESS, SUCCESS_SIZE = { blob = true }, 5 -- an item without more, and its values
 local UNKNOWN_LEAST, UNKNOWN_MOST = 5 * SECOND, 60 * SECOND
 
 -- A description that is too long is left out: a part of one could not be read.
@@ -192,38 +192,32 @@ end
 local checks = { advance = check_next, wait = check_wait } -- of a job that is there
 
 -- What is wrong with an item, or nothing.
-local function fault(item, blob)
-  local right = ending[item.outcome] and item.id and is_text(item.id) and item.attempt and is_whole(item.attempt, 2 ^ 31)
-    and is_whole(item.delay, LONGEST_WAIT) and is_whole(item.pid, MOST_PID) and is_whole(item.started, LONGEST_WAIT)
-    and is_text(item.group) and is_text(item.reason) and (blob or not item.blob)
+local function fault(outcome, id, attempt, pid, started, item, blob)
+  local right = ending[outcome] and id and is_text(id) and attempt and is_whole(attempt, 2 ^ 31) and is_whole(pid, MOST_PID)
+    and is_whole(started, LONGEST_WAIT) and (blob or not item.blob)
+  if right and item ~= SUCCESS then
+    right = is_whole(item.delay, LONGEST_WAIT) and is_text(item.group) and is_text(item.reason)
+  end
   if not right then return 'INVALID' end
-  if item.outcome == 'succeed' and blob and #blob > MOST_RESULT then return 'TOOBIG' end
+  if outcome == 'succeed' and blob and #blob > MOST_RESULT then return 'TOOBIG' end
 end
 
-local function finish_one(args, item, blob)
-  local wrong = fault(item, blob)
+local function finish_one(args, outcome, id, attempt, created, pid, started, item, blob)
+  local wrong = fault(outcome, id, attempt, pid, started, item, blob)
   if wrong then return wrong end
-  local job, run, waiters = holder(args.executor, item.id, item.attempt, item.created)
+  local job, run, waiters = holder(args.executor, id, attempt, created)
   if not job then
     -- Said before, and the answer was lost: the same answer again.
-    return run and not args.token and run.outcome == LETTER_OF_ENDING[item.outcome] and 'OK' or 'LOST'
+    return run and not args.token and run.outcome == LETTER_OF_ENDING[outcome] and 'OK' or 'LOST'
   end
-  if checks[item.outcome] then wrong = try(checks[item.outcome], item, job, blob) end
+  if checks[outcome] then wrong = try(checks[outcome], item, job, blob) end
   if wrong then return wrong end
-  if item.pid then run.pid = item.pid end
-  if item.started then run.delay = math.min(item.started, 2 ^ 31) + 1 end
-  if item.outcome ~= 'unknown' then job.misses = 0 end
-  if job.flags > 0 and item.outcome ~= 'crash' then job.flags = with(job.flags, ALONE, false) end
-  ending[item.outcome](job, run, item, blob, waiters)
+  if pid then run.pid = pid end
+  if started then run.delay = math.min(started, 2 ^ 31) + 1 end
+  if outcome ~= 'unknown' then job.misses = 0 end
+  if job.flags > 0 and outcome ~= 'crash' then job.flags = with(job.flags, ALONE, false) end
+  ending[outcome](job, run, item, blob, waiters)
   return 'OK'
-end
-
--- The item that begins at a place of the list, and where the next one begins.
-local function next_item(list, at)
-  local first = list[at]
-  if type(first) == 'table' then return first, at + 1 end
-  return { id = first, attempt = list[at + 1], created = list[at + 2], pid = list[at + 3], started = list[at + 4],
-    outcome = 'succeed', blob = true }, at + SUCCESS_SIZE
 end
 
 -- The numbers of jobs that enter a state, by `queue state`. Call it before they are settled.
@@ -257,12 +251,18 @@ end
 
 -- Returns the answers, and the numbers of jobs that entered a state.
 local function finish(args, blobs)
-  local answers, next_blob, at = {}, 2, 1
-  while at <= #args.items do
-    local item, blob
-    item, at = next_item(args.items, at)
-    if item.blob then blob, next_blob = blobs[next_blob], next_blob + 1 end
-    answers[#answers + 1] = finish_one(args, item, blob)
+  local items, answers, next_blob, at = args.items, {}, 2, 1
+  while at <= #items do
+    local item, blob, answer = items[at], blobs[next_blob], nil
+    if type(item) ~= 'table' then
+      answer = finish_one(args, 'succeed', item, items[at + 1], items[at + 2], items[at + 3], items[at + 4], SUCCESS, blob)
+      at, next_blob = at + SUCCESS_SIZE, next_blob + 1
+    else
+      answer = finish_one(args, item.outcome, item.id, item.attempt, item.created, item.pid, item.started, item,
+        item.blob and blob)
+      at, next_blob = at + 1, next_blob + (item.blob and 1 or 0)
+    end
+    answers[#answers + 1] = answer
   end
   local entered = entering_states()
   settle()

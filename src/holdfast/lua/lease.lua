@@ -34,11 +34,10 @@ end
 local function end_attempt(job, run, outcome, words)
   run.ran, run.outcome = math.max(now - run.claimed, 0), outcome
   collect(dropping, key.held(run.executor), job.id)
-  tally(job.queue, 'o', 1)
-  tally(job.queue, 'r', run.ran)
+  tally(job.queue, 'o', 1, 'r', run.ran)
   if has(job.flags, LIMITED) then limit.give_back(job) end
   if setting('concurrency', job.queue) > 0 then awakened[job.queue] = true end
-  local fields = { attempt_field(job.attempt), pack_attempt(run) }
+  local fields = { attempt_field(job.attempt), pack_run(run) }
   if words and words ~= '' then
     fields[3], fields[4] = 'o' .. decimal(job.attempt), cut(words, INLINE)
   end

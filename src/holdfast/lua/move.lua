@@ -13,13 +13,14 @@ local budget -- how much more a call may do of what it finds left to do
 local wake -- see wake.lua
 
 -- Count for the load of a queue: see tally.lua.
-local function tally(queue, letter, count)
+local function tally(queue, letter, count, other, more)
   local counts = tallied[queue]
   if not counts then
     counts = {}
     tallied[queue] = counts
   end
   counts[letter] = (counts[letter] or 0) + count
+  if other then counts[other] = (counts[other] or 0) + more end
 end
 
 local function collect(batch, where, first, second)

@@ -80,7 +80,7 @@ end
 
 end
 
-local pack_spec, pack_head, change_head, read_job, pack_status, pack_attempt, unpack_attempt
+local pack_spec, pack_head, change_head, read_job, pack_status, pack_attempt, pack_run, unpack_attempt
 do
 
 local VERSION = 1
@@ -164,8 +164,12 @@ end
 
 -- An attempt: claimed, waited (before that), delay (until started, plus one; 0: not known), ran (until ended), pid,
 -- outcome, executor.
-pack_attempt = function(a)
-  return struct.pack(ATTEMPT, a.claimed, a.waited, a.delay, a.ran, a.pid, a.outcome) .. a.executor
+pack_attempt = function(claimed, waited, delay, ran, pid, outcome, executor)
+  return struct.pack(ATTEMPT, claimed, waited, delay, ran, pid, outcome) .. executor
+end
+
+pack_run = function(run)
+  return pack_attempt(run.claimed, run.waited, run.delay, run.ran, run.pid, run.outcome, run.executor)
 end
 
 unpack_attempt = function(packed)

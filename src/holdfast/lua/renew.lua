@@ -78,7 +78,7 @@ local function note_starts(started)
     local job, run = holder(executor, id, attempt)
     if job then
       run.pid, run.delay = pid, math.min(delay, 2 ^ 31) + 1
-      redis.call('HSET', key.job(id), attempt_field(attempt), pack_attempt(run))
+      redis.call('HSET', key.job(id), attempt_field(attempt), pack_run(run))
     end
   end
 end
