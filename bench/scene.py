@@ -21,7 +21,7 @@ NODES = ("here", "other node")
 SETTLING = 1.5  # seconds until several workers are all up
 LAST = 0.95  # of the jobs: the rest is a tail, when some have nothing to do
 FILLING = 400.0  # seconds until jobs are stored that are to be run
-READY = 60.0  # seconds until a worker has run its first job
+READY = 40.0  # seconds until a worker has run its first job
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,7 @@ class Scene:
     def __init__(self, server: Server, way: Way, folder: Path) -> None:
         self.server, self.way = server, way
         self._folder = folder
+        self._workers: list[subprocess.Popen[bytes]] = []
         self._marks = folder / "marks"
         self._log = folder / "log"
         self._marks.touch()
@@ -61,6 +62,7 @@ class Scene:
         self.server.clear()
         os.truncate(self._marks, 0)
         self._log.write_bytes(b"")
+        self._workers.clear()
 
     def marks(self) -> int:
         return self._marks.stat().st_size
@@ -98,7 +100,13 @@ class Scene:
 
     def start(self, peer: Peer, word: str) -> subprocess.Popen[bytes]:
         line = environments.line(peer, "work", word)
-        return children.start(line, env=self._environment(peer, word), cwd=environments.folder(peer), log=self._log)
+        worker = children.start(line, env=self._environment(peer, word), cwd=environments.folder(peer), log=self._log)
+        self._workers.append(worker)
+        return worker
+
+    def _are_gone(self) -> bool:
+        """Whether workers were started, and none is left."""
+        return bool(self._workers) and all(worker.poll() is not None for worker in self._workers)
 
     def _environment(self, peer: Peer, kind: str) -> dict[str, str]:
         return {
@@ -111,8 +119,10 @@ class Scene:
         }
 
     def await_marks(self, number: int, what: str, timeout: float = READY) -> None:
-        if not children.wait_until(lambda: self.marks() >= number, timeout=timeout):
-            raise Failed(f"{what} within {timeout:.0f} s; last words: {children.last_line(self._log)}")
+        children.wait_until(lambda: self.marks() >= number or self._are_gone(), timeout=timeout)
+        if self.marks() < number:
+            when = "before it ended" if self._are_gone() else f"within {timeout:.0f} s"
+            raise Failed(f"{what} {when}; last words: {children.last_line(self._log)}")
 
     def stretch(self, total: int, most: float, *, are_several: bool = False) -> Stretch:
         """Watch workers run jobs, without the first and the last of them, for `most` seconds at most.
