@@ -6,6 +6,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# Test processes: tests wait more than they compute.
+AT_ONCE ?= $(shell expr 2 \* $$(nproc))
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -22,14 +24,14 @@ demo: $(STAMP) ## watch jobs outlive kill -9, for half a minute
 	@$(BIN)/holdfast demo
 
 test: $(STAMP) ## run the tests
-	$(BIN)/python -m pytest -q -n 2 --dist worksteal $(ARGS)
+	$(BIN)/python -m pytest -q -n $(AT_ONCE) --dist worksteal $(ARGS)
 
 retest: $(STAMP) ## run again, one by one, the tests that failed last
 	$(BIN)/python -m pytest -q -p no:xdist --last-failed --last-failed-no-failures none $(ARGS)
 
 coverage: $(STAMP) ## run the tests and report branch coverage, of all processes
 	$(BIN)/coverage erase
-	$(BIN)/coverage run -m pytest -q -n 2 --dist worksteal $(ARGS)
+	$(BIN)/coverage run -m pytest -q -n $(AT_ONCE) --dist worksteal $(ARGS)
 	$(BIN)/coverage combine -q
 	$(BIN)/coverage report
 
