@@ -16,6 +16,7 @@ from holdfast import (
     BoundCall,
     Holdfast,
     Invalid,
+    Job,
     JobCancelled,
     JobExists,
     JobFailed,
@@ -154,6 +155,22 @@ def test_a_batch_is_stored_in_order_and_a_bound_call_has_its_id_at_once(
     assert [job.id for job in jobs] == [call.id for call in calls]
     assert [job.id for job in app.list(state="waiting")] == [call.id for call in calls]
     assert app.enqueue_many([]) == []
+
+
+@pytest.mark.parametrize("how", ["sync", "async"])
+def test_calls_may_be_bound_while_those_before_them_are_stored(
+    app: Holdfast, resize: Task[[str, Size], Size], how: str
+) -> None:
+    def store(calls: Iterator[BoundCall[Size]]) -> list[Job[Any]]:
+        return app.enqueue_many(calls) if how == "sync" else run_async(app, app.aenqueue_many(calls))
+
+    jobs = store(resize.bind(str(n), Size(n, n)) for n in range(2500))
+    assert [job.id for job in app.list(state="waiting")] == [job.id for job in jobs]
+
+    with pytest.raises(Invalid, match="argument 'size'"):
+        store(resize.bind(str(n), Size(n, n) if n < 1500 else 7) for n in range(2500))  # type: ignore[arg-type]
+    assert app.count() == 3500
+    assert [job.created for job in store(iter([resize.bind("a", Size(1, 1))]))] == [True]
 
 
 def test_a_batch_with_one_bad_call_stores_nothing(app: Holdfast, resize: Task[[str, Size], Size]) -> None:

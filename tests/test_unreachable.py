@@ -45,7 +45,7 @@ from holdfast.cli import exits, fields
 from holdfast.kept import Kept
 from holdfast.spool import DAMAGED, SENDING, Spool
 from holdfast.store import Address, AsyncStore, Store
-from holdfast.storing import store_command
+from holdfast.storing import Part
 from holdfast.task import Task
 from tests import outages
 from tests.outages import PATIENCE, Switch, eventually
@@ -1071,7 +1071,7 @@ add.enqueue(1, 2)
 
 def keep(app: Holdfast, *calls: BoundCall[Any]) -> None:
     """Keep calls on disk as if the store could not be reached."""
-    app.unreachable.spool.keep(Kept.of(store_command(calls, app), 1_700_000_000_000))
+    app.unreachable.spool.keep(Kept.of(Part.of(calls, app).command, 1_700_000_000_000))
 
 
 def test_a_worker_sends_what_is_kept_when_it_starts(crew: Crew) -> None:

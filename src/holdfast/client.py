@@ -25,7 +25,7 @@ from holdfast.results import AsyncInbox, Inbox, deadline_after
 from holdfast.scheduling import Timing, declaration
 from holdfast.store import Address, AsyncStore, Store
 from holdfast.task import AsyncTask, BoundCall, Declare, Task, make_task
-from holdfast.unreachable import Unreachable, store_calls, store_or_else
+from holdfast.unreachable import Unreachable, store_call, store_calls
 from holdfast.verbs import Steps, verb
 
 if TYPE_CHECKING:
@@ -204,17 +204,22 @@ class Holdfast:
             StoreUnavailable: it cannot be reached within two seconds. If `maybe_done`, it is unknown whether the job
                 was stored; repeat with the same call. See `when_unreachable`.
         """
-        return (yield from store_or_else([call], self))[0]
+        return store_call(call, self)
 
     enqueue, aenqueue = verb(_enqueue)
 
-    def _enqueue_many(self, calls: Sequence[BoundCall[Any]], *, fresh: bool = False) -> Steps[Jobs]:
+    def _enqueue_many(self, calls: Iterable[BoundCall[Any]], *, fresh: bool = False) -> Steps[Jobs]:
         """Store bound calls in order; up to 1,000 are stored together or not at all, more in parts of that size.
+
+        jobs.enqueue_many(resize.bind(name) for name in names)
+
+        So written, calls are bound while the server stores those before them. What they raise is raised when those are
+        stored.
 
         `fresh` is the fast way for ids that cannot be there yet: the store then looks only whether this very call was
         made before. Do not use it for calls that may have been stored by another call.
         """
-        return (yield from store_calls(calls, self, fresh=fresh))
+        return store_calls(calls, self, fresh=fresh)
 
     enqueue_many, aenqueue_many = verb(_enqueue_many)
 

@@ -56,7 +56,7 @@ def moment(value: datetime, what: str) -> int:
 
 def utc(ms: int) -> datetime:
     """Return epoch milliseconds as a datetime in UTC."""
-    return _EPOCH + timedelta(milliseconds=ms)
+    return _EPOCH + timedelta(0, 0, 0, ms)
 
 
 def humanize(ms: int) -> str:

@@ -27,7 +27,7 @@ from holdfast.limits import LEAST_LEASE, MOST_LEASE
 from holdfast.names import check_id, check_queue, new_id
 from holdfast.options import Given, Options
 from holdfast.seat import Seat, Seats
-from holdfast.storing import store_command, store_part
+from holdfast.storing import Part, store_part
 from holdfast.task import BoundCall, make_task
 from holdfast.upkeep import Upkeep
 from holdfast.verbs import Pop, Steps, verb
@@ -86,8 +86,7 @@ class Items:
             raise errors.Invalid(f"an item is bytes, not {type(payload).__name__}; encode it first")
         task = self._task.options(**_fitting(options, self.queue)) if options else self._task
         call = BoundCall(task.chosen.id or new_id(), task, bytes(payload))
-        command = store_command([call], self._app)
-        return (yield from store_part(command, [call], self._app, Budget(size=len(call.payload))))[0]
+        return (yield from store_part(Part.of([call], self._app), self._app, Budget(size=len(call.payload))))[0]
 
     put, aput = verb(_put)
 

@@ -8,13 +8,20 @@ from __future__ import annotations
 
 import os
 import re
+import struct
 import time
+from functools import lru_cache
 
 from holdfast.errors import Invalid
 
 _DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"  # in the order of ASCII: ids sort by time
 _PAIRS = tuple(high + low for high in _DIGITS for low in _DIGITS)
 _TWO, _FOUR, _EIGHT = 62**2, 62**4, 62**8  # a number below _EIGHT has eight digits
+
+# The system's randomness, asked for in blocks. Processes that forked from each other must never make the same id.
+_BLOCK = "256Q"
+_unused: list[int] = []
+os.register_at_fork(after_in_child=_unused.clear)
 
 LONGEST_NODE = 24  # characters
 
@@ -25,18 +32,22 @@ _NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}", re.ASCII)
 
 
 def new_id() -> str:
-    """Return an id that nobody else has: 45 bits of milliseconds, then 50 random bits.
+    """Return an id that nobody else has: 45 bits of milliseconds, then 50 random bits."""
+    try:
+        random = _unused.pop()
+    except IndexError:
+        _unused.extend(struct.unpack(_BLOCK, os.urandom(struct.calcsize(_BLOCK))))
+        return new_id()
+    high, low = divmod((time.time_ns() // 1_000_000 << 50) | random >> 14, _EIGHT)
+    return _eight_of_now(high) + _eight(low)
 
-    The system's randomness is asked for each one, so that processes which
-    forked from each other never make the same.
-    """
-    random = int.from_bytes(os.urandom(7)) >> 6
-    high, low = divmod((time.time_ns() // 1_000_000 << 50) | random, _EIGHT)
-    (a, b), (c, d) = divmod(high, _FOUR), divmod(low, _FOUR)
-    return (
-        f"{_PAIRS[a // _TWO]}{_PAIRS[a % _TWO]}{_PAIRS[b // _TWO]}{_PAIRS[b % _TWO]}"
-        f"{_PAIRS[c // _TWO]}{_PAIRS[c % _TWO]}{_PAIRS[d // _TWO]}{_PAIRS[d % _TWO]}"
-    )
+
+def _eight(number: int) -> str:
+    a, b = number // _FOUR, number % _FOUR
+    return _PAIRS[a // _TWO] + _PAIRS[a % _TWO] + _PAIRS[b // _TWO] + _PAIRS[b % _TWO]
+
+
+_eight_of_now = lru_cache(8)(_eight)  # of one millisecond there are five
 
 
 def file_name(id: str) -> str:

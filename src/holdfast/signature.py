@@ -113,22 +113,24 @@ class Signature:
     def _bind(self, args: Sequence[object], kwargs: Mapping[str, object]) -> dict[str, object]:
         """Return the arguments by key, bound as Python would."""
         given: dict[str, object] = dict(zip(self.positional, args, strict=False))
+        if len(args) > len(self.positional):
+            given["*"] = list(args[len(self.positional) :])
         more = {}
         for name, value in kwargs.items():
             if name in self.named and name not in given:
                 given[name] = value
             else:
                 more[name] = value
-        if len(args) > len(self.positional):
-            given["*"] = list(args[len(self.positional) :])
         if more:
             given["**"] = more
-        if not self.required <= given.keys() <= self.keys or not self.named.isdisjoint(more):
-            self._check_call(args, kwargs)
+        if given.keys() != self.keys or more:
+            self._check_call(given, args, kwargs)
         return given
 
-    def _check_call(self, args: Sequence[object], kwargs: Mapping[str, object]) -> None:
-        """Have Python say what does not fit."""
+    def _check_call(self, given: dict[str, Any], args: Sequence[object], kwargs: Mapping[str, object]) -> None:
+        """Have Python say what does not fit, if anything."""
+        if self.required <= given.keys() <= self.keys and self.named.isdisjoint(given.get("**", ())):
+            return
         try:
             self.python.bind(*args, **kwargs)
         except TypeError as error:

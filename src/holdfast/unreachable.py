@@ -11,21 +11,21 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, cached_property
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, get_args
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, get_args
 
 import msgspec
 
 from holdfast import errors, job, server
 from holdfast.budget import Budget
-from holdfast.commands import Command
 from holdfast.job import Job
 from holdfast.limits import MOST_PAYLOAD
 from holdfast.options import WhenUnreachable
 from holdfast.store import Address
-from holdfast.storing import AT_ONCE, store_command, store_part, stored_job, times_of
+from holdfast.storing import AT_ONCE, Calls, Part, store_part, stored_job, tasks_of
 from holdfast.task import BoundCall, Task
 from holdfast.verbs import Act, Steps
 
@@ -35,7 +35,8 @@ if TYPE_CHECKING:  # loaded when they are needed: most programs never do
     from holdfast.sender import Place, Sender
     from holdfast.spool import Spool
 
-Calls = Sequence[BoundCall[Any]]
+R = TypeVar("R")
+T = TypeVar("T")
 Jobs = list[Job[Any]]
 
 
@@ -48,36 +49,79 @@ class App(job.App, Protocol):
     def tasks(self) -> dict[str, Task[..., Any]]: ...
 
 
-def store_calls(calls: Calls, app: App, *, fresh: bool = False) -> Steps[Jobs]:
-    """Store calls in order; up to 1,000 are stored together or not at all, more in parts of that size."""
-    app.unreachable.choice_of(calls)
+def store_calls(calls: Iterable[BoundCall[Any]], app: App, *, fresh: bool = False) -> Steps[Jobs]:
+    """Store calls in order; up to 1,000 are stored together or not at all, more in parts of that size.
+
+    While the server works on one part, the next is made ready.
+    """
+    if isinstance(calls, Sequence):
+        app.unreachable.choice_of(tasks_of(calls))  # all are refused, or none
     jobs: Jobs = []
-    for first in range(0, len(calls), AT_ONCE):
+    parts = _Ahead(_parts(calls, app, fresh))
+    while part := parts.take():
         try:
-            jobs += yield from store_or_else(calls[first : first + AT_ONCE], app, fresh=fresh)
+            jobs += yield from store_or_else(part, app, fresh=fresh, meanwhile=parts.fetch)
         except errors.StoreUnavailable as error:
-            error.maybe_done = error.maybe_done or first > 0
+            error.maybe_done = error.maybe_done or bool(jobs)
             raise
     return jobs
 
 
-def store_or_else(calls: Calls, app: App, *, fresh: bool = False) -> Steps[Jobs]:
-    """Store up to 1,000 calls, together or not at all; or do what they choose if the store cannot be reached."""
-    otherwise, choice = app.unreachable, app.unreachable.choice_of(calls)
-    command = store_command(calls, app, fresh=fresh)
+def store_call(call: BoundCall[R], app: App) -> Steps[Job[R]]:
+    """Store one call."""
+    return (yield from store_or_else(Part.of([call], app), app))[0]
+
+
+def _parts(calls: Iterable[BoundCall[Any]], app: App, fresh: bool) -> Iterator[Part]:
+    left = iter(calls)
+    while some := list(islice(left, AT_ONCE)):
+        yield Part.of(some, app, fresh=fresh)
+
+
+class _Ahead(Generic[T]):
+    """Items, of which one can be fetched before it is taken. What is raised by then is raised when it is taken."""
+
+    def __init__(self, items: Iterator[T]) -> None:
+        self._items = items
+        self._fetched: tuple[T | None, Exception | None] | None = None
+
+    def fetch(self) -> None:
+        self._fetched = self._next()
+
+    def take(self) -> T | None:
+        """Return the next item, or None."""
+        item, error = self._fetched or self._next()
+        self._fetched = None
+        if error is not None:
+            raise error
+        return item
+
+    def _next(self) -> tuple[T | None, Exception | None]:
+        try:
+            return next(self._items, None), None
+        except Exception as error:
+            return None, error
+
+
+def store_or_else(
+    part: Part, app: App, *, fresh: bool = False, meanwhile: Callable[[], None] | None = None
+) -> Steps[Jobs]:
+    """Store calls together, or do what they choose if the store cannot be reached."""
+    otherwise, choice = app.unreachable, app.unreachable.choice_of(part.tasks)
     jobs: Jobs
     if choice == "keep" and otherwise.spool.is_waiting and not (yield otherwise.catching_up()):
-        jobs = yield otherwise.keeping(command, calls, app, None)
+        jobs = yield otherwise.keeping(part, app, None)
         return jobs
     _get_ready()
+    budget = Budget(size=sum(map(len, part.command.blobs)), meanwhile=meanwhile)
     try:
-        jobs = yield from store_part(command, calls, app, Budget(size=sum(map(len, command.blobs))), fresh=fresh)
+        jobs = yield from store_part(part, app, budget, fresh=fresh)
         otherwise.is_out = False
     except errors.StoreUnavailable as error:
         if choice == "raise":
             raise
         jobs = yield (
-            otherwise.keeping(command, calls, app, error) if choice == "keep" else otherwise.running(calls, app, error)
+            otherwise.keeping(part, app, error) if choice == "keep" else otherwise.running(part.calls, app, error)
         )
     return jobs
 
@@ -109,12 +153,8 @@ class Unreachable:
         """The calls that are kept."""
         return self.sender.spool
 
-    def choice_of(self, calls: Calls) -> WhenUnreachable:
-        if unbound := [call for call in calls if not isinstance(call, BoundCall)]:
-            raise errors.Invalid(
-                f"{unbound[0]!r} is no call that can be stored; bind a task to its arguments: task.bind(...)"
-            )
-        choices = {task.chosen.when_unreachable or self.choice for task in {call.task for call in calls}}
+    def choice_of(self, tasks: Iterable[Task[..., Any]]) -> WhenUnreachable:
+        choices = {task.chosen.when_unreachable or self.choice for task in tasks}
         if len(choices) > 1:
             words = ", ".join(sorted(choices))
             raise errors.Invalid(f"calls that are enqueued together must agree on when_unreachable, not {words}")
@@ -158,11 +198,11 @@ class Unreachable:
 
     # Keep
 
-    def keeping(self, command: Command[Any], calls: Calls, app: App, error: Exception | None) -> Act[Jobs]:
+    def keeping(self, part: Part, app: App, error: Exception | None) -> Act[Jobs]:
         """Write calls down, to be sent later."""
 
         def run() -> Jobs:
-            return self._keep(command, calls, app, error)
+            return self._keep(part, app, error)
 
         async def arun() -> Jobs:
             import asyncio
@@ -171,8 +211,8 @@ class Unreachable:
 
         return Act(run, arun)
 
-    def _keep(self, command: Command[Any], calls: Calls, app: App, error: Exception | None) -> Jobs:
-        for call in calls:
+    def _keep(self, part: Part, app: App, error: Exception | None) -> Jobs:
+        for call in part.calls:
             if len(call.payload) > MOST_PAYLOAD:
                 raise errors.TooBig(
                     f"the payload of job {call.id} has {len(call.payload)} bytes; {MOST_PAYLOAD} are allowed"
@@ -181,7 +221,7 @@ class Unreachable:
 
         now = _now()
         try:
-            self.spool.keep(Kept.of(command, now))
+            self.spool.keep(Kept.of(part.command, now))
         except OSError as reason:
             why = error or f"earlier calls to {self._app.address.words} wait on disk"
             refusal = errors.StoreUnavailable(f"{why}; and it cannot be kept on disk: {reason}")
@@ -190,7 +230,7 @@ class Unreachable:
         if error is not None:
             self._say_once("%s; calls are kept in %s until it is back", error, self.spool.folder)
         self.sender.start()
-        return [msgspec.structs.replace(_unstored(call, app, now), kept_on_disk=True) for call in calls]
+        return [msgspec.structs.replace(_unstored(call, app, now), kept_on_disk=True) for call in part.calls]
 
     def catching_up(self) -> Act[bool]:
         """Send what another process has kept, before the first call of this one. Returns whether all was sent."""
@@ -252,7 +292,7 @@ def _find_folder(address: Address) -> Path:
 
 def _unstored(call: BoundCall[Any], app: App, now: int) -> Job[Any]:
     """The snapshot of a job that would be stored now."""
-    job = stored_job(call, call.id, app, times_of(call.chosen, now))
+    job = msgspec.structs.replace(stored_job(call.task, now, app), id=call.id, payload=call.payload)
     return msgspec.structs.replace(job, state="blocked", due_at=None) if call.chosen.after else job
 
 

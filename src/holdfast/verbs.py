@@ -127,12 +127,12 @@ async def adrive(store: AsyncStore, steps: Steps[T]) -> T:
 
 
 def _take(store: Store, step: Step) -> Any:
-    if isinstance(step, Pop):
-        return store.execute(*step.parts, blocks=step.seconds)
-    return step.run() if isinstance(step, Act) else store.run(step)
+    if isinstance(step, Command):
+        return store.run(step)
+    return step.run() if isinstance(step, Act) else store.execute(*step.parts, blocks=step.seconds)
 
 
 async def _atake(store: AsyncStore, step: Step) -> Any:
-    if isinstance(step, Pop):
-        return await store.execute(*step.parts, blocks=step.seconds)
-    return await (step.arun() if isinstance(step, Act) else store.run(step))
+    if isinstance(step, Command):
+        return await store.run(step)
+    return await (step.arun() if isinstance(step, Act) else store.execute(*step.parts, blocks=step.seconds))

@@ -81,8 +81,8 @@ def enqueue(
     args: Fields = {"batches": batches, "exists": exists}
     if fresh:
         args["fresh"] = True
-    if fresh or exists != "return" or any("unkept" in batch for batch in batches):  # repeated, it could be done twice
-        args["token"] = new_id()
+    if fresh or exists != "return" or [batch for batch in batches if "unkept" in batch]:
+        args["token"] = new_id()  # repeated, it could be done twice
     ids = [job.id for job in jobs]
     blobs = (" ".join(ids).encode(), *[job.payload for job in jobs])
     return Command("enqueue", args, lambda reply: _read_stored(reply, ids), blobs)
