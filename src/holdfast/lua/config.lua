@@ -33,6 +33,8 @@ local SETTINGS = {
 local DEFAULT = {} -- name -> value; filled by the first call, for no library function can be called while this is loaded
 local NOTHING_SET = {}
 local config = NOTHING_SET -- of this call
+do
+
 local known, known_count = {}, 0 -- digest -> config
 
 local function fill_defaults()
@@ -58,6 +60,8 @@ read_config = function(digest)
   if not is_whole then return end -- somebody removed the hash: its digest says nothing about it
   if known_count >= 16 then known, known_count = {}, 0 end
   known[digest], known_count = config, known_count + 1
+end
+
 end
 
 -- To be called after the hash was changed.

@@ -211,6 +211,14 @@ local function take_once(seen, id, there, unique)
   if unique then seen[' ' .. unique] = true end
 end
 
+-- What the jobs of a batch have in common, whenever they come.
+local function prepare(batch)
+  batch.spec = pack_spec(batch)
+  batch.flags = (batch.unkept and UNKEPT or 0) + (batch.once and ONCE or 0) + (batch.after and AFTER or 0)
+    + (batch.limits and LIMITED or 0) + (batch.unique and UNIQUE or 0)
+  batch.is_plain = batch.flags == 0 and not (batch.run or batch.share or batch.deadline or batch.start_by)
+end
+
 -- Check everything before anything is written. Returns for each id what is there, how many jobs are to be stored, which of
 -- those to wait for are there, and which jobs of this call are waited for.
 local function check_enqueue(args, blobs)
@@ -222,7 +230,7 @@ local function check_enqueue(args, blobs)
   for _, batch in ipairs(args.batches) do
     if not args.is_known then
       check_batch(batch)
-      batch.spec = pack_spec(batch)
+      prepare(batch)
     end
     for _, id in ipairs(batch.ids) do
       count = count + 1
@@ -264,13 +272,15 @@ local function remove_existing(id, found)
 end
 
 local function store_job(batch, id, arrival, payload, found)
-  local flags = (batch.unkept and UNKEPT or 0) + (batch.once and ONCE or 0) + (batch.after and AFTER or 0)
-    + (found.awaited[id] and AWAITED or 0) + (batch.limits and LIMITED or 0)
+  if batch.is_plain and not batch.due_time and not batch.is_fair and not found.awaited[id] then
+    event('enqueued', id)
+    return begin_waiting(id, batch.queue, batch.priority or 0, arrival, 'h', batch.head, 'p', store_blob('p', id, payload))
+  end
+  local flags = batch.flags + (found.awaited[id] and AWAITED or 0)
   local job = { id = id, queue = batch.queue, priority = batch.priority or 0, since = now, arrival = arrival, attempt = 0,
     lease = 0, retried = 0, crashes = 0, lost = 0, flags = flags, misses = 0, state = nil }
   local fields = { 'h', batch.head, 'p', store_blob('p', id, payload) }
   if batch.unique then
-    job.flags = job.flags + UNIQUE
     fields[5], fields[6] = 'u', take_key(batch.unique, batch.unique_for, id)
   end
   if batch.is_fair then
@@ -324,7 +334,7 @@ end
 
 enqueue = function(args, blobs)
   local found = check_enqueue(args, blobs)
-  local reply, awake, place = { now }, {}, 0
+  local reply, awake, place, soon = { now }, {}, 0, now + BLOCK
   if is_repeated(args) then
     for at = 3, #blobs do reply[at - 1] = 1 end
     return reply
@@ -333,16 +343,15 @@ enqueue = function(args, blobs)
   for _, batch in ipairs(args.batches) do
     batch.due_time, batch.is_fair = due_time(batch), batch.share or fair.is_fair(batch.queue)
     batch.head = pack_head(now, batch.spec)
+    local before = arrival
     for _, id in ipairs(batch.ids) do
       local stored
       place = place + 1
       reply[place + 1], stored = enqueue_one(batch, id, arrival + 1, blobs[place + 2], found)
-      if stored then
-        arrival = arrival + 1
-        -- One that is due soon wakes too: whoever is idle may be about to wait for longer than that.
-        awake[batch.queue] = awake[batch.queue] or not batch.due_time or batch.due_time < now + BLOCK
-      end
+      if stored then arrival = arrival + 1 end
     end
+    -- One that is due soon wakes too: whoever is idle may be about to wait for longer than that.
+    if arrival > before then awake[batch.queue] = awake[batch.queue] or not batch.due_time or batch.due_time < soon end
   end
   settle()
   for queue, wanted in pairs(awake) do

@@ -54,10 +54,10 @@ local function apply(command, batch)
 end
 
 local function make_changes()
-  apply('ZREM', leaving)
-  apply('ZADD', entering)
-  apply('HDEL', dropping)
-  apply('HSET', holding)
+  if next(leaving) then apply('ZREM', leaving) end
+  if next(entering) then apply('ZADD', entering) end
+  if next(dropping) then apply('HDEL', dropping) end
+  if next(holding) then apply('HSET', holding) end
 end
 
 -- Make the changes that were collected, then those that follow from them: jobs that wait for one that ended. Such a job may
@@ -90,8 +90,15 @@ local function move(job, state, score, timer, fields)
   redis.call('HSET', key.job(id), 's', pack_status(job), unpack(fields or {}))
 end
 
--- Waiting jobs stand by priority, then by arrival: exact in a double up to 2^44 arrivals.
+-- Waiting jobs stand by priority, then by arrival: exact in a double up to 2^44 arrivals. Most are new, and have nothing to do
+-- with others: they need no more than this.
 local PRIORITY_STEP = 2 ^ 44
+local function begin_waiting(id, queue, priority, arrival, ...)
+  tally(queue, 'i', 1)
+  collect(entering, key.index(queue, 'waiting'), priority * PRIORITY_STEP + arrival, id)
+  redis.call('HSET', key.job(id), 's', pack_new('waiting', now, arrival), ...)
+end
+
 local function to_waiting(job, fields)
   if job.state ~= 'waiting' and job.state ~= 'throttled' then tally(job.queue, 'i', 1) end
   move(job, 'waiting', job.priority * PRIORITY_STEP + job.arrival, nil, fields)

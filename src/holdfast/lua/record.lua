@@ -80,7 +80,7 @@ end
 
 end
 
-local pack_spec, pack_head, change_head, read_job, pack_status, pack_attempt, pack_run, unpack_attempt
+local pack_spec, pack_head, change_head, read_job, pack_new, pack_status, pack_attempt, pack_run, unpack_attempt
 do
 
 local VERSION = 1
@@ -134,13 +134,15 @@ change_head = function(packed, queue, priority)
   return string.sub(packed, 1, SPEC_AT - 1) .. pack_spec(spec)
 end
 
+pack_new = function(state, since, arrival) return struct.pack(NEW, LETTER_OF[state], since, arrival) end
+
 -- A status is as long as it has to be: the first numbers suffice before the first attempt, and mostly later too.
 pack_status = function(job)
   if job.flags + job.retried + job.crashes + job.lost + job.misses > 0 then
     return trim(struct.pack(STATUS, LETTER_OF[job.state], job.since, job.arrival, job.attempt, job.lease, job.retried,
       job.crashes, job.lost, job.flags, job.misses))
   end
-  if job.attempt == 0 then return struct.pack(NEW, LETTER_OF[job.state], job.since, job.arrival) end
+  if job.attempt == 0 then return pack_new(job.state, job.since, job.arrival) end
   return struct.pack(PLAIN, LETTER_OF[job.state], job.since, job.arrival, job.attempt, job.lease)
 end
 
