@@ -7,6 +7,7 @@ patience it counts as not recovered, and the figure is the patience.
 
 from __future__ import annotations
 
+import threading
 import time
 
 from bench import children
@@ -16,6 +17,7 @@ from bench.scene import Scene, Size, new_folder
 from bench.server import Way, serving
 
 IDLE = 3.0  # seconds until a worker that was started is idle
+_few = threading.Semaphore(3)  # who starts at the same time; all may wait
 
 
 def recovery(_scene: Scene, peer: Peer, size: Size) -> Taken:
@@ -33,17 +35,19 @@ def _seconds(peer: Peer, patience: float, other: str | None) -> float:
     with serving() as server, new_folder() as folder:
         scene = Scene(server, Way(server.url), folder)
         scene.clear()
-        workers = [scene.start(peer, kind)]
+        workers = []
         try:
-            scene.tell(peer, "enqueue", 1)
-            scene.await_marks(2, "the worker ran nothing")  # it is up: what was enqueued before may not be heard of
-            scene.forget_marks()
-            scene.tell(peer, "stay", jobs)
-            scene.await_marks(2 * jobs, "the job did not begin")
-            if other:
-                workers.append(scene.start(peer, other))
-                time.sleep(IDLE)
-            time.sleep(1)  # so that what a worker says of itself is in the store
+            with _few:
+                workers.append(scene.start(peer, kind))
+                scene.tell(peer, "enqueue", 1)
+                scene.await_marks(2, "the worker ran nothing")  # it is up: what was enqueued before may not be heard of
+                scene.forget_marks()
+                scene.tell(peer, "stay", jobs)
+                scene.await_marks(2 * jobs, "the job did not begin")
+                if other:
+                    workers.append(scene.start(peer, other))
+                    time.sleep(IDLE)
+                time.sleep(1)  # so that what a worker says of itself is in the store
             children.kill(workers[0])
             killed = time.monotonic()
             if not other:

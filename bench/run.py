@@ -186,12 +186,17 @@ class _Round:
         self._say("all at once" if len(who) <= measure.at_once else f"{measure.at_once} at once")
         with ThreadPoolExecutor(min(len(who), measure.at_once)) as pool:
             try:
-                rows += pool.map(self._try, who)
+                rows += pool.map(self._twice, who)
             except KeyboardInterrupt:
                 children.interrupt()
                 raise
         for peer in who:
             self.clock.strike(measure, peer)
+
+    def _twice(self, peer: Peer) -> Row:
+        """Measure a peer, and again if it failed."""
+        row = self._try(peer)
+        return self._try(peer) if row.error and self.plan.tries > 1 else row
 
     def _calm(self, peer: Peer) -> Row:
         """Measure a peer; and again, a few times, while the machine is busy with something else, or it fails."""
