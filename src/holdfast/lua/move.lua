@@ -106,12 +106,13 @@ end
 
 local function to_scheduled(job, due, fields) move(job, 'scheduled', due, due, fields) end
 
--- Remove a job and all that belongs to it. Its index is settled with the others. Those that wait for it are left to be told.
-local function erase(id, queue, state)
+-- Remove a job and all that belongs to it, and one more key. Its index is settled with the others. Those that wait for it are
+-- left to be told.
+local function erase(id, queue, state, more)
   if state then collect(leaving, key.index(queue, state), id) end
   if state == 'scheduled' or state == 'running' then collect(leaving, key.timers(), id) end
   redis.call('DEL', key.job(id), key.blob('p', id), key.blob('r', id), key.blob('c', id), key.blob('f', id),
-    key.errors(id), key.notes(id), key.fields(id), key.after(id), key.steps(id), key.log(id))
+    key.errors(id), key.notes(id), key.fields(id), key.after(id), key.steps(id), more or key.log(id), key.log(id))
 end
 
 -- Remove up to `most` of a queue's ended jobs that are too old or too many. Call it settled; settle after it.
@@ -122,8 +123,8 @@ local function prune(queue, state, most)
   if over > #old then old = redis.call('ZRANGE', index, 0, over - 1) end
   for _, id in ipairs(old) do
     if redis.call('HEXISTS', key.job(id), 'u') == 1 then free_key(load_job(id), 'k') end
-    erase(id, queue, state)
-    if not meta.resolving or redis.call('HEXISTS', key.resolving(), id) == 0 then redis.call('DEL', key.dependents(id)) end
+    local are_told = not meta.resolving or redis.call('HEXISTS', key.resolving(), id) == 0
+    erase(id, queue, state, are_told and key.dependents(id))
     event('deleted', id)
   end
   return #old
