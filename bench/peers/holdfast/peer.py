@@ -49,7 +49,7 @@ async def send(kind: str, value: int) -> None:
 
 
 async def bulk(numbers):
-    jobs.enqueue_many([COUNT.bind(number) for number in numbers])
+    jobs.enqueue_many(COUNT.bind(number) for number in numbers)
 
 
 if __name__ == "__main__":
