@@ -26,6 +26,7 @@ from holdfast import HoldfastError, StoreFull, StoreUnavailable, commands, funct
 from holdfast.budget import Budget
 from holdfast.commands import NewJob
 from holdfast.errors import WrongSchema
+from holdfast.line import LATE
 from holdfast.store import Address, AsyncStore, Store
 from tests import outages
 from tests.outages import PATIENCE, Switch, eventually
@@ -411,31 +412,44 @@ def test_lines_are_used_again(how: str, switch: Switch) -> None:
         assert use("execute", "INFO", "stats")["total_connections_received"] < 5
 
 
-def test_a_command_that_is_cancelled_is_answered_to_nobody_else() -> None:
-    asked, may_answer = threading.Event(), threading.Event()
+class _Late:
+    """Answers with what it hears; with `late` not before it may."""
 
-    def answer(command: list[bytes]) -> bytes:
-        if command[0] != b"ECHO":
-            return b"+OK\r\n"
-        if command[1] == b"late":
-            asked.set()
-            may_answer.wait(PATIENCE)
-        return b"+%b\r\n" % command[1]
+    def __init__(self) -> None:
+        self.asked, self.may_answer = threading.Event(), threading.Event()
+
+    def answer(self, command: list[bytes]) -> bytes:
+        if command == [b"ECHO", b"late"]:
+            self.asked.set()
+            self.may_answer.wait(PATIENCE)
+        return b"+%b\r\n" % command[-1]
+
+
+def test_a_command_that_timed_out_is_answered_to_nobody_else(how: str) -> None:
+    late = _Late()
+    with outages.answering(late.answer) as url, running(how, Address.find(url)) as call:
+        assert call("execute", "ECHO", "first") == b"first"
+        with pytest.raises(StoreUnavailable, match="did not answer"):
+            call("execute", "ECHO", "late", budget=Budget(0.1))
+        assert call("execute", "ECHO", "next", budget=Budget(PATIENCE, meanwhile=late.may_answer.set)) == b"next"
+
+
+def test_a_command_that_was_cancelled_is_answered_to_nobody_else() -> None:
+    late = _Late()
 
     async def use(url: str) -> None:
         store = AsyncStore(Address.find(url))
         assert await store.execute("ECHO", "first") == b"first"
-        late = asyncio.create_task(store.execute("ECHO", "late"))
-        await asyncio.to_thread(asked.wait, PATIENCE)
-        late.cancel()
+        asking = asyncio.create_task(store.execute("ECHO", "late"))
+        await asyncio.to_thread(late.asked.wait, PATIENCE)
+        asking.cancel()
         with pytest.raises(asyncio.CancelledError):
-            await late
-        may_answer.set()
-        words = [str(number) for number in range(20)]
-        assert [await store.execute("ECHO", word) for word in words] == [word.encode() for word in words]
+            await asking
+        budget = Budget(PATIENCE, meanwhile=late.may_answer.set)
+        assert await store.execute("ECHO", "next", budget=budget) == b"next"
         await store.close()
 
-    with outages.answering(answer) as url:
+    with outages.answering(late.answer) as url:
         asyncio.run(use(url))
 
 
@@ -460,29 +474,6 @@ def test_a_command_may_be_cancelled_at_any_moment_and_others_get_their_own_repli
     asyncio.run(use())
 
 
-def test_a_command_whose_connection_breaks_as_it_is_cancelled_ends_quietly(
-    address: Address, caplog: pytest.LogCaptureFixture
-) -> None:
-    async def use() -> None:
-        store = AsyncStore(address)
-        await store.execute("PING")
-        waiting = asyncio.create_task(store.execute("BLPOP", "nothing", 30, blocks=30))
-        while "cmd=blpop" not in str(await store.execute("CLIENT", "LIST")):
-            await asyncio.sleep(0)
-        ready = store._here().ready
-        assert ready is not None
-        for line in ready._lines:
-            line._fail(ConnectionError("broken"))
-        waiting.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await waiting
-        await store.close()
-
-    asyncio.run(use())
-    gc.collect()
-    assert caplog.records == []
-
-
 def test_closing_ends_what_is_on_its_way_which_begins_anew(address: Address) -> None:
     async def use() -> None:
         store, other = AsyncStore(address), AsyncStore(address)
@@ -498,3 +489,62 @@ def test_closing_ends_what_is_on_its_way_which_begins_anew(address: Address) -> 
         await other.close()
 
     asyncio.run(use())
+
+
+def test_nothing_is_open_when_a_store_was_closed(address: Address) -> None:
+    loop = asyncio.new_event_loop()
+    store = AsyncStore(address)
+
+    async def use() -> None:
+        await asyncio.gather(*(store.run(commands.count()) for _ in range(3)))
+        await store.close()
+
+    loop.run_until_complete(use())
+    loop.close()
+    gc.collect()  # an unclosed connection would say so now
+
+
+@pytest.mark.parametrize("steps", range(0, 30, 3))
+def test_a_store_that_is_closed_while_it_connects_keeps_nothing_open(address: Address, steps: int) -> None:
+    async def use() -> None:
+        store = AsyncStore(address)
+        asking = asyncio.create_task(store.execute("ECHO", "a"))
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        await store.close()
+        assert await asking == b"a"
+        await store.close()
+
+    asyncio.run(use())
+    gc.collect()
+
+
+@pytest.mark.parametrize("steps", range(0, 14, 2))
+def test_an_event_loop_that_stands_still_while_it_connects_gets_some_more_time(
+    address: Address, steps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.line.GRACE", PATIENCE)
+
+    async def use() -> None:
+        store, budget = AsyncStore(address), Budget(0.2)
+        asking = asyncio.create_task(store.execute("ECHO", "a", budget=budget))
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        eventually(lambda: budget.is_over)
+        threading.Event().wait(2 * LATE)
+        assert await asking == b"a"
+        await store.close()
+
+    asyncio.run(use())
+
+
+def test_a_connection_that_broke_while_nobody_used_it_is_not_one_that_may_have_carried_a_command(
+    switch: Switch, how: str
+) -> None:
+    switch.on()
+    with running(how, Address.find(switch.url)) as call:
+        call("run", commands.count())
+        switch.off()
+        with pytest.raises(StoreUnavailable) as caught:
+            call("run", commands.enqueue([job("a")]))
+        assert not caught.value.maybe_done

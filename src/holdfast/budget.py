@@ -29,8 +29,13 @@ class Budget:
         self._ends = time.monotonic() + self.seconds
 
     @property
+    def remains(self) -> float:
+        """How many seconds are left; less than none when it is over."""
+        return self._ends - time.monotonic()
+
+    @property
     def is_over(self) -> bool:
-        return time.monotonic() >= self._ends
+        return self.remains <= 0
 
     def left(self) -> float:
         """Return how many seconds are left.
@@ -38,8 +43,7 @@ class Budget:
         Raises:
             TimeoutError: none.
         """
-        left = self._ends - time.monotonic()
-        if left <= 0:
+        if (left := self.remains) <= 0:
             raise TimeoutError
         return left
 

@@ -110,13 +110,13 @@ class AsyncLine(asyncio.Protocol):
     async def exchange(self, parts: tuple[Any, ...], budget: Budget) -> Any:
         """Send a command and return its reply, as `Line.exchange` does."""
         data = hiredis.pack_command(parts)
-        self._due = self._loop.time() + budget.left()
+        self._due = self._loop.time() + budget.remains
         self._reply = reply = self._loop.create_future()
         budget.unanswered += 1
         self._transport.write(data)
         if budget.meanwhile:
             budget.do_meanwhile()
-            self._due = self._loop.time() + budget.left()
+            self._due = self._loop.time() + budget.remains
         if self._timer is None or self._timer.when() > self._due:
             self._look_when_due()
         heard = await reply
@@ -147,7 +147,6 @@ class AsyncLine(asyncio.Protocol):
     def _fail(self, error: Exception) -> None:
         if self._reply and not self._reply.done():
             self._reply.set_exception(error)
-            self._reply.exception()  # nobody has to hear it: who was waiting may be about to end
 
     def _look_when_due(self) -> None:
         """Have one timer for many commands: most are answered long before."""
