@@ -519,14 +519,14 @@ def test_a_store_that_is_closed_while_it_connects_keeps_nothing_open(address: Ad
     gc.collect()
 
 
-@pytest.mark.parametrize("steps", range(0, 14, 2))
+@pytest.mark.parametrize("steps", [3, 6, 9])
 def test_an_event_loop_that_stands_still_while_it_connects_gets_some_more_time(
     address: Address, steps: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("holdfast.line.GRACE", PATIENCE)
 
     async def use() -> None:
-        store, budget = AsyncStore(address), Budget(0.2)
+        store, budget = AsyncStore(address), Budget(1)
         asking = asyncio.create_task(store.execute("ECHO", "a", budget=budget))
         for _ in range(steps):
             await asyncio.sleep(0)
