@@ -1,11 +1,11 @@
-"""Huey on Redis: a task leaves the list when it is taken."""
+"""Huey on Redis, with two threads: a task leaves the list when it is taken."""
 
 import common
 from huey import RedisHuey
 
 huey = RedisHuey("bench", url=common.URL)
 TASKS = {name: huey.task()(getattr(common, name)) for name in ("count", "stamp", "stay")}
-WORK = ["-m", "huey.bin.huey_consumer", "peer.huey", "-q", "--workers"]
+WORK = ["-m", "huey.bin.huey_consumer", "peer.huey", "-q", "--workers", "2"]
 
 
 async def send(kind: str, value: int) -> None:
@@ -18,4 +18,4 @@ async def bulk(numbers) -> None:
 
 
 if __name__ == "__main__":
-    common.serve(send, bulk, {"one": [*WORK, "1"], "two": [*WORK, "2", "--worker-type", "process"]})
+    common.serve(send, bulk, {"one": WORK})
