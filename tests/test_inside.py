@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,11 @@ from typing import Any
 import pytest
 
 from holdfast import Job, JobFailed, Task
+from holdfast.commands import Claimed
 from holdfast.options import Runner
+from holdfast.outcome import Outcome, Release
+from holdfast.worker.attempt import Attempt, House
+from holdfast.worker.inside import Inside, ThreadRunner
 from tests.apps import inside_app as app
 from tests.workers import Crew, Worker, is_alive, until
 
@@ -77,6 +83,38 @@ def test_jobs_run_while_others_are_fetched_and_never_more_than_have_a_place(crew
     for number in range(3):
         crew.open(f"hold{number}")
     assert [job.result(timeout="30s") for job in holding] == [f"hold{number}" for number in range(3)]
+
+
+def test_where_no_thread_can_be_started_jobs_are_handed_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended: list[tuple[str, Outcome]] = []
+
+    async def main() -> None:
+        inside = Inside(app.jobs.tasks, on_abandoned=print)
+        house = House(
+            executor="node/worker.1",
+            directory="",
+            logs="",
+            captured=False,
+            on_start=lambda _: None,
+            on_end=lambda attempt, outcome: ended.append((attempt.job.id, outcome)),
+            on_first_save=lambda _: None,
+            on_request=asyncio.sleep,
+            renewed_at=lambda: 0.0,
+        )
+        runner = ThreadRunner(inside, most=4)
+        monkeypatch.setattr(ThreadPoolExecutor, "submit", _refuse)
+        for id in ("one", "two"):
+            runner.begin(Attempt(Claimed(id, 1, "default", app.meet.name, "json", b"{}", b"", 0, 1, False), house, 0.0))
+        await asyncio.sleep(0)
+
+    asyncio.run(main())
+
+    given_back = Release("""the worker failed: RuntimeError("can't start new thread")"""[:60], 1000)
+    assert ended == [("one", given_back), ("two", given_back)]
+
+
+def _refuse(*_: object) -> None:
+    raise RuntimeError("can't start new thread")
 
 
 # Being asked to end

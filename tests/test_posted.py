@@ -74,3 +74,20 @@ def test_what_a_call_posts_is_made_too() -> None:
     asyncio.run(main())
 
     assert made == [1, 2, 3]
+
+
+def test_a_call_that_raises_is_said_and_the_others_are_made() -> None:
+    made, said = [], []
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: said.append(type(context["exception"])))
+        posted = Posted(loop)
+        for number in (1, 0, 2):
+            posted.put(lambda number=number: made.append(1 // number))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+
+    asyncio.run(main())
+
+    assert (made, said) == ([1, 0], [ZeroDivisionError])

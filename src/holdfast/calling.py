@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from holdfast import carry, current, failure, middleware, running
 from holdfast.errors import HoldfastError
@@ -45,21 +45,43 @@ class Call(NamedTuple):
     log: str = ""  # the file that has what it prints; '': none
     run: bytes = b""  # what only workers are told: see `run`
 
-    def introduce(self, link: Link, app: running.App | None = None) -> running.RunningJob:
+    def introduce(self, link: Link, app: running.App | None = None) -> None:
         """Make `current_job()` return this job."""
-        job = running.RunningJob(
-            link,
-            id=self.id,
-            attempt=self.attempt,
-            task=self.task,
-            queue=self.queue,
-            checkpoint=self.checkpoint,
-            directory=self.directory,
-            app=app,
-        )
-        current.set_current_job(job)
-        carry.restore(app, self.run)
-        return job
+        introduce(self, link, directory=self.directory, app=app)
+
+
+class Told(Protocol):
+    """What is known of a job that is to run: a `Call`, or what a claim brought."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def attempt(self) -> int: ...
+    @property
+    def queue(self) -> str: ...
+    @property
+    def task(self) -> str: ...
+    @property
+    def checkpoint(self) -> bytes: ...
+    @property
+    def run(self) -> bytes: ...
+
+
+def introduce(told: Told, link: Link, *, directory: str, app: running.App | None) -> running.RunningJob:
+    """Make `current_job()` return this job, in this context."""
+    job = running.RunningJob(
+        link,
+        id=told.id,
+        attempt=told.attempt,
+        task=told.task,
+        queue=told.queue,
+        checkpoint=told.checkpoint,
+        directory=directory,
+        app=app,
+    )
+    current.set_current_job(job)
+    carry.restore(app, told.run)
+    return job
 
 
 class Interrupted(BaseException):

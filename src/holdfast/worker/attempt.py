@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from holdfast.calling import Call
+from holdfast.calling import Call, introduce
 from holdfast.commands import Claimed, Finish, Held
 from holdfast.errors import LeaseLost
 from holdfast.limits import MOST_NOTES
@@ -141,17 +141,12 @@ class Attempt:
     @property
     def call(self) -> Call:
         """What is told to a process of its own."""
-        return self._call(self.log)
-
-    def _call(self, log: str) -> Call:
-        job = self.job
-        return Call(
-            job.id, job.attempt, job.queue, job.task, job.payload, job.checkpoint, self._directory, log, job.run
-        )
+        job, folder = self.job, self._directory
+        return Call(job.id, job.attempt, job.queue, job.task, job.payload, job.checkpoint, folder, self.log, job.run)
 
     def introduce(self, link: Link, app: App | None) -> RunningJob:
-        """Make this the current job of a context, in a process that it shares: there, its log is not its own affair."""
-        return self._call("").introduce(link, app)
+        """Make it the current job of this context."""
+        return introduce(self.job, link, directory=self._directory, app=app)
 
     def lease_from(self) -> float:
         """When its lease was asked for: by its claim, or by the last renewal, once that is known to be its own too."""

@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from contextvars import ContextVar, copy_context
 from threading import Lock, Thread, get_ident
 from typing import Any, TextIO, cast
@@ -52,6 +52,14 @@ class LogFile:
             if not self._is_over:
                 self._put_lines(get_ident())
 
+    def __enter__(self) -> None:
+        """Have what is printed in this context go here."""
+        self._token = _log.set(self)
+
+    def __exit__(self, *_: object) -> None:
+        _log.reset(self._token)
+        self.close()
+
     def close(self) -> None:
         with self._lock:
             self._put_lines(*self._lines)
@@ -74,20 +82,12 @@ class LogFile:
 _log: ContextVar[LogFile | None] = ContextVar("holdfast-log", default=None)
 
 
-class Captured:
-    """Has what is printed in this context go to a file, while its `with` block lasts; '': where it did before."""
+def captured(path: str) -> AbstractContextManager[object]:
+    """Have what is printed in this context go to a file; '': where it did before."""
+    return LogFile(path) if path else _NOT
 
-    def __init__(self, path: str) -> None:
-        self._file = LogFile(path) if path else None
 
-    def __enter__(self) -> None:
-        if self._file:
-            self._token = _log.set(self._file)
-
-    def __exit__(self, *_: object) -> None:
-        if self._file:
-            _log.reset(self._token)
-            self._file.close()
+_NOT = nullcontext()
 
 
 class _Stream(io.TextIOBase):

@@ -74,17 +74,7 @@ class Executor:
         self._elsewhere = NOWHERE
         self._at_once = min(AT_ONCE, -(-start.pool.concurrency // 2))
         self._pid = os.getpid()
-        self._house = House(
-            executor=start.name,
-            directory=str(self._directory),
-            logs=str(self._directory.parent / FOLDER),
-            captured=zygote is not None,
-            on_start=self._say_started,
-            on_end=self._hear_end,
-            on_first_save=self._start_saving,
-            on_request=partial(requests.answer, self._store),
-            renewed_at=lambda: pulse.renewed_at,
-        )
+        self._house = self._new_house()
         self._attempts: dict[tuple[str, int], Attempt] = {}
         self._over: deque[tuple[Attempt, Outcome]] = deque()  # those that have ended since the last turn
         self._ended: list[Finish] = []
@@ -93,6 +83,19 @@ class Executor:
         self._may_claim = False  # not before the supervisor says so
         self._retiring = False  # claims no more; what runs has all the time that it needs
         self._stopping = False  # the same, but within a deadline
+
+    def _new_house(self) -> House:
+        return House(
+            executor=self._name,
+            directory=str(self._directory),
+            logs=str(self._directory.parent / FOLDER),
+            captured=self._zygote is not None,
+            on_start=self._say_started,
+            on_end=self._hear_end,
+            on_first_save=self._start_saving,
+            on_request=partial(requests.answer, self._store),
+            renewed_at=lambda: self._pulse.renewed_at,
+        )
 
     async def run(self) -> None:
         reader, self._writer = await asyncio.open_connection(sock=self._control)
@@ -139,22 +142,20 @@ class Executor:
         self._hear_answers(items, finished.answers)
         if room:
             self._start(finished.claim)
-        if (
-            0 < len(finished.claim.jobs) < room
-        ):  # all there are: they begin, and perhaps end, before others are asked for
-            await asyncio.sleep(0)
+        if room > len(finished.claim.jobs) > 0:
+            await asyncio.sleep(0)  # these are all: they begin, and perhaps end, before others are asked for
 
     async def _sleep(self) -> None:
-        timeout = None
+        timer = None
         if self._is_asleep():
-            timeout = LOOK_EVERY
+            timer = asyncio.get_running_loop().call_later(LOOK_EVERY, self._nudge.set)
         elif self._room():
-            timeout = self._claiming.wait
+            timer = asyncio.get_running_loop().call_later(self._claiming.wait, self._nudge.set)
         try:
-            async with asyncio.timeout(timeout):
-                await self._nudge.wait()
-        except TimeoutError:
-            return
+            await self._nudge.wait()
+        finally:
+            if timer:
+                timer.cancel()
 
     def _room(self) -> int:
         """How many jobs may be claimed now.
@@ -235,6 +236,8 @@ class Executor:
             job = attempt.job
             self._tell("started", [job.id, job.attempt, attempt.pid, attempt.start_delay, job.created])
             self._nudge.set()
+            if attempt.run.exclusive:  # which it may have to kill, also when a coroutine keeps this loop
+                self._tell_all()
 
     def _start_saving(self, attempt: Attempt) -> None:
         attempt.saver = self._group.create_task(keep_saving(self._store, attempt))

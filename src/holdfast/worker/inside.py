@@ -28,7 +28,7 @@ from holdfast.outcome import Outcome
 from holdfast.running import RunningJob
 from holdfast.task import Task
 from holdfast.worker.attempt import ASKED_TO_FORCED, Attempt
-from holdfast.worker.captured import Captured
+from holdfast.worker.captured import captured
 from holdfast.worker.ending import forced_outcome, unable
 from holdfast.worker.posted import Posted
 from holdfast.worker.stacks import coroutine_stack, stack_of, thread_stack
@@ -206,7 +206,7 @@ class AsyncRunner:
         outcome = None
         try:
             if task := work.begin():
-                with Captured(work.attempt.output):
+                with captured(work.attempt.output):
                     outcome = returned(task, await begun(task, work.attempt.job.payload))
         except BaseException as error:
             # A cancellation of ours too: this task ends here anyway, and what it returns is not heard.
@@ -267,7 +267,7 @@ class ThreadRunner:
         work.thread = threading.get_ident()
         try:
             if task := work.begin():
-                with Captured(work.attempt.output):
+                with captured(work.attempt.output):
                     outcome = returned(task, called(task, work.attempt.job.payload))
         except BaseException as error:
             outcome = work.raised(error)

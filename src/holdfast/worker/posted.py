@@ -22,11 +22,18 @@ class Posted:
         """Have a function called by the loop, soon. Any thread may post."""
         self._calls.append((function, args))
         if not self._is_woken:
-            self._is_woken = True
-            self._loop.call_soon_threadsafe(self._make_calls, context=self._context)
+            self._wake()
+
+    def _wake(self) -> None:
+        self._is_woken = True
+        self._loop.call_soon_threadsafe(self._make_calls, context=self._context)
 
     def _make_calls(self) -> None:
         self._is_woken = False  # first: whoever posts after the last look wakes the loop again
-        while self._calls:
-            function, args = self._calls.popleft()
-            function(*args)
+        try:
+            while self._calls:
+                function, args = self._calls.popleft()
+                function(*args)
+        finally:
+            if self._calls:  # one raised, which is no reason to forget the others
+                self._wake()
