@@ -375,11 +375,12 @@ local function hand_out(args, ids)
   if next_id() then refuse('INVALID', 'there are more ids than jobs: ' .. TEXT_OF_IDS) end
 end
 
--- Whether nothing of the arguments holds for this call only.
+-- Whether nothing of the arguments holds for this call only; and whether it is worth it: with the arguments, the last ids are
+-- kept too.
 local function may_come_again(args)
   if args.now or args.token then return false end
   for _, batch in ipairs(args.batches) do
-    if batch.unique or batch.after or batch.due or batch.start_by then return false end
+    if batch.unique or batch.after or batch.due or batch.start_by or #batch.ids > 10 then return false end
   end
   return true
 end
