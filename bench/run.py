@@ -184,12 +184,14 @@ class _Round:
     def _at_once(self, rows: list[Row]) -> None:
         measure, who = self.step.measure, self.step.peers
         self._say("all at once" if len(who) <= measure.at_once else f"{measure.at_once} at once")
+        lasting = tuple(children.descendants())
         with ThreadPoolExecutor(min(len(who), measure.at_once)) as pool:
             try:
                 rows += pool.map(self._twice, who)
             except KeyboardInterrupt:
                 children.interrupt()
                 raise
+        children.end_all(spare=lasting)
         for peer in who:
             self.clock.strike(measure, peer)
 

@@ -17,7 +17,7 @@ from bench.relay import counts
 from holdfast import keeper
 
 ROOT = Path(__file__).parent.parent
-APPEND_ONLY = ("--appendonly", "yes", "--appendfsync", "everysec")
+APPEND_ONLY = ("--appendonly", "yes", "--appendfsync", "everysec", "--auto-aof-rewrite-percentage", "0")
 # As the embedded server is set up, but for where it listens and what it writes.
 LIKE_OURS = tuple(
     part
