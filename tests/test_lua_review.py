@@ -12,7 +12,7 @@ from holdfast.commands import Command, Finish, NewJob
 from holdfast.outcome import Succeed
 from holdfast.store import Store
 from tests.conftest import TestClock
-from tests.test_lua import ONE, TWO, MiB, _all_keys_fit_in_the_end, ask, client, end, job, new, put, standing, take  # noqa: F401
+from tests.test_lua import ONE, TWO, MiB, _all_keys_fit_in_the_end, ask, client, end, job, new, put, raw, standing, take  # noqa: F401
 
 
 class Counted:
@@ -309,3 +309,118 @@ def test_the_load_of_many_queues_is_asked_for_in_parts(store: Store, server_url:
 
     assert [load.queue for load in found] == [f"q{number:03}" for number in range(450)]
     assert {load.waiting for load in found} == {1}
+
+
+# The short ways
+
+
+def finished(*items: Any, blobs: tuple[bytes, ...] = (), executor: str = ONE) -> Command[Any]:
+    return raw("finish", *blobs, executor=executor, items=list(items))
+
+
+def success(store: Store, id: str, *, attempt: int = 1) -> list[Any]:
+    """What may stand in the place of an object."""
+    return [id, attempt, job(store, id)["created"], 4711, 5]
+
+
+def test_successes_in_five_values_and_other_ends_are_answered_in_their_order(store: Store) -> None:
+    put(store, "a", "b", "c", "d")
+    assert take(store, limit=4) == ["a", "b", "c", "d"]
+    crash = {"id": "b", "attempt": 1, "outcome": "error", "blob": True, "final": True, "group": "bad"}
+    release = {"id": "c", "attempt": 1, "outcome": "release"}
+    blobs = (b"one", b"what", b"four", b"late")
+    said = [*success(store, "a"), crash, release, *success(store, "d"), *success(store, "a", attempt=2)]
+    answers, claimed = store.run(finished(*said, blobs=blobs))
+
+    assert answers == [b"OK", b"OK", b"OK", b"OK", b"LOST"]
+    assert claimed == []
+    assert [job(store, id)["state"] for id in "abcd"] == ["succeeded", "failed", "waiting", "succeeded"]
+    assert [job(store, id).get("result") for id in "ad"] == [b"one", b"four"]
+    [(_, _, claimed_at, started, *_)] = job(store, "a")["attempts"]
+    assert (started - claimed_at, job(store, "a")["pid"]) == (5, 4711)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [7, 1, 0, 1, 1],
+        ["a", 1.5, 0, 1, 1],
+        ["a", "1", 0, 1, 1],
+        ["a", 1, 0, -1, 1],
+        ["a", 1, 0, 1, 2**60],
+        ["a", None, 0, 1, 1],
+        [None, 1, 0, 1, 1],
+    ],
+    ids=str,
+)
+def test_five_values_that_are_wrong_refuse_themselves_only(store: Store, values: list[Any]) -> None:
+    put(store, "a", "b")
+    take(store, limit=2)
+    answers, _ = store.run(finished(*values, *success(store, "b"), blobs=(b"1", b"2")))
+
+    assert answers == [b"INVALID", b"OK"]
+    assert [job(store, id)["state"] for id in "ab"] == ["running", "succeeded"]
+    assert job(store, "b")["result"] == b"2"
+
+
+def test_a_success_without_a_blob_or_for_another_job_of_the_id_is_none(store: Store) -> None:
+    put(store, "a")
+    take(store)
+    assert store.run(finished(*success(store, "a")))[0] == [b"INVALID"]
+    [id, attempt, created, *rest] = success(store, "a")
+    assert store.run(finished(id, attempt, created + 1, *rest, blobs=(b"1",)))[0] == [b"LOST"]
+    assert job(store, "a")["state"] == "running"
+
+
+@pytest.mark.parametrize(
+    "items",
+    [["a", 1, 0], ["a", 1, 0, 1, 1, "b"], "items", ["a", 1, 0, 1, 1] * 1001],
+    ids=lambda it: str(it)[:30],
+)
+def test_a_list_of_ends_that_is_none_is_refused(store: Store, items: Any) -> None:
+    put(store, "a")
+    take(store)
+    with pytest.raises(errors.Invalid, match="items must be a list"):
+        store.run(raw("finish", b"1", executor=ONE, items=items))
+    assert job(store, "a")["state"] == "running"
+
+
+def test_a_claim_says_of_each_job_what_its_kind_is(store: Store) -> None:
+    put(store, "a1", task="a", timeout=5000)
+    put(store, "b1", task="b", run='{"memory":1}')
+    put(store, "a2", task="a", timeout=5000)
+    put(store, "b2", task="b", run='{"memory":2}')
+    put(store, "b3", task="b")
+    request = ask(limit=9)
+    reply = store.run(raw("claim", executor=ONE, **request))
+    assert len(reply[2]) == 4 * 7  # a, and b in three ways
+    jobs = {claimed.id: claimed for claimed in store.run(commands.claim(ONE, request)).jobs}
+
+    assert {id: (claimed.task, claimed.timeout, claimed.run, claimed.alone) for id, claimed in jobs.items()} == {
+        "a1": ("a", 5000, b"", False),
+        "b1": ("b", 0, b'{"memory":1}', False),
+        "a2": ("a", 5000, b"", False),
+        "b2": ("b", 0, b'{"memory":2}', False),
+        "b3": ("b", 0, b"", False),
+    }
+
+
+def test_a_caller_cannot_say_that_its_arguments_were_checked(store: Store) -> None:
+    for words in ({"is_known": True}, {"is_plain": True}):
+        batch = {"queue": "no:colons", "task": "t", "spec": "q", **words}
+        with pytest.raises(errors.Invalid, match="a queue must be"):
+            store.run(raw("enqueue", b"x", b"1", batches=[batch], **words))
+    store.run(
+        raw("enqueue", b"x", b"1", batches=[{"queue": "q", "task": "t", "spec": "lies", "flags": 8, "is_plain": True}])
+    )
+    assert (job(store, "x")["task"], job(store, "x")["kept"]) == ("t", 1)
+
+
+def test_what_is_known_by_heart_does_not_outlive_a_change(store: Store) -> None:
+    """Arguments, kinds and keys are, but not settings."""
+    put(store, "a")
+    take(store)
+    store.run(commands.configure("q", set={"timeout": 7000, "lease": 5000}))
+    put(store, "b")
+    [claimed] = store.run(commands.claim(ONE, ask())).jobs
+    assert (claimed.id, claimed.timeout, claimed.lease) == ("b", 7000, 5000)
