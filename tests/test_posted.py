@@ -91,3 +91,22 @@ def test_a_call_that_raises_is_said_and_the_others_are_made() -> None:
     asyncio.run(main())
 
     assert (made, said) == ([1, 0], [ZeroDivisionError])
+
+
+def test_a_call_of_the_loop_is_made_at_once_or_after_what_was_posted_before() -> None:
+    made: list[str] = []
+
+    async def main() -> None:
+        posted = Posted(asyncio.get_running_loop())
+        posted.call(made.append, "now")
+        assert made == ["now"]
+        thread = threading.Thread(target=posted.put, args=(made.append, "posted"))
+        thread.start()
+        thread.join()
+        posted.call(made.append, "after that")
+        assert made == ["now"]
+        await asyncio.sleep(0)
+
+    asyncio.run(main())
+
+    assert made == ["now", "posted", "after that"]

@@ -212,7 +212,7 @@ class AsyncRunner:
             # A cancellation of ours too: this task ends here anyway, and what it returns is not heard.
             outcome = work.raised(error)
         work.fall_silent()
-        work.end(outcome)
+        self._inside.posted.call(work.end, outcome)  # what threads of it have said is heard before
 
 
 class ThreadRunner:

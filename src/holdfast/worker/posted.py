@@ -24,6 +24,13 @@ class Posted:
         if not self._is_woken:
             self._wake()
 
+    def call(self, function: Callable[..., object], *args: Any) -> None:
+        """Call a function, in the loop: now, unless something that was posted before has to be called first."""
+        if self._calls:
+            self.put(function, *args)
+        else:
+            function(*args)
+
     def _wake(self) -> None:
         self._is_woken = True
         self._loop.call_soon_threadsafe(self._make_calls, context=self._context)
