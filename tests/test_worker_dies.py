@@ -142,6 +142,18 @@ def test_a_zygote_that_is_killed_takes_its_jobs_with_it_and_is_replaced(crew: Cr
     assert crew.outcomes(job) == ["crash", "succeeded"]
 
 
+def test_a_process_that_dies_before_its_job_comes_is_no_loss(crew: Crew) -> None:
+    worker = crew.start()
+    crew.put(app.add, 1, 2).result(timeout="30s")
+    (waiting,) = until(lambda: children(worker.zygote))  # forked ahead, for the next one
+
+    crew.kill(waiting)
+    job = crew.put(app.add, 3, 4)
+
+    assert job.result(timeout="30s") == 7
+    assert crew.outcomes(job) == ["succeeded"]
+
+
 def test_a_descriptor_that_a_child_keeps_does_not_hide_the_death_of_an_executor(crew: Crew) -> None:
     """A child that left its group has copies of all descriptors of its job."""
     worker = crew.start()

@@ -30,7 +30,6 @@ from holdfast.worker.stacks import stack_of
 from holdfast.worker.system import kill_group
 from holdfast.worker.watch import LAPSING, may_start
 
-AT_ONCE = 1 << 18  # bytes of what a process says
 NO_PROCESS = Release("no process could be started", 1000)
 
 
@@ -80,29 +79,37 @@ class _Connection:
     def __init__(self, ours: socket.socket, hear: Callable[[list[Any] | None], None]) -> None:
         ours.setblocking(False)
         self._socket = ours
+        self._number = ours.fileno()  # the loop would describe a socket that it does not know, by four system calls
         self._hear = hear
         self._arriving = wire.Arriving()
         self._unsent = bytearray()
+        self._is_held_up = False  # the other end does not read
         self._is_over = False  # our part of it, once all is sent
         self._loop = asyncio.get_running_loop()
-        self._loop.add_reader(ours, self._read)
+        self._loop.add_reader(self._number, self._read)
 
     def send(self, message: bytes) -> None:
-        is_held_up = bool(self._unsent)
         self._unsent += message
-        if not is_held_up:
+        if not self._is_held_up:
             self._write()
 
     def end(self) -> None:
         """There is no more to say."""
         self._is_over = True
-        if not self._unsent:
+        if not self._is_held_up:
             self._write()
 
     def close(self) -> None:
-        self._loop.remove_reader(self._socket)
-        self._loop.remove_writer(self._socket)
+        self._loop.remove_reader(self._number)
+        self._hold_up(False)
         self._socket.close()
+
+    def _hold_up(self, is_held_up: bool) -> None:
+        if is_held_up and not self._is_held_up:
+            self._loop.add_writer(self._number, self._write)
+        elif self._is_held_up and not is_held_up:
+            self._loop.remove_writer(self._number)
+        self._is_held_up = is_held_up
 
     def _write(self) -> None:
         try:
@@ -111,24 +118,21 @@ class _Connection:
             pass
         except OSError:  # nobody will read it any more
             self._unsent.clear()
-        if self._unsent:
-            self._loop.add_writer(self._socket, self._write)
-            return
-        self._loop.remove_writer(self._socket)
-        if self._is_over:
+        self._hold_up(bool(self._unsent))
+        if self._is_over and not self._unsent:
             with suppress(OSError):
                 self._socket.shutdown(socket.SHUT_WR)
 
     def _read(self) -> None:
         try:
-            part = self._socket.recv(AT_ONCE)
+            part = self._socket.recv(wire.AT_ONCE)
             messages: list[list[Any] | None] = [*self._arriving.add(part)]
         except BlockingIOError:
             return
         except ConnectionError:  # or what arrives is no message
             part, messages = b"", []
         if not part:
-            self._loop.remove_reader(self._socket)
+            self._loop.remove_reader(self._number)
             messages.append(None)
         for message in messages:
             self._hear(message)
@@ -293,8 +297,11 @@ class Processes:
             return
         except ConnectionError:  # the zygote is dead, and this executor soon
             return
+        except OSError:  # this machine has nothing left
+            asked.set_result(None)
+        else:
+            self._asked.append(asked)
         its.close()
-        self._asked.append(asked)
 
 
 class ProcessRunner:
@@ -329,7 +336,7 @@ class ProcessRunner:
                 self._waiting.append(process)
             else:
                 process.close()
-            if self._how == zygote.FORK and process.has_begun:
+            if self._how == zygote.FORK and process.has_begun and not attempt.stop_reason:
                 self._fork_ahead()
 
     def _fork_ahead(self) -> None:

@@ -16,16 +16,18 @@ from typing import Any, NoReturn
 
 from holdfast.calling import Call, app_of, called, exit_code, raised, returned
 from holdfast.errors import LeaseLost
+from holdfast.options import DEFAULTS
 from holdfast.outcome import Outcome, Unknown
 from holdfast.program import PROGRAM
-from holdfast.task import Task
+from holdfast.task import Task, make_task
 from holdfast.worker import programs, wire
 from holdfast.worker.inbox import Inbox
 from holdfast.worker.output import append, redirected
-from holdfast.worker.system import children
+from holdfast.worker.system import children, set_signal
 
 UNHEARD = 76  # exit code of a process that could not say how its job ended
 MOST_DEAD = 100  # children that nobody asks for, in a process that stays
+REHEARSALS = 20
 OVER = (LeaseLost.code, "the job that asks has ended")
 
 Load = Callable[[], Mapping[str, Task[..., Any]]]
@@ -105,6 +107,28 @@ def run_jobs(connection: socket.socket, load: Load, *, stay: bool) -> NoReturn:
     _leave(0)
 
 
+def rehearse(log: str) -> None:
+    """Run a job that does nothing some times, in the process that others will be forked from; `log` is its log.
+
+    A forked process copies each page of memory that it writes to, which is most of what it costs. What Python finds out
+    and makes ready on the way of a job is then there already, and is not written again.
+    """
+    task = make_task(_nothing, programs.Nowhere(), DEFAULTS)
+    call = Call("rehearsal", 1, "", task.name, task.bind(0).payload, b"", "", log)
+    ours, its = socket.socketpair()
+    with ours, its:
+        channel = wire.Channel(its)
+        inbox = Inbox(channel)
+        for turn in range(REHEARSALS):
+            ours.sendall(wire.pack("call", turn, *call))
+            _run_next(channel, inbox, lambda: {task.name: task})
+            ours.recv(4096)
+
+
+def _nothing(number: int) -> int:
+    return number
+
+
 def _has_many_dead() -> bool:
     """Whether jobs have left dead processes here, that only our own end removes: they may be a library's to reap."""
     try:
@@ -116,9 +140,9 @@ def _has_many_dead() -> bool:
 
 
 def _run_next(channel: wire.Channel, inbox: Inbox, load: Load) -> None:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    signal.signal(signal.SIGTERM, partial(_on_term, channel))
+    set_signal(signal.SIGINT, signal.default_int_handler)
+    set_signal(signal.SIGHUP, signal.SIG_DFL)
+    set_signal(signal.SIGTERM, partial(_on_term, channel))
     turn, *told = inbox.next_call()
     call = Call(*told)
     channel.send(wire.pack("begins"))
@@ -127,7 +151,7 @@ def _run_next(channel: wire.Channel, inbox: Inbox, load: Load) -> None:
         ended = copy_context().run(_attempt, call, link, load)
     if os.getpid() != own:  # a copy, that the task has forked, and that came back from it: it has no say
         _leave(0)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # what has ended is said to the end
+    set_signal(signal.SIGTERM, signal.SIG_IGN)  # what has ended is said to the end
     link.end(ended)
 
 

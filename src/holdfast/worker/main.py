@@ -18,6 +18,7 @@ import signal
 import socket
 import sys
 import traceback
+from functools import partial
 from typing import NoReturn
 
 import msgspec
@@ -26,7 +27,7 @@ from holdfast.client import Holdfast
 from holdfast.options import DEFAULT_QUEUE
 from holdfast.worker import stacks, wire, zygote
 from holdfast.worker.captured import by_context, capture_by_context
-from holdfast.worker.child import run_jobs
+from holdfast.worker.child import rehearse, run_jobs
 from holdfast.worker.executor import Executor
 from holdfast.worker.files import loaded_files
 from holdfast.worker.outlet import Outlet, say_to
@@ -103,7 +104,7 @@ def _start_zygote(start: Start, control: socket.socket, app: Holdfast) -> zygote
         run_jobs(connection, lambda: app.tasks, stay=how == zygote.KEEP)
 
     print(end="", flush=True)  # or each job would print what is left of it
-    return zygote.start(run, close=[control])
+    return zygote.start(run, prepare=partial(rehearse, f"{settings.directory}/rehearsal"), close=[control])
 
 
 def _run(start: Start, control: socket.socket, app: Holdfast) -> NoReturn:

@@ -20,8 +20,6 @@ from holdfast.worker.settings import Pool, Start, WorkerSettings
 from holdfast.worker.system import boot_time, kill_group
 from holdfast.worker.usage import Origin, Usage, born, origin
 
-AT_ONCE = 1 << 18  # bytes of what an executor says
-
 
 class _Hold(NamedTuple):
     """A lease that is held: its length in milliseconds, and the job's process, 0 if it has none of its own."""
@@ -158,7 +156,7 @@ class ExecutorProcess:
         """Yield what the executor says, until it is gone."""
         arriving = wire.Arriving()
         with suppress(ConnectionError):
-            while part := await self._reader.read(AT_ONCE):
+            while part := await self._reader.read(wire.AT_ONCE):
                 for message in arriving.add(part):
                     yield message
 

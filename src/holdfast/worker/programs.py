@@ -61,7 +61,7 @@ def become(call: Call) -> Outcome:
 
 def _read(call: Call) -> Program:
     """Anyone may have stored it: so it is checked here too."""
-    args, kwargs = program_task(_Nowhere(), DEFAULTS).signature.decode(call.payload)
+    args, kwargs = program_task(Nowhere(), DEFAULTS).signature.decode(call.payload)
     return Program.of(*args, **kwargs)
 
 
@@ -86,7 +86,7 @@ def _give_stdin(text: str | None) -> None:
     os.dup2(file, 0)
 
 
-class _Nowhere:
+class Nowhere:
     """The app of a task whose calls are not stored from here."""
 
     def enqueue(self, *_: object) -> NoReturn:

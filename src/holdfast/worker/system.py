@@ -11,13 +11,16 @@ import threading
 import time
 from collections.abc import Collection
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from holdfast import server
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _libc = ctypes.CDLL(None, use_errno=True)
+_set_signal: Any = import_module("_signal").signal
 
 
 def _prctl(option: int, value: int) -> None:
@@ -51,6 +54,11 @@ def forget_signals() -> None:
     """Whatever started us may have left signals blocked, and SIGCHLD ignored: then nobody hears how a child ended."""
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+
+
+def set_signal(number: int, handler: Any) -> None:
+    """As `signal.signal`, without the enums that it makes of what was there before: each job's process does this."""
+    _set_signal(number, int(handler) if isinstance(handler, signal.Handlers) else handler)
 
 
 def user_name() -> str:

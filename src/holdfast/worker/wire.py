@@ -16,6 +16,7 @@ from holdfast import outcome
 from holdfast.outcome import Outcome
 
 LONGEST = 64 * 1024 * 1024
+AT_ONCE = 1 << 16  # bytes in one part; for more, malloc would ask the system each time
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(list[Any]).decode
@@ -88,10 +89,6 @@ class Channel:
     def __init__(self, connection: socket.socket) -> None:
         self._socket = connection
         self._arriving = Arriving()
-        self._end = select.poll()
-        self._end.register(connection, select.POLLRDHUP)
-        self._arrival = select.poll()  # two, as a signal may ask for the one while its thread waits for the other
-        self._arrival.register(connection, select.POLLIN)
         self._is_undivided = False  # what the main thread does here
         self._leaving: int | None = None
         self.is_closed = False  # nothing more will arrive
@@ -99,7 +96,9 @@ class Channel:
     @property
     def is_closing(self) -> bool:
         """Whether the other end has said its last word, though it may not have arrived here yet."""
-        return bool(self._end.poll(0))
+        end = select.poll()
+        end.register(self._socket, select.POLLRDHUP)
+        return bool(end.poll(0))
 
     def leave(self, code: int) -> None:
         """Leave the main thread's work by SystemExit: at once, or else at the end of a message."""
@@ -129,12 +128,12 @@ class Channel:
 
     def wait(self) -> None:
         """Wait until something arrives, or the end."""
-        self._arrival.poll()
+        self._socket.recv(1, socket.MSG_PEEK)
 
     def arrived(self) -> list[list[Any]]:
         """Return the messages that are there, without waiting."""
         try:
-            part = self._socket.recv(1 << 20, socket.MSG_DONTWAIT)
+            part = self._socket.recv(AT_ONCE, socket.MSG_DONTWAIT)
         except BlockingIOError:
             return []
         self.is_closed = not part

@@ -39,6 +39,7 @@ SPAWN = b"spawn"  # a process for one job, with an interpreter of its own
 Run = Callable[[bytes, socket.socket], None]
 
 _PARENT_DIED = signal.SIGUSR1
+_NOT_FOR_US = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # the supervisor hears them
 _LAST_LOOKS = 200  # at what is still to be killed, a hundredth of a second apart
 _FIRST_TO_DIE = 500  # of 1000
 _LOOKS = 1000  # at what dead jobs have left behind
@@ -52,8 +53,8 @@ class Zygote(NamedTuple):
     can_fork: bool  # or else only spawn
 
 
-def start(run: Run, *, close: Iterable[socket.socket] = ()) -> Zygote:
-    """Fork a zygote, which has no use for the sockets in `close`."""
+def start(run: Run, *, prepare: Callable[[], None], close: Iterable[socket.socket] = ()) -> Zygote:
+    """Fork a zygote, which has no use for the sockets in `close`. It makes itself ready before it serves."""
     ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     gc.collect()
     gc.freeze()  # what is there already will not be collected in the children, so their pages stay shared
@@ -61,7 +62,7 @@ def start(run: Run, *, close: Iterable[socket.socket] = ()) -> Zygote:
     if os.fork() == 0:
         for unused in (ours, *close):
             unused.close()
-        _Server(its, run).serve(parent)
+        _Server(its, run, prepare).serve(parent)
     its.close()
     return Zygote(ours, can_fork=True)
 
@@ -97,9 +98,10 @@ class _Job(NamedTuple):
 
 
 class _Server:
-    def __init__(self, control: socket.socket, run: Run) -> None:
+    def __init__(self, control: socket.socket, run: Run, prepare: Callable[[], None] | None = None) -> None:
         self._control = control
         self._run = run
+        self._prepare = prepare
         self._jobs: dict[int, _Job] = {}  # by pidfd
         self._poll = select.poll()
         self._ended: list[bytes] = []  # to be said, once nothing is left of them
@@ -109,8 +111,13 @@ class _Server:
     def serve(self, parent: int) -> NoReturn:
         try:
             self._parent = parent
-            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            before = signal.pthread_sigmask(signal.SIG_BLOCK, _NOT_FOR_US)
+            if self._prepare:
+                self._prepare()
+                gc.freeze()
+            for number in _NOT_FOR_US:
                 signal.signal(number, signal.SIG_IGN)
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
             self._handlers = {number: signal.getsignal(number) for number in (_PARENT_DIED, signal.SIGCHLD)}
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # or the app's handler, or nobody, would reap our children
             self._wake_when(_PARENT_DIED)
@@ -186,7 +193,7 @@ class _Server:
             system.die_with_parent(parent)
             system.adopt_orphans()  # they stay its descendants, wherever they go, and fall to the zygote at its end
             for number, handler in self._handlers.items():
-                signal.signal(number, signal.SIG_DFL if handler is None else handler)  # None: one that is not Python's
+                system.set_signal(number, signal.SIG_DFL if handler is None else handler)  # None: not Python's
             for unused in (signal.set_wakeup_fd(-1), self._signalled, self._children):
                 os.close(unused)
             self._control.close()

@@ -1,0 +1,30 @@
+"""The rehearsal of a job, in the process that jobs' processes are forked from, leaves nothing behind there."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+PROGRAM = """
+import os, sys
+from holdfast import current_job
+from holdfast.worker.child import rehearse
+
+def look():
+    print(os.fstat(1).st_ino, os.fstat(2).st_ino, id(sys.stdout), id(sys.stderr), os.listdir(sys.argv[1]))
+    return current_job().id
+
+print(look())
+rehearse(sys.argv[1] + "/rehearsal")
+print(look())
+"""
+
+
+def test_a_rehearsal_leaves_streams_files_and_the_job_of_the_process_as_they_were(tmp_path: Path) -> None:
+    ran = subprocess.run([sys.executable, "-c", PROGRAM, tmp_path], capture_output=True, text=True, check=True)
+
+    lines = ran.stdout.splitlines()
+    assert lines[:2] == lines[2:]
+    assert lines[1] == "detached"
+    assert ran.stderr == ""
