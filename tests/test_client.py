@@ -146,6 +146,16 @@ def test_the_same_id_gives_the_job_that_is_there(app: Holdfast, resize: Task[[st
     assert replaced.refresh().payload != first.payload
 
 
+def test_what_is_changed_in_one_snapshot_is_not_seen_in_the_next(
+    app: Holdfast, resize: Task[[str, Size], Size]
+) -> None:
+    first, second = app.enqueue_many([resize.bind("a", Size(1, 1)), resize.bind("b", Size(1, 1))])
+    first.fields["asked by"] = "me"
+    first.limits.append("mine")
+    third = resize.enqueue("c", Size(1, 1))
+    assert (second.fields, third.fields, third.limits) == ({}, {}, [])
+
+
 def test_a_batch_is_stored_in_order_and_a_bound_call_has_its_id_at_once(
     app: Holdfast, resize: Task[[str, Size], Size]
 ) -> None:

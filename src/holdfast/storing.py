@@ -92,7 +92,7 @@ def _take_new(
     made = {task: stored_job(task, stored.now, app) for task in part.tasks}
     for call, created, id in zip(part.calls, stored.created, stored.ids, strict=True):
         if created and not call.task.chosen.after:
-            jobs[call.id] = replace(made[call.task], id=id, payload=call.payload)
+            jobs[call.id] = with_call(made[call.task], id, call)
         else:
             there[id] = call, created
     return there
@@ -119,15 +119,22 @@ def _on_exists(tasks: Iterable[Task[..., Any]]) -> str:
 
 
 def stored_job(task: Task[..., R], now: int, app: App) -> Job[R]:
-    """The snapshot of a job of a task that is stored now, but for its id and its arguments."""
+    """The snapshot of a job of a task that is stored now, but for its id, its arguments and `fields`.
+
+    Nothing in it that could be changed is part of another call's: what one request adds, no other sees.
+    """
     chosen, stored_at = task.chosen, utc(now)
-    times = {"created_at": stored_at, "since": stored_at}
+    changed: dict[str, Any] = {"created_at": stored_at, "since": stored_at, "app": app}
     delay = chosen.delay if chosen.debounce is None else chosen.debounce
     due = chosen.at if delay is None else now + delay
-    is_due = due is None or due <= now
-    if due is not None and not is_due:
-        times["due_at"] = utc(due)
+    if due is not None and due > now:
+        changed |= {"state": "scheduled", "due_at": utc(due)}
     deadline = chosen.start_by if chosen.deadline is None else now + chosen.deadline
     if deadline is not None:
-        times["deadline"] = utc(deadline)
-    return replace(task.outline, app=app, state="waiting" if is_due else "scheduled", **times)
+        changed["deadline"] = utc(deadline)
+    return replace(task.outline, after=[], waits=[], limits=[*task.outline.limits], attempts=[], notes=[], **changed)
+
+
+def with_call(job: Job[R], id: str, call: BoundCall[R]) -> Job[R]:
+    """The snapshot of the job of a call."""
+    return replace(job, id=id, payload=call.payload, fields={})

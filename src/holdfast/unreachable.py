@@ -25,7 +25,7 @@ from holdfast.job import Job
 from holdfast.limits import MOST_PAYLOAD
 from holdfast.options import WhenUnreachable
 from holdfast.store import Address
-from holdfast.storing import AT_ONCE, Calls, Part, store_part, stored_job, tasks_of
+from holdfast.storing import AT_ONCE, Calls, Part, store_part, stored_job, tasks_of, with_call
 from holdfast.task import BoundCall, Task
 from holdfast.verbs import Act, Steps
 
@@ -292,7 +292,7 @@ def _find_folder(address: Address) -> Path:
 
 def _unstored(call: BoundCall[Any], app: App, now: int) -> Job[Any]:
     """The snapshot of a job that would be stored now."""
-    job = msgspec.structs.replace(stored_job(call.task, now, app), id=call.id, payload=call.payload)
+    job = with_call(stored_job(call.task, now, app), call.id, call)
     return msgspec.structs.replace(job, state="blocked", due_at=None) if call.chosen.after else job
 
 
