@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Collection
 from contextlib import suppress
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from holdfast import server
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _libc = ctypes.CDLL(None, use_errno=True)
-_set_signal: Any = import_module("_signal").signal
+_set_signal: Any = vars(sys.modules["_signal"])["signal"]  # in C
 
 
 def _prctl(option: int, value: int) -> None:
