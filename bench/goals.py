@@ -57,7 +57,7 @@ class Goal:
             return None
         if not self.group:
             return Found(ours.median, ours, None, None)
-        other = best(results, measure, figure, [peer for peer in GROUPS[self.group] if not peer.is_tuned])
+        other = best(results, measure, figure, GROUPS[self.group])
         return Found(ratio(ours, other[1], figure), ours, *other) if other else None
 
     def is_reached(self, value: float) -> bool:

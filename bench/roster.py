@@ -25,7 +25,6 @@ class Peer:
     runtime: Literal["python", "node", "tree"] = "python"  # tree: the interpreter that runs the benchmark
     is_one_by_one: bool = False  # it has no way to store many jobs that shares round trips
     is_further: bool = False  # a variant, which is measured on the plain way only
-    is_tuned: bool = False  # faster than what the goals were set by: it is shown, and no goal is compared with it
     environment: dict[str, str] = field(default_factory=dict)
     workers: dict[str, str] = field(default_factory=dict)  # which kind of worker does for another
 
@@ -190,7 +189,6 @@ PEERS = (
         folder="dramatiq",
         environment={"BENCH_THREADS": "16"},
         is_further=True,
-        is_tuned=True,
         workers=PAIR,
     ),
     Peer(
