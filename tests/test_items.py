@@ -583,7 +583,7 @@ def test_async_upkeep_survives_a_store_that_is_away_and_so_does_leaving(
                 await asyncio.sleep(0.01)  # between looks at a condition
             before = timer(app, "a")
             away.clear()
-            while timer(app, "a") == before:
+            while timer(app, "a") == before or items._upkeep._is_away:  # until the reply was heard, too
                 await asyncio.sleep(0.01)
             away.update(("finish", "lose"))
         assert not item.is_lost
