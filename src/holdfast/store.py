@@ -119,27 +119,28 @@ class Store:
         except Exception as error:
             return self._converse(parts, budget, error)
 
-    def _converse(self, parts: tuple[Any, ...], budget: Budget, heard: Any) -> Any:
+    def _converse(self, parts: tuple[Any, ...], budget: Budget, heard: Exception) -> Any:
         """Go on after an error: a conversation says what to do."""
         from holdfast.conversation import conversation
 
         talk = conversation(parts, self.address, budget)
         next(talk)  # it begins with what was sent
+        say = talk.throw(heard)
         while True:
             try:
-                say = talk.throw(heard) if isinstance(heard, Exception) else talk.send(heard)
+                reply = self._send(say, budget)
+            except Exception as error:
+                say = talk.throw(error)
+                continue
+            try:
+                say = talk.send(reply)
             except StopIteration as end:
                 return end.value
-            try:
-                heard = self._send(say, budget)
-            except Exception as error:
-                heard = error
 
     def _send(self, parts: tuple[Any, ...], budget: Budget) -> Any:
         if not parts:
             return self._reconnect()
-        ready = self._ready
-        if ready is None or self._pid != os.getpid():
+        if self._pid != os.getpid() or (ready := self._ready) is None:
             with budget.paused():  # starting the embedded server has a time-out of its own
                 ready = self._connected()
         return ready.exchange(parts, budget)
@@ -148,11 +149,12 @@ class Store:
         if self._lock_pid != os.getpid():  # forked: a thread that is not here may have held the lock
             self._lock, self._lock_pid = threading.Lock(), os.getpid()
         with self._lock:
-            if self._ready is None or self._pid != os.getpid():
+            if self._pid != os.getpid() or (ready := self._ready) is None:
                 from holdfast.conversation import Ready
 
-                self._ready, self._pid = Ready(self.address.connect_to(), self.address), os.getpid()
-            return self._ready
+                ready = Ready(self.address.connect_to(), self.address)
+                self._ready, self._pid = ready, os.getpid()  # in this order, as others look at them in the other
+            return ready
 
     def _reconnect(self) -> None:
         """The embedded server may have to be started again, which connecting does."""
@@ -202,20 +204,22 @@ class AsyncStore:
         except Exception as error:
             return await self._converse(parts, budget, error)
 
-    async def _converse(self, parts: tuple[Any, ...], budget: Budget, heard: Any) -> Any:
+    async def _converse(self, parts: tuple[Any, ...], budget: Budget, heard: Exception) -> Any:
         from holdfast.conversation import conversation
 
         talk = conversation(parts, self.address, budget)
         next(talk)  # it begins with what was sent
+        say = talk.throw(heard)
         while True:
             try:
-                say = talk.throw(heard) if isinstance(heard, Exception) else talk.send(heard)
+                reply = await self._send(say, budget)
+            except Exception as error:
+                say = talk.throw(error)
+                continue
+            try:
+                say = talk.send(reply)
             except StopIteration as end:
                 return end.value
-            try:
-                heard = await self._send(say, budget)
-            except Exception as error:
-                heard = error
 
     async def _send(self, parts: tuple[Any, ...], budget: Budget) -> Any:
         if not parts:
