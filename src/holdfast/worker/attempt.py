@@ -63,7 +63,7 @@ class House(NamedTuple):
 
 
 class Attempt:
-    """One run of one job. `interrupted` is set when it must end before its time; `why` says why."""
+    """One run of one job. `why` says why it must end before its time, if it must."""
 
     is_renewed = False  # by the supervisor; only exclusive jobs are told
     pid: int | None = None
@@ -87,14 +87,6 @@ class Attempt:
         self.claimed_at = self.heard_at = time.monotonic()  # when the job last said something
         self._house = house
         self._asked_at = asked_at  # when its claim was sent, by the clock of `boot_time`
-
-    @cached_property
-    def stopping(self) -> asyncio.Event:
-        return asyncio.Event()
-
-    @cached_property
-    def interrupted(self) -> asyncio.Event:
-        return asyncio.Event()
 
     @cached_property
     def _news(self) -> asyncio.Event:
@@ -161,7 +153,6 @@ class Attempt:
     def stop(self, reason: str) -> None:
         """Let the job see that it is to save, and yield or end."""
         self.stop_reason = self.stop_reason or reason
-        self.stopping.set()
         if self.on_stop:
             self.on_stop()
 
@@ -170,7 +161,6 @@ class Attempt:
         is_first = not self.why
         if is_first or why == "lost":
             self.why, self.verdict = why, verdict
-        self.interrupted.set()
         if is_first and self.on_interrupt and self.outcome is None:
             self.on_interrupt()
 

@@ -44,6 +44,6 @@ async def _insist(store: AsyncStore, attempt: Attempt, command: Command[T]) -> T
         try:
             return await store.run(command)
         except (errors.StoreUnavailable, OSError, RuntimeError):  # or this machine has no descriptors or threads left
-            if attempt.interrupted.is_set():
+            if attempt.why:
                 raise
             await asyncio.sleep(TRY_AGAIN_AFTER)
