@@ -55,7 +55,7 @@ def holdfast_server() -> Iterator[str]:
 @pytest.fixture(scope="session")
 def holdfast_target(pytestconfig: pytest.Config) -> Holdfast:
     """The app whose jobs tests run. Define your own if it is not to be found in a module."""
-    from holdfast.worker.main import load_app
+    from holdfast.worker.loading import load_app
 
     path = pytestconfig.getini("holdfast_app")
     if not path:

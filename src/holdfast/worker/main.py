@@ -11,13 +11,11 @@ from __future__ import annotations
 import asyncio
 import atexit
 import gc
-import importlib
 import logging
 import os
 import signal
 import socket
 import sys
-import traceback
 from functools import partial
 from typing import NoReturn
 
@@ -30,6 +28,7 @@ from holdfast.worker.captured import by_context, capture_by_context
 from holdfast.worker.child import rehearse, run_jobs
 from holdfast.worker.executor import Executor
 from holdfast.worker.files import loaded_files
+from holdfast.worker.loading import NoApp, failed_import, load_app
 from holdfast.worker.outlet import Outlet, say_to
 from holdfast.worker.pulse import Pulse
 from holdfast.worker.runners import FORKED, refusal, wanted
@@ -37,38 +36,6 @@ from holdfast.worker.settings import Start
 from holdfast.worker.system import die_with_parent, other_threads, write_lines_at_once
 
 log = logging.getLogger("holdfast.worker")
-
-_IMPORTERS = ("<frozen importlib", os.path.dirname(importlib.__file__), os.path.dirname(os.path.dirname(__file__)))
-
-
-class NoApp(LookupError):
-    """A module was imported, and the app is not there."""
-
-
-def load_app(path: str) -> Holdfast:
-    """Import a module and return the app in it: `module`, or `module:name` if it has several."""
-    module_name, _, name = path.partition(":")
-    sys.path.insert(0, os.getcwd())
-    module = importlib.import_module(module_name)
-    if name:
-        app = getattr(module, name, None)
-        if not isinstance(app, Holdfast):
-            raise NoApp(f"{module_name} has no Holdfast app named {name}")
-        return app
-    apps = {id(value): value for value in vars(module).values() if isinstance(value, Holdfast)}
-    if not apps:
-        raise NoApp(f"{module_name} has no Holdfast app: it needs a line such as `jobs = Holdfast()`")
-    if len(apps) > 1:
-        raise NoApp(f"{module_name} has {len(apps)} Holdfast apps; say which: {module_name}:name")
-    return apps.popitem()[1]
-
-
-def failed_import(error: BaseException) -> str:
-    """Return the traceback of an import, without the frames that only import."""
-    described = traceback.TracebackException.from_exception(error)
-    frames = [frame for frame in described.stack if not frame.filename.startswith(_IMPORTERS)]
-    described.stack = traceback.StackSummary.from_list(frames)
-    return "".join(described.format())
 
 
 def _hello(app: Holdfast) -> bytes:

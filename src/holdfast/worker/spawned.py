@@ -16,7 +16,7 @@ from typing import Any
 from holdfast.task import Task
 from holdfast.worker import stacks
 from holdfast.worker.child import run_jobs
-from holdfast.worker.main import load_app
+from holdfast.worker.loading import load_app
 from holdfast.worker.outlet import Outlet, say_to
 from holdfast.worker.system import write_lines_at_once
 
