@@ -388,6 +388,22 @@ def test_a_reply_that_is_coming_is_waited_for(how: str, monkeypatch: pytest.Monk
         assert call("execute", "GET", "x", budget=budget) == [1, b"OK"]
 
 
+def test_a_command_that_is_going_out_is_waited_for(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.line.GRACE", PATIENCE)
+    monkeypatch.setattr("holdfast.line._PIECE", PATIENCE)
+    budgets: list[Budget] = []
+
+    def answer(command: list[bytes]) -> Iterator[bytes]:
+        yield b"+OK\r\n"
+        if command[0] == b"PING":  # the next command is not read until its time is over
+            eventually(lambda: budgets and budgets[0].is_over)
+
+    with outages.answering(answer) as url, running(how, Address.find(url)) as call:
+        call("execute", "PING")
+        budgets.append(Budget(0.2))
+        assert call("execute", "ECHO", b"x" * (32 << 20), budget=budgets[0]) == b"OK"
+
+
 def test_something_is_done_while_the_server_works(call: Callable[..., Any]) -> None:
     call("execute", "PING")
     done: list[int] = []

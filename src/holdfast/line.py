@@ -98,6 +98,7 @@ class AsyncLine(asyncio.Protocol):
         self._poll = _poll(self._transport.get_extra_info("socket"))
         self._reply: asyncio.Future[Any] | None = None  # that is waited for
         self._due = 0.0  # when that has taken too long
+        self._unsent = 0  # bytes, when that was last looked at
         self._timer: asyncio.TimerHandle | None = None  # of this command, or of one before
         self.closed = self._loop.create_future()
         self._transport.set_protocol(self)
@@ -114,6 +115,7 @@ class AsyncLine(asyncio.Protocol):
         self._reply = reply = self._loop.create_future()
         budget.unanswered += 1
         self._transport.write(data)
+        self._unsent = len(data)
         if budget.meanwhile:
             budget.do_meanwhile()
             self._due = self._loop.time() + budget.remains
@@ -159,6 +161,9 @@ class AsyncLine(asyncio.Protocol):
         self._timer = None
         if self._reply is None:
             return
+        unsent, self._unsent = self._unsent, self._transport.get_write_buffer_size()
+        if 0 < self._unsent < unsent:  # a command that is going out is waited for
+            self._due = max(self._due, self._loop.time() + GRACE)
         if self._loop.time() < self._due:
             self._look_when_due()
         elif self._reply is again:
