@@ -228,18 +228,19 @@ def _read_record(id: str, fields: Hash) -> Record:
     queue, _, rest = head[7:].partition(b"\0")
     options = rest.partition(b"\0")[2].ljust(19, b"\0")
     assert head[0] == 1, f"{id}: version {head[0]}"
+    created = int.from_bytes(head[1:7])
     return Record(
         id=id,
         fields=fields,
         queue=queue.decode(),
         priority=int.from_bytes(options[1:3], signed=True),
         state=STATE_OF[status[:1].decode()],
-        since=int.from_bytes(status[1:7]),
-        arrival=int.from_bytes(status[7:13]),
+        arrival=int.from_bytes(status[1:7]),
+        since=created + int.from_bytes(status[7:13], signed=True),
         attempt=int.from_bytes(status[13:17]),
         lease=int.from_bytes(status[17:21]),
         flags=int.from_bytes(status[27:29]),
-        created=int.from_bytes(head[1:7]),
+        created=created,
     )
 
 

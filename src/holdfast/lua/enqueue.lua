@@ -223,7 +223,7 @@ end
 -- those to wait for are there, and which jobs of this call are waited for.
 local function check_enqueue(args, blobs)
   local count, new, is_new, there, seen = 0, 0, {}, {}, {}
-  local is_alone = #blobs == 3
+  local is_alone, replaces = #blobs == 3, args.exists == 'replace'
   args.exists = args.exists or 'return'
   if not EXISTS[args.exists] then refuse('INVALID', "`exists` must be 'return', 'error' or 'replace'") end
   check_fresh(args)
@@ -236,14 +236,15 @@ local function check_enqueue(args, blobs)
       count = count + 1
       if count > MOST then refuse('INVALID', string.format('more than %d jobs in one call', MOST)) end
       check_payload(job_id(id), blobs[count + 2])
-      there[id] = look_up(id, batch, args)
-      if not there[id] or args.exists == 'replace' then new, is_new[there[id] or id] = new + 1, true end
-      if not is_alone then take_once(seen, id, there[id], batch.unique) end
+      local found = look_up(id, batch, args)
+      there[id] = found
+      if not found or replaces then new, is_new[found or id] = new + 1, true end
+      if not is_alone then take_once(seen, id, found, batch.unique) end
     end
   end
   local known, awaited = check_after(args, is_new, there)
   if next(awaited) then check_cycles(args, awaited, there) end
-  return { there = there, new = new, known = known, awaited = awaited, replaces = args.exists == 'replace', doomed = {} }
+  return { there = there, new = new, known = known, awaited = awaited, replaces = replaces, doomed = {} }
 end
 
 -- If a job of this id has ended and is gone, and not all who wait for it are told yet, they wait for this one now: also those
@@ -277,7 +278,7 @@ local function store_job(batch, id, arrival, payload, found)
     return begin_waiting(id, batch.queue, batch.priority or 0, arrival, 'h', batch.head, 'p', store_blob('p', id, payload))
   end
   local flags = batch.flags + (found.awaited[id] and AWAITED or 0)
-  local job = { id = id, queue = batch.queue, priority = batch.priority or 0, since = now, arrival = arrival, attempt = 0,
+  local job = { id = id, queue = batch.queue, priority = batch.priority or 0, created = now, since = now, arrival = arrival, attempt = 0,
     lease = 0, retried = 0, crashes = 0, lost = 0, flags = flags, misses = 0, state = nil }
   local fields = { 'h', batch.head, 'p', store_blob('p', id, payload) }
   if batch.unique then
@@ -365,6 +366,10 @@ end
 -- Give each batch its ids.
 local TEXT_OF_IDS = 'they are one text, with spaces between them'
 local function hand_out(args, ids)
+  if ids and args.is_known and #args.batches == 1 and not args.batches[1].count then -- one job: whether this is an id is looked at later
+    args.batches[1].ids[1] = ids
+    return
+  end
   local next_id = string.gmatch(type(ids) == 'string' and ids or '', '%S+')
   for _, batch in ipairs(list_of(args.batches, 'batches')) do
     batch.ids = {}

@@ -96,7 +96,7 @@ local PRIORITY_STEP = 2 ^ 44
 local function begin_waiting(id, queue, priority, arrival, ...)
   tally(queue, 'i', 1)
   collect(entering, key.index(queue, 'waiting'), priority * PRIORITY_STEP + arrival, id)
-  redis.call('HSET', key.job(id), 's', pack_new('waiting', now, arrival), ...)
+  redis.call('HSET', key.job(id), 's', pack_new('waiting', arrival), ...)
 end
 
 local function to_waiting(job, fields)

@@ -85,7 +85,7 @@ do
 
 local VERSION = 1
 local HEAD, SPEC, SPEC_AT = '>BI6', '>ssBhI2I2I2I4I6', 8
-local STATUS, PLAIN, NEW, PLAIN_SIZE, NEW_SIZE = '>c1I6I6I4I4I2I2I2I2B', '>c1I6I6I4I4', '>c1I6I6', 21, 13
+local STATUS, PLAIN, NEW, PLAIN_SIZE, NEW_SIZE = '>c1I6i6I4I4I2I2I2I2B', '>c1I6i6I4I4', '>c1I6', 21, 7
 local ATTEMPT, ATTEMPT_SIZE = '>I6I5I4I5I4c1', 25
 local ZEROS = '\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0'
 local CODECS = { [0] = 'json', 'raw' }
@@ -134,34 +134,36 @@ change_head = function(packed, queue, priority)
   return string.sub(packed, 1, SPEC_AT - 1) .. pack_spec(spec)
 end
 
-pack_new = function(state, since, arrival) return struct.pack(NEW, LETTER_OF[state], since, arrival) end
+-- Of a job that has been in its state since it was created.
+pack_new = function(state, arrival) return struct.pack(NEW, LETTER_OF[state], arrival) end
 
--- A status is as long as it has to be: the first numbers suffice before the first attempt, and mostly later too.
+-- A status is as long as it has to be: the first numbers suffice for a new job, and some more mostly later.
 pack_status = function(job)
+  local letter, arrival, since, attempt = LETTER_OF[job.state], job.arrival, job.since - job.created, job.attempt
   if job.flags + job.retried + job.crashes + job.lost + job.misses > 0 then
-    return trim(struct.pack(STATUS, LETTER_OF[job.state], job.since, job.arrival, job.attempt, job.lease, job.retried,
-      job.crashes, job.lost, job.flags, job.misses))
+    return trim(struct.pack(STATUS, letter, arrival, since, attempt, job.lease, job.retried, job.crashes, job.lost, job.flags,
+      job.misses))
   end
-  if job.attempt == 0 then return pack_new(job.state, job.since, job.arrival) end
-  return struct.pack(PLAIN, LETTER_OF[job.state], job.since, job.arrival, job.attempt, job.lease)
+  if attempt == 0 and since == 0 then return pack_new(job.state, arrival) end
+  return struct.pack(PLAIN, letter, arrival, since, attempt, job.lease)
 end
 
 read_job = function(id, status, head)
-  local letter, since, arrival, attempt, lease, retried, crashes, lost, flags, misses
+  local letter, arrival, since, attempt, lease, retried, crashes, lost, flags, misses
   local size = #status
   if size == NEW_SIZE then
-    letter, since, arrival = struct.unpack(NEW, status)
+    letter, arrival = struct.unpack(NEW, status)
   elseif size == PLAIN_SIZE then
-    letter, since, arrival, attempt, lease = struct.unpack(PLAIN, status)
+    letter, arrival, since, attempt, lease = struct.unpack(PLAIN, status)
   else
-    letter, since, arrival, attempt, lease, retried, crashes, lost, flags, misses = struct.unpack(STATUS, status .. ZEROS)
+    letter, arrival, since, attempt, lease, retried, crashes, lost, flags, misses = struct.unpack(STATUS, status .. ZEROS)
   end
   local version, created = struct.unpack(HEAD, head)
   if version ~= VERSION then refuse('SCHEMA', 'job ' .. id .. ' was written by a newer release: upgrade this one') end
   local spec = read_spec(string.sub(head, SPEC_AT))
-  return { id = id, state = STATE_OF[letter], since = since, arrival = arrival, attempt = attempt or 0, lease = lease or 0,
-    retried = retried or 0, crashes = crashes or 0, lost = lost or 0, flags = flags or 0, misses = misses or 0,
-    created = created, queue = spec.queue, task = spec.task, priority = spec.priority, spec = spec }
+  return { id = id, state = STATE_OF[letter], since = created + (since or 0), arrival = arrival, attempt = attempt or 0,
+    lease = lease or 0, retried = retried or 0, crashes = crashes or 0, lost = lost or 0, flags = flags or 0,
+    misses = misses or 0, created = created, queue = spec.queue, task = spec.task, priority = spec.priority, spec = spec }
 end
 
 -- An attempt: claimed, waited (before that), delay (until started, plus one; 0: not known), ran (until ended), pid,
