@@ -424,3 +424,75 @@ def test_what_is_known_by_heart_does_not_outlive_a_change(store: Store) -> None:
     put(store, "b")
     [claimed] = store.run(commands.claim(ONE, ask())).jobs
     assert (claimed.id, claimed.timeout, claimed.lease) == ("b", 7000, 5000)
+
+
+KINDS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "priority": {"priority": -3, "retries": 0, "codec": "raw"},
+    "delay": {"delay": 60_000},
+    "run": {"run": '{"memory":1}'},
+    "limits": {"limits": ("api:x", "disk")},
+    "share": {"share": "tenant"},
+    "deadline": {"deadline": 90_000},
+    "once": {"once": True},
+}
+SAME = ("state", "queue", "task", "codec", "priority", "retries", "run", "limits", "share", "at_most_once", "payload")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_call_that_is_known_by_heart_stores_what_the_first_one_did(store: Store, kind: str) -> None:
+    """A call that says when it is made, as most do here, never is: it has other arguments each time."""
+    now = Store(store.address)
+    for id in ("first", "second", "third"):
+        stored = now.run(commands.enqueue([new(id, payload=id.encode(), **KINDS[kind])]))
+        assert (stored.created, stored.ids) == ([True], [id])
+    first, second, third = (job(now, id) for id in ("first", "second", "third"))
+
+    for later in (second, third):
+        assert [later[name] for name in SAME[:-1]] == [first[name] for name in SAME[:-1]]
+        assert later["payload"] == later["id"].encode()
+        assert later["since"] == later["created"] >= first["created"]
+        assert later["arrival"] > first["arrival"]
+        for time in ("timer", "deadline"):
+            assert bool(later[time]) is bool(first[time])
+            assert later[time] - later["created"] == first[time] - first["created"] or not later[time]
+    again = now.run(commands.enqueue([new("second", **KINDS[kind])]))
+    assert (again.created, again.ids) == ([False], ["second"])
+    assert job(now, "second")["payload"] == b"second"
+    if first["state"] == "waiting":
+        assert take(now, limit=9) == ["first", "second", "third"]
+
+
+def test_a_call_that_is_known_by_heart_is_refused_as_the_first_one_is(store: Store) -> None:
+    now, batches = Store(store.address), [{"queue": "q", "task": "t"}]
+    for id in (b"one", b"two"):
+        now.run(raw("enqueue", id, b"1", batches=batches, exists="return"))
+    for blobs, words in {
+        (b"no spaces", b"1"): "a job id must be|more ids than jobs",
+        (b"", b"1"): "a job id must be|fewer ids than jobs",
+        (b"x" * 129, b"1"): "a job id must be",
+        (b"three",): "has no payload",
+        (): "fewer ids than jobs",
+    }.items():
+        with pytest.raises(errors.Invalid, match=words):
+            now.run(raw("enqueue", *blobs, batches=batches, exists="return"))
+    with pytest.raises(errors.TooBig):
+        now.run(raw("enqueue", b"three", b"1" * (MiB + 1), batches=batches, exists="return"))
+    assert now.run(commands.count()) == 2
+
+
+def test_a_call_that_is_known_by_heart_heeds_what_has_changed(store: Store) -> None:
+    now = Store(store.address)
+    for id in ("a", "b"):
+        now.run(commands.enqueue([new(id)]))
+    now.run(commands.pause("q"))
+    now.run(commands.enqueue([new("c")]))
+    assert take(now, limit=9) == []
+    now.run(commands.resume("q"))
+    assert take(now, limit=9) == ["a", "b", "c"]
+    now.run(commands.enqueue([new("shared", share="x")]))  # from now on its jobs take turns
+    for id in ("d", "e"):
+        now.run(commands.enqueue([new(id)]))
+    now.run(commands.enqueue([new("other", share="y")]))
+    assert sorted(take(now, limit=3)) == ["d", "other", "shared"]
+    assert take(now, limit=9) == ["e"]
