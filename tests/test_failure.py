@@ -131,6 +131,17 @@ def test_an_exception_without_a_text_is_described_all_the_same() -> None:
     assert "in raises" in described.traceback
 
 
+class Leaving(Exception):
+    def __str__(self) -> str:
+        raise SystemExit(3)
+
+
+def test_an_exception_whose_text_leaves_the_process_is_described_all_the_same() -> None:
+    described = describe(caught(raises, Leaving()))
+    assert described.message == "<its text cannot be had: __str__ raised SystemExit>"
+    assert "in raises" in described.traceback
+
+
 class Secretive(Exception):
     @property
     def __notes__(self) -> list[str]:  # type: ignore[override]

@@ -5,20 +5,22 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import os
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from contextvars import copy_context
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from holdfast import Job, JobFailed, Task
+from holdfast import Holdfast, Job, JobFailed, Task, current_job
 from holdfast.commands import Claimed
 from holdfast.options import Runner
-from holdfast.outcome import Outcome, Release
-from holdfast.worker.attempt import Attempt, House
-from holdfast.worker.inside import Inside, ThreadRunner
+from holdfast.outcome import Release
+from holdfast.worker.attempt import Attempt, House, Request, Said
+from holdfast.worker.inside import AsyncRunner, Inside, ThreadRunner, Work
 from tests.apps import inside_app as app
 from tests.workers import Crew, Worker, is_alive, until
 
@@ -85,36 +87,24 @@ def test_jobs_run_while_others_are_fetched_and_never_more_than_have_a_place(crew
     assert [job.result(timeout="30s") for job in holding] == [f"hold{number}" for number in range(3)]
 
 
-def test_where_no_thread_can_be_started_jobs_are_handed_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    ended: list[tuple[str, Outcome]] = []
-
+@pytest.mark.parametrize("error", [RuntimeError("can't start new thread"), MemoryError()], ids=["thread", "memory"])
+def test_where_no_thread_can_be_started_jobs_are_handed_back(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     async def main() -> None:
-        inside = Inside(app.jobs.tasks, on_abandoned=print)
-        house = House(
-            executor="node/worker.1",
-            directory="",
-            logs="",
-            captured=False,
-            on_start=lambda _: None,
-            on_end=lambda attempt, outcome: ended.append((attempt.job.id, outcome)),
-            on_first_save=lambda _: None,
-            on_request=asyncio.sleep,
-            renewed_at=lambda: 0.0,
-        )
-        runner = ThreadRunner(inside, most=4)
-        monkeypatch.setattr(ThreadPoolExecutor, "submit", _refuse)
-        for id in ("one", "two"):
-            runner.begin(Attempt(Claimed(id, 1, "default", app.meet.name, "json", b"{}", b"", 0, 1, False), house, 0.0))
-        await asyncio.sleep(0)
+        part = Part()
+        runner = ThreadRunner(part.inside, most=4)
+        with monkeypatch.context() as patch:
+            patch.setattr(ThreadPoolExecutor, "submit", raising(error))
+            attempts = [part.attempt(id) for id in ("one", "two")]
+            for attempt in attempts:
+                runner.begin(attempt)
+            await asyncio.sleep(0)
+
+        given_back = Release(f"the worker failed: {error!r}"[:60], 1000)
+        assert [attempt.outcome for attempt in attempts] == [given_back, given_back]
+        assert [has_started(attempt) for attempt in attempts] == [False, False]
+        assert not runner._is_called
 
     asyncio.run(main())
-
-    given_back = Release("""the worker failed: RuntimeError("can't start new thread")"""[:60], 1000)
-    assert ended == [("one", given_back), ("two", given_back)]
-
-
-def _refuse(*_: object) -> None:
-    raise RuntimeError("can't start new thread")
 
 
 # Being asked to end
@@ -217,3 +207,190 @@ def test_a_job_is_stopped_by_its_time_out_though_nobody_can_say_what_it_does(cre
     assert (ended.state, ended.group) == ("failed", "timeout")
     assert ended.failure
     assert ended.failure.traceback == ""
+
+
+# A part of an executor, without a store
+
+
+NOTHING = app.meet.bind().payload  # for arguments
+
+
+class Part:
+    """Where jobs of one small task run in this process."""
+
+    def __init__(self, tmp_path: Path | str = "", on_request: Request = asyncio.sleep) -> None:
+        self.jobs = Holdfast("redis://nowhere")
+        self.task = self.jobs.task(name="small")
+        self.inside = Inside(self.jobs.tasks, on_abandoned=print)
+        self.ended = asyncio.Event()
+        self._house = House(
+            executor="node/worker.1",
+            directory=str(tmp_path),
+            logs="",
+            captured=False,
+            on_start=lambda _: None,
+            on_end=lambda *_: self.ended.set(),
+            on_first_save=lambda _: None,
+            on_request=on_request,
+            renewed_at=lambda: 0.0,
+        )
+
+    def attempt(self, id: str = "job") -> Attempt:
+        return Attempt(Claimed(id, 1, "default", "small", "json", NOTHING, b"", 0, 1, False), self._house, 0.0)
+
+    async def run(self, make: Callable[[Inside], AsyncRunner | ThreadRunner]) -> Attempt:
+        """Run the task to its end."""
+        attempt = self.attempt()
+        make(self.inside).begin(attempt)
+        async with asyncio.timeout(30):
+            await self.ended.wait()
+        return attempt
+
+
+def raising(error: BaseException) -> Callable[..., None]:
+    def refuse(*_: object) -> None:
+        raise error
+
+    return refuse
+
+
+def fail() -> None:
+    raise ValueError
+
+
+def one_thread(inside: Inside) -> ThreadRunner:
+    return ThreadRunner(inside, most=1)
+
+
+def has_started(attempt: Attempt) -> bool:
+    """Whether the store will hear that it has."""
+    finish = attempt.finish(Release(""))
+    assert [finish.pid is None, finish.started is None] == [finish.unstarted] * 2
+    return not finish.unstarted
+
+
+@pytest.mark.parametrize("make", [one_thread, AsyncRunner], ids=INSIDE)
+def test_what_was_asked_to_end_before_it_began_has_not_started(
+    monkeypatch: pytest.MonkeyPatch, make: Callable[[Inside], AsyncRunner | ThreadRunner]
+) -> None:
+    async def main() -> None:
+        part = Part()
+        part.task(fail)
+        begin = Work.begin
+
+        def begin_late(work: Work) -> Task[..., Any] | None:
+            work.ask_to_end()
+            return begin(work)
+
+        monkeypatch.setattr(Work, "begin", begin_late)
+        assert not has_started(await part.run(make))
+
+    asyncio.run(main())
+
+
+def test_a_flush_waits_for_what_was_said_before_though_another_thread_has_not_woken_the_loop_yet() -> None:
+    async def main() -> None:
+        heard = []
+
+        async def answer(attempt: Attempt, word: str) -> tuple[str, Any]:
+            heard.append((word, attempt._unsaved))
+            return "", None
+
+        part = Part(on_request=answer)
+        attempt = part.attempt()
+        work = Work(attempt, part.inside)
+        part.inside.posted._is_woken = True  # that thread is about to
+
+        def save() -> tuple[str, Any]:
+            work.save(b"1", None)
+            return work.ask("flush")
+
+        await asyncio.to_thread(save)
+        work.save(b"2", None)
+        await work.aask("flush")
+
+        assert heard == [("flush", Said(b"1")), ("flush", Said(b"2"))]
+
+    asyncio.run(main())
+
+
+def test_what_a_coroutine_saves_after_its_thread_has_counts_more() -> None:
+    async def main() -> None:
+        part = Part()
+        attempt = part.attempt()
+        work = Work(attempt, part.inside)
+        thread = threading.Thread(target=work.save, args=(b"1", None))
+        thread.start()
+        thread.join()
+        work.save(b"2", None)
+        await asyncio.sleep(0)
+        assert attempt._unsaved == Said(b"2")
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("make", [one_thread, AsyncRunner], ids=INSIDE)
+def test_a_job_ends_though_its_end_cannot_be_described(
+    monkeypatch: pytest.MonkeyPatch, make: Callable[[Inside], AsyncRunner | ThreadRunner]
+) -> None:
+    async def main() -> None:
+        part = Part()
+        part.task(fail)
+        monkeypatch.setattr("holdfast.worker.inside.raised", raising(SystemExit(3)))
+        attempt = await part.run(make)
+        assert attempt.outcome == Release("the worker failed: SystemExit(3)", 1000)
+        assert has_started(attempt)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("step", ["_run", "_call_thread"])
+def test_a_job_ends_whose_thread_is_hit_where_the_task_is_not(monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+    async def main() -> None:
+        part = Part()
+        part.task(lambda: None)
+        runner = one_thread(part.inside)
+        attempt = part.attempt()
+        runner._waiting.append((Work(attempt, part.inside), copy_context()))
+        monkeypatch.setattr(runner, step, raising(SystemExit(3)))
+        runner._serve()
+        await part.ended.wait()
+        assert attempt.outcome == Release("the worker failed: SystemExit(3)", 1000)
+        assert not has_started(attempt)
+
+    asyncio.run(main())
+
+
+def test_a_thread_can_be_called_again_after_a_call_was_hit(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        part = Part()
+        runner = one_thread(part.inside)
+        monkeypatch.setattr(ThreadPoolExecutor, "submit", raising(SystemExit(3)))
+        with pytest.raises(SystemExit):
+            runner.begin(part.attempt())
+        assert not runner._is_called
+
+    asyncio.run(main())
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_a_directory_is_found_that_only_a_forked_child_has_used(tmp_path: Path) -> None:
+    def use_by_child() -> None:
+        if (pid := os.fork()) == 0:
+            with suppress(BaseException):
+                (current_job().directory / "file").touch()
+            os._exit(0)
+        os.waitpid(pid, 0)
+
+    async def main() -> None:
+        part = Part(tmp_path)
+
+        @part.task
+        async def small() -> None:
+            use_by_child()
+
+        attempt = await part.run(AsyncRunner)
+        assert (attempt.directory / "file").exists()
+        assert attempt.has_directory
+
+    asyncio.run(main())

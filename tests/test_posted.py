@@ -6,7 +6,9 @@ import asyncio
 import threading
 from contextvars import ContextVar, copy_context
 
-from holdfast.worker.posted import Posted
+import pytest
+
+from holdfast.worker.posted import AT_ONCE, FAR_AHEAD, PATIENCE, Posted
 
 _whose: ContextVar[str] = ContextVar("whose", default="nobody")
 
@@ -49,12 +51,15 @@ def test_calls_are_made_in_the_context_of_who_made_the_box() -> None:
         posted = Posted(asyncio.get_running_loop())
         job = copy_context()
         job.run(_whose.set, "job")
+        job.run(posted.call, lambda: seen.append(_whose.get()))
         job.run(posted.put, lambda: seen.append(_whose.get()))
+        await asyncio.sleep(0)
+        posted.put(posted.call, lambda: seen.append(_whose.get()))
         await asyncio.sleep(0)
 
     asyncio.run(main())
 
-    assert seen == ["executor"]
+    assert seen == ["executor"] * 3
 
 
 def test_what_a_call_posts_is_made_too() -> None:
@@ -69,11 +74,105 @@ def test_what_a_call_posts_is_made_too() -> None:
                 posted.put(make, number + 1)
 
         posted.put(make, 1)
-        await asyncio.sleep(0)
+        for _ in range(3):
+            await asyncio.sleep(0)
 
     asyncio.run(main())
 
     assert made == [1, 2, 3]
+
+
+def test_the_loop_goes_on_though_calls_are_posted_without_end() -> None:
+    made: list[int] = []
+
+    async def main() -> None:
+        posted = Posted(asyncio.get_running_loop())
+
+        def make(number: int) -> None:
+            made.append(number)
+            if number < 1000:
+                posted.put(make, number + 1)
+
+        posted.put(make, 1)
+        await asyncio.sleep(0)
+        assert made == [1]
+
+    asyncio.run(main())
+
+
+def test_the_loop_makes_some_calls_at_once_and_then_looks_after_others() -> None:
+    made: list[int] = []
+
+    async def main() -> None:
+        posted = Posted(asyncio.get_running_loop())
+        for number in range(2 * AT_ONCE):
+            posted.put(made.append, number)
+        await asyncio.sleep(0)
+        assert made == list(range(AT_ONCE))
+        await asyncio.sleep(0)
+
+    asyncio.run(main())
+
+    assert made == list(range(2 * AT_ONCE))
+
+
+def test_who_is_far_ahead_of_the_loop_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    waited: list[float] = []
+    monkeypatch.setattr("holdfast.worker.posted.time.sleep", waited.append)
+
+    async def main() -> None:
+        posted = Posted(asyncio.get_running_loop())
+        for _ in range(FAR_AHEAD):
+            posted.put_patiently(int)
+        assert not waited
+        posted.put_patiently(int)
+
+    asyncio.run(main())
+
+    assert waited == [PATIENCE]
+
+
+def test_what_was_posted_is_made_early_by_who_catches_up_though_no_wake_up_has_come() -> None:
+    made: list[tuple[str, str]] = []
+
+    async def main() -> None:
+        _whose.set("executor")
+        loop = asyncio.get_running_loop()
+        posted = Posted(loop)
+        loop.set_exception_handler(lambda *_: made.append(("error", _whose.get())))
+        posted._is_woken = True  # by a thread that has not come to do it
+        posted.put(lambda: 1 // 0)
+        for number in range(2 * AT_ONCE):
+            posted.put(lambda number=number: made.append((str(number), _whose.get())))
+        job = copy_context()
+        job.run(_whose.set, "job")
+        job.run(posted.catch_up)
+
+    asyncio.run(main())
+
+    assert made == [(word, "executor") for word in ("error", *map(str, range(2 * AT_ONCE)))]
+
+
+def test_who_posts_next_wakes_the_loop_if_the_last_could_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        posted = Posted(loop)
+        with monkeypatch.context() as patch:
+            patch.setattr(loop, "call_soon_threadsafe", _no_memory)
+            with pytest.raises(MemoryError):
+                posted.put(made.append, "first")
+        posted.put(made.append, "second")
+        await asyncio.sleep(0)
+
+    asyncio.run(main())
+
+    assert made == ["first", "second"]
+
+
+def _no_memory(*_: object, **__: object) -> None:
+    raise MemoryError
 
 
 def test_a_call_that_raises_is_said_and_the_others_are_made() -> None:

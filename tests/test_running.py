@@ -12,6 +12,8 @@ import pytest
 
 from holdfast import Holdfast, Invalid, current_job
 from holdfast.current import set_current_job
+from holdfast.each import Loops
+from holdfast.progress import Reporter
 from tests.listener import Listener, running
 
 T = TypeVar("T")
@@ -102,3 +104,33 @@ def test_the_directory_is_there_when_asked_for() -> None:
     directory = running(Listener()).directory
     assert directory.is_dir()
     directory.rmdir()
+
+
+def test_threads_that_count_first_at_once_count_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    link = Listener()
+    job = running(link)
+
+    def make(*args: Any, **options: Any) -> Reporter:
+        monkeypatch.undo()
+        job.count(rows=2)  # another thread is faster
+        return Reporter(*args, **options)
+
+    monkeypatch.setattr("holdfast.running.Reporter", make)
+    job.count(rows=1)
+    job._end()
+
+    assert link.progress[-1]["counts"] == {"rows": 3}
+
+
+def test_threads_that_loop_first_at_once_have_their_loops_in_common(monkeypatch: pytest.MonkeyPatch) -> None:
+    job = running(Listener())
+    found: list[Loops] = []
+
+    def make(*args: Any) -> Loops:
+        monkeypatch.undo()
+        found.append(job._loops)
+        return Loops(*args)
+
+    monkeypatch.setattr("holdfast.running.Loops", make)
+
+    assert [job._loops] == found

@@ -104,14 +104,14 @@ def _kind(exception: BaseException) -> str:
 def _text(value: object) -> str:
     try:
         return str(value)
-    except Exception as error:
+    except BaseException as error:
         return f"<its text cannot be had: __str__ raised {type(error).__name__}>"
 
 
 def _notes(exception: BaseException) -> tuple[str, ...]:
     try:
         notes = getattr(exception, "__notes__", ())
-    except Exception:
+    except BaseException:
         return ("<its notes cannot be had>",)
     return tuple(_cut(_text(note), LONGEST_MESSAGE) for note in notes[:MOST_NOTES]) if isinstance(notes, list) else ()
 
@@ -121,7 +121,7 @@ def _traceback(exception: BaseException) -> str:
     try:
         own = _without_runner(exception.__traceback__)
         return "".join(traceback.format_exception(type(exception), exception, own))
-    except Exception as error:
+    except BaseException as error:
         return f"<the traceback cannot be had: {type(error).__name__} while formatting it>\n"
 
 

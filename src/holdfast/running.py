@@ -88,7 +88,9 @@ class RunningJob:
 
     @cached_property
     def _reporter(self) -> Reporter:
-        return Reporter(self.attempt, resumes=self._resumes, began=self._began)
+        made = Reporter(self.attempt, resumes=self._resumes, began=self._began)
+        first: Reporter = vars(self).setdefault("_reporter", made)  # of threads that ask at once
+        return first
 
     @property
     def _has_reported(self) -> bool:
@@ -97,7 +99,8 @@ class RunningJob:
 
     @cached_property
     def _loops(self) -> Loops:
-        return Loops(self._reporter, self._keep)
+        first: Loops = vars(self).setdefault("_loops", Loops(self._reporter, self._keep))
+        return first
 
     def __repr__(self) -> str:
         return f"<RunningJob {self.id} {self.task} attempt {self.attempt}>"

@@ -46,7 +46,7 @@ async def ends_by_itself(attempt: Attempt, end: asyncio.Future[Any], stack: Stac
     return end.done()
 
 
-def unable(attempt: Attempt, error: Exception) -> Outcome:
+def unable(attempt: Attempt, error: BaseException) -> Outcome:
     """What it means that an attempt could not be run: an error of ours, or of a machine that has nothing left."""
     log.error("%s: attempt %d could not be run", *attempt.key, exc_info=error)
     return Release(f"the worker failed: {error!r}"[:60], 1000)

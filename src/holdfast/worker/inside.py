@@ -37,6 +37,19 @@ from holdfast.worker.watch import Watch
 Tasks = Mapping[str, Task[..., Any]]
 
 
+class Forks:
+    """How many there were of this process."""
+
+    count = 0
+
+    @classmethod
+    def add(cls) -> None:
+        cls.count += 1
+
+
+os.register_at_fork(before=Forks.add)
+
+
 class Inside:
     """The jobs that run in this process. `on_abandoned` is called with each that does not end when it is asked to."""
 
@@ -70,6 +83,7 @@ class Work:
     _is_to_end = False  # by its next word
     _may_be_ended = True
     _is_over = False
+    _forks_before = 0
 
     def __init__(self, attempt: Attempt, inside: Inside) -> None:
         self.attempt = attempt
@@ -85,6 +99,7 @@ class Work:
         if self.is_asked:
             return None
         task = self._inside.tasks[self.attempt.job.task]
+        self._forks_before = Forks.count
         self.job = self.attempt.introduce(self, app_of(task))
         return task
 
@@ -123,7 +138,7 @@ class Work:
         self._may_be_ended = False
         try:
             return raised(error)
-        except Exception as failure:
+        except BaseException as failure:
             return unable(self.attempt, failure)
 
     def fall_silent(self) -> None:
@@ -132,7 +147,11 @@ class Work:
     def end(self, outcome: Outcome | None) -> None:
         """It has ended, in the event loop; None: before it began."""
         self._inside.work.discard(self)
-        self.attempt.may_have_directory = self.job is not None and self.job._has_directory
+        if self.job is None:  # then it counts as never started, to those that run at most once above all
+            self.attempt.pid = self.attempt.start_delay = None
+            self.attempt.may_have_directory = False
+        else:  # or a child that was forked meanwhile has made it
+            self.attempt.may_have_directory = self.job._has_directory or self._forks_before != Forks.count
         self._tell(forced_outcome(self.attempt, outcome) if self.is_asked or outcome is None else outcome)
         self.coroutine = self.job = None  # they know of this one in turn: without that, no garbage has to be looked for
         del self.attempt.look, self.attempt.on_interrupt
@@ -152,10 +171,8 @@ class Work:
         self._end_if_asked()
         if self._is_over:
             return
-        if self._is_in_loop:
-            self.attempt.save(checkpoint, progress, note)
-        else:
-            self._inside.posted.put(self.attempt.save, checkpoint, progress, note)
+        say = self._inside.posted.call if self._is_in_loop else self._inside.posted.put_patiently
+        say(self.attempt.save, checkpoint, progress, note)
 
     def log(self, lines: str) -> None:
         self._end_if_asked()
@@ -166,13 +183,17 @@ class Work:
         self._end_if_asked()
         if self._is_in_loop:  # which has to answer, and would wait for itself
             raise Invalid(f"this would block the event loop of all coroutines here: write {_AWAITED[word]}")
-        return asyncio.run_coroutine_threadsafe(self.attempt.request(word, *parts), self._inside.loop).result()
+        return asyncio.run_coroutine_threadsafe(self._request(word, *parts), self._inside.loop).result()
 
     async def aask(self, word: str, *parts: Any) -> tuple[str, Any]:
         """From the executor's loop, or from one of the job's own."""
         self._end_if_asked()
-        asked = asyncio.run_coroutine_threadsafe(self.attempt.request(word, *parts), self._inside.loop)
+        asked = asyncio.run_coroutine_threadsafe(self._request(word, *parts), self._inside.loop)
         return await asyncio.wrap_future(asked)
+
+    async def _request(self, word: str, *parts: Any) -> tuple[str, Any]:
+        self._inside.posted.catch_up()  # what was said before is heard before
+        return await self.attempt.request(word, *parts)
 
     @property
     def stopping(self) -> bool:
@@ -242,19 +263,29 @@ class ThreadRunner:
         self._is_called = True
         try:
             self._pool.submit(self._serve)
-        except RuntimeError as error:  # this machine has no thread left
+        except Exception as error:  # this machine has no thread left, or no memory
             self._is_called = False
             self._hand_back(error)
+        except BaseException:
+            self._is_called = False
+            raise
 
-    def _hand_back(self, error: RuntimeError) -> None:
+    def _hand_back(self, error: Exception) -> None:
         for work, _ in self._taken():
             self._inside.posted.put(work.end, unable(work.attempt, error))
 
     def _serve(self) -> None:
         self._is_called = False  # first: for what comes to wait after the last look, a thread is called again
         for work, context in self._taken():
-            self._call_thread()
-            self._inside.posted.put(work.end, context.run(self._run, work))
+            outcome = None
+            try:
+                self._call_thread()
+                outcome = context.run(self._run, work)
+            except BaseException as error:  # that was thrown at this thread when the task was not, or no longer, in it
+                work.fall_silent()
+                outcome = unable(work.attempt, error)
+            finally:
+                self._inside.posted.put(work.end, outcome)
 
     def _taken(self) -> Iterator[tuple[Work, Context]]:
         """What waits, one after the other; other threads take too."""

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Callable
 from contextvars import copy_context
 from typing import Any
+
+AT_ONCE = 100  # calls that the loop makes before it looks after others
+FAR_AHEAD = 1000  # calls that wait; then it is time to wait for the loop
+PATIENCE = 0.001  # seconds
 
 
 class Posted:
@@ -24,23 +29,41 @@ class Posted:
         if not self._is_woken:
             self._wake()
 
+    def put_patiently(self, function: Callable[..., object], *args: Any) -> None:
+        """Have a function called, as `put` does. A thread that posts faster than the loop can call is slowed down."""
+        self.put(function, *args)
+        if len(self._calls) > FAR_AHEAD:
+            time.sleep(PATIENCE)
+
     def call(self, function: Callable[..., object], *args: Any) -> None:
         """Call a function, in the loop: now, unless something that was posted before has to be called first."""
         if self._calls:
             self.put(function, *args)
         else:
-            function(*args)
+            self._context.copy().run(function, *args)  # a copy: what was posted may call this, and has the context
+
+    def catch_up(self) -> None:
+        """Make the calls that were posted so far, in the loop."""
+        if self._calls:
+            self._context.copy().run(self._make_calls, len(self._calls))
 
     def _wake(self) -> None:
         self._is_woken = True
-        self._loop.call_soon_threadsafe(self._make_calls, context=self._context)
+        try:
+            self._loop.call_soon_threadsafe(self._make_calls, context=self._context)
+        except BaseException:  # whoever posts next tries again
+            self._is_woken = False
+            raise
 
-    def _make_calls(self) -> None:
+    def _make_calls(self, most: int = AT_ONCE) -> None:
         self._is_woken = False  # first: whoever posts after the last look wakes the loop again
         try:
-            while self._calls:
+            for _ in range(min(most, len(self._calls))):  # though threads may post faster than that, and without end
                 function, args = self._calls.popleft()
-                function(*args)
+                try:
+                    function(*args)
+                except Exception as error:  # no reason to forget the others, nor any matter of who catches up
+                    self._loop.call_exception_handler({"message": f"{function!r} raised", "exception": error})
         finally:
-            if self._calls:  # one raised, which is no reason to forget the others
+            if self._calls and not self._is_woken:
                 self._wake()
