@@ -1,11 +1,22 @@
-"""What a job's process says and asks, by threads, after its end, and while it is stopped."""
+"""What a job's process says and asks, by threads, after its end, and while it is stopped; and what it is told."""
 
 from __future__ import annotations
 
+import asyncio
+import socket
+from collections.abc import Coroutine
 from functools import partial
 from typing import Any
 
-from holdfast import Job
+import pytest
+
+from holdfast import Job, LeaseLost
+from holdfast.commands import Claimed
+from holdfast.outcome import Outcome, Release, Succeed
+from holdfast.program import PROGRAM
+from holdfast.worker import apart, requests, saver, wire, zygote
+from holdfast.worker.apart import JobProcess, ProcessRunner
+from holdfast.worker.attempt import SOFT, WORKER, Attempt, House, Said
 from tests.apps import link_app as app
 from tests.relay import Relay
 from tests.workers import Crew, Worker, until
@@ -138,3 +149,257 @@ def test_a_job_hears_of_an_error_of_its_executor(crew: Crew) -> None:
     assert ended.state == "failed"
     assert ended.failure
     assert "a bug of ours" in ended.failure.message
+
+
+# The executor's end of it, with a process that is played
+
+
+class Played:
+    """A process that says and hears what the test wants. It has been forked when the test says so."""
+
+    def __init__(self) -> None:
+        loop = asyncio.get_running_loop()
+        ours, self.its = socket.socketpair()
+        self.its.setblocking(False)
+        self._forked: asyncio.Future[Any] = loop.create_future()
+        self._ended: asyncio.Future[Any] = loop.create_future()
+        self.process = JobProcess(self._forked, ours)
+
+    def __enter__(self) -> Played:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.its.close()
+        self.process.close()
+
+    def fork(self) -> None:
+        self._forked.set_result(apart._Process(PID, self._ended))
+
+    def refuse(self) -> None:
+        self._forked.set_result(None)
+
+    def heard(self) -> list[Any]:
+        return [word for word, *_ in wire.Arriving().add(self.its.recv(wire.AT_ONCE))]
+
+    def die(self, *_: object) -> None:
+        self._ended.set_result(apart._End(9, 0))
+        self.its.close()
+
+
+class Zygote:
+    """Starts what the test has ready."""
+
+    def __init__(self, *ready: Played) -> None:
+        self.ready = [*ready]
+
+    def start(self, _: bytes) -> JobProcess:
+        return self.ready.pop(0).process
+
+
+PID = 1 << 30  # there is no such process
+NO_STORE: Any = None  # for what does not need one
+GARBAGE = (3).to_bytes(4) + b"\xc1\xff\xff"
+
+
+def claimed(task: str = "task") -> Attempt:
+    async def answer(*_: object) -> tuple[str, Any]:
+        return "", None
+
+    nobody = lambda *_: None  # noqa: E731
+    house = House("node/worker.1", "", "", False, nobody, nobody, nobody, answer, lambda: 0.0)
+    return Attempt(Claimed("job", 1, "default", task, "json", b"[[],{}]", b"", 0, 1, False), house, 0.0)
+
+
+async def soon() -> None:
+    """Let the event loop come to rest."""
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+def play(main: Coroutine[Any, Any, None]) -> None:
+    async def within_seconds() -> None:
+        async with asyncio.timeout(10):
+            await main
+
+    asyncio.run(within_seconds())
+
+
+@pytest.mark.parametrize("how", ["stop", "interrupt"])
+def test_a_job_that_is_to_stop_while_its_process_is_forked_does_not_start(how: str) -> None:
+    async def main() -> None:
+        attempt = claimed()
+        with Played() as played:
+            running = asyncio.create_task(played.process.run(attempt, stays=False))
+            await soon()
+
+            getattr(attempt, how)("worker")
+            played.fork()
+
+            assert await running == Release("worker" if how == "interrupt" else "stopping")
+            assert attempt.finish(Release("")).unstarted
+            with pytest.raises(BlockingIOError):
+                played.heard()
+
+    play(main())
+
+
+@pytest.mark.parametrize("stays", [True, False])
+def test_a_process_that_is_not_understood_is_killed_and_its_job_ends(
+    monkeypatch: pytest.MonkeyPatch, stays: bool
+) -> None:
+    async def main() -> None:
+        attempt = claimed()
+        with Played() as played:
+            monkeypatch.setattr(apart, "kill_group", played.die)
+            played.fork()
+            running = asyncio.create_task(played.process.run(attempt, stays=stays))
+            await soon()
+
+            played.its.sendall(GARBAGE)
+
+            with pytest.raises(ValueError, match="malformed"):
+                await running
+            assert played.process.is_dead
+
+    play(main())
+
+
+@pytest.mark.parametrize("stays", [True, False])
+def test_an_outcome_counts_that_is_followed_by_what_is_not_understood(
+    monkeypatch: pytest.MonkeyPatch, stays: bool
+) -> None:
+    async def main() -> None:
+        attempt = claimed()
+        with Played() as played:
+            monkeypatch.setattr(apart, "kill_group", played.die)
+            played.fork()
+            running = asyncio.create_task(played.process.run(attempt, stays=stays))
+            await soon()
+
+            played.its.sendall(wire.pack_outcome(Succeed(b"1")) + GARBAGE)
+
+            assert await running == Succeed(b"1")
+            assert played.process.is_dead
+
+    play(main())
+
+
+def test_a_program_is_asked_to_end_once_however_often_it_is_to_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    async def main() -> None:
+        attempt = claimed(PROGRAM)
+        with Played() as played:
+            monkeypatch.setattr(apart._Process, "ask_to_end", lambda process: asked.append(process.pid))
+            played.fork()
+            running = asyncio.create_task(played.process.run(attempt, stays=False))
+            await soon()
+
+            for reason in (SOFT, WORKER, WORKER):
+                attempt.stop(reason)
+
+            played.die()
+            await running
+
+    play(main())
+    assert asked == [PID]
+
+
+def test_a_job_whose_process_was_dead_and_that_gets_no_other_has_not_started() -> None:
+    async def main() -> None:
+        attempt = claimed()
+        with Played() as dead, Played() as refused:
+            runner = ProcessRunner(Zygote(dead, refused), zygote.FORK)  # type: ignore[arg-type]
+            runner._fork_ahead()
+            dead.fork()
+            dead.die()
+            refused.refuse()
+
+            outcome = await runner.run(attempt)
+
+            assert (outcome, attempt.finish(outcome).unstarted) == (apart.NO_PROCESS, True)
+
+    play(main())
+
+
+def test_a_process_is_forked_ahead_unless_there_will_be_no_next_job() -> None:
+    async def run(runner: ProcessRunner, played: Played) -> Outcome:
+        played.fork()
+        running = asyncio.create_task(runner.run(claimed()))
+        await soon()
+        played.its.sendall(wire.pack("begins") + wire.pack_outcome(Succeed(b"1")))
+        await soon()
+        played.die()
+        return await running
+
+    async def main() -> None:
+        with Played() as first, Played() as second, Played() as third, Played() as ahead:
+            started = Zygote(first, second, third, ahead)
+            runner = ProcessRunner(started, zygote.FORK)  # type: ignore[arg-type]
+            await run(runner, first)
+            assert started.ready == [third, ahead]
+
+            runner.fork_no_more()
+
+            assert second.its.recv(1) == b"", "it was let go"
+            await run(runner, third)
+            assert started.ready == [ahead]
+
+    play(main())
+
+
+# What is saved too late
+
+
+def test_a_job_that_was_given_up_is_told_that_nothing_was_saved_and_its_end_is_still_reported() -> None:
+    async def main() -> None:
+        attempt = claimed()
+        attempt.end(Release("timeout"))
+
+        attempt.save(b"1", None)
+
+        code, words = await requests.answer(NO_STORE, attempt, "flush")
+        assert (code, attempt.why) == (LeaseLost.code, "")
+        assert "nothing was saved" in words
+
+    play(main())
+
+
+def test_who_waits_for_a_save_is_told_when_the_supervisor_hears_that_the_lease_is_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def main() -> None:
+        attempt = claimed()
+        attempt.save(b"1", None)
+        waiting = asyncio.create_task(requests.answer(NO_STORE, attempt, "flush"))
+        await soon()
+
+        async def lose(_: object, attempt: Attempt, said: Said) -> bool:
+            attempt.interrupt("lost")
+            attempt.save_again(said)
+            return False
+
+        monkeypatch.setattr(saver, "_send", lose)
+        monkeypatch.setattr(saver, "SAVE_EVERY", 0)
+        await saver.keep_saving(NO_STORE, attempt)
+
+        assert (await waiting)[0] == LeaseLost.code
+
+    play(main())
+
+
+# Sockets of an app
+
+
+def test_a_jobs_process_waits_though_its_app_has_a_default_timeout_for_sockets() -> None:
+    ours, its = socket.socketpair()
+    with ours, its:
+        its.settimeout(0.01)
+
+        channel = wire.Channel(its)
+
+        assert its.gettimeout() is None
+        assert channel.arrived() == [], "and does not wait where it only looks"
+        ours.sendall(wire.pack("call"))
+        channel.wait()
+        assert channel.arrived() == [["call"]]

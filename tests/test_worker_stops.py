@@ -220,6 +220,20 @@ def test_a_second_signal_hurries(crew: Crew) -> None:
     assert crew.outcomes(job) == ["released"]
 
 
+def test_no_process_waits_for_a_next_job_when_its_worker_stops(crew: Crew) -> None:
+    worker = crew.start("--processes", "2")
+    crew.put(app.hold, "held")
+    (held,) = crew.pids("held", "runs")
+    crew.put(app.add, 1, 2).result(timeout="30s")
+    until(lambda: len(children(worker.zygote)) == 2)  # one was forked ahead
+
+    worker.send(signal.SIGTERM)
+
+    assert until(lambda: children(worker.zygote) == [held])
+    crew.open("held")
+    assert worker.wait() == 0
+
+
 def test_jobs_do_not_end_by_a_sigterm_that_all_processes_get_as_from_systemd(crew: Crew) -> None:
     worker = crew.start()
     job = crew.put(app.step, "steps", 2)

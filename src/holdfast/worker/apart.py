@@ -74,9 +74,9 @@ class _Process(NamedTuple):
 
 
 class _Connection:
-    """Our end of a connection to a process. `hear` gets each message, and None at the end."""
+    """Our end of a connection to a process. `hear` gets each message; at the end None, or why no more is understood."""
 
-    def __init__(self, ours: socket.socket, hear: Callable[[list[Any] | None], None]) -> None:
+    def __init__(self, ours: socket.socket, hear: Callable[[list[Any] | Exception | None], None]) -> None:
         ours.setblocking(False)
         self._socket = ours
         self._number = ours.fileno()  # the loop would describe a socket that it does not know, by four system calls
@@ -124,18 +124,25 @@ class _Connection:
                 self._socket.shutdown(socket.SHUT_WR)
 
     def _read(self) -> None:
+        end = None
         try:
-            part = self._socket.recv(wire.AT_ONCE)
-            messages: list[list[Any] | None] = [*self._arriving.add(part)]
+            part = self._received()
+            for message in self._arriving.add(part):
+                self._hear(message)
+            if part:
+                return
         except BlockingIOError:
             return
-        except ConnectionError:  # or what arrives is no message
-            part, messages = b"", []
-        if not part:
-            self._loop.remove_reader(self._number)
-            messages.append(None)
-        for message in messages:
-            self._hear(message)
+        except Exception as error:  # what arrives is no message: nor is anything after it
+            end = error
+        self._loop.remove_reader(self._number)
+        self._hear(end)
+
+    def _received(self) -> bytes:
+        try:
+            return self._socket.recv(wire.AT_ONCE)
+        except ConnectionError:
+            return b""
 
 
 class JobProcess:
@@ -165,6 +172,8 @@ class JobProcess:
         process = await self._forked
         if process is None:
             return NO_PROCESS
+        if attempt.why or attempt.stop_reason:  # since it was asked for
+            return Release(attempt.why or "stopping")
         if not may_start(attempt):
             return LAPSING
         attempt.started(process.pid)
@@ -199,16 +208,29 @@ class JobProcess:
             self._said.set_result(None)
         self._connection.send(wire.pack("call", self._turn, *attempt.call))
 
-    def _hear(self, message: list[Any] | None) -> None:
+    def _hear(self, message: list[Any] | Exception | None) -> None:
         try:
             if message is None:
                 self._is_silent = True
                 self._end(None)
+            elif isinstance(message, Exception):
+                self._hear_no_more(message)
             else:
                 self._heed(*message)
         except Exception as error:  # it makes no sense
-            if not self._said.done():
-                self._said.set_exception(error)
+            self._fail(error)
+
+    def _hear_no_more(self, error: Exception) -> None:
+        """Kill it: it may wait for ever to be heard, and so would its job, or the next one."""
+        self._is_silent = True
+        if self._attempt:
+            self._fail(error)
+        if self._forked.done() and (process := self._forked.result()) and not process.ended.done():
+            kill_group(process.pid)
+
+    def _fail(self, error: Exception) -> None:
+        if not self._said.done():
+            self._said.set_exception(error)
 
     def _heed(self, word: str, *rest: Any) -> None:
         """Hear what a job says, until it has said how it ended, or its process is dead."""
@@ -315,6 +337,7 @@ class ProcessRunner:
         self._processes = processes
         self._how = how
         self._waiting: list[JobProcess] = []
+        self._forks_ahead = how == zygote.FORK
 
     async def run(self, attempt: Attempt) -> Outcome:
         while self._waiting:
@@ -322,7 +345,8 @@ class ProcessRunner:
             outcome = await self._run_in(process, attempt)
             if process.has_begun or not process.is_dead or attempt.why:
                 return outcome
-            # It died of something else, before it heard of this job.
+            # It died of something else, before it heard of this job, which so has not started.
+            attempt.pid = attempt.start_delay = None
         return await self._run_in(self._processes.start(self._how), attempt)
 
     async def _run_in(self, process: JobProcess, attempt: Attempt) -> Outcome:
@@ -336,9 +360,15 @@ class ProcessRunner:
                 self._waiting.append(process)
             else:
                 process.close()
-            if self._how == zygote.FORK and process.has_begun and not attempt.stop_reason:
+            if self._forks_ahead and process.has_begun:
                 self._fork_ahead()
 
     def _fork_ahead(self) -> None:
         with suppress(OSError):  # out of descriptors, for a while
             self._waiting.append(self._processes.start(self._how))
+
+    def fork_no_more(self) -> None:
+        """Fork none ahead, as no more jobs will come. What waits ends; a job that is here already gets a new one."""
+        self._forks_ahead = False
+        while self._waiting:
+            self._waiting.pop().close()

@@ -152,7 +152,9 @@ class Attempt:
 
     def stop(self, reason: str) -> None:
         """Let the job see that it is to save, and yield or end."""
-        self.stop_reason = self.stop_reason or reason
+        if self.stop_reason:  # it was told, and a program would be asked to end again
+            return
+        self.stop_reason = reason
         if self.on_stop:
             self.on_stop()
 
@@ -231,6 +233,8 @@ class Attempt:
             LeaseLost: it never will be.
         """
         said = self._said
+        if self.outcome is not None:
+            raise LeaseLost(f"attempt {self.job.attempt} of job {self.job.id} has ended already: nothing was saved")
         async with self._all_sent:
             await self._all_sent.wait_for(lambda: self._sent >= said or self.why == "lost")
         if self._sent < said:

@@ -336,6 +336,7 @@ class Executor:
         """Claim no more, and end when all jobs have."""
         if not self._retiring:
             self._retiring = True
+            self._runners.fork_no_more()
             self._tell("retiring", [self._allowance.give_back(len(self._attempts) + (self._claiming.asked_for or 0))])
 
     def _abandon(self, attempt: Attempt) -> None:
@@ -358,6 +359,7 @@ class Executor:
 
     def _stop(self, seconds: float) -> None:
         self._stopping = True
+        self._runners.fork_no_more()
         for attempt in self._attempts.values():
             attempt.stop(WORKER)
         asyncio.get_running_loop().call_later(seconds, self._stop_now)

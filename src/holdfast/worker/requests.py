@@ -30,7 +30,7 @@ async def answer(store: AsyncStore, attempt: Attempt, word: str, *parts: Any) ->
         command = commands.once(attempt.held, step, result, created=attempt.job.created)
         return "", await _insist(store, attempt, command)
     except errors.HoldfastError as error:
-        if isinstance(error, errors.LeaseLost):
+        if isinstance(error, errors.LeaseLost) and attempt.outcome is None:  # or that would not be reported
             attempt.interrupt("lost")
         return type(error).code, str(error)
     except Exception as error:  # of ours: without an answer the job would wait for ever

@@ -33,6 +33,8 @@ class Runner(Protocol):
 
     async def run(self, attempt: Attempt) -> Outcome: ...
 
+    def fork_no_more(self) -> None: ...
+
 
 class Elsewhere(NamedTuple):
     """Jobs that the executors before this one still run: they take places of its own."""
@@ -154,6 +156,11 @@ class Runners:
     def forget(self, attempt: Attempt) -> None:
         """It is over, and takes no place any more."""
         self._apart.discard(attempt)
+
+    def fork_no_more(self) -> None:
+        """Have no process wait for jobs to come: there will be none."""
+        for runner in self._runners.values():
+            runner.fork_no_more()
 
     def close(self) -> None:
         self._threads.close()

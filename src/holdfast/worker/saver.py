@@ -21,6 +21,7 @@ async def keep_saving(store: AsyncStore, attempt: Attempt) -> None:
         if await _send(store, attempt, said):
             await attempt.sent()
         await attempt.has_ended_within(SAVE_EVERY)
+    await attempt.sent(lost=True)  # the supervisor may have said so
 
 
 async def _send(store: AsyncStore, attempt: Attempt, said: Said) -> bool:

@@ -73,20 +73,20 @@ class Arriving:
     def __init__(self) -> None:
         self._data = bytearray()
 
-    def add(self, part: bytes) -> list[list[Any]]:
-        """Take what has arrived. Returns the messages that are whole now."""
+    def add(self, part: bytes) -> Iterator[list[Any]]:
+        """Take what has arrived. Yields the messages that are whole now: also those before one that is none."""
         self._data += part
-        whole = []
         while len(self._data) >= 4 and len(self._data) >= (end := 4 + _length(self._data[:4])):
-            whole.append(_decode(self._data[4:end]))
+            message = _decode(self._data[4:end])
             del self._data[:end]
-        return whole
+            yield message
 
 
 class Channel:
     """The blocking end of a connection, in a job's process."""
 
     def __init__(self, connection: socket.socket) -> None:
+        connection.settimeout(None)  # an app may have a default for all sockets
         self._socket = connection
         self._arriving = Arriving()
         self._is_undivided = False  # what the main thread does here
@@ -137,4 +137,4 @@ class Channel:
         except BlockingIOError:
             return []
         self.is_closed = not part
-        return self._arriving.add(part)
+        return [*self._arriving.add(part)]
