@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
+import weakref
 from collections.abc import Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import pytest
+import redis
 
 from holdfast import (
     BoundCall,
@@ -30,6 +33,8 @@ from holdfast import (
 )
 from holdfast.outcome import Error, Outcome, Succeed
 from holdfast.task import Task
+from tests import outages
+from tests.outages import eventually
 
 T = TypeVar("T")
 
@@ -150,10 +155,13 @@ def test_what_is_changed_in_one_snapshot_is_not_seen_in_the_next(
     app: Holdfast, resize: Task[[str, Size], Size]
 ) -> None:
     first, second = app.enqueue_many([resize.bind("a", Size(1, 1)), resize.bind("b", Size(1, 1))])
-    first.fields["asked by"] = "me"
-    first.limits.append("mine")
-    third = resize.enqueue("c", Size(1, 1))
-    assert (second.fields, third.fields, third.limits) == ({}, {}, [])
+    for job in (first, resize.enqueue("c", Size(1, 1))):
+        job.fields["asked by"] = "me"
+        for items in (job.limits, job.after, job.waits, job.attempts, job.notes):
+            cast(list[Any], items).append("mine")
+    for job in (second, resize.enqueue("d", Size(1, 1))):
+        assert job.fields == {}
+        assert [job.limits, job.after, job.waits, job.attempts, job.notes] == [[]] * 5
 
 
 def test_a_batch_is_stored_in_order_and_a_bound_call_has_its_id_at_once(
@@ -431,3 +439,26 @@ def test_a_task_of_the_same_name_in_another_module_is_refused(app: Holdfast) -> 
     app.tasks["send"].function.__module__ = "here"
     with pytest.raises(Invalid, match="already"):
         app.task(name="send")(other)
+
+
+@pytest.mark.parametrize("how", ["sync", "async"])
+def test_an_app_that_nobody_has_any_more_is_forgotten_and_its_connections_are_closed(how: str) -> None:
+    def use(url: str) -> weakref.ref[Holdfast]:
+        app = Holdfast(url)
+
+        @app.task(name="add")
+        def add(x: int) -> int:
+            return x
+
+        call = add.bind(1)
+        job = app.enqueue(call) if how == "sync" else asyncio.run(app.aenqueue(call))
+        app.last = (call, job)  # type: ignore[attr-defined]  # programs may do so
+        return weakref.ref(app)
+
+    with outages.switch() as switch:
+        switch.on()
+        apps = [use(switch.url) for _ in range(3)]
+        gc.collect()
+        assert [app() for app in apps] == [None] * 3
+        with redis.Redis.from_url(switch.url) as client:
+            eventually(lambda: len(client.client_list()) == 1)

@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import shutil
 import signal
+import socket
 import ssl
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -26,7 +28,7 @@ from holdfast import HoldfastError, StoreFull, StoreUnavailable, commands, funct
 from holdfast.budget import Budget
 from holdfast.commands import NewJob
 from holdfast.errors import WrongSchema
-from holdfast.line import LATE
+from holdfast.line import LATE, AsyncLine, Line
 from holdfast.store import Address, AsyncStore, Store
 from tests import outages
 from tests.outages import PATIENCE, Switch, eventually
@@ -372,6 +374,7 @@ def test_each_command_has_its_own_time_on_a_line_that_all_share(server_url: str,
 
 
 def test_a_reply_that_is_coming_is_waited_for(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.budget.MOST", 1000)
     monkeypatch.setattr("holdfast.line.GRACE", PATIENCE)
     monkeypatch.setattr("holdfast.line._PIECE", PATIENCE)
 
@@ -389,6 +392,7 @@ def test_a_reply_that_is_coming_is_waited_for(how: str, monkeypatch: pytest.Monk
 
 
 def test_a_command_that_is_going_out_is_waited_for(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.budget.MOST", 1000)
     monkeypatch.setattr("holdfast.line.GRACE", PATIENCE)
     monkeypatch.setattr("holdfast.line._PIECE", PATIENCE)
     budgets: list[Budget] = []
@@ -402,6 +406,94 @@ def test_a_command_that_is_going_out_is_waited_for(how: str, monkeypatch: pytest
         call("execute", "PING")
         budgets.append(Budget(0.2))
         assert call("execute", "ECHO", b"x" * (32 << 20), budget=budgets[0]) == b"OK"
+
+
+def test_a_reply_that_trickles_in_is_not_waited_for_without_end(how: str) -> None:
+    def answer(command: list[bytes]) -> Iterator[bytes]:
+        if command[0] == b"GET":
+            yield b"$500000000\r\n"
+            while not is_over.wait(0.01):  # it is slow, and not silent
+                yield b"x"
+        yield b"+OK\r\n"
+
+    is_over = threading.Event()
+    with outages.answering(answer) as url, running(how, Address.find(url)) as call:
+        call("execute", "PING")
+        stuck = threading.Timer(PATIENCE, is_over.set)
+        stuck.start()
+        with pytest.raises(StoreUnavailable, match=r"did not answer within 0\.1 s"):
+            call("execute", "GET", "x", budget=Budget(0.1))
+        assert not is_over.is_set()
+        is_over.set()
+        stuck.cancel()
+
+
+def test_a_command_that_trickles_out_is_not_waited_for_without_end(how: str) -> None:
+    def read_slowly() -> None:
+        while not is_over.wait(0.001):
+            theirs.recv(1000)
+
+    is_over = threading.Event()
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        reading, stuck = threading.Thread(target=read_slowly), threading.Timer(PATIENCE, is_over.set)
+        reading.start()
+        stuck.start()
+        with pytest.raises(TimeoutError):
+            _exchange(how, ours, ("ECHO", b"x" * (64 << 20)), Budget(0.1))
+        assert not is_over.is_set()
+        is_over.set()
+        stuck.cancel()
+        reading.join()
+
+
+def _exchange(how: str, sock: socket.socket, parts: tuple[Any, ...], budget: Budget) -> Any:
+    """Say something on a line that somebody else has connected."""
+    parser = SimpleNamespace(parse_error=HoldfastError)
+
+    async def use() -> Any:
+        reader, writer = await asyncio.open_connection(sock=sock)
+        line = AsyncLine(SimpleNamespace(_reader=reader, _writer=writer, _parser=parser))
+        try:
+            return await line.exchange(parts, budget)
+        finally:
+            line.close()
+            await line.closed
+
+    if how == "async":
+        return asyncio.run(use())
+    return Line(SimpleNamespace(_sock=sock, _parser=parser)).exchange(parts, budget)
+
+
+class _Green(socket.socket):
+    """A socket as gevent has them: what it waits for is a loop of its own, and only Python's time-out ends that."""
+
+    def recv(self, *args: Any) -> bytes:
+        assert self.gettimeout() is not None
+        return super().recv(*args)
+
+
+def test_a_socket_that_is_not_pythons_own_waits_no_longer_than_it_may() -> None:
+    ours, theirs = socket.socketpair()
+    with theirs, _Green(fileno=ours.detach()) as green, pytest.raises(TimeoutError):
+        _exchange("sync", green, ("PING",), Budget(0.1))
+
+
+def test_a_url_that_asks_for_another_protocol_gets_ours(how: str, server_url: str, namespace: str) -> None:
+    with running(how, Address.find(f"{server_url}?protocol=3", namespace=namespace)) as call:
+        assert b" resp=2 " in call("execute", "CLIENT", "INFO")
+
+
+def test_a_command_is_not_repeated_when_its_answer_may_be_forgotten(
+    server_url: str, namespace: str, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.budget.REPEAT_WITHIN", 0)
+    with outages.losing_a_reply(server_url) as url, running(how, Address.find(url, namespace=namespace)) as call:
+        with pytest.raises(StoreUnavailable) as caught:
+            call("run", commands.enqueue([job("a")], fresh=True).within(Budget(PATIENCE)))
+        assert caught.value.maybe_done
+        assert call("run", commands.count()) == 1
 
 
 def test_something_is_done_while_the_server_works(call: Callable[..., Any]) -> None:
@@ -518,6 +610,44 @@ def test_nothing_is_open_when_a_store_was_closed(address: Address) -> None:
     loop.run_until_complete(use())
     loop.close()
     gc.collect()  # an unclosed connection would say so now
+
+
+def test_closing_that_is_cancelled_has_closed_all_the_same(address: Address) -> None:
+    complaints: list[dict[str, Any]] = []
+
+    async def use() -> None:
+        loop, store = asyncio.get_running_loop(), AsyncStore(address)
+        loop.set_exception_handler(lambda _, complaint: complaints.append(complaint))
+        await asyncio.gather(*(store.run(commands.count()) for _ in range(3)))
+        ready = store._here().ready
+        assert ready is not None
+        lines = list(ready._lines)
+        closing = asyncio.create_task(store.close())
+        await asyncio.sleep(0)
+        closing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+        assert [line._transport.is_closing() for line in lines] == [True] * 3
+        while ready._lines:
+            await asyncio.sleep(0)
+
+    asyncio.run(use())
+    assert complaints == []
+
+
+class _Raced(list[Any]):
+    """A list from which another thread takes the last item whenever one was seen in it."""
+
+    def __bool__(self) -> bool:
+        return True
+
+
+def test_closing_does_not_mind_another_thread_that_takes_a_connection(address: Address) -> None:
+    store = Store(address)
+    store.run(commands.count())
+    assert store._ready is not None
+    store._ready._idle = _Raced(store._ready._idle)
+    store.close()
 
 
 @pytest.mark.parametrize("steps", range(0, 30, 3))

@@ -42,7 +42,7 @@ from holdfast import (
 )
 from holdfast.budget import Budget
 from holdfast.cli import exits, fields
-from holdfast.kept import Kept
+from holdfast.kept import FORMAT, Kept
 from holdfast.spool import DAMAGED, SENDING, Spool
 from holdfast.store import Address, AsyncStore, Store
 from holdfast.storing import Part
@@ -489,6 +489,27 @@ def test_calls_of_which_some_were_stored_may_be_done(switch: Switch, monkeypatch
         assert app.count() == 2
         assert caught.value.maybe_done
         app.close()
+
+
+@pytest.mark.parametrize("stored", [0, 2])
+def test_calls_may_be_done_also_if_it_was_their_generator_that_could_not_reach_a_store(
+    switch: Switch, monkeypatch: pytest.MonkeyPatch, stored: int
+) -> None:
+    monkeypatch.setattr("holdfast.unreachable.AT_ONCE", 2)
+    switch.on()
+    app, add = app_at(switch.url)
+
+    def calls() -> Iterator[BoundCall[int]]:
+        yield from (add.bind(number, 0) for number in range(stored))
+        error = StoreUnavailable("another store cannot be reached")
+        error.maybe_done = False
+        raise error
+
+    with pytest.raises(StoreUnavailable, match="another store") as caught:
+        app.enqueue_many(calls())
+    assert caught.value.maybe_done is (stored > 0)
+    assert app.count() == stored
+    app.close()
 
 
 def test_what_may_have_been_stored_runs_inline_unless_it_must_not_run_twice() -> None:
@@ -952,14 +973,14 @@ def test_a_record_of_another_form_is_set_aside(switch: Switch, caplog: Any) -> N
     app.unreachable.sender.start = lambda: None  # type: ignore[method-assign]
     spool = app.unreachable.spool
     kept = add.enqueue(1, 1)
-    spool.keep(msgspec.structs.replace(next(spool.kept()), format=2))
+    spool.keep(msgspec.structs.replace(next(spool.kept()), format=FORMAT + 1))
     last = add.enqueue(2, 2)
 
     assert [each.ids for each in spool.kept()] == [[kept.id], [last.id]]
     switch.on()
     app.send_kept()
     assert [job.id for job in app.list()] == [kept.id, last.id]
-    assert b'"format":2' in (spool.folder / DAMAGED).read_bytes()
+    assert b'"format":%d' % (FORMAT + 1) in (spool.folder / DAMAGED).read_bytes()
     assert [record.levelname for record in caplog.records if "set aside" in record.message] == ["ERROR"]
     app.close()
 
@@ -1002,8 +1023,8 @@ def test_what_is_kept_is_json_of_a_stated_form() -> None:
         job = add.enqueue(1, 2)
         line = (app.unreachable.spool.folder / "calls").read_bytes()
     kept = json.loads(line[27:])
-    assert set(kept) == {"at", "args", "ids", "blobs"}
-    assert kept["ids"] == [job.id]
+    assert set(kept) == {"at", "args", "ids", "blobs", "format"}
+    assert (kept["ids"], kept["format"]) == ([job.id], 2)  # the first form had no ids, and did not say which it was
     assert line.count(b"\n") == 1
 
 

@@ -12,6 +12,8 @@ from contextlib import contextmanager
 SECONDS = 1.8  # so that a call that stores jobs ends within two seconds, whatever the network does
 FREE_BYTES = 1 << 20
 BYTES_PER_SECOND = 4 << 20  # a big batch may take longer
+MOST = 2  # times the seconds, while a command is going out or its reply is coming, however slowly
+REPEAT_WITHIN = 300  # seconds: the store knows for ten minutes what it has answered
 
 
 class Budget:
@@ -20,13 +22,14 @@ class Budget:
     `meanwhile` is something to do, once, while the server works on the first of them. Its time does not count.
     """
 
-    __slots__ = ("_ends", "meanwhile", "seconds", "unanswered")
+    __slots__ = ("_began", "_ends", "meanwhile", "seconds", "unanswered")
 
     def __init__(self, seconds: float = SECONDS, *, size: int = 0, meanwhile: Callable[[], None] | None = None) -> None:
         self.seconds = seconds if size <= FREE_BYTES else seconds + (size - FREE_BYTES) / BYTES_PER_SECOND
         self.unanswered = 0
         self.meanwhile = meanwhile
-        self._ends = time.monotonic() + self.seconds
+        self._began = time.monotonic()
+        self._ends = self._began + self.seconds
 
     @property
     def remains(self) -> float:
@@ -36,6 +39,19 @@ class Budget:
     @property
     def is_over(self) -> bool:
         return self.remains <= 0
+
+    @property
+    def remains_at_most(self) -> float:
+        """How many seconds are left for what is on its way, and moves."""
+        return self.remains + (MOST - 1) * self.seconds
+
+    @property
+    def may_repeat(self) -> bool:
+        """Whether a request can be sent again: nobody may have heard it, or the store still knows what it answered.
+
+        What was done meanwhile may have taken longer than that.
+        """
+        return not self.unanswered or time.monotonic() - self._began < REPEAT_WITHIN
 
     def left(self) -> float:
         """Return how many seconds are left.

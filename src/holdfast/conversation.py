@@ -10,6 +10,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Generator
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import redis
@@ -42,6 +43,7 @@ _NOT_NOW_WORDS = ("BUSY", "MISCONF", "NOREPLICAS", "UNBLOCKED")  # which the cli
 _TIMED_OUT = (RedisTimeoutError, TimeoutError)
 _ATTEMPTS = 3
 _RETRIES = 3  # of connecting, in each
+_FIXED = {"protocol": 2}  # whatever the URL says: in another a server may say what is no reply
 RECONNECT: tuple[Any, ...] = ()  # what a conversation says to have a new connection
 
 Talk = Generator[tuple[Any, ...], Any, Any]
@@ -65,7 +67,7 @@ def _attempts(parts: tuple[Any, ...], address: Address, budget: Budget) -> Talk:
         except errors.HoldfastError:
             raise
         except _UNREACHABLE as error:
-            if left == 0 or isinstance(error, _TIMED_OUT):
+            if left == 0 or isinstance(error, _TIMED_OUT) or not budget.may_repeat:
                 raise _translate(before or error, address, budget.seconds) from error
             before = error
             yield RECONNECT
@@ -112,8 +114,9 @@ class Ready:
 
     def __init__(self, url: str, address: Address) -> None:
         retry = Retry(_backoff(), _RETRIES, (RedisConnectionError,))
-        client = redis.Redis.from_url(url, retry=retry, **_options(address))
-        self._pool = client.connection_pool
+        options = _options(address) | redis.connection.parse_url(url) | _FIXED
+        self._pool = redis.ConnectionPool(retry=retry, **options)
+        client = redis.Redis(connection_pool=self._pool)
         self._readings = dict(client.response_callbacks)
         self._idle: list[Line] = []
 
@@ -142,8 +145,9 @@ class Ready:
             raise
 
     def close(self) -> None:
-        while self._idle:
-            self._idle.pop().close()
+        with suppress(IndexError):  # there are no more; other threads may take some, too
+            while True:
+                self._idle.pop().close()
 
 
 def _connect(connection: Any, made: Future[Any]) -> None:
@@ -160,8 +164,9 @@ class AsyncReady:
 
     def __init__(self, url: str, address: Address) -> None:
         retry = AsyncRetry(_backoff(), _RETRIES, (RedisConnectionError,))
-        client = redis.asyncio.Redis.from_url(url, retry=retry, **_options(address))
-        self._pool = client.connection_pool
+        options = _options(address) | redis.asyncio.connection.parse_url(url) | _FIXED
+        self._pool = redis.asyncio.ConnectionPool(retry=retry, **options)
+        client = redis.asyncio.Redis(connection_pool=self._pool)
         self._readings = dict(client.response_callbacks)
         self._idle: list[AsyncLine] = []
         self._lines: set[AsyncLine] = set()  # all that are open
@@ -198,9 +203,11 @@ class AsyncReady:
 
     async def close(self) -> None:
         self._is_closed = True
-        for line in list(self._lines):
+        lines = list(self._lines)
+        for line in lines:
             line.close()
-            await line.closed
+        if lines:
+            await asyncio.wait([line.closed for line in lines])  # who is cancelled here cancels none of them
 
 
 def _cancellations() -> int:
@@ -237,7 +244,6 @@ def _backoff() -> ExponentialBackoff:
 def _options(address: Address) -> dict[str, Any]:
     """Nothing is left to the client library's defaults: they have changed between its releases."""
     return {
-        "protocol": 2,
         "socket_timeout": address.timeout,
         "socket_connect_timeout": min(address.timeout, 2.0),
         "decode_responses": False,

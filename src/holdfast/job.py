@@ -108,8 +108,7 @@ class App(Protocol):
     async def ausage(self, id: str, /) -> JobUsage | None: ...
 
 
-# Nothing that a job refers to refers back to it, so the garbage collector need not look at thousands of them.
-class Job(msgspec.Struct, Generic[R], frozen=True, kw_only=True, eq=False, gc=False, repr_omit_defaults=True):
+class Job(msgspec.Struct, Generic[R], frozen=True, kw_only=True, eq=False, repr_omit_defaults=True):
     """A job's record. `created` says whether the call that returned it stored it; times are aware datetimes, in UTC.
 
     If the store could not be reached, it may have been kept on disk, to be sent later, or have run in the process that

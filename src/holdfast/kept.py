@@ -1,6 +1,6 @@
 """A call as it is kept on disk, and the file of such records.
 
-    K 00001 000000412 1a2b3c4d {"at":1700000000000,"args":{...},"ids":["..."],"blobs":["..."]}⏎
+    K 00001 000000412 1a2b3c4d {"at":1700000000000,"args":{...},"ids":["..."],"blobs":["..."],"format":2}⏎
     │ calls length    checksum
 
 K becomes S, in place, when the record was sent. A record that is not whole is known by its length or its checksum; as
@@ -20,7 +20,7 @@ from holdfast import errors
 from holdfast.commands import Command
 
 MOST_BYTES = 64 << 20
-FORMAT = 1
+FORMAT = 2
 SET_ASIDE = b"X\n"  # how a damaged line begins that was set aside, and an empty one, where nothing is to be
 
 _HEADER = re.compile(rb"([KS]) (\d{5}) (\d{9}) ([0-9a-f]{8}) ")
@@ -34,7 +34,7 @@ class Kept(msgspec.Struct, frozen=True, omit_defaults=True):
     args: dict[str, Any]
     ids: list[str]
     blobs: tuple[bytes, ...]
-    format: int = FORMAT
+    format: int = 1  # of those that do not say
 
     @classmethod
     def of(cls, command: Command[Any], now: int) -> Kept:
@@ -42,7 +42,7 @@ class Kept(msgspec.Struct, frozen=True, omit_defaults=True):
         batches = [_with_times(batch, now) for batch in command.args["batches"]]
         args = {name: value for name, value in command.args.items() if name != "fresh"}
         ids, *payloads = command.blobs
-        return cls(now, {**args, "batches": batches}, ids.decode().split(" "), tuple(payloads))
+        return cls(now, {**args, "batches": batches}, ids.decode().split(" "), tuple(payloads), FORMAT)
 
     @property
     def command(self) -> Command[None]:

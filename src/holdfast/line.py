@@ -53,7 +53,10 @@ class Line:
         self._send(data, budget)
         if budget.meanwhile:
             budget.do_meanwhile()
+        self._receive(budget)
         while (reply := self._reader.gets()) is False:
+            if budget.remains_at_most <= 0 and not self._poll.poll(0):
+                raise TimeoutError("the reply comes too slowly")
             self._receive(budget)
         budget.unanswered -= 1
         return reply
@@ -66,6 +69,8 @@ class Line:
             except _NOT_YET:
                 if budget.is_over:
                     raise TimeoutError("the server takes no more") from None
+            if sent < len(data) and budget.remains_at_most <= 0:
+                raise TimeoutError("the server takes too little")
 
     def _receive(self, budget: Budget) -> None:
         """Add what has come to the reply. When time is over, look once more: perhaps it was us who stood still."""
@@ -98,6 +103,7 @@ class AsyncLine(asyncio.Protocol):
         self._poll = _poll(self._transport.get_extra_info("socket"))
         self._reply: asyncio.Future[Any] | None = None  # that is waited for
         self._due = 0.0  # when that has taken too long
+        self._last = 0.0  # up to when that may be put off
         self._unsent = 0  # bytes, when that was last looked at
         self._timer: asyncio.TimerHandle | None = None  # of this command, or of one before
         self.closed = self._loop.create_future()
@@ -111,14 +117,14 @@ class AsyncLine(asyncio.Protocol):
     async def exchange(self, parts: tuple[Any, ...], budget: Budget) -> Any:
         """Send a command and return its reply, as `Line.exchange` does."""
         data = hiredis.pack_command(parts)
-        self._due = self._loop.time() + budget.remains
         self._reply = reply = self._loop.create_future()
         budget.unanswered += 1
         self._transport.write(data)
         self._unsent = len(data)
         if budget.meanwhile:
             budget.do_meanwhile()
-            self._due = self._loop.time() + budget.remains
+        now = self._loop.time()
+        self._due, self._last = now + budget.remains, now + budget.remains_at_most
         if self._timer is None or self._timer.when() > self._due:
             self._look_when_due()
         heard = await reply
@@ -133,7 +139,7 @@ class AsyncLine(asyncio.Protocol):
             self._fail(error)
             return
         if heard is False:  # a reply that is coming is waited for
-            self._due = max(self._due, self._loop.time() + GRACE)
+            self._put_off()
         elif self._reply is None or self._reply.done():  # nobody has asked
             self.close()
         else:
@@ -144,11 +150,15 @@ class AsyncLine(asyncio.Protocol):
         self._fail(ConnectionError(str(error or "the server closed the connection")))
         if self._timer:
             self._timer.cancel()
-        self.closed.set_result(None)
+        if not self.closed.done():
+            self.closed.set_result(None)
 
     def _fail(self, error: Exception) -> None:
         if self._reply and not self._reply.done():
             self._reply.set_exception(error)
+
+    def _put_off(self) -> None:
+        self._due = max(self._due, min(self._loop.time() + GRACE, self._last))
 
     def _look_when_due(self) -> None:
         """Have one timer for many commands: most are answered long before."""
@@ -163,7 +173,7 @@ class AsyncLine(asyncio.Protocol):
             return
         unsent, self._unsent = self._unsent, self._transport.get_write_buffer_size()
         if 0 < self._unsent < unsent:  # a command that is going out is waited for
-            self._due = max(self._due, self._loop.time() + GRACE)
+            self._put_off()
         if self._loop.time() < self._due:
             self._look_when_due()
         elif self._reply is again:
@@ -186,10 +196,11 @@ def _poll(sock: socket.socket) -> select.poll:
 
 
 def _wait_in_pieces(sock: socket.socket) -> None:
-    """Have each system call return soon. A time-out of Python's would cost a second one for each."""
-    import ssl  # loaded already, by the client library
+    """Have each system call return soon. A time-out of Python's would cost a second one for each.
 
-    if isinstance(sock, ssl.SSLSocket):
+    Sockets that are not plain ones of Python's need that: those of TLS, and gevent's, which wait in their own loop.
+    """
+    if type(sock).__module__ != "socket":
         sock.settimeout(_PIECE)
         return
     sock.setblocking(True)

@@ -119,10 +119,7 @@ def _on_exists(tasks: Iterable[Task[..., Any]]) -> str:
 
 
 def stored_job(task: Task[..., R], now: int, app: App) -> Job[R]:
-    """The snapshot of a job of a task that is stored now, but for its id, its arguments and `fields`.
-
-    Nothing in it that could be changed is part of another call's: what one request adds, no other sees.
-    """
+    """The snapshot of a job of a task that is stored now, but for what is each call's own: see `with_call`."""
     chosen, stored_at = task.chosen, utc(now)
     changed: dict[str, Any] = {"created_at": stored_at, "since": stored_at, "app": app}
     delay = chosen.delay if chosen.debounce is None else chosen.debounce
@@ -132,9 +129,19 @@ def stored_job(task: Task[..., R], now: int, app: App) -> Job[R]:
     deadline = chosen.start_by if chosen.deadline is None else now + chosen.deadline
     if deadline is not None:
         changed["deadline"] = utc(deadline)
-    return replace(task.outline, after=[], waits=[], limits=[*task.outline.limits], attempts=[], notes=[], **changed)
+    return replace(task.outline, **changed)
 
 
 def with_call(job: Job[R], id: str, call: BoundCall[R]) -> Job[R]:
-    """The snapshot of the job of a call."""
-    return replace(job, id=id, payload=call.payload, fields={})
+    """The snapshot of the job of a call. Nothing in it that could be changed is part of another's."""
+    return replace(
+        job,
+        id=id,
+        payload=call.payload,
+        after=[],
+        waits=[],
+        limits=[*job.limits],
+        attempts=[],
+        notes=[],
+        fields={},
+    )

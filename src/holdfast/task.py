@@ -105,7 +105,7 @@ class AsyncTask(Task[P, R]):
         return result
 
 
-class BoundCall(msgspec.Struct, Generic[R], frozen=True, eq=False, gc=False):
+class BoundCall(msgspec.Struct, Generic[R], frozen=True, eq=False):
     """A task with its arguments, encoded, and the id that its job will have."""
 
     id: str
@@ -194,9 +194,9 @@ def _batch(task: Task[..., Any]) -> dict[str, Any]:
 
 
 def _outline(task: Task[..., R]) -> Job[R]:
-    """A job as it will be when it is stored, but for its id, its arguments and its times."""
+    """A job as it will be when it is stored, but for its app, its id, its arguments and its times."""
     chosen, unknown = task.chosen, datetime.fromtimestamp(0, UTC)
-    app: Any = task.app
+    nobody: Any = None
     return Job(
         id="",
         state="waiting",
@@ -213,7 +213,7 @@ def _outline(task: Task[..., R]) -> Job[R]:
         at_most_once=chosen.at_most_once is True,
         limits=list(chosen.limits or ()),
         share=chosen.share or "",
-        app=app,
+        app=nobody,
         returns=task.signature.result,
     )
 

@@ -58,12 +58,12 @@ def store_calls(calls: Iterable[BoundCall[Any]], app: App, *, fresh: bool = Fals
         app.unreachable.choice_of(tasks_of(calls))  # all are refused, or none
     jobs: Jobs = []
     parts = _Ahead(_parts(calls, app, fresh))
-    while part := parts.take():
-        try:
+    try:
+        while part := parts.take():
             jobs += yield from store_or_else(part, app, fresh=fresh, meanwhile=parts.fetch)
-        except errors.StoreUnavailable as error:
-            error.maybe_done = error.maybe_done or bool(jobs)
-            raise
+    except errors.StoreUnavailable as error:  # of ours, or raised by who makes the calls
+        error.maybe_done = error.maybe_done or bool(jobs)
+        raise
     return jobs
 
 
