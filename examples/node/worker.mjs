@@ -81,7 +81,7 @@ await renew();
 const timer = setInterval(renew, 5000); // a quarter of the lease at most, and every ten seconds at least
 for (let counter = 1, idle, last = Date.now(); ; counter++) {
   const request = { executor, counter, queues: [queue], limit: 1, lease: 30000, pid: process.pid, idle };
-  const [wait, wake, id, attempt, , , , payload] = await call("claim", request);
+  const [wait, wake, , id, attempt, , , payload] = await call("claim", request);
   if (id === undefined) {
     if (Date.now() - last >= 5000) break;
     await listen("BLPOP", wake.toString(), Math.min(wait, 5000) / 1000); // woken or not, claim again

@@ -23,6 +23,7 @@ from holdfast.budget import Budget
 LATE, GRACE = 0.05, 0.1  # seconds: an event loop that wakes up so late has stood still, and gets some more
 _PIECE = 0.1  # seconds that a reply is waited for until the time that is left is looked at
 _RECEIVED = 65536  # bytes at once
+_SENT = 262144  # bytes at once: the system would go on as long as the other end takes a little
 _NOT_YET = (BlockingIOError, TimeoutError)
 
 
@@ -65,7 +66,8 @@ class Line:
         sent = 0
         while sent < len(data):
             try:
-                sent += self._socket.send(data if sent == 0 else memoryview(data)[sent:])
+                is_short = sent == 0 and len(data) <= _SENT
+                sent += self._socket.send(data if is_short else memoryview(data)[sent : sent + _SENT])
             except _NOT_YET:
                 if budget.is_over:
                     raise TimeoutError("the server takes no more") from None
