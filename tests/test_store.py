@@ -6,6 +6,7 @@ import asyncio
 import gc
 import multiprocessing
 import os
+import select
 import shutil
 import signal
 import socket
@@ -21,6 +22,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import hiredis
 import pytest
 import redis
 
@@ -446,6 +448,28 @@ def test_a_command_that_trickles_out_is_not_waited_for_without_end(how: str) -> 
         is_over.set()
         stuck.cancel()
         reading.join()
+
+
+@pytest.mark.parametrize("size", [50_000, 300_000], ids=["one part", "several parts"])
+def test_a_command_that_goes_out_in_pieces_arrives_whole(how: str, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.line._PIECE", 0.001)  # so each piece is cut off where the other end stands still
+
+    def read_at_times() -> None:
+        while len(arrived) < len(wanted):
+            arrived.extend(theirs.recv(size // 5))
+            select.select([], [], [], 0.005)  # the other end stands still
+        theirs.sendall(b"+OK\r\n")
+
+    command: tuple[Any, ...] = ("ECHO", bytes(range(250)) * (size // 250))
+    arrived, wanted = bytearray(), hiredis.pack_command(command)
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        reading = threading.Thread(target=read_at_times)
+        reading.start()
+        assert _exchange(how, ours, command, Budget(PATIENCE)) == b"OK"
+        reading.join()
+    assert arrived == wanted
 
 
 def _exchange(how: str, sock: socket.socket, parts: tuple[Any, ...], budget: Budget) -> Any:
