@@ -56,6 +56,11 @@ def main() -> int:
         return _alone(options.alone, options.quick)
     if options.list:
         return _list()
+    for file in filter(None, (options.render, options.publish)):
+        if not file.is_file():
+            parser.error(f"there is no file {file}: a run leaves its results in bench/results/")
+    if options.rounds is not None and options.rounds < 1:
+        parser.error("--rounds must be 1 at least")
     if options.render:
         return show(results.read(options.render), options.render)
     if options.publish:

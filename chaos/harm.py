@@ -188,9 +188,11 @@ class Harm:
         return self._running.is_taken_over(blow.hits) or not any(map(self._place.is_ours, blow.pids))
 
     def _thaw(self, blow: Blow) -> None:
+        """Wake all but what another freeze still holds, or a job would run while its whole worker is frozen."""
         blow.until = time.monotonic_ns()
-        send(signal.SIGCONT, [pid for pid in blow.pids if self._place.is_ours(pid)])
         self.frozen.remove(blow)
+        held = {pid for other in self.frozen for pid in other.pids}
+        send(signal.SIGCONT, [pid for pid in blow.pids if pid not in held and self._place.is_ours(pid)])
 
     def _is_due(self, what: object, is_dead: bool, now: bool) -> bool:
         """Whether to start something again: a while after it was found dead."""

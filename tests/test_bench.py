@@ -10,6 +10,7 @@ import pytest
 import redis
 from bench import children, environments, goals, plot, results, table
 from bench import publish as publishing
+from bench.__main__ import main
 from bench.clock import Clock
 from bench.figures import Figure, Taken
 from bench.measures import MEASURES, Measure
@@ -161,3 +162,21 @@ def test_a_child_that_fails_says_its_last_line(tmp_path: Path) -> None:
         children.ask(["sh", "-c", "echo; echo no such luck >&2; exit 3"], env={}, cwd=tmp_path, log=tmp_path / "log")
     with pytest.raises(children.Failed, match="longer than"):
         children.ask(["sleep", "60"], env={}, cwd=tmp_path, log=tmp_path / "log", timeout=0.1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--rounds", "0"], "must be 1 at least"),
+        (["--render", "missing.json"], "there is no file missing.json"),
+        (["--publish", "missing.json"], "there is no file missing.json"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_measured_or_shown_is_refused(
+    arguments: list[str], words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["bench", *arguments])
+    with pytest.raises(SystemExit):
+        main()
+    assert words in capsys.readouterr().err
