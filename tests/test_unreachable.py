@@ -627,7 +627,7 @@ def test_a_graph_is_kept_as_it_is_and_a_deadline_counts_from_when_the_call_was_k
     eventually(lambda: not app.unreachable.spool.is_waiting)
     assert app.get("first").deadline == one.deadline
     stored = app.get(two.id)
-    assert (stored.state, [each.id for each in stored.after], stored.limits) == ("blocked", ["first"], ["api"])
+    assert (stored.state, [each.id for each in stored.after], stored.limits) == ("blocked", ["first"], ("api",))
     app.store.run(commands.claim("node/worker.0", commands.claim_args(["elsewhere"], counter=1, limit=1)))
     assert (app.get(late.id).state, app.get(late.id).group) == ("failed", "deadline")
     app.close()
