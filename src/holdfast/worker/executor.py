@@ -68,7 +68,14 @@ class Executor:
         self._control = control
         self._zygote = zygote
         self._directory = Path(start.settings.directory) / start.name.replace("/", "-")
-        self._claiming = Claiming(self._store, start, is_ending=self._is_ending, on_wake=self._look)
+        self._claiming = Claiming(
+            self._store,
+            start,
+            is_ending=self._is_ending,
+            may_wait=self._is_quiet,
+            on_wake=self._look,
+            on_claim=self._take_claim,
+        )
         self._allowance = Allowance(start.pool)
         self._elsewhere = NOWHERE
         self._at_once = min(AT_ONCE, -(-start.pool.concurrency // 2))
@@ -152,6 +159,7 @@ class Executor:
             await asyncio.sleep(0)  # these are all: they begin, and perhaps end, before others are asked for
 
     async def _sleep(self) -> None:
+        self._claiming.wait_in_store()
         timer = None
         if self._is_asleep():
             timer = asyncio.get_running_loop().call_later(LOOK_EVERY, self._nudge.set)
@@ -163,12 +171,16 @@ class Executor:
             if timer:
                 timer.cancel()
 
+    def _is_quiet(self) -> bool:
+        """Whether nothing runs, so that nothing can keep a job from starting that is claimed at any time from now."""
+        return not self._has_work() and self._room() > 0
+
     def _room(self) -> int:
         """How many jobs may be claimed now.
 
         It is half of the places at most: so one half runs while the call for the other is on its way.
         """
-        if not self._may_claim or self._is_ending() or self._is_asleep():
+        if not self._may_claim or self._is_ending() or self._is_asleep() or self._claiming.asked_for is not None:
             return 0
         count = self._count()
         return min(self._runners.room(count, self._elsewhere), self._allowance.left(count), self._at_once)
@@ -198,6 +210,11 @@ class Executor:
             self._retire()
         elif self._settings.burst and claim.wait > DUE_NOW and not self._has_work():
             self._tell("idle", [self._name])
+
+    def _take_claim(self, claim: Claim) -> None:
+        self._hear_claim(claim)
+        self._start_claimed()
+        self._nudge.set()
 
     def _start_claimed(self) -> None:
         jobs, self._claimed = self._claimed, []

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterable
 from contextlib import suppress
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, cast
 
 import msgspec
 
@@ -19,6 +19,8 @@ from holdfast.worker.hearing import Hearing
 from holdfast.worker.settings import Pool, Start, WorkerSettings
 from holdfast.worker.system import boot_time, kill_group
 from holdfast.worker.usage import Origin, Usage, born, origin
+
+HEAR_EVERY = 0.02  # seconds
 
 
 class _Hold(NamedTuple):
@@ -85,6 +87,7 @@ class ExecutorProcess:
         self._writer = writer
         self._held: dict[tuple[str, int], _Hold] = {}  # by (job, attempt)
         self._started: list[Started] = []
+        self._has_said_all = False  # and we have heard it
 
     @classmethod
     async def start(cls, name: str, settings: WorkerSettings, pool: Pool, *, lock: int, pulse: int) -> ExecutorProcess:
@@ -131,6 +134,10 @@ class ExecutorProcess:
     def held(self) -> list[Held]:
         return [Held(self.name, id, attempt) for id, attempt in self._held]
 
+    def may_have_begun(self, lease: Held) -> bool:
+        """Whether a job may have begun that the store says it holds: it tells us of each before that."""
+        return not self._has_said_all or (lease.id, lease.attempt) in self._held
+
     @property
     def was_not_needed(self) -> bool:
         """Whether it was to be replaced before it was there, so that we have killed it."""
@@ -153,12 +160,21 @@ class ExecutorProcess:
         return started
 
     async def messages(self) -> AsyncIterator[list[Any]]:
-        """Yield what the executor says, until it is gone."""
+        """Yield what the executor says, until it is gone.
+
+        What it says is heard some times a second, and all at once: whoever is woken for each word takes the processor
+        from the job that it is about.
+        """
         arriving = wire.Arriving()
+        transport = cast(asyncio.Transport, self._writer.transport)
         with suppress(ConnectionError):
             while part := await self._reader.read(wire.AT_ONCE):
                 for message in arriving.add(part):
                     yield message
+                transport.pause_reading()
+                await asyncio.sleep(HEAR_EVERY)
+                transport.resume_reading()
+        self._has_said_all = True
 
     def note(self, word: str, rows: list[Any]) -> None:
         """Keep the books of what the executor holds, as it tells us."""
