@@ -28,6 +28,7 @@ from holdfast.client import Holdfast
 from holdfast.durations import Duration
 from holdfast.names import new_id, node_name
 from holdfast.store import Address
+from holdfast.worker import wire
 from holdfast.worker.calendar import Calendar
 from holdfast.worker.checkup import Introduction
 from holdfast.worker.config import Config, make_settings
@@ -290,7 +291,7 @@ class _Serving:
         self._number += 1
         name = f"{self._name}.{self._number}"
         ours, its = socket.socketpair()
-        executor = ExecutorProcess(name, _ThisProcess(), *await asyncio.open_connection(sock=ours))
+        executor = ExecutorProcess(name, _ThisProcess(), *await wire.open_ends(ours))
         start = Start(name=name, parent=os.getpid(), settings=self._settings, pool=pool, control=-1, pulse=-1)
         self._inside[executor] = Executor(self._app, start, control=its, zygote=None, pulse=self._leases.pulse)
         self._executors[name] = executor
@@ -313,7 +314,7 @@ class _Serving:
             await self._inside.pop(executor).run()
             await hearing
         finally:
-            hearing.cancel()
+            await end_all([hearing])
             del self._executors[executor.name]
             executor.close()
         await self._hand_back(executor)

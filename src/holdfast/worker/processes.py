@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterable
 from contextlib import suppress
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -68,7 +68,7 @@ class ExecutorProcess:
         self,
         name: str,
         process: Process,
-        reader: asyncio.StreamReader,
+        control: socket.socket,
         writer: asyncio.StreamWriter,
     ) -> None:
         self.name = name
@@ -83,7 +83,7 @@ class ExecutorProcess:
         self.usage = Usage()
         self.hearing = Hearing()
         self._process = process
-        self._reader = reader
+        self._control = control
         self._writer = writer
         self._held: dict[tuple[str, int], _Hold] = {}  # by (job, attempt)
         self._started: list[Started] = []
@@ -94,7 +94,7 @@ class ExecutorProcess:
         """Start an executor. There is no wait after the process has started: until it is registered it is an orphan."""
         ours, its = socket.socketpair()
         with its:
-            reader, writer = await asyncio.open_connection(sock=ours)
+            control, writer = await wire.open_ends(ours)
             start = Start(
                 name=name, parent=os.getpid(), settings=settings, pool=pool, control=its.fileno(), pulse=pulse
             )
@@ -106,9 +106,10 @@ class ExecutorProcess:
                     env=_environment(settings),
                 )
             except BaseException:
+                control.close()
                 writer.close()
                 raise
-        return cls(name, process, reader, writer)
+        return cls(name, process, control, writer)
 
     @property
     def pid(self) -> int:
@@ -165,16 +166,13 @@ class ExecutorProcess:
         What it says is heard some times a second, and all at once: whoever is woken for each word takes the processor
         from the job that it is about.
         """
-        arriving = wire.Arriving()
-        transport = cast(asyncio.Transport, self._writer.transport)
+        arriving, loop = wire.Arriving(), asyncio.get_running_loop()
         with suppress(ConnectionError):
-            while part := await self._reader.read(wire.AT_ONCE):
+            while part := await loop.sock_recv(self._control, wire.AT_ONCE):
                 for message in arriving.add(part):
                     yield message
-                transport.pause_reading()
                 await asyncio.sleep(HEAR_EVERY)
-                transport.resume_reading()
-        self._has_said_all = True
+            self._has_said_all = True
 
     def note(self, word: str, rows: list[Any]) -> None:
         """Keep the books of what the executor holds, as it tells us."""
@@ -255,6 +253,7 @@ class ExecutorProcess:
             hold.kill()
 
     def close(self) -> None:
+        self._control.close()
         self._writer.close()
 
 

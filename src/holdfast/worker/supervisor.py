@@ -204,7 +204,7 @@ class Supervisor:
             await first(hearing, timeout=LAST_WORDS)
             return code
         finally:
-            hearing.cancel()
+            await end_all([hearing])
 
     async def _hear(self, executor: ExecutorProcess, place: Place) -> None:
         async for word, *rest in executor.messages():
