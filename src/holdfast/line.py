@@ -215,6 +215,7 @@ class Behind:
         if self._line is None or self.is_taken:
             return False
         self._reply = self._line.send(parts)
+        self._reply.add_done_callback(_excuse)
         return True
 
     async def exchange(self, line: AsyncLine, parts: tuple[Any, ...], budget: Budget) -> Any:
@@ -227,6 +228,12 @@ class Behind:
         if isinstance(reply, Exception):
             raise reply
         return reply if self._reply is None else await self._reply
+
+
+def _excuse(reply: asyncio.Future[Any]) -> None:
+    """Whoever waits for the first reply has heard of the error."""
+    if not reply.cancelled():
+        reply.exception()
 
 
 def _reader(connection: Any) -> hiredis.Reader:
