@@ -185,6 +185,7 @@ verb = function(words, flags, body, is_brief)
     function_name = 'hf_' .. DIGEST .. '_' .. words,
     flags = flags,
     callback = function(keys, argv)
+      if not string then redis, string, table, math, struct, type, tonumber, pairs, ipairs, next, unpack = globals() end
       use_base(keys[1])
       happened = {}
       begin_batch()

@@ -3,12 +3,17 @@
 -- What differs from the defaults is in one hash: `name`, or `queue/name`. `meta` has the digest of it and the number of its
 -- fields, which every call reads; so a call reads the hash itself only if somebody has changed it.
 
-local SECOND, MINUTE, DAY = 1000, 60000, 86400000
-local YEAR = 365 * DAY
-local MOST_KEPT = 1000000000
+local SECOND, DAY = 1000, 86400000
+local SETTINGS -- name, default, least, most, unit, whether a queue may have its own, meaning
+local DEFAULT = {} -- name -> value; filled by the first call, for no library function can be called while this is loaded
+local config -- of this call
+do
 
--- Name, default, least, most, unit, whether a queue may have its own, meaning.
-local SETTINGS = {
+local MINUTE, YEAR = 60 * SECOND, 365 * DAY
+local MOST_KEPT = 1000000000
+local NOTHING_SET = {}
+
+SETTINGS = {
   { 'lease', 30 * SECOND, LIMITS.LEAST_LEASE, LIMITS.MOST_LEASE, 'ms', true,
     'how long a claimed job is its executor\'s without a renewal; renewals come every quarter of it' },
   { 'grace', 0, 0, 3600 * SECOND, 'ms', true, 'how much longer than its lease a silent job is waited for' },
@@ -29,11 +34,6 @@ local SETTINGS = {
   { 'worker_age', DAY, MINUTE, YEAR, 'ms', false, 'after how long a worker that gives no sign of life is forgotten' },
   { 'events', 100000, 100, 10000000, '', false, 'how many events are kept, about' },
 }
-
-local DEFAULT = {} -- name -> value; filled by the first call, for no library function can be called while this is loaded
-local NOTHING_SET = {}
-local config = NOTHING_SET -- of this call
-do
 
 local known, known_count = {}, 0 -- digest -> config
 

@@ -46,13 +46,16 @@ end
 
 -- Whether a job that is not to be kept goes. One that failed does not, nor one that was cancelled and is waited for: somebody
 -- may want to retry it.
+local conclude
+do
+
 local function goes_at_the_end(job, state)
   if not has(job.flags, UNKEPT) or state == 'failed' then return false end
   return state == 'succeeded' or not has(job.flags, AWAITED) or redis.call('EXISTS', key.dependents(job.id)) == 0
 end
 
 -- Put a job into a final state, and say so to those who wait.
-local conclude = function(job, state, waiters, fields)
+conclude = function(job, state, waiters, fields)
   local goes = job.flags > 0 and goes_at_the_end(job, state)
   waiters = waiters or redis.call('HGET', key.job(job.id), 'w')
   if job.state == 'blocked' then unlink(job) end
@@ -67,6 +70,8 @@ local conclude = function(job, state, waiters, fields)
   job.state = state -- also of one that is gone, for those who say so
   event(state, job.id)
   tell_waiters(job, waiters)
+end
+
 end
 
 local function fail(job, group, waiters, fields)
