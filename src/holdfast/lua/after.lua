@@ -66,7 +66,7 @@ end
 
 function after.pack(left, policy, due) return string.format('%d %s %.0f', left, policy, due) end
 
-function after.to_blocked(job, fields) move(job, 'blocked', now, nil, fields) end
+function after.to_blocked(job, fields) move(job, 'blocked', now, nil, unpack(fields or {})) end
 
 -- All of those that a job waits for are as they must be.
 function after.unblock(job, due)
@@ -117,7 +117,7 @@ end
 
 function after.note_rest(ended, letter, from)
   redis.call('HSET', key.resolving(), ended, letter .. ' ' .. from)
-  redis.call('HSET', key.meta(), 'resolving', 1)
+  redis.call('HSET', key.meta, 'resolving', 1)
   meta.resolving = '1'
 end
 
@@ -150,7 +150,7 @@ function after.go_on()
   end
   settle()
   if redis.call('EXISTS', key.resolving()) == 1 then return end
-  redis.call('HDEL', key.meta(), 'resolving')
+  redis.call('HDEL', key.meta, 'resolving')
   meta.resolving = nil
 end
 

@@ -94,7 +94,7 @@ end
 -- One entry per type of event, naming its jobs.
 local function publish(who)
   for kind, ids in pairs(happened) do
-    redis.call('XADD', key.events(), 'MAXLEN', '~', setting('events'), '*', 'type', kind,
+    redis.call('XADD', key.events, 'MAXLEN', '~', setting('events'), '*', 'type', kind,
       'jobs', ids[2] and table.concat(ids, ' ') or ids[1], 'who', who or '')
   end
   happened = {}
@@ -102,13 +102,14 @@ end
 
 -- Numbers for jobs in the order in which they come, never given twice: returns the one before the first.
 local function reserve_arrivals(count)
-  if meta.new then redis.call('HSET', key.meta(), 'schema', SCHEMA) end
+  if meta.new then redis.call('HSET', key.meta, 'schema', SCHEMA) end
   meta.new = false
-  meta.arrivals = redis.call('HINCRBY', key.meta(), 'arrivals', count)
+  meta.arrivals = redis.call('HINCRBY', key.meta, 'arrivals', count)
   return meta.arrivals - count
 end
 
 local verb, know_args
+local at_first = {} -- what the first call does, for no function of Lua can be called while the library is loaded
 do
 
 -- A call that must not be carried out twice has a token, made when the call was: the client library repeats a call whose
@@ -132,9 +133,9 @@ end
 local function read_meta(is_brief)
   local values
   if is_brief then
-    values = redis.call('HMGET', key.meta(), 'schema', 'config', 'resolving', 'fair', 'paused')
+    values = redis.call('HMGET', key.meta, 'schema', 'config', 'resolving', 'fair', 'paused')
   else
-    values = redis.call('HMGET', key.meta(), 'schema', 'config', 'resolving', 'fair', 'paused', 'changed', 'refill', 'gaps',
+    values = redis.call('HMGET', key.meta, 'schema', 'config', 'resolving', 'fair', 'paused', 'changed', 'refill', 'gaps',
       'arrivals', 'pulse', 'pruned', 'queues')
   end
   if values[1] and tonumber(values[1]) ~= SCHEMA then
@@ -177,6 +178,11 @@ local function carry_out(body, is_brief, args, blobs)
   return reply
 end
 
+local function begin()
+  redis, string, table, math, struct, type, tonumber, pairs, ipairs, next, unpack, pcall = globals()
+  for _, make_ready in ipairs(at_first) do make_ready() end
+end
+
 -- Register a function of the library under a name that carries the library's digest, so that releases run side by
 -- side. `body(args, blobs)` returns the reply, and whether nothing was done; a caller with a token that was answered
 -- before gets that answer. `is_brief`: it needs little of `meta`.
@@ -185,7 +191,7 @@ verb = function(words, flags, body, is_brief)
     function_name = 'hf_' .. DIGEST .. '_' .. words,
     flags = flags,
     callback = function(keys, argv)
-      if not string then redis, string, table, math, struct, type, tonumber, pairs, ipairs, next, unpack = globals() end
+      if not string then begin() end
       use_base(keys[1])
       happened = {}
       begin_batch()

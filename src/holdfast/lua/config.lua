@@ -5,7 +5,7 @@
 
 local SECOND, DAY = 1000, 86400000
 local SETTINGS -- name, default, least, most, unit, whether a queue may have its own, meaning
-local DEFAULT = {} -- name -> value; filled by the first call, for no library function can be called while this is loaded
+local DEFAULT = {} -- name -> value
 local config -- of this call
 do
 
@@ -37,7 +37,7 @@ SETTINGS = {
 
 local known, known_count = {}, 0 -- digest -> config
 
-local function fill_defaults()
+at_first[#at_first + 1] = function()
   for _, row in ipairs(SETTINGS) do DEFAULT[row[1]] = row[2] end
 end
 
@@ -48,7 +48,6 @@ setting = function(name, queue)
 end
 
 read_config = function(digest)
-  if not DEFAULT.lease then fill_defaults() end
   config = NOTHING_SET
   if not digest then return end
   local is_whole = tonumber(string.match(digest, ' (%d+)$')) == redis.call('HLEN', key.config())
@@ -68,8 +67,8 @@ end
 local function keep_config_digest()
   local list, words = redis.call('HGETALL', key.config()), {}
   for place = 1, #list, 2 do words[#words + 1] = list[place] .. '=' .. list[place + 1] end
-  if #words == 0 then return redis.call('HDEL', key.meta(), 'config') end
+  if #words == 0 then return redis.call('HDEL', key.meta, 'config') end
   table.sort(words)
   local digest = redis.sha1hex(table.concat(words, ' ')) .. string.format(' %d', #words)
-  redis.call('HSET', key.meta(), 'schema', SCHEMA, 'config', digest)
+  redis.call('HSET', key.meta, 'schema', SCHEMA, 'config', digest)
 end

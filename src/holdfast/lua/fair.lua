@@ -27,7 +27,7 @@ function fair.begin(queue, priority, owner)
   redis.call('ZADD', shares, start + fair.TURN / (tonumber(known[2]) or 1), owner)
   if not known[1] then
     redis.call('HSET', key.fair(queue), field, string.format('%.0f', start))
-    redis.call('HSET', key.meta(), 'fair', 1)
+    redis.call('HSET', key.meta, 'fair', 1)
     meta.fair = '1'
   end
   return math.min(math.floor(start), fair.LAST)
@@ -44,8 +44,8 @@ end
 -- Nothing is left that has a place: begin anew.
 function fair.prune(queue)
   if not fair.is_fair(queue) then return end
-  local index = key.index
-  if redis.call('EXISTS', index(queue, 'waiting'), index(queue, 'throttled'), index(queue, 'running')) > 0 then return end
+  local index = key.index[queue]
+  if redis.call('EXISTS', index.waiting, index.throttled, index.running) > 0 then return end
   for _, field in ipairs(redis.call('HKEYS', key.fair(queue))) do
     local priority = string.match(field, '^v(-?%d+)$')
     if priority then

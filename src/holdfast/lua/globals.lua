@@ -3,5 +3,5 @@
 -- A global is looked for in three tables each time, and a local in none. While the library is loaded there are no others than
 -- `redis`, and of that one only what registers functions; so the first call fills these in. See call.lua.
 
-local function globals() return redis, string, table, math, struct, type, tonumber, pairs, ipairs, next, unpack end
-local redis, string, table, math, struct, type, tonumber, pairs, ipairs, next, unpack = redis
+local function globals() return redis, string, table, math, struct, type, tonumber, pairs, ipairs, next, unpack, pcall end
+local redis, string, table, math, struct, type, tonumber, pairs, ipairs, next, unpack, pcall = redis

@@ -13,8 +13,8 @@ local function parse_marks(marks)
 end
 
 local function make_marks(attempt, cancelling, spared, length)
-  if not cancelling and spared == 0 and length == USUAL_LEASE then return decimal(attempt) end
-  return decimal(attempt) .. (cancelling and 'c' or '') .. string.rep('s', spared)
+  if not cancelling and spared == 0 and length == USUAL_LEASE then return decimal[attempt] end
+  return decimal[attempt] .. (cancelling and 'c' or '') .. string.rep('s', spared)
     .. (length == USUAL_LEASE and '' or string.format('@%d', length))
 end
 
@@ -22,7 +22,7 @@ end
 -- may be used again, and its attempts then start from 1: who says when the job was `created` is heard only about that one.
 -- The second value is the attempt's record, if the attempt was this executor's; the third, who waits for the job.
 local function holder(executor, id, attempt, created)
-  local job, packed, waiters = load_job(id, attempt_field(attempt), 'w')
+  local job, packed, waiters = load_job(id, attempt_field[attempt], 'w')
   if not job or not packed or (created and created ~= job.created) then return nil end
   local run = unpack_attempt(packed)
   if run.executor ~= executor then return nil end
@@ -30,16 +30,16 @@ local function holder(executor, id, attempt, created)
   return nil, run
 end
 
--- End a running job's attempt: returns the fields to write with its move.
-local function end_attempt(job, run, outcome, words)
-  run.ran, run.outcome = math.max(now - run.claimed, 0), outcome
+-- End a running job's attempt: returns the fields to write with its move. `item`: what its executor says of it, see finish.lua.
+local function end_attempt(job, run, outcome, words, item)
+  local queue, ran = job.queue, now > run.claimed and now - run.claimed or 0
   collect(dropping, key.held(run.executor), job.id)
-  tally(job.queue, 'o', 1, 'r', run.ran)
-  if has(job.flags, LIMITED) then limit.give_back(job) end
-  if setting('concurrency', job.queue) > 0 then awakened[job.queue] = true end
-  local fields = { attempt_field(job.attempt), pack_run(run) }
+  tally(queue, 'o', 1, 'r', ran)
+  if job.flags > 0 and has(job.flags, LIMITED) then limit.give_back(job) end
+  if setting('concurrency', queue) > 0 then awakened[queue] = true end
+  local fields = { attempt_field[job.attempt], pack_run(run, item or {}, ran, outcome), nil, nil } -- room for more
   if words and words ~= '' then
-    fields[3], fields[4] = 'o' .. decimal(job.attempt), cut(words, INLINE)
+    fields[3], fields[4] = 'o' .. decimal[job.attempt], cut(words, INLINE)
   end
   return fields
 end
@@ -66,10 +66,10 @@ conclude = function(job, state, waiters, fields)
     if has(job.flags, AWAITED) then resolved[#resolved + 1] = { job.id, LETTER_OF[state], '-inf' } end
     job.flags = lasting(job.flags)
   end
-  if goes then erase(job.id, job.queue, job.state) else move(job, state, now, nil, fields) end
+  if goes then erase(job.id, job.queue, job.state) else move(job, state, now, nil, unpack(fields or {})) end
   job.state = state -- also of one that is gone, for those who say so
   event(state, job.id)
-  tell_waiters(job, waiters)
+  if waiters and waiters ~= '' then tell_waiters(job, waiters) end
 end
 
 end
@@ -126,7 +126,7 @@ function gaps.remember(list)
   local words = {}
   for _, gap in ipairs(list) do words[#words + 1] = string.format('%.0f %.0f', gap.ended, gap.length) end
   meta.gaps = table.concat(words, ' ')
-  redis.call('HSET', key.meta(), 'gaps', meta.gaps)
+  redis.call('HSET', key.meta, 'gaps', meta.gaps)
 end
 
 -- A gap spares the leases shorter than twice its length, for one lease; so it is forgotten after twice its length.
@@ -149,12 +149,12 @@ function gaps.spare(job, run)
   if until_then <= now then return false end
   local attempt, cancelling, spared, length = parse_marks(redis.call('HGET', key.held(run.executor), job.id))
   if spared >= gaps.SPARES then return false end
-  redis.call('ZADD', key.timers(), until_then, job.id)
+  redis.call('ZADD', key.timers, until_then, job.id)
   redis.call('HSET', key.held(run.executor), job.id, make_marks(attempt, cancelling, spared + 1, length))
   return true
 end
 
 local function expire(job)
-  local run = unpack_attempt(redis.call('HGET', key.job(job.id), attempt_field(job.attempt)))
+  local run = unpack_attempt(redis.call('HGET', key.job(job.id), attempt_field[job.attempt]))
   if not gaps.spare(job, run) then charge_lost(job, run, 'lease ended') end
 end

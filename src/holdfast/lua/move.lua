@@ -78,16 +78,16 @@ end
 end
 
 -- Put a job into a state, with its place in that state's index, its timer (or none), and fields of its record.
-local function move(job, state, score, timer, fields)
-  local id, queue, before = job.id, job.queue, job.state
+local function move(job, state, score, timer, ...)
+  local id, index, before = job.id, key.index[job.queue], job.state
   if before then
-    collect(leaving, key.index(queue, before), id)
-    if not timer and (before == 'scheduled' or before == 'running') then collect(leaving, key.timers(), id) end
+    collect(leaving, index[before], id)
+    if not timer and (before == 'scheduled' or before == 'running') then collect(leaving, key.timers, id) end
   end
-  collect(entering, key.index(queue, state), score, id)
-  if timer then collect(entering, key.timers(), timer, id) end
+  collect(entering, index[state], score, id)
+  if timer then collect(entering, key.timers, timer, id) end
   job.state, job.since = state, now
-  redis.call('HSET', key.job(id), 's', pack_status(job), unpack(fields or {}))
+  redis.call('HSET', key.job(id), 's', pack_status(job), ...)
 end
 
 -- Waiting jobs stand by priority, then by arrival: exact in a double up to 2^44 arrivals. Most are new, and have nothing to do
@@ -95,29 +95,29 @@ end
 local PRIORITY_STEP = 2 ^ 44
 local function begin_waiting(id, queue, priority, arrival, ...)
   tally(queue, 'i', 1)
-  collect(entering, key.index(queue, 'waiting'), priority * PRIORITY_STEP + arrival, id)
+  collect(entering, key.index[queue].waiting, priority * PRIORITY_STEP + arrival, id)
   redis.call('HSET', key.job(id), 's', pack_new('waiting', arrival), ...)
 end
 
 local function to_waiting(job, fields)
   if job.state ~= 'waiting' and job.state ~= 'throttled' then tally(job.queue, 'i', 1) end
-  move(job, 'waiting', job.priority * PRIORITY_STEP + job.arrival, nil, fields)
+  move(job, 'waiting', job.priority * PRIORITY_STEP + job.arrival, nil, unpack(fields or {}))
 end
 
-local function to_scheduled(job, due, fields) move(job, 'scheduled', due, due, fields) end
+local function to_scheduled(job, due, fields) move(job, 'scheduled', due, due, unpack(fields or {})) end
 
 -- Remove a job and all that belongs to it, and one more key. Its index is settled with the others. Those that wait for it are
 -- left to be told.
 local function erase(id, queue, state, more)
-  if state then collect(leaving, key.index(queue, state), id) end
-  if state == 'scheduled' or state == 'running' then collect(leaving, key.timers(), id) end
+  if state then collect(leaving, key.index[queue][state], id) end
+  if state == 'scheduled' or state == 'running' then collect(leaving, key.timers, id) end
   redis.call('DEL', key.job(id), key.blob('p', id), key.blob('r', id), key.blob('c', id), key.blob('f', id),
     key.errors(id), key.notes(id), key.fields(id), key.after(id), key.steps(id), more or key.log(id), key.log(id))
 end
 
 -- Remove up to `most` of a queue's ended jobs that are too old or too many. Call it settled; settle after it.
 local function prune(queue, state, most)
-  local index = key.index(queue, state)
+  local index = key.index[queue][state]
   local old = redis.call('ZRANGEBYSCORE', index, '-inf', now - setting('keep_' .. state, queue), 'LIMIT', 0, most)
   local over = math.min(redis.call('ZCARD', index) - setting('keep_' .. state .. '_count', queue), most)
   if over > #old then old = redis.call('ZRANGE', index, 0, over - 1) end

@@ -32,7 +32,6 @@ local LETTER_OF = {
   scheduled = 's', waiting = 'w', blocked = 'b', throttled = 't', running = 'r',
   succeeded = 'S', failed = 'F', cancelled = 'C',
 }
-local STATES = { 'scheduled', 'waiting', 'blocked', 'throttled', 'running', 'succeeded', 'failed', 'cancelled' }
 local FINAL = { succeeded = true, failed = true, cancelled = true }
 
 local CODEC_NUMBER = { json = 0, raw = 1 }
@@ -54,28 +53,21 @@ local function lasting(flags)
   return with(with(with(flags, RETRYING, false), CANCELLING, false), ALONE, false)
 end
 
--- Small numbers as text, and the names of the fields of attempts: each made once.
+-- Numbers as text, and the names of the fields of attempts: those of small numbers are made once.
 local decimal, attempt_field
 do
 
-local decimals, fields_of_attempts = {}, {}
-
-decimal = function(number)
-  local text = decimals[number]
-  if not text then
-    text = string.format('%d', number)
-    if number >= 0 and number <= 1000 then decimals[number] = text end
-  end
-  return text
+local function remembering(make)
+  return setmetatable({}, { __index = function(known, number)
+    local text = make(number)
+    if number >= 0 and number <= 1000 then known[number] = text end
+    return text
+  end })
 end
 
-attempt_field = function(number)
-  local field = fields_of_attempts[number]
-  if not field then
-    field = 'a' .. decimal(number)
-    if number <= 1000 then fields_of_attempts[number] = field end
-  end
-  return field
+at_first[#at_first + 1] = function()
+  decimal = remembering(function(number) return string.format('%d', number) end)
+  attempt_field = remembering(function(number) return 'a' .. decimal[number] end)
 end
 
 end
@@ -86,7 +78,7 @@ do
 local VERSION = 1
 local HEAD, SPEC, SPEC_AT = '>BI6', '>ssBhI2I2I2I4I6', 8
 local STATUS, PLAIN, NEW, PLAIN_SIZE, NEW_SIZE = '>c1I6i6I4I4I2I2I2I2B', '>c1I6i6I4I4', '>c1I6', 21, 7
-local ATTEMPT, ATTEMPT_SIZE = '>I6I5I4I5I4c1', 25
+local ATTEMPT, ATTEMPT_SIZE, MOST_DELAY = '>I6I5I4I5I4c1', 25, 2 ^ 31
 local ZEROS = '\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0'
 local CODECS = { [0] = 'json', 'raw' }
 local STATE_OF = { -- the other way round: no library function, not even `pairs`, can be called while this is loaded
@@ -148,9 +140,19 @@ pack_status = function(job)
   return struct.pack(PLAIN, letter, arrival, since, attempt, job.lease)
 end
 
+-- Jobs that one call has stored have the same head, and come one after the other: the last one that was read is kept.
+local last_head, created, spec
+
+local function read_head(id, head)
+  local version, time = struct.unpack(HEAD, head)
+  if version ~= VERSION then refuse('SCHEMA', 'job ' .. id .. ' was written by a newer release: upgrade this one') end
+  last_head, created, spec = head, time, read_spec(string.sub(head, SPEC_AT))
+end
+
 read_job = function(id, status, head)
-  local letter, arrival, since, attempt, lease, retried, crashes, lost, flags, misses
-  local size = #status
+  if head ~= last_head then read_head(id, head) end
+  local letter, arrival
+  local size, since, attempt, lease, retried, crashes, lost, flags, misses = #status, 0, 0, 0, 0, 0, 0, 0, 0
   if size == NEW_SIZE then
     letter, arrival = struct.unpack(NEW, status)
   elseif size == PLAIN_SIZE then
@@ -158,12 +160,9 @@ read_job = function(id, status, head)
   else
     letter, arrival, since, attempt, lease, retried, crashes, lost, flags, misses = struct.unpack(STATUS, status .. ZEROS)
   end
-  local version, created = struct.unpack(HEAD, head)
-  if version ~= VERSION then refuse('SCHEMA', 'job ' .. id .. ' was written by a newer release: upgrade this one') end
-  local spec = read_spec(string.sub(head, SPEC_AT))
-  return { id = id, state = STATE_OF[letter], since = created + (since or 0), arrival = arrival, attempt = attempt or 0,
-    lease = lease or 0, retried = retried or 0, crashes = crashes or 0, lost = lost or 0, flags = flags or 0,
-    misses = misses or 0, created = created, queue = spec.queue, task = spec.task, priority = spec.priority, spec = spec }
+  return { id = id, state = STATE_OF[letter], since = created + since, arrival = arrival, attempt = attempt, lease = lease,
+    retried = retried, crashes = crashes, lost = lost, flags = flags, misses = misses, created = created, queue = spec.queue,
+    task = spec.task, priority = spec.priority, spec = spec }
 end
 
 -- An attempt: claimed, waited (before that), delay (until started, plus one; 0: not known), ran (until ended), pid,
@@ -172,14 +171,23 @@ pack_attempt = function(claimed, waited, delay, ran, pid, outcome, executor)
   return struct.pack(ATTEMPT, claimed, waited, delay, ran, pid, outcome) .. executor
 end
 
-pack_run = function(run)
-  return pack_attempt(run.claimed, run.waited, run.delay, run.ran, run.pid, run.outcome, run.executor)
-end
+-- Attempts that one call has begun are often the same in this: the last one that was read is kept. Change none.
+local last_packed, last_run
 
 unpack_attempt = function(packed)
-  local claimed, waited, delay, ran, pid, outcome = struct.unpack(ATTEMPT, packed)
-  return { claimed = claimed, waited = waited, delay = delay, ran = ran, pid = pid, outcome = outcome,
-    executor = string.sub(packed, ATTEMPT_SIZE + 1) }
+  if packed ~= last_packed then
+    local claimed, waited, delay, ran, pid, outcome = struct.unpack(ATTEMPT, packed)
+    last_packed, last_run = packed, { claimed = claimed, waited = waited, delay = delay, ran = ran, pid = pid, outcome = outcome,
+      executor = string.sub(packed, ATTEMPT_SIZE + 1) }
+  end
+  return last_run
+end
+
+-- An attempt of which more is known now. `said` has its process id, and milliseconds from claim to start.
+pack_run = function(run, said, ran, outcome)
+  local delay, started = run.delay, said.started
+  if started then delay = (started < MOST_DELAY and started or MOST_DELAY) + 1 end
+  return struct.pack(ATTEMPT, run.claimed, run.waited, delay, ran, said.pid or run.pid, outcome) .. run.executor
 end
 
 end

@@ -73,14 +73,14 @@ local function next_known(schedule)
 end
 
 local function set_next(name, schedule, next_time)
-  if not next_time or schedule.paused == '1' then return redis.call('ZREM', key.timers(), '&' .. name) end
-  redis.call('ZADD', key.timers(), next_time, '&' .. name)
+  if not next_time or schedule.paused == '1' then return redis.call('ZREM', key.timers, '&' .. name) end
+  redis.call('ZADD', key.timers, next_time, '&' .. name)
 end
 
 local function ask_for_more(name, schedule, left)
   if schedule.every or left >= ENOUGH_TIMES then return end
   redis.call('SADD', key.refill(), name)
-  redis.call('HSET', key.meta(), 'refill', 1)
+  redis.call('HSET', key.meta, 'refill', 1)
   meta.refill = '1'
 end
 
@@ -296,7 +296,7 @@ end)
 
 verb('unschedule', { 'allow-oom' }, function(args)
   schedule_name(args.name)
-  redis.call('ZREM', key.timers(), '&' .. args.name)
+  redis.call('ZREM', key.timers, '&' .. args.name)
   redis.call('SREM', key.refill(), args.name)
   redis.call('ZREM', key.schedules(), args.name)
   local gone = redis.call('DEL', key.schedule(args.name))

@@ -24,9 +24,9 @@ end
 -- Leave the place in a queue, and stand in another.
 local function change_queue(job, queue)
   local state, timer = job.state, nil
-  if state == 'scheduled' then timer = tonumber(redis.call('ZSCORE', key.timers(), job.id)) end
+  if state == 'scheduled' then timer = tonumber(redis.call('ZSCORE', key.timers, job.id)) end
   if has(job.flags, LIMITED) then limit.leave(job) end
-  collect(leaving, key.index(job.queue, state), job.id)
+  collect(leaving, key.index[job.queue][state], job.id)
   job.queue, job.state = queue, nil
   arrive(job)
   know_queue(queue)
@@ -72,7 +72,7 @@ verb_on_each('move', {})
 
 -- End the attempt of a running job, and have its worker stop it. Returns the fields to write with its move.
 local function take_away(job, letter, reason)
-  local run = unpack_attempt(redis.call('HGET', key.job(job.id), attempt_field(job.attempt)))
+  local run = unpack_attempt(redis.call('HGET', key.job(job.id), attempt_field[job.attempt]))
   tell(worker_of(run.executor), string.format('lost %s %s %d', run.executor, job.id, job.attempt))
   return end_attempt(job, run, letter, reason)
 end

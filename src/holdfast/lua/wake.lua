@@ -50,7 +50,7 @@ end
 -- A queue may be new: then workers that serve patterns of names are told.
 local function know_queue(queue)
   if redis.call('ZADD', key.queues(), 0, queue) == 0 then return end
-  meta.queues = redis.call('HINCRBY', key.meta(), 'queues', 1)
+  meta.queues = redis.call('HINCRBY', key.meta, 'queues', 1)
   for _, worker in ipairs(redis.call('SRANDMEMBER', key.matchers(), MOST)) do
     if redis.call('EXISTS', key.worker(worker)) == 1 then
       if redis.call('LINDEX', key.inbox(worker), -1) ~= 'queues' then tell(worker, 'queues') end
