@@ -149,7 +149,7 @@ end
 
 -- Until the next timer, or as long as an executor blocks at most; not at all if something is left to do for whoever comes next.
 local function next_wait()
-  if meta.resolving or meta.changed then return 1 end
+  if signs.resolving or signs.changed then return 1 end
   local timer = redis.call('ZRANGE', key.timers, 0, 0, 'WITHSCORES')
   if not timer[1] then return BLOCK end
   return math.max(1, math.min(BLOCK, tonumber(timer[2]) - now))
@@ -202,7 +202,7 @@ end
 
 -- The queues that are not paused, and the shares of these.
 local function open_queues(args)
-  if not meta.paused then return args.queues, args.shares or {} end
+  if not signs.paused then return args.queues, args.shares or {} end
   local paused, open, shares = redis.call('SMISMEMBER', key.paused(), unpack(args.queues)), {}, {}
   for place, queue in ipairs(args.queues) do
     if paused[place] == 0 then

@@ -67,8 +67,7 @@ end
 local function keep_config_digest()
   local list, words = redis.call('HGETALL', key.config()), {}
   for place = 1, #list, 2 do words[#words + 1] = list[place] .. '=' .. list[place + 1] end
-  if #words == 0 then return redis.call('HDEL', key.meta, 'config') end
+  if #words == 0 then return set_sign('config', nil) end
   table.sort(words)
-  local digest = redis.sha1hex(table.concat(words, ' ')) .. string.format(' %d', #words)
-  redis.call('HSET', key.meta, 'schema', SCHEMA, 'config', digest)
+  set_sign('config', redis.sha1hex(table.concat(words, ' ')) .. string.format(' %d', #words))
 end

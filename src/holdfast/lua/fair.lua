@@ -17,7 +17,7 @@ local arrive -- for other files too
 do
 
 -- `meta` says whether there is any such queue, so that those who have none do not ask.
-function fair.is_fair(queue) return meta.fair and redis.call('EXISTS', key.fair(queue)) == 1 end
+function fair.is_fair(queue) return signs.fair and redis.call('EXISTS', key.fair(queue)) == 1 end
 
 -- The virtual time at which a new job of a key begins.
 function fair.begin(queue, priority, owner)
@@ -27,8 +27,7 @@ function fair.begin(queue, priority, owner)
   redis.call('ZADD', shares, start + fair.TURN / (tonumber(known[2]) or 1), owner)
   if not known[1] then
     redis.call('HSET', key.fair(queue), field, string.format('%.0f', start))
-    redis.call('HSET', key.meta, 'fair', 1)
-    meta.fair = '1'
+    if not signs.fair then set_sign('fair', 1) end
   end
   return math.min(math.floor(start), fair.LAST)
 end

@@ -139,7 +139,7 @@ function ending.advance(job, run, item, blob)
   if left > 0 then return after.to_blocked(job, fields) end
   if batch.due_time then return to_scheduled(job, batch.due_time, fields) end
   to_waiting(job, fields)
-  awakened[job.queue] = true
+  awaken(job.queue)
 end
 
 -- It waits for jobs that it may have enqueued itself, and holds no slot meanwhile.
@@ -229,9 +229,9 @@ end
 -- The numbers of jobs that enter a state, by `queue state`. Call it before they are settled.
 local function entering_states()
   local numbers = {}
-  for where, list in pairs(entering) do
+  for _, where in ipairs(entering) do
     local queue, state = string.match(where, '}:q:(.+):(%a+)$')
-    if state then numbers[queue .. ' ' .. state] = #list / 2 end
+    if state then numbers[queue .. ' ' .. state] = #entering[where] / 2 end
   end
   return numbers
 end

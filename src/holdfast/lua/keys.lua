@@ -10,9 +10,8 @@ do
 
 local base -- 'hf:{namespace}:', as the last call named it
 
--- Hash: schema, arrivals (the last arrival number given), pulse, gaps (see lease.lua), pruned, prune_after, config,
--- resolving (see after.lua), changed (see limit.lua), fair (see fair.lua), refill (see schedule.lua), queues (how many were
--- new, or forgotten, so far), paused (some are).
+-- Hash: schema, arrivals (the last arrival number given), pulse, pruned, prune_after, queues (how many were new, or forgotten,
+-- so far); signs (see call.lua).
 function key.meta() return base .. 'meta' end
 
 -- Hash: settings that differ from their defaults. See config.lua.

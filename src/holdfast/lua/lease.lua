@@ -4,18 +4,23 @@
 -- attempt's number, then `c` if the job is to be cancelled, then `s` for each time that its lease was spared, then `@` and
 -- its length if that is not the usual one. A renewal prolongs it by that length: the lease and the grace of its queue.
 
-local LEAST_LEASE, MOST_LEASE, USUAL_LEASE = LIMITS.LEAST_LEASE, LIMITS.MOST_LEASE, 30000
-local LONGEST_WAIT = LIMITS.LONGEST_WAIT
+local LEAST_LEASE, MOST_LEASE, LONGEST_WAIT = LIMITS.LEAST_LEASE, LIMITS.MOST_LEASE, LIMITS.LONGEST_WAIT
+local parse_marks, make_marks
+do
 
-local function parse_marks(marks)
+local USUAL_LEASE = 30000
+
+parse_marks = function(marks)
   local attempt, cancelling, spared, length = string.match(marks, '^(%d+)(c?)(s*)@?(%d*)$')
   return tonumber(attempt), cancelling == 'c', #spared, tonumber(length) or USUAL_LEASE
 end
 
-local function make_marks(attempt, cancelling, spared, length)
+make_marks = function(attempt, cancelling, spared, length)
   if not cancelling and spared == 0 and length == USUAL_LEASE then return decimal[attempt] end
   return decimal[attempt] .. (cancelling and 'c' or '') .. string.rep('s', spared)
     .. (length == USUAL_LEASE and '' or string.format('@%d', length))
+end
+
 end
 
 -- The job of an attempt that has the right to write, or nothing: (job, attempt, executor) must match a running job. An id
@@ -36,7 +41,7 @@ local function end_attempt(job, run, outcome, words, item)
   collect(dropping, key.held(run.executor), job.id)
   tally(queue, 'o', 1, 'r', ran)
   if job.flags > 0 and has(job.flags, LIMITED) then limit.give_back(job) end
-  if setting('concurrency', queue) > 0 then awakened[queue] = true end
+  if setting('concurrency', queue) > 0 then awaken(queue) end
   local fields = { attempt_field[job.attempt], pack_run(run, item or {}, ran, outcome), nil, nil } -- room for more
   if words and words ~= '' then
     fields[3], fields[4] = 'o' .. decimal[job.attempt], cut(words, INLINE)
@@ -89,12 +94,15 @@ local function come_back(job, delay, fields, unstarted)
   if delay > 0 then to_scheduled(job, now + delay, fields) else to_waiting(job, fields) end
 end
 
+local charge_crash, charge_lost
+do
+
 local function is_over(job, count, most)
   return (count > most or has(job.flags, ONCE)) and not has(job.flags, CANCELLING)
 end
 
 -- The attempt's process died.
-local function charge_crash(job, waiters, fields)
+charge_crash = function(job, waiters, fields)
   job.crashes, job.misses = job.crashes + 1, 0
   event('crashed', job.id)
   if is_over(job, job.crashes, option(job, 'crashes')) then return fail(job, 'crashed', waiters, fields) end
@@ -102,12 +110,14 @@ local function charge_crash(job, waiters, fields)
 end
 
 -- The attempt lost its lease.
-local function charge_lost(job, run, words)
+charge_lost = function(job, run, words)
   local fields = end_attempt(job, run, 'L', words)
   job.lost, job.misses = job.lost + 1, 0
   event('lost', job.id)
   if is_over(job, job.lost, option(job, 'lost')) then return fail(job, 'lost', nil, fields) end
   come_back(job, 0, fields)
+end
+
 end
 
 -- Gaps: when the store was away for everyone; text of `end length end length ...`, the longest and oldest first. One
@@ -116,7 +126,7 @@ local gaps = { SPARES = 3, MOST = 50 }
 
 function gaps.parse()
   local list = {}
-  for ended, length in string.gmatch(meta.gaps, '(%d+) (%d+)') do
+  for ended, length in string.gmatch(signs.gaps or '', '(%d+) (%d+)') do
     list[#list + 1] = { ended = tonumber(ended), length = tonumber(length) }
   end
   return list
@@ -125,8 +135,7 @@ end
 function gaps.remember(list)
   local words = {}
   for _, gap in ipairs(list) do words[#words + 1] = string.format('%.0f %.0f', gap.ended, gap.length) end
-  meta.gaps = table.concat(words, ' ')
-  redis.call('HSET', key.meta, 'gaps', meta.gaps)
+  set_sign('gaps', words[1] and table.concat(words, ' '))
 end
 
 -- A gap spares the leases shorter than twice its length, for one lease; so it is forgotten after twice its length.

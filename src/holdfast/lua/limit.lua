@@ -72,7 +72,7 @@ end
 local function wake_parked(full, queue, id)
   redis.call('ZREM', key.parked(full, queue), id)
   to_waiting(load_job(id))
-  awakened[queue] = true
+  awaken(queue)
 end
 
 local function hand_on_some(full, queue, count)
@@ -214,12 +214,11 @@ end
 
 -- Whoever moves time on continues that.
 function limit.go_on()
-  if not meta.changed then return end
+  if not signs.changed then return end
   local names = redis.call('SRANDMEMBER', key.changed(), 2)
   for _, name in ipairs(names) do limit.review(name) end
   if redis.call('EXISTS', key.changed()) == 1 then return end
-  redis.call('HDEL', key.meta, 'changed')
-  meta.changed = nil
+  set_sign('changed', nil)
 end
 
 end

@@ -3,9 +3,9 @@
 -- Each job's record is written at once; changes of the indexes are collected and made by `settle`, one command per
 -- index whatever the number of jobs. Whoever reads an index after moving jobs settles first.
 
-local leaving, entering, holding, dropping -- key -> members (and scores, or values)
+local leaving, entering, holding, dropping -- key -> members (and scores, or values); see `collect`
 local resolved -- jobs that ended in this call, of those that others wait for: id, letter, arrival of the last one told
-local awakened -- queue -> true: those in which jobs were unblocked
+local awakened -- queues in which there is work to wake somebody for, and queue -> true
 local resolve_all, unlink -- see after.lua
 local drop_deadline -- see deadline.lua
 local tallied, keep_tally, familiar -- see tally.lua; queue -> true: it was known before this call
@@ -16,48 +16,51 @@ local wake -- see wake.lua
 local function tally(queue, letter, count, other, more)
   local counts = tallied[queue]
   if not counts then
-    counts = {}
-    tallied[queue] = counts
+    counts = { [letter] = 0 }
+    tallied[queue], tallied[#tallied + 1] = counts, queue
   end
   counts[letter] = (counts[letter] or 0) + count
   if other then counts[other] = (counts[other] or 0) + more end
 end
 
-local function collect(batch, where, first, second)
-  local list = batch[where]
-  if not list then
-    list = {}
-    batch[where] = list
-  end
-  local count = #list
-  list[count + 1] = first
-  if second ~= nil then list[count + 2] = second end
+-- Have `settle` wake somebody for the work of a queue.
+local function awaken(queue)
+  if not awakened[queue] then awakened[queue], awakened[#awakened + 1] = true, queue end
 end
 
 local settle
 do
 
-begin_batch = function()
-  leaving, entering, holding, dropping = {}, {}, {}, {}
-  resolved, awakened, tallied, familiar = {}, {}, {}, {}
-  budget = { handed = 1000, looked = 1000, told = 1000, fired = 200 }
+-- Nothing is left of what calls collect if they end well. So the tables are made anew only after others.
+begin_batch = function(ended_well)
+  if not ended_well or #leaving + #entering + #holding + #dropping + #resolved + #awakened + #tallied + #happened > 0 then
+    leaving, entering, holding, dropping = {}, {}, {}, {}
+    resolved, awakened, tallied, happened, budget = {}, {}, {}, {}, {}
+  end
+  familiar = {}
+  budget.handed = 1000
+  budget.looked = 1000
+  budget.told = 1000
+  budget.fired = 200
 end
 
 local function apply(command, batch)
-  for where, list in pairs(batch) do
+  for place = 1, #batch do
+    local where = batch[place]
+    local list = batch[where]
     -- In parts: `unpack` of thousands fails half-way. The parts are even, so pairs stay together.
     for first = 1, #list, 2000 do
       redis.call(command, where, unpack(list, first, math.min(first + 1999, #list)))
     end
-    batch[where] = nil
+    batch[place], batch[where] = nil, nil
   end
 end
 
 local function make_changes()
-  if next(leaving) then apply('ZREM', leaving) end
-  if next(entering) then apply('ZADD', entering) end
-  if next(dropping) then apply('HDEL', dropping) end
-  if next(holding) then apply('HSET', holding) end
+  apply('ZREM', leaving)
+  apply('ZADD', entering)
+  apply('HDEL', dropping)
+  apply('HSET', holding)
 end
 
 -- Make the changes that were collected, then those that follow from them: jobs that wait for one that ended. Such a job may
@@ -69,8 +72,9 @@ settle = function()
     make_changes()
   end
   keep_tally()
-  for queue in pairs(awakened) do
-    awakened[queue] = nil
+  for place = 1, #awakened do
+    local queue = awakened[place]
+    awakened[place], awakened[queue] = nil, nil
     wake(queue)
   end
 end
@@ -123,7 +127,7 @@ local function prune(queue, state, most)
   if over > #old then old = redis.call('ZRANGE', index, 0, over - 1) end
   for _, id in ipairs(old) do
     if redis.call('HEXISTS', key.job(id), 'u') == 1 then free_key(load_job(id), 'k') end
-    local are_told = not meta.resolving or redis.call('HEXISTS', key.resolving(), id) == 0
+    local are_told = not signs.resolving or redis.call('HEXISTS', key.resolving(), id) == 0
     erase(id, queue, state, are_told and key.dependents(id))
     event('deleted', id)
   end

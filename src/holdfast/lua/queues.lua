@@ -36,8 +36,7 @@ end)
 
 -- To be called after the set of paused queues was changed: calls look at it only if there are any.
 local function note_paused()
-  meta.paused = redis.call('EXISTS', key.paused()) == 1 and '1' or nil
-  if meta.paused then redis.call('HSET', key.meta, 'paused', 1) else redis.call('HDEL', key.meta, 'paused') end
+  set_sign('paused', redis.call('EXISTS', key.paused()) == 1 and 1 or nil)
 end
 
 verb('pause', { 'allow-oom' }, function(args)

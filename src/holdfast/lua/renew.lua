@@ -103,9 +103,9 @@ end
 
 -- Schedules of which the workers are to say further times.
 local function refills(args)
-  if not meta.refill or not args.refills then return {} end
+  if not signs.refill or not args.refills then return {} end
   local names = redis.call('SRANDMEMBER', key.refill(), integer(args.refills, 'refills', 1, MOST))
-  if #names == 0 then redis.call('HDEL', key.meta, 'refill') end
+  if #names == 0 then set_sign('refill', nil) end
   return names
 end
 

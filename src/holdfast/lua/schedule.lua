@@ -80,8 +80,7 @@ end
 local function ask_for_more(name, schedule, left)
   if schedule.every or left >= ENOUGH_TIMES then return end
   redis.call('SADD', key.refill(), name)
-  redis.call('HSET', key.meta, 'refill', 1)
-  meta.refill = '1'
+  if not signs.refill then set_sign('refill', 1) end
 end
 
 do

@@ -33,7 +33,7 @@ local function change_queue(job, queue)
   if timer then return to_scheduled(job, timer) end
   if state == 'blocked' then return after.to_blocked(job) end
   to_waiting(job)
-  awakened[queue] = true
+  awaken(queue)
 end
 
 -- Stand among the jobs of another priority; of those that share a queue each has a time of its own, so there it comes just now.
@@ -46,7 +46,7 @@ local function change_priority(job, before)
   if job.state == 'throttled' then
     limit.unpark(job)
     to_waiting(job)
-    awakened[job.queue] = true
+    awaken(job.queue)
   end
 end
 
@@ -86,7 +86,7 @@ action.release = changing(function(job, args)
   if job.state ~= 'running' then return 'STATE' end
   event('released', job.id)
   come_back(job, args.delay or 0, take_away(job, 'R', args.reason))
-  awakened[job.queue] = true
+  awaken(job.queue)
   return job.state
 end)
 

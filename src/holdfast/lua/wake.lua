@@ -23,7 +23,7 @@ end
 
 -- Wake one idle executor of a queue, the last that became idle; one of the worker `last` only if there is no other.
 wake = function(queue, last)
-  if meta.paused and redis.call('SISMEMBER', key.paused(), queue) == 1 then return end
+  if signs.paused and redis.call('SISMEMBER', key.paused(), queue) == 1 then return end
   local chosen, passed = nil, {}
   for _ = 1, 20 do
     local idle = redis.call('ZPOPMAX', key.idle(queue))
