@@ -63,7 +63,7 @@ local function start_attempt(got, job, args, length)
   if flags > 0 and has(flags, RETRYING) then job.retried, job.flags = job.retried + 1, with(flags, RETRYING, false) end
   job.attempt, job.lease = attempt, length
   move(job, 'running', now, now + length, attempt_field[attempt], begin_run(got, args, since))
-  collect(holding, key.held(args.executor), job.id, make_marks(attempt, false, 0, length))
+  collect(holding, got.held, job.id, make_marks(attempt, false, 0, length))
   if flags > 0 then
     if has(flags, UNIQUE) then free_key(job, 'q') end
     if has(flags, FAIR) then fair.claimed(job) end
@@ -94,7 +94,7 @@ end
 local function new_reply(executor)
   local kinds = {}
   return { reply = { 0, key.wake(executor), kinds }, kinds = kinds, known = {}, runs = {}, taken = {}, count = 0, bytes = 0,
-    parked = 0 }
+    parked = 0, held = key.held(executor) }
 end
 
 -- Add a claimed job to the reply.
@@ -112,7 +112,7 @@ local function take_some(queue, args, got, most)
   local parked, lease = 0, lease_of(queue, args)
   local length, taken = lease + setting('grace', queue), got.taken
   for _, id in ipairs(redis.call('ZRANGE', key.index[queue].waiting, 0, most - 1)) do
-    local job, payload, run = load_job(id, 'p', 'x')
+    local job, payload, run = take_in_hand(id, 'p', 'x')
     local is_plain = job.flags == 0
     if not is_plain and deadline.has_passed(job) then
       deadline.miss(job)

@@ -258,15 +258,17 @@ end
 -- Returns the answers, and the numbers of jobs that entered a state.
 local function finish(args, blobs)
   local items, answers, next_blob, at = args.items, {}, 2, 1
-  while at <= #items do
+  local size, count = #items, 0
+  while at <= size do
     local item = items[at]
     if type(item) ~= 'table' then
       SUCCESS.id, SUCCESS.attempt, SUCCESS.created = item, items[at + 1], items[at + 2]
       SUCCESS.pid, SUCCESS.started = items[at + 3], items[at + 4]
       item, at = SUCCESS, at + SUCCESS_SIZE - 1
     end
-    answers[#answers + 1] = finish_one(args, item, item.blob and blobs[next_blob])
-    at, next_blob = at + 1, next_blob + (item.blob and 1 or 0)
+    at, count = at + 1, count + 1
+    answers[count] = finish_one(args, item, item.blob and blobs[next_blob])
+    if item.blob then next_blob = next_blob + 1 end
   end
   local entered = entering_states()
   settle()

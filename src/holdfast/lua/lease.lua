@@ -27,7 +27,7 @@ end
 -- may be used again, and its attempts then start from 1: who says when the job was `created` is heard only about that one.
 -- The second value is the attempt's record, if the attempt was this executor's; the third, who waits for the job.
 local function holder(executor, id, attempt, created)
-  local job, packed, waiters = load_job(id, attempt_field[attempt], 'w')
+  local job, packed, waiters = take_in_hand(id, attempt_field[attempt], 'w')
   if not job or not packed or (created and created ~= job.created) then return nil end
   local run = unpack_attempt(packed)
   if run.executor ~= executor then return nil end

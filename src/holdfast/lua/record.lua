@@ -149,7 +149,8 @@ local function read_head(id, head)
   last_head, created, spec = head, time, read_spec(string.sub(head, SPEC_AT))
 end
 
-read_job = function(id, status, head)
+-- Returns a table of its own, or `job` with what is read now.
+read_job = function(id, status, head, job)
   if head ~= last_head then read_head(id, head) end
   local letter, arrival
   local size, since, attempt, lease, retried, crashes, lost, flags, misses = #status, 0, 0, 0, 0, 0, 0, 0, 0
@@ -160,9 +161,13 @@ read_job = function(id, status, head)
   else
     letter, arrival, since, attempt, lease, retried, crashes, lost, flags, misses = struct.unpack(STATUS, status .. ZEROS)
   end
-  return { id = id, state = STATE_OF[letter], since = created + since, arrival = arrival, attempt = attempt, lease = lease,
-    retried = retried, crashes = crashes, lost = lost, flags = flags, misses = misses, created = created, queue = spec.queue,
-    task = spec.task, priority = spec.priority, spec = spec }
+  job = job or { id = 0, state = 0, since = 0, arrival = 0, attempt = 0, lease = 0, retried = 0, crashes = 0, lost = 0, flags = 0,
+    misses = 0, created = 0, queue = 0, task = 0, priority = 0, spec = 0 } -- of this size from the beginning
+  job.id, job.state, job.since, job.created, job.arrival = id, STATE_OF[letter], created + since, created, arrival
+  job.attempt, job.lease, job.flags, job.misses = attempt, lease, flags, misses
+  job.retried, job.crashes, job.lost = retried, crashes, lost
+  job.queue, job.task, job.priority, job.spec = spec.queue, spec.task, spec.priority, spec
+  return job
 end
 
 -- An attempt: claimed, waited (before that), delay (until started, plus one; 0: not known), ran (until ended), pid,
@@ -195,11 +200,26 @@ end
 -- What a job says itself about its retries, crashes, lost, backoff or timeout, or else the setting of its queue.
 local function option(job, name) return job.spec[name] or setting(name, job.queue) end
 
+local load_job, take_in_hand
+do
+
 -- Read a job, and up to three more fields of its record: returns the job and their values, or nothing.
-local function load_job(id, ...)
+load_job = function(id, ...)
   local values = redis.call('HMGET', key.job(id), 's', 'h', ...)
   if not values[1] then return nil end
   return read_job(id, values[1], values[2]), values[3], values[4], values[5]
+end
+
+-- The same for many jobs one after the other, each of which is done with when the next one is read: all are the same table.
+local job_in_hand
+
+take_in_hand = function(id, first, second)
+  local values = redis.call('HMGET', key.job(id), 's', 'h', first, second)
+  if not values[1] then return nil end
+  job_in_hand = read_job(id, values[1], values[2], job_in_hand)
+  return job_in_hand, values[3], values[4]
+end
+
 end
 
 -- What notes are about, by their letters.

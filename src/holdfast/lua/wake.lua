@@ -4,7 +4,6 @@
 
 local BLOCK = LIMITS.BLOCK
 local STALE = 3 * BLOCK -- idle for longer without claiming: it is gone
-local INBOX = 1000 -- messages
 local LIVE = 30000 -- a worker that gave a sign of life within so long is live
 local WAITERS = 16 -- per job
 
@@ -40,10 +39,11 @@ end
 
 end
 
+-- An inbox has up to 1,000 messages.
 local function tell(inbox, message)
   local list = key.inbox(inbox)
   redis.call('RPUSH', list, message)
-  redis.call('LTRIM', list, -INBOX, -1)
+  redis.call('LTRIM', list, -1000, -1)
   redis.call('PEXPIRE', list, DAY)
 end
 
