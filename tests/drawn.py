@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from holdfast.commands import NewJob
 from holdfast.outcome import Advanced, Cancelled, Crash, Error, Outcome, Release, Snoozed, Succeed, Unknown, Waits
 from tests.model_core import worker_of
+from tests.new_job import NewJob
 
 IDS = [*"abcd", "A", "user:1@x/y", "part~3", "z" * 128]
 QUEUES = ["mail", "video", "a.b-c_D"]

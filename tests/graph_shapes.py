@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from holdfast.commands import NewJob
+from tests.new_job import NewJob
 
 SIZE = 200
 QUEUES = ["mail", "video", "shared", "narrow"]

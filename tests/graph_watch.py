@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.commands import Command, NewJob
+from holdfast.commands import Command
+from tests.new_job import NewJob
 
 FINAL = {"succeeded": "S", "failed": "F", "cancelled": "C"}
 WORD_OF = {"-": "pending", "S": "succeeded", "F": "failed", "C": "cancelled"}

@@ -11,10 +11,11 @@ from typing import Any, TypeVar
 import redis
 
 from holdfast import commands, errors
-from holdfast.commands import Claim, Claimed, Command, Finished, NewJob
+from holdfast.commands import Claim, Claimed, Command, Finished
 from holdfast.store import Store
 from tests.conftest import TestClock
 from tests.graph_watch import Watch
+from tests.new_job import NewJob
 
 T = TypeVar("T")
 

@@ -17,12 +17,13 @@ from typing import Any
 import msgspec
 
 from holdfast import errors
-from holdfast.commands import HeldRow, LoadRow, NewJob, WorkerRow, shared
+from holdfast.commands import HeldRow, LoadRow, WorkerRow
 from tests import model_stages as stages
 from tests.model_core import worker_of
 from tests.model_job import DEFAULTS, FINAL, STATES, Job, Order, Steps
 from tests.model_schedules import Schedules
 from tests.model_workers import LIVE, Workers
+from tests.new_job import NewJob
 
 Place = tuple[int, int, Order]
 
@@ -39,7 +40,7 @@ class Model(Workers):
         if fresh and any(new.unique for new in jobs):
             raise errors.Invalid
         there, seen = [], set[str]()
-        doubled = {new.id for new, other in pairwise(jobs) if new.unique and shared(new) == shared(other)}
+        doubled = {new.id for new, other in pairwise(jobs) if new.unique and new.batch == other.batch}
         for new in jobs:
             if new.id in doubled or stages.is_due_too_late(new, now):
                 raise errors.Invalid

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from holdfast import errors
-from holdfast.commands import NewJob
 from tests.model_job import FINAL, Job, Mark
+from tests.new_job import NewJob
 
 if TYPE_CHECKING:
     from tests.model_core import Core

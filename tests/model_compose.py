@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
 from holdfast import commands
-from holdfast.commands import Finish, NewJob
+from holdfast.commands import Finish
 from tests import drawn
 from tests.drawn import EXECUTORS, IDS, QUEUES
 from tests.model_job import STATES
 from tests.model_runs import Asking
+from tests.new_job import NewJob
 
 
 class Composition(Asking):

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from holdfast.commands import Held, NewJob
+from holdfast.commands import Held
 from tests.model_after import After
 from tests.model_job import Job, Settings, Steps
 from tests.model_limits import Limits
@@ -14,6 +14,7 @@ from tests.model_load import Load
 from tests.model_schedules import Schedules
 from tests.model_shares import Shares
 from tests.model_steer import Steer
+from tests.new_job import NewJob
 
 PRUNE_EVERY = 1000
 SPARES = 3

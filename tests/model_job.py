@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.commands import Claimed, NewJob
+from holdfast.commands import Claimed
+from tests.new_job import NewJob
 
 STATES = ("scheduled", "waiting", "blocked", "throttled", "running", "succeeded", "failed", "cancelled")
 FINAL = STATES[5:]

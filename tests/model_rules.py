@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
 
 from holdfast import commands
-from holdfast.commands import Command, Finish, Held, NewJob, Started
+from holdfast.commands import Command, Finish, Held, Started
 from holdfast.names import new_id
 from holdfast.outcome import Outcome
 from tests import drawn
@@ -22,6 +22,7 @@ from tests.drawn import BACK, EXECUTORS, IDS, LEAPS, QUEUES, STEPS, WORKERS
 from tests.model_core import worker_of
 from tests.model_job import STATES
 from tests.model_machine import NAMESPACE, Expected, Machine, normal_renewal
+from tests.new_job import NewJob
 
 
 class Rules(Machine):

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from holdfast import errors
-from holdfast.commands import NewJob
 from tests.model_job import FINAL
+from tests.new_job import NewJob
 
 if TYPE_CHECKING:
     from tests.model import Model

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from holdfast.commands import NewJob
 from holdfast.outcome import Advanced, Outcome, Waits
 from tests.model_job import Job
+from tests.new_job import NewJob
 
 if TYPE_CHECKING:
     from tests.model_core import Core

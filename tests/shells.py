@@ -22,10 +22,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from holdfast import Holdfast, commands
-from holdfast.commands import Finish, NewJob
+from holdfast.commands import Finish
 from holdfast.failure import Failure
 from holdfast.failure import encode as encode_failure
 from holdfast.outcome import Outcome
+from tests.new_job import NewJob
 from tests.zygote import Zygote
 
 PROGRAM = (sys.executable, "-m", "holdfast.cli")

@@ -11,9 +11,10 @@ from typing import Any, NamedTuple, cast
 import pytest
 
 from holdfast import Holdfast, HoldfastError, commands
-from holdfast.commands import Finish, Held, NewJob
+from holdfast.commands import Finish, Held
 from holdfast.outcome import Succeed
 from holdfast.task import Task
+from tests.new_job import NewJob
 from tests.servers import running_server
 
 EXECUTOR = "node/worker.1"

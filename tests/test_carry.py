@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast, Invalid, TooBig, commands, cron, current_job
-from holdfast.commands import NewJob
 from holdfast.limits import MOST_RUN
 from holdfast.names import new_id
 from holdfast.testing import use
 from tests.apps import around_app as app
+from tests.new_job import NewJob
 from tests.servers import running_server
 from tests.workers import Crew, new_crew, until
 

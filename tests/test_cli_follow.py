@@ -12,8 +12,8 @@ from typing import IO
 import pytest
 
 from holdfast import commands
-from holdfast.commands import NewJob
 from holdfast.outcome import Succeed
+from tests.new_job import NewJob
 from tests.shells import ESCAPE, PROGRAM, Hand, Shell, wait_for_another_millisecond
 from tests.test_cli_fleet import sign_of_life
 

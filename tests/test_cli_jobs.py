@@ -11,10 +11,10 @@ from datetime import datetime
 import pytest
 
 from holdfast import JobFailed, commands
-from holdfast.commands import NewJob
 from holdfast.failure import Failure
 from holdfast.failure import encode as encode_failure
 from holdfast.outcome import Crash, Error, Release, Snoozed, Succeed, Unknown
+from tests.new_job import NewJob
 from tests.shells import PROGRAM, Hand, Shell, failure, wait_for_another_millisecond
 
 

@@ -10,8 +10,8 @@ import subprocess
 import pytest
 
 from holdfast import commands
-from holdfast.commands import NewJob
 from holdfast.outcome import Error, Succeed
+from tests.new_job import NewJob
 from tests.shells import PROGRAM, Hand, Shell, failure, running_worker
 
 # Steering

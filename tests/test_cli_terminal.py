@@ -8,8 +8,8 @@ import re
 import pytest
 
 from holdfast import commands
-from holdfast.commands import NewJob
 from holdfast.outcome import Error
+from tests.new_job import NewJob
 from tests.shells import ESCAPE, EVIL, Hand, Shell, failure, wait_for_another_millisecond
 
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from holdfast import Holdfast, commands
-from holdfast.commands import NewJob
 from holdfast.errors import JobNotFound, WrongState
+from tests.new_job import NewJob
 
 
 @pytest.fixture

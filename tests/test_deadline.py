@@ -11,6 +11,7 @@ from holdfast import commands, errors
 from holdfast.outcome import Advanced, Error, Release, Succeed, Waits
 from holdfast.store import Store
 from tests.conftest import TestClock
+from tests.new_job import NewJob
 from tests.test_lua import ONE, TWO, end, fields, put, take
 
 
@@ -99,7 +100,7 @@ def test_a_stage_has_a_deadline_of_its_own_or_none(store: Store, clock: TestCloc
 def test_one_that_ends_before_leaves_no_timer(store: Store, server_url: str, namespace: str) -> None:
     put(store, "a", "b", deadline=5000)
     store.run(commands.cancel(["a"]))
-    store.run(commands.enqueue([commands.NewJob(id="b", payload=b"", queue="q", task="t")], exists="replace"))
+    store.run(commands.enqueue([NewJob(id="b", payload=b"", queue="q", task="t")], exists="replace"))
     put(store, "c", deadline=5000, unkept=True)
     assert take(store, limit=2) == ["b", "c"]
     end(store, "c", Succeed(b""))

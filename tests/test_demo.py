@@ -158,10 +158,10 @@ def see(terminal: int, seen: bytearray) -> bytearray:
 
 
 def record(id: str, *outcomes: str, state: str = "succeeded") -> Job[Any]:
-    attempts = [
+    attempts = tuple(
         Attempt(number, ERA, ERA, None, None, outcome, 1, "n/w.1", "", None)
         for number, outcome in enumerate(outcomes, start=1)
-    ]
+    )
     app: Any = None
     return Job(
         id=id, state=state, queue="q", task="t", created_at=ERA, since=ERA, attempts=attempts, app=app

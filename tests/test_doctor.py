@@ -21,13 +21,14 @@ import pytest
 import redis
 
 from holdfast import Holdfast, commands, doctor, functions, judgements, server
-from holdfast.commands import Finish, NewJob
+from holdfast.commands import Finish
 from holdfast.doctor import Finding
 from holdfast.errors import StoreUnavailable
 from holdfast.facts import WRITES, Clock, Facts, agather, gather
 from holdfast.outcome import Succeed
 from holdfast.store import Address, AsyncStore, Store
 from tests.apps import worker_app
+from tests.new_job import NewJob
 from tests.servers import running_server
 from tests.workers import new_crew, until
 

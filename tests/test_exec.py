@@ -17,8 +17,8 @@ import msgspec
 import pytest
 
 from holdfast import BoundCall, Holdfast, Invalid, Job, JobFailed, TooBig, commands
-from holdfast.commands import NewJob
 from holdfast.program import LONGEST_ARGUMENT, MOST_ARGUMENTS, PROGRAM, Ended
+from tests.new_job import NewJob
 from tests.servers import running_server
 from tests.shells import Shell, running_worker
 from tests.workers import Crew, Worker, is_alive, new_crew, until

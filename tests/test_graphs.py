@@ -20,7 +20,7 @@ import pytest
 import redis
 
 from holdfast import commands
-from holdfast.commands import Finish, NewJob
+from holdfast.commands import Finish
 from holdfast.job import Job
 from holdfast.names import new_id
 from holdfast.outcome import Advanced, Error, Outcome, Succeed, Waits
@@ -33,6 +33,7 @@ from tests.graph_operators import resume_one
 from tests.graph_shapes import SHAPES, plan
 from tests.graph_world import World
 from tests.graphs import check, delete_all, drain, explain, mistreat, roots, succeed_all
+from tests.new_job import NewJob
 from tests.processes import Site, kill_tree, new_site, send
 from tests.servers import running_server
 from tests.test_lua import ONE, end, put, standing, take

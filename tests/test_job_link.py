@@ -6,7 +6,7 @@ import asyncio
 import socket
 from collections.abc import Coroutine
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -20,6 +20,8 @@ from holdfast.worker.attempt import SOFT, WORKER, Attempt, House, Said
 from tests.apps import link_app as app
 from tests.relay import Relay
 from tests.workers import Crew, Worker, until
+
+T = TypeVar("T")
 
 
 def start(crew: Crew, *options: str, **env: str) -> Worker:
@@ -216,12 +218,12 @@ async def soon() -> None:
         await asyncio.sleep(0)
 
 
-def play(main: Coroutine[Any, Any, None]) -> None:
-    async def within_seconds() -> None:
+def play(main: Coroutine[Any, Any, T]) -> T:
+    async def within_seconds() -> T:
         async with asyncio.timeout(10):
-            await main
+            return await main
 
-    asyncio.run(within_seconds())
+    return asyncio.run(within_seconds())
 
 
 @pytest.mark.parametrize("how", ["stop", "interrupt"])
@@ -243,45 +245,34 @@ def test_a_job_that_is_to_stop_while_its_process_is_forked_does_not_start(how: s
     play(main())
 
 
+async def run_and_hear(said: bytes, monkeypatch: pytest.MonkeyPatch, *, stays: bool) -> Outcome:
+    """Run a job whose process says something that cannot be understood, and so is killed."""
+    with Played() as played:
+        monkeypatch.setattr(apart, "kill_group", played.die)
+        played.fork()
+        running = asyncio.create_task(played.process.run(claimed(), stays=stays))
+        await soon()
+        played.its.sendall(said)
+        try:
+            return await running
+        finally:
+            assert played.process.is_dead
+
+
 @pytest.mark.parametrize("stays", [True, False])
 def test_a_process_that_is_not_understood_is_killed_and_its_job_ends(
     monkeypatch: pytest.MonkeyPatch, stays: bool
 ) -> None:
-    async def main() -> None:
-        attempt = claimed()
-        with Played() as played:
-            monkeypatch.setattr(apart, "kill_group", played.die)
-            played.fork()
-            running = asyncio.create_task(played.process.run(attempt, stays=stays))
-            await soon()
-
-            played.its.sendall(GARBAGE)
-
-            with pytest.raises(ValueError, match="malformed"):
-                await running
-            assert played.process.is_dead
-
-    play(main())
+    with pytest.raises(ValueError, match="malformed"):
+        play(run_and_hear(GARBAGE, monkeypatch, stays=stays))
 
 
 @pytest.mark.parametrize("stays", [True, False])
 def test_an_outcome_counts_that_is_followed_by_what_is_not_understood(
     monkeypatch: pytest.MonkeyPatch, stays: bool
 ) -> None:
-    async def main() -> None:
-        attempt = claimed()
-        with Played() as played:
-            monkeypatch.setattr(apart, "kill_group", played.die)
-            played.fork()
-            running = asyncio.create_task(played.process.run(attempt, stays=stays))
-            await soon()
-
-            played.its.sendall(wire.pack_outcome(Succeed(b"1")) + GARBAGE)
-
-            assert await running == Succeed(b"1")
-            assert played.process.is_dead
-
-    play(main())
+    said = wire.pack_outcome(Succeed(b"1")) + GARBAGE
+    assert play(run_and_hear(said, monkeypatch, stays=stays)) == Succeed(b"1")
 
 
 def test_a_program_is_asked_to_end_once_however_often_it_is_to_stop(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,11 +11,12 @@ import pytest
 import redis
 
 from holdfast import commands, errors
-from holdfast.commands import Command, Finish, Held, NewJob, Started
+from holdfast.commands import Command, Finish, Held, Started
 from holdfast.outcome import Cancelled, Crash, Error, Outcome, Release, Snoozed, Succeed, Unknown
 from holdfast.store import Store
 from tests import invariants
 from tests.conftest import TestClock
+from tests.new_job import NewJob
 
 ONE, TWO, THREE = "node/one.0", "node/two.0", "node/three.0"
 LEASE = 30.0

@@ -8,10 +8,11 @@ import pytest
 import redis
 
 from holdfast import Holdfast, commands, errors, every
-from holdfast.commands import Command, Finish, NewJob
+from holdfast.commands import Command, Finish
 from holdfast.outcome import Succeed
 from holdfast.store import Store
 from tests.conftest import TestClock
+from tests.new_job import NewJob
 from tests.test_lua import ONE, TWO, MiB, _all_keys_fit_in_the_end, ask, client, end, job, new, put, raw, standing, take  # noqa: F401
 
 

@@ -243,7 +243,7 @@ def test_notes_that_cannot_be_kept_are_refused(
         timed.note(stored.id, words)
     with pytest.raises(error, match="note"):
         current_job().note(words)
-    assert timed.get(stored.id).notes == []
+    assert timed.get(stored.id).notes == ()
     timed.note(stored.id, "é" * 500)
     assert timed.get(stored.id).notes[0].words == "é" * 500
 

@@ -98,7 +98,7 @@ def test_each_time_of_an_interval_fires_once_and_its_job_is_the_call(bench: Work
     assert all((time.minute, time.second, time.microsecond) == (0, 3, 0) for time in times)
     assert said == ["tick"] * 4
     job = jobs.get(f"beat@{int(times[0].timestamp() * 1000)}")
-    assert (job.queue, job.priority, job.limits, job.share, job.retries) == ("beats", -7, ["beat"], "me", 2)
+    assert (job.queue, job.priority, job.limits, job.share, job.retries) == ("beats", -7, ("beat",), "me", 2)
     assert job.deadline is not None
     assert job.deadline - job.created_at == timedelta(minutes=5)
     found = ask("get_schedule", "beat")

@@ -106,11 +106,11 @@ def test_a_job_comes_after_a_job_an_id_or_a_bound_call_one_or_several(bench: Wor
 
     last = say.options(after=first if alone else [first, first]).enqueue("last")
 
-    assert (last.state, last.waits_for, last.after) == ("blocked", 1, [])
-    assert last.refresh().after == [Dependency("first", "pending")]
+    assert (last.state, last.waits_for, last.after) == ("blocked", 1, ())
+    assert last.refresh().after == (Dependency("first", "pending"),)
     bench.run_until_empty()
     assert said == ["first", "last"]
-    assert last.refresh().after == [Dependency("first", "succeeded")]
+    assert last.refresh().after == (Dependency("first", "succeeded"),)
 
 
 def test_a_whole_graph_is_stored_in_one_call_and_its_calls_may_be_in_any_order(bench: Workbench) -> None:
@@ -147,7 +147,7 @@ def test_what_happens_if_one_fails_or_is_cancelled_is_chosen(
 
     now = last.refresh()
     assert now.state == state
-    assert now.after == [Dependency(first.id, ends)]
+    assert now.after == (Dependency(first.id, ends),)
     if state == "cancelled":
         assert [note.words for note in now.notes] == [f"job {first.id} {ends}"]
 
@@ -160,7 +160,7 @@ def test_retrying_what_failed_wakes_what_waits_for_it(bench: Workbench, ask: Ask
         ask("result", last, timeout=0.01)
 
     assert ask("retry_many", [first.id]) == ["waiting"]
-    assert last.refresh().after == [Dependency(first.id, "pending")]
+    assert last.refresh().after == (Dependency(first.id, "pending"),)
     jobs.depend(last.id, on_failed="run")
     bench.run_until_empty()
 
@@ -174,7 +174,7 @@ def test_dependencies_are_added_and_removed_later(ask: Ask, bench: Workbench) ->
     assert [each.id for each in last.refresh().after] == ["one", "two"]
     assert ask("depend", "last", remove=one) == "blocked"
     assert ask("depend", "last", remove="two") == "waiting"
-    assert last.refresh().after == []
+    assert last.refresh().after == ()
 
     assert ask("depend", "last", add=two, on_failed="cancel") == "blocked"
     two.cancel()
@@ -342,7 +342,7 @@ def test_a_job_that_has_not_started_is_failed_by_an_operator(ask: Ask) -> None:
     assert ask("fail", "bad", group="spam", reason="an operator said so") == "failed"
 
     job = jobs.get("bad")
-    assert (job.state, job.group, job.attempts) == ("failed", "spam", [])
+    assert (job.state, job.group, job.attempts) == ("failed", "spam", ())
     assert [note.words for note in job.notes] == ["an operator said so"]
     assert states("late") == ["cancelled"]
     with pytest.raises(JobFailed, match="in group spam: an operator said so"):
@@ -435,7 +435,7 @@ def test_limits_are_defined_changed_listed_and_removed(ask: Ask, bench: Workbenc
     put("a", limits="gpu")
 
     assert sorted(ask("limits")) == [Limit("api", 5, 1000, 0, 0, 0), Limit("gpu", 2, 0, 0, 0, 0)]
-    assert jobs.get("a").limits == ["gpu"]
+    assert jobs.get("a").limits == ("gpu",)
     assert ask("limit", "gpu", 1) is True
     assert ask("unlimit", "gpu") is True
     assert ask("unlimit", "gpu") is False
@@ -519,7 +519,7 @@ def test_a_job_goes_on_as_the_call_says_with_all_of_its_options(bench: Workbench
     now = bench.run_one()
     assert now is not None
     assert (now.id, now.state, now.queue, now.task) == (job.id, "scheduled", "second", finish.name)
-    assert (now.priority, now.share, now.retries, now.limits) == (-3, "acme", 1, [])
+    assert (now.priority, now.share, now.retries, now.limits) == (-3, "acme", 1, ())
 
     bench.advance("1m")
     bench.run_until_empty()
@@ -570,7 +570,7 @@ def test_a_job_waits_for_its_children_and_sees_how_each_ended(bench: Workbench, 
     assert first is not None
     assert (first.state, first.waits_for) == ("blocked", 3)
     assert [each.id for each in first.waits] == [f"{job.id}.{n}" for n in range(3)]
-    assert first.after == []
+    assert first.after == ()
     bench.run_until_empty()
 
     assert job.result() == ["succeeded", "failed", "succeeded"]

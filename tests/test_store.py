@@ -28,11 +28,11 @@ import redis
 
 from holdfast import HoldfastError, StoreFull, StoreUnavailable, commands, functions, server
 from holdfast.budget import Budget
-from holdfast.commands import NewJob
 from holdfast.errors import WrongSchema
 from holdfast.line import LATE, AsyncLine, Line
 from holdfast.store import Address, AsyncStore, Store
 from tests import outages
+from tests.new_job import NewJob
 from tests.outages import PATIENCE, Switch, eventually
 from tests.servers import running_server
 

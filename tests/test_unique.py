@@ -14,13 +14,14 @@ import pytest
 import redis
 
 from holdfast import Holdfast, Invalid, JobExists, JobNotFound, StoreUnavailable, WrongState, commands
-from holdfast.commands import Finish, NewJob, Stored
+from holdfast.commands import Finish, Stored
 from holdfast.names import new_id
 from holdfast.outcome import Cancelled, Crash, Error, Outcome, Release, Snoozed, Succeed, Unknown
 from holdfast.store import Store
 from holdfast.task import Task
 from tests.apps import worker_app
 from tests.conftest import TestClock
+from tests.new_job import NewJob
 from tests.test_lua import (
     ONE,
     TWO,

@@ -48,6 +48,7 @@ from holdfast.store import Address, AsyncStore, Store
 from holdfast.storing import Part
 from holdfast.task import Task
 from tests import outages
+from tests.new_job import NewJob
 from tests.outages import PATIENCE, Switch, eventually
 from tests.shells import Shell
 from tests.workers import Crew
@@ -182,13 +183,13 @@ def test_a_reply_that_came_while_the_process_stood_still_is_heard(
 
     monkeypatch.setattr("holdfast.line._PIECE", PATIENCE)
     store = Store(Address.find(server_url, namespace=namespace))
-    command = commands.enqueue([commands.NewJob(id="a", payload=b"{}", queue="q", task="t")])
+    command = commands.enqueue([NewJob(id="a", payload=b"{}", queue="q", task="t")])
     assert store.run(command.within(Standing(PATIENCE))).created == [True]
     store.close()
 
 
 def test_a_reply_that_came_while_the_event_loop_stood_still_is_heard(server_url: str, namespace: str) -> None:
-    command = commands.enqueue([commands.NewJob(id="a", payload=b"{}", queue="q", task="t")])
+    command = commands.enqueue([NewJob(id="a", payload=b"{}", queue="q", task="t")])
 
     other = Store(Address.find(server_url, namespace=namespace))
 
@@ -232,7 +233,7 @@ def test_the_time_in_which_the_embedded_server_starts_does_not_count(
     address = Address(None, tmp_path, namespace=tmp_path.name, timeout=1.5)
     for number, how in enumerate(("sync", "async")):
         budgets[:] = [Budget(1)]
-        job = commands.NewJob(id=how, payload=b"{}", queue="q", task="t")
+        job = NewJob(id=how, payload=b"{}", queue="q", task="t")
         command = commands.enqueue([job]).within(budgets[0])
         if how == "sync":
             store = Store(address)
@@ -627,7 +628,7 @@ def test_a_graph_is_kept_as_it_is_and_a_deadline_counts_from_when_the_call_was_k
     eventually(lambda: not app.unreachable.spool.is_waiting)
     assert app.get("first").deadline == one.deadline
     stored = app.get(two.id)
-    assert (stored.state, [each.id for each in stored.after], stored.limits) == ("blocked", ["first"], ["api"])
+    assert (stored.state, [each.id for each in stored.after], stored.limits) == ("blocked", ["first"], ("api",))
     app.store.run(commands.claim("node/worker.0", commands.claim_args(["elsewhere"], counter=1, limit=1)))
     assert (app.get(late.id).state, app.get(late.id).group) == ("failed", "deadline")
     app.close()

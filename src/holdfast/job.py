@@ -9,6 +9,7 @@ job.result(timeout="60s")  # as soon as it ends
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
@@ -31,8 +32,10 @@ FINAL = ("succeeded", "failed", "cancelled")
 PENDING = STATES[:5]
 LONGEST_REASON = 1000  # characters, in a sentence
 
+# What a job is made of has gc=False: texts, numbers and times, which are in no cycle.
 
-class Attempt(msgspec.Struct, frozen=True):
+
+class Attempt(msgspec.Struct, frozen=True, gc=False):
     """One run of a job.
 
     `outcome` is how it ended: succeeded, error, crash, lost, released, snoozed, advanced, unknown or cancelled.
@@ -59,7 +62,7 @@ class Attempt(msgspec.Struct, frozen=True):
         return f"{self.failure.type}: {self.failure.message}" if self.failure else self.reason
 
 
-class Note(msgspec.Struct, frozen=True):
+class Note(msgspec.Struct, frozen=True, gc=False):
     """What happened to a job outside of its attempts.
 
     `what` is cancelled, cancelling, retried, failed (by an operator or a deadline), said (by the job itself) or noted
@@ -71,14 +74,14 @@ class Note(msgspec.Struct, frozen=True):
     words: str
 
 
-class Dependency(msgspec.Struct, frozen=True):
+class Dependency(msgspec.Struct, frozen=True, gc=False):
     """A job that another waits for; `state` is pending, succeeded, failed or cancelled."""
 
     id: str
     state: str
 
 
-class Entry(msgspec.Struct, frozen=True):
+class Entry(msgspec.Struct, frozen=True, gc=False):
     """One line of a job's history. `attempt` is 0 for what happened outside of attempts."""
 
     at: datetime
@@ -140,9 +143,9 @@ class Job(msgspec.Struct, Generic[R], frozen=True, kw_only=True, eq=False, repr_
     progress: Progress | None = None  # what it said last of how far it is
     codec: str = "json"  # `json`, or `raw` for items
     waits_for: int = 0  # if it is blocked, so many jobs
-    after: list[Dependency] = []  # those that it was enqueued to wait for
-    waits: list[Dependency] = []  # those that it waits for since it ran: `wait_for`
-    limits: list[str] = []  # those in which it takes part
+    after: tuple[Dependency, ...] = ()  # those that it was enqueued to wait for
+    waits: tuple[Dependency, ...] = ()  # those that it waits for since it ran: `wait_for`
+    limits: tuple[str, ...] = ()  # those in which it takes part
     throttled_by: str = ""  # the limit by which it was parked
     share: str = ""  # whose it is, among those that share its queue
     deadline: datetime | None = None  # no attempt may start after it
@@ -152,8 +155,8 @@ class Job(msgspec.Struct, Generic[R], frozen=True, kw_only=True, eq=False, repr_
     payload: bytes | None = None  # its arguments as they are stored; None in what `list` yields, as are the next
     result_bytes: bytes | None = None  # its result as it is stored; `result()` decodes it
     checkpoint_bytes: bytes | None = None  # what it saved last
-    attempts: list[Attempt] = []  # the last ones, oldest first; how many is a setting, `history`
-    notes: list[Note] = []  # what happened outside of its attempts
+    attempts: tuple[Attempt, ...] = ()  # the last ones, oldest first; how many is a setting, `history`
+    notes: tuple[Note, ...] = ()  # what happened outside of its attempts
     fields: dict[str, str] = {}  # what programs attached to it
     kept_on_disk: bool = False  # the store could not be reached: it is sent later
     ran_inline: bool = False  # the store could not be reached: it ran in the process that enqueued it
@@ -340,9 +343,9 @@ def read_job(fields: dict[str, Any], app: App, returns: Shape | None = None) -> 
         progress=read_progress(fields["progress"]),
         codec=fields["codec"],
         waits_for=fields["waits_for"],
-        after=[Dependency(id.decode(), word.decode()) for id, word in fields.get("after", ())],
-        waits=[Dependency(id.decode(), word.decode()) for id, word in fields.get("waits", ())],
-        limits=fields["limits"].split(),
+        after=_read_dependencies(fields.get("after", ())),
+        waits=_read_dependencies(fields.get("waits", ())),
+        limits=tuple(fields["limits"].split()),
         throttled_by=fields["throttled_by"],
         share=fields["share"],
         deadline=_moment(fields["deadline"]),
@@ -352,8 +355,8 @@ def read_job(fields: dict[str, Any], app: App, returns: Shape | None = None) -> 
         payload=fields.get("payload"),
         result_bytes=fields.get("result"),
         checkpoint_bytes=fields.get("checkpoint"),
-        attempts=[_read_attempt(row) for row in fields.get("attempts", ())],
-        notes=[_read_note(row) for row in fields.get("notes", ())],
+        attempts=tuple(map(_read_attempt, fields.get("attempts", ()))),
+        notes=tuple(map(_read_note, fields.get("notes", ()))),
         fields=_read_pairs(fields.get("fields", [])),
         app=app,
         returns=returns,
@@ -374,6 +377,10 @@ def _read_attempt(row: list[Any]) -> Attempt:
         reason.decode(errors="replace"),
         failure.decode(error) if error else None,
     )
+
+
+def _read_dependencies(rows: Iterable[list[bytes]]) -> tuple[Dependency, ...]:
+    return tuple(Dependency(id.decode(), word.decode()) for id, word in rows)
 
 
 def _read_note(row: list[Any]) -> Note:

@@ -133,15 +133,5 @@ def stored_job(task: Task[..., R], now: int, app: App) -> Job[R]:
 
 
 def with_call(job: Job[R], id: str, call: BoundCall[R]) -> Job[R]:
-    """The snapshot of the job of a call. Nothing in it that could be changed is part of another's."""
-    return replace(
-        job,
-        id=id,
-        payload=call.payload,
-        after=[],
-        waits=[],
-        limits=[*job.limits],
-        attempts=[],
-        notes=[],
-        fields={},
-    )
+    """The snapshot of the job of a call."""
+    return replace(job, id=id, payload=call.payload, fields={})  # which could be changed

@@ -211,7 +211,7 @@ def _outline(task: Task[..., R]) -> Job[R]:
         unique=_unique_key(task) or "",
         kept=chosen.keep is not False,
         at_most_once=chosen.at_most_once is True,
-        limits=list(chosen.limits or ()),
+        limits=tuple(chosen.limits or ()),
         share=chosen.share or "",
         app=nobody,
         returns=task.signature.result,

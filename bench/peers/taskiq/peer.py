@@ -1,4 +1,8 @@
-"""Taskiq: the broker on streams, which acknowledges; with BENCH_BROKER=list the one on lists, which does not."""
+"""Taskiq: the broker on streams, which acknowledges; with BENCH_BROKER=list the one on lists, which does not.
+
+What a killed worker left unacknowledged is claimed (XAUTOCLAIM, since April 2025) by whoever has just read a
+message, once it is `idle_timeout` old, ten minutes by default. An idle queue does not look.
+"""
 
 import asyncio
 import os
@@ -28,7 +32,8 @@ async def stay(number: int) -> int:
 
 TASKS = {"count": count, "stamp": stamp, "stay": stay}
 WORK = ["-m", "taskiq", "worker", "peer:broker", "--log-level", "ERROR"]
-WORK += ["--max-async-tasks", str(common.CONCURRENCY), "--workers"]
+WORK += ["--max-async-tasks", str(common.CONCURRENCY), "--max-prefetch", os.environ.get("BENCH_PREFETCH", "0")]
+WORK += ["--workers"]
 
 
 @asynccontextmanager

@@ -9,41 +9,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from holdfast.commands.command import Command, Fields, given
+from holdfast.commands.command import Command, Fields
 from holdfast.names import new_id
-
-
-class NewJob(msgspec.Struct, frozen=True, kw_only=True):
-    """A job to be stored. What is None is left to the store."""
-
-    id: str
-    payload: bytes
-    queue: str
-    task: str
-    priority: int | None = None
-    delay: int | None = None
-    due: int | None = None
-    retries: int | None = None
-    crashes: int | None = None
-    lost: int | None = None
-    backoff: int | None = None
-    timeout: int | None = None
-    codec: str | None = None
-    unique: str | None = None
-    unique_for: str | int | None = None
-    unkept: bool | None = None
-    once: bool | None = None
-    after: tuple[str, ...] | None = None
-    on_failed: str | None = None
-    limits: tuple[str, ...] | None = None
-    share: str | None = None
-    deadline: int | None = None
-    start_by: int | None = None
-    run: str | None = None
-
-    @property
-    def batch(self) -> Fields:
-        return shared(self)
 
 
 class Storable(msgspec.Struct, frozen=True, gc=False):
@@ -54,14 +21,6 @@ class Storable(msgspec.Struct, frozen=True, gc=False):
     batch: Fields
 
 
-def shared(job: NewJob) -> Fields:
-    """What is sent of a job besides its id and payload."""
-    return given(**{name: value for name, value in msgspec.structs.asdict(job).items() if name not in _ITS_OWN})
-
-
-_ITS_OWN = ("id", "payload")
-
-
 class Stored(NamedTuple):
     """The server's time; for each job whether it was stored, and its id: its own, or that of its unique key."""
 
@@ -70,9 +29,7 @@ class Stored(NamedTuple):
     ids: list[str]
 
 
-def enqueue(
-    jobs: Sequence[NewJob] | Sequence[Storable], *, exists: str = "return", fresh: bool = False
-) -> Command[Stored]:
+def enqueue(jobs: Sequence[Storable], *, exists: str = "return", fresh: bool = False) -> Command[Stored]:
     """Store jobs, all or none. Jobs that stand together and differ only in id and payload share what is sent.
 
     `fresh`: all ids were made for this call, so the store looks for them all at once: all are there, or none.
@@ -88,7 +45,7 @@ def enqueue(
     return Command("enqueue", args, lambda reply: _read_stored(reply, ids), blobs)
 
 
-def _batches(jobs: Sequence[NewJob] | Sequence[Storable]) -> list[Fields]:
+def _batches(jobs: Sequence[Storable]) -> list[Fields]:
     """What jobs share, with their number. One that has a unique key shares nothing."""
     batches: list[Fields] = []
     for batch, group in groupby(jobs, key=attrgetter("batch")):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import socket
 import sys
+import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from contextvars import copy_context
@@ -20,10 +22,10 @@ from holdfast.options import DEFAULTS
 from holdfast.outcome import Outcome, Unknown
 from holdfast.program import PROGRAM
 from holdfast.task import Task, make_task
-from holdfast.worker import programs, wire
+from holdfast.worker import programs, system, wire
 from holdfast.worker.inbox import Inbox
-from holdfast.worker.output import append, redirected
-from holdfast.worker.system import children, set_signal
+from holdfast.worker.output import Redirected, append, make_spare_streams
+from holdfast.worker.system import DEFAULT, IGNORED, children, set_signal
 
 UNHEARD = 76  # exit code of a process that could not say how its job ended
 MOST_DEAD = 100  # children that nobody asks for, in a process that stays
@@ -40,8 +42,8 @@ class _Link:
     those of another job. They say of which call they are, as copies that a job has forked know nothing of its end.
     """
 
-    def __init__(self, channel: wire.Channel, inbox: Inbox, turn: int, log: str) -> None:
-        self._channel = channel
+    def __init__(self, inbox: Inbox, turn: int, log: str) -> None:
+        self._channel = inbox.channel
         self._inbox = inbox
         self._turn = turn
         self._log = log
@@ -88,14 +90,13 @@ class _Link:
         return self._reason
 
 
-def run_jobs(connection: socket.socket, load: Load, *, stay: bool) -> NoReturn:
+def run_jobs(inbox: Inbox, connection: socket.socket, load: Load, *, stay: bool) -> NoReturn:
     """Run one job, or if it is to `stay` one after the other, and end this process."""
-    channel = wire.Channel(connection)
-    inbox = Inbox(channel)
+    inbox.channel.connect(connection)
     try:
-        _run_next(channel, inbox, load)
-        while stay and not _has_many_dead():
-            _run_next(channel, inbox, load)
+        _run_next(inbox, load, stay=stay)
+        while not _has_many_dead():
+            _run_next(inbox, load, stay=stay)
     except SystemExit as left:
         _leave(exit_code(left))
     except EOFError:  # there is no next one
@@ -107,22 +108,32 @@ def run_jobs(connection: socket.socket, load: Load, *, stay: bool) -> NoReturn:
     _leave(0)
 
 
-def rehearse(log: str) -> None:
+def rehearse(log: str) -> Inbox:
     """Run a job that does nothing some times, in the process that others will be forked from; `log` is its log.
 
     A forked process copies each page of memory that it writes to, which is most of what it costs. What Python finds out
-    and makes ready on the way of a job is then there already, and is not written again.
+    and makes ready on the way of a job is then there already, and is not written again. Returns an inbox for them.
     """
+    inbox = Inbox(wire.Channel())
     task = make_task(_nothing, programs.Nowhere(), DEFAULTS)
-    call = Call("rehearsal", 1, "", task.name, task.bind(0).payload, b"", "", log)
+    call = Call("rehearsal", 1, "", task.name, task.signature.encode((0,), {}), b"", "", log)
     ours, its = socket.socketpair()
     with ours, its:
-        channel = wire.Channel(its)
-        inbox = Inbox(channel)
+        inbox.channel.connect(its)
         for turn in range(REHEARSALS):
             ours.sendall(wire.pack("call", turn, *call))
-            _run_next(channel, inbox, lambda: {task.name: task})
+            _run_next(inbox, lambda: {task.name: task}, stay=True)
             ours.recv(4096)
+            _do_as_after_a_fork()
+    make_spare_streams(log)
+    return inbox
+
+
+def _do_as_after_a_fork() -> None:
+    """Do what Python will do first in each process: it has no public name. With one thread, it changes nothing here."""
+    for module, name in ((threading, "_after_fork"), (logging, "_after_at_fork_child_reinit_locks")):
+        if do := getattr(module, name, None):
+            do()
 
 
 def _nothing(number: int) -> int:
@@ -139,20 +150,24 @@ def _has_many_dead() -> bool:
     return len(children()) > MOST_DEAD
 
 
-def _run_next(channel: wire.Channel, inbox: Inbox, load: Load) -> None:
+def _run_next(inbox: Inbox, load: Load, *, stay: bool) -> None:
+    channel = inbox.channel
     set_signal(signal.SIGINT, signal.default_int_handler)
-    set_signal(signal.SIGHUP, signal.SIG_DFL)
+    set_signal(signal.SIGHUP, DEFAULT)
     set_signal(signal.SIGTERM, partial(_on_term, channel))
     turn, *told = inbox.next_call()
     call = Call(*told)
     channel.send(wire.pack("begins"))
-    link, own = _Link(channel, inbox, turn, call.log), os.getpid()
-    with redirected(call.log):
-        ended = copy_context().run(_attempt, call, link, load)
+    link, own = _Link(inbox, turn, call.log), os.getpid()
+    context, printing = copy_context(), Redirected(call.log)
+    with printing:
+        ended = context.run(_attempt, call, link, load)
     if os.getpid() != own:  # a copy, that the task has forked, and that came back from it: it has no say
         _leave(0)
-    set_signal(signal.SIGTERM, signal.SIG_IGN)  # what has ended is said to the end
+    set_signal(signal.SIGTERM, IGNORED)  # what has ended is said to the end
     link.end(ended)
+    if not stay:  # before anything is cleared away
+        _leave(0)
 
 
 def _on_term(channel: wire.Channel, number: int, _: object) -> None:
@@ -161,7 +176,7 @@ def _on_term(channel: wire.Channel, number: int, _: object) -> None:
     Others ask too: systemd sends SIGTERM to all processes of a service, at the moment when the worker begins to stop.
     """
     if channel.is_closing:
-        channel.leave(128 + number)
+        channel.undivided.leave(128 + number)
 
 
 def _attempt(call: Call, link: _Link, load: Load) -> Outcome:
@@ -184,4 +199,4 @@ def _leave(code: int) -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         with suppress(Exception):
             stream.flush()
-    os._exit(code & 0xFF)
+    system.leave(code & 0xFF)

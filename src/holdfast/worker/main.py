@@ -16,13 +16,14 @@ import os
 import signal
 import socket
 import sys
-from functools import partial
-from typing import NoReturn
+from collections.abc import Mapping
+from typing import Any, NoReturn
 
 import msgspec
 
 from holdfast.client import Holdfast
 from holdfast.options import DEFAULT_QUEUE
+from holdfast.task import Task
 from holdfast.worker import stacks, wire, zygote
 from holdfast.worker.captured import by_context, capture_by_context
 from holdfast.worker.child import rehearse, run_jobs
@@ -65,13 +66,21 @@ def _start_zygote(start: Start, control: socket.socket, app: Holdfast) -> zygote
         _say_that_nothing_is_forked(start, app, threads)
         return zygote.start_apart(settings.app, settings.log_level, answers)
 
-    def run(how: bytes, connection: socket.socket) -> None:
-        if how == zygote.SPAWN:
-            zygote.spawn(connection, settings.app, settings.log_level, answers)
-        run_jobs(connection, lambda: app.tasks, stay=how == zygote.KEEP)
+    def prepare() -> zygote.Run:
+        inbox = rehearse(f"{settings.directory}/rehearsal")
+
+        def load() -> Mapping[str, Task[..., Any]]:
+            return app.tasks
+
+        def run(how: bytes, connection: socket.socket) -> None:
+            if how == zygote.SPAWN:
+                zygote.spawn(connection, settings.app, settings.log_level, answers)
+            run_jobs(inbox, connection, load, stay=how == zygote.KEEP)
+
+        return run
 
     print(end="", flush=True)  # or each job would print what is left of it
-    return zygote.start(run, prepare=partial(rehearse, f"{settings.directory}/rehearsal"), close=[control])
+    return zygote.start(prepare, close=[control])
 
 
 def _run(start: Start, control: socket.socket, app: Holdfast) -> NoReturn:

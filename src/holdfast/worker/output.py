@@ -15,8 +15,7 @@ import io
 import os
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple, TextIO
 from weakref import WeakSet
@@ -51,12 +50,13 @@ def log_path(folder: str, id: str, created: int, attempt: int) -> str:
 
 def open_log(path: str) -> int | None:
     """Open a log for appending; None if there is no disk to write to."""
-    with suppress(OSError):
+    try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-        with suppress(OSError):  # some file systems have no locks
-            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        return descriptor
-    return None
+    except OSError:
+        return None
+    with suppress(OSError):  # some file systems have no locks
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    return descriptor
 
 
 def is_open(path: Path) -> bool:
@@ -85,27 +85,36 @@ def append(path: str, lines: str) -> None:
         os.close(descriptor)
 
 
-@contextmanager
-def redirected(path: str) -> Iterator[None]:
-    """Have this process print to a file. Without a disk to write to, it prints where it did before."""
-    descriptor = open_log(path) if path else None
-    if descriptor is None:
-        yield
-        return
-    _remember_outside()
-    try:
+class Redirected:
+    """Has this process print to a file, in a block. Without a disk to write to, it prints where it did before."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        descriptor = open_log(self._path) if self._path else None
+        self._before = None if descriptor is None else (sys.stdout, sys.stderr)
+        if descriptor is None:
+            return
+        _remember_outside()
         for number in (1, 2):
             os.dup2(descriptor, number)
         os.close(descriptor)
-        with _fresh_streams():
-            yield
-    finally:
+        sys.stdout, sys.stderr = self._own = _spare.pop() if _spare else _own_streams()
+
+    def __exit__(self, *_: object) -> None:
+        if self._before is None:
+            return
+        for stream in {*self._own, *self._before, sys.stdout, sys.stderr}:
+            with suppress(Exception):
+                stream.flush()
+        sys.stdout, sys.stderr = self._before
         with suppress(OSError):  # a job may have closed all descriptors that it found
-            for stream, number in zip(_outside, (1, 2), strict=True):
-                os.dup2(stream.fileno(), number)
+            for file, number in zip(_outside, (1, 2), strict=True):
+                os.dup2(file.fileno(), number)
         with suppress(OSError):
-            if os.stat(path).st_size == 0:
-                os.unlink(path)
+            if os.stat(self._path).st_size == 0:
+                os.unlink(self._path)
 
 
 # A process that stays for many jobs has threads that earlier ones have left. What these print is not the next job's.
@@ -118,7 +127,8 @@ def _remember_outside() -> None:
     for number in () if _outside else (1, 2):
         file = _Patient(os.dup(number), "w")
         _outside.append(io.TextIOWrapper(file, "utf-8", errors="backslashreplace", line_buffering=True))
-    _strangers.update(thread for thread in threading.enumerate() if thread is not threading.current_thread())
+    if threading.active_count() > 1:
+        _strangers.update(thread for thread in threading.enumerate() if thread is not threading.current_thread())
 
 
 def outside(number: int) -> TextIO | None:
@@ -150,16 +160,15 @@ class _Own(io.TextIOWrapper):
         return super().write(text) if elsewhere is None else elsewhere.write(text)
 
 
-@contextmanager
-def _fresh_streams() -> Iterator[None]:
+def _own_streams() -> tuple[_Own, _Own]:
     """Streams that write each line at once; those that were there may hold back, or be a test's."""
-    before = sys.stdout, sys.stderr
-    fresh = [_Own(number) for number in (1, 2)]
-    sys.stdout, sys.stderr = fresh
-    try:
-        yield
-    finally:
-        for stream in {*fresh, *before, sys.stdout, sys.stderr}:
-            with suppress(Exception):
-                stream.flush()
-        sys.stdout, sys.stderr = before
+    return _Own(1), _Own(2)
+
+
+_spare: list[tuple[_Own, _Own]] = []
+
+
+def make_spare_streams(path: str) -> None:
+    """Make those of the first job of each process that will be forked from this one; `path` is a log."""
+    with Redirected(path):  # so that they know a file
+        _spare.append(_own_streams())

@@ -16,9 +16,11 @@ from typing import Any
 from holdfast.task import Task
 from holdfast.worker import stacks
 from holdfast.worker.child import run_jobs
+from holdfast.worker.inbox import Inbox
 from holdfast.worker.loading import load_app
 from holdfast.worker.outlet import Outlet, say_to
 from holdfast.worker.system import write_lines_at_once
+from holdfast.worker.wire import Channel
 
 
 def main() -> None:
@@ -34,7 +36,7 @@ def main() -> None:
     def load() -> Mapping[str, Task[..., Any]]:
         return load_app(app).tasks
 
-    run_jobs(connection, load, stay=False)
+    run_jobs(Inbox(Channel()), connection, load, stay=False)
 
 
 if __name__ == "__main__":

@@ -9,17 +9,19 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from holdfast import server
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _libc = ctypes.CDLL(None, use_errno=True)
-_set_signal: Any = vars(sys.modules["_signal"])["signal"]  # in C
+DEFAULT, IGNORED = int(signal.SIG_DFL), int(signal.SIG_IGN)
+# As `signal.signal`, without the enums that it makes of what was there before: each job's process does this.
+set_signal: Callable[[int, Any], object] = vars(sys.modules["_signal"])["signal"]
 
 
 def _prctl(option: int, value: int) -> None:
@@ -32,6 +34,11 @@ def die_with_parent(parent: int, number: int = signal.SIGKILL) -> None:
     _prctl(_PR_SET_PDEATHSIG, number)
     if os.getppid() != parent:
         os._exit(1)
+
+
+# As `os.setsid` and `os._exit`: the place of these in the C library is looked up before a process is forked, not in it.
+begin_session: Callable[[], int] = _libc.setsid
+leave: Callable[[int], NoReturn] = _libc._exit
 
 
 def adopt_orphans() -> None:
@@ -53,11 +60,6 @@ def forget_signals() -> None:
     """Whatever started us may have left signals blocked, and SIGCHLD ignored: then nobody hears how a child ended."""
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-
-
-def set_signal(number: int, handler: Any) -> None:
-    """As `signal.signal`, without the enums that it makes of what was there before: each job's process does this."""
-    _set_signal(number, int(handler) if isinstance(handler, signal.Handlers) else handler)
 
 
 def user_name() -> str:

@@ -6,8 +6,8 @@ import asyncio
 import select
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
-from threading import current_thread, main_thread
+from functools import partial
+from threading import get_ident
 from typing import Any
 
 import msgspec
@@ -42,7 +42,7 @@ def pack(*parts: Any) -> bytes:
 
 
 def pack_outcome(ended: Outcome) -> bytes:
-    return pack("outcome", type(ended).__name__, *(getattr(ended, name) for name in ended.__match_args__))
+    return pack("outcome", type(ended).__name__, *map(partial(getattr, ended), ended.__match_args__))
 
 
 def unpack_outcome(parts: list[Any]) -> Outcome:
@@ -82,16 +82,44 @@ class Arriving:
             yield message
 
 
-class Channel:
-    """The blocking end of a connection, in a job's process."""
+class Undivided:
+    """A block that the main thread is not to leave half-way. Other threads, which hear no signals, go on anyway."""
 
-    def __init__(self, connection: socket.socket) -> None:
+    def __init__(self) -> None:
+        self._inside: set[int] = set()  # threads
+        self._leaving: tuple[int, int] | None = None  # a thread, and its exit code
+
+    def leave(self, code: int) -> None:
+        """Leave the main thread's work, which calls this, by SystemExit: at once, or else at the end of the block."""
+        own = get_ident()
+        if own not in self._inside:
+            raise SystemExit(code)
+        self._leaving = own, code
+
+    def __enter__(self) -> None:
+        self._inside.add(get_ident())
+
+    def __exit__(self, *_: object) -> None:
+        own = get_ident()
+        self._inside.discard(own)
+        if self._leaving and self._leaving[0] == own:
+            code, self._leaving = self._leaving[1], None
+            raise SystemExit(code)
+
+
+class Channel:
+    """The blocking end of a connection, in a job's process. It may be made before there is one."""
+
+    def __init__(self, connection: socket.socket | None = None) -> None:
+        self._arriving = Arriving()
+        self.undivided = Undivided()  # a signal may arrive while a message does
+        self.is_closed = False  # nothing more will arrive
+        if connection:
+            self.connect(connection)
+
+    def connect(self, connection: socket.socket) -> None:
         connection.settimeout(None)  # an app may have a default for all sockets
         self._socket = connection
-        self._arriving = Arriving()
-        self._is_undivided = False  # what the main thread does here
-        self._leaving: int | None = None
-        self.is_closed = False  # nothing more will arrive
 
     @property
     def is_closing(self) -> bool:
@@ -100,30 +128,9 @@ class Channel:
         end.register(self._socket, select.POLLRDHUP)
         return bool(end.poll(0))
 
-    def leave(self, code: int) -> None:
-        """Leave the main thread's work by SystemExit: at once, or else at the end of a message."""
-        if not self._is_undivided:
-            raise SystemExit(code)
-        self._leaving = code
-
-    @contextmanager
-    def undivided(self) -> Iterator[None]:
-        """Let `leave` wait. It is called by signals, which are heard in the main thread only: others go on anyway."""
-        if current_thread() is not main_thread():
-            yield
-            return
-        self._is_undivided = True
-        try:
-            yield
-        finally:
-            self._is_undivided = False
-            if self._leaving is not None:
-                code, self._leaving = self._leaving, None
-                raise SystemExit(code)
-
     def send(self, message: bytes) -> None:
         """Send a message, to its end: after half of one, nothing would be understood any more."""
-        with self.undivided():
+        with self.undivided:
             self._socket.sendall(message)
 
     def wait(self) -> None:

@@ -27,7 +27,7 @@ import traceback
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from holdfast.worker import system
 
@@ -42,6 +42,7 @@ _PARENT_DIED = signal.SIGUSR1
 _NOT_FOR_US = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # the supervisor hears them
 _LAST_LOOKS = 200  # at what is still to be killed, a hundredth of a second apart
 _FIRST_TO_DIE = 500  # of 1000
+_PASSED = socket.CMSG_SPACE(4)  # bytes that come along with a descriptor
 _LOOKS = 1000  # at what dead jobs have left behind
 _LOOK_EVERY = 2  # milliseconds
 
@@ -53,8 +54,8 @@ class Zygote(NamedTuple):
     can_fork: bool  # or else only spawn
 
 
-def start(run: Run, *, prepare: Callable[[], None], close: Iterable[socket.socket] = ()) -> Zygote:
-    """Fork a zygote, which has no use for the sockets in `close`. It makes itself ready before it serves."""
+def start(prepare: Callable[[], Run], *, close: Iterable[socket.socket] = ()) -> Zygote:
+    """Fork a zygote, which has no use for the sockets in `close`. What its processes run is made ready in it."""
     ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     gc.collect()
     gc.freeze()  # what is there already will not be collected in the children, so their pages stay shared
@@ -62,7 +63,7 @@ def start(run: Run, *, prepare: Callable[[], None], close: Iterable[socket.socke
     if os.fork() == 0:
         for unused in (ours, *close):
             unused.close()
-        _Server(its, run, prepare).serve(parent)
+        _Server(its, prepare).serve(parent)
     its.close()
     return Zygote(ours, can_fork=True)
 
@@ -98,9 +99,8 @@ class _Job(NamedTuple):
 
 
 class _Server:
-    def __init__(self, control: socket.socket, run: Run, prepare: Callable[[], None] | None = None) -> None:
+    def __init__(self, control: socket.socket, prepare: Callable[[], Run]) -> None:
         self._control = control
-        self._run = run
         self._prepare = prepare
         self._jobs: dict[int, _Job] = {}  # by pidfd
         self._poll = select.poll()
@@ -110,22 +110,21 @@ class _Server:
 
     def serve(self, parent: int) -> NoReturn:
         try:
-            self._parent = parent
+            self._parent, self._pid = parent, os.getpid()
             before = signal.pthread_sigmask(signal.SIG_BLOCK, _NOT_FOR_US)
-            if self._prepare:
-                self._prepare()
-                gc.freeze()
+            self._run = self._prepare()
+            gc.freeze()
             for number in _NOT_FOR_US:
                 signal.signal(number, signal.SIG_IGN)
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
-            self._handlers = {number: signal.getsignal(number) for number in (_PARENT_DIED, signal.SIGCHLD)}
+            self._handlers = {number: _handler(number) for number in (_PARENT_DIED, signal.SIGCHLD)}
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # or the app's handler, or nobody, would reap our children
             self._wake_when(_PARENT_DIED)
             system.die_with_parent(parent, _PARENT_DIED)
             system.adopt_orphans()
             _offer_to_die()
             self._poll.register(self._control, select.POLLIN)
-            self._children = os.open(f"/proc/{os.getpid()}/task/{os.getpid()}/children", os.O_RDONLY | os.O_CLOEXEC)
+            self._children = os.open(f"/proc/{self._pid}/task/{self._pid}/children", os.O_RDONLY | os.O_CLOEXEC)
             while self._serve_once():
                 pass
         except ConnectionError:
@@ -160,21 +159,20 @@ class _Server:
 
     def _start(self) -> bool:
         """Fork a process, as the executor asks. Returns whether the executor is still there."""
-        message, descriptors, _, _ = socket.recv_fds(self._control, 64, 1)
+        message, passed, _, _ = self._control.recvmsg(64, _PASSED, socket.MSG_CMSG_CLOEXEC)  # for no program to inherit
         if not message:
             return False
-        pid = self._fork(message, socket.socket(fileno=descriptors[0])) if descriptors else 0
+        pid = self._fork(message, _connection(passed[0][2])) if passed else 0
         self._control.send(b"forked %d" % pid if pid else b"refused 0")
         return True
 
     def _fork(self, how: bytes, connection: socket.socket) -> int:
         """Start a job's process. Returns its id, 0 if this machine is out of processes, memory or descriptors."""
-        connection.set_inheritable(False)  # a received one is; and no program may speak for its job
-        parent, pid = os.getpid(), 0
+        pid = 0
         try:
             pid = os.fork()
             if pid == 0:
-                self._become_job(how, connection, parent)
+                self._become_job(how, connection)
             pidfd = os.pidfd_open(pid)
         except OSError:
             connection.close()
@@ -186,20 +184,20 @@ class _Server:
         self._poll.register(pidfd, select.POLLIN)
         return pid
 
-    def _become_job(self, how: bytes, connection: socket.socket, parent: int) -> NoReturn:
+    def _become_job(self, how: bytes, connection: socket.socket) -> NoReturn:
         """In the forked process: run the job. Whatever happens, nothing of the zygote's may run here afterwards."""
         try:
-            os.setsid()
-            system.die_with_parent(parent)
+            system.begin_session()
+            system.die_with_parent(self._pid)
             system.adopt_orphans()  # they stay its descendants, wherever they go, and fall to the zygote at its end
             for number, handler in self._handlers.items():
-                system.set_signal(number, signal.SIG_DFL if handler is None else handler)  # None: not Python's
+                system.set_signal(number, handler)
             for unused in (signal.set_wakeup_fd(-1), self._signalled, self._children):
                 os.close(unused)
-            self._control.close()
+            os.close(self._control.detach())
             for pidfd, job in self._jobs.items():
                 os.close(pidfd)
-                job.connection.close()
+                os.close(job.connection.detach())
             self._run(how, connection)
         except BaseException:
             traceback.print_exc()
@@ -215,15 +213,14 @@ class _Server:
         _, status, used = os.wait4(pid, 0)
         with suppress(OSError):
             connection.shutdown(socket.SHUT_RDWR)
-        connection.close()
+        os.close(connection.detach())
         self._ended.append(b"ended %d %d %d" % (pid, status, used.ru_maxrss * 1024))
         self._looks = 0
 
     def _say_ended(self) -> None:
         """Kill what dead jobs have left behind; if there is nothing (more), say that they have ended."""
-        known = {job.pid for job in self._jobs.values()} | self._immortal
         try:
-            left = system.kill_children(but=known) if self._has_children(but=known) else []
+            left = self._kill_others() if self._has_others() else []
         except OSError:  # out of descriptors, for a while
             return
         self._looks += 1
@@ -236,10 +233,25 @@ class _Server:
             self._control.send(message)
         self._ended.clear()
 
-    def _has_children(self, *, but: set[int]) -> bool:
-        """Whether this process, which has one thread, has others than these. It is asked at the end of each job."""
+    def _has_others(self) -> bool:
+        """Whether this process, which has one thread, has children but for jobs. It is asked at the end of each job."""
         found = os.pread(self._children, 4096, 0)
-        return len(found) > 4000 or len(found.split()) > len(but)  # of very many we have seen a part
+        # Of very many we have seen a part.
+        return len(found) > 4000 or found.count(b" ") > len(self._jobs) + len(self._immortal)
+
+    def _kill_others(self) -> list[int]:
+        return system.kill_children(but={job.pid for job in self._jobs.values()} | self._immortal)
+
+
+def _connection(passed: bytes) -> socket.socket:
+    """The socket that was passed. To say what it is saves Python from asking the system."""
+    return socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, int.from_bytes(passed, sys.byteorder))
+
+
+def _handler(number: int) -> Any:
+    """What the app has a signal do; what is not Python's is not set again."""
+    handler = signal.getsignal(number)
+    return int(handler or signal.SIG_DFL) if handler is None or isinstance(handler, signal.Handlers) else handler
 
 
 def _kill_all() -> None:
@@ -263,7 +275,11 @@ def main() -> None:
     answers = int(stacks) if stacks else None
     control = socket.socket(fileno=int(descriptor))
     control.set_inheritable(False)
-    _Server(control, lambda _, connection: spawn(connection, app, level, answers)).serve(int(parent))
+
+    def run(_: bytes, connection: socket.socket) -> None:
+        spawn(connection, app, level, answers)
+
+    _Server(control, lambda: run).serve(int(parent))
 
 
 if __name__ == "__main__":
