@@ -131,7 +131,8 @@ class Snapshot:
 
     @property
     def signs(self) -> dict[str, Any]:
-        return json.loads(self.meta.get("signs", b"{}"))
+        signs: dict[str, Any] = json.loads(self.meta.get("signs", b"{}"))
+        return signs
 
 
 def check(client: redis.Redis, namespace: str, *, now: int | None = None, least_history: int = HISTORY) -> Snapshot:

@@ -143,8 +143,9 @@ local function read_clock(args)
   return time[1] * 1000 + math.floor(time[2] / 1000)
 end
 
--- Signs say that there is something to look at: gaps (see lease.lua), config, resolving (see after.lua), changed (see limit.lua),
--- fair, refill (see schedule.lua), paused. They are one field, so that most calls look for one that is not there, and not for seven.
+-- Signs say that there is something to look at: gaps (see lease.lua), config, resolving (see after.lua), changed (see
+-- limit.lua), fair, refill (see schedule.lua), paused. They are one field, as JSON: so most calls look for one that is not
+-- there, and not for seven.
 local signs_read = false -- its text
 
 set_sign = function(name, value)

@@ -25,7 +25,7 @@
 -- wait for a job that is not there), and the reply of claim.
 
 local MOST_RESULT, MOST_ERROR = LIMITS.MOST_RESULT, LIMITS.MOST_ERROR
-local SUCCESS, SUCCESS_SIZE = { outcome = 'succeed', blob = true }, 5 -- an item without more; its values are those of each in turn
+local SUCCESS, SUCCESS_SIZE = { outcome = 'succeed', blob = true }, 5 -- an item without more, for each of these in turn
 local UNKNOWN_LEAST, UNKNOWN_MOST = 5 * SECOND, 60 * SECOND
 
 -- A description that is too long is left out: a part of one could not be read.
