@@ -42,7 +42,7 @@ BUGS = [
     Bug(
         "a forgotten ZREM: a job stays in its old index",
         "move",
-        "collect(leaving, key.index(job.queue, before), job.id)",
+        "collect(leaving, index[before], id)",
     ),
     Bug(
         "a timer outlives the run",
@@ -64,7 +64,7 @@ BUGS = [
         "else to_waiting(job, fields) end",
         "else job.arrival = reserve_arrivals(1) + 1; to_waiting(job, fields) end",
     ),
-    Bug("one retry too many", "finish", "if job.retried >= job.retries then", "if job.retried > job.retries then"),
+    Bug("one retry too many", "finish", "if job.retried >= retries then", "if job.retried > retries then"),
     Bug(
         "the wait before a retry is doubled once too often", "finish", "math.min(job.retried, 40)", "(job.retried + 1)"
     ),
@@ -111,8 +111,8 @@ BUGS = [
     Bug(
         "the grace is forgotten at a renewal",
         "renew",
-        "collect(entering, key.timers(), now + length, id)",
-        "collect(entering, key.timers(), now + length - setting('grace'), id)",
+        "collect(entering, key.timers, now + length, id)",
+        "collect(entering, key.timers, now + length - setting('grace'), id)",
     ),
     Bug("a token is ignored", "call", "if answer then return answer end"),
     Bug(
@@ -124,16 +124,16 @@ BUGS = [
     Bug(
         "a job that runs once at most comes back after a crash",
         "lease",
-        """if is_over(job, job.crashes, job.most_crashes) then return fail(job, 'crashed', waiters, fields) end
+        """if is_over(job, job.crashes, option(job, 'crashes')) then return fail(job, 'crashed', waiters, fields) end
   come_back(job, 0, fields)""",
-        """local over = job.crashes > job.most_crashes and not has(job.flags, CANCELLING)
+        """local over = job.crashes > option(job, 'crashes') and not has(job.flags, CANCELLING)
   if over then return fail(job, 'crashed', waiters, fields) end
   come_back(job, 0, fields, true)""",
     ),
     Bug(
         "the lease of one queue is that of another",
         "claim",
-        "args.lease or setting('lease', job.queue)",
+        "args.lease or setting('lease', queue)",
         "args.lease or setting('lease', args.queues[1])",
     ),
     # Composition
@@ -165,7 +165,12 @@ BUGS = [
         "depend",
         "if is_cycle then refuse('CYCLE', 'job ' .. args.id .. ' would wait for itself') end",
     ),
-    Bug("a job that takes the place of another is not awaited", "enqueue", "found.awaited[id] = true"),
+    Bug(
+        "a job that takes the place of another is not awaited",
+        "enqueue",
+        "found.awaited[id] = true\n  if FINAL",
+        "if FINAL",
+    ),
     Bug(
         "a job that others wait for can be deleted",
         "delete",
@@ -209,8 +214,8 @@ BUGS = [
     Bug(
         "one more job of a queue at once than configured",
         "claim",
-        "concurrency - redis.call('ZCARD', key.index(queue, 'running'))",
-        "concurrency + 1 - redis.call('ZCARD', key.index(queue, 'running'))",
+        "concurrency - redis.call('ZCARD', key.index[queue].running)",
+        "concurrency + 1 - redis.call('ZCARD', key.index[queue].running)",
     ),
     Bug("the weight of a share is ignored", "fair", "fair.TURN / (tonumber(known[2]) or 1)", "fair.TURN"),
     Bug(
@@ -227,8 +232,8 @@ BUGS = [
     Bug(
         "the next stage has the checkpoint of the last",
         "finish",
-        "redis.call('HDEL', key.job(job.id), 'c', 'f', 'l', 'b', 'd')",
-        "redis.call('HDEL', key.job(job.id), 'f', 'l', 'b', 'd')",
+        "redis.call('HDEL', key.job(job.id), 'c', 'f', 'l', 'b', 'd', 'x')",
+        "redis.call('HDEL', key.job(job.id), 'f', 'l', 'b', 'd', 'x')",
     ),
     Bug(
         "a job waits again for what it waited for before",

@@ -13,7 +13,7 @@ import redis
 from holdfast import commands, errors
 from holdfast.commands import Command, Finish, Held, Started
 from holdfast.outcome import Cancelled, Crash, Error, Outcome, Release, Snoozed, Succeed, Unknown
-from holdfast.store import Store
+from holdfast.store import Address, Store
 from tests import invariants
 from tests.conftest import TestClock
 from tests.new_job import NewJob
@@ -1150,3 +1150,38 @@ def test_a_job_with_a_short_payload_is_stored_compactly_all_its_life(
     end(store, "0123456789abcdef", Succeed(b"r" * 64), executor)
     assert client.object("encoding", record) == b"listpack"
     print(f"ended: record {usage(record)} bytes")
+
+
+def test_a_call_that_failed_half_way_leaves_nothing_to_the_next(
+    store: Store, client: redis.Redis, namespace: str
+) -> None:
+    put(store, "first")
+    waiting, events = f"hf:{{{namespace}}}:q:q:waiting", f"hf:{{{namespace}}}:events"
+    for broken, id in ((waiting, "a"), (events, "b")):
+        client.rename(broken, f"{broken}:kept")
+        client.set(broken, "not what it must be")
+        with pytest.raises(errors.HoldfastError, match="WRONGTYPE"):
+            put(store, id)
+        client.rename(f"{broken}:kept", broken)
+        put(store, f"after-{id}")
+    assert client.zrange(waiting, 0, -1) == [b"first", b"after-a", b"b", b"after-b"]
+    assert [entry[b"jobs"] for _, entry in client.xrange(events)] == [b"first", b"after-a", b"after-b"]
+    client.delete(f"hf:{{{namespace}}}:j:a")
+
+
+def test_calls_of_two_namespaces_in_turn_know_nothing_of_each_other(
+    store: Store, client: redis.Redis, server_url: str, namespace: str, clock: TestClock
+) -> None:
+    other = Store(Address(server_url, None, f"{namespace}-other"), clock=clock)
+    for each in (store, other):
+        put(each, "a", "b")
+    store.run(commands.pause("q"))
+    assert [take(each) for each in (store, other)] == [[], ["a"]]
+    store.run(commands.resume("q"))
+    assert [take(each) for each in (store, other, store)] == [["a"], ["b"], ["b"]]
+    assert [end(each, id, Succeed(b"1")) for each in (store, other) for id in "ab"] == ["OK"] * 4
+    for name in (namespace, f"{namespace}-other"):
+        assert client.zcard(f"hf:{{{name}}}:q:q:succeeded") == 2
+    invariants.check(client, f"{namespace}-other")
+    client.delete(*client.scan_iter(f"hf:{{{namespace}-other}}:*"))
+    other.close()

@@ -15,6 +15,7 @@ from holdfast import limits
 # In order: what the others are built on, then verbs on which other verbs are built, then verbs by themselves. A chunk
 # of Lua has at most 200 local names, so those of the last are local to their file.
 PARTS = (
+    "globals",
     "keys",
     "call",
     "config",

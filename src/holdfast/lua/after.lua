@@ -66,13 +66,13 @@ end
 
 function after.pack(left, policy, due) return string.format('%d %s %.0f', left, policy, due) end
 
-function after.to_blocked(job, fields) move(job, 'blocked', now, nil, fields) end
+function after.to_blocked(job, fields) move(job, 'blocked', now, nil, unpack(fields or {})) end
 
 -- All of those that a job waits for are as they must be.
 function after.unblock(job, due)
   arrive(job)
   if due > now then to_scheduled(job, due) else to_waiting(job) end
-  awakened[job.queue] = true
+  awaken(job.queue)
   event('unblocked', job.id)
 end
 
@@ -117,8 +117,7 @@ end
 
 function after.note_rest(ended, letter, from)
   redis.call('HSET', key.resolving(), ended, letter .. ' ' .. from)
-  redis.call('HSET', key.meta(), 'resolving', 1)
-  meta.resolving = '1'
+  if not signs.resolving then set_sign('resolving', 1) end
 end
 
 -- All that ended in this call, and what that ends in turn; each job moves once at most.
@@ -141,7 +140,7 @@ end
 
 -- Whoever moves time on continues what was left.
 function after.go_on()
-  if not meta.resolving then return end
+  if not signs.resolving then return end
   for _, ended in ipairs(redis.call('HRANDFIELD', key.resolving(), after.CONTINUED_AT_ONCE)) do
     local letter, from = string.match(redis.call('HGET', key.resolving(), ended), '^(.) (%S+)$')
     local job = load_job(ended)
@@ -150,8 +149,7 @@ function after.go_on()
   end
   settle()
   if redis.call('EXISTS', key.resolving()) == 1 then return end
-  redis.call('HDEL', key.meta(), 'resolving')
-  meta.resolving = nil
+  set_sign('resolving', nil)
 end
 
 -- Have a job wait for one more, which is there or is stored in the same call. Returns 1 if it is not as it must be, else 0.

@@ -20,7 +20,7 @@ local function worker_to_ask(args)
   local job = load_job(job_id(args.id))
   if not job then refuse('NOTFOUND', 'there is no job ' .. args.id .. '; it may have been deleted') end
   if job.state ~= 'running' then refuse('STATE', 'job ' .. args.id .. ' is ' .. job.state .. ': only a running one can be looked into') end
-  local run = unpack_attempt(redis.call('HGET', key.job(job.id), attempt_field(job.attempt)))
+  local run = unpack_attempt(redis.call('HGET', key.job(job.id), attempt_field[job.attempt]))
   return worker_of(run.executor), string.format('stack %s %s %d', run.executor, job.id, job.attempt)
 end
 

@@ -1,12 +1,12 @@
 -- call: what every function of the library shares: the call's time, its refusals, its events.
 
-local SCHEMA = 1
+local SCHEMA = '1'
 local MOST = 1000 -- of anything in one call
-local MOST_EXECUTOR = 39 -- characters: an attempt's field then has 64 bytes
 
 local now -- milliseconds, set anew by each call
-local meta -- the hash of that name, as it was when the call began
-local happened -- event type -> ids
+local meta = {} -- of the hash of that name, as it was when the call began
+local signs = {} -- a field of it, of what is rarely there: `set_sign`
+local happened -- event type -> ids; see `collect`
 local begin_batch -- see move.lua
 local setting, read_config -- see config.lua
 
@@ -68,9 +68,10 @@ local function distinct_ids(value, what, least)
   return value
 end
 
--- An executor is `<node>/<worker>.<number>`; its worker is what stands before the dot.
+-- An executor is `<node>/<worker>.<number>`; its worker is what stands before the dot. Up to 39 characters: the field of an
+-- attempt then has 64 bytes.
 local function executor_name(value)
-  if type(value) ~= 'string' or #value > MOST_EXECUTOR or not string.find(value, '^[%w_.%-]+/%w+%.%d+$') then
+  if type(value) ~= 'string' or #value > 39 or not string.find(value, '^[%w_.%-]+/%w+%.%d+$') then
     refuse('INVALID', 'an executor must be <node>/<worker>.<number>, not ' .. string.sub(tostring(value), 1, 60))
   end
   return value
@@ -86,29 +87,43 @@ end
 
 local function worker_of(executor) return string.match(executor, '^(.+)%.(%d+)$') end
 
+-- Add one value or two to the list that a batch has by this name. The batch is a list too, of the names.
+local function collect(batch, where, first, second)
+  local list = batch[where]
+  if not list then
+    batch[where], batch[#batch + 1] = { first, second }, where
+    return
+  end
+  local count = #list
+  list[count + 1] = first
+  if second ~= nil then list[count + 2] = second end
+end
+
 local function event(kind, id)
   local ids = happened[kind]
-  if ids then ids[#ids + 1] = id else happened[kind] = { id } end
+  if ids then ids[#ids + 1] = id else collect(happened, kind, id) end
 end
 
 -- One entry per type of event, naming its jobs.
 local function publish(who)
-  for kind, ids in pairs(happened) do
-    redis.call('XADD', key.events(), 'MAXLEN', '~', setting('events'), '*', 'type', kind,
-      'jobs', ids[2] and table.concat(ids, ' ') or ids[1], 'who', who or '')
+  for place = 1, #happened do
+    local kind = happened[place]
+    redis.call('XADD', key.events, 'MAXLEN', '~', setting('events'), '*', 'type', kind,
+      'jobs', table.concat(happened[kind], ' '), 'who', who or '')
+    happened[place], happened[kind] = nil, nil
   end
-  happened = {}
 end
 
 -- Numbers for jobs in the order in which they come, never given twice: returns the one before the first.
 local function reserve_arrivals(count)
-  if meta.new then redis.call('HSET', key.meta(), 'schema', SCHEMA) end
+  if meta.new then redis.call('HSET', key.meta, 'schema', SCHEMA) end
   meta.new = false
-  meta.arrivals = redis.call('HINCRBY', key.meta(), 'arrivals', count)
+  meta.arrivals = redis.call('HINCRBY', key.meta, 'arrivals', count)
   return meta.arrivals - count
 end
 
-local verb, know_args
+local verb, know_args, set_sign
+local at_first = {} -- what the first call does, for no function of Lua can be called while the library is loaded
 do
 
 -- A call that must not be carried out twice has a token, made when the call was: the client library repeats a call whose
@@ -128,26 +143,37 @@ local function read_clock(args)
   return time[1] * 1000 + math.floor(time[2] / 1000)
 end
 
+-- Signs say that there is something to look at: gaps (see lease.lua), config, resolving (see after.lua), changed (see
+-- limit.lua), fair, refill (see schedule.lua), paused. They are one field, as JSON: so most calls look for one that is not
+-- there, and not for seven.
+local signs_read = false -- its text
+
+set_sign = function(name, value)
+  signs[name] = value
+  signs_read = next(signs) and cjson.encode(signs)
+  if not signs_read then return redis.call('HDEL', key.meta, 'signs') end
+  redis.call('HSET', key.meta, 'schema', SCHEMA, 'signs', signs_read)
+end
+
 -- What of `meta` every call needs to know; then what those need who move time on, which storing jobs does not.
 local function read_meta(is_brief)
   local values
   if is_brief then
-    values = redis.call('HMGET', key.meta(), 'schema', 'config', 'resolving', 'fair', 'paused')
+    values = redis.call('HMGET', key.meta, 'schema', 'signs')
   else
-    values = redis.call('HMGET', key.meta(), 'schema', 'config', 'resolving', 'fair', 'paused', 'changed', 'refill', 'gaps',
-      'arrivals', 'pulse', 'pruned', 'queues')
+    values = redis.call('HMGET', key.meta, 'schema', 'signs', 'arrivals', 'pulse', 'pruned', 'queues')
+    meta.arrivals, meta.pulse = tonumber(values[3]) or 0, tonumber(values[4])
+    meta.pruned, meta.queues = tonumber(values[5]) or 0, tonumber(values[6]) or 0
   end
-  if values[1] and tonumber(values[1]) ~= SCHEMA then
-    refuse('SCHEMA', string.format('this data has schema %s, and this release knows %d: run holdfast migrate',
+  meta.new = not values[1]
+  if values[1] and values[1] ~= SCHEMA then
+    refuse('SCHEMA', string.format('this data has schema %s, and this release knows %s: run holdfast migrate',
       values[1], SCHEMA))
   end
-  meta = { new = not values[1], resolving = values[3], fair = values[4], paused = values[5] }
-  if not is_brief then
-    meta.changed, meta.refill, meta.gaps = values[6], values[7], values[8] or ''
-    meta.arrivals, meta.pulse = tonumber(values[9]) or 0, tonumber(values[10])
-    meta.pruned, meta.queues = tonumber(values[11]) or 0, tonumber(values[12]) or 0
+  if values[2] ~= signs_read then
+    signs, signs_read = values[2] and cjson.decode(values[2]) or {}, values[2]
   end
-  read_config(values[2])
+  read_config(signs.config)
 end
 
 -- Arguments that come again and again, of calls that differ only in their blobs, are decoded and checked once: by their text.
@@ -177,6 +203,13 @@ local function carry_out(body, is_brief, args, blobs)
   return reply
 end
 
+local ended_well = false -- whether the last call did
+
+local function begin()
+  redis, string, table, math, struct, type, tonumber, pairs, ipairs, next, unpack, pcall = globals()
+  for _, make_ready in ipairs(at_first) do make_ready() end
+end
+
 -- Register a function of the library under a name that carries the library's digest, so that releases run side by
 -- side. `body(args, blobs)` returns the reply, and whether nothing was done; a caller with a token that was answered
 -- before gets that answer. `is_brief`: it needs little of `meta`.
@@ -185,10 +218,12 @@ verb = function(words, flags, body, is_brief)
     function_name = 'hf_' .. DIGEST .. '_' .. words,
     flags = flags,
     callback = function(keys, argv)
+      if not string then begin() end
       use_base(keys[1])
-      happened = {}
-      begin_batch()
+      begin_batch(ended_well)
+      ended_well = false
       local done, reply = pcall(carry_out, body, is_brief, read_args(argv[1]), argv)
+      ended_well = done
       if done then return reply end
       if type(reply) == 'table' and reply.refusal then return redis.error_reply(reply.refusal) end
       error(reply, 0)

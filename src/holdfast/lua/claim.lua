@@ -40,20 +40,30 @@ local function lease_of(queue, args) return args.lease or setting('lease', queue
 -- Remove the record of the attempt that is too old by now; and of those before it, if fewer are kept since then.
 local function forget_attempts(job)
   for number = job.attempt - setting('history', job.queue), 1, -1 do
-    local old = decimal(number)
+    local old = decimal[number]
     if redis.call('HDEL', key.job(job.id), 'a' .. old, 'o' .. old) == 0 then return end
     redis.call('HDEL', key.errors(job.id), old)
   end
 end
 
+-- The record of an attempt that begins. Those of one call differ only in how long their jobs have waited.
+local function begin_run(got, args, since)
+  local waited = now > since and now - since or 0
+  local run = got.runs[waited]
+  if not run then
+    run = pack_attempt(now, waited, 0, 0, args.pid or 0, '-', args.executor)
+    got.runs[waited] = run
+  end
+  return run
+end
+
 -- Start an attempt of a waiting job, under a lease of so many milliseconds.
-local function start_attempt(job, args, length)
-  local flags, attempt = job.flags, job.attempt + 1
-  if has(flags, RETRYING) then job.retried, job.flags = job.retried + 1, with(flags, RETRYING, false) end
-  local run = pack_attempt(now, math.max(now - job.since, 0), 0, 0, args.pid or 0, '-', args.executor)
+local function start_attempt(got, job, args, length)
+  local flags, attempt, since = job.flags, job.attempt + 1, job.since
+  if flags > 0 and has(flags, RETRYING) then job.retried, job.flags = job.retried + 1, with(flags, RETRYING, false) end
   job.attempt, job.lease = attempt, length
-  move(job, 'running', now, now + length, { attempt_field(attempt), run })
-  collect(holding, key.held(args.executor), job.id, make_marks(attempt, false, 0, length))
+  move(job, 'running', now, now + length, attempt_field[attempt], begin_run(got, args, since))
+  collect(holding, got.held, job.id, make_marks(attempt, false, 0, length))
   if flags > 0 then
     if has(flags, UNIQUE) then free_key(job, 'q') end
     if has(flags, FAIR) then fair.claimed(job) end
@@ -83,7 +93,8 @@ end
 
 local function new_reply(executor)
   local kinds = {}
-  return { reply = { 0, key.wake(executor), kinds }, kinds = kinds, known = {}, taken = {}, count = 0, bytes = 0, parked = 0 }
+  return { reply = { 0, key.wake(executor), kinds }, kinds = kinds, known = {}, runs = {}, taken = {}, count = 0, bytes = 0,
+    parked = 0, held = key.held(executor) }
 end
 
 -- Add a claimed job to the reply.
@@ -100,8 +111,8 @@ end
 local function take_some(queue, args, got, most)
   local parked, lease = 0, lease_of(queue, args)
   local length, taken = lease + setting('grace', queue), got.taken
-  for _, id in ipairs(redis.call('ZRANGE', key.index(queue, 'waiting'), 0, most - 1)) do
-    local job, payload, run = load_job(id, 'p', 'x')
+  for _, id in ipairs(redis.call('ZRANGE', key.index[queue].waiting, 0, most - 1)) do
+    local job, payload, run = take_in_hand(id, 'p', 'x')
     local is_plain = job.flags == 0
     if not is_plain and deadline.has_passed(job) then
       deadline.miss(job)
@@ -110,10 +121,10 @@ local function take_some(queue, args, got, most)
       parked = parked + 1
     else
       local checkpoint = job.attempt > 0 and redis.call('HGET', key.job(id), 'c') -- the first attempt has none
-      start_attempt(job, args, length)
+      start_attempt(got, job, args, length)
       describe_claimed(got, job, payload, checkpoint, lease, run)
       local count = got.count
-      taken[2 * count + 1], taken[2 * count + 2] = id, decimal(job.attempt)
+      taken[2 * count + 1], taken[2 * count + 2] = id, decimal[job.attempt]
       got.count = count + 1
       if got.bytes >= MOST_BYTES then break end
     end
@@ -125,7 +136,7 @@ end
 -- Take jobs of one queue, `most` of them at most. Returns whether the executor is to be given no more.
 local function take(queue, args, got, most)
   local concurrency = setting('concurrency', queue)
-  if concurrency > 0 then most = math.min(most, concurrency - redis.call('ZCARD', key.index(queue, 'running'))) end
+  if concurrency > 0 then most = math.min(most, concurrency - redis.call('ZCARD', key.index[queue].running)) end
   local enough = got.count + most
   while got.count < enough and got.bytes < MOST_BYTES do
     local parked = take_some(queue, args, got, enough - got.count)
@@ -138,8 +149,8 @@ end
 
 -- Until the next timer, or as long as an executor blocks at most; not at all if something is left to do for whoever comes next.
 local function next_wait()
-  if meta.resolving or meta.changed then return 1 end
-  local timer = redis.call('ZRANGE', key.timers(), 0, 0, 'WITHSCORES')
+  if signs.resolving or signs.changed then return 1 end
+  local timer = redis.call('ZRANGE', key.timers, 0, 0, 'WITHSCORES')
   if not timer[1] then return BLOCK end
   return math.max(1, math.min(BLOCK, tonumber(timer[2]) - now))
 end
@@ -191,7 +202,7 @@ end
 
 -- The queues that are not paused, and the shares of these.
 local function open_queues(args)
-  if not meta.paused then return args.queues, args.shares or {} end
+  if not signs.paused then return args.queues, args.shares or {} end
   local paused, open, shares = redis.call('SMISMEMBER', key.paused(), unpack(args.queues)), {}, {}
   for place, queue in ipairs(args.queues) do
     if paused[place] == 0 then
@@ -206,7 +217,7 @@ end
 -- passes on the wake-ups of those that it does not come to.
 local function pass_on(open, place, was_idle)
   for at = place, was_idle and #open or place do
-    if redis.call('ZCARD', key.index(open[at], 'waiting')) > 0 then wake(open[at]) end
+    if redis.call('ZCARD', key.index[open[at]].waiting) > 0 then wake(open[at]) end
   end
 end
 

@@ -3,12 +3,17 @@
 -- What differs from the defaults is in one hash: `name`, or `queue/name`. `meta` has the digest of it and the number of its
 -- fields, which every call reads; so a call reads the hash itself only if somebody has changed it.
 
-local SECOND, MINUTE, DAY = 1000, 60000, 86400000
-local YEAR = 365 * DAY
-local MOST_KEPT = 1000000000
+local SECOND, DAY = 1000, 86400000
+local SETTINGS -- name, default, least, most, unit, whether a queue may have its own, meaning
+local DEFAULT = {} -- name -> value
+local config -- of this call
+do
 
--- Name, default, least, most, unit, whether a queue may have its own, meaning.
-local SETTINGS = {
+local MINUTE, YEAR = 60 * SECOND, 365 * DAY
+local MOST_KEPT = 1000000000
+local NOTHING_SET = {}
+
+SETTINGS = {
   { 'lease', 30 * SECOND, LIMITS.LEAST_LEASE, LIMITS.MOST_LEASE, 'ms', true,
     'how long a claimed job is its executor\'s without a renewal; renewals come every quarter of it' },
   { 'grace', 0, 0, 3600 * SECOND, 'ms', true, 'how much longer than its lease a silent job is waited for' },
@@ -30,14 +35,9 @@ local SETTINGS = {
   { 'events', 100000, 100, 10000000, '', false, 'how many events are kept, about' },
 }
 
-local DEFAULT = {} -- name -> value; filled by the first call, for no library function can be called while this is loaded
-local NOTHING_SET = {}
-local config = NOTHING_SET -- of this call
-do
-
 local known, known_count = {}, 0 -- digest -> config
 
-local function fill_defaults()
+at_first[#at_first + 1] = function()
   for _, row in ipairs(SETTINGS) do DEFAULT[row[1]] = row[2] end
 end
 
@@ -48,7 +48,6 @@ setting = function(name, queue)
 end
 
 read_config = function(digest)
-  if not DEFAULT.lease then fill_defaults() end
   config = NOTHING_SET
   if not digest then return end
   local is_whole = tonumber(string.match(digest, ' (%d+)$')) == redis.call('HLEN', key.config())
@@ -68,8 +67,7 @@ end
 local function keep_config_digest()
   local list, words = redis.call('HGETALL', key.config()), {}
   for place = 1, #list, 2 do words[#words + 1] = list[place] .. '=' .. list[place + 1] end
-  if #words == 0 then return redis.call('HDEL', key.meta(), 'config') end
+  if #words == 0 then return set_sign('config', nil) end
   table.sort(words)
-  local digest = redis.sha1hex(table.concat(words, ' ')) .. string.format(' %d', #words)
-  redis.call('HSET', key.meta(), 'schema', SCHEMA, 'config', digest)
+  set_sign('config', redis.sha1hex(table.concat(words, ' ')) .. string.format(' %d', #words))
 end

@@ -10,14 +10,14 @@ function deadline.set(job, batch)
   local time = batch.start_by or (batch.deadline and now + batch.deadline)
   if not time then return nil end
   job.flags = with(job.flags, DEADLINE, true)
-  collect(entering, key.timers(), time, '!' .. job.id)
+  collect(entering, key.timers, time, '!' .. job.id)
   return string.format('%.0f', time)
 end
 
 drop_deadline = function(job)
   if not has(job.flags, DEADLINE) then return end
   job.flags = with(job.flags, DEADLINE, false)
-  collect(leaving, key.timers(), '!' .. job.id)
+  collect(leaving, key.timers, '!' .. job.id)
 end
 
 function deadline.has_passed(job)

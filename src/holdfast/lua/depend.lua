@@ -72,7 +72,7 @@ end
 verb('depend', {}, function(args)
   local job, field, known = check_depend(args)
   local _, policy, due = after.parse(field or '0 b 0')
-  if job.state == 'scheduled' then due = tonumber(redis.call('ZSCORE', key.timers(), job.id)) end
+  if job.state == 'scheduled' then due = tonumber(redis.call('ZSCORE', key.timers, job.id)) end
   policy = args.on_failed and after.LETTER_OF_POLICY[args.on_failed] or policy
   job.flags = with(job.flags, AFTER, true)
   local left, is_doomed = relink(job, args, known, policy)

@@ -95,13 +95,6 @@ check_batch = function(batch)
   if batch.share then name(batch.share, 'the key of a share', 60, '%w._:@/%-') end
 end
 
--- A call with keys that is repeated has to look them up again.
-local function check_fresh(args)
-  for _, batch in ipairs(args.batches) do
-    if batch.unique and args.fresh then refuse('INVALID', 'a call with unique keys cannot be `fresh`') end
-  end
-end
-
 -- A job of this call may have the id of one that is there, which has its unique key: those that wait for it wait for that one.
 local function rename(ids, there)
   local names, seen = {}, {}
@@ -171,7 +164,7 @@ end
 
 -- A job that waits cannot take the place of one that others wait for: they might wait for each other.
 local function check_place(id, batch, is_there)
-  if batch.after and (is_there or meta.resolving) and redis.call('EXISTS', key.dependents(id)) == 1 then
+  if batch.after and (is_there or signs.resolving) and redis.call('EXISTS', key.dependents(id)) == 1 then
     refuse('BLOCKED', 'other jobs wait for job ' .. id .. ', so no job that waits itself can have its place')
   end
 end
@@ -219,38 +212,57 @@ local function prepare(batch)
   batch.is_plain = batch.flags == 0 and not (batch.run or batch.share or batch.deadline or batch.start_by)
 end
 
+-- The ids that jobs of this call will have.
+local function new_ids(args, there)
+  local is_new = {}
+  for _, batch in ipairs(args.batches) do
+    for _, id in ipairs(batch.ids) do
+      if not there[id] or args.exists == 'replace' then is_new[there[id] or id] = true end
+    end
+  end
+  return is_new
+end
+
 -- Check everything before anything is written. Returns for each id what is there, how many jobs are to be stored, which of
 -- those to wait for are there, and which jobs of this call are waited for.
 local function check_enqueue(args, blobs)
-  local count, new, is_new, there, seen = 0, 0, {}, {}, {}
-  local is_alone, replaces = #blobs == 3, args.exists == 'replace'
+  local batches, count, new, waits, there, seen = args.batches, 0, 0, false, {}, nil
+  local replaces = args.exists == 'replace'
   args.exists = args.exists or 'return'
   if not EXISTS[args.exists] then refuse('INVALID', "`exists` must be 'return', 'error' or 'replace'") end
-  check_fresh(args)
-  for _, batch in ipairs(args.batches) do
+  if #blobs > 3 then seen = {} end -- one job alone cannot stand twice
+  for at = 1, #batches do
+    local batch = batches[at]
     if not args.is_known then
       check_batch(batch)
       prepare(batch)
     end
-    for _, id in ipairs(batch.ids) do
+    -- A call with keys that is repeated has to look them up again.
+    if args.fresh and batch.unique then refuse('INVALID', 'a call with unique keys cannot be `fresh`') end
+    waits = waits or batch.after
+    for place = 1, #batch.ids do
+      local id = batch.ids[place]
       count = count + 1
       if count > MOST then refuse('INVALID', string.format('more than %d jobs in one call', MOST)) end
       check_payload(job_id(id), blobs[count + 2])
       local found = look_up(id, batch, args)
       there[id] = found
-      if not found or replaces then new, is_new[found or id] = new + 1, true end
-      if not is_alone then take_once(seen, id, found, batch.unique) end
+      if not found or replaces then new = new + 1 end
+      if seen then take_once(seen, id, found, batch.unique) end
     end
   end
-  local known, awaited = check_after(args, is_new, there)
-  if next(awaited) then check_cycles(args, awaited, there) end
-  return { there = there, new = new, known = known, awaited = awaited, replaces = replaces, doomed = {} }
+  local found = { there = there, new = new, replaces = replaces, awaited = {} }
+  if waits then
+    found.known, found.awaited = check_after(args, new_ids(args, there), there)
+    check_cycles(args, found.awaited, there)
+  end
+  return found
 end
 
 -- If a job of this id has ended and is gone, and not all who wait for it are told yet, they wait for this one now: also those
 -- who know of the end of the other.
 local function inherit_dependents(id, found)
-  if not meta.resolving or redis.call('EXISTS', key.dependents(id)) == 0 then return end
+  if not signs.resolving or redis.call('EXISTS', key.dependents(id)) == 0 then return end
   found.awaited[id] = true
   resolved[#resolved + 1] = { id, '-', '-inf' }
 end
@@ -297,7 +309,7 @@ local function store_job(batch, id, arrival, payload, found)
   if batch.after then
     local field, left, is_doomed = after.wait_for(batch, id, arrival, found.known)
     fields[#fields + 1], fields[#fields + 2] = 'b', field
-    if is_doomed then found.doomed[#found.doomed + 1] = id end
+    if is_doomed then collect(found, 'doomed', id) end
     if left > 0 then return after.to_blocked(job, fields) end
   end
   if batch.due_time then to_scheduled(job, batch.due_time, fields) else to_waiting(job, fields) end
@@ -318,9 +330,8 @@ local function cancel_doomed(ids)
   settle()
 end
 
--- Whether the jobs of a call with fresh ids are there: asked for all at once, which is what is fast about it.
+-- Whether the jobs of a call with fresh ids are there: asked for all at once, which is what is fast about that.
 local function is_repeated(args)
-  if not args.fresh then return false end
   local found, count = 0, 0
   for _, batch in ipairs(args.batches) do
     local jobs = {}
@@ -334,32 +345,35 @@ local function is_repeated(args)
 end
 
 enqueue = function(args, blobs)
-  local found = check_enqueue(args, blobs)
-  local reply, awake, place, soon = { now }, {}, 0, now + BLOCK
-  if is_repeated(args) then
+  local found, batches = check_enqueue(args, blobs), args.batches
+  local reply, came, place, soon = { now }, {}, 0, now + BLOCK
+  if args.fresh and is_repeated(args) then
     for at = 3, #blobs do reply[at - 1] = 1 end
     return reply
   end
   local arrival = found.new > 0 and reserve_arrivals(found.new) or 0
-  for _, batch in ipairs(args.batches) do
-    batch.due_time, batch.is_fair = due_time(batch), batch.share or fair.is_fair(batch.queue)
+  for at = 1, #batches do
+    local batch = batches[at]
+    local queue, ids, before = batch.queue, batch.ids, arrival
+    batch.due_time, batch.is_fair = due_time(batch), batch.share or fair.is_fair(queue)
     batch.head = pack_head(now, batch.spec)
-    local before = arrival
-    for _, id in ipairs(batch.ids) do
+    for number = 1, #ids do
       local stored
       place = place + 1
-      reply[place + 1], stored = enqueue_one(batch, id, arrival + 1, blobs[place + 2], found)
+      reply[place + 1], stored = enqueue_one(batch, ids[number], arrival + 1, blobs[place + 2], found)
       if stored then arrival = arrival + 1 end
     end
-    -- One that is due soon wakes too: whoever is idle may be about to wait for longer than that.
-    if arrival > before then awake[batch.queue] = awake[batch.queue] or not batch.due_time or batch.due_time < soon end
+    if arrival > before then
+      came[#came + 1] = queue
+      -- One that is due soon wakes too: whoever is idle may be about to wait for longer than that.
+      if not batch.due_time or batch.due_time < soon then awaken(queue) end
+    end
   end
   settle()
-  for queue, wanted in pairs(awake) do
-    if not familiar[queue] then know_queue(queue) end
-    if wanted then wake(queue) end
+  for at = 1, #came do
+    if not familiar[came[at]] then know_queue(came[at]) end
   end
-  if #found.doomed > 0 then cancel_doomed(found.doomed) end
+  if found.doomed then cancel_doomed(found.doomed) end
   return reply, found.new == 0
 end
 

@@ -9,9 +9,9 @@ verb('events', { 'no-writes' }, function(args)
   local limit, list = integer(args.limit or 100, 'the limit', 1, MOST), nil
   if args.after then
     if not string.find(tostring(args.after), '^%d+%-?%d*$') then refuse('INVALID', 'this is no event id of ours') end
-    list = redis.call('XRANGE', key.events(), '(' .. args.after, '+', 'COUNT', limit)
+    list = redis.call('XRANGE', key.events, '(' .. args.after, '+', 'COUNT', limit)
   else
-    list = redis.call('XREVRANGE', key.events(), '+', '-', 'COUNT', limit)
+    list = redis.call('XREVRANGE', key.events, '+', '-', 'COUNT', limit)
   end
   local reply = {}
   for place, entry in ipairs(list) do

@@ -17,7 +17,7 @@ local arrive -- for other files too
 do
 
 -- `meta` says whether there is any such queue, so that those who have none do not ask.
-function fair.is_fair(queue) return meta.fair and redis.call('EXISTS', key.fair(queue)) == 1 end
+function fair.is_fair(queue) return signs.fair and redis.call('EXISTS', key.fair(queue)) == 1 end
 
 -- The virtual time at which a new job of a key begins.
 function fair.begin(queue, priority, owner)
@@ -27,8 +27,7 @@ function fair.begin(queue, priority, owner)
   redis.call('ZADD', shares, start + fair.TURN / (tonumber(known[2]) or 1), owner)
   if not known[1] then
     redis.call('HSET', key.fair(queue), field, string.format('%.0f', start))
-    redis.call('HSET', key.meta(), 'fair', 1)
-    meta.fair = '1'
+    if not signs.fair then set_sign('fair', 1) end
   end
   return math.min(math.floor(start), fair.LAST)
 end
@@ -44,8 +43,8 @@ end
 -- Nothing is left that has a place: begin anew.
 function fair.prune(queue)
   if not fair.is_fair(queue) then return end
-  local index = key.index
-  if redis.call('EXISTS', index(queue, 'waiting'), index(queue, 'throttled'), index(queue, 'running')) > 0 then return end
+  local index = key.index[queue]
+  if redis.call('EXISTS', index.waiting, index.throttled, index.running) > 0 then return end
   for _, field in ipairs(redis.call('HKEYS', key.fair(queue))) do
     local priority = string.match(field, '^v(-?%d+)$')
     if priority then

@@ -25,13 +25,13 @@
 -- wait for a job that is not there), and the reply of claim.
 
 local MOST_RESULT, MOST_ERROR = LIMITS.MOST_RESULT, LIMITS.MOST_ERROR
-local SUCCESS, SUCCESS_SIZE = { blob = true }, 5 -- an item without more, and its values
+local SUCCESS, SUCCESS_SIZE = { outcome = 'succeed', blob = true }, 5 -- an item without more, for each of these in turn
 local UNKNOWN_LEAST, UNKNOWN_MOST = 5 * SECOND, 60 * SECOND
 
 -- A description that is too long is left out: a part of one could not be read.
 local function keep_error(job, blob)
   if blob and #blob <= MOST_ERROR then
-    redis.call('HSET', key.errors(job.id), decimal(job.attempt), blob)
+    redis.call('HSET', key.errors(job.id), decimal[job.attempt], blob)
   end
 end
 
@@ -44,13 +44,13 @@ end
 local ending = {}
 
 function ending.succeed(job, run, item, blob, waiters)
-  local fields = end_attempt(job, run, 'S')
+  local fields = end_attempt(job, run, 'S', nil, item)
   fields[3], fields[4] = 'r', store_blob('r', job.id, blob or '')
   conclude(job, 'succeeded', waiters, fields)
 end
 
 function ending.error(job, run, item, blob, waiters)
-  local fields = end_attempt(job, run, 'E', item.reason)
+  local fields = end_attempt(job, run, 'E', item.reason, item)
   keep_error(job, blob)
   if has(job.flags, CANCELLING) then return conclude(job, 'cancelled', waiters, fields) end
   if item.final or has(job.flags, ONCE) then return fail(job, item.group or 'error', waiters, fields) end
@@ -68,21 +68,21 @@ end
 
 function ending.crash(job, run, item, blob, waiters)
   keep_error(job, blob)
-  charge_crash(job, waiters, end_attempt(job, run, 'K', item.reason))
+  charge_crash(job, waiters, end_attempt(job, run, 'K', item.reason, item))
 end
 
 function ending.release(job, run, item)
   event('released', job.id)
-  come_back(job, item.delay or 0, end_attempt(job, run, 'R', item.reason), item.unstarted)
+  come_back(job, item.delay or 0, end_attempt(job, run, 'R', item.reason, item), item.unstarted)
 end
 
 function ending.snooze(job, run, item)
   event('released', job.id)
-  come_back(job, item.delay or 0, end_attempt(job, run, 'Z', item.reason))
+  come_back(job, item.delay or 0, end_attempt(job, run, 'Z', item.reason, item))
 end
 
-function ending.unknown(job, run)
-  local fields = end_attempt(job, run, 'U', 'task ' .. job.task .. ' is not known here')
+function ending.unknown(job, run, item)
+  local fields = end_attempt(job, run, 'U', 'task ' .. job.task .. ' is not known here', item)
   local delay = math.min(UNKNOWN_LEAST * 2 ^ job.misses, UNKNOWN_MOST)
   job.misses = math.min(job.misses + 1, 10)
   event('released', job.id)
@@ -90,7 +90,7 @@ function ending.unknown(job, run)
 end
 
 function ending.cancelled(job, run, item, blob, waiters)
-  local fields = end_attempt(job, run, 'C', item.reason)
+  local fields = end_attempt(job, run, 'C', item.reason, item)
   if has(job.flags, CANCELLING) then return conclude(job, 'cancelled', waiters, fields) end
   event('released', job.id)
   come_back(job, 0, fields)
@@ -119,10 +119,10 @@ end
 
 -- The job goes on as another call: its budgets and its checkpoint are new, its history goes on.
 function ending.advance(job, run, item, blob)
-  local fields, batch = end_attempt(job, run, 'A', item.reason), item.next
+  local fields, batch = end_attempt(job, run, 'A', item.reason, item), item.next
   if has(job.flags, CANCELLING) then return conclude(job, 'cancelled', nil, fields) end
-  collect(leaving, key.index(job.queue, 'running'), job.id)
-  collect(leaving, key.timers(), job.id)
+  collect(leaving, key.index[job.queue].running, job.id)
+  collect(leaving, key.timers, job.id)
   local set, left = become(job, batch, blob, fields), 0
   know_queue(job.queue)
   event('moved', job.id)
@@ -139,12 +139,12 @@ function ending.advance(job, run, item, blob)
   if left > 0 then return after.to_blocked(job, fields) end
   if batch.due_time then return to_scheduled(job, batch.due_time, fields) end
   to_waiting(job, fields)
-  awakened[job.queue] = true
+  awaken(job.queue)
 end
 
 -- It waits for jobs that it may have enqueued itself, and holds no slot meanwhile.
 function ending.wait(job, run, item)
-  local fields = end_attempt(job, run, 'Z', 'waits for other jobs')
+  local fields = end_attempt(job, run, 'Z', 'waits for other jobs', item)
   event('released', job.id)
   if has(job.flags, CANCELLING) or has(job.flags, ONCE) then return come_back(job, 0, fields) end
   local field, left = after.wait_anew(job, item.after)
@@ -191,29 +191,35 @@ end
 
 local checks = { advance = check_next, wait = check_wait } -- of a job that is there
 
+-- Whether it is said right what ends. This fails for values of another type, which cannot be compared.
+local function is_said_right(id, attempt, pid, started)
+  return id > '' and attempt % 1 == 0 and attempt >= 0 and attempt <= 2 ^ 31
+    and (pid == nil or pid % 1 == 0 and pid >= 0 and pid <= MOST_PID)
+    and (started == nil or started % 1 == 0 and started >= 0 and started <= LONGEST_WAIT)
+end
+
 -- What is wrong with an item, or nothing.
-local function fault(outcome, id, attempt, pid, started, item, blob)
-  local right = ending[outcome] and id and is_text(id) and attempt and is_whole(attempt, 2 ^ 31) and is_whole(pid, MOST_PID)
-    and is_whole(started, LONGEST_WAIT) and (blob or not item.blob)
+local function fault(item, blob)
+  local done, right = pcall(is_said_right, item.id, item.attempt, item.pid, item.started)
+  right = done and right and ending[item.outcome] and (blob or not item.blob)
   if right and item ~= SUCCESS then
     right = is_whole(item.delay, LONGEST_WAIT) and is_text(item.group) and is_text(item.reason)
   end
   if not right then return 'INVALID' end
-  if outcome == 'succeed' and blob and #blob > MOST_RESULT then return 'TOOBIG' end
+  if blob and item.outcome == 'succeed' and #blob > MOST_RESULT then return 'TOOBIG' end
 end
 
-local function finish_one(args, outcome, id, attempt, created, pid, started, item, blob)
-  local wrong = fault(outcome, id, attempt, pid, started, item, blob)
+local function finish_one(args, item, blob)
+  local wrong = fault(item, blob)
   if wrong then return wrong end
-  local job, run, waiters = holder(args.executor, id, attempt, created)
+  local outcome = item.outcome
+  local job, run, waiters = holder(args.executor, item.id, item.attempt, item.created)
   if not job then
     -- Said before, and the answer was lost: the same answer again.
     return run and not args.token and run.outcome == LETTER_OF_ENDING[outcome] and 'OK' or 'LOST'
   end
   if checks[outcome] then wrong = try(checks[outcome], item, job, blob) end
   if wrong then return wrong end
-  if pid then run.pid = pid end
-  if started then run.delay = math.min(started, 2 ^ 31) + 1 end
   if outcome ~= 'unknown' then job.misses = 0 end
   if job.flags > 0 and outcome ~= 'crash' then job.flags = with(job.flags, ALONE, false) end
   ending[outcome](job, run, item, blob, waiters)
@@ -223,9 +229,9 @@ end
 -- The numbers of jobs that enter a state, by `queue state`. Call it before they are settled.
 local function entering_states()
   local numbers = {}
-  for where, list in pairs(entering) do
+  for _, where in ipairs(entering) do
     local queue, state = string.match(where, '}:q:(.+):(%a+)$')
-    if state then numbers[queue .. ' ' .. state] = #list / 2 end
+    if state then numbers[queue .. ' ' .. state] = #entering[where] / 2 end
   end
   return numbers
 end
@@ -245,24 +251,24 @@ local function wake_after_finish(entered, args)
   local last = not args.claim and worker_of(args.executor) or nil
   for where in pairs(entered) do
     local queue, state = string.match(where, '^(%S+) (%S+)$')
-    if state == 'waiting' and redis.call('ZCARD', key.index(queue, state)) > 0 then wake(queue, last) end
+    if state == 'waiting' and redis.call('ZCARD', key.index[queue][state]) > 0 then wake(queue, last) end
   end
 end
 
 -- Returns the answers, and the numbers of jobs that entered a state.
 local function finish(args, blobs)
   local items, answers, next_blob, at = args.items, {}, 2, 1
-  while at <= #items do
-    local item, blob, answer = items[at], blobs[next_blob], nil
+  local size, count = #items, 0
+  while at <= size do
+    local item = items[at]
     if type(item) ~= 'table' then
-      answer = finish_one(args, 'succeed', item, items[at + 1], items[at + 2], items[at + 3], items[at + 4], SUCCESS, blob)
-      at, next_blob = at + SUCCESS_SIZE, next_blob + 1
-    else
-      answer = finish_one(args, item.outcome, item.id, item.attempt, item.created, item.pid, item.started, item,
-        item.blob and blob)
-      at, next_blob = at + 1, next_blob + (item.blob and 1 or 0)
+      SUCCESS.id, SUCCESS.attempt, SUCCESS.created = item, items[at + 1], items[at + 2]
+      SUCCESS.pid, SUCCESS.started = items[at + 3], items[at + 4]
+      item, at = SUCCESS, at + SUCCESS_SIZE - 1
     end
-    answers[#answers + 1] = answer
+    at, count = at + 1, count + 1
+    answers[count] = finish_one(args, item, item.blob and blobs[next_blob])
+    if item.blob then next_blob = next_blob + 1 end
   end
   local entered = entering_states()
   settle()

@@ -19,7 +19,7 @@ local function describe_attempts(job, fields)
     bytes = bytes + #list[place + 1]
   end
   for number = math.max(1, job.attempt - setting('history', job.queue) + 1), job.attempt do
-    local name = decimal(number)
+    local name = decimal[number]
     local packed = fields['a' .. name]
     if packed then
       local run = unpack_attempt(packed)
@@ -85,14 +85,14 @@ describe = function(id, brief)
   for place = 1, #list, 2 do fields[list[place]] = list[place + 1] end
   local job = read_job(id, fields.s, fields.h)
   local timed = job.state == 'scheduled' or job.state == 'running'
-  local current = fields[attempt_field(job.attempt)]
+  local current = fields[attempt_field[job.attempt]]
   local run = current and unpack_attempt(current)
   local reply = { 'id', id, 'state', job.state, 'queue', job.queue, 'task', job.task, 'codec', job.spec.codec,
     'priority', job.priority, 'created', job.created, 'since', job.since, 'arrival', job.arrival,
     'attempt', job.attempt, 'retried', job.retried, 'retries', option(job, 'retries'), 'backoff', option(job, 'backoff'),
     'crashes', job.crashes, 'most_crashes', option(job, 'crashes'), 'lost', job.lost, 'most_lost', option(job, 'lost'),
     'timeout', option(job, 'timeout'), 'cancelling', has(job.flags, CANCELLING) and 1 or 0, 'alone', has(job.flags, ALONE) and 1 or 0,
-    'lease', job.lease, 'timer', timed and tonumber(redis.call('ZSCORE', key.timers(), id)) or 0,
+    'lease', job.lease, 'timer', timed and tonumber(redis.call('ZSCORE', key.timers, id)) or 0,
     'executor', run and run.executor or '', 'pid', run and run.pid or 0, 'claimed', run and run.claimed or 0,
     'kept', has(job.flags, UNKEPT) and 0 or 1, 'at_most_once', has(job.flags, ONCE) and 1 or 0,
     'deadline', tonumber(fields.d) or 0, 'run', fields.x or '', 'share', fields.i or '', 'limits', fields.l or '',

@@ -3,15 +3,15 @@
 -- All keys of a namespace share its hash tag, so they live in one slot of a cluster, and one key that a caller
 -- names (`hf:{namespace}:meta`) is enough to route a call.
 
+local STATES = { 'scheduled', 'waiting', 'blocked', 'throttled', 'running', 'succeeded', 'failed', 'cancelled' }
 local key = {}
 local use_base -- for call.lua
 do
 
 local base -- 'hf:{namespace}:', as the last call named it
 
--- Hash: schema, arrivals (the last arrival number given), pulse, gaps (see lease.lua), pruned, prune_after, config,
--- resolving (see after.lua), changed (see limit.lua), fair (see fair.lua), refill (see schedule.lua), queues (how many were
--- new, or forgotten, so far), paused (some are).
+-- Hash: schema, arrivals (the last arrival number given), pulse, pruned, prune_after, queues (how many were new, or forgotten,
+-- so far); signs (see call.lua).
 function key.meta() return base .. 'meta' end
 
 -- Hash: settings that differ from their defaults. See config.lua.
@@ -99,36 +99,34 @@ function key.inbox(name) return base .. 'inbox:' .. name end
 -- Stream: what happened.
 function key.events() return base .. 'events' end
 
--- Keys that most calls use are made once.
-local make = { meta = key.meta, timers = key.timers, events = key.events, index = key.index }
+-- Keys that most calls use are made once, and are not functions to others: key.meta, key.timers, key.events, and
+-- key.index[queue][state]. Of the keys of executors the last one is kept.
+local make = { meta = key.meta, timers = key.timers, events = key.events, index = key.index, held = key.held }
+local MOST_QUEUES = 1000
 local routing -- what the last call named
-local meta, timers, events
-local indexes, count -- queue -> state -> key: those that were used, and of how many queues
+local held_by, held
+
+local function new_indexes()
+  local count = 0
+  key.index = setmetatable({}, { __index = function(indexes, queue)
+    local keys = {}
+    for _, state in ipairs(STATES) do keys[state] = make.index(queue, state) end
+    count = count + 1
+    if count > MOST_QUEUES then new_indexes() else indexes[queue] = keys end
+    return keys
+  end })
+end
+
+key.held = function(executor)
+  if executor ~= held_by then held_by, held = executor, make.held(executor) end
+  return held
+end
 
 use_base = function(text)
   if text == routing then return end
-  base, routing = string.sub(text, 1, -5), text
-  meta, timers, events = make.meta(), make.timers(), make.events()
-  indexes, count = {}, 0
-end
-
-key.meta = function() return meta end
-key.timers = function() return timers end
-key.events = function() return events end
-
-key.index = function(queue, state)
-  local known = indexes[queue]
-  if not known then
-    if count >= 1000 then indexes, count = {}, 0 end
-    known, count = {}, count + 1
-    indexes[queue] = known
-  end
-  local made = known[state]
-  if not made then
-    made = make.index(queue, state)
-    known[state] = made
-  end
-  return made
+  base, routing, held_by = string.sub(text, 1, -5), text, nil
+  key.meta, key.timers, key.events = make.meta(), make.timers(), make.events()
+  new_indexes()
 end
 
 end

@@ -4,25 +4,30 @@
 -- attempt's number, then `c` if the job is to be cancelled, then `s` for each time that its lease was spared, then `@` and
 -- its length if that is not the usual one. A renewal prolongs it by that length: the lease and the grace of its queue.
 
-local LEAST_LEASE, MOST_LEASE, USUAL_LEASE = LIMITS.LEAST_LEASE, LIMITS.MOST_LEASE, 30000
-local LONGEST_WAIT = LIMITS.LONGEST_WAIT
+local LEAST_LEASE, MOST_LEASE, LONGEST_WAIT = LIMITS.LEAST_LEASE, LIMITS.MOST_LEASE, LIMITS.LONGEST_WAIT
+local parse_marks, make_marks
+do
 
-local function parse_marks(marks)
+local USUAL_LEASE = 30000
+
+parse_marks = function(marks)
   local attempt, cancelling, spared, length = string.match(marks, '^(%d+)(c?)(s*)@?(%d*)$')
   return tonumber(attempt), cancelling == 'c', #spared, tonumber(length) or USUAL_LEASE
 end
 
-local function make_marks(attempt, cancelling, spared, length)
-  if not cancelling and spared == 0 and length == USUAL_LEASE then return decimal(attempt) end
-  return decimal(attempt) .. (cancelling and 'c' or '') .. string.rep('s', spared)
+make_marks = function(attempt, cancelling, spared, length)
+  if not cancelling and spared == 0 and length == USUAL_LEASE then return decimal[attempt] end
+  return decimal[attempt] .. (cancelling and 'c' or '') .. string.rep('s', spared)
     .. (length == USUAL_LEASE and '' or string.format('@%d', length))
+end
+
 end
 
 -- The job of an attempt that has the right to write, or nothing: (job, attempt, executor) must match a running job. An id
 -- may be used again, and its attempts then start from 1: who says when the job was `created` is heard only about that one.
 -- The second value is the attempt's record, if the attempt was this executor's; the third, who waits for the job.
 local function holder(executor, id, attempt, created)
-  local job, packed, waiters = load_job(id, attempt_field(attempt), 'w')
+  local job, packed, waiters = take_in_hand(id, attempt_field[attempt], 'w')
   if not job or not packed or (created and created ~= job.created) then return nil end
   local run = unpack_attempt(packed)
   if run.executor ~= executor then return nil end
@@ -30,29 +35,32 @@ local function holder(executor, id, attempt, created)
   return nil, run
 end
 
--- End a running job's attempt: returns the fields to write with its move.
-local function end_attempt(job, run, outcome, words)
-  run.ran, run.outcome = math.max(now - run.claimed, 0), outcome
+-- End a running job's attempt: returns the fields to write with its move. `item`: what its executor says of it, see finish.lua.
+local function end_attempt(job, run, outcome, words, item)
+  local queue, ran = job.queue, now > run.claimed and now - run.claimed or 0
   collect(dropping, key.held(run.executor), job.id)
-  tally(job.queue, 'o', 1, 'r', run.ran)
-  if has(job.flags, LIMITED) then limit.give_back(job) end
-  if setting('concurrency', job.queue) > 0 then awakened[job.queue] = true end
-  local fields = { attempt_field(job.attempt), pack_run(run) }
+  tally(queue, 'o', 1, 'r', ran)
+  if job.flags > 0 and has(job.flags, LIMITED) then limit.give_back(job) end
+  if setting('concurrency', queue) > 0 then awaken(queue) end
+  local fields = { attempt_field[job.attempt], pack_run(run, item or {}, ran, outcome), nil, nil } -- room for more
   if words and words ~= '' then
-    fields[3], fields[4] = 'o' .. decimal(job.attempt), cut(words, INLINE)
+    fields[3], fields[4] = 'o' .. decimal[job.attempt], cut(words, INLINE)
   end
   return fields
 end
 
 -- Whether a job that is not to be kept goes. One that failed does not, nor one that was cancelled and is waited for: somebody
 -- may want to retry it.
+local conclude
+do
+
 local function goes_at_the_end(job, state)
   if not has(job.flags, UNKEPT) or state == 'failed' then return false end
   return state == 'succeeded' or not has(job.flags, AWAITED) or redis.call('EXISTS', key.dependents(job.id)) == 0
 end
 
 -- Put a job into a final state, and say so to those who wait.
-local conclude = function(job, state, waiters, fields)
+conclude = function(job, state, waiters, fields)
   local goes = job.flags > 0 and goes_at_the_end(job, state)
   waiters = waiters or redis.call('HGET', key.job(job.id), 'w')
   if job.state == 'blocked' then unlink(job) end
@@ -63,10 +71,12 @@ local conclude = function(job, state, waiters, fields)
     if has(job.flags, AWAITED) then resolved[#resolved + 1] = { job.id, LETTER_OF[state], '-inf' } end
     job.flags = lasting(job.flags)
   end
-  if goes then erase(job.id, job.queue, job.state) else move(job, state, now, nil, fields) end
+  if goes then erase(job.id, job.queue, job.state) else move(job, state, now, nil, unpack(fields or {})) end
   job.state = state -- also of one that is gone, for those who say so
   event(state, job.id)
-  tell_waiters(job, waiters)
+  if waiters and waiters ~= '' then tell_waiters(job, waiters) end
+end
+
 end
 
 local function fail(job, group, waiters, fields)
@@ -84,12 +94,15 @@ local function come_back(job, delay, fields, unstarted)
   if delay > 0 then to_scheduled(job, now + delay, fields) else to_waiting(job, fields) end
 end
 
+local charge_crash, charge_lost
+do
+
 local function is_over(job, count, most)
   return (count > most or has(job.flags, ONCE)) and not has(job.flags, CANCELLING)
 end
 
 -- The attempt's process died.
-local function charge_crash(job, waiters, fields)
+charge_crash = function(job, waiters, fields)
   job.crashes, job.misses = job.crashes + 1, 0
   event('crashed', job.id)
   if is_over(job, job.crashes, option(job, 'crashes')) then return fail(job, 'crashed', waiters, fields) end
@@ -97,12 +110,14 @@ local function charge_crash(job, waiters, fields)
 end
 
 -- The attempt lost its lease.
-local function charge_lost(job, run, words)
+charge_lost = function(job, run, words)
   local fields = end_attempt(job, run, 'L', words)
   job.lost, job.misses = job.lost + 1, 0
   event('lost', job.id)
   if is_over(job, job.lost, option(job, 'lost')) then return fail(job, 'lost', nil, fields) end
   come_back(job, 0, fields)
+end
+
 end
 
 -- Gaps: when the store was away for everyone; text of `end length end length ...`, the longest and oldest first. One
@@ -111,7 +126,7 @@ local gaps = { SPARES = 3, MOST = 50 }
 
 function gaps.parse()
   local list = {}
-  for ended, length in string.gmatch(meta.gaps, '(%d+) (%d+)') do
+  for ended, length in string.gmatch(signs.gaps or '', '(%d+) (%d+)') do
     list[#list + 1] = { ended = tonumber(ended), length = tonumber(length) }
   end
   return list
@@ -120,8 +135,7 @@ end
 function gaps.remember(list)
   local words = {}
   for _, gap in ipairs(list) do words[#words + 1] = string.format('%.0f %.0f', gap.ended, gap.length) end
-  meta.gaps = table.concat(words, ' ')
-  redis.call('HSET', key.meta(), 'gaps', meta.gaps)
+  set_sign('gaps', words[1] and table.concat(words, ' '))
 end
 
 -- A gap spares the leases shorter than twice its length, for one lease; so it is forgotten after twice its length.
@@ -144,12 +158,12 @@ function gaps.spare(job, run)
   if until_then <= now then return false end
   local attempt, cancelling, spared, length = parse_marks(redis.call('HGET', key.held(run.executor), job.id))
   if spared >= gaps.SPARES then return false end
-  redis.call('ZADD', key.timers(), until_then, job.id)
+  redis.call('ZADD', key.timers, until_then, job.id)
   redis.call('HSET', key.held(run.executor), job.id, make_marks(attempt, cancelling, spared + 1, length))
   return true
 end
 
 local function expire(job)
-  local run = unpack_attempt(redis.call('HGET', key.job(job.id), attempt_field(job.attempt)))
+  local run = unpack_attempt(redis.call('HGET', key.job(job.id), attempt_field[job.attempt]))
   if not gaps.spare(job, run) then charge_lost(job, run, 'lease ended') end
 end

@@ -53,7 +53,7 @@ function limit.take(full, id)
   redis.call('PEXPIRE', key.starts(full), per)
 end
 
-local function set_timer(full, time) redis.call('ZADD', key.timers(), 'LT', time, '%' .. full) end
+local function set_timer(full, time) redis.call('ZADD', key.timers, 'LT', time, '%' .. full) end
 
 -- When the parked jobs of a limit per period are to be looked at again: when more could start than `free`, which can now.
 local function look_again(full, free)
@@ -72,7 +72,7 @@ end
 local function wake_parked(full, queue, id)
   redis.call('ZREM', key.parked(full, queue), id)
   to_waiting(load_job(id))
-  awakened[queue] = true
+  awaken(queue)
 end
 
 local function hand_on_some(full, queue, count)
@@ -167,7 +167,7 @@ end
 function limit.park(job, full, names)
   local place = job.priority * PRIORITY_STEP + job.arrival
   stand(full, job.queue, place, job.id)
-  move(job, 'throttled', place, nil, { 'z', full })
+  move(job, 'throttled', place, nil, 'z', full)
   look_again(full, 0)
   if names == full then return end
   settle() -- or the same job could be moved twice
@@ -214,12 +214,11 @@ end
 
 -- Whoever moves time on continues that.
 function limit.go_on()
-  if not meta.changed then return end
+  if not signs.changed then return end
   local names = redis.call('SRANDMEMBER', key.changed(), 2)
   for _, name in ipairs(names) do limit.review(name) end
   if redis.call('EXISTS', key.changed()) == 1 then return end
-  redis.call('HDEL', key.meta(), 'changed')
-  meta.changed = nil
+  set_sign('changed', nil)
 end
 
 end

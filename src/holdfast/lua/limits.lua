@@ -14,7 +14,7 @@ local function changed(name)
     redis.call('SUNIONSTORE', key.reviewing(name), key.reviewing(name), key.throttling(name))
     redis.call('SADD', key.changed(), name)
     limit.review(name)
-    if redis.call('EXISTS', key.changed()) == 1 then redis.call('HSET', key.meta(), 'changed', 1) end
+    if redis.call('EXISTS', key.changed()) == 1 then set_sign('changed', 1) end
   end
   event('configured', name)
   publish()

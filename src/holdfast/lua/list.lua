@@ -90,7 +90,7 @@ walk = function(args, limit)
       local resumed = skipping and queue == from_queue and state == from_state
       if resumed then skipping = false end
       if not skipping then
-        local part = page(key.index(queue, state), limit - #ids, args.newest, resumed and score or nil, id)
+        local part = page(key.index[queue][state], limit - #ids, args.newest, resumed and score or nil, id)
         for place = 1, #part, 2 do ids[#ids + 1] = part[place] end
         if #ids == limit then return ids, { queue, state, part[#part], part[#part - 1] } end
       end

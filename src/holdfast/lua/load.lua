@@ -10,7 +10,7 @@ local MOST_PRIORITIES = 512
 
 -- Jobs of a priority stand by arrival: the first one of each has waited longest.
 local function longest_wait(queue)
-  local index, since, from = key.index(queue, 'waiting'), nil, '-inf'
+  local index, since, from = key.index[queue].waiting, nil, '-inf'
   for _ = 1, MOST_PRIORITIES do
     local first = redis.call('ZRANGEBYSCORE', index, from, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
     if not first[1] then break end
@@ -40,7 +40,7 @@ verb('load', { 'no-writes' }, function(args)
   for place, queue in ipairs(args.queues and list_of(args.queues, 'queues') or all_queues()) do
     local row = { queue_name(queue), redis.call('SISMEMBER', key.paused(), queue), listeners[queue] or 0 }
     for _, state in ipairs({ 'waiting', 'running', 'scheduled', 'blocked', 'throttled' }) do
-      row[#row + 1] = redis.call('ZCARD', key.index(queue, state))
+      row[#row + 1] = redis.call('ZCARD', key.index[queue][state])
     end
     row[#row + 1] = longest_wait(queue)
     for _, number in ipairs({ sum_up(queue) }) do row[#row + 1] = number end

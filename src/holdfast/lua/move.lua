@@ -3,9 +3,9 @@
 -- Each job's record is written at once; changes of the indexes are collected and made by `settle`, one command per
 -- index whatever the number of jobs. Whoever reads an index after moving jobs settles first.
 
-local leaving, entering, holding, dropping -- key -> members (and scores, or values)
+local leaving, entering, holding, dropping -- key -> members (and scores, or values); see `collect`
 local resolved -- jobs that ended in this call, of those that others wait for: id, letter, arrival of the last one told
-local awakened -- queue -> true: those in which jobs were unblocked
+local awakened -- queues in which there is work to wake somebody for, and queue -> true
 local resolve_all, unlink -- see after.lua
 local drop_deadline -- see deadline.lua
 local tallied, keep_tally, familiar -- see tally.lua; queue -> true: it was known before this call
@@ -16,48 +16,51 @@ local wake -- see wake.lua
 local function tally(queue, letter, count, other, more)
   local counts = tallied[queue]
   if not counts then
-    counts = {}
-    tallied[queue] = counts
+    counts = { [letter] = 0 }
+    tallied[queue], tallied[#tallied + 1] = counts, queue
   end
   counts[letter] = (counts[letter] or 0) + count
   if other then counts[other] = (counts[other] or 0) + more end
 end
 
-local function collect(batch, where, first, second)
-  local list = batch[where]
-  if not list then
-    list = {}
-    batch[where] = list
-  end
-  local count = #list
-  list[count + 1] = first
-  if second ~= nil then list[count + 2] = second end
+-- Have `settle` wake somebody for the work of a queue.
+local function awaken(queue)
+  if not awakened[queue] then awakened[queue], awakened[#awakened + 1] = true, queue end
 end
 
 local settle
 do
 
-begin_batch = function()
-  leaving, entering, holding, dropping = {}, {}, {}, {}
-  resolved, awakened, tallied, familiar = {}, {}, {}, {}
-  budget = { handed = 1000, looked = 1000, told = 1000, fired = 200 }
+-- Nothing is left of what calls collect if they end well. So the tables are made anew only after others.
+begin_batch = function(ended_well)
+  if not ended_well or #leaving + #entering + #holding + #dropping + #resolved + #awakened + #tallied + #happened > 0 then
+    leaving, entering, holding, dropping = {}, {}, {}, {}
+    resolved, awakened, tallied, happened, budget = {}, {}, {}, {}, {}
+  end
+  familiar = {}
+  budget.handed = 1000
+  budget.looked = 1000
+  budget.told = 1000
+  budget.fired = 200
 end
 
 local function apply(command, batch)
-  for where, list in pairs(batch) do
+  for place = 1, #batch do
+    local where = batch[place]
+    local list = batch[where]
     -- In parts: `unpack` of thousands fails half-way. The parts are even, so pairs stay together.
     for first = 1, #list, 2000 do
       redis.call(command, where, unpack(list, first, math.min(first + 1999, #list)))
     end
-    batch[where] = nil
+    batch[place], batch[where] = nil, nil
   end
 end
 
 local function make_changes()
-  if next(leaving) then apply('ZREM', leaving) end
-  if next(entering) then apply('ZADD', entering) end
-  if next(dropping) then apply('HDEL', dropping) end
-  if next(holding) then apply('HSET', holding) end
+  apply('ZREM', leaving)
+  apply('ZADD', entering)
+  apply('HDEL', dropping)
+  apply('HSET', holding)
 end
 
 -- Make the changes that were collected, then those that follow from them: jobs that wait for one that ended. Such a job may
@@ -69,8 +72,9 @@ settle = function()
     make_changes()
   end
   keep_tally()
-  for queue in pairs(awakened) do
-    awakened[queue] = nil
+  for place = 1, #awakened do
+    local queue = awakened[place]
+    awakened[place], awakened[queue] = nil, nil
     wake(queue)
   end
 end
@@ -78,16 +82,16 @@ end
 end
 
 -- Put a job into a state, with its place in that state's index, its timer (or none), and fields of its record.
-local function move(job, state, score, timer, fields)
-  local id, queue, before = job.id, job.queue, job.state
+local function move(job, state, score, timer, ...)
+  local id, index, before = job.id, key.index[job.queue], job.state
   if before then
-    collect(leaving, key.index(queue, before), id)
-    if not timer and (before == 'scheduled' or before == 'running') then collect(leaving, key.timers(), id) end
+    collect(leaving, index[before], id)
+    if not timer and (before == 'scheduled' or before == 'running') then collect(leaving, key.timers, id) end
   end
-  collect(entering, key.index(queue, state), score, id)
-  if timer then collect(entering, key.timers(), timer, id) end
+  collect(entering, index[state], score, id)
+  if timer then collect(entering, key.timers, timer, id) end
   job.state, job.since = state, now
-  redis.call('HSET', key.job(id), 's', pack_status(job), unpack(fields or {}))
+  redis.call('HSET', key.job(id), 's', pack_status(job), ...)
 end
 
 -- Waiting jobs stand by priority, then by arrival: exact in a double up to 2^44 arrivals. Most are new, and have nothing to do
@@ -95,35 +99,35 @@ end
 local PRIORITY_STEP = 2 ^ 44
 local function begin_waiting(id, queue, priority, arrival, ...)
   tally(queue, 'i', 1)
-  collect(entering, key.index(queue, 'waiting'), priority * PRIORITY_STEP + arrival, id)
+  collect(entering, key.index[queue].waiting, priority * PRIORITY_STEP + arrival, id)
   redis.call('HSET', key.job(id), 's', pack_new('waiting', arrival), ...)
 end
 
 local function to_waiting(job, fields)
   if job.state ~= 'waiting' and job.state ~= 'throttled' then tally(job.queue, 'i', 1) end
-  move(job, 'waiting', job.priority * PRIORITY_STEP + job.arrival, nil, fields)
+  move(job, 'waiting', job.priority * PRIORITY_STEP + job.arrival, nil, unpack(fields or {}))
 end
 
-local function to_scheduled(job, due, fields) move(job, 'scheduled', due, due, fields) end
+local function to_scheduled(job, due, fields) move(job, 'scheduled', due, due, unpack(fields or {})) end
 
 -- Remove a job and all that belongs to it, and one more key. Its index is settled with the others. Those that wait for it are
 -- left to be told.
 local function erase(id, queue, state, more)
-  if state then collect(leaving, key.index(queue, state), id) end
-  if state == 'scheduled' or state == 'running' then collect(leaving, key.timers(), id) end
+  if state then collect(leaving, key.index[queue][state], id) end
+  if state == 'scheduled' or state == 'running' then collect(leaving, key.timers, id) end
   redis.call('DEL', key.job(id), key.blob('p', id), key.blob('r', id), key.blob('c', id), key.blob('f', id),
     key.errors(id), key.notes(id), key.fields(id), key.after(id), key.steps(id), more or key.log(id), key.log(id))
 end
 
 -- Remove up to `most` of a queue's ended jobs that are too old or too many. Call it settled; settle after it.
 local function prune(queue, state, most)
-  local index = key.index(queue, state)
+  local index = key.index[queue][state]
   local old = redis.call('ZRANGEBYSCORE', index, '-inf', now - setting('keep_' .. state, queue), 'LIMIT', 0, most)
   local over = math.min(redis.call('ZCARD', index) - setting('keep_' .. state .. '_count', queue), most)
   if over > #old then old = redis.call('ZRANGE', index, 0, over - 1) end
   for _, id in ipairs(old) do
     if redis.call('HEXISTS', key.job(id), 'u') == 1 then free_key(load_job(id), 'k') end
-    local are_told = not meta.resolving or redis.call('HEXISTS', key.resolving(), id) == 0
+    local are_told = not signs.resolving or redis.call('HEXISTS', key.resolving(), id) == 0
     erase(id, queue, state, are_told and key.dependents(id))
     event('deleted', id)
   end

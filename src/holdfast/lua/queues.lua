@@ -10,7 +10,7 @@
 
 local function queue_counts(queue, states)
   local counts = {}
-  for place, state in ipairs(states) do counts[place] = redis.call('ZCARD', key.index(queue, state)) end
+  for place, state in ipairs(states) do counts[place] = redis.call('ZCARD', key.index[queue][state]) end
   return counts
 end
 
@@ -36,8 +36,7 @@ end)
 
 -- To be called after the set of paused queues was changed: calls look at it only if there are any.
 local function note_paused()
-  meta.paused = redis.call('EXISTS', key.paused()) == 1 and '1' or nil
-  if meta.paused then redis.call('HSET', key.meta(), 'paused', 1) else redis.call('HDEL', key.meta(), 'paused') end
+  set_sign('paused', redis.call('EXISTS', key.paused()) == 1 and 1 or nil)
 end
 
 verb('pause', { 'allow-oom' }, function(args)
@@ -73,7 +72,7 @@ verb('forget', { 'allow-oom' }, function(args)
   local gone = redis.call('HDEL', key.config(), unpack(settings))
   if gone > 0 then keep_config_digest() end
   local known = redis.call('ZREM', key.queues(), queue)
-  if known == 1 then redis.call('HINCRBY', key.meta(), 'queues', 1) end -- workers that serve patterns look anew
+  if known == 1 then redis.call('HINCRBY', key.meta, 'queues', 1) end -- workers that serve patterns look anew
   gone = gone + known + redis.call('SREM', key.paused(), queue)
   note_paused()
   fair.prune(queue)

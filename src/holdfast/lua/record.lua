@@ -32,7 +32,6 @@ local LETTER_OF = {
   scheduled = 's', waiting = 'w', blocked = 'b', throttled = 't', running = 'r',
   succeeded = 'S', failed = 'F', cancelled = 'C',
 }
-local STATES = { 'scheduled', 'waiting', 'blocked', 'throttled', 'running', 'succeeded', 'failed', 'cancelled' }
 local FINAL = { succeeded = true, failed = true, cancelled = true }
 
 local CODEC_NUMBER = { json = 0, raw = 1 }
@@ -54,28 +53,21 @@ local function lasting(flags)
   return with(with(with(flags, RETRYING, false), CANCELLING, false), ALONE, false)
 end
 
--- Small numbers as text, and the names of the fields of attempts: each made once.
+-- Numbers as text, and the names of the fields of attempts: those of small numbers are made once.
 local decimal, attempt_field
 do
 
-local decimals, fields_of_attempts = {}, {}
-
-decimal = function(number)
-  local text = decimals[number]
-  if not text then
-    text = string.format('%d', number)
-    if number >= 0 and number <= 1000 then decimals[number] = text end
-  end
-  return text
+local function remembering(make)
+  return setmetatable({}, { __index = function(known, number)
+    local text = make(number)
+    if number >= 0 and number <= 1000 then known[number] = text end
+    return text
+  end })
 end
 
-attempt_field = function(number)
-  local field = fields_of_attempts[number]
-  if not field then
-    field = 'a' .. decimal(number)
-    if number <= 1000 then fields_of_attempts[number] = field end
-  end
-  return field
+at_first[#at_first + 1] = function()
+  decimal = remembering(function(number) return string.format('%d', number) end)
+  attempt_field = remembering(function(number) return 'a' .. decimal[number] end)
 end
 
 end
@@ -86,7 +78,7 @@ do
 local VERSION = 1
 local HEAD, SPEC, SPEC_AT = '>BI6', '>ssBhI2I2I2I4I6', 8
 local STATUS, PLAIN, NEW, PLAIN_SIZE, NEW_SIZE = '>c1I6i6I4I4I2I2I2I2B', '>c1I6i6I4I4', '>c1I6', 21, 7
-local ATTEMPT, ATTEMPT_SIZE = '>I6I5I4I5I4c1', 25
+local ATTEMPT, ATTEMPT_SIZE, MOST_DELAY = '>I6I5I4I5I4c1', 25, 2 ^ 31
 local ZEROS = '\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0'
 local CODECS = { [0] = 'json', 'raw' }
 local STATE_OF = { -- the other way round: no library function, not even `pairs`, can be called while this is loaded
@@ -148,9 +140,20 @@ pack_status = function(job)
   return struct.pack(PLAIN, letter, arrival, since, attempt, job.lease)
 end
 
-read_job = function(id, status, head)
-  local letter, arrival, since, attempt, lease, retried, crashes, lost, flags, misses
-  local size = #status
+-- Jobs that one call has stored have the same head, and come one after the other: the last one that was read is kept.
+local last_head, created, spec
+
+local function read_head(id, head)
+  local version, time = struct.unpack(HEAD, head)
+  if version ~= VERSION then refuse('SCHEMA', 'job ' .. id .. ' was written by a newer release: upgrade this one') end
+  last_head, created, spec = head, time, read_spec(string.sub(head, SPEC_AT))
+end
+
+-- Returns a table of its own, or `job` with what is read now.
+read_job = function(id, status, head, job)
+  if head ~= last_head then read_head(id, head) end
+  local letter, arrival
+  local size, since, attempt, lease, retried, crashes, lost, flags, misses = #status, 0, 0, 0, 0, 0, 0, 0, 0
   if size == NEW_SIZE then
     letter, arrival = struct.unpack(NEW, status)
   elseif size == PLAIN_SIZE then
@@ -158,12 +161,13 @@ read_job = function(id, status, head)
   else
     letter, arrival, since, attempt, lease, retried, crashes, lost, flags, misses = struct.unpack(STATUS, status .. ZEROS)
   end
-  local version, created = struct.unpack(HEAD, head)
-  if version ~= VERSION then refuse('SCHEMA', 'job ' .. id .. ' was written by a newer release: upgrade this one') end
-  local spec = read_spec(string.sub(head, SPEC_AT))
-  return { id = id, state = STATE_OF[letter], since = created + (since or 0), arrival = arrival, attempt = attempt or 0,
-    lease = lease or 0, retried = retried or 0, crashes = crashes or 0, lost = lost or 0, flags = flags or 0,
-    misses = misses or 0, created = created, queue = spec.queue, task = spec.task, priority = spec.priority, spec = spec }
+  job = job or { id = 0, state = 0, since = 0, arrival = 0, attempt = 0, lease = 0, retried = 0, crashes = 0, lost = 0, flags = 0,
+    misses = 0, created = 0, queue = 0, task = 0, priority = 0, spec = 0 } -- of this size from the beginning
+  job.id, job.state, job.since, job.created, job.arrival = id, STATE_OF[letter], created + since, created, arrival
+  job.attempt, job.lease, job.flags, job.misses = attempt, lease, flags, misses
+  job.retried, job.crashes, job.lost = retried, crashes, lost
+  job.queue, job.task, job.priority, job.spec = spec.queue, spec.task, spec.priority, spec
+  return job
 end
 
 -- An attempt: claimed, waited (before that), delay (until started, plus one; 0: not known), ran (until ended), pid,
@@ -172,14 +176,23 @@ pack_attempt = function(claimed, waited, delay, ran, pid, outcome, executor)
   return struct.pack(ATTEMPT, claimed, waited, delay, ran, pid, outcome) .. executor
 end
 
-pack_run = function(run)
-  return pack_attempt(run.claimed, run.waited, run.delay, run.ran, run.pid, run.outcome, run.executor)
-end
+-- Attempts that one call has begun are often the same in this: the last one that was read is kept. Change none.
+local last_packed, last_run
 
 unpack_attempt = function(packed)
-  local claimed, waited, delay, ran, pid, outcome = struct.unpack(ATTEMPT, packed)
-  return { claimed = claimed, waited = waited, delay = delay, ran = ran, pid = pid, outcome = outcome,
-    executor = string.sub(packed, ATTEMPT_SIZE + 1) }
+  if packed ~= last_packed then
+    local claimed, waited, delay, ran, pid, outcome = struct.unpack(ATTEMPT, packed)
+    last_packed, last_run = packed, { claimed = claimed, waited = waited, delay = delay, ran = ran, pid = pid, outcome = outcome,
+      executor = string.sub(packed, ATTEMPT_SIZE + 1) }
+  end
+  return last_run
+end
+
+-- An attempt of which more is known now. `said` has its process id, and milliseconds from claim to start.
+pack_run = function(run, said, ran, outcome)
+  local delay, started = run.delay, said.started
+  if started then delay = (started < MOST_DELAY and started or MOST_DELAY) + 1 end
+  return struct.pack(ATTEMPT, run.claimed, run.waited, delay, ran, said.pid or run.pid, outcome) .. run.executor
 end
 
 end
@@ -187,11 +200,26 @@ end
 -- What a job says itself about its retries, crashes, lost, backoff or timeout, or else the setting of its queue.
 local function option(job, name) return job.spec[name] or setting(name, job.queue) end
 
+local load_job, take_in_hand
+do
+
 -- Read a job, and up to three more fields of its record: returns the job and their values, or nothing.
-local function load_job(id, ...)
+load_job = function(id, ...)
   local values = redis.call('HMGET', key.job(id), 's', 'h', ...)
   if not values[1] then return nil end
   return read_job(id, values[1], values[2]), values[3], values[4], values[5]
+end
+
+-- The same for many jobs one after the other, each of which is done with when the next one is read: all are the same table.
+local job_in_hand
+
+take_in_hand = function(id, first, second)
+  local values = redis.call('HMGET', key.job(id), 's', 'h', first, second)
+  if not values[1] then return nil end
+  job_in_hand = read_job(id, values[1], values[2], job_in_hand)
+  return job_in_hand, values[3], values[4]
+end
+
 end
 
 -- What notes are about, by their letters.

@@ -48,7 +48,7 @@ local function renew_one(executor, id, attempt, marks, found)
   end
   if cancelling then add_three(found.cancelled, executor, id, attempt) end
   if spared > 0 then collect(holding, key.held(executor), id, make_marks(attempt, cancelling, 0, length)) end
-  collect(entering, key.timers(), now + length, id)
+  collect(entering, key.timers, now + length, id)
   return true
 end
 
@@ -77,8 +77,7 @@ local function note_starts(started)
     local executor, id, attempt, pid, delay = unpack(started, place, place + 4)
     local job, run = holder(executor, id, attempt)
     if job then
-      run.pid, run.delay = pid, math.min(delay, 2 ^ 31) + 1
-      redis.call('HSET', key.job(id), attempt_field(attempt), pack_run(run))
+      redis.call('HSET', key.job(id), attempt_field[attempt], pack_run(run, { pid = pid, started = delay }, run.ran, run.outcome))
     end
   end
 end
@@ -104,9 +103,9 @@ end
 
 -- Schedules of which the workers are to say further times.
 local function refills(args)
-  if not meta.refill or not args.refills then return {} end
+  if not signs.refill or not args.refills then return {} end
   local names = redis.call('SRANDMEMBER', key.refill(), integer(args.refills, 'refills', 1, MOST))
-  if #names == 0 then redis.call('HDEL', key.meta(), 'refill') end
+  if #names == 0 then set_sign('refill', nil) end
   return names
 end
 

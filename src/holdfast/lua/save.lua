@@ -34,7 +34,7 @@ end
 
 local function prolong(executor, id)
   local attempt, cancelling, spared, length = parse_marks(redis.call('HGET', key.held(executor), id))
-  redis.call('ZADD', key.timers(), now + length, id)
+  redis.call('ZADD', key.timers, now + length, id)
   if spared > 0 then redis.call('HSET', key.held(executor), id, make_marks(attempt, cancelling, 0, length)) end
 end
 

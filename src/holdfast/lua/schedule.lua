@@ -59,6 +59,32 @@ local function must_exist(name)
   return schedule
 end
 
+-- Enqueue a job of a schedule. Returns whether it was not there yet.
+local function enqueue_firing(schedule, id, due)
+  local batch = cjson.decode(schedule.batch)
+  batch.ids, batch.due = { id }, due
+  local reply = enqueue({ batches = { batch }, exists = 'return' }, { '', id, schedule.payload })
+  schedule.job = id
+  return reply[2] == 1
+end
+
+local function next_known(schedule)
+  return schedule.every and tonumber(schedule.next) or parse_times(schedule.times)[1]
+end
+
+local function set_next(name, schedule, next_time)
+  if not next_time or schedule.paused == '1' then return redis.call('ZREM', key.timers, '&' .. name) end
+  redis.call('ZADD', key.timers, next_time, '&' .. name)
+end
+
+local function ask_for_more(name, schedule, left)
+  if schedule.every or left >= ENOUGH_TIMES then return end
+  redis.call('SADD', key.refill(), name)
+  if not signs.refill then set_sign('refill', 1) end
+end
+
+do
+
 -- The times that are due, at most so many of them, the last ones; how many there are; and the next that is not due.
 local function due_times(schedule)
   if schedule.every then
@@ -89,16 +115,7 @@ local function is_under_way(schedule)
   return last and not FINAL[last.state]
 end
 
--- Enqueue a job of a schedule. Returns whether it was not there yet.
-local function enqueue_firing(schedule, id, due)
-  local batch = cjson.decode(schedule.batch)
-  batch.ids, batch.due = { id }, due
-  local reply = enqueue({ batches = { batch }, exists = 'return' }, { '', id, schedule.payload })
-  schedule.job = id
-  return reply[2] == 1
-end
-
--- The same for whoever moves time on, who must not be stopped by a refusal.
+-- Enqueue one for whoever moves time on, who must not be stopped by a refusal.
 local function try_firing(schedule, id, due)
   local done, is_new = pcall(enqueue_firing, schedule, id, due)
   if not done and type(is_new) ~= 'table' then error(is_new, 0) end
@@ -108,22 +125,6 @@ end
 local function jittered(name, time, jitter)
   if jitter == 0 then return time end
   return time + tonumber(string.sub(redis.sha1hex(name .. string.format('%.0f', time)), 1, 8), 16) % (jitter + 1)
-end
-
-local function next_known(schedule)
-  return schedule.every and tonumber(schedule.next) or parse_times(schedule.times)[1]
-end
-
-local function set_next(name, schedule, next_time)
-  if not next_time or schedule.paused == '1' then return redis.call('ZREM', key.timers(), '&' .. name) end
-  redis.call('ZADD', key.timers(), next_time, '&' .. name)
-end
-
-local function ask_for_more(name, schedule, left)
-  if schedule.every or left >= ENOUGH_TIMES then return end
-  redis.call('SADD', key.refill(), name)
-  redis.call('HSET', key.meta(), 'refill', 1)
-  meta.refill = '1'
 end
 
 -- Enqueue a job for each of some times. Returns for how many.
@@ -171,6 +172,8 @@ fire = function(name)
   redis.call('HSET', key.schedule(name), unpack(fields))
   set_next(name, schedule, next_time)
   if fired > 0 then event('fired', name) end
+end
+
 end
 
 local function check_times(times)
@@ -292,7 +295,7 @@ end)
 
 verb('unschedule', { 'allow-oom' }, function(args)
   schedule_name(args.name)
-  redis.call('ZREM', key.timers(), '&' .. args.name)
+  redis.call('ZREM', key.timers, '&' .. args.name)
   redis.call('SREM', key.refill(), args.name)
   redis.call('ZREM', key.schedules(), args.name)
   local gone = redis.call('DEL', key.schedule(args.name))

@@ -24,16 +24,16 @@ end
 -- Leave the place in a queue, and stand in another.
 local function change_queue(job, queue)
   local state, timer = job.state, nil
-  if state == 'scheduled' then timer = tonumber(redis.call('ZSCORE', key.timers(), job.id)) end
+  if state == 'scheduled' then timer = tonumber(redis.call('ZSCORE', key.timers, job.id)) end
   if has(job.flags, LIMITED) then limit.leave(job) end
-  collect(leaving, key.index(job.queue, state), job.id)
+  collect(leaving, key.index[job.queue][state], job.id)
   job.queue, job.state = queue, nil
   arrive(job)
   know_queue(queue)
   if timer then return to_scheduled(job, timer) end
   if state == 'blocked' then return after.to_blocked(job) end
   to_waiting(job)
-  awakened[queue] = true
+  awaken(queue)
 end
 
 -- Stand among the jobs of another priority; of those that share a queue each has a time of its own, so there it comes just now.
@@ -46,7 +46,7 @@ local function change_priority(job, before)
   if job.state == 'throttled' then
     limit.unpark(job)
     to_waiting(job)
-    awakened[job.queue] = true
+    awaken(job.queue)
   end
 end
 
@@ -72,7 +72,7 @@ verb_on_each('move', {})
 
 -- End the attempt of a running job, and have its worker stop it. Returns the fields to write with its move.
 local function take_away(job, letter, reason)
-  local run = unpack_attempt(redis.call('HGET', key.job(job.id), attempt_field(job.attempt)))
+  local run = unpack_attempt(redis.call('HGET', key.job(job.id), attempt_field[job.attempt]))
   tell(worker_of(run.executor), string.format('lost %s %s %d', run.executor, job.id, job.attempt))
   return end_attempt(job, run, letter, reason)
 end
@@ -86,7 +86,7 @@ action.release = changing(function(job, args)
   if job.state ~= 'running' then return 'STATE' end
   event('released', job.id)
   come_back(job, args.delay or 0, take_away(job, 'R', args.reason))
-  awakened[job.queue] = true
+  awaken(job.queue)
   return job.state
 end)
 

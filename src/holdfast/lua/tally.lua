@@ -33,11 +33,12 @@ local function keep_count(queue, slot, letter, count)
 end
 
 keep_tally = function()
-  for queue, counts in pairs(tallied) do
-    for letter, count in pairs(counts) do
+  for place = 1, #tallied do
+    local queue = tallied[place]
+    for letter, count in pairs(tallied[queue]) do
       if count > 0 then keep_count(queue, math.floor(now / SLOT), letter, count) end
     end
-    tallied[queue] = nil
+    tallied[place], tallied[queue] = nil, nil
   end
 end
 

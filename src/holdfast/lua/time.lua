@@ -13,11 +13,11 @@ local function clock_went_back()
   local left = 10 * MOST
   for _, queue in ipairs(redis.call('ZRANGE', key.queues(), 0, -1)) do
     if left == 0 then break end
-    local running = redis.call('ZRANGE', key.index(queue, 'running'), 0, left - 1)
+    local running = redis.call('ZRANGE', key.index[queue].running, 0, left - 1)
     left = left - #running
     for _, id in ipairs(running) do
       local latest = now + load_job(id).lease
-      if tonumber(redis.call('ZSCORE', key.timers(), id)) > latest then redis.call('ZADD', key.timers(), latest, id) end
+      if tonumber(redis.call('ZSCORE', key.timers, id)) > latest then redis.call('ZADD', key.timers, latest, id) end
     end
   end
   local known = gaps.parse()
@@ -29,13 +29,13 @@ end
 beat = function()
   local gap = meta.pulse and now - meta.pulse or 0
   if gap > LEAST_LEASE / 2 then gaps.add(gap) elseif gap < 0 then clock_went_back() end
-  redis.call('HSET', key.meta(), 'schema', SCHEMA, 'pulse', now)
+  redis.call('HSET', key.meta, 'schema', SCHEMA, 'pulse', now)
   meta.new = false
 end
 
 -- Ended jobs of some queues, in turn, a bounded number each second.
 local function prune_in_turn()
-  local after = redis.call('HGET', key.meta(), 'prune_after') or ''
+  local after = redis.call('HGET', key.meta, 'prune_after') or ''
   local queues = redis.call('ZRANGEBYLEX', key.queues(), '(' .. after, '+', 'LIMIT', 0, PRUNE_QUEUES)
   local left = PRUNE_JOBS
   for _, queue in ipairs(queues) do
@@ -43,12 +43,12 @@ local function prune_in_turn()
     fair.prune(queue)
   end
   settle()
-  redis.call('HSET', key.meta(), 'pruned', now, 'prune_after', #queues == PRUNE_QUEUES and queues[#queues] or '')
+  redis.call('HSET', key.meta, 'pruned', now, 'prune_after', #queues == PRUNE_QUEUES and queues[#queues] or '')
 end
 
 -- A timer of something else: `%` and a limit, `&` and a schedule, `!` and a job that has a deadline. No id begins so.
 local function ring(kind, name)
-  redis.call('ZREM', key.timers(), kind .. name)
+  redis.call('ZREM', key.timers, kind .. name)
   if kind == '%' then return limit.hand_on(name) end
   if kind == '&' then return fire(name) end
   settle() -- the job may have been moved just now
@@ -59,7 +59,7 @@ end
 advance = function()
   after.go_on()
   limit.go_on()
-  local due = redis.call('ZRANGEBYSCORE', key.timers(), '-inf', now, 'LIMIT', 0, STEP)
+  local due = redis.call('ZRANGEBYSCORE', key.timers, '-inf', now, 'LIMIT', 0, STEP)
   local queues = {}
   for _, id in ipairs(due) do
     local kind, name = string.match(id, '^([%%&!])(.+)$')

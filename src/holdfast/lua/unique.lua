@@ -9,10 +9,13 @@
 
 local LETTER_OF_SPAN = { queued = 'q', pending = 'p', kept = 'k' }
 
+local owner_of, take_key, free_key, take_key_again -- for other files too
+do
+
 local function ticket(letter, id, created) return string.format('%s %s %.0f', letter, id, created) end
 
 -- The id of the job that has a key, or nothing.
-local function owner_of(unique)
+owner_of = function(unique)
   local letter, id, time = string.match(redis.call('GET', key.unique(unique)) or '', '^(%l) (%S+) (%d+)$')
   if not letter then return nil end
   if letter == 't' then return tonumber(time) > now and id or nil end
@@ -24,7 +27,7 @@ local function owner_of(unique)
 end
 
 -- Give a key to a new job: `span` is a word above, or milliseconds. Returns what the job's record keeps.
-local function take_key(unique, span, id)
+take_key = function(unique, span, id)
   local letter = LETTER_OF_SPAN[span]
   if letter then
     redis.call('SET', key.unique(unique), ticket(letter, id, now))
@@ -35,7 +38,7 @@ local function take_key(unique, span, id)
 end
 
 -- A job starts, ends, or goes: its key is free if its letter is one of these.
-local function free_key(job, letters)
+free_key = function(job, letters)
   local letter, unique = string.match(redis.call('HGET', key.job(job.id), 'u') or '', '^(%l)(.+)$')
   if not letter or not string.find(letters, letter, 1, true) then return end
   if redis.call('GET', key.unique(unique)) == ticket(letter, job.id, job.created) then
@@ -45,11 +48,13 @@ end
 
 -- A job that has ended begins anew, or did not start after all: it has its key again, if it is free. Returns whether it is
 -- not.
-local function take_key_again(job)
+take_key_again = function(job)
   local letter, unique = string.match(redis.call('HGET', key.job(job.id), 'u') or '', '^(%l)(.+)$')
   if not letter or letter == 't' then return false end
   local owner = owner_of(unique)
   if owner and owner ~= job.id then return true end
   redis.call('SET', key.unique(unique), ticket(letter, job.id, job.created))
   return false
+end
+
 end

@@ -4,7 +4,6 @@
 
 local BLOCK = LIMITS.BLOCK
 local STALE = 3 * BLOCK -- idle for longer without claiming: it is gone
-local INBOX = 1000 -- messages
 local LIVE = 30000 -- a worker that gave a sign of life within so long is live
 local WAITERS = 16 -- per job
 
@@ -23,7 +22,7 @@ end
 
 -- Wake one idle executor of a queue, the last that became idle; one of the worker `last` only if there is no other.
 wake = function(queue, last)
-  if meta.paused and redis.call('SISMEMBER', key.paused(), queue) == 1 then return end
+  if signs.paused and redis.call('SISMEMBER', key.paused(), queue) == 1 then return end
   local chosen, passed = nil, {}
   for _ = 1, 20 do
     local idle = redis.call('ZPOPMAX', key.idle(queue))
@@ -40,17 +39,18 @@ end
 
 end
 
+-- An inbox has up to 1,000 messages.
 local function tell(inbox, message)
   local list = key.inbox(inbox)
   redis.call('RPUSH', list, message)
-  redis.call('LTRIM', list, -INBOX, -1)
+  redis.call('LTRIM', list, -1000, -1)
   redis.call('PEXPIRE', list, DAY)
 end
 
 -- A queue may be new: then workers that serve patterns of names are told.
 local function know_queue(queue)
   if redis.call('ZADD', key.queues(), 0, queue) == 0 then return end
-  meta.queues = redis.call('HINCRBY', key.meta(), 'queues', 1)
+  meta.queues = redis.call('HINCRBY', key.meta, 'queues', 1)
   for _, worker in ipairs(redis.call('SRANDMEMBER', key.matchers(), MOST)) do
     if redis.call('EXISTS', key.worker(worker)) == 1 then
       if redis.call('LINDEX', key.inbox(worker), -1) ~= 'queues' then tell(worker, 'queues') end
