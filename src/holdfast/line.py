@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import select
 import socket
+import weakref
 from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -38,6 +39,8 @@ class Line:
         self._reader = _reader(connection)
         self._poll = _poll(self._socket)
         _wait_in_pieces(self._socket)
+        # Whoever is collected with it, in whatever order: the socket is closed, and not by being forgotten.
+        weakref.finalize(self, connection.disconnect).atexit = False
 
     @property
     def is_fresh(self) -> bool:
