@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Mapping
+from contextlib import nullcontext
 from typing import Any, NamedTuple, Protocol
 
 from holdfast import options, task
@@ -148,7 +149,7 @@ class Runners:
     async def _run_in_place(self, runner: Runner, attempt: Attempt) -> Outcome:
         """Run an attempt once a place is free; not for ever, for others may have places free."""
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(PATIENCE) if self._places.locked() else nullcontext():
                 await self._places.acquire()
         except TimeoutError:
             return Release("claimed ahead")
