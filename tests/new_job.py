@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-from msgspec.structs import asdict, force_setattr
 
-from holdfast.commands import Storable, given
+from holdfast.commands import given
 
-_ITS_OWN = ("id", "payload", "batch")
+_ITS_OWN = ("id", "payload")
 
 
-class NewJob(Storable, frozen=True, kw_only=True):
-    """A job to be stored. What is None is left to the store; `batch` is made of the rest."""
+class NewJob(msgspec.Struct, frozen=True, kw_only=True):
+    """A job to be stored. What is None is left to the store."""
 
-    batch: dict[str, Any] = msgspec.field(default_factory=dict)
+    id: str
+    payload: bytes
     queue: str
     task: str
     priority: int | None = None
@@ -39,6 +39,6 @@ class NewJob(Storable, frozen=True, kw_only=True):
     start_by: int | None = None
     run: str | None = None
 
-    def __post_init__(self) -> None:
-        told = {name: value for name, value in asdict(self).items() if name not in _ITS_OWN}
-        force_setattr(self, "batch", given(**told))
+    @property
+    def batch(self) -> dict[str, Any]:
+        return given(**{name: value for name, value in msgspec.structs.asdict(self).items() if name not in _ITS_OWN})

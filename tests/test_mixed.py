@@ -45,6 +45,8 @@ def test_what_was_claimed_with_a_long_job_and_has_no_place_is_handed_back_and_ru
     # So many that the worker, which goes by what it ran last, expects more of the kind and claims far ahead.
     crew.put_all([worker_app.add_async.bind(number, 1) for number in range(SHORT)])
     until(lambda: crew.app.count(state="succeeded") == SHORT)
+    aside = crew.put(worker_app.hold_async, "aside")  # or only one job is claimed at first
+    crew.pids("aside", "runs")
     long, *behind = crew.put_all([worker_app.hold.bind("long"), *(worker_app.say.bind(word) for word in "abc")])
     crew.pids("long", "runs")
     assert {crew.get(job).state for job in behind} == {"running"}, "claimed, and waiting for a process"
@@ -57,5 +59,6 @@ def test_what_was_claimed_with_a_long_job_and_has_no_place_is_handed_back_and_ru
     assert {job.attempts[0].reason for job in ended} == {"claimed ahead"}
     assert {(job.retried, job.crashes, job.lost) for job in ended} == {(0, 0, 0)}
     assert "WARNING" not in first.log
-    crew.open("long")
-    assert long.result(timeout="30s") == "long"
+    for gate in ("long", "aside"):
+        crew.open(gate)
+    assert [job.result(timeout="30s") for job in (long, aside)] == ["long", "aside"]

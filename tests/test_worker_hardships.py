@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from holdfast import Job
+from holdfast.store import Address
 from holdfast.worker.locks import WorkerLock
 from tests.apps import log_app, reaping_app
 from tests.apps import worker_app as app
@@ -92,6 +93,44 @@ def test_a_worker_has_no_siblings_when_the_folder_of_locks_is_gone(
     shutil.rmtree(tmp_path / "user")
 
     assert list(lock.dead_siblings()) == []
+    lock.remove()
+
+
+def test_a_dead_worker_is_found_among_those_of_other_stores_also_when_it_said_late_which_its_store_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    here, there = (Address(f"unix:///{name}", None, "default", 1.0) for name in ("here", "there"))
+    lock, stranger, sibling = (WorkerLock(f"node/{name}") for name in ("own", "stranger", "sibling"))
+    lock.belongs_to(here, tmp_path)
+    stranger.belongs_to(there, tmp_path)
+    os.close(stranger.descriptor)
+    assert list(lock.dead_siblings()) == []
+
+    sibling.belongs_to(here, tmp_path)
+    assert list(lock.dead_siblings()) == []
+    os.close(sibling.descriptor)
+
+    assert [dead.name for dead in lock.dead_siblings()] == ["node/sibling"]
+    lock.remove()
+
+
+def test_what_other_stores_left_for_more_than_a_day_is_removed_though_it_was_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    lock, stranger = WorkerLock("node/own"), WorkerLock("node/stranger")
+    lock.belongs_to(Address("unix:///here", None, "default", 1.0), tmp_path)
+    stranger.belongs_to(Address("unix:///there", None, "default", 1.0), tmp_path)
+    os.close(stranger.descriptor)
+    assert list(lock.dead_siblings()) == []
+
+    (file,) = tmp_path.glob("*/node@stranger")
+    os.utime(file, (0, 0))
+    os.utime(lock.descriptor, (0, 0))
+
+    assert list(lock.dead_siblings()) == []
+    assert not file.exists()
     lock.remove()
 
 

@@ -272,7 +272,9 @@ def test_an_executor_that_is_to_end_does_not_wait_for_a_store_that_is_long_away(
         store = AsyncStore(Address(f"unix://{tmp_path}/no-server", None, timeout=0.2))
         settings = WorkerSettings(app="nothing")
         start = Start(name="node/worker.1", parent=1, settings=settings, pool=Pool(), control=-1, pulse=-1)
-        claiming = Claiming(store, start, is_ending=lambda: True, on_wake=lambda: None)
+        claiming = Claiming(
+            store, start, is_ending=lambda: True, may_wait=lambda: False, on_wake=lambda: None, on_claim=lambda _: None
+        )
         async with asyncio.timeout(PATIENCE):
             assert (await claiming.call([], 1)).claim.jobs == []
         await store.close()

@@ -32,7 +32,7 @@ from redis.retry import Retry
 
 from holdfast import errors, functions
 from holdfast.budget import Budget
-from holdfast.line import AsyncLine, Line, limited
+from holdfast.line import AsyncLine, Behind, Line, limited
 
 if TYPE_CHECKING:
     from holdfast.store import Address
@@ -165,6 +165,7 @@ class AsyncReady:
     def __init__(self, url: str, address: Address) -> None:
         retry = AsyncRetry(_backoff(), _RETRIES, (RedisConnectionError,))
         options = _options(address) | redis.asyncio.connection.parse_url(url) | _FIXED
+        self._address = address
         self._pool = redis.asyncio.ConnectionPool(retry=retry, **options)
         client = redis.asyncio.Redis(connection_pool=self._pool)
         self._readings = dict(client.response_callbacks)
@@ -182,6 +183,20 @@ class AsyncReady:
             raise
         self._idle.append(line)
         return _read(parts, reply, self._readings)
+
+    async def block(self, parts: tuple[Any, ...], budget: Budget, behind: Behind) -> Any:
+        """Send a command that blocks, once. Returns its reply, or that of the command that was sent behind it."""
+        try:
+            line = _fresh(self._idle) or await self._connect(budget)
+            try:
+                reply = await behind.exchange(line, parts, budget)
+            except BaseException:
+                line.close()
+                raise
+            self._idle.append(line)
+            return _read((), reply, {})
+        except (RedisError, *_UNREACHABLE) as error:
+            raise _translate(error, self._address, budget.seconds) from None
 
     async def _connect(self, budget: Budget) -> AsyncLine:
         before = _cancellations()
@@ -233,7 +248,7 @@ def _read(parts: tuple[Any, ...], reply: Any, readings: dict[str, Callable[[Any]
     """Raise what the server refused with, or return its reply as the client library would."""
     if isinstance(reply, Exception):
         raise reply
-    reading = readings.get(parts[0])
+    reading = readings.get(parts[0]) if parts else None
     return reading(reply) if reading else reply
 
 

@@ -3,8 +3,9 @@
 The client library connects, and knows passwords, certificates and the words of errors. What it does for each command
 takes longer than the command itself, so that is done here: two system calls, and the parser that it uses too.
 
-A line takes one command at a time. After an error it must be closed: the reply may still come, and must not answer
-another command. An error that the server answers is a reply like any other.
+A line takes one command at a time; but behind one that blocks another may be sent. After an error it must be closed:
+the reply may still come, and must not answer another command. An error that the server answers is a reply like any
+other.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import select
 import socket
+from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
@@ -103,8 +105,8 @@ class AsyncLine(asyncio.Protocol):
         self._transport: asyncio.Transport = self._writer.transport
         self._reader = _reader(connection)
         self._poll = _poll(self._transport.get_extra_info("socket"))
-        self._reply: asyncio.Future[Any] | None = None  # that is waited for
-        self._due = 0.0  # when that has taken too long
+        self._replies: deque[asyncio.Future[Any]] = deque()  # that are waited for
+        self._due = 0.0  # when the first has taken too long
         self._last = 0.0  # up to when that may be put off
         self._unsent = 0  # bytes, when that was last looked at
         self._timer: asyncio.TimerHandle | None = None  # of this command, or of one before
@@ -118,11 +120,8 @@ class AsyncLine(asyncio.Protocol):
 
     async def exchange(self, parts: tuple[Any, ...], budget: Budget) -> Any:
         """Send a command and return its reply, as `Line.exchange` does."""
-        data = hiredis.pack_command(parts)
-        self._reply = reply = self._loop.create_future()
         budget.unanswered += 1
-        self._transport.write(data)
-        self._unsent = len(data)
+        reply = self.send(parts)
         if budget.meanwhile:
             budget.do_meanwhile()
         now = self._loop.time()
@@ -133,20 +132,32 @@ class AsyncLine(asyncio.Protocol):
         budget.unanswered -= 1
         return heard
 
+    def send(self, parts: tuple[Any, ...]) -> asyncio.Future[Any]:
+        """Send a command, also behind another that is not answered yet. Returns what will be its reply."""
+        data = hiredis.pack_command(parts)
+        reply = self._loop.create_future()
+        self._replies.append(reply)
+        self._transport.write(data)
+        self._unsent = len(data)
+        return reply
+
     def data_received(self, data: bytes) -> None:
         try:
             self._reader.feed(data)
-            heard = self._reader.gets()
+            while (heard := self._reader.gets()) is not False:
+                self._hear(heard)
         except ConnectionError as error:  # this is no reply
             self._fail(error)
             return
-        if heard is False:  # a reply that is coming is waited for
+        if self._replies:  # a reply that is coming is waited for
             self._put_off()
-        elif self._reply is None or self._reply.done():  # nobody has asked
+
+    def _hear(self, heard: Any) -> None:
+        reply = self._replies.popleft() if self._replies else None
+        if reply is None or reply.done():  # nobody has asked
             self.close()
         else:
-            self._reply.set_result(heard)
-            self._reply = None
+            reply.set_result(heard)
 
     def connection_lost(self, error: Exception | None) -> None:
         self._fail(ConnectionError(str(error or "the server closed the connection")))
@@ -156,8 +167,9 @@ class AsyncLine(asyncio.Protocol):
             self.closed.set_result(None)
 
     def _fail(self, error: Exception) -> None:
-        if self._reply and not self._reply.done():
-            self._reply.set_exception(error)
+        for reply in self._replies:
+            if not reply.done():
+                reply.set_exception(error)
 
     def _put_off(self) -> None:
         self._due = max(self._due, min(self._loop.time() + GRACE, self._last))
@@ -171,20 +183,57 @@ class AsyncLine(asyncio.Protocol):
     def _look(self, again: asyncio.Future[Any] | None = None) -> None:
         """See whether the time is over; and if it is, once more: perhaps it was us who stood still."""
         self._timer = None
-        if self._reply is None:
+        if not self._replies:
             return
         unsent, self._unsent = self._unsent, self._transport.get_write_buffer_size()
         if 0 < self._unsent < unsent:  # a command that is going out is waited for
             self._put_off()
         if self._loop.time() < self._due:
             self._look_when_due()
-        elif self._reply is again:
+        elif self._replies[0] is again:
             self._fail(TimeoutError("no answer"))
         else:
-            self._timer = self._loop.call_later(_grace(self._due), self._look, self._reply)
+            self._timer = self._loop.call_later(_grace(self._due), self._look, self._replies[0])
 
     def close(self) -> None:
         self._transport.abort()
+
+
+class Behind:
+    """A place behind a command that blocks: what is sent there is carried out as soon as that one is answered."""
+
+    def __init__(self) -> None:
+        self._line: AsyncLine | None = None
+        self._reply: asyncio.Future[Any] | None = None
+
+    @property
+    def is_taken(self) -> bool:
+        return self._reply is not None
+
+    def send(self, parts: tuple[Any, ...]) -> bool:
+        """Send a command, if the other one blocks and the place is free. Returns whether it was sent."""
+        if self._line is None or self.is_taken:
+            return False
+        self._reply = self._line.send(parts)
+        self._reply.add_done_callback(_excuse)
+        return True
+
+    async def exchange(self, line: AsyncLine, parts: tuple[Any, ...], budget: Budget) -> Any:
+        """Send the command that blocks. Returns the reply of the last command, or raises the error of the first."""
+        self._line = line
+        try:
+            reply = await line.exchange(parts, budget)
+        finally:
+            self._line = None
+        if isinstance(reply, Exception):
+            raise reply
+        return reply if self._reply is None else await self._reply
+
+
+def _excuse(reply: asyncio.Future[Any]) -> None:
+    """Whoever waits for the first reply has heard of the error."""
+    if not reply.cancelled():
+        reply.exception()
 
 
 def _reader(connection: Any) -> hiredis.Reader:

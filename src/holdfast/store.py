@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from holdfast.conversation import AsyncReady, Ready
+    from holdfast.line import Behind
 
 T = TypeVar("T")
 Clock = Callable[[], int]
@@ -197,6 +198,21 @@ class AsyncStore:
             return await self._execute(parts, _budget(budget, self.address, blocks))
         return await self._here().turns.take(self._execute, parts, budget)
 
+    async def block(self, *parts: Any, seconds: float, behind: Behind, meanwhile: Callable[[], None]) -> Any:
+        """Send a plain Redis command that blocks so many seconds; and do something while it does.
+
+        Returns its reply, or that of the command that was sent behind it. Nothing is repeated: after an error nobody
+        knows whether that was carried out.
+        """
+        budget = _budget(None, self.address, seconds)
+        ready = await self._find_ready(budget)
+        budget.meanwhile = meanwhile
+        return await ready.block(parts, budget, behind)
+
+    def send_behind(self, behind: Behind, command: Command[Any]) -> bool:
+        """Send a command behind one that blocks. Returns whether it was sent; `command.read` reads its reply."""
+        return behind.send(_pack(command, self.address, self._clock))
+
     async def _execute(self, parts: tuple[Any, ...], budget: Budget | None) -> Any:
         budget = _budget(budget, self.address)
         try:
@@ -224,11 +240,14 @@ class AsyncStore:
     async def _send(self, parts: tuple[Any, ...], budget: Budget) -> Any:
         if not parts:
             return await self._reconnect()
-        ready = self._here().ready
-        if ready is None:
-            with budget.paused():  # starting the embedded server has a time-out of its own
-                ready = await self._connected()
+        ready = self._here().ready or await self._find_ready(budget)
         return await ready.exchange(parts, budget)
+
+    async def _find_ready(self, budget: Budget) -> AsyncReady:
+        if (ready := self._here().ready) is not None:
+            return ready
+        with budget.paused():  # starting the embedded server has a time-out of its own
+            return await self._connected()
 
     def _here(self) -> _Here:
         import asyncio

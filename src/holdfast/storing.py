@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from holdfast import commands, errors
 from holdfast.budget import Budget
 from holdfast.carry import carried_by, with_carried
-from holdfast.commands import Command, Storable, Stored
+from holdfast.commands import Command, Stored
 from holdfast.durations import utc
 from holdfast.job import App, Job, read_job
 from holdfast.task import BoundCall, Task
@@ -35,8 +35,7 @@ class Part(msgspec.Struct, frozen=True, eq=False):
     def of(cls, calls: Calls, app: App, *, fresh: bool = False) -> Part:
         """Make a part of calls, and of what they carry."""
         tasks, carried = tasks_of(calls), carried_by(app)
-        told = {task: task.batch if carried is None else _carrying(task, carried) for task in tasks}
-        jobs = [Storable(call.id, call.payload, told[call.task]) for call in calls]
+        jobs = calls if carried is None else _carrying(calls, tasks, carried)
         return cls(calls, tasks, commands.enqueue(jobs, exists=_on_exists(tasks), fresh=fresh))
 
 
@@ -56,8 +55,17 @@ def tasks_of(calls: Sequence[Any]) -> set[Task[..., Any]]:
     return tasks
 
 
-def _carrying(task: Task[..., Any], carried: dict[str, Any]) -> dict[str, Any]:
-    return with_carried(task.batch, task.chosen.run, carried)
+class _Carrying(NamedTuple):
+    """A call, and what the store is told of it and of what it carries."""
+
+    id: str
+    payload: bytes
+    batch: dict[str, Any]
+
+
+def _carrying(calls: Calls, tasks: set[Task[..., Any]], carried: dict[str, Any]) -> list[_Carrying]:
+    told = {task: with_carried(task.batch, task.chosen.run, carried) for task in tasks}
+    return [_Carrying(call.id, call.payload, told[call.task]) for call in calls]
 
 
 def store_part(part: Part, app: App, budget: Budget, *, fresh: bool = False) -> Steps[list[Job[Any]]]:

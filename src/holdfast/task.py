@@ -123,6 +123,11 @@ class BoundCall(msgspec.Struct, Generic[R], frozen=True, eq=False):
     def chosen(self) -> Options:
         return self.task.chosen
 
+    @property
+    def batch(self) -> dict[str, Any]:
+        """What the store is told of it, besides its id and its arguments."""
+        return self.task.batch
+
     def options(self, **given: Unpack[Given]) -> BoundCall[R]:
         """Return this call with other options; it keeps its id, unless one is given."""
         task = self.task.options(**given)

@@ -96,7 +96,7 @@ def drive(store: Store, steps: Steps[T]) -> T:
         step = next(steps)
         while True:
             try:
-                reply = _take(store, step)
+                reply = store.run(step) if isinstance(step, Command) else _take(store, step)
             except Exception as error:
                 step = steps.throw(error)
             else:
@@ -114,7 +114,7 @@ async def adrive(store: AsyncStore, steps: Steps[T]) -> T:
         step = next(steps)
         while True:
             try:
-                reply = await _atake(store, step)
+                reply = await (store.run(step) if isinstance(step, Command) else _atake(store, step))
             except Exception as error:
                 step = steps.throw(error)
             else:
@@ -126,13 +126,9 @@ async def adrive(store: AsyncStore, steps: Steps[T]) -> T:
         steps.close()
 
 
-def _take(store: Store, step: Step) -> Any:
-    if isinstance(step, Command):
-        return store.run(step)
+def _take(store: Store, step: Pop | Act[Any]) -> Any:
     return step.run() if isinstance(step, Act) else store.execute(*step.parts, blocks=step.seconds)
 
 
-async def _atake(store: AsyncStore, step: Step) -> Any:
-    if isinstance(step, Command):
-        return await store.run(step)
+async def _atake(store: AsyncStore, step: Pop | Act[Any]) -> Any:
     return await (step.arun() if isinstance(step, Act) else store.execute(*step.parts, blocks=step.seconds))

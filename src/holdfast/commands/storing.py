@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import groupby
-from operator import attrgetter
-from typing import Any, NamedTuple
-
-import msgspec
+from typing import Any, NamedTuple, Protocol
 
 from holdfast.commands.command import Command, Fields
 from holdfast.names import new_id
 
 
-class Storable(msgspec.Struct, frozen=True, gc=False):
+class Storable(Protocol):
     """A job to be stored: its id and payload, and all else as it is sent, which most calls of a task share."""
 
-    id: str
-    payload: bytes
-    batch: Fields
+    @property
+    def id(self) -> str: ...
+    @property
+    def payload(self) -> bytes: ...
+    @property
+    def batch(self) -> Fields: ...
 
 
 class Stored(NamedTuple):
@@ -34,21 +34,23 @@ def enqueue(jobs: Sequence[Storable], *, exists: str = "return", fresh: bool = F
 
     `fresh`: all ids were made for this call, so the store looks for them all at once: all are there, or none.
     """
-    batches = _batches(jobs)
+    ids = [job.id for job in jobs]
+    batches = _batches([job.batch for job in jobs])
     args: Fields = {"batches": batches, "exists": exists}
     if fresh:
         args["fresh"] = True
     if fresh or exists != "return" or [batch for batch in batches if "unkept" in batch]:
         args["token"] = new_id()  # repeated, it could be done twice
-    ids = [job.id for job in jobs]
     blobs = (" ".join(ids).encode(), *[job.payload for job in jobs])
     return Command("enqueue", args, lambda reply: _read_stored(reply, ids), blobs)
 
 
-def _batches(jobs: Sequence[Storable]) -> list[Fields]:
+def _batches(told: list[Fields]) -> list[Fields]:
     """What jobs share, with their number. One that has a unique key shares nothing."""
+    if len(told) == 1:
+        return told
     batches: list[Fields] = []
-    for batch, group in groupby(jobs, key=attrgetter("batch")):
+    for batch, group in groupby(told):
         count = len(list(group))
         if count == 1 or "unique" in batch:
             batches += [batch] * count

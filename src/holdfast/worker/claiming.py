@@ -7,11 +7,12 @@ import logging
 import os
 import random
 import time
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Callable, Coroutine
+from typing import Any, NamedTuple, TypeVar
 
 from holdfast import commands, errors, limits
 from holdfast.commands import Claim, Command, Finish, Finished, Held
+from holdfast.line import Behind
 from holdfast.store import AsyncStore
 from holdfast.worker.order import Turn
 from holdfast.worker.patterns import Patterns
@@ -24,17 +25,36 @@ log = logging.getLogger("holdfast.worker")
 T = TypeVar("T")
 
 BLOCK = limits.BLOCK / 1000  # seconds that an idle executor waits for a wake-up in one call
-LATE = 10.0  # seconds after which a reply is not trusted, whatever the lease
+LATE, LATE_PART = 10.0, 8000  # seconds, and milliseconds of a lease for each: a reply later than that is not trusted
 NOTHING = Finished([], Claim(0, b"", []))
 NO_QUEUES = Claim(limits.BLOCK, b"", [])  # what a claim of no queues would bring
 DUE_NOW = 1  # millisecond that a claim says to wait when not all was looked at, or more came due than is made ready
 
 
+class Waiting(NamedTuple):
+    """A claim that waits in the store, and when it was sent."""
+
+    turn: Turn
+    command: Command[Finished]
+    asked_at: float
+
+
 class Claiming:
-    """The calls of one executor. `is_ending` says whether it needs no more jobs; `on_wake` hears of each wake-up."""
+    """The calls of one executor.
+
+    `is_ending` says whether it needs no more jobs, `may_wait` whether one may be claimed at any time; `on_wake` hears
+    of each wake-up, and `on_claim` of what a claim has brought that waited in the store.
+    """
 
     def __init__(
-        self, store: AsyncStore, start: Start, *, is_ending: Callable[[], bool], on_wake: Callable[[], None]
+        self,
+        store: AsyncStore,
+        start: Start,
+        *,
+        is_ending: Callable[[], bool],
+        may_wait: Callable[[], bool],
+        on_wake: Callable[[], None],
+        on_claim: Callable[[Claim], None],
     ) -> None:
         self._store = store
         self._executor = start.name
@@ -42,13 +62,17 @@ class Claiming:
         # Which queues match a pattern is known to the supervisor, and is told by it.
         self._queues = Rotation(start.pool.order, {} if Patterns(start.pool.queues).words else start.pool.queues)
         self._is_ending = is_ending
+        self._may_wait = may_wait
         self._on_wake = on_wake
+        self._on_claim = on_claim
         self._is_idle = False  # the last claim found nothing
         self._blocks = asyncio.Event()  # and nothing has woken us since
         self._wake_key = b""
         self._woken = False  # since the last claim was sent
         self._at = 0.0  # at the latest, when idle
-        self._counter = 0
+        self._counter = 0  # of the last claim, but for the one that waits
+        self._behind = Behind()
+        self._waiting: Waiting | None = None
         self.asked_for: int | None = None  # jobs, by the call that is on its way
         self.asked_at = 0.0  # by the last one
 
@@ -71,19 +95,28 @@ class Claiming:
         self._queues.serve(queues)
         self._woken = True
 
-    async def call(self, items: list[Finish], room: int) -> Finished:
-        """Finish some jobs, and claim up to so many others."""
-        asked_at = self.asked_at = boot_time()
+    def call(self, items: list[Finish], room: int) -> Coroutine[Any, Any, Finished]:
+        """Finish some jobs, and claim up to so many others. What is said to the store is settled at once."""
+        self.asked_at = boot_time()
         self.asked_for = room
-        if room and self._queues:
-            turn = self._queues.turn(room)
-            finished = await self._send(items, self._request(turn, room))
-            self._queues.took(turn, [job.queue for job in finished.claim.jobs])
-            finished = finished._replace(claim=self._remember(await self._checked(finished.claim, asked_at)))
-        else:
-            finished = await self._finish_only(items, room)
+        if not room or not self._queues:
+            return self._finish_only(items, room)
+        self._waiting = None
+        turn = self._queues.turn(room)
+        request = self._request(turn, room)
+        self._counter += 1
+        return self._finish_and_claim(items, turn, request)
+
+    async def _finish_and_claim(self, items: list[Finish], turn: Turn, request: dict[str, Any]) -> Finished:
+        finished = await self._send(items, request)
+        return finished._replace(claim=await self._take(turn, finished.claim))
+
+    async def _take(self, turn: Turn, claim: Claim) -> Claim:
+        """What is ours of a claim's reply."""
+        self._queues.took(turn, [job.queue for job in claim.jobs])
+        claim = self._remember(await self._checked(claim))
         self.asked_for = None
-        return finished
+        return claim
 
     async def _finish_only(self, items: list[Finish], room: int) -> Finished:
         """Finish some jobs; if there is room, there is no queue to claim of."""
@@ -91,12 +124,13 @@ class Claiming:
             self._woken = False
             self._at = time.monotonic() + BLOCK
         finished = await self._send(items, None) if items else NOTHING
+        self.asked_for = None
         return finished._replace(claim=NO_QUEUES)
 
-    async def _checked(self, claim: Claim, asked_at: float) -> Claim:
+    async def _checked(self, claim: Claim) -> Claim:
         """Of a reply that comes late, as after the machine slept, leave out what may be others' by now."""
-        in_time = min([LATE, *(job.lease / 1000 for job in claim.jobs)])
-        is_trusted = not claim.jobs or boot_time() - asked_at <= in_time
+        in_time = min([LATE, *(job.lease / LATE_PART for job in claim.jobs)])
+        is_trusted = not claim.jobs or boot_time() - self.asked_at <= in_time
         return claim if is_trusted else await self._still_ours(claim)
 
     async def _send(self, items: list[Finish], request: dict[str, Any] | None) -> Finished:
@@ -121,6 +155,7 @@ class Claiming:
 
     async def _still_ours(self, claim: Claim) -> Claim:
         """Renew what was claimed, and keep what could be."""
+        self.asked_at = boot_time()
         held = [Held(self._executor, job.id, job.attempt) for job in claim.jobs]
         worker = self._executor.rpartition(".")[0]
         renewed = await self._insist(commands.renew(worker, held))
@@ -129,12 +164,11 @@ class Claiming:
         )
 
     def _request(self, turn: Turn, room: int) -> dict[str, Any]:
-        self._counter += 1
         self._woken = False
         return commands.claim_args(
             turn.queues,
             shares=turn.shares,
-            counter=self._counter,
+            counter=self._counter + 1,
             limit=room,
             lease=self._lease,
             pid=os.getpid(),
@@ -159,10 +193,46 @@ class Claiming:
         Whether it is still idle then is said by the next claim. If there is none, others may have to be woken.
         """
         while await self._blocks.wait():
+            behind = self._behind = Behind()
             try:
-                if await self._store.execute("BLPOP", self._wake_key, BLOCK, blocks=BLOCK):
-                    if not self._is_ending():
-                        self._blocks.clear()
-                    self._on_wake()
-            except errors.HoldfastError:
-                await asyncio.sleep(random.uniform(0.2, 1))  # noqa: S311, as above
+                key = self._wake_key
+                reply = await self._store.block(
+                    "BLPOP", key, BLOCK, seconds=BLOCK, behind=behind, meanwhile=self.wait_in_store
+                )
+                if self._waiting:
+                    await self._hear(self._waiting, reply)
+                elif reply:
+                    self._rouse()
+            except errors.HoldfastError as error:
+                if behind.is_taken:  # perhaps it was carried out: the next claim has its number, or had
+                    self._waiting = None
+                    self._rouse()
+                if not isinstance(error, errors.Invalid):
+                    await asyncio.sleep(random.uniform(0.2, 1))  # noqa: S311, as above
+
+    def _rouse(self) -> None:
+        if not self._is_ending():
+            self._blocks.clear()
+        self._on_wake()
+
+    def wait_in_store(self) -> None:
+        """If nothing runs here, have a claim wait in the store, behind the call that blocks: a wake-up brings a job.
+
+        Any other claim that is sent meanwhile has the same number. So only the first of them is carried out, and this
+        one is no more than a wake-up: what it says is said to the other.
+        """
+        if self._waiting or not self._may_wait() or not self._is_idle or self._woken or not self._queues.is_whole:
+            return
+        turn = self._queues.turn(1)
+        command = commands.finish(self._executor, [], request=self._request(turn, 1))
+        if self._store.send_behind(self._behind, command):
+            self._waiting = Waiting(turn, command, boot_time())
+
+    async def _hear(self, waiting: Waiting, reply: Any) -> None:
+        """The claim that waited in the store has been carried out."""
+        if self._is_ending():  # what it brought is handed back by the supervisor
+            return
+        self._waiting = None
+        self._counter += 1
+        self.asked_at, self.asked_for = waiting.asked_at, 1
+        self._on_claim(await self._take(waiting.turn, waiting.command.read(reply).claim))

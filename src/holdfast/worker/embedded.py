@@ -28,6 +28,7 @@ from holdfast.client import Holdfast
 from holdfast.durations import Duration
 from holdfast.names import new_id, node_name
 from holdfast.store import Address
+from holdfast.worker import wire
 from holdfast.worker.calendar import Calendar
 from holdfast.worker.checkup import Introduction
 from holdfast.worker.config import Config, make_settings
@@ -155,7 +156,7 @@ class _Serving:
         self._store = PatientStore()
         self._executors: dict[str, ExecutorProcess] = {}
         self._inside: dict[ExecutorProcess, Executor] = {}
-        self._not_handed_back: set[str] = set()
+        self._not_handed_back: set[ExecutorProcess] = set()
         self._introduction = Introduction(settings)
         self.draining = asyncio.Event()
         self._place = Place(self, settings.pools[0])
@@ -290,11 +291,11 @@ class _Serving:
         self._number += 1
         name = f"{self._name}.{self._number}"
         ours, its = socket.socketpair()
-        executor = ExecutorProcess(name, _ThisProcess(), *await asyncio.open_connection(sock=ours))
+        executor = ExecutorProcess(name, _ThisProcess(), *await wire.open_ends(ours))
         start = Start(name=name, parent=os.getpid(), settings=self._settings, pool=pool, control=-1, pulse=-1)
         self._inside[executor] = Executor(self._app, start, control=its, zygote=None, pulse=self._leases.pulse)
         self._executors[name] = executor
-        self._not_handed_back.add(name)
+        self._not_handed_back.add(executor)
         return executor
 
     def _tell_queues(self, _: str) -> None:
@@ -313,14 +314,14 @@ class _Serving:
             await self._inside.pop(executor).run()
             await hearing
         finally:
-            hearing.cancel()
+            await end_all([hearing])
             del self._executors[executor.name]
             executor.close()
-        await self._hand_back(executor.name)
+        await self._hand_back(executor)
 
-    async def _hand_back(self, name: str) -> None:
-        await self._leases.hand_back(name)
-        self._not_handed_back.discard(name)
+    async def _hand_back(self, executor: ExecutorProcess) -> None:
+        await self._leases.hand_back(executor)
+        self._not_handed_back.discard(executor)
 
     async def _hear(self, executor: ExecutorProcess, place: Place) -> None:
         async for word, rows in executor.messages():
@@ -336,8 +337,8 @@ class _Serving:
         self._store.lose_patience()
         try:
             await self._logs.send(last=True)
-            for name in list(self._not_handed_back):
-                await self._hand_back(name)
+            for executor in list(self._not_handed_back):
+                await self._hand_back(executor)
             await self._store.run(commands.lose(worker=self._name, reason="the worker stopped"))
             self._has_left = True
         except errors.HoldfastError as error:

@@ -13,7 +13,6 @@ import logging
 import os
 import shutil
 import socket
-from collections import deque
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from typing import Any
 import msgspec
 
 from holdfast.client import Holdfast
-from holdfast.commands import Claim, Finish
+from holdfast.commands import Claim, Claimed, Finish
 from holdfast.outcome import Outcome, Release, Unknown
 from holdfast.run import UNREADABLE, Run
 from holdfast.store import AsyncStore
@@ -69,14 +68,22 @@ class Executor:
         self._control = control
         self._zygote = zygote
         self._directory = Path(start.settings.directory) / start.name.replace("/", "-")
-        self._claiming = Claiming(self._store, start, is_ending=self._is_ending, on_wake=self._look)
+        self._claiming = Claiming(
+            self._store,
+            start,
+            is_ending=self._is_ending,
+            may_wait=self._is_quiet,
+            on_wake=self._look,
+            on_claim=self._take_claim,
+        )
         self._allowance = Allowance(start.pool)
         self._elsewhere = NOWHERE
         self._at_once = min(AT_ONCE, -(-start.pool.concurrency // 2))
         self._pid = os.getpid()
         self._house = self._new_house()
         self._attempts: dict[tuple[str, int], Attempt] = {}
-        self._over: deque[tuple[Attempt, Outcome]] = deque()  # those that have ended since the last turn
+        self._claimed: list[Claimed] = []  # and not started yet
+        self._claimed_at = 0.0  # when their claim was sent
         self._ended: list[Finish] = []
         self._to_tell: list[bytes] = []
         self._nudge = asyncio.Event()  # there may be something to do: the next turn looks at everything
@@ -124,28 +131,35 @@ class Executor:
         return self._stopping or self._retiring
 
     def _has_work(self) -> bool:
-        return bool(self._attempts or self._ended)
+        return bool(self._attempts or self._claimed or self._ended)
 
     # Claiming and finishing
 
     async def _turn(self) -> None:
-        """Finish what ended, claim what can start, and sleep if there is nothing to do."""
+        """Finish what ended, and claim what can start; meanwhile start what was claimed before. Or sleep."""
         self._nudge.clear()
-        self._note_ended()
+        if not self._runners.are_inside(self._claimed):
+            self._start_claimed()  # or how much room is left is not known
         items, self._ended = self._ended[:AT_ONCE], self._ended[AT_ONCE:]
         room = self._room() if items or not self._claiming.wait else 0
         if not items and room == 0:
+            self._start_claimed()
             await self._sleep()
             return
-        finished = await self._claiming.call(items, room)
+        call = self._group.create_task(self._claiming.call(items, room))
+        await asyncio.sleep(0)  # it is on its way
+        self._start_claimed()
+        finished = await call
         self._tell("ended", [part for item in items for part in (item.id, item.attempt)])
         self._hear_answers(items, finished.answers)
         if room:
-            self._start(finished.claim)
+            self._hear_claim(finished.claim)
         if room > len(finished.claim.jobs) > 0:
+            self._start_claimed()
             await asyncio.sleep(0)  # these are all: they begin, and perhaps end, before others are asked for
 
     async def _sleep(self) -> None:
+        self._claiming.wait_in_store()
         timer = None
         if self._is_asleep():
             timer = asyncio.get_running_loop().call_later(LOOK_EVERY, self._nudge.set)
@@ -157,15 +171,23 @@ class Executor:
             if timer:
                 timer.cancel()
 
+    def _is_quiet(self) -> bool:
+        """Whether nothing runs, so that nothing can keep a job from starting that is claimed at any time from now."""
+        return not self._has_work() and self._room() > 0
+
     def _room(self) -> int:
         """How many jobs may be claimed now.
 
         It is half of the places at most: so one half runs while the call for the other is on its way.
         """
-        if not self._may_claim or self._is_ending() or self._is_asleep():
+        if not self._may_claim or self._is_ending() or self._is_asleep() or self._claiming.asked_for is not None:
             return 0
-        room = self._runners.room(len(self._attempts), self._elsewhere)
-        return min(room, self._allowance.left(len(self._attempts)), self._at_once)
+        count = self._count()
+        return min(self._runners.room(count, self._elsewhere), self._allowance.left(count), self._at_once)
+
+    def _count(self) -> int:
+        """How many jobs there are here."""
+        return len(self._attempts) + len(self._claimed)
 
     def _is_asleep(self) -> bool:
         """Nobody renews leases, as after the machine slept: then nothing is claimed that nobody would hold on to."""
@@ -181,9 +203,22 @@ class Executor:
                 if item.outcome != outcome:  # or the lease has to end
                     self._ended.append(msgspec.structs.replace(item, outcome=outcome))
 
-    def _start(self, claim: Claim) -> None:
+    def _hear_claim(self, claim: Claim) -> None:
         self._tell_of(claim)
-        for job in claim.jobs:
+        self._claimed, self._claimed_at = claim.jobs, self._claiming.asked_at
+        if self._allowance.is_used_up(self._count()):
+            self._retire()
+        elif self._settings.burst and claim.wait > DUE_NOW and not self._has_work():
+            self._tell("idle", [self._name])
+
+    def _take_claim(self, claim: Claim) -> None:
+        self._hear_claim(claim)
+        self._start_claimed()
+        self._nudge.set()
+
+    def _start_claimed(self) -> None:
+        jobs, self._claimed = self._claimed, []
+        for job in jobs:
             if running := self._attempts.get((job.id, job.attempt)):
                 running.claimed_again()
             elif self._stopping:  # since the claim was sent
@@ -191,11 +226,7 @@ class Executor:
                     Finish(job.id, job.attempt, Release("stopping"), created=job.created, unstarted=True)
                 )
             else:
-                self._begin(Attempt(job, self._house, self._claiming.asked_at))
-        if self._allowance.is_used_up(len(self._attempts)):
-            self._retire()
-        elif self._settings.burst and claim.wait > DUE_NOW and not self._has_work():
-            self._tell("idle", [self._name])
+                self._begin(Attempt(job, self._house, self._claimed_at))
 
     def _tell_of(self, claim: Claim) -> None:
         """Have leases renewed: before any of the jobs starts, which may hold the interpreter for long."""
@@ -243,18 +274,12 @@ class Executor:
         attempt.saver = self._group.create_task(keep_saving(self._store, attempt))
 
     def _hear_end(self, attempt: Attempt, outcome: Outcome) -> None:
-        self._over.append((attempt, outcome))
-        self._nudge.set()
-
-    def _note_ended(self) -> None:
-        """Have reported what has ended since this was last asked; first what it saved has to be in the store."""
-        while self._over:
-            attempt, outcome = self._over.popleft()
-            log_end(attempt, outcome)
-            if attempt.saver or attempt.has_directory:
-                self._group.create_task(self._tidy(attempt, outcome))
-            else:
-                self._report(attempt, outcome)
+        """Have it reported; first, what it saved has to be in the store."""
+        log_end(attempt, outcome)
+        if attempt.saver or attempt.has_directory:
+            self._group.create_task(self._tidy(attempt, outcome))
+        else:
+            self._report(attempt, outcome)
 
     async def _tidy(self, attempt: Attempt, outcome: Outcome) -> None:
         if attempt.saver:
@@ -262,7 +287,6 @@ class Executor:
         if attempt.has_directory:
             await remove(attempt.directory)
         self._report(attempt, outcome)
-        self._nudge.set()
 
     def _report(self, attempt: Attempt, outcome: Outcome) -> None:
         """Have the end of an attempt sent to the store.
@@ -277,6 +301,7 @@ class Executor:
             self._tell("ended", list(attempt.key))
         else:
             self._ended.append(attempt.finish(outcome))
+        self._nudge.set()
 
     # The supervisor, and the zygote
 
@@ -337,7 +362,7 @@ class Executor:
         if not self._retiring:
             self._retiring = True
             self._runners.fork_no_more()
-            self._tell("retiring", [self._allowance.give_back(len(self._attempts) + (self._claiming.asked_for or 0))])
+            self._tell("retiring", [self._allowance.give_back(self._count() + (self._claiming.asked_for or 0))])
 
     def _abandon(self, attempt: Attempt) -> None:
         """A job did not end when it was asked to: the end of this process has to end it, when its neighbours are done.
@@ -360,12 +385,12 @@ class Executor:
     def _stop(self, seconds: float) -> None:
         self._stopping = True
         self._runners.fork_no_more()
-        for attempt in self._attempts.values():
+        for attempt in list(self._attempts.values()):
             attempt.stop(WORKER)
         asyncio.get_running_loop().call_later(seconds, self._stop_now)
 
     def _stop_now(self) -> None:
-        for attempt in self._attempts.values():
+        for attempt in list(self._attempts.values()):
             attempt.interrupt("stopped")
 
     async def _watch_zygote(self, processes: Processes | None) -> None:

@@ -179,19 +179,23 @@ class Leases:
                     executor.name,
                 )
 
-    async def hand_back(self, executor: str) -> None:
+    async def hand_back(self, executor: ExecutorProcess) -> None:
         """Release, uncharged, whatever the store says that a dead executor holds; and have it forgotten."""
+        name = executor.name
         while True:
-            renewed = await self._store.run(commands.renew(self._worker, [], executors=[executor]))
-            items = [Finish(lease.id, lease.attempt, Release("stopped")) for lease in renewed.unnamed]
+            renewed = await self._store.run(commands.renew(self._worker, [], executors=[name]))
+            items = [
+                Finish(lease.id, lease.attempt, Release("stopped"), unstarted=not executor.may_have_begun(lease))
+                for lease in renewed.unnamed
+            ]
             if not items:
                 break
-            finished = await self._store.run(commands.finish(executor, items))
+            finished = await self._store.run(commands.finish(name, items))
             log.info("handed back %s", ", ".join(item.id for item in items))
             if "OK" not in finished.answers:
                 break
-        while await self._store.run(commands.lose(executor=executor, reason="stopped")):
-            log.warning("executor %s held jobs after all", executor)
+        while await self._store.run(commands.lose(executor=name, reason="stopped")):
+            log.warning("executor %s held jobs after all", name)
 
     async def lose(self, **whose: str) -> None:
         """Take back, charged, whatever a dead executor or worker holds; and have it forgotten."""

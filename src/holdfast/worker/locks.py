@@ -87,6 +87,7 @@ class WorkerLock:
     def __init__(self, worker: str) -> None:
         self._worker = worker
         self._mark = ""
+        self._others: set[Path] = set()  # files of workers of other stores
         self._path = _folder() / worker.replace("/", "@")
         self.descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
         fcntl.flock(self.descriptor, fcntl.LOCK_EX)
@@ -100,8 +101,9 @@ class WorkerLock:
         """Yield the workers of the same store that died on this node."""
         if time.time() - os.fstat(self.descriptor).st_mtime > TOUCH_EVERY:
             os.utime(self.descriptor)  # what is old may be removed, and is not looked at
+            self._others.clear()  # some may be old by now
         for path in _files():
-            if path != self._path and (dead := self._dead(path)):
+            if path != self._path and path not in self._others and (dead := self._dead(path)):
                 yield dead
 
     def _dead(self, path: Path) -> DeadWorker | None:
@@ -112,6 +114,8 @@ class WorkerLock:
         try:
             mark, worker, directory = (os.pread(descriptor, 4096, 0).decode() + "\n\n").split("\n")[:3]
             is_old = time.time() - os.fstat(descriptor).st_mtime > FORGOTTEN_AFTER
+            if mark not in ("", self._mark) and not is_old:
+                self._others.add(path)
             if not (mark == self._mark or is_old) or not _try_lock(descriptor):
                 return None
             if mark == self._mark:

@@ -20,6 +20,8 @@ from holdfast.worker.settings import Pool, Start, WorkerSettings
 from holdfast.worker.system import boot_time, kill_group
 from holdfast.worker.usage import Origin, Usage, born, origin
 
+HEAR_EVERY = 0.02  # seconds
+
 
 class _Hold(NamedTuple):
     """A lease that is held: its length in milliseconds, and the job's process, 0 if it has none of its own."""
@@ -66,7 +68,7 @@ class ExecutorProcess:
         self,
         name: str,
         process: Process,
-        reader: asyncio.StreamReader,
+        control: socket.socket,
         writer: asyncio.StreamWriter,
     ) -> None:
         self.name = name
@@ -81,17 +83,18 @@ class ExecutorProcess:
         self.usage = Usage()
         self.hearing = Hearing()
         self._process = process
-        self._reader = reader
+        self._control = control
         self._writer = writer
         self._held: dict[tuple[str, int], _Hold] = {}  # by (job, attempt)
         self._started: list[Started] = []
+        self._has_said_all = False  # and we have heard it
 
     @classmethod
     async def start(cls, name: str, settings: WorkerSettings, pool: Pool, *, lock: int, pulse: int) -> ExecutorProcess:
         """Start an executor. There is no wait after the process has started: until it is registered it is an orphan."""
         ours, its = socket.socketpair()
         with its:
-            reader, writer = await asyncio.open_connection(sock=ours)
+            control, writer = await wire.open_ends(ours)
             start = Start(
                 name=name, parent=os.getpid(), settings=settings, pool=pool, control=its.fileno(), pulse=pulse
             )
@@ -103,9 +106,10 @@ class ExecutorProcess:
                     env=_environment(settings),
                 )
             except BaseException:
+                control.close()
                 writer.close()
                 raise
-        return cls(name, process, reader, writer)
+        return cls(name, process, control, writer)
 
     @property
     def pid(self) -> int:
@@ -131,6 +135,10 @@ class ExecutorProcess:
     def held(self) -> list[Held]:
         return [Held(self.name, id, attempt) for id, attempt in self._held]
 
+    def may_have_begun(self, lease: Held) -> bool:
+        """Whether a job may have begun that the store says it holds: it tells us of each before that."""
+        return not self._has_said_all or (lease.id, lease.attempt) in self._held
+
     @property
     def was_not_needed(self) -> bool:
         """Whether it was to be replaced before it was there, so that we have killed it."""
@@ -153,12 +161,18 @@ class ExecutorProcess:
         return started
 
     async def messages(self) -> AsyncIterator[list[Any]]:
-        """Yield what the executor says, until it is gone."""
-        arriving = wire.Arriving()
+        """Yield what the executor says, until it is gone.
+
+        What it says is heard some times a second, and all at once: whoever is woken for each word takes the processor
+        from the job that it is about.
+        """
+        arriving, loop = wire.Arriving(), asyncio.get_running_loop()
         with suppress(ConnectionError):
-            while part := await self._reader.read(wire.AT_ONCE):
+            while part := await loop.sock_recv(self._control, wire.AT_ONCE):
                 for message in arriving.add(part):
                     yield message
+                await asyncio.sleep(HEAR_EVERY)
+            self._has_said_all = True
 
     def note(self, word: str, rows: list[Any]) -> None:
         """Keep the books of what the executor holds, as it tells us."""
@@ -239,6 +253,7 @@ class ExecutorProcess:
             hold.kill()
 
     def close(self) -> None:
+        self._control.close()
         self._writer.close()
 
 

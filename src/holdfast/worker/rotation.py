@@ -31,6 +31,11 @@ class Rotation:
         return bool(self._queues)
 
     @property
+    def is_whole(self) -> bool:
+        """Whether one claim asks for all."""
+        return 0 < len(self._queues) <= self._most
+
+    @property
     def is_half_way(self) -> bool:
         """Whether nothing was found so far, and there are queues that were not asked for."""
         return 0 < self._in_vain < len(self._queues)

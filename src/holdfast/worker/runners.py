@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from holdfast import options, task
@@ -110,6 +110,12 @@ class Runners:
             processes = self._pool.processes - len(self._apart) - elsewhere.apart
             free = min(free, max(processes, processes * len(self._recent) // (2 * self._recently_apart)))
         return max(0, free)
+
+    def are_inside(self, jobs: Iterable[Claimed]) -> bool:
+        """Whether these jobs would take no process, nor did recent ones; so that `room` is right before they begin."""
+        return not self._recently_apart and all(
+            job.task in self._tasks and self._kind_for(job) in INSIDE for job in jobs
+        )
 
     def begin(self, attempt: Attempt) -> Coroutine[Any, Any, None] | None:
         """Start an attempt, which ends by itself. Returns what has to be awaited for that, if it runs apart."""

@@ -204,7 +204,7 @@ class Supervisor:
             await first(hearing, timeout=LAST_WORDS)
             return code
         finally:
-            hearing.cancel()
+            await end_all([hearing])
 
     async def _hear(self, executor: ExecutorProcess, place: Place) -> None:
         async for word, *rest in executor.messages():
@@ -314,7 +314,7 @@ class Supervisor:
             is_over = (code == 0 and not executor.held) or executor.was_not_needed or executor.waits_for_change
             if self.stopping.is_set() or is_over:
                 log.info("executor %s has ended", name)
-                await self._leases.hand_back(name)
+                await self._leases.hand_back(executor)
             else:
                 log.error("executor %s died: %s", name, _describe(code))
                 await self._leases.lose(executor=name, reason=f"the executor died: {_describe(code)}")

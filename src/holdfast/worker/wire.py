@@ -8,7 +8,7 @@ import socket
 from collections.abc import Iterator
 from functools import partial
 from threading import get_ident
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -65,6 +65,18 @@ async def read(reader: asyncio.StreamReader) -> list[Any] | None:
         return _decode(await reader.readexactly(_length(head)))
     except (asyncio.IncompleteReadError, ConnectionError):
         return None
+
+
+async def open_ends(connection: socket.socket) -> tuple[socket.socket, asyncio.StreamWriter]:
+    """Open the ends of a connection on which to hear and to tell.
+
+    They are two: when nothing can be told any more, as the other side is dead, its last words are still to be heard.
+    """
+    heard = connection.dup()
+    heard.setblocking(False)
+    _, told = await asyncio.open_connection(sock=connection)
+    cast(asyncio.Transport, told.transport).pause_reading()
+    return heard, told
 
 
 class Arriving:
