@@ -123,6 +123,7 @@ class Run:
 
     def _let_end(self) -> None:
         """Start everything again; the jobs have a bounded time to end."""
+        self._harm.heal(all=True)  # whatever has ended already: the logs of the frozen are still to come
         deadline = time.monotonic() + PATIENCE + SPARE * self._crowd.work_left()
         while self._crowd.pending() and time.monotonic() < deadline:
             self._harm.heal(all=True)

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 import redis
 
-from holdfast import commands
-from holdfast.commands import Claim
+from holdfast import Holdfast, commands
+from holdfast.commands import Claim, Held
 from holdfast.names import new_id
 from holdfast.store import Address, AsyncStore, Store
+from holdfast.worker import wire
 from holdfast.worker.claiming import Claiming
+from holdfast.worker.embedded import _ThisProcess
+from holdfast.worker.processes import ExecutorProcess
 from holdfast.worker.settings import Pool, Start, WorkerSettings
 from holdfast.worker.system import boot_time
 from tests.new_job import NewJob
@@ -129,10 +133,12 @@ def test_a_claim_that_is_sent_before_the_reply_is_read_gets_what_waited(address:
     """The store has carried out the one that waited. The other has its number, so it is told the same."""
 
     async def show(it: Idle) -> None:
+        sent_at = it.claiming._sent_at
         first = it.enqueue()
         second = it.enqueue()
 
         assert await it.claim() == [first]
+        assert it.claiming.asked_at == sent_at, "when that job may have been claimed"
         await it.hear()
         assert (it.brought, it.wakes) == ([], 1)
         assert await it.claim() == [second]
@@ -183,6 +189,19 @@ def test_a_lost_connection_loses_no_job(address: Address) -> None:
     idle(address, show)
 
 
+def test_a_claim_after_a_lost_connection_may_bring_what_was_claimed_before_it(address: Address) -> None:
+    async def show(it: Idle) -> None:
+        sent_at = it.claiming._sent_at
+        it.others("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+        await it.hear()
+
+        job = it.enqueue()
+        assert await it.claim() == [job]
+        assert it.claiming.asked_at == sent_at
+
+    idle(address, show)
+
+
 def test_a_command_that_cannot_block_does_not_make_claims_without_end(address: Address) -> None:
     async def show(it: Idle) -> None:
         key = it.claiming._wake_key
@@ -229,6 +248,39 @@ def test_who_is_to_end_takes_nothing(address: Address) -> None:
         assert (it.brought, it.wakes) == ([], 0)
 
     idle(address, show)
+
+
+def test_inside_a_program_no_claim_waits_for_the_program_may_keep_the_loop(address: Address) -> None:
+    app = Holdfast(address.url, namespace=address.namespace)
+
+    @app.task(name="nothing")
+    def nothing() -> None:
+        pass
+
+    with redis.Redis.from_url(str(address.url), decode_responses=True) as client, app.worker(queues="default"):
+        blocked = until(lambda: [each for each in client.client_list() if each["cmd"] == "blpop"])
+        assert nothing.enqueue().result(timeout="30s") is None
+        blocked = until(lambda: [each for each in client.client_list() if each["cmd"] == "blpop"])
+        assert {int(each["qbuf"]) for each in blocked} == {0}
+
+
+@pytest.mark.parametrize("is_ended", [False, True])
+def test_what_an_executor_has_told_of_may_have_begun_until_it_says_that_it_ended(is_ended: bool) -> None:
+    async def hear() -> bool:
+        ours, its = socket.socketpair()
+        executor = ExecutorProcess(EXECUTOR, _ThisProcess(), *await wire.open_ends(ours))
+        held = Held(EXECUTOR, "j", 1)
+        assert executor.may_have_begun(held), "not all is heard"
+        its.sendall(wire.pack("claimed", ["j", 1, 30_000, 0]))
+        if is_ended:
+            its.sendall(wire.pack("ended", ["j", 1]))
+        its.close()
+        async for word, rows in executor.messages():
+            executor.note(word, rows)
+        executor.close()
+        return executor.may_have_begun(held)
+
+    assert asyncio.run(hear()) is not is_ended
 
 
 @pytest.mark.parametrize("once", [False, True])

@@ -1,6 +1,6 @@
 -- config: settings of all queues, and of one, that hold from the next call on.
 --
--- What differs from the defaults is in one hash: `name`, or `queue/name`. `meta` has the digest of it and the number of its
+-- What differs from the defaults is in one hash: `name`, or `queue/name`. A sign has the digest of it and the number of its
 -- fields, which every call reads; so a call reads the hash itself only if somebody has changed it.
 
 local SECOND, DAY = 1000, 86400000

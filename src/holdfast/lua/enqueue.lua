@@ -366,8 +366,11 @@ enqueue = function(args, blobs)
     if arrival > before then
       came[#came + 1] = queue
       -- One that is due soon wakes too: whoever is idle may be about to wait for longer than that.
-      if not batch.due_time or batch.due_time < soon then awaken(queue) end
+      came[queue] = came[queue] or not batch.due_time or batch.due_time < soon
     end
+  end
+  for at = 1, #came do -- not before all are stored: one that replaces another settles what is there
+    if came[came[at]] then awaken(came[at]) end
   end
   settle()
   for at = 1, #came do

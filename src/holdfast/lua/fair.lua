@@ -16,7 +16,7 @@ local fair = { TURN = 100, MOST_WEIGHT = 100, LAST = 2 ^ 44 - 1 }
 local arrive -- for other files too
 do
 
--- `meta` says whether there is any such queue, so that those who have none do not ask.
+-- A sign says whether there is any such queue, so that those who have none do not ask.
 function fair.is_fair(queue) return signs.fair and redis.call('EXISTS', key.fair(queue)) == 1 end
 
 -- The virtual time at which a new job of a key begins.

@@ -32,11 +32,10 @@ DUE_NOW = 1  # millisecond that a claim says to wait when not all was looked at,
 
 
 class Waiting(NamedTuple):
-    """A claim that waits in the store, and when it was sent."""
+    """A claim that waits in the store."""
 
     turn: Turn
     command: Command[Finished]
-    asked_at: float
 
 
 class Claiming:
@@ -73,8 +72,9 @@ class Claiming:
         self._counter = 0  # of the last claim, but for the one that waits
         self._behind = Behind()
         self._waiting: Waiting | None = None
-        self.asked_for: int | None = None  # jobs, by the call that is on its way
-        self.asked_at = 0.0  # by the last one
+        self._sent_at: float | None = None  # when the next number was first sent, by a claim that waits or did
+        self.asked_for: int | None = None  # jobs, by the call that is on its way; until its caller has them
+        self.asked_at = 0.0  # by the last one: nothing that it brings was claimed before
 
     @property
     def wait(self) -> float:
@@ -97,14 +97,13 @@ class Claiming:
 
     def call(self, items: list[Finish], room: int) -> Coroutine[Any, Any, Finished]:
         """Finish some jobs, and claim up to so many others. What is said to the store is settled at once."""
-        self.asked_at = boot_time()
-        self.asked_for = room
+        self.asked_at, self.asked_for = boot_time(), room
         if not room or not self._queues:
             return self._finish_only(items, room)
         self._waiting = None
         turn = self._queues.turn(room)
         request = self._request(turn, room)
-        self._counter += 1
+        self._use_number()
         return self._finish_and_claim(items, turn, request)
 
     async def _finish_and_claim(self, items: list[Finish], turn: Turn, request: dict[str, Any]) -> Finished:
@@ -114,9 +113,7 @@ class Claiming:
     async def _take(self, turn: Turn, claim: Claim) -> Claim:
         """What is ours of a claim's reply."""
         self._queues.took(turn, [job.queue for job in claim.jobs])
-        claim = self._remember(await self._checked(claim))
-        self.asked_for = None
-        return claim
+        return self._remember(await self._checked(claim))
 
     async def _finish_only(self, items: list[Finish], room: int) -> Finished:
         """Finish some jobs; if there is room, there is no queue to claim of."""
@@ -124,7 +121,6 @@ class Claiming:
             self._woken = False
             self._at = time.monotonic() + BLOCK
         finished = await self._send(items, None) if items else NOTHING
-        self.asked_for = None
         return finished._replace(claim=NO_QUEUES)
 
     async def _checked(self, claim: Claim) -> Claim:
@@ -226,13 +222,24 @@ class Claiming:
         turn = self._queues.turn(1)
         command = commands.finish(self._executor, [], request=self._request(turn, 1))
         if self._store.send_behind(self._behind, command):
-            self._waiting = Waiting(turn, command, boot_time())
+            self._waiting = Waiting(turn, command)
+            self._sent_at = self._sent_at or boot_time()
+
+    def _use_number(self) -> None:
+        """The next number is that of a call, or was: what it brings may have been claimed when that was first sent."""
+        self._counter += 1
+        self.asked_at, self._sent_at = self._sent_at or boot_time(), None
 
     async def _hear(self, waiting: Waiting, reply: Any) -> None:
         """The claim that waited in the store has been carried out."""
         if self._is_ending():  # what it brought is handed back by the supervisor
             return
         self._waiting = None
-        self._counter += 1
-        self.asked_at, self.asked_for = waiting.asked_at, 1
-        self._on_claim(await self._take(waiting.turn, waiting.command.read(reply).claim))
+        self.asked_for = 1
+        self._use_number()
+        try:
+            claim = await self._take(waiting.turn, waiting.command.read(reply).claim)
+        except BaseException:
+            self.asked_for = None
+            raise
+        self._on_claim(claim)

@@ -150,10 +150,10 @@ class Executor:
         await asyncio.sleep(0)  # it is on its way
         self._start_claimed()
         finished = await call
-        self._tell("ended", [part for item in items for part in (item.id, item.attempt)])
         self._hear_answers(items, finished.answers)
         if room:
             self._hear_claim(finished.claim)
+        self._claiming.asked_for = None
         if room > len(finished.claim.jobs) > 0:
             self._start_claimed()
             await asyncio.sleep(0)  # these are all: they begin, and perhaps end, before others are asked for
@@ -172,8 +172,11 @@ class Executor:
                 timer.cancel()
 
     def _is_quiet(self) -> bool:
-        """Whether nothing runs, so that nothing can keep a job from starting that is claimed at any time from now."""
-        return not self._has_work() and self._room() > 0
+        """Whether nothing can keep a job from starting that is claimed at any time from now.
+
+        No other job runs here, nor a program whose event loop it is.
+        """
+        return self._zygote is not None and not self._has_work() and self._room() > 0
 
     def _room(self) -> int:
         """How many jobs may be claimed now.
@@ -194,14 +197,23 @@ class Executor:
         return self._pulse.has_stopped
 
     def _hear_answers(self, items: list[Finish], answers: list[str]) -> None:
+        ended: list[str | int] = []
         for item, answer in zip(items, answers, strict=True):
-            if answer == "LOST":
-                log.warning("%s: attempt %d has lost its lease, outcome dropped", item.id, item.attempt)
-            elif answer != "OK":
-                outcome = refused_outcome(item.outcome, answer)
-                log.error("%s: the outcome of attempt %d is refused: %s", item.id, item.attempt, answer)
-                if item.outcome != outcome:  # or the lease has to end
-                    self._ended.append(msgspec.structs.replace(item, outcome=outcome))
+            if answer == "OK" or not self._is_said_anew(item, answer):
+                ended += (item.id, item.attempt)
+        self._tell("ended", ended)
+
+    def _is_said_anew(self, item: Finish, answer: str) -> bool:
+        """An outcome was not taken. Whether there is another in its place, until which the attempt has its lease."""
+        if answer == "LOST":
+            log.warning("%s: attempt %d has lost its lease, outcome dropped", item.id, item.attempt)
+            return False
+        log.error("%s: the outcome of attempt %d is refused: %s", item.id, item.attempt, answer)
+        outcome = refused_outcome(item.outcome, answer)
+        if item.outcome == outcome:  # then the lease has to end
+            return False
+        self._ended.append(msgspec.structs.replace(item, outcome=outcome))
+        return True
 
     def _hear_claim(self, claim: Claim) -> None:
         self._tell_of(claim)
@@ -213,6 +225,7 @@ class Executor:
 
     def _take_claim(self, claim: Claim) -> None:
         self._hear_claim(claim)
+        self._claiming.asked_for = None
         self._start_claimed()
         self._nudge.set()
 
@@ -225,6 +238,7 @@ class Executor:
                 self._ended.append(
                     Finish(job.id, job.attempt, Release("stopping"), created=job.created, unstarted=True)
                 )
+                self._nudge.set()
             else:
                 self._begin(Attempt(job, self._house, self._claimed_at))
 

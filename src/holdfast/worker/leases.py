@@ -154,14 +154,17 @@ class Leases:
                     executor.tell_of(word, lease.id, lease.attempt)
 
     async def _release_unnamed(self, unnamed: set[Held]) -> None:
-        """Hand back jobs that the store says we hold and we do not know of, once that has been so for a whole lease."""
+        """Hand back jobs that the store says we hold and we do not know of, once that has been so for a whole lease.
+
+        They did not begin: an executor tells us before, and does not trust a reply that it hears as late as that.
+        """
         now = boot_time()
         self._unnamed = {lease: self._unnamed.get(lease, now) for lease in unnamed}
         patience = LEASE if self._settings.lease is None else self._settings.lease / 1000
         late = [lease for lease, since in self._unnamed.items() if now - since > patience]
         for lease in late:
             log.warning("%s: attempt %d is held by nobody here, handed back", lease.id, lease.attempt)
-            item = Finish(lease.id, lease.attempt, Release("not known"))
+            item = Finish(lease.id, lease.attempt, Release("not known"), unstarted=True)
             await self._store.run(commands.finish(lease.executor, [item]))
 
     def _look_for_the_deaf(self) -> None:

@@ -91,7 +91,9 @@ class Weighted:
         planned = {queue: count for queue, count in pairs if queue in self._position}
         for queue, count in taken.items():
             self._position[queue] += count * self._step[queue]
-        had_more = [queue for queue in taken if taken[queue] >= planned[queue]]
+        had_more = [
+            queue for queue in taken if taken[queue] >= planned.get(queue, 0)
+        ]  # more than planned: of a claim before
         last = min(self._position[queue] - self._step[queue] for queue in had_more or taken)
         for queue, count in planned.items():
             if taken[queue] < count:
