@@ -238,6 +238,26 @@ def test_a_reply_that_comes_late_is_renewed_before_it_is_trusted(
     idle(address, show)
 
 
+def test_who_is_to_end_learns_what_it_was_given(address: Address) -> None:
+    async def show(it: Idle) -> None:
+        it.is_ending = True
+        it.others("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+        await it.hear()
+        assert not await it.claiming.was_carried_out()
+
+    async def show_late(it: Idle) -> None:
+        job = it.enqueue()
+        it.is_ending = True
+        while it.claiming._behind.is_taken:
+            await asyncio.sleep(0)
+        assert await it.claiming.was_carried_out()
+        assert await it.claim(1) == [job]
+        assert not await it.claiming.was_carried_out()
+
+    idle(address, show)
+    idle(address, show_late)
+
+
 def test_who_is_to_end_takes_nothing(address: Address) -> None:
     async def show(it: Idle) -> None:
         it.enqueue()

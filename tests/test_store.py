@@ -487,7 +487,7 @@ def _exchange(how: str, sock: socket.socket, parts: tuple[Any, ...], budget: Bud
 
     if how == "async":
         return asyncio.run(use())
-    return Line(SimpleNamespace(_sock=sock, _parser=parser)).exchange(parts, budget)
+    return Line(SimpleNamespace(_sock=sock, _parser=parser, disconnect=sock.close)).exchange(parts, budget)
 
 
 class _Green(socket.socket):

@@ -16,6 +16,11 @@ class Allowance:
         self._granted = NO_LIMIT if pool.max_jobs is None else 0  # nothing, before the supervisor says so
         self._ran = 0
 
+    @property
+    def is_granted(self) -> bool:
+        """Whether there is a limit for all executors, and each job is one that another cannot start."""
+        return self._granted < NO_LIMIT
+
     def left(self, running: int) -> int:
         """How many may be claimed while so many run."""
         return max(0, min(self._own, self._granted) - self._ran - running)
@@ -27,7 +32,7 @@ class Allowance:
         """Count an attempt that has ended. Returns whether that uses up some of what was granted."""
         has_begun = attempt.pid is not None
         self._ran += has_begun
-        return has_begun and self._granted < NO_LIMIT
+        return has_begun and self.is_granted
 
     def is_used_up(self, running: int) -> bool:
         """Whether its own limit is reached once all that runs has ended: then it is to be replaced."""
@@ -35,6 +40,6 @@ class Allowance:
 
     def give_back(self, running: int) -> int:
         """Return what was granted and is not needed by those that run."""
-        unused = max(0, self._granted - self._ran - running) if self._granted < NO_LIMIT else 0
+        unused = max(0, self._granted - self._ran - running) if self.is_granted else 0
         self._granted -= unused
         return unused

@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple, TypeVar
 
 from holdfast import commands, errors, limits
-from holdfast.commands import Claim, Command, Finish, Finished, Held
+from holdfast.commands import Claim, Command, Finish, Finished, Held, Renewed
 from holdfast.line import Behind
 from holdfast.store import AsyncStore
 from holdfast.worker.order import Turn
@@ -27,6 +27,8 @@ T = TypeVar("T")
 BLOCK = limits.BLOCK / 1000  # seconds that an idle executor waits for a wake-up in one call
 LATE, LATE_PART = 10.0, 8000  # seconds, and milliseconds of a lease for each: a reply later than that is not trusted
 NOTHING = Finished([], Claim(0, b"", []))
+NOTHING_RENEWED = Renewed(b"", 0, [], [], [])
+LAST_LOOK = 1.0  # seconds for it: whatever is left is handed back by the supervisor
 NO_QUEUES = Claim(limits.BLOCK, b"", [])  # what a claim of no queues would bring
 DUE_NOW = 1  # millisecond that a claim says to wait when not all was looked at, or more came due than is made ready
 
@@ -153,11 +155,13 @@ class Claiming:
         """Renew what was claimed, and keep what could be."""
         self.asked_at = boot_time()
         held = [Held(self._executor, job.id, job.attempt) for job in claim.jobs]
-        worker = self._executor.rpartition(".")[0]
-        renewed = await self._insist(commands.renew(worker, held))
+        renewed = await self._insist(self._renewal(held))
         return claim._replace(
             jobs=[job for job, lease in zip(claim.jobs, held, strict=True) if lease not in renewed.lost]
         )
+
+    def _renewal(self, held: list[Held]) -> Command[Renewed]:
+        return commands.renew(self._executor.rpartition(".")[0], held, executors=[self._executor])
 
     def _request(self, turn: Turn, room: int) -> dict[str, Any]:
         self._woken = False
@@ -224,6 +228,20 @@ class Claiming:
         if self._store.send_behind(self._behind, command):
             self._waiting = Waiting(turn, command)
             self._sent_at = self._sent_at or boot_time()
+
+    async def was_carried_out(self) -> bool:
+        """Whether a claim that waited has brought something that nobody has heard of. None may wait any more.
+
+        If it was, the next call has its number, and gets that.
+        """
+        if self._sent_at is None:
+            return False
+        try:
+            async with asyncio.timeout(LAST_LOOK):
+                renewed = await self._insist(self._renewal([]), otherwise=NOTHING_RENEWED)
+        except TimeoutError:
+            return False
+        return bool(renewed.unnamed)
 
     def _use_number(self) -> None:
         """The next number is that of a call, or was: what it brings may have been claimed when that was first sent."""

@@ -109,9 +109,9 @@ class Executor:
         self._runners = Runners(self._tasks, self._pool, self._zygote, on_abandoned=self._abandon)
         try:
             async with asyncio.TaskGroup() as self._group:
-                duties = (self._obey(reader), self._watch_zygote(self._runners.processes), self._claiming.await_wakes())
+                duties = (self._claiming.await_wakes(), self._obey(reader), self._watch_zygote(self._runners.processes))
                 running = [self._group.create_task(duty) for duty in duties]
-                while not self._is_done():
+                while not self._is_done() or await self._takes_a_last_one(running[0]):
                     await self._turn()
                 await end_all(running)
             self._tell_all()
@@ -126,6 +126,18 @@ class Executor:
 
     def _is_done(self) -> bool:
         return self._is_ending() and not self._has_work()
+
+    async def _takes_a_last_one(self, waking: asyncio.Task[None]) -> bool:
+        """Whether the claim that waited in the store has brought a job, just before it was to be the last.
+
+        Then this executor runs it, unless it has to stop: the supervisor hands back what we have not told it of.
+        """
+        await end_all([waking])
+        if self._stopping or not await self._claiming.was_carried_out():
+            return False
+        claim = (await self._claiming.call([], 1)).claim
+        self._take_claim(claim)
+        return bool(claim.jobs)
 
     def _is_ending(self) -> bool:
         return self._stopping or self._retiring
@@ -174,9 +186,10 @@ class Executor:
     def _is_quiet(self) -> bool:
         """Whether nothing can keep a job from starting that is claimed at any time from now.
 
-        No other job runs here, nor a program whose event loop it is.
+        No other job runs here, nor a program whose event loop it is. Nor may it be one too many for the worker.
         """
-        return self._zygote is not None and not self._has_work() and self._room() > 0
+        may_wait = self._zygote is not None and not self._allowance.is_granted
+        return may_wait and not self._has_work() and self._room() > 0
 
     def _room(self) -> int:
         """How many jobs may be claimed now.
