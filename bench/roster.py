@@ -260,6 +260,7 @@ PEERS = (
         {"stay": 1},
         folder="saq",
         environment={"BENCH_RETRIES": "1"},
+        workers=SAME,
     ),
     Peer(
         "streaq",
