@@ -51,6 +51,8 @@ class Connection:
         self._is_answered = True
         self._client, self._server, self._delay = client, server, delay
         self._held: SimpleQueue[tuple[float, bytes]] = SimpleQueue()
+
+    def start(self) -> None:
         for duty in (self._pass_requests, self._pass_replies, self._release):
             threading.Thread(target=duty, daemon=True).start()
 
@@ -121,6 +123,7 @@ def main(listen: str, target: str, control: str, milliseconds: str) -> None:
         if ":" in listen:
             client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connections.append(Connection(client, connected(target), float(milliseconds) / 1000))
+        connections[-1].start()  # not before it is counted with the others
 
 
 if __name__ == "__main__":
