@@ -12,19 +12,22 @@ import pytest
 import redis
 
 from holdfast import Holdfast, commands
-from holdfast.commands import Claim, Held
+from holdfast.commands import Claim, Claimed, Held
 from holdfast.names import new_id
 from holdfast.store import Address, AsyncStore, Store
 from holdfast.worker import wire
 from holdfast.worker.claiming import Claiming
 from holdfast.worker.embedded import _ThisProcess
+from holdfast.worker.executor import Executor
 from holdfast.worker.processes import ExecutorProcess
+from holdfast.worker.pulse import Pulse
 from holdfast.worker.settings import Pool, Start, WorkerSettings
 from holdfast.worker.system import boot_time
 from tests.new_job import NewJob
 from tests.workers import PATIENCE, Crew, until
 
 EXECUTOR = "node/worker.1"
+START = Start(name=EXECUTOR, parent=1, settings=WorkerSettings(app="none"), pool=Pool(), control=-1, pulse=-1)
 
 
 class Idle:
@@ -32,14 +35,13 @@ class Idle:
 
     def __init__(self, address: Address) -> None:
         self.store = AsyncStore(address)
-        start = Start(name=EXECUTOR, parent=1, settings=WorkerSettings(app="none"), pool=Pool(), control=-1, pulse=-1)
         self.is_ending = False
         self.claims: list[Claim] = []
         self.wakes = 0
         self.heard = asyncio.Event()
         self.claiming = Claiming(
             self.store,
-            start,
+            START,
             is_ending=lambda: self.is_ending,
             may_wait=lambda: True,
             on_wake=self._wake,
@@ -268,6 +270,21 @@ def test_who_is_to_end_takes_nothing(address: Address) -> None:
         assert (it.brought, it.wakes) == ([], 0)
 
     idle(address, show)
+
+
+def test_a_job_that_comes_when_an_executor_has_to_stop_is_handed_back_in_its_next_turn(address: Address) -> None:
+    """Nothing else would wake it: it runs nothing, and claims no more."""
+    ours, its = socket.socketpair()
+    executor = Executor(Holdfast(address.url), START, control=its, zygote=None, pulse=Pulse())
+    executor._claimed = [Claimed("j", 1, "default", "t", "json", b"[]", b"", 0, 0, False)]
+    executor._stopping = True
+
+    executor._start_claimed()
+
+    assert executor._nudge.is_set()
+    assert [(item.id, item.unstarted) for item in executor._ended] == [("j", True)]
+    for end in (ours, its):
+        end.close()
 
 
 def test_inside_a_program_no_claim_waits_for_the_program_may_keep_the_loop(address: Address) -> None:

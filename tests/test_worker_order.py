@@ -133,3 +133,11 @@ def test_nothing_that_waits_is_left_while_there_is_room_and_no_queue_waits_for_e
     came = take(order, many(*weights), limit=1, claims=22 * sum(weights.values()))
 
     assert set(came) == set(weights)
+
+
+def test_what_a_repeated_claim_brings_of_a_queue_that_its_turn_does_not_name_counts() -> None:
+    order = Weighted({"a": 1, "b": 1})
+
+    order.took(Turn(["b"], [1]), ["a", "a"])
+
+    assert take(order, many("a", "b"), limit=1, claims=3).count("b") > 1

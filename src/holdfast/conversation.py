@@ -194,7 +194,7 @@ class AsyncReady:
                 line.close()
                 raise
             self._idle.append(line)
-            return _read((), reply, {})
+            return _heard(reply)
         except (RedisError, *_UNREACHABLE) as error:
             raise _translate(error, self._address, budget.seconds) from None
 
@@ -246,10 +246,14 @@ def _fresh(idle: list[L]) -> L | None:
 
 def _read(parts: tuple[Any, ...], reply: Any, readings: dict[str, Callable[[Any], Any]]) -> Any:
     """Raise what the server refused with, or return its reply as the client library would."""
+    heard, reading = _heard(reply), readings.get(parts[0])
+    return reading(heard) if reading else heard
+
+
+def _heard(reply: Any) -> Any:
     if isinstance(reply, Exception):
         raise reply
-    reading = readings.get(parts[0]) if parts else None
-    return reading(reply) if reading else reply
+    return reply
 
 
 def _backoff() -> ExponentialBackoff:

@@ -91,9 +91,8 @@ class Weighted:
         planned = {queue: count for queue, count in pairs if queue in self._position}
         for queue, count in taken.items():
             self._position[queue] += count * self._step[queue]
-        had_more = [
-            queue for queue in taken if taken[queue] >= planned.get(queue, 0)
-        ]  # more than planned: of a claim before
+        # A repeated claim brings what an earlier turn has asked for: of what was not planned, there was more.
+        had_more = [queue for queue in taken if taken[queue] >= planned.get(queue, 0)]
         last = min(self._position[queue] - self._step[queue] for queue in had_more or taken)
         for queue, count in planned.items():
             if taken[queue] < count:

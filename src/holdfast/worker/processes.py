@@ -163,8 +163,8 @@ class ExecutorProcess:
     async def messages(self) -> AsyncIterator[list[Any]]:
         """Yield what the executor says, until it is gone.
 
-        What it says is heard some times a second, and all at once: whoever is woken for each word takes the processor
-        from the job that it is about.
+        What it says within `HEAR_EVERY` is heard at once: whoever is woken for each word takes the processor from the
+        job that it is about.
         """
         arriving, loop = wire.Arriving(), asyncio.get_running_loop()
         with suppress(ConnectionError):
