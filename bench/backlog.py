@@ -21,7 +21,7 @@ from holdfast import Holdfast, commands
 from holdfast.commands import Claimed, Finish
 from holdfast.outcome import Succeed
 
-ROUNDS = 15
+ROUNDS = 50
 SETTLING = 2.0  # seconds
 BATCH = 100
 VERBS = ("enqueue", "claim", "finish")

