@@ -120,7 +120,10 @@ def test_a_burst_that_is_told_to_stop_stops(crew: Crew) -> None:
 # A number of jobs
 
 
-@pytest.mark.parametrize("options", [(), ("--executors", "3"), ("--max-jobs-per-executor", "2")])
+@pytest.mark.parametrize(
+    "options",
+    [(), ("--executors", "3"), ("--max-jobs-per-executor", "2"), ("--runner", "thread", "--concurrency", "8")],
+)
 def test_a_worker_ends_when_so_many_jobs_have_run(crew: Crew, options: tuple[str, ...]) -> None:
     jobs = crew.put_all([app.say.bind(str(number)) for number in range(15)])
 

@@ -86,7 +86,8 @@ class Items:
             raise errors.Invalid(f"an item is bytes, not {type(payload).__name__}; encode it first")
         task = self._task.options(**_fitting(options, self.queue)) if options else self._task
         call = BoundCall(task.chosen.id or new_id(), task, bytes(payload))
-        return (yield from store_part(Part.of([call], self._app), self._app, Budget(size=len(call.payload))))[0]
+        [job] = yield from store_part(Part.of([call], self._app), self._app, Budget(size=len(call.payload)))
+        return job
 
     put, aput = verb(_put)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
@@ -68,14 +68,19 @@ def _carrying(calls: Calls, tasks: set[Task[..., Any]], carried: dict[str, Any])
     return [_Carrying(call.id, call.payload, told[call.task]) for call in calls]
 
 
-def store_part(part: Part, app: App, budget: Budget, *, fresh: bool = False) -> Steps[list[Job[Any]]]:
-    """Store calls. Of those that are there, return the job that is there. It may go just then: so try again."""
+def store_part(part: Part, app: App, budget: Budget, *, fresh: bool = False) -> Steps[Iterable[Job[Any]]]:
+    """Store calls. Of those that are there, return the job that is there. It may go just then: so try again.
+
+    Jobs that are all new are made as they are asked for: the server may work on another part by then.
+    """
     jobs: dict[str, Job[Any]] = {}  # by the id of the call
     left, is_answered = part, False
     try:
         for _ in range(ATTEMPTS):
             stored = yield left.command.within(budget)
             is_answered = True
+            if left is part and _are_all_new(part, stored):
+                return _new_jobs(part, stored, app)
             if there := _take_new(jobs, left, stored, app):
                 for fields in filter(None, (yield commands.get(list(there), brief=True).within(budget))):
                     call, created = there[fields["id"]]
@@ -89,6 +94,17 @@ def store_part(part: Part, app: App, budget: Budget, *, fresh: bool = False) -> 
     raise errors.JobExists(f"{_whose(left.calls[0])}: it was done before, and its job is not there any more")
 
 
+def _are_all_new(part: Part, stored: Stored) -> bool:
+    return all(stored.created) and not any(task.chosen.after for task in part.tasks)
+
+
+def _new_jobs(part: Part, stored: Stored, app: App) -> Iterator[Job[Any]]:
+    """The jobs of calls as they are if they are new, and wait for no other."""
+    made = {task: stored_job(task, stored.now, app) for task in part.tasks}
+    for call, id in zip(part.calls, stored.ids, strict=True):
+        yield with_call(made[call.task], id, call)
+
+
 def _take_new(
     jobs: dict[str, Job[Any]], part: Part, stored: Stored, app: App
 ) -> dict[str, tuple[BoundCall[Any], bool]]:
@@ -97,12 +113,11 @@ def _take_new(
     They were there, or only the store knows whether they have to wait.
     """
     there = {}
-    made = {task: stored_job(task, stored.now, app) for task in part.tasks}
-    for call, created, id in zip(part.calls, stored.created, stored.ids, strict=True):
+    for call, created, job in zip(part.calls, stored.created, _new_jobs(part, stored, app), strict=True):
         if created and not call.task.chosen.after:
-            jobs[call.id] = with_call(made[call.task], id, call)
+            jobs[call.id] = job
         else:
-            there[id] = call, created
+            there[job.id] = call, created
     return there
 
 

@@ -52,24 +52,35 @@ class App(job.App, Protocol):
 def store_calls(calls: Iterable[BoundCall[Any]], app: App, *, fresh: bool = False) -> Steps[Jobs]:
     """Store calls in order; up to 1,000 are stored together or not at all, more in parts of that size.
 
-    While the server works on one part, the next is made ready.
+    While the server works on one part, the jobs of the last are made, and the next is made ready.
     """
     if isinstance(calls, Sequence):
         app.unreachable.choice_of(tasks_of(calls))  # all are refused, or none
     jobs: Jobs = []
+    stored: Iterator[Job[Any]] = iter(())  # those of the last part
+    is_begun = False
     parts = _Ahead(_parts(calls, app, fresh))
+
+    def meanwhile() -> None:
+        jobs.extend(stored)
+        parts.fetch()
+
     try:
         while part := parts.take():
-            jobs += yield from store_or_else(part, app, fresh=fresh, meanwhile=parts.fetch)
+            latest = yield from store_or_else(part, app, fresh=fresh, meanwhile=meanwhile)
+            jobs.extend(stored)  # if there was no time for it
+            stored, is_begun = iter(latest), True
     except errors.StoreUnavailable as error:  # of ours, or raised by who makes the calls
-        error.maybe_done = error.maybe_done or bool(jobs)
+        error.maybe_done = error.maybe_done or is_begun
         raise
+    jobs.extend(stored)
     return jobs
 
 
 def store_call(call: BoundCall[R], app: App) -> Steps[Job[R]]:
     """Store one call."""
-    return (yield from store_or_else(Part.of([call], app), app))[0]
+    [job] = yield from store_or_else(Part.of([call], app), app)
+    return job
 
 
 def _parts(calls: Iterable[BoundCall[Any]], app: App, fresh: bool) -> Iterator[Part]:
@@ -105,10 +116,10 @@ class _Ahead(Generic[T]):
 
 def store_or_else(
     part: Part, app: App, *, fresh: bool = False, meanwhile: Callable[[], None] | None = None
-) -> Steps[Jobs]:
+) -> Steps[Iterable[Job[Any]]]:
     """Store calls together, or do what they choose if the store cannot be reached."""
     otherwise, choice = app.unreachable, app.unreachable.choice_of(part.tasks)
-    jobs: Jobs
+    jobs: Iterable[Job[Any]]
     if choice == "keep" and otherwise.spool.is_waiting and not (yield otherwise.catching_up()):
         jobs = yield otherwise.keeping(part, app, None)
         return jobs
