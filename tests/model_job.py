@@ -252,7 +252,7 @@ class Job:
         return [
             [id.encode(), WORDS[mark.letter]]
             for place in sorted(places)
-            for id, mark in self.marks.items()
+            for id, mark in sorted(self.marks.items())
             if mark.place == place
         ]
 

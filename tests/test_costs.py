@@ -206,6 +206,8 @@ def _is_idle(client: Any, namespace: str, done: int) -> bool:
 
 def test_memory_of_a_waiting_job() -> None:
     with serving() as server:
+        if "valkey_version" not in server.client.info("server"):  # with HOLDFAST_SERVER_BIN
+            pytest.skip("Redis 7.0 takes 346 bytes")
         few = stored(server, 1000)
         each = (stored(server, 20_000) - few) / 20_000
         record = server.client.memory_usage(next(server.client.scan_iter("hf:{default}:j:*")), samples=0)

@@ -42,7 +42,7 @@ local function describe_notes(id)
   return notes, bytes
 end
 
--- The jobs that it was enqueued to wait for, in order: id, state. And those that it began to wait for while it ran.
+-- The jobs that it was enqueued to wait for, in order: id, state. And those that it began to wait for while it ran, by id.
 local function describe_after(id)
   local marks, rows, waits = redis.call('HGETALL', key.after(id)), {}, {}
   for at = 1, #marks, 2 do
@@ -50,8 +50,9 @@ local function describe_after(id)
     local list = place > 0 and rows or waits
     list[#list + 1] = { place, marks[at], after.WORD_OF[letter] }
   end
-  table.sort(rows, function(one, other) return one[1] < other[1] end)
+  local function is_before(one, other) return one[1] < other[1] or (one[1] == other[1] and one[2] < other[2]) end
   for _, list in ipairs({ rows, waits }) do
+    table.sort(list, is_before)
     for place, row in ipairs(list) do list[place] = { row[2], row[3] } end
   end
   return rows, waits
