@@ -137,8 +137,8 @@ class _Server:
 
     def _wake_when(self, number: int) -> None:
         """Have a signal do nothing but end the wait in `poll`. Others, that the app has handlers for, do that too."""
-        self._signalled, written = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        signal.set_wakeup_fd(written, warn_on_full_buffer=False)
+        self._signalled, self._signalling = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.set_wakeup_fd(self._signalling, warn_on_full_buffer=False)
         signal.signal(number, lambda *_: None)
         self._poll.register(self._signalled, select.POLLIN)
 
@@ -192,7 +192,8 @@ class _Server:
             system.adopt_orphans()  # they stay its descendants, wherever they go, and fall to the zygote at its end
             for number, handler in self._handlers.items():
                 system.set_signal(number, handler)
-            for unused in (signal.set_wakeup_fd(-1), self._signalled, self._children):
+            signal.set_wakeup_fd(-1)  # from Python 3.12, asyncio has done it already
+            for unused in (self._signalling, self._signalled, self._children):
                 os.close(unused)
             os.close(self._control.detach())
             for pidfd, job in self._jobs.items():
