@@ -46,6 +46,12 @@ def test_an_app_that_reaps_children_does_so_in_its_jobs_only(crew: Crew) -> None
     assert worker.zygote == zygote
 
 
+def test_what_takes_the_wake_up_descriptor_away_at_a_fork_ends_no_job(crew: Crew) -> None:
+    crew.start(app="tests.apps.reaping_app", RESET="yes")
+
+    assert "exit code 3" in str(crew.ended(crew.put(reaping_app.leave, 3)).failure)
+
+
 @pytest.mark.parametrize("whose", ["executor", "zygote"])
 def test_a_worker_that_has_no_descriptors_left_starts_what_it_can_and_the_rest_later(crew: Crew, whose: str) -> None:
     worker = crew.start("--processes", "30", "--log-level", "DEBUG")

@@ -1,4 +1,4 @@
-"""An app that reaps children whenever one has ended, as some libraries do when they are imported."""
+"""An app that reaps children whenever one has ended, or does something at a fork, as libraries that it imports may."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ def reap(*_: object) -> None:
 
 if "REAP" in os.environ:  # in a worker
     signal.signal(signal.SIGCHLD, reap)
+if "RESET" in os.environ:  # as asyncio does from Python 3.12
+    os.register_at_fork(after_in_child=lambda: signal.set_wakeup_fd(-1))
 
 
 @jobs.task(crashes=0)
