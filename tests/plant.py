@@ -285,7 +285,7 @@ BUGS = [
 
 def source_with(bug: Bug) -> str:
     """The library with a bug in it."""
-    parts = {part: (LUA / f"{part}.lua").read_text("utf-8") for part in (*functions.PARTS, *functions.VERBS)}
+    parts = {part: (LUA / f"{part}.lua").read_text("utf-8") for part in functions.PARTS}
     assert parts[bug.file].count(bug.line) == 1, f"{bug.file}.lua does not have this line once: {bug.line}"
     parts[bug.file] = parts[bug.file].replace(bug.line, bug.instead)
     return functions.join(parts)

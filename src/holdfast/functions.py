@@ -12,8 +12,8 @@ from functools import cache
 
 from holdfast import limits
 
-# In order: what the others are built on, then verbs on which other verbs are built, then verbs by themselves. A chunk
-# of Lua has at most 200 local names, so those of the last are local to their file.
+# In order: what the others are built on comes first. `globals` is common to all; each other file is a scope of its own,
+# for a chunk of Lua has at most 200 local names at any point, and a function at most 60 of them from outside.
 PARTS = (
     "globals",
     "keys",
@@ -37,8 +37,6 @@ PARTS = (
     "list",
     "enqueue",
     "each",
-)
-VERBS = (
     "schedule",
     "save",
     "once",
@@ -64,8 +62,8 @@ VERBS = (
 
 def join(texts: Mapping[str, str]) -> str:
     """Join the texts of all parts into one, without the head that names the library."""
-    scoped = (f"do\n{texts[verb]}\nend" for verb in VERBS)
-    return "\n".join((limits.as_lua(), *(texts[part] for part in PARTS), *scoped))
+    common, *scoped = (texts[part] for part in PARTS)
+    return "\n".join((limits.as_lua(), common, *(f"do\n{text}\nend" for text in scoped)))
 
 
 @cache
@@ -73,7 +71,7 @@ def _source() -> str:
     from importlib.resources import files
 
     folder = files("holdfast") / "lua"
-    return join({part: (folder / f"{part}.lua").read_text("utf-8") for part in (*PARTS, *VERBS)})
+    return join({part: (folder / f"{part}.lua").read_text("utf-8") for part in PARTS})
 
 
 @cache

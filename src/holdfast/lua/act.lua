@@ -11,6 +11,12 @@
 -- Returns the cursor (empty: that was all), the time, how many jobs were looked at, and a list of answer, count, answer,
 -- count ... as the action answers.
 
+local optional, publish, refuse, verb = core.optional, core.publish, core.refuse, core.verb
+local load_job = core.load_job
+local settle = core.settle
+local check_walk, walk = core.check_walk, core.walk
+local action, check_action = core.action, core.check_action
+
 local ACTIONS = { cancel = true, retry = true, delete = true, move = true, release = true, fail = true, count = true }
 
 local function is_meant(args, since, id)

@@ -9,6 +9,13 @@
 -- Who ends a job resolves those that wait for it, up to 1,000 in one call; `settle` does it. The rest is noted in a hash,
 -- job -> its letter and the arrival of the last one done, and continued by whoever moves time on.
 
+local event, reserve_arrivals, set_sign = core.event, core.reserve_arrivals, core.set_sign
+local AWAITED, FINAL, LETTER_OF, has, load_job = core.AWAITED, core.FINAL, core.LETTER_OF, core.has, core.load_job
+local note, pack_status, with = core.note, core.pack_status, core.with
+local awaken, move, settle, to_scheduled, to_waiting = core.awaken, core.move, core.settle, core.to_scheduled, core.to_waiting
+local arrive = core.arrive
+local conclude = core.conclude
+
 local after = { CONTINUED_AT_ONCE = 100, LOOKED_AT = 10000 }
 
 after.LETTER_OF_POLICY = { block = 'b', cancel = 'c', run = 'r' }
@@ -84,7 +91,7 @@ function after.mark_awaited(job)
 end
 
 -- A blocked job ends: nobody has to tell it of anything any more.
-unlink = function(job)
+local function unlink(job)
   local marks = redis.call('HGETALL', key.after(job.id))
   for place = 1, #marks, 2 do redis.call('ZREM', key.dependents(marks[place]), job.id) end
 end
@@ -121,7 +128,7 @@ function after.note_rest(ended, letter, from)
 end
 
 -- All that ended in this call, and what that ends in turn; each job moves once at most.
-resolve_all = function()
+local function resolve_all()
   local at = 1
   while at <= #resolved do
     local ended, letter, from = unpack(resolved[at])
@@ -237,3 +244,5 @@ function after.link_again(job, field)
   redis.call('HSET', key.job(job.id), 'b', after.pack(left, policy, 0))
   return left
 end
+
+core.resolve_all, core.unlink, core.after = resolve_all, unlink, after

@@ -6,6 +6,11 @@
 --                                    and may be said again
 --   answer(inbox), blobs             the worker's answer
 
+local job_id, name, refuse, verb, worker_name = core.job_id, core.name, core.refuse, core.verb, core.worker_name
+local worker_of = core.worker_of
+local attempt_field, cut, load_job, unpack_attempt = core.attempt_field, core.cut, core.load_job, core.unpack_attempt
+local tell = core.tell
+
 local MOST_ANSWER = 262144
 local ANSWERED = 60000 -- milliseconds for which an answer is kept
 

@@ -8,6 +8,9 @@
 --
 -- Fields go with the job. attach returns all of them: name, text, name, text ... Both refuse NOTFOUND, INVALID, TOOBIG.
 
+local job_id, list_of, name, refuse, verb = core.job_id, core.list_of, core.name, core.refuse, core.verb
+local MOST_NOTE, load_job, note = core.MOST_NOTE, core.load_job, core.note
+
 local MOST_FIELDS, MOST_TEXT = 64, 4096
 
 local function existing(id)

@@ -1,14 +1,9 @@
 -- call: what every function of the library shares: the call's time, its refusals, its events.
 
+local use_base = core.use_base
+
 local SCHEMA = '1'
 local MOST = 1000 -- of anything in one call
-
-local now -- milliseconds, set anew by each call
-local meta = {} -- of the hash of that name, as it was when the call began
-local signs = {} -- a field of it, of what is rarely there: `set_sign`
-local happened -- event type -> ids; see `collect`
-local begin_batch -- see move.lua
-local setting, read_config -- see config.lua
 
 -- End the call with an error. Nothing may have been written yet.
 local function refuse(code, words) error({ refusal = code .. ' ' .. words }, 0) end
@@ -108,7 +103,7 @@ end
 local function publish(who)
   for place = 1, #happened do
     local kind = happened[place]
-    redis.call('XADD', key.events, 'MAXLEN', '~', setting('events'), '*', 'type', kind,
+    redis.call('XADD', key.events, 'MAXLEN', '~', core.setting('events'), '*', 'type', kind,
       'jobs', table.concat(happened[kind], ' '), 'who', who or '')
     happened[place], happened[kind] = nil, nil
   end
@@ -122,9 +117,7 @@ local function reserve_arrivals(count)
   return meta.arrivals - count
 end
 
-local verb, know_args, set_sign
 local at_first = {} -- what the first call does, for no function of Lua can be called while the library is loaded
-do
 
 -- A call that must not be carried out twice has a token, made when the call was: the client library repeats a call whose
 -- reply was lost. What was answered is kept for some minutes, so that the call repeated gets the same answer.
@@ -148,7 +141,7 @@ end
 -- there, and not for seven.
 local signs_read = false -- its text
 
-set_sign = function(name, value)
+local function set_sign(name, value)
   signs[name] = value
   signs_read = next(signs) and cjson.encode(signs)
   if not signs_read then return redis.call('HDEL', key.meta, 'signs') end
@@ -173,13 +166,13 @@ local function read_meta(is_brief)
   if values[2] ~= signs_read then
     signs, signs_read = values[2] and cjson.decode(values[2]) or {}, values[2]
   end
-  read_config(signs.config)
+  core.read_config(signs.config)
 end
 
 -- Arguments that come again and again, of calls that differ only in their blobs, are decoded and checked once: by their text.
 local known_args = { count = 0 } -- and text -> arguments
 
-know_args = function(text, args)
+local function know_args(text, args)
   if args.is_known or #text > 2000 then return end
   if known_args.count >= 500 then known_args = { count = 0 } end
   args.is_known, known_args[text], known_args.count = true, args, known_args.count + 1
@@ -213,14 +206,14 @@ end
 -- Register a function of the library under a name that carries the library's digest, so that releases run side by
 -- side. `body(args, blobs)` returns the reply, and whether nothing was done; a caller with a token that was answered
 -- before gets that answer. `is_brief`: it needs little of `meta`.
-verb = function(words, flags, body, is_brief)
+local function verb(words, flags, body, is_brief)
   redis.register_function({
     function_name = 'hf_' .. DIGEST .. '_' .. words,
     flags = flags,
     callback = function(keys, argv)
       if not string then begin() end
       use_base(keys[1])
-      begin_batch(ended_well)
+      core.begin_batch(ended_well)
       ended_well = false
       local done, reply = pcall(carry_out, body, is_brief, read_args(argv[1]), argv)
       ended_well = done
@@ -231,4 +224,8 @@ verb = function(words, flags, body, is_brief)
   })
 end
 
-end
+core.SCHEMA, core.MOST, core.refuse, core.integer, core.optional, core.name = SCHEMA, MOST, refuse, integer, optional, name
+core.queue_name, core.job_id, core.list_of, core.job_ids, core.distinct_ids = queue_name, job_id, list_of, job_ids, distinct_ids
+core.executor_name, core.worker_name, core.worker_of, core.collect = executor_name, worker_name, worker_of, collect
+core.event, core.publish, core.reserve_arrivals, core.verb, core.know_args = event, publish, reserve_arrivals, verb, know_args
+core.set_sign, core.at_first = set_sign, at_first

@@ -9,6 +9,14 @@
 -- Returns an answer per id: cancelled, cancelling, NOTFOUND, or STATE if it has ended already; then, for each dependent, its
 -- id and its answer. Refuses TOOBIG if there are too many.
 
+local MOST, job_ids, publish, refuse, verb = core.MOST, core.job_ids, core.publish, core.refuse, core.verb
+local worker_of = core.worker_of
+local CANCELLING, FINAL, attempt_field, has, load_job = core.CANCELLING, core.FINAL, core.attempt_field, core.has, core.load_job
+local note, pack_status, unpack_attempt, with = core.note, core.pack_status, core.unpack_attempt, core.with
+local tell = core.tell
+local conclude, make_marks, parse_marks = core.conclude, core.make_marks, core.parse_marks
+local action, check_action, check_reason, do_to_each = core.action, core.check_action, core.check_reason, core.do_to_each
+
 local function cancel_running(job, reason)
   if has(job.flags, CANCELLING) then return 'cancelling' end
   job.flags = with(job.flags, CANCELLING, true)

@@ -18,14 +18,28 @@
 --
 -- A repeated claim gets those of its jobs that the executor still holds.
 
+local MOST, collect, event, executor_name, integer = core.MOST, core.collect, core.event, core.executor_name, core.integer
+local list_of, optional, publish, queue_name, refuse = core.list_of, core.optional, core.publish, core.queue_name, core.refuse
+local verb, worker_of = core.verb, core.worker_of
+local DAY, setting = core.DAY, core.setting
+local ALONE, FAIR, LIMITED, RETRYING, UNIQUE = core.ALONE, core.FAIR, core.LIMITED, core.RETRYING, core.UNIQUE
+local attempt_field, decimal, has, load_blob, option = core.attempt_field, core.decimal, core.has, core.load_blob, core.option
+local pack_attempt, take_in_hand, with = core.pack_attempt, core.take_in_hand, core.with
+local free_key = core.free_key
+local move, settle = core.move, core.settle
+local fair = core.fair
+local limit = core.limit
+local BLOCK, STALE, wake = core.BLOCK, core.STALE, core.wake
+local LEAST_LEASE, MOST_LEASE, holder, make_marks = core.LEAST_LEASE, core.MOST_LEASE, core.holder, core.make_marks
+local deadline = core.deadline
+local advance, beat = core.advance, core.beat
+
 local MOST_PID = 2 ^ 32 - 1
-local claim, check_claim -- for other files too
-do
 
 local MOST_BYTES = 33554432 -- of payloads and checkpoints, in one reply
 local KIND_SIZE = 7 -- values
 
-check_claim = function(args)
+local function check_claim(args)
   executor_name(args.executor)
   integer(args.counter, 'the counter', 1, 2 ^ 52)
   integer(args.limit, 'the limit', 1, MOST)
@@ -234,7 +248,7 @@ local function take_in_turn(args, open, got, shares)
   return false
 end
 
-claim = function(args)
+local function claim(args)
   local counter, line = last_claim(args)
   if counter == args.counter then return repeat_claim(args, line) end
   if counter and counter > args.counter then refuse('INVALID', 'the counter of ' .. args.executor .. ' went back') end
@@ -259,4 +273,4 @@ verb('claim', { 'allow-oom' }, function(args)
   return reply
 end)
 
-end
+core.MOST_PID, core.claim, core.check_claim = MOST_PID, claim, check_claim

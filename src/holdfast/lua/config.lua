@@ -3,11 +3,12 @@
 -- What differs from the defaults is in one hash: `name`, or `queue/name`. A sign has the digest of it and the number of its
 -- fields, which every call reads; so a call reads the hash itself only if somebody has changed it.
 
+local at_first, set_sign = core.at_first, core.set_sign
+
 local SECOND, DAY = 1000, 86400000
 local SETTINGS -- name, default, least, most, unit, whether a queue may have its own, meaning
 local DEFAULT = {} -- name -> value
 local config -- of this call
-do
 
 local MINUTE, YEAR = 60 * SECOND, 365 * DAY
 local MOST_KEPT = 1000000000
@@ -42,12 +43,17 @@ at_first[#at_first + 1] = function()
 end
 
 -- A setting as it holds for a queue, or for all.
-setting = function(name, queue)
+local function setting(name, queue)
   if config == NOTHING_SET then return DEFAULT[name] end
   return queue and config[queue .. '/' .. name] or config[name] or DEFAULT[name]
 end
 
-read_config = function(digest)
+-- Who set it.
+local function setting_source(name, queue)
+  return queue and config[queue .. '/' .. name] and 'queue' or config[name] and 'global' or 'default'
+end
+
+local function read_config(digest)
   config = NOTHING_SET
   if not digest then return end
   local is_whole = tonumber(string.match(digest, ' (%d+)$')) == redis.call('HLEN', key.config())
@@ -61,8 +67,6 @@ read_config = function(digest)
   known[digest], known_count = config, known_count + 1
 end
 
-end
-
 -- To be called after the hash was changed.
 local function keep_config_digest()
   local list, words = redis.call('HGETALL', key.config()), {}
@@ -71,3 +75,6 @@ local function keep_config_digest()
   table.sort(words)
   set_sign('config', redis.sha1hex(table.concat(words, ' ')) .. string.format(' %d', #words))
 end
+
+core.setting, core.read_config, core.SECOND, core.DAY, core.SETTINGS = setting, read_config, SECOND, DAY, SETTINGS
+core.DEFAULT, core.setting_source, core.keep_config_digest = DEFAULT, setting_source, keep_config_digest

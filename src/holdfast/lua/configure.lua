@@ -7,6 +7,12 @@
 -- Both return the settings as they hold then: name, value, default, least, most, unit ('ms' or ''), 1 if a queue may have
 -- its own, where the value comes from (default, global, queue), and what it means. Refuses INVALID.
 
+local event, integer, list_of, publish, queue_name = core.event, core.integer, core.list_of, core.publish, core.queue_name
+local refuse, verb = core.refuse, core.verb
+local SETTINGS, keep_config_digest, read_config = core.SETTINGS, core.keep_config_digest, core.read_config
+local setting_source = core.setting_source
+local setting = core.setting
+
 local MOST_SETTINGS = 1000 -- of all queues together
 
 local function setting_row(wanted)
@@ -50,7 +56,7 @@ local function list_settings(queue)
   local reply = {}
   for place, row in ipairs(SETTINGS) do
     local name, default, least, most, unit, per_queue, words = unpack(row)
-    local source = queue and config[queue .. '/' .. name] and 'queue' or config[name] and 'global' or 'default'
+    local source = setting_source(name, queue)
     reply[place] = { name, setting(name, queue), default, least, most, unit, per_queue and 1 or 0, source, words }
   end
   return reply

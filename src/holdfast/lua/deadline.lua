@@ -3,6 +3,10 @@
 -- That time is the field `d` of the record, and a timer, `!id`. When it comes, a job that is not running fails; one that runs
 -- goes on, but if it comes back it is not started again. A job that is retried by somebody has no deadline any more.
 
+local collect = core.collect
+local DEADLINE, FINAL, has, load_job, note, with = core.DEADLINE, core.FINAL, core.has, core.load_job, core.note, core.with
+local fail = core.fail
+
 local deadline = {}
 
 -- Give a job the deadline that its batch says, if it does. Returns the field.
@@ -14,7 +18,7 @@ function deadline.set(job, batch)
   return string.format('%.0f', time)
 end
 
-drop_deadline = function(job)
+local function drop_deadline(job)
   if not has(job.flags, DEADLINE) then return end
   job.flags = with(job.flags, DEADLINE, false)
   collect(leaving, key.timers, '!' .. job.id)
@@ -34,3 +38,5 @@ function deadline.ring(id)
   local job = load_job(id)
   if job and not FINAL[job.state] and job.state ~= 'running' then deadline.miss(job) end
 end
+
+core.drop_deadline, core.deadline = drop_deadline, deadline

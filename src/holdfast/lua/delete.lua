@@ -4,6 +4,12 @@
 --
 -- Returns an answer per id: OK, NOTFOUND, STATE if it has not ended, or BLOCKED if other jobs wait for it.
 
+local event = core.event
+local AWAITED, FINAL, UNIQUE, has, load_job = core.AWAITED, core.FINAL, core.UNIQUE, core.has, core.load_job
+local free_key = core.free_key
+local erase = core.erase
+local action, verb_on_each = core.action, core.verb_on_each
+
 function action.delete(id)
   local job = load_job(id)
   if not job then return 'NOTFOUND' end

@@ -7,6 +7,14 @@
 --
 -- Refuses NOTFOUND; STATE if the job runs or has ended; CYCLE; INVALID. Returns the job's state, and how many jobs it waits for.
 
+local MOST, distinct_ids, job_id, publish, refuse = core.MOST, core.distinct_ids, core.job_id, core.publish, core.refuse
+local reserve_arrivals, verb = core.reserve_arrivals, core.verb
+local AFTER, FINAL, LIMITED, has, load_job = core.AFTER, core.FINAL, core.LIMITED, core.has, core.load_job
+local pack_status, with = core.pack_status, core.with
+local settle = core.settle
+local limit = core.limit
+local after = core.after
+
 local function must_be_there(id, words)
   local job, field = load_job(job_id(id), 'b')
   if not job then refuse('NOTFOUND', 'there is no job ' .. id .. words .. '; it may have been deleted') end

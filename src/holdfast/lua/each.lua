@@ -3,6 +3,9 @@
 -- `action` has what is done to one job, by name: called with its id and the arguments of the call, it returns the answer about
 -- it; `check_action` what is to be checked of the arguments before. See act.lua for all jobs of a kind.
 
+local job_ids, publish, refuse, verb = core.job_ids, core.publish, core.refuse, core.verb
+local settle = core.settle
+
 local action, check_action = {}, {}
 
 -- An answer in capital letters, but OK, says that nothing was done.
@@ -31,3 +34,6 @@ local function verb_on_each(words, flags)
     return answers, is_idle
   end)
 end
+
+core.action, core.check_action, core.check_reason, core.do_to_each = action, check_action, check_reason, do_to_each
+core.verb_on_each = verb_on_each

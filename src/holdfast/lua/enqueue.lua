@@ -27,14 +27,28 @@
 -- replaced keeps its id. Returns the server's time, then for each job 1 if it was stored, 0 if one of its id was there,
 -- '+id' if it was stored in the place of the one that had its key, '=id' if that one was left alone.
 
-local check_batch, check_after, due_time, enqueue -- for other files too
-do
+local MOST, collect, distinct_ids, event, integer = core.MOST, core.collect, core.distinct_ids, core.event, core.integer
+local job_id, know_args, list_of, name, optional = core.job_id, core.know_args, core.list_of, core.name, core.optional
+local publish, queue_name, refuse, reserve_arrivals = core.publish, core.queue_name, core.refuse, core.reserve_arrivals
+local verb = core.verb
+local AFTER, AWAITED, CODEC_NUMBER, FAIR, FINAL = core.AFTER, core.AWAITED, core.CODEC_NUMBER, core.FAIR, core.FINAL
+local LIMITED, ONCE, UNIQUE, UNKEPT, has, load_job = core.LIMITED, core.ONCE, core.UNIQUE, core.UNKEPT, core.has, core.load_job
+local pack_head, pack_spec, store_blob = core.pack_head, core.pack_spec, core.store_blob
+local LETTER_OF_SPAN, free_key, owner_of, take_key = core.LETTER_OF_SPAN, core.free_key, core.owner_of, core.take_key
+local awaken, begin_waiting, erase, settle = core.awaken, core.begin_waiting, core.erase, core.settle
+local to_scheduled, to_waiting = core.to_scheduled, core.to_waiting
+local fair = core.fair
+local limit = core.limit
+local BLOCK, know_queue, tell_waiters = core.BLOCK, core.know_queue, core.tell_waiters
+local LONGEST_WAIT = core.LONGEST_WAIT
+local deadline, drop_deadline = core.deadline, core.drop_deadline
+local after, unlink = core.after, core.unlink
 
 local MOST_PAYLOAD = LIMITS.MOST_PAYLOAD
 local MOST_EDGES = 10000
 local EXISTS = { ['return'] = true, ['error'] = true, ['replace'] = true }
 
-due_time = function(batch)
+local function due_time(batch)
   local due = batch.due or (batch.delay and now + batch.delay)
   return due and due > now and due or nil
 end
@@ -75,7 +89,7 @@ local function check_times(batch)
   if due and start_by and start_by <= due then refuse('INVALID', 'it would be due after its deadline') end
 end
 
-check_batch = function(batch)
+local function check_batch(batch)
   queue_name(batch.queue)
   name(batch.task, 'a task', 100, '%w_.%-')
   list_of(batch.ids, 'the ids of a batch')
@@ -108,7 +122,7 @@ end
 
 -- Check what jobs are to wait for. `there`: by id in this call, the id of the job that is there. Returns, by id, those that are
 -- there; and, by id, the ones of this call that are waited for.
-check_after = function(args, is_new, there)
+local function check_after(args, is_new, there)
   local known, awaited, edges = {}, {}, 0
   for _, batch in ipairs(args.batches) do
     if batch.after then
@@ -344,7 +358,7 @@ local function is_repeated(args)
   return found > 0
 end
 
-enqueue = function(args, blobs)
+local function enqueue(args, blobs)
   local found, batches = check_enqueue(args, blobs), args.batches
   local reply, came, place, soon = { now }, {}, 0, now + BLOCK
   if args.fresh and is_repeated(args) then
@@ -415,4 +429,4 @@ verb('enqueue', {}, function(args, blobs)
   return reply, is_idle
 end, true)
 
-end
+core.check_batch, core.check_after, core.due_time, core.enqueue = check_batch, check_after, due_time, enqueue

@@ -5,6 +5,8 @@
 --
 -- Returns for each: id, type, ids of the jobs (or names of queues), who did it.
 
+local MOST, integer, refuse, verb = core.MOST, core.integer, core.refuse, core.verb
+
 verb('events', { 'no-writes' }, function(args)
   local limit, list = integer(args.limit or 100, 'the limit', 1, MOST), nil
   if args.after then

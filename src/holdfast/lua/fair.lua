@@ -10,11 +10,12 @@
 --
 -- In a queue that has had a job with a key, jobs without one are those of the key ''.
 
+local reserve_arrivals, set_sign = core.reserve_arrivals, core.set_sign
+local FAIR, has, with = core.FAIR, core.has, core.with
+
 -- A turn of the greatest weight is 1, so all jobs of a key have places of their own. Places are exact up to 2^44: more than
 -- 10^11 jobs before a queue is empty once.
 local fair = { TURN = 100, MOST_WEIGHT = 100, LAST = 2 ^ 44 - 1 }
-local arrive -- for other files too
-do
 
 -- A sign says whether there is any such queue, so that those who have none do not ask.
 function fair.is_fair(queue) return signs.fair and redis.call('EXISTS', key.fair(queue)) == 1 end
@@ -56,11 +57,11 @@ end
 
 -- A job that becomes due, or is unblocked, retried or moved, gets a new place, as if it came just now; of a share if that is
 -- given, else of the one that it has.
-arrive = function(job, share)
+local function arrive(job, share)
   local owner = share or (has(job.flags, FAIR) and redis.call('HGET', key.job(job.id), 'i'))
   local is_fair = owner or fair.is_fair(job.queue)
   job.flags = with(job.flags, FAIR, is_fair and true or false)
   job.arrival = is_fair and fair.begin(job.queue, job.priority, owner or '') or reserve_arrivals(1) + 1
 end
 
-end
+core.fair, core.arrive = fair, arrive

@@ -24,6 +24,23 @@
 -- any more; TOOBIG: the result is too long, nothing was changed; INVALID; CYCLE: it would wait for itself; NOTFOUND: it would
 -- wait for a job that is not there), and the reply of claim.
 
+local MOST, collect, distinct_ids, event = core.MOST, core.collect, core.distinct_ids, core.event
+local executor_name, publish, refuse, reserve_arrivals = core.executor_name, core.publish, core.refuse, core.reserve_arrivals
+local verb, worker_of = core.verb, core.worker_of
+local SECOND = core.SECOND
+local AFTER, ALONE, CANCELLING, FINAL, LIMITED = core.AFTER, core.ALONE, core.CANCELLING, core.FINAL, core.LIMITED
+local ONCE, RETRYING, decimal, has, lasting = core.ONCE, core.RETRYING, core.decimal, core.has, core.lasting
+local option, pack_head, pack_spec, store_blob, with = core.option, core.pack_head, core.pack_spec, core.store_blob, core.with
+local awaken, prune, settle, to_scheduled, to_waiting = core.awaken, core.prune, core.settle, core.to_scheduled, core.to_waiting
+local arrive = core.arrive
+local know_queue, wake = core.know_queue, core.wake
+local LONGEST_WAIT, charge_crash, come_back, conclude = core.LONGEST_WAIT, core.charge_crash, core.come_back, core.conclude
+local end_attempt, fail, holder = core.end_attempt, core.fail, core.holder
+local deadline, drop_deadline = core.deadline, core.drop_deadline
+local after = core.after
+local MOST_PID, check_claim, claim = core.MOST_PID, core.check_claim, core.claim
+local check_after, check_batch, due_time = core.check_after, core.check_batch, core.due_time
+
 local MOST_RESULT, MOST_ERROR = LIMITS.MOST_RESULT, LIMITS.MOST_ERROR
 local SUCCESS, SUCCESS_SIZE = { outcome = 'succeed', blob = true }, 5 -- an item without more, for each of these in turn
 local UNKNOWN_LEAST, UNKNOWN_MOST = 5 * SECOND, 60 * SECOND

@@ -5,8 +5,13 @@
 --
 -- Returns for each job a list of names and values (see `describe`), or nil.
 
-local describe -- for other files too
-do
+local job_ids, refuse, verb = core.job_ids, core.refuse, core.verb
+local setting = core.setting
+local AFTER, ALONE, CANCELLING, NOTE, NOTE_OF = core.AFTER, core.ALONE, core.CANCELLING, core.NOTE, core.NOTE_OF
+local NOTE_SIZE, ONCE, OUTCOME_OF, UNKEPT = core.NOTE_SIZE, core.ONCE, core.OUTCOME_OF, core.UNKEPT
+local attempt_field, decimal, has, load_blob, option = core.attempt_field, core.decimal, core.has, core.load_blob, core.option
+local read_job, unpack_attempt = core.read_job, core.unpack_attempt
+local after = core.after
 
 local MOST_REPLY = 67108864 -- bytes of payloads, results, checkpoints, errors, notes and fields in one reply
 
@@ -79,7 +84,7 @@ local function describe_more(id, reply, fields, job)
   return bytes + more + words
 end
 
-describe = function(id, brief)
+local function describe(id, brief)
   local list = redis.call('HGETALL', key.job(id))
   if #list == 0 then return false, 0 end
   local fields = {}
@@ -113,4 +118,4 @@ verb('get', { 'no-writes' }, function(args)
   return reply
 end)
 
-end
+core.describe = describe

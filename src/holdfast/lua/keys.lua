@@ -4,9 +4,6 @@
 -- names (`hf:{namespace}:meta`) is enough to route a call.
 
 local STATES = { 'scheduled', 'waiting', 'blocked', 'throttled', 'running', 'succeeded', 'failed', 'cancelled' }
-local key = {}
-local use_base -- for call.lua
-do
 
 local base -- 'hf:{namespace}:', as the last call named it
 
@@ -122,11 +119,11 @@ key.held = function(executor)
   return held
 end
 
-use_base = function(text)
+local function use_base(text)
   if text == routing then return end
   base, routing, held_by = string.sub(text, 1, -5), text, nil
   key.meta, key.timers, key.events = make.meta(), make.timers(), make.events()
   new_indexes()
 end
 
-end
+core.STATES, core.use_base = STATES, use_base

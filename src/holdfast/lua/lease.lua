@@ -4,23 +4,31 @@
 -- attempt's number, then `c` if the job is to be cancelled, then `s` for each time that its lease was spared, then `@` and
 -- its length if that is not the usual one. A renewal prolongs it by that length: the lease and the grace of its queue.
 
+local collect, event, set_sign = core.collect, core.event, core.set_sign
+local setting = core.setting
+local AWAITED, CANCELLING, INLINE, LETTER_OF, LIMITED = core.AWAITED, core.CANCELLING, core.INLINE, core.LETTER_OF, core.LIMITED
+local ONCE, UNIQUE, UNKEPT, attempt_field, cut = core.ONCE, core.UNIQUE, core.UNKEPT, core.attempt_field, core.cut
+local decimal, has, lasting, option, pack_run = core.decimal, core.has, core.lasting, core.option, core.pack_run
+local take_in_hand, unpack_attempt = core.take_in_hand, core.unpack_attempt
+local free_key, take_key_again = core.free_key, core.take_key_again
+local awaken, erase, move, tally, to_scheduled = core.awaken, core.erase, core.move, core.tally, core.to_scheduled
+local to_waiting = core.to_waiting
+local limit = core.limit
+local tell_waiters = core.tell_waiters
+
 local LEAST_LEASE, MOST_LEASE, LONGEST_WAIT = LIMITS.LEAST_LEASE, LIMITS.MOST_LEASE, LIMITS.LONGEST_WAIT
-local parse_marks, make_marks
-do
 
 local USUAL_LEASE = 30000
 
-parse_marks = function(marks)
+local function parse_marks(marks)
   local attempt, cancelling, spared, length = string.match(marks, '^(%d+)(c?)(s*)@?(%d*)$')
   return tonumber(attempt), cancelling == 'c', #spared, tonumber(length) or USUAL_LEASE
 end
 
-make_marks = function(attempt, cancelling, spared, length)
+local function make_marks(attempt, cancelling, spared, length)
   if not cancelling and spared == 0 and length == USUAL_LEASE then return decimal[attempt] end
   return decimal[attempt] .. (cancelling and 'c' or '') .. string.rep('s', spared)
     .. (length == USUAL_LEASE and '' or string.format('@%d', length))
-end
-
 end
 
 -- The job of an attempt that has the right to write, or nothing: (job, attempt, executor) must match a running job. An id
@@ -51,8 +59,6 @@ end
 
 -- Whether a job that is not to be kept goes. One that failed does not, nor one that was cancelled and is waited for: somebody
 -- may want to retry it.
-local conclude
-do
 
 local function goes_at_the_end(job, state)
   if not has(job.flags, UNKEPT) or state == 'failed' then return false end
@@ -60,13 +66,13 @@ local function goes_at_the_end(job, state)
 end
 
 -- Put a job into a final state, and say so to those who wait.
-conclude = function(job, state, waiters, fields)
+local function conclude(job, state, waiters, fields)
   local goes = job.flags > 0 and goes_at_the_end(job, state)
   waiters = waiters or redis.call('HGET', key.job(job.id), 'w')
-  if job.state == 'blocked' then unlink(job) end
+  if job.state == 'blocked' then core.unlink(job) end
   if job.flags > 0 then
     if has(job.flags, UNIQUE) then free_key(job, goes and 'qpk' or 'qp') end
-    drop_deadline(job)
+    core.drop_deadline(job)
     if has(job.flags, LIMITED) then limit.leave(job) end
     if has(job.flags, AWAITED) then resolved[#resolved + 1] = { job.id, LETTER_OF[state], '-inf' } end
     job.flags = lasting(job.flags)
@@ -75,8 +81,6 @@ conclude = function(job, state, waiters, fields)
   job.state = state -- also of one that is gone, for those who say so
   event(state, job.id)
   if waiters and waiters ~= '' then tell_waiters(job, waiters) end
-end
-
 end
 
 local function fail(job, group, waiters, fields)
@@ -94,15 +98,12 @@ local function come_back(job, delay, fields, unstarted)
   if delay > 0 then to_scheduled(job, now + delay, fields) else to_waiting(job, fields) end
 end
 
-local charge_crash, charge_lost
-do
-
 local function is_over(job, count, most)
   return (count > most or has(job.flags, ONCE)) and not has(job.flags, CANCELLING)
 end
 
 -- The attempt's process died.
-charge_crash = function(job, waiters, fields)
+local function charge_crash(job, waiters, fields)
   job.crashes, job.misses = job.crashes + 1, 0
   event('crashed', job.id)
   if is_over(job, job.crashes, option(job, 'crashes')) then return fail(job, 'crashed', waiters, fields) end
@@ -110,14 +111,12 @@ charge_crash = function(job, waiters, fields)
 end
 
 -- The attempt lost its lease.
-charge_lost = function(job, run, words)
+local function charge_lost(job, run, words)
   local fields = end_attempt(job, run, 'L', words)
   job.lost, job.misses = job.lost + 1, 0
   event('lost', job.id)
   if is_over(job, job.lost, option(job, 'lost')) then return fail(job, 'lost', nil, fields) end
   come_back(job, 0, fields)
-end
-
 end
 
 -- Gaps: when the store was away for everyone; text of `end length end length ...`, the longest and oldest first. One
@@ -167,3 +166,7 @@ local function expire(job)
   local run = unpack_attempt(redis.call('HGET', key.job(job.id), attempt_field[job.attempt]))
   if not gaps.spare(job, run) then charge_lost(job, run, 'lease ended') end
 end
+
+core.LEAST_LEASE, core.MOST_LEASE, core.LONGEST_WAIT, core.parse_marks = LEAST_LEASE, MOST_LEASE, LONGEST_WAIT, parse_marks
+core.make_marks, core.holder, core.end_attempt, core.conclude, core.fail = make_marks, holder, end_attempt, conclude, fail
+core.come_back, core.charge_crash, core.charge_lost, core.gaps, core.expire = come_back, charge_crash, charge_lost, gaps, expire

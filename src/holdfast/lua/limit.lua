@@ -12,9 +12,12 @@
 --   parked             sorted set per limit and queue; parking: set of the queues, per limit; throttling: set of the limits
 --                      with their keys, per name
 
+local set_sign = core.set_sign
+local load_job = core.load_job
+local PRIORITY_STEP, awaken, move, settle, to_waiting = core.PRIORITY_STEP, core.awaken, core.move, core.settle, core.to_waiting
+
 local limit = { MOST_OF_A_JOB = 8, HANDED_ON = 100, PARKED_AT_ONCE = 200, LOOKED_AT = 100, MOST_SLOTS = 1000000,
   MOST_PER_PERIOD = 100000 }
-do
 
 function limit.name_of(full) return string.match(full, '^[^:]+') end
 
@@ -221,4 +224,4 @@ function limit.go_on()
   set_sign('changed', nil)
 end
 
-end
+core.limit = limit

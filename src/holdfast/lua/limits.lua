@@ -5,6 +5,11 @@
 -- anything. limits() returns for each: name, slots, period (0: at once), how many keys have parked jobs, and, of the limit
 -- without a key: how many have its slots, how many are parked.
 
+local event, integer, name, publish, refuse = core.event, core.integer, core.name, core.publish, core.refuse
+local set_sign, verb = core.set_sign, core.verb
+local limit = core.limit
+local LONGEST_WAIT = core.LONGEST_WAIT
+
 local MOST_LIMITS = 1000
 
 local function limit_name(value) return name(value, 'a limit', 60, '%w_.%-') end

@@ -10,8 +10,11 @@
 -- then the jobs, as `get` with brief does. A cursor is a place in the order, not a count: jobs that come and go meanwhile
 -- are neither skipped nor shown twice.
 
-local all_queues, check_states, count_listeners, walk, check_walk -- for other files too
-do
+local STATES = core.STATES
+local MOST, integer, queue_name, refuse, verb = core.MOST, core.integer, core.queue_name, core.refuse, core.verb
+local LETTER_OF = core.LETTER_OF
+local LIVE = core.LIVE
+local describe = core.describe
 
 -- Whether one id stands before another in an index: by bytes. Lua's `<` follows the locale of the server.
 local function stands_before(one, other)
@@ -54,7 +57,7 @@ end
 
 local MOST_QUEUES = 10000
 
-all_queues = function()
+local function all_queues()
   if redis.call('ZCARD', key.queues()) > MOST_QUEUES then
     refuse('INVALID', string.format('there are more than %d queues: say which', MOST_QUEUES))
   end
@@ -62,7 +65,7 @@ all_queues = function()
 end
 
 -- How many live workers serve each queue, as they said at their last sign of life.
-count_listeners = function()
+local function count_listeners()
   local listeners = {}
   for _, worker in ipairs(redis.call('ZRANGEBYSCORE', key.workers(), now - LIVE, '+inf', 'LIMIT', 0, 10 * MOST)) do
     local served = {}
@@ -72,7 +75,7 @@ count_listeners = function()
   return listeners
 end
 
-check_states = function(states)
+local function check_states(states)
   for _, state in ipairs(states) do
     if not LETTER_OF[state] then
       refuse('INVALID', string.format('unknown state %q; there are: %s', tostring(state), table.concat(STATES, ', ')))
@@ -82,7 +85,7 @@ check_states = function(states)
 end
 
 -- Walk the pairs of queue and state from the cursor on, up to so many jobs. Returns their ids, and where that ended.
-walk = function(args, limit)
+local function walk(args, limit)
   local from_queue, from_state, score, id = unpack(args.cursor or {})
   local skipping, ids = from_queue ~= nil, {}
   for _, queue in ipairs(args.queues or all_queues()) do
@@ -100,7 +103,7 @@ walk = function(args, limit)
 end
 
 -- Returns how many jobs to walk over.
-check_walk = function(args)
+local function check_walk(args)
   check_states(args.states or {})
   for _, queue in ipairs(args.queues or {}) do queue_name(queue) end
   if args.cursor and (#args.cursor ~= 4 or not tonumber(args.cursor[3])) then refuse('INVALID', 'this is no cursor of ours') end
@@ -114,4 +117,5 @@ verb('list', { 'no-writes' }, function(args)
   return reply
 end)
 
-end
+core.all_queues, core.check_states, core.count_listeners, core.walk = all_queues, check_states, count_listeners, walk
+core.check_walk = check_walk

@@ -6,6 +6,12 @@
 -- and throttled; milliseconds since the one that waits longest could be claimed (-1: none waits); and of the last minutes:
 -- how many milliseconds these are, how many jobs came, how many attempts ended, and how many milliseconds these took.
 
+local list_of, queue_name, verb = core.list_of, core.queue_name, core.verb
+local load_job = core.load_job
+local PRIORITY_STEP = core.PRIORITY_STEP
+local SLOT, SLOTS = core.SLOT, core.SLOTS
+local all_queues, count_listeners = core.all_queues, core.count_listeners
+
 local MOST_PRIORITIES = 512
 
 -- Jobs of a priority stand by arrival: the first one of each has waited longest.

@@ -12,6 +12,10 @@
 --
 --   log   hash per job: `<attempt> <block>` -> bytes
 
+local integer, job_id, list_of, optional, refuse = core.integer, core.job_id, core.list_of, core.optional, core.refuse
+local verb = core.verb
+local load_job = core.load_job
+
 local BLOCK_SIZE, HEAD, TAIL = LIMITS.LOG_BLOCK, LIMITS.LOG_HEAD, LIMITS.LOG_TAIL
 local ATTEMPTS, USAGE = 10, -1
 

@@ -10,8 +10,13 @@
 -- most 1,000 a call: call again until it returns none. The call that returns none forgets the executor's last claim, and
 -- the worker's record and inbox.
 
-local executors_of -- for other files too
-do
+local MOST, collect, event, executor_name, publish = core.MOST, core.collect, core.event, core.executor_name, core.publish
+local verb, worker_name, worker_of = core.verb, core.worker_name, core.worker_of
+local ALONE, load_job, with = core.ALONE, core.load_job, core.with
+local settle = core.settle
+local wake = core.wake
+local charge_crash, charge_lost, come_back, end_attempt = core.charge_crash, core.charge_lost, core.come_back, core.end_attempt
+local holder, parse_marks = core.holder, core.parse_marks
 
 local function lose_job(executor, id, attempt, charge, reason)
   local job, run = holder(executor, id, attempt)
@@ -39,7 +44,7 @@ local function lose_executor(executor, args, lost)
   end
 end
 
-executors_of = function(worker)
+local function executors_of(worker)
   local executors = {}
   for _, field in ipairs(redis.call('HKEYS', key.worker(worker))) do
     if tonumber(field) then executors[#executors + 1] = worker .. '.' .. field end
@@ -72,4 +77,4 @@ verb('lose', { 'allow-oom' }, function(args)
   return lost
 end)
 
-end
+core.executors_of = executors_of

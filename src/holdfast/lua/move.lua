@@ -3,14 +3,10 @@
 -- Each job's record is written at once; changes of the indexes are collected and made by `settle`, one command per
 -- index whatever the number of jobs. Whoever reads an index after moving jobs settles first.
 
-local leaving, entering, holding, dropping -- key -> members (and scores, or values); see `collect`
-local resolved -- jobs that ended in this call, of those that others wait for: id, letter, arrival of the last one told
-local awakened -- queues in which there is work to wake somebody for, and queue -> true
-local resolve_all, unlink -- see after.lua
-local drop_deadline -- see deadline.lua
-local tallied, keep_tally, familiar -- see tally.lua; queue -> true: it was known before this call
-local budget -- how much more a call may do of what it finds left to do
-local wake -- see wake.lua
+local collect, event = core.collect, core.event
+local setting = core.setting
+local load_job, pack_new, pack_status = core.load_job, core.pack_new, core.pack_status
+local free_key = core.free_key
 
 -- Count for the load of a queue: see tally.lua.
 local function tally(queue, letter, count, other, more)
@@ -28,11 +24,8 @@ local function awaken(queue)
   if not awakened[queue] then awakened[queue], awakened[#awakened + 1] = true, queue end
 end
 
-local settle
-do
-
 -- Nothing is left of what calls collect if they end well. So the tables are made anew only after others.
-begin_batch = function(ended_well)
+local function begin_batch(ended_well)
   if not ended_well or #leaving + #entering + #holding + #dropping + #resolved + #awakened + #tallied + #happened > 0 then
     leaving, entering, holding, dropping = {}, {}, {}, {}
     resolved, awakened, tallied, happened, budget = {}, {}, {}, {}, {}
@@ -65,20 +58,18 @@ end
 
 -- Make the changes that were collected, then those that follow from them: jobs that wait for one that ended. Such a job may
 -- have begun to wait in this very call: it has to stand in its index before it leaves it.
-settle = function()
+local function settle()
   make_changes()
   if #resolved > 0 then
-    resolve_all()
+    core.resolve_all()
     make_changes()
   end
-  keep_tally()
+  core.keep_tally()
   for place = 1, #awakened do
     local queue = awakened[place]
     awakened[place], awakened[queue] = nil, nil
-    wake(queue)
+    core.wake(queue)
   end
-end
-
 end
 
 -- Put a job into a state, with its place in that state's index, its timer (or none), and fields of its record.
@@ -133,3 +124,7 @@ local function prune(queue, state, most)
   end
   return #old
 end
+
+core.begin_batch, core.tally, core.awaken, core.settle, core.move = begin_batch, tally, awaken, settle, move
+core.PRIORITY_STEP, core.begin_waiting, core.to_waiting = PRIORITY_STEP, begin_waiting, to_waiting
+core.to_scheduled, core.erase, core.prune = to_scheduled, erase, prune

@@ -7,6 +7,10 @@
 --
 --   steps   hash per job: step -> result. It stays as long as the job, and goes when the job goes on as another call
 
+local executor_name, integer, job_id, name, refuse = core.executor_name, core.integer, core.job_id, core.name, core.refuse
+local verb = core.verb
+local holder = core.holder
+
 local MOST_STEPS, MOST_STEP_RESULT = 1000, LIMITS.MOST_STEP_RESULT
 
 local function check_once(args, result)

@@ -8,6 +8,14 @@
 -- it refuses STATE if it has jobs. weigh(queue, share, weight) says how much of a queue a key gets in comparison with others,
 -- and returns 1 if that changed anything.
 
+local STATES = core.STATES
+local event, integer, name, publish, queue_name = core.event, core.integer, core.name, core.publish, core.queue_name
+local refuse, set_sign, verb = core.refuse, core.set_sign, core.verb
+local DEFAULT, keep_config_digest = core.DEFAULT, core.keep_config_digest
+local fair = core.fair
+local know_queue, wake = core.know_queue, core.wake
+local all_queues, check_states, count_listeners = core.all_queues, core.check_states, core.count_listeners
+
 local function queue_counts(queue, states)
   local counts = {}
   for place, state in ipairs(states) do counts[place] = redis.call('ZCARD', key.index[queue][state]) end

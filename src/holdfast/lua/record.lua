@@ -20,6 +20,9 @@
 --   a<n>  attempt n: times, process id, how it ended, executor
 --   o<n>  why attempt n ended, in words
 
+local at_first, refuse = core.at_first, core.refuse
+local setting = core.setting
+
 local NOTE, NOTE_SIZE = '>I6c1', 7
 local INLINE = 64 -- bytes
 local MOST_NOTE = LIMITS.MOST_NOTE -- bytes
@@ -54,11 +57,10 @@ local function lasting(flags)
 end
 
 -- Numbers as text, and the names of the fields of attempts: those of small numbers are made once.
-local decimal, attempt_field
-do
+local decimal, attempt_field = {}, {}
 
-local function remembering(make)
-  return setmetatable({}, { __index = function(known, number)
+local function remember_texts(texts, make)
+  setmetatable(texts, { __index = function(known, number)
     local text = make(number)
     if number >= 0 and number <= 1000 then known[number] = text end
     return text
@@ -66,14 +68,9 @@ local function remembering(make)
 end
 
 at_first[#at_first + 1] = function()
-  decimal = remembering(function(number) return string.format('%d', number) end)
-  attempt_field = remembering(function(number) return 'a' .. decimal[number] end)
+  remember_texts(decimal, function(number) return string.format('%d', number) end)
+  remember_texts(attempt_field, function(number) return 'a' .. decimal[number] end)
 end
-
-end
-
-local pack_spec, pack_head, change_head, read_job, pack_new, pack_status, pack_attempt, pack_run, unpack_attempt
-do
 
 local VERSION = 1
 local HEAD, SPEC, SPEC_AT = '>BI6', '>ssBhI2I2I2I4I6', 8
@@ -93,13 +90,13 @@ local function trim(packed)
 end
 
 -- A head is a version, the time of creation, and a spec: what jobs of one kind have in common.
-pack_spec = function(o)
+local function pack_spec(o)
   return trim(struct.pack(SPEC, o.queue, o.task, CODEC_NUMBER[o.codec or 'json'], o.priority or 0,
     o.retries and o.retries + 1 or 0, o.crashes and o.crashes + 1 or 0, o.lost and o.lost + 1 or 0,
     o.backoff and o.backoff + 1 or 0, o.timeout and o.timeout + 1 or 0))
 end
 
-pack_head = function(created, spec) return struct.pack(HEAD, VERSION, created) .. spec end
+local function pack_head(created, spec) return struct.pack(HEAD, VERSION, created) .. spec end
 
 -- What is 0 was not given: it is nil here.
 local function given(number) return number > 0 and number - 1 or nil end
@@ -119,7 +116,7 @@ local function read_spec(packed)
 end
 
 -- A head with another queue or priority.
-change_head = function(packed, queue, priority)
+local function change_head(packed, queue, priority)
   local spec = {}
   for name, value in pairs(read_spec(string.sub(packed, SPEC_AT))) do spec[name] = value end
   spec.queue, spec.priority = queue, priority
@@ -127,10 +124,10 @@ change_head = function(packed, queue, priority)
 end
 
 -- Of a job that has been in its state since it was created.
-pack_new = function(state, arrival) return struct.pack(NEW, LETTER_OF[state], arrival) end
+local function pack_new(state, arrival) return struct.pack(NEW, LETTER_OF[state], arrival) end
 
 -- A status is as long as it has to be: the first numbers suffice for a new job, and some more mostly later.
-pack_status = function(job)
+local function pack_status(job)
   local letter, arrival, since, attempt = LETTER_OF[job.state], job.arrival, job.since - job.created, job.attempt
   if job.flags + job.retried + job.crashes + job.lost + job.misses > 0 then
     return trim(struct.pack(STATUS, letter, arrival, since, attempt, job.lease, job.retried, job.crashes, job.lost, job.flags,
@@ -150,7 +147,7 @@ local function read_head(id, head)
 end
 
 -- Returns a table of its own, or `job` with what is read now.
-read_job = function(id, status, head, job)
+local function read_job(id, status, head, job)
   if head ~= last_head then read_head(id, head) end
   local letter, arrival
   local size, since, attempt, lease, retried, crashes, lost, flags, misses = #status, 0, 0, 0, 0, 0, 0, 0, 0
@@ -172,14 +169,14 @@ end
 
 -- An attempt: claimed, waited (before that), delay (until started, plus one; 0: not known), ran (until ended), pid,
 -- outcome, executor.
-pack_attempt = function(claimed, waited, delay, ran, pid, outcome, executor)
+local function pack_attempt(claimed, waited, delay, ran, pid, outcome, executor)
   return struct.pack(ATTEMPT, claimed, waited, delay, ran, pid, outcome) .. executor
 end
 
 -- Attempts that one call has begun are often the same in this: the last one that was read is kept. Change none.
 local last_packed, last_run
 
-unpack_attempt = function(packed)
+local function unpack_attempt(packed)
   if packed ~= last_packed then
     local claimed, waited, delay, ran, pid, outcome = struct.unpack(ATTEMPT, packed)
     last_packed, last_run = packed, { claimed = claimed, waited = waited, delay = delay, ran = ran, pid = pid, outcome = outcome,
@@ -189,22 +186,17 @@ unpack_attempt = function(packed)
 end
 
 -- An attempt of which more is known now. `said` has its process id, and milliseconds from claim to start.
-pack_run = function(run, said, ran, outcome)
+local function pack_run(run, said, ran, outcome)
   local delay, started = run.delay, said.started
   if started then delay = (started < MOST_DELAY and started or MOST_DELAY) + 1 end
   return struct.pack(ATTEMPT, run.claimed, run.waited, delay, ran, said.pid or run.pid, outcome) .. run.executor
 end
 
-end
-
 -- What a job says itself about its retries, crashes, lost, backoff or timeout, or else the setting of its queue.
 local function option(job, name) return job.spec[name] or setting(name, job.queue) end
 
-local load_job, take_in_hand
-do
-
 -- Read a job, and up to three more fields of its record: returns the job and their values, or nothing.
-load_job = function(id, ...)
+local function load_job(id, ...)
   local values = redis.call('HMGET', key.job(id), 's', 'h', ...)
   if not values[1] then return nil end
   return read_job(id, values[1], values[2]), values[3], values[4], values[5]
@@ -213,13 +205,11 @@ end
 -- The same for many jobs one after the other, each of which is done with when the next one is read: all are the same table.
 local job_in_hand
 
-take_in_hand = function(id, first, second)
+local function take_in_hand(id, first, second)
   local values = redis.call('HMGET', key.job(id), 's', 'h', first, second)
   if not values[1] then return nil end
   job_in_hand = read_job(id, values[1], values[2], job_in_hand)
   return job_in_hand, values[3], values[4]
-end
-
 end
 
 -- What notes are about, by their letters.
@@ -250,3 +240,13 @@ local function note(job, letter, words)
   redis.call('RPUSH', notes, struct.pack(NOTE, now, letter) .. cut(words or '', MOST_NOTE))
   redis.call('LTRIM', notes, -setting('history', job.queue), -1)
 end
+
+core.NOTE, core.NOTE_SIZE, core.INLINE, core.MOST_NOTE, core.RETRYING = NOTE, NOTE_SIZE, INLINE, MOST_NOTE, RETRYING
+core.CANCELLING, core.ALONE, core.UNKEPT, core.UNIQUE, core.ONCE, core.AFTER = CANCELLING, ALONE, UNKEPT, UNIQUE, ONCE, AFTER
+core.AWAITED, core.LIMITED, core.FAIR, core.DEADLINE, core.LETTER_OF = AWAITED, LIMITED, FAIR, DEADLINE, LETTER_OF
+core.FINAL, core.CODEC_NUMBER, core.OUTCOME_OF, core.has, core.with = FINAL, CODEC_NUMBER, OUTCOME_OF, has, with
+core.lasting, core.decimal, core.attempt_field, core.pack_spec = lasting, decimal, attempt_field, pack_spec
+core.pack_head, core.change_head, core.read_job, core.pack_new = pack_head, change_head, read_job, pack_new
+core.pack_status, core.pack_attempt, core.pack_run, core.unpack_attempt = pack_status, pack_attempt, pack_run, unpack_attempt
+core.option, core.load_job, core.take_in_hand, core.NOTE_OF = option, load_job, take_in_hand, NOTE_OF
+core.store_blob, core.load_blob, core.cut, core.note = store_blob, load_blob, cut, note

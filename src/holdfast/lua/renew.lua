@@ -13,7 +13,16 @@
 -- lists of executor, id, attempt: to be cancelled; lost; held in the store but not named, by an executor that was. Then the
 -- names of schedules to refill, and a number that is another when a queue was new, or forgotten.
 
-do
+local MOST, collect, event, executor_name, integer = core.MOST, core.collect, core.event, core.executor_name, core.integer
+local list_of, publish, queue_name, refuse = core.list_of, core.publish, core.queue_name, core.refuse
+local reserve_arrivals, set_sign, verb, worker_name = core.reserve_arrivals, core.set_sign, core.verb, core.worker_name
+local worker_of = core.worker_of
+local setting = core.setting
+local attempt_field, pack_run = core.attempt_field, core.pack_run
+local settle = core.settle
+local LONGEST_WAIT, holder, make_marks, parse_marks = core.LONGEST_WAIT, core.holder, core.make_marks, core.parse_marks
+local advance, beat = core.advance, core.beat
+local MOST_PID = core.MOST_PID
 
 local MOST_ABOUT = 16384
 
@@ -122,5 +131,3 @@ verb('renew', { 'allow-oom' }, function(args)
   publish(args.worker)
   return { key.inbox(args.worker), meta.arrivals, found.cancelled, found.lost, found.unnamed, refills(args), meta.queues }
 end)
-
-end

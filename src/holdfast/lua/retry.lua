@@ -6,6 +6,16 @@
 -- Returns an answer per id: waiting, blocked, NOTFOUND, STATE if it has not ended, CYCLE if it would wait for itself, or EXISTS
 -- if another job has its unique key now.
 
+local event = core.event
+local AWAITED, FINAL, UNIQUE, has, lasting = core.AWAITED, core.FINAL, core.UNIQUE, core.has, core.lasting
+local load_job, note = core.load_job, core.note
+local take_key_again = core.take_key_again
+local settle, to_waiting = core.settle, core.to_waiting
+local arrive = core.arrive
+local wake = core.wake
+local after = core.after
+local action, verb_on_each = core.action, core.verb_on_each
+
 function action.retry(id)
   local job, field = load_job(id, 'b')
   if not job then return 'NOTFOUND' end

@@ -10,6 +10,11 @@
 --
 -- Refuses LOST, TOOBIG, INVALID. Returns 1 if the job is to be cancelled, else 0.
 
+local event, executor_name, integer, job_id, list_of = core.event, core.executor_name, core.integer, core.job_id, core.list_of
+local publish, refuse, verb = core.publish, core.refuse, core.verb
+local CANCELLING, has, note, store_blob = core.CANCELLING, core.has, core.note, core.store_blob
+local holder, make_marks, parse_marks = core.holder, core.make_marks, core.parse_marks
+
 local MOST_CHECKPOINT, MOST_PROGRESS, MOST_NOTES = LIMITS.MOST_CHECKPOINT, LIMITS.MOST_PROGRESS, LIMITS.MOST_NOTES
 
 local function add_blob(fields, letter, id, bytes)

@@ -22,6 +22,13 @@
 --
 -- Refuse NOTFOUND, INVALID, STATE (an older revision). Return 1 if that changed anything; `trigger` the id of the job.
 
+local MOST, event, integer, list_of, name, publish = core.MOST, core.event, core.integer, core.list_of, core.name, core.publish
+local refuse, set_sign, verb = core.refuse, core.set_sign, core.verb
+local DAY, SECOND = core.DAY, core.SECOND
+local FINAL, load_job = core.FINAL, core.load_job
+local LONGEST_WAIT = core.LONGEST_WAIT
+local check_batch, enqueue = core.check_batch, core.enqueue
+
 local MOST_TIMES, ENOUGH_TIMES, MOST_SCHEDULES, MOST_BACKLOG, FIRED_AT_ONCE = 500, 20, 10000, 1000, 100
 local MOST_BYTES = 33554432 -- of one reply
 local MISSED = { one = true, all = true, skip = true }
@@ -82,8 +89,6 @@ local function ask_for_more(name, schedule, left)
   redis.call('SADD', key.refill(), name)
   if not signs.refill then set_sign('refill', 1) end
 end
-
-do
 
 -- The times that are due, at most so many of them, the last ones; how many there are; and the next that is not due.
 local function due_times(schedule)
@@ -148,7 +153,7 @@ local function split(chosen, next_time, rest)
   return first, rest and (rest == '' and later or later .. ' ' .. rest)
 end
 
-fire = function(name)
+local function fire(name)
   local schedule = load_schedule(name)
   if not schedule or schedule.paused == '1' then return end
   if budget.fired <= 0 then return set_next(name, schedule, next_known(schedule)) end -- with the next call
@@ -172,8 +177,6 @@ fire = function(name)
   redis.call('HSET', key.schedule(name), unpack(fields))
   set_next(name, schedule, next_time)
   if fired > 0 then event('fired', name) end
-end
-
 end
 
 local function check_times(times)
@@ -358,3 +361,5 @@ verb('schedules', { 'no-writes' }, function(args)
   end
   return reply
 end)
+
+core.fire = fire

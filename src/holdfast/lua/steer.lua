@@ -12,6 +12,19 @@
 -- ends jobs that have not ended. Their worker stops what runs. Return an answer per id: the job's new state, NOTFOUND, or
 -- STATE.
 
+local collect, event, integer, name, optional = core.collect, core.event, core.integer, core.name, core.optional
+local queue_name, refuse, worker_of = core.queue_name, core.refuse, core.worker_of
+local FAIR, FINAL, LIMITED, attempt_field = core.FAIR, core.FINAL, core.LIMITED, core.attempt_field
+local change_head, has, load_job, note, pack_status = core.change_head, core.has, core.load_job, core.note, core.pack_status
+local unpack_attempt = core.unpack_attempt
+local awaken, to_scheduled, to_waiting = core.awaken, core.to_scheduled, core.to_waiting
+local arrive = core.arrive
+local limit = core.limit
+local know_queue, tell = core.know_queue, core.tell
+local LONGEST_WAIT, come_back, end_attempt, fail = core.LONGEST_WAIT, core.come_back, core.end_attempt, core.fail
+local after = core.after
+local action, check_action, check_reason, verb_on_each = core.action, core.check_action, core.check_reason, core.verb_on_each
+
 -- What is done to a job that has not ended.
 local function changing(change)
   return function(id, args)

@@ -6,8 +6,6 @@
 
 local SLOT, SLOTS = 15000, 20
 
-do
-
 -- A slot has begun: forget those that are too old.
 local function forget_slots(queue, first)
   local old = {}
@@ -32,7 +30,7 @@ local function keep_count(queue, slot, letter, count)
   if total == count then forget_slots(queue, slot - SLOTS) end
 end
 
-keep_tally = function()
+local function keep_tally()
   for place = 1, #tallied do
     local queue = tallied[place]
     for letter, count in pairs(tallied[queue]) do
@@ -42,4 +40,4 @@ keep_tally = function()
   end
 end
 
-end
+core.keep_tally, core.SLOT, core.SLOTS = keep_tally, SLOT, SLOTS

@@ -1,8 +1,14 @@
 -- time: whoever calls moves time on, in bounded steps. So there is no scheduler to run, and none to fail.
 
-local beat, advance -- for other files too
-local fire -- see schedule.lua
-do
+local MOST, SCHEMA = core.MOST, core.SCHEMA
+local FINAL, load_job = core.FINAL, core.load_job
+local prune, settle, to_waiting = core.prune, core.settle, core.to_waiting
+local arrive, fair = core.arrive, core.fair
+local limit = core.limit
+local wake = core.wake
+local LEAST_LEASE, expire, gaps = core.LEAST_LEASE, core.expire, core.gaps
+local deadline = core.deadline
+local after = core.after
 
 local STEP = 100 -- timers a call
 local PRUNE_EVERY, PRUNE_QUEUES, PRUNE_JOBS = 1000, 10, 100
@@ -26,7 +32,7 @@ local function clock_went_back()
 end
 
 -- Note that the store is there, and for how long it was not.
-beat = function()
+local function beat()
   local gap = meta.pulse and now - meta.pulse or 0
   if gap > LEAST_LEASE / 2 then gaps.add(gap) elseif gap < 0 then clock_went_back() end
   redis.call('HSET', key.meta, 'schema', SCHEMA, 'pulse', now)
@@ -50,13 +56,13 @@ end
 local function ring(kind, name)
   redis.call('ZREM', key.timers, kind .. name)
   if kind == '%' then return limit.hand_on(name) end
-  if kind == '&' then return fire(name) end
+  if kind == '&' then return core.fire(name) end
   settle() -- the job may have been moved just now
   deadline.ring(name)
 end
 
 -- Make due jobs waiting, and end leases that ended.
-advance = function()
+local function advance()
   after.go_on()
   limit.go_on()
   local due = redis.call('ZRANGEBYSCORE', key.timers, '-inf', now, 'LIMIT', 0, STEP)
@@ -82,4 +88,4 @@ advance = function()
   if math.abs(now - meta.pruned) >= PRUNE_EVERY then prune_in_turn() end
 end
 
-end
+core.beat, core.advance = beat, advance

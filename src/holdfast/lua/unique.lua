@@ -7,15 +7,14 @@
 --   k   kept: as long as its record is kept }
 --   t   for a time, whatever becomes of the job; it expires
 
-local LETTER_OF_SPAN = { queued = 'q', pending = 'p', kept = 'k' }
+local FINAL, load_job = core.FINAL, core.load_job
 
-local owner_of, take_key, free_key, take_key_again -- for other files too
-do
+local LETTER_OF_SPAN = { queued = 'q', pending = 'p', kept = 'k' }
 
 local function ticket(letter, id, created) return string.format('%s %s %.0f', letter, id, created) end
 
 -- The id of the job that has a key, or nothing.
-owner_of = function(unique)
+local function owner_of(unique)
   local letter, id, time = string.match(redis.call('GET', key.unique(unique)) or '', '^(%l) (%S+) (%d+)$')
   if not letter then return nil end
   if letter == 't' then return tonumber(time) > now and id or nil end
@@ -27,7 +26,7 @@ owner_of = function(unique)
 end
 
 -- Give a key to a new job: `span` is a word above, or milliseconds. Returns what the job's record keeps.
-take_key = function(unique, span, id)
+local function take_key(unique, span, id)
   local letter = LETTER_OF_SPAN[span]
   if letter then
     redis.call('SET', key.unique(unique), ticket(letter, id, now))
@@ -38,7 +37,7 @@ take_key = function(unique, span, id)
 end
 
 -- A job starts, ends, or goes: its key is free if its letter is one of these.
-free_key = function(job, letters)
+local function free_key(job, letters)
   local letter, unique = string.match(redis.call('HGET', key.job(job.id), 'u') or '', '^(%l)(.+)$')
   if not letter or not string.find(letters, letter, 1, true) then return end
   if redis.call('GET', key.unique(unique)) == ticket(letter, job.id, job.created) then
@@ -48,7 +47,7 @@ end
 
 -- A job that has ended begins anew, or did not start after all: it has its key again, if it is free. Returns whether it is
 -- not.
-take_key_again = function(job)
+local function take_key_again(job)
   local letter, unique = string.match(redis.call('HGET', key.job(job.id), 'u') or '', '^(%l)(.+)$')
   if not letter or letter == 't' then return false end
   local owner = owner_of(unique)
@@ -57,4 +56,5 @@ take_key_again = function(job)
   return false
 end
 
-end
+core.LETTER_OF_SPAN, core.owner_of, core.take_key, core.free_key = LETTER_OF_SPAN, owner_of, take_key, free_key
+core.take_key_again = take_key_again

@@ -6,6 +6,10 @@
 -- Returns the key of the list on which the ids of ended jobs arrive, and the state of each job ('' if there is none). Jobs
 -- that have ended already are not announced. An announcement is a hint: ask again every few seconds.
 
+local job_ids, name, verb = core.job_ids, core.name, core.verb
+local FINAL, load_job = core.FINAL, core.load_job
+local WAITERS = core.WAITERS
+
 local function add_waiter(id, waiters, inbox)
   waiters = waiters or ''
   if string.find(' ' .. waiters .. ' ', ' ' .. inbox .. ' ', 1, true) then return end

@@ -2,12 +2,13 @@
 --
 -- A wake-up is a hint. An idle executor blocks on a key of its own for some seconds at most, then claims anyway.
 
+local MOST, worker_of = core.MOST, core.worker_of
+local DAY = core.DAY
+
 local BLOCK = LIMITS.BLOCK
 local STALE = 3 * BLOCK -- idle for longer without claiming: it is gone
 local LIVE = 30000 -- a worker that gave a sign of life within so long is live
 local WAITERS = 16 -- per job
-
-do
 
 -- Whether an executor may still be there: `lose` forgets those that are not.
 local function is_known(executor)
@@ -21,7 +22,7 @@ local function call_up(executor, queue)
 end
 
 -- Wake one idle executor of a queue, the last that became idle; one of the worker `last` only if there is no other.
-wake = function(queue, last)
+local function wake(queue, last)
   if signs.paused and redis.call('SISMEMBER', key.paused(), queue) == 1 then return end
   local chosen, passed = nil, {}
   for _ = 1, 20 do
@@ -35,8 +36,6 @@ wake = function(queue, last)
   if not chosen and passed[1] then chosen = table.remove(passed, 1)[1] end
   if chosen then call_up(chosen, queue) end
   for _, idle in ipairs(passed) do redis.call('ZADD', key.idle(queue), idle[2], idle[1]) end
-end
-
 end
 
 -- An inbox has up to 1,000 messages.
@@ -65,3 +64,6 @@ local function tell_waiters(job, waiters)
   if not waiters or waiters == '' then return end
   for inbox in string.gmatch(waiters, '%S+') do tell(inbox, job.id) end
 end
+
+core.wake, core.BLOCK, core.STALE, core.LIVE, core.WAITERS, core.tell = wake, BLOCK, STALE, LIVE, WAITERS, tell
+core.know_queue, core.tell_waiters = know_queue, tell_waiters

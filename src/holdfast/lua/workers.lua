@@ -6,6 +6,11 @@
 --
 -- deregister(worker) refuses NOTFOUND, and STATE if it is live or holds jobs: their leases have to end first.
 
+local MOST, refuse, verb, worker_name = core.MOST, core.refuse, core.verb, core.worker_name
+local LIVE = core.LIVE
+local holder, parse_marks = core.holder, core.parse_marks
+local executors_of = core.executors_of
+
 local function hold_of(executor, id, marks)
   local attempt = parse_marks(marks)
   local job, run = holder(executor, id, attempt)
