@@ -92,8 +92,8 @@ WRITTEN = {  # where the types in the source say less
 }
 HIDDEN = {  # what is public for other parts of Holdfast only
     holdfast.Holdfast: {"address", "tasks", "store", "async_store", "unreachable"},
-    holdfast.Task: {"app", "signature", "chosen"},
-    holdfast.BoundCall: {"chosen"},
+    holdfast.Task: {"app", "signature", "chosen", "origin"},
+    holdfast.BoundCall: {"chosen", "variant"},
     holdfast.Job: {"app", "returns"},
     holdfast.Progress: {"base"},
     schedule.Cron: {"after", "next"},
@@ -175,8 +175,19 @@ def _annotations(kind: type) -> dict[str, str]:
 def _comments(kind: type) -> dict[str, str]:
     """What is said beside the fields of a class, and beside the one-line return of a property."""
     lines = inspect.getsource(kind).splitlines()
-    beside = (re.match(r" +(?:self\.)?([a-z]\w*)\b[^#]*#\s+(.+)", line) for line in lines)
-    return {found[1]: found[2][:1].upper() + found[2][1:] for found in beside if found}
+    beside = [re.match(r" +(?:self\.)?([a-z]\w*)\b[^#]*#\s+(.+)", line) for line in lines]
+    said = {found[1]: found[2] for found in beside if found}
+    for name, node in _declared(kind):  # one that is declared over several lines has it beside the last
+        if node.end_lineno != node.lineno and (found := re.search(r"#\s+(.+)", lines[(node.end_lineno or 0) - 1])):
+            said[name] = found[1]
+    return {name: words[:1].upper() + words[1:] for name, words in said.items()}
+
+
+def _declared(kind: type) -> list[tuple[str, ast.AnnAssign]]:
+    """The fields of a class as they are written, with their lines in its source."""
+    (body,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
+    found = [node for node in getattr(body, "body", []) if isinstance(node, ast.AnnAssign)]
+    return [(node.target.id, node) for node in found if isinstance(node.target, ast.Name)]
 
 
 def _verbs(kind: type) -> Iterator[list[str]]:
@@ -301,8 +312,7 @@ def _fixtures() -> str:
 
 def _raw_annotations(kind: type) -> dict[str, str]:
     """Annotations as they are written: a TypedDict wraps them."""
-    found = re.findall(r"^    ([a-z]\w*): ([^#\n]+?)\s*(?:#.*)?$", inspect.getsource(kind), re.M)
-    return dict(found)
+    return {name: ast.unparse(node.annotation).replace("'", '"') for name, node in _declared(kind)}
 
 
 def _errors() -> str:

@@ -108,6 +108,57 @@ def test_settings_are_whole_on_a_narrow_terminal_and_their_meaning_is_wrapped(sh
     assert "…" not in shown
 
 
+def test_the_meaning_of_a_setting_stands_below_it_where_the_terminal_is_narrow(shell: Shell) -> None:
+    """At 80 columns it had room for one word in a line."""
+    lines = shell.on_a_terminal("config", columns=80, NO_COLOR="1").splitlines()
+    settings = {each.name: each for each in shell.client.config()}
+    rows = [place for place, line in enumerate(lines) if line.split()[0] in settings]
+
+    assert re.match(r"NAME +VALUE +DEFAULT +LEAST +MOST +SOURCE *$", lines[0])
+    assert [lines[place].split()[0] for place in rows] == list(settings)
+    for first, last in zip(rows, [*rows[1:], len(lines)], strict=True):
+        below = [line.rstrip() for line in lines[first + 1 : last]]
+        assert all(line.startswith("    ") for line in below)
+        assert " ".join(" ".join(below).split()) == settings[lines[first].split()[0]].explanation
+
+
+def test_the_number_of_workers_of_a_queue_is_shown_when_there_are_none(shell: Shell) -> None:
+    shell.put("mine")
+    title, row = (line.split() for line in shell.on_a_terminal("queues", NO_COLOR="1").splitlines())
+
+    assert title == ["QUEUE", "WORKERS", "WAITING"]
+    assert row == ["default", "active", "0", "1"]
+
+
+def test_a_terminal_shows_times_and_how_long_ago_they_were(shell: Shell) -> None:
+    shell.put("mine")
+    shell.client.note("mine", "looked at")
+    hand = Hand(shell.client)
+    hand.end(Error(failure(), "g", delay=3_600_000))
+    shown = shell.on_a_terminal("show", "mine", NO_COLOR="1", columns=200)
+
+    time = r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
+    assert re.search(rf"created +{time} \([\d.]+m?s ago\)", shown)
+    assert re.search(rf"due +{time} \(in (60m|[\d.]+s)\)", shown)
+    assert re.search(rf"queued {time} \([\d.]+m?s ago\), .* ended {time} \([\d.]+m?s ago\)", shown)
+    assert re.search(rf"note +{time} \([\d.]+m?s ago\) noted looked at", shown)
+    assert re.search(rf"created\t{time}\n", shell("show", "mine").out)
+
+
+def test_what_a_job_does_not_have_is_not_shown(shell: Shell) -> None:
+    shell.put("mine")
+
+    assert "limits" not in shell("show", "mine").out
+    assert "limits" not in shell.on_a_terminal("show", "mine")
+
+
+def test_a_terminal_shows_when_a_schedule_fires_next_and_how_soon(shell: Shell) -> None:
+    shell("schedules", "add", "nightly", "any.task", "--cron", "0 2 * * *", "--tz", "Europe/Berlin")
+
+    shown = shell.on_a_terminal("schedules", "show", "nightly", NO_COLOR="1", columns=200)
+    assert re.search(r"next +20\S+T02:00:00\S+ Europe/Berlin, 20\S+Z \(in \d+[dhms]\)", shown)
+
+
 def test_one_job_needs_no_bar(shell: Shell) -> None:
     shell.put("mine")
 

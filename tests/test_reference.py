@@ -34,3 +34,19 @@ def test_every_verb_of_the_app_is_shown_with_its_async_equal_and_what_it_returns
     public = {name for name in vars(holdfast.Holdfast) if not name.startswith("_")}
     shown = {name for line in re.findall(r"^#### (.*)$", app, re.M) for name in re.findall(r"`(\w+)`", line)}
     assert public == shown
+
+
+def test_every_type_of_the_reference_is_whole() -> None:
+    """An option that was written over several lines had `(` as its type."""
+    cells = re.findall(r"^\| `\w+` \| `([^`]*)` \|", reference.PATH.read_text(), re.M)
+
+    assert len(cells) > 200
+    assert [cell for cell in cells if any(cell.count(one) != cell.count(two) for one, two in ("()", "[]"))] == []
+
+
+def test_every_option_is_explained() -> None:
+    text = reference.PATH.read_text().partition("### Options\n")[2].partition("\n### ")[0]
+    rows = re.findall(r"^\| `(\w+)` \| `.+` \| *(.*?) *\|$", text, re.M)
+
+    assert "stalled" in dict(rows)
+    assert [name for name, words in rows if not words] == []

@@ -96,6 +96,17 @@ def test_enqueue_hands_the_bound_call_to_the_app() -> None:
     assert [call.payload for call in task.app.calls] == [b'{"source":"in.mov"}'] * 2  # type: ignore[attr-defined]
 
 
+def test_the_task_of_a_call_is_the_one_that_was_declared() -> None:
+    task = declared()
+    call = task.options(priority=2).bind("x")
+
+    assert task.bind("x").task is task
+    assert call.task is task
+    assert call.options(queue="video").options(retries=0).task is task
+    assert task.options(priority=2).options(queue="video").declared is task
+    assert call.options(queue="video").chosen == Options().but(priority=2, queue="video")
+
+
 def test_options_change_a_copy() -> None:
     task = declared(queue="video", retries=1)
     urgent = task.options(priority=-5, retries=None)

@@ -215,7 +215,7 @@ def raised(error: BaseException) -> Outcome:
 def _carrying(outcome: Advanced, advance: Advance) -> Advanced:
     """The call that a job goes on as carries what is set here and now."""
     call: Any = advance.call
-    carried = carry.carried_by(call.task.app)
+    carried = carry.carried_by(call.variant.app)
     return replace(outcome, batch=carry.with_carried(outcome.batch, call.chosen.run, carried))
 
 

@@ -52,7 +52,7 @@ def cannot_be_run(call: BoundCall[Any], now: int, *, awaited: bool) -> str:
         return "it has to wait for other jobs"
     if chosen.limits:
         return f"only the store knows whether the limit {chosen.limits[0]} allows it"
-    if call.task.is_async and not awaited and _in_loop():
+    if call.variant.is_async and not awaited and _in_loop():
         return "an event loop is running here: use aenqueue"
     return ""
 
@@ -70,7 +70,7 @@ def _attempt(call: BoundCall[Any], stored: Job[Any]) -> Iterator[calling.Attempt
     directory = tempfile.mkdtemp(prefix="holdfast-job-")
     try:
         about = Call(call.id, 1, stored.queue, call.name, call.payload, b"", directory)
-        yield calling.Attempt(about, call.task, Detached())
+        yield calling.Attempt(about, call.variant, Detached())
     finally:
         shutil.rmtree(directory, ignore_errors=True)
 

@@ -48,9 +48,7 @@ class Given(TypedDict, total=False):
     lost: int | None  # how many lost leases it survives; the setting of the queue: 10
     timeout: Duration | None  # how long one attempt may run; no limit
     soft_timeout: Duration | None  # after which an attempt sees `stopping`, to save and yield; never
-    stalled: (
-        Duration | None
-    )  # how long an attempt may say nothing: no save, report, note, step or printed line; no limit
+    stalled: Duration | None  # how long an attempt may be silent: no save, report, note, step or printed line; no limit
     memory: int | str | None  # of all processes of an attempt, as "2GiB" or in bytes; no limit
     exclusive: bool | None  # True: killed before its lease can lapse, so that never two attempts run
     id: str | None  # your own id; a new one

@@ -155,7 +155,7 @@ def declaration(name: str, call: BoundCall[Any], timing: Timing, revision: int |
     for option in NOT_OF_SCHEDULES:
         if getattr(call.chosen, option) is not None:
             raise Invalid(f"{option} is no option of a scheduled call: each firing is a job of its own")
-    told = {"name": check_name(name, "schedule"), "batch": call.task.batch, "payload": call.payload}
+    told = {"name": check_name(name, "schedule"), "batch": call.variant.batch, "payload": call.payload}
     return {**told, "revision": revision, **timing.arguments()}
 
 

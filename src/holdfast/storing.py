@@ -51,7 +51,7 @@ def tasks_of(calls: Sequence[Any]) -> set[Task[..., Any]]:
             raise errors.Invalid(
                 f"{call!r} is no call that can be stored; bind a task to its arguments: task.bind(...)"
             )
-        tasks.add(call.task)
+        tasks.add(call.variant)
     return tasks
 
 
@@ -65,7 +65,7 @@ class _Carrying(NamedTuple):
 
 def _carrying(calls: Calls, tasks: set[Task[..., Any]], carried: dict[str, Any]) -> list[_Carrying]:
     told = {task: with_carried(task.batch, task.chosen.run, carried) for task in tasks}
-    return [_Carrying(call.id, call.payload, told[call.task]) for call in calls]
+    return [_Carrying(call.id, call.payload, told[call.variant]) for call in calls]
 
 
 def store_part(part: Part, app: App, budget: Budget, *, fresh: bool = False) -> Steps[Iterable[Job[Any]]]:
@@ -102,7 +102,7 @@ def _new_jobs(part: Part, stored: Stored, app: App) -> Iterator[Job[Any]]:
     """The jobs of calls as they are if they are new, and wait for no other."""
     made = {task: stored_job(task, stored.now, app) for task in part.tasks}
     for call, id in zip(part.calls, stored.ids, strict=True):
-        yield with_call(made[call.task], id, call)
+        yield with_call(made[call.variant], id, call)
 
 
 def _take_new(
@@ -114,7 +114,7 @@ def _take_new(
     """
     there = {}
     for call, created, job in zip(part.calls, stored.created, _new_jobs(part, stored, app), strict=True):
-        if created and not call.task.chosen.after:
+        if created and not call.variant.chosen.after:
             jobs[call.id] = job
         else:
             there[job.id] = call, created
@@ -125,7 +125,7 @@ def _existing_job(call: BoundCall[R], fields: dict[str, Any], app: App) -> Job[R
     """The snapshot of a job that was there. One of another task would have a result of another type."""
     if fields["task"] != call.name:
         raise errors.JobExists(f"job {fields['id']} is there already, and is one of task {fields['task']}")
-    return read_job(fields, app, call.task.signature.result)
+    return read_job(fields, app, call.variant.signature.result)
 
 
 def _whose(call: BoundCall[Any]) -> str:

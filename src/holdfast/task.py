@@ -48,6 +48,7 @@ class Task(Generic[P, R]):
     signature: Signature
     chosen: Options
     codec: str = "json"  # of its arguments
+    origin: Task[P, R] | None = field(default=None, repr=False)  # what `options` was called on; None: it was declared
     batch: dict[str, Any] = field(init=False, repr=False)  # what the store is told of each call
     outline: Job[R] = field(init=False, repr=False)  # what is known of each job before it is stored
 
@@ -70,12 +71,18 @@ class Task(Generic[P, R]):
     def is_async(self) -> bool:
         return inspect.iscoroutinefunction(self.function)
 
+    @property
+    def declared(self) -> Task[P, R]:
+        """The task as it was declared, whatever options this one has."""
+        return self.origin or self
+
     def options(self, **given: Unpack[Given]) -> Self:
         """Return this task with other options, for the calls made through it.
 
         transcode.options(priority=-5, delay="30s").enqueue("in.mov")
         """
-        return replace(self, chosen=_fitting(self.function, self.chosen.but(**given)))
+        chosen = _fitting(self.function, self.chosen.but(**given))
+        return replace(self, chosen=chosen, origin=self.declared)
 
     def bind(self, *args: P.args, **kwargs: P.kwargs) -> BoundCall[R]:
         """Return a call of this task with these arguments. It has its id, and is not stored yet.
@@ -109,29 +116,34 @@ class BoundCall(msgspec.Struct, Generic[R], frozen=True, eq=False):
     """A task with its arguments, encoded, and the id that its job will have."""
 
     id: str
-    task: Task[..., R]
+    variant: Task[..., R]  # the task with the options of this call
     payload: bytes
 
     def __repr__(self) -> str:
         return f"<BoundCall {self.id} {self.name}>"
 
     @property
+    def task(self) -> Task[..., R]:
+        """The task as it was declared, whatever options this call has."""
+        return self.variant.declared
+
+    @property
     def name(self) -> str:
-        return self.task.name
+        return self.variant.name
 
     @property
     def chosen(self) -> Options:
-        return self.task.chosen
+        return self.variant.chosen
 
     @property
     def batch(self) -> dict[str, Any]:
         """What the store is told of it, besides its id and its arguments."""
-        return self.task.batch
+        return self.variant.batch
 
     def options(self, **given: Unpack[Given]) -> BoundCall[R]:
         """Return this call with other options; it keeps its id, unless one is given."""
-        task = self.task.options(**given)
-        return BoundCall((given.get("id") and task.chosen.id) or self.id, task, self.payload)
+        variant = self.variant.options(**given)
+        return BoundCall((given.get("id") and variant.chosen.id) or self.id, variant, self.payload)
 
 
 class Declare(Protocol):

@@ -303,7 +303,7 @@ def _find_folder(address: Address) -> Path:
 
 def _unstored(call: BoundCall[Any], app: App, now: int) -> Job[Any]:
     """The snapshot of a job that would be stored now."""
-    job = with_call(stored_job(call.task, now, app), call.id, call)
+    job = with_call(stored_job(call.variant, now, app), call.id, call)
     return msgspec.structs.replace(job, state="blocked", due_at=None) if call.chosen.after else job
 
 

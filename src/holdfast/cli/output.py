@@ -26,6 +26,7 @@ LONGEST = 4000  # characters of one value on a terminal
 MOST_LINES = 60  # of one value on a terminal
 WIDEST = 40  # characters of what is not to be cut
 NARROWEST = 4  # characters of what is
+MIN_WRAPPED = 30  # characters of a text that is wrapped; where there are fewer, it stands below its row
 
 
 class Column(NamedTuple):
@@ -115,6 +116,10 @@ class Output:
             self._line(record, columns)
         sys.stdout.flush()
 
+    def when(self, value: datetime) -> str:
+        """Return a time as text; on a terminal, also how long ago it was or how soon it comes."""
+        return f"{moment(value)} ({ago(self._now - value)})" if self.mode == "table" else moment(value)
+
     def facts(self, facts: Iterable[Fact]) -> None:
         """Describe something; a value may have several lines."""
         if self.mode == "table":
@@ -141,27 +146,14 @@ class Output:
 
     def _table(self, columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> RenderableType:
         """Return a table, without the columns that say nothing: a terminal is narrow."""
-        from rich.table import Table
-        from rich.text import Text
-
-        table = Table(box=None, pad_edge=False, header_style="bold")
         shown = [place for place in range(len(columns)) if columns[place].whole or _says_something(rows, place)]
-        widest = [max(len(text) for text in (columns[place].title, *(row[place] for row in rows))) for place in shown]
-        widths = _fit([columns[place] for place in shown], widest, self.console.width)
-        for place, width in zip(shown, widths, strict=True):
-            column = columns[place]
-            least = min(width, WIDEST) if column.whole or column.right else None
-            table.add_column(
-                column.title,
-                justify="right" if column.right else "left",
-                no_wrap=not column.wraps,
-                min_width=least,
-                max_width=None if column.wraps or least else width,
-            )
-        for row in rows:
-            styles = [_style(row[place]) if columns[place].coloured else "" for place in shown]
-            table.add_row(*(Text(row[place], style=style) for place, style in zip(shown, styles, strict=True)))
-        return table
+        columns, rows = [columns[place] for place in shown], [[row[place] for place in shown] for row in rows]
+        longest = [max(map(len, texts)) for texts in zip([column.title for column in columns], *rows, strict=True)]
+        widths = _fit(columns, longest, self.console.width)
+        taken = sum(width + 2 for width, column in zip(widths, columns, strict=True) if not column.wraps)
+        if any(column.wraps for column in columns) and self.console.width - taken < MIN_WRAPPED:
+            return _narrow_table(columns, widths, rows)
+        return _rows_as_table(columns, widths, rows)
 
     def _line(self, record: Any, columns: Sequence[Column]) -> None:
         from rich.text import Text
@@ -211,6 +203,44 @@ def _write_array(records: Iterable[Any]) -> None:
         write(f"{before}\n{indent(json_text(record, indent=2), '  ')}", end="")
         before = ","
     write("[]" if before == "[" else "\n]")
+
+
+def _rows_as_table(
+    columns: Sequence[Column], widths: Sequence[int], rows: Sequence[Sequence[str]], *, header: bool = True
+) -> RenderableType:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, header_style="bold", show_header=header)
+    for column, width in zip(columns, widths, strict=True):
+        least = min(width, WIDEST) if column.whole or column.right else None
+        table.add_column(
+            column.title,
+            justify="right" if column.right else "left",
+            no_wrap=not column.wraps,
+            min_width=least,
+            max_width=None if column.wraps or least else width,
+        )
+    for row in rows:
+        styles = [_style(text) if column.coloured else "" for text, column in zip(row, columns, strict=True)]
+        table.add_row(*(Text(text, style=style) for text, style in zip(row, styles, strict=True)))
+    return table
+
+
+def _narrow_table(columns: Sequence[Column], widths: Sequence[int], rows: Sequence[Sequence[str]]) -> RenderableType:
+    """Return a table in which texts that are wrapped stand below their rows, over the whole width."""
+    from rich.console import Group
+    from rich.padding import Padding
+    from rich.text import Text
+
+    kept = [place for place, column in enumerate(columns) if not column.wraps]
+    kept_columns, kept_widths = [columns[place] for place in kept], [widths[place] for place in kept]
+    parts: list[RenderableType] = []
+    for row in rows:
+        parts.append(_rows_as_table(kept_columns, kept_widths, [[row[place] for place in kept]], header=not parts))
+        texts = [Text(text) for text, column in zip(row, columns, strict=True) if column.wraps]
+        parts += [Padding(text, (0, 0, 0, 4)) for text in texts]
+    return Group(*parts)
 
 
 def _fit(columns: Sequence[Column], widths: list[int], room: int) -> list[int]:

@@ -35,7 +35,7 @@ def queues(session: Session, watch: bool) -> None:
     columns = [
         Column("QUEUE", lambda queue: queue["queue"], whole=True),
         Column("", lambda queue: "paused" if queue["paused"] else "active", coloured=True),
-        Column("WORKERS", lambda queue: queue["listeners"], right=True),
+        Column("WORKERS", lambda queue: queue["listeners"], right=True, whole=True),
         *(Column(state.upper(), lambda queue, state=state: queue[state], right=True) for state in STATES),  # type: ignore[misc]
     ]
 
@@ -121,11 +121,12 @@ def _load_columns(on_terminal: bool) -> list[Column]:
 
         return Column(name.upper().replace("_", " "), value, right=True)
 
-    counts = ("workers", "waiting", "running", "scheduled", "blocked", "throttled")
+    counts = ("waiting", "running", "scheduled", "blocked", "throttled")
     rate = "{:.3g}/s".format
     return [
         Column("QUEUE", lambda row: row["queue"], whole=True),
         Column("NEEDED", lambda row: row["needed"], right=True, whole=True),
+        Column("WORKERS", lambda row: row["workers"], right=True, whole=True),
         *(Column(each.upper(), lambda row, each=each: row[each], right=True) for each in counts),  # type: ignore[misc]
         number("oldest", length), number("arriving", rate), number("ending", rate), number("run_time", length),
         Column("", lambda row: "paused" if row["paused"] else "", coloured=True),

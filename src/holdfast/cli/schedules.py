@@ -16,10 +16,10 @@ from holdfast.cli.complaints import note
 from holdfast.cli.completers import complete_schedule, complete_task, complete_zone
 from holdfast.cli.fields import FULL_SCHEDULE, SCHEDULE, TRIGGERED, UNSCHEDULED
 from holdfast.cli.lookup import did_you_mean, note_undefined_limits, pick
-from holdfast.cli.output import Column, Fact
+from holdfast.cli.output import Column, Fact, Output
 from holdfast.cli.records import Record, decoded, schedule_record
 from holdfast.cli.session import Group, Session, command, duration_option, pass_session
-from holdfast.cli.text import json_text, moment, seconds_text
+from holdfast.cli.text import json_text, seconds_text
 from holdfast.cli.watch import View, follow_option, show_list
 from holdfast.durations import DAY
 from holdfast.errors import Invalid
@@ -116,7 +116,7 @@ def show(session: Session, name: str, limit: int) -> None:
     if session.output.mode == "json":
         session.output.json(record)
     else:
-        session.output.facts(_describe(record))
+        session.output.facts(_describe(record, session.output))
 
 
 def _find(app: Holdfast, name: str) -> Schedule:
@@ -142,7 +142,7 @@ def _firings(found: Schedule, now: datetime, limit: int) -> list[Record]:
     return [{"at": at, "local": at.astimezone(zone)} for at in found.next(limit, after=now)]
 
 
-def _describe(record: Record) -> Iterator[Fact]:
+def _describe(record: Record, output: Output) -> Iterator[Fact]:
     yield Fact("schedule", record["schedule"])
     yield Fact("state", "paused" if record["paused"] else "active", "yellow" if record["paused"] else "green")
     yield Fact("when", when(record))
@@ -157,11 +157,11 @@ def _describe(record: Record) -> Iterator[Fact]:
         yield Fact("jitter", seconds_text(record["jitter_seconds"]))
     yield Fact("fired", f"{record['fired']}, skipped {record['skipped']}")
     if record["last_at"]:
-        yield Fact("last", moment(record["last_at"]))
+        yield Fact("last", output.when(record["last_at"]))
     if record["last_job"]:
         yield Fact("last job", record["last_job"])
     for firing in record["firings"]:
-        yield Fact("next", _firing(firing, record["tz"]))
+        yield Fact("next", _firing(firing, record["tz"], output))
 
 
 def _missed(record: Record) -> str:
@@ -169,10 +169,10 @@ def _missed(record: Record) -> str:
     return f"{record['missed']}{more.get(record['missed'], '')}"
 
 
-def _firing(firing: Record, zone: str | None) -> str:
+def _firing(firing: Record, zone: str | None, output: Output) -> str:
     if zone in (None, "UTC"):
-        return moment(firing["at"])
-    return f"{firing['local'].isoformat(timespec='seconds')} {zone}, {moment(firing['at'])}"
+        return output.when(firing["at"])
+    return f"{firing['local'].isoformat(timespec='seconds')} {zone}, {output.when(firing['at'])}"
 
 
 @command(

@@ -11,7 +11,7 @@ import msgspec
 from holdfast.cli.output import STYLES, Fact, Output
 from holdfast.cli.progress import described_progress
 from holdfast.cli.records import Record
-from holdfast.cli.text import length, moment
+from holdfast.cli.text import length
 from holdfast.cli.usage import described_usage
 from holdfast.program import PROGRAM
 
@@ -34,9 +34,9 @@ def describe(record: Record, output: Output, hint: str = "") -> Iterator[Fact]:
     yield Fact("state", _state(record), STYLES.get(record["state"], ""))
     yield from _waits(record, hint)
     for label in ("group", "task", "queue", "priority", "share", "limits", "schedule"):
-        if record[label] not in ("", None, []):
+        if record[label] not in ("", None, [], ()):
             yield Fact(label, record[label])
-    yield from (Fact(label, moment(record[name])) for label, name in _TIMES if record[name])
+    yield from (Fact(label, output.when(record[name])) for label, name in _TIMES if record[name])
     if record["state"] == "running":
         yield Fact("worker", _where(record))
     yield Fact("arguments", _json(record["arguments"]), lines=SOME)
@@ -55,9 +55,11 @@ def describe(record: Record, output: Output, hint: str = "") -> Iterator[Fact]:
     for name in sorted(record["fields"]):
         yield Fact(f"field {name}", record["fields"][name])
     for attempt in record["attempts"]:
-        yield Fact(f"attempt {attempt['number']}", "\n".join(_attempt(attempt)), STYLES.get(attempt["outcome"], ""))
+        yield Fact(
+            f"attempt {attempt['number']}", "\n".join(_attempt(attempt, output)), STYLES.get(attempt["outcome"], "")
+        )
     for note in record["notes"]:
-        yield Fact("note", f"{moment(note['at'])} {note['what']} {note['words']}".rstrip())
+        yield Fact("note", f"{output.when(note['at'])} {note['what']} {note['words']}".rstrip())
 
 
 def _state(record: Record) -> str:
@@ -123,12 +125,12 @@ def _budget(budget: Record) -> str:
     return ", ".join(f"{name} {each['used']} of {each['most']}" for name, each in budget.items())
 
 
-def _attempt(attempt: Record) -> Iterator[str]:
+def _attempt(attempt: Record, output: Output) -> Iterator[str]:
     because = attempt["because"]
     why = "" if because == "first" else f", made because of: {because or 'not known any more'}"
     yield f"{attempt['outcome']}{why}"
     yield f"by {_where(attempt)}"
-    yield ", ".join(_times(attempt))
+    yield ", ".join(_times(attempt, output))
     if attempt["reason"]:
         yield attempt["reason"]
     if failure := attempt["failure"]:
@@ -139,14 +141,14 @@ def _attempt(attempt: Record) -> Iterator[str]:
             yield trace
 
 
-def _times(attempt: Record) -> Iterator[str]:
+def _times(attempt: Record, output: Output) -> Iterator[str]:
     claimed, started, ended = attempt["claimed_at"], attempt["started_at"], attempt["ended_at"]
-    yield f"queued {moment(attempt['queued_at'])}"
+    yield f"queued {output.when(attempt['queued_at'])}"
     yield f"claimed {_after(attempt['queued_at'], claimed)} later"
     if started:
         yield f"started {_after(claimed, started)} later"
     if ended:
-        yield f"ran {_after(started or claimed, ended)}, ended {moment(ended)}"
+        yield f"ran {_after(started or claimed, ended)}, ended {output.when(ended)}"
 
 
 def _after(first: datetime, second: datetime) -> str:
