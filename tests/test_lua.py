@@ -1006,7 +1006,9 @@ def test_data_of_another_schema_is_refused_and_left_alone(
     client.hset(store.address.key, "schema", "2")
     before = dump(client, namespace)
 
-    with pytest.raises(errors.WrongSchema, match="run holdfast migrate"):
+    with pytest.raises(
+        errors.WrongSchema, match=r"schema 2, .* use the release that wrote the data, or another namespace"
+    ):
         store.run(command)
     assert dump(client, namespace) == before
     client.hset(store.address.key, "schema", "1")

@@ -402,7 +402,9 @@ def libraries(facts: Facts) -> Judgement:
 def schema(facts: Facts) -> Judgement:
     if facts.schema:
         return Judgement(
-            "danger", f"The data of this namespace is of another release: {facts.schema}.", "Run holdfast migrate."
+            "danger",
+            f"The data of this namespace is of another release: {facts.schema}.",
+            "Use the release of Holdfast that wrote the data, or another namespace.",
         )
     return Judgement("ok", "This release can read the data of this namespace.")
 

@@ -160,8 +160,8 @@ local function read_meta(is_brief)
   end
   meta.new = not values[1]
   if values[1] and values[1] ~= SCHEMA then
-    refuse('SCHEMA', string.format('this data has schema %s, and this release knows %s: run holdfast migrate',
-      values[1], SCHEMA))
+    refuse('SCHEMA', string.format('this data has schema %s, and this release of Holdfast reads schema %s: use the release '
+      .. 'that wrote the data, or another namespace', string.sub(values[1], 1, 40), SCHEMA))
   end
   if values[2] ~= signs_read then
     signs, signs_read = values[2] and cjson.decode(values[2]) or {}, values[2]
