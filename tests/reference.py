@@ -219,7 +219,7 @@ def _call(name: str, function: Callable[..., Any], *, returns: bool = True) -> s
     """A call as one would write it, with the types of what it takes and gives."""
     module = vars(sys.modules[function.__module__])
     signature = inspect.signature(function)
-    parameters = [each for each in signature.parameters.values() if each.name not in ("self", "_")]
+    parameters = [each for each in signature.parameters.values() if each.name not in ("self", "_", "unknown")]
     shown = [_parameter(each, module) for each in parameters]
     for kind, mark in ((inspect.Parameter.POSITIONAL_ONLY, "/"), (inspect.Parameter.KEYWORD_ONLY, "*")):
         places = [place for place, each in enumerate(parameters) if each.kind is kind]

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.cli.app import program
-from holdfast.cli.lookup import nearest
+from holdfast.phrases import nearest
 from tests.cli_page import every_command
 from tests.shells import PROGRAM, Shell
 

@@ -182,7 +182,7 @@ def test_the_async_client_does_the_same(app: Holdfast) -> None:
         ({"lease": True}, "lease is True"),
         ({"retries": "3"}, "retries is '3'; it must be a whole number from 0 to 1000"),
         ({"retries": 1001}, "retries is 1001; it must be a whole number from 0 to 1000"),
-        ({"leese": "1m"}, "there is no setting 'leese'; there are: lease, grace"),
+        ({"leese": "1m"}, "there is no setting 'leese'; did you mean lease?"),
         ({"leese": None}, "there is no setting 'leese'"),
         ({"lost": 5, "lease": "1ms"}, "lease"),
         ([("lease", "1m")], "a table of names and values"),

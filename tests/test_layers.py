@@ -17,6 +17,7 @@ LAYERS = [
         "durations",
         "sizes",
         "names",
+        "phrases",
         "failure",
         "codec",
         "signature",

@@ -6,6 +6,7 @@ from typing import TypeVar
 
 from holdfast import errors, finding
 from holdfast.job import Job
+from holdfast.phrases import printable
 from holdfast.verbs import Steps
 
 R = TypeVar("R")
@@ -23,7 +24,7 @@ def outcome(job: Job[R]) -> R:
     if job.state == "cancelled":
         raise errors.JobCancelled(f"job {job.id} was cancelled", job)
     if job.state == "failed":
-        raise errors.JobFailed(f"job {job.id} failed in group {job.group}: {job.why}", job)
+        raise errors.JobFailed(f"job {job.id} failed in group {job.group}: {printable(job.why)}", job)
     raise errors.WrongState(f"job {job.id} was retried while its result was awaited")
 
 

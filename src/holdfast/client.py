@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Never, ParamSpec, TypeVar, Unpack, overload
 from weakref import WeakKeyDictionary
 
 from holdfast import acting, awaiting, errors, finding, limiting, load, logs, looking, overseeing, scheduling, steering
@@ -19,7 +19,8 @@ from holdfast.durations import Duration, milliseconds
 from holdfast.job import Job
 from holdfast.middleware import Layers, M
 from holdfast.names import check_namespace
-from holdfast.options import DEFAULT_QUEUE, Given, WhenUnreachable, default_options
+from holdfast.options import DEFAULT_QUEUE, Given, WhenUnreachable, check_options, default_options
+from holdfast.phrases import suggestion
 from holdfast.program import PROGRAM, Ended, Word, bind_program
 from holdfast.results import AsyncInbox, Inbox, deadline_after
 from holdfast.scheduling import Timing, declaration
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 Jobs = list[Job[Any]]  # inside the class, `list` is the verb
+OPTIONS_OF_APP = ("url", "namespace", "timeout", "when_unreachable", "revision", "defaults")
 
 
 class Holdfast:
@@ -66,7 +68,10 @@ class Holdfast:
         when_unreachable: WhenUnreachable | None = None,
         revision: int | None = None,
         defaults: Given | None = None,
+        **unknown: Never,
     ) -> None:
+        for name in unknown:
+            raise errors.Invalid(f"Holdfast() has no option {name!r}{suggestion(name, OPTIONS_OF_APP)}")
         seconds = milliseconds(timeout, what="timeout", least=1) / 1000
         chosen = namespace if namespace is not None else os.environ.get("HOLDFAST_NAMESPACE") or "default"
         self.address = Address.find(url, namespace=check_namespace(chosen), timeout=seconds)
@@ -118,6 +123,7 @@ class Holdfast:
         @jobs.task(schedule=cron("0 2 * * *", tz="Europe/Berlin"))
         def report() -> None: ...
         """
+        check_options(options, also=("name", "schedule"))
         chosen = self.defaults.but(**options)
 
         def declare(function: Callable[..., Any]) -> Task[..., Any]:

@@ -13,7 +13,7 @@
     ├── WrongSchema        SCHEMA    the data was written by another release
     ├── StoreUnavailable             the server cannot be reached, or does not answer
     │   └── ServerStartFailed        the embedded server cannot be started
-    ├── JobFailed                    `result()` of a job that failed
+    ├── JobFailed                    `result()` of a job that failed; its cause is the traceback of the attempt
     ├── JobCancelled                 `result()` of a job that was cancelled
     └── ResultTimeout                the job did not end in the time that `result()` was given
 
@@ -23,6 +23,8 @@ The scripts refuse with `CODE words`; `from_reply` turns that into the class of 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+
+from holdfast.phrases import printable
 
 if TYPE_CHECKING:
     from holdfast.job import Job
@@ -85,14 +87,30 @@ class ServerStartFailed(StoreUnavailable):
     code = "UNAVAILABLE"
 
 
+class RemoteTraceback(Exception):
+    """The traceback of a job's last failed attempt, as text: the `__cause__` of JobFailed, so Python prints both."""
+
+    def __init__(self, traceback: str) -> None:
+        super().__init__(traceback)
+        self.traceback = traceback
+
+    def __str__(self) -> str:
+        return f'\n"""\n{printable(self.traceback.rstrip(), lines=True)}\n"""'
+
+
 class JobFailed(HoldfastError):
-    """A job ended in the state `failed`. `job` is that job, with its `group`, `failure` and `attempts`."""
+    """A job ended in the state `failed`. `job` is that job, with its `group`, `failure` and `attempts`.
+
+    Its `__cause__` is a RemoteTraceback, if the last failed attempt left a traceback.
+    """
 
     code = "FAILED"
 
     def __init__(self, words: str, job: Job[Any]) -> None:
         super().__init__(words)
         self.job = job
+        if job.failure and job.failure.traceback:
+            self.__cause__ = RemoteTraceback(job.failure.traceback)
 
 
 class JobCancelled(HoldfastError):

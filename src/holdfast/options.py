@@ -15,6 +15,7 @@ from holdfast.durations import Duration, humanize, milliseconds, moment
 from holdfast.errors import Invalid
 from holdfast.limits import LONGEST_BACKOFF, LONGEST_WAIT
 from holdfast.names import check_id, check_key, check_limit, check_queue, check_share
+from holdfast.phrases import suggestion
 from holdfast.run import Run
 from holdfast.sizes import size_in_bytes
 
@@ -172,12 +173,18 @@ def default_options(given: Given) -> Options:
         raise Invalid(f"defaults: {error}") from None
 
 
+def check_options(names: Iterable[str], also: Sequence[str] = ()) -> None:
+    """Refuse what is no option of a job, nor one of `also`."""
+    for name in names:
+        if name not in _CHECKS and name not in also:
+            raise Invalid(f"there is no option {name!r}{suggestion(name, (*_CHECKS, *also))}")
+
+
 def _checked(name: str, value: Any) -> Any:
     """Return the value of one option as it is kept."""
-    check = _CHECKS.get(name)
-    if check is None:
-        raise Invalid(f"{name} is no option; there are {', '.join(_CHECKS)}")
-    return None if value is None else check(value)
+    if name not in _CHECKS:
+        check_options([name])
+    return None if value is None else _CHECKS[name](value)
 
 
 def _consistent(options: Options) -> Options:

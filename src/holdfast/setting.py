@@ -10,6 +10,7 @@ import msgspec
 from holdfast.commands import SettingRow
 from holdfast.durations import Duration, humanize, milliseconds
 from holdfast.errors import Invalid
+from holdfast.phrases import suggestion
 
 
 class Setting(msgspec.Struct, frozen=True):
@@ -60,7 +61,7 @@ def read_changes(given: Mapping[str, Duration | int | None], rows: Sequence[Sett
     changes = Changes({}, [])
     for name, value in given.items():
         if name not in known:
-            raise Invalid(f"there is no setting {name!r}; there are: {', '.join(known)}")
+            raise Invalid(f"there is no setting {name!r}{suggestion(name, known)}")
         if value is None:
             changes.reset.append(name)
         else:

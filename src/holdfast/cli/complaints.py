@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from holdfast.cli.text import json_text, printable
+from holdfast.cli.text import json_text
+from holdfast.phrases import printable
 
 
 class _Voice:
@@ -29,4 +30,7 @@ def note(message: str) -> None:
 
 def _say(message: str, record: dict[str, Any]) -> None:
     sys.stdout.flush()
-    sys.stderr.write(f"{json_text(record)}\n" if voice.json else f"holdfast: {printable(message, lines=True)}\n")
+    if voice.json:
+        sys.stderr.write(f"{json_text(record)}\n")
+    else:  # no line of a message can be taken for another message
+        sys.stderr.write(f"holdfast: {printable(message, lines=True)}".replace("\n", "\n  ") + "\n")

@@ -11,12 +11,13 @@ import msgspec
 from holdfast import Holdfast
 from holdfast.cli.completers import complete_queue, complete_settings
 from holdfast.cli.fields import SETTING
-from holdfast.cli.lookup import did_you_mean, find_queue, note_new_queue
+from holdfast.cli.lookup import find_queue, note_new_queue
 from holdfast.cli.output import Column
 from holdfast.cli.records import Record
 from holdfast.cli.session import Session, command, pass_session
 from holdfast.durations import humanize, milliseconds
 from holdfast.errors import Invalid
+from holdfast.phrases import suggestion
 from holdfast.setting import Setting
 
 ACTIONS = ("list", "set", "reset")
@@ -78,8 +79,7 @@ def _changes(action: str, words: Sequence[str], known: dict[str, Setting]) -> di
         raise click.UsageError(f"say which: {', '.join(known)}.")
     for name in words if action != "set" else [name for name, _, _ in pairs]:
         if name not in known:
-            there_are = f"; there are {', '.join(known)}"
-            raise Invalid(f"there is no setting {name!r}{did_you_mean(name, known) or there_are}")
+            raise Invalid(f"there is no setting {name!r}{suggestion(name, known)}")
     if action == "set":
         return {name: _value(known[name], value) for name, _, value in pairs}
     return dict.fromkeys(words) if action == "reset" else {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from contextlib import suppress
 
@@ -14,9 +13,9 @@ from holdfast.cli.exits import NotFound
 from holdfast.cli.fields import LOG
 from holdfast.cli.lookup import saying_which
 from holdfast.cli.session import Session, command, pass_session
-from holdfast.cli.text import listed, printable
 from holdfast.cli.watch import follow_option, pause
 from holdfast.logs import Following, Log, LogPart, follow, gap
+from holdfast.phrases import listed, printable
 
 
 @command(
@@ -94,8 +93,7 @@ def _write_part(part: LogPart) -> None:
 
 def _write(data: bytes, text: str) -> None:
     if sys.stdout.isatty():
-        parts = (part if part in "\t\n" else printable(part) for part in re.split(r"\r?(\n)|(\t)", text) if part)
-        sys.stdout.write("".join(parts))
+        sys.stdout.write(printable(text.replace("\r\n", "\n"), lines=True, tabs=True))
     else:
         sys.stdout.flush()
         sys.stdout.buffer.write(data)

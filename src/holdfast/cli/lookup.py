@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import heapq
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from difflib import SequenceMatcher, get_close_matches
+from difflib import get_close_matches
 from functools import cached_property
 from itertools import chain
 from typing import Any, TypeVar
@@ -15,42 +15,18 @@ from typing import Any, TypeVar
 from holdfast import Holdfast
 from holdfast.cli.complaints import note
 from holdfast.cli.exits import NotFound
-from holdfast.cli.text import listed
 from holdfast.errors import Invalid, JobNotFound
 from holdfast.job import PENDING, STATES, Job
 from holdfast.names import check_queue
 from holdfast.overseeing import Queue
+from holdfast.phrases import did_you_mean, listed
 
 T = TypeVar("T")
 
 WORDS = (*STATES, "pending")
 SORTED = 20_000  # jobs that are put in order; more are not
 FULLEST, RECENT = 10, 100  # queues, and jobs of each of their states, among which a mistyped id is looked for
-NEAREST = 3  # names
-MARGIN = 0.15  # what is so much less like the word than the best match was not meant
 ALIKE = 0.85  # ids that are close in time begin alike, so more than the beginning must agree
-
-
-def nearest(word: str, names: Iterable[str]) -> list[str]:
-    """Return the names that are most like a word: those that it begins, or that are spelled alike, or end in it."""
-    known = list(dict.fromkeys(names))
-    lower = word.lower()
-    begun = [name for name in known if lower and name.lower().startswith(lower)]
-    alike = _best(word, get_close_matches(word, known, n=NEAREST))
-    parts = [name for name in known if get_close_matches(word, [name.rpartition(".")[2]], cutoff=0.7)]
-    return list(dict.fromkeys([*begun, *alike, *parts]))[:NEAREST]
-
-
-def _best(word: str, matches: list[str]) -> list[str]:
-    """Return the match that is most like a word, and those that are nearly as much."""
-    ratios = {match: SequenceMatcher(None, match, word).ratio() for match in matches}
-    return [match for match in matches if ratios[match] >= ratios[matches[0]] - MARGIN]
-
-
-def did_you_mean(word: str, names: Iterable[str]) -> str:
-    """Return a question that ends a complaint about a word, or nothing."""
-    near = nearest(word, names)
-    return f"; did you mean {listed(near)}?" if near else ""
 
 
 def chosen_states(words: Sequence[str]) -> list[str]:

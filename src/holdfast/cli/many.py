@@ -19,9 +19,9 @@ from holdfast.cli.lookup import Ids, chosen_states, find_queue
 from holdfast.cli.output import Column
 from holdfast.cli.records import Record
 from holdfast.cli.session import Decorator, F, Session
-from holdfast.cli.text import listed
 from holdfast.errors import HoldfastError, JobNotFound
 from holdfast.job import FINAL, PENDING, STATES
+from holdfast.phrases import listed
 
 T = TypeVar("T")
 Answer = tuple[str, str | HoldfastError]  # about the job of an id

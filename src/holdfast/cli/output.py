@@ -10,7 +10,8 @@ from functools import cached_property
 from textwrap import indent
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from holdfast.cli.text import ago, json_text, moment, printable
+from holdfast.cli.text import ago, json_text, moment
+from holdfast.phrases import printable
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -126,7 +127,7 @@ class Output:
             return self.console.print(self.grid(facts))
         for fact in facts:
             for place, line in enumerate(self.text(fact.value, lines=True).splitlines() or [""]):
-                write(f"{fact.label if place == 0 else ''}\t{line}")
+                write(f"{printable(fact.label) if place == 0 else ''}\t{line}")
         return None
 
     def text(self, value: Any, *, lines: bool = False) -> str:
@@ -176,7 +177,7 @@ class Output:
             text = _cut(self.text(fact.value, lines=True), fact.lines)
             value = Text(text)
             value.stylize(fact.style, 0, len(text.partition("\n")[0]))
-            grid.add_row(Text(fact.label, style="bold"), value)
+            grid.add_row(Text(printable(fact.label), style="bold"), value)
         return grid
 
 

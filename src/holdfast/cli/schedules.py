@@ -15,7 +15,7 @@ from holdfast.cli.arguments import call_options, choose_task, make_call
 from holdfast.cli.complaints import note
 from holdfast.cli.completers import complete_schedule, complete_task, complete_zone
 from holdfast.cli.fields import FULL_SCHEDULE, SCHEDULE, TRIGGERED, UNSCHEDULED
-from holdfast.cli.lookup import did_you_mean, note_undefined_limits, pick
+from holdfast.cli.lookup import note_undefined_limits, pick
 from holdfast.cli.output import Column, Fact, Output
 from holdfast.cli.records import Record, decoded, schedule_record
 from holdfast.cli.session import Group, Session, command, duration_option, pass_session
@@ -24,6 +24,7 @@ from holdfast.cli.watch import View, follow_option, show_list
 from holdfast.durations import DAY
 from holdfast.errors import Invalid
 from holdfast.limits import LONGEST_WAIT
+from holdfast.phrases import did_you_mean
 from holdfast.scheduling import SHORTEST, Missed, Overlap, Schedule
 
 TIMING = ("cron", "every", "offset", "missed", "backlog", "late", "overlap", "jitter")

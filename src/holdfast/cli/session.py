@@ -13,10 +13,10 @@ import click
 
 from holdfast import Holdfast, server
 from holdfast.cli.complaints import note
-from holdfast.cli.lookup import did_you_mean
 from holdfast.cli.output import Output
 from holdfast.durations import CENTURY, milliseconds, utc
 from holdfast.errors import StoreUnavailable
+from holdfast.phrases import suggestion
 
 F = TypeVar("F", bound=Callable[..., Any])
 SHARED = ("url", "namespace", "json", "plain")
@@ -180,8 +180,7 @@ class Group(click.Group):
         """Find the command that is named first; of a name that is none, say which is like it."""
         name = args[0]
         if name not in self.commands and not ctx.resilient_parsing and name[:1].isalnum():
-            question = did_you_mean(name, self.commands) or f"; there are {', '.join(self.commands)}"
-            raise click.UsageError(f"there is no command {name!r}{question}", ctx)
+            raise click.UsageError(f"there is no command {name!r}{suggestion(name, self.commands)}", ctx)
         return super().resolve_command(ctx, args)
 
     def format_epilog(self, _: click.Context, formatter: click.HelpFormatter) -> None:

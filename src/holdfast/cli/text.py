@@ -1,27 +1,13 @@
-"""Values as text that is safe to print.
-
-What comes from the store was written by others: characters that a terminal would obey are shown escaped.
-"""
+"""Values as text that is safe to print; see `phrases.printable`, too."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
 
 from holdfast.durations import humanize
-
-
-def printable(text: str, *, lines: bool = False) -> str:
-    """Return text in which what is no visible character is escaped; `lines` may stay lines."""
-    if text.isprintable():
-        return text
-    return "".join(
-        each if each.isprintable() or (lines and each == "\n") else each.encode("unicode_escape").decode()
-        for each in text
-    )
 
 
 def json_text(value: Any, *, indent: int = 0) -> str:
@@ -76,9 +62,3 @@ def size(count: float) -> str:
         count /= 1024
         del units[0]
     return f"{count:.0f} {units[0]}" if units[0] == "B" or count >= 10 else f"{count:.1f} {units[0]}"
-
-
-def listed(words: Sequence[str], last: str = "or") -> str:
-    """Return words as people list them: a, b or c."""
-    *before, end = words
-    return f"{', '.join(before)} {last} {end}" if before else end

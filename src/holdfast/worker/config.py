@@ -16,11 +16,11 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from holdfast.errors import Invalid
+from holdfast.phrases import suggestion
 from holdfast.worker.rotation import MOST_QUEUES
 from holdfast.worker.settings import Pool, WorkerSettings
 from holdfast.worker.values import NAME_OF_POOL, OF_POOL, OF_WORKER, Read
@@ -157,8 +157,7 @@ class _File:
 
 
 def _meant(key: str, known: tuple[str, ...]) -> str:
-    near = get_close_matches(key.replace("-", "_"), known, n=1)
-    return f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(known)}"
+    return suggestion(key.replace("-", "_"), known)
 
 
 def make_settings(app: str, flags: Mapping[str, Any], config: Config) -> WorkerSettings:

@@ -27,6 +27,7 @@ from holdfast import commands, errors
 from holdfast.client import Holdfast
 from holdfast.durations import Duration
 from holdfast.names import new_id, node_name
+from holdfast.phrases import suggestion
 from holdfast.store import Address
 from holdfast.worker import wire
 from holdfast.worker.calendar import Calendar
@@ -349,7 +350,7 @@ class _Serving:
 def _settings(given: Mapping[str, Any]) -> WorkerSettings:
     names = Given.__annotations__
     if unknown := next((name for name in given if name not in names), None):
-        raise errors.Invalid(f"a worker inside a program has no setting {unknown!r}; it has {', '.join(names)}")
+        raise errors.Invalid(f"a worker inside a program has no setting {unknown!r}{suggestion(unknown, names)}")
     read = {**OF_POOL, **OF_WORKER}
     flags = {name: read[name](value, name) for name, value in given.items()}
     program = os.path.basename(sys.argv[0]) or "python"

@@ -20,6 +20,7 @@ from typing import NamedTuple
 from holdfast import commands, errors
 from holdfast.commands import Block
 from holdfast.limits import LOG_BLOCK, LOG_HEAD, LOG_TAIL
+from holdfast.phrases import printable
 from holdfast.worker.outlet import Outlet
 from holdfast.worker.output import FOLDER, LogName, is_open
 from holdfast.worker.patient import PatientStore
@@ -31,9 +32,6 @@ log = logging.getLogger("holdfast.worker")
 LOOK_EVERY = 0.3  # seconds
 AT_ONCE = 32  # blocks in one call, and files that are looked at together
 LONGEST_LINE = 4096  # bytes, of what is shown here
-HARMLESS = {
-    code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if code != 9
-}  # on a terminal, but for tabs
 
 _reading = Threads("logs", 2)
 
@@ -192,7 +190,7 @@ def _shown(file: _File, size: int, is_over: bool) -> str:
     file.shown = start + len(lines) + len(newline)
     texts = lines.split(b"\n") if newline else []
     words = (
-        text[:LONGEST_LINE].decode(errors="replace").rstrip("\r").translate(HARMLESS)
+        printable(text[:LONGEST_LINE].decode(errors="replace").rstrip("\r"), tabs=True)
         for text in ([*texts, rest] if is_over and rest else texts)
     )
     return "".join(f"{file.name.id} | {line}\n" for line in words)

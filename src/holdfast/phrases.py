@@ -1,0 +1,70 @@
+"""Phrases of messages: text made safe to print, and what was meant by a name that does not exist.
+
+Most text in the store was written by jobs, and by whoever can enqueue. `printable` is the one function that makes it
+safe: for a terminal, which would obey escape sequences, and for a log, in which a line break would forge a line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+MAX_SUGGESTIONS = 3
+MARGIN = 0.15  # a match that is so much less similar than the best one was not meant
+
+
+def printable(text: str, *, lines: bool = False, tabs: bool = False) -> str:
+    """Return text in which every invisible character is escaped: controls (C0 and C1), line breaks, bidi marks.
+
+    With `lines`, line breaks stay; with `tabs`, tabs.
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        each
+        if each.isprintable() or (lines and each == "\n") or (tabs and each == "\t")
+        else each.encode("unicode_escape").decode()
+        for each in text
+    )
+
+
+def indented(text: str, indent: str = "    ") -> str:
+    """Return lines that cannot be taken for lines of a log: escaped, each behind an indent."""
+    return "\n".join(f"{indent}{line}" for line in printable(text.rstrip("\n"), lines=True).split("\n"))
+
+
+def listed(words: Sequence[str], last: str = "or") -> str:
+    """Return words as people list them: a, b or c."""
+    *before, end = words
+    return f"{', '.join(before)} {last} {end}" if before else end
+
+
+def nearest(word: str, names: Iterable[str]) -> list[str]:
+    """Return the names that are most like a word: those that it begins, or that are spelled alike, or end in it."""
+    from difflib import get_close_matches  # rarely needed, and not small
+
+    known = list(dict.fromkeys(names))
+    lower = word.lower()
+    begun = [name for name in known if lower and name.lower().startswith(lower)]
+    alike = _best(word, get_close_matches(word, known, n=MAX_SUGGESTIONS))
+    parts = [name for name in known if get_close_matches(word, [name.rpartition(".")[2]], cutoff=0.7)]
+    return list(dict.fromkeys([*begun, *alike, *parts]))[:MAX_SUGGESTIONS]
+
+
+def _best(word: str, matches: list[str]) -> list[str]:
+    """Return the match that is most like a word, and those that are nearly as much."""
+    from difflib import SequenceMatcher
+
+    ratios = {match: SequenceMatcher(None, match, word).ratio() for match in matches}
+    return [match for match in matches if ratios[match] >= ratios[matches[0]] - MARGIN]
+
+
+def did_you_mean(word: str, names: Iterable[str]) -> str:
+    """Return a question that ends a complaint about a word, or nothing."""
+    near = nearest(word, names)
+    return f"; did you mean {listed(near)}?" if near else ""
+
+
+def suggestion(word: str, names: Iterable[str]) -> str:
+    """Return the end of a complaint about an unknown name: the one that was meant, or all that there are."""
+    known = list(names)
+    return did_you_mean(word, known) or f"; there are {', '.join(known)}"

@@ -1,0 +1,39 @@
+"""The app of the tests of what a worker logs: tasks that end well, that raise what they are given, and that wait."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from pathlib import Path
+
+from holdfast import Holdfast
+
+jobs = Holdfast()
+
+
+@jobs.task
+async def quick(number: int) -> int:
+    return number
+
+
+@jobs.task
+def shout(words: str) -> None:
+    raise ValueError(words)
+
+
+@jobs.task
+async def shout_async(words: str) -> None:
+    raise ValueError(words)
+
+
+@jobs.task
+def wait_for(gate: str) -> None:
+    while not (Path(os.environ["GATES"]) / gate).exists():
+        time.sleep(0.01)
+
+
+@jobs.task
+async def wait_for_async(gate: str) -> None:
+    while not (Path(os.environ["GATES"]) / gate).exists():
+        await asyncio.sleep(0.01)
