@@ -7,6 +7,8 @@ import os
 import resource
 import shutil
 import sys
+import tempfile
+import threading
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,7 @@ import pytest
 
 from holdfast import Job
 from holdfast.store import Address
-from holdfast.worker.locks import WorkerLock
+from holdfast.worker.locks import DeadWorker, WorkerLock
 from tests.apps import log_app, reaping_app
 from tests.apps import worker_app as app
 from tests.workers import Crew, until
@@ -135,9 +137,93 @@ def test_what_other_stores_left_for_more_than_a_day_is_removed_though_it_was_kno
     os.utime(file, (0, 0))
     os.utime(lock.descriptor, (0, 0))
 
-    assert list(lock.dead_siblings()) == []
-    assert not file.exists()
+    (dead,) = lock.dead_siblings()
+    assert (dead.name, dead.held_jobs) == ("node/stranger", False)
     lock.remove()
+
+
+def test_a_worker_that_is_killed_while_it_starts_leaves_nothing_for_long(crew: Crew) -> None:
+    killed = crew.start(app="tests.apps.endless_import")
+    (folder,) = until(crew.directories)
+    (file,) = until(lambda: list(crew.folder.glob("node/*/node@*")))
+    until(lambda: "imports" in killed.log)
+    killed.kill()
+
+    worker = crew.start()
+
+    until(lambda: not folder.exists() and not file.exists())
+    assert worker.stop() == 0
+    assert crew.directories() == []
+    assert list(crew.folder.glob("node/*/*")) == []
+
+
+def test_a_worker_that_is_killed_before_it_has_a_folder_leaves_nothing_for_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    lock, empty, early = (WorkerLock(f"node/{name}") for name in ("own", "empty", "early"))
+    lock.belongs_to(Address("unix:///here", None, "default", 1.0), tmp_path)
+    early.write(tmp_path / "holdfast-planned")
+    assert list(lock.dead_siblings()) == []
+    os.close(empty.descriptor)
+    os.close(early.descriptor)
+
+    found = {dead.name: dead for dead in lock.dead_siblings()}
+    assert set(found) == {"", "node/early"}
+    assert not any(dead.held_jobs or dead.has_folder for dead in found.values())
+    lock.remove()
+
+
+def test_a_lock_file_that_a_sibling_removes_before_it_is_locked_is_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker has made its file, and a sibling was faster to lock it."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    (tmp_path / f"holdfast-workers-{os.getuid()}").mkdir(mode=0o700)
+    file = tmp_path / f"holdfast-workers-{os.getuid()}" / "node@late"
+    sibling = os.open(file, os.O_RDWR | os.O_CREAT, 0o600)
+    fcntl.flock(sibling, fcntl.LOCK_EX)
+    made: list[WorkerLock] = []
+    thread = threading.Thread(target=lambda: made.append(WorkerLock("node/late")))
+    thread.start()
+    until(lambda: "-> FLOCK" in Path("/proc/locks").read_text())
+    file.unlink()
+    os.close(sibling)
+    thread.join()
+
+    assert os.path.samestat(os.fstat(made[0].descriptor), file.stat())
+    made[0].remove()
+
+
+@pytest.mark.parametrize("kind", ["file", "link", "stranger"])
+def test_only_a_folder_of_this_user_is_removed_for_a_dead_worker(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "holdfast-0123"
+    if kind == "file":
+        path.touch()
+    elif kind == "link":
+        (tmp_path / "other").mkdir()
+        path.symlink_to(tmp_path / "other")
+    else:
+        if os.geteuid():
+            pytest.skip("only root can give files away")
+        path.mkdir()
+        os.chown(path, 65534, 65534)
+
+    assert not DeadWorker("node/dead", path, tmp_path / "file", held_jobs=True).has_folder
+
+
+def test_what_a_worker_of_another_store_left_a_day_ago_is_removed_with_its_folder(crew: Crew) -> None:
+    other = crew.start(HOLDFAST_NAMESPACE=f"{crew.namespace}-other")
+    (folder,) = until(crew.directories)
+    (file,) = until(lambda: [path for path in crew.folder.glob("node/*/node@*") if "holdfast-" in path.read_text()])
+    until(lambda: "store: " in other.log)
+    other.kill()
+    os.utime(file, (0, 0))
+
+    crew.start()
+
+    until(lambda: not folder.exists() and not file.exists())
 
 
 def test_the_folder_of_a_worker_is_locked_so_that_systemd_removes_nothing_from_it(crew: Crew) -> None:

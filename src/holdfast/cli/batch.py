@@ -14,10 +14,12 @@ from holdfast.cli.arguments import AnyTask, call_of_line, unchecked_call
 from holdfast.cli.many import AT_ONCE, meter
 from holdfast.errors import HoldfastError, Invalid
 from holdfast.job import Job
+from holdfast.limits import MOST_PAYLOAD
 from holdfast.names import check_id
 from holdfast.task import BoundCall
 
 Line = dict[str, msgspec.Raw]
+MAX_LINE = 8 * MOST_PAYLOAD  # bytes: JSON may need six for one
 _PLACE = re.compile(r"\{(\w+)\}")
 _read = msgspec.json.Decoder(Line).decode
 
@@ -46,7 +48,7 @@ def store(batch: Batch, file: BinaryIO) -> Iterator[Job[Any]]:
     Raises:
         Invalid: a line is wrong; the message says which.
     """
-    numbered = ((number, line) for number, line in enumerate(file, 1) if line.strip())
+    numbered = ((number, line) for number, line in enumerate(_lines(file), 1) if line.strip())
     done = 0
     with meter("enqueue") as advance:
         while part := list(islice(numbered, AT_ONCE)):
@@ -59,10 +61,20 @@ def store(batch: Batch, file: BinaryIO) -> Iterator[Job[Any]]:
             advance(len(jobs))
 
 
+def _lines(file: BinaryIO) -> Iterator[bytes]:
+    """Yield lines, up to one that no call can be: a file such as /dev/zero is one line without end."""
+    while line := file.readline(MAX_LINE + 1):
+        yield line
+        if len(line) > MAX_LINE:
+            return
+
+
 def _calls(batch: Batch, part: Iterable[tuple[int, bytes]]) -> list[BoundCall[Any]]:
     calls: list[BoundCall[Any]] = []
     for number, line in part:
         try:
+            if len(line) > MAX_LINE:
+                raise Invalid(f"it has more than {MAX_LINE >> 20} MiB")
             calls.append(batch.call(line, number))
         except Invalid as error:
             raise Invalid(f"line {number}: {error}") from None

@@ -36,6 +36,7 @@ HOW_TO_CHOOSE = """\
 Without an ID, ids are read from the standard input: the first column of each line. With --all, the number of jobs for
 each new state is printed.
 """
+MAX_INPUT = 256 << 20  # bytes: over a million of the longest ids
 MOST_QUESTIONS = 3  # so many unknown ids are looked for
 
 
@@ -47,7 +48,12 @@ def given_ids(ids: Sequence[str]) -> list[str]:
         return []
     if sys.stdin.isatty() and not ids:
         raise click.UsageError("no ID is given: name some, or pipe them in, one on each line.")
-    lines = sys.stdin.buffer.read().decode(errors="replace").splitlines()
+    data = sys.stdin.buffer.read(MAX_INPUT + 1)
+    if len(data) > MAX_INPUT:
+        raise click.UsageError(
+            f"the standard input has more than {MAX_INPUT >> 20} MiB: pipe in ids, one on each line."
+        )
+    lines = data.decode(errors="replace").splitlines()
     return list(dict.fromkeys(line.split("\t")[0].strip() for line in lines if line.strip()))
 
 

@@ -13,6 +13,7 @@ from holdfast.cli.arguments import given_options
 from holdfast.cli.complaints import note
 from holdfast.cli.imports import import_app
 from holdfast.cli.session import F, Session, note_new_server
+from holdfast.limits import MOST_PAYLOAD
 from holdfast.options import DEFAULT_QUEUE
 from holdfast.program import Ended
 from holdfast.task import BoundCall
@@ -79,7 +80,12 @@ def note_no_worker(app: Holdfast, call: BoundCall[Ended]) -> None:
 def _text(file: BinaryIO | None) -> str | None:
     if file is None:
         return None
+    data = file.read(MOST_PAYLOAD + 1)  # it may have no end
+    if len(data) > MOST_PAYLOAD:
+        raise click.BadParameter(
+            f"it has more than {MOST_PAYLOAD >> 20} MiB; have the program read a file", param_hint="--stdin"
+        )
     try:
-        return file.read().decode()
+        return data.decode()
     except UnicodeDecodeError as error:
         raise click.BadParameter(f"it is no text in UTF-8: {error.reason}", param_hint="--stdin") from None

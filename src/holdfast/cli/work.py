@@ -99,9 +99,10 @@ def work(context: click.Context, session: Session, /, app: str | None, config: P
     from holdfast.worker.config import config_of_project, make_settings, read_config
     from holdfast.worker.outlet import Outlet, say_to
     from holdfast.worker.supervisor import Supervisor
-    from holdfast.worker.system import open_standard_files
+    from holdfast.worker.system import open_standard_files, require_files
 
     open_standard_files()
+    require_files()
     file = read_config(config) if config else config_of_project(Path.cwd())
     app = app or file.worker.get("app")
     if not app:

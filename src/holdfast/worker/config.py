@@ -26,6 +26,7 @@ from holdfast.worker.settings import Pool, WorkerSettings
 from holdfast.worker.values import NAME_OF_POOL, OF_POOL, OF_WORKER, Read
 
 TABLE_OF_PROJECT = "tool.holdfast.worker"  # in pyproject.toml
+MAX_BYTES = 1 << 20
 
 _HEADER = re.compile(r"\s*(\[\[?)\s*([^\]]+?)\s*\]")
 
@@ -46,7 +47,7 @@ def read_config(path: Path, table: str = "") -> Config:
         Invalid: the file cannot be read, or something in it is wrong.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = _read_text(path)
         found: Any = tomllib.loads(text)
     except (OSError, UnicodeDecodeError) as error:
         raise Invalid(f"{path} cannot be read: {error}") from None
@@ -62,9 +63,17 @@ def read_config(path: Path, table: str = "") -> Config:
 def config_of_project(folder: Path) -> Config:
     """Read the table [tool.holdfast.worker] of the project in a folder, if there is one."""
     path = folder / "pyproject.toml"
-    if not path.exists() or "holdfast" not in path.read_text(encoding="utf-8", errors="replace"):
+    if not path.exists() or "holdfast" not in _read_text(path, errors="replace"):
         return Config()
     return read_config(path, TABLE_OF_PROJECT)
+
+
+def _read_text(path: Path, errors: str = "strict") -> str:
+    with path.open("rb") as file:
+        data = file.read(MAX_BYTES + 1)  # some files have no end: /dev/zero, a pipe
+    if len(data) > MAX_BYTES:
+        raise Invalid(f"{path} has more than {MAX_BYTES >> 20} MiB: a TOML file with settings of a worker was expected")
+    return data.decode("utf-8", errors)
 
 
 class _File:

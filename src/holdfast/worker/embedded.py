@@ -176,7 +176,7 @@ class _Serving:
         self._say_what_is_not_possible()
         lock = WorkerLock(self._name)
         # No TemporaryDirectory: a forked copy of this program would remove it at its end.
-        folder = WorkerFolder()
+        folder = WorkerFolder(lock)
         try:
             self._settings = msgspec.structs.replace(self._settings, directory=str(folder.path))
             self._logs = Logs(self._store, folder.path, self._is_running)

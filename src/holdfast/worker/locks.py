@@ -1,7 +1,8 @@
 """A locked file per worker, held by all of its processes: when a sibling can lock it, all of them are dead.
 
 The files lie in a directory of this user on this node. Each says whose worker it is, in which store, and where it keeps
-its jobs' directories.
+its jobs' directories. The path of that folder is written before the folder is made, and the store when it is known: so
+a worker that is killed while it starts leaves nothing that its siblings cannot find.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import stat
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -58,11 +60,25 @@ def _try_lock(descriptor: int) -> bool:
 
 
 class DeadWorker(NamedTuple):
-    """A worker that died on this node. `file` is to be removed when all else is done."""
+    """A worker that died on this node. `file` is to be removed when all else is done.
+
+    It `held_jobs` if it was one of the same store, and knew that: else there is nothing to take back.
+    """
 
     name: str
     directory: Path
     file: Path
+    held_jobs: bool
+
+    @property
+    def has_folder(self) -> bool:
+        """Whether its folder is there: one of ours, by its name and by its owner."""
+        try:
+            about = self.directory.lstat()
+        except OSError:
+            return False
+        is_own = stat.S_ISDIR(about.st_mode) and about.st_uid == os.getuid()
+        return is_own and self.directory.name.startswith(PREFIX)
 
 
 class WorkerFolder:
@@ -71,14 +87,23 @@ class WorkerFolder:
     A job may run for longer than files are kept there.
     """
 
-    def __init__(self) -> None:
-        self.path = Path(tempfile.mkdtemp(prefix=PREFIX))
-        (self.path / FOLDER).mkdir()
+    def __init__(self, lock: WorkerLock) -> None:
+        self.path = _make_folder(lock)
+        (self.path / FOLDER).mkdir(mode=0o700)
         self._descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
         fcntl.flock(self._descriptor, fcntl.LOCK_SH)
 
     def close(self) -> None:
         os.close(self._descriptor)
+
+
+def _make_folder(lock: WorkerLock) -> Path:
+    while True:
+        path = Path(tempfile.gettempdir()) / f"{PREFIX}{os.urandom(8).hex()}"
+        lock.write(path)
+        with suppress(FileExistsError):
+            path.mkdir(mode=0o700)
+            return path
 
 
 class WorkerLock:
@@ -89,43 +114,75 @@ class WorkerLock:
         self._mark = ""
         self._others: set[Path] = set()  # files of workers of other stores
         self._path = _folder() / worker.replace("/", "@")
-        self.descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
-        fcntl.flock(self.descriptor, fcntl.LOCK_EX)
+        self.descriptor = _open_locked(self._path)
+
+    def write(self, directory: Path) -> None:
+        """Write to the file where the worker keeps its jobs' directories; and its store, once that is known."""
+        os.pwrite(self.descriptor, f"{self._mark}\n{self._worker}\n{directory}\n".encode(), 0)
 
     def belongs_to(self, address: Address, directory: Path) -> None:
         """Say in the file which store the worker works for, once that is known."""
         self._mark = _store_mark(address)
-        os.pwrite(self.descriptor, f"{self._mark}\n{self._worker}\n{directory}".encode(), 0)
+        self.write(directory)
 
     def dead_siblings(self) -> Iterator[DeadWorker]:
-        """Yield the workers of the same store that died on this node."""
+        """Yield the workers of the same store that died on this node, and those that died before they knew theirs.
+
+        While the caller looks at one, its file is locked: nobody else takes it for dead, or its name.
+        """
         if time.time() - os.fstat(self.descriptor).st_mtime > TOUCH_EVERY:
             os.utime(self.descriptor)  # what is old may be removed, and is not looked at
             self._others.clear()  # some may be old by now
         for path in _files():
-            if path != self._path and path not in self._others and (dead := self._dead(path)):
-                yield dead
+            if path == self._path or path in self._others:
+                continue
+            with suppress(OSError), _opened(path) as descriptor:
+                if dead := self._dead(path, descriptor):
+                    yield dead
 
-    def _dead(self, path: Path) -> DeadWorker | None:
-        try:
-            descriptor = os.open(path, os.O_RDWR)
-        except OSError:
+    def _dead(self, path: Path, descriptor: int) -> DeadWorker | None:
+        if self._is_others(path, descriptor) or not _try_lock(descriptor):
             return None
-        try:
-            mark, worker, directory = (os.pread(descriptor, 4096, 0).decode() + "\n\n").split("\n")[:3]
-            is_old = time.time() - os.fstat(descriptor).st_mtime > FORGOTTEN_AFTER
-            if mark not in ("", self._mark) and not is_old:
-                self._others.add(path)
-            if not (mark == self._mark or is_old) or not _try_lock(descriptor):
-                return None
-            if mark == self._mark:
-                return DeadWorker(worker, Path(directory), path)
-            path.unlink(missing_ok=True)
+        if self._is_others(path, descriptor):  # which it wrote just before it died
             return None
-        finally:
-            os.close(descriptor)
+        mark, worker, directory = _read(descriptor)
+        return DeadWorker(worker, Path(directory), path, held_jobs=mark == self._mark)
+
+    def _is_others(self, path: Path, descriptor: int) -> bool:
+        """Whether a worker is left to those of its own store. After a day nobody waits for them."""
+        mark, *_ = _read(descriptor)
+        is_old = time.time() - os.fstat(descriptor).st_mtime > FORGOTTEN_AFTER
+        if mark in ("", self._mark) or is_old:
+            return False
+        self._others.add(path)
+        return True
 
     def remove(self) -> None:
         """The worker has gone, and has left nothing behind."""
         self._path.unlink(missing_ok=True)
         os.close(self.descriptor)
+
+
+def _open_locked(path: Path) -> int:
+    """Make a file and lock it. A sibling may have removed it in between: it was nobody's then."""
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(descriptor), os.stat(path)):
+                return descriptor
+        os.close(descriptor)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[int]:
+    descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _read(descriptor: int) -> list[str]:
+    """Return what a file says: the mark of a store, a worker, a directory. What is not known yet is empty."""
+    return (os.pread(descriptor, 4096, 0).decode(errors="replace") + "\n\n\n").split("\n")[:3]

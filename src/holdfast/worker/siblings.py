@@ -6,7 +6,7 @@ import asyncio
 import logging
 
 from holdfast.worker.leases import Leases
-from holdfast.worker.locks import PREFIX, DeadWorker, WorkerLock
+from holdfast.worker.locks import DeadWorker, WorkerLock
 from holdfast.worker.logs import send_rest
 from holdfast.worker.patient import PatientStore
 from holdfast.worker.waiting import remove
@@ -33,13 +33,17 @@ class Siblings:
             await asyncio.sleep(LOOK_EVERY)
 
     async def _bury(self, dead: DeadWorker) -> None:
+        if dead.held_jobs and not await self._take_back(dead):
+            return  # tried again soon
+        if dead.has_folder:
+            await remove(dead.directory)
+        dead.file.unlink(missing_ok=True)
+        self._lost.discard(dead.name)
+
+    async def _take_back(self, dead: DeadWorker) -> bool:
+        """Requeue the jobs of a dead worker and send its logs. Returns whether the store took them."""
         if dead.name not in self._lost:
             log.warning("worker %s on this node is dead", dead.name)
             await self._leases.lose(worker=dead.name, reason="the worker died")
             self._lost.add(dead.name)
-        if dead.directory.name.startswith(PREFIX):
-            if not await send_rest(self._store, dead.directory):
-                return  # tried again soon
-            await remove(dead.directory)
-        dead.file.unlink(missing_ok=True)
-        self._lost.discard(dead.name)
+        return not dead.has_folder or await send_rest(self._store, dead.directory)

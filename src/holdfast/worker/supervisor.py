@@ -56,9 +56,9 @@ class Supervisor:
 
     def __init__(self, settings: WorkerSettings) -> None:
         self.worker = f"{settings.node or node_name()}/{new_id()[-8:]}"
-        self._folder = WorkerFolder()
-        self._settings = msgspec.structs.replace(settings, directory=str(self._folder.path))
         self._lock = WorkerLock(self.worker)
+        self._folder = WorkerFolder(self._lock)
+        self._settings = msgspec.structs.replace(settings, directory=str(self._folder.path))
         self._store = PatientStore()
         self._executors: dict[str, ExecutorProcess] = {}
         self._served = Served(settings.pools, self._store, on_change=self._tell_queues)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import io
 import os
+import resource
 import signal
 import sys
 import threading
@@ -15,6 +16,9 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from holdfast import server
+from holdfast.errors import HoldfastError
+
+MIN_FILES = 64  # a worker of one executor needs some twenty, and jobs a few each
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -54,6 +58,23 @@ def open_standard_files() -> None:
         except OSError:
             os.open(os.devnull, os.O_RDWR)
         os.set_inheritable(number, True)
+
+
+def require_files() -> None:
+    """See to it that a worker can open the files that it cannot do without.
+
+    Raises:
+        HoldfastError: it may not; it would fail again and again, and never run a job.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= MIN_FILES:
+        return
+    if hard != resource.RLIM_INFINITY and hard < MIN_FILES:
+        raise HoldfastError(
+            f"a worker needs at least {MIN_FILES} open files, and this process may open {hard}: raise the limit"
+            " (`ulimit -n 1024`, or LimitNOFILE=1024 in the unit of systemd)"
+        )
+    resource.setrlimit(resource.RLIMIT_NOFILE, (MIN_FILES, hard))
 
 
 def forget_signals() -> None:
