@@ -116,21 +116,26 @@ class Model(Workers):
         self.event("deleted", old)
         self._tell_waiters(old)
 
-    def cancel(self, ids: Sequence[str], reason: str, now: int, *, dependents: bool = False) -> list[str]:
+    def cancel(
+        self, ids: Sequence[str], reason: str, now: int, *, dependents: bool = False, unless_awaited: bool = False
+    ) -> list[str]:
         found = self.after.all_dependents(ids) if dependents else []
-        answers = [self._cancel(id, reason, now) for id in ids]
-        self.was_idle = set(answers) <= {"NOTFOUND", "STATE"} and not found
+        awaited = [id for id in ids if not set(self.after.all_dependents([id])) <= set(ids)] if unless_awaited else []
+        answers = [self._cancel(id, reason, now, is_refused=id in awaited) for id in ids]
+        self.was_idle = set(answers) <= {"NOTFOUND", "STATE", "BLOCKED"} and not found
         for id in found:
             answer = self._cancel(id, reason, now)
             answers += [id, "cancelled" if answer == "STATE" else answer]
         return answers
 
-    def _cancel(self, id: str, reason: str, now: int) -> str:
+    def _cancel(self, id: str, reason: str, now: int, *, is_refused: bool = False) -> str:
         job = self.jobs.get(id)
         if not job:
             return "NOTFOUND"
         if job.state in FINAL:
             return "STATE"
+        if is_refused:
+            return "BLOCKED"
         if job.state != "running":
             job.note(now, b"cancelled", reason)
             self.conclude(job, "cancelled", now)

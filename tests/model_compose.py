@@ -69,8 +69,10 @@ class Composition(Asking):
         ids = data.draw(st.sampled_from(self.awaited() or IDS).map(lambda id: [id]), label="id")
         if data.draw(st.booleans(), label="others too"):
             ids += self.draw_ids(data, STATES)
-        command = commands.cancel(ids, reason=reason, dependents=True)
-        self.send(command, lambda: self.model.cancel(ids, reason, self.now, dependents=True), list, fault)
+        how = data.draw(st.sampled_from(["dependents", "unless_awaited"]), label="how")
+        ids += self.draw_some(data, ("blocked",)) if how == "unless_awaited" else []
+        command = commands.cancel(ids, reason=reason, **{how: True})
+        self.send(command, lambda: self.model.cancel(ids, reason, self.now, **{how: True}), list, fault)
 
     @rule(
         name=st.sampled_from(["api", "api", "db"]),

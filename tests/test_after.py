@@ -11,6 +11,7 @@ import pytest
 import redis
 
 from holdfast import commands, errors
+from holdfast.commands import Command
 from holdfast.outcome import Error, Succeed
 from holdfast.store import Store
 from tests.conftest import TestClock
@@ -157,6 +158,96 @@ def test_a_job_is_cancelled_with_all_that_depends_on_it_in_one_answer(store: Sto
 
     assert answers == ["cancelled", "b", "cancelled", "c", "cancelled"]
     assert standing(store) == {"cancelled": ["a", "b", "c"], "waiting": ["other"]}
+
+
+def test_a_job_that_others_wait_for_is_not_cancelled_if_that_is_to_be_refused(store: Store) -> None:
+    store.run(commands.enqueue([new("a"), new("b", after=("a",)), new("c", after=("b",)), new("free")]))
+    before = happened(store)
+
+    answers = store.run(commands.cancel(["a", "b", "free", "nobody"], unless_awaited=True))
+
+    assert answers == ["BLOCKED", "BLOCKED", "cancelled", "NOTFOUND"]
+    assert standing(store) == {"waiting": ["a"], "blocked": ["b", "c"], "cancelled": ["free"]}
+    assert happened(store)[len(before) :] == [("cancelled", ["free"])]
+
+
+def test_jobs_are_cancelled_with_all_that_wait_for_them_if_these_are_named(store: Store) -> None:
+    store.run(commands.enqueue([new("a"), new("b", after=("a",)), new("c", after=("a", "b"))]))
+
+    assert store.run(commands.cancel(["a", "c", "b"], unless_awaited=True)) == ["cancelled"] * 3
+
+
+def test_a_job_is_not_cancelled_if_one_of_those_that_wait_for_it_is_not(store: Store) -> None:
+    """Of a chain of four all but the last are named: not one of them can be cancelled without leaving another stuck."""
+    store.run(commands.enqueue([new("a"), *(new(b, after=(a,)) for a, b in zip("abc", "bcd", strict=True))]))
+
+    for ids in (["a", "b", "c"], ["c", "b", "a"], ["b", "a", "c"]):
+        assert store.run(commands.cancel(ids, unless_awaited=True)) == ["BLOCKED"] * 3
+
+
+def test_a_running_job_that_others_wait_for_is_not_cancelled_if_that_is_to_be_refused(store: Store) -> None:
+    put(store, "a")
+    put(store, "b", after=("a",))
+    take(store)
+
+    assert store.run(commands.cancel(["a"], unless_awaited=True)) == ["BLOCKED"]
+    assert job(store, "a")["cancelling"] == 0
+    store.run(commands.depend("b", remove=["a"]))
+    assert store.run(commands.cancel(["a"], unless_awaited=True)) == ["cancelling"]
+
+
+def test_a_refusal_to_cancel_is_asked_again_when_the_call_is_repeated(store: Store) -> None:
+    """Nothing was done, so there is no answer to keep."""
+    put(store, "a")
+    put(store, "b", after=("a",))
+    cancel = commands.cancel(["a"], unless_awaited=True)
+    assert store.run(cancel) == ["BLOCKED"]
+    store.run(commands.cancel(["b"]))
+
+    assert store.run(cancel) == ["cancelled"]
+
+
+def test_a_job_with_very_many_dependents_is_refused_by_looking_at_few(store: Store) -> None:
+    put(store, "a")
+    for part in range(3):
+        put(store, *(f"{part}-{number}" for number in range(1000)), after=("a",))
+
+    assert store.run(commands.cancel(["a"], unless_awaited=True)) == ["BLOCKED"]
+
+
+def test_a_thousand_jobs_that_others_wait_for_are_refused_each(store: Store) -> None:
+    ids = [f"a{number}" for number in range(1000)]
+    put(store, *ids)
+    for number in range(25):
+        put(store, f"next{number}", after=tuple(ids))
+
+    assert store.run(commands.cancel(ids, unless_awaited=True)) == ["BLOCKED"] * 1000
+
+
+def test_so_many_edges_are_not_looked_at_in_one_call(store: Store) -> None:
+    ids = [f"n{number:03}" for number in range(150)]
+    for place, id in enumerate(ids):
+        put(store, id, after=tuple(ids[:place]) or None)
+
+    with pytest.raises(errors.TooBig, match="cancel them in parts"):
+        store.run(commands.cancel(ids, unless_awaited=True))
+    assert standing(store) == {"waiting": ids[:1], "blocked": ids[1:]}
+
+
+@pytest.mark.parametrize(
+    ("verb", "args"),
+    [
+        ("cancel", {"ids": ["a"], "dependents": True, "unless_awaited": True}),
+        ("act", {"action": "cancel", "with": {"unless_awaited": True}}),
+    ],
+)
+def test_where_a_refusal_to_cancel_cannot_be_asked_for_it_is_refused(
+    store: Store, verb: str, args: dict[str, Any]
+) -> None:
+    put(store, "a")
+    with pytest.raises(errors.Invalid, match="unless_awaited"):
+        store.run(Command(verb, args, list))
+    assert standing(store) == {"waiting": ["a"]}
 
 
 def test_an_unknown_job_cannot_be_waited_for(store: Store) -> None:

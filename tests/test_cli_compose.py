@@ -126,6 +126,16 @@ def test_a_job_is_cancelled_with_all_that_wait_for_it(shell: Shell) -> None:
     assert shell.client.get("other").state == "waiting"
 
 
+def test_a_job_that_others_wait_for_is_not_cancelled_if_that_is_to_be_refused(shell: Shell) -> None:
+    chain(shell, "a", "b", "c")
+    refused = shell("cancel", "a", "b", "--unless-awaited")
+
+    assert refused.code == 1
+    assert refused.out == ""
+    assert "job a is waited for by others and was not cancelled; cancel these too" in refused.err
+    assert shell("cancel", "a", "b", "c", "--unless-awaited").rows == [[id, "cancelled"] for id in "abc"]
+
+
 def test_a_job_that_others_wait_for_is_retried_and_not_deleted(shell: Shell) -> None:
     chain(shell, "a", "b")
     shell.client.cancel("a")
@@ -252,6 +262,8 @@ def test_running_jobs_are_released_all_at_once(shell: Shell) -> None:
         (("cancel", "--all", "mail0"), "'mail0' cannot be one of them"),
         (("cancel", "mail0", "--queue", "mail"), "choose among --all"),
         (("cancel", "--all", "--dependents", "--yes"), "--dependents is for jobs that are named"),
+        (("cancel", "--all", "--unless-awaited", "--yes"), "--unless-awaited is for jobs that are named"),
+        (("cancel", "a", "--unless-awaited", "--dependents"), "--dependents cancels all that wait"),
         (("cancel", "--all", "--state", "wating", "--yes"), "did you mean waiting?"),
     ],
 )

@@ -26,6 +26,7 @@ FIX = "write it into docs/protocol.md, or take it out there"
 VERB = re.compile(r"^verb(?:_on_each)?\('(\w+)', \{(.*?)\}", re.M)
 EVERYWHERE = {"now", "token"}  # which arguments every function takes
 COMPUTED = {  # what a function adds to its arguments for itself
+    "cancel": {"awaited"},
     "enqueue": {"ids", "spec", "flags", "is_plain", "head", "due_time", "is_fair", "is_known"},
     "finish": {"created", "executor", "ids", "unique", "due_time", "known"},
     "schedule": {"ids", "due"},

@@ -291,6 +291,42 @@ def test_what_has_ended_is_told_and_what_waits_for_it_is_cancelled(ask: Ask, ben
     assert [type(answers[id]) for id in ("first", "nobody")] == [WrongState, JobNotFound]
 
 
+def test_a_job_that_others_wait_for_is_cancelled_unless_that_is_to_be_refused(ask: Ask) -> None:
+    put("root")
+    put("left", "right", after=["root"])
+
+    with pytest.raises(JobBlocked, match="job root is waited for by others and was not cancelled; cancel these too"):
+        ask("cancel", "root", unless_awaited=True)
+    answers = ask("cancel_many", ["root", "left"], unless_awaited=True)
+    assert isinstance(answers[0], JobBlocked)
+    assert answers[1] == "cancelled"
+    assert ask("cancel_many", ["root", "right"], unless_awaited=True) == ["cancelled", "cancelled"]
+
+
+def test_a_job_refuses_to_be_cancelled_by_itself_too(ask: Ask) -> None:
+    (root,) = put("root")
+    put("last", after=["root"])
+
+    with pytest.raises(JobBlocked):
+        root.cancel(unless_awaited=True)
+    assert ask("cancel", "last", unless_awaited=True) == "cancelled"
+    assert root.cancel(unless_awaited=True) == "cancelled"
+
+
+def test_very_many_jobs_are_cancelled_with_those_that_wait_for_them_wherever_these_are_named(ask: Ask) -> None:
+    """A chain over three parts of a thousand, with its end in the last: each part waits for the next."""
+    ids = [f"job{number:04}" for number in range(2001)]
+    jobs.enqueue_many(say.options(id=id).bind(id) for id in ids)
+    jobs.depend("job1000", add=["job0000"])
+    jobs.depend("job2000", add=["job1000"])
+    jobs.depend("job1001", add=["job0001"])
+    put("outside", after=["job1001"])
+
+    answers = dict(zip(ids, ask("cancel_many", ids, unless_awaited=True), strict=True))
+
+    assert [id for id in ids if answers[id] != "cancelled"] == ["job0001", "job1001"]
+
+
 def test_without_its_dependents_a_cancelled_job_leaves_them_blocked(ask: Ask, bench: Workbench) -> None:
     put("first")
     (last,) = put("last", after=["first"])

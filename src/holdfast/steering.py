@@ -21,6 +21,10 @@ AnswerById = dict[str, str | errors.HoldfastError]
 
 _REFUSALS = {
     ("cancel", "STATE"): "has ended already and cannot be cancelled",
+    (
+        "cancel",
+        "BLOCKED",
+    ): "is waited for by others and was not cancelled; cancel these too, or have them not wait: depend",
     ("retry", "STATE"): "has not ended, so there is nothing to retry; cancel it first to start it anew",
     ("retry", "EXISTS"): "cannot be retried: another job has its unique key now",
     ("retry", "CYCLE"): "cannot be retried: it would wait for itself",
@@ -33,14 +37,17 @@ _REFUSALS = {
 _DONE = {"delete": "deleted"}
 
 
-def cancel(_: Stores, id: str, /, *, reason: str = "") -> Steps[str]:
+def cancel(_: Stores, id: str, /, *, reason: str = "", unless_awaited: bool = False) -> Steps[str]:
     """Stop a job. Returns `cancelled`, or `cancelling` while its worker stops it.
+
+    With `unless_awaited` a job that others wait for is not cancelled.
 
     Raises:
         JobNotFound: there is none of this id.
         WrongState: it has ended already.
+        JobBlocked: other jobs wait for it, and `unless_awaited` is given.
     """
-    return _answer("cancel", id, (yield commands.cancel([id], reason=reason)))
+    return _answer("cancel", id, (yield commands.cancel([id], reason=reason, unless_awaited=unless_awaited)))
 
 
 def retry(_: Stores, id: str, /) -> Steps[None]:
@@ -65,9 +72,29 @@ def delete(_: Stores, id: str, /) -> Steps[None]:
     _answer("delete", id, (yield commands.delete([id])))
 
 
-def cancel_many(_: Stores, ids: Sequence[str], /, *, reason: str = "") -> Steps[Answers]:
-    """Stop jobs, however many. Returns for each its new state, or the error that `cancel` would raise."""
-    return (yield from _each("cancel", ids, lambda part: commands.cancel(part, reason=reason)))
+def cancel_many(_: Stores, ids: Sequence[str], /, *, reason: str = "", unless_awaited: bool = False) -> Steps[Answers]:
+    """Stop jobs, however many. Returns for each its new state, or the error that `cancel` would raise.
+
+    With `unless_awaited` a job is cancelled if all that wait for it are among these.
+    """
+
+    def make(part: Sequence[str]) -> Command[list[str]]:
+        return commands.cancel(part, reason=reason, unless_awaited=unless_awaited)
+
+    answers = yield from _each("cancel", ids, make)
+    left = _blocked(answers)
+    while left and len(ids) > AT_ONCE:  # those that wait for a job may have been in another part
+        again = yield from _each("cancel", [ids[place] for place in left], make)
+        for place, answer in zip(left, again, strict=True):
+            answers[place] = answer
+        if len(left) == len(left := _blocked(answers)):
+            break
+    return answers
+
+
+def _blocked(answers: Answers) -> list[int]:
+    """Return the places of those that were not cancelled because others wait for them."""
+    return [place for place, answer in enumerate(answers) if isinstance(answer, errors.JobBlocked)]
 
 
 def retry_many(_: Stores, ids: Sequence[str], /) -> Steps[Answers]:

@@ -121,6 +121,7 @@ class Action(NamedTuple):
     verb: str
     to_some: Callable[[Sequence[str]], Iterable[Answer]]
     to_all: Callable[..., dict[str, int]]  # with a `Kind` of jobs; returns how many there were of each answer
+    in_parts: bool = True  # False: what is done to one depends on all that are named
 
 
 def steer(session: Session, action: Action, words: Sequence[str], how: Record) -> int:
@@ -153,7 +154,7 @@ def id_and(field: str) -> list[Column]:
 
 def _answers(session: Session, action: Action, ids: Sequence[str], refusals: list[HoldfastError]) -> Iterator[Record]:
     with meter(action.verb, len(ids)) as advance:
-        for part in in_parts(ids):
+        for part in in_parts(ids) if action.in_parts else [ids]:
             for id, answer in action.to_some(part):
                 if isinstance(answer, str):
                     yield {"id": id, "answer": answer}

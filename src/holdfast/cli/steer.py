@@ -51,23 +51,31 @@ def _answers_of(many: Callable[[Sequence[str]], Sequence[str | errors.HoldfastEr
 @_ids
 @choosing("cancel")
 @click.option("--dependents", is_flag=True, help="With all jobs that wait for them, and so on; up to 1,000 in all.")
+@click.option("--unless-awaited", is_flag=True, help="But not jobs that others wait for, unless these are named too.")
 @_reason
 @pass_session
-def cancel(session: Session, /, ids: Sequence[str], *, dependents: bool, reason: str, **how: Any) -> int:
+def cancel(
+    session: Session, /, ids: Sequence[str], *, dependents: bool, unless_awaited: bool, reason: str, **how: Any
+) -> int:
     """Stop jobs.
 
     A job that runs is `cancelling` until its worker has stopped it; any other is `cancelled` at once. Exit code 1 if
-    one has ended already, 3 if one does not exist; the others are cancelled all the same.
+    one has ended already, or others wait for it and --unless-awaited is given, 3 if one does not exist; the others are
+    cancelled all the same.
     """
-    if dependents and how["all"]:
-        raise click.UsageError("--dependents is for jobs that are named by ids, not for --all.")
+    for name, given in (("--dependents", dependents), ("--unless-awaited", unless_awaited)):
+        if given and how["all"]:
+            raise click.UsageError(f"{name} is for jobs that are named by ids, not for --all.")
+    if dependents and unless_awaited:
+        raise click.UsageError("--dependents cancels all that wait, so --unless-awaited cannot be given too.")
 
     def act(part: Sequence[str]) -> Iterable[Answer]:
         if dependents:
             return session.app.cancel_with_dependents(*part, reason=reason).items()
-        return zip(part, session.app.cancel_many(part, reason=reason), strict=True)
+        return zip(part, session.app.cancel_many(part, reason=reason, unless_awaited=unless_awaited), strict=True)
 
-    return steer(session, Action("cancel", act, partial(session.app.cancel_all, reason=reason)), ids, how)
+    all_of_a_kind = partial(session.app.cancel_all, reason=reason)
+    return steer(session, Action("cancel", act, all_of_a_kind, in_parts=not unless_awaited), ids, how)
 
 
 @command(

@@ -9,8 +9,11 @@ from holdfast.commands.command import Command, Fields, given, read_pairs, read_t
 from holdfast.names import new_id
 
 
-def cancel(ids: Sequence[str], *, reason: str = "", dependents: bool = False) -> Command[list[str]]:
-    args = given(ids=list(ids), reason=reason, token=new_id(), dependents=dependents or None)
+def cancel(
+    ids: Sequence[str], *, reason: str = "", dependents: bool = False, unless_awaited: bool = False
+) -> Command[list[str]]:
+    args = given(ids=list(ids), reason=reason, token=new_id())
+    args |= given(dependents=dependents or None, unless_awaited=unless_awaited or None)
     return Command("cancel", args, read_texts)
 
 

@@ -3,11 +3,12 @@
 --   args.ids     up to 1,000
 --   args.reason  why, in words
 --   args.dependents   cancel too all jobs that wait for these, and so on; up to 1,000 in all
+--   args.unless_awaited   cancel no job that others wait for, unless these are cancelled by the same call
 --   args.token   see call.lua; not given: the call may be carried out twice
 --
 -- A running job stays running, the wish recorded, until its worker has stopped it; a success that arrives first stands.
--- Returns an answer per id: cancelled, cancelling, NOTFOUND, or STATE if it has ended already; then, for each dependent, its
--- id and its answer. Refuses TOOBIG if there are too many.
+-- Returns an answer per id: cancelled, cancelling, NOTFOUND, STATE if it has ended already, or BLOCKED if others wait for it and
+-- `unless_awaited` is given; then, for each dependent, its id and its answer. Refuses TOOBIG if there are too many.
 
 local MOST, job_ids, publish, refuse, verb = core.MOST, core.job_ids, core.publish, core.refuse, core.verb
 local worker_of = core.worker_of
@@ -16,6 +17,8 @@ local note, pack_status, unpack_attempt, with = core.note, core.pack_status, cor
 local tell = core.tell
 local conclude, make_marks, parse_marks = core.conclude, core.make_marks, core.parse_marks
 local action, check_action, check_reason, do_to_each = core.action, core.check_action, core.check_reason, core.do_to_each
+
+local MOST_EDGES = 10000 -- that one call looks at
 
 local function cancel_running(job, reason)
   if has(job.flags, CANCELLING) then return 'cancelling' end
@@ -29,12 +32,17 @@ local function cancel_running(job, reason)
   return 'cancelling'
 end
 
-check_action.cancel = check_reason
+function check_action.cancel(args)
+  if args.unless_awaited then refuse('INVALID', '`unless_awaited` is for jobs that are named by ids') end
+  args.awaited = nil
+  check_reason(args)
+end
 
 function action.cancel(id, args)
   local job, waiters = load_job(id, 'w')
   if not job then return 'NOTFOUND' end
   if FINAL[job.state] then return 'STATE' end
+  if args.awaited and args.awaited[id] then return 'BLOCKED' end
   if job.state == 'running' then return cancel_running(job, args.reason) end
   note(job, 'C', args.reason)
   conclude(job, 'cancelled', waiters or '')
@@ -57,10 +65,54 @@ local function find_dependents(ids)
   return found
 end
 
+-- Note for each of those that wait for a job that they do, until one is met that is not named: then the answer is true. Returns
+-- too how many edges were looked at.
+local function awaited_by_others(id, named, before)
+  local first = 0
+  while true do
+    local part = redis.call('ZRANGE', key.dependents(id), first, first + 9)
+    for _, dependent in ipairs(part) do
+      if not named[dependent] then return true, first end
+      before[dependent] = before[dependent] or {}
+      before[dependent][#before[dependent] + 1] = id
+    end
+    first = first + #part
+    if #part < 10 or first > MOST_EDGES then return false, first end
+  end
+end
+
+-- Those of some jobs that others wait for, unless all of these are named too, and nobody else waits for them.
+local function find_awaited(ids)
+  local named, found, list, before, looked_at = {}, {}, {}, {}, 0
+  for _, id in ipairs(ids) do named[id] = true end
+  for id in pairs(named) do
+    local is_awaited, edges = awaited_by_others(id, named, before)
+    if is_awaited then found[id], list[#list + 1] = true, id end
+    looked_at = looked_at + edges
+    if looked_at > MOST_EDGES then refuse('TOOBIG', 'too many jobs wait for these: cancel them in parts') end
+  end
+  local at = 1
+  while at <= #list do
+    for _, id in ipairs(before[list[at]] or {}) do
+      if not found[id] then found[id], list[#list + 1] = true, id end
+    end
+    at = at + 1
+  end
+  return found
+end
+
+local function check_cancel(args)
+  if args.dependents and args.unless_awaited then
+    refuse('INVALID', '`dependents` and `unless_awaited` exclude each other: the first cancels all that wait')
+  end
+  check_reason(args)
+end
+
 verb('cancel', { 'allow-oom' }, function(args)
   local ids = job_ids(args.ids)
-  check_reason(args)
+  check_cancel(args)
   local dependents = args.dependents and find_dependents(ids) or {}
+  args.awaited = args.unless_awaited and find_awaited(ids) or nil
   local answers, is_idle = do_to_each('cancel', args, ids)
   for place, answer in ipairs((do_to_each('cancel', args, dependents))) do
     -- Its own policy may have cancelled it already, with the job that it waits for.
