@@ -68,13 +68,13 @@ def run(app: Holdfast, work: Coroutine[Any, Any, T]) -> T:
 
 def got(items: Items, **options: Any) -> Item:
     item = items.claim(**options)
-    assert item is not None
+    assert item
     return item
 
 
 async def agot(items: Items, **options: Any) -> Item:
     item = await items.aclaim(**options)
-    assert item is not None
+    assert item
     return item
 
 
@@ -140,7 +140,7 @@ def test_the_async_calls_do_what_the_sync_ones_do(app: Holdfast, items: Items) -
         (other,) = await items.aclaim_many(5)
         assert await other.acomplete(b"done")
         assert await (await app.aget("b")).aresult() == b"done"
-        assert await items.aclaim() is None
+        assert not await items.aclaim()
 
     run(app, use())
 
@@ -245,7 +245,7 @@ def test_a_failed_item_is_tried_again_as_its_retries_allow(timed: Holdfast, cloc
     items = timed.items("mail")
     items.put(b"x", id="a", retries=1, backoff="20s")
     assert got(items).fail("no route")
-    assert items.claim() is None
+    assert not items.claim()
     clock.advance(20)
     assert got(items).fail("no route, again")
 
@@ -276,7 +276,7 @@ def test_a_released_item_comes_back_uncharged_to_its_old_place_or_after_a_delay(
     assert (item.id, item.attempt) == ("a", 2)
     assert item.release(delay="1m", reason="the shop is closed")
     assert got(items).id == "b"
-    assert items.claim() is None
+    assert not items.claim()
     clock.advance(60)
     assert got(items).id == "a"
     job = timed.get("a")
@@ -299,7 +299,7 @@ def test_an_item_that_runs_once_at_most_comes_back_only_if_nothing_was_done(app:
     assert got(items).release()
     job = app.get("a")
     assert (job.state, job.group) == ("failed", "interrupted")
-    assert items.claim() is None
+    assert not items.claim()
 
 
 # Who may end it
@@ -412,13 +412,13 @@ def test_renew_prolongs_by_the_length_of_the_lease_and_keeps_data(timed: Holdfas
     assert (item.lease, timer(timed, "a")) == (10.0, clock() + 10_000)
     for _ in range(4):
         clock.advance(1)
-        assert items.claim() is None
+        assert not items.claim()
     item.renew(b"4 done")
     assert (item.data, timer(timed, "a")) == (b"4 done", clock() + 10_000)
     item.renew()
     assert item.data == b"4 done"
     clock.advance(5)
-    assert items.claim() is None
+    assert not items.claim()
     clock.advance(5)
     again = got(items)
     assert (again.id, again.attempt, again.data) == ("a", 2, b"4 done")
@@ -454,16 +454,16 @@ def test_inside_of_async_with_leases_are_renewed_and_the_loop_goes_on(app: Holdf
             assert ticks > 3
             assert not item.is_lost
             assert await item.acomplete()
-        assert [task.get_name() for task in asyncio.all_tasks() if "upkeep" in task.get_name()] == []
+        assert [task.get_name() for task in asyncio.all_tasks() if "heartbeat" in task.get_name()] == []
 
     run(app, use())
 
 
-def test_an_item_that_is_claimed_just_before_upkeep_rests_is_renewed_in_time(
+def test_an_item_that_is_claimed_just_before_heartbeat_rests_is_renewed_in_time(
     app: Holdfast, items: Items, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.upkeep.SIGN_EVERY", 600.0)
-    next_due, claimed = items._upkeep._next_due, list[Item]()
+    monkeypatch.setattr("holdfast.heartbeat.SIGN_EVERY", 600.0)
+    next_due, claimed = items._heartbeat._next_due, list[Item]()
 
     def claim_at_the_last_moment() -> float:
         due = next_due()
@@ -473,7 +473,7 @@ def test_an_item_that_is_claimed_just_before_upkeep_rests_is_renewed_in_time(
 
     for id in ("first", "a"):
         items.put(b"", id=id)
-    monkeypatch.setattr(items._upkeep, "_next_due", claim_at_the_last_moment)
+    monkeypatch.setattr(items._heartbeat, "_next_due", claim_at_the_last_moment)
     with items:
         first = got(items, lease="2s")
         before = timer(app, "first")
@@ -485,7 +485,7 @@ def test_an_item_that_is_claimed_just_before_upkeep_rests_is_renewed_in_time(
         assert claimed[0].complete()
 
 
-def test_upkeep_tells_what_was_cancelled_and_what_was_lost(app: Holdfast, items: Items) -> None:
+def test_heartbeat_tells_what_was_cancelled_and_what_was_lost(app: Holdfast, items: Items) -> None:
     with items:
         for id in ("a", "b"):
             items.put(b"", id=id)
@@ -518,7 +518,7 @@ def test_leaving_gives_back_what_was_not_completed_and_is_forgotten_as_a_worker(
     assert not item.complete()
     job = app.get("a")
     assert (job.state, job.lost, job.attempts[0].outcome) == ("waiting", 0, "released")
-    assert [thread.name for thread in threading.enumerate() if thread.name == "holdfast-upkeep"] == []
+    assert [thread.name for thread in threading.enumerate() if thread.name == "holdfast-heartbeat"] == []
 
 
 def test_leaving_by_an_error_raises_that_error_also_if_the_store_is_away(namespace: str) -> None:
@@ -538,7 +538,7 @@ def test_leaving_by_an_error_raises_that_error_also_if_the_store_is_away(namespa
         app.close()
 
 
-def test_upkeep_survives_a_store_that_is_away(app: Holdfast, items: Items, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_heartbeat_survives_a_store_that_is_away(app: Holdfast, items: Items, monkeypatch: pytest.MonkeyPatch) -> None:
     calls, away = [], threading.Event()
     send = app.store.run
 
@@ -553,7 +553,7 @@ def test_upkeep_survives_a_store_that_is_away(app: Holdfast, items: Items, monke
     with items:
         item = got(items, lease="1m")
         away.set()
-        items._upkeep._say_sooner()
+        items._heartbeat._say_sooner()
         until(lambda: len(calls) >= 2, what="two tries")
         before = timer(app, "a")
         away.clear()
@@ -561,7 +561,7 @@ def test_upkeep_survives_a_store_that_is_away(app: Holdfast, items: Items, monke
         assert item.complete()
 
 
-def test_async_upkeep_survives_a_store_that_is_away_and_so_does_leaving(
+def test_async_heartbeat_survives_a_store_that_is_away_and_so_does_leaving(
     app: Holdfast, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     calls, away = [], set[str]()
@@ -578,12 +578,12 @@ def test_async_upkeep_survives_a_store_that_is_away_and_so_does_leaving(
             await items.aput(b"", id="a")
             item = await agot(items, lease="1m")
             away.add("renew")
-            items._upkeep._say_sooner()
+            items._heartbeat._say_sooner()
             while len(calls) < 3:
                 await asyncio.sleep(0.01)  # between looks at a condition
             before = timer(app, "a")
             away.clear()
-            while timer(app, "a") == before or items._upkeep._is_away:  # until the reply was heard, too
+            while timer(app, "a") == before or items._heartbeat._is_away:  # until the reply was heard, too
                 await asyncio.sleep(0.01)
             away.update(("finish", "lose"))
         assert not item.is_lost
@@ -594,7 +594,7 @@ def test_async_upkeep_survives_a_store_that_is_away_and_so_does_leaving(
     assert [record.message for record in caplog.records] == ["leases of items of mail cannot be renewed now: away"] * 2
 
 
-def test_a_program_that_ends_in_the_middle_is_not_held_up_by_its_upkeep(app: Holdfast, server_url: str) -> None:
+def test_a_program_that_ends_in_the_middle_is_not_held_up_by_its_heartbeat(app: Holdfast, server_url: str) -> None:
     app.items("mail").put(b"", id="a")
     text = f"""
 from holdfast import Holdfast
@@ -618,8 +618,8 @@ def test_a_claim_without_a_wait_returns_at_once_and_leaves_wake_ups_to_those_who
         future = pool.submit(waiting.claim, wait="60s")
         idle = f"hf:{{{app.address.namespace}}}:idle:mail"
         until(lambda: app.store.execute("ZCARD", idle) == 1, what="somebody who waits")
-        assert items.claim() is None
-        assert items.claim(wait="10ms") is None
+        assert not items.claim()
+        assert not items.claim(wait="10ms")
         assert app.store.execute("ZCARD", idle) == 1
         items.put(b"", id="a")
         item = future.result(30)
@@ -663,7 +663,7 @@ def test_a_claim_that_waits_in_an_event_loop_is_woken_and_ends_in_time(app: Hold
         item = await waiting
         assert item
         assert await item.acomplete()
-        assert await items.aclaim(wait="20ms") is None
+        assert not await items.aclaim(wait="20ms")
 
     run(app, use())
 
@@ -676,7 +676,7 @@ def test_who_waits_asks_as_often_as_leases_are_renewed_or_the_dead_would_be_spar
             return int(client.info("commandstats")["cmdstat_fcall"]["calls"])
 
     before = calls()
-    assert items.claim(wait="2s", lease="1s") is None
+    assert not items.claim(wait="2s", lease="1s")
     assert calls() - before >= 6
 
 
@@ -698,7 +698,7 @@ def test_a_claim_whose_reply_was_lost_is_asked_again(items: Items, lossy: Lossy)
     assert item.complete()
 
 
-def test_a_claim_whose_reply_was_lost_is_given_back_by_upkeep_if_nobody_claims_again(
+def test_a_claim_whose_reply_was_lost_is_given_back_by_heartbeat_if_nobody_claims_again(
     app: Holdfast, lossy: Lossy
 ) -> None:
     with app.items("mail") as items:
@@ -706,7 +706,7 @@ def test_a_claim_whose_reply_was_lost_is_given_back_by_upkeep_if_nobody_claims_a
         lossy.lose_next("claim")
         with pytest.raises(StoreUnavailable):
             items.claim()
-        items._upkeep._say_sooner()
+        items._heartbeat._say_sooner()
         until(lambda: app.get("a").state == "waiting", what="its return")
         lossy.lose_next("claim")
         with pytest.raises(StoreUnavailable):
@@ -811,14 +811,14 @@ def test_a_forked_process_that_leaves_does_not_give_back_what_its_parent_holds(a
             other = got(items, lease="1s")
             assert other.id == "b"
             before = timer(app, "b")
-            until(lambda: timer(app, "b") > before, what="a renewal by the child's own upkeep")
+            until(lambda: timer(app, "b") > before, what="a renewal by the child's own heartbeat")
             items.__exit__()
 
         assert _in_fork(leave_in_child) == 0
         assert (app.get("a").state, app.get("b").state) == ("running", "waiting")
         assert not item.is_lost
         assert item.complete()
-    assert [thread.name for thread in threading.enumerate() if thread.name == "holdfast-upkeep"] == []
+    assert [thread.name for thread in threading.enumerate() if thread.name == "holdfast-heartbeat"] == []
 
 
 def test_processes_of_a_pool_share_a_queue_and_nothing_is_done_twice(
@@ -918,7 +918,7 @@ def test_the_same_items_are_not_kept_up_twice(app: Holdfast, items: Items) -> No
     run(app, use())
 
 
-def test_upkeep_of_items_that_were_claimed_before_it_began(app: Holdfast, items: Items) -> None:
+def test_heartbeat_of_items_that_were_claimed_before_it_began(app: Holdfast, items: Items) -> None:
     items.put(b"", id="a")
     item = got(items, lease="1m")
     before = timer(app, "a")

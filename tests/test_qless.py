@@ -253,7 +253,7 @@ def test_the_client_says_so_too(app: Holdfast) -> None:
     item = app.items("q")
     item.put(b"x", id="done")
     claimed = item.claim()
-    assert claimed is not None
+    assert claimed
     claimed.complete()
 
     with pytest.raises(errors.WrongState, match="done"):

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
-from typing import TYPE_CHECKING
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, Self
 
-from holdfast import commands, errors
-from holdfast.commands import Claimed, Finish, Held
-from holdfast.durations import Duration, milliseconds
-from holdfast.failure import Failure
-from holdfast.failure import encode as encode_failure
-from holdfast.limits import LONGEST_WAIT, MOST_RESULT
+from holdfast import commands, errors, item_outcomes
+from holdfast.commands import Claimed, Held
+from holdfast.durations import Duration
+from holdfast.item_outcomes import Buffer, as_bytes
 from holdfast.names import new_id
-from holdfast.outcome import Error, Outcome, Release, Succeed
+from holdfast.outcome import Outcome, Release, outcome_of
 from holdfast.verbs import Steps, verb
 
 if TYPE_CHECKING:
     from holdfast.items import Items
     from holdfast.store import AsyncStore, Store
 
-GROUP = "failed"
+log = logging.getLogger("holdfast.items")
 
 
 class Item:
@@ -28,6 +28,9 @@ class Item:
 
     `data` is what `renew` saved last, in this attempt or one before. `is_lost` and `is_cancelled` become true while
     leases are renewed: then stop, and `release` what was cancelled.
+
+    As a `with` block it ends with the block: completed, or failed with the exception that left the block. An item that
+    nothing refers to any more is not renewed.
     """
 
     def __init__(self, items: Items, claimed: Claimed, executor: str) -> None:
@@ -60,15 +63,13 @@ class Item:
     def was_renewed(self, at: float) -> None:
         self.renew_at = at + self.lease / 4
 
-    def _renew(self, data: bytes | None = None) -> Steps[None]:
+    def _renew(self, data: Buffer | None = None) -> Steps[None]:
         """Prolong the lease by its whole length, and keep `data` for the next attempt, up to 256 KiB.
 
         Raises:
             LeaseLost: it was lost: another may have the item. Nothing was saved.
         """
-        if data is not None and not isinstance(data, bytes | bytearray | memoryview):
-            raise errors.Invalid(f"data is bytes, not {type(data).__name__}; encode it first")
-        kept = None if data is None else bytes(data)
+        kept = None if data is None else as_bytes(data, "data")
         began = time.monotonic()
         try:
             is_cancelled = yield commands.save(self.held, kept, created=self._created, renew=True)
@@ -82,7 +83,7 @@ class Item:
 
     renew, arenew = verb(_renew)
 
-    def _complete(self, result: bytes = b"") -> Steps[bool]:
+    def _complete(self, result: Buffer = b"") -> Steps[bool]:
         """End the item with a result. Returns True for exactly one caller, ever; False if the lease was lost.
 
         If it raises StoreUnavailable, whether it was completed is unknown: call it again, within ten minutes.
@@ -90,19 +91,13 @@ class Item:
         Raises:
             TooBig: the result has more than 1 MiB. The item is still held.
         """
-        if not isinstance(result, bytes | bytearray | memoryview):
-            raise errors.Invalid(f"a result is bytes, not {type(result).__name__}; encode it first")
-        if len(result) > MOST_RESULT:
-            raise errors.TooBig(f"the result has {len(result)} bytes; {MOST_RESULT} are allowed: store it elsewhere")
-        return (yield from self._end(Succeed(bytes(result))))
+        return (yield from self._end(item_outcomes.success(result)))
 
     complete, acomplete = verb(_complete)
 
     def _fail(self, words: str, *, final: bool = False, delay: Duration | None = None) -> Steps[bool]:
         """Say that it could not be done: it is tried again as its retries allow, unless this is `final`."""
-        failure = Failure(type="Failed", message=str(words), group=GROUP, fingerprint=GROUP)
-        wait = None if delay is None else milliseconds(delay, what="delay", most=LONGEST_WAIT)
-        return (yield from self._end(Error(encode_failure(failure), GROUP, final=final, delay=wait)))
+        return (yield from self._end(item_outcomes.failure(words, final=final, delay=delay)))
 
     fail, afail = verb(_fail)
 
@@ -112,8 +107,7 @@ class Item:
         One that must not run twice (`at_most_once`) fails instead, unless you say that nothing was done about it
         (`unstarted`). One that was cancelled ends.
         """
-        wait = milliseconds(delay, what="delay", most=LONGEST_WAIT)
-        return (yield from self._end(Release(reason, wait), unstarted=unstarted))
+        return (yield from self._end(item_outcomes.release(reason, delay=delay), unstarted=unstarted))
 
     release, arelease = verb(_release)
 
@@ -132,12 +126,90 @@ class Item:
         """Tell the store. Said again by the same process, because its answer was lost, it gets the same answer."""
         caller = os.getpid(), type(outcome)
         token = self._tokens.setdefault(caller, new_id())
-        finish = Finish(self.id, self.attempt, outcome, os.getpid(), created=self._created, unstarted=unstarted)
-        finished = yield commands.finish(self.held.executor, [finish], token=token)
-        answer = finished.answers[0]
-        if refusal := errors.BY_CODE.get("" if answer == "LOST" else answer):
-            del self._tokens[caller]
-            raise refusal(f"the store refuses this end of item {self.id}: {outcome!r}"[:500])
-        self.is_lost = answer == "LOST"
+        try:
+            is_ended = yield from item_outcomes.end(self.held, self._created, outcome, token=token, unstarted=unstarted)
+        except errors.StoreUnavailable:
+            raise
+        except errors.HoldfastError:
+            del self._tokens[caller]  # it was refused: another end is another call
+            raise
+        self.is_lost = not is_ended
         self._items.forget(self)
-        return bool(answer == "OK")
+        return is_ended
+
+    # As a block
+
+    def _leave(self, error: BaseException | None) -> Steps[None]:
+        """End the item as its block has ended, unless it was ended there.
+
+        Raises:
+            LeaseLost: the block went well, but the lease was lost.
+        """
+        if not self._rights:
+            return
+        if error is None:
+            if not (yield from self._complete()):
+                raise errors.LeaseLost(
+                    f"item {self.id} was not completed: its lease was lost, and another program may have it"
+                )
+            return
+        try:
+            yield from self._end(_outcome_of(error))
+        except errors.HoldfastError as refusal:
+            log.warning(
+                "the failure of item %s could not be stored (%s); it comes back when its lease has ended",
+                self.id,
+                refusal,
+            )
+
+    leave, aleave = verb(_leave)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, _: type[BaseException] | None, error: BaseException | None, __: TracebackType | None) -> None:
+        self.leave(error)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, _: type[BaseException] | None, error: BaseException | None, __: TracebackType | None
+    ) -> None:
+        if not isinstance(error, GeneratorExit):  # its coroutine is closed: nothing can be awaited any more
+            await self.aleave(error)
+
+
+def _outcome_of(error: BaseException) -> Outcome:
+    """What an exception that left a block means: who is interrupted has not failed."""
+    return outcome_of(error) if isinstance(error, Exception) else Release(f"interrupted by {type(error).__name__}")
+
+
+class NoItem:
+    """What a claim returns that got nothing: it is false, and as a `with` block it has None inside."""
+
+    def __bool__(self) -> Literal[False]:
+        return False
+
+    def __repr__(self) -> str:
+        return "<no item>"
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            raise AttributeError(f"no item was claimed, so there is no {name}; look first: `if item:`")
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+    async def __aenter__(self) -> None:
+        return None
+
+    async def __aexit__(self, *_: object) -> None:
+        return None
+
+
+NO_ITEM = NoItem()

@@ -2,9 +2,8 @@
 
     with jobs.items("mail") as items:            # leases are renewed while in here
         items.put(b"any bytes", id="order-17")
-        item = items.claim(wait="10s")
-        ...
-        item.complete(b"sent")                   # True for exactly one caller, ever
+        with items.claim(wait="10s") as item:    # completed at the end of the block, failed by an exception
+            ...
 
 Each call has an async equal whose name begins with `a`, and `async with` does what `with` does.
 """
@@ -14,6 +13,7 @@ from __future__ import annotations
 import math
 import os
 import time
+from collections.abc import Iterable, Sized
 from dataclasses import replace
 from typing import TYPE_CHECKING, Self, Unpack
 
@@ -21,25 +21,26 @@ from holdfast import commands, errors
 from holdfast.budget import Budget
 from holdfast.commands import Claimed
 from holdfast.durations import Duration, milliseconds
-from holdfast.item import Item
+from holdfast.heartbeat import Heartbeat
+from holdfast.item import NO_ITEM, Item, NoItem
+from holdfast.item_outcomes import Buffer, as_bytes
 from holdfast.job import Job
 from holdfast.limits import LEAST_LEASE, MOST_LEASE
 from holdfast.names import check_id, check_queue, new_id
 from holdfast.options import Given, Options
 from holdfast.seat import Seat, Seats
 from holdfast.storing import Part, store_part
-from holdfast.task import BoundCall, make_task
-from holdfast.upkeep import Upkeep
+from holdfast.task import BoundCall, Task, make_task
+from holdfast.unreachable import store_calls
 from holdfast.verbs import Pop, Steps, verb
 
 if TYPE_CHECKING:
     from holdfast.client import Holdfast
     from holdfast.store import AsyncStore, Store
 
-__all__ = ["Item", "Items"]
+__all__ = ["Item", "Items", "NoItem"]
 
 TASK = "raw"  # what a job without a task has in its place
-Buffer = bytes | bytearray | memoryview
 NOT_OF_ITEMS = (
     "queue",
     "timeout",
@@ -58,9 +59,11 @@ class Items:
     def __init__(self, app: Holdfast, queue: str) -> None:
         self.queue = check_queue(queue)
         self._app = app
-        self._task = replace(make_task(_raw, app, Options(queue=self.queue), TASK), codec="raw")
+        self._task = replace(
+            make_task(_raw, app, Options(queue=self.queue, when_unreachable="raise"), TASK), codec="raw"
+        )
         self._seats = Seats()
-        self._upkeep = Upkeep(self, self._seats)
+        self._heartbeat = Heartbeat(self, self._seats)
 
     def __repr__(self) -> str:
         return f"<Items of {self.queue}>"
@@ -82,14 +85,46 @@ class Items:
             TooBig: it has more than 1 MiB.
             StoreUnavailable: the store cannot be reached, within two seconds. Call it again with the same `id`.
         """
-        if not isinstance(payload, Buffer):
-            raise errors.Invalid(f"an item is bytes, not {type(payload).__name__}; encode it first")
-        task = self._task.options(**_fitting(options, self.queue)) if options else self._task
-        call = BoundCall(task.chosen.id or new_id(), task, bytes(payload))
-        [job] = yield from store_part(Part.of([call], self._app), self._app, Budget(size=len(call.payload)))
+        data = as_bytes(payload, "an item")
+        task = self._task_with(options)
+        call = BoundCall(task.chosen.id or new_id(), task, data)
+        [job] = yield from store_part(Part.of([call], self._app), self._app, Budget(size=len(data)))
         return job
 
     put, aput = verb(_put)
+
+    def _put_many(
+        self, many: Iterable[Buffer | tuple[str, Buffer]], /, *, fresh: bool = False, **options: Unpack[Given]
+    ) -> Steps[list[Job[bytes]]]:
+        """Store items in order, each of them bytes, or an id and bytes; up to 1,000 together or not at all.
+
+        items.put_many(line.encode() for line in lines)
+
+        `fresh` is the fast way for ids that cannot be there yet, as those of items without an id: the store then looks
+        only whether this very call was made before. `options` are for all of them.
+
+        Raises:
+            Invalid, TooBig: one of them cannot be stored. Of a list, none is.
+            StoreUnavailable: the store cannot be reached. If `maybe_done`, some may be stored.
+        """
+        if options.get("id") is not None:
+            raise errors.Invalid("many items cannot have one id: put_many([(id, payload), ...])")
+        task = self._task_with(options)
+        calls = (self._call(each, task) for each in many)
+        return store_calls(list(calls) if isinstance(many, Sized) else calls, self._app, fresh=fresh)
+
+    put_many, aput_many = verb(_put_many)
+
+    def _task_with(self, options: Given) -> Task[..., bytes]:
+        return self._task.options(**_fitting(options, self.queue)) if options else self._task
+
+    def _call(self, item: Buffer | tuple[str, Buffer], task: Task[..., bytes]) -> BoundCall[bytes]:
+        if not isinstance(item, tuple):
+            return BoundCall(new_id(), task, as_bytes(item, "an item"))
+        if len(item) != 2:
+            raise errors.Invalid(f"an item is bytes, or an id and bytes, not {len(item)} values")
+        id, payload = item
+        return BoundCall(check_id(id), task, as_bytes(payload, "an item"))
 
     def _value(self, id: str, /) -> Steps[bytes]:
         """Return the bytes of an item, claimed or not.
@@ -105,13 +140,24 @@ class Items:
 
     value, avalue = verb(_value)
 
-    def _claim(self, *, wait: Duration | None = 0, lease: Duration | None = None) -> Steps[Item | None]:
-        """Take the next item, under a lease. Waits so long for one; None: for ever. Returns None if there was none.
+    def _claim(self, *, wait: Duration | None = 0, lease: Duration | None = None) -> Steps[Item | NoItem]:
+        """Take the next item, under a lease. Waits so long for one; None: for ever.
 
-        The lease is that of the queue (see `jobs.config`), unless given. Inside of `with` it is renewed.
+        with items.claim(wait="10s") as item:
+            if item:
+                send(item.payload)
+
+        The item is completed when the block ends, and fails with an exception that leaves it. If there was none, what
+        is returned is false, and the block has None. Without a block end the item yourself:
+
+        while item := items.claim(wait="10s"):
+            item.complete(send(item.payload))
+
+        The lease is that of the queue (see `jobs.config`), unless given. Inside of `with items` it is renewed for as
+        long as the program refers to the item.
         """
         items = yield from self._claim_many(1, wait=wait, lease=lease)
-        return items[0] if items else None
+        return items[0] if items else NO_ITEM
 
     claim, aclaim = verb(_claim)
 
@@ -119,6 +165,7 @@ class Items:
         """Take up to `limit` items. Waits until there is at least one, as `claim` does."""
         deadline = None if wait is None else time.monotonic() + milliseconds(wait, what="wait") / 1000
         length = None if lease is None else milliseconds(lease, what="lease", least=LEAST_LEASE, most=MOST_LEASE)
+        self._seats.room.held.warn_of_dropped(self.queue)
         with self._seats.room.seat() as seat:
             while True:
                 is_over = deadline is not None and time.monotonic() >= deadline
@@ -153,27 +200,27 @@ class Items:
 
     def _hold(self, job: Claimed, seat: Seat) -> Item:
         item = Item(self, job, seat.name)
-        self._seats.room.held[item.held] = item
-        self._upkeep.look_at(item)
+        self._seats.room.held.add(item)
+        self._heartbeat.look_at(item)
         return item
 
     def forget(self, item: Item) -> None:
         """An item has ended: there is nothing to renew any more."""
-        self._seats.room.held.pop(item.held, None)
+        self._seats.room.held.discard(item.held)
 
     def __enter__(self) -> Self:
-        self._upkeep.start()
+        self._heartbeat.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._upkeep.stop()
+        self._heartbeat.stop()
 
     async def __aenter__(self) -> Self:
-        await self._upkeep.astart()
+        await self._heartbeat.astart()
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self._upkeep.astop()
+        await self._heartbeat.astop()
 
 
 def _raw(item: bytes) -> bytes:

@@ -10,14 +10,11 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakSet
 
+from holdfast.holding import Holding
 from holdfast.names import new_id, node_name
-
-if TYPE_CHECKING:
-    from holdfast.commands import Held
-    from holdfast.item import Item
 
 
 class Seat:
@@ -39,7 +36,7 @@ class Room:
 
     def __init__(self) -> None:
         self.worker = f"{node_name()}/{new_id()[-8:]}"
-        self.held: dict[Held, Item] = {}
+        self.held = Holding()
         self._free: list[Seat] = []
         self._count = 0
         self.lock = threading.Lock()

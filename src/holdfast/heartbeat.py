@@ -1,7 +1,7 @@
-"""Upkeep: renewing the leases that a program holds, and signing of its life, as long as it is inside of `with`.
+"""The heartbeat of a program that claims items: it renews their leases while the program is inside of `with`.
 
-A thread does it, or in an asyncio program a task. It wakes when the first lease has lost a quarter, or after ten
-seconds, and sends one command for all. Nobody waits for it.
+A thread sends it, or in an asyncio program a task: one command for all leases, when the first of them has lost a
+quarter, or after ten seconds. Nobody waits for it. An item that the program has dropped is not renewed.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _TWICE = "these items are inside of `with` already; call jobs.items() again to h
 log = logging.getLogger(__name__)
 
 
-class Upkeep:
+class Heartbeat:
     """Keeps what the programs of some `Items` hold. A forked process that holds something has a thread of its own."""
 
     def __init__(self, items: Items, seats: Seats) -> None:
@@ -73,7 +73,8 @@ class Upkeep:
     def _sign(self) -> Steps[None]:
         """Renew all leases and give a sign of life."""
         room = self._seats.room
-        held = list(room.held)
+        room.held.warn_of_dropped(self._items.queue)
+        held = room.held.leases()
         for first in range(0, len(held) or 1, AT_ONCE):
             part, began = held[first : first + AT_ONCE], time.monotonic()
             renewed = yield commands.renew(room.worker, part, about=self._about(), queues=[self._items.queue])
@@ -81,7 +82,7 @@ class Upkeep:
                 if item := room.held.get(lease):
                     item.was_renewed(began)
             for lost in renewed.lost:
-                if item := room.held.pop(lost, None):
+                if item := room.held.discard(lost):
                     item.is_lost = True
             for cancelled in renewed.cancelled:
                 if item := room.held.get(cancelled):
@@ -105,7 +106,8 @@ class Upkeep:
         """Give back what was not completed, and be forgotten as a worker."""
         room = self._seats.room
         yield from self._give_back_unheard(room)
-        for item in list(room.held.values()):
+        room.held.warn_of_dropped(self._items.queue)
+        for item in room.held.items():
             yield from item._release(reason="the program went on without it")
         while (yield commands.lose(worker=room.worker, reason="the program has ended")):
             pass
@@ -123,7 +125,7 @@ class Upkeep:
 
     def _next_due(self) -> float:
         """When to sign again."""
-        times = [item.renew_at for item in list(self._seats.room.held.values())]
+        times = [item.renew_at for item in self._seats.room.held.items()]
         return min([time.monotonic() + (AWAY if self._is_away else SIGN_EVERY), *([] if self._is_away else times)])
 
     def _note(self, error: errors.HoldfastError | None) -> None:
@@ -140,7 +142,7 @@ class Upkeep:
         sooner = threading.Event()
         self._due, self._say_sooner, self._over = math.inf, sooner.set, False
         self._room = self._seats.room
-        self._thread = threading.Thread(target=self._keep_up, args=[sooner], name="holdfast-upkeep", daemon=True)
+        self._thread = threading.Thread(target=self._keep_up, args=[sooner], name="holdfast-heartbeat", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
@@ -177,7 +179,7 @@ class Upkeep:
             raise errors.Invalid(_TWICE)
         sooner, loop = asyncio.Event(), asyncio.get_running_loop()
         self._due, self._say_sooner = math.inf, lambda: loop.call_soon_threadsafe(sooner.set)
-        self._task = asyncio.create_task(self._akeep_up(sooner), name="holdfast-upkeep")
+        self._task = asyncio.create_task(self._akeep_up(sooner), name="holdfast-heartbeat")
 
     async def astop(self) -> None:
         import asyncio

@@ -1,0 +1,53 @@
+"""How an item ends: what a program says becomes an outcome, and that is sent to the store."""
+
+from __future__ import annotations
+
+import os
+
+from holdfast import commands, errors
+from holdfast.commands import Finish, Held
+from holdfast.durations import Duration, milliseconds
+from holdfast.failure import Failure
+from holdfast.failure import encode as encode_failure
+from holdfast.limits import LONGEST_WAIT, MOST_RESULT
+from holdfast.outcome import Error, Outcome, Release, Succeed
+from holdfast.verbs import Steps
+
+Buffer = bytes | bytearray | memoryview
+GROUP = "failed"
+
+
+def as_bytes(value: Buffer, what: str) -> bytes:
+    if not isinstance(value, Buffer):
+        raise errors.Invalid(f"{what} is bytes, not {type(value).__name__}; encode it first")
+    return bytes(value)
+
+
+def success(result: Buffer) -> Succeed:
+    data = as_bytes(result, "a result")
+    if len(data) > MOST_RESULT:
+        raise errors.TooBig(f"the result has {len(data)} bytes; {MOST_RESULT} are allowed: store it elsewhere")
+    return Succeed(data)
+
+
+def failure(words: str, *, final: bool, delay: Duration | None) -> Error:
+    described = Failure(type="Failed", message=str(words), group=GROUP, fingerprint=GROUP)
+    wait = None if delay is None else milliseconds(delay, what="delay", most=LONGEST_WAIT)
+    return Error(encode_failure(described), GROUP, final=final, delay=wait)
+
+
+def release(reason: str, *, delay: Duration) -> Release:
+    return Release(reason, milliseconds(delay, what="delay", most=LONGEST_WAIT))
+
+
+def end(held: Held, created: int, outcome: Outcome, *, token: str, unstarted: bool = False) -> Steps[bool]:
+    """End an item. Returns whether it is so now; False: the lease was lost.
+
+    The same `token` gets the same answer; another one does not.
+    """
+    finish = Finish(held.id, held.attempt, outcome, os.getpid(), created=created, unstarted=unstarted)
+    finished = yield commands.finish(held.executor, [finish], token=token)
+    answer = finished.answers[0]
+    if refusal := errors.BY_CODE.get("" if answer == "LOST" else answer):
+        raise refusal(f"the store refuses this end of item {held.id}: {outcome!r}"[:500])
+    return bool(answer == "OK")
