@@ -14,6 +14,7 @@ LIMITS = ["api", "api:x", "api:y/1", "db"]
 SHARES = ["acme", "b:1"]
 KEYS = ["user:1@x/y", "x" * 128]
 EXECUTORS = ["n1/w1.0", "n1/w1.1", "n1/w2.0", "n.2/w3.10"]
+DETACHED = ["detached/t1.0", "detached/t2.0"]  # that nobody is
 WORKERS = sorted({worker_of(executor) for executor in EXECUTORS})
 LEASES = [1000, 2000, 30_000, 60_000]
 DAY = 86_400_000

@@ -15,7 +15,7 @@ from holdfast.commands import Command, Held
 from holdfast.store import Address, Store
 from tests import drawn, invariants
 from tests.conftest import TestClock
-from tests.drawn import EXECUTORS, IDS, LEASES, QUEUES
+from tests.drawn import DETACHED, EXECUTORS, IDS, LEASES, QUEUES
 from tests.model import Model, Place
 from tests.model_job import Steps
 
@@ -96,7 +96,7 @@ class Machine(RuleBasedStateMachine):
 
     def draw_executor(self, data: st.DataObject) -> str:
         """Draw an executor, mostly one that holds something."""
-        busy = [executor for executor in EXECUTORS if self.model.held(executor)]
+        busy = [executor for executor in EXECUTORS + DETACHED if self.model.held(executor)]
         return data.draw(st.sampled_from(busy * 9 + EXECUTORS), label="executor")
 
     def draw_ids(self, data: st.DataObject, states: Sequence[str]) -> list[str]:

@@ -18,7 +18,7 @@ from holdfast.commands import Command, Finish, Held, Started
 from holdfast.names import new_id
 from holdfast.outcome import Outcome
 from tests import drawn
-from tests.drawn import BACK, EXECUTORS, IDS, LEAPS, QUEUES, STEPS, WORKERS
+from tests.drawn import BACK, DETACHED, EXECUTORS, IDS, LEAPS, QUEUES, STEPS, WORKERS
 from tests.model_core import worker_of
 from tests.model_job import STATES
 from tests.model_machine import NAMESPACE, Expected, Machine, normal_renewal
@@ -163,6 +163,15 @@ class Rules(Machine):
         self.send(command, lambda: self.model.save(held, checkpoint, self.now, **said), bool, fault)
 
     @precondition(lambda self: self.is_busy)
+    @rule(data=st.data(), to=st.sampled_from(DETACHED), fault=drawn.faults)
+    def detach(self, data: st.DataObject, to: str, fault: str) -> None:
+        executor = self.draw_executor(data)
+        held = Held(executor, *self.draw_leases(data, executor)[0])
+        created = self.draw_created(data, held.id)
+        command = commands.detach(held, to, created=created)
+        self.send(command, lambda: self.model.detach(held, to, self.now, created=created), bool, fault)
+
+    @precondition(lambda self: self.is_busy)
     @rule(data=st.data(), outcome=drawn.outcomes)
     def write_without_the_right_to(self, data: st.DataObject, outcome: Outcome) -> None:
         """Another executor, or one that had an attempt before."""
@@ -244,9 +253,9 @@ class Rules(Machine):
         items = [Finish(job.id, job.attempt, outcome, unstarted=True) for job in self.model.held(executor)]
         self.send_finish(executor, items, None, "none")
 
-    @rule(dead=st.sampled_from([*EXECUTORS, *WORKERS]), reason=drawn.reasons, fault=drawn.faults)
+    @rule(dead=st.sampled_from([*EXECUTORS, *DETACHED, *WORKERS]), reason=drawn.reasons, fault=drawn.faults)
     def lose(self, dead: str, reason: str, fault: str) -> None:
-        who = {"executor": None, "worker": None} | {"executor" if dead in EXECUTORS else "worker": dead}
+        who = {"executor": None, "worker": None} | {"executor" if dead in EXECUTORS + DETACHED else "worker": dead}
         self.send(
             commands.lose(**who, reason=reason),
             lambda: sorted(self.model.lose(**who, reason=reason, now=self.now)),

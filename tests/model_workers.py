@@ -1,4 +1,4 @@
-"""What executors and workers do, in plain Python: claim, renew, save, finish, lose and deregister."""
+"""What executors and workers do, in plain Python: claim, renew, save, detach, finish, lose and deregister."""
 
 from __future__ import annotations
 
@@ -155,6 +155,17 @@ class Workers(Core):
         if renew:
             job.timer, job.spared, self.latest = now + job.lease, 0, max(now, self.latest)
         self.event("saved", job)
+        return job.cancelling
+
+    def detach(self, held: Held, to: str, now: int, *, created: int | None) -> bool:
+        job = self.holder(*held, created)
+        if job:
+            job.run.executor = to
+            job.timer, job.spared, self.latest = now + job.lease, 0, max(now, self.latest)
+        else:
+            job = self.holder(to, held.id, held.attempt, created)
+        if not job:
+            raise errors.LeaseLost
         return job.cancelling
 
     def finish(self, executor: str, items: Sequence[Finish], now: int, *, token: str | None = None) -> list[str]:

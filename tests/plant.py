@@ -58,6 +58,13 @@ BUGS = [
         "if job.state == 'running' then",
     ),
     Bug("a lease that ended stays with its executor", "lease", "collect(dropping, key.held(run.executor), job.id)"),
+    Bug("a detached job stays with its executor too", "detach", "redis.call('HDEL', key.held(run.executor), job.id)"),
+    Bug("a detached job is still its executor's", "detach", "run.executor = to"),
+    Bug(
+        "a detached job has the rest of its old lease",
+        "detach",
+        "redis.call('ZADD', key.timers, now + job.lease, job.id)",
+    ),
     Bug(
         "a released job goes to the end of the line",
         "lease",

@@ -50,6 +50,8 @@ LAYERS = [
         "seat",
         "item",
         "item_outcomes",
+        "item_token",
+        "detached",
         "items",
         "heartbeat",
         "holding",

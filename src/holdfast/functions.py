@@ -39,6 +39,7 @@ PARTS = (
     "each",
     "schedule",
     "save",
+    "detach",
     "once",
     "log",
     "ask",

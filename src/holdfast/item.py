@@ -12,6 +12,7 @@ from holdfast import commands, errors, item_outcomes
 from holdfast.commands import Claimed, Held
 from holdfast.durations import Duration
 from holdfast.item_outcomes import Buffer, as_bytes
+from holdfast.item_token import Token, new_executor
 from holdfast.names import new_id
 from holdfast.outcome import Outcome, Release, outcome_of
 from holdfast.verbs import Steps, verb
@@ -46,6 +47,7 @@ class Item:
         self._created = claimed.created
         self._items = items
         self._rights = ["to end it"]  # of several threads, one takes it; it is given back if that failed
+        self._detached: Token | None = None  # under which it is, or may be, detached
         self._tokens: dict[tuple[int, type[Outcome]], str] = {}
         self.was_renewed(time.monotonic())
 
@@ -136,6 +138,34 @@ class Item:
         self.is_lost = not is_ended
         self._items.forget(self)
         return is_ended
+
+    def _detach(self) -> Steps[str]:
+        """Give the item away: returns a token, by which any process may renew it and end it.
+
+        token = item.detach()
+        items.complete(token, b"sent")           # anywhere, any time before the lease ends
+
+        The lease begins anew, and is renewed by `items.renew(token)` only: this program holds the item no more.
+
+        Raises:
+            LeaseLost: it was lost: another may have the item. Or it has ended here.
+        """
+        try:
+            right = self._rights.pop()
+        except IndexError:
+            raise errors.LeaseLost(f"item {self.id} cannot be detached: it has ended, or was detached before") from None
+        token = self._detached or Token(self.queue, self.id, self.attempt, self._created, new_executor())
+        self._detached = token  # a second call says the same
+        try:
+            yield commands.detach(self.held, token.executor, created=self._created)
+        except BaseException as error:
+            self._rights.append(right)
+            self.is_lost = self.is_lost or isinstance(error, errors.LeaseLost)
+            raise
+        self._items.forget(self)
+        return str(token)
+
+    detach, adetach = verb(_detach)
 
     # As a block
 

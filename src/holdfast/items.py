@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sized
 from dataclasses import replace
 from typing import TYPE_CHECKING, Self, Unpack
 
-from holdfast import commands, errors
+from holdfast import commands, detached, errors
 from holdfast.budget import Budget
 from holdfast.commands import Claimed
 from holdfast.durations import Duration, milliseconds
@@ -176,6 +176,13 @@ class Items:
                 yield Pop(claim.wake_key, max(min(left, _look_within(claim, length)), 0.01))
 
     claim_many, aclaim_many = verb(_claim_many)
+
+    # Of items that were detached
+
+    renew, arenew = verb(detached.renew, "Items")
+    complete, acomplete = verb(detached.complete, "Items")
+    fail, afail = verb(detached.fail, "Items")
+    release, arelease = verb(detached.release, "Items")
 
     def ask(self, seat: Seat, limit: int, lease: int | None = None, *, leaves: bool) -> Steps[commands.Claim]:
         """Claim. If the answer to the last question never came, ask that one again: it may have got items."""

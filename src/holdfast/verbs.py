@@ -72,9 +72,12 @@ S = TypeVar("S", bound=Stores)
 
 
 def verb(
-    steps: Callable[Concatenate[S, P], Steps[T]],
+    steps: Callable[Concatenate[S, P], Steps[T]], of: str = "Holdfast"
 ) -> tuple[Callable[Concatenate[S, P], T], Callable[Concatenate[S, P], Coroutine[Any, Any, T]]]:
-    """Make a method and a coroutine method of a method's steps. Errors of a command are raised inside of the steps."""
+    """Make a method and a coroutine method of a method's steps. Errors of a command are raised inside of the steps.
+
+    `of` names the class of steps that are a function.
+    """
 
     def run(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
         return drive(self.store, steps(self, *args, **kwargs))
@@ -85,7 +88,7 @@ def verb(
     for made, prefix in ((run, ""), (arun, "a")):
         update_wrapper(made, steps)
         made.__name__ = prefix + steps.__name__.lstrip("_")
-        made.__qualname__ = f"{steps.__qualname__.rpartition('.')[0] or 'Holdfast'}.{made.__name__}"
+        made.__qualname__ = f"{steps.__qualname__.rpartition('.')[0] or of}.{made.__name__}"
     steps.__qualname__ = run.__qualname__  # by which Python says that an argument is missing
     return run, arun
 

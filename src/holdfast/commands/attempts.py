@@ -157,6 +157,12 @@ def save(
     return Command("save", args, lambda reply: reply == 1, () if checkpoint is None else (checkpoint,))
 
 
+def detach(held: Held, to: str, *, created: int | None = None) -> Command[bool]:
+    """Hand a lease over to an executor that is no process. Returns whether the job is to be cancelled."""
+    args = given(executor=held.executor, id=held.id, attempt=held.attempt, created=created, to=to)
+    return Command("detach", args, lambda reply: reply == 1)
+
+
 def once(held: Held, step: str, result: bytes | None = None, *, created: int | None = None) -> Command[bytes | None]:
     """Return the result of a step that is kept; with a `result`, keep that if there is none."""
     args = given(executor=held.executor, id=held.id, attempt=held.attempt, created=created, step=step)

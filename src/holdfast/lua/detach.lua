@@ -1,0 +1,46 @@
+-- detach: hand a lease over to an executor of its own, which is no process: whoever knows its name renews and ends the job.
+--
+--   args.executor, args.id, args.attempt   the attempt
+--   args.created    when the job was created, as its claim said
+--   args.to         the new executor, detached/<name>.<number>; a name that nobody else has
+--
+-- The lease begins anew. From then on it is refused to the executor that claimed it. Refuses LOST, INVALID. A repeated call gets the
+-- same answer: 1 if the job is to be cancelled, else 0.
+
+local executor_name, integer, job_id = core.executor_name, core.integer, core.job_id
+local refuse, verb = core.refuse, core.verb
+local CANCELLING, attempt_field, has, pack_run = core.CANCELLING, core.attempt_field, core.has, core.pack_run
+local holder, make_marks = core.holder, core.make_marks
+
+local function check_detach(args)
+  executor_name(args.executor)
+  executor_name(args.to)
+  job_id(args.id)
+  integer(args.attempt, 'the attempt', 1, 2 ^ 31)
+  if string.sub(args.to, 1, 9) ~= 'detached/' then
+    refuse('INVALID', 'a job is detached to detached/<name>.<number>, not to ' .. args.to)
+  end
+end
+
+-- The record names who runs the attempt; the hashes of both executors follow it.
+local function hand_over(job, run, to)
+  redis.call('HDEL', key.held(run.executor), job.id)
+  run.executor = to
+  redis.call('HSET', key.held(to), job.id, make_marks(job.attempt, has(job.flags, CANCELLING), 0, job.lease))
+  redis.call('HSET', key.job(job.id), attempt_field[job.attempt], pack_run(run, {}, run.ran, run.outcome))
+  redis.call('ZADD', key.timers, now + job.lease, job.id)
+end
+
+verb('detach', { 'allow-oom' }, function(args)
+  check_detach(args)
+  local job, run = holder(args.executor, args.id, args.attempt, args.created)
+  if job then
+    hand_over(job, run, args.to)
+  else
+    job = holder(args.to, args.id, args.attempt, args.created) -- said before, and the answer was lost
+    if not job then
+      refuse('LOST', string.format('attempt %d of job %s has lost its lease: it was not detached', args.attempt, args.id))
+    end
+  end
+  return has(job.flags, CANCELLING) and 1 or 0
+end)
