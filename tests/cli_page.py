@@ -57,8 +57,8 @@ meant. Printed is how many jobs have which state then, with `--json` as one obje
 be done is counted by its reason, and the exit code is 1.
 
 **The embedded server** is used if no URL is given. Commands that only look do not start one where there is no data
-(exit code 4): they are run in the wrong directory. `enqueue`, `work`, `limit`, `weigh`, `schedules add`, `config set`,
-`config reset`, `doctor` and `server start` do, and say so on a terminal.
+(exit code 4): they are run in the wrong directory. `enqueue`, `items put`, `work`, `limit`, `weigh`, `schedules add`,
+`config set`, `config reset`, `doctor` and `server start` do, and say so on a terminal.
 
 **Completion.** `eval "$(holdfast completion bash)"`, or `zsh`, or `holdfast completion fish | source`. Pressing Tab
 never starts a server, and asks one that runs for at most HOLDFAST_COMPLETION_TIMEOUT seconds (0.6).

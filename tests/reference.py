@@ -54,7 +54,7 @@ GROUPS: list[tuple[str, str, list[Any]]] = [
     ("Schedules", "", [holdfast.cron, holdfast.every, scheduling.Policy, scheduling.Schedule, schedule.Cron,
      schedule.Every]),
     ("Items: four calls on raw bytes", "`jobs.items(queue)` gives them: no tasks, no worker.",
-     [items.Items, Item]),
+     [items.Items, Item, items.NoItem]),
     ("A worker inside a program", "", [embedded.EmbeddedWorker, embedded.Given]),
     ("Queues, workers, settings, events", "What the verbs of the app return.",
      [Queue, load.Load, limiting.Limit, fleet.Worker, fleet.HeldJob, fleet.Node, setting.Setting, Event]),
@@ -98,7 +98,7 @@ HIDDEN = {  # what is public for other parts of Holdfast only
     holdfast.Progress: {"base"},
     schedule.Cron: {"after", "next"},
     items.Items: {"forget", "sign", "leave", "store", "async_store", "hold", "held", "seats", "ask"},
-    Item: {"store", "async_store", "held", "was_renewed"},
+    Item: {"store", "async_store", "held", "was_renewed", "leave", "aleave"},
 }
 
 

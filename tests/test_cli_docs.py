@@ -44,6 +44,12 @@ def test_an_option_reads_its_variable_and_names_it_in_the_help(
         assert variable(option, command, context) in command.get_help(context).replace("\n", "").replace(" ", "")
 
 
+def claimed_token(shell: Shell) -> str:
+    item = shell.client.items("full").claim()
+    assert item
+    return item.detach()
+
+
 def first(words: str) -> Any:
     found = json.loads(words)
     return found[0] if isinstance(found, list) else found
@@ -75,6 +81,12 @@ def first(words: str) -> Any:
         (("fail", "mine"), fields.ANSWER),
         (("depend", "mine", "--on", "running"), fields.ANSWER),
         (("load",), fields.LOAD),
+        (("items", "put", "mail", "words"), fields.ENQUEUED),
+        (("items", "claim", "full"), fields.CLAIMED_ITEM),
+        (("items", "renew", "TOKEN"), fields.RENEWED_ITEM),
+        (("items", "complete", "TOKEN"), fields.ENDED_ITEM),
+        (("items", "fail", "TOKEN", "words"), fields.ENDED_ITEM),
+        (("items", "release", "TOKEN"), fields.ENDED_ITEM),
         (("limits",), fields.LIMIT),
         (("limit", "gpu", "2"), fields.CHANGED_LIMIT),
         (("unlimit", "api"), fields.UNLIMITED),
@@ -98,15 +110,18 @@ def test_json_has_the_fields_that_are_documented(
         shell.put(id)
     shell.client.cancel("ended")
     shell.client.pause("empty")
+    shell.client.items("full").put(b"")
     shell.client.limit("api", 5, per="1s")
     shell("schedules", "add", "nightly", "any.task", "--cron", "0 2 * * *")
     Hand(shell.client).take()
     sign_of_life(shell, "node/worker", "running")
 
+    token = claimed_token(shell) if "TOKEN" in words else ""
+    words = tuple(token if word == "TOKEN" else word for word in words)
     assert list(first(shell(*words, "--json").out)) == list(documented)
 
 
 def test_every_command_that_prints_json_documents_its_fields() -> None:
     without = {name for name, command in every_command() if not getattr(command, "fields", None)}
 
-    assert without <= {"work", "server", "schedules", "completion", "demo"}
+    assert without <= {"work", "server", "schedules", "items", "completion", "demo"}

@@ -19,6 +19,7 @@ from holdfast.cli import (
     enqueue,
     events,
     exits,
+    items,
     jobs,
     kept,
     limits,
@@ -42,7 +43,7 @@ COMMANDS: tuple[click.Command, ...] = (
     steer.cancel, steer.retry, steer.delete, steer.move, steer.release, steer.fail, steer.depend, notes.attach,
     notes.note, queues.queues, queues.pause, queues.resume, queues.forget, queues.load, limits.limits, limits.limit,
     limits.unlimit, limits.weigh, schedules.schedules, workers.workers, workers.nodes, drain.drain, events.events,
-    config.config, kept.kept, kept.send, server.server, doctor.doctor, completion.completion, work.demo,
+    config.config, items.items, kept.kept, kept.send, server.server, doctor.doctor, completion.completion, work.demo,
 )  # fmt: skip
 VARIABLE = "_HOLDFAST_COMPLETE"  # set by the completion scripts
 EXAMPLES = (

@@ -12,7 +12,10 @@ WORDS = (
     (0, "all went well; also at the end of a command that goes on until it is interrupted"),
     (REFUSED, "the job failed, or something was refused; for doctor, there are warnings"),
     (USAGE, "the command line is wrong, or an app cannot be imported (by `work`: 1)"),
-    (NOT_FOUND, "there is no such job, queue, worker, limit or schedule, or the server is not running"),
+    (
+        NOT_FOUND,
+        "no such job, queue, worker, limit or schedule, no item to claim, or the server is not running",
+    ),
     (UNAVAILABLE, "the server cannot be reached, or not be started"),
     (NOT_IN_TIME, "the job has not ended within --timeout"),
     (IN_DANGER, "for doctor: the server loses jobs, or works for nobody"),

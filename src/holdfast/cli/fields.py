@@ -62,6 +62,17 @@ ENQUEUED = {
     "id": "id of the job",
     "created": "whether it was stored now; false if a job of this id was there",
 }
+CLAIMED_ITEM = {
+    "token": "by which it is renewed and ended",
+    "id": "id of the item",
+    "queue": "name of the queue",
+    "attempt": "how often it was claimed, with this time",
+    "lease_seconds": "how long it is yours, unless you renew it",
+    "payload": "its bytes, as text, or as base64 in an object",
+    "data": "what an earlier attempt has saved, in the same way; empty if nothing",
+}
+RENEWED_ITEM = {"id": "id of the item", "cancelled": "whether somebody has cancelled it: then stop, and release it"}
+ENDED_ITEM = {"id": "id of the item", "ended": "completed, failed or released"}
 COUNT = {"count": "how many jobs"}
 QUEUE = {
     "queue": "name of the queue",
