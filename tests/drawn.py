@@ -102,14 +102,15 @@ stages = st.fixed_dictionaries(
         "run": st.sampled_from(["{}", "x" * 100]),
     },
 )
+LONG_GROUP = "some.module.of.a.library.that.likes.long.names.SomethingWentWrongSomewhere"  # records have 64 bytes of it
 outcomes: st.SearchStrategy[Outcome] = st.one_of(
     st.builds(Succeed, blobs),
-    st.builds(Succeed, blobs),
+    st.builds(Succeed, blobs, st.sampled_from(["", "it does not fit"])),
     st.builds(
         Error,
         blobs,
-        st.just("ValueError"),
-        final=st.sampled_from([False, False, True]),
+        st.sampled_from(["ValueError", "ValueError", LONG_GROUP, "result-not-stored"]),
+        final=st.sampled_from([False, False, True, "refused"]),
         delay=st.sampled_from([None, None, None, 0, 1, 700, 90_000]),
     ),
     st.builds(Crash, blobs),

@@ -317,13 +317,13 @@ def _check_record(snapshot: Snapshot, record: Record) -> None:
     assert len(notes) <= (MOST_HISTORY if snapshot.config else HISTORY), f"{id}: notes"
     assert all(7 <= len(note) <= 7 + MOST_NOTE for note in notes), f"{id}: a note"
     assert ("r" in fields) == (record.state == "succeeded"), f"{id}: result"
-    assert ("g" in fields) == (record.state == "failed"), f"{id}: group"
+    assert ("g" in fields) == ("y" in fields) == (record.state == "failed"), f"{id}: group, and why it is final"
     assert record.state not in FINAL or not record.flags & OF_THE_MOMENT, f"{id}: flags"
     may_go = {"succeeded"} if record.flags & invariants_compose.AWAITED else {"succeeded", "cancelled"}
     assert not record.flags & UNKEPT or record.state not in may_go, f"{id} is kept"
     assert ("u" in fields) == bool(record.flags & UNIQUE), f"{id}: unique key"
     for name, value in fields.items():
-        assert re.fullmatch(r"[hsprcfguwbdilzx]|[ao][1-9]\d*", name), f"{id}: field {name}"
+        assert re.fullmatch(r"[hsprcfguwbdilyzx]|[ao][1-9]\d*", name), f"{id}: field {name}"
         assert len(value) <= MOST.get(name, INLINE), f"{id}: field {name} has {len(value)} bytes"
 
 

@@ -18,6 +18,7 @@ import msgspec
 
 from holdfast import errors
 from holdfast.commands import HeldRow, LoadRow, WorkerRow
+from holdfast.outcome import WORK_DONE
 from tests import model_stages as stages
 from tests.model_core import worker_of
 from tests.model_job import DEFAULTS, FINAL, STATES, Job, Order, Steps
@@ -147,17 +148,19 @@ class Model(Workers):
             self.tell(worker_of(job.run.executor), f"cancel {job.run.executor} {id} {job.attempt}")
         return "cancelling"
 
-    def retry(self, ids: Iterable[str], now: int) -> list[str]:
-        answers = [self._retry(id, now) for id in ids]
+    def retry(self, ids: Iterable[str], now: int, *, force: bool = False) -> list[str]:
+        answers = [self._retry(id, now, force=force) for id in ids]
         self.was_idle = not {"waiting", "blocked"} & set(answers)
         return answers
 
-    def _retry(self, id: str, now: int) -> str:
+    def _retry(self, id: str, now: int, *, force: bool = False) -> str:
         job = self.jobs.get(id)
         if not job:
             return "NOTFOUND"
         if job.state not in FINAL:
             return "STATE"
+        if job.group in WORK_DONE and not force:
+            return "DONE"
         if self.after.would_wait_for_itself(id, [*job.marks]):
             return "CYCLE"
         if job.unique:
@@ -166,7 +169,8 @@ class Model(Workers):
                 return "EXISTS"
             self.keys[key] = span, job
         job.retried = job.crashes = job.lost = job.misses = 0
-        job.group, job.result, job.start_by = "", None, 0
+        job.group = job.final_reason = ""
+        job.result, job.start_by = None, 0
         job.note(now, b"retried", "")
         self.arrive(job)
         self.after.begin_again(job)

@@ -13,7 +13,7 @@ from hypothesis.stateful import rule
 
 from holdfast import commands
 from holdfast.commands import Acted
-from tests.drawn import QUEUES
+from tests.drawn import LONG_GROUP, QUEUES
 from tests.model import Model, Place
 from tests.model_job import FINAL, STATES, Job
 from tests.model_timetable import Schedules
@@ -63,7 +63,7 @@ class Act:
     def _is_meant(self, job: Job, since: int) -> bool:
         """What was done to those before may have ended it, or removed it."""
         is_there = self.model.jobs.get(job.id) is job and job.since <= since
-        return is_there and self.task in (None, job.new.task) and self.group in (None, job.group)
+        return is_there and self.task in (None, job.new.task) and (self.group is None or self.group[:64] == job.group)
 
     def _do(self, id: str, now: int) -> str:
         model, arguments = self.model, ARGUMENTS[self.action]
@@ -84,7 +84,7 @@ class Acts(Schedules):
         action=st.sampled_from(sorted(ARGUMENTS)),
         states=st.sampled_from([STATES, STATES[:5], STATES[5:], ("waiting", "failed")]),
         task=st.sampled_from([None, None, "send"]),
-        group=st.sampled_from([None, None, "bad"]),
+        group=st.sampled_from([None, None, "bad", LONG_GROUP]),
         limit=st.integers(1, 5),
     )
     def act(self, action: str, states: tuple[str, ...], task: str | None, group: str | None, limit: int) -> None:

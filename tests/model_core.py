@@ -226,7 +226,7 @@ class Core:
         job.crashes += 1
         self.event("crashed", job)
         if (job.new.once or job.crashes > job.option("crashes")) and not job.cancelling:
-            self.fail(job, "crashed", now)
+            self.fail(job, "crashed", "at_most_once" if job.new.once else "exhausted", now)
         else:
             self.come_back(job, 0, now)
 
@@ -234,7 +234,7 @@ class Core:
         job.lost += 1
         self.event("lost", job)
         if (job.new.once or job.lost > job.option("lost")) and not job.cancelling:
-            self.fail(job, "lost", now)
+            self.fail(job, "lost", "at_most_once" if job.new.once else "exhausted", now)
         else:
             self.come_back(job, 0, now)
 
@@ -243,7 +243,7 @@ class Core:
         if job.cancelling:
             self.conclude(job, "cancelled", now)
         elif job.new.once and not did_not_start:
-            self.fail(job, "interrupted", now)
+            self.fail(job, "interrupted", "at_most_once", now)
         else:
             if did_not_start and job.unique and self.owner(job.unique[0], now) is None:
                 self.keys[job.unique[0]] = job.unique[1], job
@@ -252,8 +252,8 @@ class Core:
             else:
                 self.to_waiting(job, now)
 
-    def fail(self, job: Job, group: str, now: int) -> None:
-        job.group = group
+    def fail(self, job: Job, group: str, reason: str, now: int) -> None:
+        job.group, job.final_reason = group[:64], reason
         self.conclude(job, "failed", now)
 
     def conclude(self, job: Job, state: str, now: int) -> None:

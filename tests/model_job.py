@@ -112,6 +112,7 @@ class Job:
     cancelling: bool = False
     alone: bool = False
     group: str = ""
+    final_reason: str = ""
     progress: str = ""
     result: bytes | None = None
     checkpoint: bytes | None = None
@@ -232,6 +233,7 @@ class Job:
             "pid": last.pid if last else 0,
             "claimed": last.claimed if last else 0,
             "group": self.group,
+            "final_reason": self.final_reason,
             "progress": self.progress,
             "attempts": [run.row() for run in self.attempts[-self.setting("history") :]],
             "notes": self.notes,

@@ -269,9 +269,10 @@ class Rules(Machine):
         verb = data.draw(st.sampled_from(["cancel"] + ["retry", "retry", "delete"] * has_ended), label="verb")
         ids = self.draw_ids(data, STATES[:5] if verb == "cancel" else STATES[5:])
         reason = data.draw(drawn.reasons, label="reason") if verb == "cancel" else ""
+        force = verb == "retry" and data.draw(st.booleans(), label="force")
         command, expected = {
             "cancel": (commands.cancel(ids, reason=reason), lambda: self.model.cancel(ids, reason, self.now)),
-            "retry": (commands.retry(ids), lambda: self.model.retry(ids, self.now)),
+            "retry": (commands.retry(ids, force=force), lambda: self.model.retry(ids, self.now, force=force)),
             "delete": (commands.delete(ids), lambda: self.model.delete(ids)),
         }[verb]
         self.send(command, expected, list, fault)

@@ -68,7 +68,7 @@ class Steer:
         if job.state == "running":
             self._take_away(job, "error", reason, now)
         job.note(now, b"failed", reason)
-        self.model.fail(job, group or "operator", now)
+        self.model.fail(job, group or "operator", "operator", now)
         return "failed"
 
     def _take_away(self, job: Job, outcome: str, reason: str, now: int) -> None:
@@ -92,7 +92,7 @@ class Steer:
 
     def miss(self, job: Job, now: int) -> None:
         job.note(now, b"failed", "its deadline has passed")
-        self.model.fail(job, "deadline", now)
+        self.model.fail(job, "deadline", "deadline", now)
 
     def ring(self, id: str, now: int) -> None:
         job = self.model.jobs[id]

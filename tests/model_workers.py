@@ -201,8 +201,10 @@ class Workers(Core):
 
     def _apply_outcome(self, job: Job, item: Finish, now: int) -> None:
         match item.outcome:
-            case Succeed(result):
+            case Succeed(result, note):
                 job.result = result
+                if note:
+                    job.note(now, b"said", note)
                 self.conclude(job, "succeeded", now)
             case Error():
                 self._fail_attempt(job, item.outcome, now)
@@ -233,10 +235,12 @@ class Workers(Core):
         job.run.error = error.error
         if job.cancelling:
             self.conclude(job, "cancelled", now)
-        elif error.final or job.new.once or job.option("retries") == 0:
-            self.fail(job, error.group, now)
+        elif error.final:
+            self.fail(job, error.group, "refused" if error.final == "refused" else "declared", now)
+        elif job.new.once:
+            self.fail(job, error.group, "at_most_once", now)
         elif job.retried >= job.option("retries"):
-            self.fail(job, "exhausted", now)
+            self.fail(job, error.group, "exhausted", now)
         else:
             delay = job.option("backoff") * 2**job.retried if error.delay is None else error.delay
             job.retrying = True

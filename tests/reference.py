@@ -107,7 +107,14 @@ def write() -> str:
     parts = [HEAD, _contents()]
     for title, words, things in GROUPS:
         parts += [f"## {title}\n", *([words + "\n"] if words else []), *map(_describe, things)]
-    parts += ["## Errors\n", _errors(), "## Testing: `holdfast.testing`\n", *map(_describe, TESTING), _fixtures()]
+    parts += [
+        "## Errors\n",
+        _errors(),
+        _warning(),
+        "## Testing: `holdfast.testing`\n",
+        *map(_describe, TESTING),
+        _fixtures(),
+    ]
     return "\n".join(parts).rstrip() + "\n"
 
 
@@ -313,6 +320,11 @@ def _fixtures() -> str:
 def _raw_annotations(kind: type) -> dict[str, str]:
     """Annotations as they are written: a TypedDict wraps them."""
     return {name: ast.unparse(node.annotation).replace("'", '"') for name, node in _declared(kind)}
+
+
+def _warning() -> str:
+    kind = errors.ResultTypeWarning
+    return f"### `{kind.__name__}`\n\nA warning, and no error. {' '.join((inspect.getdoc(kind) or '').split())}\n"
 
 
 def _errors() -> str:

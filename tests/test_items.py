@@ -250,7 +250,7 @@ def test_a_failed_item_is_tried_again_as_its_retries_allow(timed: Holdfast, cloc
     assert got(items).fail("no route, again")
 
     job = timed.get("a")
-    assert (job.state, job.group) == ("failed", "exhausted")
+    assert (job.state, job.group, job.final_reason) == ("failed", "failed", "exhausted")
     assert [attempt.words for attempt in job.attempts] == ["Failed: no route", "Failed: no route, again"]
     with pytest.raises(JobFailed, match="no route, again"):
         timed.result(job)

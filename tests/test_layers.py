@@ -22,6 +22,7 @@ LAYERS = [
         "codec",
         "signature",
         "outcome",
+        "returned",
         "task",
         "options",
         "run",

@@ -202,7 +202,8 @@ def test_a_retry_waits_20_then_40_then_80_seconds_from_the_end_of_the_failed_att
     assert waits == [20, 40, 80]
     assert take(store) == ["job"]
     end(store, "job", Error(b"{}", "ValueError"))
-    assert charges(store, "job") == ("failed", 3, 0, 0, "exhausted")
+    assert charges(store, "job") == ("failed", 3, 0, 0, "ValueError")
+    assert fields(store, "job", "final_reason") == ("exhausted",)
 
 
 def test_retry_with_a_delay_waits_that_long_and_is_charged(store: Store, clock: TestClock) -> None:
@@ -214,7 +215,8 @@ def test_retry_with_a_delay_waits_that_long_and_is_charged(store: Store, clock: 
     clock.now += 5
     take(store)
     end(store, "job", Error(b"{}", "Retry", delay=5))
-    assert charges(store, "job") == ("failed", 1, 0, 0, "exhausted")
+    assert charges(store, "job") == ("failed", 1, 0, 0, "Retry")
+    assert fields(store, "job", "final_reason") == ("exhausted",)
 
 
 def test_retry_with_no_delay_stands_behind_what_waits(store: Store) -> None:

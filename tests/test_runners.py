@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from holdfast import Holdfast, Job, JobCancelled, JobFailed
+from holdfast import Holdfast, Job, JobCancelled, JobFailed, ResultTypeWarning, WorkDone
 from holdfast.options import Runner
 from tests.apps import runner_app as app
 from tests.apps.runner_app import RUNNERS, Order, Report
@@ -100,6 +100,49 @@ def test_a_big_result_arrives_and_one_that_is_too_big_fails_clearly(staff: Staff
     assert len(fits.result(timeout="30s")) == 900 * 1024
     with pytest.raises(JobFailed, match="result-too-big"):
         too_big.result(timeout="30s")
+
+
+@pytest.mark.parametrize("what", ["object", "nan", "tuple"])
+def test_a_task_whose_result_cannot_be_stored_fails_at_once_as_its_work_is_done(
+    staff: Staff, runner: Runner, what: str
+) -> None:
+    name = f"give-{runner}-{what}"
+    job = staff.crew.ended(staff.put("give", runner, name, what, retries=3, backoff="1ms"))
+
+    assert (job.state, job.group, job.final_reason) == ("failed", "result-not-stored", "refused")
+    assert len(staff.crew.said(name, "charged")) == len(job.attempts) == 1
+    assert "The task has done its work, and a retry would do it again" in job.why
+    with pytest.raises(WorkDone, match=r"has done its work.*retry\(force=True\), or --force"):
+        job.retry()
+    job.retry(force=True)
+    until(lambda: len(staff.crew.said(name, "charged")) == 2)
+
+
+def test_a_task_with_a_wrong_annotation_succeeds_and_its_result_is_the_json_value(staff: Staff, runner: Runner) -> None:
+    jobs = [staff.put("give", runner, f"give-{runner}-text", "text") for _ in range(3)]
+
+    for job in jobs:
+        with pytest.warns(ResultTypeWarning, match=rf"the result of job {job.id} does not fit its type: .*`int`"):
+            result: Any = job.result(timeout="30s")
+        assert result == "seven"
+    (note,) = staff.crew.get(jobs[0]).notes
+    assert (note.what, staff.crew.outcomes(jobs[0])) == ("said", ["succeeded"])
+    assert note.words.startswith(f"the result of task give.{runner}: Expected `int`, got `str`; it is stored as JSON")
+    log = until(lambda: log if f"task give.{runner} is annotated" in (log := staff.worker.log) else None)
+    assert log.count(f"task give.{runner} is annotated to return") == 1
+
+
+def test_what_is_done_when_a_worker_stops_is_not_done_again_though_it_cannot_be_stored(
+    crew: Crew, runner: Runner
+) -> None:
+    staff = start(crew, "--stop-within", "100ms")
+    job = staff.put("give_late", runner, "late")
+    crew.pids("late", "runs")
+
+    assert staff.worker.stop() == 0
+    ended = crew.get(job)
+    assert (ended.state, ended.group, crew.outcomes(job)) == ("failed", "result-not-stored", ["error"])
+    assert len(crew.said("late", "charged")) == 1
 
 
 @pytest.mark.parametrize("runner", [*APART, "thread"])

@@ -381,7 +381,7 @@ def test_a_job_that_has_not_started_is_failed_by_an_operator(ask: Ask) -> None:
     assert (job.state, job.group, job.attempts) == ("failed", "spam", ())
     assert [note.words for note in job.notes] == ["an operator said so"]
     assert states("late") == ["cancelled"]
-    with pytest.raises(JobFailed, match="in group spam: an operator said so"):
+    with pytest.raises(JobFailed, match=r"in group spam \(operator\): an operator said so"):
         ask("result", job)
     with pytest.raises(WrongState, match="bad has ended already and cannot be failed"):
         ask("fail", "bad")

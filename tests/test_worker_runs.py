@@ -92,7 +92,9 @@ def test_a_result_of_one_mebibyte_arrives_and_a_bigger_one_fails_clearly(company
 
     assert len(fits.result(timeout="30s")) == 2**20 - 2
     for job in (too_big, far_too_big):
-        with pytest.raises(JobFailed, match=r"result-too-big: .* bytes; 1048576 are allowed: store it elsewhere"):
+        with pytest.raises(
+            JobFailed, match=r"result-too-big \(refused\): .* bytes; 1048576 are allowed: store it elsewhere"
+        ):
             job.result(timeout="30s")
         assert company.outcomes(job) == ["error"]
 
@@ -114,7 +116,8 @@ def test_a_job_that_raises_retry_runs_again_until_its_retries_are_spent(company:
 
     assert enough.result(timeout="30s") == 3
     assert company.get(enough).retried == 2
-    assert company.ended(too_few).group == "exhausted"
+    ended = company.ended(too_few)
+    assert (ended.group, ended.final_reason) == ("holdfast.outcome.Retry", "exhausted")
     assert company.outcomes(too_few) == ["error", "error"]
 
 
@@ -129,7 +132,7 @@ def test_a_job_that_raises_snooze_runs_again_uncharged(company: Crew) -> None:
 def test_a_job_that_raises_fail_is_not_tried_again(company: Crew) -> None:
     job = company.put(app.try_until.options(retries=5), 3, "fail")
 
-    with pytest.raises(JobFailed, match=r"hopeless: .*for good"):
+    with pytest.raises(JobFailed, match=r"hopeless \(declared\): .*for good"):
         job.result(timeout="30s")
     assert company.outcomes(job) == ["error"]
 

@@ -25,9 +25,11 @@ from holdfast.errors import (
     JobNotFound,
     LeaseLost,
     ResultTimeout,
+    ResultTypeWarning,
     StoreFull,
     StoreUnavailable,
     TooBig,
+    WorkDone,
     WrongState,
 )
 from holdfast.job import Job
@@ -61,6 +63,7 @@ __all__ = [
     "LogPart",
     "Progress",
     "ResultTimeout",
+    "ResultTypeWarning",
     "Retry",
     "RunningJob",
     "Snooze",
@@ -68,6 +71,7 @@ __all__ = [
     "StoreUnavailable",
     "Task",
     "TooBig",
+    "WorkDone",
     "WrongState",
     "cron",
     "current_job",

@@ -28,6 +28,7 @@ _WORDS = {
     "NOTFOUND": "gone",
     "STATE": "in another state",
     "BLOCKED": "others wait for it",
+    "DONE": "its work was done",
     "EXISTS": "another job has its unique key",
     "CYCLE": "it would wait for itself",
 }
@@ -51,12 +52,14 @@ def cancel_all(_: Stores, *, reason: str = "", **kind: Unpack[Kind]) -> Steps[Co
     return (yield from _act("cancel", PENDING, kind, reason=reason))
 
 
-def retry_all(_: Stores, **kind: Unpack[Kind]) -> Steps[Counts]:
+def retry_all(_: Stores, *, force: bool = False, **kind: Unpack[Kind]) -> Steps[Counts]:
     """Run all jobs of a kind once more: those that failed, unless a `state` is given.
 
-    jobs.retry_all(queue="mail", group="SMTPServerDisconnected")
+    jobs.retry_all(queue="mail", group="smtplib.SMTPServerDisconnected")
+
+    Those whose work was done, see `retry`, only with `force`.
     """
-    return (yield from _act("retry", ("failed",), kind))
+    return (yield from _act("retry", ("failed",), kind, force=force or None))
 
 
 def delete_all(_: Stores, **kind: Unpack[Kind]) -> Steps[Counts]:

@@ -24,7 +24,8 @@ def outcome(job: Job[R]) -> R:
     if job.state == "cancelled":
         raise errors.JobCancelled(f"job {job.id} was cancelled", job)
     if job.state == "failed":
-        raise errors.JobFailed(f"job {job.id} failed in group {job.group}: {printable(job.why)}", job)
+        final = f" ({job.final_reason})" if job.final_reason not in ("", job.group) else ""
+        raise errors.JobFailed(f"job {job.id} failed in group {job.group}{final}: {printable(job.why)}", job)
     raise errors.WrongState(f"job {job.id} was retried while its result was awaited")
 
 

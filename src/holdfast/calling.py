@@ -12,23 +12,23 @@ from typing import Any, NamedTuple, Protocol
 from holdfast import carry, current, failure, middleware, running
 from holdfast.errors import HoldfastError
 from holdfast.failure import Failure
-from holdfast.limits import MOST_PAYLOAD, MOST_RESULT
+from holdfast.limits import MOST_PAYLOAD
 from holdfast.link import Link
 from holdfast.outcome import (
     Advance,
     Advanced,
     Cancelled,
     Crash,
-    Error,
     Outcome,
     Release,
     Retry,
     Snooze,
-    Succeed,
     Unknown,
     Waits,
+    failed,
     outcome_of,
 )
+from holdfast.returned import outcome_of_value
 from holdfast.task import Task
 
 
@@ -181,12 +181,9 @@ def begun(task: Task[..., Any], payload: bytes) -> Any:
 
 
 def returned(task: Task[..., Any], value: Any) -> Outcome:
-    """What it means that a task returned a value."""
+    """What it means that a task returned a value. This raises nothing: what is raised would be taken for its error."""
     current.end_current_job()
-    result = task.signature.result.encode(value, f"the result of task {task.name}")
-    if len(result) > MOST_RESULT:
-        return failed("ResultTooBig", _too_big(len(result)), group="result-too-big", final=True)
-    return Succeed(result)
+    return outcome_of_value(task.name, task.signature.result, value)
 
 
 def raised(error: BaseException) -> Outcome:
@@ -208,7 +205,7 @@ def raised(error: BaseException) -> Outcome:
             return outcome_of(refused)
     if isinstance(outcome, Advanced) and len(outcome.payload) > MOST_PAYLOAD:  # it may be too long for any message
         words = f"the arguments of {outcome.task} are {len(outcome.payload):,} bytes; {MOST_PAYLOAD:,} are allowed"
-        return failed("Refused", words, group="refused", final=True)
+        return failed("Refused", words, group="refused", final="refused")
     return outcome
 
 
@@ -217,12 +214,6 @@ def _carrying(outcome: Advanced, advance: Advance) -> Advanced:
     call: Any = advance.call
     carried = carry.carried_by(call.variant.app)
     return replace(outcome, batch=carry.with_carried(outcome.batch, call.chosen.run, carried))
-
-
-def failed(kind: str, message: str, *, group: str, final: bool = False, traceback: str = "") -> Outcome:
-    """An error that no exception of the task describes."""
-    described = Failure(type=kind, message=message, traceback=traceback, group=group, fingerprint=group)
-    return Error(failure.encode(described), group, final=final)
 
 
 def crashed(
@@ -236,7 +227,3 @@ def exit_code(error: SystemExit) -> int:
     if error.code is None:
         return 0
     return error.code if isinstance(error.code, int) else 1
-
-
-def _too_big(size: int) -> str:
-    return f"the result has {size} bytes; {MOST_RESULT} are allowed: store it elsewhere and return a reference"

@@ -4,6 +4,7 @@
     ├── JobNotFound        NOTFOUND  there is no job of this id
     ├── JobExists          EXISTS    there is one already, and the call asked for an error
     ├── WrongState         STATE     the job is in a state that the call does not apply to
+    ├── WorkDone           DONE      the job has done its work, so only a forced retry does it again
     ├── LeaseLost          LOST      this attempt no longer has the right to run the job
     ├── JobBlocked         BLOCKED   other jobs depend on this one
     ├── DependencyCycle    CYCLE     a job would wait for itself
@@ -16,6 +17,8 @@
     ├── JobFailed                    `result()` of a job that failed; its cause is the traceback of the attempt
     ├── JobCancelled                 `result()` of a job that was cancelled
     └── ResultTimeout                the job did not end in the time that `result()` was given
+
+`ResultTypeWarning` is a warning: a result does not fit the type that it is read as.
 
 The scripts refuse with `CODE words`; `from_reply` turns that into the class of the code.
 """
@@ -46,6 +49,10 @@ class JobExists(HoldfastError):
 
 class WrongState(HoldfastError):
     code = "STATE"
+
+
+class WorkDone(HoldfastError):
+    code = "DONE"
 
 
 class LeaseLost(HoldfastError):
@@ -127,12 +134,17 @@ class ResultTimeout(HoldfastError, TimeoutError):
     code = "TIMEOUT"
 
 
+class ResultTypeWarning(UserWarning):
+    """A result is returned as the JSON value that is stored: it does not fit the type that it is read as."""
+
+
 BY_CODE: dict[str, type[HoldfastError]] = {
     kind.code: kind
     for kind in (
         JobNotFound,
         JobExists,
         WrongState,
+        WorkDone,
         LeaseLost,
         JobBlocked,
         DependencyCycle,

@@ -65,12 +65,17 @@ def describe(exception: BaseException, *, group: str | None = None) -> Failure:
     kind = _kind(exception)
     return Failure(
         type=_cut(kind, 512),
-        message=_cut(_text(exception), LONGEST_MESSAGE),
+        message=message_of(exception),
         notes=_notes(exception),
         traceback=_cut(_traceback(exception), LONGEST_TRACEBACK),
         group=group or group_of(exception),
         fingerprint=_fingerprint(exception, kind),
     )
+
+
+def message_of(exception: BaseException) -> str:
+    """Return the text of an exception, however long it is and whatever its own methods do."""
+    return _cut(_text(exception), LONGEST_MESSAGE)
 
 
 def group_of(exception: BaseException) -> str:

@@ -23,7 +23,7 @@ from holdfast.calling import Call, End
 from holdfast.durations import utc
 from holdfast.job import Job
 from holdfast.link import Detached
-from holdfast.outcome import Crash, Error, Outcome, Succeed
+from holdfast.outcome import Crash, Error, Outcome, Succeed, failed
 from holdfast.task import BoundCall
 
 R = TypeVar("R")
@@ -91,10 +91,18 @@ def _ended(stored: Job[R], end: End) -> Job[R]:
         attempt=1,
         pid=os.getpid(),
         group=described.group if described else "",
+        final_reason=_final_reason(outcome) if described else "",
         result_bytes=outcome.result if isinstance(outcome, Succeed) else None,
         attempts=[attempt],
+        notes=[job.Note(now, "said", outcome.note)] if isinstance(outcome, Succeed) and outcome.note else [],
         ran_inline=True,
     )
+
+
+def _final_reason(outcome: Outcome) -> str:
+    """Why the one attempt was the last."""
+    final = isinstance(outcome, Error) and outcome.final
+    return ("declared" if final is True else final) if final else "inline"
 
 
 _WORDS = {"succeed": "succeeded"}
@@ -105,4 +113,4 @@ def _final(outcome: Outcome) -> Outcome:
     if isinstance(outcome, Succeed | Error | Crash):
         return outcome
     words = "the task asked to go on later, but it ran inline, while the store could not be reached"
-    return calling.failed("NoLater", words, group="no-later")
+    return failed("NoLater", words, group="no-later")

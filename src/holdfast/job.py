@@ -20,6 +20,7 @@ from holdfast.codec import Shape
 from holdfast.durations import Duration, utc
 from holdfast.failure import Failure
 from holdfast.progress import Progress, read_progress
+from holdfast.returned import decode_result
 from holdfast.usage import JobUsage
 
 if TYPE_CHECKING:
@@ -101,8 +102,8 @@ class App(Protocol):
     async def acancel(self, id: str, /, *, reason: str = "", unless_awaited: bool = False) -> str: ...
     def logs(self, id: str, /, *, attempt: int | None = None) -> Log: ...
     async def alogs(self, id: str, /, *, attempt: int | None = None) -> Log: ...
-    def retry(self, id: str, /) -> None: ...
-    async def aretry(self, id: str, /) -> None: ...
+    def retry(self, id: str, /, *, force: bool = False) -> None: ...
+    async def aretry(self, id: str, /, *, force: bool = False) -> None: ...
     def delete(self, id: str, /) -> None: ...
     async def adelete(self, id: str, /) -> None: ...
     def stack(self, id: str, /) -> str: ...
@@ -140,6 +141,9 @@ class Job(msgspec.Struct, Generic[R], frozen=True, kw_only=True, eq=False, repr_
     executor: str = ""  # who claimed it: node/worker.number
     pid: int = 0  # the process that it runs in; until it has started, its executor's
     group: str = ""  # of its failure
+    final_reason: str = (
+        ""  # why it failed for good: exhausted, declared, refused, at_most_once, deadline, operator, inline
+    )
     progress: Progress | None = None  # what it said last of how far it is
     codec: str = "json"  # `json`, or `raw` for items
     waits_for: int = 0  # if it is blocked, so many jobs
@@ -184,10 +188,11 @@ class Job(msgspec.Struct, Generic[R], frozen=True, kw_only=True, eq=False, repr_
         if self.group == "interrupted" and last:
             how = f"{last.outcome}{f' ({last.reason})' if last.reason else ''}"
             return f"it is to run at most once, and its attempt was {how}, so it cannot go on; `retry` starts it anew"
+        if self.final_reason in ("deadline", "operator"):  # no attempt says why
+            words = [note.words for note in self.notes if note.what == "failed"]
+            return (words[-1] if words else "") or "it was failed by an operator"
         if self.failure:
             return f"{self.failure.type}: {self.failure.message}"[:LONGEST_REASON]
-        if self.notes and (last is None or self.group in ("deadline", "operator")):  # no attempt says why
-            return self.notes[-1].words or "it was failed by an operator"
         return (last.reason if last else "") or "see its history"
 
     @property
@@ -229,7 +234,7 @@ class Job(msgspec.Struct, Generic[R], frozen=True, kw_only=True, eq=False, repr_
             raw: Any = self.result_bytes or b""
             return cast("R", raw)
         shape = self.returns or Shape.of(Any)
-        result: R = shape.decode(self.result_bytes or b"null", f"the result of job {self.id}")
+        result: R = decode_result(shape, self.result_bytes or b"null", f"the result of job {self.id}")
         return result
 
     def result(self, timeout: Duration | None = None) -> R:
@@ -271,12 +276,12 @@ class Job(msgspec.Struct, Generic[R], frozen=True, kw_only=True, eq=False, repr_
     async def alogs(self, *, attempt: int | None = None) -> Log:
         return await self.app.alogs(self.id, attempt=attempt)
 
-    def retry(self) -> None:
-        """Run a job that has ended once more."""
-        self.app.retry(self.id)
+    def retry(self, *, force: bool = False) -> None:
+        """Run a job that has ended once more; with `force` also one whose work was done."""
+        self.app.retry(self.id, force=force)
 
-    async def aretry(self) -> None:
-        await self.app.aretry(self.id)
+    async def aretry(self, *, force: bool = False) -> None:
+        await self.app.aretry(self.id, force=force)
 
     def delete(self) -> None:
         """Remove a job that has ended."""
@@ -343,6 +348,7 @@ def read_job(fields: dict[str, Any], app: App, returns: Shape | None = None) -> 
         executor=fields["executor"],
         pid=fields["pid"],
         group=fields["group"],
+        final_reason=fields["final_reason"],
         progress=read_progress(fields["progress"]),
         codec=fields["codec"],
         waits_for=fields["waits_for"],

@@ -15,7 +15,7 @@ from holdfast.errors import HoldfastError, Invalid, TooBig
 from holdfast.limits import MOST_STEP_RESULT
 from holdfast.link import heed
 from holdfast.names import check_step
-from holdfast.outcome import Fail
+from holdfast.outcome import STEP_NOT_KEPT, Fail
 
 
 class Step(NamedTuple):
@@ -64,7 +64,7 @@ class Step(NamedTuple):
 
     def _not_kept(self, error: HoldfastError) -> Fail:
         words = f"step {self.name} was done, but that cannot be kept: {error}; a retry would do it again"
-        return Fail(words, group="step-not-kept")
+        return Fail(words, group=STEP_NOT_KEPT)
 
 
 def _shape_of(function: Callable[..., Any]) -> Shape:

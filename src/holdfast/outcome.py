@@ -8,13 +8,21 @@ Only `Error` charges the job's retries, and only `Crash` its crashes. The rest c
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from holdfast import failure
 from holdfast.durations import Duration, milliseconds
 from holdfast.errors import Invalid
+from holdfast.failure import Failure
 from holdfast.limits import LONGEST_WAIT
 from holdfast.names import check_name
+
+# Whether an error is final, however many retries are left: the task declared so (true), or its outcome was refused.
+Final = bool | Literal["refused"]
+
+# The groups of jobs whose work is done, and cannot be recorded: a retry would do it again. `retry.lua` has them too.
+NOT_STORED, TOO_BIG, STEP_NOT_KEPT = "result-not-stored", "result-too-big", "step-not-kept"
+WORK_DONE = frozenset({NOT_STORED, TOO_BIG, STEP_NOT_KEPT})
 
 
 class Retry(Exception):
@@ -70,19 +78,25 @@ class Snooze(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Succeed:
-    """It returned."""
+    """It returned. A `note` goes into the job's history: the result does not fit its annotation."""
 
     result: bytes
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Error:
-    """It raised. `delay` stands in for the usual wait, in milliseconds; `final` allows no retry."""
+    """It raised. `delay` stands in for the usual wait, in milliseconds; what is `final` allows no retry."""
 
     error: bytes
     group: str
-    final: bool = False
+    final: Final = False
     delay: int | None = None
+
+    @property
+    def is_of_work_done(self) -> bool:
+        """Whether the task has done its work: only that cannot be recorded."""
+        return bool(self.final) and self.group in WORK_DONE
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +167,12 @@ def outcome_of(exception: BaseException) -> Outcome:
     return Error(
         error=failure.encode(described),
         group=described.group,
-        final=isinstance(exception, Fail),
+        final="refused" if group == STEP_NOT_KEPT else isinstance(exception, Fail),
         delay=exception.delay if isinstance(exception, Retry) else None,
     )
+
+
+def failed(kind: str, message: str, *, group: str, final: Final = False, traceback: str = "") -> Outcome:
+    """An error that no exception of the task describes."""
+    described = Failure(type=kind, message=message, traceback=traceback, group=group, fingerprint=group)
+    return Error(failure.encode(described), group, final=final)

@@ -10,6 +10,7 @@ from holdfast.codec import Shape
 from holdfast.errors import JobCancelled, JobFailed, JobNotFound
 from holdfast.job import Job
 from holdfast.options import Awaited
+from holdfast.returned import decode_result
 
 T = TypeVar("T")
 
@@ -52,5 +53,5 @@ def result_of(job: Job[Any], kind: type[T]) -> T:
     if job.state != "succeeded":
         words = f"job {job.id} is {job.state}, so it has no result; see current_job().dependencies()"
         raise JobFailed(words, job)
-    value: T = Shape.of(kind).decode(job.result_bytes or b"null", f"the result of job {job.id}")
+    value: T = decode_result(Shape.of(kind), job.result_bytes or b"null", f"the result of job {job.id}")
     return value

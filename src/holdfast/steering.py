@@ -26,6 +26,11 @@ _REFUSALS = {
         "BLOCKED",
     ): "is waited for by others and was not cancelled; cancel these too, or have them not wait: depend",
     ("retry", "STATE"): "has not ended, so there is nothing to retry; cancel it first to start it anew",
+    (
+        "retry",
+        "DONE",
+    ): "has done its work, and only could not record it, so a retry would do the work again; if that is "
+    "meant, force it: retry(force=True), or --force",
     ("retry", "EXISTS"): "cannot be retried: another job has its unique key now",
     ("retry", "CYCLE"): "cannot be retried: it would wait for itself",
     ("delete", "STATE"): "has not ended and cannot be deleted; cancel it first",
@@ -50,15 +55,19 @@ def cancel(_: Stores, id: str, /, *, reason: str = "", unless_awaited: bool = Fa
     return _answer("cancel", id, (yield commands.cancel([id], reason=reason, unless_awaited=unless_awaited)))
 
 
-def retry(_: Stores, id: str, /) -> Steps[None]:
+def retry(_: Stores, id: str, /, *, force: bool = False) -> Steps[None]:
     """Run a job that has ended once more, with all its budgets as new.
+
+    A job that has done its work, and whose result or step could not be stored, would do the work again; `force` says
+    that this is meant.
 
     Raises:
         JobNotFound: there is none of this id.
         WrongState: it has not ended.
+        WorkDone: its work was done (groups result-not-stored, result-too-big and step-not-kept), and `force` is false.
         JobExists: another job has its unique key now.
     """
-    _answer("retry", id, (yield commands.retry([id])))
+    _answer("retry", id, (yield commands.retry([id], force=force)))
 
 
 def delete(_: Stores, id: str, /) -> Steps[None]:
@@ -97,9 +106,9 @@ def _blocked(answers: Answers) -> list[int]:
     return [place for place, answer in enumerate(answers) if isinstance(answer, errors.JobBlocked)]
 
 
-def retry_many(_: Stores, ids: Sequence[str], /) -> Steps[Answers]:
+def retry_many(_: Stores, ids: Sequence[str], /, *, force: bool = False) -> Steps[Answers]:
     """Run jobs once more, however many. Returns for each `waiting` or `blocked`, or the error of `retry`."""
-    return (yield from _each("retry", ids, commands.retry))
+    return (yield from _each("retry", ids, lambda part: commands.retry(part, force=force)))
 
 
 def delete_many(_: Stores, ids: Sequence[str], /) -> Steps[Answers]:

@@ -113,6 +113,40 @@ async def big(size: int) -> str:
     return "x" * size
 
 
+@program
+async def give(name: str, what: str) -> int:
+    """Returns what is no int, and says each time that it has done so."""
+    await pause()
+    write(name, "charged")
+    values = {"text": "seven", "object": object(), "nan": float("nan"), "tuple": (1, 2)}
+    return values[what]  # type: ignore[return-value]
+
+
+def _give_late(name: str) -> object:
+    """Ends when it is asked to, with what cannot be stored."""
+    write(name, "runs", os.getpid())
+    with suppress(SystemExit):
+        while not is_open("never"):
+            _ = current_job().stopping
+            time.sleep(0.01)
+    write(name, "charged")
+    return object()
+
+
+async def _agive_late(name: str) -> object:
+    write(name, "runs", os.getpid())
+    with suppress(asyncio.CancelledError):
+        await asyncio.Event().wait()
+    write(name, "charged")
+    return object()
+
+
+for _runner in RUNNERS:
+    _tasks["give_late", _runner] = jobs.task(name=f"give_late.{_runner}", runner=_runner)(
+        _agive_late if _runner == "async" else _give_late
+    )
+
+
 def divide(by: int) -> float:
     return 1 / by
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, BinaryIO
@@ -179,12 +180,16 @@ def _wait(session: Session, app: Holdfast, id: str, timeout: timedelta | None) -
     """Wait for a job. Its result goes to the standard output, so its id is said elsewhere."""
     note(f"job {id} is stored; waiting for it")
     try:
-        app.result(app.get(id), timeout)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", errors.ResultTypeWarning)
+            app.result(app.get(id), timeout)
     except (errors.JobFailed, errors.JobCancelled) as error:
         if session.output.mode == "json":
             session.output.json(full_record(app.get(id)))
         complain(f"{error}; see `holdfast show {id}`", error.code, id=id)
         return REFUSED
+    for each in caught:
+        note(str(each.message))
     job = app.get(id)
     if session.output.mode == "json":
         session.output.json(full_record(job))

@@ -23,6 +23,7 @@ JOB = {
     "node": "machine of that worker",
     "pid": "process of the last attempt: its own or, before it has started and if it has none, its executor's",
     "group": "group of its failure",
+    "final_reason": "why it failed for good: exhausted, declared, refused, at_most_once, deadline or operator",
     "progress": "what it said of its progress: fraction (0 to 1), message, done and total (items of `each`), counts, "
     "per_second (of what it counts), estimated_end",
     "waits_for": "for how many jobs it waits, if it is blocked",

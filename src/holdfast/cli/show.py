@@ -33,9 +33,9 @@ def describe(record: Record, output: Output, hint: str = "") -> Iterator[Fact]:
     yield Fact("id", record["id"])
     yield Fact("state", _state(record), STYLES.get(record["state"], ""))
     yield from _waits(record, hint)
-    for label in ("group", "task", "queue", "priority", "share", "limits", "schedule"):
+    for label in ("group", "final_reason", "task", "queue", "priority", "share", "limits", "schedule"):
         if record[label] not in ("", None, [], ()):
-            yield Fact(label, record[label])
+            yield Fact(label.replace("_", " "), record[label])
     yield from (Fact(label, output.when(record[name])) for label, name in _TIMES if record[name])
     if record["state"] == "running":
         yield Fact("worker", _where(record))

@@ -87,14 +87,17 @@ def cancel(
 )
 @_ids
 @choosing("retry", group=True)
+@click.option("--force", is_flag=True, help="Also those whose work was done, only not recorded: it is done again.")
 @pass_session
-def retry(session: Session, /, ids: Sequence[str], **how: Any) -> int:
+def retry(session: Session, /, ids: Sequence[str], *, force: bool, **how: Any) -> int:
     """Run jobs that have ended once more.
 
     All their budgets are as new; checkpoints are kept. Exit code 1 if one has not ended, 3 if one does not
-    exist; the others are retried all the same.
+    exist; the others are retried all the same. Jobs of the groups result-not-stored, result-too-big and step-not-kept
+    have done their work, and only could not record it: they are retried with --force only.
     """
-    return steer(session, Action("retry", _answers_of(session.app.retry_many), session.app.retry_all), ids, how)
+    retry_many = _answers_of(partial(session.app.retry_many, force=force))
+    return steer(session, Action("retry", retry_many, partial(session.app.retry_all, force=force)), ids, how)
 
 
 @command(

@@ -220,7 +220,7 @@ def finish(
     rows: list[Any] = []
     blobs = []
     for item in items:
-        if type(item.outcome) is Succeed and None not in (values := _success(item)):
+        if type(item.outcome) is Succeed and not item.outcome.note and None not in (values := _success(item)):
             rows.extend(values)
             blobs.append(item.outcome.result)
             continue
@@ -242,8 +242,8 @@ def _success(item: Finish) -> tuple[Any, ...]:
 def _outcome_row(outcome: Outcome) -> tuple[Fields, bytes | None]:  # noqa: PLR0911 - one for each
     """Return what an outcome is called in the store, and its blob."""
     match outcome:
-        case Succeed(result):
-            return {"outcome": "succeed"}, result
+        case Succeed(result, note):
+            return {"outcome": "succeed", "note": note or None}, result
         case Error(error, group, final, delay):
             return {"outcome": "error", "group": group, "final": final or None, "delay": delay}, error
         case Crash(error):

@@ -38,8 +38,8 @@ def fail(ids: Sequence[str], *, group: str | None = None, reason: str = "") -> C
     return Command("fail", given(ids=list(ids), group=group, reason=reason, token=new_id()), read_texts)
 
 
-def retry(ids: Sequence[str]) -> Command[list[str]]:
-    return Command("retry", {"ids": list(ids), "token": new_id()}, read_texts)
+def retry(ids: Sequence[str], *, force: bool = False) -> Command[list[str]]:
+    return Command("retry", given(ids=list(ids), force=force or None, token=new_id()), read_texts)
 
 
 def delete(ids: Sequence[str]) -> Command[list[str]]:

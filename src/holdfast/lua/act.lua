@@ -12,7 +12,7 @@
 -- count ... as the action answers.
 
 local optional, publish, refuse, verb = core.optional, core.publish, core.refuse, core.verb
-local load_job = core.load_job
+local INLINE, cut, load_job = core.INLINE, core.cut, core.load_job
 local settle = core.settle
 local check_walk, walk = core.check_walk, core.walk
 local action, check_action = core.action, core.check_action
@@ -28,6 +28,8 @@ local function check_act(args)
   if not ACTIONS[args.action] then refuse('INVALID', 'unknown action ' .. tostring(args.action)) end
   if check_action[args.action] then check_action[args.action](args.with or {}) end
   optional(args.since, '`since`', 0, 2 ^ 52)
+  if type(args.group or '') ~= 'string' then refuse('INVALID', '`group` must be a text') end
+  args.group = args.group and cut(args.group, INLINE) -- as records have it
   return check_walk(args)
 end
 

@@ -30,7 +30,7 @@ end
 
 function deadline.miss(job)
   note(job, 'F', 'its deadline has passed')
-  fail(job, 'deadline', nil, {})
+  fail(job, 'deadline', 'T', nil, {})
 end
 
 -- The timer of a deadline. Call it settled.

@@ -5,8 +5,9 @@
 --                   object: id, attempt, created, pid, started. An object has
 --     id, attempt   what ends
 --     created       when the job was created, as its claim said
---     outcome       succeed (its blob is the result)
---                   error (blob: description; group; final: no more retries; delay: instead of the schedule)
+--     outcome       succeed (its blob is the result; note: an entry of the history, in words)
+--                   error (blob: description; group; final: no more retries, as the task declared, true, or as its outcome
+--                   is refused, 'refused'; delay: instead of the schedule)
 --                   crash (blob: description)
 --                   release (delay; reason; unstarted: it did certainly not start), snooze (delay)
 --                   unknown (the task is not known here), cancelled
@@ -35,7 +36,7 @@ local awaken, prune, settle, to_scheduled, to_waiting = core.awaken, core.prune,
 local arrive = core.arrive
 local know_queue, wake = core.know_queue, core.wake
 local LONGEST_WAIT, charge_crash, come_back, conclude = core.LONGEST_WAIT, core.charge_crash, core.come_back, core.conclude
-local end_attempt, fail, holder = core.end_attempt, core.fail, core.holder
+local end_attempt, fail, holder, note = core.end_attempt, core.fail, core.holder, core.note
 local deadline, drop_deadline = core.deadline, core.drop_deadline
 local after = core.after
 local MOST_PID, check_claim, claim = core.MOST_PID, core.check_claim, core.claim
@@ -58,10 +59,12 @@ local function retry_delay(job, item)
   return math.min(option(job, 'backoff') * 2 ^ math.min(job.retried, 40), LONGEST_WAIT)
 end
 
+local WHY_OF_FINAL = { [true] = 'D', refused = 'R' }
 local ending = {}
 
 function ending.succeed(job, run, item, blob, waiters)
   local fields = end_attempt(job, run, 'S', nil, item)
+  if item.note then note(job, 'n', item.note) end
   fields[3], fields[4] = 'r', store_blob('r', job.id, blob or '')
   conclude(job, 'succeeded', waiters, fields)
 end
@@ -70,11 +73,8 @@ function ending.error(job, run, item, blob, waiters)
   local fields = end_attempt(job, run, 'E', item.reason, item)
   keep_error(job, blob)
   if has(job.flags, CANCELLING) then return conclude(job, 'cancelled', waiters, fields) end
-  if item.final or has(job.flags, ONCE) then return fail(job, item.group or 'error', waiters, fields) end
-  local retries = option(job, 'retries')
-  if job.retried >= retries then
-    return fail(job, retries > 0 and 'exhausted' or item.group or 'error', waiters, fields)
-  end
+  local why = WHY_OF_FINAL[item.final] or (has(job.flags, ONCE) and 'O') or (job.retried >= option(job, 'retries') and 'E')
+  if why then return fail(job, item.group or 'error', why, waiters, fields) end
   local delay = retry_delay(job, item)
   job.flags = with(job.flags, RETRYING, true)
   event('retried', job.id)
@@ -220,7 +220,8 @@ local function fault(item, blob)
   local done, right = pcall(is_said_right, item.id, item.attempt, item.pid, item.started)
   right = done and right and ending[item.outcome] and (blob or not item.blob)
   if right and item ~= SUCCESS then
-    right = is_whole(item.delay, LONGEST_WAIT) and is_text(item.group) and is_text(item.reason)
+    right = is_whole(item.delay, LONGEST_WAIT) and is_text(item.group) and is_text(item.reason) and is_text(item.note)
+      and (not item.final or WHY_OF_FINAL[item.final])
   end
   if not right then return 'INVALID' end
   if blob and item.outcome == 'succeed' and #blob > MOST_RESULT then return 'TOOBIG' end

@@ -8,7 +8,7 @@
 local job_ids, refuse, verb = core.job_ids, core.refuse, core.verb
 local setting = core.setting
 local AFTER, ALONE, CANCELLING, NOTE, NOTE_OF = core.AFTER, core.ALONE, core.CANCELLING, core.NOTE, core.NOTE_OF
-local NOTE_SIZE, ONCE, OUTCOME_OF, UNKEPT = core.NOTE_SIZE, core.ONCE, core.OUTCOME_OF, core.UNKEPT
+local NOTE_SIZE, ONCE, OUTCOME_OF, UNKEPT, WHY_FINAL = core.NOTE_SIZE, core.ONCE, core.OUTCOME_OF, core.UNKEPT, core.WHY_FINAL
 local attempt_field, decimal, has, load_blob, option = core.attempt_field, core.decimal, core.has, core.load_blob, core.option
 local read_job, unpack_attempt = core.read_job, core.unpack_attempt
 local after = core.after
@@ -104,7 +104,7 @@ local function describe(id, brief)
     'deadline', tonumber(fields.d) or 0, 'run', fields.x or '', 'share', fields.i or '', 'limits', fields.l or '',
     'throttled_by', job.state == 'throttled' and fields.z or '',
     'waits_for', job.state == 'blocked' and after.parse(fields.b) or 0, 'unique', string.sub(fields.u or '', 2),
-    'group', fields.g or '', 'progress', load_blob('f', id, fields.f) or '' }
+    'group', fields.g or '', 'final_reason', WHY_FINAL[fields.y] or '', 'progress', load_blob('f', id, fields.f) or '' }
   return reply, brief and 0 or describe_more(id, reply, fields, job)
 end
 

@@ -83,9 +83,10 @@ local function conclude(job, state, waiters, fields)
   if waiters and waiters ~= '' then tell_waiters(job, waiters) end
 end
 
-local function fail(job, group, waiters, fields)
-  fields[#fields + 1] = 'g'
-  fields[#fields + 1] = cut(group, INLINE)
+-- The group is the error's own; `why` it is final is a letter of WHY_FINAL.
+local function fail(job, group, why, waiters, fields)
+  local count = #fields
+  fields[count + 1], fields[count + 2], fields[count + 3], fields[count + 4] = 'g', cut(group, INLINE), 'y', why
   conclude(job, 'failed', waiters, fields)
 end
 
@@ -93,7 +94,7 @@ end
 -- once at most does so only if it is certain that it did not start; then one that had a key until it starts has it again.
 local function come_back(job, delay, fields, unstarted)
   if has(job.flags, CANCELLING) then return conclude(job, 'cancelled', nil, fields) end
-  if has(job.flags, ONCE) and not unstarted then return fail(job, 'interrupted', nil, fields) end
+  if has(job.flags, ONCE) and not unstarted then return fail(job, 'interrupted', 'O', nil, fields) end
   if has(job.flags, UNIQUE) and unstarted then take_key_again(job) end
   if delay > 0 then to_scheduled(job, now + delay, fields) else to_waiting(job, fields) end
 end
@@ -102,11 +103,13 @@ local function is_over(job, count, most)
   return (count > most or has(job.flags, ONCE)) and not has(job.flags, CANCELLING)
 end
 
+local function why_over(job) return has(job.flags, ONCE) and 'O' or 'E' end
+
 -- The attempt's process died.
 local function charge_crash(job, waiters, fields)
   job.crashes, job.misses = job.crashes + 1, 0
   event('crashed', job.id)
-  if is_over(job, job.crashes, option(job, 'crashes')) then return fail(job, 'crashed', waiters, fields) end
+  if is_over(job, job.crashes, option(job, 'crashes')) then return fail(job, 'crashed', why_over(job), waiters, fields) end
   come_back(job, 0, fields)
 end
 
@@ -115,7 +118,7 @@ local function charge_lost(job, run, words)
   local fields = end_attempt(job, run, 'L', words)
   job.lost, job.misses = job.lost + 1, 0
   event('lost', job.id)
-  if is_over(job, job.lost, option(job, 'lost')) then return fail(job, 'lost', nil, fields) end
+  if is_over(job, job.lost, option(job, 'lost')) then return fail(job, 'lost', why_over(job), nil, fields) end
   come_back(job, 0, fields)
 end
 

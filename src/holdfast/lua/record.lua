@@ -9,7 +9,7 @@
 --   r     result             } key of their own, and then the field holds
 --   c     checkpoint         } the single character '>'
 --   f     progress, as the job reported it; as above
---   g     group of the failure
+--   g     group of the failure; y: why it is final, a letter of WHY_FINAL
 --   d     no attempt may start after this time; see deadline.lua
 --   b     how many jobs it waits for; see after.lua
 --   i     whose it is, among those that share a queue; see fair.lua
@@ -42,6 +42,10 @@ local CODEC_NUMBER = { json = 0, raw = 1 }
 local OUTCOME_OF = {
   ['-'] = 'running', S = 'succeeded', E = 'error', K = 'crash', L = 'lost', R = 'released', Z = 'snoozed',
   U = 'unknown', C = 'cancelled', A = 'advanced',
+}
+
+local WHY_FINAL = {
+  E = 'exhausted', D = 'declared', R = 'refused', O = 'at_most_once', T = 'deadline', P = 'operator',
 }
 
 local function has(flags, flag) return flags >= flag and math.floor(flags / flag) % 2 == 1 end
@@ -249,4 +253,4 @@ core.lasting, core.decimal, core.attempt_field, core.pack_spec = lasting, decima
 core.pack_head, core.change_head, core.read_job, core.pack_new = pack_head, change_head, read_job, pack_new
 core.pack_status, core.pack_attempt, core.pack_run, core.unpack_attempt = pack_status, pack_attempt, pack_run, unpack_attempt
 core.option, core.load_job, core.take_in_hand, core.NOTE_OF = option, load_job, take_in_hand, NOTE_OF
-core.store_blob, core.load_blob, core.cut, core.note = store_blob, load_blob, cut, note
+core.store_blob, core.load_blob, core.cut, core.note, core.WHY_FINAL = store_blob, load_blob, cut, note, WHY_FINAL

@@ -1,12 +1,13 @@
 -- retry: run ended jobs again, with all their budgets as new. Checkpoint, history and attempt numbers go on.
 --
 --   args.ids     up to 1,000
+--   args.force   also those whose work was done, and only could not be recorded: it is done again
 --   args.token   see call.lua; not given: the call may be carried out twice
 --
--- Returns an answer per id: waiting, blocked, NOTFOUND, STATE if it has not ended, CYCLE if it would wait for itself, or EXISTS
--- if another job has its unique key now.
+-- Returns an answer per id: waiting, blocked, NOTFOUND, STATE if it has not ended, DONE if its work was done and `force` is not
+-- given, CYCLE if it would wait for itself, or EXISTS if another job has its unique key now.
 
-local event = core.event
+local event, refuse = core.event, core.refuse
 local AWAITED, FINAL, UNIQUE, has, lasting = core.AWAITED, core.FINAL, core.UNIQUE, core.has, core.lasting
 local load_job, note = core.load_job, core.note
 local take_key_again = core.take_key_again
@@ -14,17 +15,24 @@ local settle, to_waiting = core.settle, core.to_waiting
 local arrive = core.arrive
 local wake = core.wake
 local after = core.after
-local action, verb_on_each = core.action, core.verb_on_each
+local action, check_action, verb_on_each = core.action, core.check_action, core.verb_on_each
 
-function action.retry(id)
-  local job, field = load_job(id, 'b')
+local WORK_DONE = { ['result-not-stored'] = true, ['result-too-big'] = true, ['step-not-kept'] = true } -- groups
+
+function check_action.retry(args)
+  if args.force ~= nil and type(args.force) ~= 'boolean' then refuse('INVALID', '`force` must be true or false') end
+end
+
+function action.retry(id, args)
+  local job, field, group = load_job(id, 'b', 'g')
   if not job then return 'NOTFOUND' end
   if not FINAL[job.state] then return 'STATE' end
+  if WORK_DONE[group] and not args.force then return 'DONE' end
   if field and after.is_cycle(id, redis.call('HKEYS', key.after(id))) ~= false then return 'CYCLE' end
   if has(job.flags, UNIQUE) and take_key_again(job) then return 'EXISTS' end
   arrive(job)
   job.retried, job.crashes, job.lost, job.misses, job.flags = 0, 0, 0, 0, lasting(job.flags)
-  redis.call('HDEL', key.job(id), 'r', 'g', 'd')
+  redis.call('HDEL', key.job(id), 'r', 'g', 'y', 'd')
   redis.call('DEL', key.blob('r', id))
   note(job, 'R')
   local is_blocked = field and after.link_again(job, field) > 0

@@ -113,7 +113,7 @@ end
 action.fail = changing(function(job, args, waiters)
   local fields = job.state == 'running' and take_away(job, 'E', args.reason) or {}
   note(job, 'F', args.reason)
-  fail(job, args.group or 'operator', waiters, fields)
+  fail(job, args.group or 'operator', 'P', waiters, fields)
   return 'failed'
 end)
 

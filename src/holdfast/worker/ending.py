@@ -1,7 +1,7 @@
 """The end of an attempt: by itself, or forced; the same for every runner.
 
-An attempt that is interrupted is first asked, then forced. Of what it says afterwards only a success is heard: it may
-have been faster.
+An attempt that is interrupted is first asked, then forced. Of what it says afterwards only that its work is done is
+heard: it may have been faster.
 """
 
 from __future__ import annotations
@@ -10,8 +10,7 @@ import asyncio
 import logging
 from typing import Any
 
-from holdfast.calling import failed
-from holdfast.outcome import Advanced, Cancelled, Outcome, Release, Succeed, Waits
+from holdfast.outcome import NOT_STORED, TOO_BIG, Advanced, Cancelled, Error, Outcome, Release, Succeed, Waits, failed
 from holdfast.worker.attempt import Attempt
 from holdfast.worker.watch import Stack, Watch
 
@@ -54,7 +53,7 @@ def unable(attempt: Attempt, error: BaseException) -> Outcome:
 
 def forced_outcome(attempt: Attempt, heard: Outcome | None) -> Outcome:
     """What the end of an attempt means that did not end by itself; of a lost one nobody will hear."""
-    if isinstance(heard, Succeed):
+    if isinstance(heard, Succeed) or (isinstance(heard, Error) and heard.is_of_work_done):
         return heard
     if attempt.verdict:
         return attempt.verdict
@@ -63,13 +62,15 @@ def forced_outcome(attempt: Attempt, heard: Outcome | None) -> Outcome:
 
 def refused_outcome(outcome: Outcome, answer: str) -> Outcome:
     """What an attempt means whose outcome the store refused: an error of the task, which it would make again."""
+    group = "refused"
     match outcome:
         case Advanced(task):
             what = f"to go on as {task}"
         case Waits(after):
             what = f"to wait for {', '.join(after)}"[:200]
         case Succeed():
-            what = "to keep its result"
+            what, group = "to keep its result; its work is done", TOO_BIG if answer == "TOOBIG" else NOT_STORED
         case _:
             what = f"its end, {type(outcome).__name__}"
-    return failed("Refused", f"the store refused {what}: {REFUSALS.get(answer, answer)}", group="refused", final=True)
+    words = f"the store refused {what}: {REFUSALS.get(answer, answer)}"
+    return failed("Refused", words, group=group, final="refused")

@@ -21,7 +21,7 @@ import msgspec
 
 from holdfast.client import Holdfast
 from holdfast.commands import Claim, Claimed, Finish
-from holdfast.outcome import Outcome, Release, Unknown
+from holdfast.outcome import Outcome, Release, Succeed, Unknown
 from holdfast.run import UNREADABLE, Run
 from holdfast.store import AsyncStore
 from holdfast.worker import requests, wire
@@ -86,6 +86,7 @@ class Executor:
         self._claimed_at = 0.0  # when their claim was sent
         self._ended: list[Finish] = []
         self._to_tell: list[bytes] = []
+        self._misfits: set[str] = set()  # tasks whose results do not fit their annotations
         self._nudge = asyncio.Event()  # there may be something to do: the next turn looks at everything
         self._may_claim = False  # not before the supervisor says so
         self._retiring = False  # claims no more; what runs has all the time that it needs
@@ -303,10 +304,17 @@ class Executor:
     def _hear_end(self, attempt: Attempt, outcome: Outcome) -> None:
         """Have it reported; first, what it saved has to be in the store."""
         log_end(attempt, outcome)
+        if type(outcome) is Succeed and outcome.note:
+            self._say_misfit(attempt.job, outcome.note)
         if attempt.saver or attempt.has_directory:
             self._group.create_task(self._tidy(attempt, outcome))
         else:
             self._report(attempt, outcome)
+
+    def _say_misfit(self, job: Claimed, words: str) -> None:
+        if job.task not in self._misfits:
+            self._misfits.add(job.task)
+            self._tell("misfit", [job.task, job.id, words])
 
     async def _tidy(self, attempt: Attempt, outcome: Outcome) -> None:
         if attempt.saver:

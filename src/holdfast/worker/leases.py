@@ -11,6 +11,7 @@ from typing import Any
 from holdfast import commands, errors
 from holdfast.commands import Finish, Held, Renewed, Started
 from holdfast.outcome import Release
+from holdfast.worker.advice import Advice
 from holdfast.worker.calendar import Calendar
 from holdfast.worker.inquiries import Inquiries
 from holdfast.worker.patient import PatientStore
@@ -57,6 +58,7 @@ class Leases:
         self._executors = executors
         self._served = served
         self._calendar = calendar
+        self._advice = Advice()
         self._on_drain = on_drain
         self._waiting = MOST_INTERVAL  # seconds from the last renewal to the next
         self._inbox_key = b""
@@ -78,6 +80,8 @@ class Leases:
             self.inquiries.heard(rows)
         elif word == "exclusive":
             self.exclusives.add(*rows)
+        elif word == "misfit":
+            self._advice.heard_misfit(*rows)
         if word == "started" or (word == "claimed" and min(rows[2::4]) < 4000 * self._waiting):
             self._soon.set()
 

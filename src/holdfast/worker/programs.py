@@ -18,11 +18,11 @@ from typing import Any, NoReturn
 import msgspec
 
 from holdfast import failure
-from holdfast.calling import Call, failed
+from holdfast.calling import Call
 from holdfast.errors import HoldfastError
 from holdfast.failure import Failure
 from holdfast.options import DEFAULTS
-from holdfast.outcome import Error, Outcome, Release, Succeed
+from holdfast.outcome import Error, Outcome, Release, Succeed, failed
 from holdfast.program import PROGRAM, Ended, Program, program_task
 from holdfast.task import App, Task
 
@@ -51,7 +51,7 @@ def become(call: Call) -> Outcome:
         _give_stdin(program.stdin)
         _exec(program, call)
     except HoldfastError as error:
-        return failed("NoProgram", str(error), group="no-program", final=True)
+        return failed("NoProgram", str(error), group="no-program", final="refused")
     except OSError as error:
         words = f"{program.arguments[0]} cannot be run here: {error.strerror}"
         if program.cwd is not None and error.filename == program.cwd:

@@ -20,9 +20,8 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from holdfast.calling import failed
 from holdfast.commands import Claimed
-from holdfast.outcome import Release
+from holdfast.outcome import Release, failed
 from holdfast.run import Run
 from holdfast.sizes import size_words
 from holdfast.worker.attempt import SOFT, Attempt
