@@ -33,8 +33,9 @@ def eventually(condition: Callable[[], object]) -> None:
 class Switch:
     """A server that can be killed, stopped and started again with all that it has acknowledged."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *options: str) -> None:
         self._folder = folder
+        self._options = options
         self._process: subprocess.Popen[bytes] | None = None
         self.url = f"unix://{folder}/s"
 
@@ -45,7 +46,7 @@ class Switch:
         line = [binary, "--unixsocket", f"{self._folder}/s", "--port", "0", "--dir", str(self._folder), "--save", ""]
         with (self._folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
-                [*line, "--appendonly", "yes", "--appendfsync", "always"], stdout=log, stderr=log
+                [*line, "--appendonly", "yes", "--appendfsync", "always", *self._options], stdout=log, stderr=log
             )
         with redis.Redis(unix_socket_path=f"{self._folder}/s") as client:
             eventually(lambda: _answers(client))
@@ -55,6 +56,10 @@ class Switch:
             self._process.kill()
             self._process.wait()
             self._process = None
+
+    def restart(self) -> None:
+        self.off()
+        self.on()
 
     @contextmanager
     def stopped(self) -> Iterator[None]:
@@ -74,10 +79,10 @@ def _answers(client: redis.Redis) -> bool:
 
 
 @contextmanager
-def switch() -> Iterator[Switch]:
+def switch(*options: str) -> Iterator[Switch]:
     """A server that is off until it is switched on."""
     folder = Path(tempfile.mkdtemp(prefix="hfo-"))
-    made = Switch(folder)
+    made = Switch(folder, *options)
     try:
         yield made
     finally:

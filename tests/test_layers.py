@@ -42,7 +42,7 @@ LAYERS = [
     {"budget", "calling"},
     {"functions", "commands"},
     {"server", "keeper"},
-    {"line"},
+    {"line", "pool"},
     {"turns", "conversation", "store"},
     {"facts", "judgements", "doctor"},
     {

@@ -672,7 +672,8 @@ def test_closing_does_not_mind_another_thread_that_takes_a_connection(address: A
     store = Store(address)
     store.run(commands.count())
     assert store._ready is not None
-    store._ready._idle = _Raced(store._ready._idle)
+    pool = store._ready._pool
+    pool._idle = _Raced(pool._idle)
     store.close()
 
 

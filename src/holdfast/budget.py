@@ -20,11 +20,20 @@ class Budget:
     """The time that is left, and how many requests were sent that nobody answered.
 
     `meanwhile` is something to do, once, while the server works on the first of them. Its time does not count.
+    `blocks` is how many of the seconds the command itself may block.
     """
 
-    __slots__ = ("_began", "_ends", "meanwhile", "seconds", "unanswered")
+    __slots__ = ("_began", "_ends", "blocks", "meanwhile", "seconds", "unanswered")
 
-    def __init__(self, seconds: float = SECONDS, *, size: int = 0, meanwhile: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self,
+        seconds: float = SECONDS,
+        *,
+        size: int = 0,
+        meanwhile: Callable[[], None] | None = None,
+        blocks: float | None = None,
+    ) -> None:
+        self.blocks = blocks
         self.seconds = seconds if size <= FREE_BYTES else seconds + (size - FREE_BYTES) / BYTES_PER_SECOND
         self.unanswered = 0
         self.meanwhile = meanwhile
@@ -52,6 +61,11 @@ class Budget:
         What was done meanwhile may have taken longer than that.
         """
         return not self.unanswered or time.monotonic() - self._began < REPEAT_WITHIN
+
+    @property
+    def may_block(self) -> float:
+        """How many seconds a command that blocks may still do so; a moment at least, as none would be for ever."""
+        return max(0.01, (self.blocks or 0.0) - (time.monotonic() - self._began))
 
     def left(self) -> float:
         """Return how many seconds are left.

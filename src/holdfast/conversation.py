@@ -10,16 +10,20 @@ import asyncio
 import threading
 from collections.abc import Callable, Generator
 from concurrent.futures import Future
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any, TypeVar
+from ssl import SSLCertVerificationError
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import redis
 import redis.asyncio
 from redis.asyncio.retry import Retry as AsyncRetry
-from redis.backoff import ExponentialBackoff
+from redis.backoff import NoBackoff
 from redis.exceptions import (
+    AskError,
+    AuthenticationError,
+    AuthorizationError,
+    BusyLoadingError,
     ClusterDownError,
-    MasterDownError,
+    MovedError,
     OutOfMemoryError,
     ReadOnlyError,
     RedisError,
@@ -33,20 +37,31 @@ from redis.retry import Retry
 from holdfast import errors, functions
 from holdfast.budget import Budget
 from holdfast.line import AsyncLine, Behind, Line, limited
+from holdfast.pool import Pool
 
 if TYPE_CHECKING:
     from holdfast.store import Address
 
 _UNREACHABLE = (RedisConnectionError, RedisTimeoutError, OSError)
-_NOT_NOW = (ClusterDownError, MasterDownError, TryAgainError)
-_NOT_NOW_WORDS = ("BUSY", "MISCONF", "NOREPLICAS", "UNBLOCKED")  # which the client library has no class for
 _TIMED_OUT = (RedisTimeoutError, TimeoutError)
-_ATTEMPTS = 3
-_RETRIES = 3  # of connecting, in each
+_NOT_LET_IN = (AuthenticationError, AuthorizationError)  # of the unreachable: time does not change it
+# Replies of a server that is not the primary, or not yet: new connections may lead to another.
+_NOT_PRIMARY = (ReadOnlyError, ClusterDownError, BusyLoadingError, MovedError)  # a MASTERDOWN is a CLUSTERDOWN, too
+_UNBLOCKED = "UNBLOCKED force unblock"  # by a server that was demoted
+_NON_LOCAL = "access a non local key in a cluster node"  # the only one that a function gets after it has begun
+_MISSING = "Function not found"  # also on a server that has taken the place of another
+_NOT_NOW = ("BUSY", "MISCONF", "NOREPLICAS")
+_FIRST_PAUSE, _MAX_PAUSE = 0.02, 0.25  # seconds between two attempts
 _FIXED = {"protocol": 2}  # whatever the URL says: in another a server may say what is no reply
-RECONNECT: tuple[Any, ...] = ()  # what a conversation says to have a new connection
 
-Talk = Generator[tuple[Any, ...], Any, Any]
+
+class Pause(NamedTuple):
+    """What a conversation says before it has a command sent again, on another connection."""
+
+    seconds: float
+
+
+Talk = Generator[tuple[Any, ...] | Pause, Any, Any]
 L = TypeVar("L", Line, AsyncLine)
 
 
@@ -60,26 +75,30 @@ def conversation(parts: tuple[Any, ...], address: Address, budget: Budget) -> Ta
 
 
 def _attempts(parts: tuple[Any, ...], address: Address, budget: Budget) -> Talk:
-    before: Exception | None = None
-    for left in reversed(range(_ATTEMPTS)):
+    """Send a command until it is answered, the time is over, or it is refused in a way that time does not change."""
+    pause, told, before = _FIRST_PAUSE, None, None
+    while True:
         try:
             return (yield from _load_if_missing(parts))
         except errors.HoldfastError:
             raise
-        except _UNREACHABLE as error:
-            if left == 0 or isinstance(error, _TIMED_OUT) or not budget.may_repeat:
-                raise _translate(before or error, address, budget.seconds) from error
+        except (RedisError, *_UNREACHABLE) as error:
+            budget.unanswered += _says(error, _NON_LOCAL)
+            told = told if told and isinstance(error, _TIMED_OUT) else error  # "time is over" tells the least
+            if budget.remains <= pause or not budget.may_repeat or not _may_pass(error, before):
+                raise _translate(told, address, budget.seconds) from error
             before = error
-            yield RECONNECT
-        except RedisError as error:
-            raise _translate(error, address, budget.seconds) from None
+        yield Pause(pause)
+        pause = min(_MAX_PAUSE, 2 * pause)
+        if budget.blocks is not None:
+            parts = (*parts[:-1], budget.may_block)
 
 
 def _load_if_missing(parts: tuple[Any, ...]) -> Talk:
     try:
         return (yield parts)
     except ResponseError as error:
-        if "Function not found" not in str(error):
+        if not _says(error, _MISSING):
             raise
     try:
         yield ("FUNCTION", "LOAD", functions.library())
@@ -89,20 +108,59 @@ def _load_if_missing(parts: tuple[Any, ...]) -> Talk:
     return (yield parts)
 
 
-def _translate(error: Exception, address: Address, seconds: float) -> errors.HoldfastError:
-    """Say in our words what the client library said in its."""
-    if isinstance(error, _TIMED_OUT):
-        return errors.StoreUnavailable(f"{address.words} did not answer within {seconds:.3g} s")
+def _says(error: BaseException, words: str) -> bool:
+    """Whether the server says this, and not one of our functions, which may quote anybody."""
+    return words in str(error) and errors.from_reply(str(error)) is None
+
+
+def _may_pass(error: Exception, before: Exception | None) -> bool:
+    """Whether another attempt may get another answer. MOVED twice is no failover, but the wrong node of a cluster."""
+    if isinstance(error, MovedError):
+        return not isinstance(before, MovedError)
     if isinstance(error, _UNREACHABLE):
-        return errors.StoreUnavailable(f"{address.words} cannot be reached: {str(error).rstrip('.')}")
-    if isinstance(error, ReadOnlyError):
-        return errors.StoreUnavailable(f"{address.words} is a replica and takes no writes: {error}")
-    if isinstance(error, _NOT_NOW) or str(error).startswith(_NOT_NOW_WORDS):
-        advice = "; make room on its disk" if "No space left" in str(error) else ""
-        return errors.StoreUnavailable(f"{address.words} cannot work now: {error}{advice}")
+        return not isinstance(error, _NOT_LET_IN) and not isinstance(error.__context__, SSLCertVerificationError)
+    return _is_not_primary(error) or _says(error, _MISSING)
+
+
+def _is_not_primary(error: BaseException) -> bool:
+    return isinstance(error, _NOT_PRIMARY) or str(error).startswith(_UNBLOCKED) or _says(error, _NON_LOCAL)
+
+
+def _translate(error: Exception, address: Address, seconds: float) -> errors.HoldfastError:
+    """Turn an error of the client library into one of ours."""
+    if what := _unavailable(error, address, seconds):
+        return errors.StoreUnavailable(f"{address.words} {what}")
     if isinstance(error, OutOfMemoryError):
         return errors.StoreFull("the server is out of memory and nothing was stored: raise maxmemory, or finish jobs")
     return errors.from_reply(str(error)) or errors.HoldfastError(f"{address.words} refused a command: {error}")
+
+
+def _unavailable(error: Exception, address: Address, seconds: float) -> str:
+    """Say why a server is unavailable; nothing if it is not."""
+    if isinstance(error, _TIMED_OUT):
+        return f"did not answer within {seconds:.3g} s"
+    if isinstance(error, _UNREACHABLE):
+        return f"cannot be reached: {str(error).rstrip('.')}"
+    if isinstance(error, ReadOnlyError):
+        return f"is a replica and takes no writes: {error}"
+    if isinstance(error, AskError):
+        return _about_cluster(error, address.namespace)
+    if _is_not_primary(error) or isinstance(error, TryAgainError) or str(error).startswith(_NOT_NOW):
+        return (
+            f"is temporarily unavailable: {error}{'; make room on its disk' if 'No space left' in str(error) else ''}"
+        )
+    return ""
+
+
+def _about_cluster(error: AskError, namespace: str) -> str:
+    """Say what MOVED and ASK mean, of which the client library keeps the slot and the node only."""
+    node = str(error).rpartition(" ")[2]
+    if not isinstance(error, MovedError):
+        return f"is temporarily unavailable: its cluster moves namespace {namespace} to {node} (ASK)"
+    return (
+        f"is part of a cluster, in which {node} has the keys of namespace {namespace} (MOVED): use the address of that"
+        " node, or one that leads to it after a failover, too"
+    )
 
 
 class Ready:
@@ -113,27 +171,40 @@ class Ready:
     """
 
     def __init__(self, url: str, address: Address) -> None:
-        retry = Retry(_backoff(), _RETRIES, (RedisConnectionError,))
+        retry = Retry(NoBackoff(), 0)  # a conversation does that
         options = _options(address) | redis.connection.parse_url(url) | _FIXED
-        self._pool = redis.ConnectionPool(retry=retry, **options)
-        client = redis.Redis(connection_pool=self._pool)
-        self._readings = dict(client.response_callbacks)
-        self._idle: list[Line] = []
+        self._client = redis.Redis(connection_pool=redis.ConnectionPool(retry=retry, **options))
+        self._readings = dict(self._client.response_callbacks)
+        self._pool: Pool[Line] = Pool()
+        self.is_broken = False  # a connection could not be made, or did not last
 
     def exchange(self, parts: tuple[Any, ...], budget: Budget) -> Any:
         """Send a command and return its reply, before the time is over."""
-        line = _fresh(self._idle) or Line(self._connect(budget))
         try:
-            reply = line.exchange(parts, budget)
-        except BaseException:  # interrupted or broken
-            line.close()
+            line = self._pool.take() or self._connect(budget)
+            try:
+                if budget.blocks is None:
+                    reply = line.exchange(parts, budget)
+                else:
+                    with self._pool.blocking(line):
+                        reply = line.exchange(parts, budget)
+            except BaseException:  # interrupted or broken
+                line.close()
+                raise
+        except _UNREACHABLE:
+            self.is_broken = True
             raise
-        self._idle.append(line)
+        _settle(self._pool, line, reply)
         return _read(parts, reply, self._readings)
 
-    def _connect(self, budget: Budget) -> Any:
+    def _connect(self, budget: Budget) -> Line:
+        generation = self._pool.generation  # before it is connected: it may be left meanwhile
+        return Line(self._connected(budget), generation)
+
+    def _connected(self, budget: Budget) -> Any:
         made: Future[Any] = Future()
-        connection = self._pool.connection_class(**self._pool.connection_kwargs)
+        kinds = self._client.connection_pool
+        connection = kinds.connection_class(**kinds.connection_kwargs)
         try:
             threading.Thread(target=_connect, args=(connection, made), name="holdfast-connect", daemon=True).start()
         except RuntimeError:  # no thread can be started: the process is about to end
@@ -145,9 +216,7 @@ class Ready:
             raise
 
     def close(self) -> None:
-        with suppress(IndexError):  # there are no more; other threads may take some, too
-            while True:
-                self._idle.pop().close()
+        self._pool.close_idle()
 
 
 def _connect(connection: Any, made: Future[Any]) -> None:
@@ -163,44 +232,53 @@ class AsyncReady:
     """Connections of an event loop, kept between commands."""
 
     def __init__(self, url: str, address: Address) -> None:
-        retry = AsyncRetry(_backoff(), _RETRIES, (RedisConnectionError,))
+        retry = AsyncRetry(NoBackoff(), 0)
         options = _options(address) | redis.asyncio.connection.parse_url(url) | _FIXED
         self._address = address
-        self._pool = redis.asyncio.ConnectionPool(retry=retry, **options)
-        client = redis.asyncio.Redis(connection_pool=self._pool)
-        self._readings = dict(client.response_callbacks)
-        self._idle: list[AsyncLine] = []
+        self._client = redis.asyncio.Redis(connection_pool=redis.asyncio.ConnectionPool(retry=retry, **options))
+        self._readings = dict(self._client.response_callbacks)
+        self._pool: Pool[AsyncLine] = Pool()
         self._lines: set[AsyncLine] = set()  # all that are open
         self._is_closed = False
+        self.is_broken = False  # as that of a `Ready`
 
     async def exchange(self, parts: tuple[Any, ...], budget: Budget) -> Any:
         """Send a command and return its reply, before the time is over."""
-        line = _fresh(self._idle) or await self._connect(budget)
         try:
-            reply = await line.exchange(parts, budget)
-        except BaseException:  # cancelled or broken
-            line.close()
+            line = self._pool.take() or await self._connect(budget)
+            try:
+                if budget.blocks is None:
+                    reply = await line.exchange(parts, budget)
+                else:
+                    with self._pool.blocking(line):
+                        reply = await line.exchange(parts, budget)
+            except BaseException:  # cancelled or broken
+                line.close()
+                raise
+        except _UNREACHABLE:
+            self.is_broken = True
             raise
-        self._idle.append(line)
+        _settle(self._pool, line, reply)
         return _read(parts, reply, self._readings)
 
     async def block(self, parts: tuple[Any, ...], budget: Budget, behind: Behind) -> Any:
         """Send a command that blocks, once. Returns its reply, or that of the command that was sent behind it."""
         try:
-            line = _fresh(self._idle) or await self._connect(budget)
+            line = self._pool.take() or await self._connect(budget)
             try:
-                reply = await behind.exchange(line, parts, budget)
-            except BaseException:
-                line.close()
+                with self._pool.blocking(line):
+                    reply = await behind.exchange(line, parts, budget)
+            except BaseException as error:
+                (self._pool.discard_all if _is_not_primary(error) else AsyncLine.close)(line)
                 raise
-            self._idle.append(line)
+            _settle(self._pool, line, reply)
             return _heard(reply)
         except (RedisError, *_UNREACHABLE) as error:
             raise _translate(error, self._address, budget.seconds) from None
 
     async def _connect(self, budget: Budget) -> AsyncLine:
-        before = _cancellations()
-        connection = self._pool.connection_class(**self._pool.connection_kwargs)
+        before, generation, kinds = _cancellations(), self._pool.generation, self._client.connection_pool
+        connection = kinds.connection_class(**kinds.connection_kwargs)
         try:
             async with limited(budget.left()):
                 await connection.connect()
@@ -211,7 +289,7 @@ class AsyncReady:
         except BaseException:
             await connection.disconnect(nowait=True)
             raise
-        line = AsyncLine(connection)
+        line = AsyncLine(connection, generation)
         self._lines.add(line)
         line.closed.add_done_callback(lambda _: self._lines.discard(line))
         return line
@@ -231,17 +309,12 @@ def _cancellations() -> int:
     return task.cancelling() if task else 0
 
 
-def _fresh(idle: list[L]) -> L | None:
-    """Take a line that can be used, if there is one."""
-    while idle:
-        try:
-            line = idle.pop()
-        except IndexError:  # another thread was faster
-            break
-        if line.is_fresh:
-            return line
-        line.close()
-    return None
+def _settle(pool: Pool[L], line: L, reply: Any) -> None:
+    """Keep a connection for the next command, unless its server is not the primary."""
+    if isinstance(reply, Exception) and _is_not_primary(reply):
+        pool.discard_all(line)
+    else:
+        pool.give_back(line)
 
 
 def _read(parts: tuple[Any, ...], reply: Any, readings: dict[str, Callable[[Any], Any]]) -> Any:
@@ -254,10 +327,6 @@ def _heard(reply: Any) -> Any:
     if isinstance(reply, Exception):
         raise reply
     return reply
-
-
-def _backoff() -> ExponentialBackoff:
-    return ExponentialBackoff(cap=0.5, base=0.02)
 
 
 def _options(address: Address) -> dict[str, Any]:

@@ -28,12 +28,15 @@ _PIECE = 0.1  # seconds that a reply is waited for until the time that is left i
 _RECEIVED = 65536  # bytes at once
 _SENT = 262144  # bytes at once: the system would go on as long as the other end takes a little
 _NOT_YET = (BlockingIOError, TimeoutError)
+_STALE = "the server is not the primary any more"
 
 
 class Line:
     """A line on which a thread waits."""
 
-    def __init__(self, connection: Any) -> None:
+    def __init__(self, connection: Any, generation: int = 0) -> None:
+        self.generation = generation  # see `pool`
+        self._is_woken = False
         self._connection = connection
         self._socket: socket.socket = connection._sock
         self._reader = _reader(connection)
@@ -89,10 +92,16 @@ class Line:
             except _NOT_YET:
                 if was_over:
                     raise TimeoutError("no answer") from None
+                if self._is_woken:
+                    raise ConnectionError(_STALE) from None
                 was_over = budget.is_over
         if not data:
             raise ConnectionError("the server closed the connection")
         self._reader.feed(data)
+
+    def wake(self) -> None:
+        """End the wait for a reply, soon. The thread that waits closes the line: no other may."""
+        self._is_woken = True
 
     def close(self) -> None:
         self._connection.disconnect()
@@ -101,7 +110,8 @@ class Line:
 class AsyncLine(asyncio.Protocol):
     """A line of an event loop."""
 
-    def __init__(self, connection: Any) -> None:
+    def __init__(self, connection: Any, generation: int = 0) -> None:
+        self.generation = generation
         self._loop = asyncio.get_running_loop()
         # It would close the connection if it were forgotten.
         self._writer, connection._writer, connection._reader = connection._writer, None, None
@@ -197,6 +207,11 @@ class AsyncLine(asyncio.Protocol):
             self._fail(TimeoutError("no answer"))
         else:
             self._timer = self._loop.call_later(_grace(self._due), self._look, self._replies[0])
+
+    def wake(self) -> None:
+        """End the wait for a reply."""
+        self._fail(ConnectionError(_STALE))
+        self.close()
 
     def close(self) -> None:
         self._transport.abort()

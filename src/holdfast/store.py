@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +25,7 @@ from holdfast.commands import Command
 if TYPE_CHECKING:
     import asyncio
 
-    from holdfast.conversation import AsyncReady, Ready
+    from holdfast.conversation import AsyncReady, Pause, Ready
     from holdfast.line import Behind
 
 T = TypeVar("T")
@@ -88,7 +89,7 @@ def _pack(command: Command[Any], address: Address, clock: Clock | None) -> tuple
 def _budget(given: Budget | None, address: Address, blocks: float | None = None) -> Budget:
     """How long a command may take: as long as was said, or as the store may be silent."""
     if given is None:
-        return Budget(address.timeout + (blocks or 0.0))
+        return Budget(address.timeout + (blocks or 0.0), blocks=blocks)
     if address.home:  # no network is between us, but perhaps a slow disk
         given.extend_to(address.timeout)
     return given
@@ -122,14 +123,14 @@ class Store:
 
     def _converse(self, parts: tuple[Any, ...], budget: Budget, heard: Exception) -> Any:
         """Go on after an error: a conversation says what to do."""
-        from holdfast.conversation import conversation
+        from holdfast.conversation import Pause, conversation
 
         talk = conversation(parts, self.address, budget)
         next(talk)  # it begins with what was sent
         say = talk.throw(heard)
         while True:
             try:
-                reply = self._send(say, budget)
+                reply = self._wait(say) if isinstance(say, Pause) else self._send(say, budget)
             except Exception as error:
                 say = talk.throw(error)
                 continue
@@ -139,8 +140,6 @@ class Store:
                 return end.value
 
     def _send(self, parts: tuple[Any, ...], budget: Budget) -> Any:
-        if not parts:
-            return self._reconnect()
         if self._pid != os.getpid() or (ready := self._ready) is None:
             with budget.paused():  # starting the embedded server has a time-out of its own
                 ready = self._connected()
@@ -157,9 +156,10 @@ class Store:
                 self._ready, self._pid = ready, os.getpid()  # in this order, as others look at them in the other
             return ready
 
-    def _reconnect(self) -> None:
-        """The embedded server may have to be started again, which connecting does."""
-        if self.address.url is None:
+    def _wait(self, pause: Pause) -> Any:
+        """Wait before another attempt. The embedded server may have to be started again, which connecting does."""
+        time.sleep(pause.seconds)
+        if self.address.url is None and (ready := self._ready) is not None and ready.is_broken:
             self.close()
 
     def close(self) -> None:
@@ -221,14 +221,14 @@ class AsyncStore:
             return await self._converse(parts, budget, error)
 
     async def _converse(self, parts: tuple[Any, ...], budget: Budget, heard: Exception) -> Any:
-        from holdfast.conversation import conversation
+        from holdfast.conversation import Pause, conversation
 
         talk = conversation(parts, self.address, budget)
         next(talk)  # it begins with what was sent
         say = talk.throw(heard)
         while True:
             try:
-                reply = await self._send(say, budget)
+                reply = await (self._wait(say) if isinstance(say, Pause) else self._send(say, budget))
             except Exception as error:
                 say = talk.throw(error)
                 continue
@@ -238,8 +238,6 @@ class AsyncStore:
                 return end.value
 
     async def _send(self, parts: tuple[Any, ...], budget: Budget) -> Any:
-        if not parts:
-            return await self._reconnect()
         ready = self._here().ready or await self._find_ready(budget)
         return await ready.exchange(parts, budget)
 
@@ -284,8 +282,11 @@ class AsyncStore:
             if pid == os.getpid():
                 await ready.close()
 
-    async def _reconnect(self) -> None:
-        if self.address.url is None:
+    async def _wait(self, pause: Pause) -> None:
+        import asyncio
+
+        await asyncio.sleep(pause.seconds)
+        if self.address.url is None and (ready := self._here().ready) is not None and ready.is_broken:
             await self.close()
 
     async def close(self) -> None:

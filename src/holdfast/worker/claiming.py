@@ -28,6 +28,7 @@ BLOCK = limits.BLOCK / 1000  # seconds that an idle executor waits for a wake-up
 LATE, LATE_PART = 10.0, 8000  # seconds, and milliseconds of a lease for each: a reply later than that is not trusted
 NOTHING = Finished([], Claim(0, b"", []))
 NOTHING_RENEWED = Renewed(b"", 0, [], [], [])
+FIRST_PAUSE = 0.05  # seconds after a wait for wake-ups that failed: another server may have taken the place
 LAST_LOOK = 1.0  # seconds for it: whatever is left is handed back by the supervisor
 NO_QUEUES = Claim(limits.BLOCK, b"", [])  # what a claim of no queues would bring
 DUE_NOW = 1  # millisecond that a claim says to wait when not all was looked at, or more came due than is made ready
@@ -192,6 +193,7 @@ class Claiming:
 
         Whether it is still idle then is said by the next claim. If there is none, others may have to be woken.
         """
+        pause = FIRST_PAUSE
         while await self._blocks.wait():
             behind = self._behind = Behind()
             try:
@@ -203,12 +205,14 @@ class Claiming:
                     await self._hear(self._waiting, reply)
                 elif reply:
                     self._rouse()
+                pause = FIRST_PAUSE
             except errors.HoldfastError as error:
                 if behind.is_taken:  # perhaps it was carried out: the next claim has its number, or had
                     self._waiting = None
                     self._rouse()
                 if not isinstance(error, errors.Invalid):
-                    await asyncio.sleep(random.uniform(0.2, 1))  # noqa: S311, as above
+                    await asyncio.sleep(pause * random.uniform(0.5, 1))  # noqa: S311, as above
+                    pause = min(1.0, 2 * pause)
 
     def _rouse(self) -> None:
         if not self._is_ending():
