@@ -138,7 +138,7 @@ def test_a_worker_runs_what_is_enqueued_until_it_is_told_to_stop(shell: Shell) -
         assert [row[0].split("/")[0] for row in shell("workers").rows] == ["here"]
 
     assert worker.returncode == 0
-    assert "starts, queues post, default" in (shell.folder / "worker.log").read_text()
+    assert "    queues  post, default\n" in (shell.folder / "worker.log").read_text()
     assert shell("workers").out == ""
 
 

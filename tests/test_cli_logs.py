@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from holdfast import commands
 from holdfast.commands import Block
 from holdfast.logs import Following
-from holdfast.outcome import Retry, Succeed, outcome_of
+from holdfast.outcome import Error, Retry, Succeed, outcome_of
 from holdfast.verbs import drive
 from tests.shells import ESCAPE, EVIL, Hand, Shell
 
@@ -75,9 +78,10 @@ def test_attempts_are_told_apart(shell: Shell, hand: Hand) -> None:
 
     code, out, err = shell("logs", "mine")
     assert (code, out, "this is attempt 2; --attempt shows 1" in err) == (0, "second\n", True)
-    assert shell("logs", "mine", "--attempt", "1").out == "first\n"
+    first = shell("logs", "mine", "--attempt", "1").out
+    assert first == "first\n[holdfast: attempt 1 failed: holdfast.outcome.Retry]\n    holdfast.outcome.Retry\n"
     assert shell("logs", "mine", "--json").json == {
-        "id": "mine", "attempt": 2, "attempts": [1, 2], "left_out_bytes": 0, "text": "second\n",
+        "id": "mine", "attempt": 2, "attempts": [1, 2], "left_out_bytes": 0, "text": "second\n", "failure": None,
     }  # fmt: skip
 
 
@@ -94,10 +98,49 @@ def test_it_is_said_why_an_attempt_has_no_log(shell: Shell, hand: Hand) -> None:
     printed(shell, b"second\n", attempt=2)
 
     code, out, err = shell("logs", "mine", "--attempt", "1")
-    assert (code, out) == (0, "")
+    assert (code, out) == (0, "[holdfast: attempt 1 failed: holdfast.outcome.Retry]\n    holdfast.outcome.Retry\n")
     assert "no log of attempt 1: it printed nothing, or was too long ago; there are those of 2" in err
     code, _, err = shell("logs", "mine", "--attempt", "7")
     assert (code, "job mine has no attempt 7: it is running, and has had 2" in err) == (3, True)
+
+
+def failed(shell: Shell, number: int, words: str, **more: Any) -> None:
+    """Have an attempt of the job raise something."""
+    try:
+        raise ValueError(words)
+    except ValueError as error:
+        outcome = outcome_of(error)
+    assert isinstance(outcome, Error)
+    finish = commands.Finish("mine", number, replace(outcome, **more))
+    shell.client.store.run(commands.finish("node/worker.1", [finish]))
+
+
+def test_a_failed_attempt_has_its_traceback_and_what_follows(shell: Shell, hand: Hand) -> None:
+    printed(shell, b"no line")
+    failed(shell, 1, "no luck\n[holdfast: forged]\x1b[2J", delay=0)
+    hand.take()
+    failed(shell, 2, "no luck", delay=40_000)
+
+    for following in ((), ("--follow", "--attempt", "2")):
+        said = shell("logs", "mine", *following).out
+        follows = r"retry 2 of 3 in [34]\d(\.\d)? s"
+        assert re.search(rf"^\[holdfast: attempt 2 failed: ValueError: no luck; {follows}\]$", said, re.MULTILINE)
+        assert re.search(r"^    ValueError: no luck$", said, re.MULTILINE)
+    first = shell("logs", "mine", "--attempt", "1").out
+    words = "ValueError: no luck\\n[holdfast: forged]\\x1b[2J"
+    assert first.startswith(f"no line\n[holdfast: attempt 1 failed: {words}]\n    Trace")
+    assert "\n    [holdfast: forged]\\x1b[2J\n" in first
+    assert shell("logs", "mine", "--attempt", "2", "--json").json["failure"]["message"] == "no luck"
+
+
+def test_a_job_that_failed_for_good_and_printed_nothing_shows_why(shell: Shell, hand: Hand) -> None:
+    assert hand
+    failed(shell, 1, "no hope", final=True)
+    code, out, err = shell("logs", "mine")
+    follows = "failed for good (declared), in group ValueError; attempts: 1"
+    words = f"[holdfast: attempt 1 failed: ValueError: no hope; {follows}]\n"
+    assert (code, out.startswith(words), "has printed nothing: it is failed" in err) == (0, True, True)
+    assert words in shell("logs", "mine", "--follow").out
 
 
 def test_a_job_that_is_not_there_is_looked_for(shell: Shell) -> None:

@@ -38,6 +38,7 @@ LAYERS = [
         "once",
         "usage",
         "job",
+        "verdict",
     },
     {"budget", "calling"},
     {"functions", "commands"},

@@ -25,6 +25,11 @@ def current_job() -> RunningJob:
     return job
 
 
+def is_in_job() -> bool:
+    """Whether a job runs in this context."""
+    return _current.get() is not None
+
+
 def set_current_job(job: RunningJob | None) -> None:
     _current.set(job)
 

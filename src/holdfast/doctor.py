@@ -47,6 +47,20 @@ def refusals(facts: Facts) -> list[Finding]:
     return [finding for finding in examine(facts) if finding.code in REFUSED and finding.level == "danger"]
 
 
+def forgets(facts: Facts) -> Finding | None:
+    """Return what is to be said of a server that writes nothing to disk; of any other, nothing."""
+    found = (finding for finding in examine(facts) if finding.code == "persistence" and finding.level == "danger")
+    return next(found, None)
+
+
+def server_name(facts: Facts) -> str:
+    """Return the kind and version of a server; '' if it does not tell."""
+    if facts.info is None:
+        return ""
+    name, _, version = judgements.flavour(facts.info)
+    return f"{name} {version}"
+
+
 def worst(findings: Iterable[Finding]) -> str:
     """Return the worst level. What could not be known is a warning if data depends on it, else a note."""
     return max((_weight(finding) for finding in findings), key=LEVELS.index, default="ok")

@@ -198,6 +198,7 @@ LOG = {
     "attempts": "attempts that have a log; null with --follow",
     "left_out_bytes": "how much is left out in the middle, or with --follow before this",
     "text": "what it printed",
+    "failure": "what went wrong in this attempt, as in `show`; null with --follow",
 }
 ATTACHED = {"id": "id of the job", "fields": "all that is attached to it, by name"}
 NOTED = {"id": "id of the job", "note": "what was noted"}

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
+from typing import Any
 
 import click
 
@@ -12,10 +14,14 @@ from holdfast.cli.completers import complete_ids
 from holdfast.cli.exits import NotFound
 from holdfast.cli.fields import LOG
 from holdfast.cli.lookup import saying_which
+from holdfast.cli.output import write
+from holdfast.cli.records import failure_record
 from holdfast.cli.session import Session, command, pass_session
 from holdfast.cli.watch import follow_option, pause
+from holdfast.job import Attempt, Job
 from holdfast.logs import Following, Log, LogPart, follow, gap
-from holdfast.phrases import listed, printable
+from holdfast.phrases import indented, listed, printable
+from holdfast.verdict import what_follows
 
 
 @command(
@@ -32,6 +38,7 @@ def logs(session: Session, id: str, watch: bool, attempt: int | None, tail: int 
 
     Of each of the last 10 attempts the beginning and the end are kept: 64 and 192 KiB. A line says how much is left out
     between them. When piped, these are the very bytes; on a terminal, characters that it would obey are shown escaped.
+    Of a failed attempt, its traceback and what follows stand after them.
 
     With --json, an object; with --follow, an object on each line, with what is new.
     """
@@ -40,21 +47,47 @@ def logs(session: Session, id: str, watch: bool, attempt: int | None, tail: int 
             with suppress(KeyboardInterrupt):
                 _follow(session, id, attempt, tail)
             return
-        _show(session, id, session.app.logs(id, attempt=attempt), tail)
+        _show(session, id, session.app.logs(id, attempt=attempt), tail, attempt)
 
 
-def _show(session: Session, id: str, log: Log, tail: int | None) -> None:
+def _show(session: Session, id: str, log: Log, tail: int | None, attempt: int | None) -> None:
     data = log.data if tail is None else b"".join(log.data.splitlines(keepends=True)[-tail:] if tail else [])
+    job = session.app.get(id)
+    failed = _failed(job, log.attempt, is_chosen=attempt is not None)
     if session.output.mode == "json":
-        session.output.json(_record(id, log.attempt, log.attempts, data, log.left_out))
+        failure = next((each.failure for each in job.attempts if each.number == log.attempt), None)
+        record = _record(id, log.attempt, log.attempts, data, log.left_out)
+        session.output.json({**record, "failure": failure_record(failure)})
         return
     _write(data, data.decode(errors="replace"))
-    if sys.stdout.isatty() and not data.endswith(b"\n"):
-        sys.stdout.write("\n" if data else "")
+    if data and not data.endswith(b"\n") and (failed or sys.stdout.isatty()):
+        sys.stdout.write("\n")
+    _write_failures(session, job, failed)
     if log.attempt not in log.attempts:
         note(_why_nothing(session, id, log))
     elif others := [number for number in log.attempts if number != log.attempt]:
         note(f"this is attempt {log.attempt}; --attempt shows {listed([str(number) for number in others])}")
+
+
+def _failed(job: Job[Any], shown: int, *, is_chosen: bool) -> list[Attempt]:
+    """Return the attempts whose failures are shown: the one whose log is, and the last, which may have printed nothing.
+
+    If one was chosen, only that.
+    """
+    wanted = {shown} if is_chosen else {shown, job.attempt}
+    return [attempt for attempt in job.attempts if attempt.number in wanted and attempt.failure]
+
+
+def _write_failures(session: Session, job: Job[Any], attempts: Sequence[Attempt]) -> None:
+    """Write why attempts failed, as lines that cannot be taken for what they printed."""
+    for attempt in attempts:
+        if attempt.failure:
+            follows = what_follows(job, session.now()) if attempt.number == job.attempt else ""
+            words = printable(attempt.words).removesuffix(": ")
+            write(f"[holdfast: attempt {attempt.number} failed: {words}{f'; {follows}' if follows else ''}]")
+            if attempt.failure.traceback:
+                write(indented(attempt.failure.traceback))
+    sys.stdout.flush()
 
 
 def _why_nothing(session: Session, id: str, log: Log) -> str:
@@ -80,9 +113,19 @@ def _follow(session: Session, id: str, attempt: int | None, tail: int | None) ->
             continue
         if last is not None and part.attempt != last:
             sys.stdout.flush()
+            _write_failed(session, id, last)
             note(f"attempt {part.attempt} begins")
         last = part.attempt
         _write_part(part)
+    if session.output.mode != "json":
+        _write_failed(session, id, attempt or last)
+
+
+def _write_failed(session: Session, id: str, number: int | None) -> None:
+    """Write why an attempt failed that was followed to its end; without a number, the last."""
+    job = session.app.get(id)
+    number = job.attempt if number is None else number
+    _write_failures(session, job, [each for each in job.attempts if each.number == number])
 
 
 def _write_part(part: LogPart) -> None:

@@ -53,7 +53,7 @@ def full_record(job: Job[Any], usage: JobUsage | None = None) -> Record:
         "checkpoint": decoded(job.checkpoint_bytes),
         "usage": usage_record(usage),
         "why": job.why,
-        "failure": _failure(job.failure),
+        "failure": failure_record(job.failure),
         "budget": {
             "retries": _budget(job.retried, job.retries),
             "crashes": _budget(job.crashes, job.most_crashes),
@@ -65,7 +65,7 @@ def full_record(job: Job[Any], usage: JobUsage | None = None) -> Record:
     }
 
 
-def _failure(failure: Failure | None) -> Record | None:
+def failure_record(failure: Failure | None) -> Record | None:
     return None if failure is None else msgspec.structs.asdict(failure)
 
 
@@ -82,7 +82,7 @@ def _attempts(attempts: Sequence[Attempt], notes: Sequence[Note]) -> Iterator[Re
             "because": _because(attempt, before, retries),
             **{name: getattr(attempt, name) for name in ("reason", "executor", "node", "pid")},
             **{name: getattr(attempt, name) for name in ("queued_at", "claimed_at", "started_at", "ended_at")},
-            "failure": _failure(attempt.failure),
+            "failure": failure_record(attempt.failure),
         }
         before = attempt
 

@@ -30,6 +30,7 @@ from holdfast.names import new_id, node_name
 from holdfast.phrases import suggestion
 from holdfast.store import Address
 from holdfast.worker import wire
+from holdfast.worker.banner import log_banner
 from holdfast.worker.calendar import Calendar
 from holdfast.worker.checkup import Introduction
 from holdfast.worker.config import Config, make_settings
@@ -43,7 +44,8 @@ from holdfast.worker.processes import ExecutorProcess
 from holdfast.worker.runners import INSIDE
 from holdfast.worker.served import Served
 from holdfast.worker.settings import Pool, Start, WorkerSettings
-from holdfast.worker.trust import is_trusted
+from holdfast.worker.tally import Tally
+from holdfast.worker.trust import examine
 from holdfast.worker.usage import Usage, usage_of
 from holdfast.worker.values import OF_POOL, OF_WORKER
 from holdfast.worker.waiting import Duty, end_all, first, insist
@@ -164,15 +166,17 @@ class _Serving:
         self._served = Served(settings.pools, self._store, on_change=self._tell_queues)
         self._calendar = Calendar(self._store)
         self._used = Usage()
+        self._tally = Tally()
         self._number = 0
         self._has_left = False  # and said goodbye: nobody has to clear up after it
 
     async def run(self) -> None:
         """Serve until the program says stop, or the worker is drained."""
         address, accept = self._app.address, self._settings.accept_data_loss
-        if not await is_trusted(address, self.stopping, accept_data_loss=accept) or self.stopping.is_set():
+        trust = await examine(address, self.stopping, accept_data_loss=accept)
+        if not trust.is_trusted or self.stopping.is_set():
             return
-        log.info("worker %s starts inside this program, queues %s", self._name, ", ".join(self._settings.queues))
+        log_banner(self._name, self._settings, list(self._app.tasks), address, trust.server)
         self._say_what_is_not_possible()
         lock = WorkerLock(self._name)
         # No TemporaryDirectory: a forked copy of this program would remove it at its end.
@@ -329,6 +333,7 @@ class _Serving:
             executor.note(word, rows)
             place.heard(executor, word, rows)
             self._leases.heard(word, rows)
+            self._tally.heard(word, rows)
 
     def leave_if_idle(self) -> None:
         """There are no bursts here."""

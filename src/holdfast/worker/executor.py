@@ -30,7 +30,7 @@ from holdfast.worker.apart import Processes
 from holdfast.worker.attempt import WORKER, Attempt, House
 from holdfast.worker.claiming import DUE_NOW, Claiming
 from holdfast.worker.ending import refused_outcome, unable
-from holdfast.worker.journal import log_end, log_start
+from holdfast.worker.journal import MAX_LINES, Journal
 from holdfast.worker.output import FOLDER
 from holdfast.worker.programs import known_tasks
 from holdfast.worker.pulse import Pulse
@@ -77,6 +77,7 @@ class Executor:
             on_claim=self._take_claim,
         )
         self._allowance = Allowance(start.pool)
+        self._journal = Journal(self._tell, max(1, MAX_LINES // start.settings.executors))
         self._elsewhere = NOWHERE
         self._at_once = min(AT_ONCE, -(-start.pool.concurrency // 2))
         self._pid = os.getpid()
@@ -115,6 +116,7 @@ class Executor:
                 while not self._is_done() or await self._takes_a_last_one(running[0]):
                     await self._turn()
                 await end_all(running)
+            self._journal.report()
             self._tell_all()
             self._writer.transport.set_write_buffer_limits(0)
             await self._writer.drain()  # all of it
@@ -216,6 +218,8 @@ class Executor:
             if answer == "OK" or not self._is_said_anew(item, answer):
                 ended += (item.id, item.attempt)
         self._tell("ended", ended)
+        if failed := self._journal.answered(items, answers):
+            self._group.create_task(self._journal.log_what_follows(self._store, failed))
 
     def _is_said_anew(self, item: Finish, answer: str) -> bool:
         """An outcome was not taken. Whether there is another in its place, until which the attempt has its lease."""
@@ -258,7 +262,10 @@ class Executor:
 
     def _tell_of(self, claim: Claim) -> None:
         """Have leases renewed: before any of the jobs starts, which may hold the interpreter for long."""
-        self._tell("claimed", [part for job in claim.jobs for part in (job.id, job.attempt, job.lease, patience(job))])
+        self._tell(
+            "claimed",
+            [part for job in claim.jobs for part in (job.id, job.attempt, job.lease, patience(job), job.task)],
+        )
         for job in claim.jobs:
             if job.run and Run.decode(job.run).exclusive:
                 self._tell("exclusive", [self._name, job.id, job.attempt, job.lease, self._claiming.asked_at])
@@ -290,7 +297,7 @@ class Executor:
 
     def _say_started(self, attempt: Attempt) -> None:
         """Tell the supervisor which process to kill if this one dies. A coroutine or thread has none of its own."""
-        log_start(attempt)
+        self._journal.start(attempt)
         if attempt.pid != self._pid:
             job = attempt.job
             self._tell("started", [job.id, job.attempt, attempt.pid, attempt.start_delay, job.created])
@@ -303,7 +310,7 @@ class Executor:
 
     def _hear_end(self, attempt: Attempt, outcome: Outcome) -> None:
         """Have it reported; first, what it saved has to be in the store."""
-        log_end(attempt, outcome)
+        self._journal.end(attempt, outcome)
         if type(outcome) is Succeed and outcome.note:
             self._say_misfit(attempt.job, outcome.note)
         if attempt.saver or attempt.has_directory:

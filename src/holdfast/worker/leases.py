@@ -15,7 +15,7 @@ from holdfast.worker.advice import Advice
 from holdfast.worker.calendar import Calendar
 from holdfast.worker.inquiries import Inquiries
 from holdfast.worker.patient import PatientStore
-from holdfast.worker.processes import ExecutorProcess
+from holdfast.worker.processes import HOLD, ExecutorProcess
 from holdfast.worker.pulse import Pulse
 from holdfast.worker.served import Served
 from holdfast.worker.settings import WorkerSettings
@@ -82,7 +82,7 @@ class Leases:
             self.exclusives.add(*rows)
         elif word == "misfit":
             self._advice.heard_misfit(*rows)
-        if word == "started" or (word == "claimed" and min(rows[2::4]) < 4000 * self._waiting):
+        if word == "started" or (word == "claimed" and min(rows[2::HOLD]) < 4000 * self._waiting):
             self._soon.set()
 
     def renew_soon(self) -> None:

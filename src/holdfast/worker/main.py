@@ -43,9 +43,8 @@ def _hello(app: Holdfast) -> bytes:
     address = app.address
     queues = sorted({task.chosen.queue or DEFAULT_QUEUE for task in app.tasks.values()})
     declared = list(app.declared.values())
-    return wire.pack(
-        "hello", queues, address.url, str(address.home or ""), address.namespace, address.timeout, declared
-    )
+    where = address.url, str(address.home or ""), address.namespace, address.timeout
+    return wire.pack("hello", list(app.tasks), queues, *where, declared)
 
 
 def _say_that_nothing_is_forked(start: Start, app: Holdfast, threads: list[str]) -> None:

@@ -13,13 +13,17 @@ import os
 import select
 from typing import TextIO
 
+from holdfast.worker.formatting import SafeFormatter, wants_colour
+
 PIECE = select.PIPE_BUF  # bytes that a pipe with any room takes at once, and as a whole
 PATIENCE = 0.1  # seconds
 
 
 def say_to(stream: TextIO | Outlet, level: str) -> None:
     """Have what this process logs go there, unless something has been said about that."""
-    logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(message)s", stream=stream)
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(SafeFormatter(coloured=wants_colour(stream.fileno())))
+    logging.basicConfig(level=level, handlers=[handler])
 
 
 class Outlet(io.TextIOBase):

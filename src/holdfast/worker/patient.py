@@ -33,6 +33,13 @@ class PatientStore:
     def is_known(self) -> bool:
         return self._store is not None
 
+    @property
+    def address(self) -> Address:
+        """Where it is, once it is known."""
+        if self._store is None:
+            raise RuntimeError("the store is not known yet")
+        return self._store.address
+
     def meet(self, address: Address) -> None:
         self._store = AsyncStore(address)
         self._met.set()

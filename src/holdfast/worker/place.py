@@ -21,6 +21,7 @@ from holdfast.worker.waiting import first
 log = logging.getLogger("holdfast.worker")
 
 RESTART_AFTER = 0.5  # seconds, doubling to 10 while executors die young
+MAX_PAUSE = 10.0
 YOUNG = 10.0  # seconds
 
 
@@ -71,7 +72,9 @@ class Place:
                 break
             if not (fresh and fresh.is_due.is_set()):
                 died_young = boot_time() - began < YOUNG
-                pause = min(max(RESTART_AFTER, pause * 2), 10) if died_young else RESTART_AFTER
+                pause = min(max(RESTART_AFTER, pause * 2), MAX_PAUSE) if died_young else RESTART_AFTER
+                if not self._is_to_end():
+                    log.warning("the next executor of pool %s is started in %g s", self.pool.name, pause)
                 await first(self._ends(), self._try_again.wait(), timeout=pause)
         self.is_over = True
         if self.current and not self._home.stopping.is_set():
@@ -89,6 +92,9 @@ class Place:
         self._try_again.clear()
         try:
             fresh = await self._home.start_executor(self.pool)
+        except OSError as error:  # no descriptor, process or memory is left, or Python is gone
+            log.error("an executor could not be started: %s", error)
+            return None
         except Exception:
             log.exception("an executor could not be started")
             return None

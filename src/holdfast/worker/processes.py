@@ -21,6 +21,7 @@ from holdfast.worker.system import boot_time, kill_group
 from holdfast.worker.usage import Origin, Usage, born, origin
 
 HEAR_EVERY = 0.02  # seconds
+HOLD = 5  # parts of what an executor says of a claimed job: id, attempt, lease, patience, task
 
 
 class _Hold(NamedTuple):
@@ -28,6 +29,7 @@ class _Hold(NamedTuple):
 
     lease: int
     patience: int = 0  # milliseconds after which something is to be done about a job that says nothing; 0: nothing is
+    task: str = ""
     pid: int = 0
     created: int = 0  # when the job was, if it has a process; and when that began to run it
     since: float = 0.0
@@ -135,6 +137,11 @@ class ExecutorProcess:
     def held(self) -> list[Held]:
         return [Held(self.name, id, attempt) for id, attempt in self._held]
 
+    @property
+    def running(self) -> list[tuple[str, str]]:
+        """The jobs that it holds, and their tasks."""
+        return [(id, hold.task) for (id, _), hold in self._held.items()]
+
     def may_have_begun(self, lease: Held) -> bool:
         """Whether a job may have begun that the store says it holds: it tells us of each before that."""
         return not self._has_said_all or (lease.id, lease.attempt) in self._held
@@ -178,8 +185,8 @@ class ExecutorProcess:
         """Keep the books of what the executor holds, as it tells us."""
         if word == "claimed":
             self.is_idle = False
-            for id, attempt, lease, patience in zip(*(rows[part::4] for part in range(4)), strict=True):
-                self._held[id, attempt] = _Hold(lease, patience)
+            for id, attempt, lease, patience, task in zip(*(rows[part::HOLD] for part in range(HOLD)), strict=True):
+                self._held[id, attempt] = _Hold(lease, patience, task)
         elif word == "ended":
             for pair in _pairs(rows):
                 self._held.pop(pair, None)
@@ -188,7 +195,9 @@ class ExecutorProcess:
         elif word == "started":
             id, attempt, pid, delay, created = rows
             if hold := self._held.get((id, attempt)):
-                self._held[id, attempt] = _Hold(hold.lease, hold.patience, pid, created, boot_time(), origin(pid))
+                self._held[id, attempt] = _Hold(
+                    hold.lease, hold.patience, hold.task, pid, created, boot_time(), origin(pid)
+                )
                 self._started.append(Started(self.name, id, attempt, pid, delay))
         elif word == "idle":
             self.is_idle = True

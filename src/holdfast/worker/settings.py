@@ -57,6 +57,11 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
         """The names of all queues that are served, each once."""
         return list(dict.fromkeys(queue for pool in self.pools for queue in pool.queues))
 
+    @property
+    def executors(self) -> int:
+        """How many claim at once, in all pools."""
+        return sum(pool.executors for pool in self.pools)
+
 
 class Start(msgspec.Struct, frozen=True, kw_only=True):
     """What an executor's process is told when it starts: its name, and the descriptors that it inherits."""

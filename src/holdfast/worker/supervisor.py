@@ -22,6 +22,7 @@ from holdfast import errors
 from holdfast.names import new_id, node_name
 from holdfast.store import Address
 from holdfast.worker import system
+from holdfast.worker.banner import log_banner, log_stop
 from holdfast.worker.burst import Burst
 from holdfast.worker.calendar import Calendar
 from holdfast.worker.checkup import Checkup
@@ -39,7 +40,8 @@ from holdfast.worker.served import Served
 from holdfast.worker.settings import Pool, WorkerSettings
 from holdfast.worker.siblings import Siblings
 from holdfast.worker.system import user_name
-from holdfast.worker.trust import is_trusted
+from holdfast.worker.tally import Tally
+from holdfast.worker.trust import examine
 from holdfast.worker.waiting import Duty, end_all, first, insist, remove
 
 log = logging.getLogger("holdfast.worker")
@@ -86,12 +88,14 @@ class Supervisor:
         self.draining = asyncio.Event()
         self._hurry = asyncio.Event()
         self._exit_code = 0
+        self._server: str | None = None  # which it is, until that has been said
+        self._tally = Tally()
         self._may_leave = True  # no: some of our processes cannot be killed, so what they hold may not be given back
 
     async def run(self) -> int:
         system.adopt_orphans()
         self._heed_signals()
-        log.info("worker %s starts, queues %s", self.worker, ", ".join(self._settings.queues))
+        log.info("worker %s starts, importing %s", self.worker, self._settings.app)
         duties: list[Duty] = [
             self._leases.renew,
             self._leases.read_inbox,
@@ -115,6 +119,7 @@ class Supervisor:
             await self._work(group)
             await end_all(running)
         await self._leave()
+        self._tally.log()
         log.info("worker %s has stopped", self.worker)
         return self._exit_code
 
@@ -136,7 +141,7 @@ class Supervisor:
         if working.done():
             return
         seconds = self._settings.stop_within / 1000
-        log.info("worker %s stops, within %g s", self.worker, seconds)
+        log_stop(self.worker, seconds, [job for executor in self._executors.values() for job in executor.running])
         notify(STOPPING)
         self._tell_all_to_stop(seconds)
         if not any(executor.held for executor in self._executors.values()):
@@ -144,6 +149,7 @@ class Supervisor:
         await first(working, self._hurry.wait(), timeout=seconds + GRACE)
         self._store.lose_patience()
         if self._hurry.is_set():
+            log.info("worker %s stops at once, as it was told a second time", self.worker)
             self._tell_all_to_stop(0)
             await first(working, timeout=GRACE)
         for executor in self._executors.values():
@@ -186,10 +192,11 @@ class Supervisor:
         finally:
             del self._executors[executor.name]
             executor.close()
+        is_over = self._note_end(executor, code)
         if not await self._kill_orphans():
             self._may_leave = False
         elif self._store.is_known:
-            await self._give_back(executor, code)
+            await self._give_back(executor, "" if is_over else f"the executor died: {_describe(code)}")
         await remove(self._folder.path / executor.name.replace("/", "-"))
 
     async def _hear_to_the_end(self, executor: ExecutorProcess, place: Place) -> int:
@@ -209,13 +216,14 @@ class Supervisor:
     async def _hear(self, executor: ExecutorProcess, place: Place) -> None:
         async for word, *rest in executor.messages():
             if word == "hello":
-                *address, declared = rest
+                tasks, *address, declared = rest
                 await self._meet(*address)
                 if self._store.is_known:
                     await self._calendar.declare(declared)
                     notify(READY)
                 if queues := self._served.of(place.pool):
                     executor.tell("queues", queues)
+                self._say_ready(tasks)
                 executor.ready.set()
             elif word == "files" and self._files:
                 self._files.know(rest[0])
@@ -229,6 +237,7 @@ class Supervisor:
         executor.note(word, rows)
         place.heard(executor, word, rows)
         self._leases.heard(word, rows)
+        self._tally.heard(word, rows)
         if word == "claimed":
             self._burst.go_on()
         elif word == "idle":
@@ -264,16 +273,23 @@ class Supervisor:
             if self._store.is_known or self._exit_code:
                 return
             address = Address(url, Path(home) if home else None, namespace, timeout)
-            if await is_trusted(address, self.stopping, accept_data_loss=self._settings.accept_data_loss):
-                self._introduce(address, queues)
+            trust = await examine(address, self.stopping, accept_data_loss=self._settings.accept_data_loss)
+            if trust.is_trusted:
+                self._server = trust.server
+                self._warn_of_unserved(queues)
                 self._lock.belongs_to(address, self._folder.path)
                 self._store.meet(address)
             else:
                 self._exit_code = 1
                 self.stopping.set()
 
-    def _introduce(self, address: Address, queues: list[str]) -> None:
-        log.info("store: %s, namespace %s", address.words, address.namespace)
+    def _say_ready(self, tasks: list[str]) -> None:
+        """The first executor is ready, so the worker is."""
+        if self._server is not None:
+            log_banner(self.worker, self._settings, tasks, self._store.address, self._server)
+            self._server = None
+
+    def _warn_of_unserved(self, queues: list[str]) -> None:
         if unserved := [queue for queue in queues if not self._served.serves(queue)]:
             log.warning(
                 "tasks of %s use queues that this worker does not serve: %s (--queues)",
@@ -304,22 +320,28 @@ class Supervisor:
         log.error("processes %s of a dead executor cannot be killed; its jobs wait for the end of their leases", left)
         return False
 
-    async def _give_back(self, executor: ExecutorProcess, code: int) -> None:
-        """Take back what a dead executor held: charged if it died by itself, and not if it was to stop.
+    def _note_end(self, executor: ExecutorProcess, code: int) -> bool:
+        """Return whether an executor ended as it should.
 
-        One that ends as it should holds nothing then: a job may have ended it, also with exit code 0.
+        Then it holds nothing, unless it was to stop: a job may have ended it, also with exit code 0.
         """
-        name = executor.name
+        is_over = (code == 0 and not executor.held) or executor.was_not_needed or executor.waits_for_change
+        if self.stopping.is_set() or is_over:
+            log.info("executor %s has ended", executor.name)
+            return True
+        while_importing = "" if executor.ready.is_set() else f", while it imported {self._settings.app}"
+        log.error("executor %s died: %s%s", executor.name, _describe(code), while_importing)
+        return False
+
+    async def _give_back(self, executor: ExecutorProcess, death: str) -> None:
+        """Take back what a dead executor held: charged if it died by itself, and not if it was to stop."""
         try:
-            is_over = (code == 0 and not executor.held) or executor.was_not_needed or executor.waits_for_change
-            if self.stopping.is_set() or is_over:
-                log.info("executor %s has ended", name)
-                await self._leases.hand_back(executor)
+            if death:
+                await self._leases.lose(executor=executor.name, reason=death)
             else:
-                log.error("executor %s died: %s", name, _describe(code))
-                await self._leases.lose(executor=name, reason=f"the executor died: {_describe(code)}")
+                await self._leases.hand_back(executor)
         except errors.StoreUnavailable as error:
-            log.error("the jobs of %s wait for the end of their leases: %s", name, error)
+            log.error("the jobs of %s wait for the end of their leases: %s", executor.name, error)
 
     async def _watch_files(self) -> None:
         while self._files:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from typing import NamedTuple
 
 from holdfast import doctor, errors
 from holdfast.facts import Facts, agather
@@ -13,20 +14,30 @@ from holdfast.worker.patient import TRY_AGAIN_AFTER
 log = logging.getLogger("holdfast.worker")
 
 
-async def is_trusted(address: Address, stopping: asyncio.Event, *, accept_data_loss: bool) -> bool:
+class Trust(NamedTuple):
+    """Whether to work with a server, and which it is: Valkey 9.1.2; '' if it does not tell."""
+
+    is_trusted: bool
+    server: str = ""
+
+
+async def examine(address: Address, stopping: asyncio.Event, *, accept_data_loss: bool) -> Trust:
     """Say what is wrong with a server that loses jobs; return whether to go on."""
     try:
-        found = doctor.refusals(await _examine(address, stopping))
+        facts = await _examine(address, stopping)
+        found = doctor.refusals(facts)
     except Exception:  # of ours, about a server that answers as none before: no reason not to work
         log.exception("%s could not be examined", address.words)
-        return True
+        return Trust(True)
     for finding in found:
         log.error("%s: %s %s", finding.code, finding.means, finding.advice)
+    if forgetting := doctor.forgets(facts):
+        log.warning("%s: %s %s", forgetting.code, forgetting.means, forgetting.advice)
     if found and not accept_data_loss:
         log.error(
             "%s loses jobs, so this worker refuses it; start with --accept-data-loss to go on anyway", address.words
         )
-    return accept_data_loss or not found
+    return Trust(accept_data_loss or not found, doctor.server_name(facts))
 
 
 async def _examine(address: Address, stopping: asyncio.Event) -> Facts:

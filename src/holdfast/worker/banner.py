@@ -1,0 +1,64 @@
+"""What a worker logs when it is ready and when it stops.
+
+At first its tasks, queues, slots and store, so that a wrong one is seen at once; at the end the jobs it waits for.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from holdfast.phrases import printable
+from holdfast.store import Address
+from holdfast.worker.settings import Pool, WorkerSettings
+
+log = logging.getLogger("holdfast.worker")
+
+MAX_NAMES = 12  # of tasks
+MAX_JOBS = 10  # that are named at the stop
+NO_TASKS = "no tasks: does the module import them?"
+
+
+def log_banner(worker: str, settings: WorkerSettings, tasks: Sequence[str], address: Address, server: str) -> None:
+    """Log that a worker is ready; as a warning, if it has nothing to run."""
+    rows = [("tasks", _tasks(tasks)), *_pools(settings.pools)]
+    rows.append(("store", f"{server or 'server'} at {address.words}, namespace {address.namespace}"))
+    lines = "".join(f"\n    {label:<7} {words}" for label, words in rows)
+    log.log(logging.INFO if tasks else logging.WARNING, "worker %s is ready%s", worker, lines)
+
+
+def log_stop(worker: str, seconds: float, running: Sequence[tuple[str, str]]) -> None:
+    """Log that a worker stops, and for which jobs, with their tasks, it waits."""
+    if not running:
+        log.info("worker %s stops, within %g s: no job is running", worker, seconds)
+        return
+    more = f" and {len(running) - MAX_JOBS} more" if len(running) > MAX_JOBS else ""
+    log.info(
+        "worker %s stops, within %g s: waiting for %s%s; Ctrl-C or SIGTERM again requeues at once what still runs",
+        worker,
+        seconds,
+        ", ".join(f"{id} ({printable(task)})" for id, task in running[:MAX_JOBS]),
+        more,
+    )
+
+
+def _tasks(names: Sequence[str]) -> str:
+    if not names:
+        return NO_TASKS
+    more = len(names) - MAX_NAMES
+    return f"{len(names)}: {', '.join(names[:MAX_NAMES])}{f' and {more} more' if more > 0 else ''}"
+
+
+def _pools(pools: Sequence[Pool]) -> list[tuple[str, str]]:
+    if len(pools) == 1:
+        return [("queues", _queues(pools[0])), ("slots", _slots(pools[0]))]
+    return [("pool", f"{pool.name}: queues {_queues(pool)}; slots {_slots(pool)}") for pool in pools]
+
+
+def _queues(pool: Pool) -> str:
+    return ", ".join(pool.queues)
+
+
+def _slots(pool: Pool) -> str:
+    each = f"{pool.processes} processes, {pool.concurrency} coroutines or threads"
+    return each if pool.executors == 1 else f"{each}, in each of {pool.executors} executors"
