@@ -43,10 +43,10 @@ MOST = {
     "z": 121,
     "x": 1024,
 }  # bytes of the fields that may be longer than `INLINE`
-PASSING = ("wake:", "inbox:", "w:", "t:", "lr:", "load:")  # keys that expire
+PASSING = ("wake:", "inbox:", "w:", "t:", "lr:", "load:", "undefined")  # keys that expire
 HASHES = {"meta", "config", "j", "e", "u", "x", "w", "a", "resolving", "fair", "sc", "limits", "load", "o", "g"}
 SORTED_SETS = {"q", "timers", "queues", "workers", "idle", "d", "schedules", "lp", "shares"}
-SETS = {"paused", "changed", "refill", "matchers", "lh", "lq", "lt", "lv"}
+SETS = {"paused", "changed", "undefined", "refill", "matchers", "lh", "lq", "lt", "lv"}
 NAMED = {"e": "errors", "n": "notes", "u": "fields", "w": "worker_records", "idle": "idle"}
 
 Hash = dict[str, bytes]
@@ -121,6 +121,7 @@ class Snapshot:
     limits: Hash = field(default_factory=dict)
     resolving: Hash = field(default_factory=dict)
     changed: set[str] = field(default_factory=set)
+    undefined: set[str] = field(default_factory=set)
     refill: set[str] = field(default_factory=set)
     matchers: set[str] = field(default_factory=set)
     schedules: dict[str, float] = field(default_factory=dict)

@@ -136,6 +136,8 @@ def _check_parked(snapshot: Snapshot) -> None:
     assert snapshot.others("lt") == names, "the limits by which jobs are parked"
     assert set(snapshot.others("lv")) <= snapshot.changed, "limits are looked at, and nobody knows"
     assert not snapshot.changed or "changed" in snapshot.signs
+    assert bool(snapshot.undefined) == ("undefined" in snapshot.signs), "whether there are limits that nobody defined"
+    assert snapshot.undefined.isdisjoint(snapshot.limits), "a limit is defined, and noted as undefined"
 
 
 def _check_nobody_is_stranded(snapshot: Snapshot) -> None:

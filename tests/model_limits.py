@@ -27,6 +27,7 @@ class Limits:
         self.holders: dict[str, set[str]] = {}
         self.starts: dict[str, list[int]] = {}  # the newest first
         self.timers: dict[str, int] = {}
+        self.undefined: set[str] = set()  # that jobs took part in
 
     def definition(self, full: str) -> tuple[int, int] | None:
         return self.defined.get(full.partition(":")[0])
@@ -75,6 +76,8 @@ class Limits:
 
     def _take(self, full: str, job: Job, now: int) -> None:
         self.holders.setdefault(full, set()).add(job.id)
+        if not self.definition(full):
+            self.undefined.add(full.partition(":")[0])
         slots, per = self.definition(full) or (0, 0)
         if per:
             self.starts[full] = [now, *self.starts.get(full, [])][:slots]
@@ -144,12 +147,15 @@ class Limits:
         if self.defined.get(name) == (slots, per):
             return False
         self.defined[name] = slots, per
+        self.undefined.discard(name)
         self._review(name, now)
         return True
 
     def unlimit(self, name: str, now: int) -> bool:
+        was_noted = name in self.undefined
+        self.undefined.discard(name)
         if name not in self.defined:
-            return False
+            return was_noted
         del self.defined[name]
         self._review(name, now)
         return True
@@ -172,5 +178,5 @@ class Limits:
                 len(self.holders.get(name, ())),
                 len(self.parked(name)),
             )
-            for name, definition in self.defined.items()
+            for name, definition in [*self.defined.items(), *((name, (0, 0)) for name in self.undefined)]
         ]

@@ -365,7 +365,7 @@ def test_a_job_that_a_limit_holds_back_says_so(shell: Shell) -> None:
     assert hand.take() == "one"
     assert hand.try_to_take() is None
 
-    assert shell("limits").rows == [["api", "1", "", "1", "1", "1"]]
+    assert shell("limits").rows == [["api", "1", "", "1", "1", "1"], ["other", "not defined", "", "0", "0", "0"]]
     job = shell("show", "two", "--json").json
     assert (job["state"], job["throttled_by"], job["limits"]) == ("throttled", "api", ["api", "other:key"])
     assert "throttled\tlimit api has no free slot for it" in shell("show", "two").out

@@ -86,6 +86,7 @@ HEALTHY = Facts(
     default_may_write=True,
     libraries=(),
     schema="",
+    undefined_limits=(),
     clock=Clock(0.0, 0.0),
     ping=0.0001,
     call=0.0001,

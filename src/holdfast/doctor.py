@@ -97,6 +97,7 @@ CHECKS = (
     Check("latency", judgements.latency, "ping", "How long a call takes"),
     Check("libraries", judgements.libraries, "libraries", "Whether there are function libraries of other releases"),
     Check("schema", judgements.schema, "schema", "Whether this release can read the data"),
+    Check("limits", judgements.limits, "undefined_limits", "Whether jobs take part in limits that nobody has defined"),
 )
 REFUSED = frozenset({"version", "role", "eviction", "acl"})
 ESSENTIAL = REFUSED | {"persistence", "disk", "schema"}

@@ -53,6 +53,7 @@ class Facts:
     default_may_write: bool | None = None  # what our functions write, whether or not anybody can log in as it
     libraries: tuple[str, ...] | None = None  # of functions, of any release of ours
     schema: str | None = None  # why the functions refuse the data of this namespace; empty: they do not
+    undefined_limits: tuple[str, ...] | None = None  # that jobs took part in: they do not hold
     clock: Clock | None = None
     ping: float | None = None  # the quickest of several
     call: float | None = None
@@ -112,6 +113,7 @@ def _ask(address: Address) -> Asking[Facts]:
         default_may_write=(yield from _ask_what_default_may(address)),
         libraries=_read_libraries((yield from _try("FUNCTION", "LIST", "LIBRARYNAME", "holdfast_*"))),
         schema=schema,
+        undefined_limits=(yield from _ask_undefined_limits(address)),
         clock=(yield from _read_clock(address)),
         ping=(yield from _time_a_ping()),
         call=call,
@@ -141,6 +143,14 @@ def _time_a_call(address: Address) -> Asking[tuple[float | None, str | None]]:
         return None, str(error)
     except errors.HoldfastError:  # not a reason to know nothing else: a replica, a full disk
         return None, None
+
+
+def _ask_undefined_limits(address: Address) -> Asking[tuple[str, ...] | None]:
+    try:
+        reply = yield ("FCALL", functions.function("limits"), 1, address.key, b"{}")
+    except errors.HoldfastError:  # as above
+        return None
+    return tuple(sorted(str(_word(row[0])) for row in reply if row[1] == 0))
 
 
 def _time_a_ping() -> Asking[float | None]:

@@ -14,6 +14,7 @@ OLDEST = (7, 0)
 FULL = 0.8  # of memory, or of clients
 SLOW, VERY_SLOW = 0.010, 0.250  # seconds
 CLOCKS_APART = 1.0  # seconds
+MAX_NAMES = 10  # in one sentence
 
 Version = tuple[int, ...]
 
@@ -42,6 +43,7 @@ QUESTIONS = {  # fact -> how it is asked for, and the right to do so
     "clock": ("TIME", "+time"),
     "ping": ("PING", "+ping"),
     "schema": ("a function of the library", "+fcall +function|load"),
+    "undefined_limits": ("a function of the library", "+fcall +function|load"),
 }
 
 
@@ -407,6 +409,19 @@ def schema(facts: Facts) -> Judgement:
             "Use the release of Holdfast that wrote the data, or another namespace.",
         )
     return Judgement("ok", "This release can read the data of this namespace.")
+
+
+def limits(facts: Facts) -> Judgement:
+    names = facts.undefined_limits or ()
+    if not names:
+        return Judgement("ok", "All limits that jobs take part in are defined.")
+    named = ", ".join(names[:MAX_NAMES]) + (f" and {len(names) - MAX_NAMES:,} more" if len(names) > MAX_NAMES else "")
+    return Judgement(
+        "warning",
+        f"Jobs take part in limits that nobody has defined, so they run without one: {named}.",
+        "Define them (`holdfast limit NAME SLOTS`), or correct the names where jobs are enqueued, and forget the wrong "
+        "ones (`holdfast unlimit NAME`).",
+    )
 
 
 def _info(facts: Facts) -> Mapping[str, str]:

@@ -12,14 +12,21 @@ from holdfast.verbs import Steps, Stores
 
 
 class Limit(NamedTuple):
-    """So many at once, or so many per period (milliseconds, 0: at once). `keys` have parked jobs."""
+    """So many at once, or so many per period (milliseconds, 0: at once). `keys` have parked jobs.
+
+    Also one that jobs took part in within the last week and nobody has defined: it does not hold.
+    """
 
     name: str
-    slots: int
+    slots: int  # 0: nobody has defined it
     per: int
     keys: int
     held: int  # by running jobs, of the limit without a key
     parked: int  # jobs that wait for a slot, of the limit without a key
+
+    @property
+    def is_defined(self) -> bool:
+        return self.slots > 0
 
 
 def limit(_: Stores, name: str, slots: int, *, per: Duration | None = None) -> Steps[bool]:
@@ -40,13 +47,16 @@ def limit(_: Stores, name: str, slots: int, *, per: Duration | None = None) -> S
 
 
 def unlimit(_: Stores, name: str) -> Steps[bool]:
-    """Remove a limit; jobs that it held back start as others do. Returns whether there was one."""
+    """Remove a limit; jobs that it held back start as others do. Returns whether there was one.
+
+    A name that nobody has defined is forgotten, until a job of it starts again.
+    """
     changed: bool = yield commands.unlimit(name)
     return changed
 
 
 def limits(_: Stores) -> Steps[list[Limit]]:
-    """Return all limits that are defined."""
+    """Return all limits that are defined, and those that jobs took part in and nobody has defined."""
     return [Limit(*row) for row in (yield commands.limits())]
 
 

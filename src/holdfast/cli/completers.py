@@ -119,7 +119,10 @@ def complete_node(context: click.Context, _: click.Parameter, incomplete: str) -
 def complete_limit(context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Offer the names of limits."""
     found = ask(context, lambda app: app.limits())
-    return _items(((limit.name, allowance(limit.slots, limit.per)) for limit in found), incomplete)
+    return _items(
+        ((limit.name, allowance(limit.slots, limit.per) if limit.is_defined else "not defined") for limit in found),
+        incomplete,
+    )
 
 
 def complete_schedule(context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:

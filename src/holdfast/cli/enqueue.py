@@ -166,6 +166,7 @@ def _enqueue_many(session: Session, batch: Batch, file: BinaryIO, *, quiet: bool
         note(f"{len(ids) - known:,} jobs were stored")
     if known:
         note(f"{known:,} jobs were there already")
+    note_undefined_limits(batch.app, batch.task.chosen.limits or ())
     return ids
 
 

@@ -104,7 +104,7 @@ LOAD = {
 }
 LIMIT = {
     "limit": "name of the limit",
-    "slots": "how many jobs may run at once, or start in a period",
+    "slots": "how many jobs may run at once, or start in a period; null if nobody has defined it",
     "per_seconds": "length of the period; null if it is so many at once",
     "held": "how many jobs have a slot",
     "parked": "how many jobs wait for one",

@@ -9,13 +9,15 @@ import click
 from holdfast.cli.complaints import note
 from holdfast.cli.completers import complete_limit, complete_queue
 from holdfast.cli.fields import CHANGED_LIMIT, LIMIT, UNLIMITED, WEIGHED
-from holdfast.cli.lookup import note_new_queue, pick
+from holdfast.cli.lookup import note_new_queue, note_undefined, pick
 from holdfast.cli.output import Column
 from holdfast.cli.records import limit_record
 from holdfast.cli.session import Session, command, duration_option, pass_session
 from holdfast.cli.text import allowance, seconds_text
 from holdfast.cli.watch import View, follow_option, show_list
 from holdfast.limiting import Limit
+
+MAX_NOTES = 10  # of limits that nobody has defined
 
 
 @command(
@@ -29,18 +31,26 @@ def limits(session: Session, watch: bool) -> None:
     Jobs say in which limits they take part: `enqueue --limit api`, or `--limit api:acme` to be counted by a key. Those
     that are held and parked are counted without a key; so many keys of the limit have parked jobs. When piped, the
     columns are limit, slots, period, held, parked, keys. With --json, an array; with --follow, an object on each line.
+
+    A limit that jobs took part in within the last week and nobody has defined has no slots: it does not hold. Its name
+    may be misspelt; define it with `limit`, or have it forgotten with `unlimit`.
     """
     columns = [
         Column("LIMIT", lambda row: row["limit"], whole=True),
-        Column("SLOTS", lambda row: row["slots"], right=True, whole=True),
+        Column("SLOTS", lambda row: row["slots"] or "not defined", right=True, whole=True),
         Column("PERIOD", lambda row: seconds_text(row["per_seconds"]), right=True),
         *(Column(name.upper(), lambda row, name=name: row[name], right=True) for name in ("held", "parked", "keys")),  # type: ignore[misc]
     ]
 
+    found: list[Limit] = []
+
     def look() -> View:
-        return View([limit_record(each) for each in sorted(session.app.limits())])
+        found[:] = sorted(session.app.limits())
+        return View([limit_record(each) for each in found])
 
     show_list(session.output, look, columns, "limit", watch=watch)
+    known = [each.name for each in found if each.is_defined]
+    note_undefined([each.name for each in found if not each.is_defined][:MAX_NOTES], known)
 
 
 @command("limit", "holdfast limit gpu 2", "holdfast limit api 5 --per 1s", fields=CHANGED_LIMIT)

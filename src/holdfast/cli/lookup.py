@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from difflib import get_close_matches
@@ -69,8 +69,13 @@ def note_new_queue(app: Holdfast, queue: str) -> None:
 def note_undefined_limits(app: Holdfast, limits: Sequence[str]) -> None:
     """Say to people that a limit does not hold: its name may be mistyped."""
     names = {limit.partition(":")[0] for limit in limits} if sys.stderr.isatty() else set()
-    known = [limit.name for limit in app.limits()] if names else []
-    for name in sorted(names.difference(known)):
+    known = [limit.name for limit in app.limits() if limit.is_defined] if names else []
+    note_undefined(names.difference(known), known)
+
+
+def note_undefined(names: Iterable[str], known: Sequence[str]) -> None:
+    """Say which limits nobody has defined, and which may have been meant."""
+    for name in sorted(names):
         note(f"limit {name} is not defined, so it does not hold{did_you_mean(name, known)}")
 
 

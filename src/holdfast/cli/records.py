@@ -127,7 +127,7 @@ def limit_record(limit: Limit) -> Record:
     period = limit.per / 1000 if limit.per else None
     return {
         "limit": limit.name,
-        "slots": limit.slots,
+        "slots": limit.slots if limit.is_defined else None,
         "per_seconds": period,
         "held": limit.held,
         "parked": limit.parked,

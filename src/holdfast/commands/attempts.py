@@ -104,6 +104,7 @@ class Renewed(NamedTuple):
     unnamed: list[Held]
     refills: list[str] = []  # noqa: RUF012
     queues: int = 0  # another number when a queue was new, or forgotten
+    undefined: int = 0  # another number when a job took part in a limit that nobody has defined
 
 
 def renew(
@@ -135,7 +136,7 @@ def renew(
 
 def _read_renewed(reply: list[Any]) -> Renewed:
     cancelled, lost, unnamed = (_read_held(part) for part in reply[2:5])
-    return Renewed(reply[0], reply[1], cancelled, lost, unnamed, read_texts(reply[5]), reply[6])
+    return Renewed(reply[0], reply[1], cancelled, lost, unnamed, read_texts(reply[5]), *reply[6:8])
 
 
 def _read_held(part: list[Any]) -> list[Held]:

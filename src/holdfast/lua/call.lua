@@ -137,8 +137,8 @@ local function read_clock(args)
 end
 
 -- Signs say that there is something to look at: gaps (see lease.lua), config, resolving (see after.lua), changed (see
--- limit.lua), fair, refill (see schedule.lua), paused. They are one field, as JSON: so most calls look for one that is not
--- there, and not for seven.
+-- limit.lua), undefined (likewise), fair, refill (see schedule.lua), paused. They are one field, as JSON: so most calls look
+-- for one that is not there, and not for eight.
 local signs_read = false -- its text
 
 local function set_sign(name, value)

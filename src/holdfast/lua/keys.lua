@@ -48,6 +48,9 @@ function key.refill() return base .. 'refill' end
 
 -- See limit.lua.
 function key.limits() return base .. 'limits' end
+
+-- Set: names of limits that jobs took part in and nobody has defined; it expires. See limit.lua.
+function key.undefined() return base .. 'undefined' end
 function key.holders(full) return base .. 'lh:' .. full end
 function key.starts(full) return base .. 'lr:' .. full end
 function key.parked(full, queue) return base .. 'lp:' .. full .. ' ' .. queue end

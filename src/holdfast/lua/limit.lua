@@ -11,6 +11,7 @@
 --   starts             list per limit per period: when its last jobs started, the newest first
 --   parked             sorted set per limit and queue; parking: set of the queues, per limit; throttling: set of the limits
 --                      with their keys, per name
+--   undefined          set: names of limits that jobs took part in and nobody has defined; see `note_undefined`
 
 local set_sign = core.set_sign
 local load_job = core.load_job
@@ -46,10 +47,30 @@ function limit.free(full, most)
   return free
 end
 
+local MAX_UNDEFINED, UNDEFINED_LIFE = 1000, 7 * 86400000
+
+-- A limit that nobody has defined does not hold, and its name may be misspelt: workers, `limits` and the doctor say so. The set
+-- expires a week after its first name was noted: names that are still in use come back. The sign changes with each new name.
+local function note_undefined(name)
+  if redis.call('SADD', key.undefined(), name) == 0 then return end
+  local count = redis.call('SCARD', key.undefined())
+  if count > MAX_UNDEFINED then return redis.call('SREM', key.undefined(), name) end
+  if count == 1 then redis.call('PEXPIRE', key.undefined(), UNDEFINED_LIFE) end
+  set_sign('undefined', math.max(now, (signs.undefined or 0) + 1))
+end
+
+-- Returns whether it was noted.
+function limit.forget_undefined(name)
+  if not signs.undefined or redis.call('SREM', key.undefined(), name) == 0 then return false end
+  if redis.call('EXISTS', key.undefined()) == 0 then set_sign('undefined', nil) end
+  return true
+end
+
 -- Also of a limit that is not defined, or per period, it is known who has its slots: that may change while they run.
 function limit.take(full, id)
   local slots, per = limit.definition(full)
   redis.call('SADD', key.holders(full), id)
+  if not slots then note_undefined(limit.name_of(full)) end
   if not slots or per == 0 then return end
   redis.call('LPUSH', key.starts(full), now)
   redis.call('LTRIM', key.starts(full), 0, slots - 1)

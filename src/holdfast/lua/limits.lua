@@ -3,7 +3,8 @@
 -- limit(name, slots, per) defines one: so many at once, or, with `per` milliseconds, so many in any such period. unlimit(name)
 -- removes it; jobs that are parked by it start as others do. Both hold from the next claim on, and return 1 if that changed
 -- anything. limits() returns for each: name, slots, period (0: at once), how many keys have parked jobs, and, of the limit
--- without a key: how many have its slots, how many are parked.
+-- without a key: how many have its slots, how many are parked. Those that jobs took part in and nobody has defined have 0 slots:
+-- they do not hold. unlimit of such a name forgets it, until a job of it starts again.
 
 local event, integer, name, publish, refuse = core.event, core.integer, core.name, core.publish, core.refuse
 local set_sign, verb = core.set_sign, core.verb
@@ -36,6 +37,7 @@ verb('limit', {}, function(args)
     refuse('INVALID', string.format('there are %d limits already', MOST_LIMITS))
   end
   redis.call('HSET', key.limits(), args.name, text)
+  limit.forget_undefined(args.name)
   changed(args.name)
   return 1
 end)
@@ -43,7 +45,7 @@ end)
 verb('unlimit', { 'allow-oom' }, function(args)
   local gone = redis.call('HDEL', key.limits(), limit_name(args.name))
   if gone == 1 then changed(args.name) end
-  return gone
+  return (limit.forget_undefined(args.name) or gone == 1) and 1 or 0
 end)
 
 local function count_parked(full)
@@ -54,13 +56,15 @@ local function count_parked(full)
   return count
 end
 
+local function describe(name)
+  local slots, per = limit.definition(name)
+  return { name, slots or 0, per or 0, redis.call('SCARD', key.throttling(name)), redis.call('SCARD', key.holders(name)),
+    count_parked(name) }
+end
+
 verb('limits', { 'no-writes' }, function()
-  local reply, list = {}, redis.call('HGETALL', key.limits())
-  for place = 1, #list, 2 do
-    local name = list[place]
-    local slots, per = limit.definition(name)
-    reply[#reply + 1] = { name, slots, per, redis.call('SCARD', key.throttling(name)),
-      redis.call('SCARD', key.holders(name)), count_parked(name) }
-  end
+  local reply = {}
+  for _, name in ipairs(redis.call('HKEYS', key.limits())) do reply[#reply + 1] = describe(name) end
+  for _, name in ipairs(redis.call('SMEMBERS', key.undefined())) do reply[#reply + 1] = describe(name) end
   return reply
 end)

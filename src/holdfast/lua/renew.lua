@@ -11,7 +11,8 @@
 --
 -- Each lease is prolonged by its own length. Returns the key of the worker's inbox, the highest arrival number, and three
 -- lists of executor, id, attempt: to be cancelled; lost; held in the store but not named, by an executor that was. Then the
--- names of schedules to refill, and a number that is another when a queue was new, or forgotten.
+-- names of schedules to refill, a number that is another when a queue was new, or forgotten, and one that is another when a
+-- job took part in a limit that nobody has defined, whose name was not known before (0: there are none; see limits.lua).
 
 local MOST, collect, event, executor_name, integer = core.MOST, core.collect, core.event, core.executor_name, core.integer
 local list_of, publish, queue_name, refuse = core.list_of, core.publish, core.queue_name, core.refuse
@@ -129,5 +130,6 @@ verb('renew', { 'allow-oom' }, function(args)
   sign_of_life(args)
   advance()
   publish(args.worker)
-  return { key.inbox(args.worker), meta.arrivals, found.cancelled, found.lost, found.unnamed, refills(args), meta.queues }
+  return { key.inbox(args.worker), meta.arrivals, found.cancelled, found.lost, found.unnamed, refills(args), meta.queues,
+    signs.undefined or 0 }
 end)

@@ -239,6 +239,7 @@ class _Serving:
                 self._leases.renew,
                 self._leases.read_inbox,
                 self._leases.exclusives.keep,
+                self._leases.advice.keep,
                 self._served.keep,
                 self._calendar.keep,
                 self._look,

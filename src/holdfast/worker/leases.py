@@ -58,7 +58,7 @@ class Leases:
         self._executors = executors
         self._served = served
         self._calendar = calendar
-        self._advice = Advice()
+        self.advice = Advice(store)
         self._on_drain = on_drain
         self._waiting = MOST_INTERVAL  # seconds from the last renewal to the next
         self._inbox_key = b""
@@ -81,7 +81,7 @@ class Leases:
         elif word == "exclusive":
             self.exclusives.add(*rows)
         elif word == "misfit":
-            self._advice.heard_misfit(*rows)
+            self.advice.heard_misfit(*rows)
         if word == "started" or (word == "claimed" and min(rows[2::HOLD]) < 4000 * self._waiting):
             self._soon.set()
 
@@ -147,6 +147,7 @@ class Leases:
         self.pulse.beat(self._waiting, began)
         self._arrivals = renewed.arrivals
         self._served.heard(renewed.queues)
+        self.advice.heard_undefined(renewed.undefined)
         self._inbox_key = renewed.inbox_key
         self._inbox_is_known.set()
         return renewed

@@ -100,6 +100,7 @@ class Supervisor:
             self._leases.renew,
             self._leases.read_inbox,
             self._leases.exclusives.keep,
+            self._leases.advice.keep,
             self._served.keep,
             self._calendar.keep,
             self._siblings.keep,
