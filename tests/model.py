@@ -19,6 +19,7 @@ import msgspec
 from holdfast import errors
 from holdfast.commands import HeldRow, LoadRow, WorkerRow
 from holdfast.outcome import WORK_DONE
+from tests import model_overdue as overdue
 from tests import model_stages as stages
 from tests.model_core import worker_of
 from tests.model_job import DEFAULTS, FINAL, STATES, Job, Order, Steps
@@ -272,6 +273,8 @@ class Model(Workers):
                     self._listeners(queue, now),
                     *(len(self.index(queue, state)) for state in states),
                     self._oldest(queue, now),
+                    len(overdue.due(self, queue, now)),
+                    overdue.others(self, queue, now),
                     *self.load.sums(queue, now),
                 ]
             )
@@ -279,9 +282,18 @@ class Model(Workers):
         ]
 
     def _oldest(self, queue: str, now: int) -> int:
-        """Of each priority the first has waited longest."""
+        """Of each priority the first has waited longest; or one that is due, and would wait if somebody had come."""
         firsts = {job.priority: job for job in reversed(self.index(queue, "waiting"))}
-        return max([0, *(now - job.since for job in firsts.values())]) if firsts else -1
+        waits = [max([0, *(now - job.since for job in firsts.values())])] if firsts else []
+        return max([-1, *waits, *(now - time for time in overdue.due(self, queue, now))])
+
+    def upkeep(self, now: int) -> tuple[int, int, int | None, set[str]]:
+        """Returns what was overdue, what still is, the milliseconds to wait, and the schedules that want times."""
+        before = overdue.count(self, now)
+        self._beat(now)
+        self._advance(now)
+        waits = [max(0, time - now) for time in self.timers().values()]
+        return before, overdue.count(self, now), min(waits, default=None), {*self.schedules.wanting}
 
     def pause(self, queue: str) -> bool:
         changed = queue not in self.paused

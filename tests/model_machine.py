@@ -14,6 +14,7 @@ from holdfast import commands, errors
 from holdfast.commands import Command, Held
 from holdfast.store import Address, Store
 from tests import drawn, invariants
+from tests import model_overdue as overdue
 from tests.conftest import TestClock
 from tests.drawn import DETACHED, EXECUTORS, IDS, LEASES, QUEUES
 from tests.model import Model, Place
@@ -145,8 +146,11 @@ class Machine(RuleBasedStateMachine):
         assert rows == wanted_rows, f"queues are {rows}, not {wanted_rows}"
         limits, wanted_limits = self.store.run(commands.limits()), self.model.limits.rows()
         assert sorted(limits) == sorted(wanted_limits), f"limits are {limits}, not {wanted_limits}"
-        load = {row.queue: row for row in self.store.run(commands.load())}
+        loaded = self.store.run(commands.load())
+        load = {row.queue: row for row in loaded.rows}
         same("load", load, {row.queue: row for row in self.model.load_rows(self.now)})
+        assert loaded.overdue == overdue.count(self.model, self.now), f"{loaded.overdue} timers are overdue"
+        assert {*loaded.about} == {*overdue.by_queue(self.model, self.now)}, f"overdue is about {loaded.about}"
         self.compare_workers()
         self.compare_schedules()
 

@@ -78,6 +78,12 @@ class Schedules(Rules):
         command, expected_answer = acts[data.draw(st.sampled_from([0, 0, 1, 2, 2, 3, 4]), label="act")]
         self.send(command, expected_answer, lambda reply: reply, fault)
 
+    @rule(step=st.sampled_from(drawn.STEPS), fault=drawn.faults)
+    def upkeep(self, step: int, fault: str) -> None:
+        self.time_passes(step)
+        command = commands.upkeep(refills=5)
+        self.send(command, lambda: self.model.upkeep(self.now), lambda reply: (*reply[:3], {*reply.refills}), fault)
+
     @precondition(lambda self: bool(self.model.schedules.timers()))
     @rule(late=st.sampled_from([0, 1, 999, 1000, 3500, 600_000]), executor=st.sampled_from(drawn.EXECUTORS))
     def it_is_time(self, late: int, executor: str) -> None:

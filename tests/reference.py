@@ -19,7 +19,21 @@ from typing import Any, Union, get_origin
 import holdfast
 import holdfast.testing
 import holdfast_pytest
-from holdfast import acting, errors, fleet, items, job, limiting, load, options, program, schedule, scheduling, setting
+from holdfast import (
+    acting,
+    errors,
+    fleet,
+    items,
+    job,
+    limiting,
+    load,
+    options,
+    program,
+    schedule,
+    scheduling,
+    setting,
+    upkeep,
+)
 from holdfast.commands import Event
 from holdfast.failure import Failure
 from holdfast.overseeing import Queue
@@ -57,7 +71,8 @@ GROUPS: list[tuple[str, str, list[Any]]] = [
      [items.Items, Item, items.NoItem]),
     ("A worker inside a program", "", [embedded.EmbeddedWorker, embedded.Given]),
     ("Queues, workers, settings, events", "What the verbs of the app return.",
-     [Queue, load.Load, limiting.Limit, fleet.Worker, fleet.HeldJob, fleet.Node, setting.Setting, Event]),
+     [Queue, load.Load, upkeep.Upkeep, limiting.Limit, fleet.Worker, fleet.HeldJob, fleet.Node,
+      setting.Setting, Event]),
 ]  # fmt: skip
 OPTIONS = {
     options.Given: """\

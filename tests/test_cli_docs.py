@@ -81,6 +81,7 @@ def first(words: str) -> Any:
         (("fail", "mine"), fields.ANSWER),
         (("depend", "mine", "--on", "running"), fields.ANSWER),
         (("load",), fields.LOAD),
+        (("upkeep", "--once"), fields.UPKEPT),
         (("items", "put", "mail", "words"), fields.ENQUEUED),
         (("items", "claim", "full"), fields.CLAIMED_ITEM),
         (("items", "renew", "TOKEN"), fields.RENEWED_ITEM),

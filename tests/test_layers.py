@@ -66,6 +66,7 @@ LAYERS = [
         "awaiting",
         "acting",
         "load",
+        "upkeep",
         "looking",
         "schedule",
         "scheduling",

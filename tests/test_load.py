@@ -16,7 +16,7 @@ from tests.test_lua import ONE, end, put, take
 
 
 def row(store: Store, queue: str = "q") -> commands.LoadRow:
-    [found] = store.run(commands.load([queue]))
+    [found] = store.run(commands.load([queue])).rows
     return found
 
 

@@ -13,7 +13,20 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Never, ParamSpec, TypeVar, Unpack, overload
 from weakref import WeakKeyDictionary
 
-from holdfast import acting, awaiting, errors, finding, limiting, load, logs, looking, overseeing, scheduling, steering
+from holdfast import (
+    acting,
+    awaiting,
+    errors,
+    finding,
+    limiting,
+    load,
+    logs,
+    looking,
+    overseeing,
+    scheduling,
+    steering,
+    upkeep,
+)
 from holdfast.carry import Carried
 from holdfast.durations import Duration, milliseconds
 from holdfast.job import Job
@@ -300,7 +313,9 @@ class Holdfast:
     # Queues and workers
 
     queues, aqueues = verb(overseeing.queues)
+    overdue, aoverdue = verb(load.overdue)
     load, aload = verb(load.load)
+    upkeep, aupkeep = verb(upkeep.upkeep)
     pause, apause = verb(overseeing.pause)
     resume, aresume = verb(overseeing.resume)
     forget, aforget = verb(overseeing.forget)

@@ -7,7 +7,7 @@ import math
 import msgspec
 
 from holdfast import commands
-from holdfast.commands import LoadRow
+from holdfast.commands import Loaded, LoadRow
 from holdfast.durations import Duration, milliseconds
 from holdfast.limits import LONGEST_WAIT
 from holdfast.names import check_queue
@@ -20,7 +20,8 @@ AT_ONCE = 200  # queues in one call
 class Load(msgspec.Struct, frozen=True):
     """The work of a queue: exact numbers of this moment, and rates of the last minutes. Times are in seconds.
 
-    `needed` is how many jobs have to run at once so that what waits, and what will come, starts within the target.
+    `needed` is how many jobs have to run at once so that what waits, and what will come, starts within the target. It
+    is at least 1 while something of the queue is overdue: also without any worker, who would have moved it.
     """
 
     queue: str
@@ -31,6 +32,7 @@ class Load(msgspec.Struct, frozen=True):
     scheduled: int
     blocked: int
     throttled: int
+    overdue: int  # what is due and nobody has moved: scheduled jobs; schedules, limits and deadlines of the queue
     oldest: float | None  # for how long the one that waits longest could have been claimed
     arriving: float  # jobs per second that could be claimed, retries included
     ending: float  # attempts per second that ended
@@ -48,11 +50,28 @@ def load(_: Stores, *queues: str, target: Duration = "1m") -> Steps[Loads]:
     print(load.waiting, load.oldest, load.needed)
     """
     wait = milliseconds(target, what="target", least=1, most=LONGEST_WAIT) / 1000
-    names = [check_queue(queue) for queue in queues] or (yield commands.queue_names())
+    names = [check_queue(queue) for queue in queues] or (yield from _all_queues())
     found: list[Load] = []
     for first in range(0, len(names), AT_ONCE):  # nothing else is served meanwhile
-        found += [_read(row, wait) for row in (yield commands.load(names[first : first + AT_ONCE]))]
+        loaded: Loaded = yield commands.load(names[first : first + AT_ONCE])
+        found += [_read(row, wait) for row in loaded.rows]
     return found
+
+
+def overdue(_: Stores) -> Steps[int]:
+    """Return how much is due and nobody has moved: jobs, leases that ended, schedules, limits, deadlines.
+
+    Where workers run it is about 0. If it stays above that, none do: start one, or `holdfast upkeep`.
+    """
+    loaded: Loaded = yield commands.load([])
+    return loaded.overdue
+
+
+def _all_queues() -> Steps[list[str]]:
+    """All queues, with those that have no jobs yet but a schedule that is due."""
+    names: list[str] = yield commands.queue_names()
+    loaded: Loaded = yield commands.load([])
+    return [*names, *sorted(set(loaded.about).difference(names))]
 
 
 def _read(row: LoadRow, target: float) -> Load:
@@ -68,12 +87,19 @@ def _read(row: LoadRow, target: float) -> Load:
         scheduled=row.scheduled,
         blocked=row.blocked,
         throttled=row.throttled,
+        overdue=row.due + row.others,
         oldest=None if row.oldest < 0 else row.oldest / 1000,
         arriving=arriving,
         ending=row.ended / period,
         run_time=run_time,
-        needed=row.running if row.paused else needed(row.waiting, row.running, arriving, run_time, target),
+        needed=row.running if row.paused else _needed(row, arriving, run_time, target),
     )
+
+
+def _needed(row: LoadRow, arriving: float, run_time: float | None, target: float) -> int:
+    """What is due counts as waiting: whoever comes makes it so."""
+    jobs = needed(row.waiting + row.due, row.running, arriving, run_time, target)
+    return max(jobs, 1 if row.others else 0)
 
 
 def needed(waiting: int, running: int, arriving: float, run_time: float | None, target: float) -> int:

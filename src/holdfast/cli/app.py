@@ -30,6 +30,7 @@ from holdfast.cli import (
     server,
     stack,
     steer,
+    upkeep,
     waiting,
     work,
     workers,
@@ -41,9 +42,10 @@ from holdfast.errors import HoldfastError
 COMMANDS: tuple[click.Command, ...] = (
     work.work, enqueue.enqueue, waiting.wait, jobs.jobs, jobs.show, logs.logs, stack.stack, jobs.count, jobs.peek,
     steer.cancel, steer.retry, steer.delete, steer.move, steer.release, steer.fail, steer.depend, notes.attach,
-    notes.note, queues.queues, queues.pause, queues.resume, queues.forget, queues.load, limits.limits, limits.limit,
-    limits.unlimit, limits.weigh, schedules.schedules, workers.workers, workers.nodes, drain.drain, events.events,
-    config.config, items.items, kept.kept, kept.send, server.server, doctor.doctor, completion.completion, work.demo,
+    notes.note, queues.queues, queues.pause, queues.resume, queues.forget, queues.load, upkeep.upkeep, limits.limits,
+    limits.limit, limits.unlimit, limits.weigh, schedules.schedules, workers.workers, workers.nodes, drain.drain,
+    events.events, config.config, items.items, kept.kept, kept.send, server.server, doctor.doctor,
+    completion.completion, work.demo,
 )  # fmt: skip
 VARIABLE = "_HOLDFAST_COMPLETE"  # set by the completion scripts
 EXAMPLES = (

@@ -95,12 +95,17 @@ PAUSED = {
     "changed": "whether that is new",
 }
 FORGOTTEN = {"queue": "name of the queue", "forgotten": "whether something was known of it"}
+UPKEPT = {
+    "moved": "how many due jobs, schedules, deadlines, leases and limits were moved",
+    "overdue": "how many could not be",
+}
 LOAD = {
     "needed": "how many jobs have to run at once, in all",
     "target_seconds": "within which time a job is to start",
+    "overdue": "how much of the namespace is due and nobody has moved: jobs, leases, schedules, limits, deadlines",
     "queues": "of each: queue, paused, workers that serve it; how many jobs are waiting, running, scheduled, blocked, "
-    "throttled; oldest: for how many seconds the first waits; arriving, ending: jobs per second; run_time: seconds "
-    "that a job takes; needed",
+    "throttled; overdue: jobs, schedules, limits and deadlines that are due and nobody has moved; oldest: for how many "
+    "seconds the first waits; arriving, ending: jobs per second; run_time: seconds that a job takes; needed",
 }
 LIMIT = {
     "limit": "name of the limit",

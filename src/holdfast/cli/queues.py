@@ -96,14 +96,18 @@ def load(session: Session, names: Sequence[str], target: timedelta, needed: bool
     Printed is how many jobs have to run at once. So many are needed that what waits, and what will come, starts within
     --target: divide it by --processes or --concurrency of your workers. Numbers are exact, rates those of the last five
     minutes. A queue that is not there needs none. When piped, the columns are queue, needed, workers that serve it,
-    jobs that wait, run, are scheduled, blocked and throttled, seconds that the first waits, jobs per second that come
-    and that end, seconds that a job takes, and paused if it is. With --json, an object: `needed` is what KEDA or a
-    script looks at.
+    jobs that wait, run, are scheduled, blocked and throttled, what is overdue, seconds that the first waits, jobs per
+    second that come and that end, seconds that a job takes, and paused if it is. With --json, an object: `needed` is
+    what KEDA or a script looks at. It is at least 1 while something of a queue is overdue, which only workers move (or
+    `holdfast upkeep`): so it is right without any worker.
     """
     found = [msgspec.structs.asdict(each) for each in session.app.load(*names, target=target)]
     total = sum(each["needed"] for each in found)
     if session.output.mode == "json":
-        session.output.json({"needed": total, "target_seconds": target.total_seconds(), "queues": found})
+        seconds = target.total_seconds()
+        session.output.json(
+            {"needed": total, "target_seconds": seconds, "overdue": session.app.overdue(), "queues": found}
+        )
     elif needed:
         write(str(total))
     else:
@@ -121,7 +125,7 @@ def _load_columns(on_terminal: bool) -> list[Column]:
 
         return Column(name.upper().replace("_", " "), value, right=True)
 
-    counts = ("waiting", "running", "scheduled", "blocked", "throttled")
+    counts = ("waiting", "running", "scheduled", "blocked", "throttled", "overdue")
     rate = "{:.3g}/s".format
     return [
         Column("QUEUE", lambda row: row["queue"], whole=True),

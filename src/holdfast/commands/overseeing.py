@@ -25,16 +25,46 @@ class LoadRow(NamedTuple):
     blocked: int
     throttled: int
     oldest: int
+    due: int  # of the scheduled ones
+    others: int  # schedules, limits and deadlines of the queue that are overdue
     period: int
     came: int
     ended: int
     ran: int
 
 
-def load(queues: Sequence[str] | None = None) -> Command[list[LoadRow]]:
-    return Command(
-        "load", given(queues=queues), lambda reply: [LoadRow(row[0].decode(), row[1] == 1, *row[2:]) for row in reply]
-    )
+class Loaded(NamedTuple):
+    overdue: int  # timers of the namespace
+    about: list[str]  # queues that overdue schedules, limits and deadlines are about
+    rows: list[LoadRow]
+
+
+def load(queues: Sequence[str] | None = None) -> Command[Loaded]:
+    return Command("load", given(queues=queues), _read_load)
+
+
+def _read_load(reply: list[Any]) -> Loaded:
+    overdue, about, *rows = reply
+    return Loaded(overdue, read_texts(about), [LoadRow(row[0].decode(), row[1] == 1, *row[2:]) for row in rows])
+
+
+class MovedOn(NamedTuple):
+    """How many timers had passed before and have still, milliseconds until the next, and schedules to refill."""
+
+    before: int
+    after: int
+    wait: int | None
+    refills: list[str]
+
+
+def upkeep(*, refills: int | None = None) -> Command[MovedOn]:
+    """Move time on, a step."""
+    return Command("upkeep", given(refills=refills), _read_upkeep)
+
+
+def _read_upkeep(reply: list[Any]) -> MovedOn:
+    before, after, wait, names = reply
+    return MovedOn(before, after, None if wait < 0 else wait, read_texts(names))
 
 
 def queue_names() -> Command[list[str]]:

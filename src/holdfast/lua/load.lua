@@ -1,16 +1,20 @@
 -- load: how much work a queue has, and how fast it comes and goes. See tally.lua.
 --
---   args.queues   names; not given: all
+--   args.queues   names, perhaps none; not given: all
 --
--- Returns for each: name, whether paused, how many live workers serve it; how many jobs are waiting, running, scheduled, blocked
--- and throttled; milliseconds since the one that waits longest could be claimed (-1: none waits); and of the last minutes:
--- how many milliseconds these are, how many jobs came, how many attempts ended, and how many milliseconds these took.
+-- Returns how many timers of the namespace are overdue (see overdue.lua); the names of queues that overdue schedules, limits and
+-- deadlines are about; and for each queue: name, whether paused, how many live workers serve it; how many jobs are waiting, running,
+-- scheduled, blocked and throttled; milliseconds since the one that waits longest could be claimed, or could be if somebody had moved
+-- it (-1: none waits); how many of the scheduled ones are due; how many overdue schedules, limits and deadlines are about it; and
+-- of the last minutes: how many milliseconds these are, how many jobs came, how many attempts ended, and how many milliseconds
+-- these took.
 
 local list_of, queue_name, verb = core.list_of, core.queue_name, core.verb
 local load_job = core.load_job
 local PRIORITY_STEP = core.PRIORITY_STEP
 local SLOT, SLOTS = core.SLOT, core.SLOTS
 local all_queues, count_listeners = core.all_queues, core.count_listeners
+local overdue = core.overdue
 
 local MOST_PRIORITIES = 512
 
@@ -41,16 +45,36 @@ local function sum_up(queue)
   return math.max(now - first * SLOT, 1000), sums.i, sums.o, sums.r
 end
 
-verb('load', { 'no-writes' }, function(args)
-  local reply, listeners = {}, count_listeners()
-  for place, queue in ipairs(args.queues and list_of(args.queues, 'queues') or all_queues()) do
-    local row = { queue_name(queue), redis.call('SISMEMBER', key.paused(), queue), listeners[queue] or 0 }
-    for _, state in ipairs({ 'waiting', 'running', 'scheduled', 'blocked', 'throttled' }) do
-      row[#row + 1] = redis.call('ZCARD', key.index[queue][state])
-    end
-    row[#row + 1] = longest_wait(queue)
-    for _, number in ipairs({ sum_up(queue) }) do row[#row + 1] = number end
-    reply[place] = row
+local STATES = { 'waiting', 'running', 'scheduled', 'blocked', 'throttled' }
+
+-- What is about a queue and overdue, but no job of its own. Of what calls have left to the next one it is not known whose it is: it may
+-- be anybody's who waits for it.
+local function others_of(queue, by_queue, counts)
+  local resolving = signs.resolving and counts.blocked > 0 and 1 or 0
+  local changed = signs.changed and counts.throttled > 0 and 1 or 0
+  return (by_queue[queue] or 0) + resolving + changed
+end
+
+local function load_of(queue, listeners, by_queue)
+  local row = { queue, redis.call('SISMEMBER', key.paused(), queue), listeners[queue] or 0 }
+  local counts = {}
+  for _, state in ipairs(STATES) do
+    counts[state] = redis.call('ZCARD', key.index[queue][state])
+    row[#row + 1] = counts[state]
   end
+  local due, since = overdue.jobs(queue)
+  row[#row + 1] = math.max(longest_wait(queue), since and now - since or -1)
+  row[#row + 1], row[#row + 2] = due, others_of(queue, by_queue, counts)
+  for _, number in ipairs({ sum_up(queue) }) do row[#row + 1] = number end
+  return row
+end
+
+verb('load', { 'no-writes' }, function(args)
+  local queues = args.queues and list_of(args.queues, 'queues', 0) or all_queues()
+  for _, queue in ipairs(queues) do queue_name(queue) end
+  local listeners, by_queue, about = count_listeners(), overdue.by_queue(), {}
+  for queue in pairs(by_queue) do about[#about + 1] = queue end
+  local reply = { overdue.count(), about }
+  for _, queue in ipairs(queues) do reply[#reply + 1] = load_of(queue, listeners, by_queue) end
   return reply
 end)

@@ -119,6 +119,8 @@ local function refills(args)
   return names
 end
 
+core.refills = refills
+
 verb('renew', { 'allow-oom' }, function(args)
   check_renew(args)
   beat()

@@ -1,0 +1,47 @@
+-- overdue: what is due, but nobody has moved: `claim`, `renew` and `upkeep` move time on, and nothing else does. Reads only.
+
+local load_job = core.load_job
+
+local overdue = {}
+
+local LOOKED_AT, MOST_PARKING = 1000, 100
+
+-- How many timers of the namespace have passed: of scheduled jobs, leases, schedules, limits and deadlines. What calls have left to
+-- the next one counts as one, each.
+function overdue.count()
+  local unfinished = (signs.resolving and 1 or 0) + (signs.changed and 1 or 0)
+  return redis.call('ZCOUNT', key.timers, '-inf', now) + unfinished
+end
+
+-- How many scheduled jobs of a queue are due, and since when the first of them could be claimed.
+function overdue.jobs(queue)
+  local index = key.index[queue].scheduled
+  local count = redis.call('ZCOUNT', index, '-inf', now)
+  return count, count > 0 and tonumber(redis.call('ZRANGE', index, 0, 0, 'WITHSCORES')[2]) or nil
+end
+
+local function queue_of_schedule(name)
+  local done, batch = pcall(cjson.decode, redis.call('HGET', key.schedule(name), 'batch') or '')
+  return done and type(batch) == 'table' and batch.queue or nil
+end
+
+-- The queues that a timer is about, which is no job's own: where its schedule enqueues, its job stands, its limit has parked.
+local function queues_of(kind, name)
+  if kind == '%' then return redis.call('SRANDMEMBER', key.parking(name), MOST_PARKING) end
+  if kind == '&' then return { queue_of_schedule(name) } end
+  local job = load_job(name)
+  return { job and job.queue or nil }
+end
+
+-- How many such timers each queue has, of the first ones that have passed. If there are more, the queues of those before
+-- them have due jobs, and who comes for these moves the others, too.
+function overdue.by_queue()
+  local counts = {}
+  for _, timer in ipairs(redis.call('ZRANGEBYSCORE', key.timers, '-inf', now, 'LIMIT', 0, LOOKED_AT)) do
+    local kind, name = string.match(timer, '^([%%&!])(.+)$')
+    for _, queue in ipairs(kind and queues_of(kind, name) or {}) do counts[queue] = (counts[queue] or 0) + 1 end
+  end
+  return counts
+end
+
+core.overdue = overdue
