@@ -50,6 +50,8 @@ class Core:
         self.pulse: int | None = None
         self.latest = 0  # time of a call, since it was last noticed that the clock went back
         self.pruned = 0
+        self.prune_after = ""  # the queue after which to go on
+        self.surplus = False  # more ended jobs than one call removes
         self.final_order = final_order  # in which ended jobs leave, if not all can at once
         self.ended: Counter[tuple[str, str]] = Counter()  # in this call: queue and state
         self.gaps: list[tuple[int, int]] = []  # when the store was back, and how long it had been away
@@ -156,12 +158,20 @@ class Core:
         for _, name in due[: self.steps.advanced]:
             self._ring(name, now)
         self.settle(now)
-        if abs(now - self.pruned) >= PRUNE_EVERY:
-            self.pruned, left = now, self.steps.pruned
-            for queue in sorted(self.queues):
-                for state in self.final_order:
-                    left -= self._prune(queue, state, left, now)
-                self.shares.prune(queue)
+        if self.surplus or abs(now - self.pruned) >= PRUNE_EVERY:
+            self._prune_in_turn(now)
+
+    def _prune_in_turn(self, now: int) -> None:
+        self.pruned, left, last, self.prune_after = now, self.steps.pruned, self.prune_after, ""
+        for queue in sorted(name for name in self.queues if name > last):
+            for state in self.final_order:
+                left -= self._prune(queue, state, left, now)
+            if left <= 0:
+                self.prune_after = last
+                break
+            self.shares.prune(queue)
+            last = queue
+        self.surplus = left <= 0
 
     def _ring(self, name: str, now: int) -> None:
         job = self.jobs.get(name)
@@ -211,7 +221,7 @@ class Core:
         self._charge_lost(job, now)
 
     def _next_wait(self, now: int) -> int:
-        if self.after.is_unfinished:
+        if self.after.is_unfinished or self.surplus:
             return 1
         return max(1, min([LONGEST_BLOCK, *(timer - now for timer in self.timers().values())]))
 

@@ -42,7 +42,7 @@ class Steps:
     """How much one call does at most; the rest is left to the next."""
 
     advanced: int = 100  # timers
-    pruned: int = 100
+    pruned: int = 500
     told: int = 1000  # of a job that they wait for
     parked: int = 200
     handed_on: int = 100

@@ -32,7 +32,7 @@ EXAMPLES = {"valkey": 50, "small": 25, "cluster": 12, "redis": 25}
 SMALL = Steps(advanced=3, pruned=3, told=2, parked=3, handed_on=4, fired=2)
 SMALL_IN_LUA = {
     "local STEP = 100": f"local STEP = {SMALL.advanced}",
-    "PRUNE_JOBS = 1000, 10, 100": f"PRUNE_JOBS = 1000, 10, {SMALL.pruned}",
+    "PRUNE_JOBS = 1000, 10, 500": f"PRUNE_JOBS = 1000, 10, {SMALL.pruned}",
     "told = 1000": f"told = {SMALL.told}",
     "PARKED_AT_ONCE = 200": f"PARKED_AT_ONCE = {SMALL.parked}",
     "HANDED_ON = 100": f"HANDED_ON = {SMALL.handed_on}",

@@ -29,6 +29,8 @@ PARTS = (
     "lease",
     "deadline",
     "after",
+    "mend",
+    "prune",
     "time",
     "claim",
     "renew",

@@ -11,7 +11,8 @@
 -- Returns the cursor (empty: that was all), the time, how many jobs were looked at, and a list of answer, count, answer,
 -- count ... as the action answers.
 
-local optional, publish, refuse, verb = core.optional, core.publish, core.refuse, core.verb
+local go_on_after_failures, optional, publish = core.go_on_after_failures, core.optional, core.publish
+local refuse, verb = core.refuse, core.verb
 local INLINE, cut, load_job = core.INLINE, core.cut, core.load_job
 local settle = core.settle
 local check_walk, walk = core.check_walk, core.walk
@@ -19,9 +20,11 @@ local action, check_action = core.action, core.check_action
 
 local ACTIONS = { cancel = true, retry = true, delete = true, move = true, release = true, fail = true, count = true }
 
+-- One that cannot be read is meant if nothing has to be read for that.
 local function is_meant(args, since, id)
   local job, group = load_job(id, 'g')
-  return job and job.since <= since and (not args.task or job.task == args.task) and (not args.group or group == args.group)
+  if not job then return group ~= 'NOTFOUND' and not args.task and not args.group end
+  return job.since <= since and (not args.task or job.task == args.task) and (not args.group or group == args.group)
 end
 
 local function check_act(args)
@@ -36,15 +39,18 @@ end
 verb('act', { 'allow-oom' }, function(args)
   local most, since = check_act(args), math.min(args.since or now, now)
   local ids, cursor = walk(args, most)
-  local counts, reply, is_idle = {}, {}, true
-  for _, id in ipairs(ids) do
-    if is_meant(args, since, id) then
-      local answer = args.action == 'count' and 'OK' or action[args.action](id, args.with or {})
-      is_idle = is_idle and args.action == 'count'
-      counts[answer] = (counts[answer] or 0) + 1
-      settle()
+  local counts, reply, is_idle, at = {}, {}, true, 0
+  local function count(answer) counts[answer] = (counts[answer] or 0) + 1 end
+  go_on_after_failures(function()
+    while at < #ids do
+      at = at + 1
+      if is_meant(args, since, ids[at]) then
+        count(args.action == 'count' and 'OK' or action[args.action](ids[at], args.with or {}))
+        is_idle = is_idle and args.action == 'count'
+        settle()
+      end
     end
-  end
+  end, function() count('DAMAGED') end)
   for answer, count in pairs(counts) do reply[#reply + 1], reply[#reply + 2] = answer, count end
   publish()
   return { cursor, since, #ids, reply }, is_idle

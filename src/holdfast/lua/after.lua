@@ -29,14 +29,14 @@ function after.satisfies(letter, policy) return letter == 'S' or (policy == 'r' 
 -- What a mark says: place, letter, the policy that holds for it, and whether that is of the mark itself.
 function after.read_mark(mark, policy)
   local place, however, letter = string.match(mark, '^(%d+)(w?)(.)$')
-  return tonumber(place), letter, however == 'w' and 'r' or policy, however == 'w'
+  return tonumber(place or 0), letter or '-', however == 'w' and 'r' or policy, however == 'w'
 end
 
 function after.make_mark(place, letter, however) return string.format('%d', place) .. (however and 'w' or '') .. letter end
 
 -- Those that a blocked job waits for and that are not as they must be. No other job waits, and for no others.
 function after.held_up_by(id)
-  local fields, ids = redis.call('HMGET', key.job(id), 's', 'b'), {}
+  local fields, ids = redis.pcall('HMGET', key.job(id), 's', 'b'), {}
   if string.sub(fields[1] or '', 1, 1) ~= LETTER_OF.blocked then return ids end
   local _, policy = after.parse(fields[2])
   local marks = redis.call('HGETALL', key.after(id))
@@ -67,8 +67,8 @@ function after.is_cycle(id, added)
 end
 
 function after.parse(field)
-  local left, policy, due = string.match(field, '^(%d+) (%l) (%d+)$')
-  return tonumber(left), policy, tonumber(due)
+  local left, policy, due = string.match(field or '', '^(%d+) ([bcr]) (%d+)$')
+  return tonumber(left or 0), policy or 'b', tonumber(due or 0)
 end
 
 function after.pack(left, policy, due) return string.format('%d %s %.0f', left, policy, due) end
@@ -107,12 +107,21 @@ function after.resolve_one(id, ended, letter)
   local is_satisfied = after.satisfies(letter, own)
   if is_satisfied then redis.call('ZREM', key.dependents(ended), id) end
   if is_satisfied and not after.satisfies(before, own) then left = left - 1 end
-  redis.call('HSET', key.job(id), 'b', after.pack(left, policy, due))
-  if left == 0 then return after.unblock(job, due) end
+  redis.call('HSET', key.job(id), 'b', after.pack(math.max(left, 0), policy, due))
+  if left <= 0 then return after.unblock(job, due) end
   if own == 'c' and letter ~= '-' and not is_satisfied then
     note(job, 'C', 'job ' .. ended .. ' ' .. after.WORD_OF[letter])
     conclude(job, 'cancelled')
   end
+end
+
+-- Whether those that wait for an ended job are about to be told how it ended.
+function after.is_being_told(id) return signs.resolving and redis.call('HEXISTS', key.resolving(), id) == 1 end
+
+-- A parent that is gone, without having ended, counts as cancelled for those that wait for it.
+function after.resolve_gone(id)
+  if redis.call('EXISTS', key.dependents(id)) == 0 or after.is_being_told(id) then return end
+  resolved[#resolved + 1] = { id, 'C', '-inf' }
 end
 
 -- Resolve some of those that wait for an ended job. Returns the arrival of the last one, or nothing if all are done.
@@ -152,7 +161,7 @@ function after.go_on()
     local letter, from = string.match(redis.call('HGET', key.resolving(), ended), '^(.) (%S+)$')
     local job = load_job(ended)
     redis.call('HDEL', key.resolving(), ended)
-    if not job or after.letter_of(job) == letter then resolved[#resolved + 1] = { ended, letter, from } end
+    if letter and (not job or after.letter_of(job) == letter) then resolved[#resolved + 1] = { ended, letter, from } end
   end
   settle()
   if redis.call('EXISTS', key.resolving()) == 1 then return end
@@ -171,19 +180,27 @@ function after.link(id, arrival, dependency, place, letter, policy, however)
 end
 
 -- Have a job wait for one that it knows of, as that is now. One that is gone is as it was known last; if that was pending, it
--- is not waited for. Returns as above, and the letter.
-function after.link_as_it_is(id, dependency, mark, policy)
+-- counts as cancelled for a job that `is_blocked`, and others do not wait for it. One that cannot be read is as it was known
+-- last. Returns as above, and the letter.
+function after.link_as_it_is(id, dependency, mark, policy, is_blocked)
   local place, letter, own, however = after.read_mark(mark, policy)
-  local other = load_job(dependency)
+  local other, fault = load_job(dependency)
+  if fault == 'NEWER' or fault == 'DAMAGED' then
+    return after.link(id, reserve_arrivals(1) + 1, dependency, place, letter, own, however), letter
+  end
   if other then
     letter = after.letter_of(other)
     after.mark_awaited(other)
     return after.link(id, reserve_arrivals(1) + 1, dependency, place, letter, own, however), letter
   end
   if letter == '-' then
-    redis.call('HDEL', key.after(id), dependency)
     redis.call('ZREM', key.dependents(dependency), id) -- it may be about to be told
-    return 0, letter
+    if not is_blocked or after.is_being_told(dependency) then
+      redis.call('HDEL', key.after(id), dependency)
+      return 0, letter
+    end
+    letter = 'C'
+    redis.call('HSET', key.after(id), dependency, after.make_mark(place, letter, however))
   end
   return after.satisfies(letter, own) and 0 or 1, letter
 end

@@ -8,7 +8,7 @@
 
 local job_id, name, refuse, verb, worker_name = core.job_id, core.name, core.refuse, core.verb, core.worker_name
 local worker_of = core.worker_of
-local attempt_field, cut, load_job, unpack_attempt = core.attempt_field, core.cut, core.load_job, core.unpack_attempt
+local NOBODY, current_run, cut, require_job = core.NOBODY, core.current_run, core.cut, core.require_job
 local tell = core.tell
 
 local MOST_ANSWER = 262144
@@ -22,10 +22,10 @@ local function worker_to_ask(args)
     return args.worker, 'drain'
   end
   if args.word ~= 'stack' then refuse('INVALID', "`word` must be 'drain' or 'stack'") end
-  local job = load_job(job_id(args.id))
-  if not job then refuse('NOTFOUND', 'there is no job ' .. args.id .. '; it may have been deleted') end
+  local job = require_job(job_id(args.id))
   if job.state ~= 'running' then refuse('STATE', 'job ' .. args.id .. ' is ' .. job.state .. ': only a running one can be looked into') end
-  local run = unpack_attempt(redis.call('HGET', key.job(job.id), attempt_field[job.attempt]))
+  local run = current_run(job)
+  if run.executor == NOBODY then refuse('DAMAGED', 'the record of the last attempt of job ' .. args.id .. ' is damaged') end
   return worker_of(run.executor), string.format('stack %s %s %d', run.executor, job.id, job.attempt)
 end
 

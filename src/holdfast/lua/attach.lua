@@ -9,15 +9,9 @@
 -- Fields go with the job. attach returns all of them: name, text, name, text ... Both refuse NOTFOUND, INVALID, TOOBIG.
 
 local job_id, list_of, name, refuse, verb = core.job_id, core.list_of, core.name, core.refuse, core.verb
-local MOST_NOTE, load_job, note = core.MOST_NOTE, core.load_job, core.note
+local MOST_NOTE, mark_extra, note, require_job = core.MOST_NOTE, core.mark_extra, core.note, core.require_job
 
 local MOST_FIELDS, MOST_TEXT = 64, 4096
-
-local function existing(id)
-  local job = load_job(job_id(id))
-  if not job then refuse('NOTFOUND', 'there is no job ' .. id .. '; it may have been deleted') end
-  return job
-end
 
 -- Returns what to write: name, text, name, text ...
 local function check_fields(args)
@@ -46,10 +40,14 @@ local function check_number(id, fields, removed)
 end
 
 verb('attach', {}, function(args)
-  local id, fields, removed = existing(args.id).id, check_fields(args), list_of(args.remove or {}, 'remove', 0)
+  local job, fields, removed = require_job(job_id(args.id)), check_fields(args), list_of(args.remove or {}, 'remove', 0)
+  local id = job.id
   for _, field in ipairs(removed) do name(field, 'the name of a field', 100, '%w_.%-') end
   check_number(id, fields, removed)
-  if #fields > 0 then redis.call('HSET', key.fields(id), unpack(fields)) end
+  if #fields > 0 then
+    mark_extra(job)
+    redis.call('HSET', key.fields(id), unpack(fields))
+  end
   if #removed > 0 then redis.call('HDEL', key.fields(id), unpack(removed)) end
   return redis.call('HGETALL', key.fields(id))
 end)
@@ -59,6 +57,6 @@ verb('note', {}, function(args)
   if #args.words > MOST_NOTE then
     refuse('TOOBIG', string.format('the note has %d bytes; %d are allowed', #args.words, MOST_NOTE))
   end
-  note(existing(args.id), 'N', args.words)
+  note(require_job(job_id(args.id)), 'N', args.words)
   return 'OK'
 end)

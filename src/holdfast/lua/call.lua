@@ -196,6 +196,27 @@ local function carry_out(body, is_brief, args, blobs)
   return reply
 end
 
+-- Something failed that is not a refusal: what was written before must be whole. To the server's log, for nobody else may hear
+-- of it.
+local function recover(fault)
+  redis.log(redis.LOG_WARNING, 'holdfast: ' .. tostring(fault))
+  core.settle_after_failure()
+end
+
+local function is_refusal(fault) return type(fault) == 'table' and fault.refusal end
+
+-- Run a loop to its end, though something in it fails. It counts on by itself before it does anything, so that what fails for
+-- one stops no other; `failed` is called for that one.
+local function go_on_after_failures(loop, failed)
+  while true do
+    local done, fault = pcall(loop)
+    if done then return end
+    if is_refusal(fault) then error(fault, 0) end
+    recover(fault)
+    failed()
+  end
+end
+
 local ended_well = false -- whether the last call did
 
 local function begin()
@@ -218,7 +239,10 @@ local function verb(words, flags, body, is_brief)
       local done, reply = pcall(carry_out, body, is_brief, read_args(argv[1]), argv)
       ended_well = done
       if done then return reply end
-      if type(reply) == 'table' and reply.refusal then return redis.error_reply(reply.refusal) end
+      if is_refusal(reply) then return redis.error_reply(reply.refusal) end
+      recover(reply)
+      pcall(core.remember_failed_claim)
+      pcall(publish)
       error(reply, 0)
     end,
   })
@@ -228,4 +252,4 @@ core.SCHEMA, core.MOST, core.refuse, core.integer, core.optional, core.name = SC
 core.queue_name, core.job_id, core.list_of, core.job_ids, core.distinct_ids = queue_name, job_id, list_of, job_ids, distinct_ids
 core.executor_name, core.worker_name, core.worker_of, core.collect = executor_name, worker_name, worker_of, collect
 core.event, core.publish, core.reserve_arrivals, core.verb, core.know_args = event, publish, reserve_arrivals, verb, know_args
-core.set_sign, core.at_first = set_sign, at_first
+core.set_sign, core.at_first, core.go_on_after_failures = set_sign, at_first, go_on_after_failures

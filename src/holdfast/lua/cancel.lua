@@ -7,13 +7,13 @@
 --   args.token   see call.lua; not given: the call may be carried out twice
 --
 -- A running job stays running, the wish recorded, until its worker has stopped it; a success that arrives first stands.
--- Returns an answer per id: cancelled, cancelling, NOTFOUND, STATE if it has ended already, or BLOCKED if others wait for it and
--- `unless_awaited` is given; then, for each dependent, its id and its answer. Refuses TOOBIG if there are too many.
+-- Returns an answer per id: cancelled, cancelling, NOTFOUND, NEWER, DAMAGED, STATE if it has ended already, or BLOCKED if others wait
+-- for it and `unless_awaited` is given; then, for each dependent, its id and its answer. Refuses TOOBIG if there are too many.
 
 local MOST, job_ids, publish, refuse, verb = core.MOST, core.job_ids, core.publish, core.refuse, core.verb
 local worker_of = core.worker_of
-local CANCELLING, FINAL, attempt_field, has, load_job = core.CANCELLING, core.FINAL, core.attempt_field, core.has, core.load_job
-local note, pack_status, unpack_attempt, with = core.note, core.pack_status, core.unpack_attempt, core.with
+local CANCELLING, FINAL, NOBODY, current_run = core.CANCELLING, core.FINAL, core.NOBODY, core.current_run
+local has, load_job, note, pack_status, with = core.has, core.load_job, core.note, core.pack_status, core.with
 local tell = core.tell
 local conclude, make_marks, parse_marks = core.conclude, core.make_marks, core.parse_marks
 local action, check_action, check_reason, do_to_each = core.action, core.check_action, core.check_reason, core.do_to_each
@@ -25,8 +25,9 @@ local function cancel_running(job, reason)
   job.flags = with(job.flags, CANCELLING, true)
   note(job, 'c', reason)
   redis.call('HSET', key.job(job.id), 's', pack_status(job))
-  local run = unpack_attempt(redis.call('HGET', key.job(job.id), attempt_field[job.attempt]))
-  local _, _, spared, length = parse_marks(redis.call('HGET', key.held(run.executor), job.id))
+  local run = current_run(job)
+  if run.executor == NOBODY then return 'cancelling' end -- when its lease ends
+  local _, _, spared, length = parse_marks(redis.call('HGET', key.held(run.executor), job.id), job)
   redis.call('HSET', key.held(run.executor), job.id, make_marks(job.attempt, true, spared, length))
   tell(worker_of(run.executor), string.format('cancel %s %s %d', run.executor, job.id, job.attempt))
   return 'cancelling'
@@ -40,7 +41,7 @@ end
 
 function action.cancel(id, args)
   local job, waiters = load_job(id, 'w')
-  if not job then return 'NOTFOUND' end
+  if not job then return waiters end -- NOTFOUND, NEWER or DAMAGED
   if FINAL[job.state] then return 'STATE' end
   if args.awaited and args.awaited[id] then return 'BLOCKED' end
   if job.state == 'running' then return cancel_running(job, args.reason) end

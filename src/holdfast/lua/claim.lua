@@ -20,24 +20,26 @@
 
 local MOST, collect, event, executor_name, integer = core.MOST, core.collect, core.event, core.executor_name, core.integer
 local list_of, optional, publish, queue_name, refuse = core.list_of, core.optional, core.publish, core.queue_name, core.refuse
-local verb, worker_of = core.verb, core.worker_of
+local go_on_after_failures, verb, worker_of = core.go_on_after_failures, core.verb, core.worker_of
 local DAY, setting = core.DAY, core.setting
 local ALONE, FAIR, LIMITED, RETRYING, UNIQUE = core.ALONE, core.FAIR, core.LIMITED, core.RETRYING, core.UNIQUE
 local attempt_field, decimal, has, load_blob, option = core.attempt_field, core.decimal, core.has, core.load_blob, core.option
-local pack_attempt, take_in_hand, with = core.pack_attempt, core.take_in_hand, core.with
+local note, pack_attempt, take_in_hand, with = core.note, core.pack_attempt, core.take_in_hand, core.with
 local free_key = core.free_key
 local move, settle = core.move, core.settle
 local fair = core.fair
 local limit = core.limit
 local BLOCK, STALE, wake = core.BLOCK, core.STALE, core.wake
-local LEAST_LEASE, MOST_LEASE, holder, make_marks = core.LEAST_LEASE, core.MOST_LEASE, core.holder, core.make_marks
+local LEAST_LEASE, MOST_LEASE, fail, holder, make_marks = core.LEAST_LEASE, core.MOST_LEASE, core.fail, core.holder, core.make_marks
 local deadline = core.deadline
+local mend = core.mend
 local advance, beat = core.advance, core.beat
 
 local MOST_PID = 2 ^ 32 - 1
 
 local MOST_BYTES = 33554432 -- of payloads and checkpoints, in one reply
 local KIND_SIZE = 7 -- values
+local PAGE = 100 -- waiting jobs looked at, where some are passed over
 
 local function check_claim(args)
   executor_name(args.executor)
@@ -108,12 +110,11 @@ end
 local function new_reply(executor)
   local kinds = {}
   return { reply = { 0, key.wake(executor), kinds }, kinds = kinds, known = {}, runs = {}, taken = {}, count = 0, bytes = 0,
-    parked = 0, held = key.held(executor) }
+    parked = 0, odd = 0, mended = 0, held = key.held(executor) }
 end
 
 -- Add a claimed job to the reply.
 local function describe_claimed(got, job, payload, checkpoint, lease, run)
-  payload = load_blob('p', job.id, payload)
   checkpoint = checkpoint and load_blob('c', job.id, checkpoint) or ''
   local reply, n = got.reply, #got.reply
   reply[n + 1], reply[n + 2], reply[n + 3], reply[n + 4] = job.id, job.attempt, job.created, kind_of(got, job, lease, run or '')
@@ -121,50 +122,88 @@ local function describe_claimed(got, job, payload, checkpoint, lease, run)
   got.bytes = got.bytes + #payload + #checkpoint
 end
 
--- Take jobs of one queue, `most` of them at most; or park them, or have them fail. Returns how many of these.
-local function take_some(queue, args, got, most)
-  local parked, lease = 0, lease_of(queue, args)
-  local length, taken = lease + setting('grace', queue), got.taken
-  for _, id in ipairs(redis.call('ZRANGE', key.index[queue].waiting, 0, most - 1)) do
-    local job, payload, run = take_in_hand(id, 'p', 'x')
-    local is_plain = job.flags == 0
-    if not is_plain and deadline.has_passed(job) then
-      deadline.miss(job)
-      parked = parked + 1
-    elseif not is_plain and has(job.flags, LIMITED) and not limit.may_start(job) then
-      parked = parked + 1
-    else
-      local checkpoint = job.attempt > 0 and redis.call('HGET', key.job(id), 'c') -- the first attempt has none
-      start_attempt(got, job, args, length)
-      describe_claimed(got, job, payload, checkpoint, lease, run)
-      local count = got.count
-      taken[2 * count + 1], taken[2 * count + 2] = id, decimal[job.attempt]
-      got.count = count + 1
-      if got.bytes >= MOST_BYTES then break end
+-- A waiting job starts; or it is parked, or fails. Returns whether it starts.
+local function start_or_park(job, args, got, length, payload)
+  local is_plain = job.flags == 0
+  if not payload then
+    note(job, 'F', 'its payload is gone from the store: enqueue it again')
+    fail(job, 'payload-lost', nil, {})
+  elseif not is_plain and deadline.has_passed(job) then
+    deadline.miss(job)
+  elseif is_plain or not has(job.flags, LIMITED) or limit.may_start(job) then
+    start_attempt(got, job, args, length)
+    return true
+  end
+  got.parked = got.parked + 1
+  return false
+end
+
+-- Take one job of a queue. What does not fit the entry that led to it is mended; a record that cannot be read stays where it is.
+local function take_one(queue, args, got, id)
+  local job, payload, run = take_in_hand(id, 'p', 'x')
+  if not job or job.state ~= 'waiting' or job.queue ~= queue then
+    got.odd = got.odd + 1
+    if mend(id, key.index[queue].waiting) then got.mended = got.mended + 1 else got.skipped = got.skipped + 1 end
+    return
+  end
+  payload = load_blob('p', id, payload)
+  local checkpoint = job.attempt > 0 and redis.call('HGET', key.job(id), 'c') -- the first attempt has none
+  if not start_or_park(job, args, got, got.length, payload) then return end
+  local taken, count = got.taken, got.count
+  taken[2 * count + 1], taken[2 * count + 2] = id, decimal[job.attempt]
+  got.count = count + 1
+  describe_claimed(got, job, payload, checkpoint, got.lease, run)
+end
+
+-- Take jobs of one queue until there are `enough`, of a page behind those that were skipped.
+local function take_some(queue, args, got, enough)
+  local size = got.odd > 0 and PAGE or enough - got.count -- what is odd rarely comes alone
+  local ids, at = redis.call('ZRANGE', key.index[queue].waiting, got.skipped, got.skipped + size - 1), 0
+  local function take_all()
+    while at < #ids and got.count < enough and got.bytes < MOST_BYTES do
+      at = at + 1
+      take_one(queue, args, got, ids[at])
     end
   end
+  go_on_after_failures(take_all, function()
+    got.odd = got.odd + 1
+    if redis.call('ZSCORE', key.index[queue].waiting, ids[at]) then got.skipped = got.skipped + 1 end
+  end)
   settle()
-  return parked
+end
+
+-- How many more jobs of a queue may run. Entries of those that do not run any more are mended, some at a time.
+local function room_in(queue, concurrency)
+  local index = key.index[queue].running
+  local room = concurrency - redis.call('ZCARD', index)
+  if room > 0 then return room end
+  for _, id in ipairs(redis.call('ZRANDMEMBER', index, limit.COMPARED)) do
+    local job = take_in_hand(id)
+    if not job or job.state ~= 'running' or job.queue ~= queue then mend(id, index) end
+  end
+  return concurrency - redis.call('ZCARD', index)
 end
 
 -- Take jobs of one queue, `most` of them at most. Returns whether the executor is to be given no more.
 local function take(queue, args, got, most)
   local concurrency = setting('concurrency', queue)
-  if concurrency > 0 then most = math.min(most, concurrency - redis.call('ZCARD', key.index[queue].running)) end
+  if concurrency > 0 then most = math.min(most, room_in(queue, concurrency)) end
   local enough = got.count + most
+  got.skipped, got.lease = 0, lease_of(queue, args)
+  got.length = got.lease + setting('grace', queue)
   while got.count < enough and got.bytes < MOST_BYTES do
-    local parked = take_some(queue, args, got, enough - got.count)
-    if parked == 0 then break end
-    got.parked = got.parked + parked
-    if got.parked >= limit.PARKED_AT_ONCE then break end
+    local passed = got.parked + got.odd
+    take_some(queue, args, got, enough)
+    if got.parked + got.odd == passed or got.parked >= limit.PARKED_AT_ONCE or got.odd >= MOST then break end
   end
   return got.count >= args.limit or got.bytes >= MOST_BYTES or got.parked >= limit.PARKED_AT_ONCE
 end
 
 -- Until the next timer, or as long as an executor blocks at most; not at all if something is left to do for whoever comes next.
 local function next_wait()
-  if signs.resolving or signs.changed then return 1 end
-  local timer = redis.call('ZRANGE', key.timers, 0, 0, 'WITHSCORES')
+  if signs.resolving or signs.changed or signs.surplus then return 1 end
+  local first = budget.unreadable or 0 -- those before it stay, and nobody here can do anything about them
+  local timer = first < MOST and redis.call('ZRANGE', key.timers, first, first, 'WITHSCORES') or {}
   if not timer[1] then return BLOCK end
   return math.max(1, math.min(BLOCK, tonumber(timer[2]) - now))
 end
@@ -178,7 +217,7 @@ local function repeat_claim(args, line)
     if job then
       local blobs = redis.call('HMGET', key.job(id), 'p', 'c', 'x')
       -- The setting may be another by now: say no longer lease than it has.
-      describe_claimed(got, job, blobs[1], blobs[2], math.min(lease_of(job.queue, args), job.lease), blobs[3])
+      describe_claimed(got, job, load_blob('p', id, blobs[1]) or '', blobs[2], math.min(lease_of(job.queue, args), job.lease), blobs[3])
     end
   end
   return got.reply
@@ -191,6 +230,11 @@ local function remember_claim(args, taken)
   if redis.call('HSET', key.worker(worker), number, line) == 1 then
     redis.call('PEXPIRE', key.worker(worker), setting('worker_age'))
   end
+end
+
+-- The call has failed after jobs were claimed: whoever repeats it is to get them.
+local function remember_failed_claim()
+  if budget.claim then remember_claim(budget.claim.args, budget.claim.taken) end
 end
 
 local function last_claim(args)
@@ -257,11 +301,14 @@ local function claim(args)
   if args.idle then stop_idling(args) end
   local open, shares = open_queues(args)
   local got = new_reply(args.executor)
+  budget.claim = { args = args, taken = got.taken }
   if not args.shares or not take_in_turn(args, open, got, shares) then take_in_turn(args, open, got) end
   remember_claim(args, got.taken)
+  budget.claim = nil
   if got.count == 0 then
     if not args.leaves then become_idle(args) end
-    got.reply[1] = got.parked >= limit.PARKED_AT_ONCE and 1 or next_wait() -- there may be more behind those
+    local is_cut_short = got.parked >= limit.PARKED_AT_ONCE or got.mended >= MOST -- there may be more behind those
+    got.reply[1] = is_cut_short and 1 or next_wait()
   end
   return got.reply
 end
@@ -274,3 +321,4 @@ verb('claim', { 'allow-oom' }, function(args)
 end)
 
 core.MOST_PID, core.claim, core.check_claim = MOST_PID, claim, check_claim
+core.remember_failed_claim = remember_failed_claim

@@ -25,7 +25,7 @@ local function drop_deadline(job)
 end
 
 function deadline.has_passed(job)
-  return has(job.flags, DEADLINE) and tonumber(redis.call('HGET', key.job(job.id), 'd')) <= now
+  return has(job.flags, DEADLINE) and tonumber(redis.call('HGET', key.job(job.id), 'd') or now + 1) <= now
 end
 
 function deadline.miss(job)
@@ -33,9 +33,11 @@ function deadline.miss(job)
   fail(job, 'deadline', 'T', nil, {})
 end
 
--- The timer of a deadline. Call it settled.
+-- The timer of a deadline. Call it settled. Returns whether the job cannot be read: then the timer stays.
 function deadline.ring(id)
-  local job = load_job(id)
+  local job, fault = load_job(id)
+  if fault == 'NEWER' or fault == 'DAMAGED' then return true end
+  redis.call('ZREM', key.timers, '!' .. id)
   if job and not FINAL[job.state] and job.state ~= 'running' then deadline.miss(job) end
 end
 

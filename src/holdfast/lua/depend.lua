@@ -9,17 +9,11 @@
 
 local MOST, distinct_ids, job_id, publish, refuse = core.MOST, core.distinct_ids, core.job_id, core.publish, core.refuse
 local reserve_arrivals, verb = core.reserve_arrivals, core.verb
-local AFTER, FINAL, LIMITED, has, load_job = core.AFTER, core.FINAL, core.LIMITED, core.has, core.load_job
+local AFTER, FINAL, LIMITED, has, require_job = core.AFTER, core.FINAL, core.LIMITED, core.has, core.require_job
 local pack_status, with = core.pack_status, core.with
 local settle = core.settle
 local limit = core.limit
 local after = core.after
-
-local function must_be_there(id, words)
-  local job, field = load_job(job_id(id), 'b')
-  if not job then refuse('NOTFOUND', 'there is no job ' .. id .. words .. '; it may have been deleted') end
-  return job, field
-end
 
 -- Those to be added and those that it knows of, without those to be removed: an id may have been used again since.
 local function all_waited_for(args)
@@ -33,7 +27,7 @@ local function all_waited_for(args)
 end
 
 local function check_depend(args)
-  local job, field = must_be_there(args.id, '')
+  local job, field = require_job(job_id(args.id), 'b')
   if job.state == 'running' or FINAL[job.state] then
     refuse('STATE', 'job ' .. args.id .. ' is ' .. job.state .. ': only a job that has not started can wait for others')
   end
@@ -41,7 +35,7 @@ local function check_depend(args)
     refuse('INVALID', "`on_failed` must be 'block', 'cancel' or 'run'")
   end
   local known = {}
-  for _, id in ipairs(distinct_ids(args.add or {}, 'add', 0)) do known[id] = must_be_there(id, ' to wait for') end
+  for _, id in ipairs(distinct_ids(args.add or {}, 'add', 0)) do known[id] = require_job(job_id(id)) end
   distinct_ids(args.remove or {}, 'remove', 0)
   if redis.call('HLEN', key.after(args.id)) + #(args.add or {}) > MOST then
     refuse('INVALID', string.format('job %s would wait for more than %d jobs', args.id, MOST))
@@ -63,7 +57,7 @@ local function relink(job, args, known, policy)
   for at = 1, #marks, 2 do
     last = math.max(last, (after.read_mark(marks[at + 1])))
     if not known[marks[at]] then
-      local wrong, letter = after.link_as_it_is(job.id, marks[at], marks[at + 1], policy)
+      local wrong, letter = after.link_as_it_is(job.id, marks[at], marks[at + 1], policy, job.state == 'blocked')
       left, is_doomed = left + wrong, is_doomed or (wrong == 1 and letter ~= '-')
     end
   end

@@ -3,7 +3,8 @@
 -- `action` has what is done to one job, by name: called with its id and the arguments of the call, it returns the answer about
 -- it; `check_action` what is to be checked of the arguments before. See act.lua for all jobs of a kind.
 
-local job_ids, publish, refuse, verb = core.job_ids, core.publish, core.refuse, core.verb
+local go_on_after_failures, job_ids, publish = core.go_on_after_failures, core.job_ids, core.publish
+local refuse, verb = core.refuse, core.verb
 local settle = core.settle
 
 local action, check_action = {}, {}
@@ -16,12 +17,15 @@ local function check_reason(args)
 end
 
 local function do_to_each(words, args, ids)
-  local answers, is_idle = {}, true
-  for place, id in ipairs(ids) do
-    answers[place] = action[words](id, args)
-    is_idle = is_idle and did_nothing(answers[place])
-    settle()
-  end
+  local answers, is_idle, at = {}, true, 0
+  go_on_after_failures(function()
+    while at < #ids do
+      at = at + 1
+      answers[at] = action[words](ids[at], args)
+      is_idle = is_idle and did_nothing(answers[at])
+      settle()
+    end
+  end, function() answers[at] = 'DAMAGED' end)
   return answers, is_idle
 end
 

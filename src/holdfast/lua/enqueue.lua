@@ -33,6 +33,7 @@ local publish, queue_name, refuse, reserve_arrivals = core.publish, core.queue_n
 local verb = core.verb
 local AFTER, AWAITED, CODEC_NUMBER, FAIR, FINAL = core.AFTER, core.AWAITED, core.CODEC_NUMBER, core.FAIR, core.FINAL
 local LIMITED, ONCE, UNIQUE, UNKEPT, has, load_job = core.LIMITED, core.ONCE, core.UNIQUE, core.UNKEPT, core.has, core.load_job
+local require_job = core.require_job
 local pack_head, pack_spec, store_blob = core.pack_head, core.pack_spec, core.store_blob
 local LETTER_OF_SPAN, free_key, owner_of, take_key = core.LETTER_OF_SPAN, core.free_key, core.owner_of, core.take_key
 local awaken, begin_waiting, erase, settle = core.awaken, core.begin_waiting, core.erase, core.settle
@@ -120,6 +121,14 @@ local function rename(ids, there)
   return names
 end
 
+-- A job that is there, for others to wait for.
+local function parent(id)
+  if redis.call('EXISTS', key.job(id)) == 0 then
+    refuse('NOTFOUND', 'there is no job ' .. id .. ' to wait for: it must be stored before, or in the same call')
+  end
+  return (require_job(id))
+end
+
 -- Check what jobs are to wait for. `there`: by id in this call, the id of the job that is there. Returns, by id, those that are
 -- there; and, by id, the ones of this call that are waited for.
 local function check_after(args, is_new, there)
@@ -133,10 +142,7 @@ local function check_after(args, is_new, there)
       edges = edges + #batch.after * #batch.ids
       if edges > MOST_EDGES then refuse('INVALID', string.format('more than %d dependencies in one call', MOST_EDGES)) end
       for _, id in ipairs(batch.after) do
-        if is_new[id] then awaited[id] = true else known[id] = known[id] or load_job(id) end
-        if not awaited[id] and not known[id] then
-          refuse('NOTFOUND', 'there is no job ' .. id .. ' to wait for: it must be stored before, or in the same call')
-        end
+        if is_new[id] then awaited[id] = true else known[id] = known[id] or parent(id) end
       end
     end
   end
@@ -196,7 +202,8 @@ local function look_up(id, batch, args)
   if owner and owner ~= there then
     refuse('EXISTS', 'job ' .. there .. ' cannot be replaced: job ' .. owner .. ' has the unique key ' .. unique)
   end
-  local job, kept = load_job(there, 'u')
+  local job, kept
+  if redis.call('EXISTS', key.job(there)) == 1 then job, kept = require_job(there, 'u') end
   -- A key that is had for a time outlives its job, and the id of that may be another's by now.
   if job and there ~= id and string.sub(kept or '', 2) ~= unique then
     refuse('EXISTS', 'job ' .. there .. ' cannot be replaced: it is not the one that was given the unique key ' .. unique)
@@ -289,7 +296,7 @@ local function remove_existing(id, found)
   if job.state == 'blocked' then unlink(job) end
   drop_deadline(job)
   if has(job.flags, LIMITED) then limit.leave(job) end
-  erase(id, job.queue, job.state)
+  erase(job, key.blob('p', id), key.blob('r', id))
   event('deleted', id)
   settle()
   tell_waiters(job, waiters)

@@ -22,14 +22,16 @@
 --   blobs           in the order of the items
 --
 -- One item that is refused refuses no other. Returns two lists: an answer per item (OK; LOST: the attempt had no right
--- any more; TOOBIG: the result is too long, nothing was changed; INVALID; CYCLE: it would wait for itself; NOTFOUND: it would
+-- any more; NEWER, DAMAGED: the job's record cannot be read, or written; TOOBIG: the result is too long, nothing was changed; INVALID; CYCLE: it would wait for itself; NOTFOUND: it would
 -- wait for a job that is not there), and the reply of claim.
 
 local MOST, collect, distinct_ids, event = core.MOST, core.collect, core.distinct_ids, core.event
+local go_on_after_failures = core.go_on_after_failures
 local executor_name, publish, refuse, reserve_arrivals = core.executor_name, core.publish, core.refuse, core.reserve_arrivals
 local verb, worker_of = core.verb, core.worker_of
 local SECOND = core.SECOND
-local AFTER, ALONE, CANCELLING, FINAL, LIMITED = core.AFTER, core.ALONE, core.CANCELLING, core.FINAL, core.LIMITED
+local AFTER, ALONE, CANCELLING, EXTRA = core.AFTER, core.ALONE, core.CANCELLING, core.EXTRA
+local FINAL, LIMITED = core.FINAL, core.LIMITED
 local ONCE, RETRYING, decimal, has, lasting = core.ONCE, core.RETRYING, core.decimal, core.has, core.lasting
 local option, pack_head, pack_spec, store_blob, with = core.option, core.pack_head, core.pack_spec, core.store_blob, core.with
 local awaken, prune, settle, to_scheduled, to_waiting = core.awaken, core.prune, core.settle, core.to_scheduled, core.to_waiting
@@ -49,6 +51,7 @@ local UNKNOWN_LEAST, UNKNOWN_MOST = 5 * SECOND, 60 * SECOND
 -- A description that is too long is left out: a part of one could not be read.
 local function keep_error(job, blob)
   if blob and #blob <= MOST_ERROR then
+    job.flags = with(job.flags, EXTRA, true) -- written with its move
     redis.call('HSET', key.errors(job.id), decimal[job.attempt], blob)
   end
 end
@@ -233,6 +236,8 @@ local function finish_one(args, item, blob)
   local outcome = item.outcome
   local job, run, waiters = holder(args.executor, item.id, item.attempt, item.created)
   if not job then
+    if waiters == 'NOTFOUND' then collect(dropping, key.held(args.executor), item.id) end
+    if waiters == 'NEWER' or waiters == 'DAMAGED' then return waiters end
     -- Said before, and the answer was lost: the same answer again.
     return run and not args.token and run.outcome == LETTER_OF_ENDING[outcome] and 'OK' or 'LOST'
   end
@@ -277,17 +282,19 @@ end
 local function finish(args, blobs)
   local items, answers, next_blob, at = args.items, {}, 2, 1
   local size, count = #items, 0
-  while at <= size do
-    local item = items[at]
-    if type(item) ~= 'table' then
-      SUCCESS.id, SUCCESS.attempt, SUCCESS.created = item, items[at + 1], items[at + 2]
-      SUCCESS.pid, SUCCESS.started = items[at + 3], items[at + 4]
-      item, at = SUCCESS, at + SUCCESS_SIZE - 1
+  go_on_after_failures(function()
+    while at <= size do
+      local item, blob = items[at], nil
+      if type(item) ~= 'table' then
+        SUCCESS.id, SUCCESS.attempt, SUCCESS.created = item, items[at + 1], items[at + 2]
+        SUCCESS.pid, SUCCESS.started = items[at + 3], items[at + 4]
+        item, at = SUCCESS, at + SUCCESS_SIZE - 1
+      end
+      at, count = at + 1, count + 1
+      if item.blob then blob, next_blob = blobs[next_blob], next_blob + 1 end
+      answers[count] = finish_one(args, item, blob)
     end
-    at, count = at + 1, count + 1
-    answers[count] = finish_one(args, item, item.blob and blobs[next_blob])
-    if item.blob then next_blob = next_blob + 1 end
-  end
+  end, function() answers[count] = 'DAMAGED' end)
   local entered = entering_states()
   settle()
   prune_after_finish(entered)

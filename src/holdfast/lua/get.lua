@@ -3,7 +3,8 @@
 --   args.ids     up to 1,000
 --   args.brief   leave out payload, result, checkpoint, attempts, notes and fields
 --
--- Returns for each job a list of names and values (see `describe`), or nil.
+-- Returns for each job a list of names and values (see `describe_job`), or nil. Of a job whose record cannot be read these are:
+-- id, and `unreadable`: NEWER, DAMAGED; in a list also NOTFOUND, of an entry without a record.
 
 local job_ids, refuse, verb = core.job_ids, core.refuse, core.verb
 local setting = core.setting
@@ -41,7 +42,7 @@ local function describe_notes(id)
   local notes, bytes = {}, 0
   for place, packed in ipairs(redis.call('LRANGE', key.notes(id), 0, -1)) do
     local time, letter = struct.unpack(NOTE, packed)
-    notes[place] = { time, NOTE_OF[letter], string.sub(packed, NOTE_SIZE + 1) }
+    notes[place] = { time, NOTE_OF[letter] or 'noted', string.sub(packed, NOTE_SIZE + 1) }
     bytes = bytes + #packed
   end
   return notes, bytes
@@ -68,6 +69,7 @@ local function describe_more(id, reply, fields, job)
   for letter, name in pairs({ p = 'payload', r = 'result', c = 'checkpoint' }) do
     if fields[letter] then
       local blob = load_blob(letter, id, fields[letter])
+      if not blob then error(name .. ' is gone', 0) end
       bytes = bytes + #blob
       reply[#reply + 1], reply[#reply + 2] = name, blob
     end
@@ -84,12 +86,13 @@ local function describe_more(id, reply, fields, job)
   return bytes + more + words
 end
 
-local function describe(id, brief)
+local function describe_job(id, brief)
   local list = redis.call('HGETALL', key.job(id))
-  if #list == 0 then return false, 0 end
+  if #list == 0 then return false, 'NOTFOUND' end
   local fields = {}
   for place = 1, #list, 2 do fields[list[place]] = list[place + 1] end
-  local job = read_job(id, fields.s, fields.h)
+  local job, fault = read_job(id, fields.s or '', fields.h or '')
+  if not job then return false, fault end
   local timed = job.state == 'scheduled' or job.state == 'running'
   local current = fields[attempt_field[job.attempt]]
   local run = current and unpack_attempt(current)
@@ -106,6 +109,15 @@ local function describe(id, brief)
     'waits_for', job.state == 'blocked' and after.parse(fields.b) or 0, 'unique', string.sub(fields.u or '', 2),
     'group', fields.g or '', 'final_reason', WHY_FINAL[fields.y] or '', 'progress', load_blob('f', id, fields.f) or '' }
   return reply, brief and 0 or describe_more(id, reply, fields, job)
+end
+
+-- Returns the description of a job, and how many bytes of that are not bounded; of one that is not there false, if not `listed`.
+local function describe(id, brief, listed)
+  local done, reply, size = pcall(describe_job, id, brief)
+  if done and reply then return reply, size end
+  local fault = done and size or 'DAMAGED'
+  if fault == 'NOTFOUND' and not listed then return false, 0 end
+  return { 'id', id, 'unreadable', fault }, 0
 end
 
 verb('get', { 'no-writes' }, function(args)

@@ -9,7 +9,7 @@ local setting = core.setting
 local AWAITED, CANCELLING, INLINE, LETTER_OF, LIMITED = core.AWAITED, core.CANCELLING, core.INLINE, core.LETTER_OF, core.LIMITED
 local ONCE, UNIQUE, UNKEPT, attempt_field, cut = core.ONCE, core.UNIQUE, core.UNKEPT, core.attempt_field, core.cut
 local decimal, has, lasting, option, pack_run = core.decimal, core.has, core.lasting, core.option, core.pack_run
-local take_in_hand, unpack_attempt = core.take_in_hand, core.unpack_attempt
+local current_run, take_in_hand, unpack_attempt = core.current_run, core.take_in_hand, core.unpack_attempt
 local free_key, take_key_again = core.free_key, core.take_key_again
 local awaken, erase, move, tally, to_scheduled = core.awaken, core.erase, core.move, core.tally, core.to_scheduled
 local to_waiting = core.to_waiting
@@ -20,9 +20,12 @@ local LEAST_LEASE, MOST_LEASE, LONGEST_WAIT = LIMITS.LEAST_LEASE, LIMITS.MOST_LE
 
 local USUAL_LEASE = 30000
 
-local function parse_marks(marks)
-  local attempt, cancelling, spared, length = string.match(marks, '^(%d+)(c?)(s*)@?(%d*)$')
-  return tonumber(attempt), cancelling == 'c', #spared, tonumber(length) or USUAL_LEASE
+-- Of an entry that is missing or damaged: what the job itself says.
+local function parse_marks(marks, job)
+  local attempt, cancelling, spared, length = string.match(marks or '', '^(%d+)(c?)(s*)@?(%d*)$')
+  if attempt then return tonumber(attempt), cancelling == 'c', #spared, tonumber(length) or USUAL_LEASE end
+  if not job then return 0, false, 0, USUAL_LEASE end
+  return job.attempt, has(job.flags, CANCELLING), 0, job.lease
 end
 
 local function make_marks(attempt, cancelling, spared, length)
@@ -33,12 +36,13 @@ end
 
 -- The job of an attempt that has the right to write, or nothing: (job, attempt, executor) must match a running job. An id
 -- may be used again, and its attempts then start from 1: who says when the job was `created` is heard only about that one.
--- The second value is the attempt's record, if the attempt was this executor's; the third, who waits for the job.
+-- The second value is the attempt's record, if the attempt was this executor's; the third, who waits for the job, or why it
+-- cannot be read.
 local function holder(executor, id, attempt, created)
   local job, packed, waiters = take_in_hand(id, attempt_field[attempt], 'w')
-  if not job or not packed or (created and created ~= job.created) then return nil end
+  if not job then return nil, nil, packed end
   local run = unpack_attempt(packed)
-  if run.executor ~= executor then return nil end
+  if not run or run.executor ~= executor or (created and created ~= job.created) then return nil end
   if job.state == 'running' and job.attempt == attempt then return job, run, waiters or '' end
   return nil, run
 end
@@ -77,7 +81,11 @@ local function conclude(job, state, waiters, fields)
     if has(job.flags, AWAITED) then resolved[#resolved + 1] = { job.id, LETTER_OF[state], '-inf' } end
     job.flags = lasting(job.flags)
   end
-  if goes then erase(job.id, job.queue, job.state) else move(job, state, now, nil, unpack(fields or {})) end
+  if goes then
+    erase(job, key.blob('p', job.id), key.blob('r', job.id))
+  else
+    move(job, state, now, nil, unpack(fields or {}))
+  end
   job.state = state -- also of one that is gone, for those who say so
   event(state, job.id)
   if waiters and waiters ~= '' then tell_waiters(job, waiters) end
@@ -158,7 +166,7 @@ function gaps.spare(job, run)
     if gap.length * 2 > job.lease then until_then = gap.ended + job.lease end
   end
   if until_then <= now then return false end
-  local attempt, cancelling, spared, length = parse_marks(redis.call('HGET', key.held(run.executor), job.id))
+  local attempt, cancelling, spared, length = parse_marks(redis.call('HGET', key.held(run.executor), job.id), job)
   if spared >= gaps.SPARES then return false end
   redis.call('ZADD', key.timers, until_then, job.id)
   redis.call('HSET', key.held(run.executor), job.id, make_marks(attempt, cancelling, spared + 1, length))
@@ -166,7 +174,7 @@ function gaps.spare(job, run)
 end
 
 local function expire(job)
-  local run = unpack_attempt(redis.call('HGET', key.job(job.id), attempt_field[job.attempt]))
+  local run = current_run(job)
   if not gaps.spare(job, run) then charge_lost(job, run, 'lease ended') end
 end
 

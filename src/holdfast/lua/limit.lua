@@ -17,7 +17,7 @@ local set_sign = core.set_sign
 local load_job = core.load_job
 local PRIORITY_STEP, awaken, move, settle, to_waiting = core.PRIORITY_STEP, core.awaken, core.move, core.settle, core.to_waiting
 
-local limit = { MOST_OF_A_JOB = 8, HANDED_ON = 100, PARKED_AT_ONCE = 200, LOOKED_AT = 100, MOST_SLOTS = 1000000,
+local limit = { MOST_OF_A_JOB = 8, HANDED_ON = 100, PARKED_AT_ONCE = 200, LOOKED_AT = 100, COMPARED = 3, MOST_SLOTS = 1000000,
   MOST_PER_PERIOD = 100000 }
 
 function limit.name_of(full) return string.match(full, '^[^:]+') end
@@ -95,7 +95,9 @@ end
 
 local function wake_parked(full, queue, id)
   redis.call('ZREM', key.parked(full, queue), id)
-  to_waiting(load_job(id))
+  local job = load_job(id)
+  if not job or job.state ~= 'throttled' or job.queue ~= queue then return core.mend(id, key.index[queue].throttled) end
+  to_waiting(job)
   awaken(queue)
 end
 
@@ -128,6 +130,7 @@ end
 -- A job is not parked any more: it ends, or goes. Returns the limit.
 function limit.unpark(job)
   local full = redis.call('HGET', key.job(job.id), 'z')
+  if not full then return nil end
   redis.call('ZREM', key.parked(full, job.queue), job.id)
   forget_parked(full, job.queue)
   return full
@@ -146,8 +149,17 @@ local function stand(full, queue, place, id)
   redis.call('SADD', key.throttling(limit.name_of(full)), full)
 end
 
+-- A throttled job that stands nowhere: see mend.lua.
+function limit.stand_again(job, place)
+  local full = redis.call('HGET', key.job(job.id), 'z')
+  if not full then return end
+  stand(full, job.queue, place, job.id)
+  look_again(full, 0)
+end
+
 local function takes_part(id, full)
-  for other in limit.each(redis.call('HGET', key.job(id), 'l')) do
+  local _, names = load_job(id, 'l')
+  for other in limit.each(names) do
     if other == full then return true end
   end
   return false
@@ -200,11 +212,35 @@ function limit.park(job, full, names)
   end
 end
 
+-- Of a limit that has no slot free, some holders may not run any more: their records are gone, or say so. Returns whether any.
+local function drop_stale_holders(full)
+  local is_stale = false
+  for _, id in ipairs(redis.call('SRANDMEMBER', key.holders(full), limit.COMPARED)) do
+    local job, fault = load_job(id)
+    if fault == 'NOTFOUND' or (job and job.state ~= 'running') then
+      redis.call('SREM', key.holders(full), id)
+      is_stale = true
+    end
+  end
+  return is_stale
+end
+
+local function is_full(full)
+  return limit.free(full, 1) < 1 and not (drop_stale_holders(full) and limit.free(full, 1) > 0)
+end
+
+-- A limit of which jobs are parked, by chance: if its slots are held by nobody, hand them on.
+function limit.mend_some()
+  local name = redis.call('HRANDFIELD', key.limits())
+  local full = name and redis.call('SRANDMEMBER', key.throttling(name))
+  if full and limit.free(full, 1) < 1 and drop_stale_holders(full) then limit.hand_on(full) end
+end
+
 -- Take all slots of a job that is about to start; or park it. Returns whether it may start.
 function limit.may_start(job)
   local names = redis.call('HGET', key.job(job.id), 'l')
   for full in limit.each(names) do
-    if limit.free(full, 1) < 1 then
+    if is_full(full) then
       limit.park(job, full, names)
       return false
     end

@@ -7,7 +7,7 @@
 --   args.cursor   where the last page ended: queue, state, score, id
 --
 -- Returns the cursor of the next page (an empty list: there is none; after a full page there may be one that is empty),
--- then the jobs, as `get` with brief does. A cursor is a place in the order, not a count: jobs that come and go meanwhile
+-- then the jobs, as `get` with brief does, also those that cannot be read. A cursor is a place in the order, not a count: jobs that come and go meanwhile
 -- are neither skipped nor shown twice.
 
 local STATES = core.STATES
@@ -113,7 +113,7 @@ end
 verb('list', { 'no-writes' }, function(args)
   local ids, cursor = walk(args, check_walk(args))
   local reply = { cursor }
-  for place, id in ipairs(ids) do reply[place + 1] = describe(id, true) end
+  for place, id in ipairs(ids) do reply[place + 1] = describe(id, true, true) end
   return reply
 end)
 

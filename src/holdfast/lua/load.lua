@@ -25,7 +25,7 @@ local function longest_wait(queue)
     local first = redis.call('ZRANGEBYSCORE', index, from, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
     if not first[1] then break end
     local job = load_job(first[1])
-    since = math.min(since or job.since, job.since)
+    if job then since = math.min(since or job.since, job.since) end
     from = string.format('%.0f', (math.floor(first[2] / PRIORITY_STEP) + 1) * PRIORITY_STEP)
   end
   return since and math.max(0, now - since) or -1

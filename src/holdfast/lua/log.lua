@@ -12,9 +12,9 @@
 --
 --   log   hash per job: `<attempt> <block>` -> bytes
 
-local integer, job_id, list_of, optional, refuse = core.integer, core.job_id, core.list_of, core.optional, core.refuse
+local integer, job_id, list_of, optional = core.integer, core.job_id, core.list_of, core.optional
 local verb = core.verb
-local load_job = core.load_job
+local load_job, mark_extra, require_job = core.load_job, core.mark_extra, core.require_job
 
 local BLOCK_SIZE, HEAD, TAIL = LIMITS.LOG_BLOCK, LIMITS.LOG_HEAD, LIMITS.LOG_TAIL
 local ATTEMPTS, USAGE = 10, -1
@@ -44,6 +44,7 @@ local function keep_block(id, created, attempt, block, bytes)
   local known = redis.call('HSTRLEN', key.log(id), field)
   if block ~= USAGE and known > #bytes then return 'OK' end
   redis.call('HSET', key.log(id), field, bytes)
+  mark_extra(job)
   if known == 0 then trim_log(id, attempt, block) end
   return 'OK'
 end
@@ -91,8 +92,7 @@ local function read_log(id, wanted, from)
 end
 
 verb('logs', { 'no-writes' }, function(args)
-  local job = load_job(job_id(args.id))
-  if not job then refuse('NOTFOUND', 'there is no job ' .. args.id .. '; it may have been deleted') end
+  local job = require_job(job_id(args.id))
   optional(args.attempt, 'the attempt', 1, 2 ^ 31)
   local chosen, attempts, blocks = read_log(args.id, args.attempt, integer(args.block or 0, 'the block', 0, 2 ^ 40))
   local reply = { chosen, (job.state ~= 'running' or chosen ~= job.attempt) and 1 or 0, attempts, {} }

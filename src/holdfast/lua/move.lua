@@ -3,10 +3,8 @@
 -- Each job's record is written at once; changes of the indexes are collected and made by `settle`, one command per
 -- index whatever the number of jobs. Whoever reads an index after moving jobs settles first.
 
-local collect, event = core.collect, core.event
-local setting = core.setting
-local load_job, pack_new, pack_status = core.load_job, core.pack_new, core.pack_status
-local free_key = core.free_key
+local collect = core.collect
+local AFTER, EXTRA, has, pack_new, pack_status = core.AFTER, core.EXTRA, core.has, core.pack_new, core.pack_status
 
 -- Count for the load of a queue: see tally.lua.
 local function tally(queue, letter, count, other, more)
@@ -72,26 +70,43 @@ local function settle()
   end
 end
 
+-- As above, of a batch of which some may have been applied; what fails for one key stops no other.
+local function apply_rest(command, batch)
+  for where, list in pairs(batch) do
+    if type(where) == 'string' then pcall(apply, command, { where, [where] = list }) end
+  end
+end
+
+-- Something failed: make the changes of the jobs that were written, so that they are whole, and leave the rest to later calls.
+local function settle_after_failure()
+  apply_rest('ZREM', leaving)
+  apply_rest('ZADD', entering)
+  apply_rest('HDEL', dropping)
+  apply_rest('HSET', holding)
+  for _, ended in ipairs(resolved) do pcall(core.after.note_rest, unpack(ended)) end
+  leaving, entering, holding, dropping, resolved, awakened, tallied = {}, {}, {}, {}, {}, {}, {}
+end
+
 -- Put a job into a state, with its place in that state's index, its timer (or none), and fields of its record.
 local function move(job, state, score, timer, ...)
   local id, index, before = job.id, key.index[job.queue], job.state
+  job.state, job.since = state, now
+  redis.call('HSET', key.job(id), 's', pack_status(job), ...) -- first: what is collected must not be ahead of the record
   if before then
     collect(leaving, index[before], id)
     if not timer and (before == 'scheduled' or before == 'running') then collect(leaving, key.timers, id) end
   end
   collect(entering, index[state], score, id)
   if timer then collect(entering, key.timers, timer, id) end
-  job.state, job.since = state, now
-  redis.call('HSET', key.job(id), 's', pack_status(job), ...)
 end
 
 -- Waiting jobs stand by priority, then by arrival: exact in a double up to 2^44 arrivals. Most are new, and have nothing to do
 -- with others: they need no more than this.
 local PRIORITY_STEP = 2 ^ 44
 local function begin_waiting(id, queue, priority, arrival, ...)
-  tally(queue, 'i', 1)
-  collect(entering, key.index[queue].waiting, priority * PRIORITY_STEP + arrival, id)
   redis.call('HSET', key.job(id), 's', pack_new('waiting', arrival), ...)
+  collect(entering, key.index[queue].waiting, priority * PRIORITY_STEP + arrival, id)
+  tally(queue, 'i', 1)
 end
 
 local function to_waiting(job, fields)
@@ -101,30 +116,19 @@ end
 
 local function to_scheduled(job, due, fields) move(job, 'scheduled', due, due, unpack(fields or {})) end
 
--- Remove a job and all that belongs to it, and one more key. Its index is settled with the others. Those that wait for it are
--- left to be told.
-local function erase(id, queue, state, more)
-  if state then collect(leaving, key.index[queue][state], id) end
-  if state == 'scheduled' or state == 'running' then collect(leaving, key.timers, id) end
-  redis.call('DEL', key.job(id), key.blob('p', id), key.blob('r', id), key.blob('c', id), key.blob('f', id),
-    key.errors(id), key.notes(id), key.fields(id), key.after(id), key.steps(id), more or key.log(id), key.log(id))
-end
-
--- Remove up to `most` of a queue's ended jobs that are too old or too many. Call it settled; settle after it.
-local function prune(queue, state, most)
-  local index = key.index[queue][state]
-  local old = redis.call('ZRANGEBYSCORE', index, '-inf', now - setting('keep_' .. state, queue), 'LIMIT', 0, most)
-  local over = math.min(redis.call('ZCARD', index) - setting('keep_' .. state .. '_count', queue), most)
-  if over > #old then old = redis.call('ZRANGE', index, 0, over - 1) end
-  for _, id in ipairs(old) do
-    if redis.call('HEXISTS', key.job(id), 'u') == 1 then free_key(load_job(id), 'k') end
-    local are_told = not signs.resolving or redis.call('HEXISTS', key.resolving(), id) == 0
-    erase(id, queue, state, are_told and key.dependents(id))
-    event('deleted', id)
+-- Remove a job, what belongs to it, and up to two more keys. Its index is settled with the others.
+local function erase(job, ...)
+  local id, flags = job.id, job.flags
+  if flags > 0 and has(flags, EXTRA) then
+    redis.call('DEL', key.errors(id), key.notes(id), key.fields(id), key.steps(id), key.log(id), key.blob('c', id), key.blob('f', id))
   end
-  return #old
+  if flags > 0 and has(flags, AFTER) then redis.call('DEL', key.after(id)) end
+  redis.call('DEL', key.job(id), ...)
+  if not job.state then return end -- it stands nowhere
+  collect(leaving, key.index[job.queue][job.state], id)
+  if job.state == 'scheduled' or job.state == 'running' then collect(leaving, key.timers, id) end
 end
 
 core.begin_batch, core.tally, core.awaken, core.settle, core.move = begin_batch, tally, awaken, settle, move
 core.PRIORITY_STEP, core.begin_waiting, core.to_waiting = PRIORITY_STEP, begin_waiting, to_waiting
-core.to_scheduled, core.erase, core.prune = to_scheduled, erase, prune
+core.to_scheduled, core.erase, core.settle_after_failure = to_scheduled, erase, settle_after_failure

@@ -9,6 +9,7 @@
 
 local executor_name, integer, job_id, name, refuse = core.executor_name, core.integer, core.job_id, core.name, core.refuse
 local verb = core.verb
+local mark_extra = core.mark_extra
 local holder = core.holder
 
 local MOST_STEPS, MOST_STEP_RESULT = 1000, LIMITS.MOST_STEP_RESULT
@@ -22,19 +23,22 @@ local function check_once(args, result)
     refuse('TOOBIG', string.format('the result of step %s has %d bytes; %d are allowed: keep a reference', args.step, #result,
       MOST_STEP_RESULT))
   end
-  if not holder(args.executor, args.id, args.attempt, args.created) then
+  local job = holder(args.executor, args.id, args.attempt, args.created)
+  if not job then
     refuse('LOST', string.format('attempt %d of job %s has lost its lease: step %s is not kept', args.attempt, args.id, args.step))
   end
+  return job
 end
 
 verb('once', { 'allow-oom' }, function(args, blobs)
-  check_once(args, blobs[2])
+  local job = check_once(args, blobs[2])
   local known = redis.call('HGET', key.steps(args.id), args.step)
   if known then return known end
   if redis.call('HLEN', key.steps(args.id)) >= MOST_STEPS then -- said before it is done, not after
     refuse('TOOBIG', string.format('job %s has %d steps already: one step may do several things', args.id, MOST_STEPS))
   end
   if not blobs[2] then return nil end
+  mark_extra(job)
   redis.call('HSET', key.steps(args.id), args.step, blobs[2])
   return blobs[2]
 end)

@@ -19,6 +19,9 @@
 --   w     inboxes of those who wait for the result; the only field that may grow, with many who wait
 --   a<n>  attempt n: times, process id, how it ended, executor
 --   o<n>  why attempt n ended, in words
+--
+-- Readers never raise. What cannot be read has one of three answers: NOTFOUND, there is no record; NEWER, a later release wrote
+-- it; DAMAGED, it is not what any release writes.
 
 local at_first, refuse = core.at_first, core.refuse
 local setting = core.setting
@@ -30,6 +33,7 @@ local MOST_NOTE = LIMITS.MOST_NOTE -- bytes
 -- Flags: of the moment, and for good.
 local RETRYING, CANCELLING, ALONE = 1, 2, 4
 local UNKEPT, UNIQUE, ONCE, AFTER, AWAITED, LIMITED, FAIR, DEADLINE = 8, 16, 32, 64, 128, 256, 512, 1024
+local EXTRA = 2048 -- it may have keys besides its record: errors, notes, fields, steps, a log, a long checkpoint or progress
 
 local LETTER_OF = {
   scheduled = 's', waiting = 'w', blocked = 'b', throttled = 't', running = 'r',
@@ -108,12 +112,22 @@ local function given(number) return number > 0 and number - 1 or nil end
 -- Most jobs are of few kinds, so specs that were read are kept.
 local known_specs, known_count = {}, 0
 
+local function unpack_spec(packed)
+  local queue, task, codec, priority, retries, crashes, lost, backoff, timeout = struct.unpack(SPEC, packed .. ZEROS)
+  if #queue > 100 or not string.find(queue, '^[%w_.%-]+$') then error('the name of the queue', 0) end
+  if #task < 1 or #task > 100 or string.find(task, '[%c\128-\255]') then error('the name of the task', 0) end
+  if not CODECS[codec] or priority < -256 or priority > 255 then error('codec or priority', 0) end
+  return { queue = queue, task = task, codec = CODECS[codec], priority = priority, retries = given(retries),
+    crashes = given(crashes), lost = given(lost), backoff = given(backoff), timeout = given(timeout) }
+end
+
+-- Returns nothing for one that is damaged.
 local function read_spec(packed)
   local spec = known_specs[packed]
   if spec then return spec end
-  local queue, task, codec, priority, retries, crashes, lost, backoff, timeout = struct.unpack(SPEC, packed .. ZEROS)
-  spec = { queue = queue, task = task, codec = CODECS[codec], priority = priority, retries = given(retries),
-    crashes = given(crashes), lost = given(lost), backoff = given(backoff), timeout = given(timeout) }
+  local is_right, read = pcall(unpack_spec, packed)
+  if not is_right then return nil end
+  spec = read
   if known_count >= 1000 then known_specs, known_count = {}, 0 end
   known_specs[packed], known_count = spec, known_count + 1
   return spec
@@ -144,15 +158,22 @@ end
 -- Jobs that one call has stored have the same head, and come one after the other: the last one that was read is kept.
 local last_head, created, spec
 
-local function read_head(id, head)
+-- Returns why it cannot be read, or nothing.
+local function read_head(head)
+  if #head < SPEC_AT then return 'DAMAGED' end
   local version, time = struct.unpack(HEAD, head)
-  if version ~= VERSION then refuse('SCHEMA', 'job ' .. id .. ' was written by a newer release: upgrade this one') end
-  last_head, created, spec = head, time, read_spec(string.sub(head, SPEC_AT))
+  if version ~= VERSION then return version > VERSION and 'NEWER' or 'DAMAGED' end
+  local read = read_spec(string.sub(head, SPEC_AT))
+  if not read then return 'DAMAGED' end
+  last_head, created, spec = head, time, read
 end
 
--- Returns a table of its own, or `job` with what is read now.
+-- Returns a table of its own, or `job` with what is read now; or nothing, and why it cannot be read.
 local function read_job(id, status, head, job)
-  if head ~= last_head then read_head(id, head) end
+  if head ~= last_head then
+    local fault = read_head(head)
+    if fault then return nil, fault end
+  end
   local letter, arrival
   local size, since, attempt, lease, retried, crashes, lost, flags, misses = #status, 0, 0, 0, 0, 0, 0, 0, 0
   if size == NEW_SIZE then
@@ -162,9 +183,11 @@ local function read_job(id, status, head, job)
   else
     letter, arrival, since, attempt, lease, retried, crashes, lost, flags, misses = struct.unpack(STATUS, status .. ZEROS)
   end
+  local state = STATE_OF[letter]
+  if not state then return nil, 'DAMAGED' end
   job = job or { id = 0, state = 0, since = 0, arrival = 0, attempt = 0, lease = 0, retried = 0, crashes = 0, lost = 0, flags = 0,
     misses = 0, created = 0, queue = 0, task = 0, priority = 0, spec = 0 } -- of this size from the beginning
-  job.id, job.state, job.since, job.created, job.arrival = id, STATE_OF[letter], created + since, created, arrival
+  job.id, job.state, job.since, job.created, job.arrival = id, state, created + since, created, arrival
   job.attempt, job.lease, job.flags, job.misses = attempt, lease, flags, misses
   job.retried, job.crashes, job.lost = retried, crashes, lost
   job.queue, job.task, job.priority, job.spec = spec.queue, spec.task, spec.priority, spec
@@ -177,11 +200,15 @@ local function pack_attempt(claimed, waited, delay, ran, pid, outcome, executor)
   return struct.pack(ATTEMPT, claimed, waited, delay, ran, pid, outcome) .. executor
 end
 
+local NOBODY = '?/0.0' -- an executor that never was
+
 -- Attempts that one call has begun are often the same in this: the last one that was read is kept. Change none.
 local last_packed, last_run
 
+-- Returns nothing for one that is missing or damaged.
 local function unpack_attempt(packed)
   if packed ~= last_packed then
+    if not packed or #packed <= ATTEMPT_SIZE then return nil end
     local claimed, waited, delay, ran, pid, outcome = struct.unpack(ATTEMPT, packed)
     last_packed, last_run = packed, { claimed = claimed, waited = waited, delay = delay, ran = ran, pid = pid, outcome = outcome,
       executor = string.sub(packed, ATTEMPT_SIZE + 1) }
@@ -199,21 +226,46 @@ end
 -- What a job says itself about its retries, crashes, lost, backoff or timeout, or else the setting of its queue.
 local function option(job, name) return job.spec[name] or setting(name, job.queue) end
 
--- Read a job, and up to three more fields of its record: returns the job and their values, or nothing.
+-- Why a record has no status or no head. `values`: what the server answered.
+local function why_unreadable(id, values)
+  if values.err or values[1] or values[2] or redis.call('EXISTS', key.job(id)) == 1 then return 'DAMAGED' end
+  return 'NOTFOUND'
+end
+
+-- Read a job, and up to three more fields of its record: returns the job and their values; or nothing, and why.
 local function load_job(id, ...)
-  local values = redis.call('HMGET', key.job(id), 's', 'h', ...)
-  if not values[1] then return nil end
-  return read_job(id, values[1], values[2]), values[3], values[4], values[5]
+  local values = redis.pcall('HMGET', key.job(id), 's', 'h', ...)
+  if not values[1] or not values[2] then return nil, why_unreadable(id, values) end
+  local job, fault = read_job(id, values[1], values[2])
+  if not job then return nil, fault end
+  return job, values[3], values[4], values[5]
+end
+
+-- The same of a job without which the call makes no sense.
+local function require_job(id, ...)
+  local job, first, second, third = load_job(id, ...)
+  if job then return job, first, second, third end
+  if first == 'NOTFOUND' then refuse(first, 'there is no job ' .. id .. '; it may have been deleted') end
+  if first == 'NEWER' then refuse(first, 'job ' .. id .. ' was written by a newer release: upgrade this one') end
+  refuse(first, 'the record of job ' .. id .. ' is damaged: nothing was changed')
 end
 
 -- The same for many jobs one after the other, each of which is done with when the next one is read: all are the same table.
 local job_in_hand
 
 local function take_in_hand(id, first, second)
-  local values = redis.call('HMGET', key.job(id), 's', 'h', first, second)
-  if not values[1] then return nil end
-  job_in_hand = read_job(id, values[1], values[2], job_in_hand)
-  return job_in_hand, values[3], values[4]
+  local values = redis.pcall('HMGET', key.job(id), 's', 'h', first, second)
+  if not values[1] or not values[2] then return nil, why_unreadable(id, values) end
+  local job, fault = read_job(id, values[1], values[2], job_in_hand)
+  if not job then return nil, fault end
+  job_in_hand = job
+  return job, values[3], values[4]
+end
+
+-- The attempt of a running job. If its record is damaged, one of nobody.
+local function current_run(job)
+  local run = unpack_attempt(redis.call('HGET', key.job(job.id), attempt_field[job.attempt]))
+  return run or { claimed = job.since, waited = 0, delay = 0, ran = 0, pid = 0, outcome = '-', executor = NOBODY }
 end
 
 -- What notes are about, by their letters.
@@ -226,9 +278,11 @@ local function store_blob(letter, id, bytes)
   return '>'
 end
 
+-- Returns false if the long value is gone.
 local function load_blob(letter, id, field)
-  if field == '>' then return redis.call('GET', key.blob(letter, id)) end
-  return field
+  if field ~= '>' then return field end
+  local bytes = redis.pcall('GET', key.blob(letter, id))
+  return type(bytes) == 'string' and bytes
 end
 
 -- The beginning of a text, no more than so many bytes of it, and no half of a character.
@@ -238,8 +292,16 @@ local function cut(text, most)
   return string.sub(text, 1, most)
 end
 
+-- Note in a job's record that it has keys of its own besides: to be called by whoever writes one.
+local function mark_extra(job)
+  if has(job.flags, EXTRA) then return end
+  job.flags = job.flags + EXTRA
+  if job.state then redis.call('HSET', key.job(job.id), 's', pack_status(job)) end -- else it is about to be written
+end
+
 -- Write down what happened to a job outside of attempts. The letter says what.
 local function note(job, letter, words)
+  mark_extra(job)
   local notes = key.notes(job.id)
   redis.call('RPUSH', notes, struct.pack(NOTE, now, letter) .. cut(words or '', MOST_NOTE))
   redis.call('LTRIM', notes, -setting('history', job.queue), -1)
@@ -253,4 +315,6 @@ core.lasting, core.decimal, core.attempt_field, core.pack_spec = lasting, decima
 core.pack_head, core.change_head, core.read_job, core.pack_new = pack_head, change_head, read_job, pack_new
 core.pack_status, core.pack_attempt, core.pack_run, core.unpack_attempt = pack_status, pack_attempt, pack_run, unpack_attempt
 core.option, core.load_job, core.take_in_hand, core.NOTE_OF = option, load_job, take_in_hand, NOTE_OF
+core.require_job, core.current_run, core.NOBODY, core.EXTRA = require_job, current_run, NOBODY, EXTRA
 core.store_blob, core.load_blob, core.cut, core.note, core.WHY_FINAL = store_blob, load_blob, cut, note, WHY_FINAL
+core.mark_extra = mark_extra

@@ -19,7 +19,7 @@ local list_of, publish, queue_name, refuse = core.list_of, core.publish, core.qu
 local reserve_arrivals, set_sign, verb, worker_name = core.reserve_arrivals, core.set_sign, core.verb, core.worker_name
 local worker_of = core.worker_of
 local setting = core.setting
-local attempt_field, pack_run = core.attempt_field, core.pack_run
+local attempt_field, pack_run, take_in_hand = core.attempt_field, core.pack_run, core.take_in_hand
 local settle = core.settle
 local LONGEST_WAIT, holder, make_marks, parse_marks = core.LONGEST_WAIT, core.holder, core.make_marks, core.parse_marks
 local advance, beat = core.advance, core.beat
@@ -49,9 +49,20 @@ local function add_three(list, executor, id, attempt)
   list[#list + 1], list[#list + 2], list[#list + 3] = executor, id, attempt
 end
 
+-- Whether the record says that the attempt runs. If it cannot be read, the entry of the executor is all that there is.
+local function is_running(executor, id, attempt)
+  local job, fault = take_in_hand(id)
+  if job then return job.state == 'running' and job.attempt == attempt end
+  return fault ~= 'NOTFOUND'
+end
+
 -- Returns whether the executor holds the attempt.
 local function renew_one(executor, id, attempt, marks, found)
-  local holds, cancelling, spared, length = parse_marks(marks or '0')
+  local holds, cancelling, spared, length = parse_marks(marks)
+  if holds == attempt and not is_running(executor, id, attempt) then
+    redis.call('HDEL', key.held(executor), id)
+    holds = nil
+  end
   if holds ~= attempt then
     add_three(found.lost, executor, id, attempt)
     return false

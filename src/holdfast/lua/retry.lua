@@ -4,8 +4,8 @@
 --   args.force   also those whose work was done, and only could not be recorded: it is done again
 --   args.token   see call.lua; not given: the call may be carried out twice
 --
--- Returns an answer per id: waiting, blocked, NOTFOUND, STATE if it has not ended, DONE if its work was done and `force` is not
--- given, CYCLE if it would wait for itself, or EXISTS if another job has its unique key now.
+-- Returns an answer per id: waiting, blocked, NOTFOUND, NEWER, DAMAGED, STATE if it has not ended, DONE if its work was done and
+-- `force` is not given, CYCLE if it would wait for itself, or EXISTS if another job has its unique key now.
 
 local event, refuse = core.event, core.refuse
 local AWAITED, FINAL, UNIQUE, has, lasting = core.AWAITED, core.FINAL, core.UNIQUE, core.has, core.lasting
@@ -25,7 +25,7 @@ end
 
 function action.retry(id, args)
   local job, field, group = load_job(id, 'b', 'g')
-  if not job then return 'NOTFOUND' end
+  if not job then return field end -- NOTFOUND, NEWER or DAMAGED
   if not FINAL[job.state] then return 'STATE' end
   if WORK_DONE[group] and not args.force then return 'DONE' end
   if field and after.is_cycle(id, redis.call('HKEYS', key.after(id))) ~= false then return 'CYCLE' end

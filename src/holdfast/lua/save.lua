@@ -12,21 +12,23 @@
 
 local event, executor_name, integer, job_id, list_of = core.event, core.executor_name, core.integer, core.job_id, core.list_of
 local publish, refuse, verb = core.publish, core.refuse, core.verb
-local CANCELLING, has, note, store_blob = core.CANCELLING, core.has, core.note, core.store_blob
+local CANCELLING, has, mark_extra, note, store_blob = core.CANCELLING, core.has, core.mark_extra, core.note, core.store_blob
 local holder, make_marks, parse_marks = core.holder, core.make_marks, core.parse_marks
 
 local MOST_CHECKPOINT, MOST_PROGRESS, MOST_NOTES = LIMITS.MOST_CHECKPOINT, LIMITS.MOST_PROGRESS, LIMITS.MOST_NOTES
 
-local function add_blob(fields, letter, id, bytes)
+local function add_blob(fields, letter, job, bytes)
+  local id = job.id
   local kept = store_blob(letter, id, bytes)
+  if kept == '>' then mark_extra(job) end
   if kept ~= '>' then redis.call('DEL', key.blob(letter, id)) end -- the last one may have been long
   fields[#fields + 1], fields[#fields + 2] = letter, kept
 end
 
-local function save_fields(args, checkpoint)
+local function save_fields(job, args, checkpoint)
   local fields = {}
-  if checkpoint then add_blob(fields, 'c', args.id, checkpoint) end
-  if args.progress then add_blob(fields, 'f', args.id, args.progress) end
+  if checkpoint then add_blob(fields, 'c', job, checkpoint) end
+  if args.progress then add_blob(fields, 'f', job, args.progress) end
   return fields
 end
 
@@ -37,8 +39,9 @@ local function check_notes(notes)
   end
 end
 
-local function prolong(executor, id)
-  local attempt, cancelling, spared, length = parse_marks(redis.call('HGET', key.held(executor), id))
+local function prolong(executor, job)
+  local id = job.id
+  local attempt, cancelling, spared, length = parse_marks(redis.call('HGET', key.held(executor), id), job)
   redis.call('ZADD', key.timers, now + length, id)
   if spared > 0 then redis.call('HSET', key.held(executor), id, make_marks(attempt, cancelling, 0, length)) end
 end
@@ -59,10 +62,10 @@ verb('save', { 'allow-oom' }, function(args, blobs)
   if not job then
     refuse('LOST', string.format('attempt %d of job %s has lost its lease: nothing was saved', args.attempt, args.id))
   end
-  local fields = save_fields(args, checkpoint)
+  local fields = save_fields(job, args, checkpoint)
   if #fields > 0 then redis.call('HSET', key.job(args.id), unpack(fields)) end
   for _, words in ipairs(args.notes or {}) do note(job, 'n', words) end
-  if args.renew then prolong(args.executor, args.id) end
+  if args.renew then prolong(args.executor, job) end
   event('saved', args.id)
   publish(args.executor)
   return has(job.flags, CANCELLING) and 1 or 0

@@ -116,8 +116,9 @@ local function choose(schedule, due)
 end
 
 local function is_under_way(schedule)
-  local last = schedule.overlap == 'skip' and schedule.job and load_job(schedule.job)
-  return last and not FINAL[last.state]
+  if schedule.overlap ~= 'skip' or not schedule.job then return false end
+  local last, fault = load_job(schedule.job)
+  return last and not FINAL[last.state] or fault == 'NEWER' or fault == 'DAMAGED'
 end
 
 -- Enqueue one for whoever moves time on, who must not be stopped by a refusal.

@@ -9,14 +9,13 @@
 --   args.token      see call.lua
 --
 -- move changes jobs that have not ended; of a running one the priority only. release gives running jobs back, uncharged; fail
--- ends jobs that have not ended. Their worker stops what runs. Return an answer per id: the job's new state, NOTFOUND, or
--- STATE.
+-- ends jobs that have not ended. Their worker stops what runs. Return an answer per id: the job's new state, NOTFOUND,
+-- NEWER, DAMAGED, or STATE.
 
 local collect, event, integer, name, optional = core.collect, core.event, core.integer, core.name, core.optional
 local queue_name, refuse, worker_of = core.queue_name, core.refuse, core.worker_of
-local FAIR, FINAL, LIMITED, attempt_field = core.FAIR, core.FINAL, core.LIMITED, core.attempt_field
+local FAIR, FINAL, LIMITED, NOBODY, current_run = core.FAIR, core.FINAL, core.LIMITED, core.NOBODY, core.current_run
 local change_head, has, load_job, note, pack_status = core.change_head, core.has, core.load_job, core.note, core.pack_status
-local unpack_attempt = core.unpack_attempt
 local awaken, to_scheduled, to_waiting = core.awaken, core.to_scheduled, core.to_waiting
 local arrive = core.arrive
 local limit = core.limit
@@ -29,7 +28,7 @@ local action, check_action, check_reason, verb_on_each = core.action, core.check
 local function changing(change)
   return function(id, args)
     local job, waiters = load_job(id, 'w')
-    if not job then return 'NOTFOUND' end
+    if not job then return waiters end -- NOTFOUND, NEWER or DAMAGED
     return FINAL[job.state] and 'STATE' or change(job, args, waiters)
   end
 end
@@ -85,8 +84,10 @@ verb_on_each('move', {})
 
 -- End the attempt of a running job, and have its worker stop it. Returns the fields to write with its move.
 local function take_away(job, letter, reason)
-  local run = unpack_attempt(redis.call('HGET', key.job(job.id), attempt_field[job.attempt]))
-  tell(worker_of(run.executor), string.format('lost %s %s %d', run.executor, job.id, job.attempt))
+  local run = current_run(job)
+  if run.executor ~= NOBODY then
+    tell(worker_of(run.executor), string.format('lost %s %s %d', run.executor, job.id, job.attempt))
+  end
   return end_attempt(job, run, letter, reason)
 end
 

@@ -1,17 +1,19 @@
 -- time: whoever calls moves time on, in bounded steps. So there is no scheduler to run, and none to fail.
 
-local MOST, SCHEMA = core.MOST, core.SCHEMA
+local MOST, SCHEMA, go_on_after_failures, set_sign = core.MOST, core.SCHEMA, core.go_on_after_failures, core.set_sign
 local FINAL, load_job = core.FINAL, core.load_job
-local prune, settle, to_waiting = core.prune, core.settle, core.to_waiting
+local settle, to_waiting = core.settle, core.to_waiting
 local arrive, fair = core.arrive, core.fair
 local limit = core.limit
 local wake = core.wake
 local LEAST_LEASE, expire, gaps = core.LEAST_LEASE, core.expire, core.gaps
 local deadline = core.deadline
 local after = core.after
+local mend, mend_some = core.mend, core.mend_some
+local prune = core.prune
 
 local STEP = 100 -- timers a call
-local PRUNE_EVERY, PRUNE_QUEUES, PRUNE_JOBS = 1000, 10, 100
+local PRUNE_EVERY, PRUNE_QUEUES, PRUNE_JOBS = 1000, 10, 500
 
 -- The clock went back: no lease may end later than a whole lease from now, and no gap lies ahead. A lease has the length
 -- that it was claimed with. In one call for all queues, for the next call would not know of it; up to 10,000 leases.
@@ -22,8 +24,8 @@ local function clock_went_back()
     local running = redis.call('ZRANGE', key.index[queue].running, 0, left - 1)
     left = left - #running
     for _, id in ipairs(running) do
-      local latest = now + load_job(id).lease
-      if tonumber(redis.call('ZSCORE', key.timers, id)) > latest then redis.call('ZADD', key.timers, latest, id) end
+      local job, timer = load_job(id), tonumber(redis.call('ZSCORE', key.timers, id) or 0)
+      if job and timer > now + job.lease then redis.call('ZADD', key.timers, now + job.lease, id) end
     end
   end
   local known = gaps.parse()
@@ -39,53 +41,84 @@ local function beat()
   meta.new = false
 end
 
--- Ended jobs of some queues, in turn, a bounded number each second.
+-- Ended jobs of some queues, in turn, each second; while there are more than one call may remove, at each call.
 local function prune_in_turn()
   local after = redis.call('HGET', key.meta, 'prune_after') or ''
   local queues = redis.call('ZRANGEBYLEX', key.queues(), '(' .. after, '+', 'LIMIT', 0, PRUNE_QUEUES)
-  local left = PRUNE_JOBS
-  for _, queue in ipairs(queues) do
+  local left, done = PRUNE_JOBS, #queues == PRUNE_QUEUES and queues[#queues] or ''
+  for place, queue in ipairs(queues) do
     for state in pairs(FINAL) do left = left - prune(queue, state, left) end
+    if left <= 0 then
+      done = queues[place - 1] or after
+      break
+    end
     fair.prune(queue)
+    mend_some(queue)
   end
+  limit.mend_some()
   settle()
-  redis.call('HSET', key.meta, 'pruned', now, 'prune_after', #queues == PRUNE_QUEUES and queues[#queues] or '')
+  if (left <= 0) ~= (signs.surplus ~= nil) then set_sign('surplus', left <= 0 and 1 or nil) end
+  redis.call('HSET', key.meta, 'pruned', now, 'prune_after', done)
 end
 
--- A timer of something else: `%` and a limit, `&` and a schedule, `!` and a job that has a deadline. No id begins so.
+-- A timer of something else: `%` and a limit, `&` and a schedule, `!` and a job that has a deadline. No id begins so. Returns
+-- whether it stays.
 local function ring(kind, name)
+  if kind == '!' then
+    settle() -- the job may have been moved just now
+    return deadline.ring(name)
+  end
   redis.call('ZREM', key.timers, kind .. name)
-  if kind == '%' then return limit.hand_on(name) end
-  if kind == '&' then return core.fire(name) end
-  settle() -- the job may have been moved just now
-  deadline.ring(name)
+  if kind == '%' then limit.hand_on(name) else core.fire(name) end
+  return false
 end
 
--- Make due jobs waiting, and end leases that ended.
+-- Have something done that is due. Returns whether its timer stays: the job cannot be read.
+local function meet(id, queues)
+  local kind, name = string.match(id, '^([%%&!])(.+)$')
+  if kind then return ring(kind, name) end
+  local job = load_job(id)
+  if job and job.state == 'scheduled' then
+    arrive(job)
+    to_waiting(job)
+  elseif job and job.state == 'running' then
+    expire(job)
+  else
+    return not mend(id) -- or a deadline has ended it just now
+  end
+  queues[job.queue] = true
+  return false
+end
+
+-- Meet all of some timers. Returns how many of them stay.
+local function meet_all(due, queues)
+  local at, stay = 0, 0
+  go_on_after_failures(function()
+    while at < #due do
+      at = at + 1
+      if meet(due[at], queues) then stay = stay + 1 end
+    end
+  end, function()
+    if redis.call('ZSCORE', key.timers, due[at]) then stay = stay + 1 end
+  end)
+  settle()
+  return stay
+end
+
+-- Make due jobs waiting, and end leases that ended. Timers of jobs that cannot be read stay, and those behind them are met.
 local function advance()
   after.go_on()
   limit.go_on()
-  local due = redis.call('ZRANGEBYSCORE', key.timers, '-inf', now, 'LIMIT', 0, STEP)
-  local queues = {}
-  for _, id in ipairs(due) do
-    local kind, name = string.match(id, '^([%%&!])(.+)$')
-    if kind then
-      ring(kind, name)
-    else
-      local job = load_job(id)
-      if job and job.state == 'scheduled' then
-        arrive(job)
-        to_waiting(job)
-        queues[job.queue] = true
-      elseif job and job.state == 'running' then -- or a deadline has ended it just now
-        expire(job)
-        queues[job.queue] = true
-      end
-    end
+  local met, stay, queues = 0, 0, {}
+  while met < STEP and stay < MOST do
+    local due = redis.call('ZRANGEBYSCORE', key.timers, '-inf', now, 'LIMIT', stay, STEP)
+    local more = meet_all(due, queues)
+    met, stay = met + #due - more, stay + more
+    if more == 0 then break end
   end
-  settle()
+  budget.unreadable = stay
   for queue in pairs(queues) do wake(queue) end
-  if math.abs(now - meta.pruned) >= PRUNE_EVERY then prune_in_turn() end
+  if signs.surplus or math.abs(now - meta.pruned) >= PRUNE_EVERY then prune_in_turn() end
 end
 
 core.beat, core.advance = beat, advance

@@ -18,8 +18,9 @@ local function owner_of(unique)
   local letter, id, time = string.match(redis.call('GET', key.unique(unique)) or '', '^(%l) (%S+) (%d+)$')
   if not letter then return nil end
   if letter == 't' then return tonumber(time) > now and id or nil end
-  local job = load_job(id)
-  if not job or job.created ~= tonumber(time) then return nil end
+  local job, fault = load_job(id)
+  if not job then return fault ~= 'NOTFOUND' and id or nil end -- nobody can tell: it has it
+  if job.created ~= tonumber(time) then return nil end
   if letter == 'q' and (job.state == 'running' or FINAL[job.state]) then return nil end
   if letter == 'p' and FINAL[job.state] then return nil end
   return id

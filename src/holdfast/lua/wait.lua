@@ -3,7 +3,7 @@
 --   args.ids     up to 1,000
 --   args.inbox   a name that only the caller uses
 --
--- Returns the key of the list on which the ids of ended jobs arrive, and the state of each job ('' if there is none). Jobs
+-- Returns the key of the list on which the ids of ended jobs arrive, and the state of each job ('' if there is none, NEWER or DAMAGED if it cannot be read). Jobs
 -- that have ended already are not announced. An announcement is a hint: ask again every few seconds.
 
 local job_ids, name, verb = core.job_ids, core.name, core.verb
@@ -24,7 +24,7 @@ verb('wait', { 'allow-oom' }, function(args)
   local reply = { key.inbox(args.inbox) }
   for _, id in ipairs(job_ids(args.ids)) do
     local job, waiters = load_job(id, 'w')
-    reply[#reply + 1] = job and job.state or ''
+    reply[#reply + 1] = job and job.state or waiters == 'NOTFOUND' and '' or waiters
     if job and not FINAL[job.state] then add_waiter(id, waiters, args.inbox) end
   end
   return reply

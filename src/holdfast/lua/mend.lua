@@ -1,0 +1,109 @@
+-- mend: put a job where its record says.
+--
+-- The record decides. An entry in an index, a timer, a held entry or a parked one is only a hint: whoever reaches a job through
+-- one compares it with the record, and calls `mend` if they differ. It never acts on the job. Entries without a record are
+-- removed, and jobs that wait for one that is gone are told that it was cancelled. A record that cannot be read is left where
+-- it stands, for a release that can.
+--
+-- Whoever moves time on compares some random entries of each queue as well, for those that nothing else leads to.
+
+local STATES = core.STATES
+local MOST = core.MOST
+local BLOB_LETTERS = { 'p', 'r', 'c', 'f' }
+local AFTER, CANCELLING, NOBODY, current_run, has = core.AFTER, core.CANCELLING, core.NOBODY, core.current_run, core.has
+local load_job = core.load_job
+local PRIORITY_STEP, awaken, settle = core.PRIORITY_STEP, core.awaken, core.settle
+local limit = core.limit
+local know_queue = core.know_queue
+local LEAST_LEASE, make_marks = core.LEAST_LEASE, core.make_marks
+local after = core.after
+
+local SAMPLE = 5 -- entries of an index
+
+-- There is no record: remove what is left of the job.
+local function forget(id, index)
+  if index then redis.call('ZREM', index, id) end
+  redis.call('ZREM', key.timers, id, '!' .. id)
+  for _, letter in ipairs(BLOB_LETTERS) do redis.call('DEL', key.blob(letter, id)) end
+  redis.call('DEL', key.errors(id), key.notes(id), key.fields(id), key.after(id), key.steps(id), key.log(id))
+  after.resolve_gone(id)
+end
+
+local function score_of(job, place)
+  if job.state == 'waiting' or job.state == 'throttled' then return job.priority * PRIORITY_STEP + job.arrival end
+  if job.state == 'scheduled' then
+    return tonumber(redis.call('ZSCORE', key.timers, job.id) or redis.call('ZSCORE', place, job.id) or now)
+  end
+  return job.since
+end
+
+-- A running job has a lease, and an executor that holds it.
+local function give_lease(job)
+  local lease, run = math.max(job.lease, LEAST_LEASE), current_run(job)
+  if not redis.call('ZSCORE', key.timers, job.id) then redis.call('ZADD', key.timers, now + lease, job.id) end
+  if run.executor == NOBODY then return end
+  redis.call('HSETNX', key.held(run.executor), job.id, make_marks(job.attempt, has(job.flags, CANCELLING), 0, lease))
+end
+
+local function set_place(job, found_in)
+  local id, indexes = job.id, key.index[job.queue]
+  local place = indexes[job.state]
+  local score = score_of(job, place)
+  if found_in and found_in ~= place then redis.call('ZREM', found_in, id) end
+  for _, state in ipairs(STATES) do
+    if state ~= job.state then redis.call('ZREM', indexes[state], id) end
+  end
+  redis.call('ZADD', place, score, id)
+  know_queue(job.queue)
+  if job.state == 'running' then return give_lease(job) end
+  if job.state == 'scheduled' then return redis.call('ZADD', key.timers, score, id) end
+  redis.call('ZREM', key.timers, id)
+  if job.state == 'throttled' then limit.stand_again(job, score) end
+  if job.state == 'waiting' then awaken(job.queue) end
+end
+
+-- `found_in`: the index in which the job was found, if it was one. Returns whether what led here is right now, or gone.
+local function mend(id, found_in)
+  settle() -- the job may have been moved just now
+  local job, fault = load_job(id)
+  if job then
+    set_place(job, found_in)
+  elseif fault == 'NOTFOUND' then
+    forget(id, found_in)
+  else
+    return false
+  end
+  return true
+end
+
+local function is_in_place(job, queue, state)
+  if not job or job.state ~= state or job.queue ~= queue then return false end
+  return (state ~= 'running' and state ~= 'scheduled') or redis.call('ZSCORE', key.timers, job.id)
+end
+
+-- A blocked job: one that it waits for may be gone, with all that led to it.
+local function look_for_parents(id)
+  local marks = redis.call('HGETALL', key.after(id))
+  for at = 1, math.min(#marks, MOST), 2 do
+    local _, letter = after.read_mark(marks[at + 1])
+    if letter == '-' and redis.call('EXISTS', key.job(marks[at])) == 0 then after.resolve_gone(marks[at]) end
+  end
+end
+
+-- Compare some entries of a queue with their records. Those that wait are compared when they are claimed.
+local function mend_some(queue)
+  for _, state in ipairs({ 'running', 'scheduled', 'blocked', 'throttled' }) do
+    local index = key.index[queue][state]
+    for _, id in ipairs(redis.call('ZRANDMEMBER', index, SAMPLE)) do
+      local job = load_job(id)
+      if not is_in_place(job, queue, state) then
+        mend(id, index)
+      elseif has(job.flags, AFTER) and state == 'blocked' then
+        look_for_parents(id)
+      end
+    end
+  end
+  settle()
+end
+
+core.mend, core.mend_some = mend, mend_some

@@ -1,0 +1,60 @@
+-- prune: remove ended jobs that are too old or too many.
+
+local MOST, event, go_on_after_failures = core.MOST, core.event, core.go_on_after_failures
+local setting = core.setting
+local AWAITED, UNIQUE, has, take_in_hand = core.AWAITED, core.UNIQUE, core.has, core.take_in_hand
+local free_key = core.free_key
+local erase, settle = core.erase, core.settle
+local after = core.after
+local mend = core.mend
+
+-- Long values have keys of their own, and so have those that wait for it, unless they are left to be told.
+local function erase_ended(job, payload, result)
+  local id, more = job.id, {}
+  if job.flags > 0 then
+    if has(job.flags, UNIQUE) then free_key(job, 'k') end
+    if has(job.flags, AWAITED) and not after.is_being_told(id) then more[1] = key.dependents(id) end
+  end
+  if payload == '>' then more[#more + 1] = key.blob('p', id) end
+  if result == '>' then more[#more + 1] = key.blob('r', id) end
+  erase(job, unpack(more))
+  event('deleted', id)
+end
+
+-- Returns whether the job stays: it cannot be read.
+local function prune_one(id, queue, state)
+  local job, payload, result = take_in_hand(id, 'p', 'r')
+  if not job or job.state ~= state or job.queue ~= queue then return not mend(id, key.index[queue][state]) end
+  erase_ended(job, payload, result)
+  return false
+end
+
+-- The jobs that are too old or too many, the oldest first, behind `skipped` ones.
+local function find_surplus(queue, state, skipped, most)
+  local index = key.index[queue][state]
+  local old = redis.call('ZRANGEBYSCORE', index, '-inf', now - setting('keep_' .. state, queue), 'LIMIT', skipped, most)
+  local over = math.min(redis.call('ZCARD', index) - setting('keep_' .. state .. '_count', queue) - skipped, most)
+  if over > #old then old = redis.call('ZRANGE', index, skipped, skipped + over - 1) end
+  return old
+end
+
+-- Remove up to `most` of a queue's ended jobs. Call it settled. Returns how many were removed.
+local function prune(queue, state, most)
+  local skipped, removed = 0, 0
+  while removed < most and skipped < MOST do
+    local ids, at, stay = find_surplus(queue, state, skipped, most - removed), 0, 0
+    if #ids == 0 then break end
+    go_on_after_failures(function()
+      while at < #ids do
+        at = at + 1
+        if prune_one(ids[at], queue, state) then stay = stay + 1 end
+      end
+    end, function() stay = stay + 1 end)
+    settle()
+    skipped, removed = skipped + stay, removed + #ids - stay
+    if stay == 0 then break end
+  end
+  return removed
+end
+
+core.prune = prune
