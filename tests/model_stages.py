@@ -12,6 +12,8 @@ from tests.new_job import NewJob
 if TYPE_CHECKING:
     from tests.model_core import Core
 
+WAITS = "waits for other jobs"
+
 
 def refusal(model: Core, job: Job, outcome: Outcome, now: int) -> str | None:
     """Why an attempt cannot end so."""
@@ -70,7 +72,7 @@ def advance(model: Core, job: Job, outcome: Advanced, now: int) -> None:
 
 
 def wait(model: Core, job: Job, others: Sequence[str], now: int) -> None:
-    job.run.reason = "waits for other jobs"
+    job.run.reason = WAITS
     model.event("released", job)
     if job.cancelling or job.new.once:
         model.come_back(job, 0, now)

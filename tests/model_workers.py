@@ -8,10 +8,10 @@ from typing import Any
 
 from holdfast import errors
 from holdfast.commands import Claimed, Finish, Held, Started
-from holdfast.outcome import Advanced, Cancelled, Crash, Error, Release, Snoozed, Succeed, Unknown, Waits
+from holdfast.outcome import Advanced, Cancelled, Crash, Error, Outcome, Release, Snoozed, Succeed, Unknown, Waits
 from tests import model_stages as stages
 from tests.model_core import Core
-from tests.model_job import DAY, Job
+from tests.model_job import DAY, Attempt, Job
 
 LIVE = 30_000
 
@@ -186,7 +186,8 @@ class Workers(Core):
             if token or (known and item.created not in (None, known.created)):
                 return "LOST"
             runs = [run for run in known.attempts if run.number == item.attempt] if known else []
-            return "OK" if runs and runs[0].executor == executor and runs[0].outcome == name else "LOST"
+            is_same = runs and runs[0].executor == executor and runs[0].outcome == name
+            return "OK" if known and is_same and _ended_so(known, runs[0], item.outcome) else "LOST"
         if refusal := stages.refusal(self, job, item.outcome, now):
             return refusal
         if item.pid is not None:
@@ -292,3 +293,19 @@ class Workers(Core):
             job.alone = True
             self.event("released", job)
             self.come_back(job, 0, now)
+
+
+def _ended_so(job: Job, run: Attempt, outcome: Outcome) -> bool:
+    """Whether an attempt ended in just this way, as far as its record tells."""
+    match outcome:
+        case Succeed(result):
+            return job.state == "succeeded" and job.result == result
+        case Error(error) | Crash(error):
+            return run.error == error and not run.reason
+        case Release(reason):
+            return run.reason == reason
+        case Waits():
+            return run.reason == stages.WAITS
+        case Unknown():
+            return True
+    return not run.reason

@@ -12,7 +12,7 @@ import redis
 
 from holdfast import commands, errors
 from holdfast.commands import Command, Finish, Held, Started
-from holdfast.outcome import Cancelled, Crash, Error, Outcome, Release, Snoozed, Succeed, Unknown
+from holdfast.outcome import Cancelled, Crash, Error, Outcome, Release, Snoozed, Succeed, Unknown, Waits
 from holdfast.store import Address, Store
 from tests import invariants
 from tests.conftest import TestClock
@@ -388,7 +388,7 @@ def test_one_stale_item_refuses_no_other(store: Store) -> None:
         Finish("a", 1, Succeed(b"1")),
         Finish("a", 2, Succeed(b"1")),
         Finish("none", 1, Succeed(b"1")),
-        Finish("a", 1, Succeed(b"2")),
+        Finish("a", 1, Succeed(b"1")),
         Finish("a", 1, Crash(b"")),
         Finish("b", 1, Succeed(b"x" * (MiB + 1))),
         Finish("b", 1, Error(b"", "Big", final=True)),
@@ -1200,3 +1200,27 @@ def test_calls_of_two_namespaces_in_turn_know_nothing_of_each_other(
     invariants.check(client, f"{namespace}-other")
     client.delete(*client.scan_iter(f"hf:{{{namespace}-other}}:*"))
     other.close()
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (Succeed(b"1"), Succeed(b"2")),
+        (Succeed(b"1" * 100), Succeed(b"2" * 100)),
+        (Error(b'{"a":1}', "E"), Error(b'{"a":2}', "E")),
+        (Error(b"{}", "E"), Succeed(b"1")),
+        (Crash(b"{}"), Crash(b'{"other":1}')),
+        (Release("one"), Release("two")),
+        (Snoozed(5), Waits(("other",))),
+    ],
+    ids=lambda outcome: type(outcome).__name__,
+)
+def test_only_the_same_end_of_an_attempt_may_be_repeated(store: Store, first: Outcome, second: Outcome) -> None:
+    put(store, "a", "other")
+    assert take(store) == ["a"]
+
+    assert end(store, "a", first) == "OK"
+    assert end(store, "a", first, attempt=1) == "OK"
+    before = job(store, "a")
+    assert end(store, "a", second, attempt=1) == "LOST"
+    assert job(store, "a") == before

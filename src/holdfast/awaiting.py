@@ -21,6 +21,8 @@ def outcome(job: Job[R]) -> R:
     """Return the result of a job that has ended, or raise what became of it."""
     if job.state == "succeeded":
         return job.decoded_result()
+    if job.unreadable:
+        raise errors.JobUnreadable(f"job {job.id} cannot be read: {job.unreadable}")
     if job.state == "cancelled":
         raise errors.JobCancelled(f"job {job.id} was cancelled", job)
     if job.state == "failed":

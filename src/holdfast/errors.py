@@ -12,6 +12,8 @@
     ├── StoreFull          FULL      the server is out of memory; nothing was stored
     ├── Invalid            INVALID   an argument is not acceptable; it is a ValueError too
     ├── WrongSchema        SCHEMA    the data was written by another release
+    ├── JobUnreadable      DAMAGED   the job's record is damaged
+    │   └── JobIsNewer     NEWER     a newer release wrote it
     ├── StoreUnavailable             the server cannot be reached, or does not answer
     │   └── ServerStartFailed        the embedded server cannot be started
     ├── JobFailed                    `result()` of a job that failed; its cause is the traceback of the attempt
@@ -83,6 +85,18 @@ class WrongSchema(HoldfastError):
     code = "SCHEMA"
 
 
+class JobUnreadable(HoldfastError):
+    """The record of this job cannot be read. Nothing was changed, and no other job is concerned."""
+
+    code = "DAMAGED"
+
+
+class JobIsNewer(JobUnreadable):
+    """A newer release wrote the record of this job: upgrade this one."""
+
+    code = "NEWER"
+
+
 class StoreUnavailable(HoldfastError, ConnectionError):
     """`maybe_done` is false if it is known that the command was not carried out: it was refused, or never sent."""
 
@@ -152,6 +166,8 @@ BY_CODE: dict[str, type[HoldfastError]] = {
         StoreFull,
         Invalid,
         WrongSchema,
+        JobUnreadable,
+        JobIsNewer,
     )
 }
 

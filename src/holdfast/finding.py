@@ -24,8 +24,9 @@ class App(Stores, Protocol):
 
 def read(app: App, fields: dict[str, Any]) -> Job[Any]:
     """Make a snapshot of what the store says of a job; its result will be what its task is annotated to return."""
-    task, owner = app.tasks.get(fields["task"]), app
-    returns = task.signature.result if task else RESULT if fields["task"] == PROGRAM else None
+    name, owner = fields.get("task", ""), app
+    task = app.tasks.get(name)
+    returns = task.signature.result if task else RESULT if name == PROGRAM else None
     return read_job(fields, owner, returns)  # type: ignore[arg-type] # what a job asks of it is verbs too
 
 

@@ -120,7 +120,7 @@ class Job(msgspec.Struct, Generic[R], frozen=True, kw_only=True, eq=False, repr_
     """
 
     id: str  # its own, or yours
-    state: str  # scheduled, waiting, blocked, throttled, running, succeeded, failed or cancelled
+    state: str  # scheduled, waiting, blocked, throttled, running, succeeded, failed or cancelled; or unreadable
     queue: str
     task: str
     created: bool = False  # whether the call that returned it stored it
@@ -163,6 +163,7 @@ class Job(msgspec.Struct, Generic[R], frozen=True, kw_only=True, eq=False, repr_
     notes: tuple[Note, ...] = ()  # what happened outside of its attempts
     fields: dict[str, str] = {}  # what programs attached to it
     kept_on_disk: bool = False  # the store could not be reached: it is sent later
+    unreadable: str = ""  # why its record cannot be read; then nothing else is known of it but its id
     ran_inline: bool = False  # the store could not be reached: it ran in the process that enqueued it
     app: App
     returns: Shape | None = None
@@ -322,8 +323,28 @@ def _came_first(note: Entry, entry: Entry) -> bool:
     return (entry.what != "claimed") == (note.what in ("said", "cancelling"))
 
 
+UNREADABLE = {
+    "NEWER": "a newer release wrote its record: upgrade this one",
+    "DAMAGED": "its record is damaged; no other job is concerned",
+    "NOTFOUND": "it stands in an index, but its record is gone; workers remove such entries",
+}
+
+
 def read_job(fields: dict[str, Any], app: App, returns: Shape | None = None) -> Job[Any]:
-    """Make a snapshot of what the store says of a job."""
+    """Make a snapshot of what the store says of a job; of one that cannot be read, in the state `unreadable`."""
+    fault = fields.get("unreadable")
+    if fault is None:
+        try:
+            return _read_whole(fields, app, returns)
+        except (ValueError, LookupError, TypeError, OverflowError, msgspec.MsgspecError):
+            fault = "DAMAGED"
+    never, why = utc(0), UNREADABLE[fault]
+    return Job(
+        id=fields["id"], state="unreadable", queue="", task="", created_at=never, since=never, unreadable=why, app=app
+    )
+
+
+def _read_whole(fields: dict[str, Any], app: App, returns: Shape | None) -> Job[Any]:
     timer = _moment(fields["timer"])
     state = fields["state"]
     return Job(

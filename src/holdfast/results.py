@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import asyncio
 
 RECHECK = 5.0  # seconds
+_NO_MORE_TO_COME = (*FINAL, "", "NEWER", "DAMAGED")  # it has ended, does not exist, or cannot be read
 
 
 def deadline_after(timeout: Duration | None) -> float | None:
@@ -63,7 +64,7 @@ class Inbox:
             while True:
                 mine.clear()  # before asking: what is said from now on is not missed
                 waiting = self._store.run(commands.wait([id], self._name))
-                if waiting.states[0] in (*FINAL, ""):
+                if waiting.states[0] in _NO_MORE_TO_COME:
                     return
                 self._sleep(mine, waiting.inbox_key, _patience(id, waiting.states[0], deadline))
         finally:
@@ -112,7 +113,7 @@ class AsyncInbox:
             while True:
                 mine.clear()  # before asking: what is said from now on is not missed
                 waiting = await self._store.run(commands.wait([id], self._name))
-                if waiting.states[0] in (*FINAL, ""):
+                if waiting.states[0] in _NO_MORE_TO_COME:
                     return
                 if self._reader is None or self._reader.done():
                     self._reader = asyncio.create_task(self._read(waiting.inbox_key))

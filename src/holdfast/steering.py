@@ -39,6 +39,11 @@ _REFUSALS = {
     ("release", "STATE"): "does not run, so it cannot be released",
     ("fail", "STATE"): "has ended already and cannot be failed",
 }
+_OF_ANY_VERB = {
+    "NOTFOUND": "does not exist; it may have been deleted",
+    "NEWER": "was written by a newer release: upgrade this one; nothing was changed",
+    "DAMAGED": "has a damaged record, so nothing was changed; no other job is concerned",
+}
 _DONE = {"delete": "deleted"}
 
 
@@ -210,7 +215,7 @@ def read_answer(verb: str, id: str, answer: str) -> str | errors.HoldfastError:
     kind = errors.BY_CODE.get(answer)
     if kind is None:
         return _DONE.get(verb, answer)
-    return kind(f"job {id} {_REFUSALS.get((verb, answer), 'does not exist; it may have been deleted')}")
+    return kind(f"job {id} {_REFUSALS.get((verb, answer)) or _OF_ANY_VERB[answer]}")
 
 
 def _answer(verb: str, id: str, answers: Sequence[str]) -> str:

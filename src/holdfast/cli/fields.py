@@ -9,7 +9,7 @@ JOB = {
     "id": "id of the job",
     "task": "name of the task",
     "queue": "name of the queue",
-    "state": "scheduled, waiting, blocked, throttled, running, succeeded, failed or cancelled",
+    "state": "scheduled, waiting, blocked, throttled, running, succeeded, failed or cancelled; or unreadable",
     "cancelling": "whether it is about to be cancelled",
     "priority": "-256 to 255; lower runs first",
     "attempt": "number of the last attempt, 0 before the first",
@@ -35,6 +35,7 @@ JOB = {
     "unique": "its unique key, if it has one",
     "kept": "whether its record is kept when it has ended",
     "at_most_once": "whether it is rather not run at all than twice",
+    "unreadable": "why its record cannot be read, if it is unreadable: then there is no more than its id",
 }
 FULL_JOB = {
     **JOB,

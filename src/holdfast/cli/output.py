@@ -21,7 +21,7 @@ STYLES = {
     "cancelling": "magenta", "succeeded": "green", "failed": "red", "cancelled": "dim",
     "live": "green", "silent": "red", "draining": "yellow", "ended": "green",
     "error": "red", "crash": "red", "crashed": "red", "lost": "red", "released": "yellow", "snoozed": "cyan",
-    "unknown": "yellow", "advanced": "green", "paused": "yellow",
+    "unknown": "yellow", "unreadable": "red", "advanced": "green", "paused": "yellow",
 }  # fmt: skip
 LONGEST = 4000  # characters of one value on a terminal
 MOST_LINES = 60  # of one value on a terminal

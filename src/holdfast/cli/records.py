@@ -32,6 +32,8 @@ _FIRING = re.compile(r"([\w.-]+)@\d{13}(-now)?", re.ASCII)
 def brief_record(job: Job[Any]) -> Record:
     """A job as a list shows it."""
     made = {"schedule": _schedule(job.id), "progress": progress_record(job)}
+    if job.unreadable:
+        made |= {"created_at": None, "since": None}
     return {name: made[name] if name in made else getattr(job, name) for name in fields.JOB}
 
 

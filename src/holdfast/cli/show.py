@@ -32,6 +32,13 @@ def describe(record: Record, output: Output, hint: str = "") -> Iterator[Fact]:
     """Yield what is known of a job, as `full_record` has it, for this output; a `hint` says why it waits."""
     yield Fact("id", record["id"])
     yield Fact("state", _state(record), STYLES.get(record["state"], ""))
+    if record["unreadable"]:
+        yield Fact("unreadable", record["unreadable"])
+    else:
+        yield from _describe_whole(record, output, hint)
+
+
+def _describe_whole(record: Record, output: Output, hint: str) -> Iterator[Fact]:
     yield from _waits(record, hint)
     for label in ("group", "final_reason", "task", "queue", "priority", "share", "limits", "schedule"):
         if record[label] not in ("", None, [], ()):

@@ -39,12 +39,16 @@ _BYTES = {b"payload", b"result", b"checkpoint"}
 
 
 def read_fields(part: list[Any] | None) -> Fields | None:
+    """Read what a reply says of a job. One with a text that is not UTF-8 is `unreadable`."""
     if not part:
         return None
     fields: Fields = {}
-    for place in range(0, len(part), 2):
-        name, value = part[place], part[place + 1]
-        fields[name.decode()] = value.decode() if isinstance(value, bytes) and name not in _BYTES else value
+    try:
+        for place in range(0, len(part), 2):
+            name, value = part[place], part[place + 1]
+            fields[name.decode()] = value.decode() if isinstance(value, bytes) and name not in _BYTES else value
+    except UnicodeDecodeError:
+        return {"id": part[1].decode(errors="replace"), "unreadable": "DAMAGED"}
     return fields
 
 

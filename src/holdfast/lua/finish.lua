@@ -31,7 +31,8 @@ local executor_name, publish, refuse, reserve_arrivals = core.executor_name, cor
 local verb, worker_of = core.verb, core.worker_of
 local SECOND = core.SECOND
 local AFTER, ALONE, CANCELLING, EXTRA = core.AFTER, core.ALONE, core.CANCELLING, core.EXTRA
-local FINAL, LIMITED = core.FINAL, core.LIMITED
+local FINAL, INLINE, LIMITED, cut = core.FINAL, core.INLINE, core.LIMITED, core.cut
+local load_blob, load_job = core.load_blob, core.load_job
 local ONCE, RETRYING, decimal, has, lasting = core.ONCE, core.RETRYING, core.decimal, core.has, core.lasting
 local option, pack_head, pack_spec, store_blob, with = core.option, core.pack_head, core.pack_spec, core.store_blob, core.with
 local awaken, prune, settle, to_scheduled, to_waiting = core.awaken, core.prune, core.settle, core.to_scheduled, core.to_waiting
@@ -47,6 +48,7 @@ local check_after, check_batch, due_time = core.check_after, core.check_batch, c
 local MOST_RESULT, MOST_ERROR = LIMITS.MOST_RESULT, LIMITS.MOST_ERROR
 local SUCCESS, SUCCESS_SIZE = { outcome = 'succeed', blob = true }, 5 -- an item without more, for each of these in turn
 local UNKNOWN_LEAST, UNKNOWN_MOST = 5 * SECOND, 60 * SECOND
+local WAITS = 'waits for other jobs'
 
 -- A description that is too long is left out: a part of one could not be read.
 local function keep_error(job, blob)
@@ -164,7 +166,7 @@ end
 
 -- It waits for jobs that it may have enqueued itself, and holds no slot meanwhile.
 function ending.wait(job, run, item)
-  local fields = end_attempt(job, run, 'Z', 'waits for other jobs', item)
+  local fields = end_attempt(job, run, 'Z', WAITS, item)
   event('released', job.id)
   if has(job.flags, CANCELLING) or has(job.flags, ONCE) then return come_back(job, 0, fields) end
   local field, left = after.wait_anew(job, item.after)
@@ -230,6 +232,21 @@ local function fault(item, blob)
   if blob and item.outcome == 'succeed' and #blob > MOST_RESULT then return 'TOOBIG' end
 end
 
+-- Whether an attempt ended in just this way: it was said before, and the answer was lost.
+local function was_said_before(run, item, blob)
+  local letter, number = LETTER_OF_ENDING[item.outcome], decimal[item.attempt]
+  if run.outcome ~= letter then return false end
+  if letter == 'S' then
+    local job, result = load_job(item.id, 'r')
+    return job and job.state == 'succeeded' and load_blob('r', item.id, result) == (blob or '')
+  end
+  local reason = item.reason or item.outcome == 'wait' and WAITS or ''
+  local kept = redis.call('HGET', key.job(item.id), 'o' .. number) or ''
+  if letter ~= 'U' and kept ~= cut(reason, INLINE) then return false end
+  if letter ~= 'E' and letter ~= 'K' then return true end
+  return (redis.call('HGET', key.errors(item.id), number) or nil) == (blob and #blob <= MOST_ERROR and blob or nil)
+end
+
 local function finish_one(args, item, blob)
   local wrong = fault(item, blob)
   if wrong then return wrong end
@@ -238,8 +255,7 @@ local function finish_one(args, item, blob)
   if not job then
     if waiters == 'NOTFOUND' then collect(dropping, key.held(args.executor), item.id) end
     if waiters == 'NEWER' or waiters == 'DAMAGED' then return waiters end
-    -- Said before, and the answer was lost: the same answer again.
-    return run and not args.token and run.outcome == LETTER_OF_ENDING[outcome] and 'OK' or 'LOST'
+    return run and not args.token and was_said_before(run, item, blob) and 'OK' or 'LOST'
   end
   if checks[outcome] then wrong = try(checks[outcome], item, job, blob) end
   if wrong then return wrong end

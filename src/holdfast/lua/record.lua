@@ -32,8 +32,8 @@ local MOST_NOTE = LIMITS.MOST_NOTE -- bytes
 
 -- Flags: of the moment, and for good.
 local RETRYING, CANCELLING, ALONE = 1, 2, 4
-local UNKEPT, UNIQUE, ONCE, AFTER, AWAITED, LIMITED, FAIR, DEADLINE = 8, 16, 32, 64, 128, 256, 512, 1024
-local EXTRA = 2048 -- it may have keys besides its record: errors, notes, fields, steps, a log, a long checkpoint or progress
+-- EXTRA: it may have keys besides its record: errors, notes, fields, steps, a log, a long checkpoint or progress.
+local UNKEPT, UNIQUE, ONCE, AFTER, AWAITED, LIMITED, FAIR, DEADLINE, EXTRA = 8, 16, 32, 64, 128, 256, 512, 1024, 2048
 
 local LETTER_OF = {
   scheduled = 's', waiting = 'w', blocked = 'b', throttled = 't', running = 'r',
@@ -245,9 +245,9 @@ end
 local function require_job(id, ...)
   local job, first, second, third = load_job(id, ...)
   if job then return job, first, second, third end
-  if first == 'NOTFOUND' then refuse(first, 'there is no job ' .. id .. '; it may have been deleted') end
-  if first == 'NEWER' then refuse(first, 'job ' .. id .. ' was written by a newer release: upgrade this one') end
-  refuse(first, 'the record of job ' .. id .. ' is damaged: nothing was changed')
+  if first == 'NOTFOUND' then refuse('NOTFOUND', 'there is no job ' .. id .. '; it may have been deleted') end
+  if first == 'NEWER' then refuse('NEWER', 'job ' .. id .. ' was written by a newer release: upgrade this one') end
+  refuse('DAMAGED', 'the record of job ' .. id .. ' is damaged: nothing was changed')
 end
 
 -- The same for many jobs one after the other, each of which is done with when the next one is read: all are the same table.

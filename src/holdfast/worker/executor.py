@@ -226,6 +226,10 @@ class Executor:
         if answer == "LOST":
             log.warning("%s: attempt %d has lost its lease, outcome dropped", item.id, item.attempt)
             return False
+        if answer in ("NEWER", "DAMAGED"):
+            words = "a newer release wrote its record" if answer == "NEWER" else "its record is damaged"
+            log.error("%s: outcome of attempt %d dropped: %s", item.id, item.attempt, words)
+            return False
         log.error("%s: the outcome of attempt %d is refused: %s", item.id, item.attempt, answer)
         outcome = refused_outcome(item.outcome, answer)
         if item.outcome == outcome:  # then the lease has to end
