@@ -127,7 +127,7 @@ local function start_or_park(job, args, got, length, payload)
   local is_plain = job.flags == 0
   if not payload then
     note(job, 'F', 'its payload is gone from the store: enqueue it again')
-    fail(job, 'payload-lost', nil, {})
+    fail(job, 'payload-lost', 'R', nil, {})
   elseif not is_plain and deadline.has_passed(job) then
     deadline.miss(job)
   elseif is_plain or not has(job.flags, LIMITED) or limit.may_start(job) then
