@@ -8,7 +8,7 @@ import pytest
 import redis
 
 from holdfast import Holdfast, commands, errors, every
-from holdfast.commands import Command, Finish
+from holdfast.commands import Command, Finish, Held
 from holdfast.outcome import Succeed
 from holdfast.store import Store
 from tests.conftest import TestClock
@@ -497,3 +497,14 @@ def test_a_call_that_is_known_by_heart_heeds_what_has_changed(store: Store) -> N
     now.run(commands.enqueue([new("other", share="y")]))
     assert sorted(take(now, limit=3)) == ["d", "other", "shared"]
     assert take(now, limit=9) == ["e"]
+
+
+def test_detaching_a_job_does_not_detach_one_that_was_claimed_with_it(store: Store) -> None:
+    """Two attempts that one claim began are the same bytes, which are read once."""
+    put(store, "a", "b")
+    assert take(store, ONE, limit=2) == ["a", "b"]
+    store.run(commands.detach(Held(ONE, "a", 1), to="detached/x.1"))
+
+    assert job(store, "b")["executor"] == ONE
+    assert end(store, "b", Succeed(b"")) == "OK"
+    assert end(store, "a", Succeed(b""), "detached/x.1") == "OK"

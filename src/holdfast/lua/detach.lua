@@ -9,7 +9,7 @@
 
 local executor_name, integer, job_id = core.executor_name, core.integer, core.job_id
 local refuse, verb = core.refuse, core.verb
-local CANCELLING, attempt_field, has, pack_run = core.CANCELLING, core.attempt_field, core.has, core.pack_run
+local CANCELLING, attempt_field, has, pack_attempt = core.CANCELLING, core.attempt_field, core.has, core.pack_attempt
 local holder, make_marks = core.holder, core.make_marks
 
 local function check_detach(args)
@@ -24,10 +24,10 @@ end
 
 -- The record names who runs the attempt; the hashes of both executors follow it.
 local function hand_over(job, run, to)
+  local packed = pack_attempt(run.claimed, run.waited, run.delay, run.ran, run.pid, run.outcome, to)
+  redis.call('HSET', key.job(job.id), attempt_field[job.attempt], packed)
   redis.call('HDEL', key.held(run.executor), job.id)
-  run.executor = to
   redis.call('HSET', key.held(to), job.id, make_marks(job.attempt, has(job.flags, CANCELLING), 0, job.lease))
-  redis.call('HSET', key.job(job.id), attempt_field[job.attempt], pack_run(run, {}, run.ran, run.outcome))
   redis.call('ZADD', key.timers, now + job.lease, job.id)
 end
 
