@@ -233,7 +233,7 @@ def list_all(scene: Scene) -> dict[str, Any]:
 
 
 def load(scene: Scene) -> dict[str, Any]:
-    assert scene.store.run(commands.load())[0].waiting == 6
+    assert scene.store.run(commands.load()).rows[0].waiting == 6
     return {}
 
 
