@@ -10,7 +10,7 @@ Not here: waking, and what the server removes by its own clock, that is tokens a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -215,25 +215,30 @@ class Model(Workers):
 
     # Verbs that look, and the rest
 
-    def listing(self, queues: Sequence[str] | None, states: Sequence[str] | None, *, newest: bool) -> list[Job]:
-        order = -1 if newest else 1
+    def listing(self, queues: Sequence[str] | None, states: Sequence[str] | None) -> list[Job]:
         pairs = [(queue, state) for queue in queues or sorted(self.queues) for state in states or STATES]
-        return [job for pair in pairs for job in self.index(*pair)[::order]]
+        return [job for pair in pairs for job in self.index(*pair)]
 
     def place_of(self, job: Job, queues: Sequence[str]) -> Place:
         return queues.index(job.new.queue), STATES.index(job.state), job.order()
 
-    def behind(self, place: Place, queues: Sequence[str], *, newest: bool) -> list[Job]:
+    def behind(self, place: Place, queues: Sequence[str]) -> list[Job]:
         """What stands behind a place in a listing, whether or not the job that stood there still does."""
+        return [job for job in self.listing(queues, None) if self.place_of(job, queues) > place]
 
-        def is_behind(job: Job) -> bool:
-            there = self.place_of(job, queues)
-            return there[:2] > place[:2] or (there[:2] == place[:2] and (there < place if newest else there > place))
-
-        return [job for job in self.listing(queues, None, newest=newest) if is_behind(job)]
+    def newest(
+        self, queues: Sequence[str] | None, states: Sequence[str] | None, behind: Mapping[str, Order] | None = None
+    ) -> list[Job]:
+        """The last first, over all queues: in each state those behind a place; of several states by the last change."""
+        after, found = behind or {}, list[Job]()
+        lists = [sorted(self.listing(queues, [state]), key=Job.order, reverse=True) for state in states or STATES]
+        lists = [[job for job in jobs if job.state not in after or job.order() < after[job.state]] for jobs in lists]
+        while lists := [jobs for jobs in lists if jobs]:
+            found.append(max(lists, key=lambda jobs: jobs[0].since).pop(0))
+        return found
 
     def count(self, queues: Sequence[str] | None, states: Sequence[str] | None) -> int:
-        return len(self.listing(queues, states, newest=False))
+        return len(self.listing(queues, states))
 
     def _listeners(self, queue: str, now: int) -> int:
         live = [worker for worker, seen in self.workers.items() if seen >= now - LIVE]

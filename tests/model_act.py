@@ -45,9 +45,9 @@ class Act:
     def page(self, now: int) -> Acted:
         """Act on the next jobs; the cursor is only whether there may be more."""
         model, since = self.model, min(now if self.since is None else self.since, now)
-        jobs = model.listing(QUEUES, self.states, newest=False)
+        jobs = model.listing(QUEUES, self.states)
         if self.place:
-            behind = model.behind(self.place, QUEUES, newest=False)
+            behind = model.behind(self.place, QUEUES)
             jobs = [job for job in jobs if job in behind]
         page = jobs[: self.limit]
         place = model.place_of(page[-1], QUEUES) if page else None

@@ -18,7 +18,7 @@ from tests import model_overdue as overdue
 from tests.conftest import TestClock
 from tests.drawn import DETACHED, EXECUTORS, IDS, LEASES, QUEUES
 from tests.model import Model, Place
-from tests.model_job import Steps
+from tests.model_job import Order, Steps
 
 NAMESPACE = "model"
 START = 1_700_000_000_000
@@ -49,7 +49,8 @@ class Machine(RuleBasedStateMachine):
         self.last_event = "0"
         self.compared = 0
         self.least_history = 100
-        self.cursor: tuple[list[str], Place, bool] | None = None  # of a listing, and what it means
+        self.cursor: tuple[list[str], Place] | None = None  # of a listing, and what it means
+        self.newest_cursor: tuple[list[str], dict[str, Order]] | None = None  # the same of the newest first
 
     def teardown(self) -> None:
         self.store.close()

@@ -336,20 +336,29 @@ class Rules(Machine):
             listed += [job["id"] for job in jobs]
             if cursor is None:
                 break
-        wanted = [] if queues == [] else self.model.listing(queues, states, newest=newest)
+        order = self.model.newest if newest else self.model.listing
+        wanted = [] if queues == [] else order(queues, states)
         assert listed == [job.id for job in wanted]
         assert self.store.run(commands.count(queues=queues, states=states)) == len(wanted)
 
-    @rule(limit=st.integers(1, 3), newest=st.booleans())
-    def list_a_page_now_and_the_next_later(self, limit: int, newest: bool) -> None:
+    @rule(limit=st.integers(1, 3))
+    def list_a_page_now_and_the_next_later(self, limit: int) -> None:
         cursor: list[str] | None = None
-        wanted = self.model.listing(QUEUES, None, newest=newest)
+        wanted = self.model.listing(QUEUES, None)
         if self.cursor:
-            cursor, place, newest = self.cursor
-            wanted = self.model.behind(place, QUEUES, newest=newest)
-        jobs, cursor = self.store.run(commands.list_jobs(queues=QUEUES, limit=limit, newest=newest, cursor=cursor))
+            cursor, place = self.cursor
+            wanted = self.model.behind(place, QUEUES)
+        jobs, cursor = self.store.run(commands.list_jobs(queues=QUEUES, limit=limit, cursor=cursor))
         assert [job["id"] for job in jobs] == [job.id for job in wanted[:limit]]
-        self.cursor = (cursor, self.model.place_of(wanted[limit - 1], QUEUES), newest) if cursor else None
+        self.cursor = (cursor, self.model.place_of(wanted[limit - 1], QUEUES)) if cursor else None
+
+    @rule(limit=st.integers(1, 3))
+    def list_the_newest_now_and_the_next_later(self, limit: int) -> None:
+        cursor, behind = self.newest_cursor or (None, {})
+        wanted = self.model.newest(QUEUES, None, behind)[:limit]
+        jobs, cursor = self.store.run(commands.list_jobs(queues=QUEUES, limit=limit, newest=True, cursor=cursor))
+        assert [job["id"] for job in jobs] == [job.id for job in wanted]
+        self.newest_cursor = (cursor, behind | {job.state: job.order() for job in wanted}) if cursor else None
 
     @rule(milliseconds=st.sampled_from([*STEPS, *STEPS, *LEAPS, *BACK]))
     def time_passes(self, milliseconds: int) -> None:

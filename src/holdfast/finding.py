@@ -53,6 +53,9 @@ def list_jobs(
 ) -> Iterator[Job[Any]]:
     """Iterate over jobs, of a queue or all, in a state or any (`pending` is five of them), a page at a time.
 
+    They come queue by queue, and state by state. With `newest` those of all queues come together, the last that changed
+    first; of waiting and scheduled jobs, the last to run.
+
     What it yields has no payload, result or attempts: `refresh` a job to see them.
     """
     cursor, left = None, limit

@@ -37,6 +37,7 @@ PARTS = (
     "lose",
     "get",
     "list",
+    "newest",
     "enqueue",
     "each",
     "schedule",

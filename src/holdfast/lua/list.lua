@@ -3,8 +3,8 @@
 --   args.queues   names; not given: all
 --   args.states   names; not given: all
 --   args.limit    up to 1,000 (100)
---   args.newest   last first within a queue and state
---   args.cursor   where the last page ended: queue, state, score, id
+--   args.newest   last first, over all queues together: see newest.lua
+--   args.cursor   where the last page ended: queue, state, score, id; if `newest`, see there
 --
 -- Returns the cursor of the next page (an empty list: there is none; after a full page there may be one that is empty),
 -- then the jobs, as `get` with brief does, also those that cannot be read. A cursor is a place in the order, not a count: jobs that come and go meanwhile
@@ -36,17 +36,8 @@ local function rank_of(index, score, id)
   return low
 end
 
-local function page(index, limit, newest, score, id)
+local function page(index, limit, score, id)
   local first = 0
-  if newest then
-    local last = (score and rank_of(index, score, id) or redis.call('ZCARD', index)) - 1
-    if last < 0 then return {} end
-    local part, reversed = redis.call('ZRANGE', index, math.max(0, last - limit + 1), last, 'WITHSCORES'), {}
-    for place = #part - 1, 1, -2 do
-      reversed[#reversed + 1], reversed[#reversed + 2] = part[place], part[place + 1]
-    end
-    return reversed
-  end
   if score then
     first = rank_of(index, score, id)
     local member = redis.call('ZRANGE', index, first, first, 'WITHSCORES')
@@ -93,7 +84,7 @@ local function walk(args, limit)
       local resumed = skipping and queue == from_queue and state == from_state
       if resumed then skipping = false end
       if not skipping then
-        local part = page(key.index[queue][state], limit - #ids, args.newest, resumed and score or nil, id)
+        local part = page(key.index[queue][state], limit - #ids, resumed and score or nil, id)
         for place = 1, #part, 2 do ids[#ids + 1] = part[place] end
         if #ids == limit then return ids, { queue, state, part[#part], part[#part - 1] } end
       end
@@ -103,19 +94,24 @@ local function walk(args, limit)
 end
 
 -- Returns how many jobs to walk over.
-local function check_walk(args)
+local function check_scope(args)
   check_states(args.states or {})
   for _, queue in ipairs(args.queues or {}) do queue_name(queue) end
-  if args.cursor and (#args.cursor ~= 4 or not tonumber(args.cursor[3])) then refuse('INVALID', 'this is no cursor of ours') end
   return integer(args.limit or 100, 'the limit', 1, MOST)
 end
 
+local function check_walk(args)
+  if args.cursor and (#args.cursor ~= 4 or not tonumber(args.cursor[3])) then refuse('INVALID', 'this is no cursor of ours') end
+  return check_scope(args)
+end
+
 verb('list', { 'no-writes' }, function(args)
-  local ids, cursor = walk(args, check_walk(args))
+  local ids, cursor
+  if args.newest then ids, cursor = core.walk_newest(args) else ids, cursor = walk(args, check_walk(args)) end
   local reply = { cursor }
   for place, id in ipairs(ids) do reply[place + 1] = describe(id, true, true) end
   return reply
 end)
 
 core.all_queues, core.check_states, core.count_listeners, core.walk = all_queues, check_states, count_listeners, walk
-core.check_walk = check_walk
+core.check_walk, core.check_scope, core.rank_of, core.stands_before = check_walk, check_scope, rank_of, stands_before
