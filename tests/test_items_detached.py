@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import Holdfast, Invalid, LeaseLost, StoreUnavailable, TooBig, commands
+from holdfast import Holdfast, Invalid, LeaseLost, StoreUnavailable, TooBig, WrongState, commands
 from holdfast.items import Items
 from holdfast.outcome import Succeed
 from holdfast.store import Store
@@ -141,6 +141,12 @@ def test_the_holder_of_a_token_fails_releases_and_hears_of_a_cancel(app: Holdfas
     assert items.renew(token) is True
     assert items.release(token)
     assert app.get("c").state == "cancelled"
+
+
+def test_nobody_is_asked_what_a_detached_item_does(app: Holdfast, items: Items) -> None:
+    detached(items)
+    with pytest.raises(WrongState, match="no process is known that works on it"):
+        app.stack("a")
 
 
 def test_an_item_that_is_to_be_cancelled_stays_so_when_it_is_detached(app: Holdfast, items: Items) -> None:

@@ -51,7 +51,7 @@ def read_token(text: str) -> Token:
     Raises:
         Invalid: it is none, or it is not whole.
     """
-    shown = repr(text)[:60]
+    shown = repr(text if len(repr(text)) <= 50 else f"{text!s:.40}...")
     if not isinstance(text, str) or not _TOKEN.fullmatch(text):
         raise Invalid(f"{shown} is no token of an item; it is what item.detach() returned, or `holdfast items claim`")
     try:

@@ -42,6 +42,8 @@ def stack(_: Any, id: str, /, *, timeout: Duration = PATIENCE) -> Steps[str]:
     deadline = time.monotonic() + patience / 1000
     while True:
         worker, key = yield commands.ask("stack", id=check_id(id), inbox=new_id())
+        if worker.startswith("detached/"):
+            raise errors.WrongState(f"job {id} is an item that was detached: no process is known that works on it")
         popped = yield Pop(key, max(deadline - time.monotonic(), 0.001))
         if popped is None:
             raise errors.ResultTimeout(
