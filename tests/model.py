@@ -292,13 +292,15 @@ class Model(Workers):
         waits = [max([0, *(now - job.since for job in firsts.values())])] if firsts else []
         return max([-1, *waits, *(now - time for time in overdue.due(self, queue, now))])
 
-    def upkeep(self, now: int) -> tuple[int, int, int | None, set[str]]:
-        """Returns what was overdue, what still is, the milliseconds to wait, and the schedules that want times."""
+    def upkeep(self, now: int) -> tuple[Any, ...]:
+        """Returns what was overdue, what still is and must stay, whether too much is kept, how long to wait, who wants
+        times."""
         before = overdue.count(self, now)
         self._beat(now)
         self._advance(now)
         waits = [max(0, time - now) for time in self.timers().values()]
-        return before, overdue.count(self, now), min(waits, default=None), {*self.schedules.wanting}
+        after, wait = overdue.count(self, now), min(waits, default=None)
+        return before, after, 0, self.surplus, wait, {*self.schedules.wanting}
 
     def pause(self, queue: str) -> bool:
         changed = queue not in self.paused

@@ -82,7 +82,7 @@ class Schedules(Rules):
     def upkeep(self, step: int, fault: str) -> None:
         self.time_passes(step)
         command = commands.upkeep(refills=5)
-        self.send(command, lambda: self.model.upkeep(self.now), lambda reply: (*reply[:3], {*reply.refills}), fault)
+        self.send(command, lambda: self.model.upkeep(self.now), lambda reply: (*reply[:5], {*reply.refills}), fault)
 
     @precondition(lambda self: bool(self.model.schedules.timers()))
     @rule(late=st.sampled_from([0, 1, 999, 1000, 3500, 600_000]), executor=st.sampled_from(drawn.EXECUTORS))

@@ -20,8 +20,10 @@ from tests import invariants
 from tests.conftest import TestClock
 from tests.servers import running_server
 from tests.shells import PROGRAM, Shell
-from tests.test_lua import ONE, end, job, put, take
+from tests.test_lua import ONE, client, end, job, put, take
 from tests.workers import until
+
+__all__ = ["client"]
 
 
 @pytest.fixture
@@ -203,6 +205,43 @@ def test_a_schedule_that_cannot_be_understood_keeps_upkeep_from_nothing(
     assert jobs.upkeep().overdue == 0
     assert row(store).waiting == 2
     assert "schedule strange: its next times are left to workers" in caplog.text
+
+
+def test_what_cannot_be_read_stays_and_holds_nothing_up(
+    jobs: Holdfast, store: Store, clock: TestClock, client: redis.Redis, shell: Shell
+) -> None:
+    put(store, "newer", *(f"j{number}" for number in range(250)), delay=1000)
+    record = f"hf:{{{jobs.address.namespace}}}:j:newer"
+    head = client.hget(record, "h")
+    assert head
+    client.hset(record, "h", b"\x02" + head[1:])
+    clock.advance(2)
+    done = jobs.upkeep()
+    assert (done.moved, done.overdue, jobs.overdue(), row(store).waiting) == (250, 1, 1, 250)
+    ended = shell("upkeep", "--once")
+    assert (ended.code, ended.out) == (1, "0\n")
+    assert "1 timers are overdue and cannot be moved" in ended.err
+    client.hset(record, "h", head)
+    assert jobs.upkeep().moved == 1
+
+
+def test_all_missed_firings_are_made_up_for_at_once(jobs: Holdfast, clock: TestClock) -> None:
+    for number in range(3):
+        jobs.schedule(f"s{number}", jobs.tasks["work"].bind(), every="1s", missed="all", backlog=1000)
+    clock.advance(1000)
+    assert jobs.upkeep().overdue == 0
+    assert {schedule.fired for schedule in jobs.schedules()} == {1000}
+
+
+def test_what_is_kept_too_long_is_removed_however_much_it_is(jobs: Holdfast, store: Store, clock: TestClock) -> None:
+    for number in range(3):
+        put(store, *(f"j{number}.{n}" for n in range(1000)))
+        ids = take(store, limit=1000)
+        store.run(commands.finish(ONE, [commands.Finish(id, 1, Succeed(b"")) for id in ids]))
+    jobs.configure({"keep_succeeded_count": 10}, queue="q")
+    clock.advance(2)
+    jobs.upkeep()
+    assert jobs.count(state="succeeded") == 10
 
 
 def test_leases_are_spared_by_upkeep_as_by_a_worker(jobs: Holdfast, store: Store, clock: TestClock) -> None:

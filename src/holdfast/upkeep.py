@@ -16,17 +16,17 @@ from holdfast.schedule import further_times
 from holdfast.verbs import Act, Steps, Stores
 
 REFILLS = 10  # schedules in one call
-MAX_IDLE = 10  # calls in a row that move nothing, while something is overdue
+MAX_STUCK = 1000  # timers of jobs that cannot be read, behind which nothing is looked at
 
 if TYPE_CHECKING:
     from logging import Logger
 
 
 class Upkeep(msgspec.Struct, frozen=True):
-    """What an upkeep has done: how many timers it moved, and what is overdue still, which is 0 unless it is damaged."""
+    """What an upkeep has done."""
 
     moved: int  # due jobs, schedules, deadlines, leases that ended, limits
-    overdue: int
+    overdue: int  # what could not be moved: of jobs that are damaged, or of a newer release
     wait: float | None  # seconds until the next is due; None: nothing is
 
 
@@ -39,16 +39,15 @@ def upkeep(_: Stores) -> Steps[Upkeep]:
 
     That is `holdfast upkeep`. Not needed where workers run: whoever claims does it, and any number may at once.
     """
-    moved, idle, asked = 0, 0, set[str]()
+    moved, asked = 0, set[str]()
     while True:
         step: MovedOn = yield commands.upkeep(refills=REFILLS)
         moved += max(0, step.before - step.after)
-        idle = idle + 1 if step.after >= step.before else 0
         new = [name for name in step.refills if name not in asked]
         for name in new:
             yield from _refill(name)
         asked.update(new)
-        if not new and (not step.after or idle >= MAX_IDLE):
+        if not (new or step.surplus or step.stuck < min(step.after, MAX_STUCK)):
             return Upkeep(moved, step.after, None if step.wait is None else step.wait / 1000)
 
 

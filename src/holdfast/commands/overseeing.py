@@ -49,12 +49,14 @@ def _read_load(reply: list[Any]) -> Loaded:
 
 
 class MovedOn(NamedTuple):
-    """How many timers had passed before and have still, milliseconds until the next, and schedules to refill."""
+    """What one step of moving time on has done and left."""
 
-    before: int
-    after: int
-    wait: int | None
-    refills: list[str]
+    before: int  # timers that had passed
+    after: int  # and have still
+    stuck: int  # of these, those of jobs that cannot be read
+    surplus: bool  # whether there are more ended jobs to remove
+    wait: int | None  # milliseconds until the next timer
+    refills: list[str]  # schedules whose times run out
 
 
 def upkeep(*, refills: int | None = None) -> Command[MovedOn]:
@@ -63,8 +65,8 @@ def upkeep(*, refills: int | None = None) -> Command[MovedOn]:
 
 
 def _read_upkeep(reply: list[Any]) -> MovedOn:
-    before, after, wait, names = reply
-    return MovedOn(before, after, None if wait < 0 else wait, read_texts(names))
+    before, after, stuck, surplus, wait, names = reply
+    return MovedOn(before, after, stuck, surplus == 1, None if wait < 0 else wait, read_texts(names))
 
 
 def queue_names() -> Command[list[str]]:

@@ -2,15 +2,16 @@
 --
 --   args.refills   how many schedules whose times run out to name at most (0)
 --
--- Returns how many timers had passed before, and how many have still; the milliseconds until the next one (-1: there is none); and the
--- names of schedules to refill. Moves a bounded number of timers: call again while some have passed.
+-- Returns how many timers had passed before, and how many have still; how many of these stay, as their jobs cannot be read here; 1 if
+-- there are more ended jobs to remove than one call does, else 0; the milliseconds until the next timer (-1: there is none); and the
+-- names of schedules to refill. A call moves a bounded number of timers: call again while there are others than those that stay.
 
 local MOST, optional, publish, verb = core.MOST, core.optional, core.publish, core.verb
 local advance, beat = core.advance, core.beat
 local overdue, refills = core.overdue, core.refills
 
-local function next_timer()
-  local timer = redis.call('ZRANGE', key.timers, 0, 0, 'WITHSCORES')
+local function next_timer(first)
+  local timer = redis.call('ZRANGE', key.timers, first, first, 'WITHSCORES')
   return timer[1] and math.max(0, tonumber(timer[2]) - now) or -1
 end
 
@@ -20,5 +21,6 @@ verb('upkeep', { 'allow-oom' }, function(args)
   beat()
   advance()
   publish('upkeep')
-  return { before, overdue.count(), next_timer(), refills(args) }
+  local stay = budget.unreadable
+  return { before, overdue.count(), stay, signs.surplus and 1 or 0, next_timer(stay), refills(args) }
 end)
