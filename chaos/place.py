@@ -22,7 +22,8 @@ from pathlib import Path
 from tests.workers import ROOT, children, descendants
 
 from chaos.app import LEDGER
-from holdfast import keeper, server
+from holdfast import keeper
+from holdfast.server_binary import find_binary
 
 LEASE = 4.0  # seconds
 NODES = ("left", "left", "right")
@@ -58,7 +59,7 @@ class Server:
         return self.process.pid
 
     def start(self) -> None:
-        line = [str(server._bundled_binary() or server.find_binary())]
+        line = [str(find_binary())]
         for name, value in {**keeper.SETTINGS, "dir": f"{self._folder}/data", "unixsocket": self.socket}.items():
             line += [f"--{name}", value]
         with (self._folder / "server.log").open("ab") as log:

@@ -18,7 +18,7 @@ from typing import Any
 import hiredis
 import redis
 
-from holdfast import server
+from holdfast.server_binary import find_binary
 
 PATIENCE = 60  # seconds for a condition to come true
 
@@ -42,7 +42,7 @@ class Switch:
     def on(self) -> None:
         if self._process is not None:
             return
-        binary = str(server._bundled_binary() or server.find_binary())
+        binary = str(find_binary())
         line = [binary, "--unixsocket", f"{self._folder}/s", "--port", "0", "--dir", str(self._folder), "--save", ""]
         with (self._folder / "log").open("ab") as log:
             self._process = subprocess.Popen(

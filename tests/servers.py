@@ -14,7 +14,8 @@ from typing import Any
 
 import redis
 
-from holdfast import keeper, server
+from holdfast import keeper
+from holdfast.server_binary import find_binary
 
 
 def _wait_until_up(client: redis.Redis, process: subprocess.Popen[bytes]) -> None:
@@ -49,7 +50,7 @@ def running_server(
     folder = Path(tempfile.mkdtemp(prefix="hf-"))
     socket = folder / "s"
     line = [
-        str(binary or _usual_binary()),
+        str(binary or find_binary()),
         "--unixsocket",
         str(socket),
         "--dir",
@@ -74,11 +75,6 @@ def running_server(
         process.kill()
         process.wait()
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _usual_binary() -> Path:
-    bundled = None if "HOLDFAST_SERVER_BIN" in os.environ else server._bundled_binary()
-    return bundled or server.find_binary()
 
 
 def _free_port() -> int:

@@ -42,7 +42,7 @@ LAYERS = [
     },
     {"budget", "calling"},
     {"functions", "commands"},
-    {"server", "keeper"},
+    {"server", "server_binary", "server_home", "keeper"},
     {"line", "pool"},
     {"turns", "conversation", "store"},
     {"facts", "judgements", "doctor"},

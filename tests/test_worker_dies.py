@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 import redis
 
-from holdfast import Job, JobNotFound, server
+from holdfast import Job, JobNotFound
+from holdfast.server_binary import find_binary
 from tests.apps import worker_app as app
 from tests.workers import Crew, children, descendants, is_alive, new_crew, until
 
@@ -251,7 +252,7 @@ class Server:
         self.start()
 
     def start(self) -> None:
-        line = [str(server.find_binary()), "--unixsocket", f"{self._folder}/s", "--port", "0", "--save", ""]
+        line = [str(find_binary()), "--unixsocket", f"{self._folder}/s", "--port", "0", "--save", ""]
         line += ["--dir", f"{self._folder}", "--appendonly", "yes", "--appendfsync", "always"]
         self._process = subprocess.Popen(line, stdout=subprocess.DEVNULL)
         with redis.Redis.from_url(self.url) as client:

@@ -34,10 +34,11 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 from redis.retry import Retry
 
-from holdfast import errors, functions
+from holdfast import errors, functions, keeper
 from holdfast.budget import Budget
 from holdfast.line import AsyncLine, Behind, Line, limited
 from holdfast.pool import Pool
+from holdfast.server_home import trusted_users
 
 if TYPE_CHECKING:
     from holdfast.store import Address
@@ -163,6 +164,44 @@ def _about_cluster(error: AskError, namespace: str) -> str:
     )
 
 
+class _Checked(redis.UnixDomainSocketConnection):  # type: ignore[misc]
+    """A connection to an embedded server. Nothing is sent before it is known whose process listens there."""
+
+    def __init__(self, *, users: frozenset[int], **options: Any) -> None:
+        super().__init__(**options)
+        self._users = users
+
+    def on_connect_check_health(self, check_health: bool = True) -> None:
+        _check_peer(self._sock, self._users)
+        super().on_connect_check_health(check_health=check_health)
+
+
+class _AsyncChecked(redis.asyncio.UnixDomainSocketConnection):  # type: ignore[misc]
+    """The same in an event loop."""
+
+    def __init__(self, *, users: frozenset[int], **options: Any) -> None:
+        super().__init__(**options)
+        self._users = users
+
+    async def on_connect_check_health(self, check_health: bool = True) -> None:
+        _check_peer(self._writer.get_extra_info("socket"), self._users)
+        await super().on_connect_check_health(check_health=check_health)
+
+
+def _check_peer(connection: Any, users: frozenset[int]) -> None:
+    try:
+        keeper.check_peer(connection, users)
+    except keeper.Stranger as error:
+        raise RedisConnectionError(str(error)) from None
+
+
+def _fixed(address: Address, kind: type) -> dict[str, Any]:
+    """Options that no URL changes. Whoever listens at a URL is trusted, for the user chose it."""
+    if address.home is None:
+        return _FIXED
+    return {**_FIXED, "connection_class": kind, "users": trusted_users(address.home)}
+
+
 class Ready:
     """Connections of a process, kept between commands.
 
@@ -172,7 +211,7 @@ class Ready:
 
     def __init__(self, url: str, address: Address) -> None:
         retry = Retry(NoBackoff(), 0)  # a conversation does that
-        options = _options(address) | redis.connection.parse_url(url) | _FIXED
+        options = _options(address) | redis.connection.parse_url(url) | _fixed(address, _Checked)
         self._client = redis.Redis(connection_pool=redis.ConnectionPool(retry=retry, **options))
         self._readings = dict(self._client.response_callbacks)
         self._pool: Pool[Line] = Pool()
@@ -233,7 +272,7 @@ class AsyncReady:
 
     def __init__(self, url: str, address: Address) -> None:
         retry = AsyncRetry(NoBackoff(), 0)
-        options = _options(address) | redis.asyncio.connection.parse_url(url) | _FIXED
+        options = _options(address) | redis.asyncio.connection.parse_url(url) | _fixed(address, _AsyncChecked)
         self._address = address
         self._client = redis.asyncio.Redis(connection_pool=redis.asyncio.ConnectionPool(retry=retry, **options))
         self._readings = dict(self._client.response_callbacks)

@@ -29,6 +29,7 @@ from holdfast.demo_workers import KINDS, DemoWorker, kill_marked
 from holdfast.fleet import HeldJob
 from holdfast.ledger import Account, Ledger, compare
 from holdfast.names import new_id
+from holdfast.server_home import find_home
 from holdfast.task import BoundCall
 
 LEASE = 2.0  # seconds
@@ -90,7 +91,7 @@ def _termination_as_interrupt() -> Iterator[None]:
 @contextmanager
 def _stage(folder: Path, keep: bool) -> Iterator[tuple[Holdfast, dict[str, str]]]:
     """A namespace of its own on the embedded server, and the environment of workers there. Nobody is left on it."""
-    home = server.find_home()
+    home = find_home()
     namespace = f"demo-{new_id()[-8:]}"
     ledger = str(folder / "ledger")
     environ = {name: value for name, value in os.environ.items() if not _FOREIGN.match(name)}

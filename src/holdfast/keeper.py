@@ -19,9 +19,11 @@ import select
 import signal
 import socket
 import stat
+import struct
 import sys
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Collection
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:  # the fast path of `ensure` imports this module, and starts nothing
     from subprocess import Popen
@@ -61,15 +63,49 @@ SETTINGS = {
 ENVIRONMENT = {"GLIBC_TUNABLES": "glibc.malloc.tcache_count=2000:glibc.malloc.hugetlb=1"}
 
 
-def ask(address: str, command: str, timeout: float = PATIENCE) -> str:
+class Stranger(PermissionError):
+    """A process listens at a socket whose `user` is not trusted."""
+
+    def __init__(self, user: int) -> None:
+        super().__init__(f"a process of the user {user} listens there, who is not trusted")
+        self.user = user
+
+
+_CREDENTIALS = struct.Struct("iII")
+
+
+class Peer(NamedTuple):
+    """The process that began to listen at a socket; zero if it is in another PID namespace."""
+
+    pid: int
+    user: int
+    group: int
+
+
+def check_peer(connection: socket.socket, users: Collection[int] | None = None) -> Peer:
+    """Return who listens at the other end of a connection: before anything is sent there.
+
+    Raises:
+        Stranger: it is none of these users; or neither this one nor root.
+    """
+    told = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    peer = Peer(*_CREDENTIALS.unpack(told))
+    if peer.user not in ((0, os.geteuid()) if users is None else users):
+        raise Stranger(peer.user)
+    return peer
+
+
+def ask(address: str, command: str, timeout: float = PATIENCE, users: Collection[int] | None = None) -> str:
     """Send one command to the server at a unix socket and return its reply; empty if it hung up.
 
     Raises:
+        Stranger: somebody else listens there; nothing was sent.
         OSError: nobody listens there, or nobody answers in time.
     """
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(timeout)
         connection.connect(address)
+        check_peer(connection, users)
         connection.sendall(command.encode() + b"\r\n")
         with connection.makefile("rb") as reply:
             head = reply.readline().decode()
@@ -87,10 +123,14 @@ def greet(address: str, timeout: float = PATIENCE) -> str:
 def inform(address: str, sections: str, timeout: float = PATIENCE) -> dict[str, str]:
     """Return what the server says of itself, or nothing if it does not answer."""
     try:
-        lines = ask(address, f"INFO {sections}", timeout).splitlines()
+        return read_info(ask(address, f"INFO {sections}", timeout))
     except OSError:
         return {}
-    return dict(line.split(":", 1) for line in lines if ":" in line)
+
+
+def read_info(reply: str) -> dict[str, str]:
+    """Read the reply to INFO."""
+    return dict(line.split(":", 1) for line in reply.splitlines() if ":" in line)
 
 
 def try_lock(descriptor: int) -> bool:
@@ -115,7 +155,7 @@ def take_life(home: str) -> list[int]:
     The directory of the data is locked too. People delete lock files when
     something seems stuck, and a second server would ruin the data.
     """
-    life = [os.open(os.path.join(home, LIFE), os.O_RDWR | os.O_CREAT, 0o600)]
+    life = [os.open(os.path.join(home, LIFE), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)]
     life.append(os.open(os.path.join(home, DATA), os.O_RDONLY | os.O_DIRECTORY))
     if all(try_lock(descriptor) for descriptor in life):
         return life
@@ -130,14 +170,14 @@ def is_free(home: str) -> bool:
     return bool(life)
 
 
-def locate(home: str) -> str:
-    """Return where the server of this directory listens, if there is one."""
+def locate(home: str, users: Collection[int] | None = None) -> str:
+    """Return where the server of this directory listens, if there is one; it may be a process of these users."""
     local = os.path.join(home, SOCKET)
     if len(os.fsencode(local)) <= LONGEST_ADDRESS:
         return local
     try:
         elsewhere = os.readlink(local)  # left by the keeper
-        return elsewhere if _is_private(os.path.dirname(elsewhere)) else local
+        return elsewhere if _is_private(os.path.dirname(elsewhere), users) else local
     except OSError:
         return local
 
@@ -209,7 +249,7 @@ def _runtime_directory() -> str:
             continue
         with contextlib.suppress(OSError):
             os.makedirs(directory, mode=0o700, exist_ok=True)
-            if _is_private(directory):
+            if _is_private(directory, [os.geteuid()]):
                 return directory
     raise OSError(
         "the path is too long for a socket, and there is no other place: set HOLDFAST_HOME to a shorter path,"
@@ -217,10 +257,11 @@ def _runtime_directory() -> str:
     )
 
 
-def _is_private(directory: str) -> bool:
-    """Say whether this is a directory, no link to one, that nobody else can put a socket into."""
+def _is_private(directory: str, users: Collection[int] | None) -> bool:
+    """Say whether this is a directory, no link to one, that nobody but one of these users can put a socket into."""
     found = os.lstat(directory)
-    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o077
+    is_theirs = found.st_uid in ((0, os.geteuid()) if users is None else users)
+    return stat.S_ISDIR(found.st_mode) and is_theirs and not found.st_mode & 0o077
 
 
 class _Server:

@@ -124,7 +124,8 @@ class RunningJob:
             self._directory = tempfile.mkdtemp(prefix="holdfast-job-")
         self._has_directory = True
         directory = Path(self._directory)
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for path in (directory.parent, directory):  # that of the executor is made with its first job
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
         return directory
 
     def save(

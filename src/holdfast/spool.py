@@ -18,6 +18,7 @@ import errno
 import fcntl
 import logging
 import os
+import stat
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -29,6 +30,7 @@ import msgspec
 
 from holdfast import errors
 from holdfast.kept import HEADER_SIZE, MOST_BYTES, SET_ASIDE, Kept, Record, Refused, line_of, read_records
+from holdfast.server_home import OTHERS_MAY_WRITE, check_trust, user, write_once
 from holdfast.store import Address
 
 CALLS, REFUSED, DAMAGED, WRITING, SENDING = "calls", "refused", "damaged", "write.lock", "send.lock"
@@ -64,6 +66,7 @@ class Spool:
 
     def __init__(self, folder: Path, address: Address) -> None:
         self._about = f"{address.words}, namespace {address.namespace}"
+        self._is_chosen = bool(os.environ.get("HOLDFAST_SPOOL"))
         self.folder = folder / sha256(self._about.encode()).hexdigest()[:16]
         self._calls = str(self.folder / CALLS)
         self._counted = _Counted()
@@ -76,9 +79,32 @@ class Spool:
     @property
     def size(self) -> int:
         try:
+            self._check()
             return os.stat(self._calls).st_size
         except OSError:
             return 0
+
+    def _check(self) -> None:
+        """Refuse a folder that another user may have prepared. One that is not there is no danger.
+
+        Raises:
+            OSError: it is not trusted.
+        """
+        if not self._is_chosen:
+            check_trust(self.folder.parent.parent)
+        try:
+            found = os.lstat(self.folder)
+        except FileNotFoundError:
+            return
+        is_private = stat.S_ISDIR(found.st_mode) and not found.st_mode & OTHERS_MAY_WRITE
+        if not is_private or found.st_uid not in self._owners():
+            words = f"it is not private, or belongs to another user, {user(found.st_uid)}: set HOLDFAST_SPOOL"
+            raise OSError(errno.EPERM, words, str(self.folder))
+
+    def _owners(self) -> set[int]:
+        """Who may own the folder of a store: this user, and the owner of the spool or home that the user chose."""
+        chosen = self.folder.parent if self._is_chosen else self.folder.parent.parent
+        return {os.geteuid(), os.stat(chosen).st_uid}
 
     # Writing
 
@@ -98,14 +124,16 @@ class Spool:
                 _sync_folder(self.folder)
 
     def _prepare(self) -> None:
+        self._check()
         if self.folder.is_dir():
             return
         missing = [folder for folder in (self.folder, *self.folder.parents) if not folder.exists()]
         for folder in reversed(missing):
             folder.mkdir(mode=0o700, exist_ok=True)
             _sync_folder(folder.parent)
-        (self.folder.parent / ".gitignore").write_text("*\n")
-        (self.folder / "about").write_text(f"{self._about}\n")
+        self._check()  # perhaps somebody else has just made it
+        write_once(self.folder.parent / ".gitignore", "*\n")
+        write_once(self.folder / "about", f"{self._about}\n")
 
     def _mend(self, file: BinaryIO) -> int:
         """Set aside what a write that was broken off has left at the end. Returns the size of what is whole."""
@@ -147,6 +175,7 @@ class Spool:
             OSError: another process has been sending for as long as there is patience.
         """
         number, place = 0, 0
+        self._check()
         if not self.is_waiting:
             return 0
         with self._locked(SENDING, patience):
@@ -199,6 +228,7 @@ class Spool:
 
     def kept(self) -> Iterator[Kept]:
         """Return what is to be sent, in order."""
+        self._check()
         try:
             with _opened(self._calls, os.O_RDONLY) as file:
                 for record in read_records(file):
@@ -209,6 +239,7 @@ class Spool:
             return
 
     def refused(self) -> Iterator[Refused]:
+        self._check()
         try:
             with _opened(str(self.folder / REFUSED), os.O_RDONLY) as file:
                 for line in file:
@@ -233,7 +264,7 @@ class Spool:
     @contextmanager
     def _locked(self, name: str, patience: float = SHORT) -> Iterator[None]:
         """Hold a lock of the folder."""
-        lock = os.open(self.folder / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        lock = os.open(self.folder / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         _locks.add(lock)
         try:
             _take(lock, self.folder / name, patience)
@@ -270,7 +301,7 @@ def _take(lock: int, path: Path, patience: float) -> None:
 
 @contextmanager
 def _opened(path: str, flags: int) -> Iterator[BinaryIO]:
-    descriptor = os.open(path, flags | os.O_CLOEXEC, 0o600)
+    descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     with open(descriptor, "rb") as file:  # only read through it: writing is by descriptor, at a place
         yield file
 

@@ -48,9 +48,9 @@ class Address:
         """Use the URL given, or HOLDFAST_URL, or the embedded server of this project."""
         url = url or os.environ.get("HOLDFAST_URL") or None
         if url is None:
-            from holdfast import server
+            from holdfast.server_home import find_home
 
-            return cls(None, server.find_home(), namespace, timeout)
+            return cls(None, find_home(), namespace, timeout)
         if url.partition("://")[0] not in ("redis", "rediss", "unix"):
             raise errors.Invalid(f"the store's URL must begin with redis://, rediss:// or unix://, not {url!r}")
         return cls(url, None, namespace, timeout)

@@ -19,11 +19,12 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, get_args
 
 import msgspec
 
-from holdfast import errors, job, server
+from holdfast import errors, job
 from holdfast.budget import Budget
 from holdfast.job import Job
 from holdfast.limits import MOST_PAYLOAD
 from holdfast.options import WhenUnreachable
+from holdfast.server_home import find_home
 from holdfast.store import Address
 from holdfast.storing import AT_ONCE, Calls, Part, store_part, stored_job, tasks_of, with_call
 from holdfast.task import BoundCall, Task
@@ -296,7 +297,7 @@ def _find_folder(address: Address) -> Path:
     if chosen := os.environ.get("HOLDFAST_SPOOL"):
         return Path(chosen).expanduser().absolute()
     try:
-        return (address.home or server.find_home()) / "spool"
+        return (address.home or find_home()) / "spool"
     except OSError:  # the directory that it is in is gone
         return Path("/nonexistent")
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast import Holdfast, keeper
+from holdfast import Holdfast, server
 from holdfast.cli.lookup import WORDS, select
 from holdfast.cli.session import Session
 from holdfast.cli.text import allowance
@@ -65,10 +65,7 @@ def _running(session: Session, timeout: float) -> Holdfast | None:
     app = Holdfast(session.url, namespace=session.namespace, timeout=timeout)
     if app.address.home is None:
         return app
-    socket = keeper.locate(os.path.realpath(app.address.home))
-    if keeper.greet(socket, timeout) != keeper.PONG:
-        return None
-    return Holdfast(f"unix://{socket}", namespace=session.namespace, timeout=timeout)
+    return app if server.status(app.address.home).running else None
 
 
 def _items(pairs: Iterable[tuple[str, str]], incomplete: str) -> list[CompletionItem]:

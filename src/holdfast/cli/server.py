@@ -16,6 +16,7 @@ from holdfast.cli.fields import SERVER
 from holdfast.cli.output import Fact
 from holdfast.cli.session import Group, Session, command, pass_session
 from holdfast.cli.text import length
+from holdfast.server_home import find_home
 
 LOOKS, BETWEEN_LOOKS = 3, 0.05  # seconds
 
@@ -26,7 +27,7 @@ def server() -> None:
 
     It is used when no URL is given, and starts by itself with the first call that needs it. HOLDFAST_HOME says where
     its data is, HOLDFAST_SERVER_BIN which program it is. It stops when it had no clients for HOLDFAST_SERVER_IDLE
-    seconds (300; 0: never).
+    seconds (300; 0: never). A home that was found must belong to you; HOLDFAST_TRUST lists directories of others.
     """
 
 
@@ -35,7 +36,7 @@ def server() -> None:
 def status(session: Session) -> int:
     """Say whether the embedded server runs, and where. Exit code 3 if it does not run."""
     _note_url(session)
-    found = embedded.status(embedded.find_home())
+    found = embedded.status(find_home())
     record = {**asdict(found), "home": str(found.home)}
     if session.output.mode == "json":
         session.output.json(record)
@@ -57,7 +58,7 @@ def status(session: Session) -> int:
 def start(session: Session) -> None:
     """Start the embedded server, unless it runs already, and print its URL."""
     _note_url(session)
-    session.output.value({"url": f"unix://{embedded.ensure(embedded.find_home())}"}, "url")
+    session.output.value({"url": f"unix://{embedded.ensure(find_home())}"}, "url")
 
 
 @command("stop", "holdfast server stop", "holdfast server stop --force", fields={"stopped": "whether it was running"})
@@ -69,7 +70,7 @@ def stop(session: Session, force: bool) -> int:
     While clients are connected it is not stopped (exit code 1), unless with --force: a worker would start it again.
     """
     _note_url(session)
-    home = embedded.find_home()
+    home = find_home()
     if not force and (clients := _clients(home)):
         raise click.ClickException(
             f"the server in {home} has {clients} client{'s' * (clients > 1)}{_workers(session, home)}, which would"

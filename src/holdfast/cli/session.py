@@ -11,12 +11,13 @@ from typing import Any, Protocol, TypeVar
 
 import click
 
-from holdfast import Holdfast, server
+from holdfast import Holdfast
 from holdfast.cli.complaints import note
 from holdfast.cli.output import Output
 from holdfast.durations import CENTURY, milliseconds, utc
 from holdfast.errors import StoreUnavailable
 from holdfast.phrases import suggestion
+from holdfast.server_home import has_data
 
 F = TypeVar("F", bound=Callable[..., Any])
 SHARED = ("url", "namespace", "json", "plain")
@@ -43,7 +44,7 @@ class Session:
         """A client without tasks, of a store that is there: to look at nothing, no server is started."""
         made = Holdfast(self.url, namespace=self.namespace)
         home = made.address.home
-        if home is not None and not server.has_data(home):
+        if home is not None and not has_data(home):
             raise StoreUnavailable(
                 f"there is no server here: no URL is given, and {home} has no data. Run this where your project is, set"
                 " HOLDFAST_URL to the address of a server, or start one here: `holdfast server start`"
@@ -85,7 +86,7 @@ pass_session = click.make_pass_decorator(Session, ensure=True)
 def note_new_server(app: Holdfast) -> None:
     """Say to people that a server is about to be started where there was none: the directory may be the wrong one."""
     home = app.address.home
-    if home is not None and not server.has_data(home) and sys.stderr.isatty():
+    if home is not None and not has_data(home) and sys.stderr.isatty():
         note(f"no URL is given, so a new embedded server is started; its data is in {home}")
 
 

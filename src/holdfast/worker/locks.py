@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from holdfast.errors import HoldfastError
+from holdfast.server_home import user
 from holdfast.store import Address
 from holdfast.worker.output import FOLDER
 
@@ -34,7 +35,10 @@ def _folder() -> Path:
     folder.mkdir(mode=0o700, exist_ok=True)
     about = folder.lstat()
     if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.getuid() or about.st_mode & 0o077:
-        raise HoldfastError(f"{folder} is not a private directory of this user: remove it")
+        raise HoldfastError(
+            f"{folder} is not a private directory of this user (it belongs to {user(about.st_uid)}, with mode"
+            f" {stat.S_IMODE(about.st_mode):04o}): remove it, or set XDG_RUNTIME_DIR to a directory of your own"
+        )
     return folder
 
 

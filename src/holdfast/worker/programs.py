@@ -47,7 +47,8 @@ def become(call: Call) -> Outcome:
     """Become the program that a job is a call of. Returns only if that cannot be: how the job ended."""
     try:
         program = _read(call)
-        os.makedirs(call.directory, mode=0o700, exist_ok=True)
+        for path in (os.path.dirname(call.directory), call.directory):
+            os.makedirs(path, mode=0o700, exist_ok=True)
         _give_stdin(program.stdin)
         _exec(program, call)
     except HoldfastError as error:
