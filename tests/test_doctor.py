@@ -7,12 +7,13 @@ import json
 import os
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -294,6 +295,39 @@ def test_the_embedded_server_is_synced_by_its_keeper_however_it_is_addressed() -
     finally:
         server.stop(home)
         shutil.rmtree(home.parent)
+
+
+def test_the_embedded_server_whose_keeper_was_killed_is_synced_by_nobody_until_it_has_another() -> None:
+    home = Path(tempfile.mkdtemp(prefix="hf-")) / "h"
+    try:
+        store = Store(Address(f"unix://{server.ensure(home)}", None))
+        gather(store)
+        (keeping,) = _keepers(home)
+        os.kill(keeping, signal.SIGKILL)
+        until(lambda: not _keepers(home))
+        judgement = judgements.persistence(gather(store))
+        assert judgement.level == "warning"
+        assert "its keeper is dead, so nobody syncs" in judgement.means
+        assert "holdfast server start" in judgement.advice
+
+        judgement = judgements.persistence(gather(Store(Address(None, home))))
+        assert judgement.level == "note"
+        assert judgements.persistence(gather(store)) == judgement
+        store.close()
+    finally:
+        server.stop(home)
+        shutil.rmtree(home.parent)
+
+
+def _keepers(home: Path) -> list[int]:
+    """The processes that keep the server of a home."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            words = entry.read_bytes().split(b"\0")
+            if str(home).encode() in words and any(word.endswith(b"keeper.py") for word in words):
+                found.append(int(entry.parent.name))
+    return found
 
 
 def test_a_policy_that_evicts_is_a_danger_and_refused() -> None:

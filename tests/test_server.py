@@ -258,6 +258,55 @@ def test_keeper_killed_later_leaves_a_server_to_join_and_to_stop(home: Path) -> 
     assert identity(home) != first
 
 
+def test_keeper_that_was_killed_is_replaced_by_whoever_connects_next(home: Path) -> None:
+    first, pid = identity(home), pid_of(home)
+    for _ in range(2):
+        assert keeper.is_kept(str(home))
+        assert kill_keepers(home)
+        until(lambda: keeper.is_kept(str(home)) is False)
+
+        names = end(start(home, 8))
+
+        assert names == {first}
+        assert keeper.is_kept(str(home))
+        assert len(processes(home, "keeper.py")) == 1
+    assert pid_of(home) == pid
+
+
+@pytest.mark.parametrize("why", ["idle", "deleted"])
+def test_keeper_that_adopted_a_server_stops_it_as_its_own_would(
+    home: Path, monkeypatch: pytest.MonkeyPatch, why: str
+) -> None:
+    assert keeper.ask(server.ensure(home), "SET color green") == "+OK"
+    pid = pid_of(home)
+    assert kill_keepers(home)
+    monkeypatch.setenv("HOLDFAST_SERVER_IDLE", "1")
+    server.ensure(home)
+    assert keeper.is_kept(str(home))
+    if why == "deleted":
+        shutil.rmtree(home)
+
+    until(lambda: not Path(f"/proc/{pid}/cmdline").exists() and not processes(home))
+    if why == "idle":
+        assert keeper.ask(server.ensure(home), "GET color") == "green"
+
+
+def test_keeper_that_is_frozen_does_not_keep_another_server_from_having_one(home: Path) -> None:
+    server.ensure(home)
+    assert kill_keepers(home)
+    server.ensure(home)  # so that its keeper is not the one that holds the life locks
+    (frozen,) = processes(home, "keeper.py")
+    os.kill(frozen, signal.SIGSTOP)
+    try:
+        os.kill(pid_of(home), signal.SIGKILL)
+        assert identity(home)
+    finally:
+        os.kill(frozen, signal.SIGCONT)
+    until(lambda: frozen not in processes(home))
+    until(lambda: keeper.is_kept(str(home)))
+    assert len(processes(home, "keeper.py")) == 1
+
+
 def test_starter_killed_half_way_leaves_a_server_to_join(home: Path, gate: Path) -> None:
     (starter,) = start(home)
     until((gate / "starts").exists)

@@ -60,6 +60,7 @@ class Facts:
     host: str = ""  # that we connected to; empty: by a unix socket
     has_password: bool = False
     is_embedded: bool = False  # so its keeper syncs what it writes
+    is_kept: bool = True  # by a keeper that lives
 
 
 def gather(store: Store) -> Facts:
@@ -119,7 +120,8 @@ def _ask(address: Address) -> Asking[Facts]:
         call=call,
         host=_host(address),
         has_password=_has_password(address),
-        is_embedded=_is_embedded(address, settings or {}),
+        is_embedded=(home := _home(address, settings or {})) is not None,
+        is_kept=home is None or keeper.is_kept(home) is not False,
     )
 
 
@@ -235,8 +237,10 @@ def _has_password(address: Address) -> bool:
     return url.password is not None or "password" in parse_qs(url.query)
 
 
-def _is_embedded(address: Address, settings: Mapping[str, str]) -> bool:
-    """Whether this is an embedded server, also if it is used by its URL: then its data lies beside its lock."""
+def _home(address: Address, settings: Mapping[str, str]) -> str | None:
+    """Return the home of an embedded server, also if it is used by its URL: then its data lies beside its lock."""
+    if address.home is not None:
+        return os.path.realpath(address.home)
     home, _, name = settings.get("dir", "").rpartition("/")
     is_here = not _host(address) and name == keeper.DATA and os.path.exists(f"{home}/{keeper.LIFE}")
-    return address.home is not None or is_here
+    return home if is_here else None

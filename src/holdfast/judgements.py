@@ -121,6 +121,11 @@ _FSYNC = {
         "A power cut may lose the last second, two at worst; a kill -9 nothing (embedded: its keeper syncs).",
         "Run a server of your own, with appendfsync always, if that is too much.",
     ),
+    "orphan": Judgement(
+        "warning",
+        "A power cut may lose the last half minute; a kill -9 nothing (embedded: its keeper is dead, so nobody syncs).",
+        "Run holdfast server start: it starts another keeper, as does every program that connects without a URL.",
+    ),
     "no": Judgement(
         "warning",
         "A power cut may lose the last half minute; a kill -9 nothing (appendfsync no).",
@@ -133,9 +138,9 @@ def persistence(facts: Facts) -> Judgement:
     info, settings = _info(facts), _settings(facts)
     if info.get("aof_enabled") == "1":
         synced = settings.get("appendfsync", "no" if facts.is_embedded else "")
-        return _FSYNC.get("keeper" if facts.is_embedded and synced == "no" else synced) or unknown(
-            "What a power cut loses", *QUESTIONS["settings"]
-        )
+        if facts.is_embedded and synced == "no":
+            synced = "keeper" if facts.is_kept else "orphan"
+        return _FSYNC.get(synced) or unknown("What a power cut loses", *QUESTIONS["settings"])
     changes = info.get("rdb_changes_since_last_save", "0")
     if settings.get("save") == "":
         return Judgement(

@@ -3,6 +3,9 @@
     ensure() ──▶ launcher ──fork──▶ keeper ──▶ valkey-server
                  exits at once      └── both hold the life locks: they are free when the last of the two is dead
 
+A server outlives its keeper, but then nobody syncs its file, or stops it. The keeper alone holds another lock; whoever
+finds that one free starts a keeper that adopts the server.
+
 It is run as a script, by its path, and imports the standard library only: it outlives the program that started it, so
 it must hold none of that program's memory, descriptors or terminal. `holdfast.server` imports what both need.
 
@@ -29,7 +32,9 @@ if TYPE_CHECKING:  # the fast path of `ensure` imports this module, and starts n
     from subprocess import Popen
 
 PONG = "+PONG"
-SOCKET, LIFE, DATA = "server.sock", "life.lock", "data"
+SOCKET, LIFE, KEEPER, DATA = "server.sock", "life.lock", "keeper.lock", "data"
+TRIES = 50  # at a lock that others take for a moment, to look whether it is free
+ADOPT = ""  # in the place of a program: the server runs already
 APPENDED = "appendonlydir"  # where the server keeps its append-only files, in its data
 LONGEST_ADDRESS = 100  # bytes; the kernel's limit for the path of a socket is 107
 PATIENCE = 1.0  # seconds that one question to the server may take
@@ -170,6 +175,23 @@ def is_free(home: str) -> bool:
     return bool(life)
 
 
+def is_kept(home: str) -> bool | None:
+    """Say whether the server of this directory has a keeper; None if this user may not know."""
+    try:
+        lock = os.open(os.path.join(home, KEEPER), os.O_RDONLY | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        return True
+    unlock(lock)
+    return False
+
+
 def locate(home: str, users: Collection[int] | None = None) -> str:
     """Return where the server of this directory listens, if there is one; it may be a process of these users."""
     local = os.path.join(home, SOCKET)
@@ -187,23 +209,83 @@ def main(home: str, binary: str, idle: str) -> None:
     if os.fork():
         os._exit(0)  # the starter waits for this one, so that the keeper is nobody's child and never a zombie
     _forget_the_starter()
-    life = take_life(home)
-    if not life:
-        _report("held")
-        return
-    log_start = os.fstat(2).st_size
     try:
-        address = _choose_address(home)
-        server = _start(home, binary, address, life)
-    except OSError as error:
+        kept = _adopt(home) if binary == ADOPT else _begin(home, binary)
+    except (OSError, _NotStarted) as error:
         _report(f"failed {error}")
         return
-    if not _becomes_ready(server, address):
-        _report(f"failed {_how_it_ended(server.process.wait(), log_start)}")
+    if kept is None:
+        _report("held")
         return
     _report("ready")
-    _watch(server, address, float(idle), home, life[-1])
-    server.process.wait()
+    _watch(kept, float(idle), home)
+    kept.server.wait()
+
+
+class _Kept(NamedTuple):
+    """A server that runs, where it listens, its directory of data, and the lock that says that it has a keeper."""
+
+    server: _Server
+    address: str
+    data: int
+    lock: int
+
+
+class _NotStarted(Exception):
+    """The server has ended before it was ready."""
+
+
+def _begin(home: str, binary: str) -> _Kept | None:
+    """Start a server, and wait until it is ready; None if this directory has one."""
+    life = take_life(home)
+    if not life:
+        return None
+    log_start = os.fstat(2).st_size
+    lock = _open_lock(home)
+    _take(lock)  # a keeper before us may be frozen, and have it: then it is taken later
+    address = _choose_address(home)
+    server = _start(home, binary, address, life)
+    if not _becomes_ready(server, address):
+        raise _NotStarted(_how_it_ended(server.wait(), log_start))
+    return _Kept(server, address, life[-1], lock)
+
+
+def _adopt(home: str) -> _Kept | None:
+    """Become the keeper of a server that has lost its own; None if it has one, or another user's process is the server.
+
+    We look twice who listens, before and after we have a descriptor of that process: its number may have been given to
+    another meanwhile, but not while it listens.
+    """
+    lock, address = _open_lock(home), locate(home)
+    if not _take(lock):
+        return None
+    first = _listening(address)
+    if first.user != os.geteuid() or first.pid == 0:
+        return None
+    server = _Server(first.pid)
+    if _listening(address) != first:
+        return None
+    return _Kept(server, address, os.open(os.path.join(home, DATA), os.O_RDONLY | os.O_DIRECTORY), lock)
+
+
+def _listening(address: str) -> Peer:
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(PATIENCE)
+        connection.connect(address)
+        return check_peer(connection)
+
+
+def _open_lock(home: str) -> int:
+    return os.open(os.path.join(home, KEEPER), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+
+
+def _take(lock: int) -> bool:
+    """Take the lock of keepers. Whoever looks whether it is free has it for a moment."""
+    for _ in range(TRIES):
+        if try_lock(lock):
+            return True
+        time.sleep(0.01)
+    return False
 
 
 def _forget_the_starter() -> None:
@@ -265,15 +347,25 @@ def _is_private(directory: str, users: Collection[int] | None) -> bool:
 
 
 class _Server:
-    """A server as the child of this process, whose end can be waited for without polling."""
+    """A server, as the child of this process or not, whose end can be waited for without polling."""
 
-    def __init__(self, process: Popen[bytes]) -> None:
-        self.process = process
+    def __init__(self, pid: int, child: Popen[bytes] | None = None) -> None:
+        self._child = child
+        self._process = os.pidfd_open(pid)
         self._end = select.poll()
-        self._end.register(os.pidfd_open(process.pid), select.POLLIN)
+        self._end.register(self._process, select.POLLIN)
 
     def ends_within(self, seconds: float) -> bool:
         return bool(self._end.poll(seconds * 1000))
+
+    def send(self, number: int) -> None:
+        with contextlib.suppress(ProcessLookupError):  # it has just ended
+            signal.pidfd_send_signal(self._process, number)
+
+    def wait(self) -> int:
+        """Wait for its end. Returns how it ended, of a child."""
+        self._end.poll()
+        return self._child.wait() if self._child else 0
 
 
 def _start(home: str, binary: str, address: str, life: list[int]) -> _Server:
@@ -284,9 +376,8 @@ def _start(home: str, binary: str, address: str, life: list[int]) -> _Server:
     for name, value in {**SETTINGS, "dir": os.path.join(home, DATA), "unixsocket": address}.items():
         command += [f"--{name}", value]
     environment = {**ENVIRONMENT, **os.environ}
-    return _Server(
-        subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=2, stderr=2, pass_fds=life, env=environment)
-    )
+    child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=2, stderr=2, pass_fds=life, env=environment)
+    return _Server(child.pid, child)
 
 
 def _becomes_ready(server: _Server, address: str) -> bool:
@@ -306,25 +397,27 @@ def _how_it_ended(status: int, log_start: int) -> str:
     return f"{how}; its last lines: " + " | ".join(lines[-5:]) if lines else f"{how}, and wrote nothing"
 
 
-def _watch(server: _Server, address: str, idle: float, home: str, lock: int) -> None:
+def _watch(kept: _Kept, idle: float, home: str) -> None:
     """Wait for the end of the server, and bring it about when nobody uses it or can reach it.
 
     A client may connect just as an idle server is told to stop. It loses its
     connection, nothing else, and `ensure` starts the server again.
     """
+    server, address, data, lock = kept
     tick = min(1.0, idle / 10) if idle else 1.0
     received, used_at = 0, time.monotonic()
     while not server.ends_within(tick):
-        if not _is_same(lock, os.path.join(home, DATA)):
-            server.process.kill()  # its data was deleted: nothing to save, and the socket may be a successor's by now
+        if not _is_same(data, os.path.join(home, DATA)):
+            server.send(signal.SIGKILL)  # its data was deleted: nothing to save, and the socket may be a successor's
             return
+        try_lock(lock)
         _sync(os.path.join(home, DATA, APPENDED))
         stats = inform(address, "clients stats")
         before, received = received, int(stats.get("total_connections_received", received))
         if stats.get("connected_clients") != "1" or received != before + 1:  # the one is ourselves
             used_at = time.monotonic()
         if not os.path.exists(address) or (idle and time.monotonic() - used_at >= idle):
-            server.process.terminate()  # it saves first
+            server.send(signal.SIGTERM)  # it saves first
             return
 
 

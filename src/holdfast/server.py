@@ -23,7 +23,7 @@ import stat
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -89,6 +89,7 @@ def ensure(home: Path, *, timeout: float = 10.0) -> str:
     deadline = time.monotonic() + timeout
     home = _trusted(home)
     if _is_up(_greet(home, timeout)):
+        _replace_keeper(home, deadline)
         return _locate(home)
     _prepare(home)
     check_trust(home)  # perhaps somebody else has just made it
@@ -271,12 +272,30 @@ def _why_not_ready(home: Path) -> str:
     return "a server holds this directory but does not answer (stopped? overloaded?), and no second one was started"
 
 
+def _replace_keeper(home: Path, deadline: float) -> None:
+    """Start a keeper for a server whose own was killed. If that fails, the server goes on, and the doctor says so."""
+    if keeper.is_kept(str(home)) is not False:
+        return
+    with suppress(OSError), _start_lock(home) as start:  # which a StoreUnavailable is, too
+        if keeper.try_lock(start) and keeper.is_kept(str(home)) is False:
+            _run_keeper(home, keeper.ADOPT, deadline)
+
+
 def _launch(home: Path, deadline: float) -> None:
-    """Start a keeper, and wait until it has something to say; the caller pings then, and knows."""
+    """Start a keeper with a server, and wait until it has something to say; the caller pings then, and knows."""
+    binary = find_binary(data=read_build(home))
+    said = _run_keeper(home, str(binary), deadline)
+    if said.startswith("failed"):
+        raise ServerStartFailed(f"{home}: {binary} did not start: {said[7:]}; {_advice(said)}. Its log: {home / LOG}")
+    if said.startswith("ready"):
+        remember_build(home, _locate(home))
+
+
+def _run_keeper(home: Path, binary: str, deadline: float) -> str:
+    """Start a keeper, and return what it says."""
     import subprocess
 
-    binary, idle = find_binary(data=read_build(home)), _idle_seconds(os.environ)
-    arguments = [_interpreter(), "-I", "-S", keeper.__file__, str(home), str(binary), idle]
+    arguments = [_interpreter(), "-I", "-S", keeper.__file__, str(home), binary, _idle_seconds(os.environ)]
     log = _open(home / LOG)
     try:
         if os.fstat(log).st_size > LOG_SIZE:
@@ -295,11 +314,7 @@ def _launch(home: Path, deadline: float) -> None:
     finally:
         os.close(log)
     with process:
-        said = _hear(process, deadline)
-    if said.startswith("failed"):
-        raise ServerStartFailed(f"{home}: {binary} did not start: {said[7:]}; {_advice(said)}. Its log: {home / LOG}")
-    if said.startswith("ready"):
-        remember_build(home, _locate(home))
+        return _hear(process, deadline)
 
 
 def _advice(said: str, environ: Mapping[str, str] = os.environ) -> str:
