@@ -16,8 +16,9 @@ from pathlib import Path
 import redis
 
 from holdfast import keeper
+from holdfast.server_binary import find_binary
 from tests.outages import eventually
-from tests.servers import _free_port, _usual_binary
+from tests.servers import _free_port
 
 
 @dataclass
@@ -41,7 +42,7 @@ class Server:
 @contextmanager
 def server(folder: Path, name: str) -> Iterator[Server]:
     path, port = f"{folder}/{name}", _free_port()
-    line = [str(_usual_binary()), "--unixsocket", path, "--port", str(port), "--bind", "127.0.0.1"]
+    line = [str(find_binary()), "--unixsocket", path, "--port", str(port), "--bind", "127.0.0.1"]
     line += ["--dir", str(folder), "--dbfilename", f"{name}.rdb", "--save", "", "--repl-diskless-sync-delay", "0"]
     with (folder / f"{name}.log").open("wb") as log:
         process = subprocess.Popen(line, stdout=log, stderr=log, env={**keeper.ENVIRONMENT, **os.environ})

@@ -302,9 +302,9 @@ def test_the_embedded_server_whose_keeper_was_killed_is_synced_by_nobody_until_i
     try:
         store = Store(Address(f"unix://{server.ensure(home)}", None))
         gather(store)
-        (keeping,) = _keepers(home)
+        (keeping,) = keepers(home)
         os.kill(keeping, signal.SIGKILL)
-        until(lambda: not _keepers(home))
+        until(lambda: not keepers(home))
         judgement = judgements.persistence(gather(store))
         assert judgement.level == "warning"
         assert "its keeper is dead, so nobody syncs" in judgement.means
@@ -319,7 +319,7 @@ def test_the_embedded_server_whose_keeper_was_killed_is_synced_by_nobody_until_i
         shutil.rmtree(home.parent)
 
 
-def _keepers(home: Path) -> list[int]:
+def keepers(home: Path) -> list[int]:
     """The processes that keep the server of a home."""
     found = []
     for entry in Path("/proc").glob("[0-9]*/cmdline"):

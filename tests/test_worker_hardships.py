@@ -217,7 +217,7 @@ def test_what_a_worker_of_another_store_left_a_day_ago_is_removed_with_its_folde
     other = crew.start(HOLDFAST_NAMESPACE=f"{crew.namespace}-other")
     (folder,) = until(crew.directories)
     (file,) = until(lambda: [path for path in crew.folder.glob("node/*/node@*") if "holdfast-" in path.read_text()])
-    until(lambda: "store: " in other.log)
+    until(lambda: " is ready" in other.log)
     other.kill()
     os.utime(file, (0, 0))
 

@@ -44,6 +44,7 @@ from holdfast.worker.processes import ExecutorProcess
 from holdfast.worker.runners import INSIDE
 from holdfast.worker.served import Served
 from holdfast.worker.settings import Pool, Start, WorkerSettings
+from holdfast.worker.store_watch import StoreWatch
 from holdfast.worker.tally import Tally
 from holdfast.worker.trust import examine
 from holdfast.worker.usage import Usage, usage_of
@@ -163,6 +164,11 @@ class _Serving:
         self._introduction = Introduction(settings)
         self.draining = asyncio.Event()
         self._place = Place(self, settings.pools[0])
+        self._watch = StoreWatch(
+            self._store,
+            accept_data_loss=settings.accept_data_loss,
+            on_change=self._place.tell_whether_to_claim,
+        )
         self._served = Served(settings.pools, self._store, on_change=self._tell_queues)
         self._calendar = Calendar(self._store)
         self._used = Usage()
@@ -243,6 +249,7 @@ class _Serving:
                 self._served.keep,
                 self._calendar.keep,
                 self._look,
+                self._watch.keep,
                 self._logs.keep,
                 self._logs.keep_small,
             ]
@@ -292,6 +299,10 @@ class _Serving:
         await end_all(place.followed.values())
 
     # As the places of a worker need it
+
+    @property
+    def may_claim(self) -> bool:
+        return self._watch.may_claim
 
     async def start_executor(self, pool: Pool) -> ExecutorProcess:
         self._number += 1

@@ -90,6 +90,7 @@ class Executor:
         self._misfits: set[str] = set()  # tasks whose results do not fit their annotations
         self._nudge = asyncio.Event()  # there may be something to do: the next turn looks at everything
         self._may_claim = False  # not before the supervisor says so
+        self._is_held = False  # since the supervisor said otherwise
         self._retiring = False  # claims no more; what runs has all the time that it needs
         self._stopping = False  # the same, but within a deadline
 
@@ -256,10 +257,9 @@ class Executor:
         for job in jobs:
             if running := self._attempts.get((job.id, job.attempt)):
                 running.claimed_again()
-            elif self._stopping:  # since the claim was sent
-                self._ended.append(
-                    Finish(job.id, job.attempt, Release("stopping"), created=job.created, unstarted=True)
-                )
+            elif self._stopping or self._is_held:  # since the claim was sent
+                why = "stopping" if self._stopping else "the server evicts jobs"
+                self._ended.append(Finish(job.id, job.attempt, Release(why), created=job.created, unstarted=True))
                 self._nudge.set()
             else:
                 self._begin(Attempt(job, self._house, self._claimed_at))
@@ -365,8 +365,9 @@ class Executor:
         match word:
             case "stop":
                 self._stop(rest[0])
-            case "claim":
-                self._may_claim = True
+            case "claim" | "hold":
+                self._may_claim, self._is_held = word == "claim", word == "hold"
+                self._claiming.wake()
             case "hears":
                 self._tell("heard", [self._name])
             case "retire":

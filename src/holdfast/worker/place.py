@@ -31,6 +31,9 @@ class Home(Protocol):
     stopping: asyncio.Event
     draining: asyncio.Event
 
+    @property
+    def may_claim(self) -> bool: ...
+
     async def start_executor(self, pool: Pool) -> ExecutorProcess: ...
 
     async def follow(self, executor: ExecutorProcess, place: Place) -> None:
@@ -117,8 +120,12 @@ class Place:
             old.replace()
         self._grant()
         self._weigh()
-        if not self._is_to_end():
-            fresh.tell("claim")
+        self.tell_whether_to_claim()
+
+    def tell_whether_to_claim(self) -> None:
+        """Let the executor of this place claim, unless there is a reason against it."""
+        if self.current and not self._is_to_end():
+            self.current.tell("claim" if self._home.may_claim else "hold")
 
     async def _follow(self, executor: ExecutorProcess) -> None:
         try:

@@ -39,6 +39,7 @@ from holdfast.worker.sampling import Sampling
 from holdfast.worker.served import Served
 from holdfast.worker.settings import Pool, WorkerSettings
 from holdfast.worker.siblings import Siblings
+from holdfast.worker.store_watch import StoreWatch
 from holdfast.worker.system import user_name
 from holdfast.worker.tally import Tally
 from holdfast.worker.trust import examine
@@ -77,6 +78,9 @@ class Supervisor:
         outlet = Outlet(1) if settings.show_output else None
         self._logs = Logs(self._store, self._folder.path, self._is_running, outlet=outlet)
         self._sampling = Sampling(self._store, self._executors)
+        self._watch = StoreWatch(
+            self._store, accept_data_loss=settings.accept_data_loss, on_change=self._tell_whether_to_claim
+        )
         self._siblings = Siblings(self._lock, self._store, self._leases)
         self._files = Files(settings.app) if settings.reload else None
         self._places = [Place(self, pool, share) for pool in settings.pools for share in shares(pool)]
@@ -104,6 +108,7 @@ class Supervisor:
             self._served.keep,
             self._calendar.keep,
             self._siblings.keep,
+            self._watch.keep,
             self._checkup.keep,
             self._reap,
             self._logs.keep,
@@ -243,6 +248,14 @@ class Supervisor:
             self._burst.go_on()
         elif word == "idle":
             self.leave_if_idle()
+
+    @property
+    def may_claim(self) -> bool:
+        return self._watch.may_claim
+
+    def _tell_whether_to_claim(self) -> None:
+        for place in self._places:
+            place.tell_whether_to_claim()
 
     def _is_running(self, id: str, attempt: int) -> bool:
         return any(executor.holds(id, attempt) for executor in self._executors.values())
