@@ -26,7 +26,7 @@ MODEL = [
     f"tests/test_model.py::test_random_commands_do_what_the_model_says[{backend}]" for backend in ("small", "valkey")
 ]
 OLDER = ("lua_unique", "lua_settings", "lua_found", "repeats", "lua")
-NEWER = ("after", "limit", "fair", "steer", "schedule", "lua_review")
+NEWER = ("after", "limit", "fair", "steer", "schedule", "lua_review", "undefined_limits", "returned", "groups")
 DIRECT = [f"tests/test_{name}.py" for name in (*OLDER, *NEWER)]
 
 
@@ -71,7 +71,30 @@ BUGS = [
         "else to_waiting(job, fields) end",
         "else job.arrival = reserve_arrivals(1) + 1; to_waiting(job, fields) end",
     ),
-    Bug("one retry too many", "finish", "if job.retried >= retries then", "if job.retried > retries then"),
+    Bug(
+        "one retry too many",
+        "finish",
+        "(job.retried >= option(job, 'retries') and 'E')",
+        "(job.retried > option(job, 'retries') and 'E')",
+    ),
+    Bug(
+        "an error that is final is said to have used up its retries",
+        "finish",
+        "local why = WHY_OF_FINAL[item.final] or",
+        "local why = (WHY_OF_FINAL[item.final] and 'E') or",
+    ),
+    Bug(
+        "a job whose work was done is retried unasked",
+        "retry",
+        "if WORK_DONE[group] and not args.force then return 'DONE' end",
+        "",
+    ),
+    Bug(
+        "a limit stays noted as undefined when it is defined",
+        "limits",
+        "  limit.forget_undefined(args.name)\n  changed(args.name)",
+        "  changed(args.name)",
+    ),
     Bug(
         "the wait before a retry is doubled once too often", "finish", "math.min(job.retried, 40)", "(job.retried + 1)"
     ),
@@ -131,10 +154,10 @@ BUGS = [
     Bug(
         "a job that runs once at most comes back after a crash",
         "lease",
-        """if is_over(job, job.crashes, option(job, 'crashes')) then return fail(job, 'crashed', waiters, fields) end
-  come_back(job, 0, fields)""",
+        "if is_over(job, job.crashes, option(job, 'crashes')) then "
+        "return fail(job, 'crashed', why_over(job), waiters, fields) end\n  come_back(job, 0, fields)",
         """local over = job.crashes > option(job, 'crashes') and not has(job.flags, CANCELLING)
-  if over then return fail(job, 'crashed', waiters, fields) end
+  if over then return fail(job, 'crashed', 'E', waiters, fields) end
   come_back(job, 0, fields, true)""",
     ),
     Bug(
