@@ -27,10 +27,10 @@ SETTINGS = (
 )  # fmt: skip
 # What the functions do to a key, and how the server writes it to its append-only file.
 WRITES: tuple[tuple[Any, ...], ...] = (
-    ("DEL",), ("HDEL", "f"), ("HINCRBY", "f", 1), ("HSET", "f", "v"), ("HSETNX", "f", "v"), ("LPOP",), ("LPUSH", "v"), ("LTRIM", 0, 0),
-    ("PEXPIRE", 1), ("PEXPIREAT", 1), ("RPUSH", "v"), ("SADD", "m"), ("SET", "v"), ("SPOP", 1), ("SREM", "m"),
-    ("SUNIONSTORE", "k"), ("UNLINK",), ("XADD", "*", "f", "v"), ("XTRIM", "MAXLEN", 1), ("ZADD", 0, "m"), ("ZPOPMAX",),
-    ("ZREM", "m"), ("ZREMRANGEBYSCORE", 0, 0),
+    ("DEL",), ("HDEL", "f"), ("HINCRBY", "f", 1), ("HSET", "f", "v"), ("HSETNX", "f", "v"), ("LPOP",), ("LPUSH", "v"),
+    ("LTRIM", 0, 0), ("PEXPIRE", 1), ("PEXPIREAT", 1), ("RPUSH", "v"), ("SADD", "m"), ("SET", "v"), ("SPOP", 1),
+    ("SREM", "m"), ("SUNIONSTORE", "k"), ("UNLINK",), ("XADD", "*", "f", "v"), ("XTRIM", "MAXLEN", 1), ("ZADD", 0, "m"),
+    ("ZPOPMAX",), ("ZREM", "m"), ("ZREMRANGEBYSCORE", 0, 0),
 )  # fmt: skip
 
 
