@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from holdfast.errors import Invalid
-from holdfast.names import check_id, check_namespace, check_queue, check_task, new_id
+from holdfast.names import check_id, check_namespace, check_queue, check_schedule, check_task, new_id
 
 BASE62 = string.digits + string.ascii_uppercase + string.ascii_lowercase
 
@@ -73,7 +73,12 @@ def test_other_ids_are_refused(id: Any) -> None:
         check_id(id)
 
 
-CHECKS = [(check_queue, "queue"), (check_task, "task"), (check_namespace, "namespace")]
+CHECKS = [
+    (check_queue, "queue"),
+    (check_task, "task"),
+    (check_schedule, "schedule"),
+    (check_namespace, "namespace"),
+]
 
 
 @pytest.mark.parametrize(("check", "what"), CHECKS)
@@ -83,12 +88,19 @@ def test_names_are_letters_digits_and_a_few_marks(check: Callable[[Any], str], w
 
 
 @pytest.mark.parametrize(("check", "what"), CHECKS)
-@pytest.mark.parametrize(
-    "name", ["", "a b", "a\n", "a:b", "a~1", "ü", "x" * 101, "{a}", "a/b", "a\u0661", None, 7, b"a"]
-)
+@pytest.mark.parametrize("name", ["", "a b", "a\n", "a~1", "ü", "x" * 101, "{a}", "a/b", "a\u0661", None, 7, b"a"])
 def test_other_names_are_refused(check: Callable[[Any], str], what: str, name: Any) -> None:
     with pytest.raises(Invalid, match=f"{what} is"):
         check(name)
+
+
+@pytest.mark.parametrize(("check", "what"), CHECKS)
+def test_a_task_may_have_the_name_of_a_class_in_other_languages(check: Callable[[Any], str], what: str) -> None:
+    if what in ("task", "schedule"):
+        assert check("My::Job::Class") == "My::Job::Class"
+    else:
+        with pytest.raises(Invalid, match=f"{what} is"):
+            check("My::Job::Class")
 
 
 def test_a_refused_name_is_shown_in_part_when_it_is_long() -> None:

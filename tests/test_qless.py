@@ -16,7 +16,7 @@ import pytest
 import redis
 
 import holdfast
-from holdfast import Holdfast, Job, commands, errors, functions
+from holdfast import Holdfast, Job, commands, cron, errors, functions
 from holdfast.commands import Held
 from holdfast.item import Item
 from holdfast.items import Items
@@ -92,6 +92,39 @@ def test_a_schedule_made_by_a_client_whose_clock_is_wrong_fires_by_the_clock_of_
     [(name, first)] = client.zrange(f"hf:{{{app.store.address.namespace}}}:timers", 0, -1, withscores=True)
     assert name == b"&often"
     assert before - before % 600_000 < first <= before + 600_000
+
+
+# qless: names of classes
+
+
+def test_a_task_may_be_called_as_a_class_of_another_language(store: Store, server_url: str, namespace: str) -> None:
+    app = Holdfast(server_url, namespace=namespace)
+
+    @app.task(name="My::Job::Class", queue="q", schedule=cron("0 2 * * *"))
+    def work() -> None: ...
+
+    job = work.enqueue()
+    assert [
+        run.task for run in store.run(commands.claim(ONE, commands.claim_args(["q"], counter=1, limit=1))).jobs
+    ] == ["My::Job::Class"]
+    assert app.get(job.id).task == "My::Job::Class"
+    assert work.options(debounce="1h").enqueue().unique == "My::Job::Class"
+    app.schedule(work.name, work.bind(), every="1h")
+    fired = app.trigger(work.name)
+    assert app.get_schedule("My::Job::Class").task == "My::Job::Class"
+    assert fired.startswith("My::Job::Class@")
+    assert app.cancel_all(task="My::Job::Class") == {"cancelling": 1, "cancelled": 2}
+    app.close()
+
+
+def test_lower_numbers_run_first_and_those_out_of_bounds_are_refused(store: Store) -> None:
+    for priority in (255, 0, -256, 10, -10):
+        put(store, f"p{priority}", priority=priority)
+
+    assert take(store, limit=9) == ["p-256", "p-10", "p0", "p10", "p255"]
+    for priority in (-257, 256):
+        with pytest.raises(errors.Invalid, match="from -256 to 255"):
+            put(store, "other", priority=priority)
 
 
 # qless: a pop of 9,000 dies half-way
@@ -226,7 +259,7 @@ def test_a_dependency_that_does_not_exist_is_refused_and_not_taken_for_done(stor
     with pytest.raises(errors.JobNotFound, match="no job ghost to wait for"):
         put(store, "next", after=("ghost",))
     put(store, "next")
-    with pytest.raises(errors.JobNotFound, match="no job ghost to wait for"):
+    with pytest.raises(errors.JobNotFound, match="no job ghost"):
         store.run(commands.depend("next", add=["ghost"]))
 
     assert job(store, "next")["state"] == "waiting"

@@ -1,7 +1,8 @@
 """Names and ids: how a new id is made, and what users may call things.
 
 id         16 base62 characters, or the user's own; a suffix ~7 names partition 7
-queue, task, namespace, group      letters, digits, `_`, `.` and `-`
+queue, namespace, group      letters, digits, `_`, `.` and `-`
+task, schedule               these, and `:`, as in My::Job::Class
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ _ID = re.compile(r"[A-Za-z0-9._:@/-]{1,128}(?:~[0-9]{1,5})?", re.ASCII)
 _WORD = re.compile(r"[A-Za-z0-9._:@/-]+", re.ASCII)
 _LIMIT = re.compile(r"[A-Za-z0-9_.-]{1,60}(?::[A-Za-z0-9._@/-]{1,60})?", re.ASCII)
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}", re.ASCII)
+_TASK = re.compile(r"[A-Za-z0-9_.:-]{1,100}", re.ASCII)
 
 
 def new_id() -> str:
@@ -113,7 +115,18 @@ def check_queue(value: str) -> str:
 
 def check_task(value: str) -> str:
     """Return a task's name, or refuse it."""
-    return check_name(value, "task")
+    return _check_task(value, "task")
+
+
+def check_schedule(value: str) -> str:
+    """Return a schedule's name, or refuse it: one that is declared has the name of its task."""
+    return _check_task(value, "schedule")
+
+
+def _check_task(value: str, what: str) -> str:
+    if isinstance(value, str) and _TASK.fullmatch(value):
+        return value
+    raise Invalid(f"{what} is {_shown(value)}; it must be 1 to 100 of A-Z a-z 0-9 _ . : -")
 
 
 def check_namespace(value: str) -> str:

@@ -12,7 +12,7 @@ from holdfast import commands
 from holdfast.durations import Duration, milliseconds, utc
 from holdfast.errors import Invalid, JobNotFound
 from holdfast.limits import LONGEST_WAIT
-from holdfast.names import check_name
+from holdfast.names import check_schedule
 from holdfast.schedule import Cron, Every, When, decode, encode, further_times, next_firings
 from holdfast.task import BoundCall
 from holdfast.verbs import Steps, Stores
@@ -155,7 +155,7 @@ def declaration(name: str, call: BoundCall[Any], timing: Timing, revision: int |
     for option in NOT_OF_SCHEDULES:
         if getattr(call.chosen, option) is not None:
             raise Invalid(f"{option} is no option of a scheduled call: each firing is a job of its own")
-    told = {"name": check_name(name, "schedule"), "batch": call.variant.batch, "payload": call.payload}
+    told = {"name": check_schedule(name), "batch": call.variant.batch, "payload": call.payload}
     return {**told, "revision": revision, **timing.arguments()}
 
 

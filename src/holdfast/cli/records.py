@@ -26,7 +26,7 @@ from holdfast.usage import JobUsage
 
 Record = dict[str, Any]
 
-_FIRING = re.compile(r"([\w.-]+)@\d{13}(-now)?", re.ASCII)
+_FIRING = re.compile(r"([\w.:-]+)@\d{13}(-now)?", re.ASCII)
 
 
 def brief_record(job: Job[Any]) -> Record:

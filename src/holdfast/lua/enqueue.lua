@@ -92,7 +92,7 @@ end
 
 local function check_batch(batch)
   queue_name(batch.queue)
-  name(batch.task, 'a task', 100, '%w_.%-')
+  name(batch.task, 'a task', 100, '%w_.:%-')
   list_of(batch.ids, 'the ids of a batch')
   optional(batch.priority, 'the priority', -256, 255)
   optional(batch.retries, 'retries', 0, 1000)

@@ -37,7 +37,7 @@ local OVERLAP = { allow = true, skip = true }
 local OF_A_BATCH = { queue = true, task = true, priority = true, retries = true, crashes = true, lost = true, backoff = true,
   timeout = true, codec = true, limits = true, share = true, deadline = true, run = true, unkept = true, once = true }
 
-local function schedule_name(value) return name(value, 'a schedule', 100, '%w_.%-') end
+local function schedule_name(value) return name(value, 'a schedule', 100, '%w_.:%-') end
 
 local function parse_times(text)
   local times = {}
