@@ -143,6 +143,10 @@ def scheduled(scene: Scene) -> None:
     put(scene.store, *IDS, delay=10_000)
 
 
+def scheduled_with_deadlines(scene: Scene) -> None:
+    put(scene.store, *IDS, delay=10_000, deadline=30_000)
+
+
 def ended(scene: Scene) -> None:
     running(scene)
     scene.store.run(commands.finish(ONE, [Finish(id, 1, Succeed(b"r" * 100)) for id in IDS]))
@@ -237,6 +241,33 @@ def load(scene: Scene) -> dict[str, Any]:
     return {}
 
 
+def load_of_due(scene: Scene) -> dict[str, Any]:
+    """With deadlines that have passed, whose jobs are looked at."""
+    scene.clock.advance(31)
+    loaded = scene.store.run(commands.load())
+    assert loaded.rows[0].due == 6
+    assert loaded.rows[0].others in (5, 6)
+    return {}
+
+
+def upkeep(scene: Scene) -> dict[str, Any]:
+    scene.clock.advance(11)
+    scene.store.run(commands.upkeep())
+    return claim(scene)
+
+
+def detach(scene: Scene) -> dict[str, Any]:
+    return {id: _detach_and_end(scene, id) for id in IDS}
+
+
+def _detach_and_end(scene: Scene, id: str) -> str:
+    try:
+        scene.store.run(commands.detach(Held(ONE, id, 1), f"detached/{id}.0"))
+    except errors.HoldfastError as error:
+        return type(error).__name__
+    return scene.store.run(commands.finish(f"detached/{id}.0", [Finish(id, 1, Succeed(b"done"))])).answers[0]
+
+
 VERBS: dict[str, tuple[Callable[[Scene], None], Callable[[Scene], dict[str, Any]]]] = {
     "claim": (waiting, claim),
     "claim one by one": (waiting, claim_one_by_one),
@@ -261,6 +292,9 @@ VERBS: dict[str, tuple[Callable[[Scene], None], Callable[[Scene], dict[str, Any]
     "get": (running, get),
     "list": (waiting, list_all),
     "load": (waiting, load),
+    "load of due": (scheduled_with_deadlines, load_of_due),
+    "upkeep": (scheduled, upkeep),
+    "detach": (running, detach),
 }
 
 
