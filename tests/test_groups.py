@@ -106,6 +106,17 @@ def test_why_a_job_failed_is_what_the_operator_said_and_not_what_an_earlier_atte
     assert shell.client.get("mine").why == "the disk is full"
 
 
+def test_a_job_whose_payload_is_gone_says_so_as_well(shell: Shell) -> None:
+    shell.put("mine")
+    Hand(shell.client).end(Error(failure("earlier"), "g", delay=0))
+    shell.client.store.execute("HDEL", shell.client.address.key.replace("meta", "j:mine"), "p")
+    assert Hand(shell.client, "node/other").try_to_take() is None
+
+    job = shell.client.get("mine")
+    assert (job.group, job.final_reason) == ("payload-lost", "refused")
+    assert job.why == "its payload is gone from the store: enqueue it again"
+
+
 # The examples of the documents, as they are written there, with jobs that had retries
 
 

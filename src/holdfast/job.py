@@ -189,9 +189,9 @@ class Job(msgspec.Struct, Generic[R], frozen=True, kw_only=True, eq=False, repr_
         if self.group == "interrupted" and last:
             how = f"{last.outcome}{f' ({last.reason})' if last.reason else ''}"
             return f"it is to run at most once, and its attempt was {how}, so it cannot go on; `retry` starts it anew"
-        if self.final_reason in ("deadline", "operator"):  # no attempt says why
-            words = [note.words for note in self.notes if note.what == "failed"]
-            return (words[-1] if words else "") or "it was failed by an operator"
+        words = [note.words for note in self.notes if note.what == "failed" and note.at == self.since]
+        if words:  # no attempt says why
+            return words[-1] or "it was failed by an operator"
         if self.failure:
             return f"{self.failure.type}: {self.failure.message}"[:LONGEST_REASON]
         return (last.reason if last else "") or "see its history"
