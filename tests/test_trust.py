@@ -130,6 +130,17 @@ def test_a_home_of_another_user_is_refused_and_nothing_in_it_is_run(folder: Path
 
 
 @needs_root
+def test_a_worker_below_a_home_of_another_user_says_so_and_ends(folder: Path, foreign: Path) -> None:
+    (foreign / "tasks.py").write_text("from holdfast import Holdfast\njobs = Holdfast()\n")
+
+    code, said = run(foreign, "work", "tasks", XDG_RUNTIME_DIR=str(folder), TMPDIR=str(folder))
+
+    assert code == 1
+    assert said.count(f"To trust it: export HOLDFAST_TRUST={foreign}/.holdfast") == 1
+    assert list(folder.glob("holdfast-*/*")) == []
+
+
+@needs_root
 def test_the_line_that_the_refusal_ends_with_has_the_home_trusted(folder: Path, foreign: Path) -> None:
     _, said = run(foreign, "server", "start")
     line = said.rpartition("To trust it: ")[2].strip()

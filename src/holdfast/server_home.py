@@ -22,6 +22,10 @@ ANYWHERE = "*"
 OTHERS_MAY_WRITE = 0o022
 
 
+class NotTrusted(ServerStartFailed):
+    """Another user may have prepared this home. To try again changes nothing."""
+
+
 def find_home(environ: Mapping[str, str] = os.environ, cwd: Path | None = None) -> Path:
     """Return the server's directory: HOLDFAST_HOME, or `.holdfast` beside the nearest pyproject.toml or .git."""
     here = (cwd or Path()).absolute()
@@ -37,7 +41,7 @@ def has_data(home: Path) -> bool:
     """Say whether a server lives, or has lived, in this directory.
 
     Raises:
-        ServerStartFailed: it is not trusted.
+        NotTrusted: it is not trusted.
     """
     check_trust(home)
     return os.path.lexists(home / keeper.DATA)
@@ -47,7 +51,7 @@ def check_trust(home: Path, environ: Mapping[str, str] = os.environ) -> None:
     """Refuse a home that another user may have prepared, unless it was chosen. One that is not there is no danger.
 
     Raises:
-        ServerStartFailed: it is not trusted; the message says whose it is, and how to allow it.
+        NotTrusted: it is not trusted; the message says whose it is, and how to allow it.
     """
     if is_chosen(home, environ):
         return
@@ -58,12 +62,12 @@ def check_trust(home: Path, environ: Mapping[str, str] = os.environ) -> None:
             return
         if found.st_uid != os.geteuid():
             whose = f"belongs to {user(found.st_uid)}, not to {user(os.geteuid())}"
-            raise ServerStartFailed(
+            raise NotTrusted(
                 f"{home} {whose}, so it is not used: its owner would decide which jobs run, and read their arguments."
                 f" To trust it: {_permission(path)}"
             )
         if not stat.S_ISLNK(found.st_mode) and found.st_mode & OTHERS_MAY_WRITE:
-            raise ServerStartFailed(
+            raise NotTrusted(
                 f"{home} can be written by other users (mode {stat.S_IMODE(found.st_mode):04o}), so it is not used."
                 f" To mend that: chmod go-w {shlex.quote(path)}"
             )

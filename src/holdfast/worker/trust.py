@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from holdfast import doctor, errors
 from holdfast.facts import Facts, agather
+from holdfast.server_home import NotTrusted
 from holdfast.store import Address, AsyncStore
 from holdfast.worker.patient import TRY_AGAIN_AFTER
 
@@ -26,6 +27,9 @@ async def examine(address: Address, stopping: asyncio.Event, *, accept_data_loss
     try:
         facts = await _examine(address, stopping)
         found = doctor.refusals(facts)
+    except NotTrusted as error:
+        log.error("%s", error)
+        return Trust(False)
     except Exception:  # of ours, about a server that answers as none before: no reason not to work
         log.exception("%s could not be examined", address.words)
         return Trust(True)
@@ -48,6 +52,8 @@ async def _examine(address: Address, stopping: asyncio.Event) -> Facts:
         while not stopping.is_set():
             try:
                 facts = await agather(store)
+            except NotTrusted:
+                raise
             except errors.StoreUnavailable as error:
                 if not is_away:
                     log.warning("%s; waiting for it", error)
