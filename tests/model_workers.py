@@ -196,7 +196,8 @@ class Workers(Core):
             job.run.started = job.run.claimed + item.started
         self.end_attempt(job, name, getattr(item.outcome, "reason", ""), now)
         job.misses = job.misses if isinstance(item.outcome, Unknown) else 0
-        job.alone = job.alone and isinstance(item.outcome, Crash)
+        unstarted = isinstance(item.outcome, Unknown) or (isinstance(item.outcome, Release) and item.unstarted)
+        job.alone = job.alone and (unstarted or isinstance(item.outcome, Crash))
         self._apply_outcome(job, item, now)
         return "OK"
 

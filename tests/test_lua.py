@@ -320,6 +320,18 @@ def test_of_several_jobs_of_a_dead_executor_none_is_charged_but_each_is_to_run_a
     assert fields(store, "good", "alone", "state") == (0, "waiting")
 
 
+@pytest.mark.parametrize("outcome", [Release("claimed ahead"), Unknown()])
+def test_a_job_that_is_to_run_alone_and_has_not_started_is_still_to_run_alone(store: Store, outcome: Outcome) -> None:
+    put(store, "one", "other")
+    take(store, limit=2)
+    store.run(commands.lose(executor=ONE))
+    take(store, TWO)
+
+    store.run(commands.finish(TWO, [Finish("one", 2, outcome, unstarted=True)]))
+
+    assert fields(store, "one", "alone", "state")[0] == 1
+
+
 def test_a_dead_workers_jobs_are_charged_as_lost(store: Store) -> None:
     put(store, "a", "b", "c")
     take(store, "node/one.0", limit=2)

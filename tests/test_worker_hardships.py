@@ -18,7 +18,7 @@ import pytest
 from holdfast import Job
 from holdfast.store import Address
 from holdfast.worker.locks import DeadWorker, WorkerLock
-from tests.apps import log_app, reaping_app
+from tests.apps import gevent_app, log_app, reaping_app
 from tests.apps import worker_app as app
 from tests.workers import Crew, until
 
@@ -52,6 +52,46 @@ def test_what_takes_the_wake_up_descriptor_away_at_a_fork_ends_no_job(crew: Crew
     crew.start(app="tests.apps.reaping_app", RESET="yes")
 
     assert "exit code 3" in str(crew.ended(crew.put(reaping_app.leave, 3)).failure)
+
+
+def test_a_job_whose_exit_code_nobody_knows_has_the_outcome_that_it_reported_or_else_crashed(crew: Crew) -> None:
+    worker = crew.start(app="tests.apps.reaping_app", IGNORE="yes")
+    zygote = worker.zygote
+    jobs = [crew.put(reaping_app.nothing) for _ in range(3)]
+
+    for job in jobs:
+        assert crew.ended(job).state == "succeeded"
+        assert crew.outcomes(job) == ["succeeded"]
+    crashed = crew.ended(crew.put(reaping_app.leave, 3))
+    assert crashed.group == "crashed"
+    assert "its exit code is not known" in str(crashed.failure)
+    assert worker.zygote == zygote
+
+
+def test_an_app_that_gevent_has_patched_runs_each_job_once_under_each_runner(crew: Crew) -> None:
+    """Its `os.fork` has an event loop reap the child, its sockets wait where others do not."""
+    worker = crew.start("--lease", "2s", app="tests.apps.gevent_app", GEVENT="yes")
+    zygote = worker.zygote
+    jobs = [crew.put(task, number) for number in range(5) for task in gevent_app.doubles.values()]
+
+    for job in jobs:
+        assert crew.ended(job).state == "succeeded"
+        assert crew.outcomes(job) == ["succeeded"]
+    for code in (3, 4):
+        assert f"exit code {code}" in str(crew.ended(crew.put(gevent_app.leave, code)).failure)
+    assert worker.zygote == zygote
+
+
+def test_a_job_of_an_app_that_gevent_has_patched_is_cancelled_through_its_finally_blocks(crew: Crew) -> None:
+    worker = crew.start(app="tests.apps.gevent_app", GEVENT="yes")
+    job = crew.put(gevent_app.hold, "held")
+    crew.pids("held", "runs")
+
+    job.cancel()
+
+    assert crew.ended(job).state == "cancelled"
+    assert crew.said("held", "cleaned") == [[]]
+    assert worker.stop() == 0
 
 
 @pytest.mark.parametrize("whose", ["executor", "zygote"])

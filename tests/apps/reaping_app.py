@@ -24,11 +24,17 @@ if "REAP" in os.environ:  # in a worker
     signal.signal(signal.SIGCHLD, reap)
 if "RESET" in os.environ:  # as asyncio does from Python 3.12
     os.register_at_fork(after_in_child=lambda: signal.set_wakeup_fd(-1))
+if "IGNORE" in os.environ:  # then nobody can ask how a child ended
+    os.register_at_fork(after_in_parent=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN))
 
 
 @jobs.task(crashes=0)
 def leave(code: int) -> None:
     os._exit(code)
+
+
+@jobs.task
+def nothing() -> None: ...
 
 
 @jobs.task

@@ -247,6 +247,11 @@ local function was_said_before(run, item, blob)
   return (redis.call('HGET', key.errors(item.id), number) or nil) == (blob and #blob <= MOST_ERROR and blob or nil)
 end
 
+-- Whether an attempt has shown that its job need not run alone: it ran, and its process did not die.
+local function has_survived(outcome, item)
+  return outcome ~= 'crash' and outcome ~= 'unknown' and not (outcome == 'release' and item.unstarted)
+end
+
 local function finish_one(args, item, blob)
   local wrong = fault(item, blob)
   if wrong then return wrong end
@@ -260,7 +265,7 @@ local function finish_one(args, item, blob)
   if checks[outcome] then wrong = try(checks[outcome], item, job, blob) end
   if wrong then return wrong end
   if outcome ~= 'unknown' then job.misses = 0 end
-  if job.flags > 0 and outcome ~= 'crash' then job.flags = with(job.flags, ALONE, false) end
+  if job.flags > 0 and has_survived(outcome, item) then job.flags = with(job.flags, ALONE, false) end
   ending[outcome](job, run, item, blob, waiters)
   return 'OK'
 end

@@ -31,6 +31,7 @@ from holdfast.worker.system import kill_group
 from holdfast.worker.watch import LAPSING, may_start
 
 NO_PROCESS = Release("no process could be started", 1000)
+_WITH_ITS_ZYGOTE = -2  # the status of a process that its zygote did not live to report
 
 
 class _End(NamedTuple):
@@ -40,6 +41,13 @@ class _End(NamedTuple):
     memory: int
 
     def describe(self, attempt: Attempt) -> Outcome:
+        if self.status == _WITH_ITS_ZYGOTE:
+            words = (
+                "the job's process died with the one that had forked it, which the job, or what it started, has killed"
+            )
+            return crashed(words)
+        if self.status == zygote.UNKNOWN:
+            return crashed("the job's process ended without an outcome; its exit code is not known")
         if attempt.job.task == PROGRAM:
             asked = attempt.stop_reason if attempt.stop_reason == SOFT else ""
             return programs.ended(self.status, attempt.log, asked=asked)
@@ -273,7 +281,7 @@ class JobProcess:
 
 
 class Processes:
-    """What the zygote does for an executor: it starts processes, and says how they ended."""
+    """What a zygote does for an executor: it starts processes, and says how they ended."""
 
     def __init__(self, control: socket.socket) -> None:
         self._control = control
@@ -284,17 +292,18 @@ class Processes:
         self._processes: dict[int, _Process] = {}
         self.gone = asyncio.Event()
 
-    def _hear(self) -> None:
+    def _hear(self) -> bool:
+        """Take one message. Returns whether there was one."""
         try:
             message = self._control.recv(64)
         except BlockingIOError:
-            return
+            return False
         except ConnectionError:
             message = b""
         if not message:
             self._loop.remove_reader(self._control)
             self.gone.set()
-            return
+            return False
         word, pid, *rest = message.split()
         if word == b"ended":
             self._processes.pop(int(pid)).ended.set_result(_End(*map(int, rest)))
@@ -303,6 +312,7 @@ class Processes:
         else:
             process = self._processes[int(pid)] = _Process(int(pid), self._loop.create_future())
             self._asked.popleft().set_result(process)
+        return True
 
     def start(self, how: bytes) -> JobProcess:
         """Have a process started: fork, spawn or keep, as the zygote calls it."""
@@ -310,6 +320,35 @@ class Processes:
         asked: asyncio.Future[_Process | None] = self._loop.create_future()
         self._ask(how, its, asked)
         return JobProcess(asked, ours)
+
+    async def start_zygote(self) -> Processes | None:
+        """Have a zygote started for one job. None, if this machine has nothing left."""
+        ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        asked: asyncio.Future[_Process | None] = self._loop.create_future()
+        self._ask(zygote.ALONE, its, asked)
+        guard = await asked
+        if guard is None:
+            ours.close()
+            return None
+        own = Processes(ours)
+        guard.ended.add_done_callback(lambda _: own.settle())
+        return own
+
+    def settle(self) -> None:
+        """The zygote is dead, and whatever it forked: what it has not reported ended with it."""
+        if self._control.fileno() == -1:  # closed: nobody waits for it
+            return
+        while self._hear():
+            pass
+        for asked in self._asked:
+            asked.set_result(None)
+        for process in self._processes.values():
+            process.ended.set_result(_End(_WITH_ITS_ZYGOTE, 0))
+
+    def close(self) -> None:
+        """Let the zygote end, with all that it forked."""
+        self._loop.remove_reader(self._control)
+        self._control.close()
 
     def _ask(self, how: bytes, its: socket.socket, asked: asyncio.Future[_Process | None]) -> None:
         try:

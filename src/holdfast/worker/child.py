@@ -117,7 +117,7 @@ def rehearse(log: str) -> Inbox:
     inbox = Inbox(wire.Channel())
     task = make_task(_nothing, programs.Nowhere(), DEFAULTS)
     call = Call("rehearsal", 1, "", task.name, task.signature.encode((0,), {}), b"", "", log)
-    ours, its = socket.socketpair()
+    ours, its = (system.Socket(fileno=end.detach()) for end in socket.socketpair())
     with ours, its:
         inbox.channel.connect(its)
         for turn in range(REHEARSALS):

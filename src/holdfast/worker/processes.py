@@ -105,6 +105,7 @@ class ExecutorProcess:
                     [sys.executable, "-m", "holdfast.worker.main", msgspec.json.encode(start)],
                     pass_fds=(its.fileno(), lock, pulse),
                     stdin=subprocess.DEVNULL,
+                    start_new_session=True,  # a job in it that kills its group does not kill us
                     env=_environment(settings),
                 )
             except BaseException:

@@ -2,6 +2,7 @@
 
 inside.py   async, thread           in the executor's own process
 apart.py    fork, spawn, process    in processes apart from it
+alone.py    the same                for a job that may have killed the process that forks them
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any, NamedTuple, Protocol
 from holdfast import options, task
 from holdfast.commands import Claimed
 from holdfast.outcome import Outcome, Release
+from holdfast.worker.alone import AloneRunner
 from holdfast.worker.apart import Processes, ProcessRunner
 from holdfast.worker.attempt import Attempt
 from holdfast.worker.ending import unable
@@ -85,7 +87,13 @@ class Runners:
         self._inside = Inside(tasks, on_abandoned=on_abandoned)
         self._coroutines, self._threads = AsyncRunner(self._inside), ThreadRunner(self._inside, pool.concurrency)
         self._runners: dict[options.Runner, Runner] = {}
+        self._alone: dict[options.Runner, Runner] = {}
         if self.processes:
+            self._alone = {
+                "fork": AloneRunner(self.processes, FORK),
+                "spawn": AloneRunner(self.processes, SPAWN),
+                "process": AloneRunner(self.processes, FORK),
+            }
             self._runners = {
                 "fork": ProcessRunner(self.processes, FORK),
                 "spawn": ProcessRunner(self.processes, SPAWN),
@@ -132,7 +140,7 @@ class Runners:
             (self._coroutines if kind == "async" else self._threads).begin(attempt)
             return None
         self._apart.add(attempt)
-        return self._run_apart(self._runners[kind], attempt)
+        return self._run_apart((self._alone if attempt.job.alone else self._runners)[kind], attempt)
 
     def _note(self, is_apart: bool) -> None:
         if len(self._recent) == self._recent.maxlen:
@@ -174,7 +182,7 @@ class Runners:
         self._inside.close()
 
     def _kind_for(self, job: Claimed) -> options.Runner:
-        """A job that may have killed an executor runs alone: in a process of its own, whatever its kind."""
+        """A job that may have killed an executor runs alone: in a process of its own, under a zygote of its own."""
         kind = self._kind(self._tasks[job.task])
         return self._safe("fork") if job.alone and kind in INSIDE else kind
 

@@ -6,7 +6,9 @@ import ctypes
 import io
 import os
 import resource
+import select
 import signal
+import socket
 import sys
 import threading
 import time
@@ -26,6 +28,12 @@ _libc = ctypes.CDLL(None, use_errno=True)
 DEFAULT, IGNORED = int(signal.SIG_DFL), int(signal.SIG_IGN)
 # As `signal.signal`, without the enums that it makes of what was there before: each job's process does this.
 set_signal: Callable[[int, Any], object] = vars(sys.modules["_signal"])["signal"]
+
+
+# Python's own, also if the app replaces them, as gevent does: its versions run an event loop that reaps a zygote's
+# children, and block a job where ours do not. `os.fork` is the app's: it makes the child ready for that event loop.
+Socket, poll, sleep = socket.socket, select.poll, time.sleep
+wait4, waitpid = os.wait4, os.waitpid
 
 
 def _prctl(option: int, value: int) -> None:
@@ -162,7 +170,7 @@ def kill_group(leader: int) -> None:
 def reap(pid: int) -> bool:
     """Take note of a dead child, without waiting for it. Returns whether it was dead."""
     try:
-        return os.waitpid(pid, os.WNOHANG)[0] == pid
+        return waitpid(pid, os.WNOHANG)[0] == pid
     except ChildProcessError:
         return True
 

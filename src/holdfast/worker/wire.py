@@ -14,6 +14,7 @@ import msgspec
 
 from holdfast import outcome
 from holdfast.outcome import Outcome
+from holdfast.worker import system
 
 LONGEST = 64 * 1024 * 1024
 AT_ONCE = 1 << 16  # bytes in one part; for more, malloc would ask the system each time
@@ -136,7 +137,7 @@ class Channel:
     @property
     def is_closing(self) -> bool:
         """Whether the other end has said its last word, though it may not have arrived here yet."""
-        end = select.poll()
+        end = system.poll()
         end.register(self._socket, select.POLLRDHUP)
         return bool(end.poll(0))
 

@@ -8,6 +8,14 @@ once, by pidfd, when one dies. What a job has started and left behind falls to i
 and session: it kills that before it says that the job has ended. When its executor is gone it kills every job, with all
 that they started.
 
+A job that may have killed its zygote or its executor runs alone, under a zygote of its own:
+
+    zygote ──fork──▶ guard ──fork──▶ zygote of one job ──fork──▶ process
+                                            ▲ executor, by a socket of their own
+
+The job's parent and grandparent are then processes that nobody else needs, each in a session of its own. Whichever of
+them dies, the first zygote kills what is left and reports the end of the guard, and the job is charged.
+
     python -m holdfast.worker.zygote PARENT DESCRIPTOR APP LEVEL STACKS
 
 is a zygote that has not imported the app and can only spawn, for an app whose import starts threads.
@@ -22,7 +30,6 @@ import select
 import signal
 import socket
 import sys
-import time
 import traceback
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -36,6 +43,8 @@ log = logging.getLogger("holdfast.worker")
 FORK = b"fork"  # a process for one job
 KEEP = b"keep"  # a process for many jobs
 SPAWN = b"spawn"  # a process for one job, with an interpreter of its own
+ALONE = b"alone"  # a zygote for one job; what is passed is its control socket
+UNKNOWN = -1  # the status of a process that something else in the zygote has reaped
 Run = Callable[[bytes, socket.socket], None]
 
 _PARENT_DIED = signal.SIGUSR1
@@ -100,10 +109,11 @@ class _Job(NamedTuple):
 
 class _Server:
     def __init__(self, control: socket.socket, prepare: Callable[[], Run]) -> None:
-        self._control = control
+        self._control = system.Socket(fileno=control.detach())
+        self._control.setblocking(True)
         self._prepare = prepare
         self._jobs: dict[int, _Job] = {}  # by pidfd
-        self._poll = select.poll()
+        self._poll = system.poll()
         self._ended: list[bytes] = []  # to be said, once nothing is left of them
         self._looks = 0
         self._immortal: set[int] = set()  # what jobs left behind and cannot be killed, as processes of another user
@@ -111,6 +121,7 @@ class _Server:
     def serve(self, parent: int) -> NoReturn:
         try:
             self._parent, self._pid = parent, os.getpid()
+            system.begin_session()  # a job that kills its parent's group kills no executor or supervisor
             before = signal.pthread_sigmask(signal.SIG_BLOCK, _NOT_FOR_US)
             self._run = self._prepare()
             gc.freeze()
@@ -178,7 +189,8 @@ class _Server:
             connection.close()
             if pid:  # it has heard of no job yet
                 system.kill(pid)
-                os.waitpid(pid, 0)
+                with suppress(ChildProcessError):
+                    system.waitpid(pid, 0)
             return 0
         self._jobs[pidfd] = _Job(pid, connection)
         self._poll.register(pidfd, select.POLLIN)
@@ -199,6 +211,8 @@ class _Server:
             for pidfd, job in self._jobs.items():
                 os.close(pidfd)
                 os.close(job.connection.detach())
+            if how == ALONE:
+                _guard(connection, self._run)
             self._run(how, connection)
         except BaseException:
             traceback.print_exc()
@@ -209,13 +223,11 @@ class _Server:
         pid, connection = self._jobs.pop(pidfd)
         self._poll.unregister(pidfd)
         os.close(pidfd)
-        # The job's group first: while its leader is not reaped, no other process can get its number.
-        system.kill_group(pid)
-        _, status, used = os.wait4(pid, 0)
+        status, memory = _reap(pid)
         with suppress(OSError):
             connection.shutdown(socket.SHUT_RDWR)
         os.close(connection.detach())
-        self._ended.append(b"ended %d %d %d" % (pid, status, used.ru_maxrss * 1024))
+        self._ended.append(b"ended %d %d %d" % (pid, status, memory))
         self._looks = 0
 
     def _say_ended(self) -> None:
@@ -244,9 +256,36 @@ class _Server:
         return system.kill_children(but={job.pid for job in self._jobs.values()} | self._immortal)
 
 
+def _reap(pid: int) -> tuple[int, int]:
+    """Kill what is left of a dead job's group. Returns the job's status and the bytes of memory that it used at most.
+
+    The group comes first: while its leader is not reaped, no other process can get its number. A leader that something
+    else has reaped is another matter: what is left of its group is found among our children, as it falls to us.
+    """
+    try:
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+        system.kill_group(pid)
+        _, status, used = system.wait4(pid, 0)
+    except ChildProcessError:
+        return UNKNOWN, 0
+    return status, used.ru_maxrss * 1024
+
+
+def _guard(control: socket.socket, run: Run) -> NoReturn:
+    """Be the parent of a zygote for one job, in the place of an executor: a job may kill this process too."""
+    guard = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        _Server(control, lambda: run).serve(guard)
+    control.close()
+    with suppress(ChildProcessError):
+        system.wait4(pid, 0)
+    os._exit(0)
+
+
 def _connection(passed: bytes) -> socket.socket:
     """The socket that was passed. To say what it is saves Python from asking the system."""
-    return socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, int.from_bytes(passed, sys.byteorder))
+    return system.Socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, int.from_bytes(passed, sys.byteorder))
 
 
 def _handler(number: int) -> Any:
@@ -261,7 +300,7 @@ def _kill_all() -> None:
         for _ in range(_LAST_LOOKS):
             if not system.kill_children():
                 return
-            time.sleep(0.01)
+            system.sleep(0.01)
 
 
 def _offer_to_die() -> None:
