@@ -34,14 +34,14 @@ DIES_ALONE = "a job that dies takes no neighbour with it"
 STOPS_UNASKED = "a job is stopped that does not look whether it is to stop"
 IS_KILLED = "a job that ignores this is killed"
 LEAVES_NOTHING = "a child process that a job leaves behind is killed when the job ends"
-BESIDE_THREADS = "it is used also if importing the app starts threads"
+BESIDE_THREADS = "it is used also if importing the app leaves threads that no fork copies"
 HAS: dict[str, tuple[Runner, ...]] = {
     STARTS_ANEW: ("fork", "spawn"),
     DIES_ALONE: APART,
     STOPS_UNASKED: (*APART, "async"),
     IS_KILLED: APART,
     LEAVES_NOTHING: ("fork", "spawn"),
-    BESIDE_THREADS: ("spawn", *INSIDE),
+    BESIDE_THREADS: ("spawn", "process", *INSIDE),
 }
 
 
@@ -484,16 +484,19 @@ def test_a_worker_has_a_runner_for_sync_tasks_that_name_none(crew: Crew, default
 def test_an_app_that_starts_threads_is_never_forked_and_the_worker_says_so_once(crew: Crew) -> None:
     threaded = start(crew, "--executors", "2", START_THREAD="yes")
 
-    jobs = {runner: threaded.put("where", runner) for runner in RUNNERS}
+    jobs = {runner: [threaded.put("where", runner) for _ in range(2)] for runner in RUNNERS}
     held = threaded.put("hold", "fork", "held", False)
     crew.pids("held", "runs")
     held.cancel()
 
-    spawned = {runner for runner, job in jobs.items() if "holdfast.worker.spawned" in job.result(timeout="30s")}
-    assert spawned - {"spawn"} == set(RUNNERS) - set(HAS[BESIDE_THREADS])
-    assert "spawn" in spawned
+    found = {runner: [job.result(timeout="30s") for job in pair] for runner, pair in jobs.items()}
+    spawned = {runner for runner, lines in found.items() if "holdfast.worker.spawned" in lines[0]}
+    assert spawned == set(APART)
+    kept = {runner for runner, lines in found.items() if "keep" in lines[0].split("\0")}
+    assert kept == {"process"}
     assert crew.ended(held).state == "cancelled"
-    assert threaded.worker.log.count("started threads (restless), so forking is not safe") == 1
+    assert threaded.worker.log.count("a fork would not copy: 'restless' of tests.apps.runner_app.") == 1
+    assert "move into the task: the code of tests.apps.runner_app that starts threads\n" in threaded.worker.log
     assert threaded.worker.stop() == 0
 
 

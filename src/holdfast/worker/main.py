@@ -24,7 +24,7 @@ import msgspec
 from holdfast.client import Holdfast
 from holdfast.options import DEFAULT_QUEUE
 from holdfast.task import Task
-from holdfast.worker import stacks, wire, zygote
+from holdfast.worker import stacks, threads, wire, zygote
 from holdfast.worker.captured import by_context, capture_by_context
 from holdfast.worker.child import rehearse, run_jobs
 from holdfast.worker.executor import Executor
@@ -34,7 +34,7 @@ from holdfast.worker.outlet import Outlet, say_to
 from holdfast.worker.pulse import Pulse
 from holdfast.worker.runners import FORKED, refusal, wanted
 from holdfast.worker.settings import Start
-from holdfast.worker.system import die_with_parent, other_threads, write_lines_at_once
+from holdfast.worker.system import die_with_parent, write_lines_at_once
 
 log = logging.getLogger("holdfast.worker")
 
@@ -47,22 +47,24 @@ def _hello(app: Holdfast) -> bytes:
     return wire.pack("hello", list(app.tasks), queues, *where, declared)
 
 
-def _say_that_nothing_is_forked(start: Start, app: Holdfast, threads: list[str]) -> None:
+def _say_that_nothing_is_forked(start: Start, app: Holdfast, left: list[threads.Thread]) -> None:
     """If that changes anything; and the worker's first executor says it for all."""
     if start.name.endswith(".1") and any(wanted(task, start.pool) in FORKED for task in app.tasks.values()):
         log.warning(
-            "importing %s started threads (%s), so forking is not safe: the jobs of the runners fork and process are "
-            "spawned instead",
+            "importing %s started threads that a fork would not copy: %s. So jobs of the runner fork are spawned, each "
+            "in a new interpreter that imports the app, and those of the runner process in interpreters that are kept. "
+            "To have them forked, move into the task: %s",
             start.settings.app,
-            ", ".join(threads),
+            threads.listed(left),
+            threads.advice(left),
         )
 
 
-def _start_zygote(start: Start, control: socket.socket, app: Holdfast) -> zygote.Zygote:
+def _start_zygote(start: Start, control: socket.socket, app: Holdfast, noted: threads.ImportedThreads) -> zygote.Zygote:
     """Start a zygote, before there is a loop, a thread or a connection of ours here."""
     answers, settings = stacks.enable(), start.settings
-    if threads := other_threads():
-        _say_that_nothing_is_forked(start, app, threads)
+    if left := threads.unforkable(noted):
+        _say_that_nothing_is_forked(start, app, left)
         return zygote.start_apart(settings.app, settings.log_level, answers)
 
     def prepare() -> zygote.Run:
@@ -73,7 +75,7 @@ def _start_zygote(start: Start, control: socket.socket, app: Holdfast) -> zygote
 
         def run(how: bytes, connection: socket.socket) -> None:
             if how == zygote.SPAWN:
-                zygote.spawn(connection, settings.app, settings.log_level, answers)
+                zygote.spawn(how, connection, settings.app, settings.log_level, answers)
             run_jobs(inbox, connection, load, stay=how == zygote.KEEP)
 
         return run
@@ -82,8 +84,8 @@ def _start_zygote(start: Start, control: socket.socket, app: Holdfast) -> zygote
     return zygote.start(prepare, close=[control])
 
 
-def _run(start: Start, control: socket.socket, app: Holdfast) -> NoReturn:
-    zygote = _start_zygote(start, control, app)
+def _run(start: Start, control: socket.socket, app: Holdfast, noted: threads.ImportedThreads) -> NoReturn:
+    zygote = _start_zygote(start, control, app, noted)
     _say_files(start, control)
     control.sendall(_hello(app))
     if start.name.endswith(".1"):
@@ -131,7 +133,8 @@ def main() -> None:
     os.set_inheritable(start.pulse, False)  # no program has any business with it
     gc.disable()
     try:
-        app = load_app(start.settings.app)
+        with threads.watch_imports(start.settings.app.partition(":")[0]) as noted:
+            app = load_app(start.settings.app)
     except NoApp as error:
         _fail(start, control, str(error))
     except BaseException as error:
@@ -139,7 +142,7 @@ def main() -> None:
     gc.enable()
     if words := refusal(app.tasks, start.pool):
         _fail(start, control, words)
-    _run(start, control, app)
+    _run(start, control, app, noted)
 
 
 if __name__ == "__main__":

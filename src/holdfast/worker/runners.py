@@ -192,7 +192,10 @@ class Runners:
         return kind
 
     def _safe(self, kind: options.Runner) -> options.Runner:
-        """Where the app has threads nothing is forked: a lock that one of them holds would never be released."""
+        """Where the app has threads nothing is forked: a lock that one of them holds would never be released.
+
+        The processes of the runner `process` are spawned then, and kept all the same.
+        """
         if not self.processes and kind not in INSIDE:
             return "thread"
-        return "spawn" if kind in FORKED and not self._can_fork else kind
+        return "spawn" if kind == "fork" and not self._can_fork else kind

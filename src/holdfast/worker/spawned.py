@@ -1,8 +1,9 @@
-"""A job in an interpreter of its own, that nothing was forked into: for CUDA, gRPC, and apps that have threads.
+"""Jobs in an interpreter of their own, that nothing was forked into: for CUDA, gRPC, and apps that have threads.
 
-    python -m holdfast.worker.spawned DESCRIPTOR APP LEVEL STACKS
+    python -m holdfast.worker.spawned HOW DESCRIPTOR APP LEVEL STACKS
 
-The zygote executes it in a process that it has forked, so it is a job's process as all others are.
+The zygote executes it in a process that it has forked, so it is a job's process as all others are. It runs one job, or
+if HOW is `keep` many.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import os
 import socket
 import sys
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 from holdfast.task import Task
@@ -21,10 +23,11 @@ from holdfast.worker.loading import load_app
 from holdfast.worker.outlet import Outlet, say_to
 from holdfast.worker.system import write_lines_at_once
 from holdfast.worker.wire import Channel
+from holdfast.worker.zygote import KEEP
 
 
 def main() -> None:
-    descriptor, app, level, answers = sys.argv[1:]
+    how, descriptor, app, level, answers = sys.argv[1:]
     connection = socket.socket(fileno=int(descriptor))
     connection.set_inheritable(False)
     write_lines_at_once()
@@ -33,10 +36,11 @@ def main() -> None:
         os.set_inheritable(int(answers), False)
         stacks.enable(int(answers))
 
+    @cache
     def load() -> Mapping[str, Task[..., Any]]:
         return load_app(app).tasks
 
-    run_jobs(Inbox(Channel()), connection, load, stay=False)
+    run_jobs(Inbox(Channel()), connection, load, stay=how.encode() == KEEP)
 
 
 if __name__ == "__main__":

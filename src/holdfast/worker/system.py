@@ -10,8 +10,8 @@ import select
 import signal
 import socket
 import sys
-import threading
 import time
+import warnings
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from pathlib import Path
@@ -51,6 +51,13 @@ def die_with_parent(parent: int, number: int = signal.SIGKILL) -> None:
 # As `os.setsid` and `os._exit`: the place of these in the C library is looked up before a process is forked, not in it.
 begin_session: Callable[[], int] = _libc.setsid
 leave: Callable[[int], NoReturn] = _libc._exit
+
+
+def fork_quietly() -> int:
+    """Fork a process whose threads, if there are any, were looked at. Python 3.12 and newer warns of them."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return os.fork()
 
 
 def adopt_orphans() -> None:
@@ -104,17 +111,6 @@ def user_name() -> str:
 def boot_time() -> float:
     """Seconds since the machine started, also while it slept."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
-
-
-def other_threads() -> list[str]:
-    """The names of this process's threads but for the first: Python's own, and those that libraries have started."""
-    names = {thread.native_id: thread.name for thread in threading.enumerate()}
-    found = []
-    for entry in Path(f"/proc/{os.getpid()}/task").iterdir():
-        if (number := int(entry.name)) != os.getpid():
-            with suppress(FileNotFoundError):  # it has ended
-                found.append(names.get(number) or (entry / "comm").read_text().strip())
-    return sorted(found)
 
 
 def write_lines_at_once() -> None:

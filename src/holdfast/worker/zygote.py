@@ -18,7 +18,7 @@ them dies, the first zygote kills what is left and reports the end of the guard,
 
     python -m holdfast.worker.zygote PARENT DESCRIPTOR APP LEVEL STACKS
 
-is a zygote that has not imported the app and can only spawn, for an app whose import starts threads.
+is a zygote that has not imported the app and can only spawn, for an app whose import leaves threads behind.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from holdfast.worker import system
 log = logging.getLogger("holdfast.worker")
 
 FORK = b"fork"  # a process for one job
-KEEP = b"keep"  # a process for many jobs
+KEEP = b"keep"  # a process for many jobs; of a zygote that can only spawn, with an interpreter of its own
 SPAWN = b"spawn"  # a process for one job, with an interpreter of its own
 ALONE = b"alone"  # a zygote for one job; what is passed is its control socket
 UNKNOWN = -1  # the status of a process that something else in the zygote has reaped
@@ -69,7 +69,7 @@ def start(prepare: Callable[[], Run], *, close: Iterable[socket.socket] = ()) ->
     gc.collect()
     gc.freeze()  # what is there already will not be collected in the children, so their pages stay shared
     parent = os.getpid()
-    if os.fork() == 0:
+    if system.fork_quietly() == 0:
         for unused in (ours, *close):
             unused.close()
         _Server(its, prepare).serve(parent)
@@ -87,10 +87,10 @@ def start_apart(app: str, level: str, answers: int | None) -> Zygote:
     return Zygote(ours, can_fork=False)
 
 
-def spawn(connection: socket.socket, app: str, level: str, answers: int | None) -> NoReturn:
-    """Become an interpreter that imports the app and runs one job; `answers` is where it writes its stacks to."""
+def spawn(how: bytes, connection: socket.socket, app: str, level: str, answers: int | None) -> NoReturn:
+    """Become an interpreter that imports the app and runs jobs; `answers` is where it writes its stacks to."""
     connection.set_inheritable(True)
-    told = [str(connection.fileno()), app, level, _inheritable(answers)]
+    told = [how.decode(), str(connection.fileno()), app, level, _inheritable(answers)]
     os.execv(sys.executable, [sys.executable, "-m", "holdfast.worker.spawned", *told])  # noqa: S606, no shell is wanted
 
 
@@ -316,8 +316,8 @@ def main() -> None:
     control = socket.socket(fileno=int(descriptor))
     control.set_inheritable(False)
 
-    def run(_: bytes, connection: socket.socket) -> None:
-        spawn(connection, app, level, answers)
+    def run(how: bytes, connection: socket.socket) -> None:
+        spawn(how, connection, app, level, answers)
 
     _Server(control, lambda: run).serve(int(parent))
 
