@@ -29,7 +29,7 @@ STATE_OF = {
     "C": "cancelled",
 }
 FINAL = {"succeeded", "failed", "cancelled"}
-CANCELLING, UNKEPT, UNIQUE, ONCE = 2, 8, 16, 32
+CANCELLING, UNKEPT, UNIQUE, ONCE, EXTRA = 2, 8, 16, 32, 2048
 OF_THE_MOMENT = 1 | CANCELLING | 4  # flags that no ended job has
 INLINE = 64
 USUAL_LEASE = 30_000
@@ -400,5 +400,9 @@ def _check_blobs(snapshot: Snapshot) -> None:
     assert set(snapshot.blobs) == wanted, "long values are not those that the records name"
     for blob in snapshot.blobs.values():
         assert len(blob) > INLINE or blob == b">", "a short value has a key of its own"
-    for what in (snapshot.errors, snapshot.notes, snapshot.fields):
-        assert set(what) <= set(snapshot.jobs), "errors, notes or fields of a job that is gone"
+    flagged = {id for id, record in snapshot.jobs.items() if record.flags & EXTRA}
+    long = {id: blob for (letter, id), blob in snapshot.blobs.items() if letter in "cf"}
+    steps, logs = snapshot.others("o"), snapshot.others("g")
+    for what in (snapshot.errors, snapshot.notes, snapshot.fields, steps, logs, long):
+        assert set(what) <= set(snapshot.jobs), "errors, notes, fields, steps or logs of a job that is gone"
+        assert set(what) <= flagged, "a job has keys of which its record says nothing: they would outlive it"

@@ -26,7 +26,18 @@ MODEL = [
     f"tests/test_model.py::test_random_commands_do_what_the_model_says[{backend}]" for backend in ("small", "valkey")
 ]
 OLDER = ("lua_unique", "lua_settings", "lua_found", "repeats", "lua")
-NEWER = ("after", "limit", "fair", "steer", "schedule", "lua_review", "undefined_limits", "returned", "groups")
+NEWER = (
+    "after",
+    "limit",
+    "fair",
+    "steer",
+    "schedule",
+    "lua_review",
+    "undefined_limits",
+    "returned",
+    "groups",
+    "damage",
+)
 DIRECT = [f"tests/test_{name}.py" for name in (*OLDER, *NEWER)]
 
 
@@ -50,7 +61,7 @@ BUGS = [
         "if not timer and (before == 'scheduled' or before == 'running') then",
         "if not timer and before == 'scheduled' then",
     ),
-    Bug("no fence: another executor may write", "lease", "if run.executor ~= executor then return nil end"),
+    Bug("no fence: another executor may write", "lease", "run.executor ~= executor or ", ""),
     Bug(
         "no fence: an old attempt may write",
         "lease",
@@ -59,7 +70,7 @@ BUGS = [
     ),
     Bug("a lease that ended stays with its executor", "lease", "collect(dropping, key.held(run.executor), job.id)"),
     Bug("a detached job stays with its executor too", "detach", "redis.call('HDEL', key.held(run.executor), job.id)"),
-    Bug("a detached job is still its executor's", "detach", "run.executor = to"),
+    Bug("a detached job is still its executor's", "detach", "run.outcome, to)", "run.outcome, run.executor)"),
     Bug(
         "a detached job has the rest of its old lease",
         "detach",
@@ -135,9 +146,7 @@ BUGS = [
         "if has(job.flags, UNIQUE) then free_key(job, goes and 'qpk' or 'qp') end",
     ),
     Bug("a job that is tried again does not take its key again", "retry", "and take_key_again(job)", "and false"),
-    Bug(
-        "a key outlives the kept job that had it", "move", "free_key(load_job(id), 'k')", "free_key(load_job(id), 'p')"
-    ),
+    Bug("a key outlives the kept job that had it", "prune", "free_key(job, 'k')", "free_key(job, 'p')"),
     Bug(
         "the grace is forgotten at a renewal",
         "renew",
@@ -147,9 +156,8 @@ BUGS = [
     Bug("a token is ignored", "call", "if answer then return answer end"),
     Bug(
         "a job that is not kept stays in its index",
-        "lease",
-        "if goes then erase(job.id, job.queue, job.state)",
-        "if goes then erase(job.id, job.queue, state)",
+        "move",
+        "collect(leaving, key.index[job.queue][job.state], id)",
     ),
     Bug(
         "a job that runs once at most comes back after a crash",
@@ -244,8 +252,8 @@ BUGS = [
     Bug(
         "one more job of a queue at once than configured",
         "claim",
-        "concurrency - redis.call('ZCARD', key.index[queue].running)",
-        "concurrency + 1 - redis.call('ZCARD', key.index[queue].running)",
+        "local room = concurrency - redis.call('ZCARD', index)",
+        "local room = concurrency + 1 - redis.call('ZCARD', index)",
     ),
     Bug("the weight of a share is ignored", "fair", "fair.TURN / (tonumber(known[2]) or 1)", "fair.TURN"),
     Bug(
@@ -295,7 +303,7 @@ BUGS = [
     Bug(
         "a job that comes back after its deadline starts",
         "deadline",
-        "return has(job.flags, DEADLINE) and tonumber(redis.call('HGET', key.job(job.id), 'd')) <= now",
+        "return has(job.flags, DEADLINE) and tonumber(redis.call('HGET', key.job(job.id), 'd') or now + 1) <= now",
         "return false",
     ),
     Bug(
@@ -307,8 +315,49 @@ BUGS = [
     Bug(
         "acting on many meets jobs that have come back",
         "act",
-        "return job and job.since <= since and",
-        "return job and",
+        "return job.since <= since and",
+        "return",
+    ),
+    Bug(
+        "a job is claimed whatever its record says", "claim", "if not job or job.state ~= 'waiting' or", "if not job or"
+    ),
+    Bug(
+        "a lease is met whatever its record says",
+        "time",
+        "elseif job and job.state == 'running' then",
+        "elseif job then",
+    ),
+    Bug("an entry without a record stays", "mend", "elseif fault == 'NOTFOUND' then\n    forget(id, found_in)\n  ", ""),
+    Bug(
+        "a running record that nobody holds has no lease",
+        "mend",
+        "if job.state == 'running' then return give_lease(job) end",
+    ),
+    Bug("a newer record is mended", "record", "return version > VERSION and 'NEWER' or 'DAMAGED'", "return 'NOTFOUND'"),
+    Bug("what is skipped is met again and again", "time", "'LIMIT', stay, STEP", "'LIMIT', 0, STEP"),
+    Bug(
+        "what is skipped starves what stands behind it",
+        "claim",
+        "got.parked + got.odd == passed",
+        "got.parked == passed",
+    ),
+    Bug("nobody waits for what cannot be met", "claim", "local first = budget.unreadable or 0", "local first = 0"),
+    Bug("a failed call keeps half of its writes", "call", "core.settle_after_failure()", ""),
+    Bug(
+        "a slot whose holder is gone stays taken",
+        "limit",
+        "redis.call('SREM', key.holders(full), id)\n      is_stale = true",
+        "",
+    ),
+    Bug("those that wait for a job that is gone wait for ever", "mend", "  after.resolve_gone(id)\n", ""),
+    Bug("a job is pruned whatever its record says", "prune", "if not job or job.state ~= state or", "if not job or"),
+    Bug("notes outlive their job", "record", "  mark_extra(job)\n  local notes", "  local notes"),
+    Bug("errors outlive their job", "finish", "job.flags = with(job.flags, EXTRA, true)", ""),
+    Bug(
+        "another end of an attempt is taken for the same",
+        "finish",
+        "if run.outcome ~= letter then return false end",
+        "do return run.outcome == letter end",
     ),
 ]
 

@@ -170,3 +170,10 @@ def test_the_library_has_room_for_sixty_more_local_names(server_url: str) -> Non
     with redis.Redis.from_url(server_url) as client:
         assert client.function_load(text.replace("'hf_' .. DIGEST", f"'{name}_' .. DIGEST")) == name.encode()
         client.function_delete(name)
+
+
+def test_every_planted_bug_still_has_its_place_in_the_library() -> None:
+    from tests import plant
+
+    for bug in plant.BUGS:
+        assert plant.source_with(bug), bug.name
