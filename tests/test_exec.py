@@ -20,7 +20,7 @@ from holdfast import BoundCall, Holdfast, Invalid, Job, JobFailed, TooBig, comma
 from holdfast.program import LONGEST_ARGUMENT, MOST_ARGUMENTS, PROGRAM, Ended
 from tests.new_job import NewJob
 from tests.servers import running_server
-from tests.shells import Shell, running_worker
+from tests.shells import Shell, running_worker, wait_until
 from tests.workers import Crew, Worker, is_alive, new_crew, until
 
 HOSTILE = [
@@ -493,8 +493,12 @@ def test_the_command_line_stores_a_program_and_waits_for_it(shell: Shell) -> Non
 
 
 def test_the_command_line_says_if_nobody_runs_programs(shell: Shell) -> None:
-    words = "no live worker of queue default runs programs: it waits for one that is started with --allow-exec"
-    assert words in shell.on_a_terminal("enqueue", "--exec", "--", "true")
+    words = ("enqueue", "--exec", "--", "true")
+    assert "no worker is running, so it waits; start one: `holdfast work APP --allow-exec`" in shell(*words).err
+    with running_worker(shell):
+        wait_until(lambda: shell.client.workers() != [])
+        said = "no live worker of queue default runs programs: it waits for one that is started with --allow-exec"
+        assert shell(*words).err == f"holdfast: {said}\n"
 
 
 def test_the_command_line_keeps_what_was_said(shell: Shell) -> None:

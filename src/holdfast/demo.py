@@ -1,4 +1,4 @@
-"""The demonstration: jobs that outlive `kill -9`, for about half a minute, on the embedded server.
+"""The demonstration: jobs that outlive `kill -9`, for about half a minute, on an embedded server of its own.
 
     producer ──▶ store ◀── good worker, left in peace
                        ◀── bad worker, killed every second or two: all of it, or its supervisor, executor or a job
@@ -22,7 +22,7 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from holdfast import commands, demo_tasks, server
+from holdfast import demo_tasks, server
 from holdfast.client import Holdfast
 from holdfast.demo_screen import Scene, Screen, open_screen
 from holdfast.demo_workers import KINDS, DemoWorker, kill_marked
@@ -90,8 +90,11 @@ def _termination_as_interrupt() -> Iterator[None]:
 
 @contextmanager
 def _stage(folder: Path, keep: bool) -> Iterator[tuple[Holdfast, dict[str, str]]]:
-    """A namespace of its own on the embedded server, and the environment of workers there. Nobody is left on it."""
-    home = find_home()
+    """A server of its own, and the environment of workers there; nothing of it is left.
+
+    What is to be kept is in a namespace of its own on the server that is used here, where commands find it.
+    """
+    home = find_home() if keep else folder / "home"
     namespace = f"demo-{new_id()[-8:]}"
     ledger = str(folder / "ledger")
     environ = {name: value for name, value in os.environ.items() if not _FOREIGN.match(name)}
@@ -103,23 +106,9 @@ def _stage(folder: Path, keep: bool) -> Iterator[tuple[Holdfast, dict[str, str]]
     finally:
         while kill_marked(f"{demo_tasks.LEDGER}={ledger}"):
             time.sleep(TICK)
-        if not keep:
-            _remove_jobs(app)
         app.close()
-
-
-def _remove_jobs(app: Holdfast) -> None:
-    """Remove all jobs and workers. Those that were interrupted are dead, so what they held is taken back first."""
-    workers = {worker.name for worker in app.workers()} | {job.worker for job in app.list(state="running")}
-    for worker in workers:
-        while app.store.run(commands.lose(worker=worker, reason="the demonstration has ended")):
-            pass
-    pending = [job.id for job in app.list(state="pending")]
-    if pending:
-        app.store.run(commands.cancel(pending))
-    every = [job.id for job in app.list()]
-    if every:
-        app.store.run(commands.delete(every))
+        if not keep:
+            server.stop(home)
 
 
 class _Play:
@@ -138,26 +127,29 @@ class _Play:
         self._kill_at = self._kill_every
         self._kills = 0
         self._killed: dict[str, _Kill] = {}
-        self._recovered = 0
+        self._is_over = False
         self._read = 0  # entries of the ledger
 
     def act(self, environ: dict[str, str], keep: bool) -> Account:
         self._began = time.monotonic()
         self._good = DemoWorker(environ, self._folder / "good.log", LEASE)
         self._bad = DemoWorker(environ, self._folder / "bad.log", LEASE)
-        while not self._is_over():
+        while not self._has_ended():
             self._tick()
         self._bad.stop()
         if keep:
             self._stay()
         self._good.stop()
+        self._is_over = True
+        self._look_for_recoveries()
+        self._screen.show(self._scene(), last=True)
         return compare(self._enqueued, self._app.get_many(self._enqueued), self._ledger.read())
 
     @property
     def _elapsed(self) -> float:
         return time.monotonic() - self._began
 
-    def _is_over(self) -> bool:
+    def _has_ended(self) -> bool:
         produced = len(self._enqueued) == len(self._calls)
         return (produced and not self._app.count(state="pending")) or self._elapsed > 3 * self._seconds + 60
 
@@ -229,7 +221,6 @@ class _Play:
                 del self._killed[entry.job]
                 taken_over.setdefault((kill.what, kill.at), []).append(entry.job)
         for (what, at), jobs in taken_over.items():
-            self._recovered += len(jobs)
             which = f"job {jobs[0]}" + (f" and {len(jobs) - 1} more" if len(jobs) > 1 else "")
             self._screen.say(f"{what} killed, {which} taken over after {time.monotonic() - at:.1f} s")
 
@@ -237,16 +228,20 @@ class _Play:
         counts: dict[str, int] = {}
         for queue in self._app.queues():
             counts = queue.counts
+        starts = [entry.job for entry in self._ledger.read() if entry.word == "start"]
         return Scene(
             elapsed=self._elapsed,
             enqueued=len(self._enqueued),
             total=len(self._calls),
             counts=counts,
-            workers={"good worker": self._good.pid, "bad worker": self._bad.pid},
+            workers={"good worker": self._state(self._good), "bad worker": self._state(self._bad)},
             running=list(self._app.list(state="running")),
             kills=self._kills,
-            recovered=self._recovered,
+            recovered=len(starts) - len(set(starts)),  # all but the last attempt of each job
         )
+
+    def _state(self, worker: DemoWorker) -> str:
+        return "stopped" if self._is_over else str(worker.pid)
 
 
 def _many(count: int, what: str) -> str:

@@ -28,7 +28,7 @@ class Scene:
     enqueued: int
     total: int
     counts: dict[str, int]
-    workers: dict[str, int]
+    workers: dict[str, str]
     running: list[Job[Any]]
     kills: int
     recovered: int
@@ -36,12 +36,13 @@ class Scene:
     @property
     def words(self) -> str:
         counts = ", ".join(f"{self.counts.get(state, 0)} {state}" for state in ("waiting", "running", "succeeded"))
-        return f"{self.enqueued} of {self.total} enqueued, {counts}; {self.kills} kills, {self.recovered} taken over"
+        kills = f"{self.kills} kills, {self.recovered} attempts recovered"
+        return f"{self.enqueued} of {self.total} enqueued, {counts}; {kills}"
 
 
 class Screen(Protocol):
     def say(self, words: str) -> None: ...
-    def show(self, scene: Scene) -> None: ...
+    def show(self, scene: Scene, *, last: bool = False) -> None: ...
     def close(self) -> None: ...
 
 
@@ -60,9 +61,9 @@ class Lines:
     def say(self, words: str) -> None:
         print(f"{self._elapsed:5.1f} s  {words}", flush=True)
 
-    def show(self, scene: Scene) -> None:
+    def show(self, scene: Scene, *, last: bool = False) -> None:
         self._elapsed = scene.elapsed
-        if scene.elapsed - self._shown_at >= 1:
+        if last or scene.elapsed - self._shown_at >= 1:
             self._shown_at = scene.elapsed
             self.say(scene.words)
 
@@ -82,9 +83,9 @@ class Picture:
     def say(self, words: str) -> None:
         self._events.append(f"{self._elapsed:5.1f} s  {words}")
 
-    def show(self, scene: Scene) -> None:
+    def show(self, scene: Scene, *, last: bool = False) -> None:  # noqa: ARG002 - each scene is drawn
         self._elapsed = scene.elapsed
-        workers = "   ".join(f"{name} {pid}" for name, pid in scene.workers.items())
+        workers = "   ".join(f"{name} {state}" for name, state in scene.workers.items())
         parts: list[RenderableType] = [
             Text(f"{scene.elapsed:5.1f} s  {scene.words}", style="bold"),
             Columns([ProgressBar(scene.total, scene.counts.get("succeeded", 0), width=3 * BAR)]),

@@ -62,6 +62,12 @@ class Worker(msgspec.Struct, frozen=True):
         return self.about.get("allow_exec") is True
 
     @property
+    def tasks(self) -> list[str] | None:
+        """Which tasks its app has; None if it does not tell, or they are too many."""
+        tasks = self.about.get("tasks")
+        return [str(name) for name in tasks] if isinstance(tasks, list) else None
+
+    @property
     def is_idle(self) -> bool:
         """Whether it is live and has nothing to do."""
         return self.is_live and not self.held

@@ -19,7 +19,8 @@ from holdfast.cli.fields import ENQUEUED
 from holdfast.cli.lookup import note_undefined_limits, saying_which
 from holdfast.cli.many import optional_ids
 from holdfast.cli.output import Column, write
-from holdfast.cli.programs import note_no_worker, program_call, program_options, take_program_options
+from holdfast.cli.programs import program_call, program_options, take_program_options
+from holdfast.cli.prospects import warn_if_nobody_runs
 from holdfast.cli.records import decoded, full_record
 from holdfast.cli.session import Session, command, duration_option, pass_session
 from holdfast.cli.text import json_text
@@ -108,13 +109,13 @@ def enqueue(
     _ = session.output.mode  # what is wrong with it is said before anything is stored
     if about := take_program_options(options):
         program, app = program_call(session, path, [task, *words], about, _as_tasks_take_them(options))
-        note_no_worker(app, program)
         return _store(session, app, program, wait, timeout)
     pattern = options.pop("id") if file else None
     made, app = choose_task(session, path, task, _as_tasks_take_them(options))
     if file is None:
         return _store(session, app, make_call(made, words, checked=bool(path)), wait, timeout)
     ids = _enqueue_many(session, Batch(app, made, bool(path), pattern), file, quiet=wait)
+    warn_if_nobody_runs(app, made.name, made.chosen.queue)
     return wait_for(session, app.store, ids, timeout) if wait and ids else 0
 
 
@@ -149,7 +150,9 @@ def _as_tasks_take_them(options: dict[str, Any]) -> dict[str, Any]:
 def _store(session: Session, app: Holdfast, call: BoundCall[Any], wait: bool, timeout: timedelta | None) -> int:
     with saying_which(app, *(call.chosen.after or ())):
         job = app.enqueue(call)
-    note_undefined_limits(app, call.chosen.limits or ())
+    if not (job.ran_inline or job.kept_on_disk):
+        note_undefined_limits(app, call.chosen.limits or ())
+        warn_if_nobody_runs(app, call.name, call.chosen.queue)
     return _wait(session, app, job.id, timeout) if wait else _say(session, job.id, job.created)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import heapq
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
@@ -68,7 +67,7 @@ def note_new_queue(app: Holdfast, queue: str) -> None:
 
 def note_undefined_limits(app: Holdfast, limits: Sequence[str]) -> None:
     """Say to people that a limit does not hold: its name may be mistyped."""
-    names = {limit.partition(":")[0] for limit in limits} if sys.stderr.isatty() else set()
+    names = {limit.partition(":")[0] for limit in limits}
     known = [limit.name for limit in app.limits() if limit.is_defined] if names else []
     note_undefined(names.difference(known), known)
 

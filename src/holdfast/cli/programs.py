@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, BinaryIO
 
@@ -10,11 +9,9 @@ import click
 
 from holdfast import Holdfast
 from holdfast.cli.arguments import given_options
-from holdfast.cli.complaints import note
 from holdfast.cli.imports import import_app
 from holdfast.cli.session import F, Session, note_new_server
 from holdfast.limits import MOST_PAYLOAD
-from holdfast.options import DEFAULT_QUEUE
 from holdfast.program import Ended
 from holdfast.task import BoundCall
 
@@ -65,16 +62,6 @@ def program_call(
         note_new_server(app)
     call = app.program(list(arguments), cwd=about["cwd"], env=about["env"], stdin=_text(about["stdin"]))
     return call.options(**given_options(options)), app
-
-
-def note_no_worker(app: Holdfast, call: BoundCall[Ended]) -> None:
-    """Say to people that nobody would run a program: it would wait, without a word."""
-    if not sys.stderr.isatty():
-        return
-    queue = call.chosen.queue or DEFAULT_QUEUE
-    serving = [worker for worker in app.workers() if worker.is_live and queue in worker.queues]
-    if not any(worker.allows_exec for worker in serving):
-        note(f"no live worker of queue {queue} runs programs: it waits for one that is started with --allow-exec")
 
 
 def _text(file: BinaryIO | None) -> str | None:

@@ -86,7 +86,7 @@ pass_session = click.make_pass_decorator(Session, ensure=True)
 def note_new_server(app: Holdfast) -> None:
     """Say to people that a server is about to be started where there was none: the directory may be the wrong one."""
     home = app.address.home
-    if home is not None and not has_data(home) and sys.stderr.isatty():
+    if home is not None and not has_data(home):
         note(f"no URL is given, so a new embedded server is started; its data is in {home}")
 
 

@@ -129,7 +129,7 @@ def _given(context: click.Context) -> dict[str, Any]:
 
 
 @command("demo", "holdfast demo", "holdfast demo --keep", shared=())
-@click.option("--keep", is_flag=True, help="Keep the server and the jobs of the demonstration, to look at them.")
+@click.option("--keep", is_flag=True, help="Use the server of this project, and keep the jobs, to look at them.")
 def demo(keep: bool) -> int:
     """See jobs that are killed again and again, and finish."""
     from holdfast import demo as demonstration

@@ -26,6 +26,7 @@ log = logging.getLogger("holdfast.worker")
 
 LOOK_EVERY = 1.0  # seconds, or as often as leases are renewed; less often where looking takes long
 MOST_ABOUT = 16384  # bytes, as the store allows
+MAX_TASKS = 8192  # bytes of their names
 MOST_APP = 1000  # characters of the app's name, which can be anything
 
 
@@ -60,6 +61,13 @@ class Checkup:
         self._leases = leases
         leases.about = self.introduction.words([], Usage())
 
+    def know_tasks(self, tasks: list[str]) -> None:
+        """An executor has imported the app: have the store told which tasks it has."""
+        if tasks != self.introduction.tasks:
+            self.introduction.tasks = tasks
+            self._leases.about = self.introduction.words(list(self._executors.values()), Usage())
+            self._leases.renew_soon()
+
     async def keep(self) -> None:
         """See what executors use, and replace those that are too old or too big."""
         while True:
@@ -88,6 +96,7 @@ class Introduction:
         self._settings = settings
         self._started = round(time.time() * 1000)
         self.is_draining = False
+        self.tasks: list[str] | None = None  # of the app, once it is imported
 
     def words(self, executors: Sequence[ExecutorProcess], own: Usage) -> str:
         total = own
@@ -104,9 +113,15 @@ class Introduction:
             "queues": self._settings.queues,
             **({"draining": True} if self.is_draining else {}),
             **({"allow_exec": True} if self._settings.allow_exec else {}),
+            **({} if self.tasks is None or _are_long(self.tasks) else {"tasks": self.tasks}),
             "executors": [_row(executor) for executor in executors],
         }
         return _shortened(about)
+
+
+def _are_long(names: Sequence[str]) -> bool:
+    """Whether names take more than their part of what may be said: some of them alone would mislead."""
+    return sum(len(name) + 3 for name in names) > MAX_TASKS
 
 
 def _row(executor: ExecutorProcess) -> dict[str, Any]:

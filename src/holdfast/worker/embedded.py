@@ -162,6 +162,7 @@ class _Serving:
         self._inside: dict[ExecutorProcess, Executor] = {}
         self._not_handed_back: set[ExecutorProcess] = set()
         self._introduction = Introduction(settings)
+        self._introduction.tasks = list(app.tasks)
         self.draining = asyncio.Event()
         self._place = Place(self, settings.pools[0])
         self._watch = StoreWatch(

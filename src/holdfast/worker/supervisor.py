@@ -298,7 +298,8 @@ class Supervisor:
                 self.stopping.set()
 
     def _say_ready(self, tasks: list[str]) -> None:
-        """The first executor is ready, so the worker is."""
+        """The first executor is ready, so the worker is. A later one may have imported other code."""
+        self._checkup.know_tasks(tasks)
         if self._server is not None:
             log_banner(self.worker, self._settings, tasks, self._store.address, self._server)
             self._server = None
