@@ -19,7 +19,7 @@ from holdfast.outcome import Error, Succeed
 from holdfast.store import Address, Store
 from tests import invariants
 from tests.conftest import TestClock
-from tests.test_lua import ONE, TWO, ask, job, put, take
+from tests.test_lua import ONE, THREE, TWO, ask, job, put, take
 
 IDS = [f"a{number}" for number in range(6)]
 DAY = 86_400
@@ -559,3 +559,82 @@ def test_one_end_that_cannot_be_written_refuses_no_other(scenes: Callable[[], Sc
     scene.pass_time(4)
     scene.check()
     assert job(scene.store, "a2")["lost"] == 1
+
+
+# A key of another kind than it should be, of one job or one limit: nobody else is concerned
+
+
+def spoil(scene: Scene, name: str) -> None:
+    """Put a text where there should be something else."""
+    scene.client.delete(scene.key(name))
+    scene.client.set(scene.key(name), "not what it should be")
+
+
+def work_elsewhere(scene: Scene, times: int = 4) -> None:
+    """Jobs of another queue come, run and end, and time passes."""
+    for number in range(times):
+        scene.clock.advance(1)
+        put(scene.store, f"other{number}", queue="elsewhere")
+        [claimed] = scene.store.run(commands.claim(TWO, ask("elsewhere"))).jobs
+        assert scene.store.run(commands.finish(TWO, [Finish(claimed.id, 1, Succeed(b""))])).answers == ["OK"]
+        scene.store.run(commands.renew("node/two", [], executors=[TWO]))
+        scene.store.run(commands.upkeep())
+    assert scene.store.run(commands.claim(TWO, ask("elsewhere"))).wait > 1
+
+
+@pytest.mark.parametrize("key", ["a:child", "d:parent", "n:child", "lt:one", "lh:one", "lp:one q", "limits", "fair:q"])
+def test_a_key_of_a_wrong_type_stops_no_other_job(scenes: Callable[[], Scene], key: str) -> None:
+    scene = scenes()
+    scene.store.run(commands.limit("one", 1))
+    put(scene.store, "x", "y", limits=["one"])
+    assert take(scene.store, ONE, limit=2) == ["x"]
+    put(scene.store, "parent")
+    put(scene.store, "child", after=["parent"], on_failed="cancel")
+    put(scene.store, "sibling", after=["parent"], on_failed="cancel")
+    assert take(scene.store, THREE) == ["parent"]
+    spoil(scene, key)
+
+    answers = scene.store.run(commands.finish(THREE, [Finish("parent", 1, Error(b"{}", "E", final=True))])).answers
+    work_elsewhere(scene)
+    assert answers == ["OK"]
+    assert job(scene.store, "sibling")["state"] == ("blocked" if key == "d:parent" else "cancelled")
+
+
+@pytest.mark.parametrize("text", ["C nowhere", "X -inf", "", "C"])
+def test_a_note_of_what_is_left_to_do_that_makes_no_sense_stops_nobody(scenes: Callable[[], Scene], text: str) -> None:
+    scene = scenes()
+    put(scene.store, "parent", delay=10**6)
+    put(scene.store, "child", after=["parent"])
+    scene.client.hset(scene.key("resolving"), "parent", text)
+    scene.client.hset(scene.key("resolving"), "nosuch", text)
+    scene.client.hset(scene.key("meta"), "signs", '{"resolving":1}')
+
+    work_elsewhere(scene)
+    assert job(scene.store, "child")["state"] == "blocked"
+    scene.check()
+
+
+@pytest.mark.parametrize("key", ["resolving", "changed"])
+def test_what_is_left_to_do_and_cannot_be_read_does_not_make_executors_spin(
+    scenes: Callable[[], Scene], key: str
+) -> None:
+    scene = scenes()
+    put(scene.store, "x", queue="elsewhere")
+    take(scene.store, ONE, "elsewhere")
+    spoil(scene, key)
+    scene.client.hset(scene.key("meta"), "signs", f'{{"{key}":1}}')
+
+    work_elsewhere(scene)
+
+
+def test_a_schedule_whose_firing_fails_fires_later(scenes: Callable[[], Scene]) -> None:
+    scene = scenes()
+    put(scene.store, "x", queue="fair", share="somebody")  # so that shares are looked for
+    scene.store.run(commands.schedule("daily", {"queue": "q", "task": "t"}, b"[]", every=86_400_000))
+    spoil(scene, "fair:q")
+    scene.clock.advance(DAY)
+    assert take(scene.store, ONE) == []
+    scene.client.delete(scene.key("fair:q"))
+
+    scene.clock.advance(61)
+    assert len(take(scene.store, ONE)) == 1

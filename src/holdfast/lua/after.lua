@@ -9,7 +9,8 @@
 -- Who ends a job resolves those that wait for it, up to 1,000 in one call; `settle` does it. The rest is noted in a hash,
 -- job -> its letter and the arrival of the last one done, and continued by whoever moves time on.
 
-local event, reserve_arrivals, set_sign = core.event, core.reserve_arrivals, core.set_sign
+local event, go_on_after_failures, reserve_arrivals = core.event, core.go_on_after_failures, core.reserve_arrivals
+local set_sign = core.set_sign
 local AWAITED, FINAL, LETTER_OF, has, load_job = core.AWAITED, core.FINAL, core.LETTER_OF, core.has, core.load_job
 local note, pack_status, with = core.note, core.pack_status, core.with
 local awaken, move, settle, to_scheduled, to_waiting = core.awaken, core.move, core.settle, core.to_scheduled, core.to_waiting
@@ -124,10 +125,17 @@ function after.resolve_gone(id)
   resolved[#resolved + 1] = { id, 'C', '-inf' }
 end
 
--- Resolve some of those that wait for an ended job. Returns the arrival of the last one, or nothing if all are done.
+-- Resolve some of those that wait for an ended job. One for which this fails stays as it is, and is not tried again: that would
+-- fail again at each call. Returns the arrival of the last one, or nothing if all are done.
 function after.resolve_some(ended, letter, from, most)
   local list = redis.call('ZRANGEBYSCORE', key.dependents(ended), '(' .. from, '+inf', 'WITHSCORES', 'LIMIT', 0, most)
-  for place = 1, #list, 2 do after.resolve_one(list[place], ended, letter) end
+  local place = -1
+  go_on_after_failures(function()
+    while place + 2 < #list do
+      place = place + 2
+      after.resolve_one(list[place], ended, letter)
+    end
+  end)
   return #list == 2 * most and list[#list] or nil, #list / 2
 end
 
@@ -136,21 +144,26 @@ function after.note_rest(ended, letter, from)
   if not signs.resolving then set_sign('resolving', 1) end
 end
 
--- All that ended in this call, and what that ends in turn; each job moves once at most.
-local function resolve_all()
-  local at = 1
-  while at <= #resolved do
-    local ended, letter, from = unpack(resolved[at])
-    local rest, count
-    if budget.told > 0 then rest, count = after.resolve_some(ended, letter, from, budget.told) else rest, count = from, 0 end
-    budget.told = budget.told - count
-    if rest then
-      after.note_rest(ended, letter, rest)
-    elseif redis.call('EXISTS', key.job(ended)) == 0 then
-      redis.call('DEL', key.dependents(ended)) -- those that stay blocked by it are told of nothing more
-    end
-    at = at + 1
+local function resolve_next()
+  local place = (resolved.taken_up or 0) + 1
+  resolved.taken_up = place
+  local ended, letter, from = unpack(resolved[place])
+  local rest, count = from, 0
+  if budget.told > 0 then rest, count = after.resolve_some(ended, letter, from, budget.told) end
+  budget.told = budget.told - count
+  if rest then
+    after.note_rest(ended, letter, rest)
+  elseif redis.call('EXISTS', key.job(ended)) == 0 then
+    redis.call('DEL', key.dependents(ended)) -- those that stay blocked by it are told of nothing more
   end
+end
+
+-- All that ended in this call, and what that ends in turn; each job moves once at most. If something fails, what was not taken
+-- up is noted for later calls, and the list is another.
+local function resolve_all()
+  go_on_after_failures(function()
+    while (resolved.taken_up or 0) < #resolved do resolve_next() end
+  end)
   resolved = {}
 end
 
@@ -158,7 +171,7 @@ end
 function after.go_on()
   if not signs.resolving then return end
   for _, ended in ipairs(redis.call('HRANDFIELD', key.resolving(), after.CONTINUED_AT_ONCE)) do
-    local letter, from = string.match(redis.call('HGET', key.resolving(), ended), '^(.) (%S+)$')
+    local letter, from = string.match(redis.call('HGET', key.resolving(), ended), '^([SFC%-]) (%S+)$')
     local job = load_job(ended)
     redis.call('HDEL', key.resolving(), ended)
     if letter and (not job or after.letter_of(job) == letter) then resolved[#resolved + 1] = { ended, letter, from } end

@@ -201,20 +201,32 @@ end
 local function recover(fault)
   redis.log(redis.LOG_WARNING, 'holdfast: ' .. tostring(fault))
   core.settle_after_failure()
+  budget.has_failed = true
 end
 
 local function is_refusal(fault) return type(fault) == 'table' and fault.refusal end
 
 -- Run a loop to its end, though something in it fails. It counts on by itself before it does anything, so that what fails for
--- one stops no other; `failed` is called for that one.
+-- one stops no other; `failed`, if given, is called for that one.
 local function go_on_after_failures(loop, failed)
   while true do
     local done, fault = pcall(loop)
     if done then return end
     if is_refusal(fault) then error(fault, 0) end
     recover(fault)
-    failed()
+    if failed then failed() end
   end
+end
+
+-- Do several things, each though another fails.
+local function do_all(steps)
+  local at = 0
+  go_on_after_failures(function()
+    while at < #steps do
+      at = at + 1
+      steps[at]()
+    end
+  end)
 end
 
 local ended_well = false -- whether the last call did
@@ -252,4 +264,4 @@ core.SCHEMA, core.MOST, core.refuse, core.integer, core.optional, core.name = SC
 core.queue_name, core.job_id, core.list_of, core.job_ids, core.distinct_ids = queue_name, job_id, list_of, job_ids, distinct_ids
 core.executor_name, core.worker_name, core.worker_of, core.collect = executor_name, worker_name, worker_of, collect
 core.event, core.publish, core.reserve_arrivals, core.verb, core.know_args = event, publish, reserve_arrivals, verb, know_args
-core.set_sign, core.at_first, core.go_on_after_failures = set_sign, at_first, go_on_after_failures
+core.set_sign, core.at_first, core.go_on_after_failures, core.do_all = set_sign, at_first, go_on_after_failures, do_all

@@ -201,8 +201,8 @@ end
 
 -- Until the next timer, or as long as an executor blocks at most; not at all if something is left to do for whoever comes next.
 local function next_wait()
-  if signs.resolving or signs.changed or signs.surplus then return 1 end
-  local first = budget.unreadable or 0 -- those before it stay, and nobody here can do anything about them
+  if (signs.resolving or signs.changed or signs.surplus) and not budget.has_failed then return 1 end
+  local first = budget.unreadable -- those before it stay, and nobody here can do anything about them
   local timer = first < MOST and redis.call('ZRANGE', key.timers, first, first, 'WITHSCORES') or {}
   if not timer[1] then return BLOCK end
   return math.max(1, math.min(BLOCK, tonumber(timer[2]) - now))

@@ -13,7 +13,7 @@
 --                      with their keys, per name
 --   undefined          set: names of limits that jobs took part in and nobody has defined; see `note_undefined`
 
-local set_sign = core.set_sign
+local go_on_after_failures, set_sign = core.go_on_after_failures, core.set_sign
 local load_job = core.load_job
 local PRIORITY_STEP, awaken, move, settle, to_waiting = core.PRIORITY_STEP, core.awaken, core.move, core.settle, core.to_waiting
 
@@ -265,10 +265,14 @@ end
 
 -- A limit was changed: look at all its keys for parked jobs, a bounded number in a call.
 function limit.review(name)
-  for _, full in ipairs(redis.call('SPOP', key.reviewing(name), limit.HANDED_ON)) do
-    limit.hand_on(full)
-    settle()
-  end
+  local names, at = redis.call('SPOP', key.reviewing(name), limit.HANDED_ON), 0
+  go_on_after_failures(function()
+    while at < #names do
+      at = at + 1
+      limit.hand_on(names[at])
+      settle()
+    end
+  end)
   if redis.call('EXISTS', key.reviewing(name)) == 0 then redis.call('SREM', key.changed(), name) end
 end
 

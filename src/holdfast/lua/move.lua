@@ -33,6 +33,7 @@ local function begin_batch(ended_well)
   budget.looked = 1000
   budget.told = 1000
   budget.fired = 200
+  budget.unreadable, budget.has_failed = 0, false
 end
 
 local function apply(command, batch)
@@ -83,7 +84,7 @@ local function settle_after_failure()
   apply_rest('ZADD', entering)
   apply_rest('HDEL', dropping)
   apply_rest('HSET', holding)
-  for _, ended in ipairs(resolved) do pcall(core.after.note_rest, unpack(ended)) end
+  for place = (resolved.taken_up or 0) + 1, #resolved do pcall(core.after.note_rest, unpack(resolved[place])) end
   leaving, entering, holding, dropping, resolved, awakened, tallied = {}, {}, {}, {}, {}, {}, {}
 end
 

@@ -1,6 +1,7 @@
 -- time: whoever calls moves time on, in bounded steps. So there is no scheduler to run, and none to fail.
 
-local MOST, SCHEMA, go_on_after_failures, set_sign = core.MOST, core.SCHEMA, core.go_on_after_failures, core.set_sign
+local MOST, SCHEMA, do_all, go_on_after_failures = core.MOST, core.SCHEMA, core.do_all, core.go_on_after_failures
+local set_sign = core.set_sign
 local FINAL, load_job = core.FINAL, core.load_job
 local settle, to_waiting = core.settle, core.to_waiting
 local arrive, fair = core.arrive, core.fair
@@ -13,6 +14,7 @@ local mend, mend_some = core.mend, core.mend_some
 local prune = core.prune
 
 local STEP = 100 -- timers a call
+local AFTER_FAILURE = 60000 -- milliseconds until what failed is tried again
 local PRUNE_EVERY, PRUNE_QUEUES, PRUNE_JOBS = 1000, 10, 500
 
 -- The clock went back: no lease may end later than a whole lease from now, and no gap lies ahead. A lease has the length
@@ -41,22 +43,29 @@ local function beat()
   meta.new = false
 end
 
+-- Remove ended jobs of a queue, up to so many; if that was all, compare some of its entries. Returns how many more may be removed.
+local function prune_queue(queue, left)
+  for state in pairs(FINAL) do left = left - prune(queue, state, left) end
+  if left > 0 then
+    fair.prune(queue)
+    mend_some(queue)
+  end
+  return left
+end
+
 -- Ended jobs of some queues, in turn, each second; while there are more than one call may remove, at each call.
 local function prune_in_turn()
   local after = redis.call('HGET', key.meta, 'prune_after') or ''
   local queues = redis.call('ZRANGEBYLEX', key.queues(), '(' .. after, '+', 'LIMIT', 0, PRUNE_QUEUES)
-  local left, done = PRUNE_JOBS, #queues == PRUNE_QUEUES and queues[#queues] or ''
-  for place, queue in ipairs(queues) do
-    for state in pairs(FINAL) do left = left - prune(queue, state, left) end
-    if left <= 0 then
-      done = queues[place - 1] or after
-      break
+  local left, at, done = PRUNE_JOBS, 0, #queues == PRUNE_QUEUES and queues[#queues] or ''
+  go_on_after_failures(function()
+    while at < #queues and left > 0 do
+      at = at + 1
+      left = prune_queue(queues[at], left)
     end
-    fair.prune(queue)
-    mend_some(queue)
-  end
-  limit.mend_some()
-  settle()
+  end)
+  if left <= 0 then done = queues[at - 1] or after end
+  do_all({ limit.mend_some, settle })
   if (left <= 0) ~= (signs.surplus ~= nil) then set_sign('surplus', left <= 0 and 1 or nil) end
   redis.call('HSET', key.meta, 'pruned', now, 'prune_after', done)
 end
@@ -90,6 +99,12 @@ local function meet(id, queues)
   return false
 end
 
+-- Meeting a timer has failed. That of a schedule or a limit was removed before: it comes again. Returns whether it stays.
+local function has_failed(timer)
+  if string.find(timer, '^[%%&].') then redis.call('ZADD', key.timers, 'NX', now + AFTER_FAILURE, timer) end
+  return tonumber(redis.call('ZSCORE', key.timers, timer) or now + 1) <= now
+end
+
 -- Meet all of some timers. Returns how many of them stay.
 local function meet_all(due, queues)
   local at, stay = 0, 0
@@ -98,17 +113,18 @@ local function meet_all(due, queues)
       at = at + 1
       if meet(due[at], queues) then stay = stay + 1 end
     end
+    settle()
   end, function()
-    if redis.call('ZSCORE', key.timers, due[at]) then stay = stay + 1 end
+    if due[at] and has_failed(due[at]) then stay = stay + 1 end
   end)
-  settle()
   return stay
 end
 
+local LEFT_OVER = { after.go_on, limit.go_on } -- by earlier calls
+
 -- Make due jobs waiting, and end leases that ended. Timers of jobs that cannot be read stay, and those behind them are met.
 local function advance()
-  after.go_on()
-  limit.go_on()
+  if signs.resolving or signs.changed then do_all(LEFT_OVER) end
   local met, stay, queues = 0, 0, {}
   while met < STEP and stay < MOST do
     local due = redis.call('ZRANGEBYSCORE', key.timers, '-inf', now, 'LIMIT', stay, STEP)
