@@ -229,6 +229,25 @@ def test_a_cancelled_job_raises_and_can_be_retried_or_deleted(app: Holdfast, res
         app.cancel(job.id)
 
 
+def test_who_waits_for_a_result_is_told_that_nobody_serves_the_queue_or_that_it_is_paused(
+    app: Holdfast, resize: Task[[str, Size], Size]
+) -> None:
+    job = resize.options(queue="other").enqueue("a", Size(1, 1))
+    nobody = "it is still waiting: no live worker serves queue other"
+
+    with pytest.raises(ResultTimeout, match=nobody):
+        job.result(timeout="50ms")
+    with pytest.raises(ResultTimeout, match=nobody):
+        run_async(app, job.aresult(timeout="50ms"))
+    app.pause("other")
+    with pytest.raises(ResultTimeout, match="it is still waiting: queue other is paused"):
+        job.result(timeout="50ms")
+    app.resume("other")
+    app.store.run(commands.renew("node/worker", [], queues=["other"]))
+    with pytest.raises(ResultTimeout, match=r"it is still waiting$"):
+        job.result(timeout="50ms")
+
+
 def test_waiting_for_a_result_ends_in_time(app: Holdfast, resize: Task[[str, Size], Size]) -> None:
     job = resize.enqueue("a", Size(1, 1))
     with pytest.raises(ResultTimeout, match="it is still waiting"):

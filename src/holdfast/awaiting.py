@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from holdfast import errors, finding
+from holdfast import commands, errors, finding
 from holdfast.job import Job
 from holdfast.phrases import printable
 from holdfast.verbs import Steps
@@ -46,9 +46,12 @@ def obstacle(self: finding.App, id: str) -> Steps[str]:
     """Say why a job does not start, to end a sentence with; nothing if it is not known."""
     try:
         job = yield from finding.get(self, id)
+        [[_, is_paused, workers, *_]] = yield commands.queues([job.queue])
     except errors.HoldfastError:
         return ""
     left = [f"{each.id} ({each.state})" for each in job.after if each.state != "succeeded"]
     if job.state == "blocked" and left:
         return f": it waits for {', '.join(left[:3])}{' and others' if len(left) > 3 else ''}"
+    if job.state == "waiting" and (is_paused or not workers):
+        return f": queue {job.queue} is paused" if is_paused else f": no live worker serves queue {job.queue}"
     return f" by the limit {job.throttled_by}" if job.throttled_by else ""
