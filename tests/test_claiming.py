@@ -308,7 +308,7 @@ def test_what_an_executor_has_told_of_may_have_begun_until_it_says_that_it_ended
         executor = ExecutorProcess(EXECUTOR, _ThisProcess(), *await wire.open_ends(ours))
         held = Held(EXECUTOR, "j", 1)
         assert executor.may_have_begun(held), "not all is heard"
-        its.sendall(wire.pack("claimed", ["j", 1, 30_000, 0]))
+        its.sendall(wire.pack("claimed", ["j", 1, 30_000, 0, "task"]))
         if is_ended:
             its.sendall(wire.pack("ended", ["j", 1]))
         its.close()
