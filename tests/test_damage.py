@@ -638,3 +638,71 @@ def test_a_schedule_whose_firing_fails_fires_later(scenes: Callable[[], Scene]) 
 
     scene.clock.advance(61)
     assert len(take(scene.store, ONE)) == 1
+
+
+# What leads to jobs is gone: those who move time on find them all the same
+
+
+@pytest.mark.parametrize("ends", ["succeeded", "failed", "gone"])
+@pytest.mark.parametrize("policy", ["block", "cancel", "run"])
+def test_a_blocked_job_hears_of_the_end_of_another_though_what_leads_to_it_is_gone(
+    scenes: Callable[[], Scene], policy: str, ends: str
+) -> None:
+    scene = scenes()
+    put(scene.store, "parent")
+    put(scene.store, "child", after=["parent"], on_failed=policy)
+    assert take(scene.store, ONE) == ["parent"]
+    scene.client.delete(scene.key("d:parent"))
+    outcome = Succeed(b"") if ends == "succeeded" else Error(b"{}", "E", final=True)
+    scene.store.run(commands.finish(ONE, [Finish("parent", 1, outcome)]))
+    if ends == "gone":
+        gone(scene, "parent")
+
+    scene.pass_time(2)
+    wanted = {"block": "blocked", "cancel": "cancelled", "run": "waiting"}[policy]
+    assert job(scene.store, "child")["state"] == ("waiting" if ends == "succeeded" else wanted)
+
+
+@pytest.mark.parametrize("key", ["lp:one q", "lq:one", "lt:one", "lp:often q", "lq:often"])
+def test_a_throttled_job_gets_a_slot_though_what_leads_to_it_is_gone(scenes: Callable[[], Scene], key: str) -> None:
+    scene = scenes()
+    scene.store.run(commands.limit("one", 1))
+    scene.store.run(commands.limit("often", 1, per=60_000))
+    put(scene.store, "x", "y", limits=["one" if "one" in key else "often"])
+    assert take(scene.store, ONE, limit=2) == ["x"]
+    scene.client.delete(scene.key(key))
+    scene.store.run(commands.finish(ONE, [Finish("x", 1, Succeed(b""))]))
+
+    scene.pass_time(7)
+    assert take(scene.store, TWO) == ["y"]
+    scene.check()
+
+
+def test_a_slot_is_not_handed_to_a_parked_job_that_is_gone(scenes: Callable[[], Scene]) -> None:
+    scene = scenes()
+    scene.store.run(commands.limit("one", 1))
+    put(scene.store, "x", "y", "z", limits=["one"])
+    assert take(scene.store, ONE, limit=3) == ["x"]
+    gone(scene, "y")
+    scene.client.zrem(scene.key("q:q:throttled"), "y")  # so that nothing else finds it before
+    scene.store.run(commands.finish(ONE, [Finish("x", 1, Succeed(b""))]))
+
+    assert take(scene.store, TWO) == ["z"]
+    scene.check()
+
+
+@pytest.mark.parametrize("policy", ["block", "cancel", "run"])
+def test_a_blocked_job_that_knows_no_more_what_it_waits_for_takes_it_for_cancelled(
+    scenes: Callable[[], Scene], policy: str
+) -> None:
+    scene = scenes()
+    put(scene.store, "parent", delay=10**9)
+    put(scene.store, "child", after=["parent"], on_failed=policy)
+    scene.client.delete(scene.key("a:child"))
+
+    scene.pass_time(2)
+    wanted = {"block": "blocked", "cancel": "cancelled", "run": "waiting"}[policy]
+    assert job(scene.store, "child")["state"] == wanted
+    if policy == "block":  # an operator says that it is to wait no more
+        scene.store.run(commands.depend("child", remove=["parent"]))
+    assert take(scene.store, ONE) == ([] if policy == "cancel" else ["child"])

@@ -125,6 +125,27 @@ function after.resolve_gone(id)
   resolved[#resolved + 1] = { id, 'C', '-inf' }
 end
 
+-- A blocked job takes another for one that has not ended. If that is gone or has ended, and nobody is about to tell it, it is told.
+function after.catch_up(id, other_id)
+  local other, fault = load_job(other_id)
+  local letter = other and after.letter_of(other) or fault == 'NOTFOUND' and 'C' or '-'
+  if letter == '-' or after.is_being_told(other_id) then return end
+  if not other and redis.call('EXISTS', key.dependents(other_id)) == 1 then return after.resolve_gone(other_id) end
+  after.resolve_one(id, other_id, letter)
+end
+
+-- Nobody knows any more what a blocked job waits for: as if all of these were cancelled.
+function after.wait_for_nobody(job)
+  local _, policy, due = after.parse(redis.call('HGET', key.job(job.id), 'b'))
+  if policy == 'r' then
+    redis.call('HSET', key.job(job.id), 'b', after.pack(0, policy, due))
+    after.unblock(job, due)
+  elseif policy == 'c' then
+    note(job, 'C', 'what it waits for is gone from the store')
+    conclude(job, 'cancelled')
+  end
+end
+
 -- Resolve some of those that wait for an ended job. One for which this fails stays as it is, and is not tried again: that would
 -- fail again at each call. Returns the arrival of the last one, or nothing if all are done.
 function after.resolve_some(ended, letter, from, most)

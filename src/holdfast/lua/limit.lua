@@ -96,7 +96,10 @@ end
 local function wake_parked(full, queue, id)
   redis.call('ZREM', key.parked(full, queue), id)
   local job = load_job(id)
-  if not job or job.state ~= 'throttled' or job.queue ~= queue then return core.mend(id, key.index[queue].throttled) end
+  if not job or job.state ~= 'throttled' or job.queue ~= queue then
+    core.mend(id, key.index[queue].throttled)
+    return set_timer(full, now) -- what was handed to it is for those behind it
+  end
   to_waiting(job)
   awaken(queue)
 end
@@ -143,18 +146,30 @@ function limit.pass_up(names, but)
   end
 end
 
-local function stand(full, queue, place, id)
-  if redis.call('ZADD', key.parked(full, queue), place, id) == 0 then return end
+local function know_parked(full, queue)
   redis.call('SADD', key.parking(full), queue)
   redis.call('SADD', key.throttling(limit.name_of(full)), full)
 end
 
--- A throttled job that stands nowhere: see mend.lua.
+local function stand(full, queue, place, id)
+  if redis.call('ZADD', key.parked(full, queue), place, id) == 1 then know_parked(full, queue) end
+end
+
+-- Whether a throttled job stands where slots are handed on.
+function limit.is_parked(job)
+  local full = redis.call('HGET', key.job(job.id), 'z')
+  return full and redis.call('ZSCORE', key.parked(full, job.queue), job.id)
+    and redis.call('SISMEMBER', key.parking(full), job.queue) == 1
+    and redis.call('SISMEMBER', key.throttling(limit.name_of(full)), full) == 1
+end
+
+-- A throttled job that does not: see mend.lua. Slots may be free by now, so the limit is looked at.
 function limit.stand_again(job, place)
   local full = redis.call('HGET', key.job(job.id), 'z')
   if not full then return end
-  stand(full, job.queue, place, job.id)
-  look_again(full, 0)
+  redis.call('ZADD', key.parked(full, job.queue), place, job.id)
+  know_parked(full, job.queue)
+  set_timer(full, now)
 end
 
 local function takes_part(id, full)

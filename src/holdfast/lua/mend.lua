@@ -8,7 +8,6 @@
 -- Whoever moves time on compares some random entries of each queue as well, for those that nothing else leads to.
 
 local STATES = core.STATES
-local MOST = core.MOST
 local BLOB_LETTERS = { 'p', 'r', 'c', 'f' }
 local AFTER, CANCELLING, NOBODY, current_run, has = core.AFTER, core.CANCELLING, core.NOBODY, core.current_run, core.has
 local load_job = core.load_job
@@ -18,7 +17,7 @@ local know_queue = core.know_queue
 local LEAST_LEASE, make_marks = core.LEAST_LEASE, core.make_marks
 local after = core.after
 
-local SAMPLE = 5 -- entries of an index
+local SAMPLE, PARENTS = 5, 20 -- entries of an index; of those that a blocked job waits for
 
 -- There is no record: remove what is left of the job.
 local function forget(id, index)
@@ -78,15 +77,17 @@ end
 
 local function is_in_place(job, queue, state)
   if not job or job.state ~= state or job.queue ~= queue then return false end
-  return (state ~= 'running' and state ~= 'scheduled') or redis.call('ZSCORE', key.timers, job.id)
+  if state == 'running' or state == 'scheduled' then return redis.call('ZSCORE', key.timers, job.id) end
+  return state ~= 'throttled' or limit.is_parked(job)
 end
 
--- A blocked job: one that it waits for may be gone, with all that led to it.
-local function look_for_parents(id)
-  local marks = redis.call('HGETALL', key.after(id))
-  for at = 1, math.min(#marks, MOST), 2 do
+-- A blocked job: one that it waits for may be gone or have ended, and what would have told it may be gone too.
+local function look_for_parents(job)
+  local marks = redis.call('HRANDFIELD', key.after(job.id), PARENTS, 'WITHVALUES')
+  if #marks == 0 then return after.wait_for_nobody(job) end
+  for at = 1, #marks, 2 do
     local _, letter = after.read_mark(marks[at + 1])
-    if letter == '-' and redis.call('EXISTS', key.job(marks[at])) == 0 then after.resolve_gone(marks[at]) end
+    if letter == '-' then after.catch_up(job.id, marks[at]) end
   end
 end
 
@@ -99,7 +100,7 @@ local function mend_some(queue)
       if not is_in_place(job, queue, state) then
         mend(id, index)
       elseif has(job.flags, AFTER) and state == 'blocked' then
-        look_for_parents(id)
+        look_for_parents(job)
       end
     end
   end
