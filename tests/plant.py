@@ -121,7 +121,7 @@ BUGS = [
     ),
     Bug("a clock that goes back is not noticed", "time", "elseif gap < 0 then clock_went_back() end", "end"),
     Bug("a lease is spared for ever", "lease", "spared + 1, length))", "spared, length))"),
-    Bug("renew does not look at the attempt", "renew", "if holds ~= attempt then", "if not marks then"),
+    Bug("renew does not look at the attempt", "renew", "if is_over or holds ~= attempt then", "if not marks then"),
     Bug(
         "a crash is charged as a retry",
         "lease",

@@ -706,3 +706,97 @@ def test_a_blocked_job_that_knows_no_more_what_it_waits_for_takes_it_for_cancell
     if policy == "block":  # an operator says that it is to wait no more
         scene.store.run(commands.depend("child", remove=["parent"]))
     assert take(scene.store, ONE) == ([] if policy == "cancel" else ["child"])
+
+
+# What executors hold
+
+
+@pytest.mark.parametrize("marks", [None, "garbage", "7", "0", ""])
+def test_an_attempt_that_its_record_says_an_executor_runs_is_renewed_whatever_the_entry_says(
+    scenes: Callable[[], Scene], marks: str | None
+) -> None:
+    scene = scenes()
+    put(scene.store, "x", "y")
+    take(scene.store, limit=2)
+    if marks is None:
+        scene.client.delete(scene.key(f"x:{ONE}"))
+    else:
+        scene.client.hset(scene.key(f"x:{ONE}"), "x", marks)
+
+    for _ in range(3):
+        scene.clock.advance(14)
+        renewed = scene.store.run(commands.renew("node/one", [Held(ONE, "x", 1), Held(ONE, "y", 1)], executors=[ONE]))
+        assert (renewed.lost, renewed.unnamed) == ([], [])
+    scene.check()
+    assert scene.store.run(commands.finish(ONE, [Finish("x", 1, Succeed(b""))])).answers == ["OK"]
+
+
+@pytest.mark.parametrize("state", ["succeeded", "waiting", "running elsewhere", "never stored"])
+def test_an_entry_of_an_executor_that_its_record_denies_is_removed(scenes: Callable[[], Scene], state: str) -> None:
+    scene = scenes()
+    if state != "never stored":
+        put(scene.store, "x")
+    if state == "succeeded":
+        take(scene.store, ONE)
+        scene.store.run(commands.finish(ONE, [Finish("x", 1, Succeed(b""))]))
+    if state == "running elsewhere":
+        take(scene.store, TWO)
+    put(scene.store, "y")
+    take(scene.store, ONE, limit=2 if state == "waiting" else 1)
+    if state == "waiting":
+        scene.store.run(commands.release(["x"]))
+    scene.client.hset(scene.key(f"x:{ONE}"), "x", "1")
+
+    renewed = scene.store.run(commands.renew("node/one", [Held(ONE, "y", 1)], executors=[ONE]))
+    assert renewed.unnamed == []
+    assert scene.store.run(commands.renew("node/one", [Held(ONE, "x", 1)], executors=[])).lost == [Held(ONE, "x", 1)]
+    scene.check()
+
+
+def test_one_job_that_cannot_be_taken_back_keeps_no_other(scenes: Callable[[], Scene]) -> None:
+    scene = scenes()
+    scene.store.run(commands.limit("one", 9))
+    put(scene.store, *IDS)
+    put(scene.store, "x", limits=["one"])
+    assert len(take(scene.store, ONE, limit=7)) == 7
+    spoil(scene, "lh:one")
+
+    assert sorted(scene.store.run(commands.lose(executor=ONE))) == [*IDS, "x"]
+    assert scene.store.run(commands.lose(executor=ONE)) == []
+    assert take(scene.store, TWO, limit=9) == IDS
+    scene.client.delete(scene.key("lh:one"))
+    scene.pass_time(4)
+    assert "x" in take(scene.store, TWO, limit=9)
+
+
+@pytest.mark.parametrize("verb", [commands.cancel, commands.release, commands.fail])
+def test_an_operator_can_steer_a_running_job_whose_attempt_is_garbled(
+    scenes: Callable[[], Scene], verb: Callable[..., commands.Command[list[str]]]
+) -> None:
+    scene = scenes()
+    put(scene.store, "x")
+    take(scene.store)
+    scene.client.hset(scene.record("x"), "a1", b"\xff" * 40)
+
+    wanted = {"cancel": "cancelling", "release": "waiting", "fail": "failed"}[verb.__name__]
+    assert scene.store.run(verb(["x"])) == [wanted]
+
+
+@pytest.mark.parametrize("spoilt", ["type", "value", "name"])
+def test_what_was_counted_for_the_load_of_a_queue_stops_nothing(scenes: Callable[[], Scene], spoilt: str) -> None:
+    scene = scenes()
+    put(scene.store, "x")
+    if spoilt == "type":
+        spoil(scene, "load:q")
+    elif spoilt == "value":
+        for name in scene.client.hkeys(scene.key("load:q")):
+            scene.client.hset(scene.key("load:q"), name, "garbage")
+    else:
+        scene.client.hset(scene.key("load:q"), "garbage", 1)
+
+    scene.store.run(commands.load())
+    put(scene.store, "y")
+    scene.clock.advance(20)
+    put(scene.store, "z")
+    assert take(scene.store, ONE, limit=3) == ["x", "y", "z"]
+    assert [row.queue for row in scene.store.run(commands.load()).rows] == ["q"]

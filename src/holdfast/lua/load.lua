@@ -34,11 +34,12 @@ end
 -- The sums of the slots, and the time since the first of them began.
 local function sum_up(queue)
   local sums, first = { i = 0, o = 0, r = 0 }, math.floor(now / SLOT)
-  local least, list = first - SLOTS, redis.call('HGETALL', key.load(queue))
+  local least, list = first - SLOTS, redis.pcall('HGETALL', key.load(queue))
   for place = 1, #list, 2 do
-    local letter, slot = string.sub(list[place], 1, 1), tonumber(string.sub(list[place], 2))
-    if slot >= least then
-      sums[letter] = sums[letter] + tonumber(list[place + 1])
+    local letter, slot = string.match(list[place], '^([ior])(%d+)$')
+    slot = tonumber(slot)
+    if slot and slot >= least then
+      sums[letter] = sums[letter] + (tonumber(list[place + 1]) or 0)
       first = math.min(first, slot)
     end
   end

@@ -10,7 +10,8 @@
 -- most 1,000 a call: call again until it returns none. The call that returns none forgets the executor's last claim, and
 -- the worker's record and inbox.
 
-local MOST, collect, event, executor_name, publish = core.MOST, core.collect, core.event, core.executor_name, core.publish
+local MOST, collect, event, executor_name = core.MOST, core.collect, core.event, core.executor_name
+local go_on_after_failures, publish = core.go_on_after_failures, core.publish
 local verb, worker_name, worker_of = core.verb, core.worker_name, core.worker_of
 local ALONE, load_job, with = core.ALONE, core.load_job, core.with
 local settle = core.settle
@@ -32,11 +33,14 @@ local function lose_executor(executor, args, lost)
   local held = redis.call('HGETALL', key.held(executor))
   local charge = args.worker and 'lost' or (#held == 2 and 'crash' or 'none')
   local most = #held / 2 == MOST + 1 and MOST - 1 or MOST -- of several, none may be left to look like the only one
-  for place = 1, #held, 2 do
-    if #lost >= most then return end
-    lose_job(executor, held[place], parse_marks(held[place + 1]), charge, args.reason)
-    lost[#lost + 1] = held[place]
-  end
+  local place = -1
+  go_on_after_failures(function()
+    while place + 2 < #held and #lost < most do
+      place = place + 2
+      lost[#lost + 1] = held[place]
+      lose_job(executor, held[place], parse_marks(held[place + 1]), charge, args.reason)
+    end
+  end, function() collect(dropping, key.held(executor), held[place]) end) -- its lease ends
   settle()
   if #held == 0 then
     local worker, number = worker_of(executor)

@@ -265,7 +265,8 @@ end
 -- The attempt of a running job. If its record is damaged, one of nobody.
 local function current_run(job)
   local run = unpack_attempt(redis.call('HGET', key.job(job.id), attempt_field[job.attempt]))
-  return run or { claimed = job.since, waited = 0, delay = 0, ran = 0, pid = 0, outcome = '-', executor = NOBODY }
+  if run and string.find(run.executor, '^[%w_.%-]+/%w+%.%d+$') then return run end
+  return { claimed = job.since, waited = 0, delay = 0, ran = 0, pid = 0, outcome = '-', executor = NOBODY }
 end
 
 -- What notes are about, by their letters.

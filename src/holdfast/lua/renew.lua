@@ -19,13 +19,15 @@ local list_of, publish, queue_name, refuse = core.list_of, core.publish, core.qu
 local reserve_arrivals, set_sign, verb, worker_name = core.reserve_arrivals, core.set_sign, core.verb, core.worker_name
 local worker_of = core.worker_of
 local setting = core.setting
-local attempt_field, pack_run, take_in_hand = core.attempt_field, core.pack_run, core.take_in_hand
+local attempt_field, pack_run = core.attempt_field, core.pack_run
 local settle = core.settle
 local LONGEST_WAIT, holder, make_marks, parse_marks = core.LONGEST_WAIT, core.holder, core.make_marks, core.parse_marks
+local mend = core.mend
 local advance, beat = core.advance, core.beat
 local MOST_PID = core.MOST_PID
 
 local MOST_ABOUT = 16384
+local COMPARED = 100 -- entries that the worker does not know of, of one executor
 
 local function check_renew(args)
   worker_name(args.worker)
@@ -36,6 +38,7 @@ local function check_renew(args)
     local executor = executor_name(args.held[place])
     if worker_of(executor) ~= args.worker then refuse('INVALID', executor .. ' is not of worker ' .. args.worker) end
     count = count + #args.held[place + 1] / 2
+    for at = 2, #args.held[place + 1], 2 do integer(args.held[place + 1][at], 'the attempt', 0, 2 ^ 31) end
   end
   if count > MOST then refuse('INVALID', string.format('%d jobs in one call; %d are allowed', count, MOST)) end
   for place = 1, #started, 5 do
@@ -49,35 +52,46 @@ local function add_three(list, executor, id, attempt)
   list[#list + 1], list[#list + 2], list[#list + 3] = executor, id, attempt
 end
 
--- Whether the record says that the attempt runs. If it cannot be read, the entry of the executor is all that there is.
-local function is_running(executor, id, attempt)
-  local job, fault = take_in_hand(id)
-  if job then return job.state == 'running' and job.attempt == attempt end
-  return fault ~= 'NOTFOUND'
+-- Returns whether the record of a job says that the executor does not run this attempt; and the job, if it does. If it cannot be
+-- read, the entry of the executor is all that there is.
+local function compare(executor, id, attempt)
+  local job, _, fault = holder(executor, id, attempt)
+  return not job and fault ~= 'NEWER' and fault ~= 'DAMAGED', job
 end
 
--- Returns whether the executor holds the attempt.
+-- An entry of an executor is wrong: the job is where its record says.
+local function drop(executor, id)
+  redis.call('HDEL', key.held(executor), id)
+  mend(id)
+end
+
+-- Returns whether the executor holds the attempt. If its record says so, it does, whatever the entry says.
 local function renew_one(executor, id, attempt, marks, found)
+  local is_over, job = compare(executor, id, attempt)
   local holds, cancelling, spared, length = parse_marks(marks)
-  if holds == attempt and not is_running(executor, id, attempt) then
-    redis.call('HDEL', key.held(executor), id)
-    holds = nil
-  end
-  if holds ~= attempt then
+  local is_right = holds == attempt
+  if job and not is_right then holds, cancelling, spared, length = parse_marks(nil, job) end
+  if is_over or holds ~= attempt then
+    if is_right then drop(executor, id) end
     add_three(found.lost, executor, id, attempt)
     return false
   end
   if cancelling then add_three(found.cancelled, executor, id, attempt) end
-  if spared > 0 then collect(holding, key.held(executor), id, make_marks(attempt, cancelling, 0, length)) end
+  if spared > 0 or not is_right then collect(holding, key.held(executor), id, make_marks(attempt, cancelling, 0, length)) end
   collect(entering, key.timers, now + length, id)
   return true
 end
 
--- Held in the store, but the worker does not know of it: a claim whose reply never came.
+-- Held in the store, but the worker does not know of it: a claim whose reply never came. Some entries are compared.
 local function find_unnamed(executor, named, found)
-  local held = redis.call('HGETALL', key.held(executor))
+  local held, left = redis.call('HGETALL', key.held(executor)), COMPARED
   for place = 1, math.min(#held, 2 * MOST), 2 do
-    if not named[held[place]] then add_three(found.unnamed, executor, held[place], (parse_marks(held[place + 1]))) end
+    local id, attempt = held[place], (parse_marks(held[place + 1]))
+    if not named[id] then
+      local is_over = left > 0 and compare(executor, id, attempt)
+      left = left - 1
+      if is_over then drop(executor, id) else add_three(found.unnamed, executor, id, attempt) end
+    end
   end
 end
 

@@ -10,7 +10,7 @@ local SLOT, SLOTS = 15000, 20
 local function forget_slots(queue, first)
   local old = {}
   for _, field in ipairs(redis.call('HKEYS', key.load(queue))) do
-    if tonumber(string.sub(field, 2)) < first then old[#old + 1] = field end
+    if (tonumber(string.sub(field, 2)) or 0) < first then old[#old + 1] = field end
   end
   if #old > 0 then redis.call('HDEL', key.load(queue), unpack(old)) end
   redis.call('PEXPIRE', key.load(queue), SLOT * (SLOTS + 2))
@@ -25,7 +25,8 @@ local function keep_count(queue, slot, letter, count)
     field = letter .. string.format('%.0f', slot)
     named[letter] = field
   end
-  local total = redis.call('HINCRBY', key.load(queue), field, count)
+  local total = redis.pcall('HINCRBY', key.load(queue), field, count)
+  if type(total) ~= 'number' then return redis.call('DEL', key.load(queue)) end -- it is damaged: count anew
   if familiar[queue] == nil then familiar[queue] = total > count end
   if total == count then forget_slots(queue, slot - SLOTS) end
 end
