@@ -800,3 +800,17 @@ def test_what_was_counted_for_the_load_of_a_queue_stops_nothing(scenes: Callable
     put(scene.store, "z")
     assert take(scene.store, ONE, limit=3) == ["x", "y", "z"]
     assert [row.queue for row in scene.store.run(commands.load()).rows] == ["q"]
+
+
+def test_what_is_left_of_a_queue_is_found_though_its_name_and_all_timers_are_gone(scenes: Callable[[], Scene]) -> None:
+    scene = scenes()
+    put(scene.store, *[f"x{number}" for number in range(50)], delay=1000)
+    scene.client.delete(scene.key("queues"), scene.key("timers"))
+
+    found = set[str]()
+    for _ in range(20):
+        scene.clock.advance(2)
+        found.update(take(scene.store, ONE, limit=50))
+    assert len(found) == 50
+    scene.store.run(commands.renew("node/one", [], executors=[ONE], queues=["q"]))
+    scene.check()

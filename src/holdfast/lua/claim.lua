@@ -297,7 +297,7 @@ local function claim(args)
   if counter == args.counter then return repeat_claim(args, line) end
   if counter and counter > args.counter then refuse('INVALID', 'the counter of ' .. args.executor .. ' went back') end
   beat()
-  advance()
+  advance(args.queues)
   if args.idle then stop_idling(args) end
   local open, shares = open_queues(args)
   local got = new_reply(args.executor)

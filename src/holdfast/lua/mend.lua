@@ -17,7 +17,7 @@ local know_queue = core.know_queue
 local LEAST_LEASE, make_marks = core.LEAST_LEASE, core.make_marks
 local after = core.after
 
-local SAMPLE, PARENTS = 5, 20 -- entries of an index; of those that a blocked job waits for
+local SAMPLE, SAMPLES, PARENTS = 5, 20, 20 -- entries of an index, how often, and of those that a blocked job waits for
 
 -- There is no record: remove what is left of the job.
 local function forget(id, index)
@@ -91,20 +91,41 @@ local function look_for_parents(job)
   end
 end
 
--- Compare some entries of a queue with their records. Those that wait are compared when they are claimed.
-local function mend_some(queue)
-  for _, state in ipairs({ 'running', 'scheduled', 'blocked', 'throttled' }) do
-    local index = key.index[queue][state]
-    for _, id in ipairs(redis.call('ZRANDMEMBER', index, SAMPLE)) do
-      local job = load_job(id)
-      if not is_in_place(job, queue, state) then
-        mend(id, index)
-      elseif has(job.flags, AFTER) and state == 'blocked' then
-        look_for_parents(job)
-      end
+-- Compare a sample of an index with its records. Returns whether any was mended.
+local function mend_sample(queue, state)
+  local index, is_mended = key.index[queue][state], false
+  for _, id in ipairs(redis.call('ZRANDMEMBER', index, SAMPLE)) do
+    local job = load_job(id)
+    if not is_in_place(job, queue, state) then
+      is_mended = mend(id, index) or is_mended
+    elseif has(job.flags, AFTER) and state == 'blocked' then
+      look_for_parents(job)
     end
   end
   settle()
+  return is_mended
 end
 
-core.mend, core.mend_some = mend, mend_some
+-- Compare some entries of a queue with their records; where one is wrong, others may be. Those that wait are compared when they
+-- are claimed.
+local function mend_some(queue)
+  for _, state in ipairs({ 'running', 'scheduled', 'blocked', 'throttled' }) do
+    local left = SAMPLES
+    while left > 0 and mend_sample(queue, state) do left = left - 1 end
+  end
+end
+
+-- The names of queues may be gone, while there are jobs in them.
+local function know_again(queues)
+  if #queues == 0 then return end
+  local scores = redis.call('ZMSCORE', key.queues(), unpack(queues))
+  for place, queue in ipairs(queues) do
+    if not scores[place] then
+      local indexes = {}
+      for at, state in ipairs(STATES) do indexes[at] = key.index[queue][state] end
+      if redis.call('EXISTS', unpack(indexes)) > 0 then know_queue(queue) end
+    end
+  end
+end
+
+core.mend, core.mend_some, core.know_again = mend, mend_some, know_again

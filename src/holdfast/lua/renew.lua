@@ -155,7 +155,7 @@ verb('renew', { 'allow-oom' }, function(args)
   note_starts(args.started or {})
   notice_rewind(args)
   sign_of_life(args)
-  advance()
+  advance(args.queues)
   publish(args.worker)
   return { key.inbox(args.worker), meta.arrivals, found.cancelled, found.lost, found.unnamed, refills(args), meta.queues,
     signs.undefined or 0 }

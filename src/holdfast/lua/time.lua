@@ -10,7 +10,7 @@ local wake = core.wake
 local LEAST_LEASE, expire, gaps = core.LEAST_LEASE, core.expire, core.gaps
 local deadline = core.deadline
 local after = core.after
-local mend, mend_some = core.mend, core.mend_some
+local know_again, mend, mend_some = core.know_again, core.mend, core.mend_some
 local prune = core.prune
 
 local STEP = 100 -- timers a call
@@ -54,7 +54,8 @@ local function prune_queue(queue, left)
 end
 
 -- Ended jobs of some queues, in turn, each second; while there are more than one call may remove, at each call.
-local function prune_in_turn()
+local function prune_in_turn(served)
+  know_again(served)
   local after = redis.call('HGET', key.meta, 'prune_after') or ''
   local queues = redis.call('ZRANGEBYLEX', key.queues(), '(' .. after, '+', 'LIMIT', 0, PRUNE_QUEUES)
   local left, at, done = PRUNE_JOBS, 0, #queues == PRUNE_QUEUES and queues[#queues] or ''
@@ -123,7 +124,8 @@ end
 local LEFT_OVER = { after.go_on, limit.go_on } -- by earlier calls
 
 -- Make due jobs waiting, and end leases that ended. Timers of jobs that cannot be read stay, and those behind them are met.
-local function advance()
+-- `served`: the queues of the caller, if it has any.
+local function advance(served)
   if signs.resolving or signs.changed then do_all(LEFT_OVER) end
   local met, stay, queues = 0, 0, {}
   while met < STEP and stay < MOST do
@@ -134,7 +136,7 @@ local function advance()
   end
   budget.unreadable = stay
   for queue in pairs(queues) do wake(queue) end
-  if signs.surplus or math.abs(now - meta.pruned) >= PRUNE_EVERY then prune_in_turn() end
+  if signs.surplus or math.abs(now - meta.pruned) >= PRUNE_EVERY then prune_in_turn(served or {}) end
 end
 
 core.beat, core.advance = beat, advance
