@@ -341,7 +341,7 @@ BUGS = [
         "got.parked + got.odd == passed",
         "got.parked == passed",
     ),
-    Bug("nobody waits for what cannot be met", "claim", "local first = budget.unreadable or 0", "local first = 0"),
+    Bug("nobody waits for what cannot be met", "claim", "local first = budget.unreadable", "local first = 0"),
     Bug("a failed call keeps half of its writes", "call", "core.settle_after_failure()", ""),
     Bug(
         "a slot whose holder is gone stays taken",
