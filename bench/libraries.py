@@ -42,8 +42,8 @@ APPS = {
     "torch": "torch",
 }
 RUNNERS: dict[str, Task[[], None]] = {"fork": library_app.nothing, "process": library_app.nothing_kept}
-JOBS = 300
-ROUNDS = 9
+JOBS = 100
+ROUNDS = 7
 MAX_RATIO = 1.5
 SPAWNED = "started threads that a fork would not copy: 'python' of bench.library_app."
 
