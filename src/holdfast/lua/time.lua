@@ -83,8 +83,9 @@ local function ring(kind, name)
   return false
 end
 
--- Have something done that is due. Returns whether its timer stays: the job cannot be read.
-local function meet(id, queues)
+-- Have something done that is due. Returns whether its timer stays: the job cannot be read. A job whose record says otherwise is
+-- added to `odd`: it may have been moved just now, by its deadline for instance.
+local function meet(id, queues, odd)
   local kind, name = string.match(id, '^([%%&!])(.+)$')
   if kind then return ring(kind, name) end
   local job = load_job(id)
@@ -94,7 +95,8 @@ local function meet(id, queues)
   elseif job and job.state == 'running' then
     expire(job)
   else
-    return not mend(id) -- or a deadline has ended it just now
+    odd[#odd + 1] = id
+    return false
   end
   queues[job.queue] = true
   return false
@@ -106,19 +108,32 @@ local function has_failed(timer)
   return tonumber(redis.call('ZSCORE', key.timers, timer) or now + 1) <= now
 end
 
+-- Mend jobs whose timers do not fit their records. Returns how many timers stay.
+local function mend_timers(odd)
+  local at, stay = 0, 0
+  go_on_after_failures(function()
+    while at < #odd do
+      at = at + 1
+      if redis.call('ZSCORE', key.timers, odd[at]) and not mend(odd[at]) then stay = stay + 1 end
+    end
+    settle()
+  end, function() stay = stay + 1 end)
+  return stay
+end
+
 -- Meet all of some timers. Returns how many of them stay.
 local function meet_all(due, queues)
-  local at, stay = 0, 0
+  local at, stay, odd = 0, 0, {}
   go_on_after_failures(function()
     while at < #due do
       at = at + 1
-      if meet(due[at], queues) then stay = stay + 1 end
+      if meet(due[at], queues, odd) then stay = stay + 1 end
     end
     settle()
   end, function()
     if due[at] and has_failed(due[at]) then stay = stay + 1 end
   end)
-  return stay
+  return #odd == 0 and stay or stay + mend_timers(odd)
 end
 
 local LEFT_OVER = { after.go_on, limit.go_on } -- by earlier calls
