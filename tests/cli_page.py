@@ -65,7 +65,7 @@ never starts a server, and asks one that runs for at most HOLDFAST_COMPLETION_TI
 """
 
 VARIABLES = (
-    ("HOLDFAST_URL", "address of the server: redis://, rediss:// or unix://"),
+    ("HOLDFAST_URL", "address of the server: redis://, rediss://, valkey://, valkeys:// or unix://"),
     ("HOLDFAST_NAMESPACE", "namespace of the jobs (default)"),
     ("HOLDFAST_APP", "module of the app, for `work`, `enqueue` and `schedules add`"),
     ("HOLDFAST_JSON, HOLDFAST_PLAIN", "as --json and --plain; those win"),

@@ -44,7 +44,7 @@ LAYERS = [
     {"functions", "commands"},
     {"server", "server_binary", "server_home", "keeper"},
     {"line", "pool"},
-    {"turns", "conversation", "store"},
+    {"turns", "address", "conversation", "store"},
     {"facts", "judgements", "doctor"},
     {
         "fleet",

@@ -21,12 +21,12 @@ from pathlib import Path
 import pytest
 
 from holdfast import Holdfast, keeper, server
+from holdfast.address import Address, Target
 from holdfast.budget import Budget
 from holdfast.conversation import AsyncReady, Ready
 from holdfast.errors import ServerStartFailed
 from holdfast.server_home import check_trust, has_data, trusted_users
 from holdfast.spool import Spool
-from holdfast.store import Address
 from tests.apps import worker_app as app
 from tests.shells import PROGRAM
 from tests.test_server_starts import NOBODY, as_nobody
@@ -247,12 +247,13 @@ def test_nothing_is_sent_to_a_socket_where_another_user_listens(folder: Path, mo
     home.mkdir()
     home.chmod(0o777)
     monkeypatch.setenv("HOLDFAST_HOME", str(home))
-    url, address = f"unix://{home}/{keeper.SOCKET}", Address(None, home)
+    address = Address(None, home)
+    target = Target("embedded", {"path": f"{home}/{keeper.SOCKET}", "users": trusted_users(home)})
     asks: list[Callable[[], object]] = [
         lambda: server.ensure(home),
         lambda: server.status(home),
-        lambda: Ready(url, address).exchange(("PING",), Budget(5)),
-        lambda: asyncio.run(AsyncReady(url, address).exchange(("PING",), Budget(5))),
+        lambda: Ready(target, address).exchange(("PING",), Budget(5)),
+        lambda: asyncio.run(AsyncReady(target, address).exchange(("PING",), Budget(5))),
         Holdfast().count,
     ]
 

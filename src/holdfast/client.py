@@ -57,9 +57,9 @@ OPTIONS_OF_APP = ("url", "namespace", "timeout", "when_unreachable", "revision",
 class Holdfast:
     """An app: its tasks, and the store of its jobs.
 
-    `url` is redis://, rediss:// or unix://; without one, HOLDFAST_URL; without that, an embedded server that is
-    started when it is first needed and keeps its data in `.holdfast`. A `namespace` keeps apps apart that share a
-    server.
+    `url` is redis://, rediss://, valkey://, valkeys:// or unix://; without one, HOLDFAST_URL; without that, an embedded
+    server that is started when it is first needed and keeps its data in `.holdfast`. A `namespace` keeps apps apart
+    that share a server.
 
     `when_unreachable` says what becomes of a call that cannot be stored because the server does not answer within two
     seconds: `raise` StoreUnavailable, run it `inline`, or `keep` it on disk and send it later. Without it,

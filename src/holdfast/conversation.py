@@ -38,10 +38,9 @@ from holdfast import errors, functions, keeper
 from holdfast.budget import Budget
 from holdfast.line import AsyncLine, Behind, Line, limited
 from holdfast.pool import Pool
-from holdfast.server_home import trusted_users
 
 if TYPE_CHECKING:
-    from holdfast.store import Address
+    from holdfast.address import Address, Target
 
 _UNREACHABLE = (RedisConnectionError, RedisTimeoutError, OSError)
 _TIMED_OUT = (RedisTimeoutError, TimeoutError)
@@ -53,7 +52,6 @@ _NON_LOCAL = "access a non local key in a cluster node"  # the only one that a f
 _MISSING = "Function not found"  # also on a server that has taken the place of another
 _NOT_NOW = ("BUSY", "MISCONF", "NOREPLICAS")
 _FIRST_PAUSE, _MAX_PAUSE = 0.02, 0.25  # seconds between two attempts
-_FIXED = {"protocol": 2}  # whatever the URL says: in another a server may say what is no reply
 
 
 class Pause(NamedTuple):
@@ -195,11 +193,18 @@ def _check_peer(connection: Any, users: frozenset[int]) -> None:
         raise RedisConnectionError(str(error)) from None
 
 
-def _fixed(address: Address, kind: type) -> dict[str, Any]:
-    """Options that no URL changes. Whoever listens at a URL is trusted, for the user chose it."""
-    if address.home is None:
-        return _FIXED
-    return {**_FIXED, "connection_class": kind, "users": trusted_users(address.home)}
+_CLASSES: dict[str, Any] = {
+    "tcp": redis.Connection,
+    "tls": redis.SSLConnection,
+    "unix": redis.UnixDomainSocketConnection,
+    "embedded": _Checked,
+}
+_ASYNC_CLASSES: dict[str, Any] = {
+    "tcp": redis.asyncio.Connection,
+    "tls": redis.asyncio.SSLConnection,
+    "unix": redis.asyncio.UnixDomainSocketConnection,
+    "embedded": _AsyncChecked,
+}
 
 
 class Ready:
@@ -209,10 +214,11 @@ class Ready:
     cannot be interrupted. Here it is done in a thread, which is left alone when the time is over.
     """
 
-    def __init__(self, url: str, address: Address) -> None:
+    def __init__(self, target: Target, address: Address) -> None:
         retry = Retry(NoBackoff(), 0)  # a conversation does that
-        options = _options(address) | redis.connection.parse_url(url) | _fixed(address, _Checked)
-        self._client = redis.Redis(connection_pool=redis.ConnectionPool(retry=retry, **options))
+        options = _options(address) | target.options
+        pool = redis.ConnectionPool(_CLASSES[target.kind], retry=retry, **options)
+        self._client = redis.Redis(connection_pool=pool)
         self._readings = dict(self._client.response_callbacks)
         self._pool: Pool[Line] = Pool()
         self.is_broken = False  # a connection could not be made, or did not last
@@ -270,11 +276,12 @@ def _connect(connection: Any, made: Future[Any]) -> None:
 class AsyncReady:
     """Connections of an event loop, kept between commands."""
 
-    def __init__(self, url: str, address: Address) -> None:
+    def __init__(self, target: Target, address: Address) -> None:
         retry = AsyncRetry(NoBackoff(), 0)
-        options = _options(address) | redis.asyncio.connection.parse_url(url) | _fixed(address, _AsyncChecked)
+        options = _options(address) | target.options
         self._address = address
-        self._client = redis.asyncio.Redis(connection_pool=redis.asyncio.ConnectionPool(retry=retry, **options))
+        pool = redis.asyncio.ConnectionPool(_ASYNC_CLASSES[target.kind], retry=retry, **options)
+        self._client = redis.asyncio.Redis(connection_pool=pool)
         self._readings = dict(self._client.response_callbacks)
         self._pool: Pool[AsyncLine] = Pool()
         self._lines: set[AsyncLine] = set()  # all that are open
@@ -371,6 +378,7 @@ def _heard(reply: Any) -> Any:
 def _options(address: Address) -> dict[str, Any]:
     """Nothing is left to the client library's defaults: they have changed between its releases."""
     return {
+        "protocol": 2,  # in another a server may say what is no reply
         "socket_timeout": address.timeout,
         "socket_connect_timeout": min(address.timeout, 2.0),
         "decode_responses": False,

@@ -12,13 +12,12 @@ import os
 import threading
 import time
 from collections.abc import AsyncGenerator, Callable
-from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 from holdfast import errors, functions
+from holdfast.address import Address
 from holdfast.budget import Budget
 from holdfast.commands import Command
 
@@ -28,53 +27,12 @@ if TYPE_CHECKING:
     from holdfast.conversation import AsyncReady, Pause, Ready
     from holdfast.line import Behind
 
+__all__ = ["Address", "AsyncStore", "Store"]
+
 T = TypeVar("T")
 Clock = Callable[[], int]
 
 _encode = msgspec.json.Encoder().encode
-
-
-@dataclass(frozen=True)
-class Address:
-    """Where the store is: a URL, or the home of an embedded server."""
-
-    url: str | None
-    home: Path | None
-    namespace: str = "default"
-    timeout: float = 5.0
-
-    @classmethod
-    def find(cls, url: str | None = None, *, namespace: str = "default", timeout: float = 5.0) -> Address:
-        """Use the URL given, or HOLDFAST_URL, or the embedded server of this project."""
-        url = url or os.environ.get("HOLDFAST_URL") or None
-        if url is None:
-            from holdfast.server_home import find_home
-
-            return cls(None, find_home(), namespace, timeout)
-        if url.partition("://")[0] not in ("redis", "rediss", "unix"):
-            raise errors.Invalid(f"the store's URL must begin with redis://, rediss:// or unix://, not {url!r}")
-        return cls(url, None, namespace, timeout)
-
-    @property
-    def key(self) -> str:
-        """The one key that routes every call."""
-        return f"hf:{{{self.namespace}}}:meta"
-
-    @property
-    def words(self) -> str:
-        """The address as it may be shown: without a password."""
-        if self.url is None:
-            return f"the embedded server in {self.home}"
-        scheme, _, rest = self.url.partition("://")
-        return f"{scheme}://{rest.rpartition('@')[2]}"
-
-    def connect_to(self) -> str:
-        """Return the URL to connect to, starting the embedded server if it is not there."""
-        if self.home is None:
-            return str(self.url)
-        from holdfast import server
-
-        return f"unix://{server.ensure(self.home)}"
 
 
 def _pack(command: Command[Any], address: Address, clock: Clock | None) -> tuple[Any, ...]:
@@ -261,12 +219,13 @@ class AsyncStore:
     async def _connected(self) -> AsyncReady:
         import asyncio
 
-        url = self.address.url or str(await asyncio.to_thread(self.address.connect_to))
+        find = self.address.connect_to
+        target = await asyncio.to_thread(find) if self.address.home else find()
         from holdfast.conversation import AsyncReady
 
         here = self._here()
         if here.ready is None:  # else another task of this loop was faster
-            here.ready = AsyncReady(url, self.address)
+            here.ready = AsyncReady(target, self.address)
             here.closing = self._close_with_loop(asyncio.get_running_loop(), here.ready)
             await anext(here.closing)
         return here.ready

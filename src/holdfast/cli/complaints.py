@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from holdfast.address import mask
 from holdfast.cli.text import json_text
 from holdfast.phrases import printable
 
@@ -19,7 +20,11 @@ voice = _Voice()
 
 
 def complain(message: str, code: str = "ERROR", **more: Any) -> None:
-    """Say what is wrong. `code` is that of the error; `more` is for programs only."""
+    """Say what is wrong. `code` is that of the error; `more` is for programs only.
+
+    What was typed may be quoted: not the password of a URL.
+    """
+    message = mask(message)
     _say(message, {"code": code, "message": message, **more})
 
 

@@ -15,12 +15,12 @@ LAST_LINES = 8  # of a traceback
 
 def check_module(path: str) -> None:
     """Refuse an app whose module is not there, as far as that can be told without importing anything."""
-    module = path.partition(":")[0]
+    module, colon, name = path.partition(":")
     top = module.partition(".")[0]
     if module.endswith(".py") or "/" in module:
         meant = module.removesuffix(".py").strip("./").replace("/", ".")
         raise click.UsageError(f"{path!r} is a file; APP is a module: {meant}, or {meant}:name.")
-    if not all(part.isidentifier() for part in module.split(".")):
+    if not all(part.isidentifier() for part in (*module.split("."), *([name] if colon else []))):
         raise click.UsageError(f"{path!r} is no APP; it is a module, or module:name.")
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())

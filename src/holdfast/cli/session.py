@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeVar
 import click
 
 from holdfast import Holdfast
+from holdfast.address import read_url
 from holdfast.cli.complaints import note
 from holdfast.cli.output import Output
 from holdfast.durations import CENTURY, milliseconds, utc
@@ -74,7 +75,13 @@ class Session:
         return utc(int(seconds) * 1000 + int(microseconds) // 1000)
 
     def share_address(self) -> None:
-        """Have apps that are imported, here or in child processes, use the address given on this command line."""
+        """Have apps that are imported, here or in child processes, use the address given on this command line.
+
+        Raises:
+            Invalid: it is none; an app would say so with a traceback.
+        """
+        if self.url:
+            read_url(self.url)
         for name, value in (("HOLDFAST_URL", self.url), ("HOLDFAST_NAMESPACE", self.namespace)):
             if value is not None:
                 os.environ[name] = value
@@ -116,7 +123,7 @@ def shared_options(*, environment: bool = False) -> list[click.Parameter]:
         )
 
     return [
-        option("--url", "Server: redis://, rediss:// or unix://; else the embedded server."),
+        option("--url", "Server: redis://, rediss://, valkey://, valkeys:// or unix://; else the embedded server."),
         option("--namespace", "Namespace of the jobs; else default."),
         option("--json", "Print JSON, errors too.", is_flag=True),
         option("--plain", "Print tab-separated text, as is done when piped.", is_flag=True),

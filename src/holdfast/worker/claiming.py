@@ -139,14 +139,16 @@ class Claiming:
 
     async def _insist(self, command: Command[T], *, otherwise: T | None = None) -> T:
         """Run a command until the store answers; or until we are to end, if there is something to return otherwise."""
-        pause = 0.1
+        pause, said = 0.1, ""
         while True:
             try:
                 return await self._store.run(command)
             except errors.Invalid:
                 raise  # it would be refused again
             except errors.HoldfastError as error:
-                log.log(logging.DEBUG if isinstance(error, errors.StoreUnavailable) else logging.ERROR, "%s", error)
+                is_known = isinstance(error, errors.StoreUnavailable) or str(error) == said  # by the supervisor's log
+                log.log(logging.DEBUG if is_known else logging.ERROR, "%s", error)
+                said = str(error)
                 if otherwise is not None and self._is_ending():
                     return otherwise
                 await asyncio.sleep(pause * random.uniform(0.5, 1))  # noqa: S311, only spreads load

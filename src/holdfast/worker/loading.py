@@ -7,6 +7,7 @@ import os
 import sys
 import traceback
 
+from holdfast.address import mask
 from holdfast.client import Holdfast
 
 _IMPORTERS = ("<frozen importlib", os.path.dirname(importlib.__file__), os.path.dirname(os.path.dirname(__file__)))
@@ -35,8 +36,8 @@ def load_app(path: str) -> Holdfast:
 
 
 def failed_import(error: BaseException) -> str:
-    """Return the traceback of an import, without the frames that only import."""
+    """Return the traceback of an import, without the frames that only import, and without passwords of a URL."""
     described = traceback.TracebackException.from_exception(error)
     frames = [frame for frame in described.stack if not frame.filename.startswith(_IMPORTERS)]
     described.stack = traceback.StackSummary.from_list(frames)
-    return "".join(described.format())
+    return mask("".join(described.format()))

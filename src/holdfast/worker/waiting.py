@@ -75,12 +75,20 @@ async def remove(folder: Path) -> None:
 
 
 async def insist(duty: Duty) -> None:
-    """Do a duty for as long as the worker lives: one that fails is said and begun again."""
+    """Do a duty for as long as the worker lives: one that fails is said and begun again.
+
+    What the store refuses is said once, for it may refuse it every time.
+    """
+    refused = ""
     while True:
         try:
             await duty()
         except errors.StoreUnavailable:
             log.debug("the store is away, and is not waited for any more")  # which was said already
+        except errors.HoldfastError as error:
+            if str(error) != refused:
+                log.error("a duty of the supervisor failed and begins again, every second: %s", error)
+            refused = str(error)
         except Exception:
             log.exception("a duty of the supervisor failed and begins again")
         await asyncio.sleep(1)
