@@ -272,7 +272,11 @@ def tls_proxy(folder: Path, target: str) -> Iterator[int]:
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         inner, outer = await asyncio.open_unix_connection(target)
-        await asyncio.gather(pump(reader, outer), pump(inner, writer))
+        try:
+            await asyncio.gather(pump(reader, outer), pump(inner, writer))
+        finally:  # also when the test ends before it has heard that a connection was closed
+            outer.transport.abort()
+            writer.transport.abort()
 
     loop = asyncio.new_event_loop()
     proxy = loop.run_until_complete(asyncio.start_server(serve, "127.0.0.1", 0, ssl=context))

@@ -333,6 +333,8 @@ def test_a_job_whose_claim_the_server_forgot_runs_again_and_not_twice_at_once(
     crew.pids("forgotten", "runs")
     gone = crew.put(app.say.options(delay="1h"), "gone")
     until(lambda: crew.app.workers()[0].seen_at > gone.created_at)
+    seen_at = crew.app.workers()[0].seen_at
+    until(lambda: crew.app.workers()[0].seen_at > seen_at)  # so it has the reply to the renewal before
 
     own_server.go_back()
 
@@ -365,6 +367,20 @@ def test_a_server_that_refuses_writes_for_a_while_is_away_for_that_while(own_ser
     assert crew.outcomes(job) == ["succeeded"]
     until(lambda: "the store is back" in worker.log)
     assert "died" not in worker.log
+
+
+def test_what_the_server_refuses_again_and_again_is_logged_once(own_server: Server, own_crew: Crew) -> None:
+    worker = own_crew.start("--lease", "1s")
+    until(own_crew.app.workers)
+    with redis.Redis.from_url(own_server.url) as client:
+        client.acl_setuser("default", enabled=True, nopass=True, keys=["*"], commands=["+@all", "-fcall"])
+        until(lambda: client.info("commandstats")["cmdstat_fcall"]["rejected_calls"] > 30)
+        client.acl_setuser("default", enabled=True, nopass=True, keys=["*"], commands=["+@all"])
+
+    assert own_crew.ended(own_crew.put(app.add, 1, 2)).state == "succeeded"
+    assert "Traceback" not in worker.log
+    said = [line.partition("ERROR")[2] for line in worker.log.splitlines() if "no permissions" in line]
+    assert 0 < len(said) < 10
 
 
 def test_a_duty_of_the_supervisor_that_fails_begins_again(crew: Crew) -> None:
