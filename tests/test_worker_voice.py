@@ -64,6 +64,15 @@ def test_each_job_has_a_line_and_a_failed_attempt_its_traceback_and_what_follows
     assert "\n    ValueError: no luck\n" in log
 
 
+def test_a_job_of_an_unknown_task_has_one_line(crew: Crew) -> None:
+    worker = crew.start(app=APP)
+    job = crew.put(end_by, "raise")
+    line = _line(worker, f"{job.id}: attempt 1 of {end_by.name} requeued after ")
+    assert "WARNING" in line
+    assert line.endswith(f": task {end_by.name} is not known here; does the module import it?")
+    assert worker.log.count(job.id) == 1
+
+
 def test_a_crash_and_an_immediate_retry_say_what_follows(crew: Crew) -> None:
     worker = crew.start()
     job = crew.app.enqueue(end_by.bind("os._exit").options(crashes=1))

@@ -46,7 +46,7 @@ def nearest(word: str, names: Iterable[str]) -> list[str]:
     lower = word.lower()
     begun = [name for name in known if lower and name.lower().startswith(lower)]
     alike = _best(word, get_close_matches(word, known, n=MAX_SUGGESTIONS))
-    parts = [name for name in known if get_close_matches(word, [name.rpartition(".")[2]], cutoff=0.7)]
+    parts = [name for name in known if "." in name and get_close_matches(word, [name.rpartition(".")[2]])]
     return list(dict.fromkeys([*begun, *alike, *parts]))[:MAX_SUGGESTIONS]
 
 

@@ -288,11 +288,7 @@ class Executor:
         """Run a claimed job. It says when it has ended."""
         self._attempts[attempt.key] = attempt
         try:
-            if attempt.job.task not in self._tasks:
-                log.warning("%s: task %s is not known here, released", attempt.job.id, attempt.job.task)
-                attempt.end(Unknown())
-            elif attempt.run is UNREADABLE:
-                log.warning("%s: how it is to be run cannot be read here, released", attempt.job.id)
+            if attempt.job.task not in self._tasks or attempt.run is UNREADABLE:
                 attempt.end(Unknown())
             elif (rest := self._runners.begin(attempt)) is not None:
                 self._group.create_task(rest)

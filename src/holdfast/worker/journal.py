@@ -21,6 +21,7 @@ from holdfast.errors import HoldfastError
 from holdfast.job import App, Job, read_job
 from holdfast.outcome import Advanced, Cancelled, Crash, Error, Outcome, Release, Snoozed, Succeed, Unknown, Waits
 from holdfast.phrases import indented, printable
+from holdfast.run import UNREADABLE
 from holdfast.store import AsyncStore
 from holdfast.verdict import what_follows
 from holdfast.worker.attempt import Attempt
@@ -83,6 +84,10 @@ class Journal:
                 self._failures -= 1
                 self._unsettled.add(attempt.key)
                 self._log(logging.WARNING, attempt, now, word, _described(cast(Error | Crash, outcome)))
+        elif kind is Unknown and word is not LOST:
+            if self._failures or self._is_verbose:
+                self._failures -= 1
+                self._log(logging.WARNING, attempt, now, word, f": {_unknown(attempt)}")
         elif self._lines or self._is_verbose:
             self._lines -= 1
             reason = f": {printable(outcome.reason)}" if isinstance(outcome, Release) and outcome.reason else ""
@@ -134,6 +139,12 @@ class Journal:
             job: Job[Any] = read_job(fields, cast(App, None))  # only to look at
             if follows := what_follows(job):
                 log.log(logging.ERROR if job.state == "failed" else logging.INFO, "%s: %s", job.id, follows)
+
+
+def _unknown(attempt: Attempt) -> str:
+    if attempt.run is UNREADABLE:
+        return "how it is to be run cannot be read here; another release may have enqueued it"
+    return f"task {printable(attempt.job.task)} is not known here; does the module import it?"
 
 
 def _described(outcome: Error | Crash) -> str:
