@@ -127,6 +127,8 @@ def test_below_info_no_job_has_a_line_and_at_debug_each_has(crew: Crew) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_worker_that_stops_says_what_it_waits_for_and_that_a_second_signal_hurries(crew: Crew, number: int) -> None:
+    if signal.getsignal(number) is signal.SIG_IGN:
+        pytest.skip("the signal is ignored here, as in the background of a shell")
     worker = crew.start(app=APP)
     apart, inside = crew.put(wait_for, "never"), crew.put(wait_for_async, "never")
     until(lambda: crew.get(apart).state == crew.get(inside).state == "running")
@@ -141,6 +143,13 @@ def test_a_worker_that_stops_says_what_it_waits_for_and_that_a_second_signal_hur
     assert "stops at once, as it was told a second time" in worker.log
     assert f"{apart.id}: attempt 1 of {wait_for.name} requeued after " in worker.log
     assert {crew.get(apart).state, crew.get(inside).state} == {"waiting"}
+
+
+def test_an_app_that_cannot_be_imported_is_shown_with_its_traceback_indented_as_it_was(crew: Crew) -> None:
+    (crew.folder / "broken_app.py").write_text("import nothing_of_this_name\n")
+    worker = crew.start(app="broken_app", PYTHONPATH=str(crew.folder))
+    assert worker.wait() == 1
+    assert "\n        import nothing_of_this_name\n    ModuleNotFoundError: No module named " in worker.log
 
 
 def test_an_executor_that_dies_while_it_imports_says_so_and_is_started_ever_less_often(crew: Crew) -> None:

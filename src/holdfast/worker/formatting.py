@@ -27,11 +27,12 @@ class SafeFormatter(logging.Formatter):
         text = super().format(record)
         if is_in_job():
             return text
-        first, *rest = printable(text, lines=True, tabs=True).split("\n")
-        lines = (line if line.startswith(INDENT) else f"{INDENT}{line}" for line in rest)
+        first, *rest = printable(text.rstrip("\n"), lines=True, tabs=True).split("\n")
+        if not all(line.startswith(INDENT) for line in rest):
+            rest = [f"{INDENT}{line}" for line in rest]
         if colour := self._colours.get(record.levelno):
             first = f"{colour}{first}{_PLAIN}"
-        return "\n".join([first, *lines])
+        return "\n".join([first, *rest])
 
 
 def wants_colour(descriptor: int) -> bool:
