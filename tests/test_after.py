@@ -224,6 +224,34 @@ def test_a_thousand_jobs_that_others_wait_for_are_refused_each(store: Store) -> 
     assert store.run(commands.cancel(ids, unless_awaited=True)) == ["BLOCKED"] * 1000
 
 
+def test_an_entry_of_a_job_that_is_gone_refuses_no_cancellation(
+    store: Store, client: redis.Redis, namespace: str
+) -> None:
+    """The record decides; whoever stands in a set is asked."""
+    put(store, "a", "b")
+    put(store, "gone", after=("a",))
+    client.delete(f"hf:{{{namespace}}}:j:gone")
+    client.zadd(f"hf:{{{namespace}}}:d:b", {"a": 1})
+
+    assert store.run(commands.cancel(["a"], unless_awaited=True)) == ["cancelled"]
+    assert store.run(commands.cancel(["b"], unless_awaited=True)) == ["cancelled"]
+    client.delete(*client.keys(f"hf:{{{namespace}}}:*"))
+
+
+def test_a_job_is_not_cancelled_if_one_that_cannot_be_read_waits_for_it(
+    store: Store, client: redis.Redis, namespace: str
+) -> None:
+    """It cannot be cancelled, though it is named, and would be left behind."""
+    put(store, "a")
+    put(store, "newer", after=("a",))
+    head = client.hget(f"hf:{{{namespace}}}:j:newer", "h")
+    client.hset(f"hf:{{{namespace}}}:j:newer", "h", bytes([head[0] + 1]) + head[1:])
+
+    assert store.run(commands.cancel(["a", "newer"], unless_awaited=True)) == ["BLOCKED", "NEWER"]
+    client.hset(f"hf:{{{namespace}}}:j:newer", "h", head)
+    assert store.run(commands.cancel(["a", "newer"], unless_awaited=True)) == ["cancelled", "cancelled"]
+
+
 def test_so_many_edges_are_not_looked_at_in_one_call(store: Store) -> None:
     ids = [f"n{number:03}" for number in range(150)]
     for place, id in enumerate(ids):

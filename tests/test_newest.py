@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
+import redis
 
 from holdfast import Holdfast, commands
 from holdfast.commands import Command
@@ -128,6 +129,24 @@ def test_a_page_of_a_thousand_queues_has_the_newest_of_all(store: Store, clock: 
     assert [job["id"] for job in first.jobs] == expected[:700]
     second = store.run(commands.list_jobs(newest=True, limit=700, cursor=first.cursor))
     assert [job["id"] for job in second.jobs] == expected[700:1400]
+
+
+@pytest.mark.parametrize("limit", [1, 2, 100])
+def test_jobs_that_cannot_be_read_are_listed_and_stop_no_page(
+    store: Store, server_url: str, namespace: str, clock: TestClock, limit: int
+) -> None:
+    ids = [f"job{number}" for number in range(6)]
+    for place, id in enumerate(ids):
+        put(store, id, queue=QUEUES[place % 3])
+        if place % 2:
+            store.run(commands.cancel([id]))
+        clock.advance(1)
+    with redis.Redis.from_url(server_url) as client:
+        client.delete(f"hf:{{{namespace}}}:j:job2")
+        client.hset(f"hf:{{{namespace}}}:j:job3", "h", b"?")
+
+    assert sorted(pages(store, limit=limit)) == ids
+    assert pages(store, limit=limit, states=["waiting"]) == ["job4", "job2", "job0"]
 
 
 @pytest.mark.parametrize("cursor", [["waiting"], ["waiting", "x", "id"], ["waiting", "1", 5], ["waiting", "1"]])

@@ -66,6 +66,13 @@ local function find_dependents(ids)
   return found
 end
 
+-- Whether a job that stands among those that wait does so. One that cannot be read may.
+local function waits(id)
+  local job, fault = load_job(id)
+  if job then return job.state == 'blocked' end
+  return fault ~= 'NOTFOUND'
+end
+
 -- Note for each of those that wait for a job that they do, until one is met that is not named: then the answer is true. Returns
 -- too how many edges were looked at.
 local function awaited_by_others(id, named, before)
@@ -73,7 +80,7 @@ local function awaited_by_others(id, named, before)
   while true do
     local part = redis.call('ZRANGE', key.dependents(id), first, first + 9)
     for _, dependent in ipairs(part) do
-      if not named[dependent] then return true, first end
+      if not named[dependent] and waits(dependent) then return true, first end
       before[dependent] = before[dependent] or {}
       before[dependent][#before[dependent] + 1] = id
     end
@@ -85,7 +92,7 @@ end
 -- Those of some jobs that others wait for, unless all of these are named too, and nobody else waits for them.
 local function find_awaited(ids)
   local named, found, list, before, looked_at = {}, {}, {}, {}, 0
-  for _, id in ipairs(ids) do named[id] = true end
+  for _, id in ipairs(ids) do named[id] = load_job(id) and true end -- what cannot be read is not cancelled
   for id in pairs(named) do
     local is_awaited, edges = awaited_by_others(id, named, before)
     if is_awaited then found[id], list[#list + 1] = true, id end
