@@ -28,6 +28,7 @@ MODEL = [
 OLDER = ("lua_unique", "lua_settings", "lua_found", "repeats", "lua")
 NEWER = (
     "after",
+    "newest",
     "limit",
     "fair",
     "steer",
@@ -133,6 +134,17 @@ BUGS = [
         "a page begins with the last job of the one before",
         "list",
         "if member[1] == id and tonumber(member[2]) == tonumber(score) then first = first + 1 end",
+    ),
+    Bug(
+        "the newest jobs are merged by their ids alone",
+        "newest",
+        "if one.score ~= other.score then return one.score > other.score end",
+    ),
+    Bug("a page of the newest begins each state anew", "newest", "if rank > 0 and begun then", "if false then"),
+    Bug(
+        "a job is cancelled though one waits for it that is not",
+        "cancel",
+        "if not found[id] then found[id], list[#list + 1] = true, id end",
     ),
     Bug(
         "a claim wakes nobody for what is left",
