@@ -37,6 +37,7 @@ class Incomparable(date):
 
 VALUES: dict[str, Any] = {
     "object": object(),
+    "generator": (number for number in range(3)),
     "nan": float("nan"),
     "text": "seven",
     "dict": {"a": [1, None, 2.5]},
@@ -74,7 +75,7 @@ def bench(server_url: str) -> Iterator[Workbench]:
 
 
 @pytest.mark.parametrize("annotation", [int, None, date, list[int]])
-@pytest.mark.parametrize("what", ["object", "nan", "incomparable"])
+@pytest.mark.parametrize("what", ["object", "generator", "nan", "incomparable"])
 def test_what_cannot_be_stored_is_an_error_that_allows_no_retry(annotation: Any, what: str) -> None:
     outcome = outcome_of_value("pay", Shape.of(annotation), VALUES[what])
 
@@ -158,19 +159,20 @@ def test_force_is_true_or_false(store: Store) -> None:
         store.run(commands.act("retry", states=["failed"], arguments={"force": 1}))
 
 
+@pytest.mark.parametrize("what", ["object", "generator"])
 @pytest.mark.parametrize("task", [give, agive], ids=["sync", "async"])
-def test_the_testing_kit_does_as_workers_do(bench: Workbench, task: Any) -> None:
-    job = task.enqueue("object")
+def test_the_testing_kit_does_as_workers_do(bench: Workbench, task: Any, what: str) -> None:
+    job = task.enqueue(what)
     (ended,) = bench.run_until_empty()
 
-    assert (ended.state, ended.group, ran) == ("failed", "result-not-stored", ["object"])
+    assert (ended.state, ended.group, ran) == ("failed", "result-not-stored", [what])
     with pytest.raises(WorkDone, match=f"job {job.id} has done its work"):
         ended.retry()
     assert [type(each) for each in jobs.retry_many([job.id])] == [WorkDone]
     assert jobs.retry_all(task=task) == {"its work was done": 1}
     assert jobs.retry_all(task=task, force=True) == {"waiting": 1}
     bench.run_until_empty()
-    assert ran == ["object", "object"]
+    assert ran == [what, what]
     assert jobs.retry_many([job.id], force=True) == ["waiting"]
 
 

@@ -6,6 +6,7 @@ claimed job ──▶ Call ──▶ the task's function ──▶ outcome
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 
@@ -127,10 +128,7 @@ class Attempt(NamedTuple):
         if self.task is None:
             return End(Unknown())
         try:
-            value = self._begin(self.task)
-            if asyncio.iscoroutine(value):
-                value = asyncio.run(value)
-            return End(returned(self.task, value))
+            return End(returned(self.task, _awaited(self._begin(self.task))))
         except BaseException as error:
             return End.by(error)
 
@@ -164,8 +162,12 @@ def app_of(task: Task[..., Any]) -> running.App | None:
 
 def called(task: Task[..., Any], payload: bytes) -> Any:
     """Call the function of a task, also if it is an `async def`, in this thread. Returns its value."""
-    value = begun(task, payload)
-    return asyncio.run(value) if asyncio.iscoroutine(value) else value
+    return _awaited(begun(task, payload))
+
+
+def _awaited(value: Any) -> Any:
+    """Run a coroutine. A generator is none, though asyncio of Python 3.11 takes it for one: it is a value."""
+    return asyncio.run(value) if isinstance(value, Coroutine) else value
 
 
 def begun(task: Task[..., Any], payload: bytes) -> Any:
