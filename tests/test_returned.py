@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import date
 from typing import Any
 
@@ -33,6 +34,11 @@ class Incomparable(date):
 
     def __hash__(self) -> int:
         return 1
+
+
+@dataclass
+class Point:
+    x: int
 
 
 VALUES: dict[str, Any] = {
@@ -128,6 +134,22 @@ def test_the_warning_names_the_line_of_the_program_that_reads_the_result() -> No
         assert decode_result(Shape.of(int), b'"seven"', "the result of job 1") == "seven"
 
     assert [(each.category, each.filename) for each in caught] == [(ResultTypeWarning, __file__)]
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value"),
+    [(bytes, "abcd"), (date, "2026-01-01"), (set[int], [1, 1]), (Point, {"x": 1, "z": 3}), (tuple[int, int], [1, 2])],
+)
+def test_what_the_annotation_would_read_as_another_value_comes_back_as_it_was(annotation: Any, value: Any) -> None:
+    outcome = outcome_of_value("pay", Shape.of(annotation), value)
+
+    assert isinstance(outcome, Succeed)
+    with pytest.warns(ResultTypeWarning, match="the result of job 1 does not fit its type: the task returned a "):
+        assert decode_result(Shape.of(annotation), outcome.result, "the result of job 1") == value
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for corrected in (type(value), Any):
+            assert decode_result(Shape.of(corrected), outcome.result, "the result of job 1") == value
 
 
 def test_what_is_no_json_is_still_refused() -> None:

@@ -20,6 +20,7 @@ from holdfast.outcome import NOT_STORED, TOO_BIG, Outcome, Succeed, failed
 from holdfast.phrases import printable
 
 JSON = Shape.of(Any)
+AS_JSON = b" "  # before a result that its annotation would read as another value than was returned
 
 
 def outcome_of_value(task: str, shape: Shape, value: Any) -> Outcome:
@@ -28,16 +29,34 @@ def outcome_of_value(task: str, shape: Shape, value: Any) -> Outcome:
     try:
         return _sized(what, shape.encode(value, what))
     except Exception as misfit:  # what a method of the value raised, too
-        return _as_json(what, value, failure.message_of(misfit))
+        return _as_json(what, shape, value, failure.message_of(misfit))
 
 
-def _as_json(what: str, value: Any, misfit: str) -> Outcome:
+def _as_json(what: str, shape: Shape, value: Any, misfit: str) -> Outcome:
     """Return what it means that a value does not fit the annotation: it may be JSON all the same."""
     try:
         result = JSON.encode(value, what)
     except Exception:
         return _refused("ResultNotStored", misfit, NOT_STORED)
-    return _sized(what, result, _one_line(f"{misfit}; it is stored as JSON, and does not fit the annotation"))
+    mark = AS_JSON if _can_read(shape, result) else b""
+    return _sized(what, mark + result, _one_line(f"{misfit}; it is stored as JSON, and does not fit the annotation"))
+
+
+def _can_read(shape: Shape, result: bytes) -> bool:
+    """Tell whether an annotation reads JSON, perhaps as another value than it is: `bytes` reads any base64."""
+    try:
+        shape.decode(result, "")
+    except Invalid:
+        return False
+    return True
+
+
+def _fits(shape: Shape, value: Any) -> bool:
+    try:
+        shape.encode(value, "")
+    except Invalid:
+        return False
+    return True
 
 
 def _sized(what: str, result: bytes, note: str = "") -> Outcome:
@@ -65,10 +84,16 @@ def decode_result(shape: Shape, data: bytes, what: str) -> Any:
         Invalid: it is not JSON.
     """
     try:
-        return shape.decode(data, what)
-    except Invalid as misfit:
+        value = shape.decode(data, what)
+        if not data.startswith(AS_JSON):
+            return value
         value = JSON.decode(data, what)
-        warning = ResultTypeWarning(f"{misfit}; the JSON value is returned as it is stored")
+        if _fits(shape, value):  # the annotation was corrected meanwhile
+            return value
+        misfit = f"{what} does not fit its type: the task returned a {type(value).__name__}"
+    except Invalid as error:
+        value, misfit = JSON.decode(data, what), str(error)
+    warning = ResultTypeWarning(f"{misfit}; the JSON value is returned as it is stored")
     warnings.warn(warning, stacklevel=_level_of_caller())
     return value
 
