@@ -81,6 +81,8 @@ def put(session: Session, /, queue: str, text: str | None, file: BinaryIO | None
     source = _source(text, file)
     if fresh and not lines:
         raise click.UsageError("--fresh is for many items; give --lines, too.")
+    if lines and options["id"] is not None:
+        raise click.UsageError("--id is for one item; with --lines each item gets an id of its own.")
     chosen, into = given_options(options), session.new_app.items(queue)
     if not lines:
         job = into.put(source.read(MOST_PAYLOAD + 1), **chosen)
@@ -156,10 +158,12 @@ def claim(
 
 def _check_streams(session: Session, payload: BinaryIO | None, token: BinaryIO | None) -> None:
     """Refuse what cannot be told apart, before anything is claimed."""
-    if payload is not None and payload.fileno() == 1 and token is None:
+    is_json = session.output.mode == "json"
+    for name, file in (("--payload", payload), ("--token", token)):
+        if file is not None and file.fileno() == 1 and is_json:
+            raise click.UsageError(f"{name} - and --json both write to the standard output; choose one.")
+    if payload is not None and payload.fileno() == 1 and (token is None or token.fileno() == 1):
         raise click.UsageError("--payload - needs the standard output for itself: give --token FILE, too.")
-    if payload is not None and payload.fileno() == 1 and session.output.mode == "json":
-        raise click.UsageError("--payload - and --json both write to the standard output; choose one.")
 
 
 def _hand_out(session: Session, item: Item, token: str, payload: BinaryIO | None, token_file: BinaryIO | None) -> None:
