@@ -265,6 +265,18 @@ def test_a_failure_can_be_final_or_have_a_delay_of_its_own(timed: Holdfast, cloc
     assert timed.get("a").group == "failed"
 
 
+@pytest.mark.parametrize("words", ["cannot open \udcff.png", "x" * 2**20], ids=["not UTF-8", "long"])
+def test_why_an_item_failed_or_was_released_may_be_any_words(app: Holdfast, items: Items, words: str) -> None:
+    items.put(b"", id="a", backoff=0)
+    assert got(items).release(reason=words)
+    assert items.release(got(items).detach(), reason=words)
+    assert items.fail(got(items).detach(), words, delay=0)
+    assert got(items).fail(words, final=True)
+    for attempt in app.get("a").attempts:
+        assert "cannot open \\udcff.png" in attempt.words or "xxx" in attempt.words
+        assert len(attempt.words) < 10_000
+
+
 def test_a_released_item_comes_back_uncharged_to_its_old_place_or_after_a_delay(
     timed: Holdfast, clock: TestClock
 ) -> None:

@@ -75,7 +75,12 @@ def describe(exception: BaseException, *, group: str | None = None) -> Failure:
 
 def message_of(exception: BaseException) -> str:
     """Return the text of an exception, however long it is and whatever its own methods do."""
-    return _cut(_text(exception), LONGEST_MESSAGE)
+    return message_from(exception)
+
+
+def message_from(words: object) -> str:
+    """Return any words as a failure can have them, also those that UTF-8 has not: a file's name in an OSError."""
+    return _cut(_text(words), LONGEST_MESSAGE)
 
 
 def group_of(exception: BaseException) -> str:

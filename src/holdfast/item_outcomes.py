@@ -7,7 +7,7 @@ import os
 from holdfast import commands, errors
 from holdfast.commands import Finish, Held
 from holdfast.durations import Duration, milliseconds
-from holdfast.failure import Failure
+from holdfast.failure import Failure, message_from
 from holdfast.failure import encode as encode_failure
 from holdfast.limits import LONGEST_WAIT, MOST_RESULT
 from holdfast.outcome import Error, Outcome, Release, Succeed
@@ -31,13 +31,13 @@ def success(result: Buffer) -> Succeed:
 
 
 def failure(words: str, *, final: bool, delay: Duration | None) -> Error:
-    described = Failure(type="Failed", message=str(words), group=GROUP, fingerprint=GROUP)
+    described = Failure(type="Failed", message=message_from(words), group=GROUP, fingerprint=GROUP)
     wait = None if delay is None else milliseconds(delay, what="delay", most=LONGEST_WAIT)
     return Error(encode_failure(described), GROUP, final=final, delay=wait)
 
 
 def release(reason: str, *, delay: Duration) -> Release:
-    return Release(reason, milliseconds(delay, what="delay", most=LONGEST_WAIT))
+    return Release(message_from(reason), milliseconds(delay, what="delay", most=LONGEST_WAIT))
 
 
 def end(held: Held, created: int, outcome: Outcome, *, token: str, unstarted: bool = False) -> Steps[bool]:
