@@ -10,6 +10,7 @@ import pytest
 from holdfast import Fail, Invalid, current_job
 from tests.apps import long_app
 from tests.listener import Listener, running
+from tests.test_returned import Unmeasurable
 from tests.workers import Crew
 
 APP = "tests.apps.long_app"
@@ -60,6 +61,16 @@ def test_a_step_that_was_done_and_cannot_be_kept_is_not_done_again_by_a_retry(re
     with pytest.raises(
         Fail, match=r"step charge was done, but that cannot be kept: its result.*a retry would do it"
     ) as raised:
+        running(Listener()).once("charge", charge)
+
+    assert raised.value.group == "step-not-kept"
+
+
+def test_a_step_whose_result_raises_when_it_is_compared_is_not_done_again_either() -> None:
+    def charge() -> list[int]:
+        return Unmeasurable([1])
+
+    with pytest.raises(Fail, match=r"step charge was done, but .*: its result: ArithmeticError: no length; ") as raised:
         running(Listener()).once("charge", charge)
 
     assert raised.value.group == "step-not-kept"

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, get_type_hints
 
 from holdfast.codec import Shape
 from holdfast.errors import HoldfastError, Invalid, TooBig
+from holdfast.failure import message_of
 from holdfast.limits import MOST_STEP_RESULT
 from holdfast.link import heed
 from holdfast.names import check_step
@@ -46,6 +47,8 @@ class Step(NamedTuple):
                 raise TooBig(f"its result has {len(result)} bytes; {MOST_STEP_RESULT} are allowed: return a reference")
         except (Invalid, TooBig) as error:
             raise self._not_kept(error) from None
+        except Exception as error:  # of a method of the value
+            raise self._not_kept(f"its result: {type(error).__name__}: {message_of(error)}") from None
         return result
 
     def decode(self, result: bytes) -> Any:
@@ -62,8 +65,8 @@ class Step(NamedTuple):
         if inspect.iscoroutinefunction(function):
             raise Invalid(f"step {self.name} is an async def: write `await job.aonce({self.name!r}, ...)`")
 
-    def _not_kept(self, error: HoldfastError) -> Fail:
-        words = f"step {self.name} was done, but that cannot be kept: {error}; a retry would do it again"
+    def _not_kept(self, why: HoldfastError | str) -> Fail:
+        words = f"step {self.name} was done, but that cannot be kept: {why}; a retry would do it again"
         return Fail(words, group=STEP_NOT_KEPT)
 
 

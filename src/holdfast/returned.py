@@ -28,8 +28,10 @@ def outcome_of_value(task: str, shape: Shape, value: Any) -> Outcome:
     what = f"the result of task {task}"
     try:
         return _sized(what, shape.encode(value, what))
-    except Exception as misfit:  # what a method of the value raised, too
+    except Invalid as misfit:
         return _as_json(what, shape, value, failure.message_of(misfit))
+    except Exception as error:  # of a method of the value
+        return _as_json(what, shape, value, f"{what}: {type(error).__name__}: {failure.message_of(error)}")
 
 
 def _as_json(what: str, shape: Shape, value: Any, misfit: str) -> Outcome:
