@@ -252,6 +252,7 @@ def test_the_command_line_retries_such_a_job_only_by_force(shell: Shell) -> None
     assert "--force" in refused.err
     all = shell("retry", "--all", "--group", "result-too-big", "--yes")
     assert (all.code, all.rows) == (1, [["its work was done", "1"]])
+    assert "--force" in all.err
     assert shell("retry", "--all", "--group", "result-too-big", "--yes", "--force").rows == [["waiting", "1"]]
 
 

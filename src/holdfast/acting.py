@@ -23,12 +23,13 @@ Counts = dict[str, int]
 
 AT_ONCE = 500  # jobs that are looked at in one call
 NOT_RUNNING = tuple(state for state in PENDING if state != "running")
+WORK_WAS_DONE = "its work was done"  # of a job that is retried by force only
 _WORDS = {
     "OK": "deleted",
     "NOTFOUND": "gone",
     "STATE": "in another state",
     "BLOCKED": "others wait for it",
-    "DONE": "its work was done",
+    "DONE": WORK_WAS_DONE,
     "EXISTS": "another job has its unique key",
     "CYCLE": "it would wait for itself",
 }

@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeVar
 import click
 
 from holdfast import commands
-from holdfast.acting import NOT_RUNNING
+from holdfast.acting import NOT_RUNNING, WORK_WAS_DONE
 from holdfast.cli.complaints import complain, note
 from holdfast.cli.completers import complete_queue, complete_states, complete_task
 from holdfast.cli.exits import REFUSED, exit_code
@@ -188,6 +188,8 @@ def _steer_all(session: Session, action: Action, chosen: Chosen) -> int:
         session.output.list(counts.items(), columns, "there are no such jobs")
     else:
         note(f"nothing to {verb}: there are no such jobs")
+    if done := counts.get(WORK_WAS_DONE):
+        note(f"not retried: {done:,} whose work was done, only not recorded; --force does that work again")
     return REFUSED if counts.keys() - DONE else 0
 
 
