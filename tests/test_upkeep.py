@@ -122,11 +122,25 @@ def test_a_queue_that_is_paused_calls_for_nobody(jobs: Holdfast, store: Store, c
     assert (needed(jobs), jobs.load("q")[0].overdue, jobs.overdue()) == ({"q": 0}, 1, 1)
 
 
+@pytest.mark.parametrize("waits", [{"delay": 1000}, {"deadline": 1000}], ids=["due jobs", "deadlines"])
+def test_what_is_due_in_a_queue_that_is_paused_hides_no_other_queue(
+    jobs: Holdfast, store: Store, clock: TestClock, waits: dict[str, int]
+) -> None:
+    """Nobody comes for those, so nobody would move the others."""
+    jobs.pause("paused")
+    for thousand in range(2):
+        put(store, *(f"j{thousand}-{number}" for number in range(1000)), queue="paused", **waits)
+    jobs.schedule("poll", jobs.tasks["work"].bind(), every="1h")
+    clock.advance(3600)
+    assert needed(jobs) == {"paused": 0, "q": 1}
+
+
 def test_the_queues_of_very_many_due_jobs_hide_no_queue_for_good(
     jobs: Holdfast, store: Store, clock: TestClock
 ) -> None:
     """Only the first timers are looked at for what they are about; whoever comes for those moves the others."""
-    put(store, *(f"j{number}" for number in range(1000)), queue="many", delay=1000)
+    for thousand in range(10):
+        put(store, *(f"j{thousand}-{number}" for number in range(1000)), queue="many", delay=1000)
     jobs.schedule("poll", jobs.tasks["work"].bind(), every="1h")
     clock.advance(3600)
     assert needed(jobs) == {"many": 1}

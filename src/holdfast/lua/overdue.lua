@@ -4,7 +4,7 @@ local load_job = core.load_job
 
 local overdue = {}
 
-local LOOKED_AT, MOST_PARKING = 1000, 100
+local LOOKED_AT, MOST_DEADLINES, MOST_PARKING = 10000, 1000, 100
 
 -- How many timers of the namespace have passed: of scheduled jobs, leases, schedules, limits and deadlines. What calls have left to
 -- the next one counts as one, each.
@@ -34,12 +34,15 @@ local function queues_of(kind, name)
 end
 
 -- How many such timers each queue has, of the first ones that have passed. If there are more, the queues of those before
--- them have due jobs, and who comes for these moves the others, too.
+-- them have due jobs, and who comes for these moves the others, too; unless these queues are paused, for then nobody comes: so
+-- very many are looked at, though only schedules and limits, of which there are few, and the first deadlines are looked up.
 function overdue.by_queue()
-  local counts = {}
+  local counts, deadlines = {}, 0
   for _, timer in ipairs(redis.call('ZRANGEBYSCORE', key.timers, '-inf', now, 'LIMIT', 0, LOOKED_AT)) do
     local kind, name = string.match(timer, '^([%%&!])(.+)$')
-    for _, queue in ipairs(kind and queues_of(kind, name) or {}) do counts[queue] = (counts[queue] or 0) + 1 end
+    if kind == '!' then deadlines = deadlines + 1 end
+    local queues = kind and (kind ~= '!' or deadlines <= MOST_DEADLINES) and queues_of(kind, name) or {}
+    for _, queue in ipairs(queues) do counts[queue] = (counts[queue] or 0) + 1 end
   end
   return counts
 end
