@@ -625,6 +625,8 @@ def test_what_is_left_to_do_and_cannot_be_read_does_not_make_executors_spin(
     scene.client.hset(scene.key("meta"), "signs", f'{{"{key}":1}}')
 
     work_elsewhere(scene)
+    step = scene.store.run(commands.upkeep())
+    assert (step.after, step.stuck) == (1, 1)
 
 
 def test_a_schedule_whose_firing_fails_fires_later(scenes: Callable[[], Scene]) -> None:
@@ -814,3 +816,29 @@ def test_what_is_left_of_a_queue_is_found_though_its_name_and_all_timers_are_gon
     assert len(found) == 50
     scene.store.run(commands.renew("node/one", [], executors=[ONE], queues=["q"]))
     scene.check()
+
+
+def test_schedules_and_limits_go_on_though_all_timers_are_gone(scenes: Callable[[], Scene]) -> None:
+    scene = scenes()
+    scene.store.run(commands.schedule("hourly", {"queue": "s", "task": "t"}, b"[]", every=3_600_000))
+    scene.store.run(commands.limit("often", 1, per=60_000))
+    put(scene.store, "x", "y", limits=["often"])
+    assert take(scene.store, ONE, limit=2) == ["x"]
+    scene.store.run(commands.finish(ONE, [Finish("x", 1, Succeed(b""))]))
+    scene.client.delete(scene.key("timers"))
+
+    scene.pass_time(6)
+    assert take(scene.store, TWO) == ["y"]
+    assert take(scene.store, TWO, "s") == []
+    scene.check()
+    scene.clock.advance(3600)
+    assert len(take(scene.store, TWO, "s")) == 1
+
+
+def test_a_last_claim_that_is_garbled_is_forgotten(scenes: Callable[[], Scene]) -> None:
+    scene = scenes()
+    waiting(scene)
+    assert take(scene.store) == ["a0"]
+    scene.client.hset(scene.key("w:node/one"), "0", "garbage")
+
+    assert take(scene.store) == ["a1"]

@@ -242,6 +242,7 @@ local function last_claim(args)
   local line = redis.call('HGET', key.worker(worker), number)
   if not line then return nil end
   local counter, rest = string.match(line, '^(%d+)(.*)$')
+  if not counter then return nil end
   return tonumber(counter), (string.gsub(rest, '^ %d+', '', 1))
 end
 

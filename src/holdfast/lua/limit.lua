@@ -244,11 +244,17 @@ local function is_full(full)
   return limit.free(full, 1) < 1 and not (drop_stale_holders(full) and limit.free(full, 1) > 0)
 end
 
--- A limit of which jobs are parked, by chance: if its slots are held by nobody, hand them on.
+-- A limit of which jobs are parked, by chance: if its slots are held by nobody, or its timer is gone, hand them on.
 function limit.mend_some()
   local name = redis.call('HRANDFIELD', key.limits())
   local full = name and redis.call('SRANDMEMBER', key.throttling(name))
-  if full and limit.free(full, 1) < 1 and drop_stale_holders(full) then limit.hand_on(full) end
+  if not full then return end
+  local _, per = limit.definition(full)
+  if per and per > 0 then
+    if not redis.call('ZSCORE', key.timers, '%' .. full) then limit.hand_on(full) end
+  elseif limit.free(full, 1) < 1 and drop_stale_holders(full) then
+    limit.hand_on(full)
+  end
 end
 
 -- Take all slots of a job that is about to start; or park it. Returns whether it may start.

@@ -6,12 +6,11 @@ local overdue = {}
 
 local LOOKED_AT, MOST_DEADLINES, MOST_PARKING = 10000, 1000, 100
 
+function overdue.unfinished() return (signs.resolving and 1 or 0) + (signs.changed and 1 or 0) end
+
 -- How many timers of the namespace have passed: of scheduled jobs, leases, schedules, limits and deadlines. What calls have left to
 -- the next one counts as one, each.
-function overdue.count()
-  local unfinished = (signs.resolving and 1 or 0) + (signs.changed and 1 or 0)
-  return redis.call('ZCOUNT', key.timers, '-inf', now) + unfinished
-end
+function overdue.count() return redis.call('ZCOUNT', key.timers, '-inf', now) + overdue.unfinished() end
 
 -- How many scheduled jobs of a queue are due, and since when the first of them could be claimed.
 function overdue.jobs(queue)

@@ -31,6 +31,7 @@ local check_batch, enqueue = core.check_batch, core.enqueue
 
 local MOST_TIMES, ENOUGH_TIMES, MOST_SCHEDULES, MOST_BACKLOG, FIRED_AT_ONCE = 500, 20, 10000, 1000, 100
 local MOST_BYTES = 33554432 -- of one reply
+local SAMPLE = 5 -- schedules whose timers are looked for at once
 local MISSED = { one = true, all = true, skip = true }
 local OVERLAP = { allow = true, skip = true }
 
@@ -178,6 +179,17 @@ local function fire(name)
   redis.call('HSET', key.schedule(name), unpack(fields))
   set_next(name, schedule, next_time)
   if fired > 0 then event('fired', name) end
+end
+
+-- Some schedules, by chance: one whose timer is gone has it again.
+local function mend_schedules()
+  for _, name in ipairs(redis.call('ZRANDMEMBER', key.schedules(), SAMPLE)) do
+    if not redis.call('ZSCORE', key.timers, '&' .. name) then
+      local values = redis.call('HMGET', key.schedule(name), 'paused', 'every', 'next', 'times')
+      local schedule = { paused = values[1], every = values[2], next = values[3], times = values[4] }
+      set_next(name, schedule, next_known(schedule))
+    end
+  end
 end
 
 local function check_times(times)
@@ -363,4 +375,4 @@ verb('schedules', { 'no-writes' }, function(args)
   return reply
 end)
 
-core.fire = fire
+core.fire, core.mend_schedules = fire, mend_schedules

@@ -66,7 +66,7 @@ local function prune_in_turn(served)
     end
   end)
   if left <= 0 then done = queues[at - 1] or after end
-  do_all({ limit.mend_some, settle })
+  do_all({ limit.mend_some, core.mend_schedules, settle })
   if (left <= 0) ~= (signs.surplus ~= nil) then set_sign('surplus', left <= 0 and 1 or nil) end
   redis.call('HSET', key.meta, 'pruned', now, 'prune_after', done)
 end
@@ -151,7 +151,9 @@ local function advance(served)
   end
   budget.unreadable = stay
   for queue in pairs(queues) do wake(queue) end
-  if signs.surplus or math.abs(now - meta.pruned) >= PRUNE_EVERY then prune_in_turn(served or {}) end
+  if signs.surplus or math.abs(now - meta.pruned) >= PRUNE_EVERY then
+    do_all({ function() prune_in_turn(served or {}) end })
+  end
 end
 
 core.beat, core.advance = beat, advance

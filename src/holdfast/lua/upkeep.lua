@@ -21,6 +21,7 @@ verb('upkeep', { 'allow-oom' }, function(args)
   beat()
   advance()
   publish('upkeep')
-  local stay = budget.unreadable
-  return { before, overdue.count(), stay, signs.surplus and 1 or 0, next_timer(stay), refills(args) }
+  local stay, surplus = budget.unreadable, signs.surplus and 1 or 0
+  if budget.has_failed then stay, surplus = stay + overdue.unfinished(), 0 end -- the same may fail again, at once
+  return { before, overdue.count(), stay, surplus, next_timer(budget.unreadable), refills(args) }
 end)
