@@ -680,13 +680,15 @@ def test_a_throttled_job_gets_a_slot_though_what_leads_to_it_is_gone(scenes: Cal
     scene.check()
 
 
-def test_a_slot_is_not_handed_to_a_parked_job_that_is_gone(scenes: Callable[[], Scene]) -> None:
+def test_a_slot_is_not_handed_to_parked_jobs_that_are_gone(scenes: Callable[[], Scene]) -> None:
     scene = scenes()
     scene.store.run(commands.limit("one", 1))
-    put(scene.store, "x", "y", "z", limits=["one"])
-    assert take(scene.store, ONE, limit=3) == ["x"]
-    gone(scene, "y")
-    scene.client.zrem(scene.key("q:q:throttled"), "y")  # so that nothing else finds it before
+    lost = [f"y{number}" for number in range(150)]
+    put(scene.store, "x", *lost, "z", limits=["one"])
+    assert take(scene.store, ONE, limit=200) == ["x"]
+    for id in lost:
+        gone(scene, id)
+    scene.client.zrem(scene.key("q:q:throttled"), *lost)  # so that nothing else finds them before
     scene.store.run(commands.finish(ONE, [Finish("x", 1, Succeed(b""))]))
 
     assert take(scene.store, TWO) == ["z"]

@@ -93,21 +93,26 @@ local function forget_parked(full, queue)
   end
 end
 
+-- Returns whether there is such a job.
 local function wake_parked(full, queue, id)
   redis.call('ZREM', key.parked(full, queue), id)
   local job = load_job(id)
   if not job or job.state ~= 'throttled' or job.queue ~= queue then
     core.mend(id, key.index[queue].throttled)
-    return set_timer(full, now) -- what was handed to it is for those behind it
+    return false
   end
   to_waiting(job)
   awaken(queue)
+  return true
 end
 
 local function hand_on_some(full, queue, count)
-  local ids = redis.call('ZRANGE', key.parked(full, queue), 0, count - 1)
-  for _, id in ipairs(ids) do wake_parked(full, queue, id) end
+  local ids, gone = redis.call('ZRANGE', key.parked(full, queue), 0, count - 1), 0
+  for _, id in ipairs(ids) do
+    if not wake_parked(full, queue, id) then gone = gone + 1 end
+  end
   budget.handed = budget.handed - #ids
+  if gone > 0 and budget.handed > 0 then return hand_on_some(full, queue, gone) end -- to those behind them
   forget_parked(full, queue)
 end
 
@@ -195,8 +200,7 @@ local function offer_in(full, queue, but)
     local id = list[at]
     budget.looked = budget.looked - 1
     if not takes_part(id, but) then
-      wake_parked(full, queue, id)
-      break
+      if wake_parked(full, queue, id) then break end
     elseif go then
       redis.call('ZREM', key.parked(full, queue), id)
       stand(but, queue, list[at + 1], id)
@@ -240,8 +244,15 @@ local function drop_stale_holders(full)
   return is_stale
 end
 
+-- Holders are compared once in a call, unless some are stale.
 local function is_full(full)
-  return limit.free(full, 1) < 1 and not (drop_stale_holders(full) and limit.free(full, 1) > 0)
+  if limit.free(full, 1) > 0 then return false end
+  local compared = budget.compared or {}
+  if compared[full] then return true end
+  if drop_stale_holders(full) then return limit.free(full, 1) < 1 end
+  compared[full] = true
+  budget.compared = compared
+  return true
 end
 
 -- A limit of which jobs are parked, by chance: if its slots are held by nobody, or its timer is gone, hand them on.

@@ -33,7 +33,7 @@ local function begin_batch(ended_well)
   budget.looked = 1000
   budget.told = 1000
   budget.fired = 200
-  budget.unreadable, budget.has_failed = 0, false
+  budget.unreadable, budget.has_failed, budget.compared = 0, false, nil
 end
 
 local function apply(command, batch)
