@@ -3,7 +3,8 @@
 --   args.ids     up to 1,000
 --   args.brief   leave out payload, result, checkpoint, attempts, notes and fields
 --
--- Returns for each job a list of names and values (see `describe_job`), or nil. Of a job whose record cannot be read these are:
+-- Returns for each job a list of names and values (see `describe_job`), or nil. A payload or checkpoint that is gone from the store is
+-- left out. Of a job whose record cannot be read, or that succeeded and whose result is gone, these are:
 -- id, and `unreadable`: NEWER, DAMAGED; in a list also NOTFOUND, of an entry without a record.
 
 local job_ids, refuse, verb = core.job_ids, core.refuse, core.verb
@@ -69,9 +70,11 @@ local function describe_more(id, reply, fields, job)
   for letter, name in pairs({ p = 'payload', r = 'result', c = 'checkpoint' }) do
     if fields[letter] then
       local blob = load_blob(letter, id, fields[letter])
-      if not blob then error(name .. ' is gone', 0) end
-      bytes = bytes + #blob
-      reply[#reply + 1], reply[#reply + 2] = name, blob
+      if not blob and letter == 'r' then error('the result is gone', 0) end -- who waits for it must not take it for none
+      if blob then
+        bytes = bytes + #blob
+        reply[#reply + 1], reply[#reply + 2] = name, blob
+      end
     end
   end
   local attempts, more = describe_attempts(job, fields)
