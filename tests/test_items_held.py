@@ -276,6 +276,23 @@ def test_a_block_whose_item_was_lost_says_so(items: Items) -> None:
         work()
 
 
+def test_a_block_that_outlives_that_of_its_items_does_not_pass_for_completed(app: Holdfast, items: Items) -> None:
+    """As that of a thread which nobody has waited for: its item was given back."""
+    items.put(b"", id="a")
+    with items:
+        item = got(items)
+    assert (app.get("a").state, item.is_lost) == ("waiting", True)
+    with (
+        pytest.raises(LeaseLost, match="item a was not completed: `with items` ended before its block, and gave it"),
+        item,
+    ):
+        pass
+    again = got(items)
+    with pytest.raises(KeyError), item:
+        raise KeyError  # the error of the block comes first
+    assert again.complete()
+
+
 def test_an_error_of_the_block_is_raised_also_if_the_store_cannot_be_told(
     items: Items, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -108,7 +108,7 @@ class Heartbeat:
         yield from self._give_back_unheard(room)
         room.held.warn_of_dropped(self._items.queue)
         for item in room.held.items():
-            yield from item._release(reason="the program went on without it")
+            yield from item._give_back()
         while (yield commands.lose(worker=room.worker, reason="the program has ended")):
             pass
 

@@ -47,6 +47,7 @@ class Item:
         self._created = claimed.created
         self._items = items
         self._rights = ["to end it"]  # of several threads, one takes it; it is given back if that failed
+        self._was_given_back = False  # by the end of `with items`, not by its own block
         self._detached: Token | None = None  # under which it is, or may be, detached
         self._tokens: dict[tuple[int, type[Outcome]], str] = {}
         self.was_renewed(time.monotonic())
@@ -113,6 +114,11 @@ class Item:
 
     release, arelease = verb(_release)
 
+    def _give_back(self) -> Steps[None]:
+        """Release what its program has not ended within `with items`: a thread that still works on it has lost it."""
+        self._was_given_back = yield from self._release(reason="the program went on without it")
+        self.is_lost = self.is_lost or self._was_given_back
+
     def _end(self, outcome: Outcome, *, unstarted: bool = False) -> Steps[bool]:
         try:
             right = self._rights.pop()
@@ -176,6 +182,10 @@ class Item:
             LeaseLost: the block went well, but the lease was lost.
         """
         if not self._rights:
+            if self._was_given_back and error is None:
+                raise errors.LeaseLost(
+                    f"item {self.id} was not completed: `with items` ended before its block, and gave it back"
+                )
             return
         if error is None:
             if not (yield from self._complete()):
