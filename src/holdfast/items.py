@@ -100,10 +100,11 @@ class Items:
 
         items.put_many(line.encode() for line in lines)
 
-        `fresh` is the fast way for ids that cannot be there yet, as those of items without an id: the store then looks
-        only whether this very call was made before. `options` are for all of them.
+        `fresh` is the fast way for ids that cannot be there yet, as those of items without an id: if all of them are,
+        the store takes this for a call that was made before, and stores nothing. `options` are for all of them.
 
         Raises:
+            JobExists: `fresh` is given, and some of the ids are there, but not all.
             Invalid, TooBig: one of them cannot be stored. Of a list, none is.
             StoreUnavailable: the store cannot be reached. If `maybe_done`, some may be stored.
         """
