@@ -235,8 +235,8 @@ class Holdfast:
         So written, calls are bound while the server stores those before them. What they raise is raised when those are
         stored.
 
-        `fresh` is the fast way for ids that cannot be there yet: if all of them are, the store takes this for a call that
-        was made before, and stores nothing. Do not use it for calls that may have been stored by another call.
+        `fresh` is the fast way for ids that cannot be there yet: if all of them are, the store takes this for a call
+        that was made before, and stores nothing. Do not use it for calls that may have been stored by another call.
 
         Raises:
             JobExists: `fresh` is given, and some of the ids are there, but not all.
