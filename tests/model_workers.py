@@ -301,7 +301,9 @@ def _ended_so(job: Job, run: Attempt, outcome: Outcome) -> bool:
     match outcome:
         case Succeed(result):
             return job.state == "succeeded" and job.result == result
-        case Error(error) | Crash(error):
+        case Error(error):
+            return run.error == error and not run.reason and _is_same_error(job, run, outcome)
+        case Crash(error):
             return run.error == error and not run.reason
         case Release(reason):
             return run.reason == reason
@@ -310,3 +312,15 @@ def _ended_so(job: Job, run: Attempt, outcome: Outcome) -> bool:
         case Unknown():
             return True
     return not run.reason
+
+
+def _is_same_error(job: Job, run: Attempt, outcome: Error) -> bool:
+    """Whether an error had this group and was as final, as far as its job tells, which may have gone on since."""
+    if job.attempt != run.number or job.state == "cancelled":
+        return True
+    if job.state != "failed":
+        return not outcome.final
+    if job.final_reason not in ("exhausted", "declared", "refused", "at_most_once"):
+        return True
+    wanted = {False: ("exhausted", "at_most_once"), True: ("declared",), "refused": ("refused",)}[outcome.final]
+    return job.final_reason in wanted and job.group == outcome.group

@@ -844,3 +844,22 @@ def test_a_last_claim_that_is_garbled_is_forgotten(scenes: Callable[[], Scene]) 
     scene.client.hset(scene.key("w:node/one"), "0", "garbage")
 
     assert take(scene.store) == ["a1"]
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (Error(b"{}", "E"), Error(b"{}", "E", final=True)),
+        (Error(b"{}", "E", final=True), Error(b"{}", "E")),
+        (Error(b"{}", "E", final=True), Error(b"{}", "F", final=True)),
+    ],
+)
+def test_an_error_that_was_not_said_before_is_no_repetition(
+    scenes: Callable[[], Scene], first: Error, second: Error
+) -> None:
+    scene = scenes()
+    put(scene.store, "x")
+    take(scene.store)
+    answers = [scene.store.run(commands.finish(ONE, [Finish("x", 1, end)])).answers for end in (first, first, second)]
+
+    assert answers == [["OK"], ["OK"], ["LOST"]]

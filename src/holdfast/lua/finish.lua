@@ -232,6 +232,18 @@ local function fault(item, blob)
   if blob and item.outcome == 'succeed' and #blob > MOST_RESULT then return 'TOOBIG' end
 end
 
+local OF_AN_ERROR = { E = true, D = true, R = true, O = true } -- letters of WHY_FINAL
+
+-- Whether an error had this group and was as final, as far as its job tells, which may have gone on since.
+local function is_same_error(item)
+  local job, group, why = load_job(item.id, 'g', 'y')
+  if not job or job.attempt ~= item.attempt or job.state == 'cancelled' then return true end
+  if job.state ~= 'failed' then return not item.final end
+  if not OF_AN_ERROR[why] then return true end
+  local is_as_final = why == (WHY_OF_FINAL[item.final] or why == 'O' and 'O' or 'E')
+  return is_as_final and group == cut(item.group or 'error', INLINE)
+end
+
 -- Whether an attempt ended in just this way: it was said before, and the answer was lost.
 local function was_said_before(run, item, blob)
   local letter, number = LETTER_OF_ENDING[item.outcome], decimal[item.attempt]
@@ -244,6 +256,7 @@ local function was_said_before(run, item, blob)
   local kept = redis.call('HGET', key.job(item.id), 'o' .. number) or ''
   if letter ~= 'U' and kept ~= cut(reason, INLINE) then return false end
   if letter ~= 'E' and letter ~= 'K' then return true end
+  if letter == 'E' and not is_same_error(item) then return false end
   return (redis.call('HGET', key.errors(item.id), number) or nil) == (blob and #blob <= MOST_ERROR and blob or nil)
 end
 
