@@ -203,6 +203,20 @@ def test_a_home_of_another_user_is_trusted_if_it_is_chosen(foreign: Path, monkey
     assert server.stop(home)
 
 
+def test_a_home_that_was_chosen_is_used_though_the_directory_of_this_process_is_gone(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home, here = folder / "home", folder / "here"
+    monkeypatch.setenv("HOLDFAST_HOME", str(home))
+    here.mkdir()
+    monkeypatch.chdir(here)
+    here.rmdir()
+
+    assert Address.find().home == home
+    assert keeper.greet(server.ensure(home)) == keeper.PONG
+    assert trusted_users(home, {"HOLDFAST_HOME": "home"}) == {0, os.geteuid()}
+
+
 def test_a_home_that_others_may_write_to_is_refused_until_that_is_mended(folder: Path) -> None:
     home = folder / "project" / ".holdfast"
     home.mkdir(parents=True)

@@ -28,9 +28,12 @@ class NotTrusted(ServerStartFailed):
 
 def find_home(environ: Mapping[str, str] = os.environ, cwd: Path | None = None) -> Path:
     """Return the server's directory: HOLDFAST_HOME, or `.holdfast` beside the nearest pyproject.toml or .git."""
+    chosen = Path(environ.get("HOLDFAST_HOME") or "").expanduser()
+    if chosen.is_absolute():  # the directory that this process is in may be gone
+        return chosen
     here = (cwd or Path()).absolute()
     if environ.get("HOLDFAST_HOME"):
-        return here / Path(environ["HOLDFAST_HOME"]).expanduser()
+        return here / chosen
     for directory in (here, *here.parents):
         if (directory / "pyproject.toml").exists() or (directory / ".git").exists():
             return directory / ".holdfast"
@@ -79,8 +82,9 @@ def is_chosen(home: Path, environ: Mapping[str, str] = os.environ) -> bool:
     if not chosen and not trusted:
         return False
     real = os.path.realpath(home)
-    if chosen and os.path.realpath(find_home(environ)) == real:
-        return True
+    with suppress(FileNotFoundError):  # it was chosen from a directory that is gone
+        if chosen and os.path.realpath(find_home(environ)) == real:
+            return True
     return any(_is_within(real, folder) for folder in (trusted or "").split(os.pathsep))
 
 
