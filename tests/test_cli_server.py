@@ -28,6 +28,15 @@ def test_the_embedded_server_is_started_described_and_stopped(shell: Shell) -> N
     assert shell("server", "status", "--json").json["running"] is False
 
 
+def test_the_url_of_the_embedded_server_leads_to_it_whatever_its_directory_is_called(alone: Shell) -> None:
+    alone.environ["HOLDFAST_HOME"] = str(alone.folder / "a#b?c%41d é@ f")
+
+    alone.environ["HOLDFAST_URL"] = alone("server", "start").out.rstrip("\n")
+    assert alone("enqueue", "any.task", "--id", "mine").code == 0
+    del alone.environ["HOLDFAST_URL"]
+    assert [row[0] for row in alone("jobs").rows] == ["mine"]
+
+
 def test_the_server_commands_say_when_a_url_leads_elsewhere(shell: Shell) -> None:
     shell.environ["HOLDFAST_HOME"] = str(shell.folder / "home")
 

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlsplit
 
 from holdfast import errors
 
@@ -104,6 +104,11 @@ def read_url(url: str) -> Target:
         return Target(kind, {**_read_place(kind, parts), **_read_user(parts), **_read_options(kind, parts.query)})
     except errors.Invalid as error:
         raise errors.Invalid(f"{error}; {ENCODE}" if set(url) & set("@#") else str(error)) from None
+
+
+def socket_url(path: str) -> str:
+    """Return the URL of a socket, in which no character of its path means anything else."""
+    return f"unix://{quote(path)}"
 
 
 def mask(text: str) -> str:

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from holdfast import demo_tasks, server
+from holdfast.address import socket_url
 from holdfast.client import Holdfast
 from holdfast.demo_screen import Scene, Screen, open_screen
 from holdfast.demo_workers import KINDS, DemoWorker, kill_marked
@@ -100,7 +101,7 @@ def _stage(folder: Path, keep: bool) -> Iterator[tuple[Holdfast, dict[str, str]]
     environ = {name: value for name, value in os.environ.items() if not _FOREIGN.match(name)}
     environ |= {"HOLDFAST_HOME": str(home), "HOLDFAST_NAMESPACE": namespace, demo_tasks.LEDGER: ledger}
     environ |= {"TMPDIR": str(folder), "XDG_RUNTIME_DIR": str(folder)}  # what killed workers leave goes with the folder
-    app = Holdfast(f"unix://{server.ensure(home)}", namespace=namespace)
+    app = Holdfast(socket_url(server.ensure(home)), namespace=namespace)
     try:
         yield app, environ
     finally:

@@ -10,6 +10,7 @@ import click
 
 from holdfast import Holdfast
 from holdfast import server as embedded
+from holdfast.address import socket_url
 from holdfast.cli.complaints import complain, note
 from holdfast.cli.exits import NOT_FOUND
 from holdfast.cli.fields import SERVER
@@ -58,7 +59,7 @@ def status(session: Session) -> int:
 def start(session: Session) -> None:
     """Start the embedded server, unless it runs already, and print its URL."""
     _note_url(session)
-    session.output.value({"url": f"unix://{embedded.ensure(find_home())}"}, "url")
+    session.output.value({"url": socket_url(embedded.ensure(find_home()))}, "url")
 
 
 @command("stop", "holdfast server stop", "holdfast server stop --force", fields={"stopped": "whether it was running"})
@@ -97,7 +98,7 @@ def _clients(home: Path) -> int:
 
 def _workers(session: Session, home: Path) -> str:
     """Say which workers are among the clients, as far as they are of this namespace."""
-    app = Holdfast(f"unix://{embedded.status(home).socket}", namespace=session.namespace)
+    app = Holdfast(socket_url(embedded.status(home).socket), namespace=session.namespace)
     live = [worker.name for worker in app.workers() if worker.is_live]
     return f" (worker {', worker '.join(live)})" if live else ""
 

@@ -13,6 +13,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from holdfast import server
+from holdfast.address import socket_url
 from holdfast.budget import Budget
 from holdfast.client import Holdfast
 from holdfast.errors import Invalid
@@ -33,7 +34,7 @@ def running_server() -> Iterator[str]:
     """Start a server with no data, and yield its URL; afterwards nothing is left of it."""
     with tempfile.TemporaryDirectory(prefix="holdfast-test-") as home:
         try:
-            yield f"unix://{server.ensure(Path(home), timeout=PATIENCE)}"
+            yield socket_url(server.ensure(Path(home), timeout=PATIENCE))
         finally:
             server.stop(Path(home), timeout=PATIENCE)
 
