@@ -144,12 +144,21 @@ def _read_place(kind: str, parts: SplitResult) -> dict[str, Any]:
         return {"path": unquote(parts.path)}
     if "@" in parts.path + parts.query:
         raise _invalid("there is an @ behind its host")
-    place: dict[str, Any] = {"host": unquote(parts.hostname)} if parts.hostname else {}
+    place: dict[str, Any] = {"host": _read_host(parts.hostname)} if parts.hostname else {}
     if port := _read_port(parts):
         place["port"] = port
     if database := parts.path.strip("/"):
         place["db"] = _read_whole(database, "its database, as 0 in redis://localhost:6379/0,")
     return place
+
+
+def _read_host(quoted: str) -> str:
+    host = unquote(quoted)
+    try:
+        host.encode("idna")  # as is done to look it up
+    except UnicodeError:
+        raise _invalid("its host is no name: each part of one, between dots, has 1 to 63 characters") from None
+    return host
 
 
 def _read_port(parts: SplitResult) -> int | None:
@@ -199,6 +208,12 @@ def _read_whole(value: str, what: str) -> int:
     return int(value)
 
 
+def _read_version(value: str, what: str) -> int:
+    if value not in ("769", "770", "771", "772"):
+        raise _invalid(f"{what} must be 771 for TLS 1.2 or 772 for TLS 1.3")
+    return int(value)
+
+
 def _read_seconds(value: str, what: str) -> float:
     try:
         seconds = float(value)
@@ -233,7 +248,7 @@ _OF_TLS = {
     **_OF_TCP,
     "ssl_ca_certs": _read_text, "ssl_ca_path": _read_text, "ssl_ca_data": _read_text, "ssl_certfile": _read_text,
     "ssl_keyfile": _read_text, "ssl_password": _read_text, "ssl_cert_reqs": _read_requirement,
-    "ssl_check_hostname": _read_flag, "ssl_min_version": _read_whole, "ssl_ciphers": _read_text,
+    "ssl_check_hostname": _read_flag, "ssl_min_version": _read_version, "ssl_ciphers": _read_text,
 }  # fmt: skip
 _OPTIONS = {"unix": _ANYWHERE, "tcp": _OF_TCP, "tls": _OF_TLS}
 # URLs made for other programs have these. They make no difference here.
