@@ -135,6 +135,7 @@ def test_an_address_is_shown_without_its_password(url: str, shown: str) -> None:
 def test_passwords_are_masked_in_any_text() -> None:
     text = f'Holdfast("redis://u:{SECRET}@h") or valkeys://:{SECRET}/@{SECRET}@h:x, unix:///s?password={SECRET}&db=1'
     assert mask(text) == 'Holdfast("redis://***@h") or valkeys://***@h:x, unix:///s?password=***&db=1'
+    assert mask(f"redis+tls://:{SECRET}@h and 'sentinel://u:{SECRET}@h'") == "redis+tls://***@h and 'sentinel://***@h'"
     assert mask("https://ann@example.org has no password of ours") == "https://ann@example.org has no password of ours"
 
 
@@ -222,6 +223,7 @@ def test_the_command_line_refuses_a_url_in_one_line(shell: Shell, words: tuple[s
         ("queues", f"redis://:{SECRET}@localhost"),
         ("queues", "--url", f"redis://:{SECRET}@localhost:1"),
         ("work", f"redis://:{SECRET}@localhost"),
+        ("queues", f"redis+tls://:{SECRET}@localhost"),
     ],
 )
 def test_the_command_line_quotes_no_password(shell: Shell, words: tuple[str, ...]) -> None:
@@ -233,15 +235,20 @@ def test_the_command_line_quotes_no_password(shell: Shell, words: tuple[str, ...
 
 
 @pytest.mark.parametrize("words", [("work", "wrong"), ("enqueue", "add", "1", "--app", "wrong")])
-def test_an_app_whose_url_is_wrong_is_shown_without_its_password(shell: Shell, words: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    ("scheme", "why"), [("redis", "its port must be a number"), ("redis+tls", "it must begin with redis://")]
+)
+def test_an_app_whose_url_is_wrong_is_shown_without_its_password(
+    shell: Shell, words: tuple[str, ...], scheme: str, why: str
+) -> None:
     (shell.folder / "wrong.py").write_text(
-        f'from holdfast import Holdfast\njobs = Holdfast("redis://:{SECRET}@127.0.0.1:abc")\n'
+        f'from holdfast import Holdfast\njobs = Holdfast("{scheme}://:{SECRET}@127.0.0.1:abc")\n'
     )
     code, out, err = shell(*words)
 
     assert code in (1, 2)
-    assert "its port must be a number" in err
-    assert 'jobs = Holdfast("redis://***@127.0.0.1:abc")' in err  # it is said where
+    assert why in err
+    assert f'jobs = Holdfast("{scheme}://***@127.0.0.1:abc")' in err  # it is said where
     assert SECRET not in out + err
 
 

@@ -45,24 +45,29 @@ class ImportedThreads:
     def __init__(self, app: str) -> None:
         self.started: dict[int, str] = {}  # thread id -> module
         self._importing = app
+        self._importer = threading.get_ident()
         self._threads = _count()
         self._known = _ids()
 
     def look(self) -> None:
-        """Blame the module that is being imported for the threads that are new."""
-        if (count := _count()) == self._threads:
-            return
-        self._threads = count
+        """Blame the module that is being imported for the threads that are new, if their number has changed."""
+        if (count := _count()) != self._threads:
+            self._threads = count
+            self.blame()
+
+    def blame(self) -> None:
         new = _ids() - self._known
         self._known |= new
         self.started.update(dict.fromkeys(new, self._importing))
 
     def watch(self, load: Callable[..., ModuleType]) -> Callable[..., ModuleType]:
-        """Wrap `__import__`, to look before and after each import."""
+        """Wrap `__import__`, to look before and after each import; not of threads that import at the same time."""
 
         def watched(
             name: str, globals: Mapping[str, Any] | None = None, locals: Any = None, fromlist: Any = (), level: int = 0
         ) -> ModuleType:
+            if threading.get_ident() != self._importer:
+                return load(name, globals, locals, fromlist, level)
             self.look()
             outer, self._importing = self._importing, _absolute(name, globals, level)
             try:
@@ -87,7 +92,7 @@ def watch_imports(app: str) -> Iterator[ImportedThreads]:
     finally:
         if builtins.__import__ is watched:  # or the app has wrapped it too
             builtins.__import__ = before
-        noted.look()
+        noted.blame()  # also for one that began when another ended
 
 
 def _absolute(name: str, globals: Mapping[str, Any] | None, level: int) -> str:
