@@ -356,8 +356,8 @@ class Processes:
         except BlockingIOError:
             self._loop.call_later(0.005, self._ask, how, its, asked)
             return
-        except ConnectionError:  # the zygote is dead, and this executor soon
-            return
+        except ConnectionError:  # the zygote is dead, and this executor soon; or it is one job's, and will be settled
+            self._asked.append(asked)
         except OSError:  # this machine has nothing left
             asked.set_result(None)
         else:
