@@ -21,11 +21,13 @@ class AloneRunner:
         own = await self._processes.start_zygote()
         if own is None:
             return NO_PROCESS
-        process = own.start(self._how)
         try:
-            return await process.run(attempt, stays=False)
+            process = own.start(self._how)
+            try:
+                return await process.run(attempt, stays=False)
+            finally:
+                process.close()
         finally:
-            process.close()
             own.close()
 
     def fork_no_more(self) -> None:
