@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
+from pathlib import Path
+
 import pytest
 
+from holdfast.worker import threads
 from tests.apps import native_app as app
 from tests.workers import Crew, Worker
 
@@ -37,3 +41,27 @@ def test_an_app_with_a_thread_that_stays_is_spawned_and_process_keeps_what_is_sp
     assert len(set(pids)) == 3
     assert "a fork would not copy: 'stays' of tests.apps.native_pool. So jobs of the runner fork" in worker.log
     assert "move into the task: the import of tests.apps.native_pool, or what it computes" in worker.log
+
+
+def test_what_a_thread_imports_meanwhile_is_not_blamed_for_the_threads_of_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    modules = {
+        "import_gates": "from threading import Event\nbegan, goes_on, ends = Event(), Event(), Event()",
+        "import_slowly": "import import_gates as gates\ngates.began.set()\ngates.goes_on.wait()",
+        "import_meddler": "import threading, import_gates as gates\n"
+        "thread = threading.Thread(target=__import__, args=['import_slowly'])\nthread.start()\ngates.began.wait()",
+        "top_importer": "import threading, import_gates as gates, import_meddler as meddler\n"
+        "gates.goes_on.set()\nmeddler.thread.join()\n"
+        "thread = threading.Thread(target=gates.ends.wait)\nthread.start()",
+    }
+    for name, text in modules.items():
+        (tmp_path / f"{name}.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+
+    with threads.watch_imports("top_importer") as noted:
+        top = importlib.import_module("top_importer")
+
+    assert noted.started[top.thread.native_id] == "top_importer"
+    importlib.import_module("import_gates").ends.set()
+    top.thread.join()
