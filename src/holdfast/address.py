@@ -114,6 +114,7 @@ def socket_url(path: str) -> str:
 def mask(text: str) -> str:
     """Return text in which the passwords of URLs are not shown, be they right or wrong."""
     text = re.sub(rf"(?i)\b({'|'.join(KINDS)})://\S*@", r"\1://***@", text)
+    text = re.sub(r"://[^\s:]*:\S*@", "://***@", text)  # also where the scheme is what is wrong
     return re.sub(r"(?i)([?&](?:ssl_)?password=)[^\s&'\"]+", r"\1***", text)
 
 
