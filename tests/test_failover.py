@@ -289,6 +289,19 @@ def test_whether_it_may_have_been_done_is_known(server_url: str, store: str, nam
         use(store, url, work)
 
 
+def test_a_library_that_may_have_been_loaded_says_nothing_of_the_command(store: str) -> None:
+    def answer(command: list[bytes]) -> bytes | None:
+        return {b"FCALL": b"-ERR Function not found\r\n", b"FUNCTION": None}.get(command[0], b"+OK\r\n")
+
+    def work(call: Callable[..., Any]) -> None:
+        with pytest.raises(StoreUnavailable) as caught:
+            call("run", enqueue("a", Budget(0.5)))
+        assert not caught.value.maybe_done
+
+    with outages.answering(answer) as url:
+        use(store, url, work)
+
+
 def test_a_password_that_is_wrong_is_tried_once(store: str) -> None:
     asked: list[bytes] = []
 

@@ -78,7 +78,7 @@ def _attempts(parts: tuple[Any, ...], address: Address, budget: Budget) -> Talk:
     pause, told, before = _FIRST_PAUSE, None, None
     while True:
         try:
-            return (yield from _load_if_missing(parts))
+            return (yield from _load_if_missing(parts, budget))
         except errors.HoldfastError:
             raise
         except (RedisError, *_UNREACHABLE) as error:
@@ -93,17 +93,20 @@ def _attempts(parts: tuple[Any, ...], address: Address, budget: Budget) -> Talk:
             parts = (*parts[:-1], budget.may_block)
 
 
-def _load_if_missing(parts: tuple[Any, ...]) -> Talk:
+def _load_if_missing(parts: tuple[Any, ...], budget: Budget) -> Talk:
     try:
         return (yield parts)
     except ResponseError as error:
         if not _says(error, _MISSING):
             raise
+    unanswered = budget.unanswered
     try:
         yield ("FUNCTION", "LOAD", functions.library())
     except ResponseError as error:
         if "already exists" not in str(error):
             raise
+    finally:
+        budget.unanswered = unanswered  # whether it was loaded says nothing of the command
     return (yield parts)
 
 
