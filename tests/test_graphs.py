@@ -47,6 +47,7 @@ LEFT = (
     "config",
     "events",
     "limits",
+    "undefined",
     "fair:",
     "load:",
     "queues",

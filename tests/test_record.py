@@ -134,6 +134,7 @@ def test_a_field_that_another_language_wrote_badly_is_shown_all_the_same(
     timed: Holdfast, client: redis.Redis, namespace: str, send: Task[[str], str]
 ) -> None:
     stored = send.enqueue("x")
+    timed.attach(stored.id, {"x": "first"})
     client.hset(f"hf:{{{namespace}}}:u:{stored.id}", "x", b"\xff!")
     assert timed.get(stored.id).fields == timed.attach(stored.id, {}) == {"x": "\N{REPLACEMENT CHARACTER}!"}
 
