@@ -20,6 +20,15 @@ from tests.workers import ROOT, Crew, Worker, until
 APP = "tests.apps.voice_app"
 LINE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} (DEBUG|INFO|WARNING|ERROR) ")
 
+GATED = """
+import os, time
+from holdfast import Holdfast
+jobs = Holdfast()
+print("imports", flush=True)
+while not os.path.exists(f"{os.environ['GATES']}/import"):
+    time.sleep(0.01)
+"""
+
 
 def _line(worker: Worker, words: str) -> str:
     """Wait for a line with these words, and return it."""
@@ -143,6 +152,19 @@ def test_a_worker_that_stops_says_what_it_waits_for_and_that_a_second_signal_hur
     assert "stops at once, as it was told a second time" in worker.log
     assert f"{apart.id}: attempt 1 of {wait_for.name} requeued after " in worker.log
     assert {crew.get(apart).state, crew.get(inside).state} == {"waiting"}
+
+
+def test_a_worker_that_was_told_to_stop_does_not_say_that_it_is_ready(crew: Crew) -> None:
+    (crew.folder / "gated_app.py").write_text(GATED)
+    worker = crew.start(app="gated_app", PYTHONPATH=os.pathsep.join([str(crew.folder), *sys.path]))
+    _line(worker, "imports")
+    worker.send(signal.SIGTERM)
+    _line(worker, "stops, within 25 s")
+
+    crew.open("import")
+
+    assert worker.wait() == 0
+    assert "is ready" not in worker.log
 
 
 def test_an_app_that_cannot_be_imported_is_shown_with_its_traceback_indented_as_it_was(crew: Crew) -> None:

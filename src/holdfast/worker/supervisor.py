@@ -300,7 +300,7 @@ class Supervisor:
     def _say_ready(self, tasks: list[str]) -> None:
         """The first executor is ready, so the worker is. A later one may have imported other code."""
         self._checkup.know_tasks(tasks)
-        if self._server is not None:
+        if self._server is not None and not self.stopping.is_set():
             log_banner(self.worker, self._settings, tasks, self._store.address, self._server)
             self._server = None
 
