@@ -134,7 +134,7 @@ class After:
 
     def _stand(self, job: Job, id: str, place: int) -> None:
         """In line with one that it waits for, or not any more."""
-        if id in self.model.jobs:
+        if id in self.model.jobs and id not in self.model.storing:  # or it is about to be replaced
             self.model.jobs[id].awaited = True
         if job.is_satisfied(id):
             self.lines.get(id, {}).pop(job.id, None)
