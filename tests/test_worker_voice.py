@@ -12,7 +12,7 @@ from contextlib import suppress
 
 import pytest
 
-from tests.apps.voice_app import quick, shout, shout_async, wait_for, wait_for_async
+from tests.apps.voice_app import crash_first, quick, shout, shout_async, wait_for, wait_for_async
 from tests.apps.worker_app import end_by
 from tests.test_phrases import HOSTILE
 from tests.workers import ROOT, Crew, Worker, until
@@ -45,7 +45,7 @@ def test_a_worker_says_what_it_has_when_it_is_ready(crew: Crew) -> None:
     worker = crew.start("--queues", "post,default", "--processes", "3", "--concurrency", "40", app=APP)
     _line(worker, "is ready")
     log = _stopped(worker)
-    assert re.search(r"INFO worker \S+ is ready\n    tasks   5: tests\.apps\.voice_app\.quick, ", log)
+    assert re.search(r"INFO worker \S+ is ready\n    tasks   6: tests\.apps\.voice_app\.quick, ", log)
     assert "\n    queues  post, default\n    slots   3 processes, 40 coroutines or threads\n" in log
     assert re.search(r"\n    store   (Valkey|Redis) \d+\.\d+\.\d+ at .*, namespace " + crew.namespace + "\n", log)
     assert log.count("is ready") == 1
@@ -87,6 +87,15 @@ def test_a_crash_and_an_immediate_retry_say_what_follows(crew: Crew) -> None:
     job = crew.app.enqueue(end_by.bind("os._exit").options(crashes=1))
     _line(worker, f"{job.id}: failed for good (exhausted), in group crashed; attempts: 2")
     assert worker.log.count("exit code 3") == 2
+
+
+def test_an_error_after_a_crash_is_followed_by_a_retry(crew: Crew) -> None:
+    worker = crew.start(app=APP)
+    job = crew.app.enqueue(crash_first.bind("raise").options(retries=3, backoff=0))
+    until(lambda: crew.get(job).attempt == 2)
+    crew.app.pause("default")
+    crew.open("raise")
+    _line(worker, f"{job.id}: retry 1 of 3 now")  # not: requeued, after crash 1 of 3
 
 
 def test_what_a_job_raises_is_obeyed_by_no_terminal_and_forges_no_line(crew: Crew) -> None:

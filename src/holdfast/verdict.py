@@ -10,8 +10,8 @@ from holdfast.job import Job
 from holdfast.phrases import printable
 
 
-def what_follows(job: Job[Any], now: datetime | None = None) -> str:
-    """Say what follows the last attempt of a job, if it failed: by the time it ended, or by `now`.
+def what_follows(job: Job[Any], now: datetime | None = None, *, crashed: bool) -> str:
+    """Say what follows the last attempt of a job, which failed, or crashed: by the time it ended, or by `now`.
 
     Nothing, if that cannot be told: the next attempt runs already, or the job went on in another way.
     """
@@ -21,7 +21,7 @@ def what_follows(job: Job[Any], now: datetime | None = None) -> str:
         return "cancelled, so it is not retried"
     if job.state == "scheduled" and job.due_at:
         return f"retry {job.retried + 1} of {job.retries} in {_span((job.due_at - (now or job.since)).total_seconds())}"
-    if job.state == "waiting" and job.crashes:
+    if job.state == "waiting" and crashed:
         return f"requeued, after crash {job.crashes} of {job.most_crashes}"
     return f"retry {job.retried + 1} of {job.retries} now" if job.state == "waiting" else ""
 

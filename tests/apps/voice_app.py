@@ -7,7 +7,7 @@ import os
 import time
 from pathlib import Path
 
-from holdfast import Holdfast
+from holdfast import Holdfast, current_job
 
 jobs = Holdfast()
 
@@ -37,3 +37,12 @@ def wait_for(gate: str) -> None:
 async def wait_for_async(gate: str) -> None:
     while not (Path(os.environ["GATES"]) / gate).exists():
         await asyncio.sleep(0.01)
+
+
+@jobs.task
+def crash_first(gate: str) -> None:
+    if current_job().attempt == 1:
+        os._exit(3)
+    while not (Path(os.environ["GATES"]) / gate).exists():
+        time.sleep(0.01)
+    raise ValueError(gate)

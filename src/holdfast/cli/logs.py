@@ -82,7 +82,8 @@ def _write_failures(session: Session, job: Job[Any], attempts: Sequence[Attempt]
     """Write why attempts failed, as lines that cannot be taken for what they printed."""
     for attempt in attempts:
         if attempt.failure:
-            follows = what_follows(job, session.now()) if attempt.number == job.attempt else ""
+            is_last, crashed = attempt.number == job.attempt, attempt.outcome == "crash"
+            follows = what_follows(job, session.now(), crashed=crashed) if is_last else ""
             words = printable(attempt.words).removesuffix(": ")
             write(f"[holdfast: attempt {attempt.number} failed: {words}{f'; {follows}' if follows else ''}]")
             if attempt.failure.traceback:

@@ -116,28 +116,28 @@ class Journal:
 
     # What follows a failed attempt
 
-    def answered(self, items: list[Finish], answers: list[str]) -> list[str]:
-        """The store has taken outcomes: return the jobs of which what follows is to be logged."""
+    def answered(self, items: list[Finish], answers: list[str]) -> dict[str, bool]:
+        """The store has taken outcomes: return the jobs of which what follows is to be logged; whether each crashed."""
+        settled: dict[str, bool] = {}
         if not self._unsettled:
-            return []
-        settled = []
+            return settled
         for item, answer in zip(items, answers, strict=True):
             if (item.id, item.attempt) in self._unsettled:
                 self._unsettled.discard((item.id, item.attempt))
                 if answer == "OK" and isinstance(item.outcome, Error | Crash):
-                    settled.append(item.id)
+                    settled[item.id] = isinstance(item.outcome, Crash)
         return settled
 
-    async def log_what_follows(self, store: AsyncStore, ids: list[str]) -> None:
+    async def log_what_follows(self, store: AsyncStore, crashed: dict[str, bool]) -> None:
         """Ask the store what it has decided. If it does not answer, nothing is said: `holdfast show` has it."""
         try:
             async with asyncio.timeout(STORE_PATIENCE):
-                jobs = await store.run(commands.get(ids, brief=True))
+                jobs = await store.run(commands.get(list(crashed), brief=True))
         except (HoldfastError, TimeoutError):
             return
         for fields in filter(None, jobs):
             job: Job[Any] = read_job(fields, cast(App, None))  # only to look at
-            if follows := what_follows(job):
+            if follows := what_follows(job, crashed=crashed[job.id]):
                 log.log(logging.ERROR if job.state == "failed" else logging.INFO, "%s: %s", job.id, follows)
 
 
