@@ -214,6 +214,25 @@ async def _apop_and_get(url: str, asked: list[bytes], got: list[Any]) -> None:
     await store.close()
 
 
+def test_idle_connections_to_a_server_that_has_fallen_silent_cost_one_call_its_time(two: Pair) -> None:
+    """It is gone without a word, as with its machine: nothing closes the connections."""
+    store = Store(Address.find(two.url))
+    threads = [threading.Thread(target=store.execute, args=("BLPOP", "none", 1), kwargs={"blocks": 1}) for _ in "123"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert two.endpoint.open(two.primary.path, HERE) > 1
+    two.primary.client.client_pause(600_000)
+    two.endpoint.target = two.replica.path
+
+    with pytest.raises(StoreUnavailable, match="did not answer"):
+        store.execute("PING", budget=Budget(0.5))
+    assert store.execute("PING", budget=Budget(PATIENCE))
+    eventually(lambda: is_left(two, two.primary))
+    store.close()
+
+
 # Until the time is over
 
 

@@ -236,8 +236,10 @@ class Ready:
                 else:
                     with self._pool.blocking(line):
                         reply = line.exchange(parts, budget)
-            except BaseException:  # interrupted or broken
+            except BaseException as error:  # interrupted or broken
                 line.close()
+                if isinstance(error, _TIMED_OUT):
+                    self._pool.close_idle()  # they lead to the same silence: each would cost a call all its time
                 raise
         except _UNREACHABLE:
             self.is_broken = True
@@ -301,8 +303,10 @@ class AsyncReady:
                 else:
                     with self._pool.blocking(line):
                         reply = await line.exchange(parts, budget)
-            except BaseException:  # cancelled or broken
+            except BaseException as error:  # cancelled or broken
                 line.close()
+                if isinstance(error, _TIMED_OUT):
+                    self._pool.close_idle()  # they lead to the same silence: each would cost a call all its time
                 raise
         except _UNREACHABLE:
             self.is_broken = True
