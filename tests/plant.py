@@ -361,7 +361,6 @@ BUGS = [
         "redis.call('SREM', key.holders(full), id)\n      is_stale = true",
         "",
     ),
-    Bug("those that wait for a job that is gone wait for ever", "mend", "  after.resolve_gone(id)\n", ""),
     Bug("a job is pruned whatever its record says", "prune", "if not job or job.state ~= state or", "if not job or"),
     Bug("notes outlive their job", "record", "  mark_extra(job)\n  local notes", "  local notes"),
     Bug("errors outlive their job", "finish", "job.flags = with(job.flags, EXTRA, true)", ""),

@@ -19,7 +19,7 @@ from holdfast.outcome import Error, Succeed
 from holdfast.store import Address, Store
 from tests import invariants
 from tests.conftest import TestClock
-from tests.test_lua import ONE, THREE, TWO, ask, job, put, take
+from tests.test_lua import ONE, THREE, TWO, ask, job, new, put, take
 
 IDS = [f"a{number}" for number in range(6)]
 DAY = 86_400
@@ -863,3 +863,35 @@ def test_an_error_that_was_not_said_before_is_no_repetition(
     answers = [scene.store.run(commands.finish(ONE, [Finish("x", 1, end)])).answers for end in (first, first, second)]
 
     assert answers == [["OK"], ["OK"], ["LOST"]]
+
+
+def test_a_timer_ends_no_lease_of_a_job_that_does_not_run(scenes: Callable[[], Scene]) -> None:
+    scene = scenes()
+    put(scene.store, "x")
+    scene.client.zadd(scene.key("timers"), {"x": 1})
+
+    scene.store.run(commands.claim(ONE, ask("nothing")))
+    found = job(scene.store, "x")
+    assert (found["state"], found["attempt"], found["lost"]) == ("waiting", 0, 0)
+    scene.check()
+
+
+def test_a_job_is_not_pruned_because_it_stands_among_those_that_have_ended(scenes: Callable[[], Scene]) -> None:
+    scene = scenes()
+    put(scene.store, "x")
+    scene.client.zadd(scene.key("q:q:succeeded"), {"x": 1})
+
+    scene.clock.advance(2)
+    scene.store.run(commands.claim(ONE, ask("nothing")))
+    assert job(scene.store, "x")["state"] == "waiting"
+    scene.check()
+
+
+def test_a_batch_that_fails_in_the_middle_leaves_no_job_that_nothing_leads_to(scenes: Callable[[], Scene]) -> None:
+    scene = scenes()
+    scene.client.set(scene.key("fair:q"), "not a hash")
+
+    with pytest.raises(errors.HoldfastError, match="WRONGTYPE"):
+        scene.store.run(commands.enqueue([new("a"), new("b", share="acme")]))
+    scene.client.delete(scene.key("fair:q"))
+    assert take(scene.store, ONE, limit=2) == ["a"]
