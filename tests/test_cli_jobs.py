@@ -9,6 +9,7 @@ import subprocess
 from datetime import datetime
 
 import pytest
+import redis
 
 from holdfast import JobFailed, commands
 from holdfast.failure import Failure
@@ -324,3 +325,19 @@ def test_a_mistyped_state_leads_to_the_one_that_is_meant(shell: Shell, word: str
     code, _, err = shell("jobs", "--state", word)
 
     assert (code, err) == (2, f"holdfast: there is no state '{word}'; did you mean {meant}?\n")
+
+
+def test_a_job_that_cannot_be_read_is_shown_with_the_reason(shell: Shell, server_url: str, namespace: str) -> None:
+    for id in ("newer", "gone"):
+        shell("enqueue", "any.task", "--id", id)
+    with redis.Redis.from_url(server_url) as client:
+        record = f"hf:{{{namespace}}}:j:newer"
+        head = client.hget(record, "h")
+        client.hset(record, "h", b"\x02" + head[1:])
+        client.delete(f"hf:{{{namespace}}}:j:gone")
+
+    shown = shell("show", "newer")
+    assert shown.code == 0
+    assert "a newer release wrote its record: upgrade this one" in shown.out
+    assert json.loads(shell("show", "newer", "--json").out)["state"] == "unreadable"
+    assert "did you mean" not in shell("cancel", "gone").err

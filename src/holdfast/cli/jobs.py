@@ -21,6 +21,7 @@ from holdfast.cli.show import describe
 from holdfast.cli.watch import NO_ROWS, Followed, View, follow, follow_option
 from holdfast.job import Job
 from holdfast.overseeing import Queue
+from holdfast.usage import JobUsage
 
 ON_A_TERMINAL = 50  # jobs, unless --limit says something else
 FOLLOWED = 1000  # jobs, the same
@@ -163,12 +164,17 @@ def show(session: Session, id: str, watch: bool) -> int:
         return INTERRUPTED
     if watch and output.mode != "table":
         return 0
-    record = full_record(_get(session, id) if watch else job, session.app.usage(id))
+    job = _get(session, id) if watch else job
+    record = full_record(job, _usage(session, job))
     if output.mode == "json":
         output.json(record)
     else:
         output.facts(describe(record, output, _hint(session, record)))
     return 0
+
+
+def _usage(session: Session, job: Job[Any]) -> JobUsage | None:
+    return None if job.unreadable else session.app.usage(job.id)
 
 
 def _hint(session: Session, record: Record) -> str:
@@ -185,8 +191,8 @@ def _hint(session: Session, record: Record) -> str:
 def _follow_one(session: Session, id: str) -> bool:
     def look() -> View:
         job = session.app.get(id)
-        usage = session.app.usage(id) if output.mode == "table" else None
-        return View([full_record(job, usage)], over=job.is_final)
+        usage = _usage(session, job) if output.mode == "table" else None
+        return View([full_record(job, usage)], over=job.is_final or job.unreadable != "")
 
     output = session.output
 

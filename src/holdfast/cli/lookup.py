@@ -124,7 +124,7 @@ class Ids:
         fullest = sorted(self._app.queues(), key=lambda queue: -sum(queue.counts.values()))[:FULLEST]
         places = [(queue.name, state) for queue in fullest for state in STATES if queue.counts[state]]
         lists = [self._app.list(queue=name, state=state, newest=True, limit=RECENT) for name, state in places]
-        return [job.id for job in chain(*lists)]
+        return [job.id for job in chain(*lists) if not job.unreadable]  # or one that is gone would be suggested itself
 
     def did_you_mean(self, id: str) -> str:
         begun = [each for each in self._recent if each.startswith(id)]
