@@ -39,7 +39,7 @@ check: $(STAMP) ## format, lint, types, longest function, tests
 	$(BIN)/ruff format --check src tests bench chaos examples
 	$(BIN)/ruff check src tests bench chaos examples
 	$(BIN)/mypy
-	$(BIN)/python tests/longest.py
+	$(BIN)/python tests/tools/longest.py
 	$(MAKE) test
 
 bench: $(STAMP) ## measure beside eleven other queues, in one run; QUICK=1 in two minutes
@@ -49,13 +49,13 @@ chaos: $(STAMP) ## kill and freeze workers, jobs and server for MINUTES (20); SE
 	$(BIN)/python -m chaos --minutes $(or $(MINUTES),20) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 model: $(STAMP) ## run the model test for MINUTES (5) on BACKEND (valkey)
-	$(BIN)/python -m tests.test_model --minutes $(or $(MINUTES),5) $(if $(BACKEND),--backend $(BACKEND))
+	$(BIN)/python -m tests.model.test_model --minutes $(or $(MINUTES),5) $(if $(BACKEND),--backend $(BACKEND))
 
 graphs: $(STAMP) ## mistreat random graphs of jobs for MINUTES (5)
-	HOLDFAST_GRAPH_MINUTES=$(or $(MINUTES),5) $(BIN)/python -m pytest -q -s tests/test_graphs.py -k random_seeds
+	HOLDFAST_GRAPH_MINUTES=$(or $(MINUTES),5) $(BIN)/python -m pytest -q -s tests/model/test_graphs.py -k random_seeds
 
 reference: $(STAMP) ## write docs/reference.md anew, from the source
-	$(BIN)/python -m tests.reference
+	$(BIN)/python -m tests.docs.reference
 
 fmt: $(STAMP) ## format the code
 	$(BIN)/ruff format src tests bench chaos examples

@@ -17,9 +17,10 @@ from typing import Any
 
 from bench.children import wait_until
 from bench.server import Server, serving
-from holdfast import Holdfast, commands
-from holdfast.commands import Claimed, Finish
-from holdfast.outcome import Succeed
+from holdfast import Holdfast
+from holdfast.job.outcome import Succeed
+from holdfast.store import commands
+from holdfast.store.commands import Claimed, Finish
 
 ROUNDS = 50
 SETTLING = 2.0  # seconds

@@ -17,10 +17,11 @@ import time
 from typing import Any
 
 from bench.server import Server, between, serving
-from holdfast import Holdfast, commands
-from holdfast.commands import Finish
-from holdfast.outcome import Succeed
-from holdfast.store import AsyncStore
+from holdfast import Holdfast
+from holdfast.job.outcome import Succeed
+from holdfast.store import commands
+from holdfast.store.commands import Finish
+from holdfast.store.store import AsyncStore
 
 SECONDS = float(os.environ.get("BENCH_SECONDS", "6"))  # of idling that are looked at
 JOBS = 200

@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.servers import running_server
+from tests.support.servers import running_server
 
 from bench import library_app
 from holdfast import Holdfast, Task

@@ -18,14 +18,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import redis
-from tests.servers import running_server
+from tests.support.servers import running_server
 
 from bench import children, environments, tasks
 from bench.roster import BY_NAME
 from bench.scene import Scene, new_folder
 from bench.server import Way, serving
 from holdfast import Holdfast
-from holdfast.worker.usage import tree, usage_of, usage_of_tree
+from holdfast.worker.linux import tree, usage_of, usage_of_tree
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 RENEWALS = 4

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import redis
-from tests.servers import _free_port, running_server
+from tests.support.servers import _free_port, running_server
 
 from bench import children
 from bench.relay import counts
-from holdfast import keeper
+from holdfast.server import keeper
 
 ROOT = Path(__file__).parent.parent
 APPEND_ONLY = ("--appendonly", "yes", "--appendfsync", "everysec", "--auto-aof-rewrite-percentage", "0")

@@ -19,8 +19,8 @@ import msgspec
 
 from chaos.ledger import Page
 from holdfast import Holdfast, LeaseLost, current_job
-from holdfast.options import Runner
-from holdfast.running import RunningJob
+from holdfast.job.options import Runner
+from holdfast.running.running_job import RunningJob
 
 LEDGER = "CHAOS_LEDGER"  # names the directory
 FIRST = -1  # the number of a step that each attempt asks for at its beginning

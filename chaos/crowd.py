@@ -8,7 +8,7 @@ from typing import Any
 
 from chaos.app import TASKS, Plan
 from holdfast import Holdfast, HoldfastError, Job
-from holdfast.task import BoundCall
+from holdfast.task.task import BoundCall
 
 KINDS = {  # how many of each there are among 50
     "fork": 15,

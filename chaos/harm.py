@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.workers import children, descendants
+from tests.support.workers import children, descendants
 
 from chaos.ledger import Book, Entry
 from chaos.place import LEASE, Place, Worker, send

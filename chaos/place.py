@@ -19,11 +19,11 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from tests.workers import ROOT, children, descendants
+from tests.support.workers import ROOT, children, descendants
 
 from chaos.app import LEDGER
-from holdfast import keeper
-from holdfast.server_binary import find_binary
+from holdfast.server import keeper
+from holdfast.server.binary import find_binary
 
 LEASE = 4.0  # seconds
 NODES = ("left", "left", "right")
@@ -139,7 +139,7 @@ class Worker:
 
 def _is_executor(pid: int) -> bool:
     with suppress(OSError):
-        return b"holdfast.worker.main" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        return b"holdfast.entrypoints.executor" in Path(f"/proc/{pid}/cmdline").read_bytes()
     return False
 
 

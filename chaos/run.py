@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import redis
-from tests import invariants
+from tests.model import invariants
 
 from chaos.checks import Finding, Last, Sleep, Story, check, keeps_all_lines
 from chaos.crowd import Crowd

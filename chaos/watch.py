@@ -16,9 +16,10 @@ from typing import Any, NamedTuple
 import msgspec
 
 from chaos.app import Kept
-from holdfast import Holdfast, HoldfastError, Job, LeaseLost, commands
-from holdfast.commands import Finish, Held
-from holdfast.outcome import Succeed
+from holdfast import Holdfast, HoldfastError, Job, LeaseLost
+from holdfast.job.outcome import Succeed
+from holdfast.store import commands
+from holdfast.store.commands import Finish, Held
 
 LOOK_EVERY = 0.3  # seconds
 KEPT_LOGS = 10  # attempts

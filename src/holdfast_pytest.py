@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from holdfast.client import Holdfast
+    from holdfast.app import Holdfast
     from holdfast.testing import Workbench
 
 MISSING = """\
@@ -37,8 +37,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup() -> None:
     """A task that a test calls as a function finds no checkpoint of the test before."""
-    if "holdfast.running" in sys.modules:
-        from holdfast.testing.inline import forget_running_job
+    if "holdfast.running.running_job" in sys.modules:
+        from holdfast.testing.direct_call import forget_running_job
 
         forget_running_job()
 
@@ -55,7 +55,7 @@ def holdfast_server() -> Iterator[str]:
 @pytest.fixture(scope="session")
 def holdfast_target(pytestconfig: pytest.Config) -> Holdfast:
     """The app whose jobs tests run. Define your own if it is not to be found in a module."""
-    from holdfast.worker.loading import load_app
+    from holdfast.entrypoints.loading import load_app
 
     path = pytestconfig.getini("holdfast_app")
     if not path:

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from holdfast.store import Address, Store
-from tests.relay import Relay
-from tests.servers import running_server
-from tests.shells import Shell
-from tests.workers import Crew, new_crew
+from holdfast.store.store import Address, Store
+from tests.support.relay import Relay
+from tests.support.servers import running_server
+from tests.support.shells import Shell
+from tests.support.workers import Crew, new_crew
 
 settings.register_profile("holdfast", deadline=None)  # the machine may be slow
 settings.load_profile("holdfast")

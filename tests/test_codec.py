@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from holdfast.codec import DEEPEST, Shape, decode_checkpoint, encode_checkpoint
 from holdfast.errors import Invalid
-from holdfast.signature import Signature
+from holdfast.task.signature import Signature
 
 NAN, INFINITY = float("nan"), float("inf")
 

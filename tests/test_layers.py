@@ -1,148 +1,137 @@
-"""Imports point down: model, then commands, then store and server, then client and worker, then what people see."""
+"""Imports point down: between packages, in the order below, and inside each package, without a cycle."""
 
 from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
 import redis
 
-SOURCE = Path(__file__).parent.parent / "src" / "holdfast"
-LAYERS = [
-    {
-        "errors",
-        "limits",
-        "durations",
-        "sizes",
-        "names",
-        "phrases",
-        "failure",
-        "codec",
-        "signature",
-        "outcome",
-        "returned",
-        "task",
-        "options",
-        "run",
-        "carry",
-        "middleware",
-        "program",
-        "running",
-        "current",
-        "link",
-        "progress",
-        "each",
-        "relations",
-        "once",
-        "usage",
-        "job",
-        "verdict",
-    },
-    {"budget", "calling"},
-    {"functions", "commands"},
-    {"server", "server_binary", "server_home", "keeper"},
-    {"line", "pool"},
-    {"turns", "address", "conversation", "store"},
-    {"facts", "judgements", "doctor"},
-    {
-        "fleet",
-        "setting",
-        "seat",
-        "item",
-        "item_outcomes",
-        "item_token",
-        "detached",
-        "items",
-        "heartbeat",
-        "holding",
-        "verbs",
-        "logs",
-        "steering",
-        "finding",
-        "limiting",
-        "overseeing",
-        "awaiting",
-        "acting",
-        "load",
-        "upkeep",
-        "looking",
-        "schedule",
-        "scheduling",
-        "kept",
-        "spool",
-        "sender",
-        "inline",
-        "unreachable",
-        "storing",
-        "results",
-        "client",
-    },
-    {"worker"},
-    {"testing", "holdfast_pytest"},
-    {"demo", "demo_screen", "demo_tasks", "demo_workers", "ledger"},
-    {"cli"},
-]
-UPWARDS = {("client", "worker")}  # by one method, when it is called: a worker inside the program
-LEVEL = {module: level for level, layer in enumerate(LAYERS) for module in layer}
+ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src" / "holdfast"
+# From the bottom up. A package may import those above it in this list, also lazily, and no other.
+ORDER = (
+    "version",
+    "text",
+    "errors",
+    "names",
+    "units",
+    "constants",
+    "codec",
+    "job",
+    "running",
+    "task",
+    "server",
+    "store",
+    "client",
+    "outbox",
+    "items",
+    "doctor",
+    "worker",
+    "app",
+    "holdfast",  # what users import
+    "entrypoints",
+    "testing",
+    "holdfast_pytest",
+    "demo",
+    "cli",
+)
+RANK = {package: rank for rank, package in enumerate(ORDER)}
+TYPES_ONLY = {("errors", "job"), ("job", "client"), ("running", "task")}  # that only annotations name
 PLUGIN = SOURCE.parent / "holdfast_pytest.py"  # outside of the package, which pytest would import with it
-MODULES = [PLUGIN, *sorted(path for path in SOURCE.rglob("*.py") if path != SOURCE / "__init__.py")]
+MODULES = [PLUGIN, *sorted(SOURCE.rglob("*.py"))]
 
 
-def _noun(path: Path) -> str:
-    return path.relative_to(SOURCE if path != PLUGIN else SOURCE.parent).parts[0].removesuffix(".py")
+def _name(path: Path) -> str:
+    return ".".join(path.relative_to(SOURCE.parent).with_suffix("").parts).removesuffix(".__init__")
 
 
-def _imports(path: Path) -> set[str]:
-    """The nouns of Holdfast that a module imports at run time, also inside functions."""
-    found, tree = set(), ast.parse(path.read_text())
-    for part in tree.body:
-        if isinstance(part, ast.If) and ast.unparse(part.test) == "TYPE_CHECKING":
-            part.body.clear()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and node.module == "holdfast":
-            found |= {alias.name for alias in node.names if alias.name in LEVEL}
-        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("holdfast."):
-            found.add((node.module or "").split(".")[1])
-        elif isinstance(node, ast.Import):
-            found |= {alias.name.split(".")[1] for alias in node.names if alias.name.startswith("holdfast.")}
-    return found
+PATHS = {_name(path): path for path in MODULES}
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE.parent)))
-def test_imports_point_down(path: Path) -> None:
-    noun = _noun(path)
-    assert noun in LEVEL, f"say in which layer {noun} belongs"
-    for other in _imports(path):
-        assert LEVEL[other] <= LEVEL[noun] or (noun, other) in UPWARDS, f"{noun} imports {other}, which stands above it"
+def _package(module: str) -> str:
+    first, _, rest = module.partition(".")
+    return rest.partition(".")[0] or first
+
+
+@cache
+def _imports(module: str, *, types: bool = True) -> frozenset[str]:
+    """The modules of Holdfast that a module imports, also inside functions; and, if asked for, only for annotations."""
+    tree = ast.parse(PATHS[module].read_text())
+    if not types:
+        for part in tree.body:
+            if isinstance(part, ast.If) and ast.unparse(part.test) == "TYPE_CHECKING":
+                part.body.clear()
+    return frozenset(name for node in ast.walk(tree) for name in _named(node)) - {module}
+
+
+def _named(node: ast.AST) -> Iterator[str]:
+    if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "holdfast":
+        for alias in node.names:
+            whole = f"{node.module}.{alias.name}"
+            yield whole if whole in PATHS else node.module or ""
+    elif isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names if alias.name in PATHS)
+
+
+@pytest.mark.parametrize("module", PATHS)
+def test_imports_point_down(module: str) -> None:
+    own = _package(module)
+    assert own in RANK, f"add {own} to ORDER"
+    for other in _imports(module, types=False):
+        assert RANK[_package(other)] <= RANK[own], f"{module} imports {other}, which is above it"
+    for other in _imports(module):
+        above = RANK[_package(other)] > RANK[own]
+        assert not above or (own, _package(other)) in TYPES_ONLY, f"{module} needs a type of {other}, which is above it"
+
+
+@pytest.mark.parametrize("package", ORDER)
+def test_the_modules_of_a_package_have_an_order(package: str) -> None:
+    """No two of them need each other: they can be read one after the other."""
+    graph = {
+        module: {other for other in _imports(module, types=False) if _package(other) == package and other != "holdfast"}
+        for module in PATHS
+        if _package(module) == package and PATHS[module].name != "__init__.py"
+    }
+    while free := {module for module, others in graph.items() if not others & graph.keys()}:
+        graph = {module: others for module, others in graph.items() if module not in free}
+    assert not graph, f"these import each other: {', '.join(sorted(graph))}"
+
+
+@pytest.mark.parametrize("module", [name for name, path in PATHS.items() if path.name == "__init__.py"])
+def test_every_package_says_what_it_is(module: str) -> None:
+    assert ast.get_docstring(ast.parse(PATHS[module].read_text())), f"{module} has no docstring"
 
 
 def test_one_module_knows_the_redis_client() -> None:
     knowing = {
-        _noun(path) for path in MODULES if "import redis" in path.read_text() or "from redis" in path.read_text()
+        name for name, path in PATHS.items() if "import redis" in path.read_text() or "from redis" in path.read_text()
     }
-    assert knowing == {"conversation"}
+    assert knowing == {"holdfast.store.retry"}
 
 
 def test_only_keys_lua_builds_keys() -> None:
-    building = {path.name for path in (SOURCE / "lua").glob("*.lua") if "base .." in path.read_text()}
+    building = {path.name for path in (SOURCE / "store" / "lua").glob("*.lua") if "base .." in path.read_text()}
     assert building == {"keys.lua"}
 
 
 def test_every_lua_file_is_part_of_the_library() -> None:
-    from holdfast.functions import PARTS
+    from holdfast.store.library import PARTS
 
-    assert {path.stem for path in (SOURCE / "lua").glob("*.lua")} == set(PARTS)
+    assert {path.stem for path in (SOURCE / "store" / "lua").glob("*.lua")} == set(PARTS)
 
 
 def test_lua_files_import_only_what_earlier_files_export() -> None:
-    from holdfast.functions import PARTS
+    from holdfast.store.library import PARTS
 
     exported: set[str] = set()
     late: set[str] = set()
     for part in PARTS[1:]:
-        text = (SOURCE / "lua" / f"{part}.lua").read_text()
+        text = (SOURCE / "store" / "lua" / f"{part}.lua").read_text()
         for line in re.findall(r"^local [\w, ]+ = (core\..+)$", text, re.M):
             imported = set(re.findall(r"core\.(\w+)", line))
             assert imported <= exported, f"{part}.lua imports {imported - exported}"
@@ -161,19 +150,19 @@ def test_no_module_unpickles_or_imports_what_the_store_says() -> None:
 
 
 def test_the_library_has_room_for_sixty_more_local_names(server_url: str) -> None:
-    from holdfast import functions
+    from holdfast.store import library
 
     extra = "\n".join(f"local extra_{number} = {number}" for number in range(60))
-    head, _, source = functions.library().partition("\n")
-    name = f"room_{functions.digest()}"
-    text = head.replace(f"holdfast_{functions.digest()}", name) + f"\n{extra}\n{source}"
+    head, _, source = library.library().partition("\n")
+    name = f"room_{library.digest()}"
+    text = head.replace(f"holdfast_{library.digest()}", name) + f"\n{extra}\n{source}"
     with redis.Redis.from_url(server_url) as client:
         assert client.function_load(text.replace("'hf_' .. DIGEST", f"'{name}_' .. DIGEST")) == name.encode()
         client.function_delete(name)
 
 
 def test_every_planted_bug_still_has_its_place_in_the_library() -> None:
-    from tests import plant
+    from tests.model import plant
 
     for bug in plant.BUGS:
         assert plant.source_with(bug), bug.name

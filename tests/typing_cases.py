@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any, assert_type
 
 from holdfast import Advance, HoldfastError, JobUsage, Log, LogPart, Progress, RunningJob, cron, current_job, every
-from holdfast.client import Holdfast
-from holdfast.job import Job
-from holdfast.limiting import Limit
-from holdfast.load import Load
-from holdfast.options import Options
-from holdfast.scheduling import Schedule
-from holdfast.task import AsyncTask, BoundCall, Task, make_task
+from holdfast.app import Holdfast
+from holdfast.client.limits import Limit
+from holdfast.client.queues import Load
+from holdfast.client.schedules import Schedule
+from holdfast.job.job import Job
+from holdfast.job.options import Options
+from holdfast.task.task import AsyncTask, BoundCall, Task, make_task
 
 jobs = Holdfast()
 

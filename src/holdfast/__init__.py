@@ -12,8 +12,9 @@ job = add.enqueue(1, 2)
 job.result()
 """
 
-from holdfast.client import Holdfast
-from holdfast.current import current_job
+from holdfast.app import Holdfast
+from holdfast.client.logs import Log, LogPart
+from holdfast.client.schedules import cron, every
 from holdfast.errors import (
     DependencyCycle,
     HoldfastError,
@@ -34,16 +35,14 @@ from holdfast.errors import (
     WorkDone,
     WrongState,
 )
-from holdfast.job import Job
-from holdfast.logs import Log, LogPart
-from holdfast.outcome import Advance, Fail, Retry, Snooze
-from holdfast.progress import Progress
-from holdfast.running import RunningJob
-from holdfast.scheduling import cron, every
-from holdfast.task import BoundCall, Task
-from holdfast.usage import JobUsage
-
-__version__ = "0.1.0"
+from holdfast.job.job import Job
+from holdfast.job.outcome import Advance, Fail, Retry, Snooze
+from holdfast.job.progress import Progress
+from holdfast.job.usage import JobUsage
+from holdfast.running.current import current_job
+from holdfast.running.running_job import RunningJob
+from holdfast.task.task import BoundCall, Task
+from holdfast.version import __version__ as __version__
 
 __all__ = [
     "Advance",

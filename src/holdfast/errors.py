@@ -29,10 +29,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from holdfast.phrases import printable
+from holdfast.text import printable
 
 if TYPE_CHECKING:
-    from holdfast.job import Job
+    from holdfast.job.job import Job
 
 
 class HoldfastError(Exception):

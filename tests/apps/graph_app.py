@@ -6,7 +6,7 @@ import os
 import time
 
 from holdfast import Holdfast, current_job
-from holdfast.ledger import Ledger
+from holdfast.demo.ledger import Ledger
 
 app = Holdfast()
 LEDGER = Ledger(os.environ.get("LEDGER", "/nonexistent/ledger"))

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from holdfast import Holdfast, current_job
-from holdfast.ledger import Ledger
+from holdfast.demo.ledger import Ledger
 
 app = Holdfast()
 LEDGER = Ledger(os.environ.get("LEDGER", "/nonexistent/ledger"))

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 from holdfast import Holdfast, HoldfastError, current_job
-from holdfast.commands import Command
-from holdfast.store import AsyncStore
+from holdfast.store.commands import Command
+from holdfast.store.store import AsyncStore
 from tests.apps.worker_app import wait_for, write
 
 jobs = Holdfast()
@@ -69,9 +69,9 @@ def leave_copy(name: str) -> int:
 
 
 def _question(link: Any) -> bytes:
-    from holdfast.worker import wire
+    from holdfast.worker import messages
 
-    return wire.pack("ask", link._turn, 1_000_000, "once", "step", b'"a ghost\'s"')
+    return messages.pack("ask", link._turn, 1_000_000, "once", "step", b'"a ghost\'s"')
 
 
 @jobs.task(runner="process")

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from holdfast import Holdfast, current_job
-from holdfast.options import Runner
+from holdfast.job.options import Runner
 
 jobs = Holdfast()
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import click
 
-from holdfast import __version__
 from holdfast.cli import (
     completion,
     config,
@@ -38,6 +37,7 @@ from holdfast.cli import (
 from holdfast.cli.complaints import complain, voice
 from holdfast.cli.session import Group, shared_options
 from holdfast.errors import HoldfastError
+from holdfast.version import __version__
 
 COMMANDS: tuple[click.Command, ...] = (
     work.work, enqueue.enqueue, waiting.wait, jobs.jobs, jobs.show, logs.logs, stack.stack, jobs.count, jobs.peek,

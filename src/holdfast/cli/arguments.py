@@ -17,13 +17,13 @@ from holdfast.cli.complaints import note
 from holdfast.cli.completers import complete_limit, complete_queue
 from holdfast.cli.imports import import_app
 from holdfast.cli.session import F, Session, duration, duration_option, note_new_server
-from holdfast.limits import LONGEST_WAIT
+from holdfast.constants import LONGEST_WAIT
+from holdfast.job.options import Given, Options
 from holdfast.names import check_task, new_id
-from holdfast.options import Given, Options
-from holdfast.phrases import did_you_mean
-from holdfast.signature import Parameter
-from holdfast.sizes import size_in_bytes
-from holdfast.task import BoundCall, Task, make_task
+from holdfast.task.signature import Parameter
+from holdfast.task.task import BoundCall, Task, make_task
+from holdfast.text import did_you_mean
+from holdfast.units import size_in_bytes
 
 AnyTask = Task[..., Any]
 

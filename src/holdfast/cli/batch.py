@@ -12,11 +12,11 @@ import msgspec
 from holdfast import Holdfast
 from holdfast.cli.arguments import AnyTask, call_of_line, unchecked_call
 from holdfast.cli.many import AT_ONCE, meter
+from holdfast.constants import MOST_PAYLOAD
 from holdfast.errors import HoldfastError, Invalid
-from holdfast.job import Job
-from holdfast.limits import MOST_PAYLOAD
+from holdfast.job.job import Job
 from holdfast.names import check_id
-from holdfast.task import BoundCall
+from holdfast.task.task import BoundCall
 
 Line = dict[str, msgspec.Raw]
 MAX_LINE = 8 * MOST_PAYLOAD  # bytes: JSON may need six for one

@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from holdfast.address import mask
 from holdfast.cli.text import json_text
-from holdfast.phrases import printable
+from holdfast.store.address import mask
+from holdfast.text import printable
 
 
 class _Voice:

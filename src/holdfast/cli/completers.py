@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast import Holdfast, server
+from holdfast import Holdfast
 from holdfast.cli.lookup import WORDS, select
 from holdfast.cli.session import Session
 from holdfast.cli.text import allowance
 from holdfast.errors import HoldfastError
-from holdfast.job import FINAL, PENDING, STATES, Job
+from holdfast.job.job import FINAL, PENDING, STATES, Job
+from holdfast.server import server
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem

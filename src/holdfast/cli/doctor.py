@@ -32,8 +32,8 @@ def doctor(session: Session) -> int:
     known; 6 if there is danger: the server loses jobs, or works for nobody. A worker refuses a server whose version,
     role, eviction or acl is in danger, unless it is started with --accept-data-loss.
     """
-    from holdfast.doctor import LEVELS, examine, worst
-    from holdfast.facts import gather
+    from holdfast.doctor.probe import gather
+    from holdfast.doctor.report import LEVELS, examine, worst
 
     found = sorted(examine(gather(session.new_app.store)), key=lambda finding: -LEVELS.index(finding.level))
     if session.output.mode == "table":

@@ -25,7 +25,7 @@ from holdfast.cli.records import decoded, full_record
 from holdfast.cli.session import Session, command, duration_option, pass_session
 from holdfast.cli.text import json_text
 from holdfast.cli.waiting import wait_for
-from holdfast.task import BoundCall
+from holdfast.task.task import BoundCall
 
 ON_FAILED = click.Choice(["block", "cancel", "run"])
 

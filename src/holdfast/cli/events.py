@@ -14,7 +14,7 @@ from holdfast.cli.records import event_record
 from holdfast.cli.session import Session, command, pass_session
 from holdfast.cli.text import moment
 from holdfast.cli.watch import follow_option, pause
-from holdfast.commands import Event
+from holdfast.store.commands import Event
 
 LOOK_EVERY = 0.25  # seconds, for new events
 PAGE = 1000

@@ -33,7 +33,7 @@ def check_module(path: str) -> None:
 
 def import_app(path: str) -> Holdfast:
     """Import an app into this process."""
-    from holdfast.worker.loading import load_app
+    from holdfast.entrypoints.loading import load_app
 
     check_module(path)
     try:
@@ -48,6 +48,6 @@ def import_app(path: str) -> Holdfast:
 
 def _last_lines(error: BaseException) -> str:
     """Return the end of a traceback, without the frames that only import."""
-    from holdfast.worker.loading import failed_import
+    from holdfast.entrypoints.loading import failed_import
 
     return "\n".join(failed_import(error).splitlines()[-LAST_LINES:])

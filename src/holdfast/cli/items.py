@@ -20,11 +20,11 @@ from holdfast.cli.many import AT_ONCE
 from holdfast.cli.output import Column
 from holdfast.cli.records import decoded
 from holdfast.cli.session import Decorator, Group, Session, command, duration_option, pass_session
+from holdfast.constants import LEAST_LEASE, LONGEST_WAIT, MOST_LEASE, MOST_PAYLOAD
 from holdfast.errors import TooBig
-from holdfast.item import Item
-from holdfast.item_token import read_token
-from holdfast.items import Items
-from holdfast.limits import LEAST_LEASE, LONGEST_WAIT, MOST_LEASE, MOST_PAYLOAD
+from holdfast.items.item import Item
+from holdfast.items.items import Items
+from holdfast.items.token import read_token
 
 
 @click.group(

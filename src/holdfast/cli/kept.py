@@ -10,8 +10,8 @@ from holdfast.cli.output import Column
 from holdfast.cli.records import Record
 from holdfast.cli.session import Session, command, pass_session
 from holdfast.cli.text import moment
-from holdfast.durations import utc
-from holdfast.kept import Kept
+from holdfast.outbox.outbox import Kept
+from holdfast.units import utc
 
 
 @command("kept", "holdfast kept", "holdfast kept --json | jq '.[] | select(.refused)'", fields=KEPT)

@@ -15,7 +15,7 @@ from holdfast.cli.records import limit_record
 from holdfast.cli.session import Session, command, duration_option, pass_session
 from holdfast.cli.text import allowance, seconds_text
 from holdfast.cli.watch import View, follow_option, show_list
-from holdfast.limiting import Limit
+from holdfast.client.limits import Limit
 
 MAX_NOTES = 10  # of limits that nobody has defined
 

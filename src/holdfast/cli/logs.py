@@ -18,10 +18,10 @@ from holdfast.cli.output import write
 from holdfast.cli.records import failure_record
 from holdfast.cli.session import Session, command, pass_session
 from holdfast.cli.watch import follow_option, pause
-from holdfast.job import Attempt, Job
-from holdfast.logs import Following, Log, LogPart, follow, gap
-from holdfast.phrases import indented, listed, printable
-from holdfast.verdict import what_follows
+from holdfast.client.logs import Following, Log, LogPart, follow, gap
+from holdfast.job.job import Attempt, Job
+from holdfast.job.retry_text import what_follows
+from holdfast.text import indented, listed, printable
 
 
 @command(

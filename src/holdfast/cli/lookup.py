@@ -14,11 +14,11 @@ from typing import Any, TypeVar
 from holdfast import Holdfast
 from holdfast.cli.complaints import note
 from holdfast.cli.exits import NotFound
+from holdfast.client.queues import Queue
 from holdfast.errors import Invalid, JobNotFound
-from holdfast.job import PENDING, STATES, Job
+from holdfast.job.job import PENDING, STATES, Job
 from holdfast.names import check_queue
-from holdfast.overseeing import Queue
-from holdfast.phrases import did_you_mean, listed
+from holdfast.text import did_you_mean, listed
 
 T = TypeVar("T")
 

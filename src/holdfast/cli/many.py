@@ -10,8 +10,6 @@ from typing import NamedTuple, TypeVar
 
 import click
 
-from holdfast import commands
-from holdfast.acting import NOT_RUNNING, WORK_WAS_DONE
 from holdfast.cli.complaints import complain, note
 from holdfast.cli.completers import complete_queue, complete_states, complete_task
 from holdfast.cli.exits import REFUSED, exit_code
@@ -19,9 +17,11 @@ from holdfast.cli.lookup import Ids, chosen_states, find_queue
 from holdfast.cli.output import Column
 from holdfast.cli.records import Record
 from holdfast.cli.session import Decorator, F, Session
+from holdfast.client.bulk import NOT_RUNNING, WORK_WAS_DONE
 from holdfast.errors import HoldfastError, JobNotFound
-from holdfast.job import FINAL, PENDING, STATES
-from holdfast.phrases import listed
+from holdfast.job.job import FINAL, PENDING, STATES
+from holdfast.store import commands
+from holdfast.text import listed
 
 T = TypeVar("T")
 Answer = tuple[str, str | HoldfastError]  # about the job of an id

@@ -11,7 +11,7 @@ from textwrap import indent
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.cli.text import ago, json_text, moment
-from holdfast.phrases import printable
+from holdfast.text import printable
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

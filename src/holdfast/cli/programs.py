@@ -11,9 +11,9 @@ from holdfast import Holdfast
 from holdfast.cli.arguments import given_options
 from holdfast.cli.imports import import_app
 from holdfast.cli.session import F, Session, note_new_server
-from holdfast.limits import MOST_PAYLOAD
-from holdfast.program import Ended
-from holdfast.task import BoundCall
+from holdfast.constants import MOST_PAYLOAD
+from holdfast.task.program import Ended
+from holdfast.task.task import BoundCall
 
 
 def _variables(_: click.Context, __: click.Parameter, values: Sequence[str]) -> dict[str, str]:

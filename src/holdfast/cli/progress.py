@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from holdfast.cli.output import Output
-from holdfast.job import Job
+from holdfast.job.job import Job
 
 BAR = 8  # characters
 Record = dict[str, Any]

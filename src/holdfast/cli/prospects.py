@@ -7,11 +7,11 @@ from contextlib import suppress
 
 from holdfast import Holdfast
 from holdfast.cli.complaints import note
+from holdfast.client.workers import Worker
 from holdfast.errors import HoldfastError
-from holdfast.fleet import Worker
-from holdfast.options import DEFAULT_QUEUE
-from holdfast.phrases import did_you_mean
-from holdfast.program import PROGRAM
+from holdfast.job.options import DEFAULT_QUEUE
+from holdfast.task.program import PROGRAM
+from holdfast.text import did_you_mean
 
 MAX_NAMES = 5  # of queues
 
@@ -47,6 +47,6 @@ def _obstacle(live: Sequence[Worker], task: str, queue: str) -> str:
 
 def _serves(worker: Worker, queue: str) -> bool:
     """Whether a worker serves a queue, or would as soon as there is one."""
-    from holdfast.worker.patterns import Patterns
+    from holdfast.worker.queue_patterns import Patterns
 
     return queue in worker.queues or Patterns(dict.fromkeys(worker.told, 1)).serves(queue)

@@ -16,7 +16,7 @@ from holdfast.cli.records import Record, queue_record
 from holdfast.cli.session import Session, command, duration_option, pass_session
 from holdfast.cli.text import length
 from holdfast.cli.watch import View, follow_option, show_list
-from holdfast.job import STATES
+from holdfast.job.job import STATES
 
 
 @command(

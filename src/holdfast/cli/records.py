@@ -13,16 +13,16 @@ import msgspec
 from holdfast.cli import fields
 from holdfast.cli.progress import progress_record
 from holdfast.cli.usage import usage_record
-from holdfast.commands import Event
-from holdfast.durations import utc
-from holdfast.failure import Failure
-from holdfast.fleet import Node, Worker
-from holdfast.job import Attempt, Job, Note
-from holdfast.limiting import Limit
-from holdfast.overseeing import Queue
-from holdfast.schedule import Cron, Every
-from holdfast.scheduling import Schedule
-from holdfast.usage import JobUsage
+from holdfast.client.limits import Limit
+from holdfast.client.queues import Queue
+from holdfast.client.schedules import Schedule
+from holdfast.client.timing import Cron, Every
+from holdfast.client.workers import Node, Worker
+from holdfast.job.failure import Failure
+from holdfast.job.job import Attempt, Job, Note
+from holdfast.job.usage import JobUsage
+from holdfast.store.commands import Event
+from holdfast.units import utc
 
 Record = dict[str, Any]
 

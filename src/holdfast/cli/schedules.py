@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo, available_timezones
 import click
 import msgspec
 
-from holdfast import Holdfast, commands
+from holdfast import Holdfast
 from holdfast.cli.arguments import call_options, choose_task, make_call
 from holdfast.cli.complaints import note
 from holdfast.cli.completers import complete_schedule, complete_task, complete_zone
@@ -21,11 +21,12 @@ from holdfast.cli.records import Record, decoded, schedule_record
 from holdfast.cli.session import Group, Session, command, duration_option, pass_session
 from holdfast.cli.text import json_text, seconds_text
 from holdfast.cli.watch import View, follow_option, show_list
-from holdfast.durations import DAY
+from holdfast.client.schedules import SHORTEST, Missed, Overlap, Schedule
+from holdfast.constants import LONGEST_WAIT
 from holdfast.errors import Invalid
-from holdfast.limits import LONGEST_WAIT
-from holdfast.phrases import did_you_mean
-from holdfast.scheduling import SHORTEST, Missed, Overlap, Schedule
+from holdfast.store import commands
+from holdfast.text import did_you_mean
+from holdfast.units import DAY
 
 TIMING = ("cron", "every", "offset", "missed", "backlog", "late", "overlap", "jitter")
 

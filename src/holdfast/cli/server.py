@@ -9,15 +9,15 @@ from pathlib import Path
 import click
 
 from holdfast import Holdfast
-from holdfast import server as embedded
-from holdfast.address import socket_url
 from holdfast.cli.complaints import complain, note
 from holdfast.cli.exits import NOT_FOUND
 from holdfast.cli.fields import SERVER
 from holdfast.cli.output import Fact
 from holdfast.cli.session import Group, Session, command, pass_session
 from holdfast.cli.text import length
-from holdfast.server_home import find_home
+from holdfast.server import server as embedded
+from holdfast.server.home import find_home
+from holdfast.store.address import socket_url
 
 LOOKS, BETWEEN_LOOKS = 3, 0.05  # seconds
 

@@ -12,13 +12,13 @@ from typing import Any, Protocol, TypeVar
 import click
 
 from holdfast import Holdfast
-from holdfast.address import read_url
 from holdfast.cli.complaints import note
 from holdfast.cli.output import Output
-from holdfast.durations import CENTURY, milliseconds, utc
 from holdfast.errors import StoreUnavailable
-from holdfast.phrases import suggestion
-from holdfast.server_home import has_data
+from holdfast.server.home import has_data
+from holdfast.store.address import read_url
+from holdfast.text import suggestion
+from holdfast.units import CENTURY, milliseconds, utc
 
 F = TypeVar("F", bound=Callable[..., Any])
 SHARED = ("url", "namespace", "json", "plain")

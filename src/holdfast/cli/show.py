@@ -13,7 +13,7 @@ from holdfast.cli.progress import described_progress
 from holdfast.cli.records import Record
 from holdfast.cli.text import length
 from holdfast.cli.usage import described_usage
-from holdfast.program import PROGRAM
+from holdfast.task.program import PROGRAM
 
 WIDE = 100  # characters of JSON on one line
 SOME = 12  # lines of what a job was given, returned or saved, on a terminal

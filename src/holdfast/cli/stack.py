@@ -11,7 +11,7 @@ from holdfast.cli.fields import STACK
 from holdfast.cli.lookup import saying_which
 from holdfast.cli.output import write
 from holdfast.cli.session import Session, command, duration_option, pass_session
-from holdfast.phrases import printable
+from holdfast.text import printable
 
 
 @command("stack", "holdfast stack 0QwErTyUiOpAsDfG", "watch holdfast stack 0QwErTyUiOpAsDfG", fields=STACK)

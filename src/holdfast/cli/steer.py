@@ -9,16 +9,17 @@ from typing import Any
 
 import click
 
-from holdfast import commands, errors
+from holdfast import errors
 from holdfast.cli.completers import complete_ids, complete_queue
 from holdfast.cli.enqueue import ON_FAILED
 from holdfast.cli.fields import ANSWER
 from holdfast.cli.lookup import note_new_queue, saying_which
 from holdfast.cli.many import Action, Answer, choosing, id_and, optional_ids, steer
 from holdfast.cli.session import Session, command, duration_option, pass_session
-from holdfast.commands import Command
-from holdfast.limits import LONGEST_WAIT
-from holdfast.steering import read_answer
+from holdfast.client.jobs import read_answer
+from holdfast.constants import LONGEST_WAIT
+from holdfast.store import commands
+from holdfast.store.commands import Command
 
 Act = Callable[[Sequence[str]], Iterable[Answer]]
 

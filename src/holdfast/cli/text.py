@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.durations import humanize
+from holdfast.units import humanize
 
 
 def json_text(value: Any, *, indent: int = 0) -> str:

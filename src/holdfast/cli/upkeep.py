@@ -11,8 +11,8 @@ from holdfast.cli.exits import REFUSED
 from holdfast.cli.fields import UPKEPT
 from holdfast.cli.output import Column
 from holdfast.cli.session import Session, command, pass_session
+from holdfast.client.upkeep import Upkeep
 from holdfast.errors import StoreUnavailable
-from holdfast.upkeep import Upkeep
 
 EVERY = 1.0  # seconds, at most: something that is due soon may have come meanwhile
 SOON = 0.01  # seconds, at least

@@ -7,7 +7,7 @@ from typing import Any
 
 from holdfast.cli.output import Output
 from holdfast.cli.text import length, size
-from holdfast.usage import JobUsage
+from holdfast.job.usage import JobUsage
 
 BARS = "▁▂▃▄▅▆▇█"
 MOST_BARS = 30

@@ -8,7 +8,6 @@ from datetime import timedelta
 
 import click
 
-from holdfast import commands
 from holdfast.cli.complaints import complain, note
 from holdfast.cli.completers import complete_ids
 from holdfast.cli.exits import NOT_FOUND, REFUSED
@@ -17,9 +16,10 @@ from holdfast.cli.lookup import Ids
 from holdfast.cli.many import AT_ONCE, given_ids, id_and, in_parts, meter
 from holdfast.cli.session import Session, command, duration_option, pass_session
 from holdfast.errors import JobNotFound, ResultTimeout
-from holdfast.job import FINAL
+from holdfast.job.job import FINAL
 from holdfast.names import new_id
-from holdfast.store import Store
+from holdfast.store import commands
+from holdfast.store.store import Store
 
 RECHECK = 5.0  # seconds: what a job's end announces is a hint, and may get lost
 

@@ -13,8 +13,8 @@ from click.core import ParameterSource
 
 from holdfast.cli.imports import check_module
 from holdfast.cli.session import Session, command, duration_option, pass_session
-from holdfast.durations import SECOND
-from holdfast.limits import LEAST_LEASE, MOST_LEASE
+from holdfast.constants import LEAST_LEASE, MOST_LEASE
+from holdfast.units import SECOND
 
 RUNNERS = ("fork", "spawn", "process", "thread")
 ORDERS = ("strict", "round-robin", "weighted")
@@ -38,7 +38,7 @@ def _node(_: click.Context, __: click.Parameter, value: str) -> str:
 
 
 def _size(_: click.Context, parameter: click.Parameter, value: str | None) -> int | None:
-    from holdfast.sizes import size_in_bytes
+    from holdfast.units import size_in_bytes
 
     return None if value is None else size_in_bytes(value, what=parameter.opts[0])
 
@@ -97,9 +97,9 @@ def work(context: click.Context, session: Session, /, app: str | None, config: P
     import asyncio
 
     from holdfast.worker.config import config_of_project, make_settings, read_config
-    from holdfast.worker.outlet import Outlet, say_to
-    from holdfast.worker.supervisor import Supervisor
-    from holdfast.worker.system import open_standard_files, require_files
+    from holdfast.worker.linux import open_standard_files, require_files
+    from holdfast.worker.output.console import Outlet, say_to
+    from holdfast.worker.supervisor.supervisor import Supervisor
 
     open_standard_files()
     require_files()
@@ -132,6 +132,6 @@ def _given(context: click.Context) -> dict[str, Any]:
 @click.option("--keep", is_flag=True, help="Use the server of this project, and keep the jobs, to look at them.")
 def demo(keep: bool) -> int:
     """See jobs that are killed again and again, and finish."""
-    from holdfast import demo as demonstration
+    from holdfast.demo import demo as demonstration
 
     return demonstration.run(keep=keep)

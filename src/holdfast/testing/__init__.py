@@ -9,8 +9,8 @@ Only the worker is missing: jobs run one after the other in this process. So not
 job.
 """
 
-from holdfast.testing.bench import Workbench
-from holdfast.testing.inline import running_job
-from holdfast.testing.place import running_server, use
+from holdfast.testing.direct_call import running_job
+from holdfast.testing.environment import running_server, use
+from holdfast.testing.workbench import Workbench
 
 __all__ = ["Workbench", "running_job", "running_server", "use"]

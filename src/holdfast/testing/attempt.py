@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from holdfast import commands
-from holdfast.calling import Call, Interrupted
-from holdfast.commands import Claimed, Held
-from holdfast.link import Detached
-from holdfast.store import Store
+from holdfast.running.channel import Detached
+from holdfast.store import commands
+from holdfast.store.commands import Claimed, Held
+from holdfast.store.store import Store
+from holdfast.task.call import Call, Interrupted
 
 
 class Link(Detached):

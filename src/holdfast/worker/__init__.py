@@ -1,0 +1,1 @@
+"""The worker: it runs jobs."""

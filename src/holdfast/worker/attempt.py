@@ -14,16 +14,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from holdfast.calling import Call, introduce
-from holdfast.commands import Claimed, Finish, Held
+from holdfast.constants import MOST_NOTES
 from holdfast.errors import LeaseLost
-from holdfast.limits import MOST_NOTES
-from holdfast.link import Link
+from holdfast.job.options import PLAIN, Run
+from holdfast.job.outcome import Outcome
 from holdfast.names import file_name
-from holdfast.outcome import Outcome
-from holdfast.run import PLAIN, Run
-from holdfast.running import App, RunningJob
-from holdfast.worker.output import append, log_path
+from holdfast.running.channel import Link
+from holdfast.running.running_job import App, RunningJob
+from holdfast.store.commands import Claimed, Finish, Held
+from holdfast.task.call import Call, introduce
+from holdfast.worker.output.files import append, log_path
 
 ASKED_TO_FORCED = 1.0  # seconds
 WORKER, SOFT = "worker", "soft_timeout"  # why an attempt is to stop

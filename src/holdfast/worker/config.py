@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from holdfast.errors import Invalid
-from holdfast.phrases import suggestion
-from holdfast.worker.rotation import MOST_QUEUES
+from holdfast.text import suggestion
+from holdfast.worker.queue_order import MOST_QUEUES
 from holdfast.worker.settings import Pool, WorkerSettings
 from holdfast.worker.values import NAME_OF_POOL, OF_POOL, OF_WORKER, Read
 

@@ -23,34 +23,34 @@ from typing import Any, TypedDict, Unpack
 
 import msgspec
 
-from holdfast import commands, errors
-from holdfast.client import Holdfast
-from holdfast.durations import Duration
+from holdfast import errors
 from holdfast.names import new_id, node_name
-from holdfast.phrases import suggestion
-from holdfast.store import Address
-from holdfast.worker import wire
-from holdfast.worker.banner import log_banner
-from holdfast.worker.calendar import Calendar
-from holdfast.worker.checkup import Introduction
+from holdfast.store import commands
+from holdfast.store.store import Address
+from holdfast.text import suggestion
+from holdfast.units import Duration
+from holdfast.worker import messages
+from holdfast.worker.app import App
 from holdfast.worker.config import Config, make_settings
-from holdfast.worker.executor import Executor
-from holdfast.worker.leases import Leases
-from holdfast.worker.locks import WorkerFolder, WorkerLock
-from holdfast.worker.logs import Logs
-from holdfast.worker.patient import PatientStore
-from holdfast.worker.place import Place
-from holdfast.worker.processes import ExecutorProcess
-from holdfast.worker.runners import INSIDE
-from holdfast.worker.served import Served
+from holdfast.worker.executor.executor import Executor
+from holdfast.worker.linux import Usage, usage_of
+from holdfast.worker.output.shipping import Logs
+from holdfast.worker.runners.run_limits import looking
+from holdfast.worker.runners.selection import INSIDE
 from holdfast.worker.settings import Pool, Start, WorkerSettings
-from holdfast.worker.store_watch import StoreWatch
-from holdfast.worker.tally import Tally
-from holdfast.worker.trust import examine
-from holdfast.worker.usage import Usage, usage_of
+from holdfast.worker.supervisor.banner import Tally, log_banner
+from holdfast.worker.supervisor.executor_process import ExecutorProcess
+from holdfast.worker.supervisor.health import Introduction
+from holdfast.worker.supervisor.leases import Leases
+from holdfast.worker.supervisor.peers import WorkerFolder, WorkerLock
+from holdfast.worker.supervisor.preflight import examine
+from holdfast.worker.supervisor.retrying import PatientStore
+from holdfast.worker.supervisor.schedules import Calendar
+from holdfast.worker.supervisor.served_queues import Served
+from holdfast.worker.supervisor.slots import Place
+from holdfast.worker.supervisor.store_watch import StoreWatch
 from holdfast.worker.values import OF_POOL, OF_WORKER
 from holdfast.worker.waiting import Duty, end_all, first, insist
-from holdfast.worker.watch import looking
 
 log = logging.getLogger("holdfast.worker")
 
@@ -90,7 +90,7 @@ class EmbeddedWorker:
     drained it ends when its jobs have, and the block goes on without it.
     """
 
-    def __init__(self, app: Holdfast, **given: Unpack[Given]) -> None:
+    def __init__(self, app: App, **given: Unpack[Given]) -> None:
         settings = _settings(given)
         self.name = f"{settings.node or node_name()}/{new_id()[-8:]}"
         self._serving = _Serving(app, self.name, settings)
@@ -152,7 +152,7 @@ class EmbeddedWorker:
 class _Serving:
     """What a supervisor does for its executors, in the event loop that they share with it."""
 
-    def __init__(self, app: Holdfast, name: str, settings: WorkerSettings) -> None:
+    def __init__(self, app: App, name: str, settings: WorkerSettings) -> None:
         self.stopping = asyncio.Event()
         self._app = app
         self._name = name
@@ -309,7 +309,7 @@ class _Serving:
         self._number += 1
         name = f"{self._name}.{self._number}"
         ours, its = socket.socketpair()
-        executor = ExecutorProcess(name, _ThisProcess(), *await wire.open_ends(ours))
+        executor = ExecutorProcess(name, _ThisProcess(), *await messages.open_ends(ours))
         start = Start(name=name, parent=os.getpid(), settings=self._settings, pool=pool, control=-1, pulse=-1)
         self._inside[executor] = Executor(self._app, start, control=its, zygote=None, pulse=self._leases.pulse)
         self._executors[name] = executor

@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from holdfast.worker.order import Order
+from holdfast.worker.queue_order import Order
 
 SyncRunner = Literal["fork", "spawn", "process", "thread"]
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, get_args
 
-from holdfast.durations import CENTURY, SECOND, milliseconds
+from holdfast.constants import LEAST_LEASE, MOST_LEASE
 from holdfast.errors import Invalid
-from holdfast.limits import LEAST_LEASE, MOST_LEASE
 from holdfast.names import LONGEST_NODE, check_name
-from holdfast.sizes import size_in_bytes
-from holdfast.worker.order import MOST_WEIGHT, Order
-from holdfast.worker.patterns import NOT, check_together, check_word
+from holdfast.units import CENTURY, SECOND, milliseconds, size_in_bytes
+from holdfast.worker.queue_order import MOST_WEIGHT, Order
+from holdfast.worker.queue_patterns import NOT, check_together, check_word
 from holdfast.worker.settings import SyncRunner
 
 Read = Callable[[Any, str], Any]  # of a value and its name

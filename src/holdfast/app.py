@@ -1,0 +1,396 @@
+"""The client: what users import. Each verb is one command, run by the sync or by the async store.
+
+    jobs = Holdfast()                # no I/O before the first call
+
+Each sync method has an async equal whose name begins with `a`: most are written once, see `verbs`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Never, ParamSpec, TypeVar, Unpack, overload
+from weakref import WeakKeyDictionary
+
+from holdfast import client, errors
+from holdfast.client.results import AsyncInbox, Inbox, deadline_after
+from holdfast.client.schedules import Timing, declaration
+from holdfast.job.job import Job
+from holdfast.job.options import DEFAULT_QUEUE, Given, WhenUnreachable, check_options, default_options
+from holdfast.names import check_namespace
+from holdfast.outbox.policy import Unreachable, store_call, store_calls
+from holdfast.store.driver import Steps, verb
+from holdfast.store.store import Address, AsyncStore, Store
+from holdfast.task.context import Carried
+from holdfast.task.middleware import Layers, M
+from holdfast.task.program import PROGRAM, Ended, Word, bind_program
+from holdfast.task.task import AsyncTask, BoundCall, Declare, Task, make_task
+from holdfast.text import suggestion
+from holdfast.units import Duration, milliseconds
+
+if TYPE_CHECKING:
+    import asyncio  # quick to declare tasks with: loaded when it is needed
+
+    from holdfast.items.items import Items
+    from holdfast.worker import embedded
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Jobs = list[Job[Any]]  # inside the class, `list` is the verb
+OPTIONS_OF_APP = ("url", "namespace", "timeout", "when_unreachable", "revision", "defaults")
+
+
+class Holdfast:
+    """An app: its tasks, and the store of its jobs.
+
+    `url` is redis://, rediss://, valkey://, valkeys:// or unix://; without one, HOLDFAST_URL; without that, an embedded
+    server that is started when it is first needed and keeps its data in `.holdfast`. A `namespace` keeps apps apart
+    that share a server.
+
+    `when_unreachable` says what becomes of a call that cannot be stored because the server does not answer within two
+    seconds: `raise` StoreUnavailable, run it `inline`, or `keep` it on disk and send it later. Without it,
+    HOLDFAST_WHEN_UNREACHABLE; without that, raise. Tasks and calls may choose otherwise.
+
+    `revision` (or HOLDFAST_REVISION) is a number that rises with each release: a worker of an older one does not
+    change schedules that a newer one has declared.
+
+    `defaults` are options of all tasks, as `{"queue": "video", "timeout": "6h"}`; those that a task is declared with
+    count more, and None takes one away.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        namespace: str | None = None,
+        timeout: Duration = "5s",
+        when_unreachable: WhenUnreachable | None = None,
+        revision: int | None = None,
+        defaults: Given | None = None,
+        **unknown: Never,
+    ) -> None:
+        for name in unknown:
+            raise errors.Invalid(f"Holdfast() has no option {name!r}{suggestion(name, OPTIONS_OF_APP)}")
+        seconds = milliseconds(timeout, what="timeout", least=1) / 1000
+        chosen = namespace if namespace is not None else os.environ.get("HOLDFAST_NAMESPACE") or "default"
+        self.address = Address.find(url, namespace=check_namespace(chosen), timeout=seconds)
+        self.tasks: dict[str, Task[..., Any]] = {}
+        self.declared: dict[str, dict[str, Any]] = {}  # schedules
+        self.defaults = default_options(defaults or {})
+        self.layers = Layers()
+        self.carried = Carried()
+        self.revision = _check_revision(os.environ.get("HOLDFAST_REVISION") or "0" if revision is None else revision)
+        self.store = Store(self.address)
+        self.async_store = AsyncStore(self.address)
+        self.unreachable = Unreachable(self, when_unreachable)
+        self._inbox = Inbox(self.store)
+        self._async_inboxes: WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncInbox] = WeakKeyDictionary()
+
+    def __repr__(self) -> str:
+        return f"<Holdfast {self.address.words}, namespace {self.address.namespace}>"
+
+    @overload
+    def task(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...
+    @overload
+    def task(self, function: Callable[P, R], /) -> Task[P, R]: ...
+    @overload
+    def task(
+        self,
+        function: None = None,
+        /,
+        *,
+        name: str | None = None,
+        schedule: Timing | None = None,
+        **options: Unpack[Given],
+    ) -> Declare: ...
+    def task(
+        self,
+        function: Any = None,
+        /,
+        *,
+        name: str | None = None,
+        schedule: Timing | None = None,
+        **options: Unpack[Given],
+    ) -> Any:
+        """Make a task of a function.
+
+        @jobs.task(queue="video", retries=3)
+        def transcode(source: str) -> str: ...
+
+        With a `schedule` workers declare it when they start: it is called without arguments at those times.
+
+        @jobs.task(schedule=cron("0 2 * * *", tz="Europe/Berlin"))
+        def report() -> None: ...
+        """
+        check_options(options, also=("name", "schedule"))
+        chosen = self.defaults.but(**options)
+
+        def declare(function: Callable[..., Any]) -> Task[..., Any]:
+            task: Task[..., Any] = make_task(function, self, chosen, name)
+            if task.name == PROGRAM:
+                raise errors.Invalid(f"the name {PROGRAM} stands for programs: pass another name=")
+            known = self.tasks.get(task.name)
+            if known is not None and not _is_same(known.function, function):
+                raise errors.Invalid(f"there is a task {task.name} already: pass another name=")
+            self.layers.check(task)
+            self.tasks[task.name] = task
+            if schedule is not None:
+                self.declared[task.name] = declaration(task.name, task.bind(), schedule, self.revision)
+            return task
+
+        return declare if function is None else declare(function)
+
+    @overload
+    def middleware(self, function: M, /) -> M: ...
+    @overload
+    def middleware(
+        self, function: None = None, /, *, tasks: Iterable[Task[..., Any] | str] | None = None
+    ) -> Callable[[M], M]: ...
+    def middleware(self, function: Any = None, /, *, tasks: Iterable[Task[..., Any] | str] | None = None) -> Any:
+        """Put a function that yields around the calls of all tasks, or of `tasks`; the first declared is the outermost.
+
+        @jobs.middleware
+        def timed(job: RunningJob) -> Iterator[None]:
+            began = time.monotonic()
+            try:
+                yield
+            finally:
+                print(job.task, time.monotonic() - began)
+
+        `result = yield` has what the task returned; what it raised is raised there. A middleware may raise in its turn,
+        also Retry, Fail and Snooze. It runs where the task does. An `async def` goes around tasks that are one too.
+        """
+
+        def declare(function: Any) -> Any:
+            self.layers.add(function, tasks, self.tasks)
+            return function
+
+        return declare if function is None else declare(function)
+
+    def carry(self, name: str, variable: ContextVar[Any], /) -> None:
+        """Have a context variable go along with jobs: what is set where one is enqueued is set where it runs.
+
+        jobs.carry("request_id", request_id)
+
+        What a job enqueues carries it on. Values are JSON, all together up to 512 bytes; a worker needs the same line.
+        """
+        self.carried.add(name, variable)
+
+    def program(
+        self,
+        arguments: Sequence[Word],
+        /,
+        *,
+        cwd: Word | None = None,
+        env: Mapping[str, str] | None = None,
+        stdin: str | None = None,
+    ) -> BoundCall[Ended]:
+        """Return a call of any program, to be enqueued as other calls are. Workers make it that `--allow-exec`.
+
+        jobs.enqueue(jobs.program(["ffmpeg", "-i", "in.mov", "out.mp4"]).options(timeout="6h", memory="2GiB"))
+
+        No shell is involved. What it prints is the log of the attempt; it fails if its exit code is not 0.
+
+        Raises:
+            Invalid, TooBig: the arguments cannot be those of a program.
+        """
+        return bind_program(self, self.defaults, arguments, cwd=cwd, env=env, stdin=stdin)
+
+    # Storing jobs
+
+    def _enqueue(self, call: BoundCall[R], /) -> Steps[Job[R]]:
+        """Store a bound call, for a worker to make.
+
+        Once this returns the job is in the store, and this process may die. While a job of its id is kept, a second
+        call returns the job that is there, and its `created` is false.
+
+        Raises:
+            StoreFull: the server is out of memory; nothing was stored.
+            StoreUnavailable: it cannot be reached within two seconds. If `maybe_done`, it is unknown whether the job
+                was stored; repeat with the same call. See `when_unreachable`.
+        """
+        return store_call(call, self)
+
+    enqueue, aenqueue = verb(_enqueue)
+
+    def _enqueue_many(self, calls: Iterable[BoundCall[Any]], *, fresh: bool = False) -> Steps[Jobs]:
+        """Store bound calls in order; up to 1,000 are stored together or not at all, more in parts of that size.
+
+        jobs.enqueue_many(resize.bind(name) for name in names)
+
+        So written, calls are bound while the server stores those before them. What they raise is raised when those are
+        stored.
+
+        `fresh` is the fast way for ids that cannot be there yet: if all of them are, the store takes this for a call
+        that was made before, and stores nothing. Do not use it for calls that may have been stored by another call.
+
+        Raises:
+            JobExists: `fresh` is given, and some of the ids are there, but not all.
+        """
+        return store_calls(calls, self, fresh=fresh)
+
+    enqueue_many, aenqueue_many = verb(_enqueue_many)
+
+    def _send_kept(self) -> Steps[int]:
+        """Send the calls that are kept on disk, now, and return how many were sent. It happens by itself too.
+
+        Raises:
+            StoreUnavailable, StoreFull: they stay where they are.
+        """
+        number: int = yield self.unreachable.sending()
+        return number
+
+    send_kept, asend_kept = verb(_send_kept)
+
+    # Looking at jobs
+
+    get, aget = verb(client.jobs.get)
+    get_many, aget_many = verb(client.jobs.get_many)
+    list, alist = client.jobs.list_jobs, client.jobs.alist_jobs
+    count, acount = verb(client.jobs.count)
+    events, aevents = verb(client.jobs.events)
+
+    # Looking into jobs
+
+    follow_logs, afollow_logs = client.logs.follow_logs, client.logs.afollow_logs
+    logs, alogs = verb(client.logs.logs)
+    stack, astack = verb(client.jobs.stack)
+    usage, ausage = verb(client.jobs.usage)
+
+    # Steering jobs
+
+    cancel, acancel = verb(client.jobs.cancel)
+    retry, aretry = verb(client.jobs.retry)
+    delete, adelete = verb(client.jobs.delete)
+    cancel_many, acancel_many = verb(client.jobs.cancel_many)
+    retry_many, aretry_many = verb(client.jobs.retry_many)
+    delete_many, adelete_many = verb(client.jobs.delete_many)
+    attach, aattach = verb(client.jobs.attach)
+    note, anote = verb(client.jobs.note)
+    cancel_with_dependents, acancel_with_dependents = verb(client.jobs.cancel_with_dependents)
+    depend, adepend = verb(client.jobs.depend)
+    move, amove = verb(client.jobs.move)
+    release, arelease = verb(client.jobs.release)
+    fail, afail = verb(client.jobs.fail)
+
+    # Steering all jobs of a kind
+
+    cancel_all, acancel_all = verb(client.bulk.cancel_all)
+    retry_all, aretry_all = verb(client.bulk.retry_all)
+    delete_all, adelete_all = verb(client.bulk.delete_all)
+    move_all, amove_all = verb(client.bulk.move_all)
+    release_all, arelease_all = verb(client.bulk.release_all)
+    fail_all, afail_all = verb(client.bulk.fail_all)
+
+    # Limits and shares
+
+    limit, alimit = verb(client.limits.limit)
+    unlimit, aunlimit = verb(client.limits.unlimit)
+    limits, alimits = verb(client.limits.limits)
+    weigh, aweigh = verb(client.limits.weigh)
+
+    # Schedules
+
+    schedule, aschedule = verb(client.schedules.schedule)
+    unschedule, aunschedule = verb(client.schedules.unschedule)
+    pause_schedule, apause_schedule = verb(client.schedules.pause_schedule)
+    resume_schedule, aresume_schedule = verb(client.schedules.resume_schedule)
+    trigger, atrigger = verb(client.schedules.trigger)
+    schedules, aschedules = verb(client.schedules.schedules)
+    get_schedule, aget_schedule = verb(client.schedules.get_schedule)
+
+    # Queues and workers
+
+    queues, aqueues = verb(client.queues.queues)
+    overdue, aoverdue = verb(client.queues.overdue)
+    load, aload = verb(client.queues.load)
+    upkeep, aupkeep = verb(client.upkeep.upkeep)
+    pause, apause = verb(client.queues.pause)
+    resume, aresume = verb(client.queues.resume)
+    forget, aforget = verb(client.queues.forget)
+    workers, aworkers = verb(client.workers.workers)
+    nodes, anodes = verb(client.workers.nodes)
+    deregister, aderegister = verb(client.workers.deregister)
+    drain, adrain = verb(client.workers.drain)
+
+    # Settings
+
+    config, aconfig = verb(client.config.config)
+    configure, aconfigure = verb(client.config.configure)
+
+    # Without tasks and workers
+
+    def items(self, queue: str = DEFAULT_QUEUE) -> Items:
+        """Return the items of a queue: put, claim, renew and complete any bytes. See `holdfast.items`."""
+        from holdfast.items.items import Items
+
+        return Items(self, queue)
+
+    # Results
+
+    def result(self, job: Job[R], /, timeout: Duration | None = None) -> R:
+        """Wait until a job has ended, and return its result. See `Job.result`."""
+        client.results.check_job(job)
+        if job.ran_inline:
+            return client.results.outcome(job)
+        deadline = deadline_after(timeout)
+        if job.kept_on_disk:
+            self.unreachable.sender.wait(job.id, deadline)
+        try:
+            self._inbox.wait(job.id, deadline)
+        except errors.ResultTimeout as error:
+            raise errors.ResultTimeout(f"{error}{self._obstacle(job.id)}") from None
+        return self._ended(job)
+
+    async def aresult(self, job: Job[R], /, timeout: Duration | None = None) -> R:
+        """Wait until a job has ended, and return its result. See `Job.result`."""
+        client.results.check_job(job)
+        if job.ran_inline:
+            return client.results.outcome(job)
+        deadline = deadline_after(timeout)
+        if job.kept_on_disk:
+            await self.unreachable.sender.await_(job.id, deadline)
+        import asyncio
+
+        loop = asyncio.get_running_loop()
+        inbox = self._async_inboxes.setdefault(loop, AsyncInbox(self.async_store))
+        try:
+            await inbox.wait(job.id, deadline)
+        except errors.ResultTimeout as error:
+            raise errors.ResultTimeout(f"{error}{await self._aobstacle(job.id)}") from None
+        return await self._aended(job)
+
+    _obstacle, _aobstacle = verb(client.results.obstacle)
+    _ended, _aended = verb(client.results.ended)
+
+    def worker(self, **settings: Unpack[embedded.Given]) -> embedded.EmbeddedWorker:
+        """Run jobs inside this program while a block lasts: `with jobs.worker(queues=["mail"]):`, or `async with`."""
+        from holdfast.worker.embedded import EmbeddedWorker
+
+        return EmbeddedWorker(self, **settings)
+
+    def close(self) -> None:
+        """Close the connections of the sync methods. The next call opens them again."""
+        self.store.close()
+
+    async def aclose(self) -> None:
+        """Close the connections of the async methods, in the event loop that used them."""
+        import asyncio
+
+        inbox = self._async_inboxes.pop(asyncio.get_running_loop(), None)
+        if inbox is not None:
+            await inbox.close()
+        await self.async_store.close()
+
+
+def _check_revision(value: int | str) -> int:
+    if (isinstance(value, str) and value.isascii() and value.isdigit()) or (type(value) is int and value >= 0):
+        return int(value)
+    raise errors.Invalid(f"revision is {value!r}; it must be a whole number that rises with each release")
+
+
+def _is_same(one: Callable[..., Any], other: Callable[..., Any]) -> bool:
+    """Whether two functions are the same, perhaps imported twice: once as __main__, or again after a change."""
+    modules = {one.__module__, other.__module__} - {"__main__"}
+    return one.__qualname__ == other.__qualname__ and len(modules) <= 1

@@ -1,0 +1,70 @@
+"""Limits, and shares of a queue. Verbs of the client; see `verbs`."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from holdfast import errors
+from holdfast.constants import LONGEST_WAIT
+from holdfast.names import check_limit
+from holdfast.store import commands
+from holdfast.store.driver import Steps, Stores
+from holdfast.units import Duration, milliseconds
+
+
+class Limit(NamedTuple):
+    """So many at once, or so many per period (milliseconds, 0: at once). `keys` have parked jobs.
+
+    Also one that jobs took part in within the last week and nobody has defined: it does not hold.
+    """
+
+    name: str
+    slots: int  # 0: nobody has defined it
+    per: int
+    keys: int
+    held: int  # by running jobs, of the limit without a key
+    parked: int  # jobs that wait for a slot, of the limit without a key
+
+    @property
+    def is_defined(self) -> bool:
+        return self.slots > 0
+
+
+def limit(_: Stores, name: str, slots: int, *, per: Duration | None = None) -> Steps[bool]:
+    """Let so many jobs that take part in a limit run at once; or, with `per`, so many start in each such period.
+
+    jobs.limit("gpu", 2)
+    jobs.limit("api", 5, per="1s")
+
+    It holds from the next claim on. Returns whether that changed anything.
+    """
+    if ":" in check_limit(name):
+        raise errors.Invalid(
+            f"{name} has a key; a limit is the same for all of its keys: limit({name.partition(':')[0]!r}, ...)"
+        )
+    period = None if per is None else milliseconds(per, what="per", least=1, most=LONGEST_WAIT)
+    changed: bool = yield commands.limit(name, slots, per=period)
+    return changed
+
+
+def unlimit(_: Stores, name: str) -> Steps[bool]:
+    """Remove a limit; jobs that it held back start as others do. Returns whether there was one.
+
+    A name that nobody has defined is forgotten, until a job of it starts again.
+    """
+    changed: bool = yield commands.unlimit(name)
+    return changed
+
+
+def limits(_: Stores) -> Steps[list[Limit]]:
+    """Return all limits that are defined, and those that jobs took part in and nobody has defined."""
+    return [Limit(*row) for row in (yield commands.limits())]
+
+
+def weigh(_: Stores, queue: str, share: str, weight: int) -> Steps[bool]:
+    """Give the jobs of a share (`share=`) so many times as much of a queue as others get: 1 to 100.
+
+    Returns whether that changed anything.
+    """
+    changed: bool = yield commands.weigh(queue, share, weight)
+    return changed

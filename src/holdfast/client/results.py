@@ -1,0 +1,203 @@
+"""Waiting for jobs to end: one inbox per process and event loop, however many wait.
+
+Whoever waits names the inbox on the job; finishing the job pushes its id there. One reader takes ids from the inbox and
+hands them to those who wait. What arrives is a hint: everybody looks again every few seconds.
+
+What comes of a job that was waited for: its result, or why there is none. Steps of the client; see `verbs`.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, TypeVar
+
+from holdfast import errors
+from holdfast.client import jobs
+from holdfast.job.job import FINAL, Job
+from holdfast.names import new_id
+from holdfast.store import commands
+from holdfast.store.driver import Steps
+from holdfast.store.store import AsyncStore, Store
+from holdfast.text import printable
+from holdfast.units import Duration, milliseconds
+
+if TYPE_CHECKING:
+    import asyncio
+
+
+RECHECK = 5.0  # seconds
+_NO_MORE_TO_COME = (*FINAL, "", "NEWER", "DAMAGED")  # it has ended, does not exist, or cannot be read
+
+
+def deadline_after(timeout: Duration | None) -> float | None:
+    return None if timeout is None else time.monotonic() + milliseconds(timeout, what="timeout") / 1000
+
+
+def _patience(id: str, state: str, deadline: float | None) -> float:
+    """Return how long to wait before looking again."""
+    if deadline is None:
+        return RECHECK
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise errors.ResultTimeout(f"job {id} has not ended in the time given; it is still {state}")
+    return max(0.01, min(RECHECK, left))
+
+
+class Inbox:
+    """Lets threads wait for jobs. One of them reads the inbox for all; when it leaves, another takes over."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._forget(os.getpid())  # here, or threads that come first together would each forget the others
+
+    def _forget(self, pid: int) -> None:
+        self._pid = pid
+        self._name = new_id()
+        self._lock = threading.Lock()
+        self._waiting: dict[str, list[threading.Event]] = {}
+        self._reader: threading.Event | None = None
+
+    def wait(self, id: str, deadline: float | None) -> None:
+        """Return when a job has ended or does not exist."""
+        if self._pid != os.getpid():
+            self._forget(os.getpid())
+        mine = threading.Event()
+        with self._lock:
+            self._waiting.setdefault(id, []).append(mine)
+        try:
+            while True:
+                mine.clear()  # before asking: what is said from now on is not missed
+                waiting = self._store.run(commands.wait([id], self._name))
+                if waiting.states[0] in _NO_MORE_TO_COME:
+                    return
+                self._sleep(mine, waiting.inbox_key, _patience(id, waiting.states[0], deadline))
+        finally:
+            self._leave(id, mine)
+
+    def _sleep(self, mine: threading.Event, key: bytes, seconds: float) -> None:
+        with self._lock:
+            self._reader = self._reader or mine
+            reading = self._reader is mine
+        if not reading:
+            mine.wait(seconds)
+        elif popped := self._store.execute("BLPOP", key, seconds, blocks=seconds):
+            with self._lock:
+                for event in self._waiting.get(popped[1].decode(), ()):
+                    event.set()
+
+    def _leave(self, id: str, mine: threading.Event) -> None:
+        with self._lock:
+            self._waiting[id].remove(mine)
+            if not self._waiting[id]:
+                del self._waiting[id]
+            if self._reader is mine:
+                self._reader = None
+            if self._reader is None:  # also if it was to be us, and our job has ended meanwhile
+                for events in self._waiting.values():
+                    events[0].set()  # it looks again, and becomes the reader
+                    break
+
+
+class AsyncInbox:
+    """Lets coroutines of one event loop wait for jobs. A task reads the inbox while anybody waits."""
+
+    def __init__(self, store: AsyncStore) -> None:
+        self._store = store
+        self._name = new_id()
+        self._waiting: dict[str, list[asyncio.Event]] = {}
+        self._reader: asyncio.Task[None] | None = None
+
+    async def wait(self, id: str, deadline: float | None) -> None:
+        """Return when a job has ended or does not exist."""
+        import asyncio
+
+        mine = asyncio.Event()
+        self._waiting.setdefault(id, []).append(mine)
+        try:
+            while True:
+                mine.clear()  # before asking: what is said from now on is not missed
+                waiting = await self._store.run(commands.wait([id], self._name))
+                if waiting.states[0] in _NO_MORE_TO_COME:
+                    return
+                if self._reader is None or self._reader.done():
+                    self._reader = asyncio.create_task(self._read(waiting.inbox_key))
+                await self._sleep(mine, _patience(id, waiting.states[0], deadline))
+        finally:
+            self._waiting[id].remove(mine)
+            if not self._waiting[id]:
+                del self._waiting[id]
+
+    async def _sleep(self, mine: asyncio.Event, seconds: float) -> None:
+        import asyncio
+
+        try:
+            await asyncio.wait_for(mine.wait(), seconds)
+        except TimeoutError:
+            return
+
+    async def _read(self, key: bytes) -> None:
+        """Read until nobody waits any more; those who wait see by themselves if the store is away."""
+        with suppress(errors.StoreUnavailable):
+            while self._waiting:
+                popped = await self._store.execute("BLPOP", key, RECHECK, blocks=RECHECK)
+                if popped:
+                    for event in self._waiting.get(popped[1].decode(), ()):
+                        event.set()
+
+    async def close(self) -> None:
+        if self._reader is not None:
+            import asyncio
+
+            self._reader.cancel()
+            await asyncio.wait({self._reader})
+
+
+R = TypeVar("R")
+
+
+def check_job(job: Job[R]) -> None:
+    if not isinstance(job, Job):
+        raise errors.Invalid(f"{job!r} is no job; to wait for a job by its id, write jobs.get(id).result()")
+
+
+def outcome(job: Job[R]) -> R:
+    """Return the result of a job that has ended, or raise what became of it."""
+    if job.state == "succeeded":
+        return job.decoded_result()
+    if job.unreadable:
+        raise errors.JobUnreadable(f"job {job.id} cannot be read: {job.unreadable}")
+    if job.state == "cancelled":
+        raise errors.JobCancelled(f"job {job.id} was cancelled", job)
+    if job.state == "failed":
+        final = f" ({job.final_reason})" if job.final_reason not in ("", job.group) else ""
+        raise errors.JobFailed(f"job {job.id} failed in group {job.group}{final}: {printable(job.why)}", job)
+    raise errors.WrongState(f"job {job.id} was retried while its result was awaited")
+
+
+def ended(self: jobs.App, job: Job[R]) -> Steps[R]:
+    """Return the result of a job that has just ended."""
+    try:
+        found: Job[R] = yield from jobs.get(self, job.id)
+    except errors.JobNotFound:
+        if job.kept:
+            raise
+        raise errors.JobNotFound(f"job {job.id} is not kept: it has ended, and its result is gone") from None
+    return outcome(found)
+
+
+def obstacle(self: jobs.App, id: str) -> Steps[str]:
+    """Say why a job does not start, to end a sentence with; nothing if it is not known."""
+    try:
+        job = yield from jobs.get(self, id)
+        [[_, is_paused, workers, *_]] = yield commands.queues([job.queue])
+    except errors.HoldfastError:
+        return ""
+    left = [f"{each.id} ({each.state})" for each in job.after if each.state != "succeeded"]
+    if job.state == "blocked" and left:
+        return f": it waits for {', '.join(left[:3])}{' and others' if len(left) > 3 else ''}"
+    if job.state == "waiting" and (is_paused or not workers):
+        return f": queue {job.queue} is paused" if is_paused else f": no live worker serves queue {job.queue}"
+    return f" by the limit {job.throttled_by}" if job.throttled_by else ""

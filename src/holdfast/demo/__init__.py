@@ -1,0 +1,1 @@
+"""The demonstration: `holdfast demo`."""

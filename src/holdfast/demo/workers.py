@@ -1,0 +1,105 @@
+"""The demonstration's workers: processes that are left in peace, or killed, whole or in part."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from holdfast.demo import tasks
+from holdfast.server import server
+
+KINDS = ("worker", "job", "executor", "worker", "supervisor", "job")  # what is killed, in turn
+SLOTS = "4"  # jobs at once, of each kind
+PATIENCE = 20.0  # seconds
+
+
+class DemoWorker:
+    """`holdfast work` as a process, in a session of its own: Ctrl-C is for the demonstration alone."""
+
+    def __init__(self, environ: Mapping[str, str], log: Path, lease: float) -> None:
+        self._environ = dict(environ)
+        self._log = log
+        self._lease = lease
+        self._process = self._start()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        app = f"{tasks.__name__}:app"
+        line = [sys.executable, "-m", "holdfast.cli", "work", app, "--lease", f"{self._lease:g}s"]
+        line += ["--processes", SLOTS, "--concurrency", SLOTS, "--stop-within", "5s"]
+        with self._log.open("ab") as log:
+            return subprocess.Popen(
+                line, env=self._environ, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
+
+    def restart_if_dead(self) -> bool:
+        if self._process.poll() is None:
+            return False
+        self._process = self._start()
+        return True
+
+    def kill(self, kind: str) -> list[int]:
+        """Kill one process of a kind, or all of them. Returns which; none if there is none of that kind just now."""
+        executors = _children(self.pid)
+        jobs = [job for executor in executors for zygote in _children(executor) for job in _children(zygote)]
+        victims = {
+            "worker": [self.pid, *_descendants(self.pid)],
+            "supervisor": [self.pid],
+            "executor": executors[:1],
+            "job": jobs[:1],
+        }[kind]
+        _send(signal.SIGKILL, victims)
+        return victims
+
+    def stop(self) -> None:
+        """Stop it as a deploy does, and have it killed if that takes too long."""
+        self._process.terminate()
+        try:
+            self._process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            self.kill("worker")
+            self._process.wait()
+
+
+def kill_marked(mark: str) -> bool:
+    """Kill all processes with these words in their environment, but for this one. Returns whether there were any."""
+    numbers = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()]
+    found = [pid for pid in numbers if pid != os.getpid() and mark in _environ(pid) and not _is_server(pid)]
+    _send(signal.SIGKILL, found)
+    return bool(found)
+
+
+def _send(number: int, pids: Iterable[int]) -> None:
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+def _children(pid: int) -> list[int]:
+    """A process's children, but for an embedded server that it had to start."""
+    with suppress(OSError):
+        found = map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
+        return [child for child in found if not _is_server(child)]
+    return []
+
+
+def _descendants(pid: int) -> list[int]:
+    return [found for child in _children(pid) for found in (child, *_descendants(child))]
+
+
+def _environ(pid: int) -> str:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace")
+    return ""
+
+
+def _is_server(pid: int) -> bool:
+    return f"{server.MARK}=" in _environ(pid)

@@ -1,0 +1,1 @@
+"""Checks of a server: what its version and settings guarantee."""

@@ -1,0 +1,152 @@
+"""The start of an executor's process: import the app, fork the zygote, run.
+
+    python -m holdfast.entrypoints.executor '<JSON>'
+
+The JSON names the executor, its settings, and the descriptors that it inherits: the connection to the supervisor, the
+shared pulse, and the worker's lock, which is held as long as any process of the worker lives.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import gc
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+import msgspec
+
+from holdfast.app import Holdfast
+from holdfast.entrypoints.loading import NoApp, failed_import, load_app
+from holdfast.job.options import DEFAULT_QUEUE
+from holdfast.task.task import Task
+from holdfast.worker import messages, stacks
+from holdfast.worker.executor.executor import Executor
+from holdfast.worker.lease_clock import Pulse
+from holdfast.worker.linux import die_with_parent, write_lines_at_once
+from holdfast.worker.output.capture import by_context, capture_by_context
+from holdfast.worker.output.console import Outlet, say_to
+from holdfast.worker.runners import fork_safety, zygote
+from holdfast.worker.runners.child import rehearse, run_jobs
+from holdfast.worker.runners.selection import FORKED, refusal, wanted
+from holdfast.worker.settings import Start
+from holdfast.worker.supervisor.reload import loaded_files
+
+log = logging.getLogger("holdfast.worker")
+
+
+def _hello(app: Holdfast) -> bytes:
+    address = app.address
+    queues = sorted({task.chosen.queue or DEFAULT_QUEUE for task in app.tasks.values()})
+    declared = list(app.declared.values())
+    where = address.url, str(address.home or ""), address.namespace, address.timeout
+    return messages.pack("hello", list(app.tasks), queues, *where, declared)
+
+
+def _say_that_nothing_is_forked(start: Start, app: Holdfast, left: list[fork_safety.Thread]) -> None:
+    """If that changes anything; and the worker's first executor says it for all."""
+    if start.name.endswith(".1") and any(wanted(task, start.pool) in FORKED for task in app.tasks.values()):
+        log.warning(
+            "importing %s started threads that a fork would not copy: %s. So jobs of the runner fork are spawned, each "
+            "in a new interpreter that imports the app, and those of the runner process in interpreters that are kept. "
+            "To have them forked, move into the task: %s",
+            start.settings.app,
+            fork_safety.listed(left),
+            fork_safety.advice(left),
+        )
+
+
+def _start_zygote(
+    start: Start, control: socket.socket, app: Holdfast, noted: fork_safety.ImportedThreads
+) -> zygote.Zygote:
+    """Start a zygote, before there is a loop, a thread or a connection of ours here."""
+    answers, settings = stacks.enable(), start.settings
+    if left := fork_safety.unforkable(noted):
+        _say_that_nothing_is_forked(start, app, left)
+        return zygote.start_apart(settings.app, settings.log_level, answers)
+
+    def prepare() -> zygote.Run:
+        inbox = rehearse(f"{settings.directory}/rehearsal")
+
+        def load() -> Mapping[str, Task[..., Any]]:
+            return app.tasks
+
+        def run(how: bytes, connection: socket.socket) -> None:
+            if how == zygote.SPAWN:
+                zygote.spawn(how, connection, settings.app, settings.log_level, answers)
+            run_jobs(inbox, connection, load, stay=how == zygote.KEEP)
+
+        return run
+
+    print(end="", flush=True)  # or each job would print what is left of it
+    return zygote.start(prepare, close=[control])
+
+
+def _run(start: Start, control: socket.socket, app: Holdfast, noted: fork_safety.ImportedThreads) -> NoReturn:
+    zygote = _start_zygote(start, control, app, noted)
+    _say_files(start, control)
+    control.sendall(_hello(app))
+    if start.name.endswith(".1"):
+        app.unreachable.sender.start()  # of what other processes have kept on disk
+    pulse = Pulse(start.pulse)
+
+    async def run() -> None:
+        # The process ends here, not when the loop does: a coroutine or thread that was abandoned would hold that up.
+        executor = Executor(app, start, control=control, zygote=zygote, pulse=pulse)
+        code = 1
+        try:
+            await executor.run()
+            code = 0
+            atexit._run_exitfuncs()
+        except BaseException:
+            log.exception("%s has failed", start.name)
+        finally:
+            os._exit(code)
+
+    asyncio.run(run())
+    os._exit(1)
+
+
+def _fail(start: Start, control: socket.socket, why: str) -> NoReturn:
+    _say_files(start, control)
+    control.sendall(messages.pack("failed", why))
+    sys.exit(3)
+
+
+def _say_files(start: Start, control: socket.socket) -> None:
+    if start.settings.reload:
+        control.sendall(messages.pack("files", loaded_files()))
+
+
+def main() -> None:
+    start = msgspec.json.decode(sys.argv[1], type=Start)
+    die_with_parent(start.parent)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)  # the supervisor hears them, and says what to do
+    write_lines_at_once()
+    capture_by_context()
+    say_to(by_context(Outlet(2), 2), start.settings.log_level)
+    control = socket.socket(fileno=start.control)
+    control.set_inheritable(False)
+    os.set_inheritable(start.pulse, False)  # no program has any business with it
+    gc.disable()
+    try:
+        with fork_safety.watch_imports(start.settings.app.partition(":")[0]) as noted:
+            app = load_app(start.settings.app)
+    except NoApp as error:
+        _fail(start, control, str(error))
+    except BaseException as error:
+        _fail(start, control, failed_import(error))
+    gc.enable()
+    if words := refusal(app.tasks, start.pool):
+        _fail(start, control, words)
+    _run(start, control, app, noted)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,46 @@
+"""Jobs in an interpreter of their own, that nothing was forked into: for CUDA, gRPC, and apps that have threads.
+
+    python -m holdfast.entrypoints.interpreter HOW DESCRIPTOR APP LEVEL STACKS
+
+The zygote executes it in a process that it has forked, so it is a job's process as all others are. It runs one job, or
+if HOW is `keep` many.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+from holdfast.entrypoints.loading import load_app
+from holdfast.task.task import Task
+from holdfast.worker import stacks
+from holdfast.worker.linux import write_lines_at_once
+from holdfast.worker.messages import Channel
+from holdfast.worker.output.console import Outlet, say_to
+from holdfast.worker.runners.child import Inbox, run_jobs
+from holdfast.worker.runners.zygote import KEEP
+
+
+def main() -> None:
+    how, descriptor, app, level, answers = sys.argv[1:]
+    connection = socket.socket(fileno=int(descriptor))
+    connection.set_inheritable(False)
+    write_lines_at_once()
+    say_to(Outlet(2), level)
+    if answers:
+        os.set_inheritable(int(answers), False)
+        stacks.enable(int(answers))
+
+    @cache
+    def load() -> Mapping[str, Task[..., Any]]:
+        return load_app(app).tasks
+
+    run_jobs(Inbox(Channel()), connection, load, stay=how.encode() == KEEP)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,43 @@
+"""Importing an app by the name of its module: in executors, in a job's own interpreter, on the command line."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import traceback
+
+from holdfast.app import Holdfast
+from holdfast.store.address import mask
+
+_IMPORTERS = ("<frozen importlib", os.path.dirname(importlib.__file__), os.path.dirname(os.path.dirname(__file__)))
+
+
+class NoApp(LookupError):
+    """A module was imported, and the app is not there."""
+
+
+def load_app(path: str) -> Holdfast:
+    """Import a module and return the app in it: `module`, or `module:name` if it has several."""
+    module_name, _, name = path.partition(":")
+    sys.path.insert(0, os.getcwd())
+    module = importlib.import_module(module_name)
+    if name:
+        app = getattr(module, name, None)
+        if not isinstance(app, Holdfast):
+            raise NoApp(f"{module_name} has no Holdfast app named {name}")
+        return app
+    apps = {id(value): value for value in vars(module).values() if isinstance(value, Holdfast)}
+    if not apps:
+        raise NoApp(f"{module_name} has no Holdfast app: it needs a line such as `jobs = Holdfast()`")
+    if len(apps) > 1:
+        raise NoApp(f"{module_name} has {len(apps)} Holdfast apps; say which: {module_name}:name")
+    return apps.popitem()[1]
+
+
+def failed_import(error: BaseException) -> str:
+    """Return the traceback of an import, without the frames that only import, and without passwords of a URL."""
+    described = traceback.TracebackException.from_exception(error)
+    frames = [frame for frame in described.stack if not frame.filename.startswith(_IMPORTERS)]
+    described.stack = traceback.StackSummary.from_list(frames)
+    return mask("".join(described.format()))

@@ -1,0 +1,1 @@
+"""Leases on raw bytes, without tasks and workers."""

@@ -1,0 +1,163 @@
+"""Seats: under which names a program claims, without a worker around it.
+
+A claim that is made again, because its answer was lost, gets the same jobs: that is known by the executor's name and a
+number that rises. So one that is under way has a name to itself, a seat; there are as many as claims at once.
+
+The items that a process holds, without keeping them alive: one that the program has dropped is renewed no more.
+
+A weak reference says that an item is gone, at any moment and in any thread, even in the middle of a garbage
+collection. So that only takes it off the list; the next claim or heartbeat logs it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+from weakref import WeakSet, ref
+
+from holdfast.names import new_id, node_name
+
+if TYPE_CHECKING:
+    from holdfast.items.item import Item
+    from holdfast.store.commands import Held
+
+
+class Seat:
+    """The name of one executor, and its claims."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.is_idle = False
+        self.unanswered: dict[str, Any] | None = None
+        self._number = 0
+
+    def next_number(self) -> int:
+        self._number += 1
+        return self._number
+
+
+class Room:
+    """The seats of one process, under the name of a worker, and what it holds."""
+
+    def __init__(self) -> None:
+        self.worker = f"{node_name()}/{new_id()[-8:]}"
+        self.held = Holding()
+        self._free: list[Seat] = []
+        self._count = 0
+        self.lock = threading.Lock()
+
+    @contextmanager
+    def seat(self) -> Iterator[Seat]:
+        """Have a seat to oneself: one whose question is unanswered, else the one that was free last."""
+        seat = self._take_unanswered() or self._take_last()
+        try:
+            yield seat
+        finally:
+            self._free.append(seat)
+
+    @contextmanager
+    def unanswered_seat(self) -> Iterator[Seat | None]:
+        """Have a seat that nobody sits on and whose question was never answered, if there is one."""
+        seat = self._take_unanswered()
+        try:
+            yield seat
+        finally:
+            if seat:
+                self._free.append(seat)
+
+    def _take_unanswered(self) -> Seat | None:
+        with self.lock:
+            seat = next((seat for seat in self._free if seat.unanswered), None)
+            if seat:
+                self._free.remove(seat)
+            return seat
+
+    def _take_last(self) -> Seat:
+        with self.lock:
+            if self._free:
+                return self._free.pop()
+            self._count += 1
+            return Seat(f"{self.worker}.{self._count}")
+
+
+class Seats:
+    """The room of this process. One that is forked has another, from its first moment."""
+
+    def __init__(self) -> None:
+        self.room = Room()
+        _all.add(self)
+
+    def change_rooms(self) -> None:
+        self.room = Room()
+
+
+_all: WeakSet[Seats] = WeakSet()
+
+
+def _after_fork() -> None:
+    for seats in list(_all):
+        seats.change_rooms()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+_DROPPED = (
+    "item %s of %s was dropped: it was not completed, failed or released, and nothing refers to it any more. Its lease"
+    " is not renewed; when that has ended, the item is handed out again. Write `with items.claim() as item:`, or keep"
+    " the item until it has ended. (This is logged once per process.)"
+)
+_has_warned = False
+
+log = logging.getLogger("holdfast.items")
+
+
+class _Reference(ref["Item"]):
+    """A weak reference that knows which lease its item had."""
+
+    held: Held
+
+
+class Holding:
+    """The items of one process that have not ended, by their leases."""
+
+    def __init__(self) -> None:
+        self._references: dict[Held, _Reference] = {}
+        self._dropped: Held | None = None  # the last one, until it is logged
+
+    def add(self, item: Item) -> None:
+        reference = _Reference(item, self._drop)
+        reference.held = item.held
+        self._references[item.held] = reference
+
+    def discard(self, held: Held) -> Item | None:
+        """The item has ended. Returns it, unless it was dropped."""
+        reference = self._references.pop(held, None)
+        return reference() if reference else None
+
+    def get(self, held: Held) -> Item | None:
+        reference = self._references.get(held)
+        return reference() if reference else None
+
+    def leases(self) -> list[Held]:
+        return list(self._references)
+
+    def items(self) -> list[Item]:
+        return [item for reference in list(self._references.values()) if (item := reference())]
+
+    def _drop(self, reference: ref[Item]) -> None:
+        held = reference.held  # type: ignore[attr-defined]
+        if self._references.pop(held, None):
+            self._dropped = held
+
+    def warn_of_dropped(self, queue: str) -> None:
+        """Log that an item was dropped, once per process."""
+        global _has_warned  # noqa: PLW0603
+        dropped, self._dropped = self._dropped, None
+        if dropped and not _has_warned:
+            _has_warned = True
+            log.warning(_DROPPED, dropped.id, queue)

@@ -1,0 +1,262 @@
+"""Four calls for those who want no tasks and no worker: put, claim, renew, complete, on any bytes.
+
+    with jobs.items("mail") as items:            # leases are renewed while in here
+        items.put(b"any bytes", id="order-17")
+        with items.claim(wait="10s") as item:    # completed at the end of the block, failed by an exception
+            ...
+
+Each call has an async equal whose name begins with `a`, and `async with` does what `with` does.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Iterable, Sized
+from dataclasses import replace
+from typing import TYPE_CHECKING, Protocol, Self, Unpack
+
+from holdfast import errors
+from holdfast.client.enqueue import Part, store_part
+from holdfast.constants import LEAST_LEASE, MOST_LEASE
+from holdfast.items import detached
+from holdfast.items.claim_slot import Seat, Seats
+from holdfast.items.heartbeat import Heartbeat
+from holdfast.items.item import NO_ITEM, Item, NoItem
+from holdfast.items.outcomes import Buffer, as_bytes
+from holdfast.job.job import Job
+from holdfast.job.options import Given, Options
+from holdfast.names import check_id, check_queue, new_id
+from holdfast.outbox import policy
+from holdfast.outbox.policy import store_calls
+from holdfast.store import commands
+from holdfast.store.commands import Claimed
+from holdfast.store.deadline import Budget
+from holdfast.store.driver import Pop, Steps, Stores, verb
+from holdfast.task import task
+from holdfast.task.task import BoundCall, Task, make_task
+from holdfast.units import Duration, milliseconds
+
+if TYPE_CHECKING:
+    from holdfast.store.store import AsyncStore, Store
+
+__all__ = ["Item", "Items", "NoItem"]
+
+TASK = "raw"  # what a job without a task has in its place
+NOT_OF_ITEMS = (
+    "queue",
+    "timeout",
+    "soft_timeout",
+    "stalled",
+    "memory",
+    "exclusive",
+    "runner",
+    "when_unreachable",
+)  # they are the worker's to keep
+
+
+class App(policy.App, task.App, Stores, Protocol):
+    """The app whose items they are."""
+
+
+class Items:
+    """The items of a queue. Threads may share it; a forked process gets an identity of its own."""
+
+    def __init__(self, app: App, queue: str) -> None:
+        self.queue = check_queue(queue)
+        self._app = app
+        self._task = replace(
+            make_task(_raw, app, Options(queue=self.queue, when_unreachable="raise"), TASK), codec="raw"
+        )
+        self._seats = Seats()
+        self._heartbeat = Heartbeat(self, self._seats)
+
+    def __repr__(self) -> str:
+        return f"<Items of {self.queue}>"
+
+    @property
+    def store(self) -> Store:
+        return self._app.store
+
+    @property
+    def async_store(self) -> AsyncStore:
+        return self._app.async_store
+
+    def _put(self, payload: Buffer, /, **options: Unpack[Given]) -> Steps[Job[bytes]]:
+        """Store an item. If one of its `id`, or with its `unique` key, is there, that one is returned.
+
+        `options` are those of tasks: id, delay, at, priority, retries, unique, keep, at_most_once and so on.
+
+        Raises:
+            TooBig: it has more than 1 MiB.
+            StoreUnavailable: the store cannot be reached, within two seconds. Call it again with the same `id`.
+        """
+        data = as_bytes(payload, "an item")
+        task = self._task_with(options)
+        call = BoundCall(task.chosen.id or new_id(), task, data)
+        [job] = yield from store_part(Part.of([call], self._app), self._app, Budget(size=len(data)))
+        return job
+
+    put, aput = verb(_put)
+
+    def _put_many(
+        self, many: Iterable[Buffer | tuple[str, Buffer]], /, *, fresh: bool = False, **options: Unpack[Given]
+    ) -> Steps[list[Job[bytes]]]:
+        """Store items in order, each of them bytes, or an id and bytes; up to 1,000 together or not at all.
+
+        items.put_many(line.encode() for line in lines)
+
+        `fresh` is the fast way for ids that cannot be there yet, as those of items without an id: if all of them are,
+        the store takes this for a call that was made before, and stores nothing. `options` are for all of them.
+
+        Raises:
+            JobExists: `fresh` is given, and some of the ids are there, but not all.
+            Invalid, TooBig: one of them cannot be stored. Of a list, none is.
+            StoreUnavailable: the store cannot be reached. If `maybe_done`, some may be stored.
+        """
+        if options.get("id") is not None:
+            raise errors.Invalid("many items cannot have one id: put_many([(id, payload), ...])")
+        task = self._task_with(options)
+        calls = (self._call(each, task) for each in many)
+        return store_calls(list(calls) if isinstance(many, Sized) else calls, self._app, fresh=fresh)
+
+    put_many, aput_many = verb(_put_many)
+
+    def _task_with(self, options: Given) -> Task[..., bytes]:
+        return self._task.options(**_fitting(options, self.queue)) if options else self._task
+
+    def _call(self, item: Buffer | tuple[str, Buffer], task: Task[..., bytes]) -> BoundCall[bytes]:
+        if not isinstance(item, tuple):
+            return BoundCall(new_id(), task, as_bytes(item, "an item"))
+        if len(item) != 2:
+            raise errors.Invalid(f"an item is bytes, or an id and bytes, not {len(item)} values")
+        id, payload = item
+        return BoundCall(check_id(id), task, as_bytes(payload, "an item"))
+
+    def _value(self, id: str, /) -> Steps[bytes]:
+        """Return the bytes of an item, claimed or not.
+
+        Raises:
+            JobNotFound: there is none of this id.
+        """
+        found = yield commands.get([check_id(id)])
+        if found[0] is None:
+            raise errors.JobNotFound(f"there is no item {id}; it may have been completed and removed")
+        payload: bytes = found[0]["payload"]
+        return payload
+
+    value, avalue = verb(_value)
+
+    def _claim(self, *, wait: Duration | None = 0, lease: Duration | None = None) -> Steps[Item | NoItem]:
+        """Take the next item, under a lease. Waits so long for one; None: for ever.
+
+        with items.claim(wait="10s") as item:
+            if item:
+                send(item.payload)
+
+        The item is completed when the block ends, and fails with an exception that leaves it. If there was none, what
+        is returned is false, and the block has None. Without a block end the item yourself:
+
+        while item := items.claim(wait="10s"):
+            item.complete(send(item.payload))
+
+        The lease is that of the queue (see `jobs.config`), unless given. Inside of `with items` it is renewed for as
+        long as the program refers to the item.
+        """
+        items = yield from self._claim_many(1, wait=wait, lease=lease)
+        return items[0] if items else NO_ITEM
+
+    claim, aclaim = verb(_claim)
+
+    def _claim_many(self, limit: int, *, wait: Duration | None = 0, lease: Duration | None = None) -> Steps[list[Item]]:
+        """Take up to `limit` items. Waits until there is at least one, as `claim` does."""
+        deadline = None if wait is None else time.monotonic() + milliseconds(wait, what="wait") / 1000
+        length = None if lease is None else milliseconds(lease, what="lease", least=LEAST_LEASE, most=MOST_LEASE)
+        self._seats.room.held.warn_of_dropped(self.queue)
+        with self._seats.room.seat() as seat:
+            while True:
+                is_over = deadline is not None and time.monotonic() >= deadline
+                claim = yield from self.ask(seat, limit, length, leaves=is_over)
+                if claim.jobs or is_over:
+                    return [self._hold(job, seat) for job in claim.jobs]
+                left = math.inf if deadline is None else deadline - time.monotonic()
+                yield Pop(claim.wake_key, max(min(left, _look_within(claim, length)), 0.01))
+
+    claim_many, aclaim_many = verb(_claim_many)
+
+    # Of items that were detached
+
+    renew, arenew = verb(detached.renew, "Items")
+    complete, acomplete = verb(detached.complete, "Items")
+    fail, afail = verb(detached.fail, "Items")
+    release, arelease = verb(detached.release, "Items")
+
+    def ask(self, seat: Seat, limit: int, lease: int | None = None, *, leaves: bool) -> Steps[commands.Claim]:
+        """Claim. If the answer to the last question never came, ask that one again: it may have got items."""
+        request = seat.unanswered or commands.claim_args(
+            [self.queue],
+            counter=seat.next_number(),
+            limit=limit,
+            lease=lease,
+            pid=os.getpid(),
+            idle=seat.is_idle,
+            leaves=leaves,
+        )
+        seat.unanswered = request
+        try:
+            claim: commands.Claim = yield commands.claim(seat.name, request)
+        except errors.Invalid:
+            seat.unanswered = None  # it would be refused again
+            raise
+        seat.unanswered = None
+        seat.is_idle = not claim.jobs
+        return claim
+
+    def _hold(self, job: Claimed, seat: Seat) -> Item:
+        item = Item(self, job, seat.name)
+        self._seats.room.held.add(item)
+        self._heartbeat.look_at(item)
+        return item
+
+    def forget(self, item: Item) -> None:
+        """An item has ended: there is nothing to renew any more."""
+        self._seats.room.held.discard(item.held)
+
+    def __enter__(self) -> Self:
+        self._heartbeat.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._heartbeat.stop()
+
+    async def __aenter__(self) -> Self:
+        await self._heartbeat.astart()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._heartbeat.astop()
+
+
+def _raw(item: bytes) -> bytes:
+    """What an item has in place of a task."""
+    raise TypeError(f"an item of {len(item)} bytes is for programs that claim it, not for a worker")
+
+
+def _fitting(options: Given, queue: str) -> Given:
+    """Return the options of an item, unless one of them is only for tasks."""
+    for name in NOT_OF_ITEMS:
+        if options.get(name) not in (None, queue if name == "queue" else None):
+            why = f"it goes to the queue {queue}" if name == "queue" else "no worker runs it"
+            raise errors.Invalid(f"{name} is no option of an item: {why}")
+    if options.get("debounce") is not None and options.get("unique") is None:
+        raise errors.Invalid("debounce is given without unique; say which key the items share")
+    return options
+
+
+def _look_within(claim: commands.Claim, lease: int | None) -> float:
+    """Seconds until who waits asks again: as often as one who holds such a lease renews it.
+
+    The store takes a silence of half a lease for an absence of its own, and spares leases then, also those of the dead.
+    """
+    return min(claim.wait, lease / 4 if lease else math.inf) / 1000

@@ -1,0 +1,54 @@
+"""How an item ends: what a program says becomes an outcome, and that is sent to the store."""
+
+from __future__ import annotations
+
+import os
+
+from holdfast import errors
+from holdfast.constants import LONGEST_WAIT, MOST_RESULT
+from holdfast.job.failure import Failure, message_from
+from holdfast.job.failure import encode as encode_failure
+from holdfast.job.outcome import Error, Outcome, Release, Succeed
+from holdfast.store import commands
+from holdfast.store.commands import Finish, Held
+from holdfast.store.driver import Steps
+from holdfast.units import Duration, milliseconds
+
+Buffer = bytes | bytearray | memoryview
+GROUP = "failed"
+
+
+def as_bytes(value: Buffer, what: str) -> bytes:
+    if not isinstance(value, Buffer):
+        raise errors.Invalid(f"{what} is bytes, not {type(value).__name__}; encode it first")
+    return bytes(value)
+
+
+def success(result: Buffer) -> Succeed:
+    data = as_bytes(result, "a result")
+    if len(data) > MOST_RESULT:
+        raise errors.TooBig(f"the result has {len(data)} bytes; {MOST_RESULT} are allowed: store it elsewhere")
+    return Succeed(data)
+
+
+def failure(words: str, *, final: bool, delay: Duration | None) -> Error:
+    described = Failure(type="Failed", message=message_from(words), group=GROUP, fingerprint=GROUP)
+    wait = None if delay is None else milliseconds(delay, what="delay", most=LONGEST_WAIT)
+    return Error(encode_failure(described), GROUP, final=final, delay=wait)
+
+
+def release(reason: str, *, delay: Duration) -> Release:
+    return Release(message_from(reason), milliseconds(delay, what="delay", most=LONGEST_WAIT))
+
+
+def end(held: Held, created: int, outcome: Outcome, *, token: str, unstarted: bool = False) -> Steps[bool]:
+    """End an item. Returns whether it is so now; False: the lease was lost.
+
+    The same `token` gets the same answer; another one does not.
+    """
+    finish = Finish(held.id, held.attempt, outcome, os.getpid(), created=created, unstarted=unstarted)
+    finished = yield commands.finish(held.executor, [finish], token=token)
+    answer = finished.answers[0]
+    if refusal := errors.BY_CODE.get("" if answer == "LOST" else answer):
+        raise refusal(f"the store refuses this end of item {held.id}: {outcome!r}"[:500])
+    return bool(answer == "OK")

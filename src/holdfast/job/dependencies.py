@@ -1,0 +1,57 @@
+"""Jobs and the jobs that they wait for: what they are given as, and what has become of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, TypeVar
+
+from holdfast.codec import Shape
+from holdfast.errors import JobCancelled, JobFailed, JobNotFound
+from holdfast.job import options
+from holdfast.job.job import Job
+from holdfast.job.options import Awaited
+from holdfast.job.result import decode_result
+
+T = TypeVar("T")
+
+AT_ONCE = 1000  # jobs that are looked up, or waited for
+
+
+def ids_of(jobs: Iterable[Awaited | str | Sequence[Awaited | str]]) -> list[str]:
+    """Return the ids of jobs and of lists of jobs, each once."""
+    return list(dict.fromkeys(id for each in jobs for id in options.ids_of(each)))
+
+
+def in_parts(ids: list[str]) -> Iterator[list[str]]:
+    return (ids[first : first + AT_ONCE] for first in range(0, len(ids), AT_ONCE))
+
+
+def ended_and_left(ids: list[str], jobs: list[Job[Any] | None]) -> tuple[list[Job[Any]], list[str]]:
+    """Return the jobs that have ended, and the ids of those that have not."""
+    ended: list[Job[Any]] = []
+    left: list[str] = []
+    for id, job in zip(ids, jobs, strict=True):
+        if job is None:
+            raise JobNotFound(f"job {id}, which is waited for, does not exist: enqueue it first, or it was deleted")
+        if job.is_final:
+            ended.append(job)
+        else:
+            left.append(id)
+    return ended, left
+
+
+def all_there(ids: list[str], jobs: list[Job[Any] | None]) -> list[Job[Any]]:
+    for id, job in zip(ids, jobs, strict=True):
+        if job is None:
+            raise JobNotFound(f"job {id}, which this one waited for, is not kept any more")
+    return [job for job in jobs if job]
+
+
+def result_of(job: Job[Any], kind: type[T]) -> T:
+    if job.state == "cancelled":
+        raise JobCancelled(f"job {job.id} was cancelled, so it has no result; see current_job().dependencies()", job)
+    if job.state != "succeeded":
+        words = f"job {job.id} is {job.state}, so it has no result; see current_job().dependencies()"
+        raise JobFailed(words, job)
+    value: T = decode_result(Shape.of(kind), job.result_bytes or b"null", f"the result of job {job.id}")
+    return value

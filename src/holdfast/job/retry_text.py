@@ -1,0 +1,30 @@
+"""What follows a failed attempt, in words: a retry, and when; or that the job failed for good."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from holdfast.job.job import Job
+from holdfast.text import printable
+from holdfast.units import humanize
+
+
+def what_follows(job: Job[Any], now: datetime | None = None, *, crashed: bool) -> str:
+    """Say what follows the last attempt of a job, which failed, or crashed: by the time it ended, or by `now`.
+
+    Nothing, if that cannot be told: the next attempt runs already, or the job went on in another way.
+    """
+    if job.state == "failed":
+        return f"failed for good ({job.final_reason}), in group {printable(job.group)}; attempts: {job.attempt}"
+    if job.state == "cancelled":
+        return "cancelled, so it is not retried"
+    if job.state == "scheduled" and job.due_at:
+        return f"retry {job.retried + 1} of {job.retries} in {_span((job.due_at - (now or job.since)).total_seconds())}"
+    if job.state == "waiting" and crashed:
+        return f"requeued, after crash {job.crashes} of {job.most_crashes}"
+    return f"retry {job.retried + 1} of {job.retries} now" if job.state == "waiting" else ""
+
+
+def _span(seconds: float) -> str:
+    return f"{max(seconds, 0):.3g} s" if seconds < 100 else humanize(round(seconds) * 1000)

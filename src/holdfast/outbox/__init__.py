@@ -1,0 +1,1 @@
+"""Enqueues while the server is unreachable."""

@@ -1,0 +1,1 @@
+"""A job seen from inside: what a task asks of `current_job()`."""

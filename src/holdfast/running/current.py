@@ -1,0 +1,70 @@
+"""Which job runs here: `current_job()`, in a worker the one that was claimed, elsewhere a detached one.
+
+A detached job keeps what is saved in memory, so that a task can be called as a function. Each such call has one of its
+own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+
+from holdfast.running.channel import Detached
+from holdfast.running.running_job import RunningJob
+
+_current: ContextVar[RunningJob | None] = ContextVar("holdfast_job", default=None)
+
+
+def current_job() -> RunningJob:
+    """Return the job that is running here; outside of a worker, a detached one."""
+    job = _current.get()
+    if job is None:
+        job = _detached()
+        _current.set(job)
+    return job
+
+
+def is_in_job() -> bool:
+    """Whether a job runs in this context."""
+    return _current.get() is not None
+
+
+def set_current_job(job: RunningJob | None) -> None:
+    _current.set(job)
+
+
+def end_current_job() -> None:
+    """Have the job that runs here, if there is one, say what it has left to say."""
+    job = _current.get()
+    if job is not None and job._has_reported:
+        with suppress(BaseException):  # it has ended already: this is no time to be told to end
+            job._end()
+
+
+@contextmanager
+def being(job: RunningJob) -> Iterator[RunningJob]:
+    """Have `current_job()` return this job in a block."""
+    before = _current.get()
+    _current.set(job)
+    try:
+        yield job
+    finally:
+        _current.set(before)
+
+
+@contextmanager
+def as_function(task: str) -> Iterator[None]:
+    """Give a task that is called as a function a detached job, until it returns; unless a job runs here."""
+    if _current.get() is not None:
+        yield
+        return
+    with being(_detached(task)) as job:
+        try:
+            yield
+        finally:
+            job._remove_directory()
+
+
+def _detached(task: str = "") -> RunningJob:
+    return RunningJob(Detached(), id="detached", attempt=1, task=task, queue="")

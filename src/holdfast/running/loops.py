@@ -1,0 +1,306 @@
+"""Loops that resume: `for item in job.each(items)` goes on after the items that earlier attempts have done.
+
+    a sequence, an iterable     by the number of items done; an iterable has to come in the same order again
+    an open file                by the position of the line
+    a function and a key        by the key of the last item: it is called with that, and returns what comes after it
+
+An item is done when the loop asks for the next one. Where a loop is, is the job's checkpoint; if a task has several
+loops, one after the other, it is the list of where they are.
+"""
+
+from __future__ import annotations
+
+import inspect
+import io
+import os
+import time
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Sized
+from contextlib import suppress
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, get_type_hints
+
+import msgspec
+
+from holdfast.errors import Invalid
+from holdfast.job.progress import Reporter
+
+if TYPE_CHECKING:
+    from holdfast.running.running_job import RunningJob
+
+T = TypeVar("T")
+
+SAVE_EVERY = 0.2  # seconds, at most
+_END: Any = object()
+_START_OF_COOKIE = 1 << 64  # the position of a text file is this much, and above that how to decode from there
+
+Items = AsyncIterable[T] | Iterable[T] | Callable[[Any], AsyncIterable[T] | Iterable[T]]
+
+
+class _Source(Protocol[T]):
+    """Items from where an earlier attempt was, and where it is now in them."""
+
+    done: int  # items, in all attempts
+    total: int | None
+
+    def items(self) -> AsyncIterable[T] | Iterable[T]: ...
+
+    def taken(self, item: T) -> None:
+        """The item is in hand; it is not done yet."""
+
+    def position(self) -> Any:
+        """What to save: all items taken so far are done."""
+
+    def fraction(self) -> float | None: ...
+
+
+class _At(msgspec.Struct):
+    """What is saved where the number of items is not enough: the last key, or the position in a file."""
+
+    key: Any
+    done: int
+
+
+class _Counted(Generic[T]):
+    def __init__(self, items: AsyncIterable[T] | Iterable[T], total: int | None, saved: Any) -> None:
+        if isinstance(items, set | frozenset):
+            raise Invalid("a set has no order that another process would find again; sort it: each(sorted(items))")
+        self._items = items
+        self.total = len(items) if total is None and isinstance(items, Sized) else total
+        self.done = _read_saved(saved, int, 0)
+
+    def items(self) -> AsyncIterable[T] | Iterable[T]:
+        return (
+            _skip(self._items, self.done) if isinstance(self._items, AsyncIterable) else _rest(self._items, self.done)
+        )
+
+    def taken(self, item: T) -> None:
+        """The position is the number of items."""
+
+    def position(self) -> Any:
+        return self.done
+
+    def fraction(self) -> float | None:
+        return min(self.done / self.total, 1.0) if self.total else None
+
+
+class _Lines(Generic[T]):
+    """Lines of a file. Its own iterator reads ahead, and does not tell where it is."""
+
+    def __init__(self, file: Any, total: int | None, saved: Any) -> None:
+        if not file.seekable():
+            raise Invalid(f"{file!r} cannot be read from a position, so a loop over it cannot resume")
+        at = _read_saved(saved, _At, None)
+        if at is not None:
+            file.seek(int(at.key))
+        self._file = file
+        self.total = total
+        self.done = at.done if at else 0
+        self._size = _size_of(file)
+
+    def items(self) -> Iterable[T]:
+        while line := self._file.readline():
+            yield line
+
+    def taken(self, item: T) -> None:
+        """The file knows where it is."""
+
+    def position(self) -> Any:
+        place = self._file.tell()
+        return _At(place if place < _START_OF_COOKIE // 2 else str(place), self.done)
+
+    def fraction(self) -> float | None:
+        return min(self._file.tell() % _START_OF_COOKIE / self._size, 1.0) if self._size else None
+
+
+class _Keyed(Generic[T]):
+    def __init__(self, begin: Callable[[Any], Any], key: Callable[[T], Any], total: int | None, saved: Any) -> None:
+        at = _read_saved(saved, _At, _At(None, 0))
+        self._begin = begin
+        self._key = key
+        self._last = None if saved is None else msgspec.convert(at.key, _kind_of_key(begin), strict=False)
+        self.done, self.total = at.done, total
+
+    def items(self) -> AsyncIterable[T] | Iterable[T]:
+        found: AsyncIterable[T] | Iterable[T] = self._begin(self._last)
+        return found
+
+    def taken(self, item: T) -> None:
+        self._next = self._key(item)  # now: the loop may change the item, or delete it
+
+    def position(self) -> Any:
+        return _At(self._next, self.done)
+
+    def fraction(self) -> float | None:
+        return min(self.done / self.total, 1.0) if self.total else None
+
+
+class Loops:
+    """The loops of one attempt, one after the other, and where each of them is."""
+
+    def __init__(self, reporter: Reporter, keep: Callable[[Any, str | None], None]) -> None:
+        self._reporter = reporter
+        self._keep = keep
+        self._places: list[Any] = []
+        self.count = 0  # that have begun
+
+    def refuse_save(self) -> None:
+        """A loop keeps where it is as the checkpoint: the one would overwrite the other."""
+        if self.count:
+            raise Invalid(
+                "a task uses either `each` or `save`, for both keep the job's one checkpoint: leave out `each`, and "
+                "save the position too; or use `report`, `count` or `note` for what no later attempt has to know"
+            )
+
+    def begin(self, job: RunningJob, items: Items[T], key: Callable[[T], Any] | None, total: int | None) -> Loop[T]:
+        if not self.count:
+            saved = job.checkpoint(Any, None)
+            self._places = saved if isinstance(saved, list) else [saved]
+        self.count += 1
+        self._places += [None] * (self.count - len(self._places))  # those before it may have saved nothing
+        source = _source(items, key, total, self._places[self.count - 1])
+        self._reporter.begin(source.fraction() or 0.0, source.done)
+        return Loop(job, self, self.count, source)
+
+    def save(self, source: _Source[Any]) -> None:
+        """Save where the last loop is, and those before it."""
+        text = self._reporter.report(source.fraction(), None, done=source.done, total=source.total)
+        self._places[self.count - 1 :] = [source.position()]
+        self._keep(self._places if self.count > 1 else self._places[0], text)
+
+
+class Loop(Generic[T]):
+    """One loop: says when to save."""
+
+    def __init__(self, job: RunningJob, loops: Loops, number: int, source: _Source[T]) -> None:
+        self.source = source
+        self._job = job
+        self._loops = loops
+        self._number = number
+        self._is_in_hand = False
+        self._saved_at = time.monotonic()
+        self._saved_done = source.done
+
+    def take(self, item: T) -> T:
+        self.source.taken(item)
+        self._is_in_hand = True
+        return item
+
+    def item_done(self) -> None:
+        """The loop asks for the next item, so the one in hand is done. Saves now and then; yields at a deploy."""
+        if not self._is_in_hand:
+            return
+        if self._number != self._loops.count:
+            raise Invalid("a loop of `each` cannot be inside of another: only where the outer one is would be kept")
+        self._is_in_hand = False
+        self.source.done += 1
+        is_last = self.source.done == self.source.total
+        stopping = self._job.stopping
+        if stopping or is_last or time.monotonic() - self._saved_at >= SAVE_EVERY:
+            self._save()
+            if stopping and not is_last:
+                self._job.yield_now()
+
+    def end(self) -> None:
+        if self.source.done != self._saved_done:
+            self._save()
+
+    def _save(self) -> None:
+        self._loops.save(self.source)
+        self._saved_at, self._saved_done = time.monotonic(), self.source.done
+
+
+class Each(Generic[T]):
+    """The iterator of `each`."""
+
+    def __init__(self, loop: Loop[T]) -> None:
+        self._loop = loop
+        items = loop.source.items()
+        if isinstance(items, AsyncIterable):
+            raise Invalid("these items come asynchronously: write `async for item in job.aeach(items)`")
+        self._items = iter(items)
+
+    def __iter__(self) -> Iterator[T]:
+        return self
+
+    def __next__(self) -> T:
+        self._loop.item_done()
+        item = next(self._items, _END)
+        if item is _END:
+            self._loop.end()
+            raise StopIteration
+        return self._loop.take(item)
+
+
+class AsyncEach(Generic[T]):
+    """The iterator of `aeach`."""
+
+    def __init__(self, loop: Loop[T]) -> None:
+        self._loop = loop
+        items = loop.source.items()
+        self._items = aiter(items if isinstance(items, AsyncIterable) else _asynchronous(items))
+
+    def __aiter__(self) -> AsyncIterator[T]:
+        return self
+
+    async def __anext__(self) -> T:
+        self._loop.item_done()
+        item = await anext(self._items, _END)
+        if item is _END:
+            self._loop.end()
+            raise StopAsyncIteration
+        return self._loop.take(item)
+
+
+def _source(items: Items[T], key: Callable[[T], Any] | None, total: int | None, saved: Any) -> _Source[T]:
+    if key is not None:
+        if not callable(items):
+            raise Invalid("with a key, items are a function: it is called with the last key, and returns what follows")
+        return _Keyed(items, key, total, saved)
+    if isinstance(items, AsyncIterable | Iterable):
+        is_file = all(hasattr(items, name) for name in ("readline", "seekable", "tell"))
+        return _Lines(items, total, saved) if is_file else _Counted(items, total, saved)
+    raise Invalid(f"{items!r} cannot be iterated over; if it is a function, say by which key it goes on: key=")
+
+
+def _read_saved(saved: Any, kind: Any, default: Any) -> Any:
+    if saved is None:
+        return default
+    try:
+        return msgspec.convert(saved, kind)
+    except msgspec.ValidationError:
+        raise Invalid(
+            f"the checkpoint {saved!r:.100} is not of this loop: a task uses either `each` or `save`, and what it "
+            "loops over stays of one kind"
+        ) from None
+
+
+def _kind_of_key(begin: Callable[..., Any]) -> Any:
+    """The type of a key, as the function is annotated that is called with it."""
+    with suppress(TypeError, NameError, ValueError, AttributeError, StopIteration):
+        first = next(iter(inspect.signature(begin).parameters))
+        return get_type_hints(begin).get(first, Any)
+    return Any
+
+
+def _rest(items: Iterable[T], done: int) -> Iterator[T]:
+    return islice(items, done, None)
+
+
+async def _skip(items: AsyncIterable[T], done: int) -> AsyncIterator[T]:
+    async for item in items:
+        if done > 0:
+            done -= 1
+        else:
+            yield item
+
+
+async def _asynchronous(items: Iterable[T]) -> AsyncIterator[T]:
+    for item in items:
+        yield item
+
+
+def _size_of(file: Any) -> int | None:
+    """The bytes of a file on disk; None if it is packed, or in memory."""
+    buffer = getattr(file, "buffer", file)
+    raw = getattr(buffer, "raw", buffer)
+    return os.fstat(raw.fileno()).st_size if type(raw) is io.FileIO else None

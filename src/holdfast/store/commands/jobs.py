@@ -1,0 +1,168 @@
+"""Looking at jobs: their records, logs, events; and being told when they end.
+
+Steering jobs: those of some ids, or all of a kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from holdfast.names import new_id
+from holdfast.store.commands.command import Command, Fields, given, read_fields, read_pairs, read_texts
+
+
+def get(ids: Sequence[str], *, brief: bool = False) -> Command[list[Fields | None]]:
+    return Command(
+        "get", given(ids=list(ids), brief=brief or None), lambda reply: [read_fields(part) for part in reply]
+    )
+
+
+class Page(NamedTuple):
+    jobs: list[Fields]
+    cursor: list[str] | None
+
+
+def list_jobs(
+    *,
+    queues: Sequence[str] | None = None,
+    states: Sequence[str] | None = None,
+    limit: int = 100,
+    newest: bool = False,
+    cursor: Sequence[str] | None = None,
+) -> Command[Page]:
+    args = given(queues=queues, states=states, limit=limit, newest=newest or None, cursor=cursor)
+    return Command("list", args, _read_page)
+
+
+def _read_page(reply: list[Any]) -> Page:
+    jobs = [job for job in map(read_fields, reply[1:]) if job]
+    return Page(jobs, [part.decode() for part in reply[0]] or None)
+
+
+def count(*, queues: Sequence[str] | None = None, states: Sequence[str] | None = None) -> Command[int]:
+    return Command("count", given(queues=queues, states=states), int)
+
+
+class Log(NamedTuple):
+    """Blocks of an attempt's log, by number; whether it has ended; and the attempts that have one."""
+
+    attempt: int
+    has_ended: bool
+    attempts: list[int]
+    blocks: dict[int, bytes]
+
+
+def logs(id: str, attempt: int | None = None, *, block: int = 0) -> Command[Log]:
+    return Command("logs", given(id=id, attempt=attempt, block=block), _read_log)
+
+
+def _read_log(reply: list[Any]) -> Log:
+    attempt, ended, attempts, parts = reply
+    return Log(attempt, ended == 1, attempts, dict(zip(parts[::2], parts[1::2], strict=True)))
+
+
+class Waiting(NamedTuple):
+    inbox_key: bytes
+    states: list[str]
+
+
+def wait(ids: Sequence[str], inbox: str) -> Command[Waiting]:
+    """Be told when jobs end; '' is the state of a job that does not exist."""
+    return Command("wait", {"ids": list(ids), "inbox": inbox}, lambda reply: Waiting(reply[0], read_texts(reply[1:])))
+
+
+class Event(NamedTuple):
+    """What happened: its `type`, the ids of the `jobs` (or names of queues), and who did it."""
+
+    id: str
+    type: str
+    jobs: list[str]
+    who: str
+
+
+def events(after: str | None = None, *, limit: int = 100) -> Command[list[Event]]:
+    return Command("events", given(after=after, limit=limit), lambda reply: [_read_event(*row) for row in reply])
+
+
+def _read_event(id: bytes, type: bytes, jobs: bytes, who: bytes) -> Event:
+    return Event(id.decode(), type.decode(), jobs.decode().split(), who.decode())
+
+
+def cancel(
+    ids: Sequence[str], *, reason: str = "", dependents: bool = False, unless_awaited: bool = False
+) -> Command[list[str]]:
+    args = given(ids=list(ids), reason=reason, token=new_id())
+    args |= given(dependents=dependents or None, unless_awaited=unless_awaited or None)
+    return Command("cancel", args, read_texts)
+
+
+def depend(
+    id: str, *, add: Sequence[str] = (), remove: Sequence[str] = (), on_failed: str | None = None
+) -> Command[tuple[str, int]]:
+    """Have a job wait for more jobs, or for fewer. Returns its state, and how many it waits for."""
+    args = given(id=id, add=list(add) or None, remove=list(remove) or None, on_failed=on_failed, token=new_id())
+    return Command("depend", args, lambda reply: (reply[0].decode(), reply[1]))
+
+
+def move(ids: Sequence[str], *, queue: str | None = None, priority: int | None = None) -> Command[list[str]]:
+    args = given(ids=list(ids), queue=queue, priority=priority, token=new_id())
+    return Command("move", args, read_texts)
+
+
+def release(ids: Sequence[str], *, delay: int | None = None, reason: str = "") -> Command[list[str]]:
+    return Command("release", given(ids=list(ids), delay=delay, reason=reason, token=new_id()), read_texts)
+
+
+def fail(ids: Sequence[str], *, group: str | None = None, reason: str = "") -> Command[list[str]]:
+    return Command("fail", given(ids=list(ids), group=group, reason=reason, token=new_id()), read_texts)
+
+
+def retry(ids: Sequence[str], *, force: bool = False) -> Command[list[str]]:
+    return Command("retry", given(ids=list(ids), force=force or None, token=new_id()), read_texts)
+
+
+def delete(ids: Sequence[str]) -> Command[list[str]]:
+    return Command("delete", {"ids": list(ids)}, read_texts)
+
+
+class Acted(NamedTuple):
+    """The next cursor (None: that was all), the time to go on with, how many were looked at, and the answers."""
+
+    cursor: list[str] | None
+    since: int
+    looked_at: int
+    answers: dict[str, int]
+
+
+def act(
+    action: str,
+    *,
+    queues: Sequence[str] | None = None,
+    states: Sequence[str] | None = None,
+    task: str | None = None,
+    group: str | None = None,
+    since: int | None = None,
+    cursor: Sequence[str] | None = None,
+    limit: int = 100,
+    arguments: Fields | None = None,
+) -> Command[Acted]:
+    """Do the same to all jobs of a kind, a bounded number in each call."""
+    args = given(action=action, queues=queues, states=states, task=task, group=group, since=since, cursor=cursor)
+    args |= given(limit=limit, token=new_id(), **{"with": arguments or None})
+    return Command("act", args, _read_acted)
+
+
+def _read_acted(reply: list[Any]) -> Acted:
+    cursor, since, looked_at, counts = reply
+    answers = {counts[place].decode(): counts[place + 1] for place in range(0, len(counts), 2)}
+    return Acted([part.decode() for part in cursor] or None, since, looked_at, answers)
+
+
+def attach(id: str, fields: dict[str, str], *, remove: Sequence[str] = ()) -> Command[dict[str, str]]:
+    args = given(id=id, set=fields or None, remove=list(remove) or None)
+    return Command("attach", args, read_pairs)
+
+
+def note(id: str, words: str) -> Command[None]:
+    return Command("note", {"id": id, "words": words, "token": new_id()}, lambda _: None)

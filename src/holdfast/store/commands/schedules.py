@@ -1,0 +1,43 @@
+"""Schedules."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from holdfast.names import new_id
+from holdfast.store.commands.command import Command, Fields, given, read_fields
+
+
+def schedule(name: str, batch: Fields, payload: bytes, **how: Any) -> Command[bool]:
+    """Declare a schedule; `how`: the further arguments of `lua/schedule.lua`. Returns whether that changed anything."""
+    return Command("schedule", given(name=name, batch=batch, **how), lambda reply: reply == 1, (payload,))
+
+
+def refill(name: str, expected: int, times: Sequence[int]) -> Command[bool]:
+    return Command("refill", {"name": name, "expected": expected, "times": list(times)}, lambda reply: reply == 1)
+
+
+def unschedule(name: str) -> Command[bool]:
+    return Command("unschedule", {"name": name}, lambda reply: reply == 1)
+
+
+def pause_schedule(name: str) -> Command[bool]:
+    return Command("pause_schedule", {"name": name}, lambda reply: reply == 1)
+
+
+def resume_schedule(name: str) -> Command[bool]:
+    return Command("resume_schedule", {"name": name}, lambda reply: reply == 1)
+
+
+def trigger(name: str) -> Command[str]:
+    return Command("trigger", {"name": name, "token": new_id()}, bytes.decode)
+
+
+def schedules(names: Sequence[str] | None = None, *, after: str | None = None) -> Command[list[Fields]]:
+    """Those of these names, or a part of all: those whose names come after one."""
+    return Command("schedules", given(names=names, after=after), _read_schedules)
+
+
+def _read_schedules(reply: list[list[Any]]) -> list[Fields]:
+    return [fields for fields in map(read_fields, reply) if fields]

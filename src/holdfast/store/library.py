@@ -1,0 +1,97 @@
+"""The function library that is the core of Holdfast: `lua/*.lua`, joined into one.
+
+Its name and the names of its functions carry a digest of its text. So each release calls exactly its own functions, and
+old and new releases run side by side on one server.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from functools import cache
+
+from holdfast import constants
+
+# In order: what the others are built on comes first. `globals` is common to all; each other file is a scope of its own,
+# for a chunk of Lua has at most 200 local names at any point, and a function at most 60 of them from outside.
+PARTS = (
+    "globals",
+    "keys",
+    "call",
+    "config",
+    "record",
+    "unique",
+    "move",
+    "tally",
+    "fair",
+    "limit",
+    "wake",
+    "lease",
+    "deadline",
+    "after",
+    "mend",
+    "prune",
+    "time",
+    "claim",
+    "renew",
+    "lose",
+    "get",
+    "list",
+    "newest",
+    "enqueue",
+    "each",
+    "schedule",
+    "save",
+    "detach",
+    "once",
+    "log",
+    "ask",
+    "finish",
+    "cancel",
+    "retry",
+    "delete",
+    "depend",
+    "steer",
+    "queues",
+    "overdue",
+    "load",
+    "upkeep",
+    "workers",
+    "wait",
+    "events",
+    "configure",
+    "limits",
+    "attach",
+    "act",
+)
+
+
+def join(texts: Mapping[str, str]) -> str:
+    """Join the texts of all parts into one, without the head that names the library."""
+    common, *scoped = (texts[part] for part in PARTS)
+    return "\n".join((constants.as_lua(), common, *(f"do\n{text}\nend" for text in scoped)))
+
+
+@cache
+def _source() -> str:
+    from importlib.resources import files
+
+    folder = files("holdfast.store") / "lua"
+    return join({part: (folder / f"{part}.lua").read_text("utf-8") for part in PARTS})
+
+
+@cache
+def digest() -> str:
+    return hashlib.sha256(_source().encode()).hexdigest()[:12]
+
+
+@cache
+def library() -> str:
+    """Return the text to load into the server."""
+    return f"#!lua name=holdfast_{digest()}\nlocal DIGEST = '{digest()}'\n{_source()}"
+
+
+@cache
+def function(verb: str) -> str:
+    """Return the name under which the server knows a verb."""
+    return f"hf_{digest()}_{verb}"

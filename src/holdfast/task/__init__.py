@@ -1,0 +1,1 @@
+"""A task: a function with options, and a call of it."""

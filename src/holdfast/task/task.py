@@ -1,0 +1,249 @@
+"""A task: a function with a name and options. A bound call: the task with its arguments, ready to be stored.
+
+    function ──make_task──▶ Task ──bind──▶ BoundCall ──enqueue──▶ Job
+
+Everything that can be wrong is refused as early as it is known: annotations and options when the
+task is declared, arguments when they are bound.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import PurePath
+from typing import Any, Generic, ParamSpec, Protocol, Self, TypeVar, Unpack, overload
+
+import msgspec
+
+from holdfast.errors import Invalid
+from holdfast.job.job import Job
+from holdfast.job.options import DEFAULT_QUEUE, DEFAULTS, NEED_A_PROCESS, Given, Options
+from holdfast.names import check_task, new_id
+from holdfast.running.current import as_function
+from holdfast.task.signature import Signature
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class App(Protocol):
+    """Where calls are stored."""
+
+    def enqueue(self, call: BoundCall[R], /) -> Job[R]: ...
+
+    async def aenqueue(self, call: BoundCall[R], /) -> Job[R]: ...
+
+
+@dataclass(frozen=True, eq=False)
+class Task(Generic[P, R]):
+    """A function that workers can run. Called, it is the plain function."""
+
+    name: str
+    function: Callable[P, Any]
+    app: App
+    signature: Signature
+    chosen: Options
+    codec: str = "json"  # of its arguments
+    origin: Task[P, R] | None = field(default=None, repr=False)  # what `options` was called on; None: it was declared
+    batch: dict[str, Any] = field(init=False, repr=False)  # what the store is told of each call
+    outline: Job[R] = field(init=False, repr=False)  # what is known of each job before it is stored
+
+    def __post_init__(self) -> None:
+        """Find out what is the same for all calls: most tasks are declared once, and called often."""
+        for attribute in ("__doc__", "__module__", "__name__", "__qualname__"):
+            vars(self)[attribute] = getattr(self.function, attribute, None)
+        vars(self).update(__wrapped__=self.function, batch=_batch(self), outline=_outline(self))
+
+    def __repr__(self) -> str:
+        return f"<Task {self.name}>"
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call the function here and now. Unless a job runs here, `current_job()` is a detached one meanwhile."""
+        with as_function(self.name):
+            result: R = self.function(*args, **kwargs)
+        return result
+
+    @property
+    def is_async(self) -> bool:
+        return inspect.iscoroutinefunction(self.function)
+
+    @property
+    def declared(self) -> Task[P, R]:
+        """The task as it was declared, whatever options this one has."""
+        return self.origin or self
+
+    def options(self, **given: Unpack[Given]) -> Self:
+        """Return this task with other options, for the calls made through it.
+
+        transcode.options(priority=-5, delay="30s").enqueue("in.mov")
+        """
+        chosen = _fitting(self.function, self.chosen.but(**given))
+        return replace(self, chosen=chosen, origin=self.declared)
+
+    def bind(self, *args: P.args, **kwargs: P.kwargs) -> BoundCall[R]:
+        """Return a call of this task with these arguments. It has its id, and is not stored yet.
+
+        Raises:
+            Invalid: the arguments do not fit the signature, or cannot be stored.
+        """
+        payload = self.signature.encode(args, kwargs)
+        return BoundCall(self.chosen.id or new_id(), self, payload)
+
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
+        """Store a call of this task, for a worker to make."""
+        return self.app.enqueue(self.bind(*args, **kwargs))
+
+    async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
+        """Store a call of this task, for a worker to make."""
+        return await self.app.aenqueue(self.bind(*args, **kwargs))
+
+
+class AsyncTask(Task[P, R]):
+    """A task that is an `async def`: called as a function, it is to be awaited."""
+
+    async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:  # type: ignore[override]
+        """Call the function here and now, as a coroutine."""
+        with as_function(self.name):
+            result: R = await self.function(*args, **kwargs)
+        return result
+
+
+class BoundCall(msgspec.Struct, Generic[R], frozen=True, eq=False):
+    """A task with its arguments, encoded, and the id that its job will have."""
+
+    id: str
+    variant: Task[..., R]  # the task with the options of this call
+    payload: bytes
+
+    def __repr__(self) -> str:
+        return f"<BoundCall {self.id} {self.name}>"
+
+    @property
+    def task(self) -> Task[..., R]:
+        """The task as it was declared, whatever options this call has."""
+        return self.variant.declared
+
+    @property
+    def name(self) -> str:
+        return self.variant.name
+
+    @property
+    def chosen(self) -> Options:
+        return self.variant.chosen
+
+    @property
+    def batch(self) -> dict[str, Any]:
+        """What the store is told of it, besides its id and its arguments."""
+        return self.variant.batch
+
+    def options(self, **given: Unpack[Given]) -> BoundCall[R]:
+        """Return this call with other options; it keeps its id, unless one is given."""
+        variant = self.variant.options(**given)
+        return BoundCall((given.get("id") and variant.chosen.id) or self.id, variant, self.payload)
+
+
+class Declare(Protocol):
+    """What `@app.task(...)` returns: it makes a task of a function."""
+
+    @overload
+    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> Task[P, R]: ...
+
+
+@overload
+def make_task(
+    function: Callable[P, Coroutine[Any, Any, R]], app: App, options: Options = ..., name: str | None = None
+) -> AsyncTask[P, R]: ...
+@overload
+def make_task(function: Callable[P, R], app: App, options: Options = ..., name: str | None = None) -> Task[P, R]: ...
+def make_task(
+    function: Callable[..., Any], app: App, options: Options = DEFAULTS, name: str | None = None
+) -> Task[..., Any]:
+    """Make a task of a function.
+
+    Raises:
+        Invalid: the name or an option is not acceptable.
+        TypeError: it is no function, or its parameters cannot be stored.
+    """
+    if not inspect.isroutine(function) or inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise TypeError(f"{function!r} cannot be a task; a task is a function, def or async def, without yield")
+    chosen = check_task(name) if name is not None else _default_name(function)
+    kind = AsyncTask if inspect.iscoroutinefunction(function) else Task
+    return kind(chosen, function, app, Signature.of(function, chosen), _fitting(function, options))
+
+
+def _fitting(function: Callable[..., Any], options: Options) -> Options:
+    """Return options, unless the function cannot be run so; one that is no task of users may say what it refuses."""
+    if check := getattr(function, "check_options", None):
+        check(options)
+    if options.runner == "async" and not inspect.iscoroutinefunction(function):
+        raise Invalid(f"runner is 'async', but {function.__qualname__} is no async def")
+    runner = options.runner or ("async" if inspect.iscoroutinefunction(function) else None)
+    if runner in ("thread", "async") and (wanted := [name for name in NEED_A_PROCESS if getattr(options, name)]):
+        raise Invalid(
+            f"{wanted[0]} is given, but {function.__qualname__} runs in its executor's process (runner {runner!r}), "
+            "where it cannot be kept; choose another runner: fork, spawn or process"
+        )
+    return options
+
+
+def _unique_key(task: Task[..., Any]) -> str | None:
+    return task.chosen.unique or (task.name if task.chosen.debounce is not None else None)
+
+
+def _batch(task: Task[..., Any]) -> dict[str, Any]:
+    """What the store is told of each call, besides its id and its arguments."""
+    chosen = task.chosen
+    told = {
+        "task": task.name,
+        "codec": None if task.codec == "json" else task.codec,
+        "unique": _unique_key(task),
+        "unique_for": "queued" if chosen.debounce is not None else chosen.unique_for,
+        "unkept": True if chosen.keep is False else None,
+        **chosen.batch(),
+    }
+    return {name: value for name, value in told.items() if value is not None}
+
+
+def _outline(task: Task[..., R]) -> Job[R]:
+    """A job as it will be when it is stored, but for its app, its id, its arguments and its times."""
+    chosen, unknown = task.chosen, datetime.fromtimestamp(0, UTC)
+    nobody: Any = None
+    return Job(
+        id="",
+        state="waiting",
+        queue=chosen.queue or DEFAULT_QUEUE,
+        task=task.name,
+        created=True,
+        created_at=unknown,
+        since=unknown,
+        priority=chosen.priority or 0,
+        retries=chosen.retries,
+        codec=task.codec,
+        unique=_unique_key(task) or "",
+        kept=chosen.keep is not False,
+        at_most_once=chosen.at_most_once is True,
+        limits=tuple(chosen.limits or ()),
+        share=chosen.share or "",
+        app=nobody,
+        returns=task.signature.result,
+    )
+
+
+def _default_name(function: Callable[..., Any]) -> str:
+    """Return module and name of a function, as another process would import it."""
+    module = function.__module__
+    if module == "__main__":
+        main = sys.modules["__main__"]
+        spec = getattr(main, "__spec__", None)
+        module = spec.name if spec else PurePath(getattr(main, "__file__", None) or "__main__").stem
+    name = f"{module}.{function.__qualname__}"
+    if "<" in name:
+        raise Invalid(
+            f"{name} is no name that another process could find; move the function to a module, or pass name="
+        )
+    return check_task(name)

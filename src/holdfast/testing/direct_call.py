@@ -1,0 +1,34 @@
+"""A task called as a function, and the job that it sees then. There is no store."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from holdfast.running.channel import Detached
+from holdfast.running.current import being, set_current_job
+from holdfast.running.running_job import RunningJob
+
+
+@contextmanager
+def running_job(*, attempt: int = 1, checkpoint: object = None, stopping: bool = False) -> Iterator[RunningJob]:
+    """Be the job that a task sees while it is called as a function.
+
+    with running_job(checkpoint=3) as job:
+        assert crunch(rows=5) == 5
+        assert job.checkpoint(int, 0) == 5
+    """
+    with tempfile.TemporaryDirectory(prefix="holdfast-job-") as directory:
+        link = Detached(stopping)
+        job = RunningJob(link, id="detached", attempt=attempt, task="", queue="", directory=Path(directory))
+        if checkpoint is not None:
+            job.save(checkpoint)
+        with being(job):
+            yield job
+
+
+def forget_running_job() -> None:
+    """Have the next test find nothing of what was saved before it."""
+    set_current_job(None)

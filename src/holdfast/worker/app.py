@@ -1,0 +1,20 @@
+"""What a worker needs of an app: its tasks, its schedules, and the address of its store."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from holdfast.store.address import Address
+from holdfast.task import task
+from holdfast.task.task import Task
+
+
+class App(task.App, Protocol):
+    """An app whose jobs a worker runs; `Holdfast` is one."""
+
+    @property
+    def address(self) -> Address: ...
+    @property
+    def tasks(self) -> dict[str, Task[..., Any]]: ...
+    @property
+    def declared(self) -> dict[str, dict[str, Any]]: ...

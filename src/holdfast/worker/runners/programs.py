@@ -1,0 +1,145 @@
+"""Running a program: the job's own process becomes it, so that nothing of ours stands between it and the worker.
+
+    job's process ──execve──▶ program        its group gets SIGTERM and SIGKILL, its memory is measured, its output is
+                                             the attempt's log, and how it ended is what the zygote sees
+
+Nothing of the app runs around it. It can save nothing: an attempt that is handed back begins anew.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections import deque
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NoReturn
+
+import msgspec
+
+from holdfast.errors import HoldfastError
+from holdfast.job import failure
+from holdfast.job.failure import Failure
+from holdfast.job.options import DEFAULTS
+from holdfast.job.outcome import Error, Outcome, Release, Succeed, failed
+from holdfast.task.call import Call
+from holdfast.task.program import PROGRAM, Ended, Program, program_task
+from holdfast.task.task import App, Task
+
+LONGEST_LINE = 4096  # bytes of the last line
+TAIL = 16 * 1024  # bytes of its output that its failure shows
+LINES = 40
+MORE_TO_DO = os.EX_TEMPFAIL  # exit code of a program that was asked to end, and is to run again
+
+Tasks = Mapping[str, Task[..., Any]]
+
+_IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
+
+
+def known_tasks(app: App, tasks: Tasks, *, allow_exec: bool) -> Tasks:
+    """The tasks that a worker runs: those of its app, and programs, if that is allowed."""
+    if not allow_exec:
+        return tasks
+    return {**tasks, PROGRAM: program_task(app, msgspec.structs.replace(DEFAULTS, runner="fork"))}
+
+
+def become(call: Call) -> Outcome:
+    """Become the program that a job is a call of. Returns only if that cannot be: how the job ended."""
+    try:
+        program = _read(call)
+        for path in (os.path.dirname(call.directory), call.directory):
+            os.makedirs(path, mode=0o700, exist_ok=True)
+        _give_stdin(program.stdin)
+        _exec(program, call)
+    except HoldfastError as error:
+        return failed("NoProgram", str(error), group="no-program", final="refused")
+    except OSError as error:
+        words = f"{program.arguments[0]} cannot be run here: {error.strerror}"
+        if program.cwd is not None and error.filename == program.cwd:
+            words += f": {program.cwd}"
+        return failed("NoProgram", words, group="no-program")
+
+
+def _read(call: Call) -> Program:
+    """Anyone may have stored it: so it is checked here too."""
+    args, kwargs = program_task(Nowhere(), DEFAULTS).signature.decode(call.payload)
+    return Program.of(*args, **kwargs)
+
+
+def _exec(program: Program, call: Call) -> NoReturn:
+    if program.cwd is not None:
+        os.chdir(program.cwd)
+    told = {"HOLDFAST_JOB": call.id, "HOLDFAST_ATTEMPT": str(call.attempt), "HOLDFAST_DIRECTORY": call.directory}
+    for number in _IGNORED_BY_PYTHON:  # and so would the program
+        signal.signal(number, signal.SIG_DFL)
+    os.execvpe(program.arguments[0], program.arguments, {**os.environ, **program.env, **told})  # noqa: S606, no shell
+
+
+def _give_stdin(text: str | None) -> None:
+    """Without a text, the standard input is that of all jobs: nothing."""
+    if text is None:
+        return
+    file = os.memfd_create("stdin")
+    data = memoryview(text.encode())
+    while data:
+        data = data[os.write(file, data) :]
+    os.lseek(file, 0, os.SEEK_SET)
+    os.dup2(file, 0)
+
+
+class Nowhere:
+    """The app of a task whose calls are not stored from here."""
+
+    def enqueue(self, *_: object) -> NoReturn:
+        raise NotImplementedError
+
+    async def aenqueue(self, *_: object) -> NoReturn:
+        raise NotImplementedError
+
+
+def ended(status: int, log: str, *, asked: str) -> Outcome:
+    """What the end of a program means. `log` is the file that has what it printed; `asked`, why it was to end early."""
+    lines = _last_lines(log)
+    last = lines[-1] if lines else ""
+    if status == 0:
+        return Succeed(msgspec.json.encode(Ended(0, last)))
+    if asked and os.WIFEXITED(status) and os.WEXITSTATUS(status) == MORE_TO_DO:
+        return Release(asked)
+    group, words = _describe(status)
+    if asked and group == "signal-SIGTERM":
+        words += f", which its {asked} sends"
+    described = Failure(
+        type="ProgramFailed",
+        message=f"{words}; its last line: {last}" if last else words,
+        traceback="".join(f"{line}\n" for line in lines),
+        group=group,
+        fingerprint=group,
+    )
+    return Error(failure.encode(described), group)
+
+
+def _describe(status: int) -> tuple[str, str]:
+    """The group of a failure, and its words."""
+    if os.WIFSIGNALED(status):
+        name = _signal_name(os.WTERMSIG(status))
+        return f"signal-{name}", f"the program was ended by {name}"
+    code = os.WEXITSTATUS(status)
+    return f"exit-{code}", f"the program ended with exit code {code}"
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # one of the real-time signals
+        return str(number)
+
+
+def _last_lines(log: str) -> list[str]:
+    """The last lines that are not empty."""
+    try:
+        with Path(log).open("rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL))
+            lines = file.read(TAIL).decode("utf-8", "replace").splitlines()
+    except OSError:
+        return []
+    return list(deque((line[:LONGEST_LINE].rstrip() for line in lines if line.strip()), maxlen=LINES))

@@ -1,0 +1,94 @@
+"""What a worker logs when it is ready and when it stops.
+
+At first its tasks, queues, slots and store, so that a wrong one is seen at once; at the end the jobs it waits for.
+
+Sums of what all executors of a worker ran, a line a second: for when a line for each job would be too many.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from holdfast.store.store import Address
+from holdfast.text import printable
+from holdfast.worker.settings import Pool, WorkerSettings
+
+log = logging.getLogger("holdfast.worker")
+
+MAX_NAMES = 12  # of tasks
+MAX_JOBS = 10  # that are named at the stop
+NO_TASKS = "no tasks: does the module import them?"
+
+
+def log_banner(worker: str, settings: WorkerSettings, tasks: Sequence[str], address: Address, server: str) -> None:
+    """Log that a worker is ready; as a warning, if it has nothing to run."""
+    rows = [("tasks", _tasks(tasks)), *_pools(settings.pools)]
+    rows.append(("store", f"{server or 'server'} at {address.words}, namespace {address.namespace}"))
+    lines = "".join(f"\n    {label:<7} {words}" for label, words in rows)
+    log.log(logging.INFO if tasks else logging.WARNING, "worker %s is ready%s", worker, lines)
+
+
+def log_stop(worker: str, seconds: float, running: Sequence[tuple[str, str]]) -> None:
+    """Log that a worker stops, and for which jobs, with their tasks, it waits."""
+    if not running:
+        log.info("worker %s stops, within %g s: no job is running", worker, seconds)
+        return
+    more = f" and {len(running) - MAX_JOBS} more" if len(running) > MAX_JOBS else ""
+    log.info(
+        "worker %s stops, within %g s: waiting for %s%s; Ctrl-C or SIGTERM again requeues at once what still runs",
+        worker,
+        seconds,
+        ", ".join(f"{id} ({printable(task)})" for id, task in running[:MAX_JOBS]),
+        more,
+    )
+
+
+def _tasks(names: Sequence[str]) -> str:
+    if not names:
+        return NO_TASKS
+    more = len(names) - MAX_NAMES
+    return f"{len(names)}: {', '.join(names[:MAX_NAMES])}{f' and {more} more' if more > 0 else ''}"
+
+
+def _pools(pools: Sequence[Pool]) -> list[tuple[str, str]]:
+    if len(pools) == 1:
+        return [("queues", _queues(pools[0])), ("slots", _slots(pools[0]))]
+    return [("pool", f"{pool.name}: queues {_queues(pool)}; slots {_slots(pool)}") for pool in pools]
+
+
+def _queues(pool: Pool) -> str:
+    return ", ".join(pool.queues)
+
+
+def _slots(pool: Pool) -> str:
+    each = f"{pool.processes} processes, {pool.concurrency} coroutines or threads"
+    return each if pool.executors == 1 else f"{each}, in each of {pool.executors} executors"
+
+
+GATHER = 0.25  # seconds in which the executors report the same second
+
+
+class Tally:
+    """Adds up what executors report at the end of a second; see `journal`."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[str] = Counter()
+
+    def heard(self, word: str, rows: list[Any]) -> None:
+        if word != "tally":
+            return
+        if not self._counts:
+            asyncio.get_running_loop().call_later(GATHER, self.log)
+        for name, count in zip(rows[::2], rows[1::2], strict=True):
+            self._counts[name] += count
+
+    def log(self) -> None:
+        """Log the sums; now, if the worker ends."""
+        if self._counts:
+            counts, self._counts = self._counts, Counter()
+            parts = ", ".join(f"{count:,} {name}" for name, count in counts.most_common())
+            log.info("ran %s in the last second: %s", f"{counts.total():,} job{'s' * (counts.total() != 1)}", parts)

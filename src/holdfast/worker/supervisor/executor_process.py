@@ -1,0 +1,322 @@
+"""Whether an executor still hears what its supervisor says. One whose event loop a coroutine holds does not.
+
+Then nothing in it can be stopped: not by a cancellation, nor by a time-out, which is kept by that loop. So it is asked
+now and then, and killed if something is to be stopped and it has not answered for long. Its jobs run again, each in a
+process of its own, where a time-out finds the one that it is meant for.
+
+An executor's process as its supervisor sees it: how to start, hear, tell and kill it, and which leases it holds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Iterable
+from contextlib import suppress
+from typing import Any, NamedTuple, Protocol
+
+import msgspec
+
+from holdfast.store.commands import Held, Started
+from holdfast.worker.linux import Origin, Usage, boot_time, born, kill_group, origin
+from holdfast.worker.messages import AT_ONCE, Arriving, open_ends, pack
+from holdfast.worker.settings import Pool, Start, WorkerSettings
+
+DEAF_AFTER = 10.0  # seconds
+
+
+class Hearing:
+    """What one executor was asked and told, and has not answered yet."""
+
+    def __init__(self) -> None:
+        self.silent = 0.0  # seconds, as far as we were awake ourselves to hear an answer
+        self.has_told = False  # that a job is to end, and since then it has not answered
+        self.is_warned_of = False
+        self._looked_at: float | None = None  # since the question, if it is not answered
+
+    @property
+    def is_deaf(self) -> bool:
+        return self.silent > DEAF_AFTER
+
+    def look(self, longest: float) -> bool:
+        """Count the time since the last look, up to so much. Returns whether to ask: it has answered before."""
+        now = time.monotonic()
+        before, self._looked_at = self._looked_at, now
+        if before is not None:
+            self.silent += min(now - before, longest)
+        return before is None
+
+    def answered(self) -> None:
+        self.silent, self._looked_at = 0.0, None
+        self.has_told = self.is_warned_of = False
+
+
+HEAR_EVERY = 0.02  # seconds
+HOLD = 5  # parts of what an executor says of a claimed job: id, attempt, lease, patience, task
+
+
+class _Hold(NamedTuple):
+    """A lease that is held: its length in milliseconds, and the job's process, 0 if it has none of its own."""
+
+    lease: int
+    patience: int = 0  # milliseconds after which something is to be done about a job that says nothing; 0: nothing is
+    task: str = ""
+    pid: int = 0
+    created: int = 0  # when the job was, if it has a process; and when that began to run it
+    since: float = 0.0
+    origin: Origin = Origin()  # of the process: its number alone may be another's by now
+
+    def kill(self) -> None:
+        """Kill the job's process with its group, if it has one and that is still there."""
+        if self.pid and born(self.pid) == self.origin.born:
+            kill_group(self.pid)
+
+
+class JobProcess(NamedTuple):
+    """A process of a job, since when it runs it, and the seconds on processors that it had used before."""
+
+    id: str
+    created: int
+    attempt: int
+    pid: int
+    since: float
+    used: float
+
+
+class Process(Protocol):
+    """What is asked of an executor's process."""
+
+    @property
+    def pid(self) -> int: ...
+
+    def poll(self) -> int | None: ...
+
+    def kill(self) -> None: ...
+
+
+class ExecutorProcess:
+    """One executor, by the name that is never used again."""
+
+    def __init__(
+        self,
+        name: str,
+        process: Process,
+        control: socket.socket,
+        writer: asyncio.StreamWriter,
+    ) -> None:
+        self.name = name
+        self.born = boot_time()
+        self.ready = asyncio.Event()  # it has imported the app
+        self.is_due = asyncio.Event()  # to be replaced
+        self.hurry: float | None = None  # seconds that its jobs have when it is replaced, or all the time they need
+        self.is_idle = False  # in a burst: it has found nothing, and runs nothing
+        self.is_retiring = False  # it claims no more
+        self.is_leaving = False  # and of itself, as there is no more work
+        self.waits_for_change = False  # it could not import the app, and the worker watches the app's files
+        self.usage = Usage()
+        self.hearing = Hearing()
+        self._process = process
+        self._control = control
+        self._writer = writer
+        self._held: dict[tuple[str, int], _Hold] = {}  # by (job, attempt)
+        self._started: list[Started] = []
+        self._has_said_all = False  # and we have heard it
+
+    @classmethod
+    async def start(cls, name: str, settings: WorkerSettings, pool: Pool, *, lock: int, pulse: int) -> ExecutorProcess:
+        """Start an executor. There is no wait after the process has started: until it is registered it is an orphan."""
+        ours, its = socket.socketpair()
+        with its:
+            control, writer = await open_ends(ours)
+            start = Start(
+                name=name, parent=os.getpid(), settings=settings, pool=pool, control=its.fileno(), pulse=pulse
+            )
+            try:
+                process = subprocess.Popen(
+                    [sys.executable, "-m", "holdfast.entrypoints.executor", msgspec.json.encode(start)],
+                    pass_fds=(its.fileno(), lock, pulse),
+                    stdin=subprocess.DEVNULL,
+                    start_new_session=True,  # a job in it that kills its group does not kill us
+                    env=_environment(settings),
+                )
+            except BaseException:
+                control.close()
+                writer.close()
+                raise
+        return cls(name, process, control, writer)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def pid_of(self, id: str, attempt: int) -> int:
+        """The process of a job; 0 if it has none of its own, or is not held."""
+        return self._held.get((id, attempt), _Hold(0)).pid
+
+    @property
+    def processes(self) -> list[JobProcess]:
+        """Those of the jobs that have one of their own."""
+        return [
+            JobProcess(id, hold.created, attempt, hold.pid, hold.since, hold.origin.cpu_seconds)
+            for (id, attempt), hold in self._held.items()
+            if hold.pid
+        ]
+
+    def holds(self, id: str, attempt: int) -> bool:
+        return (id, attempt) in self._held
+
+    @property
+    def held(self) -> list[Held]:
+        return [Held(self.name, id, attempt) for id, attempt in self._held]
+
+    @property
+    def running(self) -> list[tuple[str, str]]:
+        """The jobs that it holds, and their tasks."""
+        return [(id, hold.task) for (id, _), hold in self._held.items()]
+
+    def may_have_begun(self, lease: Held) -> bool:
+        """Whether a job may have begun that the store says it holds: it tells us of each before that."""
+        return not self._has_said_all or (lease.id, lease.attempt) in self._held
+
+    @property
+    def was_not_needed(self) -> bool:
+        """Whether it was to be replaced before it was there, so that we have killed it."""
+        return self.is_due.is_set() and not self.ready.is_set()
+
+    @property
+    def load(self) -> tuple[int, int]:
+        """How many jobs it holds that have a process of their own, and how many that have none."""
+        apart = sum(1 for hold in self._held.values() if hold.pid)
+        return apart, len(self._held) - apart
+
+    @property
+    def shortest_lease(self) -> int | None:
+        """In milliseconds; None if it holds none."""
+        return min((hold.lease for hold in self._held.values()), default=None)
+
+    def take_started(self) -> list[Started]:
+        """Return what was started since this was last asked."""
+        started, self._started = self._started, []
+        return started
+
+    async def messages(self) -> AsyncIterator[list[Any]]:
+        """Yield what the executor says, until it is gone.
+
+        What it says within `HEAR_EVERY` is heard at once: whoever is woken for each word takes the processor from the
+        job that it is about.
+        """
+        arriving, loop = Arriving(), asyncio.get_running_loop()
+        with suppress(ConnectionError):
+            while part := await loop.sock_recv(self._control, AT_ONCE):
+                for message in arriving.add(part):
+                    yield message
+                await asyncio.sleep(HEAR_EVERY)
+            self._has_said_all = True
+
+    def note(self, word: str, rows: list[Any]) -> None:
+        """Keep the books of what the executor holds, as it tells us."""
+        if word == "claimed":
+            self.is_idle = False
+            for id, attempt, lease, patience, task in zip(*(rows[part::HOLD] for part in range(HOLD)), strict=True):
+                self._held[id, attempt] = _Hold(lease, patience, task)
+        elif word == "ended":
+            for pair in _pairs(rows):
+                self._held.pop(pair, None)
+        elif word == "heard":
+            self.hearing.answered()
+        elif word == "started":
+            id, attempt, pid, delay, created = rows
+            if hold := self._held.get((id, attempt)):
+                self._held[id, attempt] = _Hold(
+                    hold.lease, hold.patience, hold.task, pid, created, boot_time(), origin(pid)
+                )
+                self._started.append(Started(self.name, id, attempt, pid, delay))
+        elif word == "idle":
+            self.is_idle = True
+        elif word == "leaving":
+            self.is_leaving = True
+        elif word == "retiring":
+            self.is_retiring = True
+            self.is_due.set()
+
+    def tell_to_stop(self, seconds: float) -> None:
+        self.tell("stop", seconds)
+
+    def replace(self) -> None:
+        """Have it claim no more, because another does."""
+        if self.hurry is None:
+            self.tell("retire")
+        else:
+            self.tell_to_stop(self.hurry)
+
+    def tell_of(self, word: str, id: str, attempt: int) -> None:
+        """Say that a job is to end: it is cancelled, or lost."""
+        self.hearing.has_told = True
+        self.tell(word, id, attempt)
+
+    def ask_whether_it_hears(self, every: float) -> None:
+        """It answers, if user code lets it; whoever asks does so every so many seconds."""
+        if self.ready.is_set() and self._held and self.hearing.look(every):
+            self.tell("hears")
+
+    @property
+    def is_overdue(self) -> bool:
+        """Whether it has not answered for longer than a job in it may run, or be silent."""
+        inside = [hold.patience / 1000 for hold in self._held.values() if hold.patience and not hold.pid]
+        return bool(inside) and self.hearing.silent > min(inside)
+
+    def tell(self, *message: Any) -> None:
+        if not self._writer.is_closing():
+            self._writer.write(pack(*message))
+
+    async def wait(self) -> int:
+        """Return the exit code of the process, once it is dead."""
+        while (code := self._process.poll()) is None:
+            try:
+                pidfd = os.pidfd_open(self._process.pid)
+            except OSError:  # out of descriptors, or it has just ended
+                await asyncio.sleep(0.1)
+            else:
+                await _readable(pidfd)
+        return code
+
+    def kill(self) -> None:
+        if self._process.poll() is None:
+            self._process.kill()
+
+    def kill_job(self, id: str, attempt: int) -> None:
+        """Kill a job's process, if it has one of its own; what it has started is left to its executor's zygote."""
+        if hold := self._held.get((id, attempt)):
+            hold.kill()
+
+    def kill_jobs(self) -> None:
+        for hold in self._held.values():
+            hold.kill()
+
+    def close(self) -> None:
+        self._control.close()
+        self._writer.close()
+
+
+def _environment(settings: WorkerSettings) -> dict[str, str] | None:
+    """Where files change, compiled ones are not kept: they are told from old ones by whole seconds only."""
+    return os.environ | {"PYTHONDONTWRITEBYTECODE": "1"} if settings.reload else None
+
+
+def _pairs(rows: list[Any]) -> Iterable[tuple[str, int]]:
+    return zip(rows[::2], rows[1::2], strict=True)
+
+
+async def _readable(pidfd: int) -> None:
+    loop = asyncio.get_running_loop()
+    ended = asyncio.Event()
+    loop.add_reader(pidfd, ended.set)
+    try:
+        await ended.wait()
+    finally:
+        loop.remove_reader(pidfd)
+        os.close(pidfd)

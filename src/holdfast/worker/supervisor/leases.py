@@ -1,0 +1,236 @@
+"""Keeps the leases of a worker: renews them, and passes on which jobs are cancelled or lost."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from itertools import islice
+from typing import Any
+
+from holdfast import errors
+from holdfast.job.outcome import Release
+from holdfast.store import commands
+from holdfast.store.commands import Finish, Held, Renewed, Started
+from holdfast.worker.lease_clock import Pulse
+from holdfast.worker.linux import boot_time
+from holdfast.worker.settings import WorkerSettings
+from holdfast.worker.supervisor.app_warnings import Advice
+from holdfast.worker.supervisor.exclusive import Exclusives
+from holdfast.worker.supervisor.executor_process import HOLD, ExecutorProcess
+from holdfast.worker.supervisor.inquiries import Inquiries
+from holdfast.worker.supervisor.retrying import PatientStore
+from holdfast.worker.supervisor.schedules import Calendar
+from holdfast.worker.supervisor.served_queues import Served
+
+log = logging.getLogger("holdfast.worker")
+
+AT_ONCE = 1000  # leases in one call
+REFILLS = 10  # schedules whose times are computed after a renewal
+MOST_INTERVAL = 7.5  # seconds between renewals
+LEASE = 30.0  # seconds, where none is said
+INBOX_BLOCK = 5.0  # seconds
+LOOK_EVERY = 1.0  # seconds, at the clock: the one that `sleep` goes by stands still while the machine sleeps
+SOON = 0.5  # seconds between renewals that something to tell brings forward
+WORDS = {"cancel": "cancelled", "lost": "lost"}  # of the inbox, and as executors know them
+
+
+class Leases:
+    """The leases that the executors of one worker hold."""
+
+    def __init__(
+        self,
+        worker: str,
+        settings: WorkerSettings,
+        store: PatientStore,
+        executors: Mapping[str, ExecutorProcess],
+        *,
+        served: Served,
+        calendar: Calendar,
+        on_drain: Callable[[], None],
+    ) -> None:
+        self.inquiries = Inquiries(store, executors)
+        self.pulse = Pulse()
+        self.exclusives = Exclusives(executors)
+        self.about = ""  # what the worker says of itself
+        self._worker = worker
+        self._settings = settings
+        self._store = store
+        self._executors = executors
+        self._served = served
+        self._calendar = calendar
+        self.advice = Advice(store)
+        self._on_drain = on_drain
+        self._waiting = MOST_INTERVAL  # seconds from the last renewal to the next
+        self._inbox_key = b""
+        self._inbox_is_known = asyncio.Event()
+        self._soon = asyncio.Event()
+        self._arrivals = 0
+        self._unnamed: dict[Held, float] = {}  # since when
+
+    @property
+    def interval(self) -> float:
+        """Seconds between renewals: a quarter of the shortest lease."""
+        held = [executor.shortest_lease for executor in self._executors.values()]
+        leases = [lease for lease in (self._settings.lease, *held) if lease is not None]
+        return min([lease / 4000 for lease in leases] + [MOST_INTERVAL])
+
+    def heard(self, word: str, rows: list[Any]) -> None:
+        """Of an executor. If it is something to tell, or of a lease that cannot wait, renew soon."""
+        if word == "stack":
+            self.inquiries.heard(rows)
+        elif word == "exclusive":
+            self.exclusives.add(*rows)
+        elif word == "misfit":
+            self.advice.heard_misfit(*rows)
+        if word == "started" or (word == "claimed" and min(rows[2::HOLD]) < 4000 * self._waiting):
+            self._soon.set()
+
+    def renew_soon(self) -> None:
+        """There is something to tell."""
+        self._soon.set()
+
+    async def renew(self) -> None:
+        """Renew all leases every quarter of the shortest; sooner if there is something to tell."""
+        await self._store.known()
+        while True:
+            began = boot_time()
+            self._soon.clear()
+            await self._renew_all()
+            self._look_for_the_deaf()
+            while (passed := boot_time() - began) < self._waiting and not (self._soon.is_set() and passed >= SOON):
+                await self._nap(min(self._waiting - passed, SOON - passed if self._soon.is_set() else LOOK_EVERY))
+
+    async def _nap(self, seconds: float) -> None:
+        """Sleep; if there is nothing to tell yet, only until there is."""
+        if self._soon.is_set():
+            await asyncio.sleep(seconds)
+            return
+        try:
+            async with asyncio.timeout(seconds):
+                await self._soon.wait()
+        except TimeoutError:
+            return
+
+    async def _renew_all(self) -> None:
+        held = [lease for executor in self._executors.values() for lease in executor.held]
+        started = [start for executor in self._executors.values() for start in executor.take_started()]
+        unnamed: set[Held] = set()
+        parts = iter(held)
+        names = list(self._executors)
+        while True:
+            part = list(islice(parts, AT_ONCE))
+            renewed = await self._renew_part(part, names, started)
+            self._pass_on(renewed)
+            self._calendar.refill(renewed.refills)
+            unnamed.update(renewed.unnamed)
+            started = []
+            if len(part) < AT_ONCE:
+                break
+        await self._release_unnamed(unnamed.difference(held))
+
+    async def _renew_part(self, held: list[Held], executors: list[str], started: list[Started]) -> Renewed:
+        command = commands.renew(
+            self._worker,
+            held,
+            executors=executors,
+            started=started,
+            about=self.about or None,
+            queues=self._served.names,
+            matches=self._served.matches,
+            arrivals=self._arrivals,
+            refills=REFILLS,
+        )
+        began = boot_time()
+        renewed = await self._store.run(command)
+        self.exclusives.renewed(held, began)
+        self._waiting = self.interval
+        self.pulse.beat(self._waiting, began)
+        self._arrivals = renewed.arrivals
+        self._served.heard(renewed.queues)
+        self.advice.heard_undefined(renewed.undefined)
+        self._inbox_key = renewed.inbox_key
+        self._inbox_is_known.set()
+        return renewed
+
+    def _pass_on(self, renewed: Renewed) -> None:
+        for word, leases in (("cancelled", renewed.cancelled), ("lost", renewed.lost)):
+            for lease in leases:
+                if executor := self._executors.get(lease.executor):
+                    executor.tell_of(word, lease.id, lease.attempt)
+
+    async def _release_unnamed(self, unnamed: set[Held]) -> None:
+        """Hand back jobs that the store says we hold and we do not know of, once that has been so for a whole lease.
+
+        They did not begin: an executor tells us before, and does not trust a reply that it hears as late as that.
+        """
+        now = boot_time()
+        self._unnamed = {lease: self._unnamed.get(lease, now) for lease in unnamed}
+        patience = LEASE if self._settings.lease is None else self._settings.lease / 1000
+        late = [lease for lease, since in self._unnamed.items() if now - since > patience]
+        for lease in late:
+            log.warning("%s: attempt %d is held by nobody here, handed back", lease.id, lease.attempt)
+            item = Finish(lease.id, lease.attempt, Release("not known"), unstarted=True)
+            await self._store.run(commands.finish(lease.executor, [item]))
+
+    def _look_for_the_deaf(self) -> None:
+        for executor in self._executors.values():
+            hearing = executor.hearing
+            executor.ask_whether_it_hears(self._waiting)
+            if hearing.is_deaf and (hearing.has_told or executor.is_overdue):
+                log.error("executor %s does not answer, so its jobs cannot be stopped: killed", executor.name)
+                executor.kill()
+            elif hearing.is_deaf and not hearing.is_warned_of:
+                hearing.is_warned_of = True
+                log.warning(
+                    "executor %s does not answer: a coroutine keeps its event loop, and all its neighbours wait; "
+                    "`holdfast stack` of a job of it says where",
+                    executor.name,
+                )
+
+    async def hand_back(self, executor: ExecutorProcess) -> None:
+        """Release, uncharged, whatever the store says that a dead executor holds; and have it forgotten."""
+        name = executor.name
+        while True:
+            renewed = await self._store.run(commands.renew(self._worker, [], executors=[name]))
+            items = [
+                Finish(lease.id, lease.attempt, Release("stopped"), unstarted=not executor.may_have_begun(lease))
+                for lease in renewed.unnamed
+            ]
+            if not items:
+                break
+            finished = await self._store.run(commands.finish(name, items))
+            log.info("handed back %s", ", ".join(item.id for item in items))
+            if "OK" not in finished.answers:
+                break
+        while await self._store.run(commands.lose(executor=name, reason="stopped")):
+            log.warning("executor %s held jobs after all", name)
+
+    async def lose(self, **whose: str) -> None:
+        """Take back, charged, whatever a dead executor or worker holds; and have it forgotten."""
+        while lost := await self._store.run(commands.lose(**whose)):
+            log.warning("took back %s", ", ".join(lost))
+
+    async def read_inbox(self) -> None:
+        """Hear of cancellations and new queues at once. A message that is lost is made up for by the next renewal."""
+        store = await self._store.known()
+        await self._inbox_is_known.wait()
+        while True:
+            try:
+                popped = await store.execute("BLPOP", self._inbox_key, INBOX_BLOCK, blocks=INBOX_BLOCK)
+            except errors.HoldfastError:
+                await asyncio.sleep(0.5)
+                continue
+            if popped:
+                self._heed(*popped[1].decode().split())
+
+    def _heed(self, word: str, *rest: str) -> None:
+        if word == "queues":
+            self._served.look()
+        elif word == "drain":
+            self._on_drain()
+        elif word == "stack":
+            self.inquiries.ask(*rest)
+        elif word in WORDS and rest[0] in self._executors:
+            executor, id, attempt = rest
+            self._executors[executor].tell_of(WORDS[word], id, int(attempt))

@@ -1,0 +1,426 @@
+"""Jobs that belong together, from the command line: dependencies, moves, limits, shares, deadlines."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+
+import pytest
+
+from holdfast.job.outcome import Error, Succeed
+from tests.support.shells import Hand, Shell, failure, running_worker
+
+
+def chain(shell: Shell, *ids: str) -> None:
+    """Store jobs of which each waits for the one before."""
+    shell.put(ids[0])
+    for before, id in pairwise(ids):
+        assert shell("enqueue", "any.task", "--id", id, "--after", before).out == f"{id}\n"
+
+
+# Dependencies
+
+
+def test_a_job_comes_after_others_in_their_order(shell: Shell) -> None:
+    shell.put("one")
+    shell.put("two")
+    shell("enqueue", "any.task", "--id", "last", "--after", "two", "--after", "one", "--on-failed", "run")
+
+    job = shell("show", "last", "--json").json
+    assert (job["state"], job["waits_for"]) == ("blocked", 2)
+    assert job["after"] == [{"id": "two", "state": "pending"}, {"id": "one", "state": "pending"}]
+
+
+def test_ids_to_come_after_are_read_from_a_pipe(shell: Shell) -> None:
+    for id in ("one", "two"):
+        shell.put(id, queue="map")
+    listed = shell("jobs", "--queue", "map").out
+    shell.put("more")
+    id = shell("enqueue", "any.task", "--after", "-", "--after", "more", "--after", "one", stdin=listed).out.strip()
+
+    assert sorted(each.id for each in shell.client.get(id).after) == ["more", "one", "two"]
+
+
+def test_nothing_in_the_pipe_is_nothing_to_come_after_and_that_is_said(shell: Shell) -> None:
+    code, out, err = shell("enqueue", "any.task", "--after", "-")
+
+    assert (code, shell.client.get(out.strip()).state) == (0, "waiting")
+    assert "no ids came" in err
+
+
+def test_lines_and_ids_cannot_both_come_from_the_standard_input(shell: Shell) -> None:
+    code, _, err = shell("enqueue", "any.task", "--from", "-", "--after", "-", stdin="{}\n")
+
+    assert (code, "both read the standard input" in err) == (2, True)
+
+
+def test_what_to_do_if_nothing_fails_is_not_understood(shell: Shell) -> None:
+    assert shell("enqueue", "any.task", "--on-failed", "run").code == 2
+
+
+def test_a_job_to_come_after_that_is_not_there_is_not_found(shell: Shell) -> None:
+    shell.put("begun-by-us")
+    code, _, err = shell("enqueue", "any.task", "--after", "begun-by-us", "--after", "begun-by-")
+
+    assert (code, "there is no job begun-by- " in err, "did you mean begun-by-us?" in err) == (3, True, True)
+
+
+def test_what_a_job_waits_for_is_added_and_removed(shell: Shell) -> None:
+    for id in ("first", "mine", "other"):
+        shell.put(id)
+
+    assert shell("depend", "mine", "--on", "first", "--on", "other").rows == [["mine", "blocked"]]
+    assert shell("depend", "mine", "--not-on", "first", "--not-on", "other", "--json").json == {
+        "id": "mine",
+        "answer": "waiting",
+    }
+    assert shell("depend", "mine", "--on", "-", stdin="first\ttasks.add\n").rows == [["mine", "blocked"]]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        (("depend", "b", "--on", "nobody"), 3, "there is no job nobody"),
+        (("depend", "nobody", "--on", "a"), 3, "there is no job nobody"),
+        (("depend", "begun-by-", "--on", "a"), 3, "did you mean begun-by-us?"),
+        (("depend", "a", "--on", "begun-by-"), 3, "did you mean begun-by-us?"),
+        (("depend", "a", "--on", "b"), 1, "would wait for itself"),
+        (("depend", "a"), 2, "say what to wait for"),
+    ],
+)
+def test_what_cannot_be_waited_for_is_refused(shell: Shell, words: tuple[str, ...], code: int, says: str) -> None:
+    chain(shell, "a", "b")
+    shell.put("begun-by-us")
+
+    ended = shell(*words)
+    assert (ended.code, ended.out) == (code, "")
+    assert says in ended.err
+
+
+def test_show_says_what_a_job_waits_for_and_what_to_do_if_that_has_failed(shell: Shell) -> None:
+    chain(shell, "first", "mine")
+    assert "blocked\tit waits for 1 of 1 jobs" in shell("show", "mine").out
+    assert "waits for 1 job" in shell("jobs", "--state", "blocked").out
+    Hand(shell.client).end(Error(failure(), "g", final=True))
+
+    text = shell("show", "mine").out
+    assert "job first, which it waits for, failed; `holdfast retry first`, or `holdfast depend mine --not-on" in text
+    assert "after\tfirst failed" in text
+    assert shell("depend", "mine", "--on-failed", "run").rows == [["mine", "waiting"]]
+
+
+def test_show_says_why_a_job_that_could_run_does_not(shell: Shell) -> None:
+    shell.put("mine")
+    assert "waiting\tno live worker serves queue default" in shell("show", "mine").out
+    shell.client.pause("default")
+    assert "waiting\tqueue default is paused; `holdfast resume default`" in shell("show", "mine").out
+
+
+def test_a_job_is_cancelled_with_all_that_wait_for_it(shell: Shell) -> None:
+    chain(shell, "a", "b", "c")
+    shell.put("other")
+
+    assert shell("cancel", "a", "--dependents").rows == [[id, "cancelled"] for id in "abc"]
+    assert shell("cancel", "a", "--dependents").code == 1
+    assert shell.client.get("other").state == "waiting"
+
+
+def test_a_job_that_others_wait_for_is_not_cancelled_if_that_is_to_be_refused(shell: Shell) -> None:
+    chain(shell, "a", "b", "c")
+    refused = shell("cancel", "a", "b", "--unless-awaited")
+
+    assert refused.code == 1
+    assert refused.out == ""
+    assert "job a is waited for by others and was not cancelled; cancel these too" in refused.err
+    assert shell("cancel", "a", "b", "c", "--unless-awaited").rows == [[id, "cancelled"] for id in "abc"]
+
+
+def test_a_job_that_others_wait_for_is_retried_and_not_deleted(shell: Shell) -> None:
+    chain(shell, "a", "b")
+    shell.client.cancel("a")
+
+    code, _, err = shell("delete", "a")
+    assert (code, "is waited for by others" in err) == (1, True)
+    assert shell("retry", "a").rows == [["a", "waiting"]]
+
+
+def test_a_job_that_would_wait_for_itself_is_not_retried(shell: Shell) -> None:
+    """An id may be used again."""
+    chain(shell, "b", "a")
+    shell("cancel", "a", "b")
+    shell("delete", "b")
+    shell("enqueue", "any.task", "--id", "b", "--after", "a")
+
+    code, _, err = shell("retry", "a")
+    assert (code, "cannot be retried: it would wait for itself" in err) == (1, True)
+
+
+# Moving, releasing, failing
+
+
+def test_jobs_are_moved_to_another_queue_and_priority(shell: Shell) -> None:
+    for id in ("one", "two"):
+        shell.put(id, queue="mail")
+    moved = shell("move", "--to", "post", "--priority", "-5", stdin=shell("jobs").out)
+
+    assert {tuple(row) for row in moved.rows} == {("one", "waiting"), ("two", "waiting")}
+    assert "queue post has no jobs yet" in moved.err
+    assert {(job.queue, job.priority) for job in shell.client.list()} == {("post", -5)}
+
+
+def test_a_job_that_runs_stays_in_its_queue(shell: Shell) -> None:
+    shell.put("mine")
+    Hand(shell.client).take()
+
+    code, out, err = shell("move", "mine", "--to", "post")
+    assert (code, out, "cannot change its queue" in err) == (1, "", True)
+    assert shell("move", "mine", "--priority", "7").rows == [["mine", "running"]]
+    assert shell("move", "mine").code == 2
+
+
+def test_a_running_job_is_released(shell: Shell) -> None:
+    shell.put("mine")
+    Hand(shell.client).take()
+
+    assert shell("release", "mine", "--delay", "1h", "--reason", "node is slow").rows == [["mine", "scheduled"]]
+    assert "node is slow" in shell("show", "mine").out
+    code, _, err = shell("release", "mine", "nobody")
+    assert (code, "does not run" in err, "nobody does not exist" in err) == (1, True, True)
+
+
+def test_jobs_are_failed_by_an_operator(shell: Shell) -> None:
+    chain(shell, "a", "b")
+
+    assert shell("fail", "b", "--group", "hopeless", "--reason", "no use", "--json").json == [
+        {"id": "b", "answer": "failed"}
+    ]
+    assert (shell.client.get("b").state, shell.client.get("b").group) == ("failed", "hopeless")
+    assert "no use" in shell("show", "b").out
+    assert shell("fail", "b").code == 1
+
+
+@pytest.mark.parametrize("verb", ["move", "release", "fail"])
+def test_no_ids_are_nothing_to_do(shell: Shell, verb: str) -> None:
+    code, out, err = shell(verb, *(("--priority", "1") if verb == "move" else ()))
+
+    assert (code, out) == (0, "")
+    assert f"nothing to {verb}" in err
+
+
+# All jobs of a kind
+
+
+def put_some(shell: Shell) -> None:
+    for number in range(3):
+        shell.put(f"mail{number}", queue="mail", task="tasks.send")
+    shell.put("other", queue="mail", task="tasks.other")
+    shell.put("video", queue="video", task="tasks.send")
+
+
+def test_all_jobs_that_are_so_are_steered_and_counted(shell: Shell) -> None:
+    put_some(shell)
+
+    assert shell("move", "--all", "--queue", "mail", "--task", "tasks.send", "--to", "slow", "--yes").rows == [
+        ["waiting", "3"]
+    ]
+    assert shell("cancel", "--all", "--queue", "slow", "--yes", "--reason", "no use").rows == [["cancelled", "3"]]
+    assert "no use" in shell("show", "mail0").out
+    assert shell("retry", "--all", "--state", "cancelled", "--yes", "--json").json == {"waiting": 3}
+    assert shell("fail", "--all", "--queue", "slow", "--group", "hopeless", "--yes").rows == [["failed", "3"]]
+    code, out, err = shell("retry", "--all", "--group", "other", "--yes")
+    assert (code, out, err) == (0, "", "holdfast: nothing to retry: there are no such jobs\n")
+    assert shell("retry", "--all", "--group", "hopeless", "--yes").rows == [["waiting", "3"]]
+    assert shell("cancel", "--all", "--state", "waiting,blocked", "--yes").rows == [["cancelled", "5"]]
+    assert shell("delete", "--all", "--task", "tasks.send", "--yes").rows == [["deleted", "4"]]
+    assert [row[0] for row in shell("jobs").rows] == ["other"]
+
+
+def test_what_could_not_be_done_is_counted_too(shell: Shell) -> None:
+    chain(shell, "a", "b")
+    shell.client.cancel("a")
+    shell.put("c")
+    shell.client.cancel("c")
+
+    code, out, _ = shell("delete", "--all", "--yes")
+    assert (code, sorted(out.splitlines())) == (1, ["deleted\t1", "others wait for it\t1"])
+
+
+def test_running_jobs_are_released_all_at_once(shell: Shell) -> None:
+    shell.put("mine")
+    Hand(shell.client).take()
+
+    assert shell("release", "--all", "--yes", "--delay", "1h").rows == [["scheduled", "1"]]
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("cancel", "--all"), "cancel all jobs that are pending: 5. If that is meant, say --yes."),
+        (("cancel", "--all", "--task", "tasks.other"), "pending, task tasks.other: 1. If"),
+        (("delete", "--all", "--state", "failed"), "delete all jobs that are failed: 0. If"),
+        (("cancel", "--all", "mail0"), "'mail0' cannot be one of them"),
+        (("cancel", "mail0", "--queue", "mail"), "choose among --all"),
+        (("cancel", "--all", "--dependents", "--yes"), "--dependents is for jobs that are named"),
+        (("cancel", "--all", "--unless-awaited", "--yes"), "--unless-awaited is for jobs that are named"),
+        (("cancel", "a", "--unless-awaited", "--dependents"), "--dependents cancels all that wait"),
+        (("cancel", "--all", "--state", "wating", "--yes"), "did you mean waiting?"),
+    ],
+)
+def test_who_does_not_say_what_is_meant_changes_nothing(shell: Shell, words: tuple[str, ...], says: str) -> None:
+    put_some(shell)
+    code, out, err = shell(*words)
+
+    assert (code, out) == (2, "")
+    assert says in err
+    assert shell.client.count(state="waiting") == 5
+
+
+def test_all_of_a_queue_that_is_not_there_is_not_found(shell: Shell) -> None:
+    put_some(shell)
+
+    code, _, err = shell("cancel", "--all", "--queue", "vidio", "--yes")
+    assert (code, "did you mean video?" in err) == (3, True)
+
+
+@pytest.mark.parametrize(("answer", "left"), [("y", 1), ("n", 5), ("", 5)])
+def test_people_are_asked_first_and_told_how_many(shell: Shell, answer: str, left: int) -> None:
+    put_some(shell)
+    with shell.terminal("cancel", "--all", "--queue", "mail") as terminal:
+        terminal.read_until("cancel all jobs that are pending, queue mail: 4. Go on? [y/N]:")
+        terminal.type(f"{answer}\n")
+        assert terminal.wait() == (0 if answer == "y" else 130)
+
+    assert shell.client.count(state="waiting") == left
+
+
+def test_people_are_not_asked_about_nothing(shell: Shell) -> None:
+    put_some(shell)
+
+    assert "there are no such jobs" in shell.on_a_terminal("cancel", "--all", "--task", "tasks.none")
+
+
+def test_thousands_that_are_so_are_steered_with_a_bar(shell: Shell) -> None:
+    (shell.folder / "lines").write_text("{}\n" * 2500)
+    shell("enqueue", "any.task", "--from", "lines")
+
+    assert "2500/2500" in shell.on_a_terminal("cancel", "--all", "--yes")
+    assert shell("delete", "--all", "--yes").rows == [["deleted", "2500"]]
+
+
+# What queues need
+
+
+def test_load_says_how_much_work_there_is_and_how_much_is_needed(shell: Shell) -> None:
+    put_some(shell)
+    shell.put("one")
+    shell.put("two")
+    hand = Hand(shell.client)
+    hand.end(Succeed(b"1"))
+
+    rows = {row[0]: row for row in shell("load").rows}
+    assert [rows["mail"][place] for place in (2, 3, 4, 5, 6, 7)] == ["0", "4", "0", "0", "0", "0"]
+    found = shell("load", "default", "mail", "--target", "30s", "--json").json
+    assert [(each["queue"], each["waiting"]) for each in found["queues"]] == [("default", 1), ("mail", 4)]
+    assert found["target_seconds"] == 30
+    assert found["needed"] == sum(each["needed"] for each in found["queues"]) > 0
+    assert shell("load", "default", "mail", "--needed").out.strip().isdecimal()
+    assert "NEEDED" in shell.on_a_terminal("load")
+
+
+def test_a_queue_that_is_not_there_yet_needs_nothing(shell: Shell) -> None:
+    shell.put("one")
+
+    assert shell("load", "later", "--needed").out == "0\n"
+
+
+# Limits, shares, deadlines
+
+
+def test_a_limit_is_made_changed_listed_and_removed(shell: Shell) -> None:
+    assert shell("limit", "api", "5", "--per", "1s").rows == [["api", "5 per 1s", ""]]
+    assert shell("limit", "api", "5", "--per", "1000ms").rows == [["api", "5 per 1s", "it was so before"]]
+    assert shell("limit", "gpu", "2").rows == [["gpu", "2 at once", ""]]
+    assert shell("limits").rows == [["api", "5", "1s", "0", "0", "0"], ["gpu", "2", "", "0", "0", "0"]]
+
+    assert shell("unlimit", "api").rows == [["api", "removed"]]
+    code, _, err = shell("unlimit", "gpus")
+    assert (code, "there is no limit gpus; did you mean gpu?" in err) == (3, True)
+    assert [row["limit"] for row in shell("limits", "--json").json] == ["gpu"]
+
+
+@pytest.mark.parametrize(
+    "words", [("limit", "a:b", "1"), ("limit", "a", "0"), ("limit", "a", "x"), ("limit", "a", "1", "--per", "0s")]
+)
+def test_a_limit_that_is_none_is_refused(shell: Shell, words: tuple[str, ...]) -> None:
+    assert shell(*words).code == 2
+    assert shell("limits").out == ""
+
+
+def test_a_job_that_a_limit_holds_back_says_so(shell: Shell) -> None:
+    shell("limit", "api", "1")
+    for id in ("one", "two"):
+        shell("enqueue", "any.task", "--id", id, "--limit", "api", "--limit", "other:key")
+    hand = Hand(shell.client)
+    assert hand.take() == "one"
+    assert hand.try_to_take() is None
+
+    assert shell("limits").rows == [["api", "1", "", "1", "1", "1"], ["other", "not defined", "", "0", "0", "0"]]
+    job = shell("show", "two", "--json").json
+    assert (job["state"], job["throttled_by"], job["limits"]) == ("throttled", "api", ["api", "other:key"])
+    assert "throttled\tlimit api has no free slot for it" in shell("show", "two").out
+    assert "waits for limit api" in shell("jobs", "--state", "throttled").out
+    assert shell("queues", "--json").json[0]["throttled"] == 1
+    assert "1 jobs waited for it" in shell("unlimit", "api").err
+
+
+def test_people_are_told_that_a_limit_is_not_defined(shell: Shell) -> None:
+    shell("limit", "api", "1")
+
+    shown = shell.on_a_terminal("enqueue", "any.task", "--limit", "apy:acme", "--limit", "api", columns=200)
+    assert "limit apy is not defined, so it does not hold; did you mean api?" in shown
+    assert "limit api is not" not in shown
+
+
+def test_shares_of_a_queue_are_weighed(shell: Shell) -> None:
+    assert shell("weigh", "mail", "acme", "3").rows == [["mail", "acme", "3", ""]]
+    assert shell("weigh", "mail", "acme", "3").rows == [["mail", "acme", "3", "it was so before"]]
+    for number in range(6):
+        for share in ("acme", "tiny"):
+            shell("enqueue", "any.task", "--id", f"{share}{number}", "--share", share, "--queue", "mail")
+
+    order = [job["share"] for job in shell("peek", "mail", "--limit", "4", "--json").json]
+    assert order.count("acme") == 3
+    assert shell("weigh", "mail", "acme", "101").code == 2
+
+
+def test_a_deadline_is_a_duration_or_a_time(shell: Shell) -> None:
+    tomorrow = (datetime.now(UTC) + timedelta(days=1)).replace(microsecond=0)
+    shell("enqueue", "any.task", "--id", "one", "--deadline", "1h30m")
+    shell("enqueue", "any.task", "--id", "two", "--deadline", tomorrow.isoformat())
+
+    first, second = shell.client.get("one"), shell.client.get("two")
+    assert first.deadline == first.created_at + timedelta(minutes=90)
+    assert second.deadline == tomorrow
+    assert re.search(r"deadline\t20\d\d-", shell("show", "one").out)
+    assert shell("enqueue", "any.task", "--deadline", "soon").code == 2
+
+
+def test_a_worker_runs_a_chain_that_was_made_here(shell: Shell) -> None:
+    shell("limit", "one", "1")
+    first = shell("enqueue", "add", "1", "--app", "tasks", "--limit", "one").out.strip()
+    last = shell("enqueue", "add", "2", "--app", "tasks", "--limit", "one", "--after", first).out.strip()
+    with running_worker(shell, "--burst"):
+        assert shell("wait", first, last, "--timeout", "30s").code == 0
+
+    assert shell("show", last, "--json").json["after"] == [{"id": first, "state": "succeeded"}]
+
+
+@pytest.mark.parametrize("words", [("limits",), ("limit", "api", "1"), ("weigh", "mail", "acme", "3")])
+def test_what_there_is_of_limits_is_a_table_on_a_terminal(shell: Shell, words: tuple[str, ...]) -> None:
+    if words == ("limits",):
+        assert "no limits" in shell.on_a_terminal("limits")
+        shell("limit", "api", "5", "--per", "1s")
+        assert re.search(r"api +5 +1s", shell.on_a_terminal("limits"))
+    else:
+        assert words[1] in shell.on_a_terminal(*words)

@@ -1,0 +1,209 @@
+"""Storing jobs from the command line, one or many, and the worker that runs them."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from holdfast.job.options import Run
+from holdfast.store import commands
+from tests.support.shells import Shell, running_worker, wait_until
+
+
+def test_enqueue_prints_the_id_of_a_job_with_arguments_read_as_json_or_text(shell: Shell) -> None:
+    words = ("x=1", "name=in.mov", 'deep={"a": [1, null]}', 'text="42"', "empty=", "url=http://x/?a=b")
+    code, out, err = shell("enqueue", "any.task", *words)
+
+    assert (code, err) == (0, "holdfast: no worker is running, so it waits; start one: `holdfast work APP`\n")
+    job = shell.client.get(out.strip())
+    assert (job.task, job.queue, job.state) == ("any.task", "default", "waiting")
+    given = {"x": 1, "name": "in.mov", "deep": {"a": [1, None]}, "text": "42", "empty": "", "url": "http://x/?a=b"}
+    assert json.loads(job.payload or b"") == given
+
+
+def test_options_of_enqueue_reach_the_job(shell: Shell) -> None:
+    tomorrow = (datetime.now(UTC) + timedelta(days=1)).replace(microsecond=0)
+    options = ("--queue", "mail", "--priority", "-5", "--retries", "7", "--at", tomorrow.isoformat())
+    assert shell("enqueue", "any.task", "--id", "mine", *options).out == "mine\n"
+
+    job = shell.client.get("mine")
+    assert (job.queue, job.priority, job.retries, job.state) == ("mail", -5, 7, "scheduled")
+    assert job.due_at == tomorrow
+
+
+def test_a_delay_is_a_duration_or_seconds(shell: Shell) -> None:
+    for delay in ("1h30m", "90"):
+        id = shell("enqueue", "any.task", "--delay", delay).out.strip()
+        assert shell.client.get(id).state == "scheduled"
+
+
+def test_a_second_job_of_an_id_is_not_stored_and_that_is_said(shell: Shell) -> None:
+    shell("enqueue", "any.task", "n=1", "--id", "mine")
+    code, out, err = shell("enqueue", "any.task", "n=2", "--id", "mine", "--json")
+
+    assert (code, json.loads(out)) == (0, {"id": "mine", "created": False})
+    assert "is there already" in err
+    assert shell.client.get("mine").payload == b'{"n":1}'
+
+
+def test_with_the_app_the_signature_names_and_types_the_arguments(shell: Shell) -> None:
+    id = shell("enqueue", "greet", "42", "on=2024-02-29", "--app", "tasks").out.strip()
+
+    job = shell.client.get(id)
+    assert (job.task, job.queue) == ("tasks.greet", "post")
+    assert job.payload == b'{"name":"42","on":"2024-02-29"}'
+
+
+def test_a_unique_key_is_stored_once_and_the_job_that_has_it_is_said(shell: Shell) -> None:
+    first = shell("enqueue", "any.task", "--unique", "daily", "--unique-for", "1h").out
+    second = shell("enqueue", "any.task", "--unique", "daily", "--unique-for", "3600")
+
+    assert (second.code, second.out) == (0, first)
+    assert "is there already" in second.err
+    assert shell("enqueue", "any.task", "--unique", "daily", "--on-exists", "error").code == 1
+
+
+def test_a_debounced_call_replaces_the_one_before(shell: Shell) -> None:
+    first = shell("enqueue", "any.task", "n=1", "--debounce", "1h").out.strip()
+    second = shell("enqueue", "any.task", "n=2", "--debounce", "1h").out.strip()
+
+    assert shell.client.count() == 1
+    assert shell.client.get(second).payload == b'{"n":2}'
+    assert first
+
+
+def test_a_job_may_be_run_once_at_most_or_not_be_kept(shell: Shell) -> None:
+    shell("enqueue", "any.task", "--id", "once", "--at-most-once")
+    shell("enqueue", "any.task", "--id", "unkept", "--no-keep")
+
+    assert (shell.client.get("once").at_most_once, shell.client.get("unkept").kept) == (True, False)
+    assert "runs\tonce at most" in shell("show", "once").out
+    assert "runs\twithout being kept afterwards" in shell("show", "unkept").out
+
+
+def test_an_unknown_task_of_an_app_leads_to_the_one_that_is_meant(shell: Shell) -> None:
+    code, _, err = shell("enqueue", "gret", "name=ann", "--app", "tasks")
+
+    assert (code, err) == (2, "holdfast: the app has no task gret; did you mean tasks.greet?\n")
+
+
+def test_the_app_can_be_named_by_the_environment(shell: Shell) -> None:
+    assert shell("enqueue", "add", "1", HOLDFAST_APP="tasks:jobs").code == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("any.task", "1"), "has no name"),
+        (("any.task", "x=1", "x=2"), "given twice"),
+        (("any task",), "task is 'any task'"),
+        (("any.task", "--priority", "999"), "priority is 999"),
+        (("any.task", "--delay", "soon"), "--delay is 'soon'"),
+        (("any.task", "--at", "noon"), "is no time like"),
+        (("any.task", "--at", "2030-01-01", "--delay", "1s"), "delay and at are both given"),
+        (("any.task", "--timeout", "1s"), "--wait"),
+        (("add", "one", "--app", "tasks"), "argument 'x' is 'one'; it must be what int takes"),
+        (("add", "--app", "tasks"), "missing a required argument: 'x'"),
+        (("add", "1", "2", "3", "--app", "tasks"), "too many positional arguments"),
+        (("add", "1", "z=3", "--app", "tasks"), "unexpected keyword argument 'z'"),
+        (("sub", "--app", "tasks"), "the app has no task sub; it has tasks.add"),
+        (("add", "--app", "tasks.py"), "APP is a module: tasks"),
+        (("add", "--app", "nowhere"), "there is no module 'nowhere'"),
+        (("add", "--app", "tasks:nobody"), "no Holdfast app named nobody"),
+        (("add", "--app", "broken"), "ZeroDivisionError: division by zero"),
+    ],
+)
+def test_what_cannot_be_enqueued_is_a_usage_error_in_words(shell: Shell, words: tuple[str, ...], says: str) -> None:
+    (shell.folder / "broken.py").write_text("x = 1 / 0\n")
+    code, out, err = shell("enqueue", *words)
+
+    assert (code, out) == (2, "")
+    assert err.startswith("holdfast: ")
+    assert says in err
+    assert "importlib" not in err
+    assert shell.client.count() == 0
+
+
+def test_a_worker_runs_what_is_enqueued_until_it_is_told_to_stop(shell: Shell) -> None:
+    with running_worker(shell, "--queues", "post,default", "--processes", "2", "--node", "here") as worker:
+        done = shell("enqueue", "add", "1", "--app", "tasks", "--wait", "--timeout", "60s")
+        assert (done.code, done.out) == (0, "11\n")
+        by_name = shell("enqueue", "tasks.greet", "name=ann", "--queue", "post", "--wait", "--timeout", "60s", "--json")
+        assert (by_name.code, by_name.json["result"]) == (0, "hello ann None")
+        failed = shell("enqueue", "fail", "no good", "--app", "tasks", "--wait", "--timeout", "60s")
+        assert (failed.code, failed.out) == (1, "")
+        assert "ValueError: no good" in failed.err
+        assert [row[0].split("/")[0] for row in shell("workers").rows] == ["here"]
+
+    assert worker.returncode == 0
+    assert "    queues  post, default\n" in (shell.folder / "worker.log").read_text()
+    assert shell("workers").out == ""
+
+
+def test_address_and_flags_of_a_worker_come_from_options_and_environment(shell: Shell, server_url: str) -> None:
+    address = ("--url", server_url, "--namespace", shell.environ["HOLDFAST_NAMESPACE"])
+    shell.environ.update(HOLDFAST_URL="redis://localhost:1", HOLDFAST_NAMESPACE="elsewhere", HOLDFAST_QUEUES="special")
+    shell.put("mine", queue="special", payload=b'{"x":1}')
+
+    with running_worker(shell, *address):
+        wait_until(lambda: shell.client.get("mine").state == "succeeded")
+
+
+def test_waiting_ends_when_the_time_is_over(shell: Shell) -> None:
+    code, out, err = shell("enqueue", "any.task", "--wait", "--timeout", "10ms")
+
+    assert (code, out) == (5, "")
+    assert "has not ended" in err
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("nowhere",), "there is no module 'nowhere'"),
+        (("tasks.py",), "APP is a module: tasks"),
+        (("tasks", "--lease", "1ms"), "--lease is '1ms'"),
+        (("tasks", "--queues", "a, b!"), "queue is 'b!'"),
+        (("tasks", "--processes", "0"), "--processes"),
+        (("tasks", "--node", "a/b"), "--node is 'a/b'"),
+        ((), "APP"),
+    ],
+)
+def test_a_worker_that_cannot_be_is_a_usage_error(shell: Shell, words: tuple[str, ...], says: str) -> None:
+    code, out, err = shell("work", *words)
+
+    assert (code, out) == (2, "")
+    assert err.startswith("holdfast: ")
+    assert says in err
+
+
+def test_a_worker_whose_app_cannot_be_imported_says_why(shell: Shell) -> None:
+    (shell.folder / "broken.py").write_text("x = 1 / 0\n")
+    code, _, err = shell("work", "broken")
+
+    assert code == 1
+    assert "ZeroDivisionError" in err
+
+
+LIMITS = ("--run-timeout", "6h", "--soft-timeout", "5h", "--stalled", "10m", "--memory", "2G", "--exclusive")
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [("enqueue", "tasks.add", *LIMITS)],
+        [("enqueue", "tasks.add", "1", "--app", "tasks", *LIMITS)],
+        [("enqueue", *LIMITS, "--exec", "--", "true")],
+        [("schedules", "add", "often", "tasks.add", "--every", "1h", *LIMITS), ("schedules", "trigger", "often")],
+    ],
+    ids=["a name", "a task", "a program", "a schedule"],
+)
+def test_limits_of_a_run_are_told_to_workers(shell: Shell, lines: list[tuple[str, ...]]) -> None:
+    for line in lines:
+        assert shell(*line).code == 0, line
+
+    request = commands.claim_args(["default"], counter=1, limit=1)
+    (job,) = shell.client.store.run(commands.claim("node/worker.1", request)).jobs
+    assert job.timeout == 6 * 3_600_000
+    assert Run.decode(job.run) == Run(soft=5 * 3_600_000, stalled=600_000, memory=2 << 30, exclusive=True)

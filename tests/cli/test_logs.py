@@ -1,0 +1,210 @@
+"""What jobs printed, from the command line."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.client.logs import Following
+from holdfast.job.outcome import Error, Retry, Succeed, outcome_of
+from holdfast.store import commands
+from holdfast.store.commands import Block
+from holdfast.store.driver import drive
+from tests.support.shells import ESCAPE, EVIL, Hand, Shell
+
+TEXT = b"one\ntwo\tand \xff\nthree\n"
+
+
+def printed(shell: Shell, *texts: bytes, attempt: int = 1) -> None:
+    """A job has printed this, in blocks of 8 KiB; an empty one is left out."""
+    created = round(shell.client.get("mine").created_at.timestamp() * 1000)
+    blocks = [Block("mine", created, attempt, number, text) for number, text in enumerate(texts) if text]
+    assert shell.client.store.run(commands.log(blocks)) == ["OK"] * len(blocks)
+
+
+@pytest.fixture
+def hand(shell: Shell) -> Hand:
+    """Whoever runs the job `mine`, which has begun."""
+    shell.put("mine")
+    hand = Hand(shell.client)
+    hand.take()
+    return hand
+
+
+@pytest.mark.usefixtures("hand")
+def test_piped_they_are_the_very_bytes(shell: Shell, tmp_path: Path) -> None:
+    printed(shell, TEXT)
+    out = tmp_path / "out"
+    with shell.terminal("/bin/sh", "-c", f"{sys.executable} -m holdfast.cli logs mine > {out}") as terminal:
+        assert terminal.wait() == 0
+    assert out.read_bytes() == TEXT
+
+
+@pytest.mark.usefixtures("hand")
+def test_on_a_terminal_nothing_is_obeyed(shell: Shell) -> None:
+    printed(shell, f"{EVIL}\r\nnext\ttab".encode())
+    shown = shell.on_a_terminal("logs", "mine")
+    assert shown == r"\x1b[31mred\x07\x9b2J\u202e[bold]b[/bold]" + "\nnext\ttab\n"
+    assert ESCAPE not in shown
+
+
+@pytest.mark.usefixtures("hand")
+def test_the_last_lines_are_enough(shell: Shell) -> None:
+    printed(shell, b"one\ntwo\nthree")
+    assert shell("logs", "mine", "--tail", "2").out == "two\nthree"
+    assert shell("logs", "mine", "--tail", "0").out == ""
+
+
+@pytest.mark.usefixtures("hand")
+def test_what_is_left_out_is_said(shell: Shell) -> None:
+    printed(shell, b"a" * 8192, *[b""] * 40, b"end\n")
+    said = shell("logs", "mine").out
+    assert said == "a" * 8192 + f"\n[holdfast: {40 * 8192:,} bytes are left out here]\nend\n"
+    assert shell("logs", "mine", "--json").json["left_out_bytes"] == 40 * 8192
+
+
+def test_attempts_are_told_apart(shell: Shell, hand: Hand) -> None:
+    printed(shell, b"first\n")
+    finish = commands.Finish("mine", 1, outcome_of(Retry(delay=0)))
+    shell.client.store.run(commands.finish("node/worker.1", [finish]))
+    hand.take()
+    printed(shell, b"second\n", attempt=2)
+
+    code, out, err = shell("logs", "mine")
+    assert (code, out, "this is attempt 2; --attempt shows 1" in err) == (0, "second\n", True)
+    first = shell("logs", "mine", "--attempt", "1").out
+    assert first == "first\n[holdfast: attempt 1 failed: holdfast.job.outcome.Retry]\n    holdfast.job.outcome.Retry\n"
+    assert shell("logs", "mine", "--json").json == {
+        "id": "mine", "attempt": 2, "attempts": [1, 2], "left_out_bytes": 0, "text": "second\n", "failure": None,
+    }  # fmt: skip
+
+
+def test_a_silent_job_is_said_to_be_one(shell: Shell) -> None:
+    shell.put("mine")
+    code, out, err = shell("logs", "mine")
+    assert (code, out, err) == (0, "", "holdfast: job mine has printed nothing: it is waiting, and has not run yet\n")
+
+
+def test_it_is_said_why_an_attempt_has_no_log(shell: Shell, hand: Hand) -> None:
+    finish = commands.Finish("mine", 1, outcome_of(Retry(delay=0)))
+    shell.client.store.run(commands.finish("node/worker.1", [finish]))
+    hand.take()
+    printed(shell, b"second\n", attempt=2)
+
+    code, out, err = shell("logs", "mine", "--attempt", "1")
+    assert (code, out) == (
+        0,
+        "[holdfast: attempt 1 failed: holdfast.job.outcome.Retry]\n    holdfast.job.outcome.Retry\n",
+    )
+    assert "no log of attempt 1: it printed nothing, or was too long ago; there are those of 2" in err
+    code, _, err = shell("logs", "mine", "--attempt", "7")
+    assert (code, "job mine has no attempt 7: it is running, and has had 2" in err) == (3, True)
+
+
+def failed(shell: Shell, number: int, words: str, **more: Any) -> None:
+    """Have an attempt of the job raise something."""
+    try:
+        raise ValueError(words)
+    except ValueError as error:
+        outcome = outcome_of(error)
+    assert isinstance(outcome, Error)
+    finish = commands.Finish("mine", number, replace(outcome, **more))
+    shell.client.store.run(commands.finish("node/worker.1", [finish]))
+
+
+def test_a_failed_attempt_has_its_traceback_and_what_follows(shell: Shell, hand: Hand) -> None:
+    printed(shell, b"no line")
+    failed(shell, 1, "no luck\n[holdfast: forged]\x1b[2J", delay=0)
+    hand.take()
+    failed(shell, 2, "no luck", delay=40_000)
+
+    for following in ((), ("--follow", "--attempt", "2")):
+        said = shell("logs", "mine", *following).out
+        follows = r"retry 2 of 3 in [34]\d(\.\d)? s"
+        assert re.search(rf"^\[holdfast: attempt 2 failed: ValueError: no luck; {follows}\]$", said, re.MULTILINE)
+        assert re.search(r"^    ValueError: no luck$", said, re.MULTILINE)
+    first = shell("logs", "mine", "--attempt", "1").out
+    words = "ValueError: no luck\\n[holdfast: forged]\\x1b[2J"
+    assert first.startswith(f"no line\n[holdfast: attempt 1 failed: {words}]\n    Trace")
+    assert "\n    [holdfast: forged]\\x1b[2J\n" in first
+    assert shell("logs", "mine", "--attempt", "2", "--json").json["failure"]["message"] == "no luck"
+
+
+def test_a_job_that_failed_for_good_and_printed_nothing_shows_why(shell: Shell, hand: Hand) -> None:
+    assert hand
+    failed(shell, 1, "no hope", final=True)
+    code, out, err = shell("logs", "mine")
+    follows = "failed for good (declared), in group ValueError; attempts: 1"
+    words = f"[holdfast: attempt 1 failed: ValueError: no hope; {follows}]\n"
+    assert (code, out.startswith(words), "has printed nothing: it is failed" in err) == (0, True, True)
+    assert words in shell("logs", "mine", "--follow").out
+
+
+def test_a_job_that_is_not_there_is_looked_for(shell: Shell) -> None:
+    shell.put("invoice-2024-17")
+    code, _, err = shell("logs", "invoice-2024-18")
+    assert (code, "did you mean invoice-2024-17?" in err) == (3, True)
+
+
+def end(shell: Shell) -> None:
+    finish = commands.Finish("mine", 1, Succeed(b"null"))
+    shell.client.store.run(commands.finish("node/worker.1", [finish]))
+
+
+@pytest.mark.usefixtures("hand")
+def test_following_goes_on_until_the_job_has_ended(shell: Shell) -> None:
+    printed(shell, b"one\ntwo\n")
+    with shell.terminal("logs", "mine", "-f", "--tail", "1") as terminal:
+        terminal.read_until("two\n")
+        printed(shell, b"one\ntwo\nthree")
+        terminal.read_until("three")
+        end(shell)
+        assert terminal.wait() == 0
+        assert terminal.text == "two\nthree"
+
+
+@pytest.mark.usefixtures("hand")
+@pytest.mark.parametrize("tail", [0, 1])
+def test_only_of_what_there_is_at_first_the_last_lines_are_enough(shell: Shell, tail: int) -> None:
+    following = Following("mine", None, tail)
+    assert drive(shell.client.store, following.look()) == []
+
+    printed(shell, "one\ntwo\nthree ä".encode()[:-1])
+    (part,) = drive(shell.client.store, following.look())
+    assert part.text == "one\ntwo\nthree "
+
+    late = Following("mine", None, 1)
+    (part,) = drive(shell.client.store, late.look())
+    assert part.text == "three "
+    printed(shell, "one\ntwo\nthree äh".encode())
+    (part,) = drive(shell.client.store, late.look())
+    assert part.text == "äh"
+
+
+@pytest.mark.usefixtures("hand")
+def test_following_ends_with_ctrl_c(shell: Shell) -> None:
+    with shell.terminal("logs", "mine", "-f", "--json") as terminal:
+        printed(shell, b"one\n")
+        terminal.read_until("}")
+        assert terminal.interrupt() == 0
+        assert json.loads(terminal.text)["text"] == "one\n"
+
+
+@pytest.mark.usefixtures("hand")
+def test_following_ends_when_nobody_reads_any_more(shell: Shell) -> None:
+    printed(shell, b"one\ntwo\n")
+    with shell.terminal("/bin/sh", "-c", f"{sys.executable} -m holdfast.cli logs mine -f | head -n 1") as terminal:
+        terminal.wait()
+        assert terminal.text.splitlines()[0] == "one"
+
+
+def test_ids_are_completed(shell: Shell) -> None:
+    shell.put("mine")
+    words = {"_HOLDFAST_COMPLETE": "bash_complete", "HOLDFAST_LINE": "holdfast logs m", "HOLDFAST_WORD": "m"}
+    assert "mine" in shell(**words, HOLDFAST_COMPLETION_TIMEOUT="20").out

@@ -1,0 +1,38 @@
+"""What `enqueue` says when nobody would run the job: on the standard error, whoever reads it. The job is stored."""
+
+from __future__ import annotations
+
+from tests.support.shells import Shell, running_worker, wait_until
+
+
+def test_enqueue_says_that_no_worker_serves_a_queue_or_knows_a_task(shell: Shell) -> None:
+    words = ("enqueue", "tasks.add", "x=1")
+    alone = shell(*words)
+    assert (alone.code, alone.err) == (
+        0,
+        "holdfast: no worker is running, so it waits; start one: `holdfast work APP`\n",
+    )
+    with running_worker(shell, "--queues", "default,video-*"):
+        tasks = ["tasks.add", "tasks.greet", "tasks.fail"]
+        wait_until(lambda: [worker.tasks for worker in shell.client.workers()] == [tasks])
+        assert shell(*words).err == ""
+        assert shell(*words, "--queue", "video-new").err == ""
+        assert shell(*words, "--queue", "defualt").err == (
+            "holdfast: no live worker serves queue defualt, so it waits; did you mean default?\n"
+        )
+        assert shell(*words, "--queue", "mail").err == (
+            "holdfast: no live worker serves queue mail, so it waits; they serve default, video-*\n"
+        )
+        unknown = shell("enqueue", "tasks.ad", "x=1")
+        assert unknown.code == 0
+        assert unknown.err == (
+            "holdfast: no live worker of queue default knows task tasks.ad, so it waits; did you mean tasks.add?\n"
+        )
+        assert shell.client.get(unknown.out.strip()).task == "tasks.ad"
+        assert "knows task nothing.like.it, so it waits\n" in shell("enqueue", "nothing.like.it").err
+
+
+def test_a_misspelt_limit_is_said_also_when_nobody_sits_at_a_terminal(shell: Shell) -> None:
+    shell("limit", "api", "1")
+    err = shell("enqueue", "tasks.add", "x=1", "--limit", "apl").err
+    assert "holdfast: limit apl is not defined, so it does not hold; did you mean api?\n" in err

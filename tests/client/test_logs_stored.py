@@ -1,0 +1,166 @@
+"""What the store keeps of a long job besides its record: steps that are done, logs, and words to its worker."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast import errors
+from holdfast.job.outcome import Advanced, Error, Succeed
+from holdfast.store import commands
+from holdfast.store.commands import Block, Held
+from holdfast.store.store import Store
+from tests.conftest import TestClock
+from tests.store.lua.test_lua import LEASE, ONE, TWO, end, job, keep, put, take
+
+
+def started(store: Store, id: str = "job", **options: object) -> Held:
+    put(store, id, **options)
+    take(store)
+    return Held(ONE, id, 1)
+
+
+def block(store: Store, number: int, data: bytes, attempt: int = 1, id: str = "job") -> str:
+    return store.run(commands.log([Block(id, job(store, id)["created"], attempt, number, data)]))[0]
+
+
+def popped(store: Store, key: bytes) -> bytes:
+    _, message = store.execute("BLPOP", key, 1)
+    return bytes(message)
+
+
+def test_a_step_is_kept_once_and_found_by_the_next_attempt(store: Store) -> None:
+    held = started(store)
+    assert store.run(commands.once(held, "charge")) is None
+    assert store.run(commands.once(held, "charge", b"42")) == b"42"
+    assert store.run(commands.once(held, "charge", b"43")) == b"42"
+    end(store, "job", Error(b"", "g", delay=0))
+    take(store)
+
+    assert store.run(commands.once(Held(ONE, "job", 2), "charge")) == b"42"
+
+
+def test_a_step_of_an_attempt_that_lost_its_lease_is_refused(store: Store, clock: TestClock) -> None:
+    held = started(store)
+    for _ in range(4):
+        clock.advance(LEASE / 4)
+        got = take(store, TWO)
+    assert got == ["job"]
+
+    with pytest.raises(errors.LeaseLost, match="lost its lease"):
+        store.run(commands.once(held, "charge", b"1"))
+    assert store.run(commands.once(Held(TWO, "job", 2), "charge")) is None
+
+
+def test_steps_are_bounded(store: Store) -> None:
+    held = started(store)
+    with pytest.raises(errors.TooBig, match="65536 are allowed"):
+        store.run(commands.once(held, "big", b"x" * 65537))
+    for number in range(1000):
+        store.run(commands.once(held, f"step-{number}", b"1"))
+    with pytest.raises(errors.TooBig, match="1000 steps"):
+        store.run(commands.once(held, "one-more", b"1"))
+    with pytest.raises(errors.TooBig, match="1000 steps already"):
+        store.run(commands.once(held, "one-more"))  # before it is done
+
+
+def test_a_new_stage_begins_without_steps_and_a_deleted_job_leaves_nothing(store: Store) -> None:
+    held = started(store)
+    store.run(commands.once(held, "charge", b"1"))
+    block(store, 0, b"words")
+    end(store, "job", Advanced("work", {"queue": "q"}, b""))
+    take(store)
+    assert store.run(commands.once(Held(ONE, "job", 2), "charge")) is None
+    assert store.run(commands.logs("job", 1)).blocks == {0: b"words"}
+    end(store, "job", Succeed(b""))
+
+    store.run(commands.delete(["job"]))  # invariants, at the end of the test, know of no key that is left
+
+
+def test_a_block_that_grows_is_said_again(store: Store) -> None:
+    started(store)
+    assert block(store, 0, b"one\n") == "OK"
+    assert block(store, 0, b"one\ntwo\n") == "OK"
+    assert block(store, 0, b"one\n") == "OK"  # late, by somebody else
+
+    found = store.run(commands.logs("job"))
+
+    assert (found.attempt, found.has_ended, found.attempts, found.blocks) == (1, False, [1], {0: b"one\ntwo\n"})
+
+
+def test_of_a_long_log_the_beginning_and_the_end_are_kept(store: Store) -> None:
+    started(store)
+    for number in range(100):
+        block(store, number, b"%08d" % number * 1024)
+
+    kept = sorted(store.run(commands.logs("job")).blocks)
+
+    assert kept == [*range(8), *range(76, 100)]
+    assert sorted(store.run(commands.logs("job", block=90)).blocks) == [*range(90, 100)]
+
+
+def test_one_that_skips_the_middle_is_trimmed_as_well(store: Store) -> None:
+    started(store)
+    for number in (*range(20), 1000, 1001):
+        block(store, number, b"x")
+
+    assert sorted(store.run(commands.logs("job")).blocks) == [*range(8), 1000, 1001]
+
+
+def test_a_call_with_one_wrong_block_keeps_none(store: Store) -> None:
+    started(store)
+    good = Block("job", job(store, "job")["created"], 1, 0, b"a line")
+    with pytest.raises(errors.Invalid, match="the block"):
+        store.run(commands.log([good, good._replace(number=-2)]))
+    assert store.run(commands.logs("job")).blocks == {}
+
+
+def test_a_log_may_grow_when_its_attempt_has_ended_but_not_of_a_job_that_is_another(store: Store) -> None:
+    started(store)
+    created = job(store, "job")["created"]
+    end(store, "job", Succeed(b""))
+    assert block(store, 0, b"late") == "OK"
+    assert store.run(commands.logs("job")).has_ended
+    assert block(store, 0, b"no such attempt", attempt=2) == "NOTFOUND"
+
+    answers = store.run(commands.log([Block("job", created - 1, 1, 0, b"x"), Block("nobody", created, 1, 0, b"x")]))
+    assert answers == ["NOTFOUND", "NOTFOUND"]
+
+
+def test_logs_of_the_last_ten_attempts_are_kept(store: Store) -> None:
+    put(store, "job", retries=1000)
+    for number in range(1, 14):
+        take(store)
+        block(store, 0, b"%d" % number, attempt=number)
+        end(store, "job", Error(b"", "g", delay=0))
+
+    assert store.run(commands.logs("job")).attempts == [*range(4, 14)]
+
+
+def test_the_use_of_the_machine_is_kept_with_the_log(store: Store) -> None:
+    started(store)
+    block(store, -1, b"long series")
+    block(store, -1, b"shorter")
+    assert store.run(commands.logs("job", block=5)).blocks == {-1: b"shorter"}
+
+
+def test_a_worker_is_asked_and_answers(store: Store) -> None:
+    started(store)
+    worker, key = store.run(commands.ask("stack", id="job", inbox="me"))
+    assert worker == ONE.rpartition(".")[0]
+    assert popped(store, keep(store).inbox_key) == f"stack {ONE} job 1 me".encode()
+    store.run(commands.answer("me", b"File x, line 1"))
+    assert popped(store, key) == b"File x, line 1"
+
+    end(store, "job", Succeed(b""))
+    with pytest.raises(errors.WrongState, match="only a running one"):
+        store.run(commands.ask("stack", id="job", inbox="me"))
+    with pytest.raises(errors.JobNotFound, match="no worker"):
+        store.run(commands.ask("drain", worker="node/nobody", inbox="me"))
+
+
+def test_how_to_run_a_job_is_told_with_its_claim(store: Store) -> None:
+    put(store, "job", run='{"memory":1}')
+    [claimed] = store.run(commands.claim(ONE, commands.claim_args(["q"], counter=10**9, limit=1))).jobs
+    assert claimed.run == b'{"memory":1}'
+    with pytest.raises(errors.Invalid, match="1024 bytes"):
+        put(store, "other", run="x" * 1025)

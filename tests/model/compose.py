@@ -1,0 +1,161 @@
+"""The random commands of the model test about what jobs have to do with each other."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import msgspec
+from hypothesis import strategies as st
+from hypothesis.stateful import rule
+
+from holdfast.store import commands
+from holdfast.store.commands import Finish
+from tests.model import drawn
+from tests.model.drawn import EXECUTORS, IDS, QUEUES
+from tests.model.job import STATES
+from tests.model.runs import Asking
+from tests.support.new_job import NewJob
+
+
+class Composition(Asking):
+    def draw_some(self, data: st.DataObject, states: tuple[str, ...], *, most: int = 3) -> list[str]:
+        """Draw ids without repetition, mostly; of jobs in these states, mostly."""
+        fitting = [job.id for job in self.model.jobs.values() if job.state in states] or IDS
+        one = st.sampled_from([fitting] * 14 + [IDS]).flatmap(st.sampled_from)
+        return data.draw(st.lists(one, max_size=most, unique=True) | st.lists(one, max_size=most), label="ids")
+
+    @rule(
+        data=st.data(),
+        jobs=st.lists(drawn.new_jobs, min_size=1, max_size=4, unique_by=lambda job: job.id),
+        exists=st.sampled_from(["return", "return", "return", "replace"]),
+        fault=drawn.faults,
+    )
+    def enqueue_linked(self, data: st.DataObject, jobs: list[NewJob], exists: str, fault: str) -> None:
+        """Jobs that wait for each other, and for others."""
+        linked = [msgspec.structs.replace(job, **self.draw_links(data, jobs[:place])) for place, job in enumerate(jobs)]
+        self.send_enqueue(linked[:: data.draw(st.sampled_from([1, -1]), label="order")], exists, fault)
+
+    def draw_links(self, data: st.DataObject, before: list[NewJob]) -> dict[str, Any]:
+        """Draw those that a job waits for: mostly such that are there and do not wait for it, seldom any."""
+        known = [*self.model.jobs, *[job.id for job in before] * 3] or IDS
+        one = st.sampled_from([known] * 9 + [IDS]).flatmap(st.sampled_from)
+        after = data.draw(st.lists(one, max_size=3, unique=True), label="after")
+        start_by = data.draw(st.sampled_from([None] * 8 + [-1, 0, 40_000]), label="start by")
+        return {
+            "after": tuple(after) or None,
+            "on_failed": data.draw(st.none() | drawn.policies, label="on_failed"),
+            "start_by": None if start_by is None else self.now + start_by,
+        }
+
+    @rule(data=st.data(), on_failed=st.none() | drawn.policies, fault=drawn.faults)
+    def depend(self, data: st.DataObject, on_failed: str | None, fault: str) -> None:
+        [id, *_] = self.draw_ids(data, STATES[:4])
+        add, remove = self.draw_some(data, STATES), self.draw_some(data, STATES, most=2)
+        self.send(
+            commands.depend(id, add=add, remove=remove, on_failed=on_failed),
+            lambda: self.model.after.depend(id, add, remove, on_failed, self.now),
+            tuple,
+            fault,
+        )
+
+    def awaited(self) -> list[str]:
+        """Those that others wait for; mostly such that have ended, and hold them up."""
+        awaited = [job for job in self.model.jobs.values() if self.model.after.line(job.id)]
+        return [job.id for job in awaited for _ in range(5 if job.state in STATES[5:] else 1)]
+
+    @rule(data=st.data(), reason=drawn.reasons, fault=drawn.faults)
+    def cancel_with_dependents(self, data: st.DataObject, reason: str, fault: str) -> None:
+        ids = data.draw(st.sampled_from(self.awaited() or IDS).map(lambda id: [id]), label="id")
+        if data.draw(st.booleans(), label="others too"):
+            ids += self.draw_ids(data, STATES)
+        how = data.draw(st.sampled_from(["dependents", "unless_awaited"]), label="how")
+        ids += self.draw_some(data, ("blocked",)) if how == "unless_awaited" else []
+        command = commands.cancel(ids, reason=reason, **{how: True})
+        self.send(command, lambda: self.model.cancel(ids, reason, self.now, **{how: True}), list, fault)
+
+    @rule(
+        name=st.sampled_from(["api", "api", "db"]),
+        slots=st.sampled_from([0, 1, 1, 2, 5]),
+        per=st.sampled_from([0, 0, 60_000, 600_000]),
+        fault=drawn.faults,
+    )
+    def limit_or_unlimit(self, name: str, slots: int, per: int, fault: str) -> None:
+        self.send_limit(name, slots, per, fault)
+
+    def send_limit(self, name: str, slots: int, per: int, fault: str) -> None:
+        if slots:
+            command = commands.limit(name, slots, per=per)
+            self.send(command, lambda: self.model.limits.limit(name, slots, per, self.now), bool, fault)
+        else:
+            self.send(commands.unlimit(name), lambda: self.model.limits.unlimit(name, self.now), bool, fault)
+
+    @rule(
+        queue=drawn.queue_names,
+        share=st.sampled_from(drawn.SHARES),
+        weight=st.sampled_from([1, 2, 3, 100]),
+        fault=drawn.faults,
+    )
+    def weigh(self, queue: str, share: str, weight: int, fault: str) -> None:
+        command = commands.weigh(queue, share, weight)
+        self.send(command, lambda: self.model.shares.weigh(queue, share, weight), lambda reply: reply, fault)
+
+    @rule(
+        data=st.data(),
+        queue=st.none() | drawn.queue_names,
+        priority=st.sampled_from([None, -1, 0, 1]),
+        fault=drawn.faults,
+    )
+    def move(self, data: st.DataObject, queue: str | None, priority: int | None, fault: str) -> None:
+        ids = self.draw_ids(data, STATES[:5])
+        if queue or priority is not None:
+            command = commands.move(ids, queue=queue, priority=priority)
+            steer = self.model.steer
+            move = partial(steer.move, queue=queue, priority=priority)
+            self.send(command, lambda: steer.each(ids, move, self.now), list, fault)
+
+    @rule(data=st.data(), delay=st.sampled_from([0, 2000]), reason=drawn.reasons, fault=drawn.faults)
+    def release_or_fail(self, data: st.DataObject, delay: int, reason: str, fault: str) -> None:
+        steer, is_release = self.model.steer, data.draw(st.booleans(), label="release")
+        ids = self.draw_ids(data, STATES[4:5] if is_release else STATES[:5])
+        if is_release:
+            command = commands.release(ids, delay=delay, reason=reason)
+            change = partial(steer.release, delay=delay, reason=reason)
+        else:
+            group = data.draw(st.sampled_from([None, "bad"]), label="group")
+            command = commands.fail(ids, group=group, reason=reason)
+            change = partial(steer.fail, group=group, reason=reason)
+        self.send(command, lambda: steer.each(ids, change, self.now), list, fault)
+
+    @rule(data=st.data(), jobs=st.lists(drawn.plain_jobs, min_size=3, max_size=5, unique_by=lambda job: job.id))
+    def link_and_work(self, data: st.DataObject, jobs: list[NewJob]) -> None:
+        """Some jobs, and the last ones wait for them; most end."""
+        first = tuple(job.id for job in jobs[:2])
+        links = {"after": first, "on_failed": data.draw(drawn.policies, label="on_failed")}
+        self.send_enqueue([*jobs[:2], *(msgspec.structs.replace(job, **links) for job in jobs[2:])], "return", "none")
+        self.work_off(data)
+
+    @rule(
+        data=st.data(),
+        jobs=st.lists(drawn.plain_jobs, min_size=2, max_size=4, unique_by=lambda job: job.id),
+        full=st.sampled_from(drawn.LIMITS),
+    )
+    def limit_and_work(self, data: st.DataObject, jobs: list[NewJob], full: str) -> None:
+        """Some jobs that cannot all run at once, because of a limit or because of their queue."""
+        if data.draw(st.sampled_from([True, True, False]), label="by a limit"):
+            jobs = [msgspec.structs.replace(job, limits=(full,)) for job in jobs]
+            self.send_limit(full.partition(":")[0], 1, data.draw(st.sampled_from([0, 0, 60_000]), label="per"), "none")
+        else:
+            self.send_configure(None, {"concurrency": data.draw(st.integers(0, 2), label="concurrency")}, [], "none")
+        self.send_enqueue(jobs, "return", "none")
+        self.work_off(data)
+
+    def work_off(self, data: st.DataObject) -> None:
+        """An executor claims what there is, and ends it."""
+        executor = data.draw(st.sampled_from(EXECUTORS), label="executor")
+        for _ in range(data.draw(st.integers(1, 3), label="rounds")):
+            counter = self.requests.get(executor, {"counter": 0})["counter"] + 1
+            self.requests[executor] = commands.claim_args(QUEUES, counter=counter, limit=5)
+            self.send_claim(executor, self.requests[executor], "none")
+            items = [Finish(job.id, job.attempt, data.draw(drawn.endings)) for job in self.model.held(executor)[:3]]
+            self.send_finish(executor, items, None, "none")

@@ -1,0 +1,322 @@
+"""The jobs of the model and what becomes of them as time goes on: the rules that its verbs share. See `model.py`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from holdfast.store.commands import Held
+from tests.model.after import After
+from tests.model.job import Job, Settings, Steps
+from tests.model.limits import Limits
+from tests.model.load import Load
+from tests.model.schedules import Schedules
+from tests.model.shares import Shares
+from tests.model.steer import Steer
+from tests.support.new_job import NewJob
+
+PRUNE_EVERY = 1000
+SPARES = 3
+LONGEST_BLOCK = 5000
+
+
+class Core:
+    schedules: Schedules
+
+    def __init__(self, final_order: Sequence[str], steps: Steps) -> None:
+        self.steps = steps
+        self.settings = Settings()
+        self.jobs: dict[str, Job] = {}
+        self.after = After(self)
+        self.limits = Limits(self)
+        self.shares = Shares(self)
+        self.steer = Steer(self)
+        self.load = Load()
+        self.storing: dict[str, NewJob] = {}  # in this call
+        self.keys: dict[str, tuple[str | int, Job]] = {}  # unique key -> for how long which job has it
+        self.queues: set[str] = set()
+        self.queue_changes = 0  # how often a queue was new, or forgotten
+        self.paused: set[str] = set()
+        self.claims: dict[str, tuple[int, list[tuple[str, int]]]] = {}  # executor -> counter and jobs of its last claim
+        self.workers: dict[str, int] = {}  # when they were seen
+        self.said: dict[str, tuple[str, list[str]]] = {}  # by workers: of themselves, and which queues they serve
+        self.matchers: set[str] = set()  # workers that serve patterns
+        self.inboxes: dict[str, list[str]] = {}
+        self.events: list[tuple[str, str]] = []  # type and job, since they were last looked at
+        self.answers: dict[str | None, Any] = {}  # by token
+        self.was_idle = False  # the last call had nothing to do
+        self.arrivals = 0
+        self.pulse: int | None = None
+        self.latest = 0  # time of a call, since it was last noticed that the clock went back
+        self.pruned = 0
+        self.prune_after = ""  # the queue after which to go on
+        self.surplus = False  # more ended jobs than one call removes
+        self.final_order = final_order  # in which ended jobs leave, if not all can at once
+        self.ended: Counter[tuple[str, str]] = Counter()  # in this call: queue and state
+        self.gaps: list[tuple[int, int]] = []  # when the store was back, and how long it had been away
+
+    def answer(self, token: str | None, call: Callable[[], Any]) -> Any:
+        """What a call says; the same again, if it comes again with the same token, unless it had done nothing."""
+        if token in self.answers:
+            return self.answers[token]
+        self.was_idle = False
+        self.after.begin_call()
+        answer = call()
+        if token and not self.was_idle:
+            self.answers[token] = answer
+        return answer
+
+    # What is worked out from the jobs
+
+    def index(self, queue: str, state: str) -> list[Job]:
+        members = [job for job in self.jobs.values() if job.new.queue == queue and job.state == state]
+        return sorted(members, key=Job.order)
+
+    def held(self, executor: str) -> list[Job]:
+        return [job for job in self.jobs.values() if job.state == "running" and job.run.executor == executor]
+
+    def holder(self, executor: str, id: str, attempt: int, created: int | None = None) -> Job | None:
+        """The running job of an attempt that has the right to write; not another of the same id, if it says which."""
+        job = self.jobs.get(id)
+        if job and created not in (None, job.created):
+            return None
+        if job and job.state == "running" and job.attempt == attempt and job.run.executor == executor:
+            return job
+        return None
+
+    def lease(self, job: Job) -> Held:
+        return Held(job.run.executor, job.id, job.attempt)
+
+    def executors(self, worker: str) -> list[str]:
+        return [executor for executor in self.claims if worker_of(executor) == worker]
+
+    # Unique keys
+
+    def owner(self, key: str | None, now: int) -> str | None:
+        """The id of the job that has a key; it may be gone, if it has it for a time."""
+        if key not in self.keys:
+            return None
+        span, job = self.keys[key]
+        return job.id if isinstance(span, str) or job.created + span > now else None
+
+    def _free(self, job: Job, *spans: str) -> None:
+        if job.unique and job.unique[1] in spans and self.keys.get(job.unique[0]) == (job.unique[1], job):
+            del self.keys[job.unique[0]]
+
+    def _remove(self, job: Job) -> None:
+        self._free(job, "queued", "pending", "kept")
+        del self.jobs[job.id]
+
+    # What begins
+
+    def begin(self, job: Job, arrival: int, now: int) -> bool:
+        """Wait for others, for its time, or for an executor."""
+        new = job.new
+        due = new.due if new.due is not None else now + (new.delay or 0)
+        job.due = due if new.after and due > now else 0
+        is_doomed = self.after.begin(job, arrival)
+        self.steer.set_deadline(job, now)
+        if job.unsatisfied():
+            job.move("blocked", now, place=now)
+        elif due > now:
+            job.move("scheduled", now, place=due, timer=due)
+        else:
+            self.to_waiting(job, now)
+        return is_doomed
+
+    def block(self, job: Job, now: int) -> None:
+        self.limits.leave(job, now)
+        job.move("blocked", now, place=now)
+
+    def to_waiting(self, job: Job, now: int) -> None:
+        if job.state not in ("waiting", "throttled"):
+            self.load.came(job.new.queue, now)
+        job.move("waiting", now)
+
+    # Time
+
+    def _beat(self, now: int) -> None:
+        """The store is there. If the clock went back, no lease may end later than a whole lease from now."""
+        if self.pulse is not None and self.pulse > now:
+            for job in self.jobs.values():
+                if job.state == "running":
+                    job.timer = min(job.timer, now + job.lease)
+            self.gaps = [(min(end, now), length) for end, length in self.gaps]
+            self.latest = now
+        elif self.pulse is not None:
+            self.gaps.append((now, now - self.pulse))
+        self.pulse, self.latest = now, max(now, self.latest)
+
+    def settle(self, now: int) -> None:
+        """What follows from what was done."""
+        self.after.settle(now)
+
+    def _advance(self, now: int) -> None:
+        self.after.go_on(now)
+        due = sorted((time, name) for name, time in self.timers().items() if time <= now)
+        for _, name in due[: self.steps.advanced]:
+            self._ring(name, now)
+        self.settle(now)
+        if self.surplus or abs(now - self.pruned) >= PRUNE_EVERY:
+            self._prune_in_turn(now)
+
+    def _prune_in_turn(self, now: int) -> None:
+        self.pruned, left, last, self.prune_after = now, self.steps.pruned, self.prune_after, ""
+        for queue in sorted(name for name in self.queues if name > last):
+            for state in self.final_order:
+                left -= self._prune(queue, state, left, now)
+            if left <= 0:
+                self.prune_after = last
+                break
+            self.shares.prune(queue)
+            last = queue
+        self.surplus = left <= 0
+
+    def _ring(self, name: str, now: int) -> None:
+        job = self.jobs.get(name)
+        if name[0] == "%":
+            del self.limits.timers[name[1:]]
+            self.limits.hand_on(name[1:], now)
+        elif name[0] == "&":
+            self.schedules.fire(name[1:], now)
+        elif name[0] == "!":
+            self.settle(now)
+            self.steer.ring(name[1:], now)
+        elif job and job.state == "scheduled":
+            self.arrive(job)
+            self.to_waiting(job, now)
+        elif job and job.state == "running":
+            self._expire(job, now)
+
+    def timers(self) -> dict[str, int]:
+        jobs = self.jobs.values()
+        return {
+            **{job.id: job.timer for job in jobs if job.timer},
+            **{f"!{job.id}": job.start_by for job in jobs if job.has_timer},
+            **{f"%{full}": time for full, time in self.limits.timers.items()},
+            **self.schedules.timers(),
+        }
+
+    def _prune(self, queue: str, state: str, most: int, now: int) -> int:
+        """Remove ended jobs that are too old or too many, the oldest first. Returns how many."""
+        ended = self.index(queue, state)
+        first = now - self.settings.value(f"keep_{state}", queue)
+        too_many = len(ended) - self.settings.value(f"keep_{state}_count", queue)
+        gone = ended[: min(most, max(too_many, sum(job.place <= first for job in ended)))]
+        for job in gone:
+            self._remove(job)
+            self.after.forget(job.id)
+            self.event("deleted", job)
+        return len(gone)
+
+    def _expire(self, job: Job, now: int) -> None:
+        """End a lease, unless the store was away for long: then its holder has a whole lease to renew it."""
+        until = max((end for end, length in self.gaps if 2 * length > job.lease), default=0) + job.lease
+        if until > now and job.spared < SPARES:
+            job.timer, job.spared = until, job.spared + 1
+            return
+        job.misses = 0
+        self.end_attempt(job, "lost", "lease ended", now)
+        self._charge_lost(job, now)
+
+    def _next_wait(self, now: int) -> int:
+        if self.after.is_unfinished or self.surplus:
+            return 1
+        return max(1, min([LONGEST_BLOCK, *(timer - now for timer in self.timers().values())]))
+
+    # How attempts and jobs end
+
+    def end_attempt(self, job: Job, outcome: str, reason: str, now: int) -> None:
+        job.run.ended, job.run.outcome, job.run.reason = max(now, job.run.claimed), outcome, reason
+        self.limits.give_back(job, now)
+        self.load.ended(job.new.queue, job.run.ended - job.run.claimed, now)
+
+    def _charge_crash(self, job: Job, now: int) -> None:
+        job.crashes += 1
+        self.event("crashed", job)
+        if (job.new.once or job.crashes > job.option("crashes")) and not job.cancelling:
+            self.fail(job, "crashed", "at_most_once" if job.new.once else "exhausted", now)
+        else:
+            self.come_back(job, 0, now)
+
+    def _charge_lost(self, job: Job, now: int) -> None:
+        job.lost += 1
+        self.event("lost", job)
+        if (job.new.once or job.lost > job.option("lost")) and not job.cancelling:
+            self.fail(job, "lost", "at_most_once" if job.new.once else "exhausted", now)
+        else:
+            self.come_back(job, 0, now)
+
+    def come_back(self, job: Job, delay: int, now: int, *, did_not_start: bool = False) -> None:
+        """In its old place, or after a delay; unless it was to be cancelled, or to run once at most."""
+        if job.cancelling:
+            self.conclude(job, "cancelled", now)
+        elif job.new.once and not did_not_start:
+            self.fail(job, "interrupted", "at_most_once", now)
+        else:
+            if did_not_start and job.unique and self.owner(job.unique[0], now) is None:
+                self.keys[job.unique[0]] = job.unique[1], job
+            if delay:
+                job.move("scheduled", now, place=now + delay, timer=now + delay)
+            else:
+                self.to_waiting(job, now)
+
+    def fail(self, job: Job, group: str, reason: str, now: int) -> None:
+        job.group, job.final_reason = group[:64], reason
+        self.conclude(job, "failed", now)
+
+    def conclude(self, job: Job, state: str, now: int) -> None:
+        job.cancelling = job.retrying = job.alone = False
+        self._free(job, "queued", "pending")
+        self.after.leave(job)
+        self.steer.drop_deadline(job)
+        self.limits.leave(job, now)
+        if job.awaited:
+            self.after.tell(job.id, state[0].upper())
+        if self._goes(job, state):
+            self._remove(job)
+            job.state = state
+        else:
+            job.move(state, now, place=now)
+            self.ended[job.new.queue, state] += 1
+        self.event(state, job)
+        self._tell_waiters(job)
+
+    def _goes(self, job: Job, state: str) -> bool:
+        """Not if somebody may want to retry it."""
+        return bool(job.new.unkept) and (state == "succeeded" or (state == "cancelled" and not self.after.line(job.id)))
+
+    def _tell_waiters(self, job: Job) -> None:
+        for inbox in job.waiters:
+            self.tell(inbox, job.id)
+
+    def tell(self, inbox: str, message: str) -> None:
+        self.inboxes.setdefault(inbox, []).append(message)
+
+    def know_queue(self, queue: str) -> None:
+        """Workers that serve patterns are told of a new one."""
+        if queue in self.queues:
+            return
+        self.queues.add(queue)
+        self.queue_changes += 1
+        for worker in self.matchers:
+            if self.inboxes.get(worker, [""])[-1] != "queues":
+                self.tell(worker, "queues")
+
+    def event(self, kind: str, job: Job) -> None:
+        self.events.append((kind, job.id))
+
+    def arrive(self, job: Job, share: str | None = None) -> None:
+        """Stand in line as if it came just now."""
+        key = share or (job.new.share if job.is_fair else None)
+        job.is_fair = bool(key) or self.shares.is_fair(job.new.queue)
+        job.arrival = self.shares.begin(job, key or "") if job.is_fair else self.next_arrival()
+
+    def next_arrival(self) -> int:
+        self.arrivals += 1
+        return self.arrivals
+
+
+def worker_of(executor: str) -> str:
+    return executor.rpartition(".")[0]

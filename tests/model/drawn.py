@@ -1,0 +1,131 @@
+"""What the random commands of `test_model.py` are made of: few names, so that they meet, and values at the limits."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+from holdfast.job.outcome import Advanced, Cancelled, Crash, Error, Outcome, Release, Snoozed, Succeed, Unknown, Waits
+from tests.model.core import worker_of
+from tests.support.new_job import NewJob
+
+IDS = [*"abcd", "A", "user:1@x/y", "part~3", "z" * 128]
+QUEUES = ["mail", "video", "a.b-c_D"]
+LIMITS = ["api", "api:x", "api:y/1", "db"]
+SHARES = ["acme", "b:1"]
+KEYS = ["user:1@x/y", "x" * 128]
+EXECUTORS = ["n1/w1.0", "n1/w1.1", "n1/w2.0", "n.2/w3.10"]
+DETACHED = ["detached/t1.0", "detached/t2.0"]  # that nobody is
+WORKERS = sorted({worker_of(executor) for executor in EXECUTORS})
+LEASES = [1000, 2000, 30_000, 60_000]
+DAY = 86_400_000
+STEPS = [0, 1, 400, 501, 1000, 1001, 2500, 5000, 16_000, 30_000, 45_000, 120_000, 3_600_000]
+LEAPS = [DAY, 8 * DAY, 31 * DAY]
+BACK = [-1, -1000, -20_000, -7_200_000]
+BYTES = [b"", b"1", b">", b">>", b"p" * 63, b"p" * 64, b"p" * 65, b"\0" * 64, b"\xff" * 300]
+SETTINGS = {
+    "lease": [1000, 2000, 45_000],
+    "grace": [0, 1, 20_000],
+    "retries": [0, 1, 5],
+    "backoff": [0, 1, 1000],
+    "crashes": [0, 1],
+    "lost": [0, 1],
+    "timeout": [0, 1000],
+    "keep_succeeded": [0, 1000, 3_600_000],
+    "keep_succeeded_count": [0, 1, 3],
+    "keep_failed": [0, 1000, 3_600_000],
+    "keep_failed_count": [0, 1, 3],
+    "keep_cancelled": [0, 1000, 3_600_000],
+    "keep_cancelled_count": [0, 1, 3],
+    "history": [1, 2, 5],
+    "concurrency": [0, 1, 2],
+}
+
+ids = st.sampled_from(IDS)
+queue_names = st.sampled_from(QUEUES)
+queue_lists = st.lists(queue_names, min_size=1, max_size=4)
+blobs = st.sampled_from(BYTES)
+small = st.sampled_from([None, 0, 1, 1, 2])
+seldom = st.sampled_from([None, None, None, True])
+reasons = st.sampled_from(["", "because", "é" * 28])
+notes = st.lists(st.sampled_from(["", "half of it", "€" * 333]), max_size=3)
+words = st.sampled_from(["seen", "€" * 333])
+fields = st.tuples(
+    st.dictionaries(st.sampled_from(["owner", "a.b-c_D"]), st.sampled_from(["", "é", "x" * 4096])),
+    st.lists(st.sampled_from(["owner", "none"]), max_size=2),
+)
+faults = st.sampled_from(["none"] * 6 + ["repeated", "lost", "lost and repeated"])
+setting_names = st.sampled_from(sorted(SETTINGS))
+settings_set = setting_names.flatmap(
+    lambda name: st.sampled_from(SETTINGS[name]).map(lambda value: {name: value})
+) | st.just({"keep_succeeded_count": 1, "history": 2, "grace": 500})
+
+limits = st.lists(st.sampled_from(LIMITS), min_size=1, max_size=3, unique=True).map(tuple)
+new_jobs = st.builds(
+    NewJob,
+    id=ids,
+    payload=blobs,
+    queue=queue_names,
+    task=st.sampled_from(["send", "transcode.all"]),
+    priority=st.none() | st.sampled_from([-256, -1, 0, 1, 255]),
+    delay=st.none() | st.sampled_from([0, 1, 1000, 30_000]),
+    retries=small,
+    crashes=small,
+    lost=small,
+    backoff=st.none() | st.sampled_from([0, 1, 1000]),
+    timeout=st.none() | st.just(60_000),
+    codec=st.sampled_from([None, "json", "raw"]),
+    unique=st.sampled_from([None, None, *KEYS]),
+    unique_for=st.sampled_from([None, "queued", "pending", "kept", "kept", 600_000]),
+    unkept=seldom,
+    once=seldom,
+    limits=st.none() | limits,
+    share=st.sampled_from([None, None, None, *SHARES]),
+    deadline=st.sampled_from([None] * 9 + [900, 60_000, 60_000]),
+    run=st.sampled_from([None, None, '{"soft":1}', "x" * 1024]),
+)
+distinct_jobs = st.lists(new_jobs, min_size=1, max_size=3, unique_by=lambda job: job.id)
+policies = st.sampled_from(["block", "cancel", "run"])
+others = st.lists(ids, min_size=1, max_size=2, unique=True).map(tuple) | st.lists(ids, min_size=1).map(tuple)
+stages = st.fixed_dictionaries(
+    {},
+    optional={
+        "queue": queue_names,
+        "priority": st.sampled_from([-1, 1]),
+        "delay": st.sampled_from([0, 1000]),
+        "retries": st.just(0),
+        "limits": limits,
+        "share": st.sampled_from(SHARES),
+        "after": others,
+        "on_failed": policies,
+        "deadline": st.sampled_from([500, 60_000]),
+        "once": st.just(True),
+        "run": st.sampled_from(["{}", "x" * 100]),
+    },
+)
+LONG_GROUP = "some.module.of.a.library.that.likes.long.names.SomethingWentWrongSomewhere"  # records have 64 bytes of it
+WORK_DONE = Error(b"", "result-not-stored", final="refused")
+outcomes: st.SearchStrategy[Outcome] = st.one_of(
+    st.builds(Succeed, blobs),
+    st.builds(Succeed, blobs, st.sampled_from(["", "it does not fit"])),
+    st.builds(
+        Error,
+        blobs,
+        st.sampled_from(["ValueError", LONG_GROUP, "result-not-stored"]),
+        final=st.sampled_from([False, False, True, "refused"]),
+        delay=st.sampled_from([None, None, None, 0, 1, 700, 90_000]),
+    ),
+    st.builds(Crash, blobs),
+    st.builds(Release, reasons, st.sampled_from([0, 2000])),
+    st.builds(Snoozed, st.sampled_from([0, 3000])),
+    st.builds(Unknown),
+    st.builds(Cancelled),
+    st.builds(Waits, others),
+    st.builds(Advanced, st.sampled_from(["send", "next"]), stages, blobs),
+)
+endings: st.SearchStrategy[Outcome] = st.one_of(
+    st.sampled_from([Succeed(b"1"), Succeed(b"1"), Error(b"", "ValueError", final=True), WORK_DONE, Snoozed(0)]),
+    st.builds(Waits, others),
+)
+plain_jobs = st.builds(
+    NewJob, id=ids, payload=blobs, queue=queue_names, task=st.just("send"), share=st.sampled_from([None, *SHARES])
+)

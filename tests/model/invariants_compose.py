@@ -1,0 +1,199 @@
+"""What is true at any time of the keys about what jobs have to do with each other: see `invariants.py`.
+
+A job is blocked if and only if one of those that it waits for is not as it must be; each of these knows of it; none
+waits for itself. Who runs holds its slots, and nobody else does; who is throttled is parked, and is handed on before a
+slot is left over. Schedules and deadlines have their timers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tests.model.invariants import Record, Snapshot
+
+AFTER, AWAITED, LIMITED, FAIR, DEADLINE = 64, 128, 256, 512, 1024
+LETTER_OF = {"succeeded": "S", "failed": "F", "cancelled": "C"}
+PRIORITY_STEP = 2**44
+
+
+def check(snapshot: Snapshot) -> None:
+    _check_marks(snapshot)
+    _check_lines(snapshot)
+    _check_cycles(snapshot)
+    _check_holders(snapshot)
+    _check_parked(snapshot)
+    _check_nobody_is_stranded(snapshot)
+    _check_shares(snapshot)
+    _check_schedules(snapshot)
+    _check_deadlines(snapshot)
+
+
+# Jobs that wait for others
+
+
+def _marks(snapshot: Snapshot, record: Record) -> Iterator[tuple[str, str, bool]]:
+    """Of each job that one waits for: its id, its letter, and whether it is as it must be."""
+    policy = record.fields["b"].decode().split()[1] if "b" in record.fields else "b"
+    for id, mark in snapshot.others("a").get(record.id, {}).items():
+        letter, however = mark[-1:].decode(), mark[-2:-1] == b"w"
+        yield id, letter, letter == "S" or (letter != "-" and (however or policy == "r"))
+
+
+def _is_another(snapshot: Snapshot, record: Record, other: str, letter: str) -> bool:
+    """Whether what a job waits for has ended and is gone, and a new job has its id: nobody tells of that one.
+
+    Which of them was created first says nothing, as clocks go back. A link that is lost is found by the model.
+    """
+    return other in snapshot.jobs and letter != "-" and record.id not in snapshot.others("d").get(other, {})
+
+
+def _check_marks(snapshot: Snapshot) -> None:
+    for id in snapshot.others("a"):
+        assert id in snapshot.jobs, f"{id} waits for others and is gone"
+        assert snapshot.jobs[id].flags & AFTER, f"{id} has no flag"
+    for id, record in snapshot.jobs.items():
+        if record.state in LETTER_OF:
+            continue
+        marks = list(_marks(snapshot, record))
+        wrong = [other for other, _, is_right in marks if not is_right]
+        assert bool(wrong) == (record.state == "blocked"), f"{id} is {record.state} and waits for {wrong}"
+        if "b" in record.fields:
+            assert int(record.fields["b"].split()[0]) == len(wrong), f"{id} waits for {len(wrong)}, and says else"
+        for other, letter, is_right in marks:
+            if is_right or _is_another(snapshot, record, other, letter):
+                continue
+            if other in snapshot.jobs and other not in snapshot.resolving:
+                state = snapshot.jobs[other].state
+                assert letter == LETTER_OF.get(state, "-"), f"{id} takes {other} for {letter}, and it is {state}"
+
+
+def _check_lines(snapshot: Snapshot) -> None:
+    """Each job that is waited for knows who waits for it; of those that are gone nobody waits, unless they are told."""
+    wanted: dict[str, set[str]] = {}
+    for id, record in snapshot.jobs.items():
+        if record.state == "blocked":
+            for other, letter, is_right in _marks(snapshot, record):
+                if is_right or _is_another(snapshot, record, other, letter):
+                    continue
+                if other in snapshot.jobs or other in snapshot.resolving:
+                    wanted.setdefault(other, set()).add(id)
+    found = {id: set(line) for id, line in snapshot.others("d").items()}
+    for id in {*wanted, *found}:
+        assert found.get(id, set()) == wanted.get(id, set()), f"{found.get(id)} wait for {id}, not {wanted.get(id)}"
+        assert id not in snapshot.jobs or snapshot.jobs[id].flags & AWAITED, f"{id} does not know that it is awaited"
+    assert not snapshot.resolving or "resolving" in snapshot.signs
+
+
+def _check_cycles(snapshot: Snapshot) -> None:
+    waits = {
+        id: {
+            other
+            for other, letter, is_right in _marks(snapshot, record)
+            if not is_right and not _is_another(snapshot, record, other, letter)
+        }
+        for id, record in snapshot.jobs.items()
+        if record.state == "blocked"
+    }
+    while free := [id for id, others in waits.items() if not others & set(waits)]:
+        for id in free:
+            del waits[id]
+    assert not waits, f"they wait for each other: {waits}"
+
+
+# Limits
+
+
+def limits_of(record: Record) -> list[str]:
+    return record.fields.get("l", b"").decode().split()
+
+
+def _check_holders(snapshot: Snapshot) -> None:
+    wanted: dict[str, set[str]] = {}
+    for id, record in snapshot.jobs.items():
+        assert bool(record.flags & LIMITED) == ("l" in record.fields), f"{id}: limits"
+        for full in limits_of(record) if record.state == "running" else []:
+            wanted.setdefault(full, set()).add(id)
+    assert snapshot.others("lh") == wanted, f"slots are held by {snapshot.others('lh')}, and {wanted} run"
+
+
+def _check_parked(snapshot: Snapshot) -> None:
+    wanted: dict[str, dict[str, float]] = {}
+    for id, record in snapshot.jobs.items():
+        if record.state == "throttled":
+            full = record.fields["z"].decode()
+            assert full in limits_of(record), f"{id} is parked by {full}, and has no part in that"
+            place = record.priority * PRIORITY_STEP + record.arrival
+            wanted.setdefault(f"{full} {record.queue}", {})[id] = place
+    assert snapshot.others("lp") == wanted, f"parked are {snapshot.others('lp')}, not {wanted}"
+    queues: dict[str, set[str]] = {}
+    names: dict[str, set[str]] = {}
+    for full, queue in (where.split(" ") for where in wanted):
+        queues.setdefault(full, set()).add(queue)
+        names.setdefault(full.partition(":")[0], set()).add(full)
+    assert snapshot.others("lq") == queues, "the queues in which jobs are parked"
+    assert snapshot.others("lt") == names, "the limits by which jobs are parked"
+    assert set(snapshot.others("lv")) <= snapshot.changed, "limits are looked at, and nobody knows"
+    assert not snapshot.changed or "changed" in snapshot.signs
+    assert bool(snapshot.undefined) == ("undefined" in snapshot.signs), "whether there are limits that nobody defined"
+    assert snapshot.undefined.isdisjoint(snapshot.limits), "a limit is defined, and noted as undefined"
+
+
+def _check_nobody_is_stranded(snapshot: Snapshot) -> None:
+    for where in snapshot.others("lp"):
+        full, queue = where.split(" ")
+        name = full.partition(":")[0]
+        slots, per = map(int, snapshot.limits.get(name, b"0 0").split())
+        if full in snapshot.others("lv").get(name, set()):
+            continue
+        if per:
+            assert f"%{full}" in snapshot.timers, f"nobody looks after those that are parked by {full}"
+            continue
+        free = slots - len(snapshot.others("lh").get(full, set())) if slots else 10**6
+        near = [id for state in ("waiting", "throttled") for id, _ in snapshot.indexes.get((queue, state), [])]
+        ready = sum(full in limits_of(snapshot.jobs[id]) and id not in snapshot.others("lp")[where] for id in near)
+        is_cared_for = ready >= free or f"%{full}" in snapshot.timers
+        assert is_cared_for, f"{full} has {free} free, and in {queue} {ready} could take them"
+
+
+# Shares, schedules, deadlines
+
+
+def _check_shares(snapshot: Snapshot) -> None:
+    for queue, fields in snapshot.others("fair").items():
+        assert queue in snapshot.queues, f"shares of queue {queue}, which is not known"
+        assert "fair" in snapshot.signs or not any(field[0] == "v" for field in fields)
+        assert all(field[0] in "vw" for field in fields), f"{queue}: {fields}"
+    for where, ends in snapshot.others("shares").items():
+        queue, priority = where.rsplit(":", 1)
+        time = snapshot.others("fair").get(queue, {}).get(f"v{priority}")
+        assert time, f"shares of {where} are kept without a virtual time"
+        assert min(ends.values()) > float(time), f"shares of {where}: {ends} are not ahead of {time}"
+
+
+def _check_schedules(snapshot: Snapshot) -> None:
+    known = snapshot.others("sc")
+    assert set(known) == set(snapshot.schedules), "schedules are not those that are listed"
+    assert snapshot.refill <= set(known), "times are wanted for what is gone"
+    assert not snapshot.refill or "refill" in snapshot.signs
+    timers = {}
+    for name, fields in known.items():
+        times = fields["next"] if "every" in fields else fields["times"].partition(b" ")[0]
+        if times and fields.get("paused") != b"1":
+            timers[f"&{name}"] = float(times)
+    found = {name: time for name, time in snapshot.timers.items() if name[0] == "&"}
+    assert found == timers, f"timers of schedules are {found}, not {timers}"
+
+
+def _check_deadlines(snapshot: Snapshot) -> None:
+    for timer, time in snapshot.timers.items():
+        if timer[0] == "!":
+            record = snapshot.jobs.get(timer[1:])
+            assert record, f"{timer}: the job is gone"
+            assert record.flags & DEADLINE, f"{timer}: the job has none"
+            assert float(record.fields["d"]) == time, f"{timer}: another time"
+    for id, record in snapshot.jobs.items():
+        if record.flags & DEADLINE:
+            assert record.state not in LETTER_OF, f"{id} has ended, and has a deadline"
+            assert f"!{id}" in snapshot.timers or record.state == "running" or record.attempt, f"{id}: no timer"

@@ -1,0 +1,280 @@
+"""What the model knows of one job, and the settings that hold for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from holdfast.store.commands import Claimed
+from tests.support.new_job import NewJob
+
+STATES = ("scheduled", "waiting", "blocked", "throttled", "running", "succeeded", "failed", "cancelled")
+FINAL = STATES[5:]
+DAY = 86_400_000
+
+WORDS = {"-": b"pending", "S": b"succeeded", "F": b"failed", "C": b"cancelled"}
+
+Order = tuple[int, int, str]
+
+DEFAULTS = {
+    "lease": 30_000,
+    "grace": 0,
+    "retries": 3,
+    "backoff": 20_000,
+    "crashes": 3,
+    "lost": 10,
+    "timeout": 0,
+    "keep_succeeded": 7 * DAY,
+    "keep_succeeded_count": 50_000,
+    "keep_failed": 30 * DAY,
+    "keep_failed_count": 10**9,
+    "keep_cancelled": 7 * DAY,
+    "keep_cancelled_count": 50_000,
+    "concurrency": 0,
+    "history": 100,
+    "worker_age": DAY,
+    "events": 100_000,
+}
+
+
+@dataclass(frozen=True)
+class Steps:
+    """How much one call does at most; the rest is left to the next."""
+
+    advanced: int = 100  # timers
+    pruned: int = 500
+    told: int = 1000  # of a job that they wait for
+    parked: int = 200
+    handed_on: int = 100
+    fired: int = 100  # times of a schedule
+
+
+class Settings(dict[tuple[str | None, str], int]):
+    """What was configured, by queue (None: all) and name."""
+
+    def find(self, name: str, queue: str | None = None) -> tuple[int, str]:
+        """The value that holds, and where it comes from."""
+        if queue and (queue, name) in self:
+            return self[queue, name], "queue"
+        if (None, name) in self:
+            return self[None, name], "global"
+        return DEFAULTS[name], "default"
+
+    def value(self, name: str, queue: str | None = None) -> int:
+        return self.find(name, queue)[0]
+
+
+@dataclass
+class Attempt:
+    number: int
+    executor: str
+    pid: int
+    waiting_since: int
+    claimed: int
+    started: int = 0
+    ended: int = 0
+    outcome: str = "running"
+    reason: str = ""
+    error: bytes = b""
+
+    def row(self) -> list[Any]:
+        outcome, executor, reason = self.outcome.encode(), self.executor.encode(), self.reason.encode()
+        times = [self.waiting_since, self.claimed, self.started, self.ended]
+        return [self.number, *times, outcome, self.pid, executor, reason, self.error]
+
+
+@dataclass
+class Mark:
+    """What a job knows of one that it waits for; place 0: it began to while it ran."""
+
+    place: int
+    letter: str
+    however: bool = False  # it ends
+
+
+@dataclass(eq=False)
+class Job:
+    new: NewJob
+    settings: Settings
+    created: int
+    arrival: int
+    state: str = ""
+    since: int = 0
+    place: int = 0  # in the index of its state, unless it waits: there, priority and arrival
+    timer: int = 0
+    lease: int = 0  # with the grace of its queue
+    spared: int = 0
+    retried: int = 0
+    crashes: int = 0
+    lost: int = 0
+    misses: int = 0
+    retrying: bool = False
+    cancelling: bool = False
+    alone: bool = False
+    group: str = ""
+    final_reason: str = ""
+    progress: str = ""
+    result: bytes | None = None
+    checkpoint: bytes | None = None
+    attempts: list[Attempt] = field(default_factory=list)  # those that are kept
+    notes: list[list[Any]] = field(default_factory=list)
+    fields: dict[str, str] = field(default_factory=dict)
+    steps: dict[str, bytes] = field(default_factory=dict)
+    log: dict[tuple[int, int], bytes] = field(default_factory=dict)  # by attempt and block
+    waiters: list[str] = field(default_factory=list)
+    marks: dict[str, Mark] = field(default_factory=dict)
+    policy: str = "block"
+    due: int = 0  # when it has not to wait for others any more
+    awaited: bool = False
+    parked_by: str = ""
+    is_fair: bool = False  # its arrival is a virtual time
+    start_by: int = 0
+    is_timed: bool = False  # its deadline counts
+    has_timer: bool = False  # and has not come
+
+    @property
+    def id(self) -> str:
+        return self.new.id
+
+    @property
+    def run(self) -> Attempt:
+        return self.attempts[-1]
+
+    @property
+    def attempt(self) -> int:
+        return self.run.number if self.attempts else 0
+
+    @property
+    def priority(self) -> int:
+        return self.new.priority or 0
+
+    @property
+    def unique(self) -> tuple[str, str] | None:
+        """Its unique key and for how long, if that is a part of its life."""
+        span = self.new.unique_for or "pending"
+        return (self.new.unique, span) if self.new.unique and isinstance(span, str) else None
+
+    def is_satisfied(self, id: str) -> bool:
+        """Whether a job that it waits for is as it must be."""
+        mark = self.marks[id]
+        return mark.letter == "S" or (mark.letter != "-" and (mark.however or self.policy == "run"))
+
+    def unsatisfied(self) -> list[Mark]:
+        return [mark for id, mark in self.marks.items() if not self.is_satisfied(id)]
+
+    def option(self, name: str) -> int:
+        """What the job says itself, or its queue's setting."""
+        own = getattr(self.new, name)
+        return self.setting(name) if own is None else int(own)
+
+    def setting(self, name: str) -> int:
+        return self.settings.value(name, self.new.queue)
+
+    def order(self) -> Order:
+        """Where it stands among the jobs of its queue and state."""
+        if self.state in ("waiting", "throttled"):
+            return self.priority, self.arrival, self.id
+        return 0, self.place, self.id
+
+    def move(self, state: str, now: int, *, place: int = 0, timer: int = 0) -> None:
+        self.state, self.since, self.place, self.timer = state, now, place, timer
+
+    def start(self, executor: str, request: dict[str, Any], now: int) -> None:
+        self.attempts.append(
+            Attempt(self.attempt + 1, executor, request.get("pid", 0), min(self.since, now), claimed=now)
+        )
+        self.attempts = self.attempts[-self.setting("history") :]
+        self.retried, self.retrying = self.retried + self.retrying, False
+        self.lease, self.spared = self.lease_for(request) + self.setting("grace"), 0
+        self.move("running", now, place=now, timer=now + self.lease)
+
+    def lease_for(self, request: dict[str, Any]) -> int:
+        return int(request.get("lease", self.setting("lease")))
+
+    def note(self, now: int, what: bytes, words: str) -> None:
+        self.notes = [*self.notes, [now, what, words.encode()]][-self.setting("history") :]
+
+    def claimed(self, request: dict[str, Any]) -> Claimed:
+        """What a claim says of it. If settings changed before that was repeated: a lease no longer than it has."""
+        new = self.new
+        return Claimed(
+            id=new.id,
+            attempt=self.attempt,
+            queue=new.queue,
+            task=new.task,
+            codec=new.codec or "json",
+            payload=new.payload,
+            checkpoint=self.checkpoint or b"",
+            timeout=self.option("timeout"),
+            created=self.created,
+            alone=self.alone,
+            lease=min(self.lease_for(request), self.lease),
+            run=(new.run or "").encode(),
+        )
+
+    def describe(self) -> dict[str, Any]:
+        """What `get` says of it, but for its arrival number."""
+        last = self.run if self.attempts else None
+        whole = {
+            **self._describe_options(),
+            "id": self.id,
+            "state": self.state,
+            "created": self.created,
+            "since": self.since,
+            "attempt": self.attempt,
+            "retried": self.retried,
+            "crashes": self.crashes,
+            "lost": self.lost,
+            "cancelling": int(self.cancelling),
+            "alone": int(self.alone),
+            "lease": self.lease,
+            "timer": self.timer,
+            "executor": last.executor if last else "",
+            "pid": last.pid if last else 0,
+            "claimed": last.claimed if last else 0,
+            "group": self.group,
+            "final_reason": self.final_reason,
+            "progress": self.progress,
+            "attempts": [run.row() for run in self.attempts[-self.setting("history") :]],
+            "notes": self.notes,
+            "fields": self.fields,
+            "after": self._describe_marks([mark.place for mark in self.marks.values() if mark.place]),
+            "waits": self._describe_marks([0]),
+            "waits_for": len(self.unsatisfied()) if self.state == "blocked" else 0,
+            "throttled_by": self.parked_by if self.state == "throttled" else "",
+            "deadline": self.start_by,
+        }
+        if self.result is not None:
+            whole["result"] = self.result
+        if self.checkpoint is not None:
+            whole["checkpoint"] = self.checkpoint
+        return whole
+
+    def _describe_marks(self, places: list[int]) -> list[list[bytes]]:
+        return [
+            [id.encode(), WORDS[mark.letter]]
+            for place in sorted(places)
+            for id, mark in sorted(self.marks.items())
+            if mark.place == place
+        ]
+
+    def _describe_options(self) -> dict[str, Any]:
+        new = self.new
+        return {
+            "queue": new.queue,
+            "task": new.task,
+            "codec": new.codec or "json",
+            "payload": new.payload,
+            "priority": self.priority,
+            "retries": self.option("retries"),
+            "backoff": self.option("backoff"),
+            "most_crashes": self.option("crashes"),
+            "most_lost": self.option("lost"),
+            "timeout": self.option("timeout"),
+            "kept": int(not new.unkept),
+            "at_most_once": int(bool(new.once)),
+            "unique": new.unique or "",
+            "share": new.share or "",
+            "run": new.run or "",
+            "limits": " ".join(new.limits or ()),
+        }

@@ -1,0 +1,245 @@
+"""A store, its model, and what is compared between them after each command. The commands are in `model_rules.py`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import redis
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine
+
+from holdfast import errors
+from holdfast.store import commands
+from holdfast.store.commands import Command, Held
+from holdfast.store.store import Address, Store
+from tests.conftest import TestClock
+from tests.model import drawn, invariants, overdue
+from tests.model.drawn import DETACHED, EXECUTORS, IDS, LEASES, QUEUES
+from tests.model.job import Order, Steps
+from tests.model.model import Model, Place
+
+NAMESPACE = "model"
+START = 1_700_000_000_000
+FINAL_ORDER = "local states = {} for state in pairs({ succeeded = true, failed = true, cancelled = true }) do \
+states[#states + 1] = state end return states"  # as in record.lua
+
+Expected = Callable[[], Any]
+Read = Callable[[Any], Any]
+
+
+class Machine(RuleBasedStateMachine):
+    """A store, its model, and the programs that use them."""
+
+    steps = 0  # of all machines
+    url = ""
+    steps_of_a_call = Steps()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.client = redis.Redis.from_url(self.url)
+        self.client.flushall()
+        self.clock = TestClock(START)
+        self.store = Store(Address.find(self.url, namespace=NAMESPACE), clock=self.clock)
+        self.model = Model([state.decode() for state in self.client.eval(FINAL_ORDER, 0)], self.steps_of_a_call)
+        self.requests: dict[str, dict[str, Any]] = {}  # executor -> its last claim
+        self.known_ids = set(IDS)
+        self.sent: list[tuple[Command[Any], Expected, Read]] = []  # what may be repeated at any time
+        self.last_event = "0"
+        self.compared = 0
+        self.least_history = 100
+        self.cursor: tuple[list[str], Place] | None = None  # of a listing, and what it means
+        self.newest_cursor: tuple[list[str], dict[str, Order]] | None = None  # the same of the newest first
+
+    def teardown(self) -> None:
+        self.store.close()
+        self.client.close()
+
+    # Sending
+
+    def send(self, command: Command[Any], expected: Expected, read: Read, fault: str) -> None:
+        """Send a command, once or twice, and compare each reply that is not lost with the model's."""
+        token = command.args.get("token")
+        if token:
+            self.sent.append((command, expected, read))
+        for lost in {
+            "none": [False],
+            "repeated": [False, False],
+            "lost": [True],
+            "lost and repeated": [True, False],
+        }[fault]:
+            got = outcome_of(lambda: read(self.store.run(command)))
+            wanted = outcome_of(lambda: self.model.answer(token, expected))
+            assert lost or got == wanted, f"{command.verb} says {got}, not {wanted}"
+            self.compare()
+
+    @property
+    def now(self) -> int:
+        return self.clock.now
+
+    @property
+    def is_busy(self) -> bool:
+        return any(job.state == "running" for job in self.model.jobs.values())
+
+    def leases(self, executor: str) -> list[tuple[str, int]]:
+        """All attempts that an executor ever had."""
+        runs = [(job, run) for job in self.model.jobs.values() for run in job.attempts if run.executor == executor]
+        return [(job.id, run.number) for job, run in runs]
+
+    def draw_leases(self, data: st.DataObject, executor: str) -> list[tuple[str, int]]:
+        """Draw some attempts: those that run, mostly; some that ended, twice the same, or never were."""
+        running = [(job.id, job.attempt) for job in self.model.held(executor)]
+        former = [(id, attempt - 1) for id, attempt in running if attempt > 1]
+        never = [(id, number) for id in IDS for number in (1, 2)]
+        pools = [running] * 8 + [former, self.leases(executor), never]
+        one = st.sampled_from([pool for pool in pools if pool]).flatmap(st.sampled_from)
+        return data.draw(st.lists(one, min_size=1, max_size=4), label="leases")
+
+    def draw_executor(self, data: st.DataObject) -> str:
+        """Draw an executor, mostly one that holds something."""
+        busy = [executor for executor in EXECUTORS + DETACHED if self.model.held(executor)]
+        return data.draw(st.sampled_from(busy * 9 + EXECUTORS), label="executor")
+
+    def draw_ids(self, data: st.DataObject, states: Sequence[str]) -> list[str]:
+        """Draw ids, mostly of jobs in these states."""
+        fitting = [job.id for job in self.model.jobs.values() if job.state in states]
+        one = st.sampled_from([pool for pool in [fitting] * 5 + [IDS] if pool]).flatmap(st.sampled_from)
+        return data.draw(st.lists(one, min_size=1, max_size=3), label="ids")
+
+    def next_request(self, data: st.DataObject, executor: str) -> dict[str, Any]:
+        counter = self.requests.get(executor, {"counter": 0})["counter"] + 1
+        request = commands.claim_args(
+            data.draw(st.just(QUEUES) | st.just(QUEUES[::-1]) | drawn.queue_lists, label="queues"),
+            counter=counter,
+            limit=data.draw(st.sampled_from([1, 2, 3, 5, 5, 150]), label="limit"),
+            shares=data.draw(st.none() | st.lists(st.integers(0, 3), max_size=4), label="shares"),
+            lease=data.draw(st.none() | st.sampled_from(LEASES), label="lease"),
+            pid=data.draw(st.sampled_from([None, 77]), label="pid"),
+            idle=data.draw(st.booleans(), label="idle"),
+        )
+        self.requests[executor] = request
+        return request
+
+    # Comparing
+
+    def compare(self) -> None:
+        """The whole state of the store is that of the model, and its keys fit together."""
+        Machine.steps += 1
+        names = sorted({*self.known_ids, *self.model.jobs})
+        found = [job for job in self.store.run(commands.get(names)) if job]
+        arrivals = {job["id"]: job.pop("arrival") for job in found}
+        for job in found:
+            job["fields"] = commands.read_pairs(job["fields"])
+        wanted = [self.model.jobs[name] for name in names if name in self.model.jobs]
+        same("jobs", {job["id"]: job for job in found}, {job.id: job.describe() for job in wanted})
+        same("arrivals", arrivals, {job.id: job.arrival for job in wanted})
+        least = self.least_history
+        self.compare_keys(invariants.check(self.client, NAMESPACE, now=self.model.latest, least_history=least))
+        self.compare_events()
+        self.compared += 1
+        if self.compared % 3 == 0:
+            self.compare_rows()
+
+    def compare_rows(self) -> None:
+        """What is said of queues, workers and limits."""
+        rows, wanted_rows = self.store.run(commands.queues()), self.model.queue_rows(self.now)
+        assert rows == wanted_rows, f"queues are {rows}, not {wanted_rows}"
+        limits, wanted_limits = self.store.run(commands.limits()), self.model.limits.rows()
+        assert sorted(limits) == sorted(wanted_limits), f"limits are {limits}, not {wanted_limits}"
+        loaded = self.store.run(commands.load())
+        load = {row.queue: row for row in loaded.rows}
+        same("load", load, {row.queue: row for row in self.model.load_rows(self.now)})
+        assert loaded.overdue == overdue.count(self.model, self.now), f"{loaded.overdue} timers are overdue"
+        assert {*loaded.about} == {*overdue.by_queue(self.model, self.now)}, f"overdue is about {loaded.about}"
+        self.compare_workers()
+        self.compare_schedules()
+
+    def compare_keys(self, snapshot: invariants.Snapshot) -> None:
+        """What no command tells: order in the indexes, attempts kept, how often leases were spared, messages, keys."""
+        kept = {id: sum(name[0] == "a" for name in record.fields) for id, record in snapshot.jobs.items()}
+        same("attempts", kept, {id: len(job.attempts) for id, job in self.model.jobs.items()})
+        for (queue, state), members in snapshot.indexes.items():
+            wanted = [job.id for job in self.model.index(queue, state)]
+            assert [id for id, _ in members] == wanted, f"{queue} {state}: {members}, not {wanted}"
+        spared = {id: marks.count("s") for held in snapshot.held.values() for id, marks in held.items()}
+        same("spared", spared, {id: job.spared for id, job in self.model.jobs.items() if job.state == "running"})
+        assert snapshot.paused == self.model.paused
+        config = {
+            f"{queue}/{name}" if queue else name: str(value).encode()
+            for (queue, name), value in self.model.settings.items()
+        }
+        same("settings", snapshot.config, config)
+        self.compare_unique_keys(snapshot)
+        assert snapshot.matchers == self.model.matchers, f"told of queues are {snapshot.matchers}"
+        assert snapshot.refill == self.model.schedules.wanting, f"times are wanted for {snapshot.refill}"
+        same("timers", snapshot.timers, self.model.timers())
+        same("lines", {id: set(line) for id, line in snapshot.others("d").items()}, self.model.after.all_lines())
+        shares = {queue: {k: int(v) for k, v in fields.items()} for queue, fields in snapshot.others("fair").items()}
+        same("shares", shares, self.model.shares.fields())
+        same("ends of shares", snapshot.others("shares"), self.model.shares.stored_ends())
+        same("inboxes", normal_inboxes(snapshot.inboxes), normal_inboxes(self.model.inboxes))
+        assert self.client.dbsize() == snapshot.size
+
+    def compare_unique_keys(self, snapshot: invariants.Snapshot) -> None:
+        wanted = {
+            name: (span[0] if isinstance(span, str) else "t", job.id) for name, (span, job) in self.model.keys.items()
+        }
+        same("unique keys", {name: (key.letter, key.id) for name, key in snapshot.uniques.items()}, wanted)
+
+    def compare_workers(self) -> None:
+        found = {row.name: row._replace(held=sorted(row.held)) for row in self.store.run(commands.workers())}
+        rows = self.model.worker_rows(self.now)
+        same("workers", found, {row.name: row._replace(held=sorted(row.held)) for row in rows})
+
+    def compare_schedules(self) -> None:
+        found = {row.pop("name"): row for row in self.store.run(commands.schedules())}
+        for row in found.values():
+            row["batch"] = json.loads(row["batch"])
+            assert int(row.pop("now")) == self.now
+        same("schedules", found, {name: one.describe() for name, one in self.model.schedules.all.items()})
+
+    def compare_events(self) -> None:
+        """One entry per type, naming all its jobs."""
+        events = self.store.run(commands.events(self.last_event, limit=1000))
+        if events:
+            self.last_event = events[-1].id
+        wanted: dict[str, list[str]] = {}
+        for kind, id in self.model.events:
+            wanted.setdefault(kind, []).append(id)
+        self.model.events.clear()
+        same("events", {event.type: sorted(event.jobs) for event in events}, {k: sorted(v) for k, v in wanted.items()})
+        assert len(events) == len(wanted), f"a type of event twice: {events}"
+
+
+def same(what: str, found: dict[Any, Any], wanted: dict[Any, Any]) -> None:
+    """Fail if two tables differ, and say where: what is found, what is wanted."""
+    if found != wanted:
+        raise AssertionError(f"{what}: {differences(found, wanted)}")
+
+
+def differences(found: Any, wanted: Any) -> Any:
+    if not isinstance(found, dict) or not isinstance(wanted, dict):
+        return found, wanted
+    return {
+        key: differences(found.get(key), wanted.get(key))
+        for key in {**found, **wanted}
+        if found.get(key) != wanted.get(key)
+    }
+
+
+def outcome_of(call: Callable[[], Any]) -> Any:
+    """What a call returns, or the class of the error that it is refused with."""
+    try:
+        return call()
+    except errors.HoldfastError as error:
+        return type(error)
+
+
+def normal_renewal(cancelled: list[Held], lost: list[Held], unnamed: list[Held]) -> tuple[list[Held], ...]:
+    return cancelled, lost, sorted(unnamed)
+
+
+def normal_inboxes(inboxes: dict[str, list[str]]) -> dict[str, list[str]]:
+    """In which order `lose` ends an executor's jobs is not said."""
+    return {name: sorted(messages) for name, messages in inboxes.items()}

@@ -1,0 +1,39 @@
+"""What is due and nobody has moved, in plain Python: the rules at the head of `overdue.lua` and `upkeep.lua`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tests.model.core import Core
+
+
+def count(model: Core, now: int) -> int:
+    return sum(time <= now for time in model.timers().values()) + model.after.is_unfinished
+
+
+def by_queue(model: Core, now: int) -> Counter[str]:
+    """How many schedules, limits and deadlines that are overdue each queue has."""
+    found: Counter[str] = Counter()
+    for timer, time in model.timers().items():
+        if time > now:
+            continue
+        name = timer[1:]
+        if timer[0] == "&":
+            found[model.schedules.all[name].declared["batch"]["queue"]] += 1
+        elif timer[0] == "!":
+            found[model.jobs[name].new.queue] += 1
+        elif timer[0] == "%":
+            found.update({job.new.queue for job in model.limits.parked(name)})
+    return found
+
+
+def others(model: Core, queue: str, now: int) -> int:
+    is_unfinished = model.after.is_unfinished and bool(model.index(queue, "blocked"))
+    return by_queue(model, now)[queue] + is_unfinished
+
+
+def due(model: Core, queue: str, now: int) -> list[int]:
+    """The times of scheduled jobs that have come."""
+    return [job.timer for job in model.index(queue, "scheduled") if job.timer <= now]

@@ -1,0 +1,423 @@
+"""Planted bugs: does any test notice? Each is one line of the state machine, changed in a copy.
+
+    python -m tests.model.model.plant             plants each bug in turn, and prints which tests caught it and how soon
+    python -m tests.model.model.plant "fence"     only the bugs whose name has that word
+    python -m tests.model.model.plant "" model    only by the model
+
+It is its own pytest plugin too: `-p tests.plant` loads the copy that HOLDFAST_PLANT names in place of the real files.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast.store import library
+
+LUA = Path(library.__file__).parent / "lua"
+MODEL = [
+    f"tests/model/test_model.py::test_random_commands_do_what_the_model_says[{backend}]"
+    for backend in ("small", "valkey")
+]
+OLDER = ("lua_unique", "lua_settings", "lua_found", "repeats", "lua")
+NEWER = (
+    "after",
+    "newest",
+    "limit",
+    "fair",
+    "steer",
+    "schedule",
+    "lua_review",
+    "undefined_limits",
+    "returned",
+    "groups",
+    "damage",
+)
+DIRECT = [f"tests/test_{name}.py" for name in (*OLDER, *NEWER)]
+
+
+@dataclass(frozen=True)
+class Bug:
+    name: str
+    file: str
+    line: str
+    instead: str = ""
+
+
+BUGS = [
+    Bug(
+        "a forgotten ZREM: a job stays in its old index",
+        "move",
+        "collect(leaving, index[before], id)",
+    ),
+    Bug(
+        "a timer outlives the run",
+        "move",
+        "if not timer and (before == 'scheduled' or before == 'running') then",
+        "if not timer and before == 'scheduled' then",
+    ),
+    Bug("no fence: another executor may write", "lease", "run.executor ~= executor or ", ""),
+    Bug(
+        "no fence: an old attempt may write",
+        "lease",
+        "if job.state == 'running' and job.attempt == attempt then",
+        "if job.state == 'running' then",
+    ),
+    Bug("a lease that ended stays with its executor", "lease", "collect(dropping, key.held(run.executor), job.id)"),
+    Bug("a detached job stays with its executor too", "detach", "redis.call('HDEL', key.held(run.executor), job.id)"),
+    Bug("a detached job is still its executor's", "detach", "run.outcome, to)", "run.outcome, run.executor)"),
+    Bug(
+        "a detached job has the rest of its old lease",
+        "detach",
+        "redis.call('ZADD', key.timers, now + job.lease, job.id)",
+    ),
+    Bug(
+        "a released job goes to the end of the line",
+        "lease",
+        "else to_waiting(job, fields) end",
+        "else job.arrival = reserve_arrivals(1) + 1; to_waiting(job, fields) end",
+    ),
+    Bug(
+        "one retry too many",
+        "finish",
+        "(job.retried >= option(job, 'retries') and 'E')",
+        "(job.retried > option(job, 'retries') and 'E')",
+    ),
+    Bug(
+        "an error that is final is said to have used up its retries",
+        "finish",
+        "local why = WHY_OF_FINAL[item.final] or",
+        "local why = (WHY_OF_FINAL[item.final] and 'E') or",
+    ),
+    Bug(
+        "a job whose work was done is retried unasked",
+        "retry",
+        "if WORK_DONE[group] and not args.force then return 'DONE' end",
+        "",
+    ),
+    Bug(
+        "a limit stays noted as undefined when it is defined",
+        "limits",
+        "  limit.forget_undefined(args.name)\n  changed(args.name)",
+        "  changed(args.name)",
+    ),
+    Bug(
+        "the wait before a retry is doubled once too often", "finish", "math.min(job.retried, 40)", "(job.retried + 1)"
+    ),
+    Bug(
+        "a repeated claim gets new jobs",
+        "claim",
+        "if counter == args.counter then return repeat_claim(args, line) end",
+    ),
+    Bug(
+        "a wish to cancel is forgotten at a release",
+        "lease",
+        "if has(job.flags, CANCELLING) then return conclude(job, 'cancelled', nil, fields) end",
+    ),
+    Bug("a clock that goes back is not noticed", "time", "elseif gap < 0 then clock_went_back() end", "end"),
+    Bug("a lease is spared for ever", "lease", "spared + 1, length))", "spared, length))"),
+    Bug("renew does not look at the attempt", "renew", "if is_over or holds ~= attempt then", "if not marks then"),
+    Bug(
+        "a crash is charged as a retry",
+        "lease",
+        "job.crashes, job.misses = job.crashes + 1, 0",
+        "job.retried, job.misses = job.retried + 1, 0",
+    ),
+    Bug("a long checkpoint is left behind", "save", "redis.call('DEL', key.blob(letter, id))", "local _"),
+    Bug(
+        "a page begins with the last job of the one before",
+        "list",
+        "if member[1] == id and tonumber(member[2]) == tonumber(score) then first = first + 1 end",
+    ),
+    Bug(
+        "the newest jobs are merged by their ids alone",
+        "newest",
+        "if one.score ~= other.score then return one.score > other.score end",
+    ),
+    Bug("a page of the newest begins each state anew", "newest", "if rank > 0 and begun then", "if false then"),
+    Bug(
+        "a job is cancelled though one waits for it that is not",
+        "cancel",
+        "if not found[id] then found[id], list[#list + 1] = true, id end",
+    ),
+    Bug(
+        "a claim wakes nobody for what is left",
+        "claim",
+        "pass_on(open, args.shares and 1 or place, args.idle or args.shares)",
+    ),
+    Bug("waiters are not told", "lease", "tell_waiters(job, waiters)"),
+    Bug(
+        "a unique key is not freed when its job ends",
+        "lease",
+        "if has(job.flags, UNIQUE) then free_key(job, goes and 'qpk' or 'qp') end",
+    ),
+    Bug("a job that is tried again does not take its key again", "retry", "and take_key_again(job)", "and false"),
+    Bug("a key outlives the kept job that had it", "prune", "free_key(job, 'k')", "free_key(job, 'p')"),
+    Bug(
+        "the grace is forgotten at a renewal",
+        "renew",
+        "collect(entering, key.timers, now + length, id)",
+        "collect(entering, key.timers, now + length - setting('grace'), id)",
+    ),
+    Bug("a token is ignored", "call", "if answer then return answer end"),
+    Bug(
+        "a job that is not kept stays in its index",
+        "move",
+        "collect(leaving, key.index[job.queue][job.state], id)",
+    ),
+    Bug(
+        "a job that runs once at most comes back after a crash",
+        "lease",
+        "if is_over(job, job.crashes, option(job, 'crashes')) then "
+        "return fail(job, 'crashed', why_over(job), waiters, fields) end\n  come_back(job, 0, fields)",
+        """local over = job.crashes > option(job, 'crashes') and not has(job.flags, CANCELLING)
+  if over then return fail(job, 'crashed', 'E', waiters, fields) end
+  come_back(job, 0, fields, true)""",
+    ),
+    Bug(
+        "the lease of one queue is that of another",
+        "claim",
+        "args.lease or setting('lease', queue)",
+        "args.lease or setting('lease', args.queues[1])",
+    ),
+    # Composition
+    Bug(
+        "a job is not cancelled with the one that it waits for",
+        "after",
+        "if own == 'c' and letter ~= '-' and not is_satisfied then",
+        "if false then",
+    ),
+    Bug(
+        "a failure is as good as a success for those that wait",
+        "after",
+        "return letter == 'S' or (policy == 'r' and letter ~= '-')",
+        "return letter ~= '-'",
+    ),
+    Bug(
+        "who has been told stays in line",
+        "after",
+        "if is_satisfied then redis.call('ZREM', key.dependents(ended), id) end",
+    ),
+    Bug("the rest of those that wait is forgotten", "after", "after.note_rest(ended, letter, rest)", "local _"),
+    Bug(
+        "those that wait are not told that a job is tried again",
+        "retry",
+        "if has(job.flags, AWAITED) then resolved[#resolved + 1] = { id, '-', '-inf' } end",
+    ),
+    Bug(
+        "a job may be made to wait for itself",
+        "depend",
+        "if is_cycle then refuse('CYCLE', 'job ' .. args.id .. ' would wait for itself') end",
+    ),
+    Bug(
+        "a job that takes the place of another is not awaited",
+        "enqueue",
+        "found.awaited[id] = true\n  if FINAL",
+        "if FINAL",
+    ),
+    Bug(
+        "a job that others wait for can be deleted",
+        "delete",
+        "if has(job.flags, AWAITED) and redis.call('EXISTS', key.dependents(id)) == 1 then return 'BLOCKED' end",
+    ),
+    Bug(
+        "a cancellation of dependents only is done again",
+        "cancel",
+        "return answers, is_idle and #dependents == 0",
+        "return answers, is_idle",
+    ),
+    Bug(
+        "a slot stays with a job that has ended",
+        "limit",
+        "if redis.call('SREM', key.holders(full), job.id) == 1 then limit.pass_up(full) end",
+        "limit.pass_up(full)",
+    ),
+    Bug(
+        "a slot that is given back is for nobody",
+        "limit",
+        "if redis.call('SREM', key.holders(full), job.id) == 1 then limit.pass_up(full) end",
+        "redis.call('SREM', key.holders(full), job.id)",
+    ),
+    Bug(
+        "a job that was handed on and goes leaves its slot to nobody",
+        "limit",
+        "limit.pass_up(redis.call('HGET', key.job(job.id), 'l'), parked_by)",
+    ),
+    Bug(
+        "one start too many in a period",
+        "limit",
+        "worn_off(full, slots - free - 1, per) <= now",
+        "worn_off(full, slots - free, per) <= now",
+    ),
+    Bug("a limit that is raised strands who is parked", "limits", "limit.review(name)"),
+    Bug(
+        "a parked job that begins to wait stays parked",
+        "depend",
+        "if has(job.flags, LIMITED) then limit.leave(job) end",
+    ),
+    Bug(
+        "one more job of a queue at once than configured",
+        "claim",
+        "local room = concurrency - redis.call('ZCARD', index)",
+        "local room = concurrency + 1 - redis.call('ZCARD', index)",
+    ),
+    Bug("the weight of a share is ignored", "fair", "fair.TURN / (tonumber(known[2]) or 1)", "fair.TURN"),
+    Bug(
+        "virtual time stands still",
+        "fair",
+        "redis.call('HSET', key.fair(job.queue), field, string.format('%.0f', job.arrival))",
+    ),
+    Bug(
+        "the worker of a job that is taken away is not told",
+        "steer",
+        "tell(worker_of(run.executor), string.format('lost %s %s %d', run.executor, job.id, job.attempt))",
+    ),
+    Bug("a moved job is not known in its new queue", "steer", "know_queue(queue)"),
+    Bug(
+        "the next stage has the checkpoint of the last",
+        "finish",
+        "redis.call('HDEL', key.job(job.id), 'c', 'f', 'l', 'b', 'd', 'x')",
+        "redis.call('HDEL', key.job(job.id), 'f', 'l', 'b', 'd', 'x')",
+    ),
+    Bug(
+        "a job waits again for what it waited for before",
+        "after",
+        "after.forget_waits(job.id)\n  local left",
+        "local left",
+    ),
+    Bug("firings overlap", "schedule", "return last and not FINAL[last.state]", "return false"),
+    Bug(
+        "one firing too many is made up for",
+        "schedule",
+        "first = math.max(1, #due - tonumber(schedule.backlog) + 1)",
+        "first = math.max(1, #due - tonumber(schedule.backlog))",
+    ),
+    Bug(
+        "an older release declares a schedule anew",
+        "schedule",
+        "if known and tonumber(known.revision) > (args.revision or 0) then",
+        "if false then",
+    ),
+    Bug("jitter is one millisecond short", "schedule", "% (jitter + 1)", "% jitter"),
+    Bug("times run out and nobody is asked", "schedule", "redis.call('SADD', key.refill(), name)"),
+    Bug(
+        "a job that waits for others misses its deadline and starts",
+        "deadline",
+        "if job and not FINAL[job.state] and job.state ~= 'running' then deadline.miss(job) end",
+        "if job and (job.state == 'waiting' or job.state == 'scheduled') then deadline.miss(job) end",
+    ),
+    Bug(
+        "a job that comes back after its deadline starts",
+        "deadline",
+        "return has(job.flags, DEADLINE) and tonumber(redis.call('HGET', key.job(job.id), 'd') or now + 1) <= now",
+        "return false",
+    ),
+    Bug(
+        "a job that is handed on counts as one that came",
+        "move",
+        "if job.state ~= 'waiting' and job.state ~= 'throttled' then tally(job.queue, 'i', 1) end",
+        "if job.state ~= 'waiting' then tally(job.queue, 'i', 1) end",
+    ),
+    Bug(
+        "acting on many meets jobs that have come back",
+        "act",
+        "return job.since <= since and",
+        "return",
+    ),
+    Bug(
+        "a job is claimed whatever its record says", "claim", "if not job or job.state ~= 'waiting' or", "if not job or"
+    ),
+    Bug(
+        "a lease is met whatever its record says",
+        "time",
+        "elseif job and job.state == 'running' then",
+        "elseif job then",
+    ),
+    Bug("an entry without a record stays", "mend", "elseif fault == 'NOTFOUND' then\n    forget(id, found_in)\n  ", ""),
+    Bug(
+        "a running record that nobody holds has no lease",
+        "mend",
+        "if job.state == 'running' then return give_lease(job) end",
+    ),
+    Bug("a newer record is mended", "record", "return version > VERSION and 'NEWER' or 'DAMAGED'", "return 'NOTFOUND'"),
+    Bug("what is skipped is met again and again", "time", "'LIMIT', stay, STEP", "'LIMIT', 0, STEP"),
+    Bug(
+        "what is skipped starves what stands behind it",
+        "claim",
+        "got.parked + got.odd == passed",
+        "got.parked == passed",
+    ),
+    Bug("nobody waits for what cannot be met", "claim", "local first = budget.unreadable", "local first = 0"),
+    Bug("a failed call keeps half of its writes", "call", "core.settle_after_failure()", ""),
+    Bug(
+        "a slot whose holder is gone stays taken",
+        "limit",
+        "redis.call('SREM', key.holders(full), id)\n      is_stale = true",
+        "",
+    ),
+    Bug("a job is pruned whatever its record says", "prune", "if not job or job.state ~= state or", "if not job or"),
+    Bug("notes outlive their job", "record", "  mark_extra(job)\n  local notes", "  local notes"),
+    Bug("errors outlive their job", "finish", "job.flags = with(job.flags, EXTRA, true)", ""),
+    Bug(
+        "another end of an attempt is taken for the same",
+        "finish",
+        "if run.outcome ~= letter then return false end",
+        "do return run.outcome == letter end",
+    ),
+]
+
+
+def source_with(bug: Bug) -> str:
+    """The library with a bug in it."""
+    parts = {part: (LUA / f"{part}.lua").read_text("utf-8") for part in library.PARTS}
+    assert parts[bug.file].count(bug.line) == 1, f"{bug.file}.lua does not have this line once: {bug.line}"
+    parts[bug.file] = parts[bug.file].replace(bug.line, bug.instead)
+    return library.join(parts)
+
+
+def use(source: Path) -> None:
+    """Have this process call a copy of the library."""
+    text = source.read_text("utf-8")
+    library._source = lambda: text  # type: ignore[assignment]
+
+
+def seconds_until_caught(source: Path, tests: Sequence[str]) -> tuple[str, float]:
+    """Run tests with a bug planted until the first fails: returns its name, or '' if none does."""
+    environment = {**os.environ, "HOLDFAST_PLANT": str(source), "HOLDFAST_MODEL_SHRINK": "0"}
+    line = [sys.executable, "-m", "pytest", "-x", "-q", "--tb=no", "-p", "tests.model.plant", *tests]
+    began = time.monotonic()
+    run = subprocess.run(line, env=environment, capture_output=True, text=True, check=False)
+    failed = re.search(r"^(?:FAILED|ERROR) \S*::(\S+)", run.stdout, re.MULTILINE)
+    assert failed or run.returncode == 0, run.stdout + run.stderr
+    return failed[1] if failed else "", time.monotonic() - began
+
+
+def main(wanted: str = "", by: str = "") -> int:
+    missed = 0
+    print("| bug | model | first direct test |\n|---|---|---|")
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder) / "planted.lua"
+        for bug in BUGS:
+            if wanted in bug.name:
+                source.write_text(source_with(bug), "utf-8")
+                by_model, model_seconds = seconds_until_caught(source, MODEL)
+                by_test, test_seconds = ("", 0) if by == "model" else seconds_until_caught(source, DIRECT)
+                model = f"{model_seconds:.0f} s" if by_model else "-"
+                direct = f"`{by_test}` {test_seconds:.0f} s" if by_test else "-"
+                print(f"| {bug.name} | {model} | {direct} |", flush=True)
+                missed += not (by_model or by_test)
+    return missed
+
+
+if "HOLDFAST_PLANT" in os.environ:
+    use(Path(os.environ["HOLDFAST_PLANT"]))
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:3]))

@@ -1,0 +1,205 @@
+"""Jobs that are enqueued again and again, in plain Python: the rules at the head of `schedule.lua`."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from holdfast import errors
+from tests.model.job import FINAL
+from tests.support.new_job import NewJob
+
+if TYPE_CHECKING:
+    from tests.model.model import Model
+
+MOST_BACKLOG, ENOUGH_TIMES = 1000, 20
+POLICY = {"spec": "", "missed": "one", "backlog": 100, "late": 60_000, "overlap": "allow", "jitter": 0, "revision": 0}
+
+
+@dataclass
+class Schedule:
+    """What was declared, when it fires next, and what has become of it."""
+
+    declared: dict[str, Any]
+    since: int
+    every: int | None = None
+    offset: int = 0
+    times: list[int] = field(default_factory=list)  # those that are known; of an interval the next one
+    is_paused: bool | None = None
+    job: str | None = None
+    known: dict[str, int] = field(default_factory=dict)  # fired, skipped, at, last: once it has fired
+
+    @property
+    def next(self) -> int | None:
+        return self.times[0] if self.times and not self.is_paused else None
+
+    def fires_like(self, other: Schedule) -> bool:
+        mine, others = ((one.declared["spec"], one.every, one.offset) for one in (self, other))
+        return mine == others
+
+    def describe(self) -> dict[str, Any]:
+        fields = {**self.declared, "since": self.since, **self.known}
+        if self.every:
+            fields |= {"every": self.every, "offset": self.offset, "next": self.times[0]}
+        else:
+            fields["times"] = " ".join(map(str, self.times))
+        if self.is_paused is not None:
+            fields["paused"] = int(self.is_paused)
+        if self.job is not None:
+            fields["job"] = self.job
+        return {name: str(value) if isinstance(value, int) else value for name, value in fields.items()}
+
+
+class Schedules:
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self.all: dict[str, Schedule] = {}
+        self.wanting: set[str] = set()  # further times
+
+    def timers(self) -> dict[str, int]:
+        return {f"&{name}": one.next for name, one in self.all.items() if one.next is not None}
+
+    def find(self, name: str) -> Schedule:
+        if name not in self.all:
+            raise errors.JobNotFound
+        return self.all[name]
+
+    # Verbs
+
+    def declare(self, name: str, batch: dict[str, Any], payload: bytes, how: dict[str, Any], now: int) -> bool:
+        """An older revision does not replace a newer one. The same again changes nothing."""
+        every, offset = how.get("every"), how.get("offset", 0)
+        declared = {"batch": batch, "payload": payload, **{key: how.get(key, POLICY[key]) for key in POLICY}}
+        if batch.get("deadline", now) <= declared["jitter"]:
+            raise errors.Invalid
+        old = self.all.get(name)
+        if old and old.declared["revision"] > declared["revision"]:
+            raise errors.WrongState
+        if old and (old.declared, old.every, old.offset) == (declared, every, offset):
+            return False
+        new = self.all[name] = Schedule(declared, now, every, offset)
+        if old:
+            new.is_paused, new.job, new.known = old.is_paused, old.job, old.known
+        new.times = [first_time(every, offset, now)] if every else [time for time in how["times"] if time > now]
+        if old and not how.get("times") and old.fires_like(new):  # also what it has missed
+            new.times, new.since = old.times, old.since
+        self._ask_for_more(name)
+        self.model.events.append(("configured", name))
+        return True
+
+    def _ask_for_more(self, name: str) -> None:
+        one = self.all[name]
+        if not one.every and len(one.times) < ENOUGH_TIMES:
+            self.wanting.add(name)
+
+    def last_known(self, name: str) -> int:
+        one = self.find(name)
+        return one.times[-1] if one.times and not one.every else one.known.get("last", 0)
+
+    def refill(self, name: str, expected: int, times: Sequence[int]) -> bool:
+        one = self.find(name)
+        last = self.last_known(name)
+        if one.every or last != expected:
+            return False
+        done = one.known.get("at", 0) if one.declared["missed"] == "one" else 0
+        one.times += [time for time in times if time > max(last, one.since, done)]
+        self.wanting.discard(name)
+        return True
+
+    def unschedule(self, name: str) -> bool:
+        if name not in self.all:
+            return False
+        del self.all[name]
+        self.wanting.discard(name)
+        self.model.events.append(("configured", name))
+        return True
+
+    def pause(self, name: str, now: int) -> bool:
+        one = self.find(name)
+        if one.is_paused:
+            return False
+        one.is_paused, one.since = True, now
+        self.model.events.append(("paused", f"@{name}"))
+        return True
+
+    def resume(self, name: str, now: int) -> bool:
+        """What was due while it was paused was not missed."""
+        one = self.find(name)
+        if not one.is_paused:
+            return False
+        one.is_paused, one.since = False, now
+        one.times = (
+            [first_time(one.every, one.offset, now)] if one.every else [time for time in one.times if time > now]
+        )
+        self._ask_for_more(name)
+        self.model.events.append(("resumed", f"@{name}"))
+        return True
+
+    def trigger(self, name: str, now: int) -> str:
+        one = self.find(name)
+        one.job = f"{name}@{now}-now"
+        self._enqueue(one, one.job, None, now)
+        self.model.events.append(("fired", name))
+        return one.job
+
+    # Firing
+
+    def fire(self, name: str, now: int) -> None:
+        one = self.all[name]
+        due, later = self._due(one, now)
+        chosen = self._choose(one, due, now)
+        chosen, rest = chosen[: self.model.steps.fired], chosen[self.model.steps.fired :]
+        fired = 0
+        for time in chosen:
+            if not self._is_under_way(one):
+                fired += self._fire_one(name, one, time, now)
+        if fired:
+            self.model.events.append(("fired", name))
+        skipped = len(due) - len(rest) - fired
+        counts = {"fired": one.known.get("fired", 0) + fired, "skipped": one.known.get("skipped", 0) + skipped}
+        one.known |= {**counts, "at": now, "last": [*due, *chosen][-1]}
+        one.times = [*rest, *later][: 1 if one.every else None]
+        one.job = one.job or ""
+        self._ask_for_more(name)
+
+    @staticmethod
+    def _due(one: Schedule, now: int) -> tuple[list[int], list[int]]:
+        if one.every:
+            due = list(range(one.times[0], now + 1, one.every))
+            return due, [one.times[0] + len(due) * one.every]
+        return [time for time in one.times if time <= now], [time for time in one.times if time > now]
+
+    @staticmethod
+    def _choose(one: Schedule, due: list[int], now: int) -> list[int]:
+        """Of several that are due."""
+        missed, declared = one.declared["missed"], one.declared
+        if missed == "all":
+            return due[-MOST_BACKLOG:][-declared["backlog"] :]
+        return [time for time in due[-1:] if missed == "one" or now - time <= declared["late"]]
+
+    def _is_under_way(self, one: Schedule) -> bool:
+        last = self.model.jobs.get(one.job or "")
+        return one.declared["overlap"] == "skip" and last is not None and last.state not in FINAL
+
+    def _fire_one(self, name: str, one: Schedule, time: int, now: int) -> bool:
+        """The id is of the time, so no time fires twice."""
+        one.job = f"{name}@{time}"
+        jitter = one.declared["jitter"]
+        digest = int(hashlib.sha1(f"{name}{time}".encode(), usedforsecurity=False).hexdigest()[:8], 16)
+        return self._enqueue(one, one.job, time + digest % (jitter + 1), now)
+
+    def _enqueue(self, one: Schedule, id: str, due: int | None, now: int) -> bool:
+        options = {**one.declared["batch"]}
+        if "limits" in options:
+            options["limits"] = tuple(options["limits"])
+        new = NewJob(id=id, payload=one.declared["payload"], due=due, **options)
+        _, [stored], _ = self.model.enqueue([new], "return", now)
+        self.model.was_idle = False
+        return bool(stored)
+
+
+def first_time(every: int, offset: int, now: int) -> int:
+    """Of an interval: the first that is not past."""
+    return offset + max(0, -((offset - now) // every)) * every

@@ -1,0 +1,101 @@
+"""What an operator does to jobs, and deadlines, in plain Python: the rules of `steer.lua` and `deadline.lua`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from tests.model.job import FINAL, Job
+
+if TYPE_CHECKING:
+    from tests.model.core import Core
+
+
+class Steer:
+    def __init__(self, model: Core) -> None:
+        self.model = model
+
+    def each(self, ids: Sequence[str], change: Callable[..., str], now: int) -> list[str]:
+        """Change jobs that have not ended, one after the other."""
+        answers = []
+        for id in ids:
+            job = self.model.jobs.get(id)
+            answers.append("NOTFOUND" if not job else "STATE" if job.state in FINAL else change(job, now=now))
+            self.model.settle(now)
+        self.model.was_idle = all(answer.isupper() for answer in answers)
+        return answers
+
+    def move(self, job: Job, queue: str | None, priority: int | None, now: int) -> str:
+        is_same = queue in (None, job.new.queue)
+        if job.state == "running" and not is_same:
+            return "STATE"
+        if not is_same:
+            self.model.limits.leave(job, now)
+        before, new_priority = job.priority, job.priority if priority is None else priority
+        job.new = msgspec.structs.replace(job.new, queue=queue or job.new.queue, priority=new_priority)
+        if not is_same:
+            self._stand_elsewhere(job, now)
+        elif job.is_fair and new_priority != before:
+            self.model.arrive(job)
+        if is_same and job.state in ("waiting", "throttled"):
+            self.model.to_waiting(job, now)
+        self.model.event("moved", job)
+        return job.state
+
+    def _stand_elsewhere(self, job: Job, now: int) -> None:
+        """As if it came just now."""
+        self.model.arrive(job)
+        self.model.know_queue(job.new.queue)
+        if job.state == "scheduled":
+            job.move("scheduled", now, place=job.timer, timer=job.timer)
+        elif job.state == "blocked":
+            job.move("blocked", now, place=now)
+        else:
+            job.state = ""
+            self.model.to_waiting(job, now)
+
+    def release(self, job: Job, delay: int, reason: str, now: int) -> str:
+        if job.state != "running":
+            return "STATE"
+        self.model.event("released", job)
+        self._take_away(job, "released", reason, now)
+        self.model.come_back(job, delay, now)
+        return job.state
+
+    def fail(self, job: Job, group: str | None, reason: str, now: int) -> str:
+        if job.state == "running":
+            self._take_away(job, "error", reason, now)
+        job.note(now, b"failed", reason)
+        self.model.fail(job, group or "operator", "operator", now)
+        return "failed"
+
+    def _take_away(self, job: Job, outcome: str, reason: str, now: int) -> None:
+        executor = job.run.executor
+        self.model.tell(executor.rpartition(".")[0], f"lost {executor} {job.id} {job.attempt}")
+        self.model.end_attempt(job, outcome, reason, now)
+
+    # Deadlines
+
+    def set_deadline(self, job: Job, now: int) -> None:
+        new = job.new
+        if new.start_by is not None or new.deadline is not None:
+            job.start_by = new.start_by if new.start_by is not None else now + (new.deadline or 0)
+            job.is_timed = job.has_timer = True
+
+    def drop_deadline(self, job: Job) -> None:
+        job.is_timed = job.has_timer = False
+
+    def is_too_late(self, job: Job, now: int) -> bool:
+        return job.is_timed and job.start_by <= now
+
+    def miss(self, job: Job, now: int) -> None:
+        job.note(now, b"failed", "its deadline has passed")
+        self.model.fail(job, "deadline", "deadline", now)
+
+    def ring(self, id: str, now: int) -> None:
+        job = self.model.jobs[id]
+        job.has_timer = False
+        if job.state not in ("running", *FINAL):
+            self.miss(job, now)

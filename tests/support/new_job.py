@@ -1,0 +1,44 @@
+"""A job as tests store it: each field by its name, as the store is told it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from holdfast.store.commands import given
+
+_ITS_OWN = ("id", "payload")
+
+
+class NewJob(msgspec.Struct, frozen=True, kw_only=True):
+    """A job to be stored. What is None is left to the store."""
+
+    id: str
+    payload: bytes
+    queue: str
+    task: str
+    priority: int | None = None
+    delay: int | None = None
+    due: int | None = None
+    retries: int | None = None
+    crashes: int | None = None
+    lost: int | None = None
+    backoff: int | None = None
+    timeout: int | None = None
+    codec: str | None = None
+    unique: str | None = None
+    unique_for: str | int | None = None
+    unkept: bool | None = None
+    once: bool | None = None
+    after: tuple[str, ...] | None = None
+    on_failed: str | None = None
+    limits: tuple[str, ...] | None = None
+    share: str | None = None
+    deadline: int | None = None
+    start_by: int | None = None
+    run: str | None = None
+
+    @property
+    def batch(self) -> dict[str, Any]:
+        return given(**{name: value for name, value in msgspec.structs.asdict(self).items() if name not in _ITS_OWN})
