@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.worker import config, linux
-from holdfast.worker.config import config_of_project
+from holdfast.worker import linux, settings_file
+from holdfast.worker.settings_file import read_project_settings
 from tests.support.shells import PROGRAM, Shell
 from tests.support.workers import Crew
 
@@ -36,7 +36,7 @@ def limited(shell: Shell, limit: str, words: str) -> tuple[int, str]:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ("work tasks --config /dev/zero", "/dev/zero has more than 1 MiB: a TOML file with settings of a worker was"),
+        ("work tasks --config /dev/zero", "/dev/zero has more than 1 MiB; expected a TOML file with settings"),
         ("enqueue tasks.add --from /dev/zero", "line 1: it has more than 8 MiB; 0 jobs were stored before"),
         ("enqueue --exec --stdin /dev/zero -- cat", "it has more than 1 MiB; have the program read a file"),
         ("cancel < /dev/zero", "the standard input has more than 256 MiB: pipe in ids, one on each line."),
@@ -62,16 +62,16 @@ def test_a_project_file_without_end_is_refused(shell: Shell) -> None:
 def test_a_file_of_settings_may_be_a_pipe(shell: Shell) -> None:
     code, err = limited(shell, f"-v {MEMORY}", "work tasks --config <(echo 'queue = 1')")
 
-    assert "there is no setting 'queue'; did you mean" in err
+    assert "unknown setting 'queue'; did you mean" in err
     assert code != 0
 
 
 def test_a_file_of_settings_is_read_up_to_its_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = "[tool.holdfast.worker]\nqueues = ['mail']\n"
     (tmp_path / "pyproject.toml").write_text(text)
-    monkeypatch.setattr(config, "MAX_BYTES", len(text))
+    monkeypatch.setattr(settings_file, "MAX_BYTES", len(text))
 
-    assert config_of_project(tmp_path).every_pool["queues"] == {"mail": 1}
+    assert read_project_settings(tmp_path).every_pool["queues"] == {"mail": 1}
 
 
 @pytest.mark.parametrize("files", [6, 8, 12, 16, 63])

@@ -12,12 +12,11 @@ import redis
 
 from holdfast.errors import Invalid
 from holdfast.units import size_in_bytes
-from holdfast.worker.config import Config, config_of_project, make_settings, read_config
 from holdfast.worker.linux import Usage
-from holdfast.worker.settings import Pool, WorkerSettings
+from holdfast.worker.settings import Pool, WorkerSettings, read_queues
+from holdfast.worker.settings_file import SettingsFile, make_settings, read_project_settings, read_settings_file
 from holdfast.worker.supervisor.health import Introduction, _shortened
 from holdfast.worker.supervisor.slots import shares
-from holdfast.worker.values import read_queues
 from tests.apps import worker_app as app
 from tests.support.workers import Crew, children, until
 
@@ -61,7 +60,7 @@ def write(tmp_path: Path) -> Write:
 
 def refusal(path: Path) -> str:
     with pytest.raises(Invalid) as refused:
-        make_settings("tasks", {}, read_config(path))
+        make_settings("tasks", {}, read_settings_file(path))
     return str(refused.value)
 
 
@@ -69,7 +68,7 @@ def refusal(path: Path) -> str:
 
 
 def test_a_file_describes_a_worker_and_its_pools(write: Write) -> None:
-    settings = make_settings("tasks", {}, read_config(write(WHOLE)))
+    settings = make_settings("tasks", {}, read_settings_file(write(WHOLE)))
 
     gib = 1 << 30
     video = Pool(name="video", queues={"video": 1}, executors=2, processes=2, max_age=12 * 3_600_000, max_memory=gib)
@@ -87,18 +86,18 @@ def test_a_file_describes_a_worker_and_its_pools(write: Write) -> None:
 
 
 def test_a_file_without_pools_describes_one(write: Write) -> None:
-    settings = make_settings("tasks", {}, read_config(write('queues = "a, b"\nburst = true')))
+    settings = make_settings("tasks", {}, read_settings_file(write('queues = "a, b"\nburst = true')))
 
     assert settings == WorkerSettings(app="tasks", burst=True, pools=(Pool(queues={"a": 1, "b": 1}),))
 
 
 def test_the_table_of_a_project_is_its_file(tmp_path: Path, write: Write) -> None:
-    assert config_of_project(tmp_path) == Config()
+    assert read_project_settings(tmp_path) == SettingsFile()
     write("[tool.other]\nholdfast = 1\n", "pyproject.toml")
-    assert make_settings("tasks", {}, config_of_project(tmp_path)) == WorkerSettings(app="tasks")
+    assert make_settings("tasks", {}, read_project_settings(tmp_path)) == WorkerSettings(app="tasks")
     write('[tool.holdfast.worker]\napp = "shop"\n[[tool.holdfast.worker.pools]]\nname = "a"\n', "pyproject.toml")
 
-    found = config_of_project(tmp_path)
+    found = read_project_settings(tmp_path)
 
     assert (found.worker, found.pools) == ({"app": "shop"}, ({"name": "a"},))
 
@@ -106,8 +105,8 @@ def test_the_table_of_a_project_is_its_file(tmp_path: Path, write: Write) -> Non
 def test_what_is_wrong_in_the_table_of_a_project_is_said_with_its_line(tmp_path: Path, write: Write) -> None:
     write("[project]\nname = 'x'\n\n[[tool.holdfast.worker.pools]]\nname = 'a'\nqueue = ['b']\n", "pyproject.toml")
 
-    with pytest.raises(Invalid, match=r"^pyproject\.toml, line 6: pool a: there is no setting 'queue'; did you mean q"):
-        config_of_project(tmp_path)
+    with pytest.raises(Invalid, match=r"^pyproject\.toml, line 6: pool a: unknown setting 'queue'; did you mean q"):
+        read_project_settings(tmp_path)
 
 
 @pytest.mark.parametrize("text", ["[tool]\nholdfast = 1\n", "[tool.holdfast]\nworker = 'shop'\n"])
@@ -115,18 +114,18 @@ def test_a_table_of_a_project_that_is_none_is_refused(tmp_path: Path, write: Wri
     write(text, "pyproject.toml")
 
     with pytest.raises(Invalid, match=r"^pyproject\.toml: tool\.holdfast.* must be a table"):
-        config_of_project(tmp_path)
+        read_project_settings(tmp_path)
 
 
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("a = 1\nprocesses = \nb = 2", "is no TOML: Invalid value (at line 2"),
-        ("\n\nproceses = 2", "line 3: there is no setting 'proceses'; did you mean processes?"),
-        ("max-jobs = 2", "line 1: there is no setting 'max-jobs'; did you mean max_jobs or"),
-        ("zzz = 2", "line 1: there is no setting 'zzz'; there are app, lease"),
+        ("a = 1\nprocesses = \nb = 2", "is not valid TOML: Invalid value (at line 2"),
+        ("\n\nproceses = 2", "line 3: unknown setting 'proceses'; did you mean processes?"),
+        ("max-jobs = 2", "line 1: unknown setting 'max-jobs'; did you mean max_jobs or"),
+        ("zzz = 2", "line 1: unknown setting 'zzz'; there are app, lease"),
         ("pool = 2", "did you mean pools?"),
-        ("app = 'a'\n\n[[pool]]\nname = 'a'", "line 3: there is no setting 'pool'; did you mean pools?"),
+        ("app = 'a'\n\n[[pool]]\nname = 'a'", "line 3: unknown setting 'pool'; did you mean pools?"),
         ("processes = 0", "line 1: processes is 0; it must be a whole number from 1 to"),
         ("processes = '4'", "processes is '4'; it must be a whole number"),
         ("processes = true", "processes is True; it must be a whole number"),
@@ -144,14 +143,14 @@ def test_a_table_of_a_project_that_is_none_is_refused(tmp_path: Path, write: Wri
         ("queues = ['a', 'a']", "queues names a twice"),
         ("queues = ['a=x']", "queues has 'a=x'; a weight is a number"),
         ("queues = {a = 0}", "the weight of a is 0; it must be a whole number from 1 to 1000"),
-        ("queues = {a = 5}", "weights of queues are for the order weighted, not for strict"),
+        ("queues = {a = 5}", "weights of queues need the order weighted, not strict"),
         ("pools = 3", "pools must be tables: write [[pools]]"),
-        ("[[pools]]\nqueues = ['a']", "line 1: pool 1: it has no name"),
-        ("[[pools]]\nname = 'a'\n[[pools]]\n# x\nname = 'a'", "line 5: there are two pools of the name a"),
+        ("[[pools]]\nqueues = ['a']", "line 1: pool 1: name is missing"),
+        ("[[pools]]\nname = 'a'\n[[pools]]\n# x\nname = 'a'", "line 5: two pools are named a"),
         ("[[pools]]\nname = 'a'\nlease = '1m'", "line 3: pool a: lease is a setting of the whole worker"),
         ("[[pools]]\nname = 'a'\n[[pools]]\nname = 'b'\nprocesses = 0", "line 5: pool b: processes is 0"),
         ("[[pools]]\nname = 'a'\n[pools.queues]\na = 'x'", "line 1: pool a: the weight of a is 'x'"),
-        ("[[pools]]\nname = 'a'\nqueues = 'a=2'", "worker.toml: pool a: weights of queues are for the order weighted"),
+        ("[[pools]]\nname = 'a'\nqueues = 'a=2'", "worker.toml: pool a: weights of queues need the order weighted"),
         ("pools = [{name = 'a', processes = 0}]", "worker.toml: pool a: processes is 0"),
         ("[[pools]]\nname = 'a b'", "line 2: pool a b: name is 'a b'"),
     ],
@@ -170,7 +169,7 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
 
 
 def test_flags_are_put_over_a_file(write: Write) -> None:
-    config = read_config(write("processes = 2\nconcurrency = 7\nlease = '1m'"))
+    config = read_settings_file(write("processes = 2\nconcurrency = 7\nlease = '1m'"))
 
     settings = make_settings("tasks", {"processes": 4, "lease": 5000}, config)
 
@@ -178,7 +177,7 @@ def test_flags_are_put_over_a_file(write: Write) -> None:
 
 
 def test_flags_of_a_pool_are_refused_beside_pools_of_a_file(write: Write) -> None:
-    config = read_config(write(WHOLE))
+    config = read_settings_file(write(WHOLE))
 
     assert make_settings("tasks", {"burst": True}, config).burst
     with pytest.raises(Invalid, match=r"--max-jobs is given, but worker\.toml describes pools; change it there"):
@@ -187,7 +186,7 @@ def test_flags_of_a_pool_are_refused_beside_pools_of_a_file(write: Write) -> Non
 
 def test_more_queues_than_the_store_hears_of_are_refused() -> None:
     with pytest.raises(Invalid, match="up to 1000 queues, not 1001; start several"):
-        make_settings("tasks", {"queues": {f"q{number}": 1 for number in range(1001)}}, Config())
+        make_settings("tasks", {"queues": {f"q{number}": 1 for number in range(1001)}}, SettingsFile())
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.errors import Invalid
-from holdfast.worker.config import Config, make_settings, read_config
-from holdfast.worker.queue_order import Order, Rotation, Weighted
+from holdfast.worker.queue_order import Rotation, Weighted
 from holdfast.worker.queue_patterns import Patterns
-from holdfast.worker.values import read_queues
+from holdfast.worker.settings import Order, read_queues
+from holdfast.worker.settings_file import SettingsFile, make_settings, read_settings_file
 from tests.worker.test_queue_order import claim, take
 
 # What they stand for
@@ -78,12 +78,12 @@ def test_every_queue_is_served_once_or_not_at_all(served: list[str], excluded: l
         ("*,!!a", "a pattern must be"),
         ("*" * 101, "a pattern must be"),
         ("video?", "queue is 'video?'; it must be"),
-        ("mail,!video", "queues has !video, but no pattern, so it excludes nothing"),
-        ("!*", "queues has !*, but no pattern"),
-        ("mail,*,!mail", "queues has mail, and excludes it by !mail"),
-        ("mail,video*,!m*", "queues has mail, and excludes it by !m*"),
-        ("video-*,!video*", "queues has video-*, and excludes it by !video*"),
-        ("*,!a=3", "the weight of !a is 3; what is excluded has none, or 0"),
+        ("mail,!video", "queues has !video but no pattern, so it excludes nothing"),
+        ("!*", "queues has !* but no pattern"),
+        ("mail,*,!mail", "queues has mail and excludes it by !mail"),
+        ("mail,video*,!m*", "queues has mail and excludes it by !m*"),
+        ("video-*,!video*", "queues has video-* and excludes it by !video*"),
+        ("*,!a=3", "the weight of !a is 3; an exclusion has the weight 0, or none"),
         ("video-*,video-*", "names video-* twice"),
         ("video-*=0", "the weight of video-* is 0"),
     ],
@@ -107,15 +107,15 @@ def test_patterns_stand_in_files_as_on_the_command_line(tmp_path: Path) -> None:
         queues = { "video-*" = 3, mail = 1, "!*-slow" = 0 }
     """)
 
-    one, two = make_settings("tasks", {}, read_config(path)).pools
+    one, two = make_settings("tasks", {}, read_settings_file(path)).pools
 
     assert one.queues == {"video-*": 1, "!video-test": 0}
     assert two.queues == {"video-*": 3, "mail": 1, "!*-slow": 0}
     path.write_text("queues = ['a', '!b']")
-    with pytest.raises(Invalid, match=r"^worker\.toml, line 1: queues has !b, but no pattern"):
-        read_config(path)
-    with pytest.raises(Invalid, match="weights of queues are for the order weighted"):
-        make_settings("tasks", {"queues": read_queues("video-*=3", "queues")}, Config())
+    with pytest.raises(Invalid, match=r"^worker\.toml, line 1: queues has !b but no pattern"):
+        read_settings_file(path)
+    with pytest.raises(Invalid, match="weights of queues need the order weighted"):
+        make_settings("tasks", {"queues": read_queues("video-*=3", "queues")}, SettingsFile())
 
 
 # Queues that come and go

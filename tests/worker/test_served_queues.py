@@ -268,7 +268,7 @@ def test_a_bad_pattern_is_said_at_the_start(crew: Crew) -> None:
     worker = crew.start("--queues", "video-*,!video-*")
 
     assert worker.wait() == 2
-    assert "--queues has video-*, and excludes it by !video-*" in worker.log
+    assert "--queues has video-* and excludes it by !video-*" in worker.log
 
 
 # Faults

@@ -31,13 +31,13 @@ from holdfast.text import suggestion
 from holdfast.units import Duration
 from holdfast.worker import messages
 from holdfast.worker.app import App
-from holdfast.worker.config import Config, make_settings
 from holdfast.worker.executor.executor import Executor
 from holdfast.worker.linux import Usage, usage_of
 from holdfast.worker.output.shipping import Logs
 from holdfast.worker.runners.run_limits import looking
 from holdfast.worker.runners.selection import INSIDE
-from holdfast.worker.settings import Pool, Start, WorkerSettings
+from holdfast.worker.settings import POOL_SETTINGS, WORKER_SETTINGS, Order, Pool, Start, WorkerSettings
+from holdfast.worker.settings_file import SettingsFile, make_settings
 from holdfast.worker.supervisor.banner import Tally, log_banner
 from holdfast.worker.supervisor.executor_process import ExecutorProcess
 from holdfast.worker.supervisor.health import Introduction
@@ -49,7 +49,6 @@ from holdfast.worker.supervisor.schedules import Calendar
 from holdfast.worker.supervisor.served_queues import Served
 from holdfast.worker.supervisor.slots import Place
 from holdfast.worker.supervisor.store_watch import StoreWatch
-from holdfast.worker.values import OF_POOL, OF_WORKER
 from holdfast.worker.waiting import Duty, end_all, first, insist
 
 log = logging.getLogger("holdfast.worker")
@@ -59,10 +58,10 @@ LOOK_EVERY = 5.0  # seconds, at what this process uses
 
 
 class Given(TypedDict, total=False):
-    """Settings of a worker inside a program, as those of `holdfast work`."""
+    """The settings of an embedded worker: a part of those of `holdfast work`, typed by hand."""
 
     queues: str | Sequence[str] | Mapping[str, int]
-    order: str
+    order: Order
     concurrency: int
     lease: Duration
     stop_within: Duration
@@ -369,7 +368,7 @@ def _settings(given: Mapping[str, Any]) -> WorkerSettings:
     names = Given.__annotations__
     if unknown := next((name for name in given if name not in names), None):
         raise errors.Invalid(f"a worker inside a program has no setting {unknown!r}{suggestion(unknown, names)}")
-    read = {**OF_POOL, **OF_WORKER}
-    flags = {name: read[name](value, name) for name, value in given.items()}
+    settings = {**POOL_SETTINGS, **WORKER_SETTINGS}
+    values = {name: settings[name].read(value, name) for name, value in given.items()}
     program = os.path.basename(sys.argv[0]) or "python"
-    return make_settings(program, flags, Config())
+    return make_settings(program, values, SettingsFile())

@@ -23,12 +23,11 @@ import math
 import random
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
-Order = Literal["strict", "round-robin", "weighted"]
+from holdfast.worker.settings import MAX_QUEUES, Order
 
-MOST_WEIGHT = 1000
-MOST_AFTER = 10_000  # jobs after which an executor begins at most
+MAX_OFFSET = 10_000  # jobs, of the position in the cycle at which an executor starts
 
 
 class Turn(NamedTuple):
@@ -139,17 +138,14 @@ def new_order(order: Order, queues: Mapping[str, int]) -> Strict | Weighted:
     if order == "strict":
         return Strict(queues)
     weights = weights_of(order, queues)
-    cycle = min(sum(weights.values()), MOST_AFTER)
+    cycle = min(sum(weights.values()), MAX_OFFSET)
     return Weighted(weights, after=random.randrange(cycle) if cycle else 0)  # noqa: S311, only spreads turns
-
-
-MOST_QUEUES = 1000  # that the store hears of in one call
 
 
 class Rotation:
     """The queues of one executor, in turn."""
 
-    def __init__(self, order: Order, queues: Mapping[str, int], *, most: int = MOST_QUEUES) -> None:
+    def __init__(self, order: Order, queues: Mapping[str, int], *, most: int = MAX_QUEUES) -> None:
         self._kind: Order = order
         self._most = most
         self._queues = list(queues)

@@ -1,11 +1,11 @@
-"""Which queues a worker is told to serve: names, patterns of names, and what is excluded.
+"""The queues that a pool serves: names, patterns and exclusions.
 
     mail           this queue
-    video-*        each queue whose name begins so, also one that comes to be while the worker runs
-    !video-test    but not this one; !*-slow: none whose name ends so
+    video-*        every queue whose name matches, including queues created while the worker runs
+    !video-test    except this queue; !*-slow excludes every queue that matches
 
-A queue that is named keeps its place. A pattern stands for all queues that match it and are neither named nor excluded,
-in the order of their names; one that matches two patterns belongs to the first. So a queue is served once.
+A queue that is named keeps its position. A pattern stands for all matching queues that are neither named nor excluded,
+sorted by name; a queue that matches several patterns belongs to the first. So each queue is served once.
 """
 
 from __future__ import annotations
@@ -17,75 +17,81 @@ from collections.abc import Callable, Iterable, Mapping
 from holdfast.errors import Invalid
 from holdfast.names import check_name
 
-ANY = "*"  # any characters, or none
+WILDCARD = "*"  # any characters, or none
 NOT = "!"
 
 Matches = Callable[[str], object]
 
-_WORD = re.compile(r"!?[A-Za-z0-9_.*-]{1,100}", re.ASCII)
+_ENTRY = re.compile(r"!?[A-Za-z0-9_.*-]{1,100}", re.ASCII)
 
 
 class Patterns:
-    """What one pool is told: words and weights. What is excluded weighs nothing."""
+    """The queue setting of one pool: entries and their weights. Exclusions have the weight 0."""
 
-    def __init__(self, told: Mapping[str, int]) -> None:
-        self._told = dict(told)
-        self._patterns = {word: _matcher(word) for word in told if is_pattern(word)}
-        self._excluded = [_matcher(word.removeprefix(NOT)) for word in told if word.startswith(NOT)]
+    def __init__(self, entries: Mapping[str, int]) -> None:
+        self._entries = dict(entries)
+        self._patterns = {entry: _matcher(entry) for entry in entries if is_pattern(entry)}
+        self._excluded = [_matcher(entry.removeprefix(NOT)) for entry in entries if entry.startswith(NOT)]
 
     @property
-    def words(self) -> list[str]:
-        """The patterns alone. None, if all queues are named."""
+    def wildcards(self) -> list[str]:
+        """The patterns among the entries; empty if all queues are named."""
         return list(self._patterns)
 
     def serves(self, queue: str) -> bool:
-        """Whether a queue of this name is served, now or when there is one."""
-        return queue in self._told or self._pattern_of(queue) is not None
+        """Return whether a queue of this name is served, whether or not it exists yet."""
+        return queue in self._entries or self._pattern_of(queue) is not None
 
     def expand(self, queues: Iterable[str]) -> dict[str, int]:
-        """Return the names and weights of all queues to serve, where there are these."""
-        found: dict[str, list[str]] = {word: [] for word in self._patterns}
+        """Return the queues to serve and their weights, given the queues that exist."""
+        found: dict[str, list[str]] = {entry: [] for entry in self._patterns}
         for queue in sorted(set(queues)):
-            if queue not in self._told and (word := self._pattern_of(queue)):
-                found[word].append(queue)
-        return {queue: weight for word, weight in self._told.items() if weight for queue in found.get(word, [word])}
+            if queue not in self._entries and (pattern := self._pattern_of(queue)):
+                found[pattern].append(queue)
+        return {
+            queue: weight for entry, weight in self._entries.items() if weight for queue in found.get(entry, [entry])
+        }
 
     def _pattern_of(self, queue: str) -> str | None:
         if any(matches(queue) for matches in self._excluded):
             return None
-        return next((word for word, matches in self._patterns.items() if matches(queue)), None)
+        return next((pattern for pattern, matches in self._patterns.items() if matches(queue)), None)
 
 
-def is_pattern(word: str) -> bool:
-    return ANY in word and not word.startswith(NOT)
+def is_pattern(entry: str) -> bool:
+    return WILDCARD in entry and not entry.startswith(NOT)
 
 
 def _matcher(pattern: str) -> Matches:
     return re.compile(fnmatch.translate(pattern)).match
 
 
-def check_word(word: str) -> str:
-    """Return the name of a queue, a pattern, or what is excluded; or refuse it."""
-    if not isinstance(word, str) or not (ANY in word or word.startswith(NOT)):
-        return check_name(word, "queue")
-    if _WORD.fullmatch(word):
-        return word
+def check_entry(entry: str) -> str:
+    """Return an entry: the name of a queue, a pattern, or an exclusion.
+
+    Raises:
+        Invalid: the entry has a character that names and patterns cannot have, or is too long.
+    """
+    if not isinstance(entry, str) or not (WILDCARD in entry or entry.startswith(NOT)):
+        return check_name(entry, "queue")
+    if _ENTRY.fullmatch(entry):
+        return entry
     raise Invalid(
-        f"queue is {word[:200]!r}; a pattern must be 1 to 100 of A-Z a-z 0-9 _ . - and * (which stands for any "
-        "characters), after ! if it is to be excluded"
+        f"queue is {entry[:200]!r}; a pattern must be 1 to 100 of A-Z a-z 0-9 _ . - and * (any characters), after ! to"
+        " exclude what it matches"
     )
 
 
-def check_together(words: Iterable[str], what: str) -> None:
-    """Refuse words that make no sense together."""
-    words = list(words)
-    excluded = [word for word in words if word.startswith(NOT)]
-    served = [word for word in words if not word.startswith(NOT)]
-    if excluded and not any(is_pattern(word) for word in served):
+def check_entries(entries: Iterable[str], label: str) -> None:
+    """Refuse exclusions that exclude nothing, or a queue that is named."""
+    entries = list(entries)
+    excluded = [entry for entry in entries if entry.startswith(NOT)]
+    served = [entry for entry in entries if not entry.startswith(NOT)]
+    if excluded and not any(is_pattern(entry) for entry in served):
         raise Invalid(
-            f"{what} has {excluded[0]}, but no pattern, so it excludes nothing: write one too, as in *,{excluded[0]}"
+            f"{label} has {excluded[0]} but no pattern, so it excludes nothing: add a pattern, as in *,{excluded[0]}"
         )
-    for word in excluded:
-        matches = _matcher(word.removeprefix(NOT))
+    for entry in excluded:
+        matches = _matcher(entry.removeprefix(NOT))
         if named := next((name for name in served if matches(name)), None):
-            raise Invalid(f"{what} has {named}, and excludes it by {word}: write one of the two")
+            raise Invalid(f"{label} has {named} and excludes it by {entry}: remove one of the two")

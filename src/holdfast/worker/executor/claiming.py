@@ -62,7 +62,7 @@ class Claiming:
         self._executor = start.name
         self._lease = start.settings.lease
         # Which queues match a pattern is known to the supervisor, and is told by it.
-        self._queues = Rotation(start.pool.order, {} if Patterns(start.pool.queues).words else start.pool.queues)
+        self._queues = Rotation(start.pool.order, {} if Patterns(start.pool.queues).wildcards else start.pool.queues)
         self._is_ending = is_ending
         self._may_wait = may_wait
         self._on_wake = on_wake

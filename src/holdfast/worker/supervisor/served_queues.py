@@ -13,9 +13,8 @@ from collections.abc import Callable, Iterable
 from holdfast import errors
 from holdfast.store import commands
 from holdfast.worker.linux import boot_time
-from holdfast.worker.queue_order import MOST_QUEUES
 from holdfast.worker.queue_patterns import Patterns
-from holdfast.worker.settings import Pool
+from holdfast.worker.settings import MAX_QUEUES, Pool
 from holdfast.worker.supervisor.retrying import PatientStore
 
 log = logging.getLogger("holdfast.worker")
@@ -40,16 +39,16 @@ class Served:
     @property
     def matches(self) -> bool:
         """Whether there is a pattern, so that the store is to tell of new queues."""
-        return any(patterns.words for patterns in self._patterns.values())
+        return any(patterns.wildcards for patterns in self._patterns.values())
 
     @property
     def names(self) -> list[str]:
         """The names of all queues that are served now, each once; as many as the store hears of in one call."""
-        return list(dict.fromkeys(queue for queues in self._now.values() for queue in queues))[:MOST_QUEUES]
+        return list(dict.fromkeys(queue for queues in self._now.values() for queue in queues))[:MAX_QUEUES]
 
     def of(self, pool: Pool) -> dict[str, int] | None:
         """The queues of a pool now, and their weights. None, if they are as it was told and remain so."""
-        return self._now[pool.name] if self._patterns[pool.name].words else None
+        return self._now[pool.name] if self._patterns[pool.name].wildcards else None
 
     def serves(self, queue: str) -> bool:
         """Whether a queue of this name is served, or would be if there were one."""
@@ -91,7 +90,7 @@ class Served:
         for pool, patterns in self._patterns.items():
             before, now = self._now[pool], patterns.expand(names)
             self._now[pool] = now
-            if patterns.words:
+            if patterns.wildcards:
                 self._say_change(pool, before, now)
             if list(now.items()) != list(before.items()):
                 self._on_change(pool)
@@ -100,15 +99,15 @@ class Served:
 
     def _say_change(self, pool: str, before: dict[str, int], now: dict[str, int]) -> None:
         whose = f"pool {pool}: " if len(self._patterns) > 1 else ""
-        patterns = ", ".join(self._patterns[pool].words)
+        patterns = ", ".join(self._patterns[pool].wildcards)
         if new := [queue for queue in now if queue not in before]:
             log.info("%squeues that match %s: %s", whose, patterns, _shown(new))
         if not now:
             self._say(logging.WARNING, f"{whose}no queue matches {patterns} yet; waiting for one")
-        if len(now) > MOST_QUEUES:
+        if len(now) > MAX_QUEUES:
             self._say(
                 logging.WARNING,
-                f"{whose}more than {MOST_QUEUES} queues match {patterns}: each claim asks for a part of them, in turn, "
+                f"{whose}more than {MAX_QUEUES} queues match {patterns}: each claim asks for a part of them, in turn, "
                 "so their order is not exact",
             )
 
