@@ -47,13 +47,14 @@ def test_loading_the_redis_client_does_not_count_as_time_in_which_the_store_did_
 ) -> None:
     program = f"""
         import sys
-        from holdfast import Holdfast, budget
+        from holdfast import Holdfast
+        from holdfast.store import deadline
         jobs = Holdfast({server_url!r}, namespace={namespace!r})
-        begin = budget.Budget.__init__
+        begin = deadline.Budget.__init__
         def begin_and_look(self, *args, **kwargs):
             print("redis" in sys.modules)
             begin(self, *args, **kwargs)
-        budget.Budget.__init__ = begin_and_look
+        deadline.Budget.__init__ = begin_and_look
         jobs.task(len, name="len")
         jobs.tasks["len"].enqueue([])
     """

@@ -1,6 +1,6 @@
 // A worker in another language: nothing but a socket, and docs/protocol.md.
 //
-//   python -c 'from holdfast.functions import library; print(library(), end="")' > holdfast.lua
+//   python -c 'from holdfast.store.library import library; print(library(), end="")' > holdfast.lua
 //   node worker.mjs redis://127.0.0.1:6379 shout
 //
 // It takes items of the queue `shout`, turns them into capital letters, and ends when none came for five seconds.

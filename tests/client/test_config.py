@@ -21,8 +21,6 @@ from tests.conftest import TestClock
 from tests.store.lua.test_lua import (
     ONE,
     TWO,
-    _all_keys_fit_in_the_end,
-    client,
     dump,
     end,
     job,
@@ -31,10 +29,11 @@ from tests.store.lua.test_lua import (
     standing,
     take,
 )
+from tests.support.consistency import check_all_keys, client
 from tests.support.servers import running_server
 from tests.support.workers import ROOT, Crew, until
 
-__all__ = ["_all_keys_fit_in_the_end", "client"]  # fixtures
+__all__ = ["check_all_keys", "client"]  # fixtures
 
 DAY = 86_400.0
 FINAL: dict[str, Outcome] = {"succeeded": Succeed(b""), "failed": Error(b"", "e", final=True)}

@@ -25,8 +25,6 @@ from tests.conftest import TestClock
 from tests.store.lua.test_lua import (
     ONE,
     TWO,
-    _all_keys_fit_in_the_end,
-    client,
     dump,
     end,
     fields,
@@ -36,10 +34,11 @@ from tests.store.lua.test_lua import (
     standing,
     take,
 )
+from tests.support.consistency import check_all_keys, client
 from tests.support.new_job import NewJob
 from tests.support.workers import Crew, until
 
-__all__ = ["_all_keys_fit_in_the_end", "client"]  # fixtures
+__all__ = ["check_all_keys", "client"]  # fixtures
 
 SPANS: list[str | int] = ["queued", "pending", "kept", 60_000]
 

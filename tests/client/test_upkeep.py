@@ -19,7 +19,8 @@ from holdfast.store.commands import LoadRow
 from holdfast.store.store import Store
 from tests.conftest import TestClock
 from tests.model import invariants
-from tests.store.lua.test_lua import ONE, client, end, job, put, take
+from tests.store.lua.test_lua import ONE, end, job, put, take
+from tests.support.consistency import client
 from tests.support.servers import running_server
 from tests.support.shells import PROGRAM, Shell
 from tests.support.workers import until

@@ -19,11 +19,12 @@ from holdfast.store.store import Store
 from holdfast.units import utc
 from tests.apps import worker_app
 from tests.conftest import TestClock
-from tests.store.lua.test_lua import ONE, TWO, _all_keys_fit_in_the_end, client, dump, end, keep, put, take
+from tests.store.lua.test_lua import ONE, TWO, dump, end, keep, put, take
+from tests.support.consistency import check_all_keys, client
 from tests.support.processes import kill_tree
 from tests.support.workers import Crew, until
 
-__all__ = ["_all_keys_fit_in_the_end", "client"]  # fixtures
+__all__ = ["check_all_keys", "client"]  # fixtures
 
 
 @pytest.fixture

@@ -266,7 +266,7 @@ def _written_out(name: str, module: dict[str, Any]) -> str:
     is_alias = isinstance(value, types.GenericAlias | types.UnionType) or get_origin(value) is Union
     if name in ALIASES or not (is_alias or str(value).startswith("typing.Literal[")):
         return name
-    text = re.sub(r"\b(?:typing|datetime|collections\.abc|holdfast\.\w+)\.", "", str(value))
+    text = re.sub(r"\b(?:typing|datetime|collections\.abc|holdfast(?:\.\w+)+)\.", "", str(value))
     return re.sub(r"Optional\[(Job\[Any\])\]", r"\1 | None", _unquoted(text))
 
 

@@ -95,7 +95,7 @@ def test_a_stranger_pastes_the_readme_into_an_empty_folder_and_each_line_works(e
 def test_the_wheel_has_all_that_it_needs_and_nothing_of_the_tests(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
-    lua = {path.name for path in (ROOT / "src" / "holdfast" / "lua").glob("*.lua")}
+    lua = {path.name for path in (ROOT / "src" / "holdfast" / "store" / "lua").glob("*.lua")}
     assert lua == {Path(name).name for name in names if name.endswith(".lua")}
     assert {"holdfast/py.typed", "holdfast_pytest.py"} <= {*names}
     assert {name.partition("/")[0] for name in names if ".dist-info" not in name} == {"holdfast", "holdfast_pytest.py"}

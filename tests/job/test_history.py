@@ -18,10 +18,11 @@ from holdfast.store.store import Store
 from holdfast.task.task import Task
 from tests.apps import record_app
 from tests.conftest import TestClock
-from tests.store.lua.test_lua import ONE, _all_keys_fit_in_the_end, client, dump, end, job, new, put, take
+from tests.store.lua.test_lua import ONE, dump, end, job, new, put, take
+from tests.support.consistency import check_all_keys, client
 from tests.support.workers import Crew
 
-__all__ = ["_all_keys_fit_in_the_end", "client"]  # fixtures
+__all__ = ["check_all_keys", "client"]  # fixtures
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""What the random commands of `test_model.py` are made of: few names, so that they meet, and values at the limits."""
+"""Strategies for the random commands of `test_model`: few names, so that they collide, and values at the bounds."""
 
 from __future__ import annotations
 

@@ -843,7 +843,7 @@ def test_a_disk_that_cannot_be_written_is_said_with_both_reasons(spool_folder: P
 
 def test_a_full_disk_is_said_and_leaves_nothing_half_written(spool_folder: Path) -> None:
     code = """
-from tests import outages
+from tests.support import outages
 from holdfast import Holdfast, StoreUnavailable
 app = Holdfast("redis://127.0.0.1:1", when_unreachable="keep")
 @app.task(name="print")

@@ -38,7 +38,7 @@ exec {binary} "$@"
 STARTER = """
 import sys
 from pathlib import Path
-from holdfast import keeper, server
+from holdfast.server import keeper, server
 print("here", flush=True)
 sys.stdin.readline()
 print(keeper.inform(server.ensure(Path(sys.argv[1]), timeout=60), "server", 60)["run_id"], flush=True)
@@ -49,7 +49,7 @@ sys.stdin.readline()
 WRITER = """
 import json, socket, sys
 from pathlib import Path
-from holdfast import keeper, server
+from holdfast.server import keeper, server
 home, name, first = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
 
 def write(batch):

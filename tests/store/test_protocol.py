@@ -21,7 +21,7 @@ from holdfast.store.library import library
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "protocol.md").read_text()
-LUA = {path.stem: path.read_text() for path in (ROOT / "src" / "holdfast" / "lua").glob("*.lua")}
+LUA = {path.stem: path.read_text() for path in (ROOT / "src" / "holdfast" / "store" / "lua").glob("*.lua")}
 FIX = "write it into docs/protocol.md, or take it out there"
 VERB = re.compile(r"^verb(?:_on_each)?\('(\w+)', \{(.*?)\}", re.M)
 EVERYWHERE = {"now", "token"}  # which arguments every function takes

@@ -89,7 +89,7 @@ def test_arguments_are_checked_when_they_are_bound() -> None:
     task = declared()
     for call in (task.bind, task.enqueue):
         for wrong in ({}, {"source": 7}, {"source": "a", "width": 1}):
-            with pytest.raises(Invalid, match=r"task tests\.test_task\.transcode: "):
+            with pytest.raises(Invalid, match=r"task tests\.task\.test_task\.transcode: "):
                 call(**wrong)
 
 
@@ -209,7 +209,7 @@ def test_a_task_is_named_after_its_module_and_function() -> None:
 
 
 SCRIPT = """
-from holdfast.task import make_task
+from holdfast.task.task import make_task
 def work() -> None: ...
 print(make_task(work, None).name)
 """

@@ -25,7 +25,7 @@ from tests.support.workers import Crew, Worker, new_crew, until
 # A worker that looks at its server all the time, not once a minute.
 ALL_THE_TIME = """
 import runpy, sys
-from holdfast.worker import store_watch
+from holdfast.worker.supervisor import store_watch
 store_watch.LOOK_EVERY = 0.05
 sys.argv[:] = sys.argv[3:]
 runpy.run_module("holdfast.cli", run_name="__main__")

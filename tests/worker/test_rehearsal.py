@@ -9,7 +9,7 @@ from pathlib import Path
 PROGRAM = """
 import os, sys
 from holdfast import current_job
-from holdfast.worker.child import rehearse
+from holdfast.worker.runners.child import rehearse
 
 def look():
     print(os.fstat(1).st_ino, os.fstat(2).st_ino, id(sys.stdout), id(sys.stderr), os.listdir(sys.argv[1]))

@@ -21,12 +21,6 @@ from tests.store.lua.test_lua import ONE, end, fields, happened, job, new, put, 
 LETTERS = {"succeeded": "S", "failed": "F", "cancelled": "C"}
 
 
-@pytest.fixture
-def client(server_url: str) -> Iterator[redis.Redis]:
-    with redis.Redis.from_url(server_url) as made:
-        yield made
-
-
 @pytest.fixture(autouse=True)
 def _what_waits_fits_in_the_end(store: Store, client: redis.Redis, namespace: str) -> Iterator[None]:
     yield

@@ -18,12 +18,6 @@ from tests.store.lua.test_dependencies import everything
 from tests.store.lua.test_lua import LEASE, ONE, TWO, end, fields, job, keep, put, standing, take
 
 
-@pytest.fixture
-def client(server_url: str) -> Iterator[redis.Redis]:
-    with redis.Redis.from_url(server_url) as made:
-        yield made
-
-
 @pytest.fixture(autouse=True)
 def _every_slot_has_a_holder_in_the_end(store: Store, client: redis.Redis, namespace: str) -> Iterator[None]:
     yield

@@ -27,21 +27,6 @@ MiB = 1_048_576
 counters = count(1)
 
 
-@pytest.fixture
-def client(server_url: str) -> Iterator[redis.Redis]:
-    with redis.Redis.from_url(server_url) as made:
-        yield made
-
-
-@pytest.fixture(autouse=True)
-def _all_keys_fit_in_the_end(client: redis.Redis, namespace: str) -> Iterator[None]:
-    yield
-    invariants.check(client, namespace)
-    keys = list(client.scan_iter(f"hf:{{{namespace}}}:*", count=10_000))
-    for first in range(0, len(keys), 1000):
-        client.delete(*keys[first : first + 1000])
-
-
 def new(id: str, *, payload: bytes = b"[]", queue: str = "q", task: str = "task", **options: Any) -> NewJob:
     return NewJob(id=id, payload=payload, queue=queue, task=task, **options)
 

@@ -1,4 +1,4 @@
-"""Mistakes in the function library that `test_model.py` found, each by a test of its own."""
+"""Mistakes in the function library that `model/test_model.py` found, each by a test of its own."""
 
 from __future__ import annotations
 

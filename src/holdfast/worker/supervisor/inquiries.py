@@ -98,7 +98,7 @@ def _describe(pid: int) -> str:
         name, _, fields = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").partition("(")[2].rpartition(") ")
     except OSError:
         return ""
-    if " -m holdfast.worker." in command:
+    if " -m holdfast.entrypoints." in command:
         command = "the job itself"
     used = usage_of(pid)
     state = STATES.get(fields[:1], fields[:1])
