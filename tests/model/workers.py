@@ -323,4 +323,4 @@ def _is_same_error(job: Job, run: Attempt, outcome: Error) -> bool:
     if job.final_reason not in ("exhausted", "declared", "refused", "at_most_once"):
         return True
     wanted = {False: ("exhausted", "at_most_once"), True: ("declared",), "refused": ("refused",)}[outcome.final]
-    return job.final_reason in wanted and job.group == outcome.group
+    return job.final_reason in wanted and job.group == outcome.group[:64]
