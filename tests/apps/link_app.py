@@ -71,7 +71,7 @@ def leave_copy(name: str) -> int:
 def _question(link: Any) -> bytes:
     from holdfast.worker import messages
 
-    return messages.pack("ask", link._turn, 1_000_000, "once", "step", b'"a ghost\'s"')
+    return messages.pack(messages.Request(link._turn, 1_000_000, "once", ["step", b'"a ghost\'s"']))
 
 
 @jobs.task(runner="process")

@@ -17,8 +17,9 @@ from holdfast.task.program import PROGRAM
 from holdfast.worker import messages
 from holdfast.worker.attempt import SOFT, WORKER, Attempt, House, Said
 from holdfast.worker.executor import saving
-from holdfast.worker.runners import process_runner, zygote
+from holdfast.worker.runners import process_runner
 from holdfast.worker.runners.process_runner import JobProcess, ProcessRunner
+from holdfast.worker.transport import READ_SIZE, Arriving, Channel
 from tests.apps import link_app as app
 from tests.support.relay import Relay
 from tests.support.workers import Crew, Worker, until
@@ -183,7 +184,8 @@ class Played:
         self._forked.set_result(None)
 
     def heard(self) -> list[Any]:
-        return [word for word, *_ in messages.Arriving().add(self.its.recv(messages.AT_ONCE))]
+        arriving: Arriving[messages.ToJob] = Arriving(messages.decoder(messages.ToJob))
+        return [type(message).__name__ for message in arriving.add(self.its.recv(READ_SIZE))]
 
     def die(self, *_: object) -> None:
         self._ended.set_result(process_runner._End(9, 0))
@@ -273,7 +275,7 @@ def test_a_process_that_is_not_understood_is_killed_and_its_job_ends(
 def test_an_outcome_counts_that_is_followed_by_what_is_not_understood(
     monkeypatch: pytest.MonkeyPatch, stays: bool
 ) -> None:
-    said = messages.pack_outcome(Succeed(b"1")) + GARBAGE
+    said = messages.pack(messages.JobEnded.of(Succeed(b"1"))) + GARBAGE
     assert play(run_and_hear(said, monkeypatch, stays=stays)) == Succeed(b"1")
 
 
@@ -302,7 +304,7 @@ def test_a_job_whose_process_was_dead_and_that_gets_no_other_has_not_started() -
     async def main() -> None:
         attempt = claimed()
         with Played() as dead, Played() as refused:
-            runner = ProcessRunner(Zygote(dead, refused), zygote.FORK)  # type: ignore[arg-type]
+            runner = ProcessRunner(Zygote(dead, refused), messages.FORK)  # type: ignore[arg-type]
             runner._fork_ahead()
             dead.fork()
             dead.die()
@@ -320,7 +322,7 @@ def test_a_process_is_forked_ahead_unless_there_will_be_no_next_job() -> None:
         played.fork()
         running = asyncio.create_task(runner.run(claimed()))
         await soon()
-        played.its.sendall(messages.pack("begins") + messages.pack_outcome(Succeed(b"1")))
+        played.its.sendall(messages.pack(messages.JobReceived()) + messages.pack(messages.JobEnded.of(Succeed(b"1"))))
         await soon()
         played.die()
         return await running
@@ -328,7 +330,7 @@ def test_a_process_is_forked_ahead_unless_there_will_be_no_next_job() -> None:
     async def main() -> None:
         with Played() as first, Played() as second, Played() as third, Played() as ahead:
             started = Zygote(first, second, third, ahead)
-            runner = ProcessRunner(started, zygote.FORK)  # type: ignore[arg-type]
+            runner = ProcessRunner(started, messages.FORK)  # type: ignore[arg-type]
             await run(runner, first)
             assert started.ready == [third, ahead]
 
@@ -389,10 +391,10 @@ def test_a_jobs_process_waits_though_its_app_has_a_default_timeout_for_sockets()
     with ours, its:
         its.settimeout(0.01)
 
-        channel = messages.Channel(its)
+        channel = Channel(its)
 
         assert its.gettimeout() is None
         assert channel.arrived() == [], "and does not wait where it only looks"
-        ours.sendall(messages.pack("call"))
+        ours.sendall(messages.pack(messages.StopJob("worker")))
         channel.wait()
-        assert channel.arrived() == [["call"]]
+        assert channel.arrived() == [messages.StopJob("worker")]

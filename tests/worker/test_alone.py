@@ -12,6 +12,7 @@ from typing import cast
 
 import pytest
 
+from holdfast.worker import messages
 from holdfast.worker.attempt import Attempt
 from holdfast.worker.runners import zygote
 from holdfast.worker.runners.process_runner import AloneRunner, Processes
@@ -43,7 +44,7 @@ def test_a_process_that_is_asked_of_a_dead_zygote_does_not_start() -> None:
         ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         own = Processes(ours)
         its.close()  # its guard could not fork it
-        process = own.start(zygote.FORK)
+        process = own.start(messages.FORK)
         own.settle()
         process.close()
         own.close()
@@ -54,7 +55,7 @@ def test_a_process_that_is_asked_of_a_dead_zygote_does_not_start() -> None:
 
 def test_a_zygote_for_a_job_that_cannot_be_started_is_let_go() -> None:
     async def run() -> None:
-        runner = AloneRunner(Processes(control), zygote.FORK)
+        runner = AloneRunner(Processes(control), messages.FORK)
         with descriptors_left(2), pytest.raises(OSError, match="Too many open files"):
             await runner.run(cast(Attempt, None))  # it does not come to that
         await asyncio.to_thread(until, lambda: not descendants(pid), what="the end of the zygote for one job")

@@ -24,6 +24,7 @@ from holdfast.worker.lease_clock import Pulse
 from holdfast.worker.linux import boot_time
 from holdfast.worker.settings import Pool, Start, WorkerSettings
 from holdfast.worker.supervisor.executor_process import ExecutorProcess
+from holdfast.worker.transport import open_ends
 from tests.support.new_job import NewJob
 from tests.support.workers import PATIENCE, Crew, until
 
@@ -306,15 +307,15 @@ def test_inside_a_program_no_claim_waits_for_the_program_may_keep_the_loop(addre
 def test_what_an_executor_has_told_of_may_have_begun_until_it_says_that_it_ended(is_ended: bool) -> None:
     async def hear() -> bool:
         ours, its = socket.socketpair()
-        executor = ExecutorProcess(EXECUTOR, _ThisProcess(), *await messages.open_ends(ours))
+        executor = ExecutorProcess(EXECUTOR, _ThisProcess(), *await open_ends(ours))
         held = Held(EXECUTOR, "j", 1)
         assert executor.may_have_begun(held), "not all is heard"
-        its.sendall(messages.pack("claimed", ["j", 1, 30_000, 0, "task"]))
+        its.sendall(messages.pack(messages.JobsClaimed([messages.ClaimedJob("j", 1, 30_000, 0, "task")])))
         if is_ended:
-            its.sendall(messages.pack("ended", ["j", 1]))
+            its.sendall(messages.pack(messages.AttemptsEnded([("j", 1)])))
         its.close()
-        async for word, rows in executor.messages():
-            executor.note(word, rows)
+        async for message in executor.receive():
+            executor.note(message)
         executor.close()
         return executor.may_have_begun(held)
 

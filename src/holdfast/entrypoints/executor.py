@@ -40,12 +40,21 @@ from holdfast.worker.supervisor.reload import loaded_files
 log = logging.getLogger("holdfast.worker")
 
 
-def _hello(app: Holdfast) -> bytes:
+def _app_loaded(app: Holdfast) -> bytes:
     address = app.address
     queues = sorted({task.chosen.queue or DEFAULT_QUEUE for task in app.tasks.values()})
     declared = list(app.declared.values())
-    where = address.url, str(address.home or ""), address.namespace, address.timeout
-    return messages.pack("hello", list(app.tasks), queues, *where, declared)
+    return messages.pack(
+        messages.AppLoaded(
+            tasks=list(app.tasks),
+            queues=queues,
+            url=address.url,
+            home=str(address.home or ""),
+            namespace=address.namespace,
+            timeout=address.timeout,
+            schedules=declared,
+        )
+    )
 
 
 def _say_that_nothing_is_forked(start: Start, app: Holdfast, left: list[fork_safety.Thread]) -> None:
@@ -76,10 +85,10 @@ def _start_zygote(
         def load() -> Mapping[str, Task[..., Any]]:
             return app.tasks
 
-        def run(how: bytes, connection: socket.socket) -> None:
-            if how == zygote.SPAWN:
-                zygote.spawn(how, connection, settings.app, settings.log_level, answers)
-            run_jobs(inbox, connection, load, stay=how == zygote.KEEP)
+        def run(kind: messages.ProcessKind, connection: socket.socket) -> None:
+            if kind == messages.SPAWN:
+                zygote.spawn(kind, connection, settings.app, settings.log_level, answers)
+            run_jobs(inbox, connection, load, stay=kind == messages.REUSE)
 
         return run
 
@@ -90,7 +99,7 @@ def _start_zygote(
 def _run(start: Start, control: socket.socket, app: Holdfast, noted: fork_safety.ImportedThreads) -> NoReturn:
     zygote = _start_zygote(start, control, app, noted)
     _say_files(start, control)
-    control.sendall(_hello(app))
+    control.sendall(_app_loaded(app))
     if start.name.endswith(".1"):
         app.unreachable.sender.start()  # of what other processes have kept on disk
     pulse = Pulse(start.pulse)
@@ -114,13 +123,13 @@ def _run(start: Start, control: socket.socket, app: Holdfast, noted: fork_safety
 
 def _fail(start: Start, control: socket.socket, why: str) -> NoReturn:
     _say_files(start, control)
-    control.sendall(messages.pack("failed", why))
+    control.sendall(messages.pack(messages.LoadFailed(why)))
     sys.exit(3)
 
 
 def _say_files(start: Start, control: socket.socket) -> None:
     if start.settings.reload:
-        control.sendall(messages.pack("files", loaded_files()))
+        control.sendall(messages.pack(messages.LoadedFiles(loaded_files())))
 
 
 def main() -> None:

@@ -1,9 +1,9 @@
 """Jobs in an interpreter of their own, that nothing was forked into: for CUDA, gRPC, and apps that have threads.
 
-    python -m holdfast.entrypoints.interpreter HOW DESCRIPTOR APP LEVEL STACKS
+    python -m holdfast.entrypoints.interpreter KIND DESCRIPTOR APP LEVEL STACKS
 
 The zygote executes it in a process that it has forked, so it is a job's process as all others are. It runs one job, or
-if HOW is `keep` many.
+if KIND is `reuse` many.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from holdfast.entrypoints.loading import load_app
 from holdfast.task.task import Task
 from holdfast.worker import stacks
 from holdfast.worker.linux import write_lines_at_once
-from holdfast.worker.messages import Channel
+from holdfast.worker.messages import REUSE
 from holdfast.worker.output.console import Outlet, say_to
 from holdfast.worker.runners.child import Inbox, run_jobs
-from holdfast.worker.runners.zygote import KEEP
+from holdfast.worker.transport import Channel
 
 
 def main() -> None:
-    how, descriptor, app, level, answers = sys.argv[1:]
+    kind, descriptor, app, level, answers = sys.argv[1:]
     connection = socket.socket(fileno=int(descriptor))
     connection.set_inheritable(False)
     write_lines_at_once()
@@ -39,7 +39,7 @@ def main() -> None:
     def load() -> Mapping[str, Task[..., Any]]:
         return load_app(app).tasks
 
-    run_jobs(Inbox(Channel()), connection, load, stay=how.encode() == KEEP)
+    run_jobs(Inbox(Channel()), connection, load, stay=kind == REUSE)
 
 
 if __name__ == "__main__":

@@ -49,6 +49,7 @@ from holdfast.worker.supervisor.schedules import Calendar
 from holdfast.worker.supervisor.served_queues import Served
 from holdfast.worker.supervisor.slots import Place
 from holdfast.worker.supervisor.store_watch import StoreWatch
+from holdfast.worker.transport import open_ends
 from holdfast.worker.waiting import Duty, end_all, first, insist
 
 log = logging.getLogger("holdfast.worker")
@@ -308,7 +309,7 @@ class _Serving:
         self._number += 1
         name = f"{self._name}.{self._number}"
         ours, its = socket.socketpair()
-        executor = ExecutorProcess(name, _ThisProcess(), *await messages.open_ends(ours))
+        executor = ExecutorProcess(name, _ThisProcess(), *await open_ends(ours))
         start = Start(name=name, parent=os.getpid(), settings=self._settings, pool=pool, control=-1, pulse=-1)
         self._inside[executor] = Executor(self._app, start, control=its, zygote=None, pulse=self._leases.pulse)
         self._executors[name] = executor
@@ -316,13 +317,14 @@ class _Serving:
         return executor
 
     def _tell_queues(self, _: str) -> None:
-        for executor in self._place.followed:
-            executor.tell("queues", self._served.of(self._place.pool))
+        if (queues := self._served.of(self._place.pool)) is not None:
+            for executor in self._place.followed:
+                executor.send(messages.ServeQueues(queues))
         self._leases.renew_soon()
 
     async def follow(self, executor: ExecutorProcess, place: Place) -> None:
         if queues := self._served.of(place.pool):
-            executor.tell("queues", queues)
+            executor.send(messages.ServeQueues(queues))
         executor.ready.set()
         if self.stopping.is_set():  # since it was started
             executor.tell_to_stop(0)
@@ -341,11 +343,11 @@ class _Serving:
         self._not_handed_back.discard(executor)
 
     async def _hear(self, executor: ExecutorProcess, place: Place) -> None:
-        async for word, rows in executor.messages():
-            executor.note(word, rows)
-            place.heard(executor, word, rows)
-            self._leases.heard(word, rows)
-            self._tally.heard(word, rows)
+        async for message in executor.receive():
+            executor.note(message)
+            place.heard(executor, message)
+            self._leases.heard(message)
+            self._tally.heard(message)
 
     def leave_if_idle(self) -> None:
         """There are no bursts here."""

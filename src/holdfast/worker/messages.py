@@ -1,26 +1,324 @@
-"""Messages between the processes of a worker: a length, then a list in msgpack, whose first part is a word."""
+"""Every message between the processes of a worker, with its sender, its receiver and its fields.
+
+    supervisor ◀──▶ executor ◀──▶ job's process
+                        ◀──▶ zygote
+
+A message is a msgpack array: its name, then its fields. Where the connection is a stream, its length comes first
+(`pack`); the zygote's sockets keep messages apart by themselves (`encode`). `transport` reads and writes streams.
+"""
 
 from __future__ import annotations
 
-import asyncio
-import select
-import socket
-from collections.abc import Iterator
-from functools import partial
-from threading import get_ident
-from typing import Any, cast
+from collections.abc import Callable
+from typing import Any, Final, Literal
 
 import msgspec
 
 from holdfast.job import outcome
 from holdfast.job.outcome import Outcome
-from holdfast.worker import linux
 
-LONGEST = 64 * 1024 * 1024
-AT_ONCE = 1 << 16  # bytes in one part; for more, malloc would ask the system each time
+MAX_PACKET = 256  # bytes of a message to or from the zygote
 
-_encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(list[Any]).decode
+
+class Message(msgspec.Struct, array_like=True, tag=True, gc=False):
+    """The base of all messages."""
+
+
+# Supervisor to executor
+
+
+class Stop(Message):
+    """End within a deadline: jobs see `stopping` now, and are interrupted when it is over."""
+
+    seconds: float
+
+
+class Retire(Message):
+    """Claim no more, and end when all jobs have ended."""
+
+
+class LeaveIfIdle(Message):
+    """Retire, unless there is work: the worker runs in burst mode, and every executor is idle."""
+
+
+class AllowClaims(Message):
+    """Claim jobs, or claim none and release those that have not started: the server evicts jobs."""
+
+    allowed: bool
+
+
+class ClaimNow(Message):
+    """There may be work: claim without waiting."""
+
+
+class ServeQueues(Message):
+    """Claim from these queues from now on."""
+
+    weights: dict[str, int]
+
+
+class Grant(Message):
+    """Run up to this many jobs more, of a worker that has a limit (`max_jobs`)."""
+
+    jobs: int
+
+
+class PredecessorLoad(Message):
+    """The executors that this one replaced still run these jobs, which occupy its slots."""
+
+    processes: int  # jobs that have a process of their own
+    inprocess: int  # jobs that share the executor's process
+
+
+class LeaseRenewed(Message):
+    """The supervisor has renewed the lease of an exclusive job for the first time."""
+
+    id: str
+    attempt: int
+
+
+class Interrupt(Message):
+    """End an attempt early."""
+
+    id: str
+    attempt: int
+    reason: Literal["cancelled", "lost", "lapsing"]
+
+
+class StackRequest(Message):
+    """Reply with the stack of a job that shares the executor's process."""
+
+    id: str
+    attempt: int
+    inbox: str
+
+
+class Ping(Message):
+    """Reply with a Pong, to prove that no coroutine blocks the event loop."""
+
+
+FromSupervisor = (
+    Stop
+    | Retire
+    | LeaveIfIdle
+    | AllowClaims
+    | ClaimNow
+    | ServeQueues
+    | Grant
+    | PredecessorLoad
+    | LeaseRenewed
+    | Interrupt
+    | StackRequest
+    | Ping
+)
+
+
+# Executor to supervisor
+
+
+class LoadedFiles(Message):
+    """The source files that the app was imported from; only sent with `--reload`."""
+
+    paths: list[str]
+
+
+class LoadFailed(Message):
+    """The app could not be imported, or not be served by this pool. The executor ends."""
+
+    reason: str
+
+
+class AppLoaded(Message):
+    """The executor has imported the app, and waits for AllowClaims."""
+
+    tasks: list[str]
+    queues: list[str]  # that its tasks use
+    url: str | None
+    home: str
+    namespace: str
+    timeout: float
+    schedules: list[Any]
+
+
+class ClaimedJob(msgspec.Struct, array_like=True, gc=False):
+    """One job of a claim."""
+
+    id: str
+    attempt: int
+    lease: int  # milliseconds
+    patience: int  # milliseconds that it may run, or be silent, before the supervisor acts; 0: any time
+    task: str
+
+
+class JobsClaimed(Message):
+    """The executor holds these leases from now on; sent before any of the jobs starts."""
+
+    jobs: list[ClaimedJob]
+
+
+class ExclusiveClaimed(Message):
+    """An exclusive job was claimed: kill it before its lease can lapse."""
+
+    executor: str
+    id: str
+    attempt: int
+    lease: int  # milliseconds
+    claimed_at: float  # by the clock of `boot_time`
+
+
+class JobStarted(Message):
+    """A job runs in a process of its own."""
+
+    id: str
+    attempt: int
+    pid: int
+    delay: int  # milliseconds since it was claimed
+    created: int
+
+
+class AttemptsEnded(Message):
+    """The executor holds these leases no longer."""
+
+    attempts: list[tuple[str, int]]
+
+
+class JobCounted(Message):
+    """A job has run that counts against the grant of the executor."""
+
+
+class Woken(Message):
+    """A retiring executor was woken by the store: its successor has to claim."""
+
+
+class Idle(Message):
+    """In burst mode: a claim brought nothing, and no job runs."""
+
+
+class Leaving(Message):
+    """The executor ends because there is no work. Sent before Retiring."""
+
+
+class Retiring(Message):
+    """The executor claims no more."""
+
+    unused: int  # jobs that it was granted and will not run
+
+
+class ResultMismatch(Message):
+    """A result does not fit the return annotation of its task."""
+
+    task: str
+    id: str
+    note: str
+
+
+class Tally(Message):
+    """How many attempts ended in one second, by how they ended."""
+
+    counts: dict[str, int]
+
+
+class StackReply(Message):
+    """The stack of a job, '' before it has started, None if it does not run here."""
+
+    inbox: str
+    stack: str | None
+
+
+class Pong(Message):
+    """The reply to a Ping."""
+
+
+FromExecutor = (
+    LoadedFiles
+    | LoadFailed
+    | AppLoaded
+    | JobsClaimed
+    | ExclusiveClaimed
+    | JobStarted
+    | AttemptsEnded
+    | JobCounted
+    | Woken
+    | Idle
+    | Leaving
+    | Retiring
+    | ResultMismatch
+    | Tally
+    | StackReply
+    | Pong
+)
+
+
+# Executor to job's process
+
+
+class RunCall(Message):
+    """Run a job."""
+
+    turn: int  # the number of the job among those of this process
+    call: list[Any]  # the fields of a `Call`
+
+
+class StopJob(Message):
+    """Let the job see `stopping`."""
+
+    reason: str
+
+
+class Reply(Message):
+    """The reply to a Request."""
+
+    number: int
+    code: str  # of an error; '' if there is none
+    value: Any  # or the message of the error
+
+
+ToJob = RunCall | StopJob | Reply
+
+
+# Job's process to executor
+
+
+class JobReceived(Message):
+    """The process has read its RunCall: from now on its death is the job's."""
+
+
+class Save(Message):
+    """What a running job saves; None: unchanged."""
+
+    turn: int
+    checkpoint: bytes | None
+    progress: str | None
+    note: str | None
+
+
+class Request(Message):
+    """A running job waits for something that its executor asks the store for."""
+
+    turn: int
+    number: int
+    name: str  # flush, once
+    arguments: list[Any]
+
+
+class JobEnded(Message):
+    """How the attempt ended: the name of an outcome, and its fields."""
+
+    kind: str
+    fields: list[Any]
+
+    @classmethod
+    def of(cls, ended: Outcome) -> JobEnded:
+        return cls(type(ended).__name__, [getattr(ended, name) for name in ended.__match_args__])
+
+    @property
+    def outcome(self) -> Outcome:
+        made: Outcome = _OUTCOMES[self.kind](*self.fields)
+        return made
+
+
+FromJob = JobReceived | Save | Request | JobEnded
+
 _OUTCOMES = {
     kind.__name__: kind
     for kind in (
@@ -37,124 +335,56 @@ _OUTCOMES = {
 }
 
 
-def pack(*parts: Any) -> bytes:
-    body = _encode(parts)
+# Executor to zygote, with the other end of a socket pair attached
+
+ProcessKind = Literal["fork", "spawn", "reuse", "alone"]
+FORK: Final = "fork"  # a process for one job
+SPAWN: Final = "spawn"  # a process for one job, with an interpreter of its own
+REUSE: Final = "reuse"  # a process for many jobs; under a zygote that can only spawn, with an interpreter of its own
+ALONE: Final = "alone"  # a zygote for one job, with a guard as its parent; the socket is its control socket
+
+
+class StartProcess(Message):
+    """Start a process, and reply with ProcessStarted or ProcessRefused, in the order of these messages."""
+
+    kind: ProcessKind
+
+
+# Zygote to executor
+
+
+class ProcessStarted(Message):
+    """The process runs, and waits for a RunCall."""
+
+    pid: int
+
+
+class ProcessRefused(Message):
+    """The machine is out of processes, memory or descriptors."""
+
+
+class ProcessEnded(Message):
+    """A process has ended, and nothing that it started is left."""
+
+    pid: int
+    status: int  # as `os.wait` returns it; UNKNOWN_STATUS if something else in the zygote has reaped the process
+    memory: int  # bytes, at most
+
+
+UNKNOWN_STATUS = -1
+
+FromZygote = ProcessStarted | ProcessRefused | ProcessEnded
+
+
+encode = msgspec.msgpack.Encoder().encode
+
+
+def decoder(union: Any) -> Callable[[bytes | bytearray], Any]:
+    """Make the function that decodes the messages of one sender: FromJob, FromZygote ..."""
+    return msgspec.msgpack.Decoder(union).decode
+
+
+def pack(message: Message) -> bytes:
+    """Encode a message for a stream."""
+    body = encode(message)
     return len(body).to_bytes(4) + body
-
-
-def pack_outcome(ended: Outcome) -> bytes:
-    return pack("outcome", type(ended).__name__, *map(partial(getattr, ended), ended.__match_args__))
-
-
-def unpack_outcome(parts: list[Any]) -> Outcome:
-    kind, *values = parts
-    made: Outcome = _OUTCOMES[kind](*values)
-    return made
-
-
-def _length(head: bytes | bytearray) -> int:
-    length = int.from_bytes(head)
-    if length > LONGEST:
-        raise ConnectionError(f"a message of {length} bytes")
-    return length
-
-
-async def read(reader: asyncio.StreamReader) -> list[Any] | None:
-    """Return the next message, or None at the end."""
-    try:
-        head = await reader.readexactly(4)
-        return _decode(await reader.readexactly(_length(head)))
-    except (asyncio.IncompleteReadError, ConnectionError):
-        return None
-
-
-async def open_ends(connection: socket.socket) -> tuple[socket.socket, asyncio.StreamWriter]:
-    """Open the ends of a connection on which to hear and to tell.
-
-    They are two: when nothing can be told any more, as the other side is dead, its last words are still to be heard.
-    """
-    heard = connection.dup()
-    heard.setblocking(False)
-    _, told = await asyncio.open_connection(sock=connection)
-    cast(asyncio.Transport, told.transport).pause_reading()
-    return heard, told
-
-
-class Arriving:
-    """Puts messages together that arrive in parts."""
-
-    def __init__(self) -> None:
-        self._data = bytearray()
-
-    def add(self, part: bytes) -> Iterator[list[Any]]:
-        """Take what has arrived. Yields the messages that are whole now: also those before one that is none."""
-        self._data += part
-        while len(self._data) >= 4 and len(self._data) >= (end := 4 + _length(self._data[:4])):
-            message = _decode(self._data[4:end])
-            del self._data[:end]
-            yield message
-
-
-class Undivided:
-    """A block that the main thread is not to leave half-way. Other threads, which hear no signals, go on anyway."""
-
-    def __init__(self) -> None:
-        self._inside: set[int] = set()  # threads
-        self._leaving: tuple[int, int] | None = None  # a thread, and its exit code
-
-    def leave(self, code: int) -> None:
-        """Leave the main thread's work, which calls this, by SystemExit: at once, or else at the end of the block."""
-        own = get_ident()
-        if own not in self._inside:
-            raise SystemExit(code)
-        self._leaving = own, code
-
-    def __enter__(self) -> None:
-        self._inside.add(get_ident())
-
-    def __exit__(self, *_: object) -> None:
-        own = get_ident()
-        self._inside.discard(own)
-        if self._leaving and self._leaving[0] == own:
-            code, self._leaving = self._leaving[1], None
-            raise SystemExit(code)
-
-
-class Channel:
-    """The blocking end of a connection, in a job's process. It may be made before there is one."""
-
-    def __init__(self, connection: socket.socket | None = None) -> None:
-        self._arriving = Arriving()
-        self.undivided = Undivided()  # a signal may arrive while a message does
-        self.is_closed = False  # nothing more will arrive
-        if connection:
-            self.connect(connection)
-
-    def connect(self, connection: socket.socket) -> None:
-        connection.settimeout(None)  # an app may have a default for all sockets
-        self._socket = connection
-
-    @property
-    def is_closing(self) -> bool:
-        """Whether the other end has said its last word, though it may not have arrived here yet."""
-        end = linux.poll()
-        end.register(self._socket, select.POLLRDHUP)
-        return bool(end.poll(0))
-
-    def send(self, message: bytes) -> None:
-        """Send a message, to its end: after half of one, nothing would be understood any more."""
-        with self.undivided:
-            self._socket.sendall(message)
-
-    def wait(self) -> None:
-        """Wait until something arrives, or the end."""
-        self._socket.recv(1, socket.MSG_PEEK)
-
-    def arrived(self) -> list[list[Any]]:
-        """Return the messages that are there, without waiting."""
-        try:
-            part = self._socket.recv(AT_ONCE, socket.MSG_DONTWAIT)
-        except BlockingIOError:
-            return []
-        self.is_closed = not part
-        return [*self._arriving.add(part)]

@@ -15,7 +15,6 @@ import shutil
 import socket
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -40,12 +39,15 @@ from holdfast.worker.runners.run_limits import LAPSING, patience
 from holdfast.worker.runners.selection import NOWHERE, Elsewhere, Runners
 from holdfast.worker.runners.zygote import Zygote
 from holdfast.worker.settings import Start
+from holdfast.worker.transport import Decode, read
 from holdfast.worker.waiting import end_all, remove
 
 log = logging.getLogger("holdfast.worker")
 
 AT_ONCE = 100  # jobs in one claim, outcomes in one finish
 LOOK_EVERY = 0.05  # seconds, at the pulse while it stands still
+
+_decode: Decode[messages.FromSupervisor] = messages.decoder(messages.FromSupervisor)
 
 
 class Executor:
@@ -78,7 +80,7 @@ class Executor:
             on_claim=self._take_claim,
         )
         self._allowance = Allowance(start.pool)
-        self._journal = Journal(self._tell, max(1, MAX_LINES // start.settings.executors))
+        self._journal = Journal(self._send, max(1, MAX_LINES // start.settings.executors))
         self._elsewhere = NOWHERE
         self._at_once = min(AT_ONCE, -(-start.pool.concurrency // 2))
         self._pid = os.getpid()
@@ -87,7 +89,7 @@ class Executor:
         self._claimed: list[Claimed] = []  # and not started yet
         self._claimed_at = 0.0  # when their claim was sent
         self._ended: list[Finish] = []
-        self._to_tell: list[bytes] = []
+        self._unsent: list[bytes] = []
         self._misfits: set[str] = set()  # tasks whose results do not fit their annotations
         self._nudge = asyncio.Event()  # there may be something to do: the next turn looks at everything
         self._may_claim = False  # not before the supervisor says so
@@ -119,7 +121,7 @@ class Executor:
                     await self._turn()
                 await end_all(running)
             self._journal.report()
-            self._tell_all()
+            self._send_all()
             self._writer.transport.set_write_buffer_limits(0)
             await self._writer.drain()  # all of it
         finally:
@@ -215,11 +217,12 @@ class Executor:
         return self._pulse.has_stopped
 
     def _hear_answers(self, items: list[Finish], answers: list[str]) -> None:
-        ended: list[str | int] = []
+        ended: list[tuple[str, int]] = []
         for item, answer in zip(items, answers, strict=True):
             if answer == "OK" or not self._is_said_anew(item, answer):
-                ended += (item.id, item.attempt)
-        self._tell("ended", ended)
+                ended.append((item.id, item.attempt))
+        if ended:
+            self._send(messages.AttemptsEnded(ended))
         if failed := self._journal.answered(items, answers):
             self._group.create_task(self._journal.log_what_follows(self._store, failed))
 
@@ -245,7 +248,7 @@ class Executor:
         if self._allowance.is_used_up(self._count()):
             self._retire()
         elif self._settings.burst and claim.wait > DUE_NOW and not self._has_work():
-            self._tell("idle", [self._name])
+            self._send(messages.Idle())
 
     def _take_claim(self, claim: Claim) -> None:
         self._hear_claim(claim)
@@ -267,19 +270,20 @@ class Executor:
 
     def _tell_of(self, claim: Claim) -> None:
         """Have leases renewed: before any of the jobs starts, which may hold the interpreter for long."""
-        self._tell(
-            "claimed",
-            [part for job in claim.jobs for part in (job.id, job.attempt, job.lease, patience(job), job.task)],
-        )
+        if not claim.jobs:
+            return
+        jobs = [messages.ClaimedJob(job.id, job.attempt, job.lease, patience(job), job.task) for job in claim.jobs]
+        self._send(messages.JobsClaimed(jobs))
         for job in claim.jobs:
             if job.run and Run.decode(job.run).exclusive:
-                self._tell("exclusive", [self._name, job.id, job.attempt, job.lease, self._claiming.asked_at])
-        self._tell_all()
+                asked_at = self._claiming.asked_at
+                self._send(messages.ExclusiveClaimed(self._name, job.id, job.attempt, job.lease, asked_at))
+        self._send_all()
 
     def _look(self) -> None:
         """There may be work: claim at once. Who claims no more passes that on."""
         if self._is_ending():
-            self._tell("woken", [self._name])
+            self._send(messages.Woken())
         self._claiming.wake()
         self._nudge.set()
 
@@ -300,11 +304,11 @@ class Executor:
         """Tell the supervisor which process to kill if this one dies. A coroutine or thread has none of its own."""
         self._journal.start(attempt)
         if attempt.pid != self._pid:
-            job = attempt.job
-            self._tell("started", [job.id, job.attempt, attempt.pid, attempt.start_delay, job.created])
+            job, pid, delay = attempt.job, attempt.pid or 0, attempt.start_delay or 0
+            self._send(messages.JobStarted(job.id, job.attempt, pid, delay, job.created))
             self._nudge.set()
             if attempt.run.exclusive:  # which it may have to kill, also when a coroutine keeps this loop
-                self._tell_all()
+                self._send_all()
 
     def _start_saving(self, attempt: Attempt) -> None:
         attempt.saver = self._group.create_task(keep_saving(self._store, attempt))
@@ -322,7 +326,7 @@ class Executor:
     def _say_misfit(self, job: Claimed, words: str) -> None:
         if job.task not in self._misfits:
             self._misfits.add(job.task)
-            self._tell("misfit", [job.task, job.id, words])
+            self._send(messages.ResultMismatch(job.task, job.id, words))
 
     async def _tidy(self, attempt: Attempt, outcome: Outcome) -> None:
         if attempt.saver:
@@ -339,9 +343,9 @@ class Executor:
         del self._attempts[attempt.key]
         self._runners.forget(attempt)
         if self._allowance.count(attempt):
-            self._tell("ran", [attempt.job.id])
+            self._send(messages.JobCounted())
         if attempt.why == "lost":
-            self._tell("ended", list(attempt.key))
+            self._send(messages.AttemptsEnded([attempt.key]))
         else:
             self._ended.append(attempt.finish(outcome))
         self._nudge.set()
@@ -353,41 +357,41 @@ class Executor:
 
         Without a zygote there is no process of ours to end: supervisor and executor live and die together.
         """
-        while (message := await messages.read(reader)) is not None:
-            self._obey_word(*message)
+        while (message := await read(reader, _decode)) is not None:
+            self._handle(message)
+            self._nudge.set()
         if self._zygote:
             os._exit(1)
 
-    def _obey_word(self, word: str, *rest: Any) -> None:
-        match word:
-            case "stop":
-                self._stop(rest[0])
-            case "claim" | "hold":
-                self._may_claim, self._is_held = word == "claim", word == "hold"
+    def _handle(self, message: messages.FromSupervisor) -> None:
+        match message:
+            case messages.Stop(seconds):
+                self._stop(seconds)
+            case messages.AllowClaims(allowed):
+                self._may_claim, self._is_held = allowed, not allowed
                 self._claiming.wake()
-            case "hears":
-                self._tell("heard", [self._name])
-            case "retire":
+            case messages.Ping():
+                self._send(messages.Pong())
+            case messages.Retire():
                 self._retire()
-            case "leave":
+            case messages.LeaveIfIdle():
                 self._leave()
-            case "look":
+            case messages.ClaimNow():
                 self._look()
-            case "queues":
-                self._claiming.serve(rest[0])
-            case "grant":
-                self._allowance.grant(rest[0])
-            case "elsewhere":
-                self._elsewhere = Elsewhere(*rest)
-            case "stack":
-                self._look_into(*rest)
-            case "renewed":
-                self._note_renewed(*rest)
-            case _:
-                self._interrupt(word, *rest)
-        self._nudge.set()
+            case messages.ServeQueues(weights):
+                self._claiming.serve(weights)
+            case messages.Grant(jobs):
+                self._allowance.grant(jobs)
+            case messages.PredecessorLoad(processes, inprocess):
+                self._elsewhere = Elsewhere(processes, inprocess)
+            case messages.StackRequest(id, attempt, inbox):
+                self._look_into(id, attempt, inbox)
+            case messages.LeaseRenewed(id, attempt):
+                self._note_renewed(id, attempt)
+            case messages.Interrupt(id, attempt, reason):
+                self._interrupt(id, attempt, reason)
 
-    def _interrupt(self, why: str, id: str, attempt: int) -> None:
+    def _interrupt(self, id: str, attempt: int, why: str) -> None:
         if running := self._attempts.get((id, attempt)):
             log.info("%s: attempt %d is %s, stopping it", id, attempt, why)
             running.interrupt(why, LAPSING if why == "lapsing" else None)
@@ -399,14 +403,15 @@ class Executor:
     def _look_into(self, id: str, attempt: int, inbox: str) -> None:
         """Say what a job does that has no process of its own."""
         running = self._attempts.get((id, attempt))
-        self._tell("stack", [inbox, running.look() if running else None])
+        self._send(messages.StackReply(inbox, running.look() if running else None))
 
     def _retire(self) -> None:
         """Claim no more, and end when all jobs have."""
         if not self._retiring:
             self._retiring = True
             self._runners.fork_no_more()
-            self._tell("retiring", [self._allowance.give_back(self._count() + (self._claiming.asked_for or 0))])
+            unused = self._allowance.give_back(self._count() + (self._claiming.asked_for or 0))
+            self._send(messages.Retiring(unused))
 
     def _abandon(self, attempt: Attempt) -> None:
         """A job did not end when it was asked to: the end of this process has to end it, when its neighbours are done.
@@ -423,7 +428,7 @@ class Executor:
     def _leave(self) -> None:
         """End, as there is no work; if there is some after all, the supervisor will hear of it."""
         if not self._has_work() and self._claiming.asked_for is None and not self._claiming.is_woken:
-            self._tell("leaving", [self._name])
+            self._send(messages.Leaving())
             self._retire()
 
     def _stop(self, seconds: float) -> None:
@@ -443,15 +448,13 @@ class Executor:
             log.error("%s: the zygote died, and its jobs with it", self._name)
             os._exit(1)
 
-    def _tell(self, word: str, rows: list[Any]) -> None:
-        """Tell the supervisor something, with what else there is to tell in this turn of the loop."""
-        if not rows:
-            return
-        if not self._to_tell:
-            asyncio.get_running_loop().call_soon(self._tell_all)
-        self._to_tell.append(messages.pack(word, rows))
+    def _send(self, message: messages.FromExecutor) -> None:
+        """Send a message to the supervisor, together with others of this turn of the loop."""
+        if not self._unsent:
+            asyncio.get_running_loop().call_soon(self._send_all)
+        self._unsent.append(messages.pack(message))
 
-    def _tell_all(self) -> None:
-        if self._to_tell:
-            self._writer.write(b"".join(self._to_tell))
-            self._to_tell.clear()
+    def _send_all(self) -> None:
+        if self._unsent:
+            self._writer.write(b"".join(self._unsent))
+            self._unsent.clear()

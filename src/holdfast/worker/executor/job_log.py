@@ -26,6 +26,7 @@ from holdfast.store.commands import Finish
 from holdfast.store.store import AsyncStore
 from holdfast.text import indented, printable
 from holdfast.worker.attempt import Attempt
+from holdfast.worker.messages import Tally
 
 log = logging.getLogger("holdfast.worker")
 
@@ -49,17 +50,15 @@ _WORDS: dict[type[Outcome], str] = {
 }
 LOST = "lost their leases"
 
-Tell = Callable[[str, list[Any]], None]
-
 
 class Journal:
-    """Logs the ends of attempts. `tell` sends the sums to the supervisor; `share` is the lines a second for this one.
+    """Logs the ends of attempts. `send` sends the sums to the supervisor; `share` is the lines a second for this one.
 
     Seconds are those of the clock that all processes share, so that the sums of all executors arrive together.
     """
 
-    def __init__(self, tell: Tell, share: int) -> None:
-        self._tell = tell
+    def __init__(self, send: Callable[[Tally], None], share: int) -> None:
+        self._send = send
         self._share = share
         self._ends = 0.0  # of the second that is counted
         self._timer: asyncio.TimerHandle | None = None
@@ -113,7 +112,7 @@ class Journal:
         counts, self._counts = self._counts, {}
         was_busy, self._is_busy = self._is_busy, sum(counts.values()) > self._share
         if counts and (was_busy or self._is_busy):
-            self._tell("tally", [part for pair in counts.items() for part in pair])
+            self._send(Tally(counts))
 
     # What follows a failed attempt
 

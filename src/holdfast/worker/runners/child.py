@@ -30,9 +30,9 @@ from holdfast.task.program import PROGRAM
 from holdfast.task.task import Task, make_task
 from holdfast.worker import linux, messages
 from holdfast.worker.linux import DEFAULT, IGNORED, children, set_signal
-from holdfast.worker.messages import Channel
 from holdfast.worker.output.files import Redirected, append, make_spare_streams
 from holdfast.worker.runners import programs
+from holdfast.worker.transport import Channel
 
 Answer = tuple[str, Any]
 
@@ -46,10 +46,10 @@ class Inbox:
         self._reader = 0  # the thread that waits at the socket
         self._asked = 0  # questions of all jobs of this process
         self._answers: dict[int, Answer | None] = {}  # of those who wait; None: not there yet
-        self._calls: list[list[Any]] = []
+        self._calls: list[messages.RunCall] = []
         self._stop_reason = ""  # of the last call
 
-    def next_call(self) -> list[Any]:
+    def next_call(self) -> messages.RunCall:
         """Wait for a call.
 
         Raises:
@@ -124,16 +124,17 @@ class Inbox:
 
     def _take(self) -> None:
         """Put what has arrived where it is looked for."""
-        with self.channel.undivided:
-            for word, *rest in self.channel.arrived():
-                match word:
-                    case "call":
-                        self._calls.append(rest)
+        with self.channel.uninterruptible:
+            for message in self.channel.arrived():
+                match message:
+                    case messages.RunCall():
+                        self._calls.append(message)
                         self._stop_reason = ""  # a wish that the last job should stop may arrive after its end
-                    case "stop":
-                        self._stop_reason = self._stop_reason or rest[0]
-                    case "answer" if rest[0] in self._answers:
-                        self._answers[rest[0]] = (rest[1], rest[2])
+                    case messages.StopJob(reason):
+                        self._stop_reason = self._stop_reason or reason
+                    case messages.Reply(number, code, value):
+                        if number in self._answers:
+                            self._answers[number] = (code, value)
             self._have_look()
 
     def _have_look(self) -> None:
@@ -168,7 +169,7 @@ class _Link:
     def save(self, checkpoint: bytes | None, progress: str | None, note: str | None = None) -> None:
         with self._speaking:
             if not self._is_over:
-                self._channel.send(messages.pack("save", self._turn, checkpoint, progress, note))
+                self._channel.send(messages.pack(messages.Save(self._turn, checkpoint, progress, note)))
 
     def log(self, lines: str) -> None:
         with self._speaking:
@@ -178,7 +179,7 @@ class _Link:
     def end(self, ended: Outcome) -> None:
         with self._speaking:
             self._is_over = True
-            self._channel.send(messages.pack_outcome(ended))
+            self._channel.send(messages.pack(messages.JobEnded.of(ended)))
         self._inbox.wake()
 
     def ask(self, word: str, *parts: Any) -> tuple[str, Any]:
@@ -187,7 +188,7 @@ class _Link:
             if self._is_over:
                 return OVER
             number = self._inbox.expect()
-            self._channel.send(messages.pack("ask", self._turn, number, word, *parts))
+            self._channel.send(messages.pack(messages.Request(self._turn, number, word, [*parts])))
         return self._inbox.answer(number, lambda: self._is_over) or OVER
 
     async def aask(self, word: str, *parts: Any) -> tuple[str, Any]:
@@ -228,14 +229,14 @@ def rehearse(log: str) -> Inbox:
     A forked process copies each page of memory that it writes to, which is most of what it costs. What Python finds out
     and makes ready on the way of a job is then there already, and is not written again. Returns an inbox for them.
     """
-    inbox = Inbox(messages.Channel())
+    inbox = Inbox(Channel())
     task = make_task(_nothing, programs.Nowhere(), DEFAULTS)
     call = Call("rehearsal", 1, "", task.name, task.signature.encode((0,), {}), b"", "", log)
     ours, its = (linux.Socket(fileno=end.detach()) for end in socket.socketpair())
     with ours, its:
         inbox.channel.connect(its)
         for turn in range(REHEARSALS):
-            ours.sendall(messages.pack("call", turn, *call))
+            ours.sendall(messages.pack(messages.RunCall(turn, [*call])))
             _run_next(inbox, lambda: {task.name: task}, stay=True)
             ours.recv(4096)
             _do_as_after_a_fork()
@@ -269,10 +270,10 @@ def _run_next(inbox: Inbox, load: Load, *, stay: bool) -> None:
     set_signal(signal.SIGINT, signal.default_int_handler)
     set_signal(signal.SIGHUP, DEFAULT)
     set_signal(signal.SIGTERM, partial(_on_term, channel))
-    turn, *told = inbox.next_call()
-    call = Call(*told)
-    channel.send(messages.pack("begins"))
-    link, own = _Link(inbox, turn, call.log), os.getpid()
+    message = inbox.next_call()
+    call = Call(*message.call)
+    channel.send(messages.pack(messages.JobReceived()))
+    link, own = _Link(inbox, message.turn, call.log), os.getpid()
     context, printing = copy_context(), Redirected(call.log)
     with printing:
         ended = context.run(_attempt, call, link, load)
@@ -284,13 +285,13 @@ def _run_next(inbox: Inbox, load: Load, *, stay: bool) -> None:
         _leave(0)
 
 
-def _on_term(channel: messages.Channel, number: int, _: object) -> None:
+def _on_term(channel: Channel, number: int, _: object) -> None:
     """Leave the task through its `finally` blocks, if it is the executor that asks: it closes the connection first.
 
     Others ask too: systemd sends SIGTERM to all processes of a service, at the moment when the worker begins to stop.
     """
     if channel.is_closing:
-        channel.undivided.leave(128 + number)
+        channel.uninterruptible.exit(128 + number)
 
 
 def _attempt(call: Call, link: _Link, load: Load) -> Outcome:

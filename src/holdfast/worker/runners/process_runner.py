@@ -21,7 +21,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from holdfast.job.outcome import Outcome, Release
 from holdfast.task.call import crashed
@@ -29,14 +29,18 @@ from holdfast.task.program import PROGRAM
 from holdfast.worker import messages
 from holdfast.worker.attempt import SOFT, Attempt
 from holdfast.worker.linux import kill_group
-from holdfast.worker.runners import programs, zygote
+from holdfast.worker.messages import REUSE, ProcessKind
+from holdfast.worker.runners import programs
 from holdfast.worker.runners.child import OVER, UNHEARD
 from holdfast.worker.runners.endings import ends_by_itself, forced_outcome
 from holdfast.worker.runners.run_limits import LAPSING, may_start
 from holdfast.worker.stacks import stack_of
+from holdfast.worker.transport import READ_SIZE, Arriving, Decode
 
 NO_PROCESS = Release("no process could be started", 1000)
 _WITH_ITS_ZYGOTE = -2  # the status of a process that its zygote did not live to report
+_decode_from_job: Decode[messages.FromJob] = messages.decoder(messages.FromJob)
+_decode_from_zygote: Decode[messages.FromZygote] = messages.decoder(messages.FromZygote)
 
 
 class _End(NamedTuple):
@@ -51,7 +55,7 @@ class _End(NamedTuple):
                 "the job's process died with the one that had forked it, which the job, or what it started, has killed"
             )
             return crashed(words)
-        if self.status == zygote.UNKNOWN:
+        if self.status == messages.UNKNOWN_STATUS:
             return crashed("the job's process ended without an outcome; its exit code is not known")
         if attempt.job.task == PROGRAM:
             asked = attempt.stop_reason if attempt.stop_reason == SOFT else ""
@@ -89,12 +93,12 @@ class _Process(NamedTuple):
 class _Connection:
     """Our end of a connection to a process. `hear` gets each message; at the end None, or why no more is understood."""
 
-    def __init__(self, ours: socket.socket, hear: Callable[[list[Any] | Exception | None], None]) -> None:
+    def __init__(self, ours: socket.socket, hear: Callable[[messages.FromJob | Exception | None], None]) -> None:
         ours.setblocking(False)
         self._socket = ours
         self._number = ours.fileno()  # the loop would describe a socket that it does not know, by four system calls
         self._hear = hear
-        self._arriving = messages.Arriving()
+        self._arriving = Arriving(_decode_from_job)
         self._unsent = bytearray()
         self._is_held_up = False  # the other end does not read
         self._is_over = False  # our part of it, once all is sent
@@ -153,7 +157,7 @@ class _Connection:
 
     def _received(self) -> bytes:
         try:
-            return self._socket.recv(messages.AT_ONCE)
+            return self._socket.recv(READ_SIZE)
         except ConnectionError:
             return b""
 
@@ -170,7 +174,7 @@ class JobProcess:
         self._turn = 0  # the number of the job, among those that it was given
         self._is_silent = False  # it will say no more
         self._is_told_to_end = False  # and hears no more
-        self._answering: set[asyncio.Task[None]] = set()
+        self._replying: set[asyncio.Task[None]] = set()
 
     @property
     def is_dead(self) -> bool:
@@ -219,9 +223,9 @@ class JobProcess:
         self._said = asyncio.get_running_loop().create_future()
         if self._is_silent:
             self._said.set_result(None)
-        self._connection.send(messages.pack("call", self._turn, *attempt.call))
+        self._connection.send(messages.pack(messages.RunCall(self._turn, [*attempt.call])))
 
-    def _hear(self, message: list[Any] | Exception | None) -> None:
+    def _hear(self, message: messages.FromJob | Exception | None) -> None:
         try:
             if message is None:
                 self._is_silent = True
@@ -229,7 +233,7 @@ class JobProcess:
             elif isinstance(message, Exception):
                 self._hear_no_more(message)
             else:
-                self._heed(*message)
+                self._handle(message)
         except Exception as error:  # it makes no sense
             self._fail(error)
 
@@ -245,42 +249,44 @@ class JobProcess:
         if not self._said.done():
             self._said.set_exception(error)
 
-    def _heed(self, word: str, *rest: Any) -> None:
-        """Hear what a job says, until it has said how it ended, or its process is dead."""
-        if word == "outcome":
-            self._end(messages.unpack_outcome([*rest]))
-        elif word == "begins":
-            self.has_begun = True
-        elif word == "ask":
-            self._start_answering(*rest)
-        elif self._attempt and rest[0] == self._turn:  # not of a copy that an earlier job has left
-            self._attempt.save(*rest[1:])
+    def _handle(self, message: messages.FromJob) -> None:
+        """Handle a message of a job, until it has ended, or its process is dead."""
+        match message:
+            case messages.JobEnded():
+                self._end(message.outcome)
+            case messages.JobReceived():
+                self.has_begun = True
+            case messages.Request():
+                self._start_replying(message)
+            case messages.Save(turn, checkpoint, progress, note):
+                if self._attempt and turn == self._turn:  # not of a copy that an earlier job has left
+                    self._attempt.save(checkpoint, progress, note)
 
     def _end(self, outcome: Outcome | None) -> None:
         self._attempt = None
         if not self._said.done():
             self._said.set_result(outcome)
 
-    def _start_answering(self, turn: int, number: int, *question: Any) -> None:
-        if not self._attempt or turn != self._turn:
-            self._tell("answer", number, *OVER)
+    def _start_replying(self, request: messages.Request) -> None:
+        if not self._attempt or request.turn != self._turn:
+            self._send(messages.Reply(request.number, *OVER))
             return
-        answering = asyncio.create_task(self._answer(self._attempt, number, *question))
-        self._answering.add(answering)
-        answering.add_done_callback(self._answering.discard)
+        replying = asyncio.create_task(self._reply(self._attempt, request))
+        self._replying.add(replying)
+        replying.add_done_callback(self._replying.discard)
 
-    async def _answer(self, attempt: Attempt, number: int, word: str, *parts: Any) -> None:
-        self._tell("answer", number, *await attempt.request(word, *parts))
+    async def _reply(self, attempt: Attempt, request: messages.Request) -> None:
+        self._send(messages.Reply(request.number, *await attempt.request(request.name, *request.arguments)))
 
-    def _tell(self, *message: Any) -> None:
+    def _send(self, message: messages.ToJob) -> None:
         if not self._is_told_to_end:
-            self._connection.send(messages.pack(*message))
+            self._connection.send(messages.pack(message))
 
     def _pass_on_stop(self, attempt: Attempt, process: _Process) -> None:
         if attempt.why:  # it is to end at once
             return
         if attempt.job.task != PROGRAM:
-            self._tell("stop", attempt.stop_reason)
+            self._send(messages.StopJob(attempt.stop_reason))
         elif attempt.stop_reason == SOFT:  # it reads no words of ours
             process.ask_to_end()
 
@@ -300,37 +306,37 @@ class Processes:
     def _hear(self) -> bool:
         """Take one message. Returns whether there was one."""
         try:
-            message = self._control.recv(64)
+            packet = self._control.recv(messages.MAX_PACKET)
         except BlockingIOError:
             return False
         except ConnectionError:
-            message = b""
-        if not message:
+            packet = b""
+        if not packet:
             self._loop.remove_reader(self._control)
             self.gone.set()
             return False
-        word, pid, *rest = message.split()
-        if word == b"ended":
-            self._processes.pop(int(pid)).ended.set_result(_End(*map(int, rest)))
-        elif word == b"refused":
-            self._asked.popleft().set_result(None)
-        else:
-            process = self._processes[int(pid)] = _Process(int(pid), self._loop.create_future())
-            self._asked.popleft().set_result(process)
+        match _decode_from_zygote(packet):
+            case messages.ProcessStarted(pid):
+                process = self._processes[pid] = _Process(pid, self._loop.create_future())
+                self._asked.popleft().set_result(process)
+            case messages.ProcessRefused():
+                self._asked.popleft().set_result(None)
+            case messages.ProcessEnded(pid, status, memory):
+                self._processes.pop(pid).ended.set_result(_End(status, memory))
         return True
 
-    def start(self, how: bytes) -> JobProcess:
-        """Have a process started: fork, spawn or keep, as the zygote calls it."""
+    def start(self, kind: ProcessKind) -> JobProcess:
+        """Have a process started."""
         ours, its = socket.socketpair()
         asked: asyncio.Future[_Process | None] = self._loop.create_future()
-        self._ask(how, its, asked)
+        self._ask(kind, its, asked)
         return JobProcess(asked, ours)
 
     async def start_zygote(self) -> Processes | None:
         """Have a zygote started for one job. None, if this machine has nothing left."""
         ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         asked: asyncio.Future[_Process | None] = self._loop.create_future()
-        self._ask(zygote.ALONE, its, asked)
+        self._ask(messages.ALONE, its, asked)
         guard = await asked
         if guard is None:
             ours.close()
@@ -355,11 +361,11 @@ class Processes:
         self._loop.remove_reader(self._control)
         self._control.close()
 
-    def _ask(self, how: bytes, its: socket.socket, asked: asyncio.Future[_Process | None]) -> None:
+    def _ask(self, kind: ProcessKind, its: socket.socket, asked: asyncio.Future[_Process | None]) -> None:
         try:
-            socket.send_fds(self._control, [how], [its.fileno()])
+            socket.send_fds(self._control, [messages.encode(messages.StartProcess(kind))], [its.fileno()])
         except BlockingIOError:
-            self._loop.call_later(0.005, self._ask, how, its, asked)
+            self._loop.call_later(0.005, self._ask, kind, its, asked)
             return
         except ConnectionError:  # the zygote is dead, and this executor soon; or it is one job's, and will be settled
             self._asked.append(asked)
@@ -377,11 +383,11 @@ class ProcessRunner:
     when a job has ended, for the next one, while the store is still asked for it.
     """
 
-    def __init__(self, processes: Processes, how: bytes) -> None:
+    def __init__(self, processes: Processes, kind: ProcessKind) -> None:
         self._processes = processes
-        self._how = how
+        self._kind = kind
         self._waiting: list[JobProcess] = []
-        self._forks_ahead = how == zygote.FORK
+        self._forks_ahead = kind == messages.FORK
 
     async def run(self, attempt: Attempt) -> Outcome:
         while self._waiting:
@@ -391,13 +397,13 @@ class ProcessRunner:
                 return outcome
             # It died of something else, before it heard of this job, which so has not started.
             attempt.pid = attempt.start_delay = None
-        return await self._run_in(self._processes.start(self._how), attempt)
+        return await self._run_in(self._processes.start(self._kind), attempt)
 
     async def _run_in(self, process: JobProcess, attempt: Attempt) -> Outcome:
         stays = False
         try:
-            outcome = await process.run(attempt, stays=self._how == zygote.KEEP)
-            stays = self._how == zygote.KEEP and not (process.is_dead or attempt.why)
+            outcome = await process.run(attempt, stays=self._kind == REUSE)
+            stays = self._kind == REUSE and not (process.is_dead or attempt.why)
             return outcome
         finally:
             if stays:
@@ -409,7 +415,7 @@ class ProcessRunner:
 
     def _fork_ahead(self) -> None:
         with suppress(OSError):  # out of descriptors, for a while
-            self._waiting.append(self._processes.start(self._how))
+            self._waiting.append(self._processes.start(self._kind))
 
     def fork_no_more(self) -> None:
         """Fork none ahead, as no more jobs will come. What waits ends; a job that is here already gets a new one."""
@@ -421,16 +427,16 @@ class ProcessRunner:
 class AloneRunner:
     """Runs each job in a process that is forked or spawned by a zygote for this job."""
 
-    def __init__(self, processes: Processes, how: bytes) -> None:
+    def __init__(self, processes: Processes, kind: ProcessKind) -> None:
         self._processes = processes
-        self._how = how
+        self._kind = kind
 
     async def run(self, attempt: Attempt) -> Outcome:
         own = await self._processes.start_zygote()
         if own is None:
             return NO_PROCESS
         try:
-            process = own.start(self._how)
+            process = own.start(self._kind)
             try:
                 return await process.run(attempt, stays=False)
             finally:

@@ -18,10 +18,11 @@ from holdfast.job.outcome import Outcome, Release
 from holdfast.store.commands import Claimed
 from holdfast.task import task
 from holdfast.worker.attempt import Attempt
+from holdfast.worker.messages import FORK, REUSE, SPAWN
 from holdfast.worker.runners.endings import unable
 from holdfast.worker.runners.inprocess_runner import AsyncRunner, Inside, ThreadRunner
 from holdfast.worker.runners.process_runner import AloneRunner, Processes, ProcessRunner
-from holdfast.worker.runners.zygote import FORK, KEEP, SPAWN, Zygote
+from holdfast.worker.runners.zygote import Zygote
 from holdfast.worker.settings import Pool
 
 PATIENCE = 2.0  # seconds that a claimed job waits for a place before it is handed back
@@ -97,7 +98,7 @@ class Runners:
             self._runners = {
                 "fork": ProcessRunner(self.processes, FORK),
                 "spawn": ProcessRunner(self.processes, SPAWN),
-                "process": ProcessRunner(self.processes, KEEP),
+                "process": ProcessRunner(self.processes, REUSE),
             }
         self._places = asyncio.Semaphore(pool.processes)
         self._apart: set[Attempt] = set()

@@ -37,15 +37,22 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 from holdfast.worker import linux
+from holdfast.worker.messages import (
+    ALONE,
+    MAX_PACKET,
+    UNKNOWN_STATUS,
+    ProcessEnded,
+    ProcessKind,
+    ProcessRefused,
+    ProcessStarted,
+    StartProcess,
+    decoder,
+    encode,
+)
 
 log = logging.getLogger("holdfast.worker")
 
-FORK = b"fork"  # a process for one job
-KEEP = b"keep"  # a process for many jobs; of a zygote that can only spawn, with an interpreter of its own
-SPAWN = b"spawn"  # a process for one job, with an interpreter of its own
-ALONE = b"alone"  # a zygote for one job; what is passed is its control socket
-UNKNOWN = -1  # the status of a process that something else in the zygote has reaped
-Run = Callable[[bytes, socket.socket], None]
+Run = Callable[[ProcessKind, socket.socket], None]
 
 _PARENT_DIED = signal.SIGUSR1
 _NOT_FOR_US = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # the supervisor hears them
@@ -54,6 +61,7 @@ _FIRST_TO_DIE = 500  # of 1000
 _PASSED = socket.CMSG_SPACE(4)  # bytes that come along with a descriptor
 _LOOKS = 1000  # at what dead jobs have left behind
 _LOOK_EVERY = 2  # milliseconds
+_decode: Callable[[bytes], StartProcess] = decoder(StartProcess)
 
 
 class Zygote(NamedTuple):
@@ -87,10 +95,10 @@ def start_apart(app: str, level: str, answers: int | None) -> Zygote:
     return Zygote(ours, can_fork=False)
 
 
-def spawn(how: bytes, connection: socket.socket, app: str, level: str, answers: int | None) -> NoReturn:
+def spawn(kind: ProcessKind, connection: socket.socket, app: str, level: str, answers: int | None) -> NoReturn:
     """Become an interpreter that imports the app and runs jobs; `answers` is where it writes its stacks to."""
     connection.set_inheritable(True)
-    told = [how.decode(), str(connection.fileno()), app, level, _inheritable(answers)]
+    told = [kind, str(connection.fileno()), app, level, _inheritable(answers)]
     os.execv(sys.executable, [sys.executable, "-m", "holdfast.entrypoints.interpreter", *told])  # noqa: S606, no shell is wanted
 
 
@@ -114,7 +122,7 @@ class _Server:
         self._prepare = prepare
         self._jobs: dict[int, _Job] = {}  # by pidfd
         self._poll = linux.poll()
-        self._ended: list[bytes] = []  # to be said, once nothing is left of them
+        self._ended: list[ProcessEnded] = []  # to be said, once nothing is left of them
         self._looks = 0
         self._immortal: set[int] = set()  # what jobs left behind and cannot be killed, as processes of another user
 
@@ -170,20 +178,22 @@ class _Server:
 
     def _start(self) -> bool:
         """Fork a process, as the executor asks. Returns whether the executor is still there."""
-        message, passed, _, _ = self._control.recvmsg(64, _PASSED, socket.MSG_CMSG_CLOEXEC)  # for no program to inherit
+        message, passed, _, _ = self._control.recvmsg(
+            MAX_PACKET, _PASSED, socket.MSG_CMSG_CLOEXEC
+        )  # for no program to inherit
         if not message:
             return False
-        pid = self._fork(message, _connection(passed[0][2])) if passed else 0
-        self._control.send(b"forked %d" % pid if pid else b"refused 0")
+        pid = self._fork(_decode(message).kind, _connection(passed[0][2])) if passed else 0
+        self._control.send(encode(ProcessStarted(pid) if pid else ProcessRefused()))
         return True
 
-    def _fork(self, how: bytes, connection: socket.socket) -> int:
+    def _fork(self, kind: ProcessKind, connection: socket.socket) -> int:
         """Start a job's process. Returns its id, 0 if this machine is out of processes, memory or descriptors."""
         pid = 0
         try:
             pid = os.fork()
             if pid == 0:
-                self._become_job(how, connection)
+                self._become_job(kind, connection)
             pidfd = os.pidfd_open(pid)
         except OSError:
             connection.close()
@@ -196,7 +206,7 @@ class _Server:
         self._poll.register(pidfd, select.POLLIN)
         return pid
 
-    def _become_job(self, how: bytes, connection: socket.socket) -> NoReturn:
+    def _become_job(self, kind: ProcessKind, connection: socket.socket) -> NoReturn:
         """In the forked process: run the job. Whatever happens, nothing of the zygote's may run here afterwards."""
         try:
             linux.begin_session()
@@ -211,9 +221,9 @@ class _Server:
             for pidfd, job in self._jobs.items():
                 os.close(pidfd)
                 os.close(job.connection.detach())
-            if how == ALONE:
+            if kind == ALONE:
                 _guard(connection, self._run)
-            self._run(how, connection)
+            self._run(kind, connection)
         except BaseException:
             traceback.print_exc()
         finally:
@@ -227,7 +237,7 @@ class _Server:
         with suppress(OSError):
             connection.shutdown(socket.SHUT_RDWR)
         os.close(connection.detach())
-        self._ended.append(b"ended %d %d %d" % (pid, status, memory))
+        self._ended.append(ProcessEnded(pid, status, memory))
         self._looks = 0
 
     def _say_ended(self) -> None:
@@ -243,7 +253,7 @@ class _Server:
             log.error("processes %s of jobs that have ended cannot be killed", left)
             self._immortal.update(left)
         for message in self._ended:
-            self._control.send(message)
+            self._control.send(encode(message))
         self._ended.clear()
 
     def _has_others(self) -> bool:
@@ -267,7 +277,7 @@ def _reap(pid: int) -> tuple[int, int]:
         linux.kill_group(pid)
         _, status, used = linux.wait4(pid, 0)
     except ChildProcessError:
-        return UNKNOWN, 0
+        return UNKNOWN_STATUS, 0
     return status, used.ru_maxrss * 1024
 
 
@@ -316,8 +326,8 @@ def main() -> None:
     control = socket.socket(fileno=int(descriptor))
     control.set_inheritable(False)
 
-    def run(how: bytes, connection: socket.socket) -> None:
-        spawn(how, connection, app, level, answers)
+    def run(kind: ProcessKind, connection: socket.socket) -> None:
+        spawn(kind, connection, app, level, answers)
 
     _Server(control, lambda: run).serve(int(parent))
 

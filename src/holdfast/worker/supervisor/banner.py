@@ -11,10 +11,10 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
 
 from holdfast.store.store import Address
 from holdfast.text import printable
+from holdfast.worker import messages
 from holdfast.worker.settings import Pool, WorkerSettings
 
 log = logging.getLogger("holdfast.worker")
@@ -78,13 +78,12 @@ class Tally:
     def __init__(self) -> None:
         self._counts: Counter[str] = Counter()
 
-    def heard(self, word: str, rows: list[Any]) -> None:
-        if word != "tally":
+    def heard(self, message: messages.FromExecutor) -> None:
+        if not isinstance(message, messages.Tally):
             return
         if not self._counts:
             asyncio.get_running_loop().call_later(GATHER, self.log)
-        for name, count in zip(rows[::2], rows[1::2], strict=True):
-            self._counts[name] += count
+        self._counts.update(message.counts)
 
     def log(self) -> None:
         """Log the sums; now, if the worker ends."""

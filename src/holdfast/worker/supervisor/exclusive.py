@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from holdfast.store.commands import Held
 from holdfast.worker.linux import boot_time
+from holdfast.worker.messages import LeaseRenewed
 from holdfast.worker.runners.run_limits import ASK_AT
 from holdfast.worker.supervisor.executor_process import ExecutorProcess
 
@@ -57,7 +58,7 @@ class Exclusives:
         for key in self._leases.keys() & set(held) if self._leases else ():
             executor = self._executors.get(key.executor)
             if executor and not self._leases[key].is_known:
-                executor.tell("renewed", key.id, key.attempt)
+                executor.send(LeaseRenewed(key.id, key.attempt))
             self._leases[key] = _Lease(self._leases[key].length, since, is_known=True)
 
     async def keep(self) -> None:
@@ -78,5 +79,5 @@ class Exclusives:
             executor.kill_job(key.id, key.attempt)
         elif lease.left <= ASK_AT and not lease.is_told:
             log.warning("%s: the lease of attempt %d cannot be renewed, and it is exclusive: stopping it", *key[1:])
-            executor.tell_of("lapsing", key.id, key.attempt)
+            executor.interrupt(key.id, key.attempt, "lapsing")
             self._leases[key] = lease._replace(is_told=True)

@@ -15,16 +15,17 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator
 from contextlib import suppress
-from typing import Any, NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 import msgspec
 
 from holdfast.store.commands import Held, Started
+from holdfast.worker import messages
 from holdfast.worker.linux import Origin, Usage, boot_time, born, kill_group, origin
-from holdfast.worker.messages import AT_ONCE, Arriving, open_ends, pack
 from holdfast.worker.settings import Pool, Start, WorkerSettings
+from holdfast.worker.transport import READ_SIZE, Arriving, Decode, open_ends
 
 DEAF_AFTER = 10.0  # seconds
 
@@ -56,7 +57,8 @@ class Hearing:
 
 
 HEAR_EVERY = 0.02  # seconds
-HOLD = 5  # parts of what an executor says of a claimed job: id, attempt, lease, patience, task
+
+_decode: Decode[messages.FromExecutor] = messages.decoder(messages.FromExecutor)
 
 
 class _Hold(NamedTuple):
@@ -203,65 +205,68 @@ class ExecutorProcess:
         started, self._started = self._started, []
         return started
 
-    async def messages(self) -> AsyncIterator[list[Any]]:
+    async def receive(self) -> AsyncIterator[messages.FromExecutor]:
         """Yield what the executor says, until it is gone.
 
         What it says within `HEAR_EVERY` is heard at once: whoever is woken for each word takes the processor from the
         job that it is about.
         """
-        arriving, loop = Arriving(), asyncio.get_running_loop()
+        arriving, loop = Arriving(_decode), asyncio.get_running_loop()
         with suppress(ConnectionError):
-            while part := await loop.sock_recv(self._control, AT_ONCE):
+            while part := await loop.sock_recv(self._control, READ_SIZE):
                 for message in arriving.add(part):
                     yield message
                 await asyncio.sleep(HEAR_EVERY)
             self._has_said_all = True
 
-    def note(self, word: str, rows: list[Any]) -> None:
-        """Keep the books of what the executor holds, as it tells us."""
-        if word == "claimed":
-            self.is_idle = False
-            for id, attempt, lease, patience, task in zip(*(rows[part::HOLD] for part in range(HOLD)), strict=True):
-                self._held[id, attempt] = _Hold(lease, patience, task)
-        elif word == "ended":
-            for pair in _pairs(rows):
-                self._held.pop(pair, None)
-        elif word == "heard":
-            self.hearing.answered()
-        elif word == "started":
-            id, attempt, pid, delay, created = rows
-            if hold := self._held.get((id, attempt)):
-                self._held[id, attempt] = _Hold(
-                    hold.lease, hold.patience, hold.task, pid, created, boot_time(), origin(pid)
-                )
-                self._started.append(Started(self.name, id, attempt, pid, delay))
-        elif word == "idle":
-            self.is_idle = True
-        elif word == "leaving":
-            self.is_leaving = True
-        elif word == "retiring":
-            self.is_retiring = True
-            self.is_due.set()
+    def note(self, message: messages.FromExecutor) -> None:
+        """Record what the executor holds, and in which state it is."""
+        match message:
+            case messages.JobsClaimed(jobs):
+                self.is_idle = False
+                for job in jobs:
+                    self._held[job.id, job.attempt] = _Hold(job.lease, job.patience, job.task)
+            case messages.AttemptsEnded(attempts):
+                for attempt in attempts:
+                    self._held.pop(attempt, None)
+            case messages.JobStarted():
+                self._note_started(message)
+            case messages.Pong():
+                self.hearing.answered()
+            case messages.Idle():
+                self.is_idle = True
+            case messages.Leaving():
+                self.is_leaving = True
+            case messages.Retiring():
+                self.is_retiring = True
+                self.is_due.set()
+
+    def _note_started(self, job: messages.JobStarted) -> None:
+        if hold := self._held.get((job.id, job.attempt)):
+            self._held[job.id, job.attempt] = hold._replace(
+                pid=job.pid, created=job.created, since=boot_time(), origin=origin(job.pid)
+            )
+            self._started.append(Started(self.name, job.id, job.attempt, job.pid, job.delay))
 
     def tell_to_stop(self, seconds: float) -> None:
-        self.tell("stop", seconds)
+        self.send(messages.Stop(seconds))
 
     def replace(self) -> None:
         """Have it claim no more, because another does."""
         if self.hurry is None:
-            self.tell("retire")
+            self.send(messages.Retire())
         else:
             self.tell_to_stop(self.hurry)
 
-    def tell_of(self, word: str, id: str, attempt: int) -> None:
-        """Say that a job is to end: it is cancelled, or lost."""
+    def interrupt(self, id: str, attempt: int, reason: Literal["cancelled", "lost", "lapsing"]) -> None:
+        """Have an attempt end early."""
         self.hearing.has_told = True
-        self.tell(word, id, attempt)
+        self.send(messages.Interrupt(id, attempt, reason))
 
     def ask_whether_it_hears(self, every: float) -> None:
         """It answers, if user code lets it; whoever asks does so every so many seconds."""
         if self.ready.is_set() and self._held and self.hearing.look(every):
-            self.tell("hears")
+            self.send(messages.Ping())
 
     @property
     def is_overdue(self) -> bool:
@@ -269,9 +274,9 @@ class ExecutorProcess:
         inside = [hold.patience / 1000 for hold in self._held.values() if hold.patience and not hold.pid]
         return bool(inside) and self.hearing.silent > min(inside)
 
-    def tell(self, *message: Any) -> None:
+    def send(self, message: messages.FromSupervisor) -> None:
         if not self._writer.is_closing():
-            self._writer.write(pack(*message))
+            self._writer.write(messages.pack(message))
 
     async def wait(self) -> int:
         """Return the exit code of the process, once it is dead."""
@@ -305,10 +310,6 @@ class ExecutorProcess:
 def _environment(settings: WorkerSettings) -> dict[str, str] | None:
     """Where files change, compiled ones are not kept: they are told from old ones by whole seconds only."""
     return os.environ | {"PYTHONDONTWRITEBYTECODE": "1"} if settings.reload else None
-
-
-def _pairs(rows: list[Any]) -> Iterable[tuple[str, int]]:
-    return zip(rows[::2], rows[1::2], strict=True)
 
 
 async def _readable(pidfd: int) -> None:

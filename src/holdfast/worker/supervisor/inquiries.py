@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from holdfast.client.jobs import StackAnswer
 from holdfast.store import commands
 from holdfast.worker.linux import tree, usage_of
+from holdfast.worker.messages import StackReply, StackRequest
 from holdfast.worker.stacks import stack_of
 from holdfast.worker.supervisor.executor_process import ExecutorProcess
 from holdfast.worker.supervisor.retrying import PatientStore
@@ -45,11 +45,9 @@ class Inquiries:
         self._answering.add(answering)
         answering.add_done_callback(self._answering.discard)
 
-    def heard(self, rows: list[Any]) -> None:
-        """An executor says what one of its jobs does; None if it has no such job, nothing if that has not started."""
-        inbox, doing = rows
-        if (asked := self._asked.get(inbox)) and not asked.done():
-            asked.set_result(doing)
+    def heard(self, reply: StackReply) -> None:
+        if (asked := self._asked.get(reply.inbox)) and not asked.done():
+            asked.set_result(reply.stack)
 
     async def _answer(self, executor: str, id: str, attempt: int, inbox: str) -> None:
         found = self._executors.get(executor)
@@ -61,7 +59,7 @@ class Inquiries:
         if pid := executor.pid_of(id, attempt):
             return await asyncio.to_thread(_look_at_process, pid)
         asked = self._asked[inbox] = asyncio.get_running_loop().create_future()
-        executor.tell("stack", id, attempt, inbox)
+        executor.send(StackRequest(id, attempt, inbox))
         try:
             await first(asked, timeout=HEARS_WITHIN)
         finally:

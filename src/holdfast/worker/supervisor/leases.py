@@ -6,18 +6,19 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from itertools import islice
-from typing import Any
+from typing import Literal
 
 from holdfast import errors
 from holdfast.job.outcome import Release
 from holdfast.store import commands
 from holdfast.store.commands import Finish, Held, Renewed, Started
+from holdfast.worker import messages
 from holdfast.worker.lease_clock import Pulse
 from holdfast.worker.linux import boot_time
 from holdfast.worker.settings import WorkerSettings
 from holdfast.worker.supervisor.app_warnings import Advice
 from holdfast.worker.supervisor.exclusive import Exclusives
-from holdfast.worker.supervisor.executor_process import HOLD, ExecutorProcess
+from holdfast.worker.supervisor.executor_process import ExecutorProcess
 from holdfast.worker.supervisor.inquiries import Inquiries
 from holdfast.worker.supervisor.retrying import PatientStore
 from holdfast.worker.supervisor.schedules import Calendar
@@ -32,7 +33,9 @@ LEASE = 30.0  # seconds, where none is said
 INBOX_BLOCK = 5.0  # seconds
 LOOK_EVERY = 1.0  # seconds, at the clock: the one that `sleep` goes by stands still while the machine sleeps
 SOON = 0.5  # seconds between renewals that something to tell brings forward
-WORDS = {"cancel": "cancelled", "lost": "lost"}  # of the inbox, and as executors know them
+
+# Messages of the inbox, and why they interrupt an attempt.
+INTERRUPTS: dict[str, Literal["cancelled", "lost"]] = {"cancel": "cancelled", "lost": "lost"}
 
 
 class Leases:
@@ -75,16 +78,20 @@ class Leases:
         leases = [lease for lease in (self._settings.lease, *held) if lease is not None]
         return min([lease / 4000 for lease in leases] + [MOST_INTERVAL])
 
-    def heard(self, word: str, rows: list[Any]) -> None:
-        """Of an executor. If it is something to tell, or of a lease that cannot wait, renew soon."""
-        if word == "stack":
-            self.inquiries.heard(rows)
-        elif word == "exclusive":
-            self.exclusives.add(*rows)
-        elif word == "misfit":
-            self.advice.heard_misfit(*rows)
-        if word == "started" or (word == "claimed" and min(rows[2::HOLD]) < 4000 * self._waiting):
-            self._soon.set()
+    def heard(self, message: messages.FromExecutor) -> None:
+        """Handle a message of an executor; renew soon if there is something to report, or a short lease."""
+        match message:
+            case messages.JobsClaimed(jobs):
+                if min(job.lease for job in jobs) < 4000 * self._waiting:
+                    self._soon.set()
+            case messages.JobStarted():
+                self._soon.set()
+            case messages.StackReply():
+                self.inquiries.heard(message)
+            case messages.ExclusiveClaimed(executor, id, attempt, lease, claimed_at):
+                self.exclusives.add(executor, id, attempt, lease, claimed_at)
+            case messages.ResultMismatch(task, id, note):
+                self.advice.heard_misfit(task, id, note)
 
     def renew_soon(self) -> None:
         """There is something to tell."""
@@ -154,10 +161,12 @@ class Leases:
         return renewed
 
     def _pass_on(self, renewed: Renewed) -> None:
-        for word, leases in (("cancelled", renewed.cancelled), ("lost", renewed.lost)):
+        reasons: list[tuple[Literal["cancelled", "lost"], list[Held]]]
+        reasons = [("cancelled", renewed.cancelled), ("lost", renewed.lost)]
+        for reason, leases in reasons:
             for lease in leases:
                 if executor := self._executors.get(lease.executor):
-                    executor.tell_of(word, lease.id, lease.attempt)
+                    executor.interrupt(lease.id, lease.attempt, reason)
 
     async def _release_unnamed(self, unnamed: set[Held]) -> None:
         """Hand back jobs that the store says we hold and we do not know of, once that has been so for a whole lease.
@@ -231,6 +240,6 @@ class Leases:
             self._on_drain()
         elif word == "stack":
             self.inquiries.ask(*rest)
-        elif word in WORDS and rest[0] in self._executors:
+        elif word in INTERRUPTS and rest[0] in self._executors:
             executor, id, attempt = rest
-            self._executors[executor].tell_of(WORDS[word], id, int(attempt))
+            self._executors[executor].interrupt(id, int(attempt), INTERRUPTS[word])

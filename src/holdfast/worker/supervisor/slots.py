@@ -18,8 +18,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
+from holdfast.worker import messages
 from holdfast.worker.linux import boot_time
 from holdfast.worker.settings import Pool
 from holdfast.worker.supervisor.executor_process import ExecutorProcess
@@ -89,7 +90,7 @@ class Place:
                 await first(self._ends(), self._try_again.wait(), timeout=pause)
         self.is_over = True
         if self.current and not self._home.stopping.is_set():
-            self.current.tell("retire")
+            self.current.send(messages.Retire())
 
     def _is_to_end(self) -> bool:
         return self._home.stopping.is_set() or self._home.draining.is_set()
@@ -133,7 +134,7 @@ class Place:
     def tell_whether_to_claim(self) -> None:
         """Let the executor of this place claim, unless there is a reason against it."""
         if self.current and not self._is_to_end():
-            self.current.tell("claim" if self._home.may_claim else "hold")
+            self.current.send(messages.AllowClaims(self._home.may_claim))
 
     async def _follow(self, executor: ExecutorProcess) -> None:
         try:
@@ -148,7 +149,7 @@ class Place:
             self._grant()
             self._weigh()
             if self.current:
-                self.current.tell("look")  # it may have been woken just before its end
+                self.current.send(messages.ClaimNow())  # it may have been woken just before its end
             self._home.leave_if_idle()
 
     def renew_code(self, seconds: float) -> None:
@@ -159,18 +160,19 @@ class Place:
                 executor.hurry = seconds
                 executor.is_due.set()
 
-    def heard(self, executor: ExecutorProcess, word: str, rows: list[Any]) -> None:
-        """Take note of what an executor said."""
-        if word == "ran" and self._share is not None:
-            self._ran += 1
-            self._granted[executor] -= 1
-            if self.current and not self._to_run():
-                self.current.tell("retire")
-        elif word == "retiring" and self._share is not None:
-            self._granted[executor] = self._granted.get(executor, 0) - rows[0]
-            self._grant()
-        elif word == "woken" and self.current is not executor and self.current:
-            self.current.tell("look")
+    def heard(self, executor: ExecutorProcess, message: messages.FromExecutor) -> None:
+        """Handle a message of an executor."""
+        match message:
+            case messages.JobCounted() if self._share is not None:
+                self._ran += 1
+                self._granted[executor] -= 1
+                if self.current and not self._to_run():
+                    self.current.send(messages.Retire())
+            case messages.Retiring(unused) if self._share is not None:
+                self._granted[executor] = self._granted.get(executor, 0) - unused
+                self._grant()
+            case messages.Woken() if self.current is not executor and self.current:
+                self.current.send(messages.ClaimNow())
         if executor is not self.current:
             self._weigh()
 
@@ -188,14 +190,14 @@ class Place:
             return
         if free := self._share - self._ran - sum(self._granted.values()):
             self._granted[self.current] = self._granted.get(self.current, 0) + free
-            self.current.tell("grant", free)
+            self.current.send(messages.Grant(free))
 
     def _weigh(self) -> None:
         """Tell the current executor how many jobs those before it still run."""
         loads = [executor.load for executor in self.followed if executor is not self.current]
         sums = (sum(apart for apart, _ in loads), sum(inside for _, inside in loads))
         if self.current and sums != self._told:
-            self.current.tell("elsewhere", *sums)
+            self.current.send(messages.PredecessorLoad(*sums))
             self._told = sums
 
 
@@ -227,13 +229,13 @@ class Burst:
             self._served.look(then=self._look_once_more)
             return
         for executor in self._executors.values():
-            executor.tell("leave")
+            executor.send(messages.LeaveIfIdle())
 
     def _look_once_more(self) -> None:
         if self._has_nothing_to_do():
             for executor in self._executors.values():
                 executor.is_idle = False
-                executor.tell("look")
+                executor.send(messages.ClaimNow())
             self._is_sure = True
 
     def _has_nothing_to_do(self) -> bool:

@@ -14,14 +14,13 @@ import logging
 import os
 import signal
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from holdfast import errors
 from holdfast.names import new_id, node_name
 from holdfast.store.store import Address
-from holdfast.worker import linux
+from holdfast.worker import linux, messages
 from holdfast.worker.linux import READY, STOPPING, notify, user_name
 from holdfast.worker.output.console import Outlet
 from holdfast.worker.output.shipping import Logs
@@ -215,33 +214,37 @@ class Supervisor:
             await end_all([hearing])
 
     async def _hear(self, executor: ExecutorProcess, place: Place) -> None:
-        async for word, *rest in executor.messages():
-            if word == "hello":
-                tasks, *address, declared = rest
-                await self._meet(*address)
-                if self._store.is_known:
-                    await self._calendar.declare(declared)
-                    notify(READY)
-                if queues := self._served.of(place.pool):
-                    executor.tell("queues", queues)
-                self._say_ready(tasks)
-                executor.ready.set()
-            elif word == "files" and self._files:
-                self._files.know(rest[0])
-            elif word == "failed":
-                executor.waits_for_change = self._settings.reload
-                self._note_failed_import(rest[0])
-            else:
-                self._note(executor, place, word, rest[0])
+        async for message in executor.receive():
+            match message:
+                case messages.AppLoaded():
+                    await self._note_app(executor, place, message)
+                case messages.LoadedFiles(paths):
+                    if self._files:
+                        self._files.know(paths)
+                case messages.LoadFailed(reason):
+                    executor.waits_for_change = self._settings.reload
+                    self._note_failed_import(reason)
+                case _:
+                    self._note(executor, place, message)
 
-    def _note(self, executor: ExecutorProcess, place: Place, word: str, rows: list[Any]) -> None:
-        executor.note(word, rows)
-        place.heard(executor, word, rows)
-        self._leases.heard(word, rows)
-        self._tally.heard(word, rows)
-        if word == "claimed":
+    async def _note_app(self, executor: ExecutorProcess, place: Place, app: messages.AppLoaded) -> None:
+        await self._meet(app.queues, app.url, app.home, app.namespace, app.timeout)
+        if self._store.is_known:
+            await self._calendar.declare(app.schedules)
+            notify(READY)
+        if queues := self._served.of(place.pool):
+            executor.send(messages.ServeQueues(queues))
+        self._say_ready(app.tasks)
+        executor.ready.set()
+
+    def _note(self, executor: ExecutorProcess, place: Place, message: messages.FromExecutor) -> None:
+        executor.note(message)
+        place.heard(executor, message)
+        self._leases.heard(message)
+        self._tally.heard(message)
+        if isinstance(message, messages.JobsClaimed):
             self._burst.go_on()
-        elif word == "idle":
+        elif isinstance(message, messages.Idle):
             self.leave_if_idle()
 
     @property
@@ -262,10 +265,10 @@ class Supervisor:
     def _tell_queues(self, pool: str) -> None:
         """A pool serves other queues than before."""
         for place in self._places:
-            if place.pool.name == pool:
+            if place.pool.name == pool and (queues := self._served.of(place.pool)) is not None:
                 for executor in place.followed:
                     executor.is_idle = False
-                    executor.tell("queues", self._served.of(place.pool))
+                    executor.send(messages.ServeQueues(queues))
         self._burst.go_on()
         self._leases.renew_soon()
 

@@ -1,0 +1,138 @@
+"""Carries messages over streams: length, then body. Most arrive in parts, and several at once."""
+
+from __future__ import annotations
+
+import asyncio
+import select
+import socket
+from collections.abc import Callable, Iterator
+from threading import get_ident
+from typing import Generic, TypeVar, cast
+
+from holdfast.worker import linux
+from holdfast.worker.messages import ToJob, decoder
+
+MAX_MESSAGE = 64 * 1024 * 1024  # bytes
+READ_SIZE = 1 << 16  # bytes in one read; for more, malloc would ask the system each time
+
+T = TypeVar("T")
+Decode = Callable[[bytes | bytearray], T]
+
+
+class Arriving(Generic[T]):
+    """Puts messages together that arrive in parts."""
+
+    def __init__(self, decode: Decode[T]) -> None:
+        self._decode = decode
+        self._data = bytearray()
+
+    def add(self, part: bytes) -> Iterator[T]:
+        """Add received bytes, and yield the messages that are complete.
+
+        Raises:
+            ConnectionError, msgspec.MsgspecError: the rest is not understood; the messages before it were yielded.
+        """
+        self._data += part
+        while len(self._data) >= 4 and len(self._data) >= (end := 4 + _length(self._data[:4])):
+            message = self._decode(self._data[4:end])
+            del self._data[:end]
+            yield message
+
+
+def _length(head: bytes | bytearray) -> int:
+    length = int.from_bytes(head)
+    if length > MAX_MESSAGE:
+        raise ConnectionError(f"received a message of {length} bytes (limit {MAX_MESSAGE})")
+    return length
+
+
+async def read(reader: asyncio.StreamReader, decode: Decode[T]) -> T | None:
+    """Return the next message, or None when the connection is closed."""
+    try:
+        head = await reader.readexactly(4)
+        return decode(await reader.readexactly(_length(head)))
+    except (asyncio.IncompleteReadError, ConnectionError):
+        return None
+
+
+async def open_ends(connection: socket.socket) -> tuple[socket.socket, asyncio.StreamWriter]:
+    """Open a connection for reading and, separately, for writing.
+
+    A process that has died leaves messages to read when writing to it fails already.
+    """
+    reading = connection.dup()
+    reading.setblocking(False)
+    _, writer = await asyncio.open_connection(sock=connection)
+    cast(asyncio.Transport, writer.transport).pause_reading()
+    return reading, writer
+
+
+class Uninterruptible:
+    """A block that a signal handler of the main thread cannot leave by SystemExit before its end.
+
+    Other threads, in which no signal handler runs, may enter it too.
+    """
+
+    def __init__(self) -> None:
+        self._inside: set[int] = set()  # threads
+        self._exiting: tuple[int, int] | None = None  # a thread, and its exit code
+
+    def exit(self, code: int) -> None:
+        """Raise SystemExit in the main thread, which calls this: at once, or else at the end of the block."""
+        own = get_ident()
+        if own not in self._inside:
+            raise SystemExit(code)
+        self._exiting = own, code
+
+    def __enter__(self) -> None:
+        self._inside.add(get_ident())
+
+    def __exit__(self, *_: object) -> None:
+        own = get_ident()
+        self._inside.discard(own)
+        if self._exiting and self._exiting[0] == own:
+            code, self._exiting = self._exiting[1], None
+            raise SystemExit(code)
+
+
+class Channel:
+    """The blocking connection of a job's process to its executor. It can be created before it is connected."""
+
+    def __init__(self, connection: socket.socket | None = None) -> None:
+        self._arriving: Arriving[ToJob] = Arriving(_decode)
+        self.uninterruptible = Uninterruptible()  # a signal may arrive while a message does
+        self.is_closed = False  # nothing more will arrive
+        if connection:
+            self.connect(connection)
+
+    def connect(self, connection: socket.socket) -> None:
+        connection.settimeout(None)  # an app may have set a default for all sockets
+        self._socket = connection
+
+    @property
+    def is_closing(self) -> bool:
+        """Whether the executor has closed its end; its last messages may still be unread."""
+        end = linux.poll()
+        end.register(self._socket, select.POLLRDHUP)
+        return bool(end.poll(0))
+
+    def send(self, message: bytes) -> None:
+        """Send a packed message as a whole: after half of one, the executor could read no other."""
+        with self.uninterruptible:
+            self._socket.sendall(message)
+
+    def wait(self) -> None:
+        """Wait until something arrives, or the connection is closed."""
+        self._socket.recv(1, socket.MSG_PEEK)
+
+    def arrived(self) -> list[ToJob]:
+        """Return the messages that have arrived, without waiting."""
+        try:
+            part = self._socket.recv(READ_SIZE, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return []
+        self.is_closed = not part
+        return [*self._arriving.add(part)]
+
+
+_decode: Decode[ToJob] = decoder(ToJob)
