@@ -492,7 +492,7 @@ def test_an_app_that_starts_threads_is_never_forked_and_the_worker_says_so_once(
     found = {runner: [job.result(timeout="30s") for job in pair] for runner, pair in jobs.items()}
     spawned = {runner for runner, lines in found.items() if "holdfast.entrypoints.interpreter" in lines[0]}
     assert spawned == set(APART)
-    kept = {runner for runner, lines in found.items() if "keep" in lines[0].split("\0")}
+    kept = {runner for runner, lines in found.items() if "reuse" in lines[0].split("\0")}
     assert kept == {"process"}
     assert crew.ended(held).state == "cancelled"
     assert threaded.worker.log.count("a fork would not copy: 'restless' of tests.apps.runner_app.") == 1
