@@ -20,7 +20,8 @@ from holdfast.job.job import Job
 from holdfast.job.options import DEFAULT_QUEUE, Given, WhenUnreachable, check_options, default_options
 from holdfast.names import check_namespace
 from holdfast.outbox.policy import Unreachable, store_call, store_calls
-from holdfast.store.driver import Steps, verb
+from holdfast.store.client_method import client_method
+from holdfast.store.steps import Steps
 from holdfast.store.store import Address, AsyncStore, Store
 from holdfast.task.context import Carried
 from holdfast.task.middleware import Layers, M
@@ -212,7 +213,7 @@ class Holdfast:
         """
         return store_call(call, self)
 
-    enqueue, aenqueue = verb(_enqueue)
+    enqueue, aenqueue = client_method(_enqueue)
 
     def _enqueue_many(self, calls: Iterable[BoundCall[Any]], *, fresh: bool = False) -> Steps[Jobs]:
         """Store bound calls in order; up to 1,000 are stored together or not at all, more in parts of that size.
@@ -230,7 +231,7 @@ class Holdfast:
         """
         return store_calls(calls, self, fresh=fresh)
 
-    enqueue_many, aenqueue_many = verb(_enqueue_many)
+    enqueue_many, aenqueue_many = client_method(_enqueue_many)
 
     def _send_kept(self) -> Steps[int]:
         """Send the calls that are kept on disk, now, and return how many were sent. It happens by itself too.
@@ -241,83 +242,83 @@ class Holdfast:
         number: int = yield self.unreachable.sending()
         return number
 
-    send_kept, asend_kept = verb(_send_kept)
+    send_kept, asend_kept = client_method(_send_kept)
 
     # Looking at jobs
 
-    get, aget = verb(client.jobs.get)
-    get_many, aget_many = verb(client.jobs.get_many)
+    get, aget = client_method(client.jobs.get)
+    get_many, aget_many = client_method(client.jobs.get_many)
     list, alist = client.jobs.list_jobs, client.jobs.alist_jobs
-    count, acount = verb(client.jobs.count)
-    events, aevents = verb(client.jobs.events)
+    count, acount = client_method(client.jobs.count)
+    events, aevents = client_method(client.jobs.events)
 
     # Looking into jobs
 
     follow_logs, afollow_logs = client.logs.follow_logs, client.logs.afollow_logs
-    logs, alogs = verb(client.logs.logs)
-    stack, astack = verb(client.jobs.stack)
-    usage, ausage = verb(client.jobs.usage)
+    logs, alogs = client_method(client.logs.logs)
+    stack, astack = client_method(client.jobs.stack)
+    usage, ausage = client_method(client.jobs.usage)
 
     # Steering jobs
 
-    cancel, acancel = verb(client.jobs.cancel)
-    retry, aretry = verb(client.jobs.retry)
-    delete, adelete = verb(client.jobs.delete)
-    cancel_many, acancel_many = verb(client.jobs.cancel_many)
-    retry_many, aretry_many = verb(client.jobs.retry_many)
-    delete_many, adelete_many = verb(client.jobs.delete_many)
-    attach, aattach = verb(client.jobs.attach)
-    note, anote = verb(client.jobs.note)
-    cancel_with_dependents, acancel_with_dependents = verb(client.jobs.cancel_with_dependents)
-    depend, adepend = verb(client.jobs.depend)
-    move, amove = verb(client.jobs.move)
-    release, arelease = verb(client.jobs.release)
-    fail, afail = verb(client.jobs.fail)
+    cancel, acancel = client_method(client.jobs.cancel)
+    retry, aretry = client_method(client.jobs.retry)
+    delete, adelete = client_method(client.jobs.delete)
+    cancel_many, acancel_many = client_method(client.jobs.cancel_many)
+    retry_many, aretry_many = client_method(client.jobs.retry_many)
+    delete_many, adelete_many = client_method(client.jobs.delete_many)
+    attach, aattach = client_method(client.jobs.attach)
+    note, anote = client_method(client.jobs.note)
+    cancel_with_dependents, acancel_with_dependents = client_method(client.jobs.cancel_with_dependents)
+    depend, adepend = client_method(client.jobs.depend)
+    move, amove = client_method(client.jobs.move)
+    release, arelease = client_method(client.jobs.release)
+    fail, afail = client_method(client.jobs.fail)
 
     # Steering all jobs of a kind
 
-    cancel_all, acancel_all = verb(client.bulk.cancel_all)
-    retry_all, aretry_all = verb(client.bulk.retry_all)
-    delete_all, adelete_all = verb(client.bulk.delete_all)
-    move_all, amove_all = verb(client.bulk.move_all)
-    release_all, arelease_all = verb(client.bulk.release_all)
-    fail_all, afail_all = verb(client.bulk.fail_all)
+    cancel_all, acancel_all = client_method(client.bulk.cancel_all)
+    retry_all, aretry_all = client_method(client.bulk.retry_all)
+    delete_all, adelete_all = client_method(client.bulk.delete_all)
+    move_all, amove_all = client_method(client.bulk.move_all)
+    release_all, arelease_all = client_method(client.bulk.release_all)
+    fail_all, afail_all = client_method(client.bulk.fail_all)
 
     # Limits and shares
 
-    limit, alimit = verb(client.limits.limit)
-    unlimit, aunlimit = verb(client.limits.unlimit)
-    limits, alimits = verb(client.limits.limits)
-    weigh, aweigh = verb(client.limits.weigh)
+    limit, alimit = client_method(client.limits.limit)
+    unlimit, aunlimit = client_method(client.limits.unlimit)
+    limits, alimits = client_method(client.limits.limits)
+    weigh, aweigh = client_method(client.limits.weigh)
 
     # Schedules
 
-    schedule, aschedule = verb(client.schedules.schedule)
-    unschedule, aunschedule = verb(client.schedules.unschedule)
-    pause_schedule, apause_schedule = verb(client.schedules.pause_schedule)
-    resume_schedule, aresume_schedule = verb(client.schedules.resume_schedule)
-    trigger, atrigger = verb(client.schedules.trigger)
-    schedules, aschedules = verb(client.schedules.schedules)
-    get_schedule, aget_schedule = verb(client.schedules.get_schedule)
+    schedule, aschedule = client_method(client.schedules.schedule)
+    unschedule, aunschedule = client_method(client.schedules.unschedule)
+    pause_schedule, apause_schedule = client_method(client.schedules.pause_schedule)
+    resume_schedule, aresume_schedule = client_method(client.schedules.resume_schedule)
+    trigger, atrigger = client_method(client.schedules.trigger)
+    schedules, aschedules = client_method(client.schedules.schedules)
+    get_schedule, aget_schedule = client_method(client.schedules.get_schedule)
 
     # Queues and workers
 
-    queues, aqueues = verb(client.queues.queues)
-    overdue, aoverdue = verb(client.queues.overdue)
-    load, aload = verb(client.queues.load)
-    upkeep, aupkeep = verb(client.upkeep.upkeep)
-    pause, apause = verb(client.queues.pause)
-    resume, aresume = verb(client.queues.resume)
-    forget, aforget = verb(client.queues.forget)
-    workers, aworkers = verb(client.workers.workers)
-    nodes, anodes = verb(client.workers.nodes)
-    deregister, aderegister = verb(client.workers.deregister)
-    drain, adrain = verb(client.workers.drain)
+    queues, aqueues = client_method(client.queues.queues)
+    overdue, aoverdue = client_method(client.queues.overdue)
+    load, aload = client_method(client.queues.load)
+    upkeep, aupkeep = client_method(client.upkeep.upkeep)
+    pause, apause = client_method(client.queues.pause)
+    resume, aresume = client_method(client.queues.resume)
+    forget, aforget = client_method(client.queues.forget)
+    workers, aworkers = client_method(client.workers.workers)
+    nodes, anodes = client_method(client.workers.nodes)
+    deregister, aderegister = client_method(client.workers.deregister)
+    drain, adrain = client_method(client.workers.drain)
 
     # Settings
 
-    config, aconfig = verb(client.config.config)
-    configure, aconfigure = verb(client.config.configure)
+    config, aconfig = client_method(client.config.config)
+    configure, aconfigure = client_method(client.config.configure)
 
     # Without tasks and workers
 
@@ -361,8 +362,8 @@ class Holdfast:
             raise errors.ResultTimeout(f"{error}{await self._aobstacle(job.id)}") from None
         return await self._aended(job)
 
-    _obstacle, _aobstacle = verb(client.results.obstacle)
-    _ended, _aended = verb(client.results.ended)
+    _obstacle, _aobstacle = client_method(client.results.obstacle)
+    _ended, _aended = client_method(client.results.ended)
 
     def worker(self, **settings: Unpack[embedded.Given]) -> embedded.EmbeddedWorker:
         """Run jobs inside this program while a block lasts: `with jobs.worker(queues=["mail"]):`, or `async with`."""

@@ -129,7 +129,7 @@ def save_much() -> None:
 
 
 async def _fails_first(self: AsyncStore, command: Command[Any]) -> Any:
-    if command.verb == "once" and _errors:
+    if command.function == "once" and _errors:
         raise _errors.pop()
     return await _run(self, command)
 

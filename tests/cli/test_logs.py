@@ -15,7 +15,7 @@ from holdfast.client.logs import Following
 from holdfast.job.outcome import Error, Retry, Succeed, outcome_of
 from holdfast.store import commands
 from holdfast.store.commands import Block
-from holdfast.store.driver import drive
+from holdfast.store.steps import drive
 from tests.support.shells import ESCAPE, EVIL, Hand, Shell
 
 TEXT = b"one\ntwo\tand \xff\nthree\n"
@@ -173,17 +173,17 @@ def test_following_goes_on_until_the_job_has_ended(shell: Shell) -> None:
 @pytest.mark.parametrize("tail", [0, 1])
 def test_only_of_what_there_is_at_first_the_last_lines_are_enough(shell: Shell, tail: int) -> None:
     following = Following("mine", None, tail)
-    assert drive(shell.client.store, following.look()) == []
+    assert drive(following.look(), shell.client.store.run) == []
 
     printed(shell, "one\ntwo\nthree ä".encode()[:-1])
-    (part,) = drive(shell.client.store, following.look())
+    (part,) = drive(following.look(), shell.client.store.run)
     assert part.text == "one\ntwo\nthree "
 
     late = Following("mine", None, 1)
-    (part,) = drive(shell.client.store, late.look())
+    (part,) = drive(late.look(), shell.client.store.run)
     assert part.text == "three "
     printed(shell, "one\ntwo\nthree äh".encode())
-    (part,) = drive(shell.client.store, late.look())
+    (part,) = drive(late.look(), shell.client.store.run)
     assert part.text == "äh"
 
 

@@ -401,7 +401,7 @@ def test_a_job_that_goes_while_it_is_found_to_exist_is_stored_anew(
     run = app.store.run
 
     def run_as_another_deletes(command: commands.Command[Any]) -> Any:
-        if command.verb == "get":
+        if command.function == "get":
             run(commands.delete(["a"]))
         return run(command)
 

@@ -93,7 +93,7 @@ class Lossy:
 
         def run(command: commands.Command[T]) -> T:
             reply = send(command)
-            if command.verb == self._verb:
+            if command.function == self._verb:
                 self._verb = None
                 raise StoreUnavailable("the reply was lost")
             return reply
@@ -221,7 +221,7 @@ def test_an_item_that_is_not_kept_may_be_done_before_put_returns(
 
     def run_and_have_it_done(command: commands.Command[Any]) -> Any:
         reply = send(command)
-        if command.verb == "enqueue":
+        if command.function == "enqueue":
             monkeypatch.undo()
             assert got(other).complete()
         return reply
@@ -556,7 +556,7 @@ def test_heartbeat_survives_a_store_that_is_away(app: Holdfast, items: Items, mo
     send = app.store.run
 
     def run(command: commands.Command[T]) -> T:
-        if command.verb == "renew" and away.is_set():
+        if command.function == "renew" and away.is_set():
             calls.append(command)
             raise StoreUnavailable("away")
         return send(command)
@@ -581,7 +581,7 @@ def test_async_heartbeat_survives_a_store_that_is_away_and_so_does_leaving(
     send = app.async_store.run
 
     async def run_if_there(command: commands.Command[T]) -> T:
-        if command.verb in away:
+        if command.function in away:
             calls.append(command)
             raise StoreUnavailable("away")
         return await send(command)

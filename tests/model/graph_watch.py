@@ -149,7 +149,7 @@ class Watch:
 
     def happened(self, command: Command[Any], events: Sequence[Event]) -> None:
         """Check the events of one call. Their order in it is not said, so: back, ended, begun again, claimed."""
-        verb = command.args["action"] if command.verb == "act" else command.verb
+        verb = command.args["action"] if command.function == "act" else command.function
         is_retry = verb == "retry"
         self._ended_before = {job.id for job in self.jobs.values() if job.state in FINAL}
         self._note_stages(command, events)
@@ -175,7 +175,7 @@ class Watch:
         """What attempts asked for when they ended holds if the job has not ended with them."""
         ended = {id: letter for kind, letter in FINAL.items() for id in _named(events, kind)}
         before: dict[str, str] = {}  # those that ended by an item before
-        for item in command.args["items"] if command.verb == "finish" else ():
+        for item in command.args["items"] if command.function == "finish" else ():
             id = item["id"]
             if item["outcome"] == "wait" and id in _named(events, "released") and id not in ended:
                 self.note_wait(item, before)

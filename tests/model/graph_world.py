@@ -92,9 +92,9 @@ class World:
         reply = self._carry_out(command)
         if self.has_faults and self.chance.random() < 0.15:
             again = self._carry_out(command, again=True)
-            if command.verb in ("claim", "finish", "cancel", "retry", "move", "release", "fail", "depend", "act"):
-                assert _same(reply, again), f"{command.verb} {command.args}: {reply}, and when repeated {again}"
-            elif command.verb not in ("enqueue", "limit", "unlimit", "pause", "resume", "delete"):
+            if command.function in ("claim", "finish", "cancel", "retry", "move", "release", "fail", "depend", "act"):
+                assert _same(reply, again), f"{command.function} {command.args}: {reply}, and when repeated {again}"
+            elif command.function not in ("enqueue", "limit", "unlimit", "pause", "resume", "delete"):
                 reply = again
         return reply
 
@@ -114,15 +114,15 @@ class World:
         try:
             reply = self.store.run(command)
         except errors.HoldfastError as error:
-            self.log.append(f"{self.clock.now} {command.verb} {command.args} -> {error}")
+            self.log.append(f"{self.clock.now} {command.function} {command.args} -> {error}")
             assert self._read_events() == [], "what was refused had an effect"
             raise
         args = command.args
-        self.log.append(f"{self.clock.now} {command.verb} {args} -> {reply}")
+        self.log.append(f"{self.clock.now} {command.function} {args} -> {reply}")
         if not again:
             self._prepare(command, reply)
         events = self._read_events()
-        if command.verb == "act" and "queue" in args.get("with", {}):
+        if command.function == "act" and "queue" in args.get("with", {}):
             moved = [id for kind, ids, _ in events for id in ids if kind == "moved"]
             self.watch.note_moves(moved, ["moved"] * len(moved), args["with"]["queue"])
         self.log.append(f"    {events}")
@@ -132,9 +132,9 @@ class World:
     def _prepare(self, command: Command[Any], reply: Any) -> None:
         """Tell the watch what was asked."""
         args = command.args
-        if command.verb == "depend":
+        if command.function == "depend":
             self.watch.depend(args)
-        elif command.verb == "move" and "queue" in args:
+        elif command.function == "move" and "queue" in args:
             self.watch.note_moves(args["ids"], reply, args["queue"])
 
     def _read_events(self) -> list[tuple[str, list[str], str]]:

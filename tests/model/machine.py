@@ -71,7 +71,7 @@ class Machine(RuleBasedStateMachine):
         }[fault]:
             got = outcome_of(lambda: read(self.store.run(command)))
             wanted = outcome_of(lambda: self.model.answer(token, expected))
-            assert lost or got == wanted, f"{command.verb} says {got}, not {wanted}"
+            assert lost or got == wanted, f"{command.function} says {got}, not {wanted}"
             self.compare()
 
     @property

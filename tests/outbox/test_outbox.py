@@ -43,7 +43,7 @@ from holdfast.client.enqueue import Part
 from holdfast.outbox.outbox import DAMAGED, FORMAT, SENDING, Kept, Spool
 from holdfast.server import server
 from holdfast.store import commands
-from holdfast.store.deadline import Budget
+from holdfast.store.deadline import Deadline
 from holdfast.store.store import Address, AsyncStore, Store
 from holdfast.task.task import Task
 from tests.support import outages
@@ -159,25 +159,25 @@ def test_a_reply_that_was_lost_is_asked_for_again_within_the_same_time(server_ur
 def test_all_repetitions_share_one_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
     monkeypatch.setattr("holdfast.store.deadline.time.monotonic", lambda: now)
-    budget = Budget(2)
+    deadline = Deadline(2)
     now += 1.5
-    assert budget.left() == 0.5
-    with budget.paused():
+    assert deadline.seconds_left() == 0.5
+    with deadline.paused():
         now += 60
-    assert budget.left() == 0.5
+    assert deadline.seconds_left() == 0.5
     now += 0.5
     with pytest.raises(TimeoutError):
-        budget.left()
+        deadline.seconds_left()
 
 
 def test_a_reply_that_came_while_the_process_stood_still_is_heard(
     server_url: str, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Standing(Budget):
+    class Standing(Deadline):
         """Its time is over when the request was sent."""
 
         @property
-        def is_over(self) -> bool:
+        def has_passed(self) -> bool:
             return self.unanswered > 0
 
     monkeypatch.setattr("holdfast.store.connection._PIECE", PATIENCE)
@@ -195,14 +195,14 @@ def test_a_reply_that_came_while_the_event_loop_stood_still_is_heard(server_url:
     async def use() -> None:
         store = AsyncStore(Address.find(server_url, namespace=namespace))
         await store.run(commands.count())
-        budget = Budget(3)
-        storing = asyncio.create_task(store.run(command.within(budget)))
-        while not budget.unanswered:
+        deadline = Deadline(3)
+        storing = asyncio.create_task(store.run(command.within(deadline)))
+        while not deadline.unanswered:
             await asyncio.sleep(0)
         for _ in range(3):  # until it is written
             await asyncio.sleep(0)
         eventually(lambda: other.run(commands.count()) == 1)
-        while not budget.is_over:
+        while not deadline.has_passed:
             pass
         assert (await storing).created == [True]
         await store.close()
@@ -212,35 +212,37 @@ def test_a_reply_that_came_while_the_event_loop_stood_still_is_heard(server_url:
 
 
 def test_a_big_batch_may_take_longer() -> None:
-    assert Budget(size=1000).seconds == Budget().seconds < 2
-    assert Budget(size=9 << 20).seconds == Budget().seconds + 2
+    assert Deadline(size=1000).seconds == Deadline().seconds < 2
+    assert Deadline(size=9 << 20).seconds == Deadline().seconds + 2
 
 
 def test_the_time_in_which_the_embedded_server_starts_does_not_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server_url: str
 ) -> None:
-    budgets: list[Budget] = []
+    deadlines: list[Deadline] = []
 
     def start(_: Path) -> str:
         while True:  # for longer than there is time
             try:
-                budgets[0].left()
+                deadlines[0].seconds_left()
             except TimeoutError:
                 return server_url.removeprefix("unix://")
 
     monkeypatch.setattr("holdfast.server.server.ensure", start)
     address = Address(None, tmp_path, namespace=tmp_path.name, timeout=1.5)
     for number, how in enumerate(("sync", "async")):
-        budgets[:] = [Budget(1)]
+        deadlines[:] = [Deadline(1)]
         job = NewJob(id=how, payload=b"{}", queue="q", task="t")
-        command = commands.enqueue([job]).within(budgets[0])
+        command = commands.enqueue([job]).within(deadlines[0])
         if how == "sync":
             store = Store(address)
             assert store.run(command).created == [True]
             store.close()
         else:
             asyncio.run(_run_once(AsyncStore(address), command))
-        assert (budgets[0].unanswered, budgets[0].seconds) == (0, 1.5), number  # there is no network: it has more time
+        assert (deadlines[0].unanswered, deadlines[0].seconds) == (0, 1.5), (
+            number
+        )  # no network: more time
 
 
 async def _run_once(store: AsyncStore, command: commands.Command[Any]) -> None:
@@ -950,11 +952,11 @@ def test_catching_up_has_one_budget_for_all_that_is_kept(monkeypatch: pytest.Mon
 
     class SlowStore:
         def run(self, command: commands.Command[Any]) -> None:
-            assert command.budget
-            budgets.append(command.budget.seconds)
+            assert command.deadline
+            deadlines.append(command.deadline.seconds)
             clock.now += 1
 
-    clock, budgets = Clock(), list[float]()
+    clock, deadlines = Clock(), list[float]()
     with outages.refused() as url:
         app, add = app_at(url, "keep")
         app.unreachable.sender.start = lambda: None  # type: ignore[method-assign]
@@ -965,7 +967,7 @@ def test_catching_up_has_one_budget_for_all_that_is_kept(monkeypatch: pytest.Mon
 
         assert not app.unreachable.sender.catch_up()
 
-        assert budgets == pytest.approx([1.8, 0.8])
+        assert deadlines == pytest.approx([1.8, 0.8])
 
 
 def test_a_record_of_another_form_is_set_aside(switch: Switch, caplog: Any) -> None:

@@ -16,7 +16,7 @@ import redis
 
 from holdfast import Holdfast, Invalid, StoreUnavailable
 from holdfast.store import commands
-from holdfast.store.deadline import Budget
+from holdfast.store.deadline import Deadline
 from holdfast.store.store import Address, AsyncStore, Store
 from tests.apps import worker_app
 from tests.support import failover_load, outages
@@ -61,9 +61,9 @@ def use(store: str, url: str, commands: Callable[[Callable[..., Any]], None], ti
         runner.run(other.close())
 
 
-def enqueue(id: str, budget: Budget | None = None) -> commands.Command[commands.Stored]:
+def enqueue(id: str, deadline: Deadline | None = None) -> commands.Command[commands.Stored]:
     job = NewJob(id=id, payload=b"{}", queue="q", task="t")
-    return commands.enqueue([job]).within(budget or Budget(PATIENCE))
+    return commands.enqueue([job]).within(deadline or Deadline(PATIENCE))
 
 
 def is_left(two: Pair, old: Server, pid: int = HERE) -> bool:
@@ -108,7 +108,7 @@ def test_all_idle_connections_of_threads_are_closed_and_one_is_made(two: Pair) -
     store, old, at_once = Store(Address.find(two.url)), two.primary, threading.Barrier(5, timeout=PATIENCE)
 
     def work() -> None:
-        store.execute("PING", budget=Budget(PATIENCE, meanwhile=lambda: print(at_once.wait())))
+        store.execute("PING", deadline=Deadline(PATIENCE, meanwhile=lambda: print(at_once.wait())))
 
     threads = [threading.Thread(target=work) for _ in range(5)]
     for thread in threads:
@@ -228,8 +228,8 @@ def test_idle_connections_to_a_server_that_has_fallen_silent_cost_one_call_its_t
     two.endpoint.target = two.replica.path
 
     with pytest.raises(StoreUnavailable, match="did not answer"):
-        store.execute("PING", budget=Budget(0.5))
-    assert store.execute("PING", budget=Budget(PATIENCE))
+        store.execute("PING", deadline=Deadline(0.5))
+    assert store.execute("PING", deadline=Deadline(PATIENCE))
     eventually(lambda: is_left(two, two.primary))
     store.close()
 
@@ -241,7 +241,7 @@ def test_a_replica_is_asked_until_the_time_is_over_and_nothing_was_done(two: Pai
     def work(call: Callable[..., Any]) -> None:
         two.endpoint.target = two.replica.path
         with pytest.raises(StoreUnavailable, match="is a replica and takes no writes") as caught:
-            call("run", enqueue("a", Budget(2)))
+            call("run", enqueue("a", Deadline(2)))
         assert not caught.value.maybe_done
         assert two.endpoint.accepted > 3  # each on a connection of its own
         eventually(lambda: is_left(two, two.replica))
@@ -302,7 +302,7 @@ def test_what_our_functions_quote_is_no_failover(server_url: str, store: str, wo
 def test_whether_it_may_have_been_done_is_known(server_url: str, store: str, name: str, maybe_done: bool) -> None:
     def work(call: Callable[..., Any]) -> None:
         with pytest.raises(StoreUnavailable) as caught:
-            call("run", enqueue("a", Budget(0.5)))
+            call("run", enqueue("a", Deadline(0.5)))
         assert caught.value.maybe_done is maybe_done
 
     with refusing(server_url, 1000, f"-{REFUSALS[name]}\r\n".encode()) as (url, _):
@@ -315,7 +315,7 @@ def test_a_library_that_may_have_been_loaded_says_nothing_of_the_command(store: 
 
     def work(call: Callable[..., Any]) -> None:
         with pytest.raises(StoreUnavailable) as caught:
-            call("run", enqueue("a", Budget(0.5)))
+            call("run", enqueue("a", Deadline(0.5)))
         assert not caught.value.maybe_done
 
     with outages.answering(answer) as url:

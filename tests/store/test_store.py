@@ -31,7 +31,7 @@ from holdfast.errors import WrongSchema
 from holdfast.server import server
 from holdfast.store import commands, library
 from holdfast.store.connection import LATE, AsyncLine, Line
-from holdfast.store.deadline import Budget
+from holdfast.store.deadline import Deadline
 from holdfast.store.store import Address, AsyncStore, Store
 from tests.support import outages
 from tests.support.new_job import NewJob
@@ -375,47 +375,47 @@ def test_each_command_has_its_own_time_on_a_line_that_all_share(server_url: str,
         return b"" if command[0] == b"GET" else b"+OK\r\n"
 
     with outages.answering(answer) as url, running(how, Address.find(url)) as call:
-        call("execute", "PING", budget=Budget(600))
+        call("execute", "PING", deadline=Deadline(600))
         with pytest.raises(StoreUnavailable, match=r"did not answer within 0\.1 s"):
-            call("execute", "GET", "x", budget=Budget(0.1))
+            call("execute", "GET", "x", deadline=Deadline(0.1))
     with running(how, Address.find(server_url, namespace=namespace)) as call:
-        call("execute", "PING", budget=Budget(0.1))
-        assert call("execute", "BLPOP", "nothing", 0.3, budget=Budget(600)) is None
+        call("execute", "PING", deadline=Deadline(0.1))
+        assert call("execute", "BLPOP", "nothing", 0.3, deadline=Deadline(600)) is None
 
 
 def test_a_reply_that_is_coming_is_waited_for(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.store.deadline.MOST", 1000)
+    monkeypatch.setattr("holdfast.store.deadline.MAX_EXTENSION", 1000)
     monkeypatch.setattr("holdfast.store.connection.GRACE", PATIENCE)
     monkeypatch.setattr("holdfast.store.connection._PIECE", PATIENCE)
 
     def answer(command: list[bytes]) -> Iterator[bytes]:
         if command[0] == b"GET":
             yield b"*2\r\n"
-            eventually(lambda: budget.is_over)
+            eventually(lambda: deadline.has_passed)
             yield b":1\r\n"
         yield b"+OK\r\n"
 
     with outages.answering(answer) as url, running(how, Address.find(url)) as call:
         call("execute", "PING")
-        budget = Budget(0.2)
-        assert call("execute", "GET", "x", budget=budget) == [1, b"OK"]
+        deadline = Deadline(0.2)
+        assert call("execute", "GET", "x", deadline=deadline) == [1, b"OK"]
 
 
 def test_a_command_that_is_going_out_is_waited_for(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.store.deadline.MOST", 1000)
+    monkeypatch.setattr("holdfast.store.deadline.MAX_EXTENSION", 1000)
     monkeypatch.setattr("holdfast.store.connection.GRACE", PATIENCE)
     monkeypatch.setattr("holdfast.store.connection._PIECE", PATIENCE)
-    budgets: list[Budget] = []
+    deadlines: list[Deadline] = []
 
     def answer(command: list[bytes]) -> Iterator[bytes]:
         yield b"+OK\r\n"
         if command[0] == b"PING":  # the next command is not read until its time is over
-            eventually(lambda: budgets and budgets[0].is_over)
+            eventually(lambda: deadlines and deadlines[0].has_passed)
 
     with outages.answering(answer) as url, running(how, Address.find(url)) as call:
         call("execute", "PING")
-        budgets.append(Budget(0.2))
-        assert call("execute", "ECHO", b"x" * (32 << 20), budget=budgets[0]) == b"OK"
+        deadlines.append(Deadline(0.2))
+        assert call("execute", "ECHO", b"x" * (32 << 20), deadline=deadlines[0]) == b"OK"
 
 
 def test_a_reply_that_trickles_in_is_not_waited_for_without_end(how: str) -> None:
@@ -432,7 +432,7 @@ def test_a_reply_that_trickles_in_is_not_waited_for_without_end(how: str) -> Non
         stuck = threading.Timer(PATIENCE, is_over.set)
         stuck.start()
         with pytest.raises(StoreUnavailable, match=r"did not answer within 0\.1 s"):
-            call("execute", "GET", "x", budget=Budget(0.1))
+            call("execute", "GET", "x", deadline=Deadline(0.1))
         assert not is_over.is_set()
         is_over.set()
         stuck.cancel()
@@ -451,7 +451,7 @@ def test_a_command_that_trickles_out_is_not_waited_for_without_end(how: str) -> 
         reading.start()
         stuck.start()
         with pytest.raises(TimeoutError):
-            _exchange(how, ours, ("ECHO", b"x" * (64 << 20)), Budget(0.1))
+            _exchange(how, ours, ("ECHO", b"x" * (64 << 20)), Deadline(0.1))
         assert not is_over.is_set()
         is_over.set()
         stuck.cancel()
@@ -477,12 +477,12 @@ def test_a_command_that_goes_out_in_pieces_arrives_whole(how: str, size: int, mo
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
         reading = threading.Thread(target=read_at_times)
         reading.start()
-        assert _exchange(how, ours, command, Budget(PATIENCE)) == b"OK"
+        assert _exchange(how, ours, command, Deadline(PATIENCE)) == b"OK"
         reading.join()
     assert arrived == wanted
 
 
-def _exchange(how: str, sock: socket.socket, parts: tuple[Any, ...], budget: Budget) -> Any:
+def _exchange(how: str, sock: socket.socket, parts: tuple[Any, ...], deadline: Deadline) -> Any:
     """Say something on a line that somebody else has connected."""
     parser = SimpleNamespace(parse_error=HoldfastError)
 
@@ -490,14 +490,14 @@ def _exchange(how: str, sock: socket.socket, parts: tuple[Any, ...], budget: Bud
         reader, writer = await asyncio.open_connection(sock=sock)
         line = AsyncLine(SimpleNamespace(_reader=reader, _writer=writer, _parser=parser))
         try:
-            return await line.exchange(parts, budget)
+            return await line.exchange(parts, deadline)
         finally:
             line.close()
             await line.closed
 
     if how == "async":
         return asyncio.run(use())
-    return Line(SimpleNamespace(_sock=sock, _parser=parser, disconnect=sock.close)).exchange(parts, budget)
+    return Line(SimpleNamespace(_sock=sock, _parser=parser, disconnect=sock.close)).exchange(parts, deadline)
 
 
 class _Green(socket.socket):
@@ -511,7 +511,7 @@ class _Green(socket.socket):
 def test_a_socket_that_is_not_pythons_own_waits_no_longer_than_it_may() -> None:
     ours, theirs = socket.socketpair()
     with theirs, _Green(fileno=ours.detach()) as green, pytest.raises(TimeoutError):
-        _exchange("sync", green, ("PING",), Budget(0.1))
+        _exchange("sync", green, ("PING",), Deadline(0.1))
 
 
 def test_a_url_that_asks_for_another_protocol_gets_ours(how: str, server_url: str, namespace: str) -> None:
@@ -522,10 +522,10 @@ def test_a_url_that_asks_for_another_protocol_gets_ours(how: str, server_url: st
 def test_a_command_is_not_repeated_when_its_answer_may_be_forgotten(
     server_url: str, namespace: str, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.store.deadline.REPEAT_WITHIN", 0)
+    monkeypatch.setattr("holdfast.store.deadline.RESEND_WITHIN", 0)
     with outages.losing_a_reply(server_url) as url, running(how, Address.find(url, namespace=namespace)) as call:
         with pytest.raises(StoreUnavailable) as caught:
-            call("run", commands.enqueue([job("a")], fresh=True).within(Budget(PATIENCE)))
+            call("run", commands.enqueue([job("a")], fresh=True).within(Deadline(PATIENCE)))
         assert caught.value.maybe_done
         assert call("run", commands.count()) == 1
 
@@ -535,12 +535,12 @@ def test_something_is_done_while_the_server_works(call: Callable[..., Any]) -> N
     done: list[int] = []
 
     def work() -> None:
-        while not budget.is_over:  # which does not count
+        while not deadline.has_passed:  # which does not count
             pass
-        done.append(budget.unanswered)
+        done.append(deadline.unanswered)
 
-    budget = Budget(0.5, meanwhile=work)
-    assert [call("execute", "ECHO", word, budget=budget) for word in ("a", "b")] == [b"a", b"b"]
+    deadline = Deadline(0.5, meanwhile=work)
+    assert [call("execute", "ECHO", word, deadline=deadline) for word in ("a", "b")] == [b"a", b"b"]
     assert done == [1]
 
 
@@ -572,8 +572,8 @@ def test_a_command_that_timed_out_is_answered_to_nobody_else(how: str) -> None:
     with outages.answering(late.answer) as url, running(how, Address.find(url)) as call:
         assert call("execute", "ECHO", "first") == b"first"
         with pytest.raises(StoreUnavailable, match="did not answer"):
-            call("execute", "ECHO", "late", budget=Budget(0.1))
-        assert call("execute", "ECHO", "next", budget=Budget(PATIENCE, meanwhile=late.may_answer.set)) == b"next"
+            call("execute", "ECHO", "late", deadline=Deadline(0.1))
+        assert call("execute", "ECHO", "next", deadline=Deadline(PATIENCE, meanwhile=late.may_answer.set)) == b"next"
 
 
 def test_a_command_that_was_cancelled_is_answered_to_nobody_else() -> None:
@@ -587,8 +587,8 @@ def test_a_command_that_was_cancelled_is_answered_to_nobody_else() -> None:
         asking.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asking
-        budget = Budget(PATIENCE, meanwhile=late.may_answer.set)
-        assert await store.execute("ECHO", "next", budget=budget) == b"next"
+        deadline = Deadline(PATIENCE, meanwhile=late.may_answer.set)
+        assert await store.execute("ECHO", "next", deadline=deadline) == b"next"
         await store.close()
 
     with outages.answering(late.answer) as url:
@@ -707,11 +707,11 @@ def test_an_event_loop_that_stands_still_while_it_connects_gets_some_more_time(
     monkeypatch.setattr("holdfast.store.connection.GRACE", PATIENCE)
 
     async def use() -> None:
-        store, budget = AsyncStore(address), Budget(1)
-        asking = asyncio.create_task(store.execute("ECHO", "a", budget=budget))
+        store, deadline = AsyncStore(address), Deadline(1)
+        asking = asyncio.create_task(store.execute("ECHO", "a", deadline=deadline))
         for _ in range(steps):
             await asyncio.sleep(0)
-        eventually(lambda: budget.is_over)
+        eventually(lambda: deadline.has_passed)
         threading.Event().wait(2 * LATE)
         assert await asking == b"a"
         await store.close()

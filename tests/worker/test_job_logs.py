@@ -17,7 +17,7 @@ import pytest
 from holdfast import Holdfast, Invalid, Job, JobNotFound
 from holdfast.client.logs import QUIET, Following, LogPart, follow
 from holdfast.constants import LOG_BLOCK, LOG_HEAD, LOG_TAIL
-from holdfast.store.driver import drive
+from holdfast.store.steps import drive
 from holdfast.worker.output.capture import LogFile
 from holdfast.worker.output.console import Outlet
 from tests.apps import log_app
@@ -388,7 +388,7 @@ def test_following_goes_on_while_a_job_waits_and_while_it_is_silent(desk: Crew, 
 
 def look_often(crew: Crew, following: Following) -> list[str]:
     """Look more often than one does who waits for the last words of a job that has ended."""
-    parts = [part for _ in range(3 * QUIET) for part in drive(crew.app.store, following.look())]
+    parts = [part for _ in range(3 * QUIET) for part in drive(following.look(), crew.app.store.run)]
     assert not following.is_over
     return [part.text for part in parts]
 

@@ -9,8 +9,9 @@ import msgspec
 
 from holdfast.errors import Invalid
 from holdfast.store import commands
+from holdfast.store.client_method import Stores
 from holdfast.store.commands import SettingRow
-from holdfast.store.driver import Steps, Stores
+from holdfast.store.steps import Steps
 from holdfast.text import suggestion
 from holdfast.units import Duration, humanize, milliseconds
 

@@ -12,8 +12,8 @@ from holdfast import errors
 from holdfast.job.job import App, Job, read_job
 from holdfast.store import commands
 from holdfast.store.commands import Command, Stored
-from holdfast.store.deadline import Budget
-from holdfast.store.driver import Steps
+from holdfast.store.deadline import Deadline
+from holdfast.store.steps import Steps
 from holdfast.task.context import carried_by, with_carried
 from holdfast.task.task import BoundCall, Task
 from holdfast.units import utc
@@ -69,7 +69,7 @@ def _carrying(calls: Calls, tasks: set[Task[..., Any]], carried: dict[str, Any])
     return [_Carrying(call.id, call.payload, told[call.variant]) for call in calls]
 
 
-def store_part(part: Part, app: App, budget: Budget, *, fresh: bool = False) -> Steps[Iterable[Job[Any]]]:
+def store_part(part: Part, app: App, deadline: Deadline, *, fresh: bool = False) -> Steps[Iterable[Job[Any]]]:
     """Store calls. Of those that are there, return the job that is there. It may go just then: so try again.
 
     Jobs that are all new are made as they are asked for: the server may work on another part by then.
@@ -78,12 +78,12 @@ def store_part(part: Part, app: App, budget: Budget, *, fresh: bool = False) -> 
     left, is_answered = part, False
     try:
         for _ in range(ATTEMPTS):
-            stored = yield left.command.within(budget)
+            stored = yield left.command.within(deadline)
             is_answered = True
             if left is part and _are_all_new(part, stored):
                 return _new_jobs(part, stored, app)
             if there := _take_new(jobs, left, stored, app):
-                for fields in filter(None, (yield commands.get(list(there), brief=True).within(budget))):
+                for fields in filter(None, (yield commands.get(list(there), brief=True).within(deadline))):
                     call, created = there[fields["id"]]
                     jobs[call.id] = replace(_existing_job(call, fields, app), created=created)
             if len(jobs) == len(part.calls):

@@ -23,8 +23,9 @@ from holdfast.job.options import Awaited, OnFailed, ids_of
 from holdfast.job.usage import JobUsage, read_usage
 from holdfast.names import check_id, check_name, check_text, new_id
 from holdfast.store import commands
+from holdfast.store.client_method import Stores, pop
 from holdfast.store.commands import Command
-from holdfast.store.driver import Pop, Steps, Stores, pause
+from holdfast.store.steps import Steps, sleep
 from holdfast.task.program import PROGRAM, RESULT
 from holdfast.task.task import Task
 from holdfast.units import Duration, humanize, milliseconds
@@ -147,7 +148,7 @@ class StackAnswer(msgspec.Struct, omit_defaults=True):
     soon: bool = False
 
 
-def stack(_: Any, id: str, /, *, timeout: Duration = PATIENCE) -> Steps[str]:
+def stack(self: Stores, id: str, /, *, timeout: Duration = PATIENCE) -> Steps[str]:
     """Return what a running job does just now: the stack of each thread of its process. It is not stopped for that.
 
     Of a job that runs as a thread or coroutine among others, only its own.
@@ -163,7 +164,7 @@ def stack(_: Any, id: str, /, *, timeout: Duration = PATIENCE) -> Steps[str]:
         worker, key = yield commands.ask("stack", id=check_id(id), inbox=new_id())
         if worker.startswith("detached/"):
             raise errors.WrongState(f"job {id} is an item that was detached: no process is known that works on it")
-        popped = yield Pop(key, max(deadline - time.monotonic(), 0.001))
+        popped = yield pop(self, key, max(deadline - time.monotonic(), 0.001))
         if popped is None:
             raise errors.ResultTimeout(
                 f"worker {worker}, which runs job {id}, has not answered within {humanize(patience)}: it is dead, "
@@ -174,7 +175,7 @@ def stack(_: Any, id: str, /, *, timeout: Duration = PATIENCE) -> Steps[str]:
             return answer.stack
         if not answer.soon or time.monotonic() > deadline:
             raise errors.WrongState(f"job {id} {answer.why}")
-        yield pause(LOOK_EVERY)
+        yield sleep(LOOK_EVERY)
 
 
 def usage(_: Any, id: str, /, *, attempt: int | None = None) -> Steps[JobUsage | None]:

@@ -8,7 +8,8 @@ from holdfast import errors
 from holdfast.constants import LONGEST_WAIT
 from holdfast.names import check_limit
 from holdfast.store import commands
-from holdfast.store.driver import Steps, Stores
+from holdfast.store.client_method import Stores
+from holdfast.store.steps import Steps
 from holdfast.units import Duration, milliseconds
 
 

@@ -18,7 +18,8 @@ from holdfast.errors import Invalid, JobNotFound
 from holdfast.job.job import FINAL
 from holdfast.names import check_id
 from holdfast.store import commands
-from holdfast.store.driver import Steps, Stores, adrive, drive
+from holdfast.store.client_method import Stores
+from holdfast.store.steps import Steps, adrive, drive
 from holdfast.store.store import Store
 
 LOOK_EVERY = 0.3  # seconds; workers send what is new as often
@@ -109,7 +110,7 @@ async def afollow_logs(
 
     following = Following(id, attempt, tail)
     while not following.is_over:
-        for part in await adrive(self.async_store, following.look()):
+        for part in await adrive(following.look(), self.async_store.run):
             yield part
         if not following.is_over:
             await asyncio.sleep(LOOK_EVERY)
@@ -118,7 +119,7 @@ async def afollow_logs(
 def follow(store: Store, following: Following, sleep: Callable[[float], object]) -> Iterator[LogPart]:
     """Look again and again, until it is over."""
     while not following.is_over:
-        yield from drive(store, following.look())
+        yield from drive(following.look(), store.run)
         if not following.is_over:
             sleep(LOOK_EVERY)
 

@@ -15,8 +15,9 @@ from holdfast.constants import LONGEST_WAIT
 from holdfast.job.job import FINAL, STATES
 from holdfast.names import check_queue
 from holdfast.store import commands
+from holdfast.store.client_method import Stores
 from holdfast.store.commands import Loaded, LoadRow
-from holdfast.store.driver import Steps, Stores
+from holdfast.store.steps import Steps
 from holdfast.units import Duration, milliseconds
 
 

@@ -19,7 +19,7 @@ from holdfast.client import jobs
 from holdfast.job.job import FINAL, Job
 from holdfast.names import new_id
 from holdfast.store import commands
-from holdfast.store.driver import Steps
+from holdfast.store.steps import Steps
 from holdfast.store.store import AsyncStore, Store
 from holdfast.text import printable
 from holdfast.units import Duration, milliseconds

@@ -13,7 +13,8 @@ from holdfast.constants import LONGEST_WAIT
 from holdfast.errors import Invalid, JobNotFound
 from holdfast.names import check_schedule
 from holdfast.store import commands
-from holdfast.store.driver import Steps, Stores
+from holdfast.store.client_method import Stores
+from holdfast.store.steps import Steps
 from holdfast.task.task import BoundCall
 from holdfast.units import Duration, milliseconds, utc
 

@@ -13,8 +13,9 @@ import msgspec
 from holdfast import errors
 from holdfast.client.timing import further_times
 from holdfast.store import commands
+from holdfast.store.client_method import Stores
 from holdfast.store.commands import MovedOn
-from holdfast.store.driver import Act, Steps, Stores
+from holdfast.store.steps import Action, Steps
 
 REFILLS = 10  # schedules in one call
 MAX_STUCK = 1000  # timers of jobs that cannot be read, behind which nothing is looked at
@@ -67,7 +68,7 @@ def _refill(name: str) -> Steps[None]:
                 _log().info("schedule %s: %s", name, error)
 
 
-def _computed(fields: dict[str, Any]) -> Act[tuple[int, list[int]] | None]:
+def _computed(fields: dict[str, Any]) -> Action[tuple[int, list[int]] | None]:
     """Compute times; in an event loop in a thread, for that may take long."""
 
     async def arun() -> tuple[int, list[int]] | None:
@@ -75,7 +76,7 @@ def _computed(fields: dict[str, Any]) -> Act[tuple[int, list[int]] | None]:
 
         return await asyncio.to_thread(further_times, fields)
 
-    return Act(lambda: further_times(fields), arun)
+    return Action(lambda: further_times(fields), arun)
 
 
 def _log() -> Logger:

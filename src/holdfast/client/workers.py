@@ -14,8 +14,9 @@ import msgspec
 
 from holdfast.names import new_id
 from holdfast.store import commands
+from holdfast.store.client_method import Stores
 from holdfast.store.commands import HeldRow, WorkerRow
-from holdfast.store.driver import Steps, Stores
+from holdfast.store.steps import Steps
 from holdfast.units import LAST_MOMENT, utc
 
 

@@ -11,7 +11,8 @@ from holdfast.items.token import Token, read_token
 from holdfast.job.outcome import Outcome
 from holdfast.names import new_id
 from holdfast.store import commands
-from holdfast.store.driver import Steps, Stores
+from holdfast.store.client_method import Stores
+from holdfast.store.steps import Steps
 from holdfast.units import Duration
 
 

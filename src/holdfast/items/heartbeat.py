@@ -21,7 +21,8 @@ from holdfast import errors
 from holdfast.items.claim_slot import Room, Seats
 from holdfast.items.item import Item
 from holdfast.store import commands
-from holdfast.store.driver import Steps, verb
+from holdfast.store.client_method import client_method
+from holdfast.store.steps import Steps
 
 if TYPE_CHECKING:
     import asyncio
@@ -90,7 +91,7 @@ class Heartbeat:
                     item.is_cancelled = True
         yield from self._give_back_unheard(room)
 
-    sign, asign = verb(_sign)
+    sign, asign = client_method(_sign)
 
     def _give_back_unheard(self, room: Room) -> Steps[None]:
         """A claim that was cancelled, or broke, may have got items of which nobody knows."""
@@ -113,7 +114,7 @@ class Heartbeat:
         while (yield commands.lose(worker=room.worker, reason="the program has ended")):
             pass
 
-    leave, aleave = verb(_leave)
+    leave, aleave = client_method(_leave)
 
     def _about(self) -> str:
         about = {

@@ -15,8 +15,9 @@ from holdfast.items.token import Token, new_executor
 from holdfast.job.outcome import Outcome, Release, outcome_of
 from holdfast.names import new_id
 from holdfast.store import commands
+from holdfast.store.client_method import client_method
 from holdfast.store.commands import Claimed, Held
-from holdfast.store.driver import Steps, verb
+from holdfast.store.steps import Steps
 from holdfast.units import Duration
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ class Item:
         self.is_cancelled = self.is_cancelled or is_cancelled
         self.data = self.data if kept is None else kept
 
-    renew, arenew = verb(_renew)
+    renew, arenew = client_method(_renew)
 
     def _complete(self, result: Buffer = b"") -> Steps[bool]:
         """End the item with a result. Returns True for exactly one caller, ever; False if the lease was lost.
@@ -98,13 +99,13 @@ class Item:
         """
         return (yield from self._end(outcomes.success(result)))
 
-    complete, acomplete = verb(_complete)
+    complete, acomplete = client_method(_complete)
 
     def _fail(self, words: str, *, final: bool = False, delay: Duration | None = None) -> Steps[bool]:
         """Say that it could not be done: it is tried again as its retries allow, unless this is `final`."""
         return (yield from self._end(outcomes.failure(words, final=final, delay=delay)))
 
-    fail, afail = verb(_fail)
+    fail, afail = client_method(_fail)
 
     def _release(self, *, delay: Duration = 0, reason: str = "released", unstarted: bool = False) -> Steps[bool]:
         """Give the item back, uncharged: it goes to its old place, or comes after a delay.
@@ -114,7 +115,7 @@ class Item:
         """
         return (yield from self._end(outcomes.release(reason, delay=delay), unstarted=unstarted))
 
-    release, arelease = verb(_release)
+    release, arelease = client_method(_release)
 
     def _give_back(self) -> Steps[None]:
         """Release what its program has not ended within `with items`: a thread that still works on it has lost it."""
@@ -173,7 +174,7 @@ class Item:
         self._items.forget(self)
         return str(token)
 
-    detach, adetach = verb(_detach)
+    detach, adetach = client_method(_detach)
 
     # As a block
 
@@ -204,7 +205,7 @@ class Item:
                 refusal,
             )
 
-    leave, aleave = verb(_leave)
+    leave, aleave = client_method(_leave)
 
     def __enter__(self) -> Self:
         return self

@@ -31,9 +31,10 @@ from holdfast.names import check_id, check_queue, new_id
 from holdfast.outbox import policy
 from holdfast.outbox.policy import store_calls
 from holdfast.store import commands
+from holdfast.store.client_method import Stores, client_method, pop
 from holdfast.store.commands import Claimed
-from holdfast.store.deadline import Budget
-from holdfast.store.driver import Pop, Steps, Stores, verb
+from holdfast.store.deadline import Deadline
+from holdfast.store.steps import Steps
 from holdfast.task import task
 from holdfast.task.task import BoundCall, Task, make_task
 from holdfast.units import Duration, milliseconds
@@ -95,10 +96,10 @@ class Items:
         data = as_bytes(payload, "an item")
         task = self._task_with(options)
         call = BoundCall(task.chosen.id or new_id(), task, data)
-        [job] = yield from store_part(Part.of([call], self._app), self._app, Budget(size=len(data)))
+        [job] = yield from store_part(Part.of([call], self._app), self._app, Deadline(size=len(data)))
         return job
 
-    put, aput = verb(_put)
+    put, aput = client_method(_put)
 
     def _put_many(
         self, many: Iterable[Buffer | tuple[str, Buffer]], /, *, fresh: bool = False, **options: Unpack[Given]
@@ -121,7 +122,7 @@ class Items:
         calls = (self._call(each, task) for each in many)
         return store_calls(list(calls) if isinstance(many, Sized) else calls, self._app, fresh=fresh)
 
-    put_many, aput_many = verb(_put_many)
+    put_many, aput_many = client_method(_put_many)
 
     def _task_with(self, options: Given) -> Task[..., bytes]:
         return self._task.options(**_fitting(options, self.queue)) if options else self._task
@@ -146,7 +147,7 @@ class Items:
         payload: bytes = found[0]["payload"]
         return payload
 
-    value, avalue = verb(_value)
+    value, avalue = client_method(_value)
 
     def _claim(self, *, wait: Duration | None = 0, lease: Duration | None = None) -> Steps[Item | NoItem]:
         """Take the next item, under a lease. Waits so long for one; None: for ever.
@@ -167,7 +168,7 @@ class Items:
         items = yield from self._claim_many(1, wait=wait, lease=lease)
         return items[0] if items else NO_ITEM
 
-    claim, aclaim = verb(_claim)
+    claim, aclaim = client_method(_claim)
 
     def _claim_many(self, limit: int, *, wait: Duration | None = 0, lease: Duration | None = None) -> Steps[list[Item]]:
         """Take up to `limit` items. Waits until there is at least one, as `claim` does."""
@@ -181,16 +182,16 @@ class Items:
                 if claim.jobs or is_over:
                     return [self._hold(job, seat) for job in claim.jobs]
                 left = math.inf if deadline is None else deadline - time.monotonic()
-                yield Pop(claim.wake_key, max(min(left, _look_within(claim, length)), 0.01))
+                yield pop(self, claim.wake_key, max(min(left, _look_within(claim, length)), 0.01))
 
-    claim_many, aclaim_many = verb(_claim_many)
+    claim_many, aclaim_many = client_method(_claim_many)
 
     # Of items that were detached
 
-    renew, arenew = verb(detached.renew, "Items")
-    complete, acomplete = verb(detached.complete, "Items")
-    fail, afail = verb(detached.fail, "Items")
-    release, arelease = verb(detached.release, "Items")
+    renew, arenew = client_method(detached.renew, "Items")
+    complete, acomplete = client_method(detached.complete, "Items")
+    fail, afail = client_method(detached.fail, "Items")
+    release, arelease = client_method(detached.release, "Items")
 
     def ask(self, seat: Seat, limit: int, lease: int | None = None, *, leaves: bool) -> Steps[commands.Claim]:
         """Claim. If the answer to the last question never came, ask that one again: it may have got items."""

@@ -11,7 +11,7 @@ from holdfast.job.failure import encode as encode_failure
 from holdfast.job.outcome import Error, Outcome, Release, Succeed
 from holdfast.store import commands
 from holdfast.store.commands import Finish, Held
-from holdfast.store.driver import Steps
+from holdfast.store.steps import Steps
 from holdfast.units import Duration, milliseconds
 
 Buffer = bytes | bytearray | memoryview

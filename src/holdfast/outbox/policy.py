@@ -26,8 +26,8 @@ from holdfast.job import job
 from holdfast.job.job import Job
 from holdfast.job.options import WhenUnreachable
 from holdfast.server.home import find_home
-from holdfast.store.deadline import Budget
-from holdfast.store.driver import Act, Steps
+from holdfast.store.deadline import Deadline
+from holdfast.store.steps import Action, Steps
 from holdfast.store.store import Address
 from holdfast.task.task import BoundCall, Task
 
@@ -126,9 +126,9 @@ def store_or_else(
         jobs = yield otherwise.keeping(part, app, None)
         return jobs
     _get_ready()
-    budget = Budget(size=sum(map(len, part.command.blobs)), meanwhile=meanwhile)
+    deadline = Deadline(size=sum(map(len, part.command.blobs)), meanwhile=meanwhile)
     try:
-        jobs = yield from store_part(part, app, budget, fresh=fresh)
+        jobs = yield from store_part(part, app, deadline, fresh=fresh)
         otherwise.is_out = False
     except errors.StoreUnavailable as error:
         if choice == "raise":
@@ -175,7 +175,7 @@ class Unreachable:
 
     # Inline
 
-    def running(self, calls: Calls, app: App, error: errors.StoreUnavailable) -> Act[Jobs]:
+    def running(self, calls: Calls, app: App, error: errors.StoreUnavailable) -> Action[Jobs]:
         """Make calls here and now, one after the other."""
         from holdfast.outbox.inline import arun_inline, run_inline
 
@@ -187,7 +187,7 @@ class Unreachable:
             self._check_inline(calls, app, error, awaited=True)
             return [await arun_inline(call, _unstored(call, app, _now())) for call in calls]
 
-        return Act(run, arun)
+        return Action(run, arun)
 
     def _check_inline(self, calls: Calls, app: App, error: errors.StoreUnavailable, *, awaited: bool = False) -> None:
         """Refuse before the first of them has run.
@@ -211,7 +211,7 @@ class Unreachable:
 
     # Keep
 
-    def keeping(self, part: Part, app: App, error: Exception | None) -> Act[Jobs]:
+    def keeping(self, part: Part, app: App, error: Exception | None) -> Action[Jobs]:
         """Write calls down, to be sent later."""
 
         def run() -> Jobs:
@@ -222,7 +222,7 @@ class Unreachable:
 
             return await asyncio.to_thread(run)
 
-        return Act(run, arun)
+        return Action(run, arun)
 
     def _keep(self, part: Part, app: App, error: Exception | None) -> Jobs:
         for call in part.calls:
@@ -245,7 +245,7 @@ class Unreachable:
         self.sender.start()
         return [msgspec.structs.replace(_unstored(call, app, now), kept_on_disk=True) for call in part.calls]
 
-    def catching_up(self) -> Act[bool]:
+    def catching_up(self) -> Action[bool]:
         """Send what another process has kept, before the first call of this one. Returns whether all was sent."""
 
         def run() -> bool:
@@ -260,9 +260,9 @@ class Unreachable:
 
             return await asyncio.to_thread(run)
 
-        return Act(run, arun)
+        return Action(run, arun)
 
-    def sending(self) -> Act[int]:
+    def sending(self) -> Action[int]:
         """Send what is kept."""
 
         async def arun() -> int:
@@ -270,7 +270,7 @@ class Unreachable:
 
             return await asyncio.to_thread(self.sender.send)
 
-        return Act(self.sender.send, arun)
+        return Action(self.sender.send, arun)
 
     def _say_once(self, words: str, *values: object) -> None:
         """Warn when an outage begins."""

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from holdfast import errors
 from holdfast.outbox.outbox import Kept, Spool
-from holdfast.store.deadline import SECONDS, Budget
+from holdfast.store.deadline import SECONDS, Deadline
 from holdfast.store.store import Address, Store
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0  # seconds between two attempts
@@ -68,10 +68,10 @@ class Sender:
 
         A program that runs for a moment only would otherwise leave it all to the next, for ever.
         """
-        budget = Budget()
+        deadline = Deadline()
 
         def deliver(kept: Kept) -> None:
-            self._deliver(kept, budget.left())
+            self._deliver(kept, deadline.seconds_left())
 
         try:
             self.spool.send(deliver, patience=0)
@@ -80,7 +80,7 @@ class Sender:
         return not self.spool.is_waiting
 
     def _deliver(self, kept: Kept, seconds: float = SECONDS) -> None:
-        self._store.run(kept.command.within(Budget(seconds, size=sum(map(len, kept.blobs)))))
+        self._store.run(kept.command.within(Deadline(seconds, size=sum(map(len, kept.blobs)))))
 
     def start(self) -> None:
         """Send in the background, if there is anything to send."""

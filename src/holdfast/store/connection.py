@@ -21,7 +21,7 @@ from typing import Any
 
 import hiredis
 
-from holdfast.store.deadline import Budget
+from holdfast.store.deadline import Deadline
 
 LATE, GRACE = 0.05, 0.1  # seconds: an event loop that wakes up so late has stood still, and gets some more
 _PIECE = 0.1  # seconds that a reply is waited for until the time that is left is looked at
@@ -50,7 +50,7 @@ class Line:
         """Whether it can be used: the server has not closed it, and nothing waits to be read."""
         return not self._poll.poll(0) and not self._reader.has_data()
 
-    def exchange(self, parts: tuple[Any, ...], budget: Budget) -> Any:
+    def exchange(self, parts: tuple[Any, ...], deadline: Deadline) -> Any:
         """Send a command and return its reply.
 
         Raises:
@@ -58,31 +58,31 @@ class Line:
             OSError: the connection is broken.
         """
         data = hiredis.pack_command(parts)
-        budget.unanswered += 1
-        self._send(data, budget)
-        if budget.meanwhile:
-            budget.do_meanwhile()
-        self._receive(budget)
+        deadline.unanswered += 1
+        self._send(data, deadline)
+        if deadline.meanwhile:
+            deadline.do_meanwhile()
+        self._receive(deadline)
         while (reply := self._reader.gets()) is False:
-            if budget.remains_at_most <= 0 and not self._poll.poll(0):
+            if deadline.remaining_at_most <= 0 and not self._poll.poll(0):
                 raise TimeoutError("the reply comes too slowly")
-            self._receive(budget)
-        budget.unanswered -= 1
+            self._receive(deadline)
+        deadline.unanswered -= 1
         return reply
 
-    def _send(self, data: bytes, budget: Budget) -> None:
+    def _send(self, data: bytes, deadline: Deadline) -> None:
         sent = 0
         while sent < len(data):
             try:
                 is_short = sent == 0 and len(data) <= _SENT
                 sent += self._socket.send(data if is_short else memoryview(data)[sent : sent + _SENT])
             except _NOT_YET:
-                if budget.is_over:
+                if deadline.has_passed:
                     raise TimeoutError("the server takes no more") from None
-            if sent < len(data) and budget.remains_at_most <= 0:
+            if sent < len(data) and deadline.remaining_at_most <= 0:
                 raise TimeoutError("the server takes too little")
 
-    def _receive(self, budget: Budget) -> None:
+    def _receive(self, deadline: Deadline) -> None:
         """Add what has come to the reply. When time is over, look once more: perhaps it was us who stood still."""
         was_over = False
         while True:
@@ -94,7 +94,7 @@ class Line:
                     raise TimeoutError("no answer") from None
                 if self._is_woken:
                     raise ConnectionError(_STALE) from None
-                was_over = budget.is_over
+                was_over = deadline.has_passed
         if not data:
             raise ConnectionError("the server closed the connection")
         self._reader.feed(data)
@@ -131,18 +131,18 @@ class AsyncLine(asyncio.Protocol):
         """Whether it can be used, as that of a `Line`."""
         return not self._transport.is_closing() and not self._poll.poll(0) and not self._reader.has_data()
 
-    async def exchange(self, parts: tuple[Any, ...], budget: Budget) -> Any:
+    async def exchange(self, parts: tuple[Any, ...], deadline: Deadline) -> Any:
         """Send a command and return its reply, as `Line.exchange` does."""
-        budget.unanswered += 1
+        deadline.unanswered += 1
         reply = self.send(parts)
-        if budget.meanwhile:
-            budget.do_meanwhile()
+        if deadline.meanwhile:
+            deadline.do_meanwhile()
         now = self._loop.time()
-        self._due, self._last = now + budget.remains, now + budget.remains_at_most
+        self._due, self._last = now + deadline.remaining, now + deadline.remaining_at_most
         if self._timer is None or self._timer.when() > self._due:
             self._look_when_due()
         heard = await reply
-        budget.unanswered -= 1
+        deadline.unanswered -= 1
         return heard
 
     def send(self, parts: tuple[Any, ...]) -> asyncio.Future[Any]:
@@ -236,11 +236,11 @@ class Behind:
         self._reply.add_done_callback(_excuse)
         return True
 
-    async def exchange(self, line: AsyncLine, parts: tuple[Any, ...], budget: Budget) -> Any:
+    async def exchange(self, line: AsyncLine, parts: tuple[Any, ...], deadline: Deadline) -> Any:
         """Send the command that blocks. Returns the reply of the last command, or raises the error of the first."""
         self._line = line
         try:
-            reply = await line.exchange(parts, budget)
+            reply = await line.exchange(parts, deadline)
         finally:
             self._line = None
         if isinstance(reply, Exception):

@@ -1,6 +1,6 @@
-"""How long a command may take in all: connecting, sending, waiting and every repetition together.
+"""The deadline of a command, including retries: connecting, sending, waiting and resending share one time limit.
 
-A time-out of a socket is no such bound: it begins again with each operation, and looking up a name has none at all.
+A socket timeout is not enough: it starts again with each operation, and a name lookup has none at all.
 """
 
 from __future__ import annotations
@@ -9,18 +9,18 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-SECONDS = 1.8  # so that a call that stores jobs ends within two seconds, whatever the network does
+SECONDS = 1.8  # so that an enqueue returns within two seconds, even if the network is down
 FREE_BYTES = 1 << 20
-BYTES_PER_SECOND = 4 << 20  # a big batch may take longer
-MOST = 2  # times the seconds, while a command is going out or its reply is coming, however slowly
-REPEAT_WITHIN = 300  # seconds: the store knows for ten minutes what it has answered
+BYTES_PER_SECOND = 4 << 20  # a large batch may take longer
+MAX_EXTENSION = 2  # times the seconds, while a command is still being sent or its reply still arrives, however slowly
+RESEND_WITHIN = 300  # seconds: the store remembers its replies for ten minutes
 
 
-class Budget:
-    """The time that is left, and how many requests were sent that nobody answered.
+class Deadline:
+    """The time left for a command, and the number of requests that were sent and not answered.
 
-    `meanwhile` is something to do, once, while the server works on the first of them. Its time does not count.
-    `blocks` is how many of the seconds the command itself may block.
+    `meanwhile` is called once, while the server works on the first request; the time it takes does not count.
+    `blocks` is the number of seconds that the command itself may block.
     """
 
     __slots__ = ("_began", "_ends", "blocks", "meanwhile", "seconds", "unanswered")
@@ -41,50 +41,50 @@ class Budget:
         self._ends = self._began + self.seconds
 
     @property
-    def remains(self) -> float:
-        """How many seconds are left; less than none when it is over."""
+    def remaining(self) -> float:
+        """The seconds left; negative once the deadline has passed."""
         return self._ends - time.monotonic()
 
     @property
-    def is_over(self) -> bool:
-        return self.remains <= 0
+    def has_passed(self) -> bool:
+        return self.remaining <= 0
 
     @property
-    def remains_at_most(self) -> float:
-        """How many seconds are left for what is on its way, and moves."""
-        return self.remains + (MOST - 1) * self.seconds
+    def remaining_at_most(self) -> float:
+        """The seconds left for a transfer that makes progress."""
+        return self.remaining + (MAX_EXTENSION - 1) * self.seconds
 
     @property
-    def may_repeat(self) -> bool:
-        """Whether a request can be sent again: nobody may have heard it, or the store still knows what it answered.
+    def may_resend(self) -> bool:
+        """Whether a request is safe to send again: it was never sent, or the store still remembers its reply.
 
-        What was done meanwhile may have taken longer than that.
+        `meanwhile` may have taken longer than the store remembers.
         """
-        return not self.unanswered or time.monotonic() - self._began < REPEAT_WITHIN
+        return not self.unanswered or time.monotonic() - self._began < RESEND_WITHIN
 
     @property
-    def may_block(self) -> float:
-        """How many seconds a command that blocks may still do so; a moment at least, as none would be for ever."""
+    def block_seconds(self) -> float:
+        """How long a blocking command may still block; never zero, which would mean without limit."""
         return max(0.01, (self.blocks or 0.0) - (time.monotonic() - self._began))
 
-    def left(self) -> float:
-        """Return how many seconds are left.
+    def seconds_left(self) -> float:
+        """Return the seconds left.
 
         Raises:
-            TimeoutError: none.
+            TimeoutError: the deadline has passed.
         """
-        if (left := self.remains) <= 0:
+        if (left := self.remaining) <= 0:
             raise TimeoutError
         return left
 
     def extend_to(self, seconds: float) -> None:
-        """Have so many seconds in all, at least."""
+        """Allow at least this many seconds in total."""
         more = max(0.0, seconds - self.seconds)
         self.seconds += more
         self._ends += more
 
     def do_meanwhile(self) -> None:
-        """Do what there is to do while the server works."""
+        """Call `meanwhile`, unless it was called before."""
         act, self.meanwhile = self.meanwhile, None
         if act:
             with self.paused():
@@ -92,7 +92,7 @@ class Budget:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Let time pass that does not count: that in which the embedded server is started."""
+        """Stop the clock, for example while the embedded server starts."""
         began = time.monotonic()
         try:
             yield

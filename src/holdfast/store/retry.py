@@ -38,7 +38,7 @@ from holdfast import errors
 from holdfast.server import keeper
 from holdfast.store import library
 from holdfast.store.connection import AsyncLine, Behind, Line, limited
-from holdfast.store.deadline import Budget
+from holdfast.store.deadline import Deadline
 from holdfast.store.pool import Pool
 
 if TYPE_CHECKING:
@@ -66,49 +66,49 @@ Talk = Generator[tuple[Any, ...] | Pause, Any, Any]
 L = TypeVar("L", Line, AsyncLine)
 
 
-def conversation(parts: tuple[Any, ...], address: Address, budget: Budget) -> Talk:
+def conversation(parts: tuple[Any, ...], address: Address, deadline: Deadline) -> Talk:
     """Say what to send, hear the reply or the error, and so on to the end: written once for sync and async."""
     try:
-        return (yield from _attempts(parts, address, budget))
+        return (yield from _attempts(parts, address, deadline))
     except errors.StoreUnavailable as error:
-        error.maybe_done = budget.unanswered > 0
+        error.maybe_done = deadline.unanswered > 0
         raise
 
 
-def _attempts(parts: tuple[Any, ...], address: Address, budget: Budget) -> Talk:
+def _attempts(parts: tuple[Any, ...], address: Address, deadline: Deadline) -> Talk:
     """Send a command until it is answered, the time is over, or it is refused in a way that time does not change."""
     pause, told, before = _FIRST_PAUSE, None, None
     while True:
         try:
-            return (yield from _load_if_missing(parts, budget))
+            return (yield from _load_if_missing(parts, deadline))
         except errors.HoldfastError:
             raise
         except (RedisError, *_UNREACHABLE) as error:
-            budget.unanswered += _says(error, _NON_LOCAL)
+            deadline.unanswered += _says(error, _NON_LOCAL)
             told = told if told and isinstance(error, _TIMED_OUT) else error  # "time is over" tells the least
-            if budget.remains <= pause or not budget.may_repeat or not _may_pass(error, before):
-                raise _translate(told, address, budget.seconds) from error
+            if deadline.remaining <= pause or not deadline.may_resend or not _may_pass(error, before):
+                raise _translate(told, address, deadline.seconds) from error
             before = error
         yield Pause(pause)
         pause = min(_MAX_PAUSE, 2 * pause)
-        if budget.blocks is not None:
-            parts = (*parts[:-1], budget.may_block)
+        if deadline.blocks is not None:
+            parts = (*parts[:-1], deadline.block_seconds)
 
 
-def _load_if_missing(parts: tuple[Any, ...], budget: Budget) -> Talk:
+def _load_if_missing(parts: tuple[Any, ...], deadline: Deadline) -> Talk:
     try:
         return (yield parts)
     except ResponseError as error:
         if not _says(error, _MISSING):
             raise
-    unanswered = budget.unanswered
+    unanswered = deadline.unanswered
     try:
         yield ("FUNCTION", "LOAD", library.library())
     except ResponseError as error:
         if "already exists" not in str(error):
             raise
     finally:
-        budget.unanswered = unanswered  # whether it was loaded says nothing of the command
+        deadline.unanswered = unanswered  # whether it was loaded says nothing of the command
     return (yield parts)
 
 
@@ -228,16 +228,16 @@ class Ready:
         self._pool: Pool[Line] = Pool()
         self.is_broken = False  # a connection could not be made, or did not last
 
-    def exchange(self, parts: tuple[Any, ...], budget: Budget) -> Any:
+    def exchange(self, parts: tuple[Any, ...], deadline: Deadline) -> Any:
         """Send a command and return its reply, before the time is over."""
         try:
-            line = self._pool.take() or self._connect(budget)
+            line = self._pool.take() or self._connect(deadline)
             try:
-                if budget.blocks is None:
-                    reply = line.exchange(parts, budget)
+                if deadline.blocks is None:
+                    reply = line.exchange(parts, deadline)
                 else:
                     with self._pool.blocking(line):
-                        reply = line.exchange(parts, budget)
+                        reply = line.exchange(parts, deadline)
             except BaseException as error:  # interrupted or broken
                 line.close()
                 if isinstance(error, _TIMED_OUT):
@@ -249,11 +249,11 @@ class Ready:
         _settle(self._pool, line, reply)
         return _read(parts, reply, self._readings)
 
-    def _connect(self, budget: Budget) -> Line:
+    def _connect(self, deadline: Deadline) -> Line:
         generation = self._pool.generation  # before it is connected: it may be left meanwhile
-        return Line(self._connected(budget), generation)
+        return Line(self._connected(deadline), generation)
 
-    def _connected(self, budget: Budget) -> Any:
+    def _connected(self, deadline: Deadline) -> Any:
         made: Future[Any] = Future()
         kinds = self._client.connection_pool
         connection = kinds.connection_class(**kinds.connection_kwargs)
@@ -262,7 +262,7 @@ class Ready:
         except RuntimeError:  # no thread can be started: the process is about to end
             _connect(connection, made)
         try:
-            return made.result(budget.left())
+            return made.result(deadline.seconds_left())
         except TimeoutError:
             made.add_done_callback(lambda _: connection.disconnect())
             raise
@@ -295,16 +295,16 @@ class AsyncReady:
         self._is_closed = False
         self.is_broken = False  # as that of a `Ready`
 
-    async def exchange(self, parts: tuple[Any, ...], budget: Budget) -> Any:
+    async def exchange(self, parts: tuple[Any, ...], deadline: Deadline) -> Any:
         """Send a command and return its reply, before the time is over."""
         try:
-            line = self._pool.take() or await self._connect(budget)
+            line = self._pool.take() or await self._connect(deadline)
             try:
-                if budget.blocks is None:
-                    reply = await line.exchange(parts, budget)
+                if deadline.blocks is None:
+                    reply = await line.exchange(parts, deadline)
                 else:
                     with self._pool.blocking(line):
-                        reply = await line.exchange(parts, budget)
+                        reply = await line.exchange(parts, deadline)
             except BaseException as error:  # cancelled or broken
                 line.close()
                 if isinstance(error, _TIMED_OUT):
@@ -316,26 +316,26 @@ class AsyncReady:
         _settle(self._pool, line, reply)
         return _read(parts, reply, self._readings)
 
-    async def block(self, parts: tuple[Any, ...], budget: Budget, behind: Behind) -> Any:
+    async def block(self, parts: tuple[Any, ...], deadline: Deadline, behind: Behind) -> Any:
         """Send a command that blocks, once. Returns its reply, or that of the command that was sent behind it."""
         try:
-            line = self._pool.take() or await self._connect(budget)
+            line = self._pool.take() or await self._connect(deadline)
             try:
                 with self._pool.blocking(line):
-                    reply = await behind.exchange(line, parts, budget)
+                    reply = await behind.exchange(line, parts, deadline)
             except BaseException as error:
                 (self._pool.discard_all if _is_not_primary(error) else AsyncLine.close)(line)
                 raise
             _settle(self._pool, line, reply)
             return _heard(reply)
         except (RedisError, *_UNREACHABLE) as error:
-            raise _translate(error, self._address, budget.seconds) from None
+            raise _translate(error, self._address, deadline.seconds) from None
 
-    async def _connect(self, budget: Budget) -> AsyncLine:
+    async def _connect(self, deadline: Deadline) -> AsyncLine:
         before, generation, kinds = _cancellations(), self._pool.generation, self._client.connection_pool
         connection = kinds.connection_class(**kinds.connection_kwargs)
         try:
-            async with limited(budget.left()):
+            async with limited(deadline.seconds_left()):
                 await connection.connect()
             if _cancellations() > before:  # which was swallowed: a `wait_for` of Python 3.11 may do so
                 raise asyncio.CancelledError

@@ -20,7 +20,7 @@ from holdfast import errors
 from holdfast.store import library
 from holdfast.store.address import Address
 from holdfast.store.commands import Command
-from holdfast.store.deadline import Budget
+from holdfast.store.deadline import Deadline
 
 if TYPE_CHECKING:
     import asyncio
@@ -41,14 +41,14 @@ def _pack(command: Command[Any], address: Address, clock: Clock | None) -> tuple
     try:
         text = _encode(args)
     except (TypeError, UnicodeEncodeError) as error:
-        raise errors.Invalid(f"{command.verb} was given what cannot be sent: {error}") from None
-    return ("FCALL", library.function(command.verb), 1, address.key, text, *command.blobs)
+        raise errors.Invalid(f"{command.function} was given what cannot be sent: {error}") from None
+    return ("FCALL", library.function(command.function), 1, address.key, text, *command.blobs)
 
 
-def _budget(given: Budget | None, address: Address, blocks: float | None = None) -> Budget:
+def _deadline(given: Deadline | None, address: Address, blocks: float | None = None) -> Deadline:
     """How long a command may take: as long as was said, or as the store may be silent."""
     if given is None:
-        return Budget(address.timeout + (blocks or 0.0), blocks=blocks)
+        return Deadline(address.timeout + (blocks or 0.0), blocks=blocks)
     if address.home:  # no network is between us, but perhaps a slow disk
         given.extend_to(address.timeout)
     return given
@@ -70,26 +70,26 @@ class Store:
         Raises:
             StoreUnavailable: the server cannot be reached; whether the command was carried out is unknown.
         """
-        return command.read(self.execute(*_pack(command, self.address, self._clock), budget=command.budget))
+        return command.read(self.execute(*_pack(command, self.address, self._clock), deadline=command.deadline))
 
-    def execute(self, *parts: Any, blocks: float | None = None, budget: Budget | None = None) -> Any:
+    def execute(self, *parts: Any, blocks: float | None = None, deadline: Deadline | None = None) -> Any:
         """Send a plain Redis command, for what only reads, and for pops that block so many seconds."""
-        budget = _budget(budget, self.address, blocks)
+        deadline = _deadline(deadline, self.address, blocks)
         try:
-            return self._send(parts, budget)
+            return self._send(parts, deadline)
         except Exception as error:
-            return self._converse(parts, budget, error)
+            return self._converse(parts, deadline, error)
 
-    def _converse(self, parts: tuple[Any, ...], budget: Budget, heard: Exception) -> Any:
+    def _converse(self, parts: tuple[Any, ...], deadline: Deadline, heard: Exception) -> Any:
         """Go on after an error: a conversation says what to do."""
         from holdfast.store.retry import Pause, conversation
 
-        talk = conversation(parts, self.address, budget)
+        talk = conversation(parts, self.address, deadline)
         next(talk)  # it begins with what was sent
         say = talk.throw(heard)
         while True:
             try:
-                reply = self._wait(say) if isinstance(say, Pause) else self._send(say, budget)
+                reply = self._wait(say) if isinstance(say, Pause) else self._send(say, deadline)
             except Exception as error:
                 say = talk.throw(error)
                 continue
@@ -98,11 +98,11 @@ class Store:
             except StopIteration as end:
                 return end.value
 
-    def _send(self, parts: tuple[Any, ...], budget: Budget) -> Any:
+    def _send(self, parts: tuple[Any, ...], deadline: Deadline) -> Any:
         if self._pid != os.getpid() or (ready := self._ready) is None:
-            with budget.paused():  # starting the embedded server has a time-out of its own
+            with deadline.paused():  # starting the embedded server has a time-out of its own
                 ready = self._connected()
-        return ready.exchange(parts, budget)
+        return ready.exchange(parts, deadline)
 
     def _connected(self) -> Ready:
         if self._lock_pid != os.getpid():  # forked: a thread that is not here may have held the lock
@@ -149,13 +149,13 @@ class AsyncStore:
 
     async def run(self, command: Command[T]) -> T:
         """Send a command and read its reply, as `Store.run` does."""
-        return command.read(await self.execute(*_pack(command, self.address, self._clock), budget=command.budget))
+        return command.read(await self.execute(*_pack(command, self.address, self._clock), deadline=command.deadline))
 
-    async def execute(self, *parts: Any, blocks: float | None = None, budget: Budget | None = None) -> Any:
+    async def execute(self, *parts: Any, blocks: float | None = None, deadline: Deadline | None = None) -> Any:
         """Send a plain Redis command, as `Store.execute` does."""
         if blocks is not None:
-            return await self._execute(parts, _budget(budget, self.address, blocks))
-        return await self._here().turns.take(self._execute, parts, budget)
+            return await self._execute(parts, _deadline(deadline, self.address, blocks))
+        return await self._here().turns.take(self._execute, parts, deadline)
 
     async def block(self, *parts: Any, seconds: float, behind: Behind, meanwhile: Callable[[], None]) -> Any:
         """Send a plain Redis command that blocks so many seconds; and do something while it does.
@@ -163,31 +163,31 @@ class AsyncStore:
         Returns its reply, or that of the command that was sent behind it. Nothing is repeated: after an error nobody
         knows whether that was carried out.
         """
-        budget = _budget(None, self.address, seconds)
-        ready = await self._find_ready(budget)
-        budget.meanwhile = meanwhile
-        return await ready.block(parts, budget, behind)
+        deadline = _deadline(None, self.address, seconds)
+        ready = await self._find_ready(deadline)
+        deadline.meanwhile = meanwhile
+        return await ready.block(parts, deadline, behind)
 
     def send_behind(self, behind: Behind, command: Command[Any]) -> bool:
         """Send a command behind one that blocks. Returns whether it was sent; `command.read` reads its reply."""
         return behind.send(_pack(command, self.address, self._clock))
 
-    async def _execute(self, parts: tuple[Any, ...], budget: Budget | None) -> Any:
-        budget = _budget(budget, self.address)
+    async def _execute(self, parts: tuple[Any, ...], deadline: Deadline | None) -> Any:
+        deadline = _deadline(deadline, self.address)
         try:
-            return await self._send(parts, budget)
+            return await self._send(parts, deadline)
         except Exception as error:
-            return await self._converse(parts, budget, error)
+            return await self._converse(parts, deadline, error)
 
-    async def _converse(self, parts: tuple[Any, ...], budget: Budget, heard: Exception) -> Any:
+    async def _converse(self, parts: tuple[Any, ...], deadline: Deadline, heard: Exception) -> Any:
         from holdfast.store.retry import Pause, conversation
 
-        talk = conversation(parts, self.address, budget)
+        talk = conversation(parts, self.address, deadline)
         next(talk)  # it begins with what was sent
         say = talk.throw(heard)
         while True:
             try:
-                reply = await (self._wait(say) if isinstance(say, Pause) else self._send(say, budget))
+                reply = await (self._wait(say) if isinstance(say, Pause) else self._send(say, deadline))
             except Exception as error:
                 say = talk.throw(error)
                 continue
@@ -196,14 +196,14 @@ class AsyncStore:
             except StopIteration as end:
                 return end.value
 
-    async def _send(self, parts: tuple[Any, ...], budget: Budget) -> Any:
-        ready = self._here().ready or await self._find_ready(budget)
-        return await ready.exchange(parts, budget)
+    async def _send(self, parts: tuple[Any, ...], deadline: Deadline) -> Any:
+        ready = self._here().ready or await self._find_ready(deadline)
+        return await ready.exchange(parts, deadline)
 
-    async def _find_ready(self, budget: Budget) -> AsyncReady:
+    async def _find_ready(self, deadline: Deadline) -> AsyncReady:
         if (ready := self._here().ready) is not None:
             return ready
-        with budget.paused():  # starting the embedded server has a time-out of its own
+        with deadline.paused():  # starting the embedded server has a time-out of its own
             return await self._connected()
 
     def _here(self) -> _Here:

@@ -13,7 +13,7 @@ from contextlib import nullcontext
 from typing import Any
 
 from holdfast import errors
-from holdfast.store.deadline import Budget
+from holdfast.store.deadline import Deadline
 
 AT_ONCE = 32
 
@@ -23,23 +23,23 @@ class Turns:
 
     def __init__(self) -> None:
         self._free = asyncio.Semaphore(AT_ONCE)
-        self._free_within = asyncio.Semaphore(AT_ONCE)  # for commands with a budget, which wait for no others
+        self._free_within = asyncio.Semaphore(AT_ONCE)  # for commands with a deadline, which wait for no others
         self._failures = 0
         self._last = ""
 
-    async def take(self, send: Callable[..., Awaitable[Any]], parts: tuple[Any, ...], budget: Budget | None) -> Any:
+    async def take(self, send: Callable[..., Awaitable[Any]], parts: tuple[Any, ...], deadline: Deadline | None) -> Any:
         """Wait for a turn, and send a command.
 
         Raises:
             StoreUnavailable: the store could not be reached; or not by another, meanwhile, and nothing was sent.
         """
-        free = self._free_within if budget else self._free
+        free = self._free_within if deadline else self._free
         if free.locked():
-            await self._wait(free, budget)
+            await self._wait(free, deadline)
         else:
             await free.acquire()
         try:
-            return await send(parts, budget)
+            return await send(parts, deadline)
         except errors.StoreUnavailable as error:
             self._failures += 1
             self._last = str(error)
@@ -47,9 +47,9 @@ class Turns:
         finally:
             free.release()
 
-    async def _wait(self, free: asyncio.Semaphore, budget: Budget | None) -> None:
+    async def _wait(self, free: asyncio.Semaphore, deadline: Deadline | None) -> None:
         before = self._failures
-        with budget.paused() if budget else nullcontext():
+        with deadline.paused() if deadline else nullcontext():
             await free.acquire()
         if self._failures != before:
             free.release()

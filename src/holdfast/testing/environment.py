@@ -19,7 +19,7 @@ from holdfast.names import check_namespace, new_id
 from holdfast.outbox.policy import Unreachable
 from holdfast.server import server
 from holdfast.store.address import socket_url
-from holdfast.store.deadline import Budget
+from holdfast.store.deadline import Deadline
 from holdfast.store.store import Address, AsyncStore, Clock, Store
 from holdfast.testing.workbench import Workbench
 
@@ -93,10 +93,10 @@ def _placed_at(app: Holdfast, address: Address, clock: Clock) -> Iterator[None]:
 class _BriefStore(AsyncStore):
     """Connects anew for each command: a test's event loop ends without anybody closing what was opened in it."""
 
-    async def execute(self, *parts: Any, blocks: float | None = None, budget: Budget | None = None) -> Any:
+    async def execute(self, *parts: Any, blocks: float | None = None, deadline: Deadline | None = None) -> Any:
         store = AsyncStore(self.address)
         try:
-            return await store.execute(*parts, blocks=blocks, budget=budget)
+            return await store.execute(*parts, blocks=blocks, deadline=deadline)
         finally:
             await store.close()
 

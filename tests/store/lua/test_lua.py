@@ -1007,7 +1007,7 @@ def every_verb() -> list[Command[Any]]:
     ]
 
 
-@pytest.mark.parametrize("command", every_verb(), ids=lambda command: command.verb)
+@pytest.mark.parametrize("command", every_verb(), ids=lambda command: command.function)
 def test_data_of_another_schema_is_refused_and_left_alone(
     store: Store, client: redis.Redis, namespace: str, command: Command[Any]
 ) -> None:
@@ -1105,7 +1105,7 @@ INVALID = [
 @pytest.mark.parametrize(
     ("command", "error"),
     [(command, errors.TooBig) for command in TOO_BIG] + [(command, errors.Invalid) for command in INVALID],
-    ids=lambda value: value.verb if isinstance(value, Command) else "",
+    ids=lambda value: value.function if isinstance(value, Command) else "",
 )
 def test_a_command_that_is_refused_changes_nothing(
     store: Store, client: redis.Redis, namespace: str, command: Command[Any], error: type[errors.HoldfastError]

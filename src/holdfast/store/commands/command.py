@@ -1,4 +1,4 @@
-"""A command as a value, and what the others share to write arguments and read replies."""
+"""The command value, and helpers to write arguments and read replies."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from holdfast.store.deadline import Budget
+from holdfast.store.deadline import Deadline
 
 T_co = TypeVar("T_co", covariant=True)
 Fields = dict[str, Any]
 
 
 class Command(msgspec.Struct, Generic[T_co], frozen=True):
-    """One call of one function of the library; with a `budget` it takes no longer than that, in all."""
+    """One call to one function of the Lua library. Without a `deadline` the address's timeout applies."""
 
-    verb: str
+    function: str
     args: dict[str, Any]
     read: Callable[[Any], T_co]
     blobs: tuple[bytes, ...] = ()
-    budget: Budget | None = None
+    deadline: Deadline | None = None
 
-    def within(self, budget: Budget) -> Command[T_co]:
-        return Command(self.verb, self.args, self.read, self.blobs, budget)
+    def within(self, deadline: Deadline) -> Command[T_co]:
+        return Command(self.function, self.args, self.read, self.blobs, deadline)
 
 
 def read_texts(reply: list[bytes]) -> list[str]:
@@ -31,7 +31,7 @@ def read_texts(reply: list[bytes]) -> list[str]:
 
 
 def given(**args: Any) -> Fields:
-    """Leave out what is None: a null in JSON is a true value in Lua."""
+    """Leave out None: a null in JSON is a true value in Lua."""
     return {name: value for name, value in args.items() if value is not None}
 
 
@@ -39,13 +39,13 @@ _BYTES = {b"payload", b"result", b"checkpoint"}
 
 
 def read_fields(part: list[Any] | None) -> Fields | None:
-    """Read what a reply says of a job. One with a text that is not UTF-8 is `unreadable`."""
+    """Read the fields of a job. A job with a text that is not UTF-8 is marked `unreadable`."""
     if not part:
         return None
     fields: Fields = {}
     try:
-        for place in range(0, len(part), 2):
-            name, value = part[place], part[place + 1]
+        for index in range(0, len(part), 2):
+            name, value = part[index], part[index + 1]
             fields[name.decode()] = value.decode() if isinstance(value, bytes) and name not in _BYTES else value
     except UnicodeDecodeError:
         return {"id": part[1].decode(errors="replace"), "unreadable": "DAMAGED"}
@@ -53,4 +53,4 @@ def read_fields(part: list[Any] | None) -> Fields | None:
 
 
 def read_pairs(reply: list[bytes]) -> dict[str, str]:
-    return {reply[place].decode(): reply[place + 1].decode(errors="replace") for place in range(0, len(reply), 2)}
+    return {reply[index].decode(): reply[index + 1].decode(errors="replace") for index in range(0, len(reply), 2)}
