@@ -60,7 +60,7 @@ async def add(x, y): return x + y
 """,
 }
 CLIENT = {
-    "holdfast": "import holdfast.store.retry",
+    "holdfast": "import holdfast.store.pool",
     "celery": "app.amqp, app.connection_for_write().transport, add.name",
 }
 

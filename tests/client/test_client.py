@@ -433,13 +433,13 @@ def test_event_loops_in_threads_keep_connections_of_their_own(app: Holdfast) -> 
     async def use() -> int:
         for _ in range(20):
             await app.acount()
-        connections = len(app.async_store._clients)
+        connections = len(app.async_store._loops)
         await app.aclose()
         return connections
 
     with ThreadPoolExecutor(2) as pool:
         assert max(pool.map(lambda _: asyncio.run(use()), range(2))) <= 2
-    assert len(app.async_store._clients) == 0
+    assert len(app.async_store._loops) == 0
 
 
 def test_a_task_of_the_same_name_in_another_module_is_refused(app: Holdfast) -> None:

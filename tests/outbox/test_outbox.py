@@ -240,9 +240,7 @@ def test_the_time_in_which_the_embedded_server_starts_does_not_count(
             store.close()
         else:
             asyncio.run(_run_once(AsyncStore(address), command))
-        assert (deadlines[0].unanswered, deadlines[0].seconds) == (0, 1.5), (
-            number
-        )  # no network: more time
+        assert (deadlines[0].unanswered, deadlines[0].seconds) == (0, 1.5), number  # no network: more time
 
 
 async def _run_once(store: AsyncStore, command: commands.Command[Any]) -> None:

@@ -184,7 +184,7 @@ def test_a_disk_that_fills_up_under_a_server(alone: Shell) -> None:
         fill(folder)
         text = f"text={'x' * 100_000}"
         wait_until(lambda: alone("enqueue", "any.task", text).code != 0)  # the first is still taken, into memory
-        assert "No space left on device; make room on its disk" in refused(alone, text)
+        assert "No space left on device; free space on its disk" in refused(alone, text)
 
         (folder / "filled").unlink()
         assert alone("jobs").rows[-1][0] == "before"

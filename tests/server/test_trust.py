@@ -27,7 +27,7 @@ from holdfast.server import keeper, server
 from holdfast.server.home import check_trust, has_data, trusted_users
 from holdfast.store.address import Address, Target
 from holdfast.store.deadline import Deadline
-from holdfast.store.retry import AsyncReady, Ready
+from holdfast.store.pool import AsyncPool, Pool
 from tests.apps import worker_app as app
 from tests.server.test_starts import NOBODY, as_nobody
 from tests.support.shells import PROGRAM
@@ -267,8 +267,8 @@ def test_nothing_is_sent_to_a_socket_where_another_user_listens(folder: Path, mo
     asks: list[Callable[[], object]] = [
         lambda: server.ensure(home),
         lambda: server.status(home),
-        lambda: Ready(target, address).exchange(("PING",), Deadline(5)),
-        lambda: asyncio.run(AsyncReady(target, address).exchange(("PING",), Deadline(5))),
+        lambda: Pool(target, address).exchange(("PING",), Deadline(5)),
+        lambda: asyncio.run(AsyncPool(target, address).exchange(("PING",), Deadline(5))),
         Holdfast().count,
     ]
 

@@ -290,7 +290,7 @@ def test_the_wrong_node_of_a_cluster_names_the_right_one_and_a_worker_says_so_on
     with cluster() as (first, second, one, other), new_crew(first, tmp_path) as crew:
         namespace = _namespace_of(one, range(8192, 16384))
         port = other.config_get("port")["port"]
-        words = f"{first} is part of a cluster, in which 127.0.0.1:{port} has the keys of namespace {namespace} (MOVED)"
+        words = f"{first} is part of a cluster in which 127.0.0.1:{port} has the keys of namespace {namespace} (MOVED)"
         for how in ("sync", "async"):
             with (
                 running(how, Address.find(first, namespace=namespace)) as call,

@@ -240,7 +240,7 @@ def test_idle_connections_to_a_server_that_has_fallen_silent_cost_one_call_its_t
 def test_a_replica_is_asked_until_the_time_is_over_and_nothing_was_done(two: Pair, store: str) -> None:
     def work(call: Callable[..., Any]) -> None:
         two.endpoint.target = two.replica.path
-        with pytest.raises(StoreUnavailable, match="is a replica and takes no writes") as caught:
+        with pytest.raises(StoreUnavailable, match="is a replica and accepts no writes") as caught:
             call("run", enqueue("a", Deadline(2)))
         assert not caught.value.maybe_done
         assert two.endpoint.accepted > 3  # each on a connection of its own

@@ -30,7 +30,7 @@ from holdfast import HoldfastError, StoreFull, StoreUnavailable
 from holdfast.errors import WrongSchema
 from holdfast.server import server
 from holdfast.store import commands, library
-from holdfast.store.connection import LATE, AsyncLine, Line
+from holdfast.store.connection import LATE, AsyncConnection, Connection
 from holdfast.store.deadline import Deadline
 from holdfast.store.store import Address, AsyncStore, Store
 from tests.support import outages
@@ -229,7 +229,7 @@ def test_the_connections_of_an_event_loop_end_with_it(switch: Switch) -> None:
     for _ in range(3):
         asyncio.run(use())
     gc.collect()  # an unclosed connection would say so now
-    assert len(store._clients) == 0
+    assert len(store._loops) == 0
     with redis.Redis.from_url(switch.url) as client:
         eventually(lambda: len(client.client_list()) == 1)
 
@@ -245,7 +245,7 @@ def test_a_loop_that_was_closed_without_ceremony_is_forgotten(address: Address) 
         asyncio.run(store.run(commands.count()))
         del loop
         gc.collect()
-    assert len(store._clients) == 0
+    assert len(store._loops) == 0
 
 
 def test_importing_holdfast_imports_nothing_that_is_not_needed() -> None:
@@ -488,7 +488,7 @@ def _exchange(how: str, sock: socket.socket, parts: tuple[Any, ...], deadline: D
 
     async def use() -> Any:
         reader, writer = await asyncio.open_connection(sock=sock)
-        line = AsyncLine(SimpleNamespace(_reader=reader, _writer=writer, _parser=parser))
+        line = AsyncConnection(SimpleNamespace(_reader=reader, _writer=writer, _parser=parser))
         try:
             return await line.exchange(parts, deadline)
         finally:
@@ -497,7 +497,7 @@ def _exchange(how: str, sock: socket.socket, parts: tuple[Any, ...], deadline: D
 
     if how == "async":
         return asyncio.run(use())
-    return Line(SimpleNamespace(_sock=sock, _parser=parser, disconnect=sock.close)).exchange(parts, deadline)
+    return Connection(SimpleNamespace(_sock=sock, _parser=parser, disconnect=sock.close)).exchange(parts, deadline)
 
 
 class _Green(socket.socket):
@@ -653,16 +653,16 @@ def test_closing_that_is_cancelled_has_closed_all_the_same(address: Address) -> 
         loop, store = asyncio.get_running_loop(), AsyncStore(address)
         loop.set_exception_handler(lambda _, complaint: complaints.append(complaint))
         await asyncio.gather(*(store.run(commands.count()) for _ in range(3)))
-        ready = store._here().ready
-        assert ready is not None
-        lines = list(ready._lines)
+        pool = store._state().pool
+        assert pool is not None
+        connections = list(pool._open)
         closing = asyncio.create_task(store.close())
         await asyncio.sleep(0)
         closing.cancel()
         with pytest.raises(asyncio.CancelledError):
             await closing
-        assert [line._transport.is_closing() for line in lines] == [True] * 3
-        while ready._lines:
+        assert [connection._transport.is_closing() for connection in connections] == [True] * 3
+        while pool._open:
             await asyncio.sleep(0)
 
     asyncio.run(use())
@@ -679,9 +679,9 @@ class _Raced(list[Any]):
 def test_closing_does_not_mind_another_thread_that_takes_a_connection(address: Address) -> None:
     store = Store(address)
     store.run(commands.count())
-    assert store._ready is not None
-    pool = store._ready._pool
-    pool._idle = _Raced(pool._idle)
+    assert store._pool is not None
+    generation = store._pool._generation
+    generation._idle = _Raced(generation._idle)
     store.close()
 
 

@@ -91,6 +91,6 @@ def _become(words: list[str], cwd: str, environ: dict[str, str], streams: list[i
 
 
 if __name__ == "__main__":
-    from holdfast.store import retry  # noqa: F401 - so that no command has to load the Redis client
+    from holdfast.store import pool  # noqa: F401 - so that no command has to load the Redis client
 
     _serve(socket.socket(fileno=int(sys.argv[1])))

@@ -252,7 +252,7 @@ def test_who_is_to_end_learns_what_it_was_given(address: Address) -> None:
     async def show_late(it: Idle) -> None:
         job = it.enqueue()
         it.is_ending = True
-        while it.claiming._behind.is_taken:
+        while it.claiming._pipeline.is_used:
             await asyncio.sleep(0)
         assert await it.claiming.was_carried_out()
         assert await it.claim(1) == [job]
@@ -266,7 +266,7 @@ def test_who_is_to_end_takes_nothing(address: Address) -> None:
     async def show(it: Idle) -> None:
         it.enqueue()
         it.is_ending = True
-        while it.claiming._behind.is_taken:
+        while it.claiming._pipeline.is_used:
             await asyncio.sleep(0)
 
         assert (it.brought, it.wakes) == ([], 0)

@@ -358,7 +358,7 @@ def test_a_server_that_refuses_writes_for_a_while_is_away_for_that_while(own_ser
     crew.pids("through", "runs")
     with redis.Redis.from_url(own_server.url) as client:
         client.replicaof("127.0.0.1", 1)
-        until(lambda: "takes no writes" in worker.log or "is temporarily unavailable" in worker.log)
+        until(lambda: "accepts no writes" in worker.log or "is temporarily unavailable" in worker.log)
         crew.open("through")
         until(lambda: crew.said("through", "ends"))
         client.replicaof("NO", "ONE")

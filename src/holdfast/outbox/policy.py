@@ -142,7 +142,7 @@ def store_or_else(
 @cache
 def _get_ready() -> None:
     """Load what takes a while the first time: that is not the store's."""
-    from holdfast.store import retry  # noqa: F401
+    from holdfast.store import pool  # noqa: F401
 
 
 class Unreachable:

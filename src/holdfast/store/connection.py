@@ -1,11 +1,10 @@
-"""A line to a server: a command goes out, its reply comes in, within the time that a call has.
+"""A connection to a server: sends a command and receives its reply before the deadline passes.
 
-The client library connects, and knows passwords, certificates and the words of errors. What it does for each command
-takes longer than the command itself, so that is done here: two system calls, and the parser that it uses too.
+The client library connects, authenticates and names errors. Its overhead per command exceeds the command itself, so
+commands are exchanged here, with two system calls and the parser that the client library also uses.
 
-A line takes one command at a time; but behind one that blocks another may be sent. After an error it must be closed:
-the reply may still come, and must not answer another command. An error that the server answers is a reply like any
-other.
+A connection carries one command at a time; only behind a blocking command another one may be pipelined. After an error
+it must be closed: a late reply must not answer another command. An error reply of the server is a reply like any other.
 """
 
 from __future__ import annotations
@@ -23,16 +22,16 @@ import hiredis
 
 from holdfast.store.deadline import Deadline
 
-LATE, GRACE = 0.05, 0.1  # seconds: an event loop that wakes up so late has stood still, and gets some more
-_PIECE = 0.1  # seconds that a reply is waited for until the time that is left is looked at
-_RECEIVED = 65536  # bytes at once
-_SENT = 262144  # bytes at once: the system would go on as long as the other end takes a little
+LATE, GRACE = 0.05, 0.1  # seconds: an event loop that wakes up this late was blocked itself, and gets some more time
+_PIECE = 0.1  # seconds that a system call waits before the deadline is checked
+_RECEIVE_BYTES = 65536  # in one system call
+_SEND_BYTES = 262144  # in one system call: it would not return while the other end accepts a little
 _NOT_YET = (BlockingIOError, TimeoutError)
-_STALE = "the server is not the primary any more"
+_STALE = "the server is no longer the primary"
 
 
-class Line:
-    """A line on which a thread waits."""
+class Connection:
+    """A connection on which a thread waits."""
 
     def __init__(self, connection: Any, generation: int = 0) -> None:
         self.generation = generation  # see `pool`
@@ -42,19 +41,19 @@ class Line:
         self._reader = _reader(connection)
         self._poll = _poll(self._socket)
         _wait_in_pieces(self._socket)
-        # Whoever is collected with it, in whatever order: the socket is closed, and not by being forgotten.
+        # Close the socket explicitly, even if the garbage collector takes both in any order.
         weakref.finalize(self, connection.disconnect).atexit = False
 
     @property
-    def is_fresh(self) -> bool:
-        """Whether it can be used: the server has not closed it, and nothing waits to be read."""
+    def is_usable(self) -> bool:
+        """Whether the server has not closed the connection, and no unexpected data has arrived."""
         return not self._poll.poll(0) and not self._reader.has_data()
 
     def exchange(self, parts: tuple[Any, ...], deadline: Deadline) -> Any:
         """Send a command and return its reply.
 
         Raises:
-            TimeoutError: the time was over before the reply was there.
+            TimeoutError: the deadline passed before the reply arrived.
             OSError: the connection is broken.
         """
         data = hiredis.pack_command(parts)
@@ -65,7 +64,7 @@ class Line:
         self._receive(deadline)
         while (reply := self._reader.gets()) is False:
             if deadline.remaining_at_most <= 0 and not self._poll.poll(0):
-                raise TimeoutError("the reply comes too slowly")
+                raise TimeoutError("the reply arrives too slowly")
             self._receive(deadline)
         deadline.unanswered -= 1
         return reply
@@ -74,79 +73,79 @@ class Line:
         sent = 0
         while sent < len(data):
             try:
-                is_short = sent == 0 and len(data) <= _SENT
-                sent += self._socket.send(data if is_short else memoryview(data)[sent : sent + _SENT])
+                is_short = sent == 0 and len(data) <= _SEND_BYTES
+                sent += self._socket.send(data if is_short else memoryview(data)[sent : sent + _SEND_BYTES])
             except _NOT_YET:
                 if deadline.has_passed:
-                    raise TimeoutError("the server takes no more") from None
+                    raise TimeoutError("the server accepts no data") from None
             if sent < len(data) and deadline.remaining_at_most <= 0:
-                raise TimeoutError("the server takes too little")
+                raise TimeoutError("the server accepts data too slowly")
 
     def _receive(self, deadline: Deadline) -> None:
-        """Add what has come to the reply. When time is over, look once more: perhaps it was us who stood still."""
-        was_over = False
+        """Feed received data to the parser. After the deadline, try once more: perhaps this process was suspended."""
+        deadline_passed = False
         while True:
             try:
-                data = self._socket.recv(_RECEIVED)
+                data = self._socket.recv(_RECEIVE_BYTES)
                 break
             except _NOT_YET:
-                if was_over:
+                if deadline_passed:
                     raise TimeoutError("no answer") from None
                 if self._is_woken:
                     raise ConnectionError(_STALE) from None
-                was_over = deadline.has_passed
+                deadline_passed = deadline.has_passed
         if not data:
             raise ConnectionError("the server closed the connection")
         self._reader.feed(data)
 
     def wake(self) -> None:
-        """End the wait for a reply, soon. The thread that waits closes the line: no other may."""
+        """End the wait for a reply soon. Only the waiting thread may close the connection."""
         self._is_woken = True
 
     def close(self) -> None:
         self._connection.disconnect()
 
 
-class AsyncLine(asyncio.Protocol):
-    """A line of an event loop."""
+class AsyncConnection(asyncio.Protocol):
+    """A connection of an event loop."""
 
     def __init__(self, connection: Any, generation: int = 0) -> None:
         self.generation = generation
         self._loop = asyncio.get_running_loop()
-        # It would close the connection if it were forgotten.
+        # The writer would close the connection when it is collected.
         self._writer, connection._writer, connection._reader = connection._writer, None, None
         self._transport: asyncio.Transport = self._writer.transport
         self._reader = _reader(connection)
         self._poll = _poll(self._transport.get_extra_info("socket"))
-        self._replies: deque[asyncio.Future[Any]] = deque()  # that are waited for
-        self._due = 0.0  # when the first has taken too long
-        self._last = 0.0  # up to when that may be put off
-        self._unsent = 0  # bytes, when that was last looked at
-        self._timer: asyncio.TimerHandle | None = None  # of this command, or of one before
+        self._replies: deque[asyncio.Future[Any]] = deque()  # in the order of the commands
+        self._due = 0.0  # when the first reply times out
+        self._last = 0.0  # the latest time to which that may be postponed
+        self._unsent = 0  # bytes, at the last check
+        self._timer: asyncio.TimerHandle | None = None  # set by this command, or by an earlier one
         self.closed = self._loop.create_future()
         self._transport.set_protocol(self)
 
     @property
-    def is_fresh(self) -> bool:
-        """Whether it can be used, as that of a `Line`."""
+    def is_usable(self) -> bool:
+        """Whether it can be used, like that of a `Connection`."""
         return not self._transport.is_closing() and not self._poll.poll(0) and not self._reader.has_data()
 
     async def exchange(self, parts: tuple[Any, ...], deadline: Deadline) -> Any:
-        """Send a command and return its reply, as `Line.exchange` does."""
+        """Send a command and return its reply, like `Connection.exchange`."""
         deadline.unanswered += 1
-        reply = self.send(parts)
+        pending = self.send(parts)
         if deadline.meanwhile:
             deadline.do_meanwhile()
         now = self._loop.time()
         self._due, self._last = now + deadline.remaining, now + deadline.remaining_at_most
         if self._timer is None or self._timer.when() > self._due:
-            self._look_when_due()
-        heard = await reply
+            self._check_when_due()
+        reply = await pending
         deadline.unanswered -= 1
-        return heard
+        return reply
 
     def send(self, parts: tuple[Any, ...]) -> asyncio.Future[Any]:
-        """Send a command, also behind another that is not answered yet. Returns what will be its reply."""
+        """Send a command, even behind one that is not answered yet. Returns its future reply."""
         data = hiredis.pack_command(parts)
         reply = self._loop.create_future()
         self._replies.append(reply)
@@ -157,20 +156,20 @@ class AsyncLine(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         try:
             self._reader.feed(data)
-            while (heard := self._reader.gets()) is not False:
-                self._hear(heard)
-        except ConnectionError as error:  # this is no reply
+            while (reply := self._reader.gets()) is not False:
+                self._reply_received(reply)
+        except ConnectionError as error:  # a violation of the protocol
             self._fail(error)
             return
-        if self._replies:  # a reply that is coming is waited for
-            self._put_off()
+        if self._replies:  # a part of a reply has arrived
+            self._postpone()
 
-    def _hear(self, heard: Any) -> None:
-        reply = self._replies.popleft() if self._replies else None
-        if reply is None or reply.done():  # nobody has asked
+    def _reply_received(self, reply: Any) -> None:
+        pending = self._replies.popleft() if self._replies else None
+        if pending is None or pending.done():  # a reply without a command
             self.close()
         else:
-            reply.set_result(heard)
+            pending.set_result(reply)
 
     def connection_lost(self, error: Exception | None) -> None:
         self._fail(ConnectionError(str(error or "the server closed the connection")))
@@ -184,29 +183,29 @@ class AsyncLine(asyncio.Protocol):
             if not reply.done():
                 reply.set_exception(error)
 
-    def _put_off(self) -> None:
+    def _postpone(self) -> None:
         self._due = max(self._due, min(self._loop.time() + GRACE, self._last))
 
-    def _look_when_due(self) -> None:
-        """Have one timer for many commands: most are answered long before."""
+    def _check_when_due(self) -> None:
+        """Set the timer. It is shared by many commands, as most are answered long before."""
         if self._timer:
             self._timer.cancel()
-        self._timer = self._loop.call_at(self._due, self._look)
+        self._timer = self._loop.call_at(self._due, self._check)
 
-    def _look(self, again: asyncio.Future[Any] | None = None) -> None:
-        """See whether the time is over; and if it is, once more: perhaps it was us who stood still."""
+    def _check(self, overdue: asyncio.Future[Any] | None = None) -> None:
+        """Fail a reply that is overdue at two checks in a row: perhaps this process was suspended before the first."""
         self._timer = None
         if not self._replies:
             return
         unsent, self._unsent = self._unsent, self._transport.get_write_buffer_size()
-        if 0 < self._unsent < unsent:  # a command that is going out is waited for
-            self._put_off()
+        if 0 < self._unsent < unsent:  # the command is still being sent
+            self._postpone()
         if self._loop.time() < self._due:
-            self._look_when_due()
-        elif self._replies[0] is again:
+            self._check_when_due()
+        elif self._replies[0] is overdue:
             self._fail(TimeoutError("no answer"))
         else:
-            self._timer = self._loop.call_later(_grace(self._due), self._look, self._replies[0])
+            self._timer = self._loop.call_later(_grace(self._due), self._check, self._replies[0])
 
     def wake(self) -> None:
         """End the wait for a reply."""
@@ -217,39 +216,40 @@ class AsyncLine(asyncio.Protocol):
         self._transport.abort()
 
 
-class Behind:
-    """A place behind a command that blocks: what is sent there is carried out as soon as that one is answered."""
+class BlockingPipeline:
+    """Pipelines one command behind a blocking one; the server executes it as soon as the first is answered."""
 
     def __init__(self) -> None:
-        self._line: AsyncLine | None = None
+        self._connection: AsyncConnection | None = None
         self._reply: asyncio.Future[Any] | None = None
 
     @property
-    def is_taken(self) -> bool:
+    def is_used(self) -> bool:
+        """Whether a command was pipelined."""
         return self._reply is not None
 
     def send(self, parts: tuple[Any, ...]) -> bool:
-        """Send a command, if the other one blocks and the place is free. Returns whether it was sent."""
-        if self._line is None or self.is_taken:
+        """Pipeline a command, if the first one blocks and none was pipelined yet. Returns whether it was sent."""
+        if self._connection is None or self.is_used:
             return False
-        self._reply = self._line.send(parts)
-        self._reply.add_done_callback(_excuse)
+        self._reply = self._connection.send(parts)
+        self._reply.add_done_callback(_ignore_error)
         return True
 
-    async def exchange(self, line: AsyncLine, parts: tuple[Any, ...], deadline: Deadline) -> Any:
-        """Send the command that blocks. Returns the reply of the last command, or raises the error of the first."""
-        self._line = line
+    async def exchange(self, connection: AsyncConnection, parts: tuple[Any, ...], deadline: Deadline) -> Any:
+        """Send the blocking command. Returns the reply of the last command, or raises the error of the first."""
+        self._connection = connection
         try:
-            reply = await line.exchange(parts, deadline)
+            reply = await connection.exchange(parts, deadline)
         finally:
-            self._line = None
+            self._connection = None
         if isinstance(reply, Exception):
             raise reply
         return reply if self._reply is None else await self._reply
 
 
-def _excuse(reply: asyncio.Future[Any]) -> None:
-    """Whoever waits for the first reply has heard of the error."""
+def _ignore_error(reply: asyncio.Future[Any]) -> None:
+    """Mark an error as retrieved: the first reply has raised it already."""
     if not reply.cancelled():
         reply.exception()
 
@@ -265,9 +265,9 @@ def _poll(sock: socket.socket) -> select.poll:
 
 
 def _wait_in_pieces(sock: socket.socket) -> None:
-    """Have each system call return soon. A time-out of Python's would cost a second one for each.
+    """Make each system call return soon, by options of the socket: a timeout set in Python costs a second call each.
 
-    Sockets that are not plain ones of Python's need that: those of TLS, and gevent's, which wait in their own loop.
+    TLS and gevent sockets need Python's timeout; they wait in their own way.
     """
     if type(sock).__module__ != "socket":
         sock.settimeout(_PIECE)
@@ -284,8 +284,8 @@ def _timeval(seconds: float) -> bytes:
 
 
 @asynccontextmanager
-async def limited(seconds: float) -> AsyncIterator[None]:
-    """End what takes longer.
+async def time_limit(seconds: float) -> AsyncIterator[None]:
+    """Cancel a block that takes longer than `seconds`.
 
     Raises:
         TimeoutError: it took longer.
@@ -301,10 +301,10 @@ async def limited(seconds: float) -> AsyncIterator[None]:
 
 
 def _end(limit: asyncio.Timeout) -> None:
-    with suppress(RuntimeError):  # it has ended meanwhile
+    with suppress(RuntimeError):  # the block has ended meanwhile
         limit.reschedule(asyncio.get_running_loop().time())
 
 
 def _grace(due: float) -> float:
-    """How long to wait when time is over, for what has come meanwhile to be heard."""
+    """Return how long to wait after the deadline, for data that arrived while the event loop was blocked."""
     return GRACE if asyncio.get_running_loop().time() - due > LATE else 0.0

@@ -1,64 +1,66 @@
-"""The connections of a process, or of an event loop: idle ones, and those on which a command blocks.
+"""Pools of connections to one address, for the threads of a process and for an event loop.
 
-After a failover behind one address they all lead to a server that is not the primary any more. The first reply that
-says so ends their generation: idle connections are closed at once, blocked ones are woken, and those on which a command
-is under way are closed when it is answered. The next command is sent on a new connection.
+After a failover behind one address, all connections lead to a server that is no longer the primary. The first reply
+that shows this ends their generation: idle connections are closed at once, blocked ones are woken, and busy ones are
+closed when their command is answered. The next command opens a new connection.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
-from typing import Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from holdfast.store.connection import AsyncConnection, BlockingPipeline, Connection, time_limit
+from holdfast.store.deadline import Deadline
+from holdfast.store.redis_client import new_async_client, new_client, new_connection
+from holdfast.store.server_errors import STORE_ERRORS, TIMED_OUT, UNREACHABLE, is_not_primary, translate
+
+if TYPE_CHECKING:
+    from holdfast.store.address import Address, Target
+
+C = TypeVar("C", Connection, AsyncConnection)
+Readers = dict[str, Callable[[Any], Any]]
 
 
-class Connection(Protocol):
-    """What a pool keeps: see `line`."""
-
-    generation: int
-
-    @property
-    def is_fresh(self) -> bool: ...
-    def wake(self) -> None: ...
-    def close(self) -> None: ...
-
-
-C = TypeVar("C", bound=Connection)
-
-
-class Pool(Generic[C]):
-    """Connections that lead to one address. Threads may share it."""
+class Generation(Generic[C]):
+    """The idle and the blocked connections of the current generation. Threads may share it."""
 
     def __init__(self) -> None:
-        self.generation = 0  # of the connections that are made from now on
+        self.number = 0
         self._idle: list[C] = []
         self._blocked: set[C] = set()
 
     def take(self) -> C | None:
-        """Take an idle connection that can be used, if there is one."""
+        """Take an idle connection that is still usable; None if there are none."""
         while self._idle:
             try:
                 connection = self._idle.pop()
             except IndexError:  # another thread was faster
                 break
-            if connection.generation == self.generation and connection.is_fresh:
+            if connection.generation == self.number and connection.is_usable:
                 return connection
             connection.close()
         return None
 
-    def give_back(self, connection: C) -> None:
-        """Keep a connection whose command was answered, unless its generation has ended."""
-        if connection.generation == self.generation:
+    def put_back(self, connection: C, reply: Any) -> None:
+        """Keep a connection whose command was answered, unless the reply shows that its generation has ended."""
+        if isinstance(reply, Exception) and is_not_primary(reply):
+            self.end(connection)
+        elif connection.generation == self.number:
             self._idle.append(connection)
         else:
             connection.close()
 
-    def discard_all(self, connection: C) -> None:
+    def end(self, connection: C) -> None:
         """End the generation of a connection whose server is not the primary."""
         connection.close()
-        if connection.generation != self.generation:  # it has ended, and newer connections are in use
+        if connection.generation != self.number:  # it has ended, and newer connections are in use
             return
-        self.generation += 1
+        self.number += 1
         self.close_idle()
         for blocked in list(self._blocked):
             blocked.wake()
@@ -67,14 +69,168 @@ class Pool(Generic[C]):
         while True:
             try:
                 self._idle.pop().close()
-            except IndexError:  # there are no more; other threads may take some, too
+            except IndexError:  # checking first would race with other threads
                 return
 
     @contextmanager
     def blocking(self, connection: C) -> Iterator[None]:
-        """Have a connection woken if its generation ends while a command blocks on it."""
+        """Wake a connection on which a command blocks if its generation ends."""
         self._blocked.add(connection)
         try:
             yield
         finally:
             self._blocked.discard(connection)
+
+
+class Pool:
+    """The connections of a process.
+
+    The client library connects synchronously, and a name lookup cannot be interrupted. So a thread connects, and is
+    abandoned when the deadline passes.
+    """
+
+    def __init__(self, target: Target, address: Address) -> None:
+        self._client = new_client(target, address)
+        self._readers: Readers = dict(self._client.response_callbacks)
+        self._generation: Generation[Connection] = Generation()
+        self.is_broken = False  # a connection failed, or could not be opened
+
+    def exchange(self, parts: tuple[Any, ...], deadline: Deadline) -> Any:
+        """Send a command and return its reply before the deadline passes."""
+        try:
+            connection = self._generation.take() or self._connect(deadline)
+            try:
+                if deadline.blocks is None:
+                    reply = connection.exchange(parts, deadline)
+                else:
+                    with self._generation.blocking(connection):
+                        reply = connection.exchange(parts, deadline)
+            except BaseException as error:  # interrupted or broken
+                connection.close()
+                if isinstance(error, TIMED_OUT):
+                    self._generation.close_idle()  # they lead to the same server: each would cost a full timeout
+                raise
+        except UNREACHABLE:
+            self.is_broken = True
+            raise
+        self._generation.put_back(connection, reply)
+        return _read(parts, reply, self._readers)
+
+    def _connect(self, deadline: Deadline) -> Connection:
+        generation = self._generation.number  # before connecting: the generation may end meanwhile
+        opening: Future[Any] = Future()
+        connection = new_connection(self._client)
+        try:
+            threading.Thread(target=_open, args=(connection, opening), name="holdfast-connect", daemon=True).start()
+        except RuntimeError:  # no thread can be started: the interpreter is shutting down
+            _open(connection, opening)
+        try:
+            return Connection(opening.result(deadline.seconds_left()), generation)
+        except TimeoutError:
+            opening.add_done_callback(lambda _: connection.disconnect())
+            raise
+
+    def close(self) -> None:
+        self._generation.close_idle()
+
+
+def _open(connection: Any, opening: Future[Any]) -> None:
+    try:
+        connection.connect()
+    except BaseException as error:
+        opening.set_exception(error)
+    else:
+        opening.set_result(connection)
+
+
+class AsyncPool:
+    """The connections of an event loop."""
+
+    def __init__(self, target: Target, address: Address) -> None:
+        self._address = address
+        self._client = new_async_client(target, address)
+        self._readers: Readers = dict(self._client.response_callbacks)
+        self._generation: Generation[AsyncConnection] = Generation()
+        self._open: set[AsyncConnection] = set()
+        self._is_closed = False
+        self.is_broken = False  # a connection failed, or could not be opened
+
+    async def exchange(self, parts: tuple[Any, ...], deadline: Deadline) -> Any:
+        """Send a command and return its reply before the deadline passes."""
+        try:
+            connection = self._generation.take() or await self._connect(deadline)
+            try:
+                if deadline.blocks is None:
+                    reply = await connection.exchange(parts, deadline)
+                else:
+                    with self._generation.blocking(connection):
+                        reply = await connection.exchange(parts, deadline)
+            except BaseException as error:  # cancelled or broken
+                connection.close()
+                if isinstance(error, TIMED_OUT):
+                    self._generation.close_idle()  # they lead to the same server: each would cost a full timeout
+                raise
+        except UNREACHABLE:
+            self.is_broken = True
+            raise
+        self._generation.put_back(connection, reply)
+        return _read(parts, reply, self._readers)
+
+    async def block(self, parts: tuple[Any, ...], deadline: Deadline, pipeline: BlockingPipeline) -> Any:
+        """Send a blocking command once. Returns its reply, or that of the command pipelined behind it."""
+        try:
+            connection = self._generation.take() or await self._connect(deadline)
+            try:
+                with self._generation.blocking(connection):
+                    reply = await pipeline.exchange(connection, parts, deadline)
+            except BaseException as error:
+                (self._generation.end if is_not_primary(error) else AsyncConnection.close)(connection)
+                raise
+            self._generation.put_back(connection, reply)
+            return _raise_error(reply)
+        except STORE_ERRORS as error:
+            raise translate(error, self._address, deadline.seconds) from None
+
+    async def _connect(self, deadline: Deadline) -> AsyncConnection:
+        cancellations, generation = _cancellations(), self._generation.number
+        opened = new_connection(self._client)
+        try:
+            async with time_limit(deadline.seconds_left()):
+                await opened.connect()
+            if _cancellations() > cancellations:  # `wait_for` of Python 3.11 may swallow one
+                raise asyncio.CancelledError
+            if self._is_closed:
+                raise ConnectionError("the connections were closed meanwhile")
+        except BaseException:
+            await opened.disconnect(nowait=True)
+            raise
+        connection = AsyncConnection(opened, generation)
+        self._open.add(connection)
+        connection.closed.add_done_callback(lambda _: self._open.discard(connection))
+        return connection
+
+    async def close(self) -> None:
+        self._is_closed = True
+        connections = list(self._open)
+        for connection in connections:
+            connection.close()
+        if connections:
+            await asyncio.wait([connection.closed for connection in connections])  # `gather` would pass on a cancel
+
+
+def _cancellations() -> int:
+    """Return how many times this task was cancelled."""
+    task = asyncio.current_task()
+    return task.cancelling() if task else 0
+
+
+def _read(parts: tuple[Any, ...], reply: Any, readers: Readers) -> Any:
+    """Return a reply as the client library would, or raise the error that it is."""
+    value, reader = _raise_error(reply), readers.get(parts[0])
+    return reader(value) if reader else value
+
+
+def _raise_error(reply: Any) -> Any:
+    if isinstance(reply, Exception):
+        raise reply
+    return reply

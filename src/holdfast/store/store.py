@@ -1,16 +1,16 @@
-"""The store: runs commands on a Valkey or Redis server, sync or async, which differ in one `await`.
+"""The store: runs commands on a Valkey or Redis server, sync or async; the two differ in their `await`s.
 
-What is said to the server, and what its errors mean, is in `conversation`, the only module that knows the Redis client.
-It is imported when a store is first used: that takes longer than importing all the rest.
+    run ──▶ execute ──▶ Pool.exchange ──▶ Connection.exchange
+              └── after an error: the policy in `retry`
 
-A command may be sent twice when its reply was lost: every function is safe to repeat.
+`pool` and `retry` need the Redis client library, so they are imported when a store is first used: that takes longer
+than importing everything else.
 """
 
 from __future__ import annotations
 
 import os
 import threading
-import time
 from collections.abc import AsyncGenerator, Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -21,12 +21,13 @@ from holdfast.store import library
 from holdfast.store.address import Address
 from holdfast.store.commands import Command
 from holdfast.store.deadline import Deadline
+from holdfast.store.steps import adrive, drive
 
 if TYPE_CHECKING:
     import asyncio
 
-    from holdfast.store.connection import Behind
-    from holdfast.store.retry import AsyncReady, Pause, Ready
+    from holdfast.store.connection import BlockingPipeline
+    from holdfast.store.pool import AsyncPool, Pool
 
 __all__ = ["Address", "AsyncStore", "Store"]
 
@@ -41,218 +42,193 @@ def _pack(command: Command[Any], address: Address, clock: Clock | None) -> tuple
     try:
         text = _encode(args)
     except (TypeError, UnicodeEncodeError) as error:
-        raise errors.Invalid(f"{command.function} was given what cannot be sent: {error}") from None
+        raise errors.Invalid(f"an argument of {command.function} cannot be encoded: {error}") from None
     return ("FCALL", library.function(command.function), 1, address.key, text, *command.blobs)
 
 
 def _deadline(given: Deadline | None, address: Address, blocks: float | None = None) -> Deadline:
-    """How long a command may take: as long as was said, or as the store may be silent."""
+    """Return the deadline given, or one that is derived from the address's timeout."""
     if given is None:
         return Deadline(address.timeout + (blocks or 0.0), blocks=blocks)
-    if address.home:  # no network is between us, but perhaps a slow disk
+    if address.home:  # an embedded server is not behind a network, but its disk may be slow
         given.extend_to(address.timeout)
     return given
 
 
 class Store:
-    """Runs commands, from any thread. After a fork it makes new connections and leaves the old ones alone."""
+    """Runs commands, from any thread. After a fork it opens new connections and leaves the inherited ones alone."""
 
     def __init__(self, address: Address, *, clock: Clock | None = None) -> None:
         self.address = address
         self._clock = clock
         self._lock, self._lock_pid = threading.Lock(), os.getpid()
-        self._ready: Ready | None = None
+        self._pool: Pool | None = None
         self._pid = 0
 
     def run(self, command: Command[T]) -> T:
         """Send a command and read its reply.
 
         Raises:
-            StoreUnavailable: the server cannot be reached; whether the command was carried out is unknown.
+            StoreUnavailable: the server cannot be reached; `maybe_done` is false if the command was not executed.
         """
         return command.read(self.execute(*_pack(command, self.address, self._clock), deadline=command.deadline))
 
     def execute(self, *parts: Any, blocks: float | None = None, deadline: Deadline | None = None) -> Any:
-        """Send a plain Redis command, for what only reads, and for pops that block so many seconds."""
+        """Send a plain Redis command: one that only reads, or a pop that blocks for at most `blocks` seconds."""
         deadline = _deadline(deadline, self.address, blocks)
         try:
             return self._send(parts, deadline)
         except Exception as error:
-            return self._converse(parts, deadline, error)
+            return self._retry(parts, error, deadline)
 
-    def _converse(self, parts: tuple[Any, ...], deadline: Deadline, heard: Exception) -> Any:
-        """Go on after an error: a conversation says what to do."""
-        from holdfast.store.retry import Pause, conversation
+    def _retry(self, parts: tuple[Any, ...], error: Exception, deadline: Deadline) -> Any:
+        from holdfast.store.retry import retry
 
-        talk = conversation(parts, self.address, deadline)
-        next(talk)  # it begins with what was sent
-        say = talk.throw(heard)
-        while True:
-            try:
-                reply = self._wait(say) if isinstance(say, Pause) else self._send(say, deadline)
-            except Exception as error:
-                say = talk.throw(error)
-                continue
-            try:
-                say = talk.send(reply)
-            except StopIteration as end:
-                return end.value
+        return drive(retry(parts, error, self.address, deadline), lambda parts: self._resend(parts, deadline))
+
+    def _resend(self, parts: tuple[Any, ...], deadline: Deadline) -> Any:
+        """Send again. If an embedded server was lost, connect again, which starts it."""
+        if self.address.url is None and (pool := self._pool) is not None and pool.is_broken:
+            self.close()
+        return self._send(parts, deadline)
 
     def _send(self, parts: tuple[Any, ...], deadline: Deadline) -> Any:
-        if self._pid != os.getpid() or (ready := self._ready) is None:
-            with deadline.paused():  # starting the embedded server has a time-out of its own
-                ready = self._connected()
-        return ready.exchange(parts, deadline)
+        if self._pid != os.getpid() or (pool := self._pool) is None:
+            with deadline.paused():  # starting the embedded server has its own timeout
+                pool = self._new_pool()
+        return pool.exchange(parts, deadline)
 
-    def _connected(self) -> Ready:
-        if self._lock_pid != os.getpid():  # forked: a thread that is not here may have held the lock
+    def _new_pool(self) -> Pool:
+        if self._lock_pid != os.getpid():  # forked: a thread of the parent may have held the lock
             self._lock, self._lock_pid = threading.Lock(), os.getpid()
         with self._lock:
-            if self._pid != os.getpid() or (ready := self._ready) is None:
-                from holdfast.store.retry import Ready
+            if self._pid != os.getpid() or (pool := self._pool) is None:
+                from holdfast.store.pool import Pool
 
-                ready = Ready(self.address.connect_to(), self.address)
-                self._ready, self._pid = ready, os.getpid()  # in this order, as others look at them in the other
-            return ready
-
-    def _wait(self, pause: Pause) -> Any:
-        """Wait before another attempt. The embedded server may have to be started again, which connecting does."""
-        time.sleep(pause.seconds)
-        if self.address.url is None and (ready := self._ready) is not None and ready.is_broken:
-            self.close()
+                pool = Pool(self.address.connect_to(), self.address)
+                self._pool, self._pid = pool, os.getpid()  # other threads read them in the opposite order
+            return pool
 
     def close(self) -> None:
-        ready, self._ready = self._ready, None
-        if ready is not None and self._pid == os.getpid():
-            ready.close()
+        pool, self._pool = self._pool, None
+        if pool is not None and self._pid == os.getpid():
+            pool.close()
 
 
-class _Here:
-    """What an event loop has: turns, and connections of the process that made them."""
+class _LoopState:
+    """What belongs to one event loop: its concurrency limit, and the connections of the process that opened them."""
 
     def __init__(self) -> None:
-        from holdfast.store.turns import Turns
+        from holdfast.store.concurrency import ConcurrencyLimit
 
         self.pid = os.getpid()
-        self.turns = Turns()
-        self.ready: AsyncReady | None = None
-        self.closing: AsyncGenerator[None, None] | None = None  # which closes them
+        self.limit = ConcurrencyLimit()
+        self.pool: AsyncPool | None = None
+        self.closing: AsyncGenerator[None, None] | None = None  # closes the pool
 
 
 class AsyncStore:
-    """Runs commands in an event loop. Connections belong to the loop that made them: another loop gets its own."""
+    """Runs commands in an event loop. Connections belong to the loop that opened them; each loop has its own."""
 
     def __init__(self, address: Address, *, clock: Clock | None = None) -> None:
         self.address = address
         self._clock = clock
-        self._clients: dict[asyncio.AbstractEventLoop, _Here] = {}
+        self._loops: dict[asyncio.AbstractEventLoop, _LoopState] = {}
 
     async def run(self, command: Command[T]) -> T:
-        """Send a command and read its reply, as `Store.run` does."""
+        """Send a command and read its reply, like `Store.run`."""
         return command.read(await self.execute(*_pack(command, self.address, self._clock), deadline=command.deadline))
 
     async def execute(self, *parts: Any, blocks: float | None = None, deadline: Deadline | None = None) -> Any:
-        """Send a plain Redis command, as `Store.execute` does."""
+        """Send a plain Redis command, like `Store.execute`."""
         if blocks is not None:
             return await self._execute(parts, _deadline(deadline, self.address, blocks))
-        return await self._here().turns.take(self._execute, parts, deadline)
+        return await self._state().limit.run(self._execute, parts, deadline)
 
-    async def block(self, *parts: Any, seconds: float, behind: Behind, meanwhile: Callable[[], None]) -> Any:
-        """Send a plain Redis command that blocks so many seconds; and do something while it does.
+    async def block(
+        self, *parts: Any, seconds: float, pipeline: BlockingPipeline, meanwhile: Callable[[], None]
+    ) -> Any:
+        """Send a plain Redis command that blocks for at most `seconds`, and call `meanwhile` while it does.
 
-        Returns its reply, or that of the command that was sent behind it. Nothing is repeated: after an error nobody
-        knows whether that was carried out.
+        Returns its reply, or that of the command pipelined behind it. Never retried: after an error it is unknown
+        whether the pipelined command was executed.
         """
         deadline = _deadline(None, self.address, seconds)
-        ready = await self._find_ready(deadline)
+        pool = await self._find_pool(deadline)
         deadline.meanwhile = meanwhile
-        return await ready.block(parts, deadline, behind)
+        return await pool.block(parts, deadline, pipeline)
 
-    def send_behind(self, behind: Behind, command: Command[Any]) -> bool:
-        """Send a command behind one that blocks. Returns whether it was sent; `command.read` reads its reply."""
-        return behind.send(_pack(command, self.address, self._clock))
+    def send_pipelined(self, pipeline: BlockingPipeline, command: Command[Any]) -> bool:
+        """Pipeline a command behind a blocking one. Returns whether it was sent; `command.read` reads its reply."""
+        return pipeline.send(_pack(command, self.address, self._clock))
 
     async def _execute(self, parts: tuple[Any, ...], deadline: Deadline | None) -> Any:
         deadline = _deadline(deadline, self.address)
         try:
             return await self._send(parts, deadline)
         except Exception as error:
-            return await self._converse(parts, deadline, error)
+            return await self._retry(parts, error, deadline)
 
-    async def _converse(self, parts: tuple[Any, ...], deadline: Deadline, heard: Exception) -> Any:
-        from holdfast.store.retry import Pause, conversation
+    async def _retry(self, parts: tuple[Any, ...], error: Exception, deadline: Deadline) -> Any:
+        from holdfast.store.retry import retry
 
-        talk = conversation(parts, self.address, deadline)
-        next(talk)  # it begins with what was sent
-        say = talk.throw(heard)
-        while True:
-            try:
-                reply = await (self._wait(say) if isinstance(say, Pause) else self._send(say, deadline))
-            except Exception as error:
-                say = talk.throw(error)
-                continue
-            try:
-                say = talk.send(reply)
-            except StopIteration as end:
-                return end.value
+        return await adrive(retry(parts, error, self.address, deadline), lambda parts: self._resend(parts, deadline))
+
+    async def _resend(self, parts: tuple[Any, ...], deadline: Deadline) -> Any:
+        if self.address.url is None and (pool := self._state().pool) is not None and pool.is_broken:
+            await self.close()
+        return await self._send(parts, deadline)
 
     async def _send(self, parts: tuple[Any, ...], deadline: Deadline) -> Any:
-        ready = self._here().ready or await self._find_ready(deadline)
-        return await ready.exchange(parts, deadline)
+        pool = self._state().pool or await self._find_pool(deadline)
+        return await pool.exchange(parts, deadline)
 
-    async def _find_ready(self, deadline: Deadline) -> AsyncReady:
-        if (ready := self._here().ready) is not None:
-            return ready
-        with deadline.paused():  # starting the embedded server has a time-out of its own
-            return await self._connected()
+    async def _find_pool(self, deadline: Deadline) -> AsyncPool:
+        if (pool := self._state().pool) is not None:
+            return pool
+        with deadline.paused():  # starting the embedded server has its own timeout
+            return await self._new_pool()
 
-    def _here(self) -> _Here:
+    def _state(self) -> _LoopState:
         import asyncio
 
         loop = asyncio.get_running_loop()
-        here = self._clients.get(loop)
-        if here is None or here.pid != os.getpid():
-            for other in [other for other in list(self._clients) if other.is_closed()]:
-                self._clients.pop(other, None)
-            here = self._clients[loop] = _Here()
-        return here
+        state = self._loops.get(loop)
+        if state is None or state.pid != os.getpid():
+            for other in [other for other in list(self._loops) if other.is_closed()]:
+                self._loops.pop(other, None)
+            state = self._loops[loop] = _LoopState()
+        return state
 
-    async def _connected(self) -> AsyncReady:
+    async def _new_pool(self) -> AsyncPool:
         import asyncio
 
         find = self.address.connect_to
         target = await asyncio.to_thread(find) if self.address.home else find()
-        from holdfast.store.retry import AsyncReady
+        from holdfast.store.pool import AsyncPool
 
-        here = self._here()
-        if here.ready is None:  # else another task of this loop was faster
-            here.ready = AsyncReady(target, self.address)
-            here.closing = self._close_with_loop(asyncio.get_running_loop(), here.ready)
-            await anext(here.closing)
-        return here.ready
+        state = self._state()
+        if state.pool is None:  # else another task of this loop was faster
+            state.pool = AsyncPool(target, self.address)
+            state.closing = self._close_with_loop(asyncio.get_running_loop(), state.pool)
+            await anext(state.closing)
+        return state.pool
 
-    async def _close_with_loop(self, loop: asyncio.AbstractEventLoop, ready: AsyncReady) -> AsyncGenerator[None, None]:
-        """Close connections when asked to, and at the end of `asyncio.run`, which ends the generators of its loop."""
+    async def _close_with_loop(self, loop: asyncio.AbstractEventLoop, pool: AsyncPool) -> AsyncGenerator[None, None]:
+        """Close connections on request, or when `asyncio.run` shuts down the async generators of its loop."""
         pid = os.getpid()
         try:
             yield
         finally:
-            if (here := self._clients.get(loop)) and here.ready is ready:
-                del self._clients[loop]
+            if (state := self._loops.get(loop)) and state.pool is pool:
+                del self._loops[loop]
             if pid == os.getpid():
-                await ready.close()
-
-    async def _wait(self, pause: Pause) -> None:
-        import asyncio
-
-        await asyncio.sleep(pause.seconds)
-        if self.address.url is None and (ready := self._here().ready) is not None and ready.is_broken:
-            await self.close()
+                await pool.close()
 
     async def close(self) -> None:
         """Close the connections of this event loop."""
         import asyncio
 
-        here = self._clients.pop(asyncio.get_running_loop(), None)
-        if here is not None and here.closing is not None:
-            await here.closing.aclose()
+        state = self._loops.pop(asyncio.get_running_loop(), None)
+        if state is not None and state.closing is not None:
+            await state.closing.aclose()

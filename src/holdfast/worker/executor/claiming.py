@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 from holdfast import constants, errors
 from holdfast.store import commands
 from holdfast.store.commands import Claim, Command, Finish, Finished, Held, Renewed
-from holdfast.store.connection import Behind
+from holdfast.store.connection import BlockingPipeline
 from holdfast.store.store import AsyncStore
 from holdfast.worker.linux import boot_time
 from holdfast.worker.queue_order import Rotation, Turn
@@ -73,7 +73,7 @@ class Claiming:
         self._woken = False  # since the last claim was sent
         self._at = 0.0  # at the latest, when idle
         self._counter = 0  # of the last claim, but for the one that waits
-        self._behind = Behind()
+        self._pipeline = BlockingPipeline()
         self._waiting: Waiting | None = None
         self._sent_at: float | None = None  # when the next number was first sent, by a claim that waits or did
         self.asked_for: int | None = None  # jobs, by the call that is on its way; until its caller has them
@@ -197,11 +197,11 @@ class Claiming:
         """
         pause = FIRST_PAUSE
         while await self._blocks.wait():
-            behind = self._behind = Behind()
+            pipeline = self._pipeline = BlockingPipeline()
             try:
                 key = self._wake_key
                 reply = await self._store.block(
-                    "BLPOP", key, BLOCK, seconds=BLOCK, behind=behind, meanwhile=self.wait_in_store
+                    "BLPOP", key, BLOCK, seconds=BLOCK, pipeline=pipeline, meanwhile=self.wait_in_store
                 )
                 if self._waiting:
                     await self._hear(self._waiting, reply)
@@ -209,7 +209,7 @@ class Claiming:
                     self._rouse()
                 pause = FIRST_PAUSE
             except errors.HoldfastError as error:
-                if behind.is_taken:  # perhaps it was carried out: the next claim has its number, or had
+                if pipeline.is_used:  # perhaps it was carried out: the next claim has its number, or had
                     self._waiting = None
                     self._rouse()
                 if not isinstance(error, errors.Invalid):
@@ -231,7 +231,7 @@ class Claiming:
             return
         turn = self._queues.turn(1)
         command = commands.finish(self._executor, [], request=self._request(turn, 1))
-        if self._store.send_behind(self._behind, command):
+        if self._store.send_pipelined(self._pipeline, command):
             self._waiting = Waiting(turn, command)
             self._sent_at = self._sent_at or boot_time()
 
