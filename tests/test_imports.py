@@ -50,11 +50,11 @@ def test_loading_the_redis_client_does_not_count_as_time_in_which_the_store_did_
         from holdfast import Holdfast
         from holdfast.store import deadline
         jobs = Holdfast({server_url!r}, namespace={namespace!r})
-        begin = deadline.Budget.__init__
+        begin = deadline.Deadline.__init__
         def begin_and_look(self, *args, **kwargs):
             print("redis" in sys.modules)
             begin(self, *args, **kwargs)
-        deadline.Budget.__init__ = begin_and_look
+        deadline.Deadline.__init__ = begin_and_look
         jobs.task(len, name="len")
         jobs.tasks["len"].enqueue([])
     """
