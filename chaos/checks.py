@@ -35,7 +35,7 @@ class Last(NamedTuple):
 
     state: str
     attempt: int
-    retried: int = 0
+    retries_used: int = 0
     result: tuple[int, int] = (0, 0)
     words: str = ""
 
@@ -93,8 +93,8 @@ def ends_well(story: Story) -> Iterator[Finding]:
         yield Finding(story.id, words, tuple(story.entries[-SHOWN:]))
     elif story.seen and story.seen[-1].done != story.items:
         yield Finding(story.id, f"ended, and its last checkpoint is {story.seen[-1]}", tuple(story.begun[-SHOWN:]))
-    if last.retried:
-        yield Finding(story.id, f"was charged {last.retried} errors")
+    if last.retries_used:
+        yield Finding(story.id, f"was charged {last.retries_used} errors")
 
 
 def leaves_nothing_out(story: Story) -> Iterator[Finding]:

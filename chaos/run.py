@@ -221,9 +221,9 @@ class Run:
             return self._why_not_ended(id)
         if job.state != "succeeded":
             failure = job.failure
-            return Last(job.state, job.attempt, job.retried, words=f"group {job.group}: {failure}")
+            return Last(job.state, job.attempt, job.retries_used, words=f"group {job.group}: {failure}")
         result = job.decoded_result()
-        return Last(job.state, job.attempt, job.retried, (result["done"], result["by"]))
+        return Last(job.state, job.attempt, job.retries_used, (result["done"], result["by"]))
 
     def _why_not_ended(self, id: str) -> Last:
         """What there is to say of a job that has not ended in time."""
@@ -233,7 +233,7 @@ class Run:
             return Last("unknown", 0, words=str(error))
         attempts = "; ".join(f"{run.number} {run.outcome} {run.words}" for run in job.attempts[-3:])
         words = f"Held by {job.executor or 'nobody'}, lease until {job.lease_ends_at}, due {job.due_at}; {attempts}"
-        return Last(job.state, job.attempt, job.retried, words=words)
+        return Last(job.state, job.attempt, job.retries_used, words=words)
 
     def _judge(self, stories: list[Story]) -> tuple[Record, list[Finding]]:
         found = [finding for story in stories for finding in check(story)] + self._findings

@@ -78,7 +78,7 @@ def test_a_job_may_be_run_once_at_most_or_not_be_kept(shell: Shell) -> None:
     shell("enqueue", "any.task", "--id", "once", "--at-most-once")
     shell("enqueue", "any.task", "--id", "unkept", "--no-keep")
 
-    assert (shell.client.get("once").at_most_once, shell.client.get("unkept").kept) == (True, False)
+    assert (shell.client.get("once").at_most_once, shell.client.get("unkept").keep) == (True, False)
     assert "runs\tonce at most" in shell("show", "once").out
     assert "runs\twithout being kept afterwards" in shell("show", "unkept").out
 
@@ -206,4 +206,4 @@ def test_limits_of_a_run_are_told_to_workers(shell: Shell, lines: list[tuple[str
     request = commands.claim_args(["default"], counter=1, limit=1)
     (job,) = shell.client.store.run(commands.claim("node/worker.1", request)).jobs
     assert job.timeout == 6 * 3_600_000
-    assert Run.decode(job.run) == Run(soft=5 * 3_600_000, stalled=600_000, memory=2 << 30, exclusive=True)
+    assert Run.decode(job.run) == Run(soft_timeout=5 * 3_600_000, stalled=600_000, memory=2 << 30, exclusive=True)

@@ -59,7 +59,7 @@ def test_what_is_put_comes_from_the_line_a_file_or_a_pipe(shell: Shell) -> None:
     assert (again.code, again.err) == (0, "holdfast: item a is there already; nothing was stored\n")
     options = shell("items", "put", "mail", "x", "--priority", "3", "--retries", "7", "--delay", "1h", "--no-keep")
     job = shell.client.get(options.out.strip())
-    assert (job.priority, job.state, job.kept) == (3, "scheduled", False)
+    assert (job.priority, job.state, job.keep) == (3, "scheduled", False)
 
 
 def test_lines_are_items_of_their_own(shell: Shell) -> None:

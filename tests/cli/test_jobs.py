@@ -103,7 +103,7 @@ def test_show_gives_the_reason_of_every_attempt(shell: Shell) -> None:
         (6, "retry", "error"),
     ]
     assert (job["state"], job["group"], job["arguments"]) == ("failed", "g", {"n": 12345678901234567890123})
-    assert job["budget"]["retries"] == {"used": 0, "most": 3, "left": 3}
+    assert (job["retries"], job["retries_used"]) == (3, 0)
     assert [note["what"] for note in job["notes"]] == ["retried"]
 
 
@@ -251,7 +251,7 @@ def test_show_says_below_the_state_why_a_job_failed(shell: Shell) -> None:
 
 
 def test_show_says_why_a_job_that_is_to_run_at_most_once_cannot_go_on(shell: Shell) -> None:
-    job = NewJob(id="mine", payload=b"{}", queue="default", task="tasks.add", once=True)
+    job = NewJob(id="mine", payload=b"{}", queue="default", task="tasks.add", at_most_once=True)
     shell.client.store.run(commands.enqueue([job]))
     Hand(shell.client).end(Snoozed(1000))
 

@@ -217,7 +217,7 @@ def test_budgets_and_waits_of_a_queue_hold_for_jobs_that_say_nothing_themselves(
     claim = store.run(commands.claim(ONE, commands.claim_args(["q"], counter=1, limit=3)))
     assert [(found.id, found.timeout) for found in claim.jobs] == [("plain", 90_000), ("other", 90_000), ("own", 7)]
     found = job(store, "plain")
-    assert (found["retries"], found["most_crashes"], found["most_lost"]) == (1, 0, 2)
+    assert (found["retries"], found["crashes"], found["lost"]) == (1, 0, 2)
     for id in ("plain", "own"):
         end(store, id, Error(b"", "e"))
     assert job(store, "plain")["timer"] == clock() + 60_000

@@ -404,7 +404,7 @@ def test_a_running_job_is_released_by_an_operator_and_runs_on_another_worker(cre
     assert crew.ended(job).state == "succeeded"
     released, done = crew.get(job).attempts
     assert (released.outcome, released.reason, done.outcome) == ("released", "try elsewhere", "succeeded")
-    assert crew.get(job).retried == 0
+    assert crew.get(job).retries_used == 0
     until(lambda: str(first) not in {str(job.pid) for job in crew.app.list(state="running")})
     assert crew.held() == []
 
@@ -741,7 +741,7 @@ def test_a_job_snoozes_and_goes_on_from_its_checkpoint(bench: Workbench) -> None
         bench.advance("10m")
     assert job.result() == 3
     assert [attempt.outcome for attempt in job.refresh().attempts] == ["snoozed", "snoozed", "succeeded"]
-    assert job.refresh().retried == 0
+    assert job.refresh().retries_used == 0
 
 
 # Deadlines

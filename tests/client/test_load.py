@@ -70,7 +70,7 @@ def test_the_oldest_is_found_whatever_its_priority(store: Store, clock: TestCloc
 
 def test_what_is_some_minutes_old_counts_no_more_and_leaves_nothing(store: Store, clock: TestClock) -> None:
     for _ in range(100):
-        put(store, str(clock.now), unkept=True)
+        put(store, str(clock.now), keep=False)
         [id] = take(store)
         end(store, id, Succeed(b""))
         clock.advance(10)

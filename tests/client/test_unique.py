@@ -65,15 +65,15 @@ def send(timed: Holdfast) -> Task[[str], None]:
     return send
 
 
-def store_all(store: Store, *jobs: NewJob, exists: str = "return", **options: Any) -> Stored:
-    return store.run(commands.enqueue(jobs, exists=exists, **options))
+def store_all(store: Store, *jobs: NewJob, on_exists: str = "return", **options: Any) -> Stored:
+    return store.run(commands.enqueue(jobs, on_exists=on_exists, **options))
 
 
 def one(
-    store: Store, id: str, key: str = "k", span: str | int | None = None, exists: str = "return"
+    store: Store, id: str, key: str = "k", span: str | int | None = None, on_exists: str = "return"
 ) -> tuple[Any, ...]:
     """Enqueue a job with a key: returns whether it was stored, and under which id."""
-    stored = store_all(store, new(id, payload=id.encode(), unique=key, unique_for=span), exists=exists)
+    stored = store_all(store, new(id, payload=id.encode(), unique=key, unique_for=span), on_exists=on_exists)
     return stored.created[0], stored.ids[0]
 
 
@@ -139,8 +139,8 @@ def test_error_refuses_and_replace_takes_the_place_and_the_id(store: Store, span
     delay = 60_000 if state == "scheduled" else None
     store_all(store, new("a", unique="k", unique_for=span, delay=delay), new("other"))
     with pytest.raises(JobExists, match="job a with the unique key k exists already"):
-        one(store, "b", span=span, exists="error")
-    assert one(store, "b", span=span, exists="replace") == (True, "a")
+        one(store, "b", span=span, on_exists="error")
+    assert one(store, "b", span=span, on_exists="replace") == (True, "a")
     assert fields(store, "a", "state", "payload", "unique") == ("waiting", b"b", "k")
     assert standing(store) == {"waiting": ["other", "a"]}
 
@@ -151,7 +151,7 @@ def test_a_job_that_runs_is_not_replaced(store: Store, client: redis.Redis, name
     take(store)
     before = dump(client, namespace)
     with pytest.raises(WrongState, match="job a is running and cannot be replaced"):
-        one(store, "b", span=span, exists="replace")
+        one(store, "b", span=span, on_exists="replace")
     assert dump(client, namespace) == before
 
 
@@ -160,14 +160,14 @@ def test_replacing_by_id_takes_no_key_from_a_third_job(store: Store, client: red
     put(store, "a")
     before = dump(client, namespace)
     with pytest.raises(JobExists, match="job a cannot be replaced: job owner has the unique key k"):
-        one(store, "a", exists="replace")
+        one(store, "a", on_exists="replace")
     assert dump(client, namespace) == before
     assert one(store, "a") == (False, "a")  # by its id
 
 
 def test_replacing_a_job_frees_the_key_that_it_had(store: Store) -> None:
     one(store, "a", "old")
-    assert one(store, "a", "new", exists="replace") == (True, "a")
+    assert one(store, "a", "new", on_exists="replace") == (True, "a")
     assert one(store, "b", "old") == (True, "b")
     assert one(store, "c", "new") == (False, "a")
 
@@ -177,12 +177,12 @@ def test_no_key_is_left_when_its_job_goes(
     store: Store, clock: TestClock, client: redis.Redis, namespace: str, how: str
 ) -> None:
     span = "pending" if "unkept" in how else "kept"
-    store_all(store, new("a", unique="k", unique_for=span, unkept="unkept" in how or None))
+    store_all(store, new("a", unique="k", unique_for=span, keep=False if "unkept" in how else None))
     assert "k:k" in names(client, namespace)
     if how == "cancel unkept":
         store.run(commands.cancel(["a"]))
     elif how == "replace by id":
-        store_all(store, new("a"), exists="replace")
+        store_all(store, new("a"), on_exists="replace")
     else:
         take(store)
         end(store, "a", Succeed(b""))
@@ -267,14 +267,14 @@ def test_one_call_stores_several_keys_and_finds_those_that_are_there(store: Stor
         ([new("b", unique="x"), new("c", unique="x")], "the unique key x stands twice"),
     ],
 )
-@pytest.mark.parametrize("exists", ["return", "replace"])
+@pytest.mark.parametrize("on_exists", ["return", "replace"])
 def test_one_call_does_not_name_a_job_or_key_twice(
-    store: Store, client: redis.Redis, jobs: list[NewJob], words: str, exists: str
+    store: Store, client: redis.Redis, jobs: list[NewJob], words: str, on_exists: str
 ) -> None:
     one(store, "a")
     before = dump(client, store.address.namespace)
     with pytest.raises(Invalid, match=words):
-        store_all(store, *jobs, exists=exists)
+        store_all(store, *jobs, on_exists=on_exists)
     assert dump(client, store.address.namespace) == before
 
 
@@ -401,29 +401,29 @@ def test_debounced_calls_with_keys_of_their_own_do_not_meet(timed: Holdfast, sen
 # Lost replies
 
 
-@pytest.mark.parametrize("exists", ["return", "error", "replace"])
+@pytest.mark.parametrize("on_exists", ["return", "error", "replace"])
 @pytest.mark.parametrize("span", SPANS)
-@pytest.mark.parametrize("unkept", [None, True])
+@pytest.mark.parametrize("keep", [None, False])
 def test_an_enqueue_with_a_key_that_is_repeated_stores_one_job(
-    store: Store, exists: str, span: str | int, unkept: bool | None
+    store: Store, on_exists: str, span: str | int, keep: bool | None
 ) -> None:
-    command = commands.enqueue([new("a", unique="k", unique_for=span, unkept=unkept)], exists=exists)
+    command = commands.enqueue([new("a", unique="k", unique_for=span, keep=keep)], on_exists=on_exists)
     assert store.run(command).created == [True]
     again = store.run(command)
     assert again.ids == ["a"]
     take(store)
     assert store.run(command).ids == ["a"]
     end(store, "a", Succeed(b""))
-    if unkept or exists != "return" or span in ("kept", 60_000):
+    if keep is False or on_exists != "return" or span in ("kept", 60_000):
         assert store.run(command).ids == ["a"]
     assert take(store) == []
     assert store.run(commands.count(states=["scheduled", "waiting"])) == 0
 
 
-@pytest.mark.parametrize("unkept", [None, True])
-def test_a_fresh_enqueue_that_is_repeated_stores_nothing_twice(store: Store, unkept: bool | None) -> None:
+@pytest.mark.parametrize("keep", [None, False])
+def test_a_fresh_enqueue_that_is_repeated_stores_nothing_twice(store: Store, keep: bool | None) -> None:
     store.run(commands.configure(set={"keep_succeeded_count": 0}))
-    command = commands.enqueue([new(str(number), unkept=unkept) for number in range(5)], fresh=True)
+    command = commands.enqueue([new(str(number), keep=keep) for number in range(5)], fresh=True)
     assert store.run(command).created == [True] * 5
     assert store.run(command).created == [True] * 5
     assert take(store, limit=10) == ["0", "1", "2", "3", "4"]
@@ -526,11 +526,11 @@ def run_to(store: Store, id: str, outcome: Outcome) -> str:
 def test_a_job_that_is_not_kept_leaves_no_key_behind(
     store: Store, client: redis.Redis, namespace: str, how: str
 ) -> None:
-    put(store, "warm-up", unkept=True)
+    put(store, "warm-up", keep=False)
     run_to(store, "warm-up", Succeed(b""))
     before = names(client, namespace)
     long = b"x" * 1000
-    store_all(store, new("a", payload=long, unkept=True, unique="k", delay=1 if how.endswith("scheduled") else None))
+    store_all(store, new("a", payload=long, keep=False, unique="k", delay=1 if how.endswith("scheduled") else None))
     store.run(commands.attach("a", {"colour": "red"}))
     store.run(commands.note("a", "words"))
     if how in ("succeeded", "cancelled running"):
@@ -554,9 +554,9 @@ def test_a_job_that_is_not_kept_leaves_no_key_behind(
 
 
 def test_a_job_that_is_not_kept_stays_if_it_failed_and_goes_when_a_retry_succeeds(store: Store) -> None:
-    put(store, "a", unkept=True)
+    put(store, "a", keep=False)
     run_to(store, "a", Error(b"", "e", final=True))
-    assert fields(store, "a", "state", "kept") == ("failed", 0)
+    assert fields(store, "a", "state", "keep") == ("failed", 0)
     assert not store_all(store, new("a")).created[0]
     store.run(commands.retry(["a"]))
     run_to(store, "a", Succeed(b""))
@@ -564,7 +564,7 @@ def test_a_job_that_is_not_kept_stays_if_it_failed_and_goes_when_a_retry_succeed
 
 
 def test_an_end_that_is_repeated_with_its_token_gets_the_same_answer_though_the_job_is_gone(store: Store) -> None:
-    put(store, "a", unkept=True)
+    put(store, "a", keep=False)
     take(store)
     finish, other = (commands.finish(ONE, [Finish("a", 1, Succeed(b""))], token=new_id()) for _ in range(2))
     assert store.run(finish).answers == ["OK"]
@@ -573,7 +573,7 @@ def test_an_end_that_is_repeated_with_its_token_gets_the_same_answer_though_the_
 
 
 def test_an_unkept_enqueue_that_is_repeated_runs_nothing_twice(store: Store) -> None:
-    command = commands.enqueue([new("a", unkept=True)])
+    command = commands.enqueue([new("a", keep=False)])
     assert store.run(command).created == [True]
     run_to(store, "a", Succeed(b""))
     assert store.run(command).created == [True]
@@ -584,7 +584,7 @@ def test_who_waits_for_a_job_that_is_not_kept_is_told_that_there_is_no_result(
     timed: Holdfast, store: Store, send: Task[[str], None]
 ) -> None:
     stored = send.options(keep=False).enqueue("x")
-    assert (stored.kept, stored.refresh().kept) == (False, False)
+    assert (stored.keep, stored.refresh().keep) == (False, False)
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(stored.result, "30s")
         until(lambda: store.execute("HEXISTS", f"hf:{{{store.address.namespace}}}:j:{stored.id}", "w"))
@@ -611,7 +611,7 @@ def test_who_waits_for_a_job_that_is_not_kept_is_told_that_there_is_no_result(
     ],
 )
 def test_an_attempt_that_started_is_the_last(store: Store, outcome: Outcome, group: str) -> None:
-    put(store, "a", once=True, retries=5, crashes=5, lost=5)
+    put(store, "a", at_most_once=True, retries=5, crashes=5, lost=5)
     run_to(store, "a", outcome)
     assert fields(store, "a", "state", "group", "attempt", "at_most_once") == ("failed", group, 1, 1)
     assert take(store) == []
@@ -619,7 +619,7 @@ def test_an_attempt_that_started_is_the_last(store: Store, outcome: Outcome, gro
 
 def test_a_lost_lease_a_dead_executor_and_a_dead_worker_end_it(store: Store, clock: TestClock) -> None:
     for id in ("lease", "executor", "several", "worker"):
-        put(store, id, once=True)
+        put(store, id, at_most_once=True)
     assert take(store, ONE) == ["lease"]
     for _ in range(2):
         clock.advance(15)
@@ -635,7 +635,7 @@ def test_a_lost_lease_a_dead_executor_and_a_dead_worker_end_it(store: Store, clo
     assert fields(store, "worker", "state", "group") == ("failed", "interrupted")
     assert fields(store, "lease", "state", "group") == ("failed", "lost")
     assert fields(store, "executor", "state", "group") == ("failed", "crashed")
-    put(store, "last", once=True, priority=-1)
+    put(store, "last", at_most_once=True, priority=-1)
     assert take(store, TWO) == ["last"]
     while store.run(commands.lose(worker="node/two")):
         pass
@@ -643,7 +643,7 @@ def test_a_lost_lease_a_dead_executor_and_a_dead_worker_end_it(store: Store, clo
 
 
 def test_what_certainly_did_not_start_comes_back(store: Store, clock: TestClock) -> None:
-    put(store, "a", once=True)
+    put(store, "a", at_most_once=True)
     take(store)
     unstarted = Finish("a", 1, Release("stopping"), unstarted=True)
     assert store.run(commands.finish(ONE, [unstarted])).answers == ["OK"]
@@ -655,7 +655,7 @@ def test_what_certainly_did_not_start_comes_back(store: Store, clock: TestClock)
 
 
 def test_a_user_may_run_it_again(store: Store) -> None:
-    put(store, "a", once=True)
+    put(store, "a", at_most_once=True)
     run_to(store, "a", Crash(b""))
     assert store.run(commands.retry(["a"])) == ["waiting"]
     run_to(store, "a", Error(b"", "e"))
@@ -663,7 +663,7 @@ def test_a_user_may_run_it_again(store: Store) -> None:
 
 
 def test_a_cancelled_one_is_cancelled_and_not_failed(store: Store) -> None:
-    put(store, "a", once=True)
+    put(store, "a", at_most_once=True)
     take(store)
     store.run(commands.cancel(["a"]))
     end(store, "a", Cancelled())

@@ -116,7 +116,7 @@ def test_a_detached_item_is_renewed_by_its_token_only_and_comes_back(timed: Hold
         clock.advance(4)
         again = items.claim()
     assert again
-    assert (again.attempt, timed.get("a").lost) == (2, 1)
+    assert (again.attempt, timed.get("a").lost_used) == (2, 1)
     with pytest.raises(LeaseLost):
         items.complete(token)
     assert again.complete()

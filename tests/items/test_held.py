@@ -45,7 +45,7 @@ def test_an_item_that_is_dropped_is_not_renewed_and_comes_back(
             got(items, lease="1s")  # dropped at once
         again = sorted(got(items, wait="30s", lease="1m").id for _ in range(2))
         assert again == ["b", "c"]
-        assert (app.get("b").lost, held.is_lost, held.complete()) == (1, False, True)
+        assert (app.get("b").lost_used, held.is_lost, held.complete()) == (1, False, True)
     (message,) = said(caplog)
     assert "item b of mail was dropped" in message
     assert "with items.claim() as item" in message
@@ -211,7 +211,7 @@ def test_an_exception_fails_the_item_and_is_charged(timed: Holdfast, clock: Test
     with pytest.raises(KeyError):
         send()
     job = timed.get("a")
-    assert (job.state, job.retried) == ("failed", 1)
+    assert (job.state, job.retries_used) == ("failed", 1)
     failure = job.attempts[-1].failure
     assert failure
     assert (failure.type, failure.group) == ("KeyError", "KeyError")
@@ -232,7 +232,7 @@ def test_a_program_that_is_interrupted_releases_its_item_uncharged(
     with pytest.raises(error):
         be_interrupted()
     job = app.get("a")
-    assert (job.state, job.retried, job.attempts[0].outcome) == ("waiting", 0, "released")
+    assert (job.state, job.retries_used, job.attempts[0].outcome) == ("waiting", 0, "released")
     assert job.attempts[0].reason == f"interrupted by {error.__name__}"
 
 

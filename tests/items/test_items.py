@@ -228,7 +228,7 @@ def test_an_item_that_is_not_kept_may_be_done_before_put_returns(
 
     monkeypatch.setattr(app.store, "run", run_and_have_it_done)
     job = items.put(b"x", id="a", keep=False)
-    assert (job.created, job.kept, app.count()) == (True, False, 0)
+    assert (job.created, job.keep, app.count()) == (True, False, 0)
     assert items.put(b"again", id="a", keep=False).created
 
 
@@ -293,7 +293,7 @@ def test_a_released_item_comes_back_uncharged_to_its_old_place_or_after_a_delay(
     clock.advance(60)
     assert got(items).id == "a"
     job = timed.get("a")
-    assert (job.retried, job.lost, job.attempts[1].reason) == (0, 0, "the shop is closed")
+    assert (job.retries_used, job.lost_used, job.attempts[1].reason) == (0, 0, "the shop is closed")
 
 
 def test_a_cancelled_item_ends_when_it_is_released(app: Holdfast, items: Items) -> None:
@@ -530,7 +530,7 @@ def test_leaving_gives_back_what_was_not_completed_and_is_forgotten_as_a_worker(
     assert app.queues()[0].listeners == 0
     assert not item.complete()
     job = app.get("a")
-    assert (job.state, job.lost, job.attempts[0].outcome) == ("waiting", 0, "released")
+    assert (job.state, job.lost_used, job.attempts[0].outcome) == ("waiting", 0, "released")
     assert [thread.name for thread in threading.enumerate() if thread.name == "holdfast-heartbeat"] == []
 
 
@@ -725,7 +725,7 @@ def test_a_claim_whose_reply_was_lost_is_given_back_by_heartbeat_if_nobody_claim
         with pytest.raises(StoreUnavailable):
             items.claim()
     job = app.get("a")
-    assert (job.state, job.lost) == ("waiting", 0)
+    assert (job.state, job.lost_used) == ("waiting", 0)
     assert {attempt.reason for attempt in job.attempts} == {"its claim was not heard"}
 
 
@@ -914,7 +914,7 @@ def test_what_a_killed_program_held_comes_back(timed: Holdfast, clock: TestClock
         clock.advance(15)
         others.claim_many(1)
     assert timed.get("a").attempt == 2
-    assert timed.get("a").lost == 1
+    assert timed.get("a").lost_used == 1
 
 
 def test_the_same_items_are_not_kept_up_twice(app: Holdfast, items: Items) -> None:

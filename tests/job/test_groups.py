@@ -39,10 +39,10 @@ ENDS: dict[str, tuple[dict[str, Any], Ends, str, str]] = {
     "the task says so": ({}, [Error(b"", "Disk", final=True)], "Disk", "declared"),
     "it is refused": ({}, [Error(b"", "Disk", final="refused")], "Disk", "refused"),
     "crashes are used up": ({"crashes": 1}, [Crash(b"")] * 2, "crashed", "exhausted"),
-    "once, an error": ({"once": True}, [Error(b"", "Disk")], "Disk", "at_most_once"),
-    "once, declared": ({"once": True}, [Error(b"", "Disk", final=True)], "Disk", "declared"),
-    "once, a crash": ({"once": True}, [Crash(b"")], "crashed", "at_most_once"),
-    "once, released": ({"once": True}, [Release("stopped")], "interrupted", "at_most_once"),
+    "once, an error": ({"at_most_once": True}, [Error(b"", "Disk")], "Disk", "at_most_once"),
+    "once, declared": ({"at_most_once": True}, [Error(b"", "Disk", final=True)], "Disk", "declared"),
+    "once, a crash": ({"at_most_once": True}, [Crash(b"")], "crashed", "at_most_once"),
+    "once, released": ({"at_most_once": True}, [Release("stopped")], "interrupted", "at_most_once"),
 }
 
 

@@ -28,24 +28,24 @@ class Composition(Asking):
     @rule(
         data=st.data(),
         jobs=st.lists(drawn.new_jobs, min_size=1, max_size=4, unique_by=lambda job: job.id),
-        exists=st.sampled_from(["return", "return", "return", "replace"]),
+        on_exists=st.sampled_from(["return", "return", "return", "replace"]),
         fault=drawn.faults,
     )
-    def enqueue_linked(self, data: st.DataObject, jobs: list[NewJob], exists: str, fault: str) -> None:
+    def enqueue_linked(self, data: st.DataObject, jobs: list[NewJob], on_exists: str, fault: str) -> None:
         """Jobs that wait for each other, and for others."""
         linked = [msgspec.structs.replace(job, **self.draw_links(data, jobs[:place])) for place, job in enumerate(jobs)]
-        self.send_enqueue(linked[:: data.draw(st.sampled_from([1, -1]), label="order")], exists, fault)
+        self.send_enqueue(linked[:: data.draw(st.sampled_from([1, -1]), label="order")], on_exists, fault)
 
     def draw_links(self, data: st.DataObject, before: list[NewJob]) -> dict[str, Any]:
         """Draw those that a job waits for: mostly such that are there and do not wait for it, seldom any."""
         known = [*self.model.jobs, *[job.id for job in before] * 3] or IDS
         one = st.sampled_from([known] * 9 + [IDS]).flatmap(st.sampled_from)
         after = data.draw(st.lists(one, max_size=3, unique=True), label="after")
-        start_by = data.draw(st.sampled_from([None] * 8 + [-1, 0, 40_000]), label="start by")
+        deadline_at = data.draw(st.sampled_from([None] * 8 + [-1, 0, 40_000]), label="start by")
         return {
             "after": tuple(after) or None,
             "on_failed": data.draw(st.none() | drawn.policies, label="on_failed"),
-            "start_by": None if start_by is None else self.now + start_by,
+            "deadline_at": None if deadline_at is None else self.now + deadline_at,
         }
 
     @rule(data=st.data(), on_failed=st.none() | drawn.policies, fault=drawn.faults)

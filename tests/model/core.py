@@ -113,7 +113,7 @@ class Core:
     def begin(self, job: Job, arrival: int, now: int) -> bool:
         """Wait for others, for its time, or for an executor."""
         new = job.new
-        due = new.due if new.due is not None else now + (new.delay or 0)
+        due = new.at if new.at is not None else now + (new.delay or 0)
         job.due = due if new.after and due > now else 0
         is_doomed = self.after.begin(job, arrival)
         self.steer.set_deadline(job, now)
@@ -193,7 +193,7 @@ class Core:
         jobs = self.jobs.values()
         return {
             **{job.id: job.timer for job in jobs if job.timer},
-            **{f"!{job.id}": job.start_by for job in jobs if job.has_timer},
+            **{f"!{job.id}": job.deadline_at for job in jobs if job.has_timer},
             **{f"%{full}": time for full, time in self.limits.timers.items()},
             **self.schedules.timers(),
         }
@@ -233,18 +233,18 @@ class Core:
         self.load.ended(job.new.queue, job.run.ended - job.run.claimed, now)
 
     def _charge_crash(self, job: Job, now: int) -> None:
-        job.crashes += 1
+        job.crashes_used += 1
         self.event("crashed", job)
-        if (job.new.once or job.crashes > job.option("crashes")) and not job.cancelling:
-            self.fail(job, "crashed", "at_most_once" if job.new.once else "exhausted", now)
+        if (job.new.at_most_once or job.crashes_used > job.option("crashes")) and not job.cancelling:
+            self.fail(job, "crashed", "at_most_once" if job.new.at_most_once else "exhausted", now)
         else:
             self.come_back(job, 0, now)
 
     def _charge_lost(self, job: Job, now: int) -> None:
-        job.lost += 1
+        job.lost_used += 1
         self.event("lost", job)
-        if (job.new.once or job.lost > job.option("lost")) and not job.cancelling:
-            self.fail(job, "lost", "at_most_once" if job.new.once else "exhausted", now)
+        if (job.new.at_most_once or job.lost_used > job.option("lost")) and not job.cancelling:
+            self.fail(job, "lost", "at_most_once" if job.new.at_most_once else "exhausted", now)
         else:
             self.come_back(job, 0, now)
 
@@ -252,7 +252,7 @@ class Core:
         """In its old place, or after a delay; unless it was to be cancelled, or to run once at most."""
         if job.cancelling:
             self.conclude(job, "cancelled", now)
-        elif job.new.once and not did_not_start:
+        elif job.new.at_most_once and not did_not_start:
             self.fail(job, "interrupted", "at_most_once", now)
         else:
             if did_not_start and job.unique and self.owner(job.unique[0], now) is None:
@@ -285,7 +285,9 @@ class Core:
 
     def _goes(self, job: Job, state: str) -> bool:
         """Not if somebody may want to retry it."""
-        return bool(job.new.unkept) and (state == "succeeded" or (state == "cancelled" and not self.after.line(job.id)))
+        return job.new.keep is False and (
+            state == "succeeded" or (state == "cancelled" and not self.after.line(job.id))
+        )
 
     def _tell_waiters(self, job: Job) -> None:
         for inbox in job.waiters:

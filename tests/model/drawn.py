@@ -76,12 +76,12 @@ new_jobs = st.builds(
     codec=st.sampled_from([None, "json", "raw"]),
     unique=st.sampled_from([None, None, *KEYS]),
     unique_for=st.sampled_from([None, "queued", "pending", "kept", "kept", 600_000]),
-    unkept=seldom,
-    once=seldom,
+    keep=seldom.map(lambda wanted: None if wanted is None else False),
+    at_most_once=seldom,
     limits=st.none() | limits,
     share=st.sampled_from([None, None, None, *SHARES]),
     deadline=st.sampled_from([None] * 9 + [900, 60_000, 60_000]),
-    run=st.sampled_from([None, None, '{"soft":1}', "x" * 1024]),
+    run=st.sampled_from([None, None, '{"soft_timeout":1}', "x" * 1024]),
 )
 distinct_jobs = st.lists(new_jobs, min_size=1, max_size=3, unique_by=lambda job: job.id)
 policies = st.sampled_from(["block", "cancel", "run"])
@@ -98,7 +98,7 @@ stages = st.fixed_dictionaries(
         "after": others,
         "on_failed": policies,
         "deadline": st.sampled_from([500, 60_000]),
-        "once": st.just(True),
+        "at_most_once": st.just(True),
         "run": st.sampled_from(["{}", "x" * 100]),
     },
 )

@@ -96,7 +96,7 @@ class Watch:
     # What was asked of the store.
 
     def add(self, new: NewJob) -> None:
-        job = Seen(new.id, new.queue, new.limits or (), new.on_failed or "block", not new.unkept)
+        job = Seen(new.id, new.queue, new.limits or (), new.on_failed or "block", new.keep is not False)
         job.deadline = self.now() + new.deadline if new.deadline else None
         job.after = {id: self.letter(id) if id in self.jobs else "-" for id in new.after or ()}
         self.jobs[new.id] = job

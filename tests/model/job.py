@@ -104,9 +104,9 @@ class Job:
     timer: int = 0
     lease: int = 0  # with the grace of its queue
     spared: int = 0
-    retried: int = 0
-    crashes: int = 0
-    lost: int = 0
+    retries_used: int = 0
+    crashes_used: int = 0
+    lost_used: int = 0
     misses: int = 0
     retrying: bool = False
     cancelling: bool = False
@@ -128,7 +128,7 @@ class Job:
     awaited: bool = False
     parked_by: str = ""
     is_fair: bool = False  # its arrival is a virtual time
-    start_by: int = 0
+    deadline_at: int = 0
     is_timed: bool = False  # its deadline counts
     has_timer: bool = False  # and has not come
 
@@ -184,7 +184,7 @@ class Job:
             Attempt(self.attempt + 1, executor, request.get("pid", 0), min(self.since, now), claimed=now)
         )
         self.attempts = self.attempts[-self.setting("history") :]
-        self.retried, self.retrying = self.retried + self.retrying, False
+        self.retries_used, self.retrying = self.retries_used + self.retrying, False
         self.lease, self.spared = self.lease_for(request) + self.setting("grace"), 0
         self.move("running", now, place=now, timer=now + self.lease)
 
@@ -222,9 +222,9 @@ class Job:
             "created": self.created,
             "since": self.since,
             "attempt": self.attempt,
-            "retried": self.retried,
-            "crashes": self.crashes,
-            "lost": self.lost,
+            "retries_used": self.retries_used,
+            "crashes_used": self.crashes_used,
+            "lost_used": self.lost_used,
             "cancelling": int(self.cancelling),
             "alone": int(self.alone),
             "lease": self.lease,
@@ -242,7 +242,7 @@ class Job:
             "waits": self._describe_marks([0]),
             "waits_for": len(self.unsatisfied()) if self.state == "blocked" else 0,
             "throttled_by": self.parked_by if self.state == "throttled" else "",
-            "deadline": self.start_by,
+            "deadline": self.deadline_at,
         }
         if self.result is not None:
             whole["result"] = self.result
@@ -268,11 +268,11 @@ class Job:
             "priority": self.priority,
             "retries": self.option("retries"),
             "backoff": self.option("backoff"),
-            "most_crashes": self.option("crashes"),
-            "most_lost": self.option("lost"),
+            "crashes": self.option("crashes"),
+            "lost": self.option("lost"),
             "timeout": self.option("timeout"),
-            "kept": int(not new.unkept),
-            "at_most_once": int(bool(new.once)),
+            "keep": int(new.keep is not False),
+            "at_most_once": int(bool(new.at_most_once)),
             "unique": new.unique or "",
             "share": new.share or "",
             "run": new.run or "",

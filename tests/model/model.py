@@ -36,7 +36,7 @@ class Model(Workers):
 
     # Verbs that make jobs and end them
 
-    def enqueue(self, jobs: Sequence[NewJob], exists: str, now: int, *, fresh: bool = False) -> tuple[Any, ...]:
+    def enqueue(self, jobs: Sequence[NewJob], on_exists: str, now: int, *, fresh: bool = False) -> tuple[Any, ...]:
         """Returns the time, for each job whether it was stored, and its id."""
         if fresh and any(new.unique for new in jobs):
             raise errors.Invalid
@@ -45,7 +45,7 @@ class Model(Workers):
         for new in jobs:
             if new.id in doubled or stages.is_due_too_late(new, now):
                 raise errors.Invalid
-            there.append(self._look_up(new, exists, now))
+            there.append(self._look_up(new, on_exists, now))
             taken = {new.id, there[-1] or new.id, f" {new.unique}" if new.unique else new.id}
             if taken & seen:
                 raise errors.Invalid
@@ -53,7 +53,7 @@ class Model(Workers):
         if fresh and any(there):
             raise errors.JobExists  # a call that comes again is answered by its token
         names = [id or new.id for new, id in zip(jobs, there, strict=True)]
-        stored = [exists == "replace" or not id for id in there]
+        stored = [on_exists == "replace" or not id for id in there]
         jobs = self.after.rename(jobs, names)
         self.storing = {id: new for id, new, is_stored in zip(names, jobs, stored, strict=True) if is_stored}
         self.after.check_new(jobs, self.storing)
@@ -74,15 +74,15 @@ class Model(Workers):
             self.after.doom(job, now)
         self.settle(now)
 
-    def _look_up(self, new: NewJob, exists: str, now: int) -> str | None:
+    def _look_up(self, new: NewJob, on_exists: str, now: int) -> str | None:
         """The id of the job that is there already: of this id, or with this key."""
         owner = self.owner(new.unique, now)
         id = new.id if new.id in self.jobs else owner
         if id is None and new.after and self.after.has_heirs(new.id):
             raise errors.JobBlocked
-        if id is None or exists == "return":
+        if id is None or on_exists == "return":
             return id
-        if exists == "error" or owner not in (None, id):
+        if on_exists == "error" or owner not in (None, id):
             raise errors.JobExists
         if id in self.jobs and id != new.id and self.jobs[id] is not self.keys[new.unique or ""][1]:
             raise errors.JobExists  # the id is another's by now
@@ -168,9 +168,9 @@ class Model(Workers):
             if self.owner(key, now) not in (None, id):
                 return "EXISTS"
             self.keys[key] = span, job
-        job.retried = job.crashes = job.lost = job.misses = 0
+        job.retries_used = job.crashes_used = job.lost_used = job.misses = 0
         job.group = job.final_reason = ""
-        job.result, job.start_by = None, 0
+        job.result, job.deadline_at = None, 0
         job.note(now, b"retried", "")
         self.arrive(job)
         self.after.begin_again(job)

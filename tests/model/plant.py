@@ -87,8 +87,8 @@ BUGS = [
     Bug(
         "one retry too many",
         "finish",
-        "(job.retried >= option(job, 'retries') and 'E')",
-        "(job.retried > option(job, 'retries') and 'E')",
+        "(job.retries_used >= option(job, 'retries') and 'E')",
+        "(job.retries_used > option(job, 'retries') and 'E')",
     ),
     Bug(
         "an error that is final is said to have used up its retries",
@@ -109,7 +109,10 @@ BUGS = [
         "  changed(args.name)",
     ),
     Bug(
-        "the wait before a retry is doubled once too often", "finish", "math.min(job.retried, 40)", "(job.retried + 1)"
+        "the wait before a retry is doubled once too often",
+        "finish",
+        "math.min(job.retries_used, 40)",
+        "(job.retries_used + 1)",
     ),
     Bug(
         "a repeated claim gets new jobs",
@@ -127,8 +130,8 @@ BUGS = [
     Bug(
         "a crash is charged as a retry",
         "lease",
-        "job.crashes, job.misses = job.crashes + 1, 0",
-        "job.retried, job.misses = job.retried + 1, 0",
+        "job.crashes_used, job.misses = job.crashes_used + 1, 0",
+        "job.retries_used, job.misses = job.retries_used + 1, 0",
     ),
     Bug("a long checkpoint is left behind", "save", "redis.call('DEL', key.blob(letter, id))", "local _"),
     Bug(
@@ -175,9 +178,9 @@ BUGS = [
     Bug(
         "a job that runs once at most comes back after a crash",
         "lease",
-        "if is_over(job, job.crashes, option(job, 'crashes')) then "
+        "if is_over(job, job.crashes_used, option(job, 'crashes')) then "
         "return fail(job, 'crashed', why_over(job), waiters, fields) end\n  come_back(job, 0, fields)",
-        """local over = job.crashes > option(job, 'crashes') and not has(job.flags, CANCELLING)
+        """local over = job.crashes_used > option(job, 'crashes') and not has(job.flags, CANCELLING)
   if over then return fail(job, 'crashed', 'E', waiters, fields) end
   come_back(job, 0, fields, true)""",
     ),

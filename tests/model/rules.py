@@ -42,13 +42,13 @@ class Rules(Machine):
             lambda jobs: jobs
         ),
         due=st.none() | st.sampled_from([-1000, 0, 1, 5000]),
-        exists=st.sampled_from(["return", "return", "replace", "error"]),
+        on_exists=st.sampled_from(["return", "return", "replace", "error"]),
         fault=drawn.faults,
     )
-    def enqueue(self, jobs: list[NewJob], due: int | None, exists: str, fault: str) -> None:
+    def enqueue(self, jobs: list[NewJob], due: int | None, on_exists: str, fault: str) -> None:
         if due is not None:
-            jobs = [msgspec.structs.replace(job, delay=None, due=self.now + due) for job in jobs]
-        self.send_enqueue(jobs, exists, fault)
+            jobs = [msgspec.structs.replace(job, delay=None, at=self.now + due) for job in jobs]
+        self.send_enqueue(jobs, on_exists, fault)
 
     @precondition(lambda self: "many" in self.known_ids)
     @rule(
@@ -76,9 +76,9 @@ class Rules(Machine):
         jobs = [msgspec.structs.replace(job, id=name) for job, name in zip(jobs, names, strict=True)]
         self.send_enqueue(jobs, "return", fault, fresh=True)
 
-    def send_enqueue(self, jobs: Sequence[NewJob], exists: str, fault: str, *, fresh: bool = False) -> None:
-        command = commands.enqueue(jobs, exists=exists, fresh=fresh)
-        self.send(command, lambda: self.model.enqueue(jobs, exists, self.now, fresh=fresh), tuple, fault)
+    def send_enqueue(self, jobs: Sequence[NewJob], on_exists: str, fault: str, *, fresh: bool = False) -> None:
+        command = commands.enqueue(jobs, on_exists=on_exists, fresh=fresh)
+        self.send(command, lambda: self.model.enqueue(jobs, on_exists, self.now, fresh=fresh), tuple, fault)
 
     @precondition(lambda self: bool(self.sent))
     @rule(data=st.data())
@@ -248,7 +248,7 @@ class Rules(Machine):
     def enqueue_and_work(self, data: st.DataObject, jobs: list[NewJob], outcome: Outcome) -> None:
         """Jobs come, and end at once."""
         executor = data.draw(st.sampled_from(EXECUTORS), label="executor")
-        self.send_enqueue(jobs, data.draw(st.sampled_from(["return", "replace"]), label="exists"), "none")
+        self.send_enqueue(jobs, data.draw(st.sampled_from(["return", "replace"]), label="on_exists"), "none")
         self.send_claim(executor, self.next_request(data, executor), "none")
         items = [Finish(job.id, job.attempt, outcome, unstarted=True) for job in self.model.held(executor)]
         self.send_finish(executor, items, None, "none")

@@ -194,7 +194,7 @@ class Schedules:
         options = {**one.declared["batch"]}
         if "limits" in options:
             options["limits"] = tuple(options["limits"])
-        new = NewJob(id=id, payload=one.declared["payload"], due=due, **options)
+        new = NewJob(id=id, payload=one.declared["payload"], at=due, **options)
         _, [stored], _ = self.model.enqueue([new], "return", now)
         self.model.was_idle = False
         return bool(stored)

@@ -36,9 +36,9 @@ def refusal(model: Core, job: Job, outcome: Outcome, now: int) -> str | None:
 
 def is_due_too_late(new: NewJob, now: int) -> bool:
     """It would be due after its deadline."""
-    due = new.due if new.due is not None else now + (new.delay or 0)
-    start_by = now + new.deadline if new.start_by is None and new.deadline is not None else new.start_by
-    return start_by is not None and due > now and start_by <= due
+    due = new.at if new.at is not None else now + (new.delay or 0)
+    deadline_at = now + new.deadline if new.deadline_at is None and new.deadline is not None else new.deadline_at
+    return deadline_at is not None and due > now and deadline_at <= due
 
 
 def next_stage(job: Job, outcome: Advanced) -> NewJob:
@@ -51,7 +51,7 @@ def next_stage(job: Job, outcome: Advanced) -> NewJob:
         **{"queue": old.queue, "share": old.share, "codec": old.codec, **batch},
         unique=old.unique,
         unique_for=old.unique_for,
-        unkept=old.unkept,
+        keep=old.keep,
     )
 
 
@@ -60,21 +60,21 @@ def advance(model: Core, job: Job, outcome: Advanced, now: int) -> None:
         model.conclude(job, "cancelled", now)
         return
     job.new = next_stage(job, outcome)
-    job.retried = job.crashes = job.lost = job.misses = job.start_by = 0
+    job.retries_used = job.crashes_used = job.lost_used = job.misses = job.deadline_at = 0
     job.alone = job.retrying = job.is_timed = job.has_timer = False
     job.checkpoint, job.progress, job.state, job.marks, job.steps = None, "", "", {}, {}
     model.know_queue(job.new.queue)
     model.event("moved", job)
     model.arrive(job, outcome.batch.get("share"))
     if model.begin(job, model.next_arrival() if job.new.after else 0, now):
-        job.start_by = 0
+        job.deadline_at = 0
         model.after.doom(job, now)
 
 
 def wait(model: Core, job: Job, others: Sequence[str], now: int) -> None:
     job.run.reason = WAITS
     model.event("released", job)
-    if job.cancelling or job.new.once:
+    if job.cancelling or job.new.at_most_once:
         model.come_back(job, 0, now)
         return
     model.after.begin_while_running(job, others)

@@ -80,15 +80,15 @@ class Steer:
 
     def set_deadline(self, job: Job, now: int) -> None:
         new = job.new
-        if new.start_by is not None or new.deadline is not None:
-            job.start_by = new.start_by if new.start_by is not None else now + (new.deadline or 0)
+        if new.deadline_at is not None or new.deadline is not None:
+            job.deadline_at = new.deadline_at if new.deadline_at is not None else now + (new.deadline or 0)
             job.is_timed = job.has_timer = True
 
     def drop_deadline(self, job: Job) -> None:
         job.is_timed = job.has_timer = False
 
     def is_too_late(self, job: Job, now: int) -> bool:
-        return job.is_timed and job.start_by <= now
+        return job.is_timed and job.deadline_at <= now
 
     def miss(self, job: Job, now: int) -> None:
         job.note(now, b"failed", "its deadline has passed")

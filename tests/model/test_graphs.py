@@ -153,7 +153,7 @@ def test_a_job_that_is_not_kept_and_is_to_be_cancelled_with_one_that_failed_is_s
     store: Store,
 ) -> None:
     put(store, "bad", "good")
-    put(store, "next", after=("bad", "good"), unkept=True)
+    put(store, "next", after=("bad", "good"), keep=False)
     take(store)
     end(store, "bad", Error(b"", "g", final=True))
 
@@ -162,7 +162,7 @@ def test_a_job_that_is_not_kept_and_is_to_be_cancelled_with_one_that_failed_is_s
 
 
 def test_a_job_retried_after_one_that_it_waited_for_is_gone_does_not_wait_for_that(store: Store) -> None:
-    put(store, "gone", unkept=True)
+    put(store, "gone", keep=False)
     put(store, "next", after=("gone",))
     store.run(commands.cancel(["next"]))
     take(store)

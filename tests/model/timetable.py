@@ -23,7 +23,7 @@ batches = st.fixed_dictionaries(
         "limits": drawn.limits.map(list),
         "share": st.sampled_from(drawn.SHARES),
         "deadline": st.sampled_from([1000, 90_000]),
-        "unkept": st.just(True),
+        "keep": st.just(False),
     },
 )
 policies = st.fixed_dictionaries(

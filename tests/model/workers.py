@@ -239,12 +239,12 @@ class Workers(Core):
             self.conclude(job, "cancelled", now)
         elif error.final:
             self.fail(job, error.group, "refused" if error.final == "refused" else "declared", now)
-        elif job.new.once:
+        elif job.new.at_most_once:
             self.fail(job, error.group, "at_most_once", now)
-        elif job.retried >= job.option("retries"):
+        elif job.retries_used >= job.option("retries"):
             self.fail(job, error.group, "exhausted", now)
         else:
-            delay = job.option("backoff") * 2**job.retried if error.delay is None else error.delay
+            delay = job.option("backoff") * 2**job.retries_used if error.delay is None else error.delay
             job.retrying = True
             self.event("retried", job)
             if delay:

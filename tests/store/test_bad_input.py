@@ -463,7 +463,7 @@ CASES = [
     Case("after no job", raw(after=()), "INVALID", "after"),
     Case("limits that are a text", raw(limits="api"), "INVALID", "limits"),
     Case("a policy nobody knows", raw(after=("waiting",), on_failed="ignore"), "INVALID", "on_failed"),
-    Case("a deadline before 1970", raw(start_by=-1), "INVALID", "deadline"),
+    Case("a deadline before 1970", raw(deadline_at=-1), "INVALID", "deadline"),
     Case("a schedule of an unknown field", raw_schedule(batch={"after": ["nobody"]}), "INVALID", "after"),
     Case(
         "a schedule with jobs due after their deadline",

@@ -29,7 +29,7 @@ COMPUTED = {  # what a function adds to its arguments for itself
     "cancel": {"awaited"},
     "enqueue": {"ids", "spec", "flags", "is_plain", "head", "due_time", "is_fair", "is_known"},
     "finish": {"created", "executor", "ids", "unique", "due_time", "known"},
-    "schedule": {"ids", "due"},
+    "schedule": {"ids", "at"},
 }
 
 

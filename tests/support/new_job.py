@@ -20,7 +20,7 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     task: str
     priority: int | None = None
     delay: int | None = None
-    due: int | None = None
+    at: int | None = None
     retries: int | None = None
     crashes: int | None = None
     lost: int | None = None
@@ -29,14 +29,14 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     codec: str | None = None
     unique: str | None = None
     unique_for: str | int | None = None
-    unkept: bool | None = None
-    once: bool | None = None
+    keep: bool | None = None
+    at_most_once: bool | None = None
     after: tuple[str, ...] | None = None
     on_failed: str | None = None
     limits: tuple[str, ...] | None = None
     share: str | None = None
     deadline: int | None = None
-    start_by: int | None = None
+    deadline_at: int | None = None
     run: str | None = None
 
     @property

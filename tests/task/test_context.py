@@ -84,7 +84,7 @@ def test_it_is_carried_beside_the_limits_of_a_run(staff: Crew) -> None:
     assert staff.ended(_as("ann").run(staff.put, task, "fine")).result() == "fine:ann:"
 
 
-@pytest.mark.parametrize("run", ["nope", "[]", '{"carry": 1}', '{"memory": "much"}', '{"soft": 1e400}'])
+@pytest.mark.parametrize("run", ["nope", "[]", '{"carry": 1}', '{"memory": "much"}', '{"soft_timeout": 1e400}'])
 def test_what_cannot_be_read_is_left_to_another_worker_and_harms_no_neighbour(staff: Crew, run: str) -> None:
     new = NewJob(id=f"bad-{new_id()}", payload=b'{"how": "fine"}', queue="default", task="do.fork", run=run)
     staff.app.store.run(commands.enqueue([new]))

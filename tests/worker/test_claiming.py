@@ -328,7 +328,9 @@ def test_what_an_executor_was_given_and_never_heard_of_is_handed_back_as_not_beg
     with redis.Redis.from_url(crew.url, decode_responses=True) as client:
         [name] = until(lambda: client.zrange(f"hf:{{{crew.namespace}}}:idle:default", 0, -1))
     store = Store(Address.find(crew.url, namespace=crew.namespace))
-    store.run(commands.enqueue([NewJob(id="j", payload=b"[]", queue="elsewhere", task="app.nothing", once=once)]))
+    store.run(
+        commands.enqueue([NewJob(id="j", payload=b"[]", queue="elsewhere", task="app.nothing", at_most_once=once)])
+    )
     request = commands.claim_args(["elsewhere"], counter=10**6, limit=1, pid=os.getpid())
     assert [job.id for job in store.run(commands.claim(name, request)).jobs] == ["j"]
 

@@ -38,7 +38,7 @@ def test_a_process_that_dies_is_described_and_charged_as_a_crash(company: Crew, 
 
     ended = company.ended(job)
 
-    assert (ended.state, ended.group, ended.crashes) == ("failed", "crashed", 2)
+    assert (ended.state, ended.group, ended.crashes_used) == ("failed", "crashed", 2)
     assert company.outcomes(job) == ["crash", "crash"]
     for run in ended.attempts:
         assert run.failure
@@ -50,7 +50,7 @@ def test_a_job_that_raises_is_described_and_charged_as_an_error(company: Crew) -
 
     ended = company.ended(job)
 
-    assert (ended.group, ended.crashes, company.outcomes(job)) == ("ZeroDivisionError", 0, ["error"])
+    assert (ended.group, ended.crashes_used, company.outcomes(job)) == ("ZeroDivisionError", 0, ["error"])
     assert ended.failure
     assert "ZeroDivisionError: division by zero" in ended.failure.traceback
 
@@ -84,7 +84,7 @@ def test_the_only_job_of_an_executor_that_dies_is_charged_and_runs_again(crew: C
     assert is_alive(second)
     crew.open("only")
     ended = crew.ended(job)
-    assert (ended.state, ended.crashes) == ("succeeded", 1)
+    assert (ended.state, ended.crashes_used) == ("succeeded", 1)
     assert crew.outcomes(job) == ["crash", "succeeded"]
     assert ended.attempts[0].reason == "the executor died: signal SIGKILL"
 
@@ -98,7 +98,7 @@ def test_of_several_coroutines_only_the_one_that_kills_again_is_charged(crew: Cr
     crew.open("killer")
 
     ended = crew.ended(killer)
-    assert (ended.state, ended.group, ended.crashes) == ("failed", "crashed", 2)
+    assert (ended.state, ended.group, ended.crashes_used) == ("failed", "crashed", 2)
     assert crew.outcomes(killer) == ["released", "crash", "crash"]
     assert not is_alive(executor)
     for job, name in zip(neighbours, ("left", "right"), strict=True):
@@ -106,7 +106,7 @@ def test_of_several_coroutines_only_the_one_that_kills_again_is_charged(crew: Cr
         crew.open(name)
         assert job.result(timeout="30s") == name
         assert crew.outcomes(job) == ["released", "succeeded"]
-        assert crew.get(job).crashes == 0
+        assert crew.get(job).crashes_used == 0
 
 
 def test_a_job_that_ends_its_executor_as_if_all_were_well_is_charged_for_it(crew: Crew) -> None:
@@ -199,7 +199,7 @@ def test_a_sibling_takes_the_jobs_of_a_dead_worker_back_long_before_their_leases
     crew.open("left-over")
     ended = crew.ended(job)
     assert crew.outcomes(job) == ["lost", "succeeded"]
-    assert (ended.lost, ended.crashes, ended.attempts[0].reason) == (1, 0, "the worker died")
+    assert (ended.lost_used, ended.crashes_used, ended.attempts[0].reason) == (1, 0, "the worker died")
     assert until(lambda: len(crew.app.workers()) == 1)
     assert until(lambda: not any(directory.exists() for directory in directories))
     assert sibling.stop() == 0

@@ -141,7 +141,7 @@ def test_jobs_may_end_or_yield_when_the_block_ends_and_the_rest_is_handed_back(j
     assert jobs.get(ending.id).decoded_result() == "ended"
     returned = jobs.get(back.id)
     assert (returned.state, [run.outcome for run in returned.attempts]) == ("waiting", ["released"])
-    assert (returned.lost, returned.crashes) == (0, 0)
+    assert (returned.lost_used, returned.crashes_used) == (0, 0)
     assert known_workers(jobs) == []
 
 

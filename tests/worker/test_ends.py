@@ -176,7 +176,7 @@ def test_two_hundred_jobs_run_once_each_while_executors_are_replaced_after_a_few
     assert worker.wait() == 0
     assert sorted(int(word) for (word,) in crew.said()) == list(range(200))
     assert attempts(crew, jobs) == {("succeeded",): 200}
-    assert {(job.retried, job.crashes, job.lost) for job in map(crew.get, jobs)} == {(0, 0, 0)}
+    assert {(job.retries_used, job.crashes_used, job.lost_used) for job in map(crew.get, jobs)} == {(0, 0, 0)}
     assert len(executors(crew, jobs)) >= 8
     assert "died" not in worker.log
     assert left_behind(crew) == []
@@ -210,7 +210,9 @@ def test_jobs_run_once_each_while_executors_are_replaced_by_age_and_by_memory(
         assert [job.result(timeout="30s") for job in batch] == list(range(20))
 
     assert {job.state for job in map(crew.ended, jobs)} == {"succeeded"}
-    assert {(job.attempt, job.retried, job.crashes, job.lost) for job in map(crew.get, jobs)} == {(1, 0, 0, 0)}
+    assert {(job.attempt, job.retries_used, job.crashes_used, job.lost_used) for job in map(crew.get, jobs)} == {
+        (1, 0, 0, 0)
+    }
     assert "is replaced: it" in worker.log
     assert worker.stop() == 0
     assert left_behind(crew) == []

@@ -91,7 +91,7 @@ def test_a_worker_claims_nothing_while_its_server_evicts_jobs(crew: Crew, url: s
     set_policy(url, "noeviction")
     assert [crew.ended(job).state for job in jobs] == ["succeeded"] * 3
     assert worker.log.count("the server evicts no jobs any more; this worker claims again") == 1
-    assert {crew.get(job).crashes + crew.get(job).lost for job in jobs} == {0}
+    assert {crew.get(job).crashes_used + crew.get(job).lost_used for job in jobs} == {0}
     assert worker.stop() == 0
 
 

@@ -106,7 +106,7 @@ def test_a_worker_that_has_no_descriptors_left_starts_what_it_can_and_the_rest_l
 
     assert {crew.ended(job).state for job in jobs} == {"succeeded"}
     assert worker.zygote == zygote
-    assert {crew.get(job).crashes for job in jobs} == {0}
+    assert {crew.get(job).crashes_used for job in jobs} == {0}
     assert worker.stop() == 0
 
 

@@ -36,7 +36,7 @@ def test_a_job_that_kills_its_worker_is_charged_and_its_neighbours_are_not(
     crew.open("killer")
 
     ended = crew.ended(killer)
-    assert (ended.state, ended.group, ended.crashes) == ("failed", "crashed", 4)
+    assert (ended.state, ended.group, ended.crashes_used) == ("failed", "crashed", 4)
     assert set(crew.outcomes(killer)) == {"released", "crash"}
     assert len(crew.said("killer", "runs")) == 5  # the first was not charged
     assert ended.failure

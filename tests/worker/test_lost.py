@@ -68,7 +68,7 @@ def test_a_job_that_an_operator_releases_is_stopped_and_runs_anew(staff: Crew, r
     assert job.result(timeout="30s") == name
     ended = staff.get(job)
     assert [attempt.outcome for attempt in ended.attempts] == ["released", "succeeded"]
-    assert (ended.retried, ended.crashes, ended.lost) == (0, 0, 0)
+    assert (ended.retries_used, ended.crashes_used, ended.lost_used) == (0, 0, 0)
     assert staff.said(name, "ends") == [[]]
 
 

@@ -57,7 +57,7 @@ def test_what_was_claimed_with_a_long_job_and_has_no_place_is_handed_back_and_ru
     assert crew.get(long).state == "running"
     assert [crew.outcomes(job) for job in ended] == [["released", "succeeded"]] * 3
     assert {job.attempts[0].reason for job in ended} == {"claimed ahead"}
-    assert {(job.retried, job.crashes, job.lost) for job in ended} == {(0, 0, 0)}
+    assert {(job.retries_used, job.crashes_used, job.lost_used) for job in ended} == {(0, 0, 0)}
     assert "WARNING" not in first.log.replace("WARNING persistence:", "")  # a server of tests writes nothing to disk
     for gate in ("long", "aside"):
         crew.open(gate)

@@ -35,7 +35,7 @@ def test_a_rolling_restart_of_three_workers_loses_nothing_and_charges_nothing(
     ended = [crew.ended(job) for job in crawls]
     until(lambda: len(crew.said("short")) >= SHORT)
     assert {job.state for job in ended} == {"succeeded"}
-    assert {(job.retried, job.crashes, job.lost) for job in ended} == {(0, 0, 0)}
+    assert {(job.retries_used, job.crashes_used, job.lost_used) for job in ended} == {(0, 0, 0)}
     done = Counter((name, item) for name, item in crew.said("item"))
     assert set(done) == {(name, str(item)) for name in names for item in range(ITEMS)}
     assert max(Counter(name for (name,) in crew.said("short")).values()) == 1

@@ -67,7 +67,7 @@ def test_a_job_sees_its_soft_timeout_with_the_reason_yields_and_goes_on_uncharge
 
     ended = staff.crew.get(job)
     assert staff.crew.outcomes(job) == ["released", "succeeded"]
-    assert (ended.retried, ended.crashes, ended.lost) == (0, 0, 0)
+    assert (ended.retries_used, ended.crashes_used, ended.lost_used) == (0, 0, 0)
 
 
 def test_a_job_that_heeds_no_soft_timeout_is_stopped_by_its_timeout(staff: Staff, runner: Runner) -> None:
@@ -102,7 +102,7 @@ def test_a_job_that_says_nothing_is_stopped_with_the_stack_of_what_it_did(staff:
 
     ended = staff.crew.ended(job)
 
-    assert (ended.state, ended.group, ended.crashes) == ("failed", "stalled", 0)
+    assert (ended.state, ended.group, ended.crashes_used) == ("failed", "stalled", 0)
     assert ended.failure
     assert ended.failure.message.startswith(f"the job said nothing for {seconds} s")
     assert f"in {'say_nothing' if runner == 'async' else '_drive'}\n" in ended.failure.traceback
@@ -135,7 +135,7 @@ def test_a_job_that_takes_too_much_memory_is_killed_with_the_last_figure(staff: 
 
     ended = staff.crew.ended(job)
 
-    assert (ended.state, ended.group, ended.crashes) == ("failed", "memory", 0)
+    assert (ended.state, ended.group, ended.crashes_used) == ("failed", "memory", 0)
     assert ended.failure
     used, most = map(float, re.findall(r"([\d.]+) MiB", ended.failure.message))
     assert used > most == 160
@@ -171,7 +171,7 @@ def test_a_job_that_keeps_killing_its_process_is_quarantined_with_each_death(cre
 
     ended = crew.ended(killer)
 
-    assert (ended.state, ended.group, ended.crashes) == ("failed", "crashed", 2)
+    assert (ended.state, ended.group, ended.crashes_used) == ("failed", "crashed", 2)
     deaths = [run for run in ended.attempts if run.outcome == "crash"]
     assert len(deaths) == 2
     for death in deaths:
@@ -226,7 +226,7 @@ def test_an_exclusive_job_is_killed_though_its_executor_hears_nothing(crew: Crew
     crew.kill(executor, signal.SIGCONT)
     relay.mend()
     crew.open("alone")
-    assert crew.ended(job).crashes == 0
+    assert crew.ended(job).crashes_used == 0
 
 
 def test_an_exclusive_job_is_stopped_though_its_supervisor_stands_still(crew: Crew, relay: Relay) -> None:
@@ -376,7 +376,7 @@ def test_limits_travel_as_a_text_that_other_releases_can_read() -> None:
 
     text = task.chosen.batch()["run"]
 
-    assert Run.decode(text.encode()) == Run(soft=60_000, memory=2 << 30, stalled=600_000, exclusive=True)
+    assert Run.decode(text.encode()) == Run(soft_timeout=60_000, memory=2 << 30, stalled=600_000, exclusive=True)
     assert jobs.task(name="plain")(idle).chosen.batch()["run"] is None
     assert Run.decode(b"") is PLAIN
     assert Run.decode(b'{"memory":5,"of a newer release":1}') == Run(memory=5)

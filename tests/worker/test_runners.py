@@ -158,7 +158,7 @@ def test_an_async_def_runs_under_the_runners_of_plain_functions_too(staff: Staff
 def test_an_exception_is_described_with_the_traceback_of_the_task_alone(staff: Staff, runner: Runner) -> None:
     ended = staff.crew.ended(staff.put("fail", runner, retries=0))
 
-    assert (ended.state, ended.group, ended.crashes) == ("failed", "ZeroDivisionError", 0)
+    assert (ended.state, ended.group, ended.crashes_used) == ("failed", "ZeroDivisionError", 0)
     assert ended.failure
     assert "in divide\n" in ended.failure.traceback
     assert ended.failure.traceback.endswith("ZeroDivisionError: division by zero\n")
@@ -271,14 +271,14 @@ def test_a_job_that_dies_is_charged_and_its_neighbours_are_not(
     crew.open(names[0])
 
     ended = crew.ended(killer)
-    assert (ended.state, ended.group, ended.crashes) == ("failed", "crashed", 1)
+    assert (ended.state, ended.group, ended.crashes_used) == ("failed", "crashed", 1)
     assert ended.failure
     assert words in ended.failure.message
     crew.open(names[1])
     assert neighbour.result(timeout="30s") == names[1]
     first = [] if runner in HAS[DIES_ALONE] else ["released"]
     assert (crew.outcomes(killer), crew.outcomes(neighbour)) == ([*first, "crash"], [*first, "succeeded"])
-    assert crew.get(neighbour).crashes == 0
+    assert crew.get(neighbour).crashes_used == 0
 
 
 def test_a_job_that_calls_sys_exit_crashes_alone(staff: Staff, runner: Runner) -> None:
@@ -409,7 +409,7 @@ def test_a_job_of_a_worker_that_stops_is_handed_over_and_resumed(crew: Crew, run
     assert job.result(timeout="30s") == [1, 2]
     assert crew.said("steps", "item") == [["0"], ["1"], ["2"]]
     ended = crew.get(job)
-    assert (ended.retried, ended.crashes, ended.lost) == (0, 0, 0)
+    assert (ended.retries_used, ended.crashes_used, ended.lost_used) == (0, 0, 0)
     assert crew.outcomes(job) == ["released", "succeeded"]
 
 

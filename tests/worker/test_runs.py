@@ -71,7 +71,7 @@ def test_an_unknown_task_is_handed_back_uncharged_and_runs_when_a_worker_knows_i
 
     ended = crew.ended(job)
 
-    assert (ended.decoded_result(), ended.retried, ended.crashes, ended.lost) == (3, 0, 0, 0)
+    assert (ended.decoded_result(), ended.retries_used, ended.crashes_used, ended.lost_used) == (3, 0, 0, 0)
 
 
 def test_an_app_that_cannot_be_imported_ends_the_worker_with_its_error(crew: Crew) -> None:
@@ -115,7 +115,7 @@ def test_a_job_that_raises_retry_runs_again_until_its_retries_are_spent(company:
     too_few = company.put(app.try_until.options(retries=1), 3, "retry")
 
     assert enough.result(timeout="30s") == 3
-    assert company.get(enough).retried == 2
+    assert company.get(enough).retries_used == 2
     ended = company.ended(too_few)
     assert (ended.group, ended.final_reason) == ("holdfast.job.outcome.Retry", "exhausted")
     assert company.outcomes(too_few) == ["error", "error"]
@@ -126,7 +126,7 @@ def test_a_job_that_raises_snooze_runs_again_uncharged(company: Crew) -> None:
 
     assert job.result(timeout="30s") == 3
     assert company.outcomes(job) == ["snoozed", "snoozed", "succeeded"]
-    assert company.get(job).retried == 0
+    assert company.get(job).retries_used == 0
 
 
 def test_a_job_that_raises_fail_is_not_tried_again(company: Crew) -> None:

@@ -114,7 +114,7 @@ def test_a_coroutine_that_blocks_its_event_loop_does_not_outlive_its_timeout(cre
     assert not is_alive(executor)
     assert "does not answer" in worker.log
     crew.open("neighbour")
-    assert crew.ended(neighbour).crashes == 0
+    assert crew.ended(neighbour).crashes_used == 0
 
 
 def test_an_executor_whose_event_loop_is_blocked_for_long_is_warned_of_once_and_goes_on(crew: Crew) -> None:
@@ -150,7 +150,7 @@ def test_a_job_that_yields_is_resumed_by_another_worker_uncharged_and_ahead_of_l
     until(lambda: crew.said("later"))
     assert crew.said() == [["steps", "item", "0"], ["steps", "item", "1"], ["steps", "item", "2"], ["later"]]
     ended = crew.get(job)
-    assert (ended.retried, ended.crashes, ended.lost) == (0, 0, 0)
+    assert (ended.retries_used, ended.crashes_used, ended.lost_used) == (0, 0, 0)
     assert crew.outcomes(job) == ["released", "succeeded"]
 
 
@@ -201,7 +201,7 @@ def test_what_does_not_stop_by_the_deadline_is_killed_and_handed_back_uncharged(
     for job in jobs:
         back = crew.get(job)
         assert (back.state, crew.outcomes(job)) == ("waiting", ["released"])
-        assert (back.retried, back.crashes, back.lost) == (0, 0, 0)
+        assert (back.retries_used, back.crashes_used, back.lost_used) == (0, 0, 0)
     assert crew.app.workers() == []
     assert crew.held() == []
     assert crew.directories() == []

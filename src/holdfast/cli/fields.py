@@ -33,7 +33,7 @@ JOB = {
     "deadline": "no attempt starts after it; then the job fails",
     "schedule": "schedule that made it, if one did",
     "unique": "its unique key, if it has one",
-    "kept": "whether its record is kept when it has ended",
+    "keep": "whether its record is kept when it has ended",
     "at_most_once": "whether it is rather not run at all than twice",
     "unreadable": "why its record cannot be read, if it is unreadable: then there is no more than its id",
 }
@@ -49,7 +49,12 @@ FULL_JOB = {
     "mean_cpu (1: one core), cpu_seconds; memory_bytes and cpu over time, every_seconds apart",
     "why": "why it failed, in a sentence",
     "failure": "what went wrong last: type, message, notes, traceback, group, fingerprint",
-    "budget": "retries, crashes and lost: used, most and left of each",
+    "retries": "allowed retries after errors",
+    "retries_used": "retries that have started",
+    "crashes": "allowed crashes of its process",
+    "crashes_used": "crashes so far",
+    "lost": "allowed lost leases",
+    "lost_used": "leases lost so far",
     "attempts": "each with number, outcome, because, reason, executor, node, pid, queued_at, claimed_at, started_at, "
     "ended_at, failure",
     "notes": "what else happened: at, what, words",

@@ -67,6 +67,6 @@ def _record(call: Kept, refused: str | None) -> Iterator[Record]:
             "task": batch["task"],
             "queue": batch["queue"],
             "kept_at": moment(utc(call.at)),
-            "due_at": moment(utc(batch["due"])) if "due" in batch else None,
+            "due_at": moment(utc(batch["at"])) if "at" in batch else None,
             "refused": refused,
         }

@@ -56,10 +56,9 @@ def full_record(job: Job[Any], usage: JobUsage | None = None) -> Record:
         "usage": usage_record(usage),
         "why": job.why,
         "failure": failure_record(job.failure),
-        "budget": {
-            "retries": _budget(job.retried, job.retries),
-            "crashes": _budget(job.crashes, job.most_crashes),
-            "lost": _budget(job.lost, job.most_lost),
+        **{
+            name: getattr(job, name)
+            for name in ("retries", "retries_used", "crashes", "crashes_used", "lost", "lost_used")
         },
         "attempts": list(_attempts(job.attempts, job.notes)),
         "notes": [{"at": note.at, "what": note.what, "words": note.words} for note in job.notes],
@@ -69,10 +68,6 @@ def full_record(job: Job[Any], usage: JobUsage | None = None) -> Record:
 
 def failure_record(failure: Failure | None) -> Record | None:
     return None if failure is None else msgspec.structs.asdict(failure)
-
-
-def _budget(used: int, most: int | None) -> Record:
-    return {"used": used, "most": most, "left": None if most is None else max(0, most - used)}
 
 
 def _attempts(attempts: Sequence[Attempt], notes: Sequence[Note]) -> Iterator[Record]:

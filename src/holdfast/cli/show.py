@@ -54,10 +54,10 @@ def _describe_whole(record: Record, output: Output, hint: str) -> Iterator[Fact]
         yield Fact("progress", described_progress(record["progress"], output))
     if record["usage"]:
         yield Fact("usage", described_usage(record["usage"], output))
-    yield Fact("budget", _budget(record["budget"]))
+    yield Fact("budget", _budget(record))
     if record["unique"]:
         yield Fact("unique", record["unique"])
-    if record["at_most_once"] or not record["kept"]:
+    if record["at_most_once"] or not record["keep"]:
         yield Fact("runs", ", ".join(_promises(record)))
     for name in sorted(record["fields"]):
         yield Fact(f"field {name}", record["fields"][name])
@@ -115,7 +115,7 @@ _WAS = {"failed": "failed", "cancelled": "was cancelled"}
 def _promises(record: Record) -> Iterator[str]:
     if record["at_most_once"]:
         yield "once at most"
-    if not record["kept"]:
+    if not record["keep"]:
         yield "without being kept afterwards"
 
 
@@ -128,8 +128,8 @@ def _json(value: Any) -> str:
     return (data if len(data) <= WIDE else msgspec.json.format(data, indent=2)).decode()
 
 
-def _budget(budget: Record) -> str:
-    return ", ".join(f"{name} {each['used']} of {each['most']}" for name, each in budget.items())
+def _budget(record: Record) -> str:
+    return ", ".join(f"{name} {record[f'{name}_used']} of {record[name]}" for name in ("retries", "crashes", "lost"))
 
 
 def _attempt(attempt: Record, output: Output) -> Iterator[str]:

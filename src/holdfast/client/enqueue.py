@@ -37,7 +37,7 @@ class Part(msgspec.Struct, frozen=True, eq=False):
         """Make a part of calls, and of what they carry."""
         tasks, carried = tasks_of(calls), carried_by(app)
         jobs = calls if carried is None else _carrying(calls, tasks, carried)
-        return cls(calls, tasks, commands.enqueue(jobs, exists=_on_exists(tasks), fresh=fresh))
+        return cls(calls, tasks, commands.enqueue(jobs, on_exists=_on_exists(tasks), fresh=fresh))
 
 
 def tasks_of(calls: Sequence[Any]) -> set[Task[..., Any]]:
@@ -150,7 +150,7 @@ def stored_job(task: Task[..., R], now: int, app: App) -> Job[R]:
     due = chosen.at if delay is None else now + delay
     if due is not None and due > now:
         changed |= {"state": "scheduled", "due_at": utc(due)}
-    deadline = chosen.start_by if chosen.deadline is None else now + chosen.deadline
+    deadline = chosen.deadline_at if chosen.deadline is None else now + chosen.deadline
     if deadline is not None:
         changed["deadline"] = utc(deadline)
     return replace(task.outline, **changed)

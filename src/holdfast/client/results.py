@@ -182,7 +182,7 @@ def ended(self: jobs.App, job: Job[R]) -> Steps[R]:
     try:
         found: Job[R] = yield from jobs.get(self, job.id)
     except errors.JobNotFound:
-        if job.kept:
+        if job.keep:
             raise
         raise errors.JobNotFound(f"job {job.id} is not kept: it has ended, and its result is gone") from None
     return outcome(found)

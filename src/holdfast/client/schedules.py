@@ -32,7 +32,7 @@ NOT_OF_SCHEDULES = (
     "on_exists",
     "after",
     "when_unreachable",
-    "start_by",
+    "deadline_at",
 )
 MOST_BACKLOG = 1000
 
@@ -149,7 +149,7 @@ def declaration(name: str, call: BoundCall[Any], timing: Timing, revision: int |
         raise Invalid(f"{call!r} is no bound call; write task.bind(...)")
     if not isinstance(timing, Timing):
         raise Invalid(f"schedule is {timing!r}; it must be cron(...) or every(...), of holdfast")
-    if call.chosen.start_by is not None:
+    if call.chosen.deadline_at is not None:
         raise Invalid("deadline is a time; each firing needs one of its own: give a duration")
     if call.chosen.deadline is not None and call.chosen.deadline <= (timing.jitter or 0):
         raise Invalid("the jitter may be longer than the deadline; a job would be due after it")

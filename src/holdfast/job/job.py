@@ -128,12 +128,12 @@ class Job(msgspec.Struct, Generic[R], frozen=True, kw_only=True, eq=False, repr_
     since: datetime  # when it entered its state
     priority: int = 0
     attempt: int = 0  # the number of the last one; 0: none yet
-    retried: int = 0  # how many retries have started
-    retries: int | None = None  # how many it may have
-    crashes: int = 0  # deaths of its process so far
-    most_crashes: int | None = None  # how many it survives
-    lost: int = 0  # leases lost so far
-    most_lost: int | None = None  # how many it survives
+    retries: int | None = None  # allowed retries after errors
+    retries_used: int = 0  # retries that have started
+    crashes: int | None = None  # allowed crashes of its process
+    crashes_used: int = 0  # crashes so far
+    lost: int | None = None  # allowed lost leases
+    lost_used: int = 0  # leases lost so far
     cancelling: bool = False  # it is to be cancelled, and its worker is stopping it
     due_at: datetime | None = None  # if it is scheduled
     lease_ends_at: datetime | None = None  # if it is running, unless it is renewed
@@ -154,7 +154,7 @@ class Job(msgspec.Struct, Generic[R], frozen=True, kw_only=True, eq=False, repr_
     share: str = ""  # whose it is, among those that share its queue
     deadline: datetime | None = None  # no attempt may start after it
     unique: str = ""  # its unique key
-    kept: bool = True  # whether its record stays after it has ended well
+    keep: bool = True  # whether its record stays after it has ended well
     at_most_once: bool = False  # never started a second time
     payload: bytes | None = None  # its arguments as they are stored; None in what `list` yields, as are the next
     result_bytes: bytes | None = None  # its result as it is stored; `result()` decodes it
@@ -356,12 +356,12 @@ def _read_whole(fields: dict[str, Any], app: App, returns: Shape | None) -> Job[
         since=utc(fields["since"]),
         priority=fields["priority"],
         attempt=fields["attempt"],
-        retried=fields["retried"],
+        retries_used=fields["retries_used"],
         retries=fields["retries"],
+        crashes_used=fields["crashes_used"],
         crashes=fields["crashes"],
-        most_crashes=fields["most_crashes"],
+        lost_used=fields["lost_used"],
         lost=fields["lost"],
-        most_lost=fields["most_lost"],
         cancelling=fields["cancelling"] == 1,
         due_at=timer if state == "scheduled" else None,
         lease_ends_at=timer if state == "running" else None,
@@ -380,7 +380,7 @@ def _read_whole(fields: dict[str, Any], app: App, returns: Shape | None) -> Job[
         share=fields["share"],
         deadline=_moment(fields["deadline"]),
         unique=fields["unique"],
-        kept=fields["kept"] == 1,
+        keep=fields["keep"] == 1,
         at_most_once=fields["at_most_once"] == 1,
         payload=fields.get("payload"),
         result_bytes=fields.get("result"),

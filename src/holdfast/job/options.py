@@ -25,7 +25,7 @@ NEED_A_PROCESS = ("memory", "exclusive")  # what cannot be kept where nothing ca
 class Run(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Times are in milliseconds, memory in bytes; None: no limit. Names are short, as they are stored with each job."""
 
-    soft: int | None = None  # after so long an attempt is told to stop, as at a deploy
+    soft_timeout: int | None = None  # after so long an attempt is told to stop, as at a deploy
     memory: int | None = None  # of all processes of the job
     stalled: int | None = None  # so long without a word or a line
     exclusive: bool = False  # it is killed before its lease can lapse
@@ -134,7 +134,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     limits: tuple[str, ...] | None = None
     share: str | None = None
     deadline: int | None = None
-    start_by: int | None = None  # a deadline that is a time
+    deadline_at: int | None = None  # a deadline that is a time
     runner: Runner | None = None
     when_unreachable: WhenUnreachable | None = None
 
@@ -152,9 +152,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         elif checked.get("at") is not None:
             checked["delay"] = None
         if isinstance(given.get("deadline"), datetime):
-            checked["deadline"], checked["start_by"] = None, checked["deadline"]
+            checked["deadline"], checked["deadline_at"] = None, checked["deadline"]
         elif "deadline" in checked:
-            checked["start_by"] = None
+            checked["deadline_at"] = None
         return _consistent(msgspec.structs.replace(self, **checked))
 
     def batch(self) -> dict[str, Any]:
@@ -164,20 +164,20 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             "queue": self.queue or DEFAULT_QUEUE,
             "priority": self.priority,
             "delay": self.debounce if is_debounced else self.delay,
-            "due": self.at,
+            "at": self.at,
             "retries": self.retries,
             "crashes": self.crashes,
             "lost": self.lost,
             "backoff": self.backoff,
             "timeout": self.timeout,
             "run": self.run.encode() if self._is_limited else None,
-            "once": self.at_most_once or None,
+            "at_most_once": self.at_most_once or None,
             "after": self.after or None,
             "on_failed": self.on_failed if self.after else None,
             "limits": self.limits or None,
             "share": self.share,
             "deadline": self.deadline,
-            "start_by": self.start_by,
+            "deadline_at": self.deadline_at,
         }
 
     @property
@@ -187,7 +187,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def run(self) -> Run:
         """What only workers are told."""
-        return Run(soft=self.soft_timeout, memory=self.memory, stalled=self.stalled, exclusive=self.exclusive is True)
+        return Run(
+            soft_timeout=self.soft_timeout, memory=self.memory, stalled=self.stalled, exclusive=self.exclusive is True
+        )
 
 
 DEFAULTS = Options()
@@ -235,8 +237,8 @@ def _consistent(options: Options) -> Options:
                 raise Invalid(
                     f"debounce and {name} are both given; debounce says when the job is due, and what replaces it"
                 )
-    for due, start_by in ((options.debounce or options.delay, options.deadline), (options.at, options.start_by)):
-        if due is not None and start_by is not None and start_by <= due:
+    for due, deadline_at in ((options.debounce or options.delay, options.deadline), (options.at, options.deadline_at)):
+        if due is not None and deadline_at is not None and deadline_at <= due:
             raise Invalid("the job would be due after its deadline; give it a later one")
     if options.timeout and options.soft_timeout and options.soft_timeout >= options.timeout:
         soft, hard = humanize(options.soft_timeout), humanize(options.timeout)

@@ -20,10 +20,11 @@ def what_follows(job: Job[Any], now: datetime | None = None, *, crashed: bool) -
     if job.state == "cancelled":
         return "cancelled, so it is not retried"
     if job.state == "scheduled" and job.due_at:
-        return f"retry {job.retried + 1} of {job.retries} in {_span((job.due_at - (now or job.since)).total_seconds())}"
+        wait = (job.due_at - (now or job.since)).total_seconds()
+        return f"retry {job.retries_used + 1} of {job.retries} in {_span(wait)}"
     if job.state == "waiting" and crashed:
-        return f"requeued, after crash {job.crashes} of {job.most_crashes}"
-    return f"retry {job.retried + 1} of {job.retries} now" if job.state == "waiting" else ""
+        return f"requeued, after crash {job.crashes_used} of {job.crashes}"
+    return f"retry {job.retries_used + 1} of {job.retries} now" if job.state == "waiting" else ""
 
 
 def _span(seconds: float) -> str:

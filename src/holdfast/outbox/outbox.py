@@ -88,7 +88,7 @@ class Kept(msgspec.Struct, frozen=True, omit_defaults=True):
 
 def _with_times(batch: dict[str, Any], now: int) -> dict[str, Any]:
     """Say when, in the place of how long from now."""
-    names = {"delay": "due", "deadline": "start_by"}
+    names = {"delay": "at", "deadline": "deadline_at"}
     return {names.get(name, name): now + value if name in names else value for name, value in batch.items()}
 
 

@@ -203,7 +203,7 @@ def _batch(task: Task[..., Any]) -> dict[str, Any]:
         "codec": None if task.codec == "json" else task.codec,
         "unique": _unique_key(task),
         "unique_for": "queued" if chosen.debounce is not None else chosen.unique_for,
-        "unkept": True if chosen.keep is False else None,
+        "keep": False if chosen.keep is False else None,
         **chosen.batch(),
     }
     return {name: value for name, value in told.items() if value is not None}
@@ -225,7 +225,7 @@ def _outline(task: Task[..., R]) -> Job[R]:
         retries=chosen.retries,
         codec=task.codec,
         unique=_unique_key(task) or "",
-        kept=chosen.keep is not False,
+        keep=chosen.keep is not False,
         at_most_once=chosen.at_most_once is True,
         limits=tuple(chosen.limits or ()),
         share=chosen.share or "",

@@ -101,8 +101,8 @@ def test_a_stage_has_a_deadline_of_its_own_or_none(store: Store, clock: TestCloc
 def test_one_that_ends_before_leaves_no_timer(store: Store, server_url: str, namespace: str) -> None:
     put(store, "a", "b", deadline=5000)
     store.run(commands.cancel(["a"]))
-    store.run(commands.enqueue([NewJob(id="b", payload=b"", queue="q", task="t")], exists="replace"))
-    put(store, "c", deadline=5000, unkept=True)
+    store.run(commands.enqueue([NewJob(id="b", payload=b"", queue="q", task="t")], on_exists="replace"))
+    put(store, "c", deadline=5000, keep=False)
     assert take(store, limit=2) == ["b", "c"]
     end(store, "c", Succeed(b""))
     end(store, "b", Succeed(b""))

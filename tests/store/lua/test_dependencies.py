@@ -350,7 +350,7 @@ def test_three_thousand_dependents_are_released_in_steps_by_whoever_comes_next(s
 
 
 def test_a_dependency_that_is_not_kept_releases_what_waits_for_it(store: Store) -> None:
-    put(store, "gone", unkept=True)
+    put(store, "gone", keep=False)
     put(store, "next", after=("gone",))
 
     succeed(store, "gone")

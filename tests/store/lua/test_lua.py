@@ -62,7 +62,7 @@ def fields(store: Store, id: str, *names: str) -> tuple[Any, ...]:
 
 
 def charges(store: Store, id: str) -> tuple[Any, ...]:
-    return fields(store, id, "state", "retried", "crashes", "lost", "group")
+    return fields(store, id, "state", "retries_used", "crashes_used", "lost_used", "group")
 
 
 def standing(store: Store) -> dict[str, list[str]]:
@@ -178,7 +178,7 @@ def test_a_retry_waits_20_then_40_then_80_seconds_from_the_end_of_the_failed_att
         assert take(store) == ["job"]
         clock.advance(7)
         end(store, "job", Error(b"{}", "ValueError"))
-        state, timer, retried = fields(store, "job", "state", "timer", "retried")
+        state, timer, retried = fields(store, "job", "state", "timer", "retries_used")
         assert (state, retried) == ("scheduled", attempt - 1)
         waits.append((timer - clock.now) / 1000)
         clock.now = timer - 1
@@ -790,7 +790,7 @@ def test_those_who_wait_are_told_once_however_the_job_ends(store: Store, client:
     assert waiting.states == ["waiting"] * 5 + [""]
     store.run(commands.wait(names, "me"))
     store.run(commands.cancel(["stopped"]))
-    store.run(commands.enqueue([new("replaced", queue="r")], exists="replace"))
+    store.run(commands.enqueue([new("replaced", queue="r")], on_exists="replace"))
     take(store, limit=5)
     end(store, "good", Succeed(b"1"))
     end(store, "bad", Error(b"", "E", final=True))
@@ -940,7 +940,7 @@ def test_jobs_that_come_and_go_between_pages_are_neither_skipped_nor_shown_twice
 def test_a_job_that_moves_to_a_place_behind_the_cursor_is_shown_there(store: Store) -> None:
     put(store, "a", "b")
     first = store.run(commands.list_jobs(limit=1))
-    store.run(commands.enqueue([new("b", queue="r"), new("a")], exists="replace"))
+    store.run(commands.enqueue([new("b", queue="r"), new("a")], on_exists="replace"))
     second = store.run(commands.list_jobs(queues=["q"], cursor=first.cursor))
 
     assert [job["id"] for job in first.jobs + second.jobs] == ["a", "a"]
@@ -1051,11 +1051,11 @@ INVALID = [
     commands.enqueue([new("x"), new("y", delay=-1)]),
     commands.enqueue([new("x"), new("y", delay=2**50)]),
     commands.enqueue([new("x"), new("y", codec="pickle")]),
-    commands.enqueue([new("x")], exists="ignore"),
+    commands.enqueue([new("x")], on_exists="ignore"),
     commands.enqueue([new(f"{n}") for n in range(1001)]),
     commands.enqueue([new(f"{n}", queue="qr"[n % 2]) for n in range(1001)]),
-    raw("enqueue", b"x y", batches=[{"count": 2, "queue": "q", "task": "t"}], exists="return"),
-    raw("enqueue", b"x", b"p", batches=[{"queue": "q", "task": "t", "priority": 0.5}], exists="return"),
+    raw("enqueue", b"x y", batches=[{"count": 2, "queue": "q", "task": "t"}], on_exists="return"),
+    raw("enqueue", b"x", b"p", batches=[{"queue": "q", "task": "t", "priority": 0.5}], on_exists="return"),
     raw("enqueue", b"x y", b"p", batches=[{"queue": "q", "task": "t"}]),
     raw("enqueue", b"x", b"p", b"p", batches=[{"count": 2, "queue": "q", "task": "t"}]),
     raw("enqueue", b"x", b"p", batches=[{"count": 0, "queue": "q", "task": "t"}]),

@@ -68,7 +68,7 @@ def test_a_key_that_outlives_its_job_does_not_replace_another_job_that_has_its_i
     put(store, "a", payload=b"another")
 
     with pytest.raises(errors.JobExists):
-        store.run(commands.enqueue([new("b", unique="key")], exists="replace"))
+        store.run(commands.enqueue([new("b", unique="key")], on_exists="replace"))
     assert job(store, "a")["payload"] == b"another"
 
 
@@ -82,7 +82,7 @@ def test_who_waits_for_a_job_that_is_replaced_waits_for_the_new_one(store: Store
     end(store, "a", Error(b"", "g"))
     assert job(store, "b")["after"] == [[b"a", b"failed"]]
 
-    store.run(commands.enqueue([new("a")], exists="replace"))
+    store.run(commands.enqueue([new("a")], on_exists="replace"))
     assert job(store, "b")["after"] == [[b"a", b"pending"]]
     take(store)
     end(store, "a", Succeed(b"1"))
@@ -107,7 +107,7 @@ def test_a_job_may_wait_for_one_that_is_replaced_in_the_same_call(store: Store) 
     put(store, "old", unique="key")
     jobs = [new("a", unique="key"), new("b", after=("old",))]
 
-    assert store.run(commands.enqueue(jobs, exists="replace")).ids == ["old", "b"]
+    assert store.run(commands.enqueue(jobs, on_exists="replace")).ids == ["old", "b"]
     assert standing(store) == {"waiting": ["old"], "blocked": ["b"]}
 
 
@@ -118,7 +118,7 @@ def test_a_job_that_is_handed_on_in_the_call_in_which_another_begins_to_wait_for
     end(store, "holds", Succeed(b"1"))
     assert standing(store) == {"succeeded": ["holds"], "waiting": ["first"], "throttled": ["second"]}
 
-    store.run(commands.enqueue([new("first"), new("waits", after=("second",))], exists="replace"))
+    store.run(commands.enqueue([new("first"), new("waits", after=("second",))], on_exists="replace"))
     assert job(store, "second")["state"] == "waiting"
     assert take(store, limit=3) == ["second", "first"]
 
@@ -134,7 +134,7 @@ def test_a_cancellation_that_meets_only_dependents_gets_the_same_answer_again(st
 
 
 def test_what_ended_unseen_and_is_gone_is_not_waited_for(store: Store) -> None:
-    put(store, "a", unkept=True)
+    put(store, "a", keep=False)
     put(store, "b", after=("a",))
     store.run(commands.cancel(["b"]))
     take(store)

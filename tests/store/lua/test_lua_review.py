@@ -230,13 +230,15 @@ def test_a_schedule_that_fires_at_other_times_than_before_has_missed_nothing(sto
 # Unique keys
 
 
-@pytest.mark.parametrize("exists", ["return", "replace"])
+@pytest.mark.parametrize("on_exists", ["return", "replace"])
 def test_who_waits_for_a_job_of_the_same_call_waits_for_the_one_that_has_its_unique_key(
-    store: Store, exists: str
+    store: Store, on_exists: str
 ) -> None:
     put(store, "first", unique="key")
 
-    store.run(commands.enqueue([new("second", unique="key"), new("after", after=("second", "first"))], exists=exists))
+    store.run(
+        commands.enqueue([new("second", unique="key"), new("after", after=("second", "first"))], on_exists=on_exists)
+    )
 
     assert job(store, "after")["after"] == [[b"first", b"pending"]]
     assert take(store, limit=10) == ["first"]
@@ -427,7 +429,7 @@ def test_a_caller_cannot_say_that_its_arguments_were_checked(store: Store) -> No
     store.run(
         raw("enqueue", b"x", b"1", batches=[{"queue": "q", "task": "t", "spec": "lies", "flags": 8, "is_plain": True}])
     )
-    assert (job(store, "x")["task"], job(store, "x")["kept"]) == ("t", 1)
+    assert (job(store, "x")["task"], job(store, "x")["keep"]) == ("t", 1)
 
 
 def test_what_is_known_by_heart_does_not_outlive_a_change(store: Store) -> None:
@@ -448,7 +450,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "limits": {"limits": ("api:x", "disk")},
     "share": {"share": "tenant"},
     "deadline": {"deadline": 90_000},
-    "once": {"once": True},
+    "once": {"at_most_once": True},
 }
 SAME = ("state", "queue", "task", "codec", "priority", "retries", "run", "limits", "share", "at_most_once", "payload")
 
@@ -480,7 +482,7 @@ def test_a_call_that_is_known_by_heart_stores_what_the_first_one_did(store: Stor
 def test_a_call_that_is_known_by_heart_is_refused_as_the_first_one_is(store: Store) -> None:
     now, batches = Store(store.address), [{"queue": "q", "task": "t"}]
     for id in (b"one", b"two"):
-        now.run(raw("enqueue", id, b"1", batches=batches, exists="return"))
+        now.run(raw("enqueue", id, b"1", batches=batches, on_exists="return"))
     for blobs, words in {
         (b"no spaces", b"1"): "a job id must be|more ids than jobs",
         (b"", b"1"): "a job id must be|fewer ids than jobs",
@@ -489,9 +491,9 @@ def test_a_call_that_is_known_by_heart_is_refused_as_the_first_one_is(store: Sto
         (): "fewer ids than jobs",
     }.items():
         with pytest.raises(errors.Invalid, match=words):
-            now.run(raw("enqueue", *blobs, batches=batches, exists="return"))
+            now.run(raw("enqueue", *blobs, batches=batches, on_exists="return"))
     with pytest.raises(errors.TooBig):
-        now.run(raw("enqueue", b"three", b"1" * (MiB + 1), batches=batches, exists="return"))
+        now.run(raw("enqueue", b"three", b"1" * (MiB + 1), batches=batches, on_exists="return"))
     assert now.run(commands.count()) == 2
 
 

@@ -39,8 +39,8 @@ def test_a_cancellation_that_is_repeated_gets_the_same_answer(store: Store) -> N
 
 
 def test_an_enqueue_that_minds_what_exists_does_not_mind_itself(store: Store) -> None:
-    careful = commands.enqueue([new("a")], exists="error")
-    replacing = commands.enqueue([new("b", payload=b"new")], exists="replace")
+    careful = commands.enqueue([new("a")], on_exists="error")
+    replacing = commands.enqueue([new("b", payload=b"new")], on_exists="replace")
     put(store, "b", payload=b"old")
 
     for _ in range(2):
@@ -52,7 +52,7 @@ def test_an_enqueue_that_minds_what_exists_does_not_mind_itself(store: Store) ->
 
 
 def test_a_job_that_is_not_kept_is_not_stored_again_after_it_has_ended(store: Store) -> None:
-    enqueue = commands.enqueue([new("a", unkept=True)])
+    enqueue = commands.enqueue([new("a", keep=False)])
     store.run(enqueue)
     take(store)
     end(store, "a", Succeed(b"1"))
@@ -99,7 +99,7 @@ def test_who_ran_a_job_cannot_write_to_another_of_the_same_id(store: Store, cloc
     clock.advance(1)
     assert take(store, TWO) == ["a"]
     end(store, "a", Succeed(b"1"), TWO)
-    store.run(commands.enqueue([new("a")], exists="replace"))
+    store.run(commands.enqueue([new("a")], on_exists="replace"))
     [again] = store.run(commands.claim(ONE, commands.claim_args(["q"], counter=2, limit=1))).jobs
 
     assert (again.id, again.attempt) == (old.id, old.attempt)
@@ -118,8 +118,8 @@ def test_of_a_thousand_and_one_jobs_of_a_dead_executor_none_is_charged(store: St
 
     while store.run(commands.lose(executor=ONE)):
         pass
-    assert {found["crashes"] for found in store.run(commands.list_jobs(limit=1000)).jobs} == {0}
-    assert job(store, "last")["crashes"] == 0
+    assert {found["crashes_used"] for found in store.run(commands.list_jobs(limit=1000)).jobs} == {0}
+    assert job(store, "last")["crashes_used"] == 0
 
 
 def test_more_than_a_thousand_queues_are_counted_and_listed(store: Store) -> None:

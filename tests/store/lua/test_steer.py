@@ -74,7 +74,7 @@ def test_an_operator_gives_a_running_job_back_uncharged_and_its_worker_hears_of_
 
     with redis.Redis.from_url(server_url) as client:
         assert client.lpop(f"hf:{{{namespace}}}:inbox:node/one") == b"lost node/one.0 a 1"
-    assert fields(store, "a", "state", "retried", "crashes", "lost") == ("waiting", 0, 0, 0)
+    assert fields(store, "a", "state", "retries_used", "crashes_used", "lost_used") == ("waiting", 0, 0, 0)
     assert end(store, "a", Succeed(b"1"), attempt=1) == "LOST"
     assert take(store, TWO) == ["a"]
 
@@ -119,7 +119,7 @@ def test_a_stage_has_retries_of_its_own(store: Store, clock: TestClock) -> None:
 
     end(store, "job", Error(b"", "g"))
 
-    assert fields(store, "job", "state", "retried") == ("scheduled", 0)
+    assert fields(store, "job", "state", "retries_used") == ("scheduled", 0)
 
 
 def test_a_stage_may_come_after_a_delay(store: Store, clock: TestClock) -> None:
@@ -221,14 +221,14 @@ def test_a_job_moved_into_a_shared_queue_shares_it(store: Store) -> None:
 def test_a_stage_that_is_to_run_once_at_most_does(store: Store) -> None:
     put(store, "job", retries=5)
     take(store)
-    end(store, "job", Advanced("charge", {"queue": "q", "once": True}, b""))
+    end(store, "job", Advanced("charge", {"queue": "q", "at_most_once": True}, b""))
     take(store)
     end(store, "job", Error(b"", "g", delay=0))
     assert fields(store, "job", "state", "group") == ("failed", "g")
 
 
 def test_a_stage_after_one_that_was_to_run_once_may_be_tried_again(store: Store) -> None:
-    put(store, "job", once=True)
+    put(store, "job", at_most_once=True)
     take(store)
     end(store, "job", Advanced("mail", {"queue": "q"}, b""))
     take(store)

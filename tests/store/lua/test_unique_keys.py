@@ -30,10 +30,10 @@ from tests.store.lua.test_lua import (
 
 
 def put_unique(
-    store: Store, id: str, key: str = "key", *, exists: str = "return", span: str | int | None = None
+    store: Store, id: str, key: str = "key", *, on_exists: str = "return", span: str | int | None = None
 ) -> tuple[bool, str]:
     """Returns whether it was stored, and the id of the job that has the key then."""
-    stored = store.run(commands.enqueue([new(id, unique=key, unique_for=span)], exists=exists))
+    stored = store.run(commands.enqueue([new(id, unique=key, unique_for=span)], on_exists=on_exists))
     return stored.created[0], stored.ids[0]
 
 
@@ -78,12 +78,12 @@ def test_a_second_job_of_a_key_is_the_first_or_refused_or_takes_its_place(store:
 
     assert put_unique(store, "b") == (False, "a")
     with pytest.raises(errors.JobExists):
-        put_unique(store, "b", exists="error")
-    assert put_unique(store, "b", exists="replace") == (True, "a")
+        put_unique(store, "b", on_exists="error")
+    assert put_unique(store, "b", on_exists="replace") == (True, "a")
     assert standing(store) == {"waiting": ["a"]}
     take(store)
     with pytest.raises(errors.WrongState):
-        put_unique(store, "b", exists="replace")
+        put_unique(store, "b", on_exists="replace")
 
 
 def test_a_key_is_not_taken_from_one_job_by_replacing_another(store: Store) -> None:
@@ -92,7 +92,7 @@ def test_a_key_is_not_taken_from_one_job_by_replacing_another(store: Store) -> N
 
     assert put_unique(store, "b") == (False, "b")
     with pytest.raises(errors.JobExists):
-        put_unique(store, "b", exists="replace")
+        put_unique(store, "b", on_exists="replace")
     assert has_key(store, "a")
     assert job(store, "b")["unique"] == ""
 
@@ -132,7 +132,7 @@ def test_a_job_is_not_kept_from_a_retry_by_its_own_key(store: Store, span: str |
 
 def test_a_job_that_is_replaced_gives_its_old_key_back(store: Store) -> None:
     put_unique(store, "a", "old")
-    assert put_unique(store, "a", "new", exists="replace") == (True, "a")
+    assert put_unique(store, "a", "new", on_exists="replace") == (True, "a")
 
     assert put_unique(store, "b", "old") == (True, "b")
     assert put_unique(store, "c", "new") == (False, "a")
@@ -174,7 +174,7 @@ def test_a_key_is_removed_when_its_job_starts_or_is_deleted(store: Store) -> Non
 
 @pytest.mark.parametrize("ending", ["succeeds", "is cancelled", "is cancelled while it runs", "fails"])
 def test_a_job_that_is_not_kept_goes_when_it_ends_unless_it_fails(store: Store, ending: str) -> None:
-    put(store, "a", unkept=True, payload=b"p" * 100)
+    put(store, "a", keep=False, payload=b"p" * 100)
     store.run(commands.attach("a", {"owner": "me"}))
     store.run(commands.wait(["a"], "me"))
     if ending == "is cancelled":
@@ -193,7 +193,7 @@ def test_a_job_that_is_not_kept_goes_when_it_ends_unless_it_fails(store: Store, 
 
 
 def test_an_end_that_is_said_again_with_its_token_gets_the_same_answer_though_the_job_is_gone(store: Store) -> None:
-    put(store, "a", unkept=True)
+    put(store, "a", keep=False)
     take(store)
     done = [Finish("a", 1, Succeed(b"1"))]
     finish = commands.finish(ONE, done, token=new_id())
@@ -217,7 +217,7 @@ def test_an_end_that_is_said_again_with_its_token_gets_the_same_answer_though_th
 def test_a_job_that_runs_once_at_most_does_not_come_back_from_an_attempt(
     store: Store, outcome: Outcome, group: str
 ) -> None:
-    put(store, "a", once=True)
+    put(store, "a", at_most_once=True)
     take(store)
     end(store, "a", outcome)
 
@@ -227,7 +227,7 @@ def test_a_job_that_runs_once_at_most_does_not_come_back_from_an_attempt(
 
 
 def test_a_job_that_runs_once_at_most_comes_back_if_it_did_not_start(store: Store, clock: TestClock) -> None:
-    put(store, "a", once=True)
+    put(store, "a", at_most_once=True)
     take(store)
     end(store, "a", Unknown())
     clock.advance(5)
@@ -256,7 +256,7 @@ def silence(store: Store, clock: TestClock) -> None:
 def test_a_job_that_runs_once_at_most_fails_when_who_runs_it_dies(
     store: Store, clock: TestClock, death: Command[list[str]] | None, group: str, limit: int
 ) -> None:
-    put(store, "a", once=True)
+    put(store, "a", at_most_once=True)
     put(store, "b")
     take(store, limit=limit)
     if death:

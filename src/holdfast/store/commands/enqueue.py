@@ -29,17 +29,17 @@ class Stored(NamedTuple):
     ids: list[str]
 
 
-def enqueue(jobs: Sequence[Storable], *, exists: str = "return", fresh: bool = False) -> Command[Stored]:
+def enqueue(jobs: Sequence[Storable], *, on_exists: str = "return", fresh: bool = False) -> Command[Stored]:
     """Store jobs, all or none. Jobs that stand together and differ only in id and payload share what is sent.
 
     `fresh`: all ids were made for this call, so the store looks for them all at once: all are there, or none.
     """
     ids = [job.id for job in jobs]
     batches = _batches([job.batch for job in jobs])
-    args: Fields = {"batches": batches, "exists": exists}
+    args: Fields = {"batches": batches, "on_exists": on_exists}
     if fresh:
         args["fresh"] = True
-    if fresh or exists != "return" or [batch for batch in batches if "unkept" in batch]:
+    if fresh or on_exists != "return" or [batch for batch in batches if "keep" in batch]:
         args["token"] = new_id()  # repeated, it could be done twice
     blobs = (" ".join(ids).encode(), *[job.payload for job in jobs])
     return Command("enqueue", args, lambda reply: _read_stored(reply, ids), blobs)

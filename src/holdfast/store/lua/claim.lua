@@ -76,7 +76,7 @@ end
 -- Start an attempt of a waiting job, under a lease of so many milliseconds.
 local function start_attempt(got, job, args, length)
   local flags, attempt, since = job.flags, job.attempt + 1, job.since
-  if flags > 0 and has(flags, RETRYING) then job.retried, job.flags = job.retried + 1, with(flags, RETRYING, false) end
+  if flags > 0 and has(flags, RETRYING) then job.retries_used, job.flags = job.retries_used + 1, with(flags, RETRYING, false) end
   job.attempt, job.lease = attempt, length
   move(job, 'running', now, now + length, attempt_field[attempt], begin_run(got, args, since))
   collect(holding, got.held, job.id, make_marks(attempt, false, 0, length))

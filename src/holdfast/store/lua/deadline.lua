@@ -11,7 +11,7 @@ local deadline = {}
 
 -- Give a job the deadline that its batch says, if it does. Returns the field.
 function deadline.set(job, batch)
-  local time = batch.start_by or (batch.deadline and now + batch.deadline)
+  local time = batch.deadline_at or (batch.deadline and now + batch.deadline)
   if not time then return nil end
   job.flags = with(job.flags, DEADLINE, true)
   collect(entering, key.timers, time, '!' .. job.id)

@@ -4,25 +4,25 @@
 --     count         how many jobs (1)
 --     queue, task   names
 --     priority      -256 to 255, lower runs sooner (0)
---     delay, due    milliseconds from now, or a time; neither: at once
+--     delay, at     milliseconds from now, or a time; neither: at once
 --     retries, crashes, lost, backoff, timeout, codec    see record.lua
 --     run           how a worker is to run it, as text: not looked at here
 --     unique        a key that one job at a time may have; a batch with a key has one job
 --     unique_for    for how long it has it: 'queued', 'pending' (if not given), 'kept' or milliseconds; see unique.lua
---     unkept        remove the job when it has ended, unless it failed
---     once          never start it a second time, except by `retry`
---     deadline      milliseconds from now, or start_by, a time: no attempt may start after it; see deadline.lua
+--     keep          false: remove the job when it has ended, unless it failed
+--     at_most_once  true: never start it a second time, except by `retry`
+--     deadline      milliseconds from now, or deadline_at, a time: no attempt may start after it; see deadline.lua
 --     share         whose it is, among those that share the queue; see fair.lua
 --     limits        the limits in which it takes part, up to 8, as `name` or `name:key`; see limit.lua
 --     after         ids of jobs to wait for, which are there or in this call; all jobs of the batch wait for the same
 --     on_failed     if one of them fails or is cancelled: 'block' (stay blocked, if not given), 'cancel' or 'run'
---   args.exists     what to do about an id, or a key, that is there: 'return' (nothing), 'error' or 'replace'
+--   args.on_exists  what to do about an id, or a key, that is there: 'return' (nothing), 'error' or 'replace'
 --   args.fresh      the ids were made for this call: if they are there, the call is a repeated one
 --   args.token      with 'error', 'replace' and `fresh`, and for jobs that are not kept: see call.lua
 --   blobs           the ids of all jobs, with spaces between them; then the payloads, in the same order
 --
 -- Refuses INVALID, TOOBIG; NOTFOUND and CYCLE about jobs to wait for; BLOCKED if a job to be replaced by one that waits is
--- waited for; EXISTS with exists = 'error', if a third job has the key or the id of the one that was given it,
+-- waited for; EXISTS with on_exists = 'error', if a third job has the key or the id of the one that was given it,
 -- or if some but not all of the jobs of a fresh call are there; STATE if a job to be replaced is running. A job that is
 -- replaced keeps its id. Returns the server's time, then for each job 1 if it was stored, 0 if one of its id was there,
 -- '+id' if it was stored in the place of the one that had its key, '=id' if that one was left alone.
@@ -50,7 +50,7 @@ local MOST_EDGES = 10000
 local EXISTS = { ['return'] = true, ['error'] = true, ['replace'] = true }
 
 local function due_time(batch)
-  local due = batch.due or (batch.delay and now + batch.delay)
+  local due = batch.at or (batch.delay and now + batch.delay)
   return due and due > now and due or nil
 end
 
@@ -83,11 +83,11 @@ end
 
 local function check_times(batch)
   optional(batch.delay, 'the delay', 0, LONGEST_WAIT)
-  optional(batch.due, 'the due time', 0, now + LONGEST_WAIT)
+  optional(batch.at, 'the due time', 0, now + LONGEST_WAIT)
   optional(batch.deadline, 'the deadline', 1, LONGEST_WAIT)
-  optional(batch.start_by, 'the time of the deadline', 0, now + LONGEST_WAIT)
-  local due, start_by = due_time(batch), batch.start_by or (batch.deadline and now + batch.deadline)
-  if due and start_by and start_by <= due then refuse('INVALID', 'it would be due after its deadline') end
+  optional(batch.deadline_at, 'the time of the deadline', 0, now + LONGEST_WAIT)
+  local due, deadline_at = due_time(batch), batch.deadline_at or (batch.deadline and now + batch.deadline)
+  if due and deadline_at and deadline_at <= due then refuse('INVALID', 'it would be due after its deadline') end
 end
 
 local function check_batch(batch)
@@ -195,8 +195,8 @@ local function look_up(id, batch, args)
   local owner = unique and owner_of(unique)
   local there = (not args.fresh and redis.call('EXISTS', key.job(id)) == 1 and id) or owner
   if not there then check_place(id, batch) end
-  if not there or args.exists == 'return' then return there end
-  if args.exists == 'error' then
+  if not there or args.on_exists == 'return' then return there end
+  if args.on_exists == 'error' then
     refuse('EXISTS', 'job ' .. there .. (there == id and '' or ' with the unique key ' .. unique) .. ' exists already')
   end
   if owner and owner ~= there then
@@ -228,9 +228,9 @@ end
 -- What the jobs of a batch have in common, whenever they come.
 local function prepare(batch)
   batch.spec = pack_spec(batch)
-  batch.flags = (batch.unkept and UNKEPT or 0) + (batch.once and ONCE or 0) + (batch.after and AFTER or 0)
+  batch.flags = (batch.keep == false and UNKEPT or 0) + (batch.at_most_once and ONCE or 0) + (batch.after and AFTER or 0)
     + (batch.limits and LIMITED or 0) + (batch.unique and UNIQUE or 0)
-  batch.is_plain = batch.flags == 0 and not (batch.run or batch.share or batch.deadline or batch.start_by)
+  batch.is_plain = batch.flags == 0 and not (batch.run or batch.share or batch.deadline or batch.deadline_at)
 end
 
 -- The ids that jobs of this call will have.
@@ -238,7 +238,7 @@ local function new_ids(args, there)
   local is_new = {}
   for _, batch in ipairs(args.batches) do
     for _, id in ipairs(batch.ids) do
-      if not there[id] or args.exists == 'replace' then is_new[there[id] or id] = true end
+      if not there[id] or args.on_exists == 'replace' then is_new[there[id] or id] = true end
     end
   end
   return is_new
@@ -248,9 +248,9 @@ end
 -- those to wait for are there, and which jobs of this call are waited for.
 local function check_enqueue(args, blobs)
   local batches, count, new, waits, there, seen = args.batches, 0, 0, false, {}, nil
-  local replaces = args.exists == 'replace'
-  args.exists = args.exists or 'return'
-  if not EXISTS[args.exists] then refuse('INVALID', "`exists` must be 'return', 'error' or 'replace'") end
+  local replaces = args.on_exists == 'replace'
+  args.on_exists = args.on_exists or 'return'
+  if not EXISTS[args.on_exists] then refuse('INVALID', "`on_exists` must be 'return', 'error' or 'replace'") end
   if #blobs > 3 then seen = {} end -- one job alone cannot stand twice
   for at = 1, #batches do
     local batch = batches[at]
@@ -312,7 +312,7 @@ local function store_job(batch, id, arrival, payload, found)
   end
   local flags = batch.flags + (found.awaited[id] and AWAITED or 0)
   local job = { id = id, queue = batch.queue, priority = batch.priority or 0, created = now, since = now, arrival = arrival, attempt = 0,
-    lease = 0, retried = 0, crashes = 0, lost = 0, flags = flags, misses = 0, state = nil }
+    lease = 0, retries_used = 0, crashes_used = 0, lost_used = 0, flags = flags, misses = 0, state = nil }
   local fields = { 'h', batch.head, 'p', store_blob('p', id, payload) }
   if batch.unique then
     fields[5], fields[6] = 'u', take_key(batch.unique, batch.unique_for, id)
@@ -324,8 +324,8 @@ local function store_job(batch, id, arrival, payload, found)
   end
   if batch.run then fields[#fields + 1], fields[#fields + 2] = 'x', batch.run end
   if batch.limits then fields[#fields + 1], fields[#fields + 2] = 'l', table.concat(batch.limits, ' ') end
-  local start_by = deadline.set(job, batch)
-  if start_by then fields[#fields + 1], fields[#fields + 2] = 'd', start_by end
+  local deadline_at = deadline.set(job, batch)
+  if deadline_at then fields[#fields + 1], fields[#fields + 2] = 'd', deadline_at end
   event('enqueued', id)
   if batch.after then
     local field, left, is_doomed = after.wait_for(batch, id, arrival, found.known)
@@ -423,7 +423,7 @@ end
 local function may_come_again(args)
   if args.now or args.token then return false end
   for _, batch in ipairs(args.batches) do
-    if batch.unique or batch.after or batch.due or batch.start_by or #batch.ids > 10 then return false end
+    if batch.unique or batch.after or batch.at or batch.deadline_at or #batch.ids > 10 then return false end
   end
   return true
 end

@@ -13,7 +13,7 @@
 --                   unknown (the task is not known here), cancelled
 --                   wait (go on when the jobs `after` have ended, however; until then the job is blocked)
 --                   advance (go on as another call; `next`: as a batch in enqueue.lua, without ids and unique keys; what it
---                   does not say of queue, task and share stays, and the unique key and unkept always; blob: the
+--                   does not say of queue, task and share stays, and the unique key and `keep` always; blob: the
 --                   payload, if it is another)
 --     blob          whether the item has a blob
 --     pid, started  process id, and milliseconds from claim to start
@@ -61,7 +61,7 @@ end
 -- The schedule sigma: c, 2c, 4c ... from the end of the failed attempt. A retry that starts counts, not one that waits.
 local function retry_delay(job, item)
   if item.delay then return item.delay end
-  return math.min(option(job, 'backoff') * 2 ^ math.min(job.retried, 40), LONGEST_WAIT)
+  return math.min(option(job, 'backoff') * 2 ^ math.min(job.retries_used, 40), LONGEST_WAIT)
 end
 
 local WHY_OF_FINAL = { [true] = 'D', refused = 'R' }
@@ -78,7 +78,7 @@ function ending.error(job, run, item, blob, waiters)
   local fields = end_attempt(job, run, 'E', item.reason, item)
   keep_error(job, blob)
   if has(job.flags, CANCELLING) then return conclude(job, 'cancelled', waiters, fields) end
-  local why = WHY_OF_FINAL[item.final] or (has(job.flags, ONCE) and 'O') or (job.retried >= option(job, 'retries') and 'E')
+  local why = WHY_OF_FINAL[item.final] or (has(job.flags, ONCE) and 'O') or (job.retries_used >= option(job, 'retries') and 'E')
   if why then return fail(job, item.group or 'error', why, waiters, fields) end
   local delay = retry_delay(job, item)
   job.flags = with(job.flags, RETRYING, true)
@@ -132,9 +132,9 @@ local function become(job, batch, blob, fields)
   if batch.limits then set('l', table.concat(batch.limits, ' ')) end
   if batch.share then set('i', batch.share) end
   drop_deadline(job)
-  job.retried, job.crashes, job.lost, job.misses, job.flags = 0, 0, 0, 0, lasting(job.flags)
+  job.retries_used, job.crashes_used, job.lost_used, job.misses, job.flags = 0, 0, 0, 0, lasting(job.flags)
   job.flags = with(with(job.flags, LIMITED, batch.limits ~= nil), AFTER, batch.after ~= nil)
-  job.flags = with(job.flags, ONCE, batch.once == true)
+  job.flags = with(job.flags, ONCE, batch.at_most_once == true)
   job.queue, job.task, job.priority, job.state = batch.queue, batch.task, batch.priority or 0, nil
   return set
 end
@@ -156,8 +156,8 @@ function ending.advance(job, run, item, blob)
     set('b', field)
     if is_doomed then return after.doom(job, fields) end
   end
-  local start_by = deadline.set(job, batch)
-  if start_by then set('d', start_by) end
+  local deadline_at = deadline.set(job, batch)
+  if deadline_at then set('d', deadline_at) end
   if left > 0 then return after.to_blocked(job, fields) end
   if batch.due_time then return to_scheduled(job, batch.due_time, fields) end
   to_waiting(job, fields)

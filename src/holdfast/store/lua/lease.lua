@@ -115,18 +115,18 @@ local function why_over(job) return has(job.flags, ONCE) and 'O' or 'E' end
 
 -- The attempt's process died.
 local function charge_crash(job, waiters, fields)
-  job.crashes, job.misses = job.crashes + 1, 0
+  job.crashes_used, job.misses = job.crashes_used + 1, 0
   event('crashed', job.id)
-  if is_over(job, job.crashes, option(job, 'crashes')) then return fail(job, 'crashed', why_over(job), waiters, fields) end
+  if is_over(job, job.crashes_used, option(job, 'crashes')) then return fail(job, 'crashed', why_over(job), waiters, fields) end
   come_back(job, 0, fields)
 end
 
 -- The attempt lost its lease.
 local function charge_lost(job, run, words)
   local fields = end_attempt(job, run, 'L', words)
-  job.lost, job.misses = job.lost + 1, 0
+  job.lost_used, job.misses = job.lost_used + 1, 0
   event('lost', job.id)
-  if is_over(job, job.lost, option(job, 'lost')) then return fail(job, 'lost', why_over(job), nil, fields) end
+  if is_over(job, job.lost_used, option(job, 'lost')) then return fail(job, 'lost', why_over(job), nil, fields) end
   come_back(job, 0, fields)
 end
 

@@ -147,8 +147,8 @@ local function pack_new(state, arrival) return struct.pack(NEW, LETTER_OF[state]
 -- A status is as long as it has to be: the first numbers suffice for a new job, and some more mostly later.
 local function pack_status(job)
   local letter, arrival, since, attempt = LETTER_OF[job.state], job.arrival, job.since - job.created, job.attempt
-  if job.flags + job.retried + job.crashes + job.lost + job.misses > 0 then
-    return trim(struct.pack(STATUS, letter, arrival, since, attempt, job.lease, job.retried, job.crashes, job.lost, job.flags,
+  if job.flags + job.retries_used + job.crashes_used + job.lost_used + job.misses > 0 then
+    return trim(struct.pack(STATUS, letter, arrival, since, attempt, job.lease, job.retries_used, job.crashes_used, job.lost_used, job.flags,
       job.misses))
   end
   if attempt == 0 and since == 0 then return pack_new(job.state, arrival) end
@@ -175,21 +175,21 @@ local function read_job(id, status, head, job)
     if fault then return nil, fault end
   end
   local letter, arrival
-  local size, since, attempt, lease, retried, crashes, lost, flags, misses = #status, 0, 0, 0, 0, 0, 0, 0, 0
+  local size, since, attempt, lease, retries_used, crashes_used, lost_used, flags, misses = #status, 0, 0, 0, 0, 0, 0, 0, 0
   if size == NEW_SIZE then
     letter, arrival = struct.unpack(NEW, status)
   elseif size == PLAIN_SIZE then
     letter, arrival, since, attempt, lease = struct.unpack(PLAIN, status)
   else
-    letter, arrival, since, attempt, lease, retried, crashes, lost, flags, misses = struct.unpack(STATUS, status .. ZEROS)
+    letter, arrival, since, attempt, lease, retries_used, crashes_used, lost_used, flags, misses = struct.unpack(STATUS, status .. ZEROS)
   end
   local state = STATE_OF[letter]
   if not state then return nil, 'DAMAGED' end
-  job = job or { id = 0, state = 0, since = 0, arrival = 0, attempt = 0, lease = 0, retried = 0, crashes = 0, lost = 0, flags = 0,
+  job = job or { id = 0, state = 0, since = 0, arrival = 0, attempt = 0, lease = 0, retries_used = 0, crashes_used = 0, lost_used = 0, flags = 0,
     misses = 0, created = 0, queue = 0, task = 0, priority = 0, spec = 0 } -- of this size from the beginning
   job.id, job.state, job.since, job.created, job.arrival = id, state, created + since, created, arrival
   job.attempt, job.lease, job.flags, job.misses = attempt, lease, flags, misses
-  job.retried, job.crashes, job.lost = retried, crashes, lost
+  job.retries_used, job.crashes_used, job.lost_used = retries_used, crashes_used, lost_used
   job.queue, job.task, job.priority, job.spec = spec.queue, spec.task, spec.priority, spec
   return job
 end

@@ -31,7 +31,7 @@ function action.retry(id, args)
   if field and after.is_cycle(id, redis.call('HKEYS', key.after(id))) ~= false then return 'CYCLE' end
   if has(job.flags, UNIQUE) and take_key_again(job) then return 'EXISTS' end
   arrive(job)
-  job.retried, job.crashes, job.lost, job.misses, job.flags = 0, 0, 0, 0, lasting(job.flags)
+  job.retries_used, job.crashes_used, job.lost_used, job.misses, job.flags = 0, 0, 0, 0, lasting(job.flags)
   redis.call('HDEL', key.job(id), 'r', 'g', 'y', 'd')
   redis.call('DEL', key.blob('r', id))
   note(job, 'R')

@@ -36,7 +36,7 @@ local MISSED = { one = true, all = true, skip = true }
 local OVERLAP = { allow = true, skip = true }
 
 local OF_A_BATCH = { queue = true, task = true, priority = true, retries = true, crashes = true, lost = true, backoff = true,
-  timeout = true, codec = true, limits = true, share = true, deadline = true, run = true, unkept = true, once = true }
+  timeout = true, codec = true, limits = true, share = true, deadline = true, run = true, keep = true, at_most_once = true }
 
 local function schedule_name(value) return name(value, 'a schedule', 100, '%w_.:%-') end
 
@@ -70,8 +70,8 @@ end
 -- Enqueue a job of a schedule. Returns whether it was not there yet.
 local function enqueue_firing(schedule, id, due)
   local batch = cjson.decode(schedule.batch)
-  batch.ids, batch.due = { id }, due
-  local reply = enqueue({ batches = { batch }, exists = 'return' }, { '', id, schedule.payload })
+  batch.ids, batch.at = { id }, due
+  local reply = enqueue({ batches = { batch }, on_exists = 'return' }, { '', id, schedule.payload })
   schedule.job = id
   return reply[2] == 1
 end

@@ -103,8 +103,8 @@ class Watch:
         run, timeout = attempt.run, attempt.job.timeout
         if timeout:
             self._at(timeout, self._watch, partial(_time_out, attempt, stack))
-        if run.soft:
-            self._at(run.soft, attempt.stop, SOFT)
+        if run.soft_timeout:
+            self._at(run.soft_timeout, attempt.stop, SOFT)
         if run.memory:
             self._watch(partial(_watch_memory, attempt, run.memory))
         if run.stalled:
