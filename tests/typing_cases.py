@@ -131,12 +131,12 @@ def steering_is_typed() -> None:
     assert_type(jobs.depend("a", add=["b"], remove=plain.enqueue("c")), str)
     assert_type(jobs.move("a", queue="other"), str)
     assert_type(jobs.cancel_with_dependents("a", "b"), dict[str, str | HoldfastError])
-    assert_type(jobs.limit("api", 5, per="1s"), bool)
+    assert_type(jobs.set_limit("api", 5, per="1s"), bool)
     assert_type(jobs.limits(), list[Limit])
     assert_type(jobs.load("video", target="5m"), list[Load])
     assert_type(jobs.cancel_all(queue="mail", task=plain), dict[str, int])
     jobs.move("a", priority="high")  # type: ignore[arg-type]
-    jobs.limit("api", "5")  # type: ignore[arg-type]
+    jobs.set_limit("api", "5")  # type: ignore[arg-type]
     jobs.cancel_all(tsak="plain")  # type: ignore[call-arg]
     jobs.depend("a", on_failed="ignore")  # type: ignore[arg-type]
 
@@ -147,7 +147,7 @@ async def so_are_the_async_equals() -> None:
     assert_type(await jobs.aretry_all(group="Timeout"), dict[str, int])
     assert_type(await current_job().aresults(str), list[str])
     assert_type(await current_job().await_for("a"), list[Job[Any]])
-    await jobs.alimit("api", "5")  # type: ignore[arg-type]
+    await jobs.aset_limit("api", "5")  # type: ignore[arg-type]
 
 
 @jobs.task(schedule=cron("0 2 * * *", tz="Europe/Berlin", missed="all", backlog=3))

@@ -21,7 +21,7 @@ def serve(queue: str, *, fair: bool) -> str:
     return log.read_text()
 
 
-jobs.weigh("fair", "caro", 2)  # caro pays for two turns
+jobs.set_share_weight("fair", "caro", 2)  # caro pays for two turns
 for queue in ("plain", "fair"):
     order = serve(queue, fair=queue == "fair")
     print(f"{queue}: {order[:30]}...")

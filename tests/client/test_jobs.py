@@ -465,22 +465,22 @@ def test_the_load_of_queues_is_told(ask: Ask, bench: Workbench) -> None:
 
 
 def test_limits_are_defined_changed_listed_and_removed(ask: Ask, bench: Workbench) -> None:
-    assert ask("limit", "gpu", 2) is True
-    assert ask("limit", "gpu", 2) is False
-    assert ask("limit", "api", 5, per="1s") is True
+    assert ask("set_limit", "gpu", 2) is True
+    assert ask("set_limit", "gpu", 2) is False
+    assert ask("set_limit", "api", 5, per="1s") is True
     put("a", limits="gpu")
 
     assert sorted(ask("limits")) == [Limit("api", 5, 1000, 0, 0, 0), Limit("gpu", 2, 0, 0, 0, 0)]
     assert jobs.get("a").limits == ("gpu",)
-    assert ask("limit", "gpu", 1) is True
-    assert ask("unlimit", "gpu") is True
-    assert ask("unlimit", "gpu") is False
+    assert ask("set_limit", "gpu", 1) is True
+    assert ask("remove_limit", "gpu") is True
+    assert ask("remove_limit", "gpu") is False
     assert [limit.name for limit in ask("limits")] == ["api"]
     bench.run_until_empty()
 
 
 def test_jobs_over_a_limit_per_period_are_parked_and_start_when_it_allows(bench: Workbench, ask: Ask) -> None:
-    jobs.limit("api", 2, per="10s")
+    jobs.set_limit("api", 2, per="10s")
     put("a", "b", "c", "d", limits="api")
 
     bench.run_until_empty()
@@ -495,13 +495,13 @@ def test_jobs_over_a_limit_per_period_are_parked_and_start_when_it_allows(bench:
     assert said == ["a", "b", "c", "d"]
     put("e", limits="api")
     assert bench.run_until_empty() == []
-    ask("unlimit", "api")
+    ask("remove_limit", "api")
     bench.run_until_empty()
     assert said == ["a", "b", "c", "d", "e"]
 
 
 def test_a_limit_counts_each_key_by_itself(bench: Workbench) -> None:
-    jobs.limit("api", 1, per="1m")
+    jobs.set_limit("api", 1, per="1m")
     for tenant in ("acme", "bolt"):
         for number in (1, 2):
             say.options(limits=f"api:{tenant}").enqueue(f"{tenant}{number}")
@@ -527,7 +527,7 @@ def test_shares_take_turns_and_a_weight_gives_more_of_them(ask: Ask, bench: Work
     assert said[:4] == ["big0", "small0", "big1", "small1"]
 
     said.clear()
-    ask("weigh", "default", "small", 3)
+    ask("set_share_weight", "default", "small", 3)
     for owner in ("big", "small"):
         for number in range(4):
             say.options(share=owner).enqueue(f"{owner}{number}")

@@ -115,7 +115,7 @@ def test_no_more_than_a_thousand_names_are_noted_and_not_for_ever(
 
 
 def test_a_worker_warns_once_of_each_name(crew: Crew) -> None:
-    crew.app.limit("api", 5)
+    crew.app.set_limit("api", 5)
     worker = crew.start("--lease", "1s")
     for number in range(3):
         crew.ended(crew.put(app.hold.options(limits="apl", runner="thread"), _open(crew, f"a{number}")))
@@ -157,7 +157,7 @@ def test_the_doctor_warns(store: Store) -> None:
 
 def test_the_command_line_shows_them(shell: Shell) -> None:
     jobs = shell.client
-    jobs.limit("api", 5)
+    jobs.set_limit("api", 5)
     put(jobs.store, "job", limits=("apl",))
     take(jobs.store)
 
@@ -171,7 +171,7 @@ def test_the_command_line_shows_them(shell: Shell) -> None:
 
 
 def test_who_enqueues_on_a_terminal_is_told_of_one_job_and_of_many(shell: Shell) -> None:
-    shell.client.limit("api", 5)
+    shell.client.set_limit("api", 5)
     (shell.folder / "lines").write_text('{"x": 1}\n{"x": 2}\n')
     words = "limit apl is not defined, so it does not hold; did you mean api?"
 

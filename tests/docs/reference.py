@@ -96,7 +96,7 @@ WRITTEN = {  # where the types in the source say less
     ]: "task(function, /) -> Task, or task(*, name: str | None = None, **options) -> a decorator",
 }
 HIDDEN = {  # what is public for other parts of Holdfast only
-    holdfast.Holdfast: {"address", "tasks", "store", "async_store", "unreachable"},
+    holdfast.Holdfast: {"address", "tasks", "store", "async_store", "outage_policy"},
     holdfast.Task: {"app", "signature", "chosen", "origin"},
     holdfast.BoundCall: {"chosen", "variant"},
     holdfast.Job: {"app", "returns"},

@@ -81,7 +81,7 @@ class Reader:
 
 
 GUIDES = (
-    *("guide", "testing", "unreachable", "worker", "duplicates", "items", "configuration", "record", "fleet"),
+    *("guide", "testing", "outages", "worker", "duplicates", "items", "configuration", "record", "fleet"),
     *("dependencies", "pipelines", "schedules", "limits", "long", "middleware"),
 )
 

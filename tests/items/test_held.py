@@ -366,7 +366,7 @@ def test_what_cannot_be_among_many_is_refused_and_nothing_is_stored(
 
 def test_many_items_are_never_kept_on_disk(namespace: str, server_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the app chooses for tasks is not for items: who puts them is to know that they are stored."""
-    app = Holdfast(server_url, namespace=namespace, when_unreachable="keep")
+    app = Holdfast(server_url, namespace=namespace, when_unreachable="outbox")
 
     def be_away(_: Any) -> None:
         raise StoreUnavailable("away")
@@ -374,5 +374,5 @@ def test_many_items_are_never_kept_on_disk(namespace: str, server_url: str, monk
     monkeypatch.setattr(app.store, "run", be_away)
     with pytest.raises(StoreUnavailable):
         app.items("mail").put_many([b"x"])
-    assert not os.path.exists(app.unreachable.spool.folder / "records")
+    assert not os.path.exists(app.outage_policy.outbox.folder / "records")
     app.close()

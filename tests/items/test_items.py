@@ -19,7 +19,7 @@ import pytest
 import redis
 
 from holdfast import Holdfast, Invalid, JobExists, JobFailed, JobNotFound, LeaseLost, StoreUnavailable, TooBig
-from holdfast.items.claim_slot import Seats
+from holdfast.items.claim_slot import ClaimSlots
 from holdfast.items.item import Item
 from holdfast.items.items import Items
 from holdfast.store import commands
@@ -730,17 +730,17 @@ def test_a_claim_whose_reply_was_lost_is_given_back_by_heartbeat_if_nobody_claim
 
 
 def test_the_seat_with_an_unanswered_question_is_taken_first() -> None:
-    room = Seats().room
-    with room.seat() as one, room.seat() as two, room.seat() as three:
+    holder = ClaimSlots().holder
+    with holder.slot() as one, holder.slot() as two, holder.slot() as three:
         one.unanswered = {"counter": 1}
-    with room.unanswered_seat() as seat:
-        assert seat is one
-        with room.unanswered_seat() as other:
+    with holder.unanswered_slot() as slot:
+        assert slot is one
+        with holder.unanswered_slot() as other:
             assert other is None
-        with room.seat() as other:
+        with holder.slot() as other:
             assert other in (two, three)
-    with room.seat() as seat:
-        assert seat is one
+    with holder.slot() as slot:
+        assert slot is one
 
 
 def test_a_claim_that_is_cancelled_at_any_moment_loses_nothing(app: Holdfast) -> None:
@@ -817,10 +817,10 @@ def test_a_forked_process_that_leaves_does_not_give_back_what_its_parent_holds(a
     items.put(b"", id="b")
     with items:
         item = got(items)
-        parent = items._seats.room.worker
+        parent = items._slots.holder.worker
 
         def leave_in_child() -> None:
-            assert items._seats.room.worker != parent
+            assert items._slots.holder.worker != parent
             other = got(items, lease="1s")
             assert other.id == "b"
             before = timer(app, "b")

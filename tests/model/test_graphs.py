@@ -250,7 +250,7 @@ def check_slots(records: list[Job[int]]) -> None:
 def test_a_graph_of_two_hundred_survives_kill_9_of_jobs_executors_and_workers() -> None:
     edges = SHAPES["layers"](random.Random(1))
     with new_site() as site:
-        site.app.limit("two", 2)
+        site.app.set_limit("two", 2)
         ids = put_graph(site, edges)
         kill_workers(site)
         account = site.settle(ids)

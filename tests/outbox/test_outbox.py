@@ -40,7 +40,7 @@ from holdfast import (
 )
 from holdfast.cli import exits, fields
 from holdfast.client.enqueue import Part
-from holdfast.outbox.outbox import DAMAGED, FORMAT, SENDING, Kept, Spool
+from holdfast.outbox.outbox import DAMAGED, FORMAT, SENDING, Entry, Outbox
 from holdfast.server import server
 from holdfast.store import commands
 from holdfast.store.deadline import Deadline
@@ -57,9 +57,9 @@ LONG = 10  # seconds: each of these cases took longer when only the operations o
 
 
 @pytest.fixture(autouse=True)
-def spool_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("HOLDFAST_SPOOL", str(tmp_path / "spool"))
-    return tmp_path / "spool"
+def outbox_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("HOLDFAST_OUTBOX", str(tmp_path / "outbox"))
+    return tmp_path / "outbox"
 
 
 @pytest.fixture
@@ -340,21 +340,21 @@ def test_the_choice_is_of_the_call_else_of_the_task_else_of_the_app(monkeypatch:
         with pytest.raises(StoreUnavailable):
             app_at(url, "raise")[1].enqueue(1, 2)
         with pytest.raises(Invalid, match="agree on when_unreachable"):
-            app.enqueue_many([add.bind(1, 2), add.bind(1, 2).options(when_unreachable="keep")])
+            app.enqueue_many([add.bind(1, 2), add.bind(1, 2).options(when_unreachable="outbox")])
     assert app.enqueue_many([]) == []
 
 
 def test_a_choice_that_there_is_not_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(Invalid, match="'raise', 'inline', 'keep'"):
+    with pytest.raises(Invalid, match="'raise', 'inline', 'outbox'"):
         Holdfast(when_unreachable="ignore")  # type: ignore[arg-type]
     monkeypatch.setenv("HOLDFAST_WHEN_UNREACHABLE", "hope")
-    with pytest.raises(Invalid, match="'raise', 'inline', 'keep'"):
+    with pytest.raises(Invalid, match="'raise', 'inline', 'outbox'"):
         Holdfast()
 
 
 def test_only_storing_is_concerned() -> None:
     with outages.refused() as url:
-        app, _ = app_at(url, "keep")
+        app, _ = app_at(url, "outbox")
         with pytest.raises(StoreUnavailable):
             app.count()
 
@@ -380,7 +380,7 @@ def test_a_call_that_runs_inline_is_a_job_that_has_ended(inline: Holdfast, caplo
         return {"twice": 2 * x}
 
     job = double.options(queue="sums").enqueue(4)
-    assert (job.state, job.created, job.ran_inline, job.kept_on_disk) == ("succeeded", True, True, False)
+    assert (job.state, job.created, job.ran_inline, job.in_outbox) == ("succeeded", True, True, False)
     assert job.result() == run_async(inline, job.aresult()) == {"twice": 8}
     assert seen == [(job.id, "double", "sums", 1, 4, True)]
     assert current_job().id == "detached"
@@ -553,17 +553,17 @@ def test_a_batch_that_was_stored_may_be_done_though_the_store_went_before_all_wa
 
 def test_calls_are_kept_in_order_and_sent_when_the_store_is_back(switch: Switch, caplog: Any) -> None:
     caplog.set_level(logging.INFO)
-    app, add = app_at(switch.url, "keep")
+    app, add = app_at(switch.url, "outbox")
     jobs = [add.enqueue(number, 0) for number in range(20)]
     jobs += run_async(app, _add_all(add, range(20, 30)))
     jobs += app.enqueue_many([add.bind(number, 0) for number in range(30, 1500)])
-    assert all(job.kept_on_disk and job.created and job.state == "waiting" for job in jobs)
+    assert all(job.in_outbox and job.created and job.state == "waiting" for job in jobs)
     assert len({job.id for job in jobs}) == 1500
 
     switch.on()
-    eventually(lambda: not app.unreachable.spool.is_waiting)
+    eventually(lambda: not app.outage_policy.outbox.has_entries)
     jobs.append(add.enqueue(1500, 0))
-    assert not jobs[-1].kept_on_disk
+    assert not jobs[-1].in_outbox
     assert [job.id for job in app.list(state="waiting")] == [job.id for job in jobs]
     assert [record.levelname for record in caplog.records if "kept in" in record.message] == ["WARNING"]
     eventually(lambda: "holdfast-send" not in {thread.name for thread in threading.enumerate()})
@@ -576,14 +576,14 @@ async def _add_all(add: Task[[int, int], int], numbers: range) -> list[Job[int]]
 
 def test_a_call_that_timed_out_and_was_stored_all_the_same_is_stored_once(switch: Switch) -> None:
     switch.on()
-    app, add = app_at(switch.url, "keep")
+    app, add = app_at(switch.url, "outbox")
     add.enqueue(0, 0)
     with switch.stopped():
         kept = [add.options(id="a").enqueue(1, 1), add.options(id="b", on_exists="error").enqueue(2, 2)]
         kept.append(add.options(id="c", keep=False).enqueue(3, 3))
-        assert all(job.kept_on_disk for job in kept)
-    eventually(lambda: not app.unreachable.spool.is_waiting)
-    assert list(app.unreachable.spool.refused()) == []
+        assert all(job.in_outbox for job in kept)
+    eventually(lambda: not app.outage_policy.outbox.has_entries)
+    assert list(app.outage_policy.outbox.refused()) == []
     assert app.count() == 4
     assert set(enqueued(app).values()) == {1}
     app.close()
@@ -600,7 +600,7 @@ def enqueued(app: Holdfast) -> Counter[str]:
 
 
 def test_a_delay_counts_from_when_the_call_was_kept(switch: Switch) -> None:
-    app, add = app_at(switch.url, "keep")
+    app, add = app_at(switch.url, "outbox")
     before = time.time()
     job = add.options(delay="1h", queue="q", priority=-3, retries=7).enqueue(1, 2)
     short = add.options(delay="1ms").enqueue(1, 2)
@@ -609,7 +609,7 @@ def test_a_delay_counts_from_when_the_call_was_kept(switch: Switch) -> None:
     assert before + 3590 < job.due_at.timestamp() < time.time() + 3610
 
     switch.on()
-    eventually(lambda: not app.unreachable.spool.is_waiting)
+    eventually(lambda: not app.outage_policy.outbox.has_entries)
     stored = app.get(job.id)
     assert (stored.due_at, stored.queue, stored.priority, stored.retries) == (job.due_at, "q", -3, 7)
     assert app.get(short.id).state == "waiting"
@@ -617,14 +617,14 @@ def test_a_delay_counts_from_when_the_call_was_kept(switch: Switch) -> None:
 
 
 def test_a_graph_is_kept_as_it_is_and_a_deadline_counts_from_when_the_call_was_kept(switch: Switch) -> None:
-    app, add = app_at(switch.url, "keep")
+    app, add = app_at(switch.url, "outbox")
     first = add.options(id="first", deadline="1h").bind(1, 2)
     one, two = app.enqueue_many([first, add.options(after=first, limits="api", delay="1m").bind(3, 4)])
     late = add.options(deadline="1ms").enqueue(1, 2)
     assert (one.state, two.state, two.due_at) == ("waiting", "blocked", None)
 
     switch.on()
-    eventually(lambda: not app.unreachable.spool.is_waiting)
+    eventually(lambda: not app.outage_policy.outbox.has_entries)
     assert app.get("first").deadline == one.deadline
     stored = app.get(two.id)
     assert (stored.state, [each.id for each in stored.after], stored.limits) == ("blocked", ["first"], ("api",))
@@ -633,38 +633,38 @@ def test_a_graph_is_kept_as_it_is_and_a_deadline_counts_from_when_the_call_was_k
     app.close()
 
 
-def test_another_process_sends_what_one_that_was_killed_has_kept(switch: Switch, spool_folder: Path) -> None:
+def test_another_process_sends_what_one_that_was_killed_has_kept(switch: Switch, outbox_folder: Path) -> None:
     code = f"""
 import os, signal
 from holdfast import Holdfast
-app = Holdfast({switch.url!r}, when_unreachable="keep")
+app = Holdfast({switch.url!r}, when_unreachable="outbox")
 @app.task(name="add")
 def add(x: int, y: int) -> int: ...
 print(*[add.enqueue(number, 0).id for number in range(5)], flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
     line = [sys.executable, "-c", code]
-    done = subprocess.run(line, capture_output=True, text=True, env=outages.environment(spool_folder), check=False)
+    done = subprocess.run(line, capture_output=True, text=True, env=outages.environment(outbox_folder), check=False)
     assert done.returncode == -signal.SIGKILL, done.stderr
     switch.on()
 
-    app, add = app_at(switch.url, "keep")
+    app, add = app_at(switch.url, "outbox")
     last = add.enqueue(5, 0)
-    assert not last.kept_on_disk  # a program that ends now leaves nothing behind
+    assert not last.in_outbox  # a program that ends now leaves nothing behind
     assert [job.id for job in app.list()] == [*done.stdout.split(), last.id]
     app.close()
 
 
 def test_calls_line_up_behind_those_that_another_process_is_sending(switch: Switch, caplog: Any) -> None:
     switch.on()
-    one, first = app_at(switch.url, "keep")
+    one, first = app_at(switch.url, "outbox")
     keep(one, call := first.bind(1, 1))
-    two, second = app_at(switch.url, "keep")
-    with one.unreachable.spool._locked(SENDING):
+    two, second = app_at(switch.url, "outbox")
+    with one.outage_policy.outbox._locked(SENDING):
         jobs = [second.enqueue(2, 2), run_async(two, second.aenqueue(3, 3))]
-    assert all(job.kept_on_disk for job in jobs)
+    assert all(job.in_outbox for job in jobs)
     assert [record.levelname for record in caplog.records if "line up" in record.message] == ["WARNING"]
-    eventually(lambda: not two.unreachable.spool.is_waiting)
+    eventually(lambda: not two.outage_policy.outbox.has_entries)
     assert [job.id for job in two.list()] == [call.id, *(job.id for job in jobs)]
     one.close()
     two.close()
@@ -673,23 +673,23 @@ def test_calls_line_up_behind_those_that_another_process_is_sending(switch: Swit
 def test_an_embedded_server_that_cannot_be_started_cannot_be_reached(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv("HOLDFAST_SPOOL")
+    monkeypatch.delenv("HOLDFAST_OUTBOX")
     monkeypatch.delenv("HOLDFAST_URL", raising=False)
     monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("HOLDFAST_SERVER_BIN", "/no/such/server")
-    app = Holdfast(when_unreachable="keep")
+    app = Holdfast(when_unreachable="outbox")
 
     @app.task(name="nothing")
     def nothing() -> None: ...
 
-    assert nothing.enqueue().kept_on_disk
+    assert nothing.enqueue().in_outbox
     assert nothing.options(when_unreachable="inline").enqueue().ran_inline
-    assert app.unreachable.spool.folder.parent == tmp_path / "home" / "spool"
-    assert len(list(app.unreachable.spool.kept())) == 1
+    assert app.outage_policy.outbox.folder.parent == tmp_path / "home" / "outbox"
+    assert len(list(app.outage_policy.outbox.entries())) == 1
 
     monkeypatch.delenv("HOLDFAST_SERVER_BIN")
     try:
-        app.send_kept()
+        app.send_outbox()
         assert app.count() == 1
     finally:
         app.close()
@@ -698,68 +698,68 @@ def test_an_embedded_server_that_cannot_be_started_cannot_be_reached(
 
 def test_what_is_kept_is_sent_when_asked_for(switch: Switch) -> None:
     with outages.refused() as url:
-        other, add = app_at(url, "keep")
+        other, add = app_at(url, "outbox")
         add.enqueue(0, 0)
         with pytest.raises(StoreUnavailable):
-            other.send_kept()
-    app, add = app_at(switch.url, "keep")
-    app.unreachable.sender.start = lambda: None  # type: ignore[method-assign]
+            other.send_outbox()
+    app, add = app_at(switch.url, "outbox")
+    app.outage_policy.sender.start = lambda: None  # type: ignore[method-assign]
     app.enqueue_many([add.bind(number, 0) for number in range(7)])
     add.enqueue(7, 0)
     with pytest.raises(StoreUnavailable, match="cannot be reached"):
-        run_async(app, app.asend_kept())
+        run_async(app, app.asend_outbox())
     switch.on()
-    assert app.send_kept() == 8
-    assert run_async(app, app.asend_kept()) == 0
+    assert app.send_outbox() == 8
+    assert run_async(app, app.asend_outbox()) == 0
     assert app.count() == 8
-    assert len(list(other.unreachable.spool.kept())) == 1  # of another store
-    assert other.unreachable.spool.folder.stat().st_mode & 0o777 == 0o700
+    assert len(list(other.outage_policy.outbox.entries())) == 1  # of another store
+    assert other.outage_policy.outbox.folder.stat().st_mode & 0o777 == 0o700
     app.close()
 
 
 def test_who_dies_between_sending_and_marking_has_it_sent_again_and_stored_once(switch: Switch) -> None:
-    app, add = app_at(switch.url, "keep")
-    app.unreachable.sender.start = lambda: None  # type: ignore[method-assign]
+    app, add = app_at(switch.url, "outbox")
+    app.outage_policy.sender.start = lambda: None  # type: ignore[method-assign]
     plain = add.options(retries=0).enqueue(1, 1)
     calls = [add.options(id="careful", on_exists="error"), add.options(id="new", on_exists="replace")]
     calls += [add.options(keep=False), add.options(unique="key")]
     jobs = [plain, *(task.enqueue(2, 2) for task in calls)]
-    file = app.unreachable.spool.folder / "calls"
+    file = app.outage_policy.outbox.folder / "calls"
     unmarked = file.read_bytes()
     switch.on()
     for _ in range(3):
-        assert app.send_kept() == 5
+        assert app.send_outbox() == 5
         for job in app.get_many([job.id for job in jobs]):
             if job and job.state == "waiting":
                 job.cancel()  # it has come to its end meanwhile, and is gone if it is not kept
         file.write_bytes(unmarked)
     assert set(enqueued(app).values()) == {1}
-    assert list(app.unreachable.spool.refused()) == []
+    assert list(app.outage_policy.outbox.refused()) == []
     app.close()
 
 
 def test_what_is_sent_is_marked_only_when_the_store_has_answered(switch: Switch) -> None:
-    app, add = app_at(switch.url, "keep")
-    app.unreachable.sender.start = lambda: None  # type: ignore[method-assign]
+    app, add = app_at(switch.url, "outbox")
+    app.outage_policy.sender.start = lambda: None  # type: ignore[method-assign]
     jobs = [add.enqueue(number, 0) for number in range(5)]
     sent: list[str] = []
 
-    def deliver(kept: Kept) -> None:
+    def deliver(kept: Entry) -> None:
         if len(sent) == 3:
             raise KeyboardInterrupt
         sent.extend(kept.ids)
 
     with pytest.raises(KeyboardInterrupt):
-        app.unreachable.spool.send(deliver)
-    assert [kept.ids for kept in app.unreachable.spool.kept()] == [[job.id] for job in jobs[3:]]
+        app.outage_policy.outbox.send(deliver)
+    assert [kept.ids for kept in app.outage_policy.outbox.entries()] == [[job.id] for job in jobs[3:]]
     switch.on()
-    assert app.send_kept() == 2
+    assert app.send_outbox() == 2
     assert [job.id for job in app.list()] == [job.id for job in jobs[3:]]
     app.close()
 
 
 def test_the_result_of_a_kept_job_is_waited_for_until_it_was_sent_and_done(switch: Switch) -> None:
-    app, add = app_at(switch.url, "keep")
+    app, add = app_at(switch.url, "outbox")
     job = add.enqueue(1, 2)
     with pytest.raises(ResultTimeout, match="still kept on disk"):
         job.result(timeout="50ms")
@@ -777,7 +777,7 @@ def test_the_result_of_a_kept_job_is_waited_for_until_it_was_sent_and_done(switc
 
 def test_a_call_that_the_store_refuses_later_does_not_hold_up_the_others(switch: Switch, caplog: Any) -> None:
     switch.on()
-    app, add = app_at(switch.url, "keep")
+    app, add = app_at(switch.url, "outbox")
     add.options(id="taken").enqueue(0, 0)
     switch.off()
     refused = add.options(id="taken", on_exists="error").enqueue(1, 1)
@@ -786,66 +786,66 @@ def test_a_call_that_the_store_refuses_later_does_not_hold_up_the_others(switch:
         app.enqueue(msgspec.structs.replace(add.bind(1, 1), payload=b'"%b"' % (b"x" * (1 << 20))))
 
     switch.on()
-    eventually(lambda: not app.unreachable.spool.is_waiting)
+    eventually(lambda: not app.outage_policy.outbox.has_entries)
     assert app.get(fine.id).state == "waiting"
-    assert [(each.code, each.call.ids) for each in app.unreachable.spool.refused()] == [("EXISTS", ["taken"])]
+    assert [(each.code, each.entry.ids) for each in app.outage_policy.outbox.refused()] == [("EXISTS", ["taken"])]
     assert [record.levelname for record in caplog.records if "refused when" in record.message] == ["ERROR"]
     with pytest.raises(JobExists, match="taken"):
         refused.result(timeout="5s")
-    with (app.unreachable.spool.folder / "refused").open("ab") as file:
+    with (app.outage_policy.outbox.folder / "refused").open("ab") as file:
         file.write(b"{ what a power cut left")
     switch.off()
     add.options(id="taken", on_exists="error").enqueue(3, 3)
     switch.on()
-    eventually(lambda: not app.unreachable.spool.is_waiting)
-    assert len(list(app.unreachable.spool.refused())) == 2
+    eventually(lambda: not app.outage_policy.outbox.has_entries)
+    assert len(list(app.outage_policy.outbox.refused())) == 2
     app.close()
 
 
 def test_what_a_full_store_refuses_stays_and_is_tried_again(switch: Switch) -> None:
-    app, add = app_at(switch.url, "keep")
-    app.unreachable.sender.start = lambda: None  # type: ignore[method-assign]
+    app, add = app_at(switch.url, "outbox")
+    app.outage_policy.sender.start = lambda: None  # type: ignore[method-assign]
     add.enqueue(1, 1)
     switch.on()
     app.store.execute("CONFIG", "SET", "maxmemory", 1)
     with pytest.raises(StoreFull):
-        app.send_kept()
+        app.send_outbox()
     with pytest.raises(StoreFull):
-        app_at(switch.url, "keep", namespace="other")[1].enqueue(1, 1)  # it was reached
+        app_at(switch.url, "outbox", namespace="other")[1].enqueue(1, 1)  # it was reached
     app.store.execute("CONFIG", "SET", "maxmemory", 0)
-    assert app.send_kept() == 1
+    assert app.send_outbox() == 1
     app.close()
 
 
 def test_there_is_a_bound_to_what_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     with outages.refused() as url:
-        app, add = app_at(url, "keep")
-        monkeypatch.setattr("holdfast.outbox.outbox.MOST_CALLS", 30)
+        app, add = app_at(url, "outbox")
+        monkeypatch.setattr("holdfast.outbox.outbox.MAX_CALLS", 30)
         app.enqueue_many([add.bind(number, 0) for number in range(28)])
         add.enqueue(28, 0)
         with pytest.raises(StoreUnavailable, match=r"29 calls .* 30 and 64 MiB are allowed"):
             app.enqueue_many([add.bind(29, 0), add.bind(30, 0)])
         add.enqueue(29, 0)
         monkeypatch.undo()
-        monkeypatch.setattr("holdfast.outbox.outbox.MOST_BYTES", app.unreachable.spool.size)
+        monkeypatch.setattr("holdfast.outbox.outbox.MAX_BYTES", app.outage_policy.outbox.size)
         with pytest.raises(StoreUnavailable, match="are allowed"):
             add.enqueue(30, 0)
-        assert sum(len(kept.ids) for kept in app.unreachable.spool.kept()) == 30
+        assert sum(len(kept.ids) for kept in app.outage_policy.outbox.entries()) == 30
 
 
-def test_a_disk_that_cannot_be_written_is_said_with_both_reasons(spool_folder: Path) -> None:
-    spool_folder.write_text("a file, where a directory is to be")
+def test_a_disk_that_cannot_be_written_is_said_with_both_reasons(outbox_folder: Path) -> None:
+    outbox_folder.write_text("a file, where a directory is to be")
     with outages.refused() as url:
-        _, add = app_at(url, "keep")
+        _, add = app_at(url, "outbox")
         with pytest.raises(StoreUnavailable, match=r"Connection refused.*cannot be kept on disk.*Not a directory"):
             add.enqueue(1, 2)
 
 
-def test_a_full_disk_is_said_and_leaves_nothing_half_written(spool_folder: Path) -> None:
+def test_a_full_disk_is_said_and_leaves_nothing_half_written(outbox_folder: Path) -> None:
     code = """
 from tests.support import outages
 from holdfast import Holdfast, StoreUnavailable
-app = Holdfast("redis://127.0.0.1:1", when_unreachable="keep")
+app = Holdfast("redis://127.0.0.1:1", when_unreachable="outbox")
 @app.task(name="print")
 def show(text: str) -> None: ...
 kept = [show.enqueue("x" * 1000).id for _ in range(2)]
@@ -858,37 +858,37 @@ except StoreUnavailable as error:
 else:
     raise AssertionError("it was kept")
 kept.append(show.enqueue("x").id)
-assert [id for each in app.unreachable.spool.kept() for id in each.ids] == kept
+assert [id for each in app.outage_policy.outbox.entries() for id in each.ids] == kept
 """
     root = str(Path(__file__).parents[2])
-    environ = outages.environment(spool_folder, PYTHONPATH=os.pathsep.join([root, *sys.path]))
+    environ = outages.environment(outbox_folder, PYTHONPATH=os.pathsep.join([root, *sys.path]))
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environ, check=False)
     assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("cut", [1, 2, 30, 100])
 def test_a_record_that_was_broken_off_is_set_aside_and_blocks_nothing(switch: Switch, cut: int, caplog: Any) -> None:
-    app, add = app_at(switch.url, "keep")
-    app.unreachable.sender.start = lambda: None  # type: ignore[method-assign]
+    app, add = app_at(switch.url, "outbox")
+    app.outage_policy.sender.start = lambda: None  # type: ignore[method-assign]
     first, torn = add.enqueue(1, 1), add.enqueue(2, 2)
-    spool = app.unreachable.spool
-    calls = spool.folder / "calls"
+    outbox = app.outage_policy.outbox
+    calls = outbox.folder / "calls"
     calls.write_bytes(calls.read_bytes()[:-cut])
     last = add.enqueue(3, 3)
 
     switch.on()
-    assert app.send_kept() == 2
+    assert app.send_outbox() == 2
     assert [job.id for job in app.list()] == [first.id, last.id]
-    assert torn.id.encode() in (spool.folder / DAMAGED).read_bytes() or cut == 100
+    assert torn.id.encode() in (outbox.folder / DAMAGED).read_bytes() or cut == 100
     assert [record.levelname for record in caplog.records if "set aside" in record.message] == ["ERROR"]
     app.close()
 
 
 @pytest.mark.parametrize("damage", [b"\0" * 40, b"nonsense\n", b"K 00001 000000400 12345678 {}\n", b"\n\n"])
 def test_damage_anywhere_is_passed_over(switch: Switch, damage: bytes) -> None:
-    app, add = app_at(switch.url, "keep")
-    app.unreachable.sender.start = lambda: None  # type: ignore[method-assign]
-    calls = app.unreachable.spool.folder / "calls"
+    app, add = app_at(switch.url, "outbox")
+    app.outage_policy.sender.start = lambda: None  # type: ignore[method-assign]
+    calls = app.outage_policy.outbox.folder / "calls"
     kept = []
     for number in range(3):
         kept.append(add.enqueue(number, 0))
@@ -896,44 +896,44 @@ def test_damage_anywhere_is_passed_over(switch: Switch, damage: bytes) -> None:
     changed = add.enqueue(3, 0)
     calls.write_bytes(calls.read_bytes().replace(changed.id.encode(), changed.id[::-1].encode()))
     switch.on()
-    app.send_kept()
+    app.send_outbox()
     assert [job.id for job in app.list()] == [job.id for job in kept]
-    assert not app.unreachable.spool.is_waiting
+    assert not app.outage_policy.outbox.has_entries
     app.close()
 
 
 def test_damage_is_set_aside_once_however_often_sending_is_tried(switch: Switch, caplog: Any) -> None:
-    app, add = app_at(switch.url, "keep")
-    app.unreachable.sender.start = lambda: None  # type: ignore[method-assign]
-    spool = app.unreachable.spool
+    app, add = app_at(switch.url, "outbox")
+    app.outage_policy.sender.start = lambda: None  # type: ignore[method-assign]
+    outbox = app.outage_policy.outbox
     kept = [add.enqueue(1, 0)]
-    calls = spool.folder / "calls"
+    calls = outbox.folder / "calls"
     calls.write_bytes(b"\n" + b"nonsense\n" + b"x\n" + calls.read_bytes())
     kept.append(add.enqueue(2, 0))
     for _ in range(3):
         with pytest.raises(StoreUnavailable):
-            app.send_kept()
+            app.send_outbox()
 
-    assert (spool.folder / DAMAGED).read_bytes() == b"nonsense\nx\n"
+    assert (outbox.folder / DAMAGED).read_bytes() == b"nonsense\nx\n"
     assert len([record for record in caplog.records if "set aside" in record.message]) == 2
     switch.on()
-    assert app.send_kept() == 2
+    assert app.send_outbox() == 2
     assert [job.id for job in app.list()] == [job.id for job in kept]
     app.close()
 
 
 def test_what_others_have_sent_meanwhile_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also if the file has grown longer since then than it was."""
-    monkeypatch.setattr("holdfast.outbox.outbox.MOST_CALLS", 5)
+    monkeypatch.setattr("holdfast.outbox.outbox.MAX_CALLS", 5)
     with outages.refused() as url:
-        app, add = app_at(url, "keep")
-        app.unreachable.sender.start = lambda: None  # type: ignore[method-assign]
-        spool, other = app.unreachable.spool, Spool(app.unreachable.spool.folder.parent, app.address)
+        app, add = app_at(url, "outbox")
+        app.outage_policy.sender.start = lambda: None  # type: ignore[method-assign]
+        outbox, other = app.outage_policy.outbox, Outbox(app.outage_policy.outbox.folder.parent, app.address)
         for number in range(4):
             add.enqueue(number, 0)
-        (first, *_) = spool.kept()
+        (first, *_) = outbox.entries()
         assert other.send(lambda _: None) == 4
-        other.keep(msgspec.structs.replace(first, blobs=(b"x" * 10_000,)))
+        other.add(msgspec.structs.replace(first, blobs=(b"x" * 10_000,)))
 
         for number in range(4):
             add.enqueue(number, 0)
@@ -956,81 +956,81 @@ def test_catching_up_has_one_budget_for_all_that_is_kept(monkeypatch: pytest.Mon
 
     clock, deadlines = Clock(), list[float]()
     with outages.refused() as url:
-        app, add = app_at(url, "keep")
-        app.unreachable.sender.start = lambda: None  # type: ignore[method-assign]
+        app, add = app_at(url, "outbox")
+        app.outage_policy.sender.start = lambda: None  # type: ignore[method-assign]
         for number in range(4):
             add.enqueue(number, 0)
         monkeypatch.setattr("holdfast.store.deadline.time", clock)
-        monkeypatch.setattr(app.unreachable.sender, "_store", SlowStore())
+        monkeypatch.setattr(app.outage_policy.sender, "_store", SlowStore())
 
-        assert not app.unreachable.sender.catch_up()
+        assert not app.outage_policy.sender.catch_up()
 
         assert deadlines == pytest.approx([1.8, 0.8])
 
 
 def test_a_record_of_another_form_is_set_aside(switch: Switch, caplog: Any) -> None:
-    app, add = app_at(switch.url, "keep")
-    app.unreachable.sender.start = lambda: None  # type: ignore[method-assign]
-    spool = app.unreachable.spool
+    app, add = app_at(switch.url, "outbox")
+    app.outage_policy.sender.start = lambda: None  # type: ignore[method-assign]
+    outbox = app.outage_policy.outbox
     kept = add.enqueue(1, 1)
-    spool.keep(msgspec.structs.replace(next(spool.kept()), format=FORMAT + 1))
+    outbox.add(msgspec.structs.replace(next(outbox.entries()), format=FORMAT + 1))
     last = add.enqueue(2, 2)
 
-    assert [each.ids for each in spool.kept()] == [[kept.id], [last.id]]
+    assert [each.ids for each in outbox.entries()] == [[kept.id], [last.id]]
     switch.on()
-    app.send_kept()
+    app.send_outbox()
     assert [job.id for job in app.list()] == [kept.id, last.id]
-    assert b'"format":%d' % (FORMAT + 1) in (spool.folder / DAMAGED).read_bytes()
+    assert b'"format":%d' % (FORMAT + 1) in (outbox.folder / DAMAGED).read_bytes()
     assert [record.levelname for record in caplog.records if "set aside" in record.message] == ["ERROR"]
     app.close()
 
 
 def test_what_the_server_refuses_for_reasons_of_its_own_stays_and_is_said_once(switch: Switch, caplog: Any) -> None:
     switch.on()
-    app, add = app_at(switch.url, "keep")
+    app, add = app_at(switch.url, "outbox")
     keep(app, call := add.bind(1, 1))
     keep(app, add.bind(2, 2))
     app.store.execute("ACL", "SETUSER", "default", "-hset")
-    app.unreachable.sender.start()
+    app.outage_policy.sender.start()
     eventually(lambda: caplog.records)
     assert "refused a command" in caplog.records[0].message
-    assert len(list(app.unreachable.spool.kept())) == 2
+    assert len(list(app.outage_policy.outbox.entries())) == 2
     app.store.execute("ACL", "SETUSER", "default", "+@all")
-    eventually(lambda: not app.unreachable.spool.is_waiting)
+    eventually(lambda: not app.outage_policy.outbox.has_entries)
     assert app.get(call.id).state == "waiting"
     assert len(caplog.records) == 1
     app.close()
 
 
 def test_files_that_cannot_be_read_are_said_by_those_who_send(switch: Switch) -> None:
-    app, add = app_at(switch.url, "keep")
-    app.unreachable.sender.start = lambda: None  # type: ignore[method-assign]
+    app, add = app_at(switch.url, "outbox")
+    app.outage_policy.sender.start = lambda: None  # type: ignore[method-assign]
     add.enqueue(1, 1)
-    lock = app.unreachable.spool.folder / SENDING
+    lock = app.outage_policy.outbox.folder / SENDING
     lock.mkdir()
     switch.on()
     with pytest.raises(StoreUnavailable, match=r"kept on disk cannot be sent: .*Is a directory"):
-        app.send_kept()
-    assert add.enqueue(2, 2).kept_on_disk
+        app.send_outbox()
+    assert add.enqueue(2, 2).in_outbox
     lock.rmdir()
-    assert app.send_kept() == 2
+    assert app.send_outbox() == 2
     app.close()
 
 
 def test_what_is_kept_is_json_of_a_stated_form() -> None:
     with outages.refused() as url:
-        app, add = app_at(url, "keep")
+        app, add = app_at(url, "outbox")
         job = add.enqueue(1, 2)
-        line = (app.unreachable.spool.folder / "calls").read_bytes()
+        line = (app.outage_policy.outbox.folder / "calls").read_bytes()
     kept = json.loads(line[27:])
     assert set(kept) == {"at", "args", "ids", "blobs", "format"}
     assert (kept["ids"], kept["format"]) == ([job.id], 2)  # the first form had no ids, and did not say which it was
     assert line.count(b"\n") == 1
 
 
-def _hold(spool: Spool, ready: Any, end: Any) -> None:
+def _hold(outbox: Outbox, ready: Any, end: Any) -> None:
     """Hold the lock of those who send, fork a child that lives on, and die."""
-    with spool._locked(SENDING):
+    with outbox._locked(SENDING):
         child = os.fork()
         if child == 0:
             end.recv()
@@ -1040,29 +1040,29 @@ def _hold(spool: Spool, ready: Any, end: Any) -> None:
 
 
 def test_a_forked_process_holds_no_lock_of_its_parent(switch: Switch) -> None:
-    app, add = app_at(switch.url, "keep")
-    app.unreachable.sender.start = lambda: None  # type: ignore[method-assign]
+    app, add = app_at(switch.url, "outbox")
+    app.outage_policy.sender.start = lambda: None  # type: ignore[method-assign]
     add.enqueue(1, 1)
     ready, told = multiprocessing.Pipe()
     end, ending = multiprocessing.Pipe()
-    holder = multiprocessing.get_context("fork").Process(target=_hold, args=(app.unreachable.spool, told, end))
+    holder = multiprocessing.get_context("fork").Process(target=_hold, args=(app.outage_policy.outbox, told, end))
     holder.start()
     ready.recv()
     holder.join()
     switch.on()
-    assert app.send_kept() == 1
+    assert app.send_outbox() == 1
     ending.send(None)
     app.close()
 
 
 def _enqueue_in_child(add: Task[[int, int], int], pipe: Any) -> None:
-    pipe.send(add.enqueue(2, 2).kept_on_disk)
-    eventually(lambda: not add.app.unreachable.spool.is_waiting)  # type: ignore[attr-defined]
+    pipe.send(add.enqueue(2, 2).in_outbox)
+    eventually(lambda: not add.app.outage_policy.outbox.has_entries)  # type: ignore[attr-defined]
     pipe.send(True)
 
 
 def test_a_forked_process_sends_by_itself(switch: Switch) -> None:
-    app, add = app_at(switch.url, "keep")
+    app, add = app_at(switch.url, "outbox")
     add.enqueue(1, 1)  # now there is a thread, which the child will not have
     ours, its = multiprocessing.Pipe()
     process = multiprocessing.get_context("fork").Process(target=_enqueue_in_child, args=(add, its))
@@ -1075,16 +1075,16 @@ def test_a_forked_process_sends_by_itself(switch: Switch) -> None:
     app.close()
 
 
-def test_a_process_that_has_kept_calls_ends_at_once(spool_folder: Path) -> None:
+def test_a_process_that_has_kept_calls_ends_at_once(outbox_folder: Path) -> None:
     code = """
 from holdfast import Holdfast
-app = Holdfast("redis://127.0.0.1:1", when_unreachable="keep")
+app = Holdfast("redis://127.0.0.1:1", when_unreachable="outbox")
 @app.task(name="add")
 def add(x: int, y: int) -> int: ...
 add.enqueue(1, 2)
 """
     line = [sys.executable, "-W", "error", "-c", code]
-    environ = outages.environment(spool_folder)
+    environ = outages.environment(outbox_folder)
     done = subprocess.run(line, capture_output=True, text=True, env=environ, check=False, timeout=60)
     assert (done.returncode, done.stdout) == (0, "")
     assert "Traceback" not in done.stderr
@@ -1092,7 +1092,7 @@ add.enqueue(1, 2)
 
 def keep(app: Holdfast, *calls: BoundCall[Any]) -> None:
     """Keep calls on disk as if the store could not be reached."""
-    app.unreachable.spool.keep(Kept.of(Part.of(calls, app).command, 1_700_000_000_000))
+    app.outage_policy.outbox.add(Entry.of(Part.of(calls, app).command, 1_700_000_000_000))
 
 
 def test_a_worker_sends_what_is_kept_when_it_starts(crew: Crew) -> None:
@@ -1103,12 +1103,12 @@ def test_a_worker_sends_what_is_kept_when_it_starts(crew: Crew) -> None:
     worker = crew.start()
     eventually(lambda: crew.app.get_many([call.id])[0])
     assert crew.app.get(call.id).result(timeout="40s") == 3
-    assert not crew.app.unreachable.spool.is_waiting
+    assert not crew.app.outage_policy.outbox.has_entries
     assert worker.stop() == 0
 
 
-def test_the_command_line_lists_and_sends_what_is_kept(shell: Shell, spool_folder: Path) -> None:
-    shell.environ["HOLDFAST_SPOOL"] = str(spool_folder)
+def test_the_command_line_lists_and_sends_what_is_kept(shell: Shell, outbox_folder: Path) -> None:
+    shell.environ["HOLDFAST_OUTBOX"] = str(outbox_folder)
     assert shell("kept", "--json").json == []
     shell("enqueue", "tasks.add", "x=0", "--id", "taken")
     task: Any = shell.client.task(name="tasks.add")(lambda x: x)
@@ -1131,7 +1131,7 @@ def test_the_command_line_lists_and_sends_what_is_kept(shell: Shell, spool_folde
 
 def test_the_command_line_says_what_is_kept_while_the_store_is_away(tmp_path: Path, switch: Switch) -> None:
     shell = Shell(tmp_path, switch.url, "default")
-    shell.environ |= {"HOLDFAST_SPOOL": str(tmp_path / "spool"), "HOLDFAST_WHEN_UNREACHABLE": "keep"}
+    shell.environ |= {"HOLDFAST_OUTBOX": str(tmp_path / "outbox"), "HOLDFAST_WHEN_UNREACHABLE": "outbox"}
     (id,) = shell("enqueue", "tasks.add", "x=1").rows[0][:1]
     assert [row[0] for row in shell("kept").rows] == [id]
     assert shell("send").code == exits.UNAVAILABLE
@@ -1147,7 +1147,7 @@ def test_the_command_line_says_what_is_kept_while_the_store_is_away(tmp_path: Pa
 PRODUCER = """
 import sys
 from holdfast import Holdfast
-app = Holdfast(sys.argv[1], when_unreachable="keep")
+app = Holdfast(sys.argv[1], when_unreachable="outbox")
 @app.task(name="add")
 def add(x: int, y: int) -> int: ...
 number = 0
@@ -1157,14 +1157,14 @@ while True:
 """
 
 
-def test_kills_lose_nothing_and_double_nothing(switch: Switch, spool_folder: Path) -> None:
+def test_kills_lose_nothing_and_double_nothing(switch: Switch, outbox_folder: Path) -> None:
     chance = random.Random(7)
     acknowledged: list[str] = []
     for kill in range(20):
         switch.on() if chance.random() < 0.5 else switch.off()
         line = [sys.executable, "-c", PRODUCER, switch.url]
         with subprocess.Popen(
-            line, stdout=subprocess.PIPE, text=True, env=outages.environment(spool_folder)
+            line, stdout=subprocess.PIPE, text=True, env=outages.environment(outbox_folder)
         ) as process:
             assert process.stdout
             for number, id in enumerate(process.stdout):
@@ -1175,9 +1175,9 @@ def test_kills_lose_nothing_and_double_nothing(switch: Switch, spool_folder: Pat
                     process.kill()  # what it has said until then is read, too
 
     switch.on()
-    app, _ = app_at(switch.url, "keep")
-    app.send_kept()
-    assert not app.unreachable.spool.is_waiting
+    app, _ = app_at(switch.url, "outbox")
+    app.send_outbox()
+    assert not app.outage_policy.outbox.has_entries
     stored = [job.id for job in app.list()]
     known = set(acknowledged)
     assert [id for id in stored if id in known] == acknowledged

@@ -22,7 +22,7 @@ import pytest
 
 from holdfast import Holdfast
 from holdfast.errors import ServerStartFailed
-from holdfast.outbox.outbox import Spool
+from holdfast.outbox.outbox import Outbox
 from holdfast.server import keeper, server
 from holdfast.server.home import check_trust, has_data, trusted_users
 from holdfast.store.address import Address, Target
@@ -39,7 +39,7 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give fi
 @pytest.fixture
 def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A directory that every user can look into; no home and no directory is chosen or trusted."""
-    for name in ("HOLDFAST_HOME", "HOLDFAST_TRUST", "HOLDFAST_SPOOL", "HOLDFAST_URL"):
+    for name in ("HOLDFAST_HOME", "HOLDFAST_TRUST", "HOLDFAST_OUTBOX", "HOLDFAST_URL"):
         monkeypatch.delenv(name, raising=False)
     path = Path(tempfile.mkdtemp(prefix="hf-", dir="/tmp"))
     path.chmod(0o755)
@@ -348,33 +348,33 @@ def test_a_link_to_a_socket_in_a_directory_of_another_user_leads_nowhere(folder:
 
 @needs_root
 @pytest.mark.parametrize("planted", ["home", "folder"])
-def test_calls_that_another_user_put_into_a_spool_are_not_sent(folder: Path, server_url: str, planted: str) -> None:
+def test_calls_that_another_user_put_into_an_outbox_are_not_sent(folder: Path, server_url: str, planted: str) -> None:
     address = Address(server_url, None, "t")
-    spool = Spool(folder / ".holdfast" / "spool", address)
-    spool.folder.mkdir(parents=True, mode=0o700)
-    (spool.folder / "calls").write_text("K 00001 000000002 00000000 {}\n")
-    assert spool.is_waiting
-    os.chown(spool.folder.parents[1] if planted == "home" else spool.folder, NOBODY, NOBODY)
+    outbox = Outbox(folder / ".holdfast" / "outbox", address)
+    outbox.folder.mkdir(parents=True, mode=0o700)
+    (outbox.folder / "calls").write_text("K 00001 000000002 00000000 {}\n")
+    assert outbox.has_entries
+    os.chown(outbox.folder.parents[1] if planted == "home" else outbox.folder, NOBODY, NOBODY)
 
-    assert spool.size == 0
-    for ask in (lambda: spool.send(lambda _: None), lambda: list(spool.kept()), lambda: list(spool.refused())):
+    assert outbox.size == 0
+    for ask in (lambda: outbox.send(lambda _: None), lambda: list(outbox.entries()), lambda: list(outbox.refused())):
         with pytest.raises(OSError, match="nobody"):
             ask()
 
 
 @needs_root
-def test_a_spool_that_was_chosen_may_belong_to_another_user(
+def test_an_outbox_that_was_chosen_may_belong_to_another_user(
     folder: Path, server_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("HOLDFAST_SPOOL", str(folder / "spool"))
-    spool = Spool(folder / "spool", Address(server_url, None, "t"))
-    spool.folder.mkdir(parents=True, mode=0o700)
-    (spool.folder / "calls").write_text("K 00001 000000002 00000000 {}\n")
-    os.chown(spool.folder, NOBODY, NOBODY)
-    assert not spool.is_waiting
+    monkeypatch.setenv("HOLDFAST_OUTBOX", str(folder / "outbox"))
+    outbox = Outbox(folder / "outbox", Address(server_url, None, "t"))
+    outbox.folder.mkdir(parents=True, mode=0o700)
+    (outbox.folder / "calls").write_text("K 00001 000000002 00000000 {}\n")
+    os.chown(outbox.folder, NOBODY, NOBODY)
+    assert not outbox.has_entries
 
-    os.chown(folder / "spool", NOBODY, NOBODY)
-    assert spool.is_waiting
+    os.chown(folder / "outbox", NOBODY, NOBODY)
+    assert outbox.has_entries
 
 
 # Modes
@@ -414,7 +414,7 @@ KEEP = """
 import os
 os.umask(0)
 from holdfast import Holdfast
-jobs = Holdfast("unix:///nowhere/s", timeout="200ms", when_unreachable="keep")
+jobs = Holdfast("unix:///nowhere/s", timeout="200ms", when_unreachable="outbox")
 jobs.task(name="t")(lambda: None).enqueue()
 """
 
@@ -423,7 +423,7 @@ def test_all_that_is_kept_on_disk_is_private_whatever_the_umask(folder: Path) ->
     environ = {**os.environ, "HOLDFAST_HOME": str(folder / "home")}
     subprocess.run([sys.executable, "-c", KEEP], cwd=folder, env=environ, check=True)
 
-    assert {path.name for path in folder.glob("home/spool/*/*")} >= {"calls", "about", "write.lock"}
+    assert {path.name for path in folder.glob("home/outbox/*/*")} >= {"calls", "about", "write.lock"}
     assert open_to_others(folder / "home") == []
 
 

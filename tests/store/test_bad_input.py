@@ -61,7 +61,7 @@ def site(server_url: str, namespace: str) -> Iterator[Site]:
     anything.options(id="failed").enqueue()
     app.fail("failed")
     anything.options(id="blocked", after="failed", limits="api", share="acme").enqueue()
-    app.limit("api", 5, per="1s")
+    app.set_limit("api", 5, per="1s")
     app.schedule("nightly", anything.bind(), cron="0 2 * * *", tz="Europe/Berlin")
     yield Site(app, anything, typed)
     app.close()
@@ -307,16 +307,16 @@ CASES = [
     Case("limits that are a number", lambda s: s.task.options(limits=cast(Any, 5)).enqueue(), "INVALID", "a name"),
     Case("nine limits", lambda s: s.task.options(limits=list("abcdefghi")).enqueue(), "INVALID", "8 limits at most"),
     Case("a share with a space", lambda s: s.task.options(share="a b").enqueue(), "INVALID", "share is 'a b'"),
-    Case("a limit of none", lambda s: s.app.limit("gpu", 0), "INVALID", "from 1 to 1000000, not 0"),
-    Case("a limit of a text", lambda s: s.app.limit("gpu", cast(Any, "5")), "INVALID", "slots"),
-    Case("a limit of one key", lambda s: s.app.limit("api:acme", 5), "INVALID", "the same for all of its keys"),
-    Case("a limit without a name", lambda s: s.app.limit("", 5), "INVALID", "a limit is ''"),
-    Case("a limit per nothing", lambda s: s.app.limit("api", 5, per=0), "INVALID", "per is 0"),
-    Case("a limit, async", asynchronously(lambda s: s.app.alimit("api", -1)), "INVALID", "not -1"),
-    Case("removing the limit of a key", lambda s: s.app.unlimit("api:acme"), "INVALID", "api:acme"),
-    Case("a weight of none", lambda s: s.app.weigh("default", "acme", 0), "INVALID", "from 1 to 100, not 0"),
-    Case("a weight of a share with a glob", lambda s: s.app.weigh("default", "*", 2), "INVALID", "share"),
-    Case("a weight in a queue with a glob", lambda s: s.app.weigh("*", "acme", 2), "INVALID", "queue"),
+    Case("a limit of none", lambda s: s.app.set_limit("gpu", 0), "INVALID", "from 1 to 1000000, not 0"),
+    Case("a limit of a text", lambda s: s.app.set_limit("gpu", cast(Any, "5")), "INVALID", "slots"),
+    Case("a limit of one key", lambda s: s.app.set_limit("api:acme", 5), "INVALID", "the same for all of its keys"),
+    Case("a limit without a name", lambda s: s.app.set_limit("", 5), "INVALID", "a limit is ''"),
+    Case("a limit per nothing", lambda s: s.app.set_limit("api", 5, per=0), "INVALID", "per is 0"),
+    Case("a limit, async", asynchronously(lambda s: s.app.aset_limit("api", -1)), "INVALID", "not -1"),
+    Case("removing the limit of a key", lambda s: s.app.remove_limit("api:acme"), "INVALID", "api:acme"),
+    Case("a weight of none", lambda s: s.app.set_share_weight("default", "acme", 0), "INVALID", "from 1 to 100, not 0"),
+    Case("a weight of a share with a glob", lambda s: s.app.set_share_weight("default", "*", 2), "INVALID", "share"),
+    Case("a weight in a queue with a glob", lambda s: s.app.set_share_weight("*", "acme", 2), "INVALID", "queue"),
     # Operators
     Case("moving nowhere", lambda s: s.app.move("waiting"), "INVALID", "to which queue, or which priority"),
     Case("moving to a glob", lambda s: s.app.move("waiting", queue="*"), "INVALID", "queue"),

@@ -240,6 +240,6 @@ def ignore_signal_of_size_limits() -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
 
 
-def environment(spool: Path, **more: str) -> dict[str, str]:
+def environment(outbox: Path, **more: str) -> dict[str, str]:
     ours = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
-    return {**ours, "HOLDFAST_SPOOL": str(spool), **more}
+    return {**ours, "HOLDFAST_OUTBOX": str(outbox), **more}

@@ -465,7 +465,7 @@ def wish(how: str) -> None:
 
 
 def test_why_a_job_is_pending_is_told(bench: Workbench) -> None:
-    jobs.limit("api", 1, per="1h")
+    jobs.set_limit("api", 1, per="1h")
     part = end.options(id="part").enqueue("fails")
     total.options(id="whole", after=part).enqueue()
     for id in ("one", "two"):

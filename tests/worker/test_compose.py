@@ -55,7 +55,7 @@ def test_a_job_waits_for_others_without_a_slot(crew: Crew) -> None:
 
 
 def test_two_workers_keep_a_limit_and_a_killed_holder_gives_its_slot_back(crew: Crew) -> None:
-    crew.app.limit("gpu", 2)
+    crew.app.set_limit("gpu", 2)
     for _ in range(2):
         crew.start("--processes", "2")
     jobs = [crew.app.enqueue(hold.bind(name).options(limits="gpu", crashes=0)) for name in "abcd"]

@@ -150,7 +150,7 @@ def _as_tasks_take_them(options: dict[str, Any]) -> dict[str, Any]:
 def _store(session: Session, app: Holdfast, call: BoundCall[Any], wait: bool, timeout: timedelta | None) -> int:
     with saying_which(app, *(call.chosen.after or ())):
         job = app.enqueue(call)
-    if not (job.ran_inline or job.kept_on_disk):
+    if not (job.ran_inline or job.in_outbox):
         note_undefined_limits(app, call.chosen.limits or ())
         warn_if_nobody_runs(app, call.name, call.chosen.queue)
     return _wait(session, app, job.id, timeout) if wait else _say(session, job.id, job.created)

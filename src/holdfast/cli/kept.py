@@ -10,7 +10,7 @@ from holdfast.cli.output import Column
 from holdfast.cli.records import Record
 from holdfast.cli.session import Session, command, pass_session
 from holdfast.cli.text import moment
-from holdfast.outbox.outbox import Kept
+from holdfast.outbox.outbox import Entry
 from holdfast.units import utc
 
 
@@ -43,7 +43,7 @@ def send(session: Session) -> None:
     How many were sent is printed. It happens by itself, too: when a worker of the app starts, and by any process of it
     that keeps calls. Exit code 4 if the store cannot be reached: then they stay where they are.
     """
-    session.output.value({"sent": _app(session).send_kept()}, "sent")
+    session.output.value({"sent": _app(session).send_outbox()}, "sent")
 
 
 def _app(session: Session) -> Holdfast:
@@ -52,14 +52,14 @@ def _app(session: Session) -> Holdfast:
 
 
 def _records(app: Holdfast) -> Iterator[Record]:
-    spool = app.unreachable.spool
-    for call in spool.kept():
+    outbox = app.outage_policy.outbox
+    for call in outbox.entries():
         yield from _record(call, None)
-    for refused in spool.refused():
-        yield from _record(refused.call, refused.reason)
+    for refused in outbox.refused():
+        yield from _record(refused.entry, refused.reason)
 
 
-def _record(call: Kept, refused: str | None) -> Iterator[Record]:
+def _record(call: Entry, refused: str | None) -> Iterator[Record]:
     """Times are text: the age of something would be asked of the store."""
     for id, batch in call.calls:
         yield {

@@ -65,7 +65,7 @@ def limit(session: Session, name: str, slots: int, per: timedelta | None) -> Non
     own. It holds from now on, also for jobs that are stored already; those that run go on. A limit that nobody has
     defined does not hold.
     """
-    changed = session.new_app.limit(name, slots, per=per)
+    changed = session.new_app.set_limit(name, slots, per=per)
     period = None if per is None else per.total_seconds()
     columns = [
         Column("LIMIT", lambda row: row["limit"], whole=True),
@@ -82,7 +82,7 @@ def unlimit(session: Session, name: str) -> None:
     """Remove a limit; jobs that wait for it start as others do. Exit code 3 if there is no such limit."""
     known: dict[str, Limit] = {each.name: each for each in session.app.limits()}
     pick("limit", known, name)
-    session.app.unlimit(name)
+    session.app.remove_limit(name)
     columns = [Column("LIMIT", lambda row: row["limit"], whole=True), Column("", lambda _: "removed")]
     session.output.one({"limit": name, "removed": True}, columns)
     if known[name].parked:
@@ -101,7 +101,7 @@ def weigh(session: Session, queue: str, share: str, weight: int) -> None:
     three turns for each of the others. It holds for jobs that come from now on.
     """
     note_new_queue(session.new_app, queue)
-    changed = session.new_app.weigh(queue, share, weight)
+    changed = session.new_app.set_share_weight(queue, share, weight)
     columns = [
         Column("QUEUE", lambda row: row["queue"], whole=True),
         Column("SHARE", lambda row: row["share"], whole=True),

@@ -31,24 +31,24 @@ class Limit(NamedTuple):
         return self.slots > 0
 
 
-def limit(_: Stores, name: str, slots: int, *, per: Duration | None = None) -> Steps[bool]:
+def set_limit(_: Stores, name: str, slots: int, *, per: Duration | None = None) -> Steps[bool]:
     """Let so many jobs that take part in a limit run at once; or, with `per`, so many start in each such period.
 
-    jobs.limit("gpu", 2)
-    jobs.limit("api", 5, per="1s")
+    jobs.set_limit("gpu", 2)
+    jobs.set_limit("api", 5, per="1s")
 
     It holds from the next claim on. Returns whether that changed anything.
     """
     if ":" in check_limit(name):
         raise errors.Invalid(
-            f"{name} has a key; a limit is the same for all of its keys: limit({name.partition(':')[0]!r}, ...)"
+            f"{name} has a key; a limit is the same for all of its keys: set_limit({name.partition(':')[0]!r}, ...)"
         )
     period = None if per is None else milliseconds(per, what="per", least=1, most=LONGEST_WAIT)
     changed: bool = yield commands.limit(name, slots, per=period)
     return changed
 
 
-def unlimit(_: Stores, name: str) -> Steps[bool]:
+def remove_limit(_: Stores, name: str) -> Steps[bool]:
     """Remove a limit; jobs that it held back start as others do. Returns whether there was one.
 
     A name that nobody has defined is forgotten, until a job of it starts again.
@@ -62,7 +62,7 @@ def limits(_: Stores) -> Steps[list[Limit]]:
     return [Limit(*row) for row in (yield commands.limits())]
 
 
-def weigh(_: Stores, queue: str, share: str, weight: int) -> Steps[bool]:
+def set_share_weight(_: Stores, queue: str, share: str, weight: int) -> Steps[bool]:
     """Give the jobs of a share (`share=`) so many times as much of a queue as others get: 1 to 100.
 
     Returns whether that changed anything.

@@ -101,7 +101,7 @@ def _run(start: Start, control: socket.socket, app: Holdfast, noted: fork_safety
     _say_files(start, control)
     control.sendall(_app_loaded(app))
     if start.name.endswith(".1"):
-        app.unreachable.sender.start()  # of what other processes have kept on disk
+        app.outage_policy.sender.start()  # of what other processes have kept on disk
     pulse = Pulse(start.pulse)
 
     async def run() -> None:

@@ -1,7 +1,7 @@
-"""Seats: under which names a program claims, without a worker around it.
+"""ClaimSlots: under which names a program claims, without a worker around it.
 
 A claim that is made again, because its answer was lost, gets the same jobs: that is known by the executor's name and a
-number that rises. So one that is under way has a name to itself, a seat; there are as many as claims at once.
+number that rises. So one that is under way has a name to itself, a slot; there are as many as claims at once.
 
 The items that a process holds, without keeping them alive: one that the program has dropped is renewed no more.
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from holdfast.store.commands import Held
 
 
-class Seat:
+class ClaimSlot:
     """The name of one executor, and its claims."""
 
     def __init__(self, name: str) -> None:
@@ -40,67 +40,67 @@ class Seat:
         return self._number
 
 
-class Room:
-    """The seats of one process, under the name of a worker, and what it holds."""
+class Holder:
+    """The slots of one process, under the name of a worker, and what it holds."""
 
     def __init__(self) -> None:
         self.worker = f"{node_name()}/{new_id()[-8:]}"
-        self.held = Holding()
-        self._free: list[Seat] = []
+        self.held = HeldItems()
+        self._free: list[ClaimSlot] = []
         self._count = 0
         self.lock = threading.Lock()
 
     @contextmanager
-    def seat(self) -> Iterator[Seat]:
-        """Have a seat to oneself: one whose question is unanswered, else the one that was free last."""
-        seat = self._take_unanswered() or self._take_last()
+    def slot(self) -> Iterator[ClaimSlot]:
+        """Have a slot to oneself: one whose question is unanswered, else the one that was free last."""
+        slot = self._take_unanswered() or self._take_last()
         try:
-            yield seat
+            yield slot
         finally:
-            self._free.append(seat)
+            self._free.append(slot)
 
     @contextmanager
-    def unanswered_seat(self) -> Iterator[Seat | None]:
-        """Have a seat that nobody sits on and whose question was never answered, if there is one."""
-        seat = self._take_unanswered()
+    def unanswered_slot(self) -> Iterator[ClaimSlot | None]:
+        """Have a slot that nobody sits on and whose question was never answered, if there is one."""
+        slot = self._take_unanswered()
         try:
-            yield seat
+            yield slot
         finally:
-            if seat:
-                self._free.append(seat)
+            if slot:
+                self._free.append(slot)
 
-    def _take_unanswered(self) -> Seat | None:
+    def _take_unanswered(self) -> ClaimSlot | None:
         with self.lock:
-            seat = next((seat for seat in self._free if seat.unanswered), None)
-            if seat:
-                self._free.remove(seat)
-            return seat
+            slot = next((slot for slot in self._free if slot.unanswered), None)
+            if slot:
+                self._free.remove(slot)
+            return slot
 
-    def _take_last(self) -> Seat:
+    def _take_last(self) -> ClaimSlot:
         with self.lock:
             if self._free:
                 return self._free.pop()
             self._count += 1
-            return Seat(f"{self.worker}.{self._count}")
+            return ClaimSlot(f"{self.worker}.{self._count}")
 
 
-class Seats:
-    """The room of this process. One that is forked has another, from its first moment."""
+class ClaimSlots:
+    """The holder of this process. One that is forked has another, from its first moment."""
 
     def __init__(self) -> None:
-        self.room = Room()
+        self.holder = Holder()
         _all.add(self)
 
-    def change_rooms(self) -> None:
-        self.room = Room()
+    def renew(self) -> None:
+        self.holder = Holder()
 
 
-_all: WeakSet[Seats] = WeakSet()
+_all: WeakSet[ClaimSlots] = WeakSet()
 
 
 def _after_fork() -> None:
-    for seats in list(_all):
-        seats.change_rooms()
+    for slots in list(_all):
+        slots.renew()
 
 
 os.register_at_fork(after_in_child=_after_fork)
@@ -122,7 +122,7 @@ class _Reference(ref["Item"]):
     held: Held
 
 
-class Holding:
+class HeldItems:
     """The items of one process that have not ended, by their leases."""
 
     def __init__(self) -> None:

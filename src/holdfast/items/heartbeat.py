@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from holdfast import errors
-from holdfast.items.claim_slot import Room, Seats
+from holdfast.items.claim_slot import ClaimSlots, Holder
 from holdfast.items.item import Item
 from holdfast.store import commands
 from holdfast.store.client_method import client_method
@@ -42,16 +42,16 @@ log = logging.getLogger(__name__)
 class Heartbeat:
     """Keeps what the programs of some `Items` hold. A forked process that holds something has a thread of its own."""
 
-    def __init__(self, items: Items, seats: Seats) -> None:
+    def __init__(self, items: Items, slots: ClaimSlots) -> None:
         self._items = items
-        self._seats = seats
+        self._slots = slots
         self._started = time.time()
         self._due = math.inf  # when to sign next; whoever holds what is due sooner says so
         self._say_sooner: Callable[[], object] = lambda: None
         self._is_away = False
         self._over = True
         self._thread: threading.Thread | None = None
-        self._room: Room | None = None  # whose thread it is
+        self._thread_holder: Holder | None = None  # whose thread it is
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -64,54 +64,54 @@ class Heartbeat:
 
     def look_at(self, item: Item) -> None:
         """See to it that an item which was claimed just now is renewed in time."""
-        room = self._seats.room
-        if self._thread and self._room is not room:  # forked: the thread is not here
-            with room.lock:
-                if self._room is not room:
+        holder = self._slots.holder
+        if self._thread and self._thread_holder is not holder:  # forked: the thread is not here
+            with holder.lock:
+                if self._thread_holder is not holder:
                     self.start()
         if item.renew_at < self._due:
             self._say_sooner()
 
     def _sign(self) -> Steps[None]:
         """Renew all leases and give a sign of life."""
-        room = self._seats.room
-        room.held.warn_of_dropped(self._items.queue)
-        held = room.held.leases()
+        holder = self._slots.holder
+        holder.held.warn_of_dropped(self._items.queue)
+        held = holder.held.leases()
         for first in range(0, len(held) or 1, AT_ONCE):
             part, began = held[first : first + AT_ONCE], time.monotonic()
-            renewed = yield commands.renew(room.worker, part, about=self._about(), queues=[self._items.queue])
+            renewed = yield commands.renew(holder.worker, part, about=self._about(), queues=[self._items.queue])
             for lease in part:
-                if item := room.held.get(lease):
+                if item := holder.held.get(lease):
                     item.was_renewed(began)
             for lost in renewed.lost:
-                if item := room.held.discard(lost):
+                if item := holder.held.discard(lost):
                     item.is_lost = True
             for cancelled in renewed.cancelled:
-                if item := room.held.get(cancelled):
+                if item := holder.held.get(cancelled):
                     item.is_cancelled = True
-        yield from self._give_back_unheard(room)
+        yield from self._give_back_unheard(holder)
 
     sign, asign = client_method(_sign)
 
-    def _give_back_unheard(self, room: Room) -> Steps[None]:
+    def _give_back_unheard(self, holder: Holder) -> Steps[None]:
         """A claim that was cancelled, or broke, may have got items of which nobody knows."""
         while True:
-            with room.unanswered_seat() as seat:
-                if seat is None:
+            with holder.unanswered_slot() as slot:
+                if slot is None:
                     return
-                claim = yield from self._items.ask(seat, 1, leaves=True)
+                claim = yield from self._items.ask(slot, 1, leaves=True)
                 for job in claim.jobs:
-                    item = Item(self._items, job, seat.name)
+                    item = Item(self._items, job, slot.name)
                     yield from item._release(reason="its claim was not heard", unstarted=True)
 
     def _leave(self) -> Steps[None]:
         """Give back what was not completed, and be forgotten as a worker."""
-        room = self._seats.room
-        yield from self._give_back_unheard(room)
-        room.held.warn_of_dropped(self._items.queue)
-        for item in room.held.items():
+        holder = self._slots.holder
+        yield from self._give_back_unheard(holder)
+        holder.held.warn_of_dropped(self._items.queue)
+        for item in holder.held.items():
             yield from item._give_back()
-        while (yield commands.lose(worker=room.worker, reason="the program has ended")):
+        while (yield commands.lose(worker=holder.worker, reason="the program has ended")):
             pass
 
     leave, aleave = client_method(_leave)
@@ -127,7 +127,7 @@ class Heartbeat:
 
     def _next_due(self) -> float:
         """When to sign again."""
-        times = [item.renew_at for item in self._seats.room.held.items()]
+        times = [item.renew_at for item in self._slots.holder.held.items()]
         return min([time.monotonic() + (AWAY if self._is_away else SIGN_EVERY), *([] if self._is_away else times)])
 
     def _note(self, error: errors.HoldfastError | None) -> None:
@@ -139,18 +139,18 @@ class Heartbeat:
     # In a thread
 
     def start(self) -> None:
-        if self._thread and self._room is self._seats.room:
+        if self._thread and self._thread_holder is self._slots.holder:
             raise errors.Invalid(_TWICE)
         sooner = threading.Event()
         self._due, self._say_sooner, self._over = math.inf, sooner.set, False
-        self._room = self._seats.room
+        self._thread_holder = self._slots.holder
         self._thread = threading.Thread(target=self._keep_up, args=[sooner], name="holdfast-heartbeat", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
         self._over = True
         self._say_sooner()
-        if self._thread and self._room is self._seats.room:
+        if self._thread and self._thread_holder is self._slots.holder:
             self._thread.join()
         self._thread = None
         try:

@@ -21,7 +21,7 @@ from holdfast import errors
 from holdfast.client.enqueue import Part, store_part
 from holdfast.constants import LEAST_LEASE, MOST_LEASE
 from holdfast.items import detached
-from holdfast.items.claim_slot import Seat, Seats
+from holdfast.items.claim_slot import ClaimSlot, ClaimSlots
 from holdfast.items.heartbeat import Heartbeat
 from holdfast.items.item import NO_ITEM, Item, NoItem
 from holdfast.items.outcomes import Buffer, as_bytes
@@ -70,8 +70,8 @@ class Items:
         self._task = replace(
             make_task(_raw, app, Options(queue=self.queue, when_unreachable="raise"), TASK), codec="raw"
         )
-        self._seats = Seats()
-        self._heartbeat = Heartbeat(self, self._seats)
+        self._slots = ClaimSlots()
+        self._heartbeat = Heartbeat(self, self._slots)
 
     def __repr__(self) -> str:
         return f"<Items of {self.queue}>"
@@ -174,13 +174,13 @@ class Items:
         """Take up to `limit` items. Waits until there is at least one, as `claim` does."""
         deadline = None if wait is None else time.monotonic() + milliseconds(wait, what="wait") / 1000
         length = None if lease is None else milliseconds(lease, what="lease", least=LEAST_LEASE, most=MOST_LEASE)
-        self._seats.room.held.warn_of_dropped(self.queue)
-        with self._seats.room.seat() as seat:
+        self._slots.holder.held.warn_of_dropped(self.queue)
+        with self._slots.holder.slot() as slot:
             while True:
                 is_over = deadline is not None and time.monotonic() >= deadline
-                claim = yield from self.ask(seat, limit, length, leaves=is_over)
+                claim = yield from self.ask(slot, limit, length, leaves=is_over)
                 if claim.jobs or is_over:
-                    return [self._hold(job, seat) for job in claim.jobs]
+                    return [self._hold(job, slot) for job in claim.jobs]
                 left = math.inf if deadline is None else deadline - time.monotonic()
                 yield pop(self, claim.wake_key, max(min(left, _look_within(claim, length)), 0.01))
 
@@ -193,36 +193,36 @@ class Items:
     fail, afail = client_method(detached.fail, "Items")
     release, arelease = client_method(detached.release, "Items")
 
-    def ask(self, seat: Seat, limit: int, lease: int | None = None, *, leaves: bool) -> Steps[commands.Claim]:
+    def ask(self, slot: ClaimSlot, limit: int, lease: int | None = None, *, leaves: bool) -> Steps[commands.Claim]:
         """Claim. If the answer to the last question never came, ask that one again: it may have got items."""
-        request = seat.unanswered or commands.claim_args(
+        request = slot.unanswered or commands.claim_args(
             [self.queue],
-            counter=seat.next_number(),
+            counter=slot.next_number(),
             limit=limit,
             lease=lease,
             pid=os.getpid(),
-            idle=seat.is_idle,
+            idle=slot.is_idle,
             leaves=leaves,
         )
-        seat.unanswered = request
+        slot.unanswered = request
         try:
-            claim: commands.Claim = yield commands.claim(seat.name, request)
+            claim: commands.Claim = yield commands.claim(slot.name, request)
         except errors.Invalid:
-            seat.unanswered = None  # it would be refused again
+            slot.unanswered = None  # it would be refused again
             raise
-        seat.unanswered = None
-        seat.is_idle = not claim.jobs
+        slot.unanswered = None
+        slot.is_idle = not claim.jobs
         return claim
 
-    def _hold(self, job: Claimed, seat: Seat) -> Item:
-        item = Item(self, job, seat.name)
-        self._seats.room.held.add(item)
+    def _hold(self, job: Claimed, slot: ClaimSlot) -> Item:
+        item = Item(self, job, slot.name)
+        self._slots.holder.held.add(item)
         self._heartbeat.look_at(item)
         return item
 
     def forget(self, item: Item) -> None:
         """An item has ended: there is nothing to renew any more."""
-        self._seats.room.held.discard(item.held)
+        self._slots.holder.held.discard(item.held)
 
     def __enter__(self) -> Self:
         self._heartbeat.start()

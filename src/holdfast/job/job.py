@@ -162,7 +162,7 @@ class Job(msgspec.Struct, Generic[R], frozen=True, kw_only=True, eq=False, repr_
     attempts: tuple[Attempt, ...] = ()  # the last ones, oldest first; how many is a setting, `history`
     notes: tuple[Note, ...] = ()  # what happened outside of its attempts
     fields: dict[str, str] = {}  # what programs attached to it
-    kept_on_disk: bool = False  # the store could not be reached: it is sent later
+    in_outbox: bool = False  # the store could not be reached: it is sent later
     unreadable: str = ""  # why its record cannot be read; then nothing else is known of it but its id
     ran_inline: bool = False  # the store could not be reached: it ran in the process that enqueued it
     app: App

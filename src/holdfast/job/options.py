@@ -64,7 +64,7 @@ OnExists = Literal["return", "error", "replace"]
 Span = Literal["queued", "pending", "kept"]
 OnFailed = Literal["block", "cancel", "run"]
 Runner = Literal["fork", "spawn", "process", "thread", "async"]
-WhenUnreachable = Literal["raise", "inline", "keep"]
+WhenUnreachable = Literal["raise", "inline", "outbox"]
 
 
 class Awaited(Protocol):

@@ -8,7 +8,7 @@ JSON has no line breaks, the next one begins after the next line break. Its firs
 
 Calls that are kept on disk while the store cannot be reached, to be sent later, in order.
 
-    spool/<store>/    mode 0700; a store is an address and a namespace
+    outbox/<store>/    mode 0700; a store is an address and a namespace
     ├── about         which store that is, for people
     ├── calls         one record per enqueue
     ├── refused       what the store refused when it was sent, with the reason
@@ -43,7 +43,7 @@ from holdfast.server.home import OTHERS_MAY_WRITE, check_trust, user, write_once
 from holdfast.store.commands import Command
 from holdfast.store.store import Address
 
-MOST_BYTES = 64 << 20
+MAX_BYTES = 64 << 20
 FORMAT = 2
 SET_ASIDE = b"X\n"  # how a damaged line begins that was set aside, and an empty one, where nothing is to be
 
@@ -51,7 +51,7 @@ _HEADER = re.compile(rb"([KS]) (\d{5}) (\d{9}) ([0-9a-f]{8}) ")
 HEADER_SIZE = 27
 
 
-class Kept(msgspec.Struct, frozen=True, omit_defaults=True):
+class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
     """An enqueue that waits on disk: when it was kept, in milliseconds of this machine's clock, and what to send."""
 
     at: int
@@ -61,7 +61,7 @@ class Kept(msgspec.Struct, frozen=True, omit_defaults=True):
     format: int = 1  # of those that do not say
 
     @classmethod
-    def of(cls, command: Command[Any], now: int) -> Kept:
+    def of(cls, command: Command[Any], now: int) -> Entry:
         """Delay and deadline count from now on. And an id must be looked up then, however new it is today."""
         batches = [_with_times(batch, now) for batch in command.args["batches"]]
         args = {name: value for name, value in command.args.items() if name != "fresh"}
@@ -98,7 +98,7 @@ class Refused(msgspec.Struct, frozen=True):
     at: int
     code: str
     reason: str
-    call: Kept
+    entry: Entry
 
     @property
     def error(self) -> errors.HoldfastError:
@@ -118,19 +118,19 @@ class Record(NamedTuple):
     data: bytes | None
 
     @property
-    def kept(self) -> Kept:
+    def kept(self) -> Entry:
         """What is kept.
 
         Raises:
             MsgspecError: another release wrote it, in a form that is not known here.
         """
-        kept = msgspec.json.decode(self.data or b"", type=Kept)
+        kept = msgspec.json.decode(self.data or b"", type=Entry)
         if kept.format != FORMAT:
             raise msgspec.ValidationError(f"the form of the record is {kept.format}, not {FORMAT}")
         return kept
 
 
-def line_of(kept: Kept) -> bytes:
+def line_of(kept: Entry) -> bytes:
     data = msgspec.json.encode(kept)
     return b"K %05d %09d %08x %b\n" % (len(kept.ids), len(data), crc32(data), data)
 
@@ -140,7 +140,7 @@ def read_records(file: BinaryIO, place: int = 0) -> Iterator[Record]:
     file.seek(place)
     while header := file.read(HEADER_SIZE):
         found = _HEADER.fullmatch(header)
-        body = file.read(int(found[3]) + 1) if found and int(found[3]) <= MOST_BYTES else b""
+        body = file.read(int(found[3]) + 1) if found and int(found[3]) <= MAX_BYTES else b""
         data = body[:-1]
         if found and len(data) == int(found[3]) and body.endswith(b"\n") and crc32(data) == int(found[4], 16):
             record = Record(place, place + len(header) + len(body), found[1] == b"S", int(found[2]), data)
@@ -153,12 +153,12 @@ def read_records(file: BinaryIO, place: int = 0) -> Iterator[Record]:
 
 
 CALLS, REFUSED, DAMAGED, WRITING, SENDING = "calls", "refused", "damaged", "write.lock", "send.lock"
-MOST_CALLS = 10_000
+MAX_CALLS = 10_000
 CHUNK = 4 << 20  # bytes that are read at once, at least one record
 SHORT, LONG = 5.0, 60.0  # seconds that a lock is waited for, by those who write and who send
 PAUSE = 0.005
 
-log = logging.getLogger("holdfast.spool")
+log = logging.getLogger("holdfast.outbox")
 
 _locks: set[int] = set()  # descriptors of this process
 
@@ -180,18 +180,18 @@ class _Counted(NamedTuple):
     calls: int = 0
 
 
-class Spool:
+class Outbox:
     """The calls that are kept for one store. Any number of processes use it at once."""
 
     def __init__(self, folder: Path, address: Address) -> None:
         self._about = f"{address.words}, namespace {address.namespace}"
-        self._is_chosen = bool(os.environ.get("HOLDFAST_SPOOL"))
+        self._is_chosen = bool(os.environ.get("HOLDFAST_OUTBOX"))
         self.folder = folder / sha256(self._about.encode()).hexdigest()[:16]
         self._calls = str(self.folder / CALLS)
         self._counted = _Counted()
 
     @property
-    def is_waiting(self) -> bool:
+    def has_entries(self) -> bool:
         """Whether anything is to be sent, or was just being sent."""
         return self.size > 0
 
@@ -217,17 +217,17 @@ class Spool:
             return
         is_private = stat.S_ISDIR(found.st_mode) and not found.st_mode & OTHERS_MAY_WRITE
         if not is_private or found.st_uid not in self._owners():
-            words = f"it is not private, or belongs to another user, {user(found.st_uid)}: set HOLDFAST_SPOOL"
+            words = f"it is not private, or belongs to another user, {user(found.st_uid)}: set HOLDFAST_OUTBOX"
             raise OSError(errno.EPERM, words, str(self.folder))
 
     def _owners(self) -> set[int]:
-        """Who may own the folder of a store: this user, and the owner of the spool or home that the user chose."""
+        """Who may own the folder of a store: this user, and the owner of the outbox or home that the user chose."""
         chosen = self.folder.parent if self._is_chosen else self.folder.parent.parent
         return {os.geteuid(), os.stat(chosen).st_uid}
 
     # Writing
 
-    def keep(self, kept: Kept) -> None:
+    def add(self, kept: Entry) -> None:
         """Write a call down, behind those that are there. When this returns, it is on the disk.
 
         Raises:
@@ -278,13 +278,13 @@ class Spool:
         counted = self._counted if self._counted.first == first and self._counted.size <= size else _Counted()
         calls = counted.calls + sum(record.calls for record in read_records(file, counted.size))
         self._counted = _Counted(first, size, calls)
-        if calls + more_calls > MOST_CALLS or size + more_bytes > MOST_BYTES:
-            words = f"{calls:,} calls of {size / 2**20:.1f} MiB are kept already; {MOST_CALLS:,} and {MOST_BYTES >> 20}"
+        if calls + more_calls > MAX_CALLS or size + more_bytes > MAX_BYTES:
+            words = f"{calls:,} calls of {size / 2**20:.1f} MiB are kept already; {MAX_CALLS:,} and {MAX_BYTES >> 20}"
             raise OSError(errno.EDQUOT, f"{words} MiB are allowed", self._calls)
 
     # Sending
 
-    def send(self, deliver: Callable[[Kept], None], *, patience: float = LONG) -> int:
+    def send(self, deliver: Callable[[Entry], None], *, patience: float = LONG) -> int:
         """Send all that is kept, in order, and return how many calls that were.
 
         What the store refuses is set aside. If it cannot be reached or is full, `deliver` raises that, and the rest
@@ -295,7 +295,7 @@ class Spool:
         """
         number, place = 0, 0
         self._check()
-        if not self.is_waiting:
+        if not self.has_entries:
             return 0
         with self._locked(SENDING, patience):
             while records := self._next(place):
@@ -305,7 +305,7 @@ class Spool:
                     place = record.end
         return number
 
-    def _send(self, record: Record, deliver: Callable[[Kept], None]) -> int:
+    def _send(self, record: Record, deliver: Callable[[Entry], None]) -> int:
         try:
             deliver(record.kept)
         except (*_REFUSALS, msgspec.MsgspecError) as error:
@@ -345,7 +345,7 @@ class Spool:
 
     # Looking
 
-    def kept(self) -> Iterator[Kept]:
+    def entries(self) -> Iterator[Entry]:
         """Return what is to be sent, in order."""
         self._check()
         try:
@@ -367,16 +367,16 @@ class Spool:
         except FileNotFoundError:
             return
 
-    def is_kept(self, id: str) -> bool:
+    def has_job(self, id: str) -> bool:
         """Whether a job is still to be sent.
 
         Raises:
             HoldfastError: the store refused it.
         """
-        if any(id in kept.ids for kept in self.kept()):
+        if any(id in kept.ids for kept in self.entries()):
             return True
         for refused in self.refused():
-            if id in refused.call.ids:
+            if id in refused.entry.ids:
                 raise refused.error
         return False
 

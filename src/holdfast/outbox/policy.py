@@ -34,7 +34,7 @@ from holdfast.task.task import BoundCall, Task
 if TYPE_CHECKING:  # loaded when they are needed: most programs never do
     from logging import Logger
 
-    from holdfast.outbox.outbox import Spool
+    from holdfast.outbox.outbox import Outbox
     from holdfast.outbox.sender import Place, Sender
 
 R = TypeVar("R")
@@ -46,7 +46,7 @@ class App(job.App, Protocol):
     """Where calls are stored."""
 
     @property
-    def unreachable(self) -> Unreachable: ...
+    def outage_policy(self) -> OutagePolicy: ...
     @property
     def tasks(self) -> dict[str, Task[..., Any]]: ...
 
@@ -57,7 +57,7 @@ def store_calls(calls: Iterable[BoundCall[Any]], app: App, *, fresh: bool = Fals
     While the server works on one part, the jobs of the last are made, and the next is made ready.
     """
     if isinstance(calls, Sequence):
-        app.unreachable.choice_of(tasks_of(calls))  # all are refused, or none
+        app.outage_policy.choice_of(tasks_of(calls))  # all are refused, or none
     jobs: Jobs = []
     stored: Iterator[Job[Any]] = iter(())  # those of the last part
     is_begun = False
@@ -120,9 +120,9 @@ def store_or_else(
     part: Part, app: App, *, fresh: bool = False, meanwhile: Callable[[], None] | None = None
 ) -> Steps[Iterable[Job[Any]]]:
     """Store calls together, or do what they choose if the store cannot be reached."""
-    otherwise, choice = app.unreachable, app.unreachable.choice_of(part.tasks)
+    otherwise, choice = app.outage_policy, app.outage_policy.choice_of(part.tasks)
     jobs: Iterable[Job[Any]]
-    if choice == "keep" and otherwise.spool.is_waiting and not (yield otherwise.catching_up()):
+    if choice == "outbox" and otherwise.outbox.has_entries and not (yield otherwise.catching_up()):
         jobs = yield otherwise.keeping(part, app, None)
         return jobs
     _get_ready()
@@ -134,7 +134,7 @@ def store_or_else(
         if choice == "raise":
             raise
         jobs = yield (
-            otherwise.keeping(part, app, error) if choice == "keep" else otherwise.running(part.calls, app, error)
+            otherwise.keeping(part, app, error) if choice == "outbox" else otherwise.running(part.calls, app, error)
         )
     return jobs
 
@@ -145,7 +145,7 @@ def _get_ready() -> None:
     from holdfast.store import pool  # noqa: F401
 
 
-class Unreachable:
+class OutagePolicy:
     """An app's choice, and how it is carried out."""
 
     def __init__(self, app: Place, choice: WhenUnreachable | None) -> None:
@@ -162,9 +162,9 @@ class Unreachable:
         return Sender(self._app, self._folder)
 
     @property
-    def spool(self) -> Spool:
+    def outbox(self) -> Outbox:
         """The calls that are kept."""
-        return self.sender.spool
+        return self.sender.outbox
 
     def choice_of(self, tasks: Iterable[Task[..., Any]]) -> WhenUnreachable:
         choices = {task.chosen.when_unreachable or self.choice for task in tasks}
@@ -230,20 +230,20 @@ class Unreachable:
                 raise errors.TooBig(
                     f"the payload of job {call.id} has {len(call.payload)} bytes; {MOST_PAYLOAD} are allowed"
                 )
-        from holdfast.outbox.outbox import Kept
+        from holdfast.outbox.outbox import Entry
 
         now = _now()
         try:
-            self.spool.keep(Kept.of(part.command, now))
+            self.outbox.add(Entry.of(part.command, now))
         except OSError as reason:
             why = error or f"earlier calls to {self._app.address.words} wait on disk"
             refusal = errors.StoreUnavailable(f"{why}; and it cannot be kept on disk: {reason}")
             refusal.maybe_done = isinstance(error, errors.StoreUnavailable) and error.maybe_done
             raise refusal from error
         if error is not None:
-            self._say_once("%s; calls are kept in %s until it is back", error, self.spool.folder)
+            self._say_once("%s; calls are kept in %s until it is back", error, self.outbox.folder)
         self.sender.start()
-        return [msgspec.structs.replace(_unstored(call, app, now), kept_on_disk=True) for call in part.calls]
+        return [msgspec.structs.replace(_unstored(call, app, now), in_outbox=True) for call in part.calls]
 
     def catching_up(self) -> Action[bool]:
         """Send what another process has kept, before the first call of this one. Returns whether all was sent."""
@@ -251,7 +251,7 @@ class Unreachable:
         def run() -> bool:
             if not self.is_out and self.sender.catch_up():
                 return True
-            folder = self.spool.folder
+            folder = self.outbox.folder
             self._say_once("%s: earlier calls are not sent yet; calls line up behind them", folder)
             return False
 
@@ -282,7 +282,7 @@ class Unreachable:
 def _log() -> Logger:
     import logging
 
-    return logging.getLogger("holdfast.unreachable")
+    return logging.getLogger("holdfast.outbox")
 
 
 def _checked(choice: str) -> WhenUnreachable:
@@ -290,15 +290,15 @@ def _checked(choice: str) -> WhenUnreachable:
         if choice == known:
             found: WhenUnreachable = known
             return found
-    raise errors.Invalid(f"when_unreachable is {choice!r}; it must be one of 'raise', 'inline', 'keep'")
+    raise errors.Invalid(f"when_unreachable is {choice!r}; it must be one of 'raise', 'inline', 'outbox'")
 
 
 def _find_folder(address: Address) -> Path:
     """Look now, not when it is needed: the process may have gone to another directory by then."""
-    if chosen := os.environ.get("HOLDFAST_SPOOL"):
+    if chosen := os.environ.get("HOLDFAST_OUTBOX"):
         return Path(chosen).expanduser().absolute()
     try:
-        return (address.home or find_home()) / "spool"
+        return (address.home or find_home()) / "outbox"
     except OSError:  # the directory that it is in is gone
         return Path("/nonexistent")
 

@@ -1,7 +1,7 @@
 """Sends what is kept on disk: when asked to, and in the background as soon as the store is back.
 
 The thread starts when there is something to send, and ends when there is nothing more. It ends with its process at any
-moment, too: what is left is sent by the next process that uses the same spool.
+moment, too: what is left is sent by the next process that uses the same outbox.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Protocol
 
 from holdfast import errors
-from holdfast.outbox.outbox import Kept, Spool
+from holdfast.outbox.outbox import Entry, Outbox
 from holdfast.store.deadline import SECONDS, Deadline
 from holdfast.store.store import Address, Store
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0  # seconds between two attempts
 LOOK_EVERY = 0.1  # seconds, whether a job was sent
 
-log = logging.getLogger("holdfast.unreachable")
+log = logging.getLogger("holdfast.outbox")
 
 
 class Place(Protocol):
@@ -37,7 +37,7 @@ class Sender:
     """The calls that an app has kept, and the thread that sends them."""
 
     def __init__(self, app: Place, folder: Path) -> None:
-        self.spool = Spool(folder, app.address)
+        self.outbox = Outbox(folder, app.address)
         self._store = app.store
         self._renew()
 
@@ -54,7 +54,7 @@ class Sender:
             StoreUnavailable, StoreFull: the rest stays where it is.
         """
         try:
-            number = self.spool.send(self._deliver)
+            number = self.outbox.send(self._deliver)
         except errors.HoldfastError:
             raise
         except OSError as error:
@@ -70,16 +70,16 @@ class Sender:
         """
         deadline = Deadline()
 
-        def deliver(kept: Kept) -> None:
+        def deliver(kept: Entry) -> None:
             self._deliver(kept, deadline.seconds_left())
 
         try:
-            self.spool.send(deliver, patience=0)
+            self.outbox.send(deliver, patience=0)
         except (errors.HoldfastError, OSError):  # which a TimeoutError is, too
             return False
-        return not self.spool.is_waiting
+        return not self.outbox.has_entries
 
-    def _deliver(self, kept: Kept, seconds: float = SECONDS) -> None:
+    def _deliver(self, kept: Entry, seconds: float = SECONDS) -> None:
         self._store.run(kept.command.within(Deadline(seconds, size=sum(map(len, kept.blobs)))))
 
     def start(self) -> None:
@@ -87,7 +87,7 @@ class Sender:
         if self._pid != os.getpid():
             self._renew()
         with self._lock:
-            if self._thread is not None or not self.spool.is_waiting:
+            if self._thread is not None or not self.outbox.has_entries:
                 return
             self._thread = threading.Thread(target=self._send_until_done, name="holdfast-send", daemon=True)
             try:
@@ -107,7 +107,7 @@ class Sender:
                     log.warning("calls that are kept on disk cannot be sent yet: %s", error)
                 said = str(error)
             with self._lock:
-                if not self.spool.is_waiting:
+                if not self.outbox.has_entries:
                     self._thread = None
                     return
             time.sleep(pause)
@@ -120,21 +120,21 @@ class Sender:
             ResultTimeout: it is still on disk.
             HoldfastError: the store refused it.
         """
-        while self._is_kept(id):
+        while self.has_job(id):
             time.sleep(_patience(id, deadline))
 
     async def await_(self, id: str, deadline: float | None) -> None:
         """Return when a job is in the store, as `wait` does."""
         import asyncio
 
-        while await asyncio.to_thread(self._is_kept, id):
+        while await asyncio.to_thread(self.has_job, id):
             await asyncio.sleep(_patience(id, deadline))
 
-    def _is_kept(self, id: str) -> bool:
-        is_kept = self.spool.is_kept(id)
-        if is_kept:
+    def has_job(self, id: str) -> bool:
+        has_job = self.outbox.has_job(id)
+        if has_job:
             self.start()
-        return is_kept
+        return has_job
 
 
 def _patience(id: str, deadline: float | None) -> float:

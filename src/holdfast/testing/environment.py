@@ -16,7 +16,7 @@ from holdfast.app import Holdfast
 from holdfast.client.results import Inbox
 from holdfast.errors import Invalid
 from holdfast.names import check_namespace, new_id
-from holdfast.outbox.policy import Unreachable
+from holdfast.outbox.policy import OutagePolicy
 from holdfast.server import server
 from holdfast.store.address import socket_url
 from holdfast.store.deadline import Deadline
@@ -79,9 +79,9 @@ def _placed_at(app: Holdfast, address: Address, clock: Clock) -> Iterator[None]:
         "_inbox": Inbox(store),
         "_async_inboxes": WeakKeyDictionary(),
     }
-    before = {name: vars(app)[name] for name in (*place, "unreachable")}
+    before = {name: vars(app)[name] for name in (*place, "outage_policy")}
     vars(app).update(place)
-    app.unreachable = Unreachable(app, app.unreachable.choice)
+    app.outage_policy = OutagePolicy(app, app.outage_policy.choice)
     try:
         yield
     finally:

@@ -46,5 +46,5 @@ class Advice:
                     self._warn_of_limit(name, known)
 
     def _warn_of_limit(self, name: str, known: list[str]) -> None:
-        how = f"jobs.limit({name!r}, slots), or `holdfast limit {name} SLOTS`{did_you_mean(name, known)}"
+        how = f"jobs.set_limit({name!r}, slots), or `holdfast limit {name} SLOTS`{did_you_mean(name, known)}"
         log.warning("limit %s is not defined, so it does not hold. Define it: %s", name, how)
