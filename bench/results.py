@@ -83,11 +83,16 @@ class Results:
         return min(rows, key=lambda row: row.load).details if rows else {}
 
     def save(self, path: Path) -> None:
+        """Write JSON with one line per row: small, and a change of one row is one line of a diff."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        text = json.dumps({"about": self.about, "rows": [asdict(row) for row in self.rows]}, indent=1)
+        rows = ",\n".join(_compact(asdict(row)) for row in self.rows)
         scratch = path.with_suffix(".tmp")
-        scratch.write_text(text + "\n")
+        scratch.write_text(f'{{"about": {_compact(self.about)}, "rows": [\n{rows}\n]}}\n')
         scratch.rename(path)
+
+
+def _compact(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"))
 
 
 def read(path: Path) -> Results:
