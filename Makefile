@@ -1,6 +1,6 @@
 # Every target sets itself up. `make` alone lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test retest coverage check bench chaos model graphs reference fmt clean
+.PHONY: help setup demo test retest newest coverage check bench chaos model graphs reference fmt clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -23,11 +23,17 @@ $(STAMP): pyproject.toml
 demo: $(STAMP) ## watch jobs outlive kill -9, for half a minute
 	@$(BIN)/holdfast demo
 
-test: $(STAMP) ## run the tests
-	$(BIN)/python -m pytest -q -n $(AT_ONCE) --dist worksteal $(ARGS)
+test: $(STAMP) ## run the tests; of one area with ARGS=tests/worker
+	$(BIN)/python -m pytest -q -n $(AT_ONCE) --dist worksteal --durations=10 $(ARGS)
 
 retest: $(STAMP) ## run again, one by one, the tests that failed last
 	$(BIN)/python -m pytest -q -p no:xdist --last-failed --last-failed-no-failures none $(ARGS)
+
+newest: $(STAMP) ## run the process tests on the newest Python that is found beside this one
+	@newest=$$($(BIN)/python -m tests.tools.newest_python); \
+	if [ -z "$$newest" ]; then echo "process tests on a newer Python: not run, none was found"; exit; fi; \
+	$(MAKE) --no-print-directory test VENV=.venv-newest PYTHON=$$newest ARGS="$(or $(ARGS),tests/worker)" \
+	&& echo "process tests passed on $$(.venv-newest/bin/python --version)"
 
 coverage: $(STAMP) ## run the tests and report branch coverage, of all processes
 	$(BIN)/coverage erase
@@ -62,4 +68,4 @@ fmt: $(STAMP) ## format the code
 	$(BIN)/ruff check --fix src tests bench chaos examples
 
 clean: ## remove the virtual environment and what tools left
-	rm -rf $(VENV) .bench .coverage* .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
+	rm -rf $(VENV) .venv-newest .bench .coverage* .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
