@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.constants import MOST_ERROR
+from holdfast.constants import MAX_ERROR
 from holdfast.errors import Invalid
 from holdfast.job import failure
 from holdfast.job.failure import LONGEST_MESSAGE, LONGEST_TRACEBACK, Failure, describe
@@ -217,7 +217,7 @@ def test_a_failure_always_fits_into_the_store() -> None:
     for _ in range(20):
         error.add_note("\x01" * 100_000)
     data = failure.encode(describe(error))
-    assert len(data) <= MOST_ERROR
+    assert len(data) <= MAX_ERROR
     assert failure.decode(data).type == "ValueError"
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from holdfast import Fail, Holdfast, Invalid, ResultTypeWarning, WorkDone, current_job
 from holdfast.codec import Shape
-from holdfast.constants import MOST_NOTE
+from holdfast.constants import MAX_NOTE
 from holdfast.job import failure
 from holdfast.job.outcome import WORK_DONE, Error, Succeed
 from holdfast.job.result import decode_result, outcome_of_value
@@ -109,7 +109,7 @@ def test_a_note_is_one_line_that_fits_into_the_history() -> None:
 
     assert isinstance(outcome, Succeed)
     assert outcome.note.isprintable()
-    assert 0 < len(outcome.note.encode()) <= MOST_NOTE
+    assert 0 < len(outcome.note.encode()) <= MAX_NOTE
 
 
 def test_a_result_that_is_too_big_is_no_less_done_if_it_does_not_fit_its_annotation_either() -> None:

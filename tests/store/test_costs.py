@@ -171,7 +171,7 @@ def test_an_idle_worker(meter: Meter) -> None:
     renewals = meter.cost(lambda: meter.store.run(renewal), 1)
     check("claim of nothing", claims)
     check("renewal of nothing", renewals)
-    each_minute = 60_000 / constants.BLOCK * (claims.commands + 1) + 60_000 / (30_000 / 4) * renewals.commands
+    each_minute = 60_000 / constants.MAX_IDLE_WAIT * (claims.commands + 1) + 60_000 / (30_000 / 4) * renewals.commands
     assert each_minute <= MOST_IDLE
 
 

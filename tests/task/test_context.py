@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast, Invalid, TooBig, cron, current_job
-from holdfast.constants import MOST_RUN
+from holdfast.constants import MAX_RUN_OPTIONS
 from holdfast.names import new_id
 from holdfast.store import commands
 from holdfast.testing import use
@@ -193,7 +193,7 @@ def test_all_that_is_allowed_fits_beside_all_limits(server_url: str) -> None:
             context.run(variable.set, "\x01" * 4 + "x" * 4)  # thirty bytes of JSON
         context.run(look.enqueue)
         assert len(bench.jobs()) == 1
-    assert MOST_RUN == 1024
+    assert MAX_RUN_OPTIONS == 1024
 
 
 def test_a_schedule_carries_nothing(server_url: str) -> None:

@@ -17,7 +17,7 @@ from holdfast.cli.complaints import note
 from holdfast.cli.completers import complete_limit, complete_queue
 from holdfast.cli.imports import import_app
 from holdfast.cli.session import F, Session, duration, duration_option, note_new_server
-from holdfast.constants import LONGEST_WAIT
+from holdfast.constants import MAX_DURATION
 from holdfast.job.options import Given, Options
 from holdfast.names import check_task, new_id
 from holdfast.task.signature import Parameter
@@ -43,7 +43,7 @@ def read_moment(_: click.Context, parameter: click.Parameter, text: str | None) 
 def _deadline(context: click.Context, parameter: click.Parameter, text: str | None) -> timedelta | datetime | None:
     if text is None or "-" in text or "T" in text:
         return read_moment(context, parameter, text)
-    return duration(text, "--deadline", least=1, most=LONGEST_WAIT)
+    return duration(text, "--deadline", least=1, most=MAX_DURATION)
 
 
 def _size(_: click.Context, parameter: click.Parameter, value: str | None) -> int | None:
@@ -66,9 +66,9 @@ _OPTIONS = (
     ),
     click.option("--keep/--no-keep", default=None, help="Whether its record is kept when it has ended."),
     click.option("--at-most-once", is_flag=True, default=None, help="Rather not at all than twice."),
-    duration_option("--run-timeout", "How long an attempt may run.", least=1, most=LONGEST_WAIT),
-    duration_option("--soft-timeout", "When it is asked to save and make room.", least=1, most=LONGEST_WAIT),
-    duration_option("--stalled", "How long it may say and print nothing.", least=1, most=LONGEST_WAIT),
+    duration_option("--run-timeout", "How long an attempt may run.", least=1, most=MAX_DURATION),
+    duration_option("--soft-timeout", "When it is asked to save and make room.", least=1, most=MAX_DURATION),
+    duration_option("--stalled", "How long it may say and print nothing.", least=1, most=MAX_DURATION),
     click.option("--memory", metavar="SIZE", callback=_size, help="Memory of all its processes: 512M, 2G."),
     click.option("--exclusive", is_flag=True, default=None, help="Never two attempts at a time."),
 )  # fmt: skip

@@ -12,14 +12,14 @@ import msgspec
 from holdfast import Holdfast
 from holdfast.cli.arguments import AnyTask, call_of_line, unchecked_call
 from holdfast.cli.many import AT_ONCE, meter
-from holdfast.constants import MOST_PAYLOAD
+from holdfast.constants import MAX_PAYLOAD
 from holdfast.errors import HoldfastError, Invalid
 from holdfast.job.job import Job
 from holdfast.names import check_id
 from holdfast.task.task import BoundCall
 
 Line = dict[str, msgspec.Raw]
-MAX_LINE = 8 * MOST_PAYLOAD  # bytes: JSON may need six for one
+MAX_LINE = 8 * MAX_PAYLOAD  # bytes: JSON may need six for one
 _PLACE = re.compile(r"\{(\w+)\}")
 _read = msgspec.json.Decoder(Line).decode
 

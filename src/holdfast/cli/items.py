@@ -20,7 +20,7 @@ from holdfast.cli.many import AT_ONCE
 from holdfast.cli.output import Column
 from holdfast.cli.records import decoded
 from holdfast.cli.session import Decorator, Group, Session, command, duration_option, pass_session
-from holdfast.constants import LEAST_LEASE, LONGEST_WAIT, MOST_LEASE, MOST_PAYLOAD
+from holdfast.constants import MAX_DURATION, MAX_LEASE, MAX_PAYLOAD, MIN_LEASE
 from holdfast.errors import TooBig
 from holdfast.items.item import Item
 from holdfast.items.items import Items
@@ -67,7 +67,7 @@ def _file(name: str, words: str, mode: str = "rb", target: str = "file") -> Deco
 @click.option("--id", help="Id of the item. While one of that id is kept, no second is stored.")
 @click.option("--unique", metavar="KEY", help="While an item of this key is there, no second is stored.")
 @click.option("--priority", type=int, help="-256 to 255; lower comes first.")
-@duration_option("--delay", "Hand it out after this time: 30s, 1h30m.", most=LONGEST_WAIT)
+@duration_option("--delay", "Hand it out after this time: 30s, 1h30m.", most=MAX_DURATION)
 @click.option("--retries", type=int, help="How often it is handed out again after it failed.")
 @click.option("--keep/--no-keep", default=None, help="Whether its record is kept when it has ended.")
 @click.option("--at-most-once", is_flag=True, default=None, help="Once claimed, it is never handed out again.")
@@ -85,7 +85,7 @@ def put(session: Session, /, queue: str, text: str | None, file: BinaryIO | None
         raise click.UsageError("--id is for one item; with --lines each item gets an id of its own.")
     chosen, into = given_options(options), session.new_app.items(queue)
     if not lines:
-        job = into.put(source.read(MOST_PAYLOAD + 1), **chosen)
+        job = into.put(source.read(MAX_PAYLOAD + 1), **chosen)
         return _say_stored(session, job.id, job.created)
     each, columns = _lines(source), [Column("ID", lambda row: row["id"])]
     while part := list(islice(each, AT_ONCE)):
@@ -107,9 +107,9 @@ def _source(text: str | None, file: BinaryIO | None) -> BinaryIO:
 
 
 def _lines(source: BinaryIO) -> Iterator[bytes]:
-    while line := source.readline(MOST_PAYLOAD + 2):
-        if len(line.removesuffix(b"\n")) > MOST_PAYLOAD:
-            raise TooBig(f"a line has more than {MOST_PAYLOAD} bytes, which an item may have")
+    while line := source.readline(MAX_PAYLOAD + 2):
+        if len(line.removesuffix(b"\n")) > MAX_PAYLOAD:
+            raise TooBig(f"a line has more than {MAX_PAYLOAD} bytes, which an item may have")
         yield line.removesuffix(b"\n")
 
 
@@ -129,7 +129,7 @@ def _say_stored(session: Session, id: str, created: bool) -> None:
 @_queue
 @duration_option("--wait", "Wait so long for an item.", default="0s", show_default=True)
 @duration_option(
-    "--lease", "How long it is yours, unless you renew it; else what the queue has.", least=LEAST_LEASE, most=MOST_LEASE
+    "--lease", "How long it is yours, unless you renew it; else what the queue has.", least=MIN_LEASE, most=MAX_LEASE
 )
 @_file("--payload", "Write its bytes there; - is the standard output.", "wb", "payload")
 @_file("--token", "Write the token there, and not to the standard output.", "wb", "token")
@@ -205,7 +205,7 @@ def renew(session: Session, token: str, data: BinaryIO | None) -> None:
     was lost: stop, for another may have the item.
     """
     of, id = _of(session, token)
-    is_cancelled = of.renew(token, None if data is None else data.read(MOST_PAYLOAD + 1))
+    is_cancelled = of.renew(token, None if data is None else data.read(MAX_PAYLOAD + 1))
     record = {"id": id, "cancelled": is_cancelled}
     if session.output.mode == "json":
         session.output.json(record)
@@ -232,7 +232,7 @@ def complete(session: Session, token: str, text: str | None, file: BinaryIO | No
     if text is not None and file is not None:
         raise click.UsageError("RESULT and --file are both given; choose one.")
     of, id = _of(session, token)
-    of.complete(token, file.read(MOST_PAYLOAD + 1) if file is not None else (text or "").encode())
+    of.complete(token, file.read(MAX_PAYLOAD + 1) if file is not None else (text or "").encode())
     _say_ended(session, id, "completed")
 
 
@@ -245,7 +245,7 @@ def complete(session: Session, token: str, text: str | None, file: BinaryIO | No
 @_token
 @click.argument("words", metavar="WHY")
 @click.option("--final", is_flag=True, help="It is not handed out again.")
-@duration_option("--delay", "Hand it out again after this time, not as its retries say.", most=LONGEST_WAIT)
+@duration_option("--delay", "Hand it out again after this time, not as its retries say.", most=MAX_DURATION)
 @pass_session
 def fail(session: Session, token: str, words: str, *, final: bool, delay: timedelta | None) -> None:
     """End a claimed item that could not be done: it is handed out again, as its retries allow.
@@ -264,7 +264,7 @@ def fail(session: Session, token: str, words: str, *, final: bool, delay: timede
     fields=ENDED_ITEM,
 )
 @_token
-@duration_option("--delay", "Hand it out again after this time.", default="0s", most=LONGEST_WAIT)
+@duration_option("--delay", "Hand it out again after this time.", default="0s", most=MAX_DURATION)
 @click.option("--reason", default="released", help="Why; it is kept with the attempt.")
 @click.option(
     "--unstarted", is_flag=True, help="Nothing was done about it: it comes back even if it is --at-most-once."

@@ -11,7 +11,7 @@ from holdfast import Holdfast
 from holdfast.cli.arguments import given_options
 from holdfast.cli.imports import import_app
 from holdfast.cli.session import F, Session, note_new_server
-from holdfast.constants import MOST_PAYLOAD
+from holdfast.constants import MAX_PAYLOAD
 from holdfast.task.program import Ended
 from holdfast.task.task import BoundCall
 
@@ -67,10 +67,10 @@ def program_call(
 def _text(file: BinaryIO | None) -> str | None:
     if file is None:
         return None
-    data = file.read(MOST_PAYLOAD + 1)  # it may have no end
-    if len(data) > MOST_PAYLOAD:
+    data = file.read(MAX_PAYLOAD + 1)  # it may have no end
+    if len(data) > MAX_PAYLOAD:
         raise click.BadParameter(
-            f"it has more than {MOST_PAYLOAD >> 20} MiB; have the program read a file", param_hint="--stdin"
+            f"it has more than {MAX_PAYLOAD >> 20} MiB; have the program read a file", param_hint="--stdin"
         )
     try:
         return data.decode()

@@ -22,7 +22,7 @@ from holdfast.cli.session import Group, Session, command, duration_option, pass_
 from holdfast.cli.text import json_text, seconds_text
 from holdfast.cli.watch import View, follow_option, show_list
 from holdfast.client.schedules import SHORTEST, Missed, Overlap, Schedule
-from holdfast.constants import LONGEST_WAIT
+from holdfast.constants import MAX_DURATION
 from holdfast.errors import Invalid
 from holdfast.store import commands
 from holdfast.text import did_you_mean
@@ -190,7 +190,7 @@ def _firing(firing: Record, zone: str | None, output: Output) -> str:
 @click.option(
     "--tz", metavar="ZONE", shell_complete=complete_zone, help="Time zone of --cron: Europe/Berlin; else UTC."
 )
-@duration_option("--every", "Every so often, instead of --cron: 30s, 1h.", least=SHORTEST, most=LONGEST_WAIT)
+@duration_option("--every", "Every so often, instead of --cron: 30s, 1h.", least=SHORTEST, most=MAX_DURATION)
 @duration_option("--offset", "Count intervals from so long after midnight in UTC.")
 @click.option(
     "--missed",

@@ -17,7 +17,7 @@ from holdfast.cli.lookup import note_new_queue, saying_which
 from holdfast.cli.many import Action, Answer, choosing, id_and, optional_ids, steer
 from holdfast.cli.session import Session, command, duration_option, pass_session
 from holdfast.client.jobs import read_answer
-from holdfast.constants import LONGEST_WAIT
+from holdfast.constants import MAX_DURATION
 from holdfast.store import commands
 from holdfast.store.commands import Command
 
@@ -153,7 +153,7 @@ def move(session: Session, /, ids: Sequence[str], *, to: str | None, priority: i
 )
 @_ids
 @choosing("release")
-@duration_option("--delay", "Run them after this time: 30s, 1h30m.", most=LONGEST_WAIT)
+@duration_option("--delay", "Run them after this time: 30s, 1h30m.", most=MAX_DURATION)
 @_reason
 @pass_session
 def release(session: Session, /, ids: Sequence[str], *, delay: timedelta | None, reason: str, **how: Any) -> int:

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, TypedDict, Unpack
 
-from holdfast.constants import LONGEST_WAIT
+from holdfast.constants import MAX_DURATION
 from holdfast.errors import Invalid
 from holdfast.job.job import FINAL, PENDING
 from holdfast.names import check_queue, check_task, check_text
@@ -79,7 +79,7 @@ def move_all(_: Stores, *, to: str | None = None, priority: int | None = None, *
 
 def release_all(_: Stores, *, delay: Duration = 0, reason: str = "", **kind: Unpack[Kind]) -> Steps[Counts]:
     """Take all running jobs of a kind from their workers, uncharged, for others to run."""
-    wait = milliseconds(delay, what="delay", most=LONGEST_WAIT)
+    wait = milliseconds(delay, what="delay", most=MAX_DURATION)
     return (yield from _act("release", ("running",), kind, delay=wait, reason=reason))
 
 

@@ -17,7 +17,7 @@ import msgspec
 
 from holdfast import errors
 from holdfast.client.enqueue import AT_ONCE
-from holdfast.constants import LONGEST_WAIT
+from holdfast.constants import MAX_DURATION
 from holdfast.job.job import PENDING, Job, read_job
 from holdfast.job.options import Awaited, OnFailed, ids_of
 from holdfast.job.usage import JobUsage, read_usage
@@ -346,7 +346,7 @@ def release(_: Stores, id: str, /, *, delay: Duration = 0, reason: str = "") -> 
         JobNotFound: there is none of this id.
         WrongState: it does not run.
     """
-    wait = milliseconds(delay, what="delay", most=LONGEST_WAIT)
+    wait = milliseconds(delay, what="delay", most=MAX_DURATION)
     return _answer("release", id, (yield commands.release([check_id(id)], delay=wait, reason=reason)))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from holdfast import errors
-from holdfast.constants import LONGEST_WAIT
+from holdfast.constants import MAX_DURATION
 from holdfast.names import check_limit
 from holdfast.store import commands
 from holdfast.store.client_method import Stores
@@ -43,7 +43,7 @@ def set_limit(_: Stores, name: str, slots: int, *, per: Duration | None = None) 
         raise errors.Invalid(
             f"{name} has a key; a limit is the same for all of its keys: set_limit({name.partition(':')[0]!r}, ...)"
         )
-    period = None if per is None else milliseconds(per, what="per", least=1, most=LONGEST_WAIT)
+    period = None if per is None else milliseconds(per, what="per", least=1, most=MAX_DURATION)
     changed: bool = yield commands.limit(name, slots, per=period)
     return changed
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from holdfast.constants import LONGEST_WAIT
+from holdfast.constants import MAX_DURATION
 from holdfast.job.job import FINAL, STATES
 from holdfast.names import check_queue
 from holdfast.store import commands
@@ -102,7 +102,7 @@ def load(_: Stores, *queues: str, target: Duration = "1m") -> Steps[Loads]:
     [load] = jobs.load("video", target="5m")
     print(load.waiting, load.oldest, load.needed)
     """
-    wait = milliseconds(target, what="target", least=1, most=LONGEST_WAIT) / 1000
+    wait = milliseconds(target, what="target", least=1, most=MAX_DURATION) / 1000
     names = [check_queue(queue) for queue in queues] or (yield from _all_queues())
     found: list[Load] = []
     for first in range(0, len(names), AT_ONCE):  # nothing else is served meanwhile

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypedDict, Unpack, get_args
 import msgspec
 
 from holdfast.client.timing import Cron, Every, When, decode, encode, further_times, next_firings
-from holdfast.constants import LONGEST_WAIT
+from holdfast.constants import MAX_DURATION
 from holdfast.errors import Invalid, JobNotFound
 from holdfast.names import check_schedule
 from holdfast.store import commands
@@ -75,13 +75,13 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
         elif tz is not None:
             raise Invalid("tz is given with every; an interval knows no time zone: use cron, or offset")
         else:
-            interval = milliseconds(every or 0, what="every", least=SHORTEST, most=LONGEST_WAIT)
+            interval = milliseconds(every or 0, what="every", least=SHORTEST, most=MAX_DURATION)
             when = Every(interval, milliseconds(offset, what="offset"))
         _check_choice("missed", missed, get_args(Missed))
         _check_choice("overlap", overlap, get_args(Overlap))
         if backlog is not None and (type(backlog) is not int or not 1 <= backlog <= MOST_BACKLOG):
             raise Invalid(f"backlog is {backlog!r}; it must be an int from 1 to {MOST_BACKLOG}")
-        wait = None if late is None else milliseconds(late, what="late", most=LONGEST_WAIT)
+        wait = None if late is None else milliseconds(late, what="late", most=MAX_DURATION)
         spread = None if jitter is None else milliseconds(jitter, what="jitter", most=86_400_000)
         return cls(when=when, missed=missed, backlog=backlog, late=wait, overlap=overlap, jitter=spread)
 

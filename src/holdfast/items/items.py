@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Protocol, Self, Unpack
 
 from holdfast import errors
 from holdfast.client.enqueue import Part, store_part
-from holdfast.constants import LEAST_LEASE, MOST_LEASE
+from holdfast.constants import MIN_LEASE, MAX_LEASE
 from holdfast.items import detached
 from holdfast.items.claim_slot import ClaimSlot, ClaimSlots
 from holdfast.items.heartbeat import Heartbeat
@@ -173,7 +173,7 @@ class Items:
     def _claim_many(self, limit: int, *, wait: Duration | None = 0, lease: Duration | None = None) -> Steps[list[Item]]:
         """Take up to `limit` items. Waits until there is at least one, as `claim` does."""
         deadline = None if wait is None else time.monotonic() + milliseconds(wait, what="wait") / 1000
-        length = None if lease is None else milliseconds(lease, what="lease", least=LEAST_LEASE, most=MOST_LEASE)
+        length = None if lease is None else milliseconds(lease, what="lease", least=MIN_LEASE, most=MAX_LEASE)
         self._slots.holder.held.warn_of_dropped(self.queue)
         with self._slots.holder.slot() as slot:
             while True:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from holdfast import errors
-from holdfast.constants import LONGEST_WAIT, MOST_RESULT
+from holdfast.constants import MAX_DURATION, MAX_RESULT
 from holdfast.job.failure import Failure, message_from
 from holdfast.job.failure import encode as encode_failure
 from holdfast.job.outcome import Error, Outcome, Release, Succeed
@@ -26,19 +26,19 @@ def as_bytes(value: Buffer, what: str) -> bytes:
 
 def success(result: Buffer) -> Succeed:
     data = as_bytes(result, "a result")
-    if len(data) > MOST_RESULT:
-        raise errors.TooBig(f"the result has {len(data)} bytes; {MOST_RESULT} are allowed: store it elsewhere")
+    if len(data) > MAX_RESULT:
+        raise errors.TooBig(f"the result has {len(data)} bytes; {MAX_RESULT} are allowed: store it elsewhere")
     return Succeed(data)
 
 
 def failure(words: str, *, final: bool, delay: Duration | None) -> Error:
     described = Failure(type="Failed", message=message_from(words), group=GROUP, fingerprint=GROUP)
-    wait = None if delay is None else milliseconds(delay, what="delay", most=LONGEST_WAIT)
+    wait = None if delay is None else milliseconds(delay, what="delay", most=MAX_DURATION)
     return Error(encode_failure(described), GROUP, final=final, delay=wait)
 
 
 def release(reason: str, *, delay: Duration) -> Release:
-    return Release(message_from(reason), milliseconds(delay, what="delay", most=LONGEST_WAIT))
+    return Release(message_from(reason), milliseconds(delay, what="delay", most=MAX_DURATION))
 
 
 def end(held: Held, created: int, outcome: Outcome, *, token: str, unstarted: bool = False) -> Steps[bool]:

@@ -12,7 +12,7 @@ from types import CodeType, TracebackType
 
 import msgspec
 
-from holdfast.constants import MOST_ERROR
+from holdfast.constants import MAX_ERROR
 
 LONGEST_MESSAGE = 8 * 1024
 LONGEST_TRACEBACK = 64 * 1024
@@ -91,7 +91,7 @@ def group_of(exception: BaseException) -> str:
 def encode(failure: Failure) -> bytes:
     """Return a failure as bytes for the store; shortened if they are too many, as control characters may make them."""
     data = msgspec.json.encode(failure)
-    if len(data) > MOST_ERROR:
+    if len(data) > MAX_ERROR:
         message, trace = _cut(failure.message, 2048), _cut(failure.traceback, 16 * 1024)
         data = msgspec.json.encode(msgspec.structs.replace(failure, message=message, traceback=trace, notes=()))
     return data

@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol, TypedDict, Unpack, get_args
 
 import msgspec
 
-from holdfast.constants import LONGEST_BACKOFF, LONGEST_WAIT
+from holdfast.constants import MAX_BACKOFF, MAX_DURATION
 from holdfast.errors import Invalid
 from holdfast.names import check_id, check_key, check_limit, check_queue, check_share
 from holdfast.text import suggestion
@@ -255,7 +255,7 @@ def _span(value: Any) -> str | int:
     if isinstance(value, str) and value in get_args(Span):
         return value
     try:
-        return milliseconds(value, what="unique_for", least=1, most=LONGEST_WAIT)
+        return milliseconds(value, what="unique_for", least=1, most=MAX_DURATION)
     except Invalid as error:
         raise Invalid(f"{error}; or one of {', '.join(map(repr, get_args(Span)))}") from None
 
@@ -314,22 +314,22 @@ def _choice(name: str, *choices: str) -> Callable[[Any], str]:
 _CHECKS: dict[str, Callable[[Any], Any]] = {
     "queue": check_queue,
     "priority": _integer("priority", -256, 255),
-    "delay": lambda value: milliseconds(value, what="delay", most=LONGEST_WAIT),
+    "delay": lambda value: milliseconds(value, what="delay", most=MAX_DURATION),
     "at": lambda value: moment(value, "at"),
     "retries": _integer("retries", 0, 1000),
-    "backoff": lambda value: milliseconds(value, what="backoff", most=LONGEST_BACKOFF),
+    "backoff": lambda value: milliseconds(value, what="backoff", most=MAX_BACKOFF),
     "crashes": _integer("crashes", 0, 1000),
     "lost": _integer("lost", 0, 1000),
-    "timeout": lambda value: milliseconds(value, what="timeout", least=1, most=LONGEST_WAIT),
-    "soft_timeout": lambda value: milliseconds(value, what="soft_timeout", least=1, most=LONGEST_WAIT),
-    "stalled": lambda value: milliseconds(value, what="stalled", least=1, most=LONGEST_WAIT),
+    "timeout": lambda value: milliseconds(value, what="timeout", least=1, most=MAX_DURATION),
+    "soft_timeout": lambda value: milliseconds(value, what="soft_timeout", least=1, most=MAX_DURATION),
+    "stalled": lambda value: milliseconds(value, what="stalled", least=1, most=MAX_DURATION),
     "memory": lambda value: size_in_bytes(value, what="memory"),
     "exclusive": _flag("exclusive"),
     "id": check_id,
     "on_exists": _choice("on_exists", "return", "error", "replace"),
     "unique": check_key,
     "unique_for": _span,
-    "debounce": lambda value: milliseconds(value, what="debounce", least=1, most=LONGEST_WAIT),
+    "debounce": lambda value: milliseconds(value, what="debounce", least=1, most=MAX_DURATION),
     "keep": _flag("keep"),
     "at_most_once": _flag("at_most_once"),
     "after": ids_of,
@@ -339,7 +339,7 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "deadline": lambda value: (
         moment(value, "deadline")
         if isinstance(value, datetime)
-        else milliseconds(value, what="deadline", least=1, most=LONGEST_WAIT)
+        else milliseconds(value, what="deadline", least=1, most=MAX_DURATION)
     ),
     "runner": _choice("runner", *get_args(Runner)),
     "when_unreachable": _choice("when_unreachable", *get_args(WhenUnreachable)),

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
-from holdfast.constants import LONGEST_WAIT
+from holdfast.constants import MAX_DURATION
 from holdfast.errors import Invalid
 from holdfast.job import failure
 from holdfast.job.failure import Failure
@@ -30,7 +30,7 @@ class Retry(Exception):
 
     def __init__(self, delay: Duration | None = None, message: str = "") -> None:
         super().__init__(message)
-        self.delay = None if delay is None else milliseconds(delay, what="the delay of Retry", most=LONGEST_WAIT)
+        self.delay = None if delay is None else milliseconds(delay, what="the delay of Retry", most=MAX_DURATION)
 
 
 class Fail(Exception):
@@ -73,7 +73,7 @@ class Snooze(Exception):
 
     def __init__(self, delay: Duration) -> None:
         super().__init__()
-        self.delay = milliseconds(delay, what="the delay of Snooze", most=LONGEST_WAIT)
+        self.delay = milliseconds(delay, what="the delay of Snooze", most=MAX_DURATION)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.constants import MOST_PROGRESS
+from holdfast.constants import MAX_PROGRESS
 from holdfast.errors import Invalid, TooBig
 from holdfast.names import check_text
 
@@ -158,6 +158,6 @@ def _check_name(name: str) -> str:
 
 def _encode(progress: Progress) -> str:
     """Return progress as text that the store takes: of a message that is too long in bytes, the beginning."""
-    while len(data := msgspec.json.encode(progress)) > MOST_PROGRESS and progress.message:
+    while len(data := msgspec.json.encode(progress)) > MAX_PROGRESS and progress.message:
         progress = msgspec.structs.replace(progress, message=progress.message[: len(progress.message) // 2])
     return data.decode()

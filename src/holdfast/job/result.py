@@ -13,7 +13,7 @@ from itertools import count
 from typing import Any
 
 from holdfast.codec import Shape
-from holdfast.constants import MOST_NOTE, MOST_RESULT
+from holdfast.constants import MAX_NOTE, MAX_RESULT
 from holdfast.errors import Invalid, ResultTypeWarning
 from holdfast.job import failure
 from holdfast.job.outcome import NOT_STORED, TOO_BIG, Outcome, Succeed, failed
@@ -62,9 +62,9 @@ def _fits(shape: Shape, value: Any) -> bool:
 
 
 def _sized(what: str, result: bytes, note: str = "") -> Outcome:
-    if len(result) <= MOST_RESULT:
+    if len(result) <= MAX_RESULT:
         return Succeed(result, note)
-    words = f"{what} has {len(result)} bytes; {MOST_RESULT} are allowed: store it elsewhere and return a reference"
+    words = f"{what} has {len(result)} bytes; {MAX_RESULT} are allowed: store it elsewhere and return a reference"
     return _refused("ResultTooBig", words, TOO_BIG)
 
 
@@ -76,7 +76,7 @@ def _refused(kind: str, words: str, group: str) -> Outcome:
 
 def _one_line(words: str) -> str:
     """Return words as a note takes them: on one line, and of no more than its bytes."""
-    return printable(words).encode()[:MOST_NOTE].decode(errors="ignore")
+    return printable(words).encode()[:MAX_NOTE].decode(errors="ignore")
 
 
 def decode_result(shape: Shape, data: bytes, what: str) -> Any:

@@ -21,7 +21,7 @@ import msgspec
 
 from holdfast import errors
 from holdfast.client.enqueue import AT_ONCE, Calls, Part, store_part, stored_job, tasks_of, with_call
-from holdfast.constants import MOST_PAYLOAD
+from holdfast.constants import MAX_PAYLOAD
 from holdfast.job import job
 from holdfast.job.job import Job
 from holdfast.job.options import WhenUnreachable
@@ -226,9 +226,9 @@ class OutagePolicy:
 
     def _keep(self, part: Part, app: App, error: Exception | None) -> Jobs:
         for call in part.calls:
-            if len(call.payload) > MOST_PAYLOAD:
+            if len(call.payload) > MAX_PAYLOAD:
                 raise errors.TooBig(
-                    f"the payload of job {call.id} has {len(call.payload)} bytes; {MOST_PAYLOAD} are allowed"
+                    f"the payload of job {call.id} has {len(call.payload)} bytes; {MAX_PAYLOAD} are allowed"
                 )
         from holdfast.outbox.outbox import Entry
 

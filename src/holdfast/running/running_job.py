@@ -18,7 +18,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
 from holdfast.codec import decode_checkpoint, encode_checkpoint
-from holdfast.constants import MOST_CHECKPOINT, MOST_NOTE
+from holdfast.constants import MAX_CHECKPOINT, MAX_NOTE
 from holdfast.errors import HoldfastError, Invalid, TooBig
 from holdfast.job.dependencies import AT_ONCE, all_there, ended_and_left, ids_of, in_parts, result_of
 from holdfast.job.job import Job
@@ -195,8 +195,8 @@ class RunningJob:
 
     def _keep(self, value: object, progress: str | None) -> None:
         checkpoint = encode_checkpoint(value)
-        if len(checkpoint) > MOST_CHECKPOINT:
-            raise TooBig(f"the checkpoint has {len(checkpoint)} bytes; {MOST_CHECKPOINT} are allowed: save a reference")
+        if len(checkpoint) > MAX_CHECKPOINT:
+            raise TooBig(f"the checkpoint has {len(checkpoint)} bytes; {MAX_CHECKPOINT} are allowed: save a reference")
         self._checkpoint = checkpoint
         self._link.save(checkpoint, progress)
 
@@ -221,8 +221,8 @@ class RunningJob:
         size = len(check_text(words, "the note").encode())
         if size == 0:
             raise Invalid("the note is empty; it must be a text")
-        if size > MOST_NOTE:
-            raise TooBig(f"the note has {size} bytes; {MOST_NOTE} are allowed")
+        if size > MAX_NOTE:
+            raise TooBig(f"the note has {size} bytes; {MAX_NOTE} are allowed")
         self._link.save(None, None, words)
 
     def checkpoint(self, kind: type[T], default: T) -> T:

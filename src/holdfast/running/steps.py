@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, get_type_hints
 
 from holdfast.codec import Shape
-from holdfast.constants import MOST_STEP_RESULT
+from holdfast.constants import MAX_STEP_RESULT
 from holdfast.errors import HoldfastError, Invalid, TooBig
 from holdfast.job.failure import message_of
 from holdfast.job.outcome import STEP_NOT_KEPT, Fail
@@ -43,8 +43,8 @@ class Step(NamedTuple):
         """Return the result of the step, which was done just now, as it is kept."""
         try:
             result = self.shape.encode(value, "its result")
-            if len(result) > MOST_STEP_RESULT:
-                raise TooBig(f"its result has {len(result)} bytes; {MOST_STEP_RESULT} are allowed: return a reference")
+            if len(result) > MAX_STEP_RESULT:
+                raise TooBig(f"its result has {len(result)} bytes; {MAX_STEP_RESULT} are allowed: return a reference")
         except (Invalid, TooBig) as error:
             raise self._not_kept(error) from None
         except Exception as error:  # of a method of the value

@@ -10,7 +10,7 @@ from collections.abc import Coroutine
 from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 
-from holdfast.constants import MOST_PAYLOAD
+from holdfast.constants import MAX_PAYLOAD
 from holdfast.errors import HoldfastError
 from holdfast.job import failure
 from holdfast.job.failure import Failure
@@ -207,8 +207,8 @@ def raised(error: BaseException) -> Outcome:
             outcome = _carrying(outcome, error)
         except HoldfastError as refused:
             return outcome_of(refused)
-    if isinstance(outcome, Advanced) and len(outcome.payload) > MOST_PAYLOAD:  # it may be too long for any message
-        words = f"the arguments of {outcome.task} are {len(outcome.payload):,} bytes; {MOST_PAYLOAD:,} are allowed"
+    if isinstance(outcome, Advanced) and len(outcome.payload) > MAX_PAYLOAD:  # it may be too long for any message
+        words = f"the arguments of {outcome.task} are {len(outcome.payload):,} bytes; {MAX_PAYLOAD:,} are allowed"
         return failed("Refused", words, group="refused", final="refused")
     return outcome
 

@@ -24,7 +24,7 @@ from holdfast import errors
 from holdfast.app import Holdfast
 from holdfast.client.enqueue import AT_ONCE
 from holdfast.client.timing import further_times
-from holdfast.constants import MOST_LEASE
+from holdfast.constants import MAX_LEASE
 from holdfast.job import failure
 from holdfast.job.job import Job
 from holdfast.job.options import DEFAULT_QUEUE
@@ -38,7 +38,7 @@ from holdfast.testing.attempt import Link, call_of
 from holdfast.units import Duration, milliseconds, utc
 from holdfast.worker.runners.endings import refused_outcome
 
-LEASE = MOST_LEASE  # the longest: a debugger may hold a job for a while
+LEASE = MAX_LEASE  # the longest: a debugger may hold a job for a while
 LIMIT = 1000  # jobs; after that, a task is believed to enqueue itself for ever
 MENTIONED = 10  # of the jobs that are pending
 ENOUGH_TIMES = 20  # of a schedule, ahead

@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from holdfast.constants import MOST_NOTES
+from holdfast.constants import MAX_NOTES
 from holdfast.errors import LeaseLost
 from holdfast.job.options import PLAIN, Run
 from holdfast.job.outcome import Outcome
@@ -44,7 +44,7 @@ class Said(NamedTuple):
         return Said(
             self.checkpoint if later.checkpoint is None else later.checkpoint,
             self.progress if later.progress is None else later.progress,
-            (self.notes + later.notes)[-MOST_NOTES:],
+            (self.notes + later.notes)[-MAX_NOTES:],
         )
 
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
 import msgspec
 from msgspec import Meta
 
-from holdfast.constants import LEAST_LEASE, MOST_LEASE
+from holdfast.constants import MAX_LEASE, MIN_LEASE
 from holdfast.errors import Invalid
 from holdfast.names import LONGEST_NODE, check_name
 from holdfast.units import CENTURY, SECOND, milliseconds, size_in_bytes, size_words
@@ -80,8 +80,8 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
             int,
             _duration(
                 "Lease of claimed jobs, renewed while they run; default: as the queue is configured.",
-                LEAST_LEASE,
-                MOST_LEASE,
+                MIN_LEASE,
+                MAX_LEASE,
             ),
         ]
         | None

@@ -9,7 +9,7 @@
 -- Fields go with the job. attach returns all of them: name, text, name, text ... Both refuse NOTFOUND, INVALID, TOOBIG.
 
 local job_id, list_of, name, refuse, verb = core.job_id, core.list_of, core.name, core.refuse, core.verb
-local MOST_NOTE, mark_extra, note, require_job = core.MOST_NOTE, core.mark_extra, core.note, core.require_job
+local MAX_NOTE, mark_extra, note, require_job = core.MAX_NOTE, core.mark_extra, core.note, core.require_job
 
 local MOST_FIELDS, MOST_TEXT = 64, 4096
 
@@ -54,8 +54,8 @@ end)
 
 verb('note', {}, function(args)
   if type(args.words) ~= 'string' or args.words == '' then refuse('INVALID', 'a note must be a text that is not empty') end
-  if #args.words > MOST_NOTE then
-    refuse('TOOBIG', string.format('the note has %d bytes; %d are allowed', #args.words, MOST_NOTE))
+  if #args.words > MAX_NOTE then
+    refuse('TOOBIG', string.format('the note has %d bytes; %d are allowed', #args.words, MAX_NOTE))
   end
   note(require_job(job_id(args.id)), 'N', args.words)
   return 'OK'

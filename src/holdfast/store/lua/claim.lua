@@ -29,8 +29,8 @@ local free_key = core.free_key
 local move, settle = core.move, core.settle
 local fair = core.fair
 local limit = core.limit
-local BLOCK, STALE, wake = core.BLOCK, core.STALE, core.wake
-local LEAST_LEASE, MOST_LEASE, fail, holder, make_marks = core.LEAST_LEASE, core.MOST_LEASE, core.fail, core.holder, core.make_marks
+local MAX_IDLE_WAIT, STALE, wake = core.MAX_IDLE_WAIT, core.STALE, core.wake
+local MIN_LEASE, MAX_LEASE, fail, holder, make_marks = core.MIN_LEASE, core.MAX_LEASE, core.fail, core.holder, core.make_marks
 local deadline = core.deadline
 local mend = core.mend
 local advance, beat = core.advance, core.beat
@@ -48,7 +48,7 @@ local function check_claim(args)
   for _, queue in ipairs(list_of(args.queues, 'queues')) do queue_name(queue) end
   for _, share in ipairs(args.shares or {}) do integer(share, 'a share', 0, MOST) end
   optional(args.pid, 'the process id', 0, MOST_PID)
-  optional(args.lease, 'the lease', LEAST_LEASE, MOST_LEASE)
+  optional(args.lease, 'the lease', MIN_LEASE, MAX_LEASE)
 end
 
 local function lease_of(queue, args) return args.lease or setting('lease', queue) end
@@ -204,8 +204,8 @@ local function next_wait()
   if (signs.resolving or signs.changed or signs.surplus) and not budget.has_failed then return 1 end
   local first = budget.unreadable -- those before it stay, and nobody here can do anything about them
   local timer = first < MOST and redis.call('ZRANGE', key.timers, first, first, 'WITHSCORES') or {}
-  if not timer[1] then return BLOCK end
-  return math.max(1, math.min(BLOCK, tonumber(timer[2]) - now))
+  if not timer[1] then return MAX_IDLE_WAIT end
+  return math.max(1, math.min(MAX_IDLE_WAIT, tonumber(timer[2]) - now))
 end
 
 -- The jobs of a claim whose reply was lost, as far as the executor still holds them.

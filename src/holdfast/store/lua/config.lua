@@ -15,15 +15,15 @@ local MOST_KEPT = 1000000000
 local NOTHING_SET = {}
 
 SETTINGS = {
-  { 'lease', 30 * SECOND, LIMITS.LEAST_LEASE, LIMITS.MOST_LEASE, 'ms', true,
+  { 'lease', 30 * SECOND, LIMITS.MIN_LEASE, LIMITS.MAX_LEASE, 'ms', true,
     'how long a claimed job is its executor\'s without a renewal; renewals come every quarter of it' },
   { 'grace', 0, 0, 3600 * SECOND, 'ms', true, 'how much longer than its lease a silent job is waited for' },
   { 'retries', 3, 0, 1000, '', true, 'how often a job is run again after an error, unless it says itself' },
-  { 'backoff', 20 * SECOND, 0, LIMITS.LONGEST_BACKOFF, 'ms', true,
+  { 'backoff', 20 * SECOND, 0, LIMITS.MAX_BACKOFF, 'ms', true,
     'the wait before the first retry, doubled for each further one, unless the job says itself' },
   { 'crashes', 3, 0, 1000, '', true, 'how often a job may kill its process, unless it says itself' },
   { 'lost', 10, 0, 1000, '', true, 'how often a job may lose its lease, unless it says itself' },
-  { 'timeout', 0, 0, LIMITS.LONGEST_WAIT, 'ms', true, 'how long an attempt may take, unless the job says itself; 0: no limit' },
+  { 'timeout', 0, 0, LIMITS.MAX_DURATION, 'ms', true, 'how long an attempt may take, unless the job says itself; 0: no limit' },
   { 'keep_succeeded', 7 * DAY, 0, 10 * YEAR, 'ms', true, 'how long jobs that succeeded are kept' },
   { 'keep_succeeded_count', 50000, 0, MOST_KEPT, '', true, 'how many jobs that succeeded are kept, of each queue' },
   { 'keep_failed', 30 * DAY, 0, 10 * YEAR, 'ms', true, 'how long jobs that failed are kept' },

@@ -40,12 +40,12 @@ local awaken, begin_waiting, erase, settle = core.awaken, core.begin_waiting, co
 local to_scheduled, to_waiting = core.to_scheduled, core.to_waiting
 local fair = core.fair
 local limit = core.limit
-local BLOCK, know_queue, tell_waiters = core.BLOCK, core.know_queue, core.tell_waiters
-local LONGEST_WAIT = core.LONGEST_WAIT
+local MAX_IDLE_WAIT, know_queue, tell_waiters = core.MAX_IDLE_WAIT, core.know_queue, core.tell_waiters
+local MAX_DURATION = core.MAX_DURATION
 local deadline, drop_deadline = core.deadline, core.drop_deadline
 local after, unlink = core.after, core.unlink
 
-local MOST_PAYLOAD = LIMITS.MOST_PAYLOAD
+local MAX_PAYLOAD = LIMITS.MAX_PAYLOAD
 local MOST_EDGES = 10000
 local EXISTS = { ['return'] = true, ['error'] = true, ['replace'] = true }
 
@@ -63,7 +63,7 @@ local function check_unique(batch)
     if type(batch.unique_for) ~= 'number' then
       refuse('INVALID', "`unique_for` must be 'queued', 'pending', 'kept' or milliseconds")
     end
-    integer(batch.unique_for, '`unique_for`', 1, LONGEST_WAIT)
+    integer(batch.unique_for, '`unique_for`', 1, MAX_DURATION)
   end
 end
 
@@ -82,10 +82,10 @@ local function check_limits(limits)
 end
 
 local function check_times(batch)
-  optional(batch.delay, 'the delay', 0, LONGEST_WAIT)
-  optional(batch.at, 'the due time', 0, now + LONGEST_WAIT)
-  optional(batch.deadline, 'the deadline', 1, LONGEST_WAIT)
-  optional(batch.deadline_at, 'the time of the deadline', 0, now + LONGEST_WAIT)
+  optional(batch.delay, 'the delay', 0, MAX_DURATION)
+  optional(batch.at, 'the due time', 0, now + MAX_DURATION)
+  optional(batch.deadline, 'the deadline', 1, MAX_DURATION)
+  optional(batch.deadline_at, 'the time of the deadline', 0, now + MAX_DURATION)
   local due, deadline_at = due_time(batch), batch.deadline_at or (batch.deadline and now + batch.deadline)
   if due and deadline_at and deadline_at <= due then refuse('INVALID', 'it would be due after its deadline') end
 end
@@ -98,12 +98,12 @@ local function check_batch(batch)
   optional(batch.retries, 'retries', 0, 1000)
   optional(batch.crashes, 'crashes', 0, 1000)
   optional(batch.lost, 'lost', 0, 1000)
-  optional(batch.backoff, 'the backoff', 0, LIMITS.LONGEST_BACKOFF)
-  optional(batch.timeout, 'the timeout', 0, LONGEST_WAIT)
+  optional(batch.backoff, 'the backoff', 0, LIMITS.MAX_BACKOFF)
+  optional(batch.timeout, 'the timeout', 0, MAX_DURATION)
   check_times(batch)
   if not CODEC_NUMBER[batch.codec or 'json'] then refuse('INVALID', 'unknown codec ' .. tostring(batch.codec)) end
-  if batch.run and (type(batch.run) ~= 'string' or #batch.run > LIMITS.MOST_RUN) then
-    refuse('INVALID', string.format('`run` must be a text of up to %d bytes', LIMITS.MOST_RUN))
+  if batch.run and (type(batch.run) ~= 'string' or #batch.run > LIMITS.MAX_RUN_OPTIONS) then
+    refuse('INVALID', string.format('`run` must be a text of up to %d bytes', LIMITS.MAX_RUN_OPTIONS))
   end
   check_unique(batch)
   check_limits(batch.limits or {})
@@ -176,9 +176,9 @@ end
 
 local function check_payload(id, payload)
   if not payload then refuse('INVALID', 'job ' .. id .. ' has no payload') end
-  if #payload > MOST_PAYLOAD then
+  if #payload > MAX_PAYLOAD then
     refuse('TOOBIG', string.format('the payload of job %s has %d bytes; %d are allowed: store it elsewhere and pass '
-      .. 'a reference', id, #payload, MOST_PAYLOAD))
+      .. 'a reference', id, #payload, MAX_PAYLOAD))
   end
 end
 
@@ -367,7 +367,7 @@ end
 
 local function enqueue(args, blobs)
   local found, batches = check_enqueue(args, blobs), args.batches
-  local reply, came, place, soon = { now }, {}, 0, now + BLOCK
+  local reply, came, place, soon = { now }, {}, 0, now + MAX_IDLE_WAIT
   if args.fresh and is_repeated(args) then
     for at = 3, #blobs do reply[at - 1] = 1 end
     return reply

@@ -38,21 +38,21 @@ local option, pack_head, pack_spec, store_blob, with = core.option, core.pack_he
 local awaken, prune, settle, to_scheduled, to_waiting = core.awaken, core.prune, core.settle, core.to_scheduled, core.to_waiting
 local arrive = core.arrive
 local know_queue, wake = core.know_queue, core.wake
-local LONGEST_WAIT, charge_crash, come_back, conclude = core.LONGEST_WAIT, core.charge_crash, core.come_back, core.conclude
+local MAX_DURATION, charge_crash, come_back, conclude = core.MAX_DURATION, core.charge_crash, core.come_back, core.conclude
 local end_attempt, fail, holder, note = core.end_attempt, core.fail, core.holder, core.note
 local deadline, drop_deadline = core.deadline, core.drop_deadline
 local after = core.after
 local MOST_PID, check_claim, claim = core.MOST_PID, core.check_claim, core.claim
 local check_after, check_batch, due_time = core.check_after, core.check_batch, core.due_time
 
-local MOST_RESULT, MOST_ERROR = LIMITS.MOST_RESULT, LIMITS.MOST_ERROR
+local MAX_RESULT, MAX_ERROR = LIMITS.MAX_RESULT, LIMITS.MAX_ERROR
 local SUCCESS, SUCCESS_SIZE = { outcome = 'succeed', blob = true }, 5 -- an item without more, for each of these in turn
 local UNKNOWN_LEAST, UNKNOWN_MOST = 5 * SECOND, 60 * SECOND
 local WAITS = 'waits for other jobs'
 
 -- A description that is too long is left out: a part of one could not be read.
 local function keep_error(job, blob)
-  if blob and #blob <= MOST_ERROR then
+  if blob and #blob <= MAX_ERROR then
     job.flags = with(job.flags, EXTRA, true) -- written with its move
     redis.call('HSET', key.errors(job.id), decimal[job.attempt], blob)
   end
@@ -61,7 +61,7 @@ end
 -- The schedule sigma: c, 2c, 4c ... from the end of the failed attempt. A retry that starts counts, not one that waits.
 local function retry_delay(job, item)
   if item.delay then return item.delay end
-  return math.min(option(job, 'backoff') * 2 ^ math.min(job.retries_used, 40), LONGEST_WAIT)
+  return math.min(option(job, 'backoff') * 2 ^ math.min(job.retries_used, 40), MAX_DURATION)
 end
 
 local WHY_OF_FINAL = { [true] = 'D', refused = 'R' }
@@ -197,7 +197,7 @@ end
 
 local function check_next(item, job, blob)
   local batch = type(item.next) == 'table' and item.next or refuse('INVALID', 'an object is wanted')
-  if blob and #blob > LIMITS.MOST_PAYLOAD then refuse('TOOBIG', 'the payload is too long') end
+  if blob and #blob > LIMITS.MAX_PAYLOAD then refuse('TOOBIG', 'the payload is too long') end
   if batch.unique then refuse('INVALID', 'the unique key of a job stays') end
   batch.ids, batch.queue, batch.task = { item.id }, batch.queue or job.queue, batch.task or job.task
   batch.codec = batch.codec or job.spec.codec
@@ -217,7 +217,7 @@ local checks = { advance = check_next, wait = check_wait } -- of a job that is t
 local function is_said_right(id, attempt, pid, started)
   return id > '' and attempt % 1 == 0 and attempt >= 0 and attempt <= 2 ^ 31
     and (pid == nil or pid % 1 == 0 and pid >= 0 and pid <= MOST_PID)
-    and (started == nil or started % 1 == 0 and started >= 0 and started <= LONGEST_WAIT)
+    and (started == nil or started % 1 == 0 and started >= 0 and started <= MAX_DURATION)
 end
 
 -- What is wrong with an item, or nothing.
@@ -225,11 +225,11 @@ local function fault(item, blob)
   local done, right = pcall(is_said_right, item.id, item.attempt, item.pid, item.started)
   right = done and right and ending[item.outcome] and (blob or not item.blob)
   if right and item ~= SUCCESS then
-    right = is_whole(item.delay, LONGEST_WAIT) and is_text(item.group) and is_text(item.reason) and is_text(item.note)
+    right = is_whole(item.delay, MAX_DURATION) and is_text(item.group) and is_text(item.reason) and is_text(item.note)
       and (not item.final or WHY_OF_FINAL[item.final])
   end
   if not right then return 'INVALID' end
-  if blob and item.outcome == 'succeed' and #blob > MOST_RESULT then return 'TOOBIG' end
+  if blob and item.outcome == 'succeed' and #blob > MAX_RESULT then return 'TOOBIG' end
 end
 
 local OF_AN_ERROR = { E = true, D = true, R = true, O = true } -- letters of WHY_FINAL
@@ -257,7 +257,7 @@ local function was_said_before(run, item, blob)
   if letter ~= 'U' and kept ~= cut(reason, INLINE) then return false end
   if letter ~= 'E' and letter ~= 'K' then return true end
   if letter == 'E' and not is_same_error(item) then return false end
-  return (redis.call('HGET', key.errors(item.id), number) or nil) == (blob and #blob <= MOST_ERROR and blob or nil)
+  return (redis.call('HGET', key.errors(item.id), number) or nil) == (blob and #blob <= MAX_ERROR and blob or nil)
 end
 
 -- Whether an attempt has shown that its job need not run alone: it ran, and its process did not die.

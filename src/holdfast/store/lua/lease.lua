@@ -16,7 +16,7 @@ local to_waiting = core.to_waiting
 local limit = core.limit
 local tell_waiters = core.tell_waiters
 
-local LEAST_LEASE, MOST_LEASE, LONGEST_WAIT = LIMITS.LEAST_LEASE, LIMITS.MOST_LEASE, LIMITS.LONGEST_WAIT
+local MIN_LEASE, MAX_LEASE, MAX_DURATION = LIMITS.MIN_LEASE, LIMITS.MAX_LEASE, LIMITS.MAX_DURATION
 
 local USUAL_LEASE = 30000
 
@@ -178,6 +178,6 @@ local function expire(job)
   if not gaps.spare(job, run) then charge_lost(job, run, 'lease ended') end
 end
 
-core.LEAST_LEASE, core.MOST_LEASE, core.LONGEST_WAIT, core.parse_marks = LEAST_LEASE, MOST_LEASE, LONGEST_WAIT, parse_marks
+core.MIN_LEASE, core.MAX_LEASE, core.MAX_DURATION, core.parse_marks = MIN_LEASE, MAX_LEASE, MAX_DURATION, parse_marks
 core.make_marks, core.holder, core.end_attempt, core.conclude, core.fail = make_marks, holder, end_attempt, conclude, fail
 core.come_back, core.charge_crash, core.charge_lost, core.gaps, core.expire = come_back, charge_crash, charge_lost, gaps, expire

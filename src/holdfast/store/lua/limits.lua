@@ -9,7 +9,7 @@
 local event, integer, name, publish, refuse = core.event, core.integer, core.name, core.publish, core.refuse
 local set_sign, verb = core.set_sign, core.verb
 local limit = core.limit
-local LONGEST_WAIT = core.LONGEST_WAIT
+local MAX_DURATION = core.MAX_DURATION
 
 local MOST_LIMITS = 1000
 
@@ -28,7 +28,7 @@ end
 
 verb('limit', {}, function(args)
   limit_name(args.name)
-  integer(args.per or 0, 'the period', 0, LONGEST_WAIT)
+  integer(args.per or 0, 'the period', 0, MAX_DURATION)
   integer(args.slots, 'slots', 1, (args.per or 0) > 0 and limit.MOST_PER_PERIOD or limit.MOST_SLOTS)
   local text = string.format('%d %.0f', args.slots, args.per or 0)
   local before = redis.call('HGET', key.limits(), args.name)

@@ -14,7 +14,7 @@ local load_job = core.load_job
 local PRIORITY_STEP, awaken, settle = core.PRIORITY_STEP, core.awaken, core.settle
 local limit = core.limit
 local know_queue = core.know_queue
-local LEAST_LEASE, make_marks = core.LEAST_LEASE, core.make_marks
+local MIN_LEASE, make_marks = core.MIN_LEASE, core.make_marks
 local after = core.after
 
 local SAMPLE, SAMPLES, PARENTS = 5, 20, 20 -- entries of an index, how often, and of those that a blocked job waits for
@@ -38,7 +38,7 @@ end
 
 -- A running job has a lease, and an executor that holds it.
 local function give_lease(job)
-  local lease, run = math.max(job.lease, LEAST_LEASE), current_run(job)
+  local lease, run = math.max(job.lease, MIN_LEASE), current_run(job)
   if not redis.call('ZSCORE', key.timers, job.id) then redis.call('ZADD', key.timers, now + lease, job.id) end
   if run.executor == NOBODY then return end
   redis.call('HSETNX', key.held(run.executor), job.id, make_marks(job.attempt, has(job.flags, CANCELLING), 0, lease))

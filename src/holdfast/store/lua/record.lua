@@ -28,7 +28,7 @@ local setting = core.setting
 
 local NOTE, NOTE_SIZE = '>I6c1', 7
 local INLINE = 64 -- bytes
-local MOST_NOTE = LIMITS.MOST_NOTE -- bytes
+local MAX_NOTE = LIMITS.MAX_NOTE -- bytes
 
 -- Flags: of the moment, and for good.
 local RETRYING, CANCELLING, ALONE = 1, 2, 4
@@ -304,11 +304,11 @@ end
 local function note(job, letter, words)
   mark_extra(job)
   local notes = key.notes(job.id)
-  redis.call('RPUSH', notes, struct.pack(NOTE, now, letter) .. cut(words or '', MOST_NOTE))
+  redis.call('RPUSH', notes, struct.pack(NOTE, now, letter) .. cut(words or '', MAX_NOTE))
   redis.call('LTRIM', notes, -setting('history', job.queue), -1)
 end
 
-core.NOTE, core.NOTE_SIZE, core.INLINE, core.MOST_NOTE, core.RETRYING = NOTE, NOTE_SIZE, INLINE, MOST_NOTE, RETRYING
+core.NOTE, core.NOTE_SIZE, core.INLINE, core.MAX_NOTE, core.RETRYING = NOTE, NOTE_SIZE, INLINE, MAX_NOTE, RETRYING
 core.CANCELLING, core.ALONE, core.UNKEPT, core.UNIQUE, core.ONCE, core.AFTER = CANCELLING, ALONE, UNKEPT, UNIQUE, ONCE, AFTER
 core.AWAITED, core.LIMITED, core.FAIR, core.DEADLINE, core.LETTER_OF = AWAITED, LIMITED, FAIR, DEADLINE, LETTER_OF
 core.FINAL, core.CODEC_NUMBER, core.OUTCOME_OF, core.has, core.with = FINAL, CODEC_NUMBER, OUTCOME_OF, has, with

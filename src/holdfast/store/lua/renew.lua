@@ -21,7 +21,7 @@ local worker_of = core.worker_of
 local setting = core.setting
 local attempt_field, pack_run = core.attempt_field, core.pack_run
 local settle = core.settle
-local LONGEST_WAIT, holder, make_marks, parse_marks = core.LONGEST_WAIT, core.holder, core.make_marks, core.parse_marks
+local MAX_DURATION, holder, make_marks, parse_marks = core.MAX_DURATION, core.holder, core.make_marks, core.parse_marks
 local mend = core.mend
 local advance, beat = core.advance, core.beat
 local MOST_PID = core.MOST_PID
@@ -44,7 +44,7 @@ local function check_renew(args)
   for place = 1, #started, 5 do
     integer(started[place + 2], 'the attempt', 1, 2 ^ 31)
     integer(started[place + 3], 'the process id', 0, MOST_PID)
-    integer(started[place + 4], 'milliseconds to the start', 0, LONGEST_WAIT)
+    integer(started[place + 4], 'milliseconds to the start', 0, MAX_DURATION)
   end
 end
 

@@ -15,7 +15,7 @@ local publish, refuse, verb = core.publish, core.refuse, core.verb
 local CANCELLING, has, mark_extra, note, store_blob = core.CANCELLING, core.has, core.mark_extra, core.note, core.store_blob
 local holder, make_marks, parse_marks = core.holder, core.make_marks, core.parse_marks
 
-local MOST_CHECKPOINT, MOST_PROGRESS, MOST_NOTES = LIMITS.MOST_CHECKPOINT, LIMITS.MOST_PROGRESS, LIMITS.MOST_NOTES
+local MAX_CHECKPOINT, MAX_PROGRESS, MAX_NOTES = LIMITS.MAX_CHECKPOINT, LIMITS.MAX_PROGRESS, LIMITS.MAX_NOTES
 
 local function add_blob(fields, letter, job, bytes)
   local id = job.id
@@ -33,7 +33,7 @@ local function save_fields(job, args, checkpoint)
 end
 
 local function check_notes(notes)
-  if #list_of(notes, 'notes', 0) > MOST_NOTES then refuse('TOOBIG', string.format('more than %d notes', MOST_NOTES)) end
+  if #list_of(notes, 'notes', 0) > MAX_NOTES then refuse('TOOBIG', string.format('more than %d notes', MAX_NOTES)) end
   for _, words in ipairs(notes) do
     if type(words) ~= 'string' then refuse('INVALID', 'a note must be a text') end
   end
@@ -51,12 +51,12 @@ verb('save', { 'allow-oom' }, function(args, blobs)
   job_id(args.id)
   integer(args.attempt, 'the attempt', 1, 2 ^ 31)
   local checkpoint = blobs[2]
-  if checkpoint and #checkpoint > MOST_CHECKPOINT then
+  if checkpoint and #checkpoint > MAX_CHECKPOINT then
     refuse('TOOBIG', string.format('the checkpoint of job %s has %d bytes; %d are allowed: save a reference', args.id,
-      #checkpoint, MOST_CHECKPOINT))
+      #checkpoint, MAX_CHECKPOINT))
   end
   if type(args.progress or '') ~= 'string' then refuse('INVALID', 'the progress must be a text') end
-  if #(args.progress or '') > MOST_PROGRESS then refuse('TOOBIG', 'the progress of job ' .. args.id .. ' is too long') end
+  if #(args.progress or '') > MAX_PROGRESS then refuse('TOOBIG', 'the progress of job ' .. args.id .. ' is too long') end
   check_notes(args.notes or {})
   local job = holder(args.executor, args.id, args.attempt, args.created)
   if not job then

@@ -26,7 +26,7 @@ local MOST, event, integer, list_of, name, publish = core.MOST, core.event, core
 local refuse, set_sign, verb = core.refuse, core.set_sign, core.verb
 local DAY, SECOND = core.DAY, core.SECOND
 local FINAL, load_job = core.FINAL, core.load_job
-local LONGEST_WAIT = core.LONGEST_WAIT
+local MAX_DURATION = core.MAX_DURATION
 local check_batch, enqueue = core.check_batch, core.enqueue
 
 local MOST_TIMES, ENOUGH_TIMES, MOST_SCHEDULES, MOST_BACKLOG, FIRED_AT_ONCE = 500, 20, 10000, 1000, 100
@@ -210,10 +210,10 @@ local function check_schedule(args, payload)
   args.batch.ids = { args.name }
   check_batch(args.batch)
   args.batch.ids = nil
-  if not payload or #payload > LIMITS.MOST_PAYLOAD then refuse('TOOBIG', 'the payload is missing or too long') end
+  if not payload or #payload > LIMITS.MAX_PAYLOAD then refuse('TOOBIG', 'the payload is missing or too long') end
   if #(args.spec or '') > 4096 then refuse('TOOBIG', '`spec` is too long') end
   if args.every then
-    integer(args.every, '`every`', 1000, LONGEST_WAIT)
+    integer(args.every, '`every`', 1000, MAX_DURATION)
     integer(args.offset or 0, '`offset`', 0, 2 ^ 47)
   else
     check_times(args.times or {})
@@ -221,7 +221,7 @@ local function check_schedule(args, payload)
   if not MISSED[args.missed or 'one'] then refuse('INVALID', "`missed` must be 'one', 'all' or 'skip'") end
   if not OVERLAP[args.overlap or 'allow'] then refuse('INVALID', "`overlap` must be 'allow' or 'skip'") end
   integer(args.backlog or 100, 'the backlog', 1, MOST_BACKLOG)
-  integer(args.late or 60 * SECOND, '`late`', 0, LONGEST_WAIT)
+  integer(args.late or 60 * SECOND, '`late`', 0, MAX_DURATION)
   integer(args.jitter or 0, 'the jitter', 0, DAY)
   if args.batch.deadline and args.batch.deadline <= (args.jitter or 0) then
     refuse('INVALID', 'the deadline must be longer than the jitter')

@@ -20,7 +20,7 @@ local awaken, to_scheduled, to_waiting = core.awaken, core.to_scheduled, core.to
 local arrive = core.arrive
 local limit = core.limit
 local know_queue, tell = core.know_queue, core.tell
-local LONGEST_WAIT, come_back, end_attempt, fail = core.LONGEST_WAIT, core.come_back, core.end_attempt, core.fail
+local MAX_DURATION, come_back, end_attempt, fail = core.MAX_DURATION, core.come_back, core.end_attempt, core.fail
 local after = core.after
 local action, check_action, check_reason, verb_on_each = core.action, core.check_action, core.check_reason, core.verb_on_each
 
@@ -93,7 +93,7 @@ end
 
 function check_action.release(args)
   check_reason(args)
-  integer(args.delay or 0, 'the delay', 0, LONGEST_WAIT)
+  integer(args.delay or 0, 'the delay', 0, MAX_DURATION)
 end
 
 action.release = changing(function(job, args)

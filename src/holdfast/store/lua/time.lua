@@ -7,7 +7,7 @@ local settle, to_waiting = core.settle, core.to_waiting
 local arrive, fair = core.arrive, core.fair
 local limit = core.limit
 local wake = core.wake
-local LEAST_LEASE, expire, gaps = core.LEAST_LEASE, core.expire, core.gaps
+local MIN_LEASE, expire, gaps = core.MIN_LEASE, core.expire, core.gaps
 local deadline = core.deadline
 local after = core.after
 local know_again, mend, mend_some = core.know_again, core.mend, core.mend_some
@@ -38,7 +38,7 @@ end
 -- Note that the store is there, and for how long it was not.
 local function beat()
   local gap = meta.pulse and now - meta.pulse or 0
-  if gap > LEAST_LEASE / 2 then gaps.add(gap) elseif gap < 0 then clock_went_back() end
+  if gap > MIN_LEASE / 2 then gaps.add(gap) elseif gap < 0 then clock_went_back() end
   redis.call('HSET', key.meta, 'schema', SCHEMA, 'pulse', now)
   meta.new = false
 end

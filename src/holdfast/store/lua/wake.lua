@@ -5,8 +5,8 @@
 local MOST, worker_of = core.MOST, core.worker_of
 local DAY = core.DAY
 
-local BLOCK = LIMITS.BLOCK
-local STALE = 3 * BLOCK -- idle for longer without claiming: it is gone
+local MAX_IDLE_WAIT = LIMITS.MAX_IDLE_WAIT
+local STALE = 3 * MAX_IDLE_WAIT -- idle for longer without claiming: it is gone
 local LIVE = 30000 -- a worker that gave a sign of life within so long is live
 local WAITERS = 16 -- per job
 
@@ -65,5 +65,5 @@ local function tell_waiters(job, waiters)
   for inbox in string.gmatch(waiters, '%S+') do tell(inbox, job.id) end
 end
 
-core.wake, core.BLOCK, core.STALE, core.LIVE, core.WAITERS, core.tell = wake, BLOCK, STALE, LIVE, WAITERS, tell
+core.wake, core.MAX_IDLE_WAIT, core.STALE, core.LIVE, core.WAITERS, core.tell = wake, MAX_IDLE_WAIT, STALE, LIVE, WAITERS, tell
 core.know_queue, core.tell_waiters = know_queue, tell_waiters

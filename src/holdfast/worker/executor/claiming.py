@@ -24,13 +24,13 @@ log = logging.getLogger("holdfast.worker")
 
 T = TypeVar("T")
 
-BLOCK = constants.BLOCK / 1000  # seconds that an idle executor waits for a wake-up in one call
+BLOCK = constants.MAX_IDLE_WAIT / 1000  # seconds that an idle executor waits for a wake-up in one call
 LATE, LATE_PART = 10.0, 8000  # seconds, and milliseconds of a lease for each: a reply later than that is not trusted
 NOTHING = Finished([], Claim(0, b"", []))
 NOTHING_RENEWED = Renewed(b"", 0, [], [], [])
 FIRST_PAUSE = 0.05  # seconds after a wait for wake-ups that failed: another server may have taken the place
 LAST_LOOK = 1.0  # seconds for it: whatever is left is handed back by the supervisor
-NO_QUEUES = Claim(constants.BLOCK, b"", [])  # what a claim of no queues would bring
+NO_QUEUES = Claim(constants.MAX_IDLE_WAIT, b"", [])  # what a claim of no queues would bring
 DUE_NOW = 1  # millisecond that a claim says to wait when not all was looked at, or more came due than is made ready
 
 
