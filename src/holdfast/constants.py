@@ -1,31 +1,65 @@
-"""Limits that Python and the function library both know: written here, and put before the library as Lua.
+"""Numbers that Python and the Lua library share, declared here and rendered into the library as the table `constants`.
 
-What is over a limit is refused by the library. Python looks first only where it can say so sooner: when a task saves,
-returns or declares something that the library would refuse later.
+The library enforces each limit. Python checks a limit as well only where it can report the problem earlier: when a task
+is declared, called, or saves something. Sizes are in bytes and durations in milliseconds.
 """
 
 from __future__ import annotations
 
-MAX_PAYLOAD = 1 << 20  # bytes
+# Calls
+MAX_BATCH = 1000  # entries in any list that one call takes or returns
+MAX_DEPENDENCIES = 10_000  # that one call adds, or follows
+DEFAULT_PAGE = 100  # entries that a listing call returns unless it has a limit
+REPLY_TTL = 600_000  # for how long a repeated call with a token gets the same reply
+
+# Names, in characters
+MAX_ID = 128  # of a job; a unique key
+MAX_NAME = 100  # of a queue, task, schedule, step, failure group or attached field
+MAX_KEY = 60  # a limit's name or key, a share
+
+# Jobs
+MAX_PAYLOAD = 1 << 20
 MAX_RESULT = 1 << 20
 MAX_CHECKPOINT = 256 << 10
 MAX_ERROR = 256 << 10
-MAX_STEP_RESULT = 64 << 10  # of `once`
-LOG_BLOCK = 8192  # bytes
-LOG_HEAD = 8  # blocks of a log that are kept: so many first ones
-LOG_TAIL = 24  # and so many last ones
-MAX_RUN_OPTIONS = 1024  # how a worker is to run a job, as text
+MAX_STEP_RESULT = 64 << 10
 MAX_PROGRESS = 1024
+MAX_RUN_OPTIONS = 1024  # the options that only workers read, as JSON
 MAX_NOTE = 1000
-MAX_NOTES = 100  # that one call may save
-MAX_DURATION = 10 * 365 * 86_400_000  # milliseconds, of anything that is scheduled, and of a time-out
+MAX_NOTES = 100  # that one call saves
+MAX_LIMITS_PER_JOB = 8
+MAX_SHARE_WEIGHT = 100
+MIN_PRIORITY = -256
+MAX_PRIORITY = 255
+MAX_RETRIES = 1000  # also of crashes and lost leases
+MAX_DURATION = 10 * 365 * 86_400_000  # a delay, timeout, deadline or interval
 MAX_BACKOFF = 30 * 86_400_000
-MIN_LEASE = 1000  # milliseconds
+
+# Logs
+LOG_BLOCK = 8192
+LOG_HEAD = 8  # blocks at the beginning of a log that are kept
+LOG_TAIL = 24  # blocks at its end
+USAGE_BLOCK = -1  # the block number under which resource usage is stored
+
+# Leases and workers
+DEFAULT_LEASE = 30_000
+MIN_LEASE = 1000
 MAX_LEASE = 3_600_000
-MAX_IDLE_WAIT = 5000  # milliseconds that an idle executor blocks at most
+MAX_IDLE_WAIT = 5000  # an idle executor blocks no longer before it claims again
+MIN_IDLE_WAIT = 1  # the reply of a claim that left work undone: claim again at once
+HEARTBEAT_TIMEOUT = 30_000  # a worker is live while its last heartbeat is younger
+DEFAULT_WORKER_AGE = 86_400_000  # a silent worker is forgotten after it
+MAX_WORKER_INFO = 16_384
+
+# Schedules
+MIN_INTERVAL = 1000
+MAX_JITTER = 86_400_000
+MIN_TIMES_AHEAD = 20  # with fewer known firing times, a schedule is refilled by a worker
+DEFAULT_BACKLOG = 100
+MAX_BACKLOG = 1000
 
 
 def as_lua() -> str:
-    """Return all limits as one table of Lua."""
+    """Return the constants as a Lua table."""
     numbers = ", ".join(f"{name} = {value}" for name, value in globals().items() if name.isupper())
-    return f"local LIMITS = {{ {numbers} }}"
+    return f"local constants = {{ {numbers} }}"

@@ -13,6 +13,7 @@ import struct
 import time
 from functools import lru_cache
 
+from holdfast.constants import MAX_ID, MAX_KEY, MAX_NAME
 from holdfast.errors import Invalid
 
 _DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"  # in the order of ASCII: ids sort by time
@@ -26,11 +27,11 @@ os.register_at_fork(after_in_child=_unused.clear)
 
 LONGEST_NODE = 24  # characters
 
-_ID = re.compile(r"[A-Za-z0-9._:@/-]{1,128}(?:~[0-9]{1,5})?", re.ASCII)
+_ID = re.compile(rf"[A-Za-z0-9._:@/-]{{1,{MAX_ID}}}(?:~[0-9]{{1,5}})?", re.ASCII)
 _WORD = re.compile(r"[A-Za-z0-9._:@/-]+", re.ASCII)
-_LIMIT = re.compile(r"[A-Za-z0-9_.-]{1,60}(?::[A-Za-z0-9._@/-]{1,60})?", re.ASCII)
-_NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}", re.ASCII)
-_TASK = re.compile(r"[A-Za-z0-9_.:-]{1,100}", re.ASCII)
+_LIMIT = re.compile(rf"[A-Za-z0-9_.-]{{1,{MAX_KEY}}}(?::[A-Za-z0-9._@/-]{{1,{MAX_KEY}}})?", re.ASCII)
+_NAME = re.compile(rf"[A-Za-z0-9_.-]{{1,{MAX_NAME}}}", re.ASCII)
+_TASK = re.compile(rf"[A-Za-z0-9_.:-]{{1,{MAX_NAME}}}", re.ASCII)
 
 
 def new_id() -> str:
@@ -76,23 +77,23 @@ def check_id(value: str) -> str:
     if isinstance(getattr(value, "id", None), str):
         raise Invalid(f"an id is wanted, not {_shown(value)}: give its id")
     raise Invalid(
-        f"id is {_shown(value)}; it must be 1 to 128 of A-Z a-z 0-9 . _ : @ / - (and may end in ~ and a number)"
+        f"id is {_shown(value)}; it must be 1 to {MAX_ID} of A-Z a-z 0-9 . _ : @ / - (and may end in ~ and a number)"
     )
 
 
 def check_key(value: str) -> str:
     """Return a key that is to be unique, or refuse it."""
-    return _check_word(value, "unique", 128)
+    return _check_word(value, "unique", MAX_ID)
 
 
 def check_share(value: str) -> str:
     """Return the key of a share of a queue, or refuse it."""
-    return _check_word(value, "share", 60)
+    return _check_word(value, "share", MAX_KEY)
 
 
 def check_step(value: str) -> str:
     """Return the name of a step, or refuse it."""
-    return _check_word(value, "the step", 100)
+    return _check_word(value, "the step", MAX_NAME)
 
 
 def _check_word(value: str, what: str, most: int) -> str:
@@ -126,7 +127,7 @@ def check_schedule(value: str) -> str:
 def _check_task(value: str, what: str) -> str:
     if isinstance(value, str) and _TASK.fullmatch(value):
         return value
-    raise Invalid(f"{what} is {_shown(value)}; it must be 1 to 100 of A-Z a-z 0-9 _ . : -")
+    raise Invalid(f"{what} is {_shown(value)}; it must be 1 to {MAX_NAME} of A-Z a-z 0-9 _ . : -")
 
 
 def check_namespace(value: str) -> str:
@@ -138,7 +139,7 @@ def check_name(value: str, what: str) -> str:
     """Return a name, or refuse it as the name of `what`."""
     if isinstance(value, str) and _NAME.fullmatch(value):
         return value
-    raise Invalid(f"{what} is {_shown(value)}; it must be 1 to 100 of A-Z a-z 0-9 _ . -")
+    raise Invalid(f"{what} is {_shown(value)}; it must be 1 to {MAX_NAME} of A-Z a-z 0-9 _ . -")
 
 
 def check_text(value: str, what: str) -> str:

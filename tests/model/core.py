@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from holdfast.constants import MAX_IDLE_WAIT
 from holdfast.store.commands import Held
 from tests.model.after import After
 from tests.model.job import Job, Settings, Steps
@@ -18,7 +19,6 @@ from tests.support.new_job import NewJob
 
 PRUNE_EVERY = 1000
 SPARES = 3
-LONGEST_BLOCK = 5000
 
 
 class Core:
@@ -223,7 +223,7 @@ class Core:
     def _next_wait(self, now: int) -> int:
         if self.after.is_unfinished or self.surplus:
             return 1
-        return max(1, min([LONGEST_BLOCK, *(timer - now for timer in self.timers().values())]))
+        return max(1, min([MAX_IDLE_WAIT, *(timer - now for timer in self.timers().values())]))
 
     # How attempts and jobs end
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import redis
 
+from holdfast.constants import DEFAULT_LEASE, MAX_NOTE
 from tests.model import invariants_compose
 
 STATE_OF = {
@@ -32,11 +33,10 @@ FINAL = {"succeeded", "failed", "cancelled"}
 CANCELLING, UNKEPT, UNIQUE, ONCE, EXTRA = 2, 8, 16, 32, 2048
 OF_THE_MOMENT = 1 | CANCELLING | 4  # flags that no ended job has
 INLINE = 64
-USUAL_LEASE = 30_000
-HISTORY, MOST_HISTORY, MOST_NOTE = 100, 1000, 1000
-LONGEST_HEAD = 1 + 6 + 2 * 101 + 19
+HISTORY, MAX_HISTORY = 100, 1000
+MAX_HEAD = 1 + 6 + 2 * 101 + 19
 MOST = {
-    "h": LONGEST_HEAD,
+    "h": MAX_HEAD,
     "u": 129,
     "w": 16 * 41,
     "l": 8 * 122,
@@ -297,8 +297,8 @@ def _check_held(snapshot: Snapshot) -> None:
 def _marks(text: str) -> tuple[int, bool, int]:
     match = re.fullmatch(r"(\d+)(c?)(s{0,3})(?:@(\d+))?", text)
     assert match, f"marks {text!r}"
-    assert match[4] != str(USUAL_LEASE), "the usual length is not said"
-    return int(match[1]), match[2] == "c", int(match[4] or USUAL_LEASE)
+    assert match[4] != str(DEFAULT_LEASE), "the usual length is not said"
+    return int(match[1]), match[2] == "c", int(match[4] or DEFAULT_LEASE)
 
 
 def _check_queues(snapshot: Snapshot) -> None:
@@ -315,8 +315,8 @@ def _check_queues(snapshot: Snapshot) -> None:
 def _check_record(snapshot: Snapshot, record: Record) -> None:
     id, fields = record.id, record.fields
     notes = snapshot.notes.get(id, [])
-    assert len(notes) <= (MOST_HISTORY if snapshot.config else HISTORY), f"{id}: notes"
-    assert all(7 <= len(note) <= 7 + MOST_NOTE for note in notes), f"{id}: a note"
+    assert len(notes) <= (MAX_HISTORY if snapshot.config else HISTORY), f"{id}: notes"
+    assert all(7 <= len(note) <= 7 + MAX_NOTE for note in notes), f"{id}: a note"
     assert ("r" in fields) == (record.state == "succeeded"), f"{id}: result"
     assert ("g" in fields) == ("y" in fields) == (record.state == "failed"), f"{id}: group, and why it is final"
     assert record.state not in FINAL or not record.flags & OF_THE_MOMENT, f"{id}: flags"
@@ -334,9 +334,7 @@ def _check_attempts(snapshot: Snapshot, record: Record) -> None:
     kept = {name[1:] for name in fields if name[0] == "a"}
     first = record.attempt - len(kept) + 1
     assert kept == {str(number) for number in range(first, record.attempt + 1)}, f"{id}: attempts"
-    assert (1 if record.attempt else 0) <= len(kept) <= (MOST_HISTORY if snapshot.config else HISTORY), (
-        f"{id}: attempts"
-    )
+    assert (1 if record.attempt else 0) <= len(kept) <= (MAX_HISTORY if snapshot.config else HISTORY), f"{id}: attempts"
     assert {name[1:] for name in fields if name[0] == "o"} <= kept, f"{id}: reasons"
     assert set(snapshot.errors.get(id, {})) <= kept, f"{id}: errors"
     open_attempts = [number for number in range(first, record.attempt + 1) if record.outcome(number) == "-"]

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
 from holdfast import errors
+from holdfast.constants import LOG_HEAD, LOG_TAIL, USAGE_BLOCK
 from holdfast.store import commands
 from holdfast.store.commands import Block, Held, Log
 from tests.model import drawn
@@ -21,7 +22,7 @@ from tests.model.job import STATES
 from tests.model.machine import NAMESPACE
 from tests.model.model import Model
 
-HEAD, TAIL, ATTEMPTS, USAGE = 8, 24, 10, -1
+ATTEMPTS = 10
 STEPS = ["charge-card", "a/b:c@d._-", "x" * 100]
 NUMBERS = [-1, 0, 0, 1, 7, 8, 9, 31, 32, 33, 40, 2**40]
 
@@ -49,7 +50,7 @@ class Runs:
             return "NOTFOUND"
         where = block.attempt, block.number
         known = job.log.get(where, b"")
-        if block.number != USAGE and len(known) > len(block.data):
+        if block.number != USAGE_BLOCK and len(known) > len(block.data):
             return "OK"
         job.log[where] = block.data
         if not known:
@@ -59,7 +60,7 @@ class Runs:
     @staticmethod
     def _stays(place: tuple[int, int], new: tuple[int, int]) -> bool:
         """Beside a new block: not in the middle, nor of an attempt long ago."""
-        is_between = place[0] == new[0] and HEAD <= place[1] <= new[1] - TAIL
+        is_between = place[0] == new[0] and LOG_HEAD <= place[1] <= new[1] - LOG_TAIL
         return not is_between and place[0] > new[0] - ATTEMPTS
 
     def read(self, id: str, attempt: int | None, first: int) -> Log:
@@ -71,8 +72,8 @@ class Runs:
         return Log(
             chosen,
             job.state != "running" or chosen != job.attempt,
-            sorted({its for its, number in job.log if number != USAGE}),
-            {number: blocks[number] for number in sorted(blocks) if number >= first or number == USAGE},
+            sorted({its for its, number in job.log if number != USAGE_BLOCK}),
+            {number: blocks[number] for number in sorted(blocks) if number >= first or number == USAGE_BLOCK},
         )
 
     def ask(self, word: str, worker: str, id: str, inbox: str) -> tuple[str, bytes]:

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from holdfast import errors
+from holdfast.constants import MAX_BACKLOG, MIN_TIMES_AHEAD
 from tests.model.job import FINAL
 from tests.support.new_job import NewJob
 
 if TYPE_CHECKING:
     from tests.model.model import Model
 
-MOST_BACKLOG, ENOUGH_TIMES = 1000, 20
 POLICY = {"spec": "", "missed": "one", "backlog": 100, "late": 60_000, "overlap": "allow", "jitter": 0, "revision": 0}
 
 
@@ -91,7 +91,7 @@ class Schedules:
 
     def _ask_for_more(self, name: str) -> None:
         one = self.all[name]
-        if not one.every and len(one.times) < ENOUGH_TIMES:
+        if not one.every and len(one.times) < MIN_TIMES_AHEAD:
             self.wanting.add(name)
 
     def last_known(self, name: str) -> int:
@@ -176,7 +176,7 @@ class Schedules:
         """Of several that are due."""
         missed, declared = one.declared["missed"], one.declared
         if missed == "all":
-            return due[-MOST_BACKLOG:][-declared["backlog"] :]
+            return due[-MAX_BACKLOG:][-declared["backlog"] :]
         return [time for time in due[-1:] if missed == "one" or now - time <= declared["late"]]
 
     def _is_under_way(self, one: Schedule) -> bool:

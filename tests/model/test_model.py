@@ -37,7 +37,7 @@ SMALL_IN_LUA = {
     "told = 1000": f"told = {SMALL.told}",
     "PARKED_AT_ONCE = 200": f"PARKED_AT_ONCE = {SMALL.parked}",
     "HANDED_ON = 100": f"HANDED_ON = {SMALL.handed_on}",
-    "FIRED_AT_ONCE = 500, 20, 10000, 1000, 100": f"FIRED_AT_ONCE = 500, 20, 10000, 1000, {SMALL.fired}",
+    "FIRED_AT_ONCE = 500, 10000, 100": f"FIRED_AT_ONCE = 500, 10000, {SMALL.fired}",
 }
 
 

@@ -480,7 +480,7 @@ def test_a_batch_runs_inline_in_order_or_not_at_all(inline: Holdfast) -> None:
 
 
 def test_calls_of_which_some_were_stored_may_be_done(switch: Switch, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.outbox.policy.AT_ONCE", 2)
+    monkeypatch.setattr("holdfast.outbox.policy.MAX_BATCH", 2)
     switch.on()
     with outages.restarting_before(switch.url, b"enqueue", after=1) as url:
         app, add = app_at(url)
@@ -495,7 +495,7 @@ def test_calls_of_which_some_were_stored_may_be_done(switch: Switch, monkeypatch
 def test_calls_may_be_done_also_if_it_was_their_generator_that_could_not_reach_a_store(
     switch: Switch, monkeypatch: pytest.MonkeyPatch, stored: int
 ) -> None:
-    monkeypatch.setattr("holdfast.outbox.policy.AT_ONCE", 2)
+    monkeypatch.setattr("holdfast.outbox.policy.MAX_BATCH", 2)
     switch.on()
     app, add = app_at(switch.url)
 

@@ -11,8 +11,8 @@ import msgspec
 
 from holdfast import Holdfast
 from holdfast.cli.arguments import AnyTask, call_of_line, unchecked_call
-from holdfast.cli.many import AT_ONCE, meter
-from holdfast.constants import MAX_PAYLOAD
+from holdfast.cli.many import meter
+from holdfast.constants import MAX_BATCH, MAX_PAYLOAD
 from holdfast.errors import HoldfastError, Invalid
 from holdfast.job.job import Job
 from holdfast.names import check_id
@@ -51,7 +51,7 @@ def store(batch: Batch, file: BinaryIO) -> Iterator[Job[Any]]:
     numbered = ((number, line) for number, line in enumerate(_lines(file), 1) if line.strip())
     done = 0
     with meter("enqueue") as advance:
-        while part := list(islice(numbered, AT_ONCE)):
+        while part := list(islice(numbered, MAX_BATCH)):
             try:
                 jobs = batch.app.enqueue_many(_calls(batch, part))
             except HoldfastError as error:

@@ -14,10 +14,10 @@ from holdfast.cli.records import event_record
 from holdfast.cli.session import Session, command, pass_session
 from holdfast.cli.text import moment
 from holdfast.cli.watch import follow_option, pause
+from holdfast.constants import MAX_BATCH
 from holdfast.store.commands import Event
 
 LOOK_EVERY = 0.25  # seconds, for new events
-PAGE = 1000
 BEGINNING = "0-0"
 
 
@@ -28,7 +28,7 @@ BEGINNING = "0-0"
 @follow_option("Go on as more happens, until Ctrl-C.")
 @click.option(
     "--limit",
-    type=click.IntRange(0, PAGE),
+    type=click.IntRange(0, MAX_BATCH),
     metavar="NUMBER",
     default=20,
     show_default=True,
@@ -57,7 +57,7 @@ def _happening(app: Holdfast, limit: int, *, follow: bool) -> Iterator[Event]:
     yield from past[:limit]
     last = past[-1].id if past else BEGINNING
     while follow:
-        for event in app.events(last, limit=PAGE):
+        for event in app.events(last, limit=MAX_BATCH):
             yield event
             last = event.id
         pause(LOOK_EVERY)

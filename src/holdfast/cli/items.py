@@ -16,11 +16,10 @@ from holdfast.cli.complaints import note
 from holdfast.cli.completers import complete_queue
 from holdfast.cli.exits import NotFound
 from holdfast.cli.fields import CLAIMED_ITEM, ENDED_ITEM, ENQUEUED, RENEWED_ITEM
-from holdfast.cli.many import AT_ONCE
 from holdfast.cli.output import Column
 from holdfast.cli.records import decoded
 from holdfast.cli.session import Decorator, Group, Session, command, duration_option, pass_session
-from holdfast.constants import MAX_DURATION, MAX_LEASE, MAX_PAYLOAD, MIN_LEASE
+from holdfast.constants import MAX_BATCH, MAX_DURATION, MAX_LEASE, MAX_PAYLOAD, MIN_LEASE
 from holdfast.errors import TooBig
 from holdfast.items.item import Item
 from holdfast.items.items import Items
@@ -88,7 +87,7 @@ def put(session: Session, /, queue: str, text: str | None, file: BinaryIO | None
         job = into.put(source.read(MAX_PAYLOAD + 1), **chosen)
         return _say_stored(session, job.id, job.created)
     each, columns = _lines(source), [Column("ID", lambda row: row["id"])]
-    while part := list(islice(each, AT_ONCE)):
+    while part := list(islice(each, MAX_BATCH)):
         for job in into.put_many(part, fresh=fresh, **chosen):
             session.output.stream({"id": job.id, "created": job.created}, columns)
     return None

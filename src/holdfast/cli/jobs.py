@@ -20,6 +20,7 @@ from holdfast.cli.session import Decorator, Session, command, pass_session
 from holdfast.cli.show import describe
 from holdfast.cli.watch import NO_ROWS, Followed, View, follow, follow_option
 from holdfast.client.queues import Queue
+from holdfast.constants import MAX_BATCH
 from holdfast.job.job import Job
 from holdfast.job.usage import JobUsage
 
@@ -122,7 +123,7 @@ def count(session: Session, queue: str | None, state: Sequence[str]) -> None:
 
 @command("peek", "holdfast peek mail", "holdfast peek mail --limit 10 --json | jq '.[].arguments'", fields=FULL_JOB)
 @click.argument("queue", shell_complete=complete_queue)
-@_limit("How many, up to 1,000.", default=1, most=1000)
+@_limit("How many, up to 1,000.", default=1, most=MAX_BATCH)
 @pass_session
 def peek(session: Session, queue: str, limit: int) -> None:
     """Show the jobs of a queue that run next, without taking them.

@@ -16,6 +16,7 @@ from holdfast.cli.session import Session, command, duration_option, pass_session
 from holdfast.cli.text import allowance, seconds_text
 from holdfast.cli.watch import View, follow_option, show_list
 from holdfast.client.limits import Limit
+from holdfast.constants import MAX_SHARE_WEIGHT
 
 MAX_NOTES = 10  # of limits that nobody has defined
 
@@ -92,7 +93,7 @@ def unlimit(session: Session, name: str) -> None:
 @command("weigh", "holdfast weigh mail acme 3", fields=WEIGHED)
 @click.argument("queue", shell_complete=complete_queue)
 @click.argument("share")
-@click.argument("weight", type=click.IntRange(1, 100))
+@click.argument("weight", type=click.IntRange(1, MAX_SHARE_WEIGHT))
 @pass_session
 def weigh(session: Session, queue: str, share: str, weight: int) -> None:
     """Give the jobs of a share more of a queue than others get.

@@ -18,6 +18,7 @@ from holdfast.cli.output import Column
 from holdfast.cli.records import Record
 from holdfast.cli.session import Decorator, F, Session
 from holdfast.client.bulk import NOT_RUNNING, WORK_WAS_DONE
+from holdfast.constants import MAX_BATCH
 from holdfast.errors import HoldfastError, JobNotFound
 from holdfast.job.job import FINAL, PENDING, STATES
 from holdfast.store import commands
@@ -26,7 +27,6 @@ from holdfast.text import listed
 T = TypeVar("T")
 Answer = tuple[str, str | HoldfastError]  # about the job of an id
 
-AT_ONCE = 1000  # of anything that is sent in one call
 MEANT = {
     "cancel": PENDING, "retry": ["failed"], "delete": FINAL, "move": NOT_RUNNING, "release": ["running"],
     "fail": PENDING,
@@ -211,14 +211,14 @@ def _count(session: Session, verb: str, chosen: Chosen) -> int:
     which: Record = {"states": chosen.states(verb), "task": chosen.task, "group": chosen.group}
     queues, found, cursor = [chosen.queue] if chosen.queue else None, 0, None
     while True:
-        step = session.app.store.run(commands.act("count", queues=queues, **which, cursor=cursor, limit=AT_ONCE))
+        step = session.app.store.run(commands.act("count", queues=queues, **which, cursor=cursor, limit=MAX_BATCH))
         found, cursor = found + sum(step.answers.values()), step.cursor
         if cursor is None:
             return found
 
 
 @contextmanager
-def meter(what: str, total: int | None = None, *, least: int = AT_ONCE + 1) -> Iterator[Callable[[int], None]]:
+def meter(what: str, total: int | None = None, *, least: int = MAX_BATCH + 1) -> Iterator[Callable[[int], None]]:
     """Show how far something is: a bar on the standard error, if that is a terminal, and gone when it is done.
 
     Yields what is to be called with the number of things done since the last call. Fewer than `least` things are not
@@ -240,5 +240,5 @@ def meter(what: str, total: int | None = None, *, least: int = AT_ONCE + 1) -> I
 
 def in_parts(items: Sequence[T]) -> Iterator[Sequence[T]]:
     """Yield items in parts that fit into one call."""
-    for first in range(0, len(items), AT_ONCE):
-        yield items[first : first + AT_ONCE]
+    for first in range(0, len(items), MAX_BATCH):
+        yield items[first : first + MAX_BATCH]

@@ -21,8 +21,8 @@ from holdfast.cli.records import Record, decoded, schedule_record
 from holdfast.cli.session import Group, Session, command, duration_option, pass_session
 from holdfast.cli.text import json_text, seconds_text
 from holdfast.cli.watch import View, follow_option, show_list
-from holdfast.client.schedules import SHORTEST, Missed, Overlap, Schedule
-from holdfast.constants import MAX_DURATION
+from holdfast.client.schedules import Missed, Overlap, Schedule
+from holdfast.constants import MAX_DURATION, MIN_INTERVAL
 from holdfast.errors import Invalid
 from holdfast.store import commands
 from holdfast.text import did_you_mean
@@ -190,7 +190,7 @@ def _firing(firing: Record, zone: str | None, output: Output) -> str:
 @click.option(
     "--tz", metavar="ZONE", shell_complete=complete_zone, help="Time zone of --cron: Europe/Berlin; else UTC."
 )
-@duration_option("--every", "Every so often, instead of --cron: 30s, 1h.", least=SHORTEST, most=MAX_DURATION)
+@duration_option("--every", "Every so often, instead of --cron: 30s, 1h.", least=MIN_INTERVAL, most=MAX_DURATION)
 @duration_option("--offset", "Count intervals from so long after midnight in UTC.")
 @click.option(
     "--missed",

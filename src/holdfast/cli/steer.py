@@ -17,7 +17,7 @@ from holdfast.cli.lookup import note_new_queue, saying_which
 from holdfast.cli.many import Action, Answer, choosing, id_and, optional_ids, steer
 from holdfast.cli.session import Session, command, duration_option, pass_session
 from holdfast.client.jobs import read_answer
-from holdfast.constants import MAX_DURATION
+from holdfast.constants import MAX_DURATION, MAX_PRIORITY, MIN_PRIORITY
 from holdfast.store import commands
 from holdfast.store.commands import Command
 
@@ -128,7 +128,12 @@ def delete(session: Session, /, ids: Sequence[str], **how: Any) -> int:
 @_ids
 @choosing("move")
 @click.option("--to", metavar="QUEUE", shell_complete=complete_queue, help="To this queue, as a new job.")
-@click.option("--priority", type=click.IntRange(-256, 255), metavar="NUMBER", help="-256 to 255; lower runs first.")
+@click.option(
+    "--priority",
+    type=click.IntRange(MIN_PRIORITY, MAX_PRIORITY),
+    metavar="NUMBER",
+    help="-256 to 255; lower runs first.",
+)
 @pass_session
 def move(session: Session, /, ids: Sequence[str], *, to: str | None, priority: int | None, **how: Any) -> int:
     """Move jobs to another queue, or change their priority.

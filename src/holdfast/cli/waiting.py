@@ -13,8 +13,9 @@ from holdfast.cli.completers import complete_ids
 from holdfast.cli.exits import NOT_FOUND, REFUSED
 from holdfast.cli.fields import WAITED
 from holdfast.cli.lookup import Ids
-from holdfast.cli.many import AT_ONCE, given_ids, id_and, in_parts, meter
+from holdfast.cli.many import given_ids, id_and, in_parts, meter
 from holdfast.cli.session import Session, command, duration_option, pass_session
+from holdfast.constants import MAX_BATCH
 from holdfast.errors import JobNotFound, ResultTimeout
 from holdfast.job.job import FINAL
 from holdfast.names import new_id
@@ -88,7 +89,7 @@ def _announced(store: Store, key: bytes, left: dict[str, None], until: float) ->
     while (seconds := until - time.monotonic()) > 0:
         seconds = max(seconds, 0.01)
         popped = store.execute("BLPOP", key, seconds, blocks=seconds)
-        more = store.execute("LPOP", key, AT_ONCE) or [] if popped else []
+        more = store.execute("LPOP", key, MAX_BATCH) or [] if popped else []
         news = dict.fromkeys(each.decode() for each in (popped[1], *more)) if popped else {}
         if known := [id for id in news if id in left]:
             return known

@@ -21,7 +21,6 @@ from holdfast.units import utc
 R = TypeVar("R")
 Calls = Sequence[BoundCall[Any]]
 
-AT_ONCE = 1000  # jobs in one call
 ATTEMPTS = 5
 
 

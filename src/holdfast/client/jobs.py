@@ -16,8 +16,7 @@ from typing import Any, Protocol
 import msgspec
 
 from holdfast import errors
-from holdfast.client.enqueue import AT_ONCE
-from holdfast.constants import MAX_DURATION
+from holdfast.constants import DEFAULT_PAGE, MAX_BATCH, MAX_DURATION
 from holdfast.job.job import PENDING, Job, read_job
 from holdfast.job.options import Awaited, OnFailed, ids_of
 from holdfast.job.usage import JobUsage, read_usage
@@ -29,8 +28,6 @@ from holdfast.store.steps import Steps, sleep
 from holdfast.task.program import PROGRAM, RESULT
 from holdfast.task.task import Task
 from holdfast.units import Duration, humanize, milliseconds
-
-PAGE = 1000  # jobs
 
 
 class App(Stores, Protocol):
@@ -109,7 +106,7 @@ def count(_: Stores, *, queue: str | None = None, state: str | None = None) -> S
     return number
 
 
-def events(_: Stores, after: str | None = None, *, limit: int = 100) -> Steps[list[commands.Event]]:
+def events(_: Stores, after: str | None = None, *, limit: int = DEFAULT_PAGE) -> Steps[list[commands.Event]]:
     """Return what happened after an event, or last."""
     found: list[commands.Event] = yield commands.events(after, limit=limit)
     return found
@@ -118,7 +115,7 @@ def events(_: Stores, after: str | None = None, *, limit: int = 100) -> Steps[li
 def _page(
     queue: str | None, state: str | None, newest: bool, left: int | None, cursor: Sequence[str] | None
 ) -> Command[commands.Page]:
-    limit = PAGE if left is None else min(left, PAGE)
+    limit = MAX_BATCH if left is None else min(left, MAX_BATCH)
     return commands.list_jobs(queues=_only(queue), states=_states_of(state), limit=limit, newest=newest, cursor=cursor)
 
 
@@ -271,7 +268,7 @@ def cancel_many(_: Stores, ids: Sequence[str], /, *, reason: str = "", unless_aw
 
     answers = yield from _each("cancel", ids, make)
     left = _blocked(answers)
-    while left and len(ids) > AT_ONCE:  # those that wait for a job may have been in another part
+    while left and len(ids) > MAX_BATCH:  # those that wait for a job may have been in another part
         again = yield from _each("cancel", [ids[place] for place in left], make)
         for place, answer in zip(left, again, strict=True):
             answers[place] = answer
@@ -403,8 +400,8 @@ def _answer(verb: str, id: str, answers: Sequence[str]) -> str:
 def _each(verb: str, ids: Sequence[str], make: Callable[[Sequence[str]], Command[list[str]]]) -> Steps[Answers]:
     """Do something with jobs, in parts of what fits into one call."""
     answers: Answers = []
-    for first in range(0, len(ids), AT_ONCE):
-        part = ids[first : first + AT_ONCE]
+    for first in range(0, len(ids), MAX_BATCH):
+        part = ids[first : first + MAX_BATCH]
         replies = yield make(part)
         answers += [read_answer(verb, id, reply) for id, reply in zip(part, replies, strict=True)]
     return answers

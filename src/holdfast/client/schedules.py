@@ -9,7 +9,7 @@ from typing import Any, Literal, TypedDict, Unpack, get_args
 import msgspec
 
 from holdfast.client.timing import Cron, Every, When, decode, encode, further_times, next_firings
-from holdfast.constants import MAX_DURATION
+from holdfast.constants import MAX_BACKLOG, MAX_DURATION, MAX_JITTER, MIN_INTERVAL
 from holdfast.errors import Invalid, JobNotFound
 from holdfast.names import check_schedule
 from holdfast.store import commands
@@ -21,7 +21,6 @@ from holdfast.units import Duration, milliseconds, utc
 Missed = Literal["one", "all", "skip"]
 Overlap = Literal["allow", "skip"]
 
-SHORTEST = 1000  # milliseconds between firings
 NOT_OF_SCHEDULES = (
     "id",
     "delay",
@@ -34,7 +33,6 @@ NOT_OF_SCHEDULES = (
     "when_unreachable",
     "deadline_at",
 )
-MOST_BACKLOG = 1000
 
 
 class Timing(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,14 +73,14 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
         elif tz is not None:
             raise Invalid("tz is given with every; an interval knows no time zone: use cron, or offset")
         else:
-            interval = milliseconds(every or 0, what="every", least=SHORTEST, most=MAX_DURATION)
+            interval = milliseconds(every or 0, what="every", least=MIN_INTERVAL, most=MAX_DURATION)
             when = Every(interval, milliseconds(offset, what="offset"))
         _check_choice("missed", missed, get_args(Missed))
         _check_choice("overlap", overlap, get_args(Overlap))
-        if backlog is not None and (type(backlog) is not int or not 1 <= backlog <= MOST_BACKLOG):
-            raise Invalid(f"backlog is {backlog!r}; it must be an int from 1 to {MOST_BACKLOG}")
+        if backlog is not None and (type(backlog) is not int or not 1 <= backlog <= MAX_BACKLOG):
+            raise Invalid(f"backlog is {backlog!r}; it must be an int from 1 to {MAX_BACKLOG}")
         wait = None if late is None else milliseconds(late, what="late", most=MAX_DURATION)
-        spread = None if jitter is None else milliseconds(jitter, what="jitter", most=86_400_000)
+        spread = None if jitter is None else milliseconds(jitter, what="jitter", most=MAX_JITTER)
         return cls(when=when, missed=missed, backlog=backlog, late=wait, overlap=overlap, jitter=spread)
 
     def next(self, number: int = 10, *, after: datetime | None = None) -> list[datetime]:

@@ -12,13 +12,13 @@ import msgspec
 
 from holdfast import errors
 from holdfast.client.timing import further_times
+from holdfast.constants import MAX_BATCH
 from holdfast.store import commands
 from holdfast.store.client_method import Stores
 from holdfast.store.commands import MovedOn
 from holdfast.store.steps import Action, Steps
 
 REFILLS = 10  # schedules in one call
-MAX_STUCK = 1000  # timers of jobs that cannot be read, behind which nothing is looked at
 
 if TYPE_CHECKING:
     from logging import Logger
@@ -49,7 +49,7 @@ def upkeep(_: Stores) -> Steps[Upkeep]:
         for name in new:
             yield from _refill(name)
         asked.update(new)
-        if not (new or step.surplus or step.stuck < min(step.after, MAX_STUCK)):
+        if not (new or step.surplus or step.stuck < min(step.after, MAX_BATCH)):
             return Upkeep(moved, step.after, None if step.wait is None else step.wait / 1000)
 
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from holdfast import errors
+from holdfast.constants import MAX_BATCH
 from holdfast.items.claim_slot import ClaimSlots, Holder
 from holdfast.items.item import Item
 from holdfast.store import commands
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 
 SIGN_EVERY = 10.0  # seconds, at most
 AWAY = 0.5  # seconds until the next try, while the store is away
-AT_ONCE = 1000
 
 _TWICE = "these items are inside of `with` already; call jobs.items() again to have others"
 
@@ -77,8 +77,8 @@ class Heartbeat:
         holder = self._slots.holder
         holder.held.warn_of_dropped(self._items.queue)
         held = holder.held.leases()
-        for first in range(0, len(held) or 1, AT_ONCE):
-            part, began = held[first : first + AT_ONCE], time.monotonic()
+        for first in range(0, len(held) or 1, MAX_BATCH):
+            part, began = held[first : first + MAX_BATCH], time.monotonic()
             renewed = yield commands.renew(holder.worker, part, about=self._about(), queues=[self._items.queue])
             for lease in part:
                 if item := holder.held.get(lease):

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Protocol, Self, Unpack
 
 from holdfast import errors
 from holdfast.client.enqueue import Part, store_part
-from holdfast.constants import MIN_LEASE, MAX_LEASE
+from holdfast.constants import MAX_LEASE, MIN_LEASE
 from holdfast.items import detached
 from holdfast.items.claim_slot import ClaimSlot, ClaimSlots
 from holdfast.items.heartbeat import Heartbeat

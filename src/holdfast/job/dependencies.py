@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from holdfast.codec import Shape
+from holdfast.constants import MAX_BATCH
 from holdfast.errors import JobCancelled, JobFailed, JobNotFound
 from holdfast.job import options
 from holdfast.job.job import Job
@@ -14,8 +15,6 @@ from holdfast.job.result import decode_result
 
 T = TypeVar("T")
 
-AT_ONCE = 1000  # jobs that are looked up, or waited for
-
 
 def ids_of(jobs: Iterable[Awaited | str | Sequence[Awaited | str]]) -> list[str]:
     """Return the ids of jobs and of lists of jobs, each once."""
@@ -23,7 +22,7 @@ def ids_of(jobs: Iterable[Awaited | str | Sequence[Awaited | str]]) -> list[str]
 
 
 def in_parts(ids: list[str]) -> Iterator[list[str]]:
-    return (ids[first : first + AT_ONCE] for first in range(0, len(ids), AT_ONCE))
+    return (ids[first : first + MAX_BATCH] for first in range(0, len(ids), MAX_BATCH))
 
 
 def ended_and_left(ids: list[str], jobs: list[Job[Any] | None]) -> tuple[list[Job[Any]], list[str]]:

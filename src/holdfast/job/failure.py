@@ -12,7 +12,7 @@ from types import CodeType, TracebackType
 
 import msgspec
 
-from holdfast.constants import MAX_ERROR
+from holdfast.constants import MAX_ERROR, MAX_NAME
 
 LONGEST_MESSAGE = 8 * 1024
 LONGEST_TRACEBACK = 64 * 1024
@@ -85,7 +85,7 @@ def message_from(words: object) -> str:
 
 def group_of(exception: BaseException) -> str:
     """Return the group of an exception that names none: its type."""
-    return _NOT_IN_A_GROUP.sub("_", _kind(exception).replace("<locals>.", ""))[:100]
+    return _NOT_IN_A_GROUP.sub("_", _kind(exception).replace("<locals>.", ""))[:MAX_NAME]
 
 
 def encode(failure: Failure) -> bytes:

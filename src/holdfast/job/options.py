@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol, TypedDict, Unpack, get_args
 
 import msgspec
 
-from holdfast.constants import MAX_BACKOFF, MAX_DURATION
+from holdfast.constants import MAX_BACKOFF, MAX_DURATION, MAX_LIMITS_PER_JOB, MAX_PRIORITY, MAX_RETRIES, MIN_PRIORITY
 from holdfast.errors import Invalid
 from holdfast.names import check_id, check_key, check_limit, check_queue, check_share
 from holdfast.text import suggestion
@@ -58,7 +58,6 @@ UNREADABLE = Run()  # known by being this one: a job whose limits nobody knows i
 
 
 DEFAULT_QUEUE = "default"
-MOST_LIMITS = 8  # of a job
 
 OnExists = Literal["return", "error", "replace"]
 Span = Literal["queued", "pending", "kept"]
@@ -279,8 +278,8 @@ def _limits(value: Any) -> tuple[str, ...]:
     if not isinstance(names, Iterable):
         raise Invalid(f"limits is {value!r}; it must be a name, or a list of names")
     found = tuple(dict.fromkeys(map(check_limit, names)))
-    if len(found) > MOST_LIMITS:
-        raise Invalid(f"limits is {value!r}; a job takes part in {MOST_LIMITS} limits at most")
+    if len(found) > MAX_LIMITS_PER_JOB:
+        raise Invalid(f"limits is {value!r}; a job takes part in {MAX_LIMITS_PER_JOB} limits at most")
     return found
 
 
@@ -313,13 +312,13 @@ def _choice(name: str, *choices: str) -> Callable[[Any], str]:
 
 _CHECKS: dict[str, Callable[[Any], Any]] = {
     "queue": check_queue,
-    "priority": _integer("priority", -256, 255),
+    "priority": _integer("priority", MIN_PRIORITY, MAX_PRIORITY),
     "delay": lambda value: milliseconds(value, what="delay", most=MAX_DURATION),
     "at": lambda value: moment(value, "at"),
-    "retries": _integer("retries", 0, 1000),
+    "retries": _integer("retries", 0, MAX_RETRIES),
     "backoff": lambda value: milliseconds(value, what="backoff", most=MAX_BACKOFF),
-    "crashes": _integer("crashes", 0, 1000),
-    "lost": _integer("lost", 0, 1000),
+    "crashes": _integer("crashes", 0, MAX_RETRIES),
+    "lost": _integer("lost", 0, MAX_RETRIES),
     "timeout": lambda value: milliseconds(value, what="timeout", least=1, most=MAX_DURATION),
     "soft_timeout": lambda value: milliseconds(value, what="soft_timeout", least=1, most=MAX_DURATION),
     "stalled": lambda value: milliseconds(value, what="stalled", least=1, most=MAX_DURATION),

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, get_args
 import msgspec
 
 from holdfast import errors
-from holdfast.client.enqueue import AT_ONCE, Calls, Part, store_part, stored_job, tasks_of, with_call
-from holdfast.constants import MAX_PAYLOAD
+from holdfast.client.enqueue import Calls, Part, store_part, stored_job, tasks_of, with_call
+from holdfast.constants import MAX_BATCH, MAX_PAYLOAD
 from holdfast.job import job
 from holdfast.job.job import Job
 from holdfast.job.options import WhenUnreachable
@@ -87,7 +87,7 @@ def store_call(call: BoundCall[R], app: App) -> Steps[Job[R]]:
 
 def _parts(calls: Iterable[BoundCall[Any]], app: App, fresh: bool) -> Iterator[Part]:
     left = iter(calls)
-    while some := list(islice(left, AT_ONCE)):
+    while some := list(islice(left, MAX_BATCH)):
         yield Part.of(some, app, fresh=fresh)
 
 

@@ -18,9 +18,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
 from holdfast.codec import decode_checkpoint, encode_checkpoint
-from holdfast.constants import MAX_CHECKPOINT, MAX_NOTE
+from holdfast.constants import MAX_BATCH, MAX_CHECKPOINT, MAX_NOTE
 from holdfast.errors import HoldfastError, Invalid, TooBig
-from holdfast.job.dependencies import AT_ONCE, all_there, ended_and_left, ids_of, in_parts, result_of
+from holdfast.job.dependencies import all_there, ended_and_left, ids_of, in_parts, result_of
 from holdfast.job.job import Job
 from holdfast.job.options import Awaited
 from holdfast.job.progress import Number, Reporter
@@ -372,5 +372,5 @@ class RunningJob:
 def _ended_or_leave(ids: list[str], jobs: list[Job[Any] | None]) -> list[Job[Any]]:
     ended, left = ended_and_left(ids, jobs)
     if left:
-        raise WaitFor(*left[:AT_ONCE])  # the others are waited for by the next attempt
+        raise WaitFor(*left[:MAX_BATCH])  # the others are waited for by the next attempt
     return ended

@@ -22,9 +22,8 @@ import msgspec
 
 from holdfast import errors
 from holdfast.app import Holdfast
-from holdfast.client.enqueue import AT_ONCE
 from holdfast.client.timing import further_times
-from holdfast.constants import MAX_LEASE
+from holdfast.constants import MAX_BATCH, MAX_LEASE, MIN_TIMES_AHEAD
 from holdfast.job import failure
 from holdfast.job.job import Job
 from holdfast.job.options import DEFAULT_QUEUE
@@ -41,7 +40,6 @@ from holdfast.worker.runners.endings import refused_outcome
 LEASE = MAX_LEASE  # the longest: a debugger may hold a job for a while
 LIMIT = 1000  # jobs; after that, a task is believed to enqueue itself for ever
 MENTIONED = 10  # of the jobs that are pending
-ENOUGH_TIMES = 20  # of a schedule, ahead
 
 Names = Sequence[str] | None
 
@@ -163,7 +161,7 @@ class Workbench:
         """Tell the store further times of schedules, as workers do, before it comes to those that it has."""
         for fields in self.app.store.run(commands.schedules()):
             ahead = sum(int(time) > int(fields["now"]) for time in fields.get("times", "").split())
-            if ahead < ENOUGH_TIMES and (further := further_times(fields)):
+            if ahead < MIN_TIMES_AHEAD and (further := further_times(fields)):
                 self.app.store.run(commands.refill(fields["name"], *further))
 
     def _finish(self, attempt: Attempt, end: End, raise_errors: bool) -> Job[Any]:
@@ -201,7 +199,7 @@ class Workbench:
     def jobs(self, task: Task[..., Any] | None = None) -> list[Job[Any]]:
         """Return all jobs, or those of a task, in the order in which they were enqueued, as they are now."""
         ids = self._enqueued_ids()
-        parts = [self.app.get_many(ids[first : first + AT_ONCE]) for first in range(0, len(ids), AT_ONCE)]
+        parts = [self.app.get_many(ids[first : first + MAX_BATCH]) for first in range(0, len(ids), MAX_BATCH)]
         return [job for part in parts for job in part if job and (task is None or job.task == task.name)]
 
     def enqueued(self, task: Task[..., Any]) -> list[dict[str, Any]]:
@@ -222,7 +220,7 @@ class Workbench:
         """Neither ids nor times tell the order of what was enqueued in one millisecond. The events do."""
         ids: dict[str, None] = {}
         after = "0"
-        while events := self.app.events(after, limit=1000):
+        while events := self.app.events(after, limit=MAX_BATCH):
             ids.update((id, None) for event in events if event.type == "enqueued" for id in event.jobs)
             after = events[-1].id
         return list(ids)

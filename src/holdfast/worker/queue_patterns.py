@@ -14,6 +14,7 @@ import fnmatch
 import re
 from collections.abc import Callable, Iterable, Mapping
 
+from holdfast.constants import MAX_NAME
 from holdfast.errors import Invalid
 from holdfast.names import check_name
 
@@ -22,7 +23,7 @@ NOT = "!"
 
 Matches = Callable[[str], object]
 
-_ENTRY = re.compile(r"!?[A-Za-z0-9_.*-]{1,100}", re.ASCII)
+_ENTRY = re.compile(rf"!?[A-Za-z0-9_.*-]{{1,{MAX_NAME}}}", re.ASCII)
 
 
 class Patterns:
@@ -77,8 +78,8 @@ def check_entry(entry: str) -> str:
     if _ENTRY.fullmatch(entry):
         return entry
     raise Invalid(
-        f"queue is {entry[:200]!r}; a pattern must be 1 to 100 of A-Z a-z 0-9 _ . - and * (any characters), after ! to"
-        " exclude what it matches"
+        f"queue is {entry[:200]!r}; a pattern must be 1 to {MAX_NAME} of A-Z a-z 0-9 _ . - and * (any characters),"
+        " after ! to exclude what it matches"
     )
 
 

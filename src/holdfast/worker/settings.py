@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
 import msgspec
 from msgspec import Meta
 
-from holdfast.constants import MAX_LEASE, MIN_LEASE
+from holdfast.constants import MAX_BATCH, MAX_LEASE, MIN_LEASE
 from holdfast.errors import Invalid
 from holdfast.names import LONGEST_NODE, check_name
 from holdfast.units import CENTURY, SECOND, milliseconds, size_in_bytes, size_words
@@ -23,7 +23,7 @@ Order = Literal["strict", "round-robin", "weighted"]
 SyncRunner = Literal["fork", "spawn", "process", "thread"]
 LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR"]
 
-MAX_QUEUES = 1000  # that the store accepts in one call
+MAX_QUEUES = MAX_BATCH  # that one call takes
 MAX_WEIGHT = 1000
 MAX_COUNT = 1_000_000_000
 MIN_MEMORY, MAX_MEMORY = 1 << 20, 1 << 49  # bytes

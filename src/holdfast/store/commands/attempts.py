@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from holdfast.constants import DEFAULT_LEASE
 from holdfast.job.outcome import Advanced, Cancelled, Crash, Error, Outcome, Release, Snoozed, Succeed, Unknown, Waits
 from holdfast.names import new_id
 from holdfast.store.commands.command import Command, Fields, given, read_texts
@@ -25,7 +26,7 @@ class Claimed(msgspec.Struct, frozen=True):
     timeout: int
     created: int
     alone: bool
-    lease: int = 30_000
+    lease: int = DEFAULT_LEASE
     run: bytes = b""  # how to run it; see `run`
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from holdfast.constants import DEFAULT_PAGE
 from holdfast.names import new_id
 from holdfast.store.commands.command import Command, Fields, given, read_fields, read_pairs, read_texts
 
@@ -27,7 +28,7 @@ def list_jobs(
     *,
     queues: Sequence[str] | None = None,
     states: Sequence[str] | None = None,
-    limit: int = 100,
+    limit: int = DEFAULT_PAGE,
     newest: bool = False,
     cursor: Sequence[str] | None = None,
 ) -> Command[Page]:
@@ -81,7 +82,7 @@ class Event(NamedTuple):
     who: str
 
 
-def events(after: str | None = None, *, limit: int = 100) -> Command[list[Event]]:
+def events(after: str | None = None, *, limit: int = DEFAULT_PAGE) -> Command[list[Event]]:
     return Command("events", given(after=after, limit=limit), lambda reply: [_read_event(*row) for row in reply])
 
 
@@ -144,7 +145,7 @@ def act(
     group: str | None = None,
     since: int | None = None,
     cursor: Sequence[str] | None = None,
-    limit: int = 100,
+    limit: int = DEFAULT_PAGE,
     arguments: Fields | None = None,
 ) -> Command[Acted]:
     """Do the same to all jobs of a kind, a bounded number in each call."""

@@ -18,7 +18,7 @@ local function check_fields(args)
   local fields = {}
   if type(args.set or {}) ~= 'table' then refuse('INVALID', '`set` must be a table of names and texts') end
   for field, text in pairs(args.set or {}) do
-    name(field, 'the name of a field', 100, '%w_.%-')
+    name(field, 'the name of a field', constants.MAX_NAME, '%w_.%-')
     if type(text) ~= 'string' then refuse('INVALID', 'field ' .. field .. ' must be a text') end
     if #text > MOST_TEXT then
       refuse('TOOBIG', string.format('field %s has %d bytes; %d are allowed', field, #text, MOST_TEXT))
@@ -42,7 +42,7 @@ end
 verb('attach', {}, function(args)
   local job, fields, removed = require_job(job_id(args.id)), check_fields(args), list_of(args.remove or {}, 'remove', 0)
   local id = job.id
-  for _, field in ipairs(removed) do name(field, 'the name of a field', 100, '%w_.%-') end
+  for _, field in ipairs(removed) do name(field, 'the name of a field', constants.MAX_NAME, '%w_.%-') end
   check_number(id, fields, removed)
   if #fields > 0 then
     mark_extra(job)

@@ -3,7 +3,7 @@
 local use_base = core.use_base
 
 local SCHEMA = '1'
-local MOST = 1000 -- of anything in one call
+local MAX_BATCH, MAX_ID = constants.MAX_BATCH, constants.MAX_ID
 
 -- End the call with an error. Nothing may have been written yet.
 local function refuse(code, words) error({ refusal = code .. ' ' .. words }, 0) end
@@ -29,20 +29,20 @@ local function name(value, what, most, characters)
   return value
 end
 
-local function queue_name(value) return name(value, 'a queue', 100, '%w_.%-') end
+local function queue_name(value) return name(value, 'a queue', constants.MAX_NAME, '%w_.%-') end
 
 local function job_id(value)
-  if type(value) == 'string' and #value <= 128 and string.find(value, '^[%w._:@/%-]+$') then return value end
+  if type(value) == 'string' and #value <= MAX_ID and string.find(value, '^[%w._:@/%-]+$') then return value end
   if type(value) == 'string' and string.find(value, '^[^~]+~%d%d?%d?%d?%d?$') then
-    name(string.match(value, '^[^~]+'), 'a job id', 128, '%w._:@/%-')
+    name(string.match(value, '^[^~]+'), 'a job id', MAX_ID, '%w._:@/%-')
     return value
   end
-  return name(value, 'a job id', 128, '%w._:@/%-')
+  return name(value, 'a job id', MAX_ID, '%w._:@/%-')
 end
 
 local function list_of(value, what, least)
-  if type(value) ~= 'table' or #value < (least or 1) or #value > MOST then
-    refuse('INVALID', string.format('%s must be a list of %d to %d', what, least or 1, MOST))
+  if type(value) ~= 'table' or #value < (least or 1) or #value > MAX_BATCH then
+    refuse('INVALID', string.format('%s must be a list of %d to %d', what, least or 1, MAX_BATCH))
   end
   return value
 end
@@ -121,14 +121,14 @@ local at_first = {} -- what the first call does, for no function of Lua can be c
 
 -- A call that must not be carried out twice has a token, made when the call was: the client library repeats a call whose
 -- reply was lost. What was answered is kept for some minutes, so that the call repeated gets the same answer.
-local ANSWER_LIFE = 600000
+local REPLY_TTL = constants.REPLY_TTL
 
 local function recall(token)
   local packed = redis.call('GET', key.answer(name(token, 'a token', 40, '%w')))
   return packed and cmsgpack.unpack(packed)
 end
 
-local function remember(token, reply) redis.call('SET', key.answer(token), cmsgpack.pack(reply), 'PX', ANSWER_LIFE) end
+local function remember(token, reply) redis.call('SET', key.answer(token), cmsgpack.pack(reply), 'PX', REPLY_TTL) end
 
 local function read_clock(args)
   if args.now then return args.now end
@@ -260,7 +260,7 @@ local function verb(words, flags, body, is_brief)
   })
 end
 
-core.SCHEMA, core.MOST, core.refuse, core.integer, core.optional, core.name = SCHEMA, MOST, refuse, integer, optional, name
+core.SCHEMA, core.MAX_BATCH, core.refuse, core.integer, core.optional, core.name = SCHEMA, MAX_BATCH, refuse, integer, optional, name
 core.queue_name, core.job_id, core.list_of, core.job_ids, core.distinct_ids = queue_name, job_id, list_of, job_ids, distinct_ids
 core.executor_name, core.worker_name, core.worker_of, core.collect = executor_name, worker_name, worker_of, collect
 core.event, core.publish, core.reserve_arrivals, core.verb, core.know_args = event, publish, reserve_arrivals, verb, know_args

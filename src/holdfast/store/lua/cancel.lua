@@ -10,7 +10,7 @@
 -- Returns an answer per id: cancelled, cancelling, NOTFOUND, NEWER, DAMAGED, STATE if it has ended already, or BLOCKED if others wait
 -- for it and `unless_awaited` is given; then, for each dependent, its id and its answer. Refuses TOOBIG if there are too many.
 
-local MOST, job_ids, publish, refuse, verb = core.MOST, core.job_ids, core.publish, core.refuse, core.verb
+local MAX_BATCH, job_ids, publish, refuse, verb = core.MAX_BATCH, core.job_ids, core.publish, core.refuse, core.verb
 local worker_of = core.worker_of
 local CANCELLING, FINAL, NOBODY, current_run = core.CANCELLING, core.FINAL, core.NOBODY, core.current_run
 local has, load_job, note, pack_status, with = core.has, core.load_job, core.note, core.pack_status, core.with
@@ -18,7 +18,7 @@ local tell = core.tell
 local conclude, make_marks, parse_marks = core.conclude, core.make_marks, core.parse_marks
 local action, check_action, check_reason, do_to_each = core.action, core.check_action, core.check_reason, core.do_to_each
 
-local MOST_EDGES = 10000 -- that one call looks at
+local MAX_DEPENDENCIES = constants.MAX_DEPENDENCIES
 
 local function cancel_running(job, reason)
   if has(job.flags, CANCELLING) then return 'cancelling' end
@@ -55,10 +55,10 @@ local function find_dependents(ids)
   local seen, queue, at = {}, {}, 1
   for _, id in ipairs(ids) do seen[id], queue[#queue + 1] = true, id end
   while at <= #queue do
-    for _, id in ipairs(redis.call('ZRANGE', key.dependents(queue[at]), 0, MOST)) do
+    for _, id in ipairs(redis.call('ZRANGE', key.dependents(queue[at]), 0, MAX_BATCH)) do
       if not seen[id] then seen[id], queue[#queue + 1] = true, id end
     end
-    if #queue > MOST then refuse('TOOBIG', string.format('more than %d jobs wait for these: cancel them in parts', MOST)) end
+    if #queue > MAX_BATCH then refuse('TOOBIG', string.format('more than %d jobs wait for these: cancel them in parts', MAX_BATCH)) end
     at = at + 1
   end
   local found = {}
@@ -85,7 +85,7 @@ local function awaited_by_others(id, named, before)
       before[dependent][#before[dependent] + 1] = id
     end
     first = first + #part
-    if #part < 10 or first > MOST_EDGES then return false, first end
+    if #part < 10 or first > MAX_DEPENDENCIES then return false, first end
   end
 end
 
@@ -97,7 +97,7 @@ local function find_awaited(ids)
     local is_awaited, edges = awaited_by_others(id, named, before)
     if is_awaited then found[id], list[#list + 1] = true, id end
     looked_at = looked_at + edges
-    if looked_at > MOST_EDGES then refuse('TOOBIG', 'too many jobs wait for these: cancel them in parts') end
+    if looked_at > MAX_DEPENDENCIES then refuse('TOOBIG', 'too many jobs wait for these: cancel them in parts') end
   end
   local at = 1
   while at <= #list do

@@ -18,7 +18,7 @@
 --
 -- A repeated claim gets those of its jobs that the executor still holds.
 
-local MOST, collect, event, executor_name, integer = core.MOST, core.collect, core.event, core.executor_name, core.integer
+local MAX_BATCH, collect, event, executor_name, integer = core.MAX_BATCH, core.collect, core.event, core.executor_name, core.integer
 local list_of, optional, publish, queue_name, refuse = core.list_of, core.optional, core.publish, core.queue_name, core.refuse
 local go_on_after_failures, verb, worker_of = core.go_on_after_failures, core.verb, core.worker_of
 local DAY, setting = core.DAY, core.setting
@@ -39,14 +39,15 @@ local MOST_PID = 2 ^ 32 - 1
 
 local MOST_BYTES = 33554432 -- of payloads and checkpoints, in one reply
 local KIND_SIZE = 7 -- values
+local MIN_IDLE_WAIT = constants.MIN_IDLE_WAIT
 local PAGE = 100 -- waiting jobs looked at, where some are passed over
 
 local function check_claim(args)
   executor_name(args.executor)
   integer(args.counter, 'the counter', 1, 2 ^ 52)
-  integer(args.limit, 'the limit', 1, MOST)
+  integer(args.limit, 'the limit', 1, MAX_BATCH)
   for _, queue in ipairs(list_of(args.queues, 'queues')) do queue_name(queue) end
-  for _, share in ipairs(args.shares or {}) do integer(share, 'a share', 0, MOST) end
+  for _, share in ipairs(args.shares or {}) do integer(share, 'a share', 0, MAX_BATCH) end
   optional(args.pid, 'the process id', 0, MOST_PID)
   optional(args.lease, 'the lease', MIN_LEASE, MAX_LEASE)
 end
@@ -194,18 +195,18 @@ local function take(queue, args, got, most)
   while got.count < enough and got.bytes < MOST_BYTES do
     local passed = got.parked + got.odd
     take_some(queue, args, got, enough)
-    if got.parked + got.odd == passed or got.parked >= limit.PARKED_AT_ONCE or got.odd >= MOST then break end
+    if got.parked + got.odd == passed or got.parked >= limit.PARKED_AT_ONCE or got.odd >= MAX_BATCH then break end
   end
   return got.count >= args.limit or got.bytes >= MOST_BYTES or got.parked >= limit.PARKED_AT_ONCE
 end
 
 -- Until the next timer, or as long as an executor blocks at most; not at all if something is left to do for whoever comes next.
 local function next_wait()
-  if (signs.resolving or signs.changed or signs.surplus) and not budget.has_failed then return 1 end
+  if (signs.resolving or signs.changed or signs.surplus) and not budget.has_failed then return MIN_IDLE_WAIT end
   local first = budget.unreadable -- those before it stay, and nobody here can do anything about them
-  local timer = first < MOST and redis.call('ZRANGE', key.timers, first, first, 'WITHSCORES') or {}
+  local timer = first < MAX_BATCH and redis.call('ZRANGE', key.timers, first, first, 'WITHSCORES') or {}
   if not timer[1] then return MAX_IDLE_WAIT end
-  return math.max(1, math.min(MAX_IDLE_WAIT, tonumber(timer[2]) - now))
+  return math.max(MIN_IDLE_WAIT, math.min(MAX_IDLE_WAIT, tonumber(timer[2]) - now))
 end
 
 -- The jobs of a claim whose reply was lost, as far as the executor still holds them.
@@ -308,8 +309,8 @@ local function claim(args)
   budget.claim = nil
   if got.count == 0 then
     if not args.leaves then become_idle(args) end
-    local is_cut_short = got.parked >= limit.PARKED_AT_ONCE or got.mended >= MOST -- there may be more behind those
-    got.reply[1] = is_cut_short and 1 or next_wait()
+    local is_cut_short = got.parked >= limit.PARKED_AT_ONCE or got.mended >= MAX_BATCH -- there may be more behind those
+    got.reply[1] = is_cut_short and MIN_IDLE_WAIT or next_wait()
   end
   return got.reply
 end

@@ -15,15 +15,15 @@ local MOST_KEPT = 1000000000
 local NOTHING_SET = {}
 
 SETTINGS = {
-  { 'lease', 30 * SECOND, LIMITS.MIN_LEASE, LIMITS.MAX_LEASE, 'ms', true,
+  { 'lease', constants.DEFAULT_LEASE, constants.MIN_LEASE, constants.MAX_LEASE, 'ms', true,
     'how long a claimed job is its executor\'s without a renewal; renewals come every quarter of it' },
   { 'grace', 0, 0, 3600 * SECOND, 'ms', true, 'how much longer than its lease a silent job is waited for' },
-  { 'retries', 3, 0, 1000, '', true, 'how often a job is run again after an error, unless it says itself' },
-  { 'backoff', 20 * SECOND, 0, LIMITS.MAX_BACKOFF, 'ms', true,
+  { 'retries', 3, 0, constants.MAX_RETRIES, '', true, 'how often a job is run again after an error, unless it says itself' },
+  { 'backoff', 20 * SECOND, 0, constants.MAX_BACKOFF, 'ms', true,
     'the wait before the first retry, doubled for each further one, unless the job says itself' },
-  { 'crashes', 3, 0, 1000, '', true, 'how often a job may kill its process, unless it says itself' },
-  { 'lost', 10, 0, 1000, '', true, 'how often a job may lose its lease, unless it says itself' },
-  { 'timeout', 0, 0, LIMITS.MAX_DURATION, 'ms', true, 'how long an attempt may take, unless the job says itself; 0: no limit' },
+  { 'crashes', 3, 0, constants.MAX_RETRIES, '', true, 'how often a job may kill its process, unless it says itself' },
+  { 'lost', 10, 0, constants.MAX_RETRIES, '', true, 'how often a job may lose its lease, unless it says itself' },
+  { 'timeout', 0, 0, constants.MAX_DURATION, 'ms', true, 'how long an attempt may take, unless the job says itself; 0: no limit' },
   { 'keep_succeeded', 7 * DAY, 0, 10 * YEAR, 'ms', true, 'how long jobs that succeeded are kept' },
   { 'keep_succeeded_count', 50000, 0, MOST_KEPT, '', true, 'how many jobs that succeeded are kept, of each queue' },
   { 'keep_failed', 30 * DAY, 0, 10 * YEAR, 'ms', true, 'how long jobs that failed are kept' },
@@ -32,7 +32,7 @@ SETTINGS = {
   { 'keep_cancelled_count', 50000, 0, MOST_KEPT, '', true, 'how many cancelled jobs are kept, of each queue' },
   { 'concurrency', 0, 0, 1000000, '', true, 'how many jobs of a queue may run at once; 0: no limit' },
   { 'history', 100, 1, 1000, '', true, 'how many attempts, and how many notes, of a job are kept' },
-  { 'worker_age', DAY, MINUTE, YEAR, 'ms', false, 'after how long a worker that gives no sign of life is forgotten' },
+  { 'worker_age', constants.DEFAULT_WORKER_AGE, MINUTE, YEAR, 'ms', false, 'after how long a worker that gives no sign of life is forgotten' },
   { 'events', 100000, 100, 10000000, '', false, 'how many events are kept, about' },
 }
 

@@ -7,7 +7,7 @@
 --
 -- Refuses NOTFOUND; STATE if the job runs or has ended; CYCLE; INVALID. Returns the job's state, and how many jobs it waits for.
 
-local MOST, distinct_ids, job_id, publish, refuse = core.MOST, core.distinct_ids, core.job_id, core.publish, core.refuse
+local MAX_BATCH, distinct_ids, job_id, publish, refuse = core.MAX_BATCH, core.distinct_ids, core.job_id, core.publish, core.refuse
 local reserve_arrivals, verb = core.reserve_arrivals, core.verb
 local AFTER, FINAL, LIMITED, has, require_job = core.AFTER, core.FINAL, core.LIMITED, core.has, core.require_job
 local pack_status, with = core.pack_status, core.with
@@ -37,8 +37,8 @@ local function check_depend(args)
   local known = {}
   for _, id in ipairs(distinct_ids(args.add or {}, 'add', 0)) do known[id] = require_job(job_id(id)) end
   distinct_ids(args.remove or {}, 'remove', 0)
-  if redis.call('HLEN', key.after(args.id)) + #(args.add or {}) > MOST then
-    refuse('INVALID', string.format('job %s would wait for more than %d jobs', args.id, MOST))
+  if redis.call('HLEN', key.after(args.id)) + #(args.add or {}) > MAX_BATCH then
+    refuse('INVALID', string.format('job %s would wait for more than %d jobs', args.id, MAX_BATCH))
   end
   local is_cycle = after.is_cycle(args.id, all_waited_for(args))
   if is_cycle then refuse('CYCLE', 'job ' .. args.id .. ' would wait for itself') end

@@ -27,7 +27,7 @@
 -- replaced keeps its id. Returns the server's time, then for each job 1 if it was stored, 0 if one of its id was there,
 -- '+id' if it was stored in the place of the one that had its key, '=id' if that one was left alone.
 
-local MOST, collect, distinct_ids, event, integer = core.MOST, core.collect, core.distinct_ids, core.event, core.integer
+local MAX_BATCH, collect, distinct_ids, event, integer = core.MAX_BATCH, core.collect, core.distinct_ids, core.event, core.integer
 local job_id, know_args, list_of, name, optional = core.job_id, core.know_args, core.list_of, core.name, core.optional
 local publish, queue_name, refuse, reserve_arrivals = core.publish, core.queue_name, core.refuse, core.reserve_arrivals
 local verb = core.verb
@@ -45,8 +45,8 @@ local MAX_DURATION = core.MAX_DURATION
 local deadline, drop_deadline = core.deadline, core.drop_deadline
 local after, unlink = core.after, core.unlink
 
-local MAX_PAYLOAD = LIMITS.MAX_PAYLOAD
-local MOST_EDGES = 10000
+local MAX_PAYLOAD = constants.MAX_PAYLOAD
+local MAX_DEPENDENCIES = constants.MAX_DEPENDENCIES
 local EXISTS = { ['return'] = true, ['error'] = true, ['replace'] = true }
 
 local function due_time(batch)
@@ -56,7 +56,7 @@ end
 
 local function check_unique(batch)
   if batch.unique == nil then return end
-  name(batch.unique, 'a unique key', 128, '%w._:@/%-')
+  name(batch.unique, 'a unique key', constants.MAX_ID, '%w._:@/%-')
   if #batch.ids ~= 1 then refuse('INVALID', 'a batch with a unique key must have one job') end
   batch.unique_for = batch.unique_for or 'pending'
   if not LETTER_OF_SPAN[batch.unique_for] then
@@ -68,16 +68,16 @@ local function check_unique(batch)
 end
 
 local function check_limits(limits)
-  if #list_of(limits, 'limits', 0) > limit.MOST_OF_A_JOB then
-    refuse('INVALID', string.format('a job takes part in %d limits at most', limit.MOST_OF_A_JOB))
+  if #list_of(limits, 'limits', 0) > constants.MAX_LIMITS_PER_JOB then
+    refuse('INVALID', string.format('a job takes part in %d limits at most', constants.MAX_LIMITS_PER_JOB))
   end
   local seen = {}
   for _, full in ipairs(limits) do
     if seen[full] then refuse('INVALID', 'limit ' .. tostring(full) .. ' stands twice in `limits`') end
     seen[full] = true
     local key_of = string.match(tostring(full), '^[^:]+:(.+)$')
-    name(limit.name_of(tostring(full)), 'a limit', 60, '%w_.%-')
-    if key_of then name(key_of, 'the key of a limit', 60, '%w._@/%-') end
+    name(limit.name_of(tostring(full)), 'a limit', constants.MAX_KEY, '%w_.%-')
+    if key_of then name(key_of, 'the key of a limit', constants.MAX_KEY, '%w._@/%-') end
   end
 end
 
@@ -92,22 +92,22 @@ end
 
 local function check_batch(batch)
   queue_name(batch.queue)
-  name(batch.task, 'a task', 100, '%w_.:%-')
+  name(batch.task, 'a task', constants.MAX_NAME, '%w_.:%-')
   list_of(batch.ids, 'the ids of a batch')
-  optional(batch.priority, 'the priority', -256, 255)
-  optional(batch.retries, 'retries', 0, 1000)
-  optional(batch.crashes, 'crashes', 0, 1000)
-  optional(batch.lost, 'lost', 0, 1000)
-  optional(batch.backoff, 'the backoff', 0, LIMITS.MAX_BACKOFF)
+  optional(batch.priority, 'the priority', constants.MIN_PRIORITY, constants.MAX_PRIORITY)
+  optional(batch.retries, 'retries', 0, constants.MAX_RETRIES)
+  optional(batch.crashes, 'crashes', 0, constants.MAX_RETRIES)
+  optional(batch.lost, 'lost', 0, constants.MAX_RETRIES)
+  optional(batch.backoff, 'the backoff', 0, constants.MAX_BACKOFF)
   optional(batch.timeout, 'the timeout', 0, MAX_DURATION)
   check_times(batch)
   if not CODEC_NUMBER[batch.codec or 'json'] then refuse('INVALID', 'unknown codec ' .. tostring(batch.codec)) end
-  if batch.run and (type(batch.run) ~= 'string' or #batch.run > LIMITS.MAX_RUN_OPTIONS) then
-    refuse('INVALID', string.format('`run` must be a text of up to %d bytes', LIMITS.MAX_RUN_OPTIONS))
+  if batch.run and (type(batch.run) ~= 'string' or #batch.run > constants.MAX_RUN_OPTIONS) then
+    refuse('INVALID', string.format('`run` must be a text of up to %d bytes', constants.MAX_RUN_OPTIONS))
   end
   check_unique(batch)
   check_limits(batch.limits or {})
-  if batch.share then name(batch.share, 'the key of a share', 60, '%w._:@/%-') end
+  if batch.share then name(batch.share, 'the key of a share', constants.MAX_KEY, '%w._:@/%-') end
 end
 
 -- A job of this call may have the id of one that is there, which has its unique key: those that wait for it wait for that one.
@@ -140,7 +140,7 @@ local function check_after(args, is_new, there)
       end
       batch.after = rename(distinct_ids(batch.after, 'after'), there)
       edges = edges + #batch.after * #batch.ids
-      if edges > MOST_EDGES then refuse('INVALID', string.format('more than %d dependencies in one call', MOST_EDGES)) end
+      if edges > MAX_DEPENDENCIES then refuse('INVALID', string.format('more than %d dependencies in one call', MAX_DEPENDENCIES)) end
       for _, id in ipairs(batch.after) do
         if is_new[id] then awaited[id] = true else known[id] = known[id] or parent(id) end
       end
@@ -264,7 +264,7 @@ local function check_enqueue(args, blobs)
     for place = 1, #batch.ids do
       local id = batch.ids[place]
       count = count + 1
-      if count > MOST then refuse('INVALID', string.format('more than %d jobs in one call', MOST)) end
+      if count > MAX_BATCH then refuse('INVALID', string.format('more than %d jobs in one call', MAX_BATCH)) end
       check_payload(job_id(id), blobs[count + 2])
       local found = look_up(id, batch, args)
       there[id] = found
@@ -411,7 +411,7 @@ local function hand_out(args, ids)
   local next_id = string.gmatch(type(ids) == 'string' and ids or '', '%S+')
   for _, batch in ipairs(list_of(args.batches, 'batches')) do
     batch.ids = {}
-    for place = 1, integer(batch.count or 1, 'the count of a batch', 1, MOST) do
+    for place = 1, integer(batch.count or 1, 'the count of a batch', 1, MAX_BATCH) do
       batch.ids[place] = next_id() or refuse('INVALID', 'there are fewer ids than jobs: ' .. TEXT_OF_IDS)
     end
   end

@@ -5,10 +5,10 @@
 --
 -- Returns for each: id, type, ids of the jobs (or names of queues), who did it.
 
-local MOST, integer, refuse, verb = core.MOST, core.integer, core.refuse, core.verb
+local MAX_BATCH, integer, refuse, verb = core.MAX_BATCH, core.integer, core.refuse, core.verb
 
 verb('events', { 'no-writes' }, function(args)
-  local limit, list = integer(args.limit or 100, 'the limit', 1, MOST), nil
+  local limit, list = integer(args.limit or constants.DEFAULT_PAGE, 'the limit', 1, MAX_BATCH), nil
   if args.after then
     if not string.find(tostring(args.after), '^%d+%-?%d*$') then refuse('INVALID', 'this is no event id of ours') end
     list = redis.call('XRANGE', key.events, '(' .. args.after, '+', 'COUNT', limit)

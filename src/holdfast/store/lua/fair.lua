@@ -15,7 +15,7 @@ local FAIR, has, with = core.FAIR, core.has, core.with
 
 -- A turn of the greatest weight is 1, so all jobs of a key have places of their own. Places are exact up to 2^44: more than
 -- 10^11 jobs before a queue is empty once.
-local fair = { TURN = 100, MOST_WEIGHT = 100, LAST = 2 ^ 44 - 1 }
+local fair = { TURN = 100, LAST = 2 ^ 44 - 1 }
 
 -- A sign says whether there is any such queue, so that those who have none do not ask.
 function fair.is_fair(queue) return signs.fair and redis.call('EXISTS', key.fair(queue)) == 1 end

@@ -25,7 +25,7 @@
 -- any more; NEWER, DAMAGED: the job's record cannot be read, or written; TOOBIG: the result is too long, nothing was changed; INVALID; CYCLE: it would wait for itself; NOTFOUND: it would
 -- wait for a job that is not there), and the reply of claim.
 
-local MOST, collect, distinct_ids, event = core.MOST, core.collect, core.distinct_ids, core.event
+local MAX_BATCH, collect, distinct_ids, event = core.MAX_BATCH, core.collect, core.distinct_ids, core.event
 local go_on_after_failures = core.go_on_after_failures
 local executor_name, publish, refuse, reserve_arrivals = core.executor_name, core.publish, core.refuse, core.reserve_arrivals
 local verb, worker_of = core.verb, core.worker_of
@@ -45,7 +45,7 @@ local after = core.after
 local MOST_PID, check_claim, claim = core.MOST_PID, core.check_claim, core.claim
 local check_after, check_batch, due_time = core.check_after, core.check_batch, core.due_time
 
-local MAX_RESULT, MAX_ERROR = LIMITS.MAX_RESULT, LIMITS.MAX_ERROR
+local MAX_RESULT, MAX_ERROR = constants.MAX_RESULT, constants.MAX_ERROR
 local SUCCESS, SUCCESS_SIZE = { outcome = 'succeed', blob = true }, 5 -- an item without more, for each of these in turn
 local UNKNOWN_LEAST, UNKNOWN_MOST = 5 * SECOND, 60 * SECOND
 local WAITS = 'waits for other jobs'
@@ -197,7 +197,7 @@ end
 
 local function check_next(item, job, blob)
   local batch = type(item.next) == 'table' and item.next or refuse('INVALID', 'an object is wanted')
-  if blob and #blob > LIMITS.MAX_PAYLOAD then refuse('TOOBIG', 'the payload is too long') end
+  if blob and #blob > constants.MAX_PAYLOAD then refuse('TOOBIG', 'the payload is too long') end
   if batch.unique then refuse('INVALID', 'the unique key of a job stays') end
   batch.ids, batch.queue, batch.task = { item.id }, batch.queue or job.queue, batch.task or job.task
   batch.codec = batch.codec or job.spec.codec
@@ -342,8 +342,8 @@ local function check_finish(args)
   while at <= size do
     count, at = count + 1, at + (type(args.items[at]) == 'table' and 1 or SUCCESS_SIZE)
   end
-  if count > MOST or at ~= size + 1 then
-    refuse('INVALID', string.format('items must be a list of up to %d, each an object or %d values', MOST, SUCCESS_SIZE))
+  if count > MAX_BATCH or at ~= size + 1 then
+    refuse('INVALID', string.format('items must be a list of up to %d, each an object or %d values', MAX_BATCH, SUCCESS_SIZE))
   end
   if args.claim then
     args.claim.executor = args.executor

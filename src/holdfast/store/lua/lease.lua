@@ -16,22 +16,22 @@ local to_waiting = core.to_waiting
 local limit = core.limit
 local tell_waiters = core.tell_waiters
 
-local MIN_LEASE, MAX_LEASE, MAX_DURATION = LIMITS.MIN_LEASE, LIMITS.MAX_LEASE, LIMITS.MAX_DURATION
+local MIN_LEASE, MAX_LEASE, MAX_DURATION = constants.MIN_LEASE, constants.MAX_LEASE, constants.MAX_DURATION
 
-local USUAL_LEASE = 30000
+local DEFAULT_LEASE = constants.DEFAULT_LEASE
 
 -- Of an entry that is missing or damaged: what the job itself says.
 local function parse_marks(marks, job)
   local attempt, cancelling, spared, length = string.match(marks or '', '^(%d+)(c?)(s*)@?(%d*)$')
-  if attempt then return tonumber(attempt), cancelling == 'c', #spared, tonumber(length) or USUAL_LEASE end
-  if not job then return 0, false, 0, USUAL_LEASE end
+  if attempt then return tonumber(attempt), cancelling == 'c', #spared, tonumber(length) or DEFAULT_LEASE end
+  if not job then return 0, false, 0, DEFAULT_LEASE end
   return job.attempt, has(job.flags, CANCELLING), 0, job.lease
 end
 
 local function make_marks(attempt, cancelling, spared, length)
-  if not cancelling and spared == 0 and length == USUAL_LEASE then return decimal[attempt] end
+  if not cancelling and spared == 0 and length == DEFAULT_LEASE then return decimal[attempt] end
   return decimal[attempt] .. (cancelling and 'c' or '') .. string.rep('s', spared)
-    .. (length == USUAL_LEASE and '' or string.format('@%d', length))
+    .. (length == DEFAULT_LEASE and '' or string.format('@%d', length))
 end
 
 -- The job of an attempt that has the right to write, or nothing: (job, attempt, executor) must match a running job. An id
@@ -132,7 +132,7 @@ end
 
 -- Gaps: when the store was away for everyone; text of `end length end length ...`, the longest and oldest first. One
 -- that is not longer than a later one spares nothing that the later one does not.
-local gaps = { SPARES = 3, MOST = 50 }
+local gaps = { SPARES = 3, MAX = 50 }
 
 function gaps.parse()
   local list = {}
@@ -154,7 +154,7 @@ function gaps.add(length)
   for _, gap in ipairs(gaps.parse()) do
     if gap.length > length and gap.ended + 2 * gap.length > now then list[#list + 1] = gap end
   end
-  if #list == gaps.MOST then list[#list].ended = now else list[#list + 1] = { ended = now, length = length } end
+  if #list == gaps.MAX then list[#list].ended = now else list[#list + 1] = { ended = now, length = length } end
   gaps.remember(list)
 end
 

@@ -17,7 +17,7 @@ local go_on_after_failures, set_sign = core.go_on_after_failures, core.set_sign
 local load_job = core.load_job
 local PRIORITY_STEP, awaken, move, settle, to_waiting = core.PRIORITY_STEP, core.awaken, core.move, core.settle, core.to_waiting
 
-local limit = { MOST_OF_A_JOB = 8, HANDED_ON = 100, PARKED_AT_ONCE = 200, LOOKED_AT = 100, COMPARED = 3, MOST_SLOTS = 1000000,
+local limit = { HANDED_ON = 100, PARKED_AT_ONCE = 200, LOOKED_AT = 100, COMPARED = 3, MOST_SLOTS = 1000000,
   MOST_PER_PERIOD = 100000 }
 
 function limit.name_of(full) return string.match(full, '^[^:]+') end

@@ -13,7 +13,7 @@ local MAX_DURATION = core.MAX_DURATION
 
 local MOST_LIMITS = 1000
 
-local function limit_name(value) return name(value, 'a limit', 60, '%w_.%-') end
+local function limit_name(value) return name(value, 'a limit', constants.MAX_KEY, '%w_.%-') end
 
 local function changed(name)
   if redis.call('EXISTS', key.throttling(name)) == 1 then

@@ -11,9 +11,9 @@
 -- are neither skipped nor shown twice.
 
 local STATES = core.STATES
-local MOST, integer, queue_name, refuse, verb = core.MOST, core.integer, core.queue_name, core.refuse, core.verb
+local MAX_BATCH, integer, queue_name, refuse, verb = core.MAX_BATCH, core.integer, core.queue_name, core.refuse, core.verb
 local LETTER_OF = core.LETTER_OF
-local LIVE = core.LIVE
+local HEARTBEAT_TIMEOUT = core.HEARTBEAT_TIMEOUT
 local describe = core.describe
 
 -- Whether one id stands before another in an index: by bytes. Lua's `<` follows the locale of the server.
@@ -58,7 +58,7 @@ end
 -- How many live workers serve each queue, as they said at their last sign of life.
 local function count_listeners()
   local listeners = {}
-  for _, worker in ipairs(redis.call('ZRANGEBYSCORE', key.workers(), now - LIVE, '+inf', 'LIMIT', 0, 10 * MOST)) do
+  for _, worker in ipairs(redis.call('ZRANGEBYSCORE', key.workers(), now - HEARTBEAT_TIMEOUT, '+inf', 'LIMIT', 0, 10 * MAX_BATCH)) do
     local served = {}
     for queue in string.gmatch(redis.call('HGET', key.worker(worker), 'queues') or '', '%S+') do served[queue] = true end
     for queue in pairs(served) do listeners[queue] = (listeners[queue] or 0) + 1 end
@@ -97,7 +97,7 @@ end
 local function check_scope(args)
   check_states(args.states or {})
   for _, queue in ipairs(args.queues or {}) do queue_name(queue) end
-  return integer(args.limit or 100, 'the limit', 1, MOST)
+  return integer(args.limit or constants.DEFAULT_PAGE, 'the limit', 1, MAX_BATCH)
 end
 
 local function check_walk(args)

@@ -16,8 +16,8 @@ local integer, job_id, list_of, optional = core.integer, core.job_id, core.list_
 local verb = core.verb
 local load_job, mark_extra, require_job = core.load_job, core.mark_extra, core.require_job
 
-local BLOCK_SIZE, HEAD, TAIL = LIMITS.LOG_BLOCK, LIMITS.LOG_HEAD, LIMITS.LOG_TAIL
-local ATTEMPTS, USAGE = 10, -1
+local BLOCK_SIZE, HEAD, TAIL = constants.LOG_BLOCK, constants.LOG_HEAD, constants.LOG_TAIL
+local ATTEMPTS, USAGE_BLOCK = 10, constants.USAGE_BLOCK
 
 local function field_of(attempt, block) return string.format('%d %d', attempt, block) end
 
@@ -42,7 +42,7 @@ local function keep_block(id, created, attempt, block, bytes)
   if not job or job.created ~= created or attempt > job.attempt or attempt <= job.attempt - ATTEMPTS then return 'NOTFOUND' end
   local field = field_of(attempt, block)
   local known = redis.call('HSTRLEN', key.log(id), field)
-  if block ~= USAGE and known > #bytes then return 'OK' end
+  if block ~= USAGE_BLOCK and known > #bytes then return 'OK' end
   redis.call('HSET', key.log(id), field, bytes)
   mark_extra(job)
   if known == 0 then trim_log(id, attempt, block) end
@@ -54,7 +54,7 @@ local function check_blocks(blocks)
   for place = 1, #list_of(blocks, 'blocks'), 4 do
     job_id(blocks[place])
     integer(blocks[place + 2], 'the attempt', 1, 2 ^ 31)
-    integer(blocks[place + 3], 'the block', USAGE, 2 ^ 40)
+    integer(blocks[place + 3], 'the block', USAGE_BLOCK, 2 ^ 40)
   end
 end
 
@@ -77,7 +77,7 @@ local function read_log(id, wanted, from)
   for _, field in ipairs(fields) do
     local attempt, block = parse_field(field)
     last = math.max(last, attempt)
-    if block ~= USAGE then printed[attempt] = true end
+    if block ~= USAGE_BLOCK then printed[attempt] = true end
   end
   local list = {}
   for attempt in pairs(printed) do list[#list + 1] = attempt end
@@ -85,7 +85,7 @@ local function read_log(id, wanted, from)
   local chosen = wanted or last
   for _, field in ipairs(fields) do
     local attempt, block = parse_field(field)
-    if attempt == chosen and (block >= from or block == USAGE) then blocks[#blocks + 1] = block end
+    if attempt == chosen and (block >= from or block == USAGE_BLOCK) then blocks[#blocks + 1] = block end
   end
   table.sort(blocks)
   return chosen, list, blocks

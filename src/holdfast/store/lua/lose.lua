@@ -10,7 +10,7 @@
 -- most 1,000 a call: call again until it returns none. The call that returns none forgets the executor's last claim, and
 -- the worker's record and inbox.
 
-local MOST, collect, event, executor_name = core.MOST, core.collect, core.event, core.executor_name
+local MAX_BATCH, collect, event, executor_name = core.MAX_BATCH, core.collect, core.event, core.executor_name
 local go_on_after_failures, publish = core.go_on_after_failures, core.publish
 local verb, worker_name, worker_of = core.verb, core.worker_name, core.worker_of
 local ALONE, load_job, with = core.ALONE, core.load_job, core.with
@@ -32,7 +32,7 @@ end
 local function lose_executor(executor, args, lost)
   local held = redis.call('HGETALL', key.held(executor))
   local charge = args.worker and 'lost' or (#held == 2 and 'crash' or 'none')
-  local most = #held / 2 == MOST + 1 and MOST - 1 or MOST -- of several, none may be left to look like the only one
+  local most = #held / 2 == MAX_BATCH + 1 and MAX_BATCH - 1 or MAX_BATCH -- of several, none may be left to look like the only one
   local place = -1
   go_on_after_failures(function()
     while place + 2 < #held and #lost < most do

@@ -12,13 +12,13 @@ local verb = core.verb
 local mark_extra = core.mark_extra
 local holder = core.holder
 
-local MOST_STEPS, MAX_STEP_RESULT = 1000, LIMITS.MAX_STEP_RESULT
+local MOST_STEPS, MAX_STEP_RESULT = 1000, constants.MAX_STEP_RESULT
 
 local function check_once(args, result)
   executor_name(args.executor)
   job_id(args.id)
   integer(args.attempt, 'the attempt', 1, 2 ^ 31)
-  name(args.step, 'a step', 100, '%w._:@/%-')
+  name(args.step, 'a step', constants.MAX_NAME, '%w._:@/%-')
   if result and #result > MAX_STEP_RESULT then
     refuse('TOOBIG', string.format('the result of step %s has %d bytes; %d are allowed: keep a reference', args.step, #result,
       MAX_STEP_RESULT))

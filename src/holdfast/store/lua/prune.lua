@@ -1,6 +1,6 @@
 -- prune: remove ended jobs that are too old or too many.
 
-local MOST, event, go_on_after_failures = core.MOST, core.event, core.go_on_after_failures
+local MAX_BATCH, event, go_on_after_failures = core.MAX_BATCH, core.event, core.go_on_after_failures
 local setting = core.setting
 local AWAITED, UNIQUE, has, take_in_hand = core.AWAITED, core.UNIQUE, core.has, core.take_in_hand
 local free_key = core.free_key
@@ -41,7 +41,7 @@ end
 -- Remove up to `most` of a queue's ended jobs. Call it settled. Returns how many were removed.
 local function prune(queue, state, most)
   local skipped, removed = 0, 0
-  while removed < most and skipped < MOST do
+  while removed < most and skipped < MAX_BATCH do
     local ids, at, stay = find_surplus(queue, state, skipped, most - removed), 0, 0
     if #ids == 0 then break end
     go_on_after_failures(function()

@@ -90,8 +90,8 @@ end)
 
 verb('weigh', {}, function(args)
   local queue = queue_name(args.queue)
-  name(args.share, 'the key of a share', 60, '%w._:@/%-')
-  integer(args.weight, 'the weight', 1, fair.MOST_WEIGHT)
+  name(args.share, 'the key of a share', constants.MAX_KEY, '%w._:@/%-')
+  integer(args.weight, 'the weight', 1, constants.MAX_SHARE_WEIGHT)
   local field = 'w' .. args.share
   if (tonumber(redis.call('HGET', key.fair(queue), field)) or 1) == args.weight then return 0 end
   if args.weight == 1 then

@@ -28,7 +28,8 @@ local setting = core.setting
 
 local NOTE, NOTE_SIZE = '>I6c1', 7
 local INLINE = 64 -- bytes
-local MAX_NOTE = LIMITS.MAX_NOTE -- bytes
+local MAX_NOTE, MAX_NAME = constants.MAX_NOTE, constants.MAX_NAME
+local MIN_PRIORITY, MAX_PRIORITY = constants.MIN_PRIORITY, constants.MAX_PRIORITY
 
 -- Flags: of the moment, and for good.
 local RETRYING, CANCELLING, ALONE = 1, 2, 4
@@ -114,9 +115,9 @@ local known_specs, known_count = {}, 0
 
 local function unpack_spec(packed)
   local queue, task, codec, priority, retries, crashes, lost, backoff, timeout = struct.unpack(SPEC, packed .. ZEROS)
-  if #queue > 100 or not string.find(queue, '^[%w_.%-]+$') then error('the name of the queue', 0) end
-  if #task < 1 or #task > 100 or string.find(task, '[%c\128-\255]') then error('the name of the task', 0) end
-  if not CODECS[codec] or priority < -256 or priority > 255 then error('codec or priority', 0) end
+  if #queue > MAX_NAME or not string.find(queue, '^[%w_.%-]+$') then error('the name of the queue', 0) end
+  if #task < 1 or #task > MAX_NAME or string.find(task, '[%c\128-\255]') then error('the name of the task', 0) end
+  if not CODECS[codec] or priority < MIN_PRIORITY or priority > MAX_PRIORITY then error('codec or priority', 0) end
   return { queue = queue, task = task, codec = CODECS[codec], priority = priority, retries = given(retries),
     crashes = given(crashes), lost = given(lost), backoff = given(backoff), timeout = given(timeout) }
 end

@@ -14,7 +14,7 @@
 -- names of schedules to refill, a number that is another when a queue was new, or forgotten, and one that is another when a
 -- job took part in a limit that nobody has defined, whose name was not known before (0: there are none; see limits.lua).
 
-local MOST, collect, event, executor_name, integer = core.MOST, core.collect, core.event, core.executor_name, core.integer
+local MAX_BATCH, collect, event, executor_name, integer = core.MAX_BATCH, core.collect, core.event, core.executor_name, core.integer
 local list_of, publish, queue_name, refuse = core.list_of, core.publish, core.queue_name, core.refuse
 local reserve_arrivals, set_sign, verb, worker_name = core.reserve_arrivals, core.set_sign, core.verb, core.worker_name
 local worker_of = core.worker_of
@@ -26,13 +26,13 @@ local mend = core.mend
 local advance, beat = core.advance, core.beat
 local MOST_PID = core.MOST_PID
 
-local MOST_ABOUT = 16384
+local MAX_WORKER_INFO = constants.MAX_WORKER_INFO
 local COMPARED = 100 -- entries that the worker does not know of, of one executor
 
 local function check_renew(args)
   worker_name(args.worker)
   for _, queue in ipairs(args.queues and list_of(args.queues, 'queues', 0) or {}) do queue_name(queue) end
-  if #(args.about or '') > MOST_ABOUT then refuse('TOOBIG', 'what the worker says of itself is too long') end
+  if #(args.about or '') > MAX_WORKER_INFO then refuse('TOOBIG', 'what the worker says of itself is too long') end
   local count, started = 0, args.started or {}
   for place = 1, #args.held, 2 do
     local executor = executor_name(args.held[place])
@@ -40,7 +40,7 @@ local function check_renew(args)
     count = count + #args.held[place + 1] / 2
     for at = 2, #args.held[place + 1], 2 do integer(args.held[place + 1][at], 'the attempt', 0, 2 ^ 31) end
   end
-  if count > MOST then refuse('INVALID', string.format('%d jobs in one call; %d are allowed', count, MOST)) end
+  if count > MAX_BATCH then refuse('INVALID', string.format('%d jobs in one call; %d are allowed', count, MAX_BATCH)) end
   for place = 1, #started, 5 do
     integer(started[place + 2], 'the attempt', 1, 2 ^ 31)
     integer(started[place + 3], 'the process id', 0, MOST_PID)
@@ -85,7 +85,7 @@ end
 -- Held in the store, but the worker does not know of it: a claim whose reply never came. Some entries are compared.
 local function find_unnamed(executor, named, found)
   local held, left = redis.call('HGETALL', key.held(executor)), COMPARED
-  for place = 1, math.min(#held, 2 * MOST), 2 do
+  for place = 1, math.min(#held, 2 * MAX_BATCH), 2 do
     local id, attempt = held[place], (parse_marks(held[place + 1]))
     if not named[id] then
       local is_over = left > 0 and compare(executor, id, attempt)
@@ -139,7 +139,7 @@ end
 -- Schedules of which the workers are to say further times.
 local function refills(args)
   if not signs.refill or not args.refills then return {} end
-  local names = redis.call('SRANDMEMBER', key.refill(), integer(args.refills, 'refills', 1, MOST))
+  local names = redis.call('SRANDMEMBER', key.refill(), integer(args.refills, 'refills', 1, MAX_BATCH))
   if #names == 0 then set_sign('refill', nil) end
   return names
 end

@@ -15,7 +15,7 @@ local publish, refuse, verb = core.publish, core.refuse, core.verb
 local CANCELLING, has, mark_extra, note, store_blob = core.CANCELLING, core.has, core.mark_extra, core.note, core.store_blob
 local holder, make_marks, parse_marks = core.holder, core.make_marks, core.parse_marks
 
-local MAX_CHECKPOINT, MAX_PROGRESS, MAX_NOTES = LIMITS.MAX_CHECKPOINT, LIMITS.MAX_PROGRESS, LIMITS.MAX_NOTES
+local MAX_CHECKPOINT, MAX_PROGRESS, MAX_NOTES = constants.MAX_CHECKPOINT, constants.MAX_PROGRESS, constants.MAX_NOTES
 
 local function add_blob(fields, letter, job, bytes)
   local id = job.id

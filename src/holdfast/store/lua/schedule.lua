@@ -22,14 +22,15 @@
 --
 -- Refuse NOTFOUND, INVALID, STATE (an older revision). Return 1 if that changed anything; `trigger` the id of the job.
 
-local MOST, event, integer, list_of, name, publish = core.MOST, core.event, core.integer, core.list_of, core.name, core.publish
+local MAX_BATCH, event, integer, list_of, name, publish = core.MAX_BATCH, core.event, core.integer, core.list_of, core.name, core.publish
 local refuse, set_sign, verb = core.refuse, core.set_sign, core.verb
 local DAY, SECOND = core.DAY, core.SECOND
 local FINAL, load_job = core.FINAL, core.load_job
 local MAX_DURATION = core.MAX_DURATION
 local check_batch, enqueue = core.check_batch, core.enqueue
 
-local MOST_TIMES, ENOUGH_TIMES, MOST_SCHEDULES, MOST_BACKLOG, FIRED_AT_ONCE = 500, 20, 10000, 1000, 100
+local MIN_TIMES_AHEAD, MAX_BACKLOG = constants.MIN_TIMES_AHEAD, constants.MAX_BACKLOG
+local MAX_TIMES, MAX_SCHEDULES, FIRED_AT_ONCE = 500, 10000, 100
 local MOST_BYTES = 33554432 -- of one reply
 local SAMPLE = 5 -- schedules whose timers are looked for at once
 local MISSED = { one = true, all = true, skip = true }
@@ -38,7 +39,7 @@ local OVERLAP = { allow = true, skip = true }
 local OF_A_BATCH = { queue = true, task = true, priority = true, retries = true, crashes = true, lost = true, backoff = true,
   timeout = true, codec = true, limits = true, share = true, deadline = true, run = true, keep = true, at_most_once = true }
 
-local function schedule_name(value) return name(value, 'a schedule', 100, '%w_.:%-') end
+local function schedule_name(value) return name(value, 'a schedule', constants.MAX_NAME, '%w_.:%-') end
 
 local function parse_times(text)
   local times = {}
@@ -86,7 +87,7 @@ local function set_next(name, schedule, next_time)
 end
 
 local function ask_for_more(name, schedule, left)
-  if schedule.every or left >= ENOUGH_TIMES then return end
+  if schedule.every or left >= MIN_TIMES_AHEAD then return end
   redis.call('SADD', key.refill(), name)
   if not signs.refill then set_sign('refill', 1) end
 end
@@ -97,7 +98,7 @@ local function due_times(schedule)
     local every, next_time = tonumber(schedule.every), tonumber(schedule.next)
     local count = next_time <= now and math.floor((now - next_time) / every) + 1 or 0
     local times = {}
-    for at = math.max(0, count - MOST_BACKLOG), count - 1 do times[#times + 1] = next_time + at * every end
+    for at = math.max(0, count - MAX_BACKLOG), count - 1 do times[#times + 1] = next_time + at * every end
     return times, count, next_time + count * every
   end
   local times, due = parse_times(schedule.times), {}
@@ -193,7 +194,7 @@ local function mend_schedules()
 end
 
 local function check_times(times)
-  if #list_of(times, 'times', 0) > MOST_TIMES then refuse('INVALID', string.format('more than %d times', MOST_TIMES)) end
+  if #list_of(times, 'times', 0) > MAX_TIMES then refuse('INVALID', string.format('more than %d times', MAX_TIMES)) end
   for place, time in ipairs(times) do
     integer(time, 'a time', 0, 2 ^ 47)
     if place > 1 and time <= times[place - 1] then refuse('INVALID', 'the times must be in order') end
@@ -210,19 +211,19 @@ local function check_schedule(args, payload)
   args.batch.ids = { args.name }
   check_batch(args.batch)
   args.batch.ids = nil
-  if not payload or #payload > LIMITS.MAX_PAYLOAD then refuse('TOOBIG', 'the payload is missing or too long') end
+  if not payload or #payload > constants.MAX_PAYLOAD then refuse('TOOBIG', 'the payload is missing or too long') end
   if #(args.spec or '') > 4096 then refuse('TOOBIG', '`spec` is too long') end
   if args.every then
-    integer(args.every, '`every`', 1000, MAX_DURATION)
+    integer(args.every, '`every`', constants.MIN_INTERVAL, MAX_DURATION)
     integer(args.offset or 0, '`offset`', 0, 2 ^ 47)
   else
     check_times(args.times or {})
   end
   if not MISSED[args.missed or 'one'] then refuse('INVALID', "`missed` must be 'one', 'all' or 'skip'") end
   if not OVERLAP[args.overlap or 'allow'] then refuse('INVALID', "`overlap` must be 'allow' or 'skip'") end
-  integer(args.backlog or 100, 'the backlog', 1, MOST_BACKLOG)
+  integer(args.backlog or constants.DEFAULT_BACKLOG, 'the backlog', 1, MAX_BACKLOG)
   integer(args.late or 60 * SECOND, '`late`', 0, MAX_DURATION)
-  integer(args.jitter or 0, 'the jitter', 0, DAY)
+  integer(args.jitter or 0, 'the jitter', 0, constants.MAX_JITTER)
   if args.batch.deadline and args.batch.deadline <= (args.jitter or 0) then
     refuse('INVALID', 'the deadline must be longer than the jitter')
   end
@@ -237,7 +238,7 @@ end
 
 local function schedule_fields(args, payload)
   local fields = { spec = args.spec or '', batch = cjson.encode(args.batch), payload = payload, missed = args.missed or 'one',
-    backlog = args.backlog or 100, late = args.late or 60 * SECOND, overlap = args.overlap or 'allow',
+    backlog = args.backlog or constants.DEFAULT_BACKLOG, late = args.late or 60 * SECOND, overlap = args.overlap or 'allow',
     jitter = args.jitter or 0, revision = string.format('%.0f', args.revision or 0) }
   if args.every then
     fields.every, fields.offset = args.every, string.format('%.0f', args.offset or 0)
@@ -276,8 +277,8 @@ verb('schedule', {}, function(args, blobs)
     refuse('STATE', 'schedule ' .. args.name .. ' was declared by a newer release, revision ' .. known.revision)
   end
   if known and is_same(known, fields) then return 0 end
-  if not known and redis.call('ZCARD', key.schedules()) >= MOST_SCHEDULES then
-    refuse('INVALID', string.format('there are %d schedules already', MOST_SCHEDULES))
+  if not known and redis.call('ZCARD', key.schedules()) >= MAX_SCHEDULES then
+    refuse('INVALID', string.format('there are %d schedules already', MAX_SCHEDULES))
   end
   if not known or not keep_times(known, fields, args) then
     redis.call('HDEL', key.schedule(args.name), 'every', 'offset', 'next', 'times')
@@ -301,7 +302,7 @@ verb('refill', {}, function(args)
   -- Before it was made, or went on, nothing was missed. If one is made up for all that was missed, the last firing was it.
   local from = math.max(tonumber(schedule.since), schedule.missed == 'one' and tonumber(schedule.at) or 0)
   for _, time in ipairs(new) do
-    if time > last and time > from and #times < MOST_TIMES then times[#times + 1] = time end
+    if time > last and time > from and #times < MAX_TIMES then times[#times + 1] = time end
   end
   redis.call('HSET', key.schedule(args.name), 'times', format_times(times))
   redis.call('SREM', key.refill(), args.name)
@@ -358,7 +359,7 @@ end)
 
 local function names_after(last)
   local from = last and '(' .. schedule_name(last) or '-'
-  return redis.call('ZRANGEBYLEX', key.schedules(), from, '+', 'LIMIT', 0, MOST)
+  return redis.call('ZRANGEBYLEX', key.schedules(), from, '+', 'LIMIT', 0, MAX_BATCH)
 end
 
 verb('schedules', { 'no-writes' }, function(args)

@@ -76,7 +76,7 @@ end)
 
 function check_action.move(args)
   if args.queue then queue_name(args.queue) end
-  optional(args.priority, 'the priority', -256, 255)
+  optional(args.priority, 'the priority', constants.MIN_PRIORITY, constants.MAX_PRIORITY)
   if not args.queue and not args.priority then refuse('INVALID', 'say to which queue, or which priority') end
 end
 
@@ -108,7 +108,7 @@ verb_on_each('release', { 'allow-oom' })
 
 function check_action.fail(args)
   check_reason(args)
-  if args.group then name(args.group, 'the group of a failure', 100, '%w_.%-') end
+  if args.group then name(args.group, 'the group of a failure', constants.MAX_NAME, '%w_.%-') end
 end
 
 action.fail = changing(function(job, args, waiters)

@@ -1,6 +1,6 @@
 -- time: whoever calls moves time on, in bounded steps. So there is no scheduler to run, and none to fail.
 
-local MOST, SCHEMA, do_all, go_on_after_failures = core.MOST, core.SCHEMA, core.do_all, core.go_on_after_failures
+local MAX_BATCH, SCHEMA, do_all, go_on_after_failures = core.MAX_BATCH, core.SCHEMA, core.do_all, core.go_on_after_failures
 local set_sign = core.set_sign
 local FINAL, load_job = core.FINAL, core.load_job
 local settle, to_waiting = core.settle, core.to_waiting
@@ -20,7 +20,7 @@ local PRUNE_EVERY, PRUNE_QUEUES, PRUNE_JOBS = 1000, 10, 500
 -- The clock went back: no lease may end later than a whole lease from now, and no gap lies ahead. A lease has the length
 -- that it was claimed with. In one call for all queues, for the next call would not know of it; up to 10,000 leases.
 local function clock_went_back()
-  local left = 10 * MOST
+  local left = 10 * MAX_BATCH
   for _, queue in ipairs(redis.call('ZRANGE', key.queues(), 0, -1)) do
     if left == 0 then break end
     local running = redis.call('ZRANGE', key.index[queue].running, 0, left - 1)
@@ -143,7 +143,7 @@ local LEFT_OVER = { after.go_on, limit.go_on } -- by earlier calls
 local function advance(served)
   if signs.resolving or signs.changed then do_all(LEFT_OVER) end
   local met, stay, queues = 0, 0, {}
-  while met < STEP and stay < MOST do
+  while met < STEP and stay < MAX_BATCH do
     local due = redis.call('ZRANGEBYSCORE', key.timers, '-inf', now, 'LIMIT', stay, STEP)
     local more = meet_all(due, queues)
     met, stay = met + #due - more, stay + more

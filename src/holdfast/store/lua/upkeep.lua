@@ -6,7 +6,7 @@
 -- there are more ended jobs to remove than one call does, else 0; the milliseconds until the next timer (-1: there is none); and the
 -- names of schedules to refill. A call moves a bounded number of timers: call again while there are others than those that stay.
 
-local MOST, optional, publish, verb = core.MOST, core.optional, core.publish, core.verb
+local MAX_BATCH, optional, publish, verb = core.MAX_BATCH, core.optional, core.publish, core.verb
 local advance, beat = core.advance, core.beat
 local overdue, refills = core.overdue, core.refills
 
@@ -16,7 +16,7 @@ local function next_timer(first)
 end
 
 verb('upkeep', { 'allow-oom' }, function(args)
-  optional(args.refills, 'refills', 1, MOST)
+  optional(args.refills, 'refills', 1, MAX_BATCH)
   local before = overdue.count()
   beat()
   advance()

@@ -2,12 +2,12 @@
 --
 -- A wake-up is a hint. An idle executor blocks on a key of its own for some seconds at most, then claims anyway.
 
-local MOST, worker_of = core.MOST, core.worker_of
+local MAX_BATCH, worker_of = core.MAX_BATCH, core.worker_of
 local DAY = core.DAY
 
-local MAX_IDLE_WAIT = LIMITS.MAX_IDLE_WAIT
+local MAX_IDLE_WAIT = constants.MAX_IDLE_WAIT
 local STALE = 3 * MAX_IDLE_WAIT -- idle for longer without claiming: it is gone
-local LIVE = 30000 -- a worker that gave a sign of life within so long is live
+local HEARTBEAT_TIMEOUT = constants.HEARTBEAT_TIMEOUT
 local WAITERS = 16 -- per job
 
 -- Whether an executor may still be there: `lose` forgets those that are not.
@@ -50,7 +50,7 @@ end
 local function know_queue(queue)
   if redis.call('ZADD', key.queues(), 0, queue) == 0 then return end
   meta.queues = redis.call('HINCRBY', key.meta, 'queues', 1)
-  for _, worker in ipairs(redis.call('SRANDMEMBER', key.matchers(), MOST)) do
+  for _, worker in ipairs(redis.call('SRANDMEMBER', key.matchers(), MAX_BATCH)) do
     if redis.call('EXISTS', key.worker(worker)) == 1 then
       if redis.call('LINDEX', key.inbox(worker), -1) ~= 'queues' then tell(worker, 'queues') end
     else
@@ -65,5 +65,5 @@ local function tell_waiters(job, waiters)
   for inbox in string.gmatch(waiters, '%S+') do tell(inbox, job.id) end
 end
 
-core.wake, core.MAX_IDLE_WAIT, core.STALE, core.LIVE, core.WAITERS, core.tell = wake, MAX_IDLE_WAIT, STALE, LIVE, WAITERS, tell
+core.wake, core.MAX_IDLE_WAIT, core.STALE, core.HEARTBEAT_TIMEOUT, core.WAITERS, core.tell = wake, MAX_IDLE_WAIT, STALE, HEARTBEAT_TIMEOUT, WAITERS, tell
 core.know_queue, core.tell_waiters = know_queue, tell_waiters

@@ -6,8 +6,8 @@
 --
 -- deregister(worker) refuses NOTFOUND, and STATE if it is live or holds jobs: their leases have to end first.
 
-local MOST, refuse, verb, worker_name = core.MOST, core.refuse, core.verb, core.worker_name
-local LIVE = core.LIVE
+local MAX_BATCH, refuse, verb, worker_name = core.MAX_BATCH, core.refuse, core.verb, core.worker_name
+local HEARTBEAT_TIMEOUT = core.HEARTBEAT_TIMEOUT
 local holder, parse_marks = core.holder, core.parse_marks
 local executors_of = core.executors_of
 
@@ -30,13 +30,13 @@ local function held_by(worker, left)
 end
 
 verb('workers', { 'no-writes' }, function(args)
-  local reply, left, jobs = {}, 10 * MOST, nil
-  local list = redis.call('ZREVRANGEBYSCORE', key.workers(), '+inf', args.since or '-inf', 'WITHSCORES', 'LIMIT', 0, MOST)
+  local reply, left, jobs = {}, 10 * MAX_BATCH, nil
+  local list = redis.call('ZREVRANGEBYSCORE', key.workers(), '+inf', args.since or '-inf', 'WITHSCORES', 'LIMIT', 0, MAX_BATCH)
   for place = 1, #list, 2 do
     local worker, seen = list[place], tonumber(list[place + 1])
     local said = redis.call('HMGET', key.worker(worker), 'queues', 'about')
     jobs, left = held_by(worker, left)
-    reply[#reply + 1] = { worker, seen, seen >= now - LIVE and 1 or 0, said[1] or '', said[2] or '', jobs }
+    reply[#reply + 1] = { worker, seen, seen >= now - HEARTBEAT_TIMEOUT and 1 or 0, said[1] or '', said[2] or '', jobs }
   end
   return reply
 end)
@@ -45,9 +45,9 @@ verb('deregister', { 'allow-oom' }, function(args)
   worker_name(args.worker)
   local seen = redis.call('ZSCORE', key.workers(), args.worker)
   if not seen then refuse('NOTFOUND', 'there is no worker ' .. args.worker) end
-  if tonumber(seen) >= now - LIVE then
+  if tonumber(seen) >= now - HEARTBEAT_TIMEOUT then
     refuse('STATE', string.format('worker %s was seen %.0f seconds ago: stop it first; if it is dead, wait until it has '
-      .. 'been silent for %.0f', args.worker, (now - seen) / 1000, LIVE / 1000))
+      .. 'been silent for %.0f', args.worker, (now - seen) / 1000, HEARTBEAT_TIMEOUT / 1000))
   end
   for _, executor in ipairs(executors_of(args.worker)) do
     if redis.call('EXISTS', key.held(executor)) == 1 then

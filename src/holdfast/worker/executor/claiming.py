@@ -31,7 +31,6 @@ NOTHING_RENEWED = Renewed(b"", 0, [], [], [])
 FIRST_PAUSE = 0.05  # seconds after a wait for wake-ups that failed: another server may have taken the place
 LAST_LOOK = 1.0  # seconds for it: whatever is left is handed back by the supervisor
 NO_QUEUES = Claim(constants.MAX_IDLE_WAIT, b"", [])  # what a claim of no queues would bring
-DUE_NOW = 1  # millisecond that a claim says to wait when not all was looked at, or more came due than is made ready
 
 
 class Waiting(NamedTuple):
@@ -188,7 +187,7 @@ class Claiming:
         else:
             self._at = 0.0
             self._blocks.clear()
-        return claim._replace(wait=DUE_NOW) if is_half_way else claim
+        return claim._replace(wait=constants.MIN_IDLE_WAIT) if is_half_way else claim
 
     async def await_wakes(self) -> None:
         """While idle, block on this executor's own key until somebody adds work.

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import msgspec
 
+from holdfast.constants import MIN_IDLE_WAIT
 from holdfast.job.options import UNREADABLE, Run
 from holdfast.job.outcome import Outcome, Release, Succeed, Unknown
 from holdfast.store.commands import Claim, Claimed, Finish
@@ -26,7 +27,7 @@ from holdfast.worker import messages
 from holdfast.worker.app import App
 from holdfast.worker.attempt import WORKER, Attempt, House
 from holdfast.worker.executor import saving
-from holdfast.worker.executor.claiming import DUE_NOW, Claiming
+from holdfast.worker.executor.claiming import Claiming
 from holdfast.worker.executor.job_log import MAX_LINES, Journal
 from holdfast.worker.executor.quota import Allowance
 from holdfast.worker.executor.saving import keep_saving
@@ -247,7 +248,7 @@ class Executor:
         self._claimed, self._claimed_at = claim.jobs, self._claiming.asked_at
         if self._allowance.is_used_up(self._count()):
             self._retire()
-        elif self._settings.burst and claim.wait > DUE_NOW and not self._has_work():
+        elif self._settings.burst and claim.wait > MIN_IDLE_WAIT and not self._has_work():
             self._send(messages.Idle())
 
     def _take_claim(self, claim: Claim) -> None:

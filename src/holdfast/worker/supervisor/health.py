@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from holdfast import errors
+from holdfast.constants import MAX_WORKER_INFO, USAGE_BLOCK
 from holdfast.job.usage import FIRST_STEP, Series
 from holdfast.store import commands
 from holdfast.store.commands import Block
@@ -36,7 +37,6 @@ from holdfast.worker.supervisor.slots import YOUNG, Place
 log = logging.getLogger("holdfast.worker")
 
 LOOK_EVERY = 1.0  # seconds, or as often as leases are renewed; less often where looking takes long
-MOST_ABOUT = 16384  # bytes, as the store allows
 MAX_TASKS = 8192  # bytes of their names
 MOST_APP = 1000  # characters of the app's name, which can be anything
 
@@ -147,7 +147,7 @@ def _row(executor: ExecutorProcess) -> dict[str, Any]:
 
 def _shortened(about: dict[str, Any]) -> str:
     """Encode it; with fewer executors and then queues, if it is too long."""
-    while len(text := msgspec.json.encode(about)) > MOST_ABOUT:
+    while len(text := msgspec.json.encode(about)) > MAX_WORKER_INFO:
         longest = "executors" if about["executors"] else "queues"
         about = {**about, longest: about[longest][: len(about[longest]) // 2]}
     return text.decode()
@@ -158,7 +158,6 @@ TELL_FIRST, TELL_LAST = 6.0, 60.0  # seconds between tellings of one job: at fir
 AT_ONCE = 32  # blocks in one call
 PART = 0.02  # of one processor that looking may take
 USED_BY_NEW = 0.05  # seconds on processors, before it runs a job
-USAGE = -1  # the number of the block
 
 
 class Key(NamedTuple):
@@ -230,7 +229,7 @@ class Sampling:
         due |= {key: watched for key, watched in ended.items() if watched.is_new}
         for watched in due.values():
             watched.told_at, watched.is_new = now, False
-        await self._tell([Block(*key, USAGE, watched.series.text()) for key, watched in due.items()])
+        await self._tell([Block(*key, USAGE_BLOCK, watched.series.text()) for key, watched in due.items()])
 
     async def _tell(self, blocks: list[Block]) -> None:
         for first in range(0, len(blocks), AT_ONCE):

@@ -9,6 +9,7 @@ from itertools import islice
 from typing import Literal
 
 from holdfast import errors
+from holdfast.constants import DEFAULT_LEASE, MAX_BATCH
 from holdfast.job.outcome import Release
 from holdfast.store import commands
 from holdfast.store.commands import Finish, Held, Renewed, Started
@@ -26,10 +27,8 @@ from holdfast.worker.supervisor.served_queues import Served
 
 log = logging.getLogger("holdfast.worker")
 
-AT_ONCE = 1000  # leases in one call
 REFILLS = 10  # schedules whose times are computed after a renewal
 MOST_INTERVAL = 7.5  # seconds between renewals
-LEASE = 30.0  # seconds, where none is said
 INBOX_BLOCK = 5.0  # seconds
 LOOK_EVERY = 1.0  # seconds, at the clock: the one that `sleep` goes by stands still while the machine sleeps
 SOON = 0.5  # seconds between renewals that something to tell brings forward
@@ -126,13 +125,13 @@ class Leases:
         parts = iter(held)
         names = list(self._executors)
         while True:
-            part = list(islice(parts, AT_ONCE))
+            part = list(islice(parts, MAX_BATCH))
             renewed = await self._renew_part(part, names, started)
             self._pass_on(renewed)
             self._calendar.refill(renewed.refills)
             unnamed.update(renewed.unnamed)
             started = []
-            if len(part) < AT_ONCE:
+            if len(part) < MAX_BATCH:
                 break
         await self._release_unnamed(unnamed.difference(held))
 
@@ -175,7 +174,7 @@ class Leases:
         """
         now = boot_time()
         self._unnamed = {lease: self._unnamed.get(lease, now) for lease in unnamed}
-        patience = LEASE if self._settings.lease is None else self._settings.lease / 1000
+        patience = (self._settings.lease or DEFAULT_LEASE) / 1000
         late = [lease for lease, since in self._unnamed.items() if now - since > patience]
         for lease in late:
             log.warning("%s: attempt %d is held by nobody here, handed back", lease.id, lease.attempt)

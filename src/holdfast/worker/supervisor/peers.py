@@ -22,6 +22,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from holdfast.constants import DEFAULT_WORKER_AGE
 from holdfast.errors import HoldfastError
 from holdfast.server.home import user
 from holdfast.store.store import Address
@@ -31,7 +32,7 @@ from holdfast.worker.supervisor.leases import Leases
 from holdfast.worker.supervisor.retrying import PatientStore
 from holdfast.worker.waiting import remove
 
-FORGOTTEN_AFTER = 86_400  # seconds: the store does not know a silent worker for longer
+FORGOTTEN_AFTER = DEFAULT_WORKER_AGE / 1000  # seconds
 TOUCH_EVERY = 3600  # seconds
 PREFIX = "holdfast-"
 

@@ -13,12 +13,12 @@ from typing import Any
 
 from holdfast import errors
 from holdfast.client import timing
+from holdfast.constants import MIN_TIMES_AHEAD
 from holdfast.store import commands
 from holdfast.worker.supervisor.retrying import PatientStore
 
 log = logging.getLogger("holdfast.worker")
 
-ENOUGH = 20  # times; with fewer the store asks for more
 
 Declaration = dict[str, Any]
 
@@ -81,7 +81,7 @@ class Calendar:
 
     async def _tell_times(self, name: str, fields: dict[str, Any]) -> None:
         """Say further times of a schedule. Of several workers that do, one is heard."""
-        if len(fields.get("times", "").split()) >= ENOUGH:
+        if len(fields.get("times", "").split()) >= MIN_TIMES_AHEAD:
             return  # another worker was faster
         if told := await asyncio.to_thread(timing.further_times, fields):
             await self._store.run(commands.refill(name, *told))
