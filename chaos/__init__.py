@@ -1,11 +1,11 @@
-"""Chaos: jobs that must not notice, while everything that they run on is killed or stopped: `make chaos`.
+"""Chaos testing: kill and freeze workers, jobs and the server while jobs run, and check that no promise is broken.
 
-    run ──┬── place    a server and three workers, as processes; what is dead is started again
-          ├── harm     what is killed or frozen, and when, by a seed
-          ├── watch    looks into the store meanwhile, and tries writes that must be refused
-          └── app      the jobs, which write all that they do to a ledger outside of the store
-    checks             compares the ledger with the store: what was promised, and what was not kept
-    record             what is printed
+    run ──┬── processes   a server and three workers; each is restarted when it dies
+          ├── faults      kills and freezes, chosen by a seed
+          ├── observer    reads the store meanwhile, and tries writes that must be refused
+          └── app, jobs   the jobs, which record everything they do in a ledger outside of the store
+    checks                compares the ledgers with the store and reports broken promises
+    report                what is printed at the end
 
-See `docs/chaos.md`.
+`make chaos` runs it. See `docs/chaos.md`.
 """

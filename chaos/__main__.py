@@ -1,4 +1,4 @@
-"""`make chaos`, or `python -m chaos --minutes 20 --seed 7`: exit code 1 if a promise was not kept."""
+"""`make chaos`, or `python -m chaos --minutes 20 --seed 7`: exit code 1 if a promise was broken."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from chaos.record import words
+from chaos.report import describe
 from chaos.run import Run, Settings
 
 
@@ -26,7 +26,7 @@ def main() -> int:
     )
     folder = Path(tempfile.mkdtemp(prefix="hf-chaos-"))
     try:
-        record, findings = Run(settings, folder, _progress).play()
+        report, findings = Run(settings, folder, _progress).play()
     except (KeyboardInterrupt, SystemExit):  # nobody wants to know
         shutil.rmtree(folder, ignore_errors=True)
         return 130
@@ -34,7 +34,7 @@ def main() -> int:
         print(f"all that is known is in {folder}", file=sys.stderr)
         raise
     _progress("")
-    print(json.dumps(record.json(), indent=2) if options.json else "\n".join(words(record)))
+    print(json.dumps(report.json(), indent=2) if options.json else "\n".join(describe(report)))
     for finding in findings:
         print(f"NOT KEPT, seed {settings.seed}: {finding}", file=sys.stderr)
     if findings or options.keep:
@@ -49,10 +49,10 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=20.0, help="how long everything is harmed (20)")
     parser.add_argument("--seconds", type=float, help="the same, in seconds")
     parser.add_argument("--seed", type=int, default=secrets.randbelow(1_000_000), help="of kinds, pauses and victims")
-    parser.add_argument("--jobs", type=int, default=50, help="so many at a time")
+    parser.add_argument("--jobs", type=int, default=50, help="number of unfinished jobs at any time")
     parser.add_argument("--workers", type=int, default=3)
     parser.add_argument("--keep", action="store_true", help="leave its directory there, also if all went well")
-    parser.add_argument("--json", action="store_true", help="print the record as JSON")
+    parser.add_argument("--json", action="store_true", help="print the report as JSON")
     return parser.parse_args()
 
 

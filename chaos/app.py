@@ -1,7 +1,7 @@
 """The jobs: each does items one after the other, saves where it is, prints, and writes all of that to its ledger.
 
-A job that its worker kills, or that is killed with its worker, is charged a crash or a lost lease each time; here that
-is the harness's doing, so all of them survive as many as can be said. An error is none of ours: it is not retried.
+Each kill charges the job a crash or a lost lease. Here the harness does the killing, so jobs are given the largest
+allowance. Errors are not part of the test and are not retried.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from holdfast.running.running_job import RunningJob
 LEDGER = "CHAOS_LEDGER"  # names the directory
 FIRST = -1  # the number of a step that each attempt asks for at its beginning
 PROGRAM_EVERY = 5  # items
-BUDGET = 1000  # crashes and lost leases that a job survives: the most that can be said
+BUDGET = 1000  # crashes and lost leases that a job survives: the maximum
 
 jobs = Holdfast(defaults={"crashes": BUDGET, "lost": BUDGET, "retries": 0})
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """What a job is to do."""
+    """The work of one job."""
 
     items: int
     pause: float  # seconds of work for an item
@@ -42,7 +42,7 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 class Kept(msgspec.Struct, frozen=True):
-    """A checkpoint, or a result: how many items are done, and which attempt says so."""
+    """A checkpoint, or a result: the number of items done, and the attempt that reported it."""
 
     done: int
     by: int
@@ -88,7 +88,7 @@ class Run:
         return number % self.plan.step_every == 0
 
     def step(self, number: int) -> str:
-        """What is to be done once."""
+        """The function of a step that must run once."""
         self.page.write("did", number)
         return f"{number}@{self.job.attempt}"
 

@@ -1,4 +1,4 @@
-"""Compares what jobs wrote to their ledgers with what the store kept and showed: what was promised and not kept.
+"""Compare the ledgers of the jobs with the store, and report every broken promise.
 
 No check goes by the clock, but the one of exclusive jobs. The fence makes that possible: a save that was acknowledged
 was made while its attempt held the job, so before any later attempt began, whenever the line about it was written.
@@ -13,14 +13,14 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from chaos.ledger import Entry
-from chaos.watch import Seen
+from chaos.observer import Seen
 
 SHOWN = 12  # lines of a ledger, with a finding
 SOON, AWAKE = 1_000_000_000, 4_000_000_000  # nanoseconds in which a worker that wakes renews its leases, and kills
 
 
 class Finding(NamedTuple):
-    """A promise that was not kept: to which job, how, and the lines of its ledger that show it."""
+    """A broken promise: the job, what happened, and the lines of its ledger that show it."""
 
     job: str
     words: str
@@ -31,7 +31,7 @@ class Finding(NamedTuple):
 
 
 class Last(NamedTuple):
-    """A job's record at the end. `result` is how many items it says, and which attempt."""
+    """A job's record at the end. `result` has the number of items done, and the attempt."""
 
     state: str
     attempt: int
@@ -137,7 +137,7 @@ def _furthest(story: Story, attempt: int) -> int:
 
 
 def refuses_the_stale(story: Story) -> Iterator[Finding]:
-    """What the store has of a job never goes back: not in items done, and not to an earlier attempt's."""
+    """The checkpoint in the store never goes back, neither in items done nor to an earlier attempt."""
     for one, two in pairwise(story.seen):
         if two.attempt < one.attempt or two.done < one.done or two.by < one.by:
             yield Finding(story.id, f"went back in the store, from {one} to {two}", tuple(story.begun[-SHOWN:]))
@@ -196,7 +196,7 @@ def runs_alone(story: Story) -> Iterator[Finding]:
 
 
 def besides(story: Story) -> Iterator[tuple[Entry, int, int]]:
-    """What attempts did after a later one was claimed, or had begun: when that was, and which."""
+    """Return what attempts did after a later one was claimed or had begun: the time, and the attempt."""
     known = {begin.attempt: begin.at for begin in story.begun} | story.claimed
     starts = sorted((at, attempt) for attempt, at in known.items())
     for entry in story.entries if story.exclusive else ():

@@ -1,6 +1,6 @@
 """The ledger: a file for each job, outside of the store, to which its attempts append what they do.
 
-    begin <done> <by>     an attempt begins, and has found a checkpoint: so many items done, saved by that attempt
+    begin <done> <by>     an attempt begins with a checkpoint: the number of items done, and the attempt that saved it
     item <number>         an item is done
     save <done>           a checkpoint is about to be saved
     kept <done>           ... and the store has acknowledged it

@@ -1,4 +1,4 @@
-"""A run: enqueue jobs, harm everything for a while, let them end, and compare the ledger with the store."""
+"""A run: enqueue jobs, inject faults for a while, let the jobs end, and compare the ledgers with the store."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ import redis
 from tests.model import invariants
 
 from chaos.checks import Finding, Last, Sleep, Story, check, keeps_all_lines
-from chaos.crowd import Crowd
-from chaos.harm import Harm, Running
+from chaos.faults import Faults, Running
+from chaos.jobs import JobPool
 from chaos.ledger import Book
-from chaos.place import PATIENCE, TICK, Place
-from chaos.record import Record, make_record
-from chaos.watch import KEPT_LOGS, Watch
+from chaos.observer import KEPT_LOGS, Observer
+from chaos.processes import PATIENCE, TICK, Processes
+from chaos.report import Report, make_report
 from holdfast import Holdfast, HoldfastError, Job
 
-NOT_REPLACED = 25.0  # seconds before the end of the harm: what ends then is not followed by another job
-SPARE = 4.0  # in the end a job may take so many times the time of its work
+NOT_REPLACED = 25.0  # seconds before the last fault: jobs that end then are not replaced
+SPARE = 4.0  # times the duration of its work: how long a job may take after the last fault
 
 CLOCKS = 20_000_000  # nanoseconds by which the server's clock may differ from that of the ledger
 
@@ -52,39 +52,39 @@ class Run:
         self._began = time.monotonic()
         self._harmed = 0.0
 
-    def play(self) -> tuple[Record, list[Finding]]:
-        with self._place() as self._at, self._client() as self._app, self._client() as other:
+    def play(self) -> tuple[Report, list[Finding]]:
+        with self._start() as self._at, self._client() as self._app, self._client() as other:
             chance = random.Random(self._settings.seed)
-            self._crowd = Crowd(self._app, self._settings.jobs, self._settings.seconds, chance)
-            self._running = Running(self._book, self._crowd.pending)
-            self._harm = Harm(self._at, self._running, random.Random(self._settings.seed), self._folder / "journal")
-            self._watch = Watch(other, self._crowd.pending, random.Random(self._settings.seed))
+            self._pool = JobPool(self._app, self._settings.jobs, self._settings.seconds, chance)
+            self._running = Running(self._book, self._pool.pending)
+            self._faults = Faults(self._at, self._running, random.Random(self._settings.seed), self._folder / "journal")
+            self._observer = Observer(other, self._pool.pending, random.Random(self._settings.seed))
             try:
                 self._mistreat()
             finally:
-                self._harm.write_journal()
+                self._faults.write_journal()
             return self._judge(self._stories())
 
     def _mistreat(self) -> None:
-        self._crowd.fill()
-        self._watch.start()
+        self._pool.fill()
+        self._observer.start()
         try:
             self._let_begin()
             self._do_harm()
             self._let_end()
         finally:
-            self._watch.stop()
+            self._observer.stop()
         self._look_a_last_time()
         self._read_last_logs()
         self._stop_workers()
 
     @contextmanager
-    def _place(self) -> Iterator[Place]:
-        place = Place(self._folder, self._namespace, self._settings.workers)
+    def _start(self) -> Iterator[Processes]:
+        processes = Processes(self._folder, self._namespace, self._settings.workers)
         try:
-            yield place
+            yield processes
         finally:
-            place.end()
+            processes.end()
 
     @contextmanager
     def _client(self) -> Iterator[Holdfast]:
@@ -97,51 +97,51 @@ class Run:
     # The course of it
 
     def _let_begin(self) -> None:
-        """Wait until most of them run: before, there is not much to harm."""
+        """Wait until most of them run: before, there is little to hit."""
         deadline = time.monotonic() + PATIENCE
         while len(self._running.attempts()) < 0.8 * self._settings.jobs and time.monotonic() < deadline:
-            self._tell("the workers start")
+            self._report("the workers start")
             time.sleep(10 * TICK)
 
     def _do_harm(self) -> None:
-        """For so many seconds; and, on a machine that is slow, until each kind of harm was done once."""
+        """Inject faults for the given time, and on a slow machine until each kind was injected once."""
         began, looked_at = time.monotonic(), 0.0
-        while self._harmed < self._settings.seconds or not self._harm.bags:
+        while self._harmed < self._settings.seconds or not self._faults.bags:
             self._harmed = time.monotonic() - began
             if self._harmed > 3 * self._settings.seconds + PATIENCE:
-                self._find("harness", "not all kinds of harm could be done: there was nothing to harm")
+                self._find("harness", "not every kind of fault could be injected: there was no process to hit")
                 return
-            self._harm.heal()
-            if blow := self._harm.strike_when_due():
-                self._tell(str(blow).partition(" ")[2].partition(":")[0])
+            self._faults.heal()
+            if fault := self._faults.strike_when_due():
+                self._report(str(fault).partition(" ")[2].partition(":")[0])
             if self._harmed - looked_at > 1 and self._at.server.is_up():
                 looked_at = self._harmed
-                self._crowd.look()
+                self._pool.look()
                 if self._harmed < self._settings.seconds - NOT_REPLACED:
-                    self._crowd.fill()
+                    self._pool.fill()
             time.sleep(TICK)
 
     def _let_end(self) -> None:
         """Start everything again; the jobs have a bounded time to end."""
-        self._harm.heal(all=True)  # whatever has ended already: the logs of the frozen are still to come
-        deadline = time.monotonic() + PATIENCE + SPARE * self._crowd.work_left()
-        while self._crowd.pending() and time.monotonic() < deadline:
-            self._harm.heal(all=True)
-            self._crowd.look()
-            self._tell("no more harm")
+        self._faults.heal(all=True)  # also if all jobs have ended: frozen processes still have logs to ship
+        deadline = time.monotonic() + PATIENCE + SPARE * self._pool.work_left()
+        while self._pool.pending() and time.monotonic() < deadline:
+            self._faults.heal(all=True)
+            self._pool.look()
+            self._report("no more faults")
             time.sleep(10 * TICK)
 
-    def _tell(self, words: str) -> None:
-        crowd, blows = self._crowd, len(self._harm.blows)
+    def _report(self, words: str) -> None:
+        pool, faults = self._pool, len(self._faults.faults)
         passed = time.monotonic() - self._began
-        self._say(f"{passed:6.0f} s  {len(crowd.ended)} of {len(crowd.plans)} jobs ended, {blows} blows; {words}")
+        self._say(f"{passed:6.0f} s  {len(pool.ended)} of {len(pool.plans)} jobs ended, {faults} faults; {words}")
 
     def _look_a_last_time(self) -> None:
-        """See what the store says of all jobs in the end; and write it down, for whoever has to find out more."""
+        """Read the records of all jobs at the end, and write them to a file for later analysis."""
         ahead = time.time_ns() - time.monotonic_ns() - CLOCKS
         with (self._folder / "jobs").open("w") as file:
-            for job in self._crowd.all():
-                self._watch.witness.see(job)
+            for job in self._pool.all():
+                self._observer.witness.see(job)
                 self._claims[job.id] = {run.number: _nanoseconds(run.claimed_at) - ahead for run in job.attempts}
                 file.writelines(f"{job.id} {entry}\n" for entry in job.history)
 
@@ -156,8 +156,8 @@ class Run:
                 return
             for story in lacking:
                 for attempt in range(max(1, story.last.attempt - KEPT_LOGS + 1), story.last.attempt + 1):
-                    self._watch.read_log(story.id, attempt)
-            self._tell(f"logs of {len(lacking)} jobs are not complete")
+                    self._observer.read_log(story.id, attempt)
+            self._report(f"logs of {len(lacking)} jobs are not complete")
             time.sleep(10 * TICK)
 
     # The end
@@ -190,11 +190,11 @@ class Run:
 
     def _stories(self) -> list[Story]:
         """All that is known, by job."""
-        witness = self._watch.witness
+        witness = self._observer.witness
         sleeps = [
-            Sleep(frozenset(blow.pids), blow.at, blow.until)
-            for blow in self._harm.blows
-            if (blow.verb, blow.kind) == ("freeze", "worker")
+            Sleep(frozenset(fault.pids), fault.at, fault.until)
+            for fault in self._faults.faults
+            if (fault.verb, fault.kind) == ("freeze", "worker")
         ]
         logs: dict[str, dict[int, set[str]]] = {}
         for (id, attempt), lines in witness.logs.items():
@@ -212,11 +212,11 @@ class Run:
                 loops=plan.loops,
                 sleeps=sleeps,
             )
-            for id, plan in self._crowd.plans.items()
+            for id, plan in self._pool.plans.items()
         ]
 
     def _last(self, id: str) -> Last:
-        job = self._crowd.ended.get(id)
+        job = self._pool.ended.get(id)
         if job is None:
             return self._why_not_ended(id)
         if job.state != "succeeded":
@@ -226,7 +226,7 @@ class Run:
         return Last(job.state, job.attempt, job.retries_used, (result["done"], result["by"]))
 
     def _why_not_ended(self, id: str) -> Last:
-        """What there is to say of a job that has not ended in time."""
+        """Describe a job that has not ended in time."""
         try:
             job: Job[Any] = self._app.get(id)
         except HoldfastError as error:
@@ -235,15 +235,15 @@ class Run:
         words = f"Held by {job.executor or 'nobody'}, lease until {job.lease_ends_at}, due {job.due_at}; {attempts}"
         return Last(job.state, job.attempt, job.retries_used, words=words)
 
-    def _judge(self, stories: list[Story]) -> tuple[Record, list[Finding]]:
+    def _judge(self, stories: list[Story]) -> tuple[Report, list[Finding]]:
         found = [finding for story in stories for finding in check(story)] + self._findings
-        found += [Finding(job, f"{what} was accepted, though stale") for job, what in self._watch.witness.accepted]
-        if self._watch.failure:
-            found.append(Finding("harness", f"the watch failed: {self._watch.failure!r}"))
-        record = make_record(
+        found += [Finding(job, f"{what} was accepted, though stale") for job, what in self._observer.witness.accepted]
+        if self._observer.failure:
+            found.append(Finding("harness", f"the watch failed: {self._observer.failure!r}"))
+        record = make_report(
             stories,
-            self._harm,
-            self._watch.witness,
+            self._faults,
+            self._observer.witness,
             found,
             [worker.log for worker in self._at.workers],
             seed=self._settings.seed,

@@ -16,10 +16,10 @@ from pathlib import Path
 
 import pytest
 from chaos.checks import Finding, Last, Sleep, Story, check
-from chaos.harm import FREEZES, KILLS, Blow
+from chaos.faults import FREEZES, KILLS, Fault
 from chaos.ledger import Book, Entry, Page, parse
-from chaos.record import Times, recoveries, undone
-from chaos.watch import Seen, done_of
+from chaos.observer import Seen, done_of
+from chaos.report import Times, recoveries, undone
 
 from tests.support.workers import ROOT
 
@@ -233,7 +233,7 @@ def test_a_ledger_is_read_as_it_grows_and_a_line_that_was_cut_off_spoils_no_othe
 
 def test_recoveries_are_measured_from_a_blow_to_the_next_beginning_of_each_job_that_it_hit() -> None:
     told = story()  # the second attempt begins in second 10
-    kill = Blow("kill", "job", 8 * SECOND, [101], [("job", 1), ("job", 2), ("other", 1)])
+    kill = Fault("kill", "job", 8 * SECOND, [101], [("job", 1), ("job", 2), ("other", 1)])
     took = Times(1, 2.0, 2.0, 2.0)
     assert recoveries([told], [kill]) == {"kill job": took, "any kill": took}
     assert str(Times.of([])) == "none"

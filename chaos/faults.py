@@ -1,8 +1,8 @@
-"""What is done to the processes, and when. A seed decides on the order, the pauses and the choice among victims.
+"""Kill and freeze processes. A seed decides on the order, the pauses and the victims.
 
-A bag holds each kind of harm, the likelier ones several times; it is shuffled, used up, and filled again. What is
-frozen goes on later: a supervisor or a whole worker not before its leases have ended and another worker has one of its
-jobs, so that writes of stale attempts are really tried.
+A bag holds each kind of fault, the likelier ones several times; it is shuffled, used up, and refilled. Frozen processes
+are resumed later: a supervisor or a whole worker only after its leases have expired and another worker runs one of its
+jobs, so that stale attempts really try to write.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 from tests.support.workers import children, descendants
 
 from chaos.ledger import Book, Entry
-from chaos.place import LEASE, Place, Worker, send
+from chaos.processes import LEASE, Processes, Worker, send
 
 KILLS = ("job", "executor", "zygote", "supervisor", "worker", "server")
 FREEZES = ("job", "executor", "supervisor", "worker", "server")
@@ -28,7 +28,7 @@ BAG = (
     *[("freeze", kind) for kind in FREEZES],
     ("freeze", "supervisor"),
 )
-PAUSE = (0.7, 3.0)  # seconds between two blows
+PAUSE = (0.7, 3.0)  # seconds between two faults
 SHORT = (0.5, 1.5 * LEASE)  # of a freeze after which nothing need be lost
 LEAST, MOST = 1.25 * LEASE, 4 * LEASE  # of one after which leases have ended
 DOWN = (0.0, 1.5)  # seconds until something dead is started again
@@ -37,7 +37,7 @@ Hit = tuple[str, int]  # a job, and which attempt
 
 
 @dataclass
-class Blow:
+class Fault:
     """Something that was done. `until` is when what was frozen went on, or what was killed was started again."""
 
     verb: str
@@ -78,11 +78,11 @@ class Running:
         return any(entry.attempt > attempt for job, attempt in stale or hits for entry in self.book.begun(job))
 
 
-class Harm:
+class Faults:
     """Strikes when it is time to, and heals what was struck when that is over."""
 
-    def __init__(self, place: Place, running: Running, chance: random.Random, journal: Path) -> None:
-        self._place = place
+    def __init__(self, processes: Processes, running: Running, chance: random.Random, journal: Path) -> None:
+        self._processes = processes
         self._running = running
         self._chance = chance
         self._journal = journal
@@ -90,27 +90,27 @@ class Harm:
         self._next_at = 0.0
         self._restart_at: dict[object, float] = {}
         self.bags = 0  # that were used up
-        self.blows: list[Blow] = []
-        self.frozen: list[Blow] = []
+        self.faults: list[Fault] = []
+        self.frozen: list[Fault] = []
 
     # Strike
 
-    def strike_when_due(self) -> Blow | None:
+    def strike_when_due(self) -> Fault | None:
         if time.monotonic() < self._next_at:
             return None
         if not self._bag:
             self._bag = self._chance.sample(BAG, len(BAG))
         for choice in self._bag:
-            if blow := self._strike(*choice):
+            if fault := self._strike(*choice):
                 self._bag.remove(choice)
                 self.bags += not self._bag
                 self._next_at = time.monotonic() + self._chance.uniform(*PAUSE)
-                self.blows.append(blow)
-                return blow
+                self.faults.append(fault)
+                return fault
         return None  # nothing that is left can be done just now
 
-    def _strike(self, verb: str, kind: str) -> Blow | None:
-        if verb == "freeze" and any(blow.kind not in ("job", "server") or blow.kind == kind for blow in self.frozen):
+    def _strike(self, verb: str, kind: str) -> Fault | None:
+        if verb == "freeze" and any(fault.kind not in ("job", "server") or fault.kind == kind for fault in self.frozen):
             return None  # of workers, one at a time: another has to take over
         if kind == "server":
             return self._strike_server(verb)
@@ -118,22 +118,23 @@ class Harm:
             return self._strike_job(verb)
         return self._strike_worker(verb, kind)
 
-    def _strike_server(self, verb: str) -> Blow | None:
-        if self._place.server.is_dead() or any(blow.kind == "server" for blow in self.frozen):
+    def _strike_server(self, verb: str) -> Fault | None:
+        if self._processes.server.is_dead() or any(fault.kind == "server" for fault in self.frozen):
             return None
-        return self._hit(verb, "server", [self._place.server.pid], [])
+        return self._hit(verb, "server", [self._processes.server.pid], [])
 
-    def _strike_job(self, verb: str) -> Blow | None:
+    def _strike_job(self, verb: str) -> Fault | None:
         """A job's own process; those that share the executor's are hit with it."""
-        executors = {pid for worker in self._place.workers for pid in worker.executors}
+        executors = {pid for worker in self._processes.workers for pid in worker.executors}
         attempts = self._running.attempts()
-        own = [job for job, entry in attempts.items() if entry.pid not in executors and self._place.is_ours(entry.pid)]
+        is_ours = self._processes.is_ours
+        own = [job for job, entry in attempts.items() if entry.pid not in executors and is_ours(entry.pid)]
         if not own:
             return None
         job = self._chance.choice(own)
         return self._hit(verb, "job", [attempts[job].pid], [(job, attempts[job].attempt)])
 
-    def _strike_worker(self, verb: str, kind: str) -> Blow | None:
+    def _strike_worker(self, verb: str, kind: str) -> Fault | None:
         worker = self._choose(verb)
         if worker.is_dead():
             return None
@@ -144,55 +145,55 @@ class Harm:
             return None
         if kind == "worker":
             pids = worker.stop_still()
-        blow = self._hit(verb, kind, pids, hits)
-        blow.worker = worker.number
-        return blow
+        fault = self._hit(verb, kind, pids, hits)
+        fault.worker = worker.number
+        return fault
 
     def _choose(self, verb: str) -> Worker:
         """Any worker; to freeze, the one with most exclusive jobs, which must not run beside their next attempts."""
-        workers = self._chance.sample(self._place.workers, len(self._place.workers))
+        workers = self._chance.sample(self._processes.workers, len(self._processes.workers))
         return max(workers, key=self._exclusives) if verb == "freeze" else workers[0]
 
     def _exclusives(self, worker: Worker) -> int:
         return sum(job.startswith("exclusive") for job, _ in self._running.hits(worker.tree))
 
-    def _hit(self, verb: str, kind: str, pids: list[int], hits: list[Hit]) -> Blow:
-        blow = Blow(verb, kind, time.monotonic_ns(), pids, hits)
+    def _hit(self, verb: str, kind: str, pids: list[int], hits: list[Hit]) -> Fault:
+        fault = Fault(verb, kind, time.monotonic_ns(), pids, hits)
         if verb == "kill":
             send(signal.SIGKILL, pids)
-            return blow
+            return fault
         send(signal.SIGSTOP, pids)
         least, most = (LEAST, MOST) if kind in ("supervisor", "worker") else (self._chance.uniform(*SHORT),) * 2
-        blow.least, blow.most = blow.at + int(least * 1e9), blow.at + int(most * 1e9)
-        self.frozen.append(blow)
-        return blow
+        fault.least, fault.most = fault.at + int(least * 1e9), fault.at + int(most * 1e9)
+        self.frozen.append(fault)
+        return fault
 
     # Heal
 
     def heal(self, *, all: bool = False) -> None:
         """Have what was frozen long enough go on, and start what is dead again; at the end, `all` of it at once."""
-        for blow in list(self.frozen):
-            if all or self._is_over(blow):
-                self._thaw(blow)
-        if self._is_due(self._place.server, self._place.server.is_dead(), all):
-            self._place.server.start()
-        for worker in self._place.workers:
+        for fault in list(self.frozen):
+            if all or self._is_over(fault):
+                self._thaw(fault)
+        if self._is_due(self._processes.server, self._processes.server.is_dead(), all):
+            self._processes.server.start()
+        for worker in self._processes.workers:
             if self._is_due(worker, worker.is_dead(), all):
                 worker.start()
 
-    def _is_over(self, blow: Blow) -> bool:
+    def _is_over(self, fault: Fault) -> bool:
         """It lasted as long as it may; or long enough, and a job is elsewhere now, or the frozen one was killed."""
         now = time.monotonic_ns()
-        if now < blow.least or now >= blow.most:
-            return now >= blow.most
-        return self._running.is_taken_over(blow.hits) or not any(map(self._place.is_ours, blow.pids))
+        if now < fault.least or now >= fault.most:
+            return now >= fault.most
+        return self._running.is_taken_over(fault.hits) or not any(map(self._processes.is_ours, fault.pids))
 
-    def _thaw(self, blow: Blow) -> None:
+    def _thaw(self, fault: Fault) -> None:
         """Wake all but what another freeze still holds, or a job would run while its whole worker is frozen."""
-        blow.until = time.monotonic_ns()
-        self.frozen.remove(blow)
+        fault.until = time.monotonic_ns()
+        self.frozen.remove(fault)
         held = {pid for other in self.frozen for pid in other.pids}
-        send(signal.SIGCONT, [pid for pid in blow.pids if pid not in held and self._place.is_ours(pid)])
+        send(signal.SIGCONT, [pid for pid in fault.pids if pid not in held and self._processes.is_ours(pid)])
 
     def _is_due(self, what: object, is_dead: bool, now: bool) -> bool:
         """Whether to start something again: a while after it was found dead."""
@@ -203,11 +204,11 @@ class Harm:
         return now or time.monotonic() >= at
 
     def write_journal(self) -> None:
-        self._journal.write_text("".join(f"{blow}\n" for blow in self.blows))
+        self._journal.write_text("".join(f"{fault}\n" for fault in self.faults))
 
     def count(self, verb: str) -> Mapping[str, int]:
         kinds = KILLS if verb == "kill" else FREEZES
-        return {kind: sum(1 for blow in self.blows if (blow.verb, blow.kind) == (verb, kind)) for kind in kinds}
+        return {kind: sum(1 for fault in self.faults if (fault.verb, fault.kind) == (verb, kind)) for kind in kinds}
 
 
 def _parts(worker: Worker, kind: str) -> list[int]:

@@ -1,8 +1,8 @@
-"""Looks into the store while all goes on: what is kept of each job, what is in its logs; and tries to write there.
+"""Read the store during a run: the checkpoint and the logs of each job; and try writes that must be refused.
 
-What it sees is the second witness, beside the ledger: a checkpoint that was in the store while one attempt held the job
-must be there for all later ones. The writes that it tries are those of attempts that have lost their leases, in their
-names: each must be refused.
+Its observations are the second witness beside the ledger: a checkpoint that was in the store while one attempt held the
+job must be there for all later ones. The writes that it tries are those of attempts that have lost their leases, in
+their names: each must be refused.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ FORGED = msgspec.json.encode(Kept(-1, -1))
 
 
 class Seen(NamedTuple):
-    """What the store had of a job: its attempt, how many items are done by its checkpoint, and who said so last."""
+    """The state of a job in the store: its attempt, the items done by its checkpoint, and the attempt that saved it."""
 
     attempt: int
     done: int
@@ -63,7 +63,7 @@ def done_of(checkpoint: bytes | None) -> int:
     return int(value["done"]) if isinstance(value, dict) else int(value)
 
 
-class Watch:
+class Observer:
     """A thread that looks."""
 
     def __init__(self, app: Holdfast, jobs: Callable[[], list[str]], chance: random.Random) -> None:
@@ -123,7 +123,7 @@ class Watch:
             self.witness.accepted.append((job.id, f"a checkpoint of attempt {stale.number}"))
         except LeaseLost:
             pass
-        if stale.outcome in ("crash", "lost"):  # one that said its own end gets the same answer again
+        if stale.outcome in ("crash", "lost"):  # an attempt that repeats its own outcome gets the same reply again
             self.witness.tried += 1
             item = Finish(job.id, stale.number, Succeed(FORGED))
             if self._app.store.run(commands.finish(stale.executor, [item])).answers != ["LOST"]:

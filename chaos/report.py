@@ -1,4 +1,4 @@
-"""What is printed in the end: what was done to the jobs, and what they made of it."""
+"""The report at the end of a run: the faults, and how the jobs came through them."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from itertools import pairwise
 from pathlib import Path
 
 from chaos.checks import Finding, Story, besides, has_slept
-from chaos.harm import Blow, Harm
-from chaos.watch import Witness
+from chaos.faults import Fault, Faults
+from chaos.observer import Witness
 
 REFUSED = re.compile(r"has lost its lease")  # a save, a step or an outcome, as workers log it
 
@@ -40,17 +40,17 @@ class Times:
 
 
 @dataclass(frozen=True)
-class Record:
+class Report:
     """All figures of a run."""
 
     seed: int
-    seconds: float  # of harm
+    seconds: float  # of faults
     seconds_in_all: float
     jobs: int
     attempts: int
     kills: dict[str, int]
     freezes: dict[str, int]
-    recoveries: dict[str, Times]  # from a blow until a job that it hit runs again, by kind of blow
+    recoveries: dict[str, Times]  # from a fault until a job that it hit runs again, by kind of fault
     items: int
     repeated: int
     undone: Times  # how much work an attempt had done since the save that the next one found
@@ -71,26 +71,26 @@ class Record:
         return asdict(self)
 
 
-def make_record(
+def make_report(
     stories: Sequence[Story],
-    harm: Harm,
+    faults: Faults,
     witness: Witness,
     findings: Sequence[Finding],
     logs: Sequence[Path],
     **of: float,
-) -> Record:
+) -> Report:
     items = [Counter(entry.number for entry in story.of("item")) for story in stories]
     steps = [Counter(entry.number for entry in story.of("did")) for story in stories]
     lines = [(entry, story.logs.get(entry.attempt, set())) for story in stories for entry in story.of("line")]
-    return Record(
+    return Report(
         seed=int(of["seed"]),
         seconds=round(of["seconds"], 1),
         seconds_in_all=round(of["seconds_in_all"], 1),
         jobs=len(stories),
         attempts=sum(story.last.attempt for story in stories),
-        kills=dict(harm.count("kill")),
-        freezes=dict(harm.count("freeze")),
-        recoveries=recoveries(stories, harm.blows),
+        kills=dict(faults.count("kill")),
+        freezes=dict(faults.count("freeze")),
+        recoveries=recoveries(stories, faults.faults),
         items=sum(map(len, items)),
         repeated=_repeats(items),
         undone=Times.of(seconds for story in stories for seconds in undone(story)),
@@ -117,16 +117,16 @@ def _count(stories: Iterable[Story], word: str) -> int:
     return sum(len(story.of(word)) for story in stories)
 
 
-def recoveries(stories: Iterable[Story], blows: Iterable[Blow]) -> dict[str, Times]:
-    """From each blow, for each job that it hit, the time until its next attempt began; not if it needed none."""
+def recoveries(stories: Iterable[Story], faults: Iterable[Fault]) -> dict[str, Times]:
+    """From each fault, for each job that it hit, the time until its next attempt began; not if it needed none."""
     begun = {story.id: story.begun for story in stories}
     seconds: dict[str, list[float]] = {}
-    for blow in blows:
-        times = seconds.setdefault(f"{blow.verb} {blow.kind}", [])
-        for job, attempt in blow.hits:
+    for fault in faults:
+        times = seconds.setdefault(f"{fault.verb} {fault.kind}", [])
+        for job, attempt in fault.hits:
             again = next((begin for begin in begun.get(job, []) if begin.attempt > attempt), None)
-            if again and (blow.verb == "kill" or again.at < blow.until + 1_000_000_000):
-                times.append((again.at - blow.at) / 1e9)
+            if again and (fault.verb == "kill" or again.at < fault.until + 1_000_000_000):
+                times.append((again.at - fault.at) / 1e9)
     killed = [time for kind, times in seconds.items() if kind.startswith("kill") for time in times]
     by_kind = {kind: Times.of(times) for kind, times in sorted(seconds.items()) if times}
     return by_kind | ({"any kill": Times.of(killed)} if killed else {})
@@ -141,30 +141,30 @@ def undone(story: Story) -> Iterator[float]:
         yield max(0, max((entry.at for entry in done), default=0) - max(saved, default=begin.at)) / 1e9
 
 
-def words(record: Record) -> list[str]:
-    """The record as lines of text."""
+def describe(report: Report) -> list[str]:
+    """Return the report as lines of text."""
     kills, freezes = (
         f"{sum(counts.values())}: " + ", ".join(f"{number} {kind}" for kind, number in counts.items() if number)
-        for counts in (record.kills, record.freezes)
+        for counts in (report.kills, report.freezes)
     )
     rows = [
-        ("seed", f"{record.seed}; {record.seconds:g} s of harm, {record.seconds_in_all:g} s in all"),
-        ("jobs", f"{record.jobs}, in {record.attempts} attempts"),
+        ("seed", f"{report.seed}; {report.seconds:g} s of faults, {report.seconds_in_all:g} s in all"),
+        ("jobs", f"{report.jobs}, in {report.attempts} attempts"),
         ("killed (SIGKILL)", kills),
         ("frozen (SIGSTOP)", freezes),
-        *((f"runs again after {kind}", str(times)) for kind, times in record.recoveries.items()),
+        *((f"runs again after {kind}", str(times)) for kind, times in report.recoveries.items()),
         (
             "items repeated",
-            f"{record.repeated} of {record.items}; {record.acknowledged} of {record.saves} saves were waited for",
+            f"{report.repeated} of {report.items}; {report.acknowledged} of {report.saves} saves were waited for",
         ),
-        ("work done again, each time", str(record.undone)),
-        ("stale writes", f"{record.refused} of workers refused; {record.forged} forged, {_accepted(record)}"),
-        ("steps of once", f"{record.steps}, {record.steps_repeated} done again before they were kept"),
-        ("log lines", f"{record.lines} flushed, {record.lines_found} found"),
-        ("exclusive", f"{record.ran_on} lines written by attempts whose whole worker had just woken, as documented"),
+        ("work done again, each time", str(report.undone)),
+        ("stale writes", f"{report.refused} of workers refused; {report.forged} forged, {_accepted(report)}"),
+        ("steps of once", f"{report.steps}, {report.steps_repeated} done again before they were kept"),
+        ("log lines", f"{report.lines} flushed, {report.lines_found} found"),
+        ("exclusive", f"{report.ran_on} lines written by attempts whose whole worker had just woken, as documented"),
     ]
     return [f"{name:36} {value}" for name, value in rows]
 
 
-def _accepted(record: Record) -> str:
-    return f"{record.forged_and_accepted} accepted"
+def _accepted(report: Report) -> str:
+    return f"{report.forged_and_accepted} accepted"

@@ -1,4 +1,4 @@
-"""The jobs of a run: which there are, which of them have ended. There are always as many that have not."""
+"""The jobs of a run, and which of them have ended. Ended jobs are replaced, so that the load is constant."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SHORT = (8.0, 20.0)  # seconds of work of a job
 LONG_EVERY, LONG_PART = 5, 0.6  # every fifth of the first jobs has work for this part of the whole time
 
 
-class Crowd:
+class JobPool:
     """So many jobs at a time, in all runners; a long run has long ones, and short ones that follow each other."""
 
     def __init__(self, app: Holdfast, size: int, seconds: float, chance: random.Random) -> None:

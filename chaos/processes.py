@@ -1,4 +1,4 @@
-"""Where it happens: a server and workers, as processes on nodes of their own. What is dead is started again.
+"""The server and the workers of a run, as processes on simulated nodes. Each is restarted when it dies.
 
 Workers 0 and 1 are on one node, so that each finds at once that the other is dead; worker 2 is on another, and is found
 by the end of its leases, or by its own successor.
@@ -143,7 +143,7 @@ def _is_executor(pid: int) -> bool:
     return False
 
 
-class Place:
+class Processes:
     """The server and all workers."""
 
     def __init__(self, folder: Path, namespace: str, workers: int) -> None:
