@@ -12,11 +12,11 @@ from typing import Any, assert_type
 
 from holdfast import Advance, HoldfastError, JobUsage, Log, LogPart, Progress, RunningJob, cron, current_job, every
 from holdfast.app import Holdfast
-from holdfast.client.limits import Limit
 from holdfast.client.queues import Load
 from holdfast.client.schedules import Schedule
 from holdfast.job.job import Job
 from holdfast.job.options import Options
+from holdfast.store.commands import Limit
 from holdfast.task.task import AsyncTask, BoundCall, Task, make_task
 
 jobs = Holdfast()

@@ -11,10 +11,9 @@ import pytest
 import redis
 
 from holdfast import Holdfast, Invalid, constants
-from holdfast.client.config import Setting
 from holdfast.job.outcome import Error, Outcome, Succeed
 from holdfast.store import commands, library
-from holdfast.store.commands import Command, Held
+from holdfast.store.commands import Command, Held, Setting
 from holdfast.store.store import Address, Store
 from holdfast.units import milliseconds
 from tests.conftest import TestClock
@@ -46,7 +45,7 @@ def app(server_url: str, namespace: str) -> Iterator[Holdfast]:
     made.close()
 
 
-def configure(store: Store, queue: str | None = None, /, *reset: str, **set: int) -> list[commands.SettingRow]:
+def configure(store: Store, queue: str | None = None, /, *reset: str, **set: int) -> list[commands.Setting]:
     return store.run(commands.configure(queue, set=set, reset=reset))
 
 

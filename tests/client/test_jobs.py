@@ -22,11 +22,10 @@ from holdfast import (
     WrongState,
     current_job,
 )
-from holdfast.client.limits import Limit
 from holdfast.job.job import Dependency
 from holdfast.job.outcome import Succeed
 from holdfast.store import commands
-from holdfast.store.commands import Finish
+from holdfast.store.commands import Finish, Limit
 from holdfast.testing import Workbench, use
 from tests.apps.worker_app import hold
 from tests.support.faces import FACES, Ask

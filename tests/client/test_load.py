@@ -16,8 +16,8 @@ from tests.conftest import TestClock
 from tests.store.lua.test_lua import ONE, end, put, take
 
 
-def row(store: Store, queue: str = "q") -> commands.LoadRow:
-    [found] = store.run(commands.load([queue])).rows
+def row(store: Store, queue: str = "q") -> commands.LoadSample:
+    [found] = store.run(commands.load([queue])).samples
     return found
 
 

@@ -15,7 +15,7 @@ import redis
 from holdfast import Holdfast
 from holdfast.job.outcome import Succeed
 from holdfast.store import commands
-from holdfast.store.commands import LoadRow
+from holdfast.store.commands import LoadSample
 from holdfast.store.store import Store
 from tests.conftest import TestClock
 from tests.model import invariants
@@ -40,8 +40,8 @@ def jobs(server_url: str, namespace: str, store: Store) -> Iterator[Holdfast]:
         invariants.check(client, namespace)
 
 
-def row(store: Store, queue: str = "q") -> LoadRow:
-    [found] = store.run(commands.load([queue])).rows
+def row(store: Store, queue: str = "q") -> LoadSample:
+    [found] = store.run(commands.load([queue])).samples
     return found
 
 

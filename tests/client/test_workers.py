@@ -11,10 +11,9 @@ import pytest
 import redis
 
 from holdfast import Holdfast, Invalid, JobNotFound, WrongState
-from holdfast.client.workers import Worker
 from holdfast.job.outcome import Succeed
 from holdfast.store import commands
-from holdfast.store.commands import Command, Held, Started
+from holdfast.store.commands import Command, Held, Started, Worker
 from holdfast.store.store import Store
 from holdfast.units import utc
 from tests.apps import worker_app

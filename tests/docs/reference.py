@@ -20,12 +20,11 @@ import holdfast
 import holdfast.testing
 import holdfast_pytest
 from holdfast import errors
-from holdfast.client import bulk, config, limits, queues, schedules, timing, upkeep, workers
-from holdfast.client.queues import Queue
+from holdfast.client import bulk, queues, schedules, timing, upkeep, workers
 from holdfast.items import items
 from holdfast.job import job, options
 from holdfast.job.failure import Failure
-from holdfast.store.commands import Event
+from holdfast.store.commands import Event, HeldJob, Limit, Queue, Setting, Worker
 from holdfast.task import program
 from holdfast.worker import embedded
 
@@ -61,8 +60,8 @@ GROUPS: list[tuple[str, str, list[Any]]] = [
      [items.Items, Item, items.NoItem]),
     ("A worker inside a program", "", [embedded.EmbeddedWorker, embedded.Given]),
     ("Queues, workers, settings, events", "What the verbs of the app return.",
-     [Queue, queues.Load, upkeep.Upkeep, limits.Limit, workers.Worker, workers.HeldJob, workers.Node,
-      config.Setting, Event]),
+     [Queue, queues.Load, upkeep.Upkeep, Limit, Worker, HeldJob, workers.Node,
+      Setting, Event]),
 ]  # fmt: skip
 OPTIONS = {
     options.Given: """\

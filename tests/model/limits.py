@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from holdfast.store.commands import LimitRow
+from holdfast.store.commands import Limit
 from tests.model.job import Job
 
 if TYPE_CHECKING:
@@ -169,9 +169,9 @@ class Limits:
         throttled = {job.parked_by for job in self.model.jobs.values() if job.state == "throttled"}
         return {full for full in throttled if full.partition(":")[0] == name}
 
-    def rows(self) -> list[LimitRow]:
+    def rows(self) -> list[Limit]:
         return [
-            LimitRow(
+            Limit(
                 name,
                 *definition,
                 len(self._throttling(name)),

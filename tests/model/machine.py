@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import msgspec
 import redis
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine
@@ -148,7 +149,7 @@ class Machine(RuleBasedStateMachine):
         limits, wanted_limits = self.store.run(commands.limits()), self.model.limits.rows()
         assert sorted(limits) == sorted(wanted_limits), f"limits are {limits}, not {wanted_limits}"
         loaded = self.store.run(commands.load())
-        load = {row.queue: row for row in loaded.rows}
+        load = {row.queue: row for row in loaded.samples}
         same("load", load, {row.queue: row for row in self.model.load_rows(self.now)})
         assert loaded.overdue == overdue.count(self.model, self.now), f"{loaded.overdue} timers are overdue"
         assert {*loaded.about} == {*overdue.by_queue(self.model, self.now)}, f"overdue is about {loaded.about}"
@@ -188,9 +189,8 @@ class Machine(RuleBasedStateMachine):
         same("unique keys", {name: (key.letter, key.id) for name, key in snapshot.uniques.items()}, wanted)
 
     def compare_workers(self) -> None:
-        found = {row.name: row._replace(held=sorted(row.held)) for row in self.store.run(commands.workers())}
-        rows = self.model.worker_rows(self.now)
-        same("workers", found, {row.name: row._replace(held=sorted(row.held)) for row in rows})
+        found, wanted = self.store.run(commands.workers()), self.model.worker_rows(self.now)
+        same("workers", _by_name(found), _by_name(wanted))
 
     def compare_schedules(self) -> None:
         found = {row.pop("name"): row for row in self.store.run(commands.schedules())}
@@ -210,6 +210,12 @@ class Machine(RuleBasedStateMachine):
         self.model.events.clear()
         same("events", {event.type: sorted(event.jobs) for event in events}, {k: sorted(v) for k, v in wanted.items()})
         assert len(events) == len(wanted), f"a type of event twice: {events}"
+
+
+def _by_name(workers: Sequence[commands.Worker]) -> dict[str, Any]:
+    """Workers by name, with the jobs that each holds in one order."""
+    rows = {worker.name: msgspec.structs.asdict(worker) for worker in workers}
+    return {name: {**row, "held": sorted(map(msgspec.structs.astuple, row["held"]))} for name, row in rows.items()}
 
 
 def same(what: str, found: dict[Any, Any], wanted: dict[Any, Any]) -> None:

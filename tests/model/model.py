@@ -18,7 +18,8 @@ import msgspec
 
 from holdfast import errors
 from holdfast.job.outcome import WORK_DONE
-from holdfast.store.commands import HeldRow, LoadRow, WorkerRow
+from holdfast.store.commands import HeldJob, LoadSample, Queue, Worker, read_about
+from holdfast.units import utc
 from tests.model import overdue, stages
 from tests.model.core import worker_of
 from tests.model.job import DEFAULTS, FINAL, STATES, Job, Order, Steps
@@ -243,34 +244,35 @@ class Model(Workers):
         live = [worker for worker, seen in self.workers.items() if seen >= now - LIVE]
         return sum(queue in self.said[worker][1] for worker in live)
 
-    def worker_rows(self, now: int) -> list[WorkerRow]:
+    def worker_rows(self, now: int) -> list[Worker]:
         return [
-            WorkerRow(name, seen, seen >= now - LIVE, self.said[name][1], self.said[name][0], self._held_rows(name))
+            Worker(name, utc(seen), seen >= now - LIVE, said[1], read_about(said[0]), self._held_rows(name))
             for name, seen in self.workers.items()
+            for said in [self.said[name]]
         ]
 
-    def _held_rows(self, worker: str) -> list[HeldRow]:
+    def _held_rows(self, worker: str) -> list[HeldJob]:
         return [
-            HeldRow(executor, job.id, job.attempt, job.new.queue, job.new.task, job.run.pid, job.run.claimed)
+            HeldJob(executor, job.id, job.attempt, job.new.queue, job.new.task, job.run.pid, utc(job.run.claimed))
             for executor in self.executors(worker)
             for job in self.held(executor)
         ]
 
-    def queue_rows(self, now: int) -> list[list[Any]]:
+    def queue_rows(self, now: int) -> list[Queue]:
         return [
-            [
+            Queue(
                 queue,
                 queue in self.paused,
                 self._listeners(queue, now),
-                *(len(self.index(queue, state)) for state in STATES),
-            ]
+                {state: len(self.index(queue, state)) for state in STATES},
+            )
             for queue in sorted(self.queues)
         ]
 
-    def load_rows(self, now: int) -> list[LoadRow]:
+    def load_rows(self, now: int) -> list[LoadSample]:
         states = ("waiting", "running", "scheduled", "blocked", "throttled")
         return [
-            LoadRow._make(
+            LoadSample._make(
                 [
                     queue,
                     queue in self.paused,

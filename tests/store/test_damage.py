@@ -238,7 +238,7 @@ def list_all(scene: Scene) -> dict[str, Any]:
 
 
 def load(scene: Scene) -> dict[str, Any]:
-    assert scene.store.run(commands.load()).rows[0].waiting == 6
+    assert scene.store.run(commands.load()).samples[0].waiting == 6
     return {}
 
 
@@ -246,8 +246,8 @@ def load_of_due(scene: Scene) -> dict[str, Any]:
     """With deadlines that have passed, whose jobs are looked at."""
     scene.clock.advance(31)
     loaded = scene.store.run(commands.load())
-    assert loaded.rows[0].due == 6
-    assert loaded.rows[0].others in (5, 6)
+    assert loaded.samples[0].due == 6
+    assert loaded.samples[0].others in (5, 6)
     return {}
 
 
@@ -804,7 +804,7 @@ def test_what_was_counted_for_the_load_of_a_queue_stops_nothing(scenes: Callable
     scene.clock.advance(20)
     put(scene.store, "z")
     assert take(scene.store, ONE, limit=3) == ["x", "y", "z"]
-    assert [row.queue for row in scene.store.run(commands.load()).rows] == ["q"]
+    assert [row.queue for row in scene.store.run(commands.load()).samples] == ["q"]
 
 
 def test_what_is_left_of_a_queue_is_found_though_its_name_and_all_timers_are_gone(scenes: Callable[[], Scene]) -> None:

@@ -223,7 +223,7 @@ def test_a_worker_shows_what_it_was_told_and_what_it_serves_now(crew: Crew) -> N
     assert served(crew, 2) == ["mail", "video-one"]
 
     (worker,) = crew.app.workers()
-    assert worker.told == ["mail", "video-*", "!video-test"]
+    assert worker.queue_patterns == ["mail", "video-*", "!video-test"]
     assert {queue.name: queue.listeners for queue in crew.app.queues()} == {"video-one": 1, "video-test": 0}
 
 

@@ -15,8 +15,8 @@ from holdfast.cli.lookup import find_queue, note_new_queue
 from holdfast.cli.output import Column
 from holdfast.cli.records import Record
 from holdfast.cli.session import Session, command, pass_session
-from holdfast.client.config import Setting
 from holdfast.errors import Invalid
+from holdfast.store.commands import Setting
 from holdfast.text import suggestion
 from holdfast.units import humanize, milliseconds
 

@@ -14,8 +14,8 @@ from holdfast.cli.fields import DRAINED
 from holdfast.cli.lookup import pick
 from holdfast.cli.output import Column
 from holdfast.cli.session import Session, command, duration_option, pass_session
-from holdfast.client.workers import Worker
 from holdfast.errors import ResultTimeout
+from holdfast.store.commands import Worker
 
 LOOK_EVERY = 0.5  # seconds
 COLUMNS = [

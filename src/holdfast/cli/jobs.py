@@ -19,10 +19,10 @@ from holdfast.cli.records import Record, brief_record, full_record
 from holdfast.cli.session import Decorator, Session, command, pass_session
 from holdfast.cli.show import describe
 from holdfast.cli.watch import NO_ROWS, Followed, View, follow, follow_option
-from holdfast.client.queues import Queue
 from holdfast.constants import MAX_BATCH
 from holdfast.job.job import Job
 from holdfast.job.usage import JobUsage
+from holdfast.store.commands import Queue
 
 ON_A_TERMINAL = 50  # jobs, unless --limit says something else
 FOLLOWED = 1000  # jobs, the same

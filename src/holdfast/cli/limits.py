@@ -15,8 +15,8 @@ from holdfast.cli.records import limit_record
 from holdfast.cli.session import Session, command, duration_option, pass_session
 from holdfast.cli.text import allowance, seconds_text
 from holdfast.cli.watch import View, follow_option, show_list
-from holdfast.client.limits import Limit
 from holdfast.constants import MAX_SHARE_WEIGHT
+from holdfast.store.commands import Limit
 
 MAX_NOTES = 10  # of limits that nobody has defined
 

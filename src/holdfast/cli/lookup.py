@@ -14,10 +14,10 @@ from typing import Any, TypeVar
 from holdfast import Holdfast
 from holdfast.cli.complaints import note
 from holdfast.cli.exits import NotFound
-from holdfast.client.queues import Queue
 from holdfast.errors import Invalid, JobNotFound
 from holdfast.job.job import PENDING, STATES, Job
 from holdfast.names import check_queue
+from holdfast.store.commands import Queue
 from holdfast.text import did_you_mean, listed
 
 T = TypeVar("T")

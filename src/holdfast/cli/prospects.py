@@ -7,9 +7,9 @@ from contextlib import suppress
 
 from holdfast import Holdfast
 from holdfast.cli.complaints import note
-from holdfast.client.workers import Worker
 from holdfast.errors import HoldfastError
 from holdfast.job.options import DEFAULT_QUEUE
+from holdfast.store.commands import Worker
 from holdfast.task.program import PROGRAM
 from holdfast.text import did_you_mean
 
@@ -31,7 +31,7 @@ def _obstacle(live: Sequence[Worker], task: str, queue: str) -> str:
         return f"no worker is running, so it waits; start one: `holdfast work APP{queues}{exec}`"
     serving = [worker for worker in live if _serves(worker, queue)]
     if not serving:
-        served = sorted({name for worker in live for name in worker.told})
+        served = sorted({name for worker in live for name in worker.queue_patterns})
         more = "" if len(served) <= MAX_NAMES else " ..."
         meant = did_you_mean(queue, served) or f"; they serve {', '.join(served[:MAX_NAMES])}{more}"
         return f"no live worker serves queue {queue}, so it waits{meant}"
@@ -49,4 +49,4 @@ def _serves(worker: Worker, queue: str) -> bool:
     """Whether a worker serves a queue, or would as soon as there is one."""
     from holdfast.worker.queue_patterns import Patterns
 
-    return queue in worker.queues or Patterns(dict.fromkeys(worker.told, 1)).serves(queue)
+    return queue in worker.queues or Patterns(dict.fromkeys(worker.queue_patterns, 1)).serves(queue)

@@ -13,15 +13,13 @@ import msgspec
 from holdfast.cli import fields
 from holdfast.cli.progress import progress_record
 from holdfast.cli.usage import usage_record
-from holdfast.client.limits import Limit
-from holdfast.client.queues import Queue
 from holdfast.client.schedules import Schedule
 from holdfast.client.timing import Cron, Every
-from holdfast.client.workers import Node, Worker
+from holdfast.client.workers import Node
 from holdfast.job.failure import Failure
 from holdfast.job.job import Attempt, Job, Note
 from holdfast.job.usage import JobUsage
-from holdfast.store.commands import Event
+from holdfast.store.commands import Event, Limit, Queue, Worker
 from holdfast.units import utc
 
 Record = dict[str, Any]
@@ -168,7 +166,7 @@ def worker_record(worker: Worker) -> Record:
         "pid": worker.about.get("pid"),
         "app": worker.about.get("app"),
         "queues": worker.queues,
-        "told": worker.told,
+        "told": worker.queue_patterns,
         "memory_bytes": worker.memory,
         "cpu_seconds": worker.cpu_seconds,
         "jobs": [msgspec.structs.asdict(held) for held in worker.held],

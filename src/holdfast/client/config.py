@@ -5,40 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import msgspec
-
 from holdfast.errors import Invalid
 from holdfast.store import commands
 from holdfast.store.client_method import Stores
-from holdfast.store.commands import SettingRow
+from holdfast.store.commands import Setting
 from holdfast.store.steps import Steps
 from holdfast.text import suggestion
-from holdfast.units import Duration, humanize, milliseconds
-
-
-class Setting(msgspec.Struct, frozen=True):
-    """A setting as it holds. If its `unit` is "ms", values are milliseconds here, and durations when they are set.
-
-    `source` says where the value comes from: "default", "global" or "queue".
-    """
-
-    name: str
-    value: int
-    default: int
-    least: int
-    most: int
-    unit: str
-    per_queue: bool
-    source: str
-    explanation: str
-
-    def __repr__(self) -> str:
-        return f"<Setting {self.name} {self.text} from {self.source}>"
-
-    @property
-    def text(self) -> str:
-        """The value as one would write it: `1m`, or `3`."""
-        return humanize(self.value) if self.unit == "ms" else str(self.value)
+from holdfast.units import Duration, milliseconds
 
 
 class Changes(NamedTuple):
@@ -48,11 +21,7 @@ class Changes(NamedTuple):
     reset: list[str]
 
 
-def read_settings(rows: Sequence[SettingRow]) -> list[Setting]:
-    return [Setting(*row) for row in rows]
-
-
-def read_changes(given: Mapping[str, Duration | int | None], rows: Sequence[SettingRow]) -> Changes:
+def read_changes(given: Mapping[str, Duration | int | None], rows: Sequence[Setting]) -> Changes:
     """Return changes as the store takes them: durations in milliseconds.
 
     Raises:
@@ -72,7 +41,7 @@ def read_changes(given: Mapping[str, Duration | int | None], rows: Sequence[Sett
     return changes
 
 
-def _number(row: SettingRow, value: Any) -> int:
+def _number(row: Setting, value: Any) -> int:
     if row.unit == "ms":
         return milliseconds(value, what=row.name, least=row.least, most=row.most)
     if type(value) is int and row.least <= value <= row.most:
@@ -82,7 +51,8 @@ def _number(row: SettingRow, value: Any) -> int:
 
 def config(_: Stores, queue: str | None = None) -> Steps[list[Setting]]:
     """Return all settings that can be changed while everything runs, as they hold for a queue, or for all."""
-    return read_settings((yield commands.config(queue)))
+    settings: list[Setting] = yield commands.config(queue)
+    return settings
 
 
 def configure(
@@ -96,4 +66,5 @@ def configure(
         Invalid: there is no such setting, or the value is out of its bounds. Nothing was changed.
     """
     wanted = read_changes(changes, (yield commands.config(queue)))
-    return read_settings((yield commands.configure(queue, set=wanted.set, reset=wanted.reset)))
+    settings: list[Setting] = yield commands.configure(queue, set=wanted.set, reset=wanted.reset)
+    return settings

@@ -2,33 +2,14 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from holdfast import errors
 from holdfast.constants import MAX_DURATION
 from holdfast.names import check_limit
 from holdfast.store import commands
 from holdfast.store.client_method import Stores
+from holdfast.store.commands import Limit
 from holdfast.store.steps import Steps
 from holdfast.units import Duration, milliseconds
-
-
-class Limit(NamedTuple):
-    """So many at once, or so many per period (milliseconds, 0: at once). `keys` have parked jobs.
-
-    Also one that jobs took part in within the last week and nobody has defined: it does not hold.
-    """
-
-    name: str
-    slots: int  # 0: nobody has defined it
-    per: int
-    keys: int
-    held: int  # by running jobs, of the limit without a key
-    parked: int  # jobs that wait for a slot, of the limit without a key
-
-    @property
-    def is_defined(self) -> bool:
-        return self.slots > 0
 
 
 def set_limit(_: Stores, name: str, slots: int, *, per: Duration | None = None) -> Steps[bool]:
@@ -59,7 +40,8 @@ def remove_limit(_: Stores, name: str) -> Steps[bool]:
 
 def limits(_: Stores) -> Steps[list[Limit]]:
     """Return all limits that are defined, and those that jobs took part in and nobody has defined."""
-    return [Limit(*row) for row in (yield commands.limits())]
+    found: list[Limit] = yield commands.limits()
+    return found
 
 
 def set_share_weight(_: Stores, queue: str, share: str, weight: int) -> Steps[bool]:

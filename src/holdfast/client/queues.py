@@ -6,42 +6,22 @@ How much work queues have, and how many jobs have to run at once for it: the sig
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any, NamedTuple
 
 import msgspec
 
 from holdfast.constants import MAX_DURATION
-from holdfast.job.job import FINAL, STATES
 from holdfast.names import check_queue
 from holdfast.store import commands
 from holdfast.store.client_method import Stores
-from holdfast.store.commands import Loaded, LoadRow
+from holdfast.store.commands import LoadReply, LoadSample, Queue
 from holdfast.store.steps import Steps
 from holdfast.units import Duration, milliseconds
 
 
-class Queue(NamedTuple):
-    """A queue: how many live workers serve it, and how many jobs it has in each state."""
-
-    name: str
-    paused: bool
-    listeners: int
-    counts: dict[str, int]
-
-    @property
-    def pending(self) -> int:
-        return sum(count for state, count in self.counts.items() if state not in FINAL)
-
-
 def queues(_: Stores) -> Steps[list[Queue]]:
     """Return all queues with their numbers of jobs."""
-    return [_read_queue(row) for row in (yield commands.queues())]
-
-
-def _read_queue(row: Sequence[Any]) -> Queue:
-    name, paused, listeners, *counts = row
-    return Queue(name, paused, listeners, dict(zip(STATES, counts, strict=True)))
+    found: list[Queue] = yield commands.queues()
+    return found
 
 
 def pause(_: Stores, queue: str) -> Steps[bool]:
@@ -106,8 +86,8 @@ def load(_: Stores, *queues: str, target: Duration = "1m") -> Steps[Loads]:
     names = [check_queue(queue) for queue in queues] or (yield from _all_queues())
     found: list[Load] = []
     for first in range(0, len(names), AT_ONCE):  # nothing else is served meanwhile
-        loaded: Loaded = yield commands.load(names[first : first + AT_ONCE])
-        found += [_read(row, wait) for row in loaded.rows]
+        loaded: LoadReply = yield commands.load(names[first : first + AT_ONCE])
+        found += [_read(row, wait) for row in loaded.samples]
     return found
 
 
@@ -116,18 +96,18 @@ def overdue(_: Stores) -> Steps[int]:
 
     Where workers run it is about 0. If it stays above that, none do: start one, or `holdfast upkeep`.
     """
-    loaded: Loaded = yield commands.load([])
+    loaded: LoadReply = yield commands.load([])
     return loaded.overdue
 
 
 def _all_queues() -> Steps[list[str]]:
     """All queues, with those that have no jobs yet but a schedule that is due."""
     names: list[str] = yield commands.queue_names()
-    loaded: Loaded = yield commands.load([])
+    loaded: LoadReply = yield commands.load([])
     return [*names, *sorted(set(loaded.about).difference(names))]
 
 
-def _read(row: LoadRow, target: float) -> Load:
+def _read(row: LoadSample, target: float) -> Load:
     period = row.period / 1000
     run_time = row.ran / row.ended / 1000 if row.ended else None
     arriving = row.came / period
@@ -149,7 +129,7 @@ def _read(row: LoadRow, target: float) -> Load:
     )
 
 
-def _needed(row: LoadRow, arriving: float, run_time: float | None, target: float) -> int:
+def _needed(row: LoadSample, arriving: float, run_time: float | None, target: float) -> int:
     """What is due counts as waiting: whoever comes makes it so."""
     jobs = needed(row.waiting + row.due, row.running, arriving, run_time, target)
     return max(jobs, 1 if row.others else 0)

@@ -192,12 +192,12 @@ def obstacle(self: jobs.App, id: str) -> Steps[str]:
     """Say why a job does not start, to end a sentence with; nothing if it is not known."""
     try:
         job = yield from jobs.get(self, id)
-        [[_, is_paused, workers, *_]] = yield commands.queues([job.queue])
+        [queue] = yield commands.queues([job.queue])
     except errors.HoldfastError:
         return ""
     left = [f"{each.id} ({each.state})" for each in job.after if each.state != "succeeded"]
     if job.state == "blocked" and left:
         return f": it waits for {', '.join(left[:3])}{' and others' if len(left) > 3 else ''}"
-    if job.state == "waiting" and (is_paused or not workers):
-        return f": queue {job.queue} is paused" if is_paused else f": no live worker serves queue {job.queue}"
+    if job.state == "waiting" and (queue.paused or not queue.listeners):
+        return f": queue {job.queue} is paused" if queue.paused else f": no live worker serves queue {job.queue}"
     return f" by the limit {job.throttled_by}" if job.throttled_by else ""

@@ -15,7 +15,7 @@ from holdfast.client.timing import further_times
 from holdfast.constants import MAX_BATCH
 from holdfast.store import commands
 from holdfast.store.client_method import Stores
-from holdfast.store.commands import MovedOn
+from holdfast.store.commands import UpkeepReply
 from holdfast.store.steps import Action, Steps
 
 REFILLS = 10  # schedules in one call
@@ -43,7 +43,7 @@ def upkeep(_: Stores) -> Steps[Upkeep]:
     """
     moved, asked = 0, set[str]()
     while True:
-        step: MovedOn = yield commands.upkeep(refills=REFILLS)
+        step: UpkeepReply = yield commands.upkeep(refills=REFILLS)
         moved += max(0, step.before - step.after)
         new = [name for name in step.refills if name not in asked]
         for name in new:

@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from holdfast.app import Holdfast
-from holdfast.client.workers import HeldJob
 from holdfast.demo.ledger import Account, Ledger, compare
 from holdfast.demo.screen import Scene, Screen, open_screen
 from holdfast.demo.tasks import LEDGER, crawl, transcode
@@ -32,6 +31,7 @@ from holdfast.names import new_id
 from holdfast.server import server
 from holdfast.server.home import find_home
 from holdfast.store.address import socket_url
+from holdfast.store.commands import HeldJob
 from holdfast.task.task import BoundCall
 
 LEASE = 2.0  # seconds

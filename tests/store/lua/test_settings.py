@@ -265,11 +265,11 @@ def test_a_worker_can_be_deregistered_when_it_is_silent_and_holds_nothing(store:
     with pytest.raises(errors.JobNotFound):
         store.run(commands.deregister("node/one"))
     keep(store, queues=["q"])
-    assert store.run(commands.queues())[0][:3] == ["q", False, 1]
+    assert store.run(commands.queues())[0][:3] == ("q", False, 1)
     with pytest.raises(errors.WrongState):
         store.run(commands.deregister("node/one"))
     clock.advance(31)
-    assert store.run(commands.queues())[0][:3] == ["q", False, 0]
+    assert store.run(commands.queues())[0][:3] == ("q", False, 0)
     with pytest.raises(errors.WrongState):
         store.run(commands.deregister("node/one"))
 

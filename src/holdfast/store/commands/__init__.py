@@ -1,14 +1,17 @@
-"""A command is a value: which function of the library to call, with what, and how to read its reply.
+"""Commands: values that name a function of the Lua library, its arguments, and how to read its reply.
 
-One plain function per verb builds it, without I/O. The sync and the async store run the same values. What each verb
-does, takes and returns is said at the head of `lua/<verb>.lua`; here stands only how Python writes it down.
+Plain functions build them, without I/O, in one file per noun; the sync and the async store run the same values. The
+head of `lua/<function>.lua` documents each function; the values that replies are read into are defined here.
 """
 
 from __future__ import annotations
 
 from holdfast.store.commands.attempts import *
 from holdfast.store.commands.command import *
+from holdfast.store.commands.config import *
 from holdfast.store.commands.enqueue import *
 from holdfast.store.commands.jobs import *
+from holdfast.store.commands.limits import *
 from holdfast.store.commands.queues import *
 from holdfast.store.commands.schedules import *
+from holdfast.store.commands.workers import *

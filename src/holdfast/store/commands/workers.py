@@ -1,0 +1,125 @@
+"""Workers: which queues each serves, which jobs it holds, and when it last sent a heartbeat.
+
+Workers send a heartbeat every few seconds. Without one for half a minute, a worker is not live and no longer counts for
+its queues, whether it crashed, hangs, or cannot reach the store. It is forgotten after the configured age.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from holdfast.store.commands.command import Command, given
+from holdfast.units import LAST_MOMENT, utc
+
+
+class HeldJob(msgspec.Struct, frozen=True):
+    """A job that an executor of a worker holds, and the process that runs it (0: not yet known)."""
+
+    executor: str
+    id: str
+    attempt: int
+    queue: str
+    task: str
+    pid: int
+    claimed_at: datetime
+
+
+class Worker(msgspec.Struct, frozen=True):
+    """A worker as of its last heartbeat. `about` is what it reports about itself: memory, CPU, executors."""
+
+    name: str
+    seen_at: datetime
+    is_live: bool
+    queues: list[str]
+    about: dict[str, Any]
+    held: list[HeldJob]
+
+    @property
+    def node(self) -> str:
+        return self.name.partition("/")[0]
+
+    @property
+    def queue_patterns(self) -> list[str]:
+        """The queues it was configured to serve: names, patterns and exclusions; `queues` are those it serves now."""
+        patterns = self.about.get("queues")
+        return [str(pattern) for pattern in patterns] if isinstance(patterns, list) else self.queues
+
+    @property
+    def is_draining(self) -> bool:
+        """Whether it claims no more jobs, and exits when those it holds have ended."""
+        return self.about.get("draining") is True
+
+    @property
+    def allows_exec(self) -> bool:
+        """Whether it runs any program that is enqueued."""
+        return self.about.get("allow_exec") is True
+
+    @property
+    def tasks(self) -> list[str] | None:
+        """The tasks of its app; None if it does not report them, or there are too many."""
+        tasks = self.about.get("tasks")
+        return [str(name) for name in tasks] if isinstance(tasks, list) else None
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it is live and holds no jobs."""
+        return self.is_live and not self.held
+
+    @property
+    def pid(self) -> int:
+        return int(self._number("pid"))
+
+    @property
+    def started_at(self) -> datetime | None:
+        started = self._number("started")
+        return utc(int(started)) if 0 < started <= LAST_MOMENT else None
+
+    @property
+    def memory(self) -> int:
+        """Bytes used by all its processes."""
+        return int(self._number("memory"))
+
+    @property
+    def cpu_seconds(self) -> float:
+        """CPU time of all its processes since it started."""
+        return float(self._number("cpu_seconds"))
+
+    def _number(self, name: str) -> int | float:
+        value = self.about.get(name)
+        return value if isinstance(value, int | float) else 0
+
+
+def workers(*, since: int | None = None) -> Command[list[Worker]]:
+    return Command("workers", given(since=since), lambda reply: [_read_worker(row) for row in reply])
+
+
+def _read_worker(row: list[Any]) -> Worker:
+    name, seen, live, queues, about, flat = row
+    held = [_read_held(flat[index : index + 7]) for index in range(0, len(flat), 7)]
+    return Worker(name.decode(), utc(seen), live == 1, queues.decode().split(), read_about(about.decode()), held)
+
+
+def read_about(text: str) -> dict[str, Any]:
+    """Read what a worker reports about itself. A worker in another language may not report JSON."""
+    try:
+        return msgspec.json.decode(text, type=dict[str, Any]) if text else {}
+    except msgspec.MsgspecError:
+        return {"words": text}
+
+
+def _read_held(part: list[Any]) -> HeldJob:
+    executor, id, attempt, queue, task, pid, claimed = part
+    return HeldJob(executor.decode(), id.decode(), attempt, queue.decode(), task.decode(), pid, utc(claimed))
+
+
+def deregister(worker: str) -> Command[None]:
+    return Command("deregister", {"worker": worker}, lambda _: None)
+
+
+def ask(word: str, *, inbox: str, worker: str | None = None, id: str | None = None) -> Command[tuple[str, bytes]]:
+    """Send a request to a worker. Returns its name, and the key of the list on which it answers."""
+    args = given(word=word, inbox=inbox, worker=worker, id=id)
+    return Command("ask", args, lambda reply: (reply[0].decode(), reply[1]))
