@@ -178,7 +178,7 @@ def test_a_silent_worker_that_holds_jobs_is_not_deregistered(app: Holdfast, stor
 
 @pytest.mark.parametrize("name", ["", "one", "node/", "node/one.1", "a b/c", "n" * 40 + "/one", 5, None, object()])
 def test_what_is_no_worker_is_refused(app: Holdfast, name: Any) -> None:
-    with pytest.raises(Invalid, match=r"a worker must be <node>/<worker>, not|an executor must be|cannot be sent"):
+    with pytest.raises(Invalid, match=r"a worker must be <node>/<worker>, not|an executor must be|cannot be encoded"):
         app.deregister(name)
 
 
