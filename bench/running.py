@@ -25,7 +25,7 @@ from bench.roster import BY_NAME
 from bench.scene import Scene, new_folder
 from bench.server import Way, serving
 from holdfast import Holdfast
-from holdfast.worker.linux import tree, usage_of, usage_of_tree
+from holdfast.worker.processes import tree, usage_of, usage_of_tree
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 RENEWALS = 4

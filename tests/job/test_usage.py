@@ -11,7 +11,8 @@ import pytest
 
 from holdfast.cli.usage import curve
 from holdfast.job.usage import MOST_POINTS, JobUsage, Series, read_usage
-from holdfast.worker.linux import boot_time, born
+from holdfast.worker.linux import boot_time
+from holdfast.worker.processes import start_time
 from tests.apps import long_app
 from tests.support.shells import Shell
 from tests.support.workers import Crew, until
@@ -60,9 +61,9 @@ def test_what_another_release_says_in_other_words_is_nothing() -> None:
 def test_a_process_is_known_to_have_been_there_before_its_job() -> None:
     before = boot_time()
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
-        assert before - 0.1 <= born(process.pid) <= boot_time() + 0.1
-    assert born(os.getpid()) < before
-    assert born(process.pid) == 0
+        assert before - 0.1 <= start_time(process.pid) <= boot_time() + 0.1
+    assert start_time(os.getpid()) < before
+    assert start_time(process.pid) == 0
 
 
 def test_memory_and_cpu_of_a_job_are_kept_and_shown(crew: Crew, shell: Shell, namespace: str) -> None:

@@ -12,7 +12,7 @@ import pytest
 import redis
 
 from holdfast import Job, Task
-from holdfast.worker.linux import usage_of, usage_of_tree
+from holdfast.worker.processes import usage_of, usage_of_tree
 from tests.apps import kill_app, other_app
 from tests.apps import worker_app as app
 from tests.support.processes import new_site, send

@@ -12,7 +12,7 @@ import redis
 
 from holdfast.errors import Invalid
 from holdfast.units import size_in_bytes
-from holdfast.worker.linux import Usage
+from holdfast.worker.processes import Usage
 from holdfast.worker.settings import Pool, WorkerSettings, read_queues
 from holdfast.worker.settings_file import SettingsFile, make_settings, read_project_settings, read_settings_file
 from holdfast.worker.supervisor.health import Introduction, _shortened

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from holdfast.demo import tasks
-from holdfast.server import server
+from holdfast.worker.processes import all_pids, children_of, environment, is_server, tree
 
 KINDS = ("worker", "job", "executor", "worker", "supervisor", "job")  # what is killed, in turn
 SLOTS = "4"  # jobs at once, of each kind
@@ -51,7 +51,7 @@ class DemoWorker:
         executors = _children(self.pid)
         jobs = [job for executor in executors for zygote in _children(executor) for job in _children(zygote)]
         victims = {
-            "worker": [self.pid, *_descendants(self.pid)],
+            "worker": list(tree(self.pid, servers=False)),
             "supervisor": [self.pid],
             "executor": executors[:1],
             "job": jobs[:1],
@@ -71,8 +71,9 @@ class DemoWorker:
 
 def kill_marked(mark: str) -> bool:
     """Kill all processes with these words in their environment, but for this one. Returns whether there were any."""
-    numbers = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()]
-    found = [pid for pid in numbers if pid != os.getpid() and mark in _environ(pid) and not _is_server(pid)]
+    found = [
+        pid for pid in all_pids() if pid != os.getpid() and mark.encode() in environment(pid) and not is_server(pid)
+    ]
     _send(signal.SIGKILL, found)
     return bool(found)
 
@@ -84,22 +85,7 @@ def _send(number: int, pids: Iterable[int]) -> None:
 
 
 def _children(pid: int) -> list[int]:
-    """A process's children, but for an embedded server that it had to start."""
+    """Return the children of a process, except an embedded server that it had to start."""
     with suppress(OSError):
-        found = map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
-        return [child for child in found if not _is_server(child)]
+        return [child for child in children_of(pid) if not is_server(child)]
     return []
-
-
-def _descendants(pid: int) -> list[int]:
-    return [found for child in _children(pid) for found in (child, *_descendants(child))]
-
-
-def _environ(pid: int) -> str:
-    with suppress(OSError):
-        return Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace")
-    return ""
-
-
-def _is_server(pid: int) -> bool:
-    return f"{server.MARK}=" in _environ(pid)

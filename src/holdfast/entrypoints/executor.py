@@ -28,7 +28,7 @@ from holdfast.task.task import Task
 from holdfast.worker import messages, stacks
 from holdfast.worker.executor.executor import Executor
 from holdfast.worker.lease_clock import Pulse
-from holdfast.worker.linux import die_with_parent, write_lines_at_once
+from holdfast.worker.linux import die_with_parent, flush_each_line
 from holdfast.worker.output.capture import by_context, capture_by_context
 from holdfast.worker.output.console import Outlet, say_to
 from holdfast.worker.runners import fork_safety, zygote
@@ -137,7 +137,7 @@ def main() -> None:
     die_with_parent(start.parent)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # the supervisor hears them, and says what to do
-    write_lines_at_once()
+    flush_each_line()
     capture_by_context()
     say_to(by_context(Outlet(2), 2), start.settings.log_level)
     control = socket.socket(fileno=start.control)

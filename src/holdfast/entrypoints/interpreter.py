@@ -18,7 +18,7 @@ from typing import Any
 from holdfast.entrypoints.loading import load_app
 from holdfast.task.task import Task
 from holdfast.worker import stacks
-from holdfast.worker.linux import write_lines_at_once
+from holdfast.worker.linux import flush_each_line
 from holdfast.worker.messages import REUSE
 from holdfast.worker.output.console import Outlet, say_to
 from holdfast.worker.runners.child import Inbox, run_jobs
@@ -29,7 +29,7 @@ def main() -> None:
     kind, descriptor, app, level, answers = sys.argv[1:]
     connection = socket.socket(fileno=int(descriptor))
     connection.set_inheritable(False)
-    write_lines_at_once()
+    flush_each_line()
     say_to(Outlet(2), level)
     if answers:
         os.set_inheritable(int(answers), False)

@@ -32,8 +32,8 @@ from holdfast.units import Duration
 from holdfast.worker import messages
 from holdfast.worker.app import App
 from holdfast.worker.executor.executor import Executor
-from holdfast.worker.linux import Usage, usage_of
 from holdfast.worker.output.shipping import Logs
+from holdfast.worker.processes import Usage, usage_of
 from holdfast.worker.runners.run_limits import looking
 from holdfast.worker.runners.selection import INSIDE
 from holdfast.worker.settings import POOL_SETTINGS, WORKER_SETTINGS, Order, Pool, Start, WorkerSettings

@@ -22,7 +22,7 @@ from holdfast.constants import LOG_BLOCK, LOG_HEAD, LOG_TAIL
 from holdfast.store import commands
 from holdfast.store.commands import Block
 from holdfast.text import printable
-from holdfast.worker.linux import punch
+from holdfast.worker.linux import punch_hole
 from holdfast.worker.output.console import Outlet
 from holdfast.worker.output.files import FOLDER, LogName, is_open
 from holdfast.worker.supervisor.retrying import PatientStore
@@ -64,7 +64,7 @@ class _File:
         """Give back to the disk what nobody will read: a job may print without end."""
         end = (size // LOG_BLOCK - LOG_TAIL) * LOG_BLOCK
         if end > self.freed:
-            punch(self.path, self.freed, end - self.freed)
+            punch_hole(self.path, self.freed, end - self.freed)
             self.freed = end
 
 

@@ -28,8 +28,8 @@ from holdfast.job.outcome import Outcome, Unknown
 from holdfast.task.call import Call, app_of, called, exit_code, raised, returned
 from holdfast.task.program import PROGRAM
 from holdfast.task.task import Task, make_task
-from holdfast.worker import linux, messages
-from holdfast.worker.linux import DEFAULT, IGNORED, children, set_signal
+from holdfast.worker import linux, messages, processes
+from holdfast.worker.linux import DEFAULT, IGNORED, set_signal
 from holdfast.worker.output.files import Redirected, append, make_spare_streams
 from holdfast.worker.runners import programs
 from holdfast.worker.transport import Channel
@@ -262,7 +262,7 @@ def _has_many_dead() -> bool:
             return False
     except ChildProcessError:
         return False
-    return len(children()) > MOST_DEAD
+    return len(processes.children()) > MOST_DEAD
 
 
 def _run_next(inbox: Inbox, load: Load, *, stay: bool) -> None:
@@ -314,4 +314,4 @@ def _leave(code: int) -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         with suppress(Exception):
             stream.flush()
-    linux.leave(code & 0xFF)
+    linux.exit_now(code & 0xFF)

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from holdfast.worker import linux
+from holdfast.worker import linux, processes
 
 SURVIVORS = frozenset({"jemalloc_bg_thd"})  # by name: their libraries start them again in a child
 MAX_LISTED = 5  # threads in a message
@@ -131,7 +131,7 @@ def _fork_a_child() -> bool:
         has_exited = bool(waiting.poll(_PROBE_WITHIN))
     finally:
         os.close(descriptor)
-    linux.kill(pid)
+    processes.kill(pid)
     with suppress(ChildProcessError):  # the app has reaped it
         linux.waitpid(pid, 0)
     return has_exited

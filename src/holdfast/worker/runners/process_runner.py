@@ -28,8 +28,8 @@ from holdfast.task.call import crashed
 from holdfast.task.program import PROGRAM
 from holdfast.worker import messages
 from holdfast.worker.attempt import SOFT, Attempt
-from holdfast.worker.linux import kill_group
 from holdfast.worker.messages import REUSE, ProcessKind
+from holdfast.worker.processes import kill_group
 from holdfast.worker.runners import programs
 from holdfast.worker.runners.child import OVER, UNHEARD
 from holdfast.worker.runners.endings import ends_by_itself, forced_outcome

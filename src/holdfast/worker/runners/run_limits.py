@@ -1,10 +1,4 @@
-"""How much memory a job uses: its process and all that descend from it, wherever they went.
-
-Memory that processes share is counted by parts, as Linux does (PSS, and what is swapped out). To find that takes some
-milliseconds for each GiB, so it is asked for only where the cheap figure, which counts shared memory in full, is above
-the limit.
-
-Limits of a run: what an attempt may not do, and what becomes of it then.
+"""Limits of a run: what an attempt may not do, and what becomes of it then.
 
     timeout        it runs for longer: where it is is kept, and it is stopped
     soft_timeout   it sees `stopping`, and is expected to save and yield; nothing else happens
@@ -20,12 +14,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from holdfast.job.options import Run
@@ -33,44 +25,10 @@ from holdfast.job.outcome import Release, failed
 from holdfast.store.commands import Claimed
 from holdfast.units import size_words
 from holdfast.worker.attempt import SOFT, Attempt
-from holdfast.worker.linux import boot_time, is_server
+from holdfast.worker.linux import boot_time
+from holdfast.worker.processes import memory_of_tree
 from holdfast.worker.stacks import PATIENCE
 from holdfast.worker.waiting import Duty, Threads
-
-_IN_FULL = re.compile(rb"^(?:VmRSS|VmSwap):\s+(\d+) kB", re.MULTILINE)
-_BY_PARTS = re.compile(rb"^(?:Pss|SwapPss):\s+(\d+) kB", re.MULTILINE)
-
-
-def used_by_tree(pid: int, most: int) -> int:
-    """Return the bytes that a process and its descendants use; where it is at most `most`, some higher figure up to it.
-
-    An embedded server that a job has started is nobody's.
-    """
-    everyone = [pid, *_descendants(pid)]
-    in_full = [_sum(_IN_FULL, member, "status") for member in everyone]
-    if sum(in_full) <= most:
-        return sum(in_full)
-    return sum(
-        _sum(_BY_PARTS, member, "smaps_rollup") or whole for member, whole in zip(everyone, in_full, strict=True)
-    )
-
-
-def _descendants(pid: int) -> Iterator[int]:
-    with suppress(OSError):
-        for thread in Path(f"/proc/{pid}/task").iterdir():
-            with suppress(OSError):  # it has ended
-                for child in map(int, (thread / "children").read_text().split()):
-                    if not is_server(child):
-                        yield child
-                        yield from _descendants(child)
-
-
-def _sum(pattern: re.Pattern[bytes], pid: int, file: str) -> int:
-    """The sum of some lines, in bytes; 0 if the process is gone, or another user's."""
-    with suppress(OSError):
-        return sum(map(int, pattern.findall(Path(f"/proc/{pid}/{file}").read_bytes()))) * 1024
-    return 0
-
 
 log = logging.getLogger("holdfast.worker")
 
@@ -143,7 +101,7 @@ async def _time_out(attempt: Attempt, stack: Stack) -> None:
 
 
 async def _watch_memory(attempt: Attempt, most: int) -> None:
-    while (used := await looking.call(used_by_tree, attempt.pid or 0, most)) <= most:
+    while (used := await looking.call(memory_of_tree, attempt.pid or 0, most)) <= most:
         await asyncio.sleep(MEMORY_EVERY)
     words = f"the job's processes used {size_words(used)} of memory, more than their limit of {size_words(most)}"
     attempt.interrupt("memory", failed("MemoryLimit", f"{words}, and were killed", group="memory"))

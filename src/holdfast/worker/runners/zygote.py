@@ -36,7 +36,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
-from holdfast.worker import linux
+from holdfast.worker import linux, processes
 from holdfast.worker.messages import (
     ALONE,
     MAX_PACKET,
@@ -198,7 +198,7 @@ class _Server:
         except OSError:
             connection.close()
             if pid:  # it has heard of no job yet
-                linux.kill(pid)
+                processes.kill(pid)
                 with suppress(ChildProcessError):
                     linux.waitpid(pid, 0)
             return 0
@@ -263,7 +263,7 @@ class _Server:
         return len(found) > 4000 or found.count(b" ") > len(self._jobs) + len(self._immortal)
 
     def _kill_others(self) -> list[int]:
-        return linux.kill_children(but={job.pid for job in self._jobs.values()} | self._immortal)
+        return processes.kill_children(but={job.pid for job in self._jobs.values()} | self._immortal)
 
 
 def _reap(pid: int) -> tuple[int, int]:
@@ -274,7 +274,7 @@ def _reap(pid: int) -> tuple[int, int]:
     """
     try:
         os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
-        linux.kill_group(pid)
+        processes.kill_group(pid)
         _, status, used = linux.wait4(pid, 0)
     except ChildProcessError:
         return UNKNOWN_STATUS, 0
@@ -308,7 +308,7 @@ def _kill_all() -> None:
     """At the end of a zygote. Whatever it cannot do, the supervisor does."""
     with suppress(OSError):
         for _ in range(_LAST_LOOKS):
-            if not linux.kill_children():
+            if not processes.kill_children():
                 return
             linux.sleep(0.01)
 

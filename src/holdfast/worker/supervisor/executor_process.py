@@ -23,7 +23,8 @@ import msgspec
 
 from holdfast.store.commands import Held, Started
 from holdfast.worker import messages
-from holdfast.worker.linux import Origin, Usage, boot_time, born, kill_group, origin
+from holdfast.worker.linux import boot_time
+from holdfast.worker.processes import ProcessStat, Usage, kill_group, process_stat, start_time
 from holdfast.worker.settings import Pool, Start, WorkerSettings
 from holdfast.worker.transport import READ_SIZE, Arriving, Decode, open_ends
 
@@ -70,11 +71,11 @@ class _Hold(NamedTuple):
     pid: int = 0
     created: int = 0  # when the job was, if it has a process; and when that began to run it
     since: float = 0.0
-    origin: Origin = Origin()  # of the process: its number alone may be another's by now
+    stat: ProcessStat = ProcessStat()  # when it started: the pid alone may be another process by now
 
     def kill(self) -> None:
         """Kill the job's process with its group, if it has one and that is still there."""
-        if self.pid and born(self.pid) == self.origin.born:
+        if self.pid and start_time(self.pid) == self.stat.started:
             kill_group(self.pid)
 
 
@@ -163,7 +164,7 @@ class ExecutorProcess:
     def processes(self) -> list[JobProcess]:
         """Those of the jobs that have one of their own."""
         return [
-            JobProcess(id, hold.created, attempt, hold.pid, hold.since, hold.origin.cpu_seconds)
+            JobProcess(id, hold.created, attempt, hold.pid, hold.since, hold.stat.cpu_seconds)
             for (id, attempt), hold in self._held.items()
             if hold.pid
         ]
@@ -244,7 +245,7 @@ class ExecutorProcess:
     def _note_started(self, job: messages.JobStarted) -> None:
         if hold := self._held.get((job.id, job.attempt)):
             self._held[job.id, job.attempt] = hold._replace(
-                pid=job.pid, created=job.created, since=boot_time(), origin=origin(job.pid)
+                pid=job.pid, created=job.created, since=boot_time(), stat=process_stat(job.pid)
             )
             self._started.append(Started(self.name, job.id, job.attempt, job.pid, job.delay))
 

@@ -27,7 +27,8 @@ from holdfast.store import commands
 from holdfast.store.commands import Block
 from holdfast.units import humanize, size_words
 from holdfast.version import __version__
-from holdfast.worker.linux import Usage, boot_time, usage_of, usage_of_tree
+from holdfast.worker.linux import boot_time
+from holdfast.worker.processes import Usage, usage_of, usage_of_tree
 from holdfast.worker.settings import Pool, WorkerSettings
 from holdfast.worker.supervisor.executor_process import ExecutorProcess, JobProcess
 from holdfast.worker.supervisor.leases import Leases

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from pathlib import Path
 
 import msgspec
 
 from holdfast.client.jobs import StackAnswer
 from holdfast.store import commands
-from holdfast.worker.linux import tree, usage_of
 from holdfast.worker.messages import StackReply, StackRequest
+from holdfast.worker.processes import command_line, process_stat, tree, usage_of
 from holdfast.worker.stacks import stack_of
 from holdfast.worker.supervisor.executor_process import ExecutorProcess
 from holdfast.worker.supervisor.retrying import PatientStore
@@ -91,13 +90,11 @@ def _look_at_executor(pid: int) -> StackAnswer:
 
 def _describe(pid: int) -> str:
     """One line about a process; nothing, if it is gone."""
-    try:
-        command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace").strip()
-        name, _, fields = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").partition("(")[2].rpartition(") ")
-    except OSError:
+    stat, command = process_stat(pid), command_line(pid)
+    if not stat.state:
         return ""
     if " -m holdfast.entrypoints." in command:
         command = "the job itself"
     used = usage_of(pid)
-    state = STATES.get(fields[:1], fields[:1])
-    return f"  {pid} {state}, {used.memory >> 20} MiB, {used.cpu_seconds:.1f} s of CPU: {(command or name)[:200]}"
+    state = STATES.get(stat.state, stat.state)
+    return f"  {pid} {state}, {used.memory >> 20} MiB, {used.cpu_seconds:.1f} s of CPU: {(command or stat.name)[:200]}"

@@ -20,7 +20,7 @@ import msgspec
 from holdfast import errors
 from holdfast.names import new_id, node_name
 from holdfast.store.store import Address
-from holdfast.worker import linux, messages
+from holdfast.worker import linux, messages, processes
 from holdfast.worker.linux import READY, STOPPING, notify, user_name
 from holdfast.worker.output.console import Outlet
 from holdfast.worker.output.shipping import Logs
@@ -124,7 +124,7 @@ class Supervisor:
         return self._exit_code
 
     def _heed_signals(self) -> None:
-        linux.forget_signals()
+        linux.reset_signals()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
@@ -326,7 +326,7 @@ class Supervisor:
         Returns whether all are dead. If not, nothing may be given back: the leases have to end by themselves.
         """
         for _ in range(LOOKS_AT_ORPHANS):
-            left = linux.kill_children(but=[executor.pid for executor in self._executors.values()])
+            left = processes.kill_children(but=[executor.pid for executor in self._executors.values()])
             if not left:
                 return True
             await asyncio.sleep(0.01)
@@ -369,7 +369,7 @@ class Supervisor:
     async def _reap(self) -> None:
         """Take note of orphans that have died: they are ours, wherever in the worker they were started."""
         while True:
-            linux.reap_children(but=[executor.pid for executor in self._executors.values()])
+            processes.reap_children(but=[executor.pid for executor in self._executors.values()])
             await asyncio.sleep(REAP_EVERY)
 
     async def _leave(self) -> None:
