@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast, Invalid, JobFailed
-from holdfast.errors import RemoteTraceback
+from holdfast.job.errors import RemoteTraceback
 from holdfast.text import indented, printable
 from tests.apps.voice_app import shout
 from tests.support.workers import Crew

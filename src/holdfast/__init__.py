@@ -13,29 +13,31 @@ job.result()
 """
 
 from holdfast.app import Holdfast
-from holdfast.client.logs import Log, LogPart
 from holdfast.client.schedules import cron, every
 from holdfast.errors import (
     DependencyCycle,
     HoldfastError,
     Invalid,
     JobBlocked,
-    JobCancelled,
     JobExists,
-    JobFailed,
     JobIsNewer,
     JobNotFound,
     JobUnreadable,
     LeaseLost,
+    NotFound,
     ResultTimeout,
     ResultTypeWarning,
+    ScheduleNotFound,
     StoreFull,
     StoreUnavailable,
     TooBig,
     WorkDone,
+    WorkerNotFound,
     WrongState,
 )
+from holdfast.job.errors import JobCancelled, JobFailed
 from holdfast.job.job import Job
+from holdfast.job.logs import Log, LogPart
 from holdfast.job.outcome import Advance, Fail, Retry, Snooze
 from holdfast.job.progress import Progress
 from holdfast.job.usage import JobUsage
@@ -64,19 +66,27 @@ __all__ = [
     "LeaseLost",
     "Log",
     "LogPart",
+    "NotFound",
     "Progress",
     "ResultTimeout",
     "ResultTypeWarning",
     "Retry",
     "RunningJob",
+    "ScheduleNotFound",
     "Snooze",
     "StoreFull",
     "StoreUnavailable",
     "Task",
     "TooBig",
     "WorkDone",
+    "WorkerNotFound",
     "WrongState",
     "cron",
     "current_job",
     "every",
 ]
+
+for _name in __all__:  # exceptions are shown by the name under which users import them
+    if isinstance(_kind := globals()[_name], type) and issubclass(_kind, BaseException):
+        _kind.__module__ = __name__
+del _name, _kind

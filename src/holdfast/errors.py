@@ -1,48 +1,57 @@
-"""Everything that can go wrong, as one tree.
+"""The errors of Holdfast, as one tree.
 
     HoldfastError
-    ├── JobNotFound        NOTFOUND  there is no job of this id
-    ├── JobExists          EXISTS    there is one already, and the call asked for an error
-    ├── WrongState         STATE     the job is in a state that the call does not apply to
-    ├── WorkDone           DONE      the job has done its work, so only a forced retry does it again
-    ├── LeaseLost          LOST      this attempt no longer has the right to run the job
+    ├── NotFound           NOTFOUND  what was asked for does not exist; it is a LookupError too
+    │   ├── JobNotFound              there is no job of this id
+    │   ├── WorkerNotFound           there is no worker of this name
+    │   └── ScheduleNotFound         there is no schedule of this name
+    ├── JobExists          EXISTS    a job of this id or unique key exists, and the call asked for an error
+    ├── WrongState         STATE     the call does not apply to a job in this state
+    ├── WorkDone           DONE      the job has done its work; only a forced retry repeats it
+    ├── LeaseLost          LOST      this attempt no longer holds the lease of its job
     ├── JobBlocked         BLOCKED   other jobs depend on this one
-    ├── DependencyCycle    CYCLE     a job would wait for itself
-    ├── TooBig             TOOBIG    a payload, result or checkpoint is over its limit
+    ├── DependencyCycle    CYCLE     a job would depend on itself
+    ├── TooBig             TOOBIG    a payload, result or checkpoint exceeds its limit; it is a ValueError too
     ├── StoreFull          FULL      the server is out of memory; nothing was stored
-    ├── Invalid            INVALID   an argument is not acceptable; it is a ValueError too
-    ├── WrongSchema        SCHEMA    the data was written by another release
-    ├── JobUnreadable      DAMAGED   the job's record is damaged
+    ├── Invalid            INVALID   an argument is invalid; it is a ValueError too
+    ├── WrongSchema        SCHEMA    another release wrote the data
+    ├── JobUnreadable      DAMAGED   the record of the job is damaged
     │   └── JobIsNewer     NEWER     a newer release wrote it
     ├── StoreUnavailable             the server cannot be reached, or does not answer
     │   └── ServerStartFailed        the embedded server cannot be started
-    ├── JobFailed                    `result()` of a job that failed; its cause is the traceback of the attempt
-    ├── JobCancelled                 `result()` of a job that was cancelled
-    └── ResultTimeout                the job did not end in the time that `result()` was given
+    ├── JobFailed                    raised by `result()`: the job failed; the cause is the traceback of its attempt
+    ├── JobCancelled                 raised by `result()`: the job was cancelled
+    └── ResultTimeout                raised by `result()`: the job did not end within the timeout
 
 `ResultTypeWarning` is a warning: a result does not fit the type that it is read as.
 
-The scripts refuse with `CODE words`; `from_reply` turns that into the class of the code.
+JobFailed and JobCancelled carry a job, so `holdfast.job.errors` defines them. The Lua functions refuse a call with
+`CODE text`; `from_reply` makes that an error.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-from holdfast.text import printable
-
-if TYPE_CHECKING:
-    from holdfast.job.job import Job
-
 
 class HoldfastError(Exception):
-    """What every error of Holdfast is."""
+    """The base class of all errors of Holdfast."""
 
     code = "ERROR"
 
 
-class JobNotFound(HoldfastError, LookupError):
+class NotFound(HoldfastError, LookupError):
     code = "NOTFOUND"
+
+
+class JobNotFound(NotFound):
+    pass
+
+
+class WorkerNotFound(NotFound):
+    pass
+
+
+class ScheduleNotFound(NotFound):
+    pass
 
 
 class JobExists(HoldfastError):
@@ -86,7 +95,7 @@ class WrongSchema(HoldfastError):
 
 
 class JobUnreadable(HoldfastError):
-    """The record of this job cannot be read. Nothing was changed, and no other job is concerned."""
+    """The record of this job cannot be read. Nothing was changed, and no other job is affected."""
 
     code = "DAMAGED"
 
@@ -98,50 +107,14 @@ class JobIsNewer(JobUnreadable):
 
 
 class StoreUnavailable(HoldfastError, ConnectionError):
-    """`maybe_done` is false if it is known that the command was not carried out: it was refused, or never sent."""
+    """`maybe_done` is false if the command was certainly not carried out: it was refused, or never sent."""
 
     code = "UNAVAILABLE"
     maybe_done = True
 
 
 class ServerStartFailed(StoreUnavailable):
-    code = "UNAVAILABLE"
-
-
-class RemoteTraceback(Exception):
-    """The traceback of a job's last failed attempt, as text: the `__cause__` of JobFailed, so Python prints both."""
-
-    def __init__(self, traceback: str) -> None:
-        super().__init__(traceback)
-        self.traceback = traceback
-
-    def __str__(self) -> str:
-        return f'\n"""\n{printable(self.traceback.rstrip(), lines=True)}\n"""'
-
-
-class JobFailed(HoldfastError):
-    """A job ended in the state `failed`. `job` is that job, with its `group`, `failure` and `attempts`.
-
-    Its `__cause__` is a RemoteTraceback, if the last failed attempt left a traceback.
-    """
-
-    code = "FAILED"
-
-    def __init__(self, words: str, job: Job[Any]) -> None:
-        super().__init__(words)
-        self.job = job
-        if job.failure and job.failure.traceback:
-            self.__cause__ = RemoteTraceback(job.failure.traceback)
-
-
-class JobCancelled(HoldfastError):
-    """A job ended in the state `cancelled`. `job` is that job."""
-
-    code = "CANCELLED"
-
-    def __init__(self, words: str, job: Job[Any]) -> None:
-        super().__init__(words)
-        self.job = job
+    pass
 
 
 class ResultTimeout(HoldfastError, TimeoutError):
@@ -149,31 +122,36 @@ class ResultTimeout(HoldfastError, TimeoutError):
 
 
 class ResultTypeWarning(UserWarning):
-    """A result is returned as the JSON value that is stored: it does not fit the type that it is read as."""
+    """A result does not fit the type that it is read as, and is returned as the stored JSON value."""
 
 
+# By the code that a Lua function refuses with.
 BY_CODE: dict[str, type[HoldfastError]] = {
-    kind.code: kind
-    for kind in (
-        JobNotFound,
-        JobExists,
-        WrongState,
-        WorkDone,
-        LeaseLost,
-        JobBlocked,
-        DependencyCycle,
-        TooBig,
-        StoreFull,
-        Invalid,
-        WrongSchema,
-        JobUnreadable,
-        JobIsNewer,
-    )
+    "NOTFOUND": JobNotFound,
+    "NOWORKER": WorkerNotFound,
+    "NOSCHEDULE": ScheduleNotFound,
+    **{
+        kind.code: kind
+        for kind in (
+            JobExists,
+            WrongState,
+            WorkDone,
+            LeaseLost,
+            JobBlocked,
+            DependencyCycle,
+            TooBig,
+            StoreFull,
+            Invalid,
+            WrongSchema,
+            JobUnreadable,
+            JobIsNewer,
+        )
+    },
 }
 
 
 def from_reply(message: str) -> HoldfastError | None:
-    """Return the error that a script refused with, or None if the message is not a refusal of ours."""
-    code, _, words = message.partition(" ")
+    """Return the error that a Lua function refused with; None if the message has no code of ours."""
+    code, _, text = message.partition(" ")
     kind = BY_CODE.get(code)
-    return kind(words) if kind else None
+    return kind(text) if kind else None

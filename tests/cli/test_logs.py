@@ -79,7 +79,7 @@ def test_attempts_are_told_apart(shell: Shell, hand: Hand) -> None:
     code, out, err = shell("logs", "mine")
     assert (code, out, "this is attempt 2; --attempt shows 1" in err) == (0, "second\n", True)
     first = shell("logs", "mine", "--attempt", "1").out
-    assert first == "first\n[holdfast: attempt 1 failed: holdfast.job.outcome.Retry]\n    holdfast.job.outcome.Retry\n"
+    assert first == "first\n[holdfast: attempt 1 failed: holdfast.Retry]\n    holdfast.Retry\n"
     assert shell("logs", "mine", "--json").json == {
         "id": "mine", "attempt": 2, "attempts": [1, 2], "left_out_bytes": 0, "text": "second\n", "failure": None,
     }  # fmt: skip
@@ -100,7 +100,7 @@ def test_it_is_said_why_an_attempt_has_no_log(shell: Shell, hand: Hand) -> None:
     code, out, err = shell("logs", "mine", "--attempt", "1")
     assert (code, out) == (
         0,
-        "[holdfast: attempt 1 failed: holdfast.job.outcome.Retry]\n    holdfast.job.outcome.Retry\n",
+        "[holdfast: attempt 1 failed: holdfast.Retry]\n    holdfast.Retry\n",
     )
     assert "no log of attempt 1: it printed nothing, or was too long ago; there are those of 2" in err
     code, _, err = shell("logs", "mine", "--attempt", "7")

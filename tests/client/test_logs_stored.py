@@ -154,7 +154,7 @@ def test_a_worker_is_asked_and_answers(store: Store) -> None:
     end(store, "job", Succeed(b""))
     with pytest.raises(errors.WrongState, match="only a running one"):
         store.run(commands.ask("stack", id="job", inbox="me"))
-    with pytest.raises(errors.JobNotFound, match="no worker"):
+    with pytest.raises(errors.WorkerNotFound, match="no worker"):
         store.run(commands.ask("drain", worker="node/nobody", inbox="me"))
 
 

@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from holdfast import Holdfast, Invalid, JobNotFound, WrongState, cron, every
+from holdfast import Holdfast, Invalid, ScheduleNotFound, WrongState, cron, every
 from holdfast.client.schedules import Schedule, Timing
 from holdfast.client.timing import Cron, Every
 from holdfast.store import commands
@@ -270,7 +270,7 @@ def test_a_schedule_is_removed_and_its_jobs_stay(bench: Workbench, ask: Ask) -> 
 
 @pytest.mark.parametrize("verb", ["get_schedule", "pause_schedule", "resume_schedule", "trigger"])
 def test_a_schedule_that_is_not_there_is_named(ask: Ask, verb: str) -> None:
-    with pytest.raises(JobNotFound, match="there is no schedule nobody"):
+    with pytest.raises(ScheduleNotFound, match="there is no schedule nobody"):
         ask(verb, "nobody")
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import redis
 
-from holdfast import Holdfast, Invalid, JobNotFound, WrongState
+from holdfast import Holdfast, Invalid, WorkerNotFound, WrongState
 from holdfast.job.outcome import Succeed
 from holdfast.store import commands
 from holdfast.store.commands import Command, Held, Started, Worker
@@ -162,7 +162,7 @@ def test_a_worker_is_deregistered_when_it_is_silent_and_holds_nothing(
     assert lives(app) == {"node/two": True}
     left = {key for key in set(dump(client, namespace)) - before if b":t:" not in key}
     assert {key.rpartition(b":")[2] for key in left} <= {b"a", b"cancelled"}  # the job, and the index that it is in
-    with pytest.raises(JobNotFound, match="there is no worker node/one"):
+    with pytest.raises(WorkerNotFound, match="there is no worker node/one"):
         app.deregister("node/one")
 
 

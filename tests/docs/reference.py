@@ -23,6 +23,7 @@ from holdfast import errors
 from holdfast.client import bulk, queues, schedules, timing, upkeep, workers
 from holdfast.items import items
 from holdfast.job import job, options
+from holdfast.job.errors import JobCancelled, JobFailed
 from holdfast.job.failure import Failure
 from holdfast.store.commands import Event, HeldJob, Limit, Queue, Setting, Worker
 from holdfast.task import program
@@ -97,7 +98,7 @@ WRITTEN = {  # where the types in the source say less
 HIDDEN = {  # what is public for other parts of Holdfast only
     holdfast.Holdfast: {"address", "tasks", "store", "async_store", "outage_policy"},
     holdfast.Task: {"app", "signature", "chosen", "origin"},
-    holdfast.BoundCall: {"chosen", "variant"},
+    holdfast.BoundCall: {"chosen", "outline", "variant"},
     holdfast.Job: {"app", "returns"},
     holdfast.Progress: {"base"},
     timing.Cron: {"after", "next"},
@@ -145,7 +146,7 @@ def _class(kind: type) -> str:
     parts = [f"### `{kind.__name__}`\n", _prose(kind) + "\n"]
     if kind in WITH_CONSTRUCTOR:
         parts.append(f"`{_call(kind.__name__, vars(kind)['__init__'], returns=False)}`\n")
-    if fields := list(_fields(kind)):
+    if not issubclass(kind, BaseException) and (fields := list(_fields(kind))):
         parts.append("\n".join(["| field | type | |", "|---|---|---|", *fields]) + "\n")
     section = ""
     for names in _verbs(kind):
@@ -265,7 +266,7 @@ def _written_out(name: str, module: dict[str, Any]) -> str:
     is_alias = isinstance(value, types.GenericAlias | types.UnionType) or get_origin(value) is Union
     if name in ALIASES or not (is_alias or str(value).startswith("typing.Literal[")):
         return name
-    text = re.sub(r"\b(?:typing|datetime|collections\.abc|holdfast(?:\.\w+)+)\.", "", str(value))
+    text = re.sub(r"\b(?:typing|datetime|collections\.abc|holdfast(?:\.\w+)*)\.", "", str(value))
     return re.sub(r"Optional\[(Job\[Any\])\]", r"\1 | None", _unquoted(text))
 
 
@@ -334,7 +335,7 @@ def _warning() -> str:
 def _errors() -> str:
     tree = textwrap.dedent((errors.__doc__ or "").split("\n\n")[1])
     rows = []
-    for kind in vars(errors).values():
+    for kind in (*vars(errors).values(), JobFailed, JobCancelled):
         if isinstance(kind, type) and issubclass(kind, errors.HoldfastError):
             words = re.search(rf"─ {kind.__name__} +(?:[A-Z]+ +)?(.*)", tree)
             shown = words[1] if words else " ".join((inspect.getdoc(kind) or "").split())

@@ -63,7 +63,7 @@ class Schedules:
 
     def find(self, name: str) -> Schedule:
         if name not in self.all:
-            raise errors.JobNotFound
+            raise errors.ScheduleNotFound
         return self.all[name]
 
     # Verbs

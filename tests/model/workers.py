@@ -275,7 +275,7 @@ class Workers(Core):
 
     def deregister(self, worker: str, now: int) -> None:
         if worker not in self.workers:
-            raise errors.JobNotFound
+            raise errors.WorkerNotFound
         executors = self.executors(worker)
         if self.workers[worker] >= now - LIVE or any(self.held(executor) for executor in executors):
             raise errors.WrongState

@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast, Invalid, Job, JobNotFound
-from holdfast.client.logs import QUIET, Following, LogPart, follow
+from holdfast.client.logs import QUIET, Following, follow
 from holdfast.constants import LOG_BLOCK, LOG_HEAD, LOG_TAIL
+from holdfast.job.logs import LogPart
 from holdfast.store.steps import drive
 from holdfast.worker.output.capture import LogFile
 from holdfast.worker.output.console import Outlet

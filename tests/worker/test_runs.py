@@ -117,7 +117,7 @@ def test_a_job_that_raises_retry_runs_again_until_its_retries_are_spent(company:
     assert enough.result(timeout="30s") == 3
     assert company.get(enough).retries_used == 2
     ended = company.ended(too_few)
-    assert (ended.group, ended.final_reason) == ("holdfast.job.outcome.Retry", "exhausted")
+    assert (ended.group, ended.final_reason) == ("holdfast.Retry", "exhausted")
     assert company.outcomes(too_few) == ["error", "error"]
 
 

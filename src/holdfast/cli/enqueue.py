@@ -25,6 +25,7 @@ from holdfast.cli.records import decoded, full_record
 from holdfast.cli.session import Session, command, duration_option, pass_session
 from holdfast.cli.text import json_text
 from holdfast.cli.waiting import wait_for
+from holdfast.job.errors import JobCancelled, JobFailed
 from holdfast.task.task import BoundCall
 
 ON_FAILED = click.Choice(["block", "cancel", "run"])
@@ -187,7 +188,7 @@ def _wait(session: Session, app: Holdfast, id: str, timeout: timedelta | None) -
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", errors.ResultTypeWarning)
             app.result(app.get(id), timeout)
-    except (errors.JobFailed, errors.JobCancelled) as error:
+    except (JobFailed, JobCancelled) as error:
         if session.output.mode == "json":
             session.output.json(full_record(app.get(id)))
         complain(f"{error}; see `holdfast show {id}`", error.code, id=id)

@@ -24,7 +24,7 @@ WORDS = (
 )
 
 _CODES = (
-    (errors.JobNotFound, NOT_FOUND),
+    (errors.NotFound, NOT_FOUND),
     (errors.StoreUnavailable, UNAVAILABLE),
     (errors.ResultTimeout, NOT_IN_TIME),
     (errors.Invalid, USAGE),
@@ -41,4 +41,4 @@ class NotFound(click.ClickException):
     """There is nothing of this name."""
 
     exit_code = NOT_FOUND
-    code = errors.JobNotFound.code
+    code = errors.NotFound.code

@@ -18,8 +18,9 @@ from holdfast.cli.output import write
 from holdfast.cli.records import failure_record
 from holdfast.cli.session import Session, command, pass_session
 from holdfast.cli.watch import follow_option, pause
-from holdfast.client.logs import Following, Log, LogPart, follow, gap
+from holdfast.client.logs import Following, follow
 from holdfast.job.job import Attempt, Job
+from holdfast.job.logs import Log, LogPart, gap
 from holdfast.job.retry_text import what_follows
 from holdfast.text import indented, listed, printable
 

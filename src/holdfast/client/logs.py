@@ -11,11 +11,12 @@ from __future__ import annotations
 import time
 from codecs import getincrementaldecoder
 from collections.abc import AsyncIterator, Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 from holdfast.constants import LOG_BLOCK
 from holdfast.errors import Invalid, JobNotFound
 from holdfast.job.job import FINAL
+from holdfast.job.logs import Log, LogPart
 from holdfast.names import check_id
 from holdfast.store import commands
 from holdfast.store.client_method import Stores
@@ -24,48 +25,6 @@ from holdfast.store.store import Store
 
 LOOK_EVERY = 0.3  # seconds; workers send what is new as often
 QUIET = 4  # looks without news after the end of a job: what its worker has not sent by then is not waited for
-
-
-class Log(NamedTuple):
-    """What an attempt printed, as far as it is kept."""
-
-    attempt: int  # 0: no attempt has printed anything
-    attempts: list[int]  # those that have a log
-    head: bytes  # the beginning; all of it, unless something is left out
-    left_out: int  # bytes between
-    tail: bytes  # the end
-
-    @property
-    def data(self) -> bytes:
-        """All that is kept, with a line that says how many bytes are left out."""
-        return self.head + gap(self.left_out, self.head) + self.tail
-
-    @property
-    def text(self) -> str:
-        """The same as text; what is no UTF-8 is replaced."""
-        parts = (self.head, gap(self.left_out, self.head), self.tail)
-        return "".join(part.decode(errors="replace") for part in parts)
-
-    @property
-    def lines(self) -> list[str]:
-        return self.text.splitlines()
-
-
-class LogPart(NamedTuple):
-    """What came next in the log of an attempt."""
-
-    attempt: int
-    data: bytes  # as it was printed
-    text: str  # the same; a character that is not complete comes with the next part
-    left_out: int = 0  # bytes before it that were not kept: it came too fast
-
-
-def gap(left_out: int, before: bytes) -> bytes:
-    """A line that says how much is left out; nothing if nothing is."""
-    if not left_out:
-        return b""
-    start = b"" if not before or before.endswith(b"\n") else b"\n"
-    return start + f"[holdfast: {left_out:,} bytes are left out here]\n".encode()
 
 
 def logs(_: Stores, id: str, /, *, attempt: int | None = None) -> Steps[Log]:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from holdfast import errors
 from holdfast.client import jobs
+from holdfast.job.errors import JobCancelled, JobFailed
 from holdfast.job.job import FINAL, Job
 from holdfast.names import new_id
 from holdfast.store import commands
@@ -170,10 +171,10 @@ def outcome(job: Job[R]) -> R:
     if job.unreadable:
         raise errors.JobUnreadable(f"job {job.id} cannot be read: {job.unreadable}")
     if job.state == "cancelled":
-        raise errors.JobCancelled(f"job {job.id} was cancelled", job)
+        raise JobCancelled(f"job {job.id} was cancelled", job)
     if job.state == "failed":
         final = f" ({job.final_reason})" if job.final_reason not in ("", job.group) else ""
-        raise errors.JobFailed(f"job {job.id} failed in group {job.group}{final}: {printable(job.why)}", job)
+        raise JobFailed(f"job {job.id} failed in group {job.group}{final}: {printable(job.why)}", job)
     raise errors.WrongState(f"job {job.id} was retried while its result was awaited")
 
 

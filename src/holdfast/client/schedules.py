@@ -10,7 +10,7 @@ import msgspec
 
 from holdfast.client.timing import Cron, Every, When, decode, encode, further_times, next_firings
 from holdfast.constants import MAX_BACKLOG, MAX_DURATION, MAX_JITTER, MIN_INTERVAL
-from holdfast.errors import Invalid, JobNotFound
+from holdfast.errors import Invalid, ScheduleNotFound
 from holdfast.names import check_schedule
 from holdfast.store import commands
 from holdfast.store.client_method import Stores
@@ -237,11 +237,11 @@ def get_schedule(_: Stores, name: str) -> Steps[Schedule]:
     """Return a schedule.
 
     Raises:
-        JobNotFound: there is none of this name.
+        ScheduleNotFound: there is none of this name.
     """
     found = yield commands.schedules([name])
     if not found:
-        raise JobNotFound(f"there is no schedule {name}")
+        raise ScheduleNotFound(f"there is no schedule {name}")
     return _read(found[0])
 
 

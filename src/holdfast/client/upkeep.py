@@ -64,7 +64,7 @@ def _refill(name: str) -> Steps[None]:
         if told:
             try:
                 yield commands.refill(name, *told)
-            except (errors.JobNotFound, errors.Invalid) as error:  # it was removed or replaced meanwhile
+            except (errors.ScheduleNotFound, errors.Invalid) as error:  # it was removed or replaced meanwhile
                 _log().info("schedule %s: %s", name, error)
 
 

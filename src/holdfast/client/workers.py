@@ -72,7 +72,7 @@ def deregister(_: Stores, worker: str) -> Steps[None]:
     """Forget a worker that is gone, before its time.
 
     Raises:
-        JobNotFound: there is no such worker.
+        WorkerNotFound: there is no such worker.
         WrongState: it is live, or holds jobs.
     """
     yield commands.deregister(worker)
@@ -82,6 +82,6 @@ def drain(_: Stores, worker: str) -> Steps[None]:
     """Have a worker claim no more, and end when its jobs have, however long they take.
 
     Raises:
-        JobNotFound: there is no such worker.
+        WorkerNotFound: there is no such worker.
     """
     yield commands.ask("drain", worker=worker, inbox=new_id())

@@ -7,8 +7,9 @@ from typing import Any, TypeVar
 
 from holdfast.codec import Shape
 from holdfast.constants import MAX_BATCH
-from holdfast.errors import JobCancelled, JobFailed, JobNotFound
+from holdfast.errors import JobNotFound
 from holdfast.job import options
+from holdfast.job.errors import JobCancelled, JobFailed
 from holdfast.job.job import Job
 from holdfast.job.options import Awaited
 from holdfast.job.result import decode_result

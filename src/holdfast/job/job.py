@@ -11,20 +11,18 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 import msgspec
 
 from holdfast.codec import Shape
 from holdfast.job import failure
 from holdfast.job.failure import Failure
+from holdfast.job.logs import Log
 from holdfast.job.progress import Progress, read_progress
 from holdfast.job.result import decode_result
 from holdfast.job.usage import JobUsage
 from holdfast.units import Duration, utc
-
-if TYPE_CHECKING:
-    from holdfast.client.logs import Log
 
 R = TypeVar("R")
 

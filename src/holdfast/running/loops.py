@@ -17,15 +17,12 @@ import time
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Sized
 from contextlib import suppress
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, get_type_hints
+from typing import Any, Generic, Protocol, TypeVar, get_type_hints
 
 import msgspec
 
 from holdfast.errors import Invalid
 from holdfast.job.progress import Reporter
-
-if TYPE_CHECKING:
-    from holdfast.running.running_job import RunningJob
 
 T = TypeVar("T")
 
@@ -34,6 +31,15 @@ _END: Any = object()
 _START_OF_COOKIE = 1 << 64  # the position of a text file is this much, and above that how to decode from there
 
 Items = AsyncIterable[T] | Iterable[T] | Callable[[Any], AsyncIterable[T] | Iterable[T]]
+
+
+class Resumable(Protocol):
+    """The running job, as far as a loop needs it."""
+
+    @property
+    def stopping(self) -> bool: ...
+    def checkpoint(self, kind: type[T], default: T) -> T: ...
+    def yield_now(self) -> None: ...
 
 
 class _Source(Protocol[T]):
@@ -151,7 +157,7 @@ class Loops:
                 "save the position too; or use `report`, `count` or `note` for what no later attempt has to know"
             )
 
-    def begin(self, job: RunningJob, items: Items[T], key: Callable[[T], Any] | None, total: int | None) -> Loop[T]:
+    def begin(self, job: Resumable, items: Items[T], key: Callable[[T], Any] | None, total: int | None) -> Loop[T]:
         if not self.count:
             saved = job.checkpoint(Any, None)
             self._places = saved if isinstance(saved, list) else [saved]
@@ -171,7 +177,7 @@ class Loops:
 class Loop(Generic[T]):
     """One loop: says when to save."""
 
-    def __init__(self, job: RunningJob, loops: Loops, number: int, source: _Source[T]) -> None:
+    def __init__(self, job: Resumable, loops: Loops, number: int, source: _Source[T]) -> None:
         self.source = source
         self._job = job
         self._loops = loops

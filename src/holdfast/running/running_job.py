@@ -15,22 +15,19 @@ from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, I
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
+from typing import Any, ParamSpec, Protocol, Self, TypeVar
 
 from holdfast.codec import decode_checkpoint, encode_checkpoint
 from holdfast.constants import MAX_BATCH, MAX_CHECKPOINT, MAX_NOTE
 from holdfast.errors import HoldfastError, Invalid, TooBig
 from holdfast.job.dependencies import all_there, ended_and_left, ids_of, in_parts, result_of
 from holdfast.job.job import Job
-from holdfast.job.options import Awaited
+from holdfast.job.options import Awaited, Options
 from holdfast.job.progress import Number, Reporter
 from holdfast.names import check_text
 from holdfast.running.channel import Link, heed
 from holdfast.running.loops import AsyncEach, Each, Loops
 from holdfast.running.steps import Step
-
-if TYPE_CHECKING:
-    from holdfast.task.task import BoundCall
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -43,6 +40,20 @@ class HandOver(BaseException):
 
 class WaitFor(BaseException):
     """Leaves a task that waits for other jobs. Not an Exception, as `HandOver`."""
+
+
+class BoundCall(Protocol[R]):
+    """A call that a job enqueues as its child: a `BoundCall` of `holdfast.task`."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def chosen(self) -> Options: ...
+    @property
+    def outline(self) -> Job[R]: ...
+    def options(self, *, id: str) -> Self: ...
 
 
 class App(Protocol):

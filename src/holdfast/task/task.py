@@ -139,6 +139,11 @@ class BoundCall(msgspec.Struct, Generic[R], frozen=True, eq=False):
         """What the store is told of it, besides its id and its arguments."""
         return self.variant.batch
 
+    @property
+    def outline(self) -> Job[R]:
+        """The job of this call, as far as it is known before it is stored."""
+        return self.variant.outline
+
     def options(self, **given: Unpack[Given]) -> BoundCall[R]:
         """Return this call with other options; it keeps its id, unless one is given."""
         variant = self.variant.options(**given)

@@ -262,7 +262,7 @@ def test_as_many_attempts_and_notes_are_kept_as_the_queue_says(store: Store) -> 
 def test_a_worker_can_be_deregistered_when_it_is_silent_and_holds_nothing(store: Store, clock: TestClock) -> None:
     put(store, "a")
     take(store, lease=60_000)
-    with pytest.raises(errors.JobNotFound):
+    with pytest.raises(errors.WorkerNotFound):
         store.run(commands.deregister("node/one"))
     keep(store, queues=["q"])
     assert store.run(commands.queues())[0][:3] == ("q", False, 1)

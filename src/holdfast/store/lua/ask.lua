@@ -1,7 +1,7 @@
 -- ask: have a worker do something, by a word in its inbox, and tell whoever asks what came of it.
 --
 --   ask(word, worker or id, inbox)   word: 'drain' (claim no more, and end when all jobs have; a worker), 'stack' (what a
---                                    running job does just now; an id). Refuses NOTFOUND, STATE if the job does not run.
+--                                    running job does just now; an id). Refuses NOTFOUND, NOWORKER, STATE if the job does not run.
 --                                    Returns the worker, and the key of the list on which the answer comes; a drain has none,
 --                                    and may be said again
 --   answer(inbox), blobs             the worker's answer
@@ -17,7 +17,7 @@ local ANSWERED = 60000 -- milliseconds for which an answer is kept
 local function worker_to_ask(args)
   if args.word == 'drain' then
     if not redis.call('ZSCORE', key.workers(), worker_name(args.worker)) then
-      refuse('NOTFOUND', 'there is no worker ' .. args.worker .. '; holdfast workers lists them')
+      refuse('NOWORKER', 'there is no worker ' .. args.worker .. '; holdfast workers lists them')
     end
     return args.worker, 'drain'
   end

@@ -20,7 +20,7 @@
 --   schedules(names), or schedules(after): those whose names come after that one, and without it the first; up to 1,000, or
 --     32 MB; returns for each a list of names and values; among them the time, by which others are computed
 --
--- Refuse NOTFOUND, INVALID, STATE (an older revision). Return 1 if that changed anything; `trigger` the id of the job.
+-- Refuse NOSCHEDULE, INVALID, STATE (an older revision). Return 1 if that changed anything; `trigger` the id of the job.
 
 local MAX_BATCH, event, integer, list_of, name, publish = core.MAX_BATCH, core.event, core.integer, core.list_of, core.name, core.publish
 local refuse, set_sign, verb = core.refuse, core.set_sign, core.verb
@@ -64,7 +64,7 @@ end
 
 local function must_exist(name)
   local schedule = load_schedule(schedule_name(name))
-  if not schedule then refuse('NOTFOUND', 'there is no schedule ' .. name) end
+  if not schedule then refuse('NOSCHEDULE', 'there is no schedule ' .. name) end
   return schedule
 end
 

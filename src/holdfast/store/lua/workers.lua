@@ -4,7 +4,7 @@
 -- what it says of itself, and a list of the jobs that it holds: executor, id, attempt, queue, task, process id, time of
 -- claiming; of all workers together up to 10,000.
 --
--- deregister(worker) refuses NOTFOUND, and STATE if it is live or holds jobs: their leases have to end first.
+-- deregister(worker) refuses NOWORKER, and STATE if it is live or holds jobs: their leases have to end first.
 
 local MAX_BATCH, refuse, verb, worker_name = core.MAX_BATCH, core.refuse, core.verb, core.worker_name
 local HEARTBEAT_TIMEOUT = core.HEARTBEAT_TIMEOUT
@@ -44,7 +44,7 @@ end)
 verb('deregister', { 'allow-oom' }, function(args)
   worker_name(args.worker)
   local seen = redis.call('ZSCORE', key.workers(), args.worker)
-  if not seen then refuse('NOTFOUND', 'there is no worker ' .. args.worker) end
+  if not seen then refuse('NOWORKER', 'there is no worker ' .. args.worker) end
   if tonumber(seen) >= now - HEARTBEAT_TIMEOUT then
     refuse('STATE', string.format('worker %s was seen %.0f seconds ago: stop it first; if it is dead, wait until it has '
       .. 'been silent for %.0f', args.worker, (now - seen) / 1000, HEARTBEAT_TIMEOUT / 1000))
