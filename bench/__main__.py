@@ -6,8 +6,8 @@
     make bench ARGS="--publish FILE"          the same as results/published.*, and into docs/performance.md
     make bench ARGS=imports                   and another that stands alone: running
 
-Rounds are interleaved: each measure is taken of all peers in turn, then all again. docs/performance.md says how each
-figure is taken, and how each peer is set up.
+Rounds are interleaved: each measure is taken of every peer, then all are taken again. docs/performance.md explains how
+each figure is taken and how each peer is configured.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def main() -> int:
         return _list()
     for file in filter(None, (options.render, options.publish)):
         if not file.is_file():
-            parser.error(f"there is no file {file}: a run leaves its results in bench/results/")
+            parser.error(f"{file} does not exist; a run writes its results to bench/results/")
     if options.rounds is not None and options.rounds < 1:
         parser.error("--rounds must be 1 at least")
     if options.render:

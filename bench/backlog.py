@@ -1,4 +1,4 @@
-"""What enqueue, claim and finish cost the server with so many jobs waiting: `python -m bench.backlog 1000 1000000`.
+"""Measure what enqueue, claim and finish cost the server with a given backlog: `python -m bench.backlog 1000 1000000`.
 
 Each depth has a server of its own, so that a small one is not measured among the keys of a large one, and all are
 measured in turn. The calls are those of the client and of the worker, made here one after the other so that the time
@@ -29,7 +29,7 @@ VERBS = ("enqueue", "claim", "finish")
 
 
 class Place:
-    """A server with so many waiting jobs, and an executor that takes as many as come."""
+    """A server with a backlog, and an executor that claims as many jobs as are enqueued."""
 
     def __init__(self, server: Server, depth: int) -> None:
         self.depth = depth

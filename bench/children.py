@@ -1,4 +1,4 @@
-"""Child processes: started, asked, waited for with a limit, and ended with all that they started.
+"""Start child processes, wait for them with a time limit, and end them with all their descendants.
 
 This process adopts the orphans of its children, so that nobody is left behind, whatever session they began, and their
 use of the machine is counted.
@@ -24,7 +24,7 @@ _interrupted = threading.Event()
 
 
 class Failed(Exception):
-    """A child did not do what it was asked to; the message is the last line that it said."""
+    """A child failed; the message is the last line that it printed."""
 
 
 def adopt_orphans() -> None:
@@ -74,7 +74,7 @@ def ask(line: list[str], *, env: Mapping[str, str], cwd: Path, log: Path, timeou
     """
     child = start(line, env=env, cwd=cwd, log=log, output=subprocess.PIPE)
     try:
-        said, _ = child.communicate(timeout=timeout)
+        output, _ = child.communicate(timeout=timeout)
     except subprocess.TimeoutExpired:
         raise Failed(f"took longer than {timeout:.0f} s") from None
     finally:
@@ -83,13 +83,13 @@ def ask(line: list[str], *, env: Mapping[str, str], cwd: Path, log: Path, timeou
             child.stdout.close()
     if child.returncode:
         raise Failed(last_line(log) or f"exit code {child.returncode}")
-    lines = said.decode().strip().splitlines()
+    lines = output.decode().strip().splitlines()
     answer: dict[str, Any] = json.loads(lines[-1]) if lines else {}
     return answer
 
 
 def last_line(log: Path) -> str:
-    """The last line that a child has said; of what Node says the last that names an error."""
+    """Return the last line that a child printed; of Node's output, the last line that names an error."""
     lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
     if lines and lines[-1].startswith("Node.js v"):
         lines = [line for line in lines if "Error" in line] or lines
@@ -120,7 +120,7 @@ def kill(child: subprocess.Popen[bytes]) -> None:
 
 
 def end_all(spare: tuple[int, ...] = ()) -> None:
-    """Kill whatever was started and is left, but for `spare` and what those started; and bury the dead."""
+    """Kill all descendants except `spare` and their descendants, and reap them."""
     deadline = time.monotonic() + 10
     while time.monotonic() < deadline:
         left = set(descendants()) - {*spare, *(pid for each in spare for pid in descendants(each))}

@@ -1,4 +1,4 @@
-"""How long a run takes yet, and whether there is time to measure again what was disturbed."""
+"""Estimate how long a run still takes, and whether there is time to repeat disturbed measurements."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ REPEATING = 360.0  # seconds of a run that may be spent on what was measured bef
 
 
 class Clock:
-    """Knows what is to be measured yet, and what each measurement took that is over."""
+    """Knows which measurements are left, and how long each finished one took."""
 
     def __init__(self, pairs: Iterable[tuple[Measure, Peer]]) -> None:
         self._left = list(pairs)

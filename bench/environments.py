@@ -67,7 +67,7 @@ def _run(line: list[str], home: Path) -> None:
 
 
 def line(peer: Peer, *words: str) -> list[str]:
-    """The command line that says something to a peer."""
+    """Return the command line that runs a command of a peer."""
     script = SCRIPTS / peer.place
     if peer.runtime == "node":
         return ["node", str(script / "peer.mjs"), *words]
@@ -80,7 +80,7 @@ def folder(peer: Peer) -> Path:
 
 
 def environment(peer: Peer) -> dict[str, str]:
-    """What its processes find in their environment, besides what a measure says."""
+    """Return the environment variables of its processes, besides those of a measure."""
     path = [str(SCRIPTS / peer.place), str(SCRIPTS)]
     if peer.runtime == "tree":
         path.append(str(ROOT / "src"))

@@ -1,4 +1,4 @@
-"""What a measure gives."""
+"""The figures that measures return."""
 
 from __future__ import annotations
 

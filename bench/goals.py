@@ -1,4 +1,4 @@
-"""What is to be reached: ratios within one run, or numbers that do not depend on the machine."""
+"""Goals: ratios within one run, or numbers that do not depend on the machine."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def best(results: Results, measure: Measure, figure: Figure, among: Sequence[Pee
 
 @dataclass(frozen=True)
 class Goal:
-    """A figure of Holdfast: so many times as good as the best of a group; without one, at most so much."""
+    """A figure of Holdfast: a minimum ratio to the best of a group, or without a group an upper bound."""
 
     measure: str
     figure: str
@@ -95,7 +95,7 @@ GOALS = (
     Goal("recovery", "sibling", 2),
     Goal("recovery", "elsewhere", 30),
 )
-MOST_GROWTH = 1.3  # of server time, from the fewest waiting jobs to the most
+MAX_GROWTH = 1.3  # of server time, from the fewest waiting jobs to the most
 
 
 def growth(results: Results) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""What idle executors cost the server: `python -m bench.idle 1 1000`.
+"""Measure what idle executors cost the server: `python -m bench.idle 1 1000`.
 
 Each number has a server of its own. An executor is its real calls and no process: it claims, finds nothing, and blocks
 on its key, as `worker/claiming.py` does; when it is woken it claims, finishes, and waits again. First the server's time

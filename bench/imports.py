@@ -1,6 +1,6 @@
-"""What it costs a program to import a queue and declare a task: `make bench ARGS=imports`.
+"""Measure what importing a queue and declaring a task costs a program: `make bench ARGS=imports`.
 
-Each program below is run by fresh interpreters, one after the other in turn, so that a noisy neighbour hurts all alike.
+Each program below is run by fresh interpreters, alternating, so that a noisy neighbour affects all alike.
 What counts is the processor time of the whole process, less that of an interpreter that does nothing. All are
 installed into one virtual environment of their own (`.bench/imports`), for some of them bring plugins into pytest.
 
@@ -84,7 +84,7 @@ def processor_time(program: str) -> float:
 
 
 def measure(rounds: int) -> dict[tuple[str, str], list[float]]:
-    """Run each program as often as there are rounds, in turn, after once for the compiled files."""
+    """Run all programs once per round, alternating, after one run each that writes the compiled files."""
     programs = {("nothing", "declare"): "pass", ("nothing", "client"): "pass"}
     for who, program in DECLARE.items():
         programs[who, "declare"] = program

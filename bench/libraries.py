@@ -1,13 +1,13 @@
 """Jobs of apps that import numpy, scipy, pandas, scikit-learn and torch, beside those of an app that imports none.
 
-They start threads when they are imported: see docs/runners.md. They are no dependencies of ours, so this runs in an
+They start threads when they are imported: see docs/runners.md. Holdfast does not depend on them, so this runs in an
 environment of its own:
 
     python3 -m venv ~/libraries
     ~/libraries/bin/pip install -e . numpy scipy pandas pyarrow scikit-learn torch==2.13.0
     ~/libraries/bin/python -m bench.libraries
 
-Rounds are interleaved: each app in turn, then all again. A ratio is that of the times of one round, the median of all.
+Rounds are interleaved: every app once, then all again. A ratio is that of the times of one round, the median of all.
 It exits with 1 if one is above 1.5, if a library has started no thread (then nothing was shown), if a product was
 computed by one thread, or if an app that has used torch when it was imported was forked.
 """
@@ -64,7 +64,7 @@ class Worker:
     seconds: dict[str, list[float]] = field(default_factory=lambda: {runner: [] for runner in RUNNERS})
 
     def run(self, runner: str, count: int) -> float:
-        """Run so many jobs. Returns the seconds from the first enqueue to the last end."""
+        """Run jobs, and return the seconds from the first enqueue to the last end."""
         began = time.monotonic()
         jobs = self.client.enqueue_many([RUNNERS[runner].bind() for _ in range(count)])
         for job in jobs:
@@ -83,11 +83,11 @@ class Worker:
 def working(url: str, folder: Path, libraries: str, **more: str) -> Iterator[Worker]:
     """Start a worker, and wait until it has run a job of each runner."""
     namespace = f"n{len(list(folder.iterdir()))}"
-    told = {"HOLDFAST_URL": url, "HOLDFAST_NAMESPACE": namespace, "LIBRARIES": libraries, **more}
+    variables = {"HOLDFAST_URL": url, "HOLDFAST_NAMESPACE": namespace, "LIBRARIES": libraries, **more}
     log = folder / namespace
     line = [sys.executable, "-m", "holdfast.cli", "work", "bench.library_app", "--processes", "2"]
     with log.open("wb") as file:
-        process = subprocess.Popen(line, cwd=ROOT, env=os.environ | told, stdout=file, stderr=file)
+        process = subprocess.Popen(line, cwd=ROOT, env=os.environ | variables, stdout=file, stderr=file)
     try:
         with closing(Holdfast(url, namespace=namespace)) as client:
             client.tasks.update(library_app.jobs.tasks)

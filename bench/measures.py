@@ -1,4 +1,4 @@
-"""What is measured: a table of measures, each a function that returns figures of one peer in one round."""
+"""The measures: each is a function that returns figures of one peer in one round."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Measure:
     is_quick: bool = False  # part of a quick run
     most_rounds: int = 99  # 1: it counts, or is a median itself
     is_ours: bool = False  # of Holdfast only
-    at_once: int = 1  # so many peers at the same time, as it counts or waits, and takes no time that others could spoil
+    at_once: int = 1  # peers measured at the same time, for measures that count or wait and are not disturbed by others
     about: float = 0.0  # seconds of one round of a peer, if it is not like others
 
     def concerns(self, peer: Peer) -> bool:
@@ -59,10 +59,10 @@ def enqueue(scene: Scene, peer: Peer, size: Size) -> Taken:
     scene.clear()
     jobs = size.jobs(_paced(scene, peer, "enqueue"))
     before = scene.server.look()
-    said = scene.tell(peer, "enqueue", jobs)
+    reply = scene.run_command(peer, "enqueue", jobs)
     spent = between(before, scene.server.look())
     return Taken(
-        {"rate": jobs / said["seconds"], "server": spent.microseconds(jobs), "commands": spent.commands(jobs)},
+        {"rate": jobs / reply["seconds"], "server": spent.microseconds(jobs), "commands": spent.commands(jobs)},
         {"jobs": jobs, "by_command": spent.by_command(jobs)},
     )
 
@@ -71,10 +71,10 @@ def bulk(scene: Scene, peer: Peer, size: Size) -> Taken:
     scene.clear()
     jobs = size.jobs(_paced(scene, peer, "bulk"))
     before = scene.server.look()
-    said = scene.tell(peer, "bulk", jobs)
+    reply = scene.run_command(peer, "bulk", jobs)
     after = scene.server.look()
     spent = between(before, after)
-    figures = {"rate": jobs / said["seconds"], "server": spent.microseconds(jobs)}
+    figures = {"rate": jobs / reply["seconds"], "server": spent.microseconds(jobs)}
     return Taken(figures, {"jobs": jobs, "by_command": spent.by_command(jobs)})
 
 
@@ -118,11 +118,11 @@ def latency(scene: Scene, peer: Peer, size: Size) -> Taken:
     scene.clear()
     jobs, pause = (size.samples // 4, FAR_PAUSE) if scene.way.control else (size.samples, PAUSE)
     with scene.worker(peer, "one"):
-        scene.tell(peer, "enqueue", 1)
+        scene.run_command(peer, "enqueue", 1)
         scene.await_marks(2, "the worker ran nothing")
         time.sleep(0.5 if size.is_quick else 1.5)  # until it is idle
         scene.forget_marks()
-        scene.tell(peer, "stamp", jobs, pause)
+        scene.run_command(peer, "stamp", jobs, pause)
         children.wait_until(lambda: len(scene.lines()) >= jobs, timeout=20, every=0.05)
         times = sorted(nanoseconds / 1e6 for nanoseconds in scene.lines())
     if len(times) < jobs:
@@ -139,7 +139,7 @@ def cost(scene: Scene, peer: Peer, size: Size) -> Taken:
     scene.clear()
     jobs = 200 if size.is_quick else 1000
     before, wire = scene.server.look(), scene.way.counts()
-    scene.tell(peer, "enqueue", jobs)
+    scene.run_command(peer, "enqueue", jobs)
     sent = between(before, scene.server.look())
     stored = _difference(wire, scene.way.counts())
     with scene.worker(peer, "one"):
@@ -182,8 +182,8 @@ def by_module(module: str, *words: str, quick: tuple[str, ...]) -> Run:
         root = environments.ROOT
         with new_folder() as folder:
             environment = {**environments.environment(_peer), "PYTHONPATH": f"{root / 'src'}:{root}"}
-            said = children.ask(line, env=environment, cwd=root, log=folder / "log", timeout=1500)
-        return Taken(said["figures"], said.get("details", {}))
+            reply = children.ask(line, env=environment, cwd=root, log=folder / "log", timeout=1500)
+        return Taken(reply["figures"], reply.get("details", {}))
 
     return run
 

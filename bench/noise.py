@@ -1,4 +1,4 @@
-"""What else the machine did meanwhile: the processors' time that was neither idle nor ours, and what was stolen."""
+"""Measure what else the machine did: processor time that was neither idle nor ours, and steal time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The results as a picture: SVG, written by hand, for no library is worth it."""
+"""Draw results as SVG, without a library."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def _bars(results: Results, name: str, key: str) -> tuple[str, int] | None:
 
 
 class Scale(NamedTuple):
-    """What the bars of a panel have in common: a value of `most` fills it."""
+    """The scale of a panel: a value of `most` fills it."""
 
     figure: Figure
     ours: Cell | None

@@ -1,4 +1,4 @@
-"""What becomes of a job whose worker is killed, with all that it started, by `kill -9`.
+"""Measure what happens to a job whose worker and all of its processes are killed by `kill -9`.
 
 Each peer has a server of its own. As soon as the job has begun (four jobs, of Holdfast), its worker is killed, and what
 counts is the time until it begins again: on a worker that is started at once, or on one that lived already. After some
@@ -39,15 +39,15 @@ def _seconds(peer: Peer, patience: float, other: str | None) -> float:
         try:
             with _few:
                 workers.append(scene.start(peer, kind))
-                scene.tell(peer, "enqueue", 1)
-                scene.await_marks(2, "the worker ran nothing")  # it is up: what was enqueued before may not be heard of
+                scene.run_command(peer, "enqueue", 1)
+                scene.await_marks(2, "the worker ran nothing")  # it is up
                 scene.forget_marks()
-                scene.tell(peer, "stay", jobs)
+                scene.run_command(peer, "stay", jobs)
                 scene.await_marks(2 * jobs, "the job did not begin")
                 if other:
                     workers.append(scene.start(peer, other))
                     time.sleep(IDLE)
-                time.sleep(1)  # so that what a worker says of itself is in the store
+                time.sleep(1)  # so that the heartbeat of the worker is in the store
             children.kill(workers[0])
             killed = time.monotonic()
             if not other:

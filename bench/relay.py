@@ -2,7 +2,7 @@
 
     python -m bench.relay LISTEN TARGET CONTROL MILLISECONDS
 
-The places are unix sockets or host:port. Whoever connects to CONTROL, a unix socket, is told the counts as JSON. Only
+The places are unix sockets or host:port. A connection to CONTROL, a unix socket, receives the counts as JSON. Only
 replies are held back: for a client that is a round trip that takes so much longer, as on a network. The event loop of
 Python cannot wait half a millisecond, so each connection has threads.
 

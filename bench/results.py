@@ -1,4 +1,4 @@
-"""What a run found: one row for each round of each measure of each peer, saved as JSON and read again."""
+"""The results of a run: one row per round, measure and peer, saved as JSON."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Cell:
 
     @property
     def is_noisy(self) -> bool:
-        """Whether there was no calm round."""
+        """Whether every round was disturbed."""
         return self.noisy == self.rounds
 
 
@@ -96,5 +96,5 @@ def _compact(value: Any) -> str:
 
 
 def read(path: Path) -> Results:
-    said = json.loads(path.read_text())
-    return Results(said["about"], [Row(**row) for row in said["rows"]])
+    saved = json.loads(path.read_text())
+    return Results(saved["about"], [Row(**row) for row in saved["rows"]])

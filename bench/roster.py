@@ -1,4 +1,4 @@
-"""Who takes part: each peer, how it is installed and set up, and what it does with the work of a killed worker.
+"""The peers: how each is installed and configured, and what it does with the work of a killed worker.
 
 A peer's script is `peers/<folder>/peer.py`; the words that it understands are in `peers/common.py`. What it can do is
 said by `paces`: about how many jobs a second, by which the number of jobs of a measure is chosen; for `stay`, how many
@@ -34,7 +34,7 @@ class Peer:
         return self.folder or self.name
 
     def kind(self, kind: str) -> tuple[str, int]:
-        """What to tell a worker to be, and how many to start."""
+        """The kind of worker to start, and how many."""
         if kind == "two" and "two" not in self.workers:
             return "one", 2
         return self.workers.get(kind, kind), 1

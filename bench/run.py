@@ -1,4 +1,4 @@
-"""A run: which measures, of whom, how often; in rounds that take turns; saved after each row."""
+"""A run: measures of peers in interleaved rounds, saved after each row."""
 
 from __future__ import annotations
 
@@ -120,8 +120,8 @@ def _about(plan: Plan, began: datetime) -> dict[str, object]:
 def _commit() -> str:
     """Which Holdfast is measured, and whether the tree differs from it."""
     line = ["git", "describe", "--always", "--dirty", "--match", "none"]
-    said = subprocess.run(line, cwd=environments.ROOT, capture_output=True, text=True, timeout=20, check=False)
-    return said.stdout.strip()
+    done = subprocess.run(line, cwd=environments.ROOT, capture_output=True, text=True, timeout=20, check=False)
+    return done.stdout.strip()
 
 
 def _install(peer: Peer, found: Results) -> bool:
@@ -166,7 +166,7 @@ class _Places:
 
 @dataclass
 class _Round:
-    """One round of one measure: each peer in turn, or several at once. What fails is a row too, and stops nobody."""
+    """One round of one measure of all peers, one by one or several at once. A failure is recorded as a row."""
 
     step: Step
     plan: Plan
@@ -229,7 +229,7 @@ class _Round:
                 size = replace(size, seconds=size.seconds * FAR_SHARE)
             taken = self.step.measure.run(self.places.scene(place), peer, size)
             row.figures, row.details = taken.figures, taken.details
-        except Exception as error:  # whatever it is, the next one is measured
+        except Exception as error:  # a peer that fails does not stop the others
             row.error = f"{'' if isinstance(error, Failed) else type(error).__name__ + ': '}{error}"
         return row
 

@@ -1,8 +1,8 @@
-"""What running jobs cost while nothing happens, and what a worker weighs: `make bench ARGS=running`.
+"""Measure what running jobs cost while they wait, and the memory of a worker: `make bench ARGS=running`.
 
-    renewals   one worker holds so many jobs that wait; for some renewals the processor time of its supervisor, its
+    renewals   one worker holds many jobs that wait; for some renewals the processor time of its supervisor, its
                executor and the server is taken
-    memory     PSS of all processes of a worker, of Holdfast and of RQ: when it is idle, and after so many jobs
+    memory     PSS of all processes of a worker, of Holdfast and of RQ: when it is idle, and after a number of jobs
 
 Each on a server of its own, with the defaults of each program but for the number of jobs at once.
 """
@@ -98,7 +98,7 @@ def rq_memory(count: int) -> None:
         scene.clear()
         process = scene.start(peer, "one")
         try:
-            scene.tell(peer, "enqueue", 1)
+            scene.run_command(peer, "enqueue", 1)
             scene.await_marks(2, "the worker ran nothing")
             time.sleep(3)
             idle = usage_of_tree(process.pid).memory

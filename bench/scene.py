@@ -1,4 +1,4 @@
-"""One measurement's place: a server, a way to it, the file in which jobs leave marks, and what is said to peers."""
+"""The setting of one measurement: a server, a connection to it, the file that jobs append to, and peer commands."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from bench.server import Look, Server, Way
 NODES = ("here", "other node")
 SETTLING = 1.5  # seconds until several workers are all up
 LAST = 0.95  # of the jobs: the rest is a tail, when some have nothing to do
-FILLING = 400.0  # seconds until jobs are stored that are to be run
+FILLING = 400.0  # seconds for storing the jobs of a measure
 READY = 40.0  # seconds until a worker has run its first job
 
 
@@ -74,7 +74,7 @@ class Scene:
         """The numbers that jobs have left, besides plain marks."""
         return [int(line) for line in self._marks.read_text().replace(".", "").split()]
 
-    def tell(self, peer: Peer, *words: object, kind: str = "one", timeout: float = 120.0) -> dict[str, Any]:
+    def run_command(self, peer: Peer, *words: object, kind: str = "one", timeout: float = 120.0) -> dict[str, Any]:
         """Say something to a peer, and return its answer."""
         line = environments.line(peer, *map(str, words))
         return children.ask(

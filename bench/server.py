@@ -1,4 +1,4 @@
-"""The server that all share, what it says of itself, and the ways to it."""
+"""The server that all peers share, its statistics, and the ways to reach it."""
 
 from __future__ import annotations
 
@@ -77,14 +77,14 @@ class Server:
             self.client.execute_command(*line.split())
 
     def look(self) -> Look:
-        said = self.client.info("cpu", "memory", "commandstats")
-        memory = said["used_memory"] - said["used_memory_scripts"] - said["mem_clients_normal"]
+        info = self.client.info("cpu", "memory", "commandstats")
+        memory = info["used_memory"] - info["used_memory_scripts"] - info["mem_clients_normal"]
         calls = {
             name.removeprefix("cmdstat_"): (row["calls"], row["usec"])
-            for name, row in said.items()
+            for name, row in info.items()
             if name.startswith("cmdstat_")
         }
-        return Look(said["used_cpu_user_main_thread"] + said["used_cpu_sys_main_thread"], memory, calls)
+        return Look(info["used_cpu_user_main_thread"] + info["used_cpu_sys_main_thread"], memory, calls)
 
     @property
     def is_rehashing(self) -> bool:
@@ -97,9 +97,9 @@ class Server:
         return self.client.info("clients")["connected_clients"] == 1 and not self.is_rehashing
 
     def about(self) -> str:
-        said = self.client.info("server")
-        name = said.get("server_name", "redis")
-        return f"{name} {said.get(f'{name}_version', said['redis_version'])}"
+        info = self.client.info("server")
+        name = info.get("server_name", "redis")
+        return f"{name} {info.get(f'{name}_version', info['redis_version'])}"
 
 
 @contextmanager

@@ -1,18 +1,18 @@
-"""The results as text: Markdown, so that it can stand in a document, and aligned, so that it can be read as it is."""
+"""Render results as Markdown tables, aligned so that they can be read as plain text."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from bench.figures import Figure
-from bench.goals import GOALS, GROUPS, MOST_GROWTH, Goal, best, growth, ratio
+from bench.goals import GOALS, GROUPS, MAX_GROWTH, Goal, best, growth, ratio
 from bench.measures import BY_NAME as MEASURES
 from bench.measures import DEPTHS, IDLE, VERBS, Measure
 from bench.results import Cell, Results
 from bench.roster import BY_NAME as PEERS
 from bench.roster import OURS, Peer
 
-MOST_COMMANDS = 12  # in the list of where the server's time goes
+MAX_COMMANDS = 12  # in the list of where the server's time goes
 OUTSIDE = {"fcall", "evalsha", "eval", "blpop", "bzpopmin", "hello", "function|load", "function|list", "script|load"}
 
 
@@ -32,7 +32,7 @@ def report(results: Results) -> str:
 
 
 def summary(results: Results) -> str:
-    """What is to be reached, the best of the others, and what is of Holdfast only."""
+    """The goals, the best of the other queues, and figures of Holdfast alone."""
     parts = [_about(results), _goals(results), _summary(results), _series(results), _errors(results)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -89,13 +89,13 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, is_text: bool
 
 
 def _goals(results: Results) -> str:
-    """What is to be reached, as far as it was measured."""
+    """The goals, as far as they were measured."""
     rows = [row for goal in GOALS if (row := _goal(goal, results))]
     for verb, grown in growth(results).items():
-        wanted = f"at most {MOST_GROWTH:g} x the server time"
-        rows.append([f"{verb}, most jobs waiting", wanted, f"{grown:.2f} x", _yes(grown <= MOST_GROWTH), ""])
+        wanted = f"at most {MAX_GROWTH:g} x the server time"
+        rows.append([f"{verb}, most jobs waiting", wanted, f"{grown:.2f} x", _yes(grown <= MAX_GROWTH), ""])
     heads = ["", "to reach", "found", "reached", "derived from"]
-    return "## What is to be reached\n\n" + _table(heads, rows, is_text=True) if rows else ""
+    return "## Goals\n\n" + _table(heads, rows, is_text=True) if rows else ""
 
 
 def _goal(goal: Goal, results: Results) -> list[str] | None:
@@ -212,7 +212,7 @@ def _where(results: Results) -> str:
         rest = (whole.median if whole else scripts) - scripts
         rows = [["the server, besides scripts", "", number(max(0.0, rest), 2)], ["Lua itself", "", number(lua, 2)]]
         rows += [[each.upper(), number(row[0], 2), number(row[1], 2)] for each, row in list(inside.items())]
-        rows = sorted(rows, key=lambda row: -float(row[2].replace(",", "")))[:MOST_COMMANDS]
+        rows = sorted(rows, key=lambda row: -float(row[2].replace(",", "")))[:MAX_COMMANDS]
         parts.append(f"Holdfast, `{name}`:\n\n" + _table(["", "calls per job", "µs per job"], rows))
     return "### Where the server's time goes\n\n" + "\n\n".join(parts) if parts else ""
 

@@ -104,7 +104,7 @@ def test_a_run_is_published_in_the_documents(tmp_path: Path) -> None:
     text = page.read_text()
     assert text.startswith("before\n<!-- published -->\nnow, two cores")
     assert text.endswith("<!-- end of published -->\nafter")
-    assert text.count("\n### What is to be reached\n") == 1
+    assert text.count("\n### Goals\n") == 1
 
 
 def test_every_peer_has_a_script_and_every_measure_is_taken_of_holdfast() -> None:
@@ -168,8 +168,8 @@ def test_a_child_that_fails_says_its_last_line(tmp_path: Path) -> None:
     ("arguments", "words"),
     [
         (["--rounds", "0"], "must be 1 at least"),
-        (["--render", "missing.json"], "there is no file missing.json"),
-        (["--publish", "missing.json"], "there is no file missing.json"),
+        (["--render", "missing.json"], "missing.json does not exist"),
+        (["--publish", "missing.json"], "missing.json does not exist"),
     ],
     ids=str,
 )
