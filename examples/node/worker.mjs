@@ -97,5 +97,5 @@ for (let counter = 1, idle, last = Date.now(); ; counter++) {
   last = Date.now();
 }
 clearInterval(timer);
-while ((await call("lose", { worker, reason: "nothing to do" })).length) continue;
+while ((await call("requeue_orphaned", { worker, reason: "nothing to do" })).length) continue;
 process.exit(0);

@@ -50,7 +50,7 @@ def test_jobs_that_fail_again_while_all_are_retried_are_met_once(store: Store, c
     answers: dict[str, int] = {}
     for _ in range(10):
         clock.advance(1)
-        acted = store.run(commands.act("retry", states=["failed"], group="SMTP", cursor=cursor, since=since, limit=1))
+        acted = store.run(commands.bulk("retry", states=["failed"], group="SMTP", cursor=cursor, since=since, limit=1))
         for answer, count in acted.answers.items():
             answers[answer] = answers.get(answer, 0) + count
         clock.advance(1)

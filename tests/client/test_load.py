@@ -44,7 +44,7 @@ def test_what_came_what_ended_and_how_long_it_took_is_counted(store: Store, cloc
 
 
 def test_a_retry_comes_again_and_a_parked_job_does_not(store: Store) -> None:
-    store.run(commands.limit("one", 1))
+    store.run(commands.set_limit("one", 1))
     put(store, "a", "b", limits=("one",))
     assert take(store, limit=2) == ["a"]
     end(store, "a", Error(b"", "g", delay=0))

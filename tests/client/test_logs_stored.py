@@ -145,17 +145,17 @@ def test_the_use_of_the_machine_is_kept_with_the_log(store: Store) -> None:
 
 def test_a_worker_is_asked_and_answers(store: Store) -> None:
     started(store)
-    worker, key = store.run(commands.ask("stack", id="job", inbox="me"))
+    worker, key = store.run(commands.request("stack", id="job", inbox="me"))
     assert worker == ONE.rpartition(".")[0]
     assert popped(store, keep(store).inbox_key) == f"stack {ONE} job 1 me".encode()
-    store.run(commands.answer("me", b"File x, line 1"))
+    store.run(commands.respond("me", b"File x, line 1"))
     assert popped(store, key) == b"File x, line 1"
 
     end(store, "job", Succeed(b""))
     with pytest.raises(errors.WrongState, match="only a running one"):
-        store.run(commands.ask("stack", id="job", inbox="me"))
+        store.run(commands.request("stack", id="job", inbox="me"))
     with pytest.raises(errors.WorkerNotFound, match="no worker"):
-        store.run(commands.ask("drain", worker="node/nobody", inbox="me"))
+        store.run(commands.request("drain", worker="node/nobody", inbox="me"))
 
 
 def test_how_to_run_a_job_is_told_with_its_claim(store: Store) -> None:

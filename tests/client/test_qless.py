@@ -186,7 +186,7 @@ def test_to_cancel_a_job_with_nine_thousand_dependents_is_refused_before_it_chan
 @pytest.mark.parametrize("seed", range(3))
 def test_numbers_are_those_of_the_lists_whatever_happened(store: Store, clock: TestClock, seed: int) -> None:
     chance = random.Random(seed)
-    store.run(commands.limit("few", 2))
+    store.run(commands.set_limit("few", 2))
     put(store, *"abcdefgh", retries=1, limits=("few",))
     put(store, *"ijkl", after=("a", "b"), on_failed="cancel", queue="r")
     acts: list[Callable[[str], Any]] = [
@@ -335,7 +335,7 @@ def test_a_schedule_enqueues_the_bytes_that_it_was_given(store: Store, clock: Te
 def test_a_worker_that_lost_its_lease_releases_no_dependents_and_no_slot_of_another(
     store: Store, clock: TestClock
 ) -> None:
-    store.run(commands.limit("one", 1))
+    store.run(commands.set_limit("one", 1))
     put(store, "a", "b", limits=("one",))
     put(store, "next", after=("a",), priority=9)
     take(store)
@@ -353,7 +353,7 @@ def test_a_worker_that_lost_its_lease_releases_no_dependents_and_no_slot_of_anot
 def test_any_number_that_look_for_ended_leases_give_a_job_and_its_slot_back_once(
     store: Store, clock: TestClock
 ) -> None:
-    store.run(commands.limit("one", 1))
+    store.run(commands.set_limit("one", 1))
     put(store, "a", "b", limits=("one",))
     take(store)
     for _ in range(8):
@@ -371,7 +371,7 @@ def test_any_number_that_look_for_ended_leases_give_a_job_and_its_slot_back_once
 
 
 def test_names_that_begin_alike_or_look_like_patterns_have_nothing_to_do_with_each_other(store: Store) -> None:
-    store.run(commands.limit("t", 1))
+    store.run(commands.set_limit("t", 1))
     put(store, "one", limits=("t:ab",), share="a", queue="x")
     put(store, "two", limits=("t:abc",), share="ab", queue="xy")
     put(store, "three", limits=("t:a",), share="abc", queue="x-y")
@@ -380,7 +380,7 @@ def test_names_that_begin_alike_or_look_like_patterns_have_nothing_to_do_with_ea
     assert sorted(take(store, ONE, "x", "xy", "x-y", limit=5)) == ["three", "two"]
     for name in ("t*", "t?", "[t]", "t:a"):
         with pytest.raises(errors.Invalid):
-            store.run(commands.limit(name, 1))
+            store.run(commands.set_limit(name, 1))
 
 
 # streaq: a stale cron fires at restart; rq, celery: a firing twice
@@ -428,7 +428,7 @@ def test_a_tenant_with_two_thousand_jobs_delays_another_by_one_job(store: Store)
 
 
 def test_what_is_delayed_or_blocked_or_throttled_is_handed_to_nobody(store: Store) -> None:
-    store.run(commands.limit("none", 1))
+    store.run(commands.set_limit("none", 1))
     put(store, "holder", limits=("none",))
     assert take(store) == ["holder"]
     put(store, "delayed", delay=HOUR)

@@ -36,7 +36,7 @@ def calls(client: redis.Redis, *words: str) -> list[int]:
 
 
 def test_a_claim_notes_a_limit_that_nobody_has_defined(store: Store) -> None:
-    store.run(commands.limit("api", 5))
+    store.run(commands.set_limit("api", 5))
     put(store, "right", limits=("api",))
     put(store, "wrong", limits=("apl:acme", "api"))
     assert slots(store) == {"api": 5}  # nothing has run
@@ -52,11 +52,11 @@ def test_defining_the_limit_removes_the_note_and_so_does_unlimit(store: Store) -
     take(store)
     assert slots(store) == {"apl": 0, "gpx": 0}
 
-    assert store.run(commands.limit("apl", 1))
+    assert store.run(commands.set_limit("apl", 1))
     assert slots(store) == {"apl": 1, "gpx": 0}
-    assert store.run(commands.unlimit("gpx"))
+    assert store.run(commands.remove_limit("gpx"))
     assert slots(store) == {"apl": 1}
-    assert not store.run(commands.unlimit("gpx"))
+    assert not store.run(commands.remove_limit("gpx"))
     end(store, "a", Succeed(b"1"))
     assert take(store) == ["b"]  # and it is noted again
     assert slots(store) == {"apl": 1, "gpx": 0}
@@ -69,8 +69,8 @@ def test_a_renewal_says_that_there_are_new_names(store: Store, clock: TestClock)
     for _ in range(3):  # in one millisecond
         take(store)
         numbers.append(keep(store).undefined)
-    store.run(commands.limit("apl", 9))
-    store.run(commands.limit("gpx", 9))
+    store.run(commands.set_limit("apl", 9))
+    store.run(commands.set_limit("gpx", 9))
     numbers.append(keep(store).undefined)
 
     none, first, same, second, defined = numbers
@@ -81,7 +81,7 @@ def test_a_renewal_says_that_there_are_new_names(store: Store, clock: TestClock)
 def test_only_the_first_job_of_a_name_costs_more_than_one_command(store: Store, client: redis.Redis) -> None:
     put(store, "one", "two", limits=("apl",))
     put(store, "three", limits=("api",))
-    store.run(commands.limit("api", 5))
+    store.run(commands.set_limit("api", 5))
     take(store)
     before = calls(client, "sadd", "scard", "srem", "pexpire")
     take(store)

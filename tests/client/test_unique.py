@@ -625,19 +625,19 @@ def test_a_lost_lease_a_dead_executor_and_a_dead_worker_end_it(store: Store, clo
         clock.advance(15)
         assert take(store, TWO, "another") == []
     assert take(store, TWO) == ["executor"]
-    store.run(commands.lose(executor=TWO))
+    store.run(commands.requeue_orphaned(executor=TWO))
     put(store, "plain")
     assert take(store, TWO, limit=1) == ["several"]
     assert take(store, TWO, limit=1) == ["worker"]
     put(store, "both")
-    store.run(commands.lose(executor=TWO))
+    store.run(commands.requeue_orphaned(executor=TWO))
     assert fields(store, "several", "state", "group") == ("failed", "interrupted")
     assert fields(store, "worker", "state", "group") == ("failed", "interrupted")
     assert fields(store, "lease", "state", "group") == ("failed", "lost")
     assert fields(store, "executor", "state", "group") == ("failed", "crashed")
     put(store, "last", at_most_once=True, priority=-1)
     assert take(store, TWO) == ["last"]
-    while store.run(commands.lose(worker="node/two")):
+    while store.run(commands.requeue_orphaned(worker="node/two")):
         pass
     assert fields(store, "last", "state", "group") == ("failed", "lost")
 

@@ -99,7 +99,7 @@ def test_a_deadline_that_has_passed_calls_for_a_worker(jobs: Holdfast, store: St
 
 
 def test_a_limit_that_has_room_again_calls_for_a_worker(jobs: Holdfast, store: Store, clock: TestClock) -> None:
-    store.run(commands.limit("api", 1, per=60_000))
+    store.run(commands.set_limit("api", 1, per=60_000))
     put(store, "a", "b", limits=("api",))
     assert take(store, limit=2) == ["a"]
     end(store, "a", Succeed(b""))

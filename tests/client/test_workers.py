@@ -79,7 +79,7 @@ def test_a_worker_that_was_buried_counts_no_more_at_once(app: Holdfast, store: S
     put(store, "a", queue="mail")
     keep(store, queues=["mail"])
     take(store, ONE, "mail")
-    while store.run(commands.lose(worker="node/one")):
+    while store.run(commands.requeue_orphaned(worker="node/one")):
         pass
     assert (listeners(app), app.workers()) == ({"mail": 0}, [])
 

@@ -215,7 +215,7 @@ def test_a_detach_whose_reply_was_lost_is_called_again(app: Holdfast, items: Ite
 def test_a_lost_item_cannot_be_detached(items: Items) -> None:
     items.put(b"", id="a")
     item = got(items)
-    items.store.run(commands.lose(executor=item.held.executor, reason="a test says so"))
+    items.store.run(commands.requeue_orphaned(executor=item.held.executor, reason="a test says so"))
     with pytest.raises(LeaseLost, match="it was not detached"):
         item.detach()
     assert item.is_lost

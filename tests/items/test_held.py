@@ -99,7 +99,7 @@ def test_items_that_have_ended_may_be_dropped(items: Items, caplog: pytest.LogCa
             assert end(got(items))
         items.put(b"", id="lost")
         lost = got(items)
-        items.store.run(commands.lose(executor=lost.held.executor, reason="a test says so"))
+        items.store.run(commands.requeue_orphaned(executor=lost.held.executor, reason="a test says so"))
         with pytest.raises(LeaseLost):
             lost.renew()
         del lost
@@ -270,7 +270,7 @@ def test_a_block_whose_item_was_lost_says_so(items: Items) -> None:
     def work() -> None:
         with items.claim() as item:
             assert item
-            items.store.run(commands.lose(executor=item.held.executor, reason="a test says so"))
+            items.store.run(commands.requeue_orphaned(executor=item.held.executor, reason="a test says so"))
 
     items.put(b"", id="a")
     with pytest.raises(LeaseLost, match="item a was not completed: its lease was lost"):

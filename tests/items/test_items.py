@@ -504,7 +504,7 @@ def test_heartbeat_tells_what_was_cancelled_and_what_was_lost(app: Holdfast, ite
             items.put(b"", id=id)
         a, b = items.claim_many(2, lease="1s")
         app.cancel("a")
-        app.store.run(commands.lose(executor=b.held.executor, reason="a test says so"))
+        app.store.run(commands.requeue_orphaned(executor=b.held.executor, reason="a test says so"))
         until(lambda: b.is_lost, what="the news")
         assert (a.complete(), b.complete()) == (False, False)
     items = app.items("calls")
@@ -598,7 +598,7 @@ def test_async_heartbeat_survives_a_store_that_is_away_and_so_does_leaving(
             away.clear()
             while timer(app, "a") == before or items._heartbeat._is_away:  # until the reply was heard, too
                 await asyncio.sleep(0.01)
-            away.update(("finish", "lose"))
+            away.update(("finish", "requeue_orphaned"))
         assert not item.is_lost
 
     monkeypatch.setattr(app.async_store, "run", run_if_there)

@@ -66,7 +66,7 @@ def test_a_job_fails_in_the_group_of_its_error_and_says_why_that_is_final(
 def test_a_lost_lease_a_deadline_and_an_operator_have_groups_and_reasons(store: Store, clock: TestClock) -> None:
     put(store, "lost", lost=0)
     take(store)
-    assert store.run(commands.lose(worker="node/one", reason="dead")) == ["lost"]
+    assert store.run(commands.requeue_orphaned(worker="node/one", reason="dead")) == ["lost"]
     put(store, "late", "stopped", deadline=1000, queue="elsewhere")
     store.run(commands.fail(["stopped"], group="no-disk"))
     clock.advance(2)
@@ -83,7 +83,7 @@ def test_a_group_that_is_longer_than_a_record_holds_is_found_by_its_whole_name(s
     take(store)
     end(store, "job", Error(b"", long, final=True))
 
-    acted = store.run(commands.act("retry", states=["failed"], group=long))
+    acted = store.run(commands.bulk("retry", states=["failed"], group=long))
 
     assert acted.answers == {"waiting": 1}
 

@@ -167,7 +167,7 @@ def test_a_job_that_has_done_its_work_is_retried_only_by_force(store: Store, gro
 
     assert store.run(commands.retry(["done", "other"])) == ["DONE", "waiting"]
     assert fields(store, "done", "state", "group", "final_reason") == ("failed", group, "refused")
-    assert store.run(commands.act("retry", states=["failed"])).answers == {"DONE": 1}
+    assert store.run(commands.bulk("retry", states=["failed"])).answers == {"DONE": 1}
     assert store.run(commands.retry(["done"], force=True)) == ["waiting"]
     assert fields(store, "done", "state", "group", "final_reason") == ("waiting", "", "")
 
@@ -177,7 +177,7 @@ def test_force_is_true_or_false(store: Store) -> None:
     with pytest.raises(Invalid, match="`force` must be true or false"):
         store.run(commands.retry(["done"], force="yes"))  # type: ignore[arg-type]
     with pytest.raises(Invalid, match="`force` must be true or false"):
-        store.run(commands.act("retry", states=["failed"], arguments={"force": 1}))
+        store.run(commands.bulk("retry", states=["failed"], arguments={"force": 1}))
 
 
 @pytest.mark.parametrize("what", ["object", "generator"])

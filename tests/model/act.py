@@ -92,7 +92,7 @@ class Acts(Schedules):
         cursor: list[str] | None = None
         for _ in range(4):
             replies: list[Acted] = []
-            command = commands.act(
+            command = commands.bulk(
                 action,
                 queues=QUEUES,
                 states=states,

@@ -85,10 +85,10 @@ class Composition(Asking):
 
     def send_limit(self, name: str, slots: int, per: int, fault: str) -> None:
         if slots:
-            command = commands.limit(name, slots, per=per)
+            command = commands.set_limit(name, slots, per=per)
             self.send(command, lambda: self.model.limits.limit(name, slots, per, self.now), bool, fault)
         else:
-            self.send(commands.unlimit(name), lambda: self.model.limits.unlimit(name, self.now), bool, fault)
+            self.send(commands.remove_limit(name), lambda: self.model.limits.unlimit(name, self.now), bool, fault)
 
     @rule(
         queue=drawn.queue_names,
@@ -97,7 +97,7 @@ class Composition(Asking):
         fault=drawn.faults,
     )
     def weigh(self, queue: str, share: str, weight: int, fault: str) -> None:
-        command = commands.weigh(queue, share, weight)
+        command = commands.set_share_weight(queue, share, weight)
         self.send(command, lambda: self.model.shares.weigh(queue, share, weight), lambda reply: reply, fault)
 
     @rule(

@@ -85,7 +85,7 @@ def act_on_all(world: World) -> None:
     cursor = since = None
     counts: Counter[str] = Counter()
     while True:
-        step = commands.act(
+        step = commands.bulk(
             action, queues=[queue], states=states, arguments=arguments, cursor=cursor, since=since, limit=7
         )
         acted = world.say(step)

@@ -149,7 +149,7 @@ class Watch:
 
     def happened(self, command: Command[Any], events: Sequence[Event]) -> None:
         """Check the events of one call. Their order in it is not said, so: back, ended, begun again, claimed."""
-        verb = command.args["action"] if command.function == "act" else command.function
+        verb = command.args["action"] if command.function == "bulk" else command.function
         is_retry = verb == "retry"
         self._ended_before = {job.id for job in self.jobs.values() if job.state in FINAL}
         self._note_stages(command, events)

@@ -182,7 +182,7 @@ def kill_worker(world: World) -> None:
 
 
 def _lose(world: World, **whom: str) -> None:
-    while world.say(commands.lose(**whom, reason="died")):
+    while world.say(commands.requeue_orphaned(**whom, reason="died")):
         pass
 
 

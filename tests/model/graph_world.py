@@ -83,7 +83,7 @@ class World:
             self.set_limit(name, slots, per)
         self.watch.concurrency["narrow"] = 3
         self.say(commands.configure("narrow", set={"concurrency": 3}))
-        self.say(commands.weigh("shared", "x", 3))
+        self.say(commands.set_share_weight("shared", "x", 3))
 
     # Calls
 
@@ -92,9 +92,9 @@ class World:
         reply = self._carry_out(command)
         if self.has_faults and self.chance.random() < 0.15:
             again = self._carry_out(command, again=True)
-            if command.function in ("claim", "finish", "cancel", "retry", "move", "release", "fail", "depend", "act"):
+            if command.function in ("claim", "finish", "cancel", "retry", "move", "release", "fail", "depend", "bulk"):
                 assert _same(reply, again), f"{command.function} {command.args}: {reply}, and when repeated {again}"
-            elif command.function not in ("enqueue", "limit", "unlimit", "pause", "resume", "delete"):
+            elif command.function not in ("enqueue", "set_limit", "remove_limit", "pause", "resume", "delete"):
                 reply = again
         return reply
 
@@ -122,7 +122,7 @@ class World:
         if not again:
             self._prepare(command, reply)
         events = self._read_events()
-        if command.function == "act" and "queue" in args.get("with", {}):
+        if command.function == "bulk" and "queue" in args.get("with", {}):
             moved = [id for kind, ids, _ in events for id in ids if kind == "moved"]
             self.watch.note_moves(moved, ["moved"] * len(moved), args["with"]["queue"])
         self.log.append(f"    {events}")
@@ -147,10 +147,10 @@ class World:
     def set_limit(self, name: str, slots: int, per: int = 0) -> None:
         if slots:
             self.watch.limits[name] = slots, per
-            self.say(commands.limit(name, slots, per=per or None))
+            self.say(commands.set_limit(name, slots, per=per or None))
         else:
             self.watch.limits.pop(name, None)
-            self.say(commands.unlimit(name))
+            self.say(commands.remove_limit(name))
 
     def enqueue(self, jobs: list[NewJob]) -> None:
         """Store jobs. Those to wait for that are gone already, because they are not kept, are left out."""

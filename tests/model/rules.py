@@ -257,7 +257,7 @@ class Rules(Machine):
     def lose(self, dead: str, reason: str, fault: str) -> None:
         who = {"executor": None, "worker": None} | {"executor" if dead in EXECUTORS + DETACHED else "worker": dead}
         self.send(
-            commands.lose(**who, reason=reason),
+            commands.requeue_orphaned(**who, reason=reason),
             lambda: sorted(self.model.lose(**who, reason=reason, now=self.now)),
             sorted,
             fault,
@@ -286,7 +286,7 @@ class Rules(Machine):
         acts: list[tuple[Command[Any], Expected]] = [
             (commands.pause(queue), lambda: self.model.pause(queue)),
             (commands.resume(queue), lambda: self.model.resume(queue)),
-            (commands.forget(queue), lambda: self.model.forget(queue)),
+            (commands.forget_queue(queue), lambda: self.model.forget(queue)),
             (commands.deregister(worker), lambda: self.model.deregister(worker, self.now)),
             (commands.note(ids[0], words), lambda: self.model.note(ids[0], words, self.now)),
             (commands.attach(ids[0], fields, remove=gone), lambda: dict(self.model.attach(ids[0], fields, gone))),

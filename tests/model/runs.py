@@ -139,13 +139,13 @@ class Asking(Acts):
     def ask(self, data: st.DataObject, word: str, worker: str) -> None:
         [id, *_] = self.draw_ids(data, STATES[4:5])
         said: dict[str, Any] = {"worker": worker} if word == "drain" else {"id": id}
-        command = commands.ask(word, inbox="me", **said)
+        command = commands.request(word, inbox="me", **said)
         self.send(command, partial(self.runs.ask, word, worker, id, "me"), tuple, "none")
 
     @rule(text=st.sampled_from(["", "a stack", "x" * 300_000]))
     def answer(self, text: str) -> None:
         self.send(
-            commands.answer("me", text.encode()),
+            commands.respond("me", text.encode()),
             partial(self.model.tell, "me", text[: 256 << 10]),
             lambda reply: reply,
             "none",

@@ -57,7 +57,7 @@ class Scene:
         """Claim what waits, take it back, and let it be old: so each index, timer and held entry is met."""
         take(self.store, "node/last.0", "q", "r", limit=10)
         for worker in ("node/one", "node/two", "node/last"):
-            while self.store.run(commands.lose(worker=worker)):
+            while self.store.run(commands.requeue_orphaned(worker=worker)):
                 pass
         for _ in range(3):
             self.clock.advance(40 * DAY)
@@ -181,14 +181,14 @@ def finish_and_claim(scene: Scene) -> dict[str, Any]:
 
 def lose_executor(scene: Scene) -> dict[str, Any]:
     for _ in range(5):
-        if not scene.store.run(commands.lose(executor=ONE)):
+        if not scene.store.run(commands.requeue_orphaned(executor=ONE)):
             return {}
     raise AssertionError("it never ends")
 
 
 def lose_worker(scene: Scene) -> dict[str, Any]:
     for _ in range(5):
-        if not scene.store.run(commands.lose(worker="node/one")):
+        if not scene.store.run(commands.requeue_orphaned(worker="node/one")):
             return {}
     raise AssertionError("it never ends")
 
@@ -223,7 +223,7 @@ def by_id(verb: Callable[..., commands.Command[list[str]]], **options: Any) -> C
 
 
 def act(scene: Scene) -> dict[str, Any]:
-    scene.store.run(commands.act("cancel", states=["waiting"]))
+    scene.store.run(commands.bulk("cancel", states=["waiting"]))
     return {}
 
 
@@ -400,7 +400,7 @@ def test_a_job_that_stands_in_the_waiting_index_is_claimed_only_if_its_record_sa
     store = scene.store
     put(store, "other", "x", limits=["one"] if state == "throttled" else None)
     if state == "throttled":
-        store.run(commands.limit("one", 1))
+        store.run(commands.set_limit("one", 1))
     assert take(store, ONE) == ["other"]
     match state:
         case "succeeded" | "failed":
@@ -456,7 +456,7 @@ def test_a_running_job_without_a_timer_is_found_though_nothing_leads_to_it(scene
 
 def test_a_slot_whose_holder_is_gone_is_given_to_another(scenes: Callable[[], Scene]) -> None:
     scene = scenes()
-    scene.store.run(commands.limit("one", 1))
+    scene.store.run(commands.set_limit("one", 1))
     put(scene.store, "x", "y", limits=["one"])
     assert take(scene.store, ONE) == ["x"]
     gone(scene, "x")
@@ -466,7 +466,7 @@ def test_a_slot_whose_holder_is_gone_is_given_to_another(scenes: Callable[[], Sc
 
 def test_a_parked_job_gets_the_slot_of_one_that_is_gone_though_nobody_comes(scenes: Callable[[], Scene]) -> None:
     scene = scenes()
-    scene.store.run(commands.limit("one", 1))
+    scene.store.run(commands.set_limit("one", 1))
     put(scene.store, "x", "y", limits=["one"])
     assert take(scene.store, ONE, limit=2) == ["x"]
     gone(scene, "x")
@@ -586,7 +586,7 @@ def work_elsewhere(scene: Scene, times: int = 4) -> None:
 @pytest.mark.parametrize("key", ["a:child", "d:parent", "n:child", "lt:one", "lh:one", "lp:one q", "limits", "fair:q"])
 def test_a_key_of_a_wrong_type_stops_no_other_job(scenes: Callable[[], Scene], key: str) -> None:
     scene = scenes()
-    scene.store.run(commands.limit("one", 1))
+    scene.store.run(commands.set_limit("one", 1))
     put(scene.store, "x", "y", limits=["one"])
     assert take(scene.store, ONE, limit=2) == ["x"]
     put(scene.store, "parent")
@@ -669,8 +669,8 @@ def test_a_blocked_job_hears_of_the_end_of_another_though_what_leads_to_it_is_go
 @pytest.mark.parametrize("key", ["lp:one q", "lq:one", "lt:one", "lp:often q", "lq:often"])
 def test_a_throttled_job_gets_a_slot_though_what_leads_to_it_is_gone(scenes: Callable[[], Scene], key: str) -> None:
     scene = scenes()
-    scene.store.run(commands.limit("one", 1))
-    scene.store.run(commands.limit("often", 1, per=60_000))
+    scene.store.run(commands.set_limit("one", 1))
+    scene.store.run(commands.set_limit("often", 1, per=60_000))
     put(scene.store, "x", "y", limits=["one" if "one" in key else "often"])
     assert take(scene.store, ONE, limit=2) == ["x"]
     scene.client.delete(scene.key(key))
@@ -683,7 +683,7 @@ def test_a_throttled_job_gets_a_slot_though_what_leads_to_it_is_gone(scenes: Cal
 
 def test_a_slot_is_not_handed_to_parked_jobs_that_are_gone(scenes: Callable[[], Scene]) -> None:
     scene = scenes()
-    scene.store.run(commands.limit("one", 1))
+    scene.store.run(commands.set_limit("one", 1))
     lost = [f"y{number}" for number in range(150)]
     put(scene.store, "x", *lost, "z", limits=["one"])
     assert take(scene.store, ONE, limit=200) == ["x"]
@@ -760,14 +760,14 @@ def test_an_entry_of_an_executor_that_its_record_denies_is_removed(scenes: Calla
 
 def test_one_job_that_cannot_be_taken_back_keeps_no_other(scenes: Callable[[], Scene]) -> None:
     scene = scenes()
-    scene.store.run(commands.limit("one", 9))
+    scene.store.run(commands.set_limit("one", 9))
     put(scene.store, *IDS)
     put(scene.store, "x", limits=["one"])
     assert len(take(scene.store, ONE, limit=7)) == 7
     spoil(scene, "lh:one")
 
-    assert sorted(scene.store.run(commands.lose(executor=ONE))) == [*IDS, "x"]
-    assert scene.store.run(commands.lose(executor=ONE)) == []
+    assert sorted(scene.store.run(commands.requeue_orphaned(executor=ONE))) == [*IDS, "x"]
+    assert scene.store.run(commands.requeue_orphaned(executor=ONE)) == []
     assert take(scene.store, TWO, limit=9) == IDS
     scene.client.delete(scene.key("lh:one"))
     scene.pass_time(4)
@@ -824,7 +824,7 @@ def test_what_is_left_of_a_queue_is_found_though_its_name_and_all_timers_are_gon
 def test_schedules_and_limits_go_on_though_all_timers_are_gone(scenes: Callable[[], Scene]) -> None:
     scene = scenes()
     scene.store.run(commands.schedule("hourly", {"queue": "s", "task": "t"}, b"[]", every=3_600_000))
-    scene.store.run(commands.limit("often", 1, per=60_000))
+    scene.store.run(commands.set_limit("often", 1, per=60_000))
     put(scene.store, "x", "y", limits=["often"])
     assert take(scene.store, ONE, limit=2) == ["x"]
     scene.store.run(commands.finish(ONE, [Finish("x", 1, Succeed(b""))]))

@@ -206,7 +206,7 @@ class Hand:
 
     def vanish(self) -> None:
         self.take()
-        assert self._client.store.run(commands.lose(worker=self._worker, reason="the worker died"))
+        assert self._client.store.run(commands.requeue_orphaned(worker=self._worker, reason="the worker died"))
 
 
 def failure(message: str = "boom") -> bytes:

@@ -235,7 +235,7 @@ def test_a_reply_that_comes_late_is_renewed_before_it_is_trusted(
         assert await it.claim() == []
         await it.until_it_waits()
         lost = it.enqueue()
-        it._others.run(commands.lose(executor=EXECUTOR))
+        it._others.run(commands.requeue_orphaned(executor=EXECUTOR))
         await it.hear()
         assert lost not in it.brought
 

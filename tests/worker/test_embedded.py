@@ -187,7 +187,7 @@ def test_a_job_that_may_have_killed_an_executor_is_left_to_other_workers(jobs: H
 
     suspects = [suspect.enqueue(), suspect.enqueue()]
     jobs.store.run(commands.claim("node/dead.1", commands.claim_args(["default"], counter=1, limit=2)))
-    jobs.store.run(commands.lose(executor="node/dead.1", reason="the executor died"))
+    jobs.store.run(commands.requeue_orphaned(executor="node/dead.1", reason="the executor died"))
 
     with jobs.worker():
         until(lambda: all(len(jobs.get(job.id).attempts) > 1 for job in suspects))

@@ -211,7 +211,7 @@ def _count(session: Session, verb: str, chosen: Chosen) -> int:
     which: Record = {"states": chosen.states(verb), "task": chosen.task, "group": chosen.group}
     queues, found, cursor = [chosen.queue] if chosen.queue else None, 0, None
     while True:
-        step = session.app.store.run(commands.act("count", queues=queues, **which, cursor=cursor, limit=MAX_BATCH))
+        step = session.app.store.run(commands.bulk("count", queues=queues, **which, cursor=cursor, limit=MAX_BATCH))
         found, cursor = found + sum(step.answers.values()), step.cursor
         if cursor is None:
             return found

@@ -95,7 +95,7 @@ def _act(action: str, states: Sequence[str], kind: Kind, **arguments: Any) -> St
     given = {name: value for name, value in arguments.items() if value is not None}
     cursor = since = None
     while True:
-        acted = yield commands.act(action, **which, arguments=given, cursor=cursor, since=since, limit=AT_ONCE)
+        acted = yield commands.bulk(action, **which, arguments=given, cursor=cursor, since=since, limit=AT_ONCE)
         counts.update(acted.answers)
         progress(acted.looked_at)
         cursor, since = acted.cursor, acted.since

@@ -158,7 +158,7 @@ def stack(self: Stores, id: str, /, *, timeout: Duration = PATIENCE) -> Steps[st
     patience = milliseconds(timeout, what="timeout", least=1)
     deadline = time.monotonic() + patience / 1000
     while True:
-        worker, key = yield commands.ask("stack", id=check_id(id), inbox=new_id())
+        worker, key = yield commands.request("stack", id=check_id(id), inbox=new_id())
         if worker.startswith("detached/"):
             raise errors.WrongState(f"job {id} is an item that was detached: no process is known that works on it")
         popped = yield pop(self, key, max(deadline - time.monotonic(), 0.001))

@@ -25,7 +25,7 @@ def set_limit(_: Stores, name: str, slots: int, *, per: Duration | None = None) 
             f"{name} has a key; a limit is the same for all of its keys: set_limit({name.partition(':')[0]!r}, ...)"
         )
     period = None if per is None else milliseconds(per, what="per", least=1, most=MAX_DURATION)
-    changed: bool = yield commands.limit(name, slots, per=period)
+    changed: bool = yield commands.set_limit(name, slots, per=period)
     return changed
 
 
@@ -34,7 +34,7 @@ def remove_limit(_: Stores, name: str) -> Steps[bool]:
 
     A name that nobody has defined is forgotten, until a job of it starts again.
     """
-    changed: bool = yield commands.unlimit(name)
+    changed: bool = yield commands.remove_limit(name)
     return changed
 
 
@@ -49,5 +49,5 @@ def set_share_weight(_: Stores, queue: str, share: str, weight: int) -> Steps[bo
 
     Returns whether that changed anything.
     """
-    changed: bool = yield commands.weigh(queue, share, weight)
+    changed: bool = yield commands.set_share_weight(queue, share, weight)
     return changed

@@ -42,7 +42,7 @@ def forget(_: Stores, queue: str) -> Steps[bool]:
     Raises:
         WrongState: it has jobs.
     """
-    was_known: bool = yield commands.forget(queue)
+    was_known: bool = yield commands.forget_queue(queue)
     return was_known
 
 

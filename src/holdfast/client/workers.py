@@ -84,4 +84,4 @@ def drain(_: Stores, worker: str) -> Steps[None]:
     Raises:
         WorkerNotFound: there is no such worker.
     """
-    yield commands.ask("drain", worker=worker, inbox=new_id())
+    yield commands.request("drain", worker=worker, inbox=new_id())

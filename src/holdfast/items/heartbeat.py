@@ -111,7 +111,7 @@ class Heartbeat:
         holder.held.warn_of_dropped(self._items.queue)
         for item in holder.held.items():
             yield from item._give_back()
-        while (yield commands.lose(worker=holder.worker, reason="the program has ended")):
+        while (yield commands.requeue_orphaned(worker=holder.worker, reason="the program has ended")):
             pass
 
     leave, aleave = client_method(_leave)

@@ -359,7 +359,7 @@ class _Serving:
             await self._logs.send(last=True)
             for executor in list(self._not_handed_back):
                 await self._hand_back(executor)
-            await self._store.run(commands.lose(worker=self._name, reason="the worker stopped"))
+            await self._store.run(commands.requeue_orphaned(worker=self._name, reason="the worker stopped"))
             self._has_left = True
         except errors.HoldfastError as error:
             log.warning("could not say goodbye, so jobs wait for the end of their leases: %s", error)

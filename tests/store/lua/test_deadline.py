@@ -32,7 +32,7 @@ def test_a_job_that_nobody_started_in_time_fails(store: Store, clock: TestClock)
 
 @pytest.mark.parametrize("state", ["waiting", "scheduled", "blocked", "throttled", "paused"])
 def test_it_fails_on_time_wherever_it_stands(store: Store, clock: TestClock, state: str) -> None:
-    store.run(commands.limit("one", 1))
+    store.run(commands.set_limit("one", 1))
     put(store, "first", limits=("one",))
     take(store)
     options: dict[str, Any] = {

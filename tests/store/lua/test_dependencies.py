@@ -261,7 +261,7 @@ def test_so_many_edges_are_not_looked_at_in_one_call(store: Store) -> None:
     ("verb", "args"),
     [
         ("cancel", {"ids": ["a"], "dependents": True, "unless_awaited": True}),
-        ("act", {"action": "cancel", "with": {"unless_awaited": True}}),
+        ("bulk", {"action": "cancel", "with": {"unless_awaited": True}}),
     ],
 )
 def test_where_a_refusal_to_cancel_cannot_be_asked_for_it_is_refused(

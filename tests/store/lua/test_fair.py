@@ -51,7 +51,7 @@ def test_tenants_take_turns_and_keep_their_order(store: Store) -> None:
 
 
 def test_weights_share_a_queue(store: Store) -> None:
-    store.run(commands.weigh("q", "paying", 3))
+    store.run(commands.set_share_weight("q", "paying", 3))
     fill(store, "paying", 300)
     fill(store, "free", 300)
 
@@ -107,7 +107,7 @@ def test_a_tenant_whose_jobs_come_one_by_one_gets_no_more_than_its_share(store: 
 def test_weights_are_exact_whatever_they_are(store: Store) -> None:
     weights = {"a": 1, "b": 7, "c": 30, "d": 62}
     for key, weight in weights.items():
-        store.run(commands.weigh("q", key, weight))
+        store.run(commands.set_share_weight("q", key, weight))
         fill(store, key, 400)
 
     shares = Counter(claimed(store, 500, limit=50))
@@ -116,7 +116,7 @@ def test_weights_are_exact_whatever_they_are(store: Store) -> None:
 
 
 def test_jobs_of_the_heaviest_tenant_keep_their_order(store: Store) -> None:
-    store.run(commands.weigh("q", "a", 100))
+    store.run(commands.set_share_weight("q", "a", 100))
     put(store, *(f"a{n:03}" for n in reversed(range(100))), share="a")
     assert take(store, limit=100) == [f"a{n:03}" for n in reversed(range(100))]
 

@@ -73,7 +73,7 @@ def _check_nobody_is_stranded(store: Store, client: redis.Redis, base: str, park
 
 
 def test_so_many_run_at_once_and_a_freed_slot_goes_to_the_next_in_its_old_place(store: Store) -> None:
-    store.run(commands.limit("gpu", 2))
+    store.run(commands.set_limit("gpu", 2))
     put(store, "a", "b", "c", "d", limits=("gpu",))
     put(store, "free")
 
@@ -88,7 +88,7 @@ def test_so_many_run_at_once_and_a_freed_slot_goes_to_the_next_in_its_old_place(
 
 
 def test_keys_are_counted_by_themselves(store: Store) -> None:
-    store.run(commands.limit("tenant", 1))
+    store.run(commands.set_limit("tenant", 1))
     put(store, "a1", "a2", limits=("tenant:a",))
     put(store, "b1", "b2", limits=("tenant:b",))
 
@@ -96,8 +96,8 @@ def test_keys_are_counted_by_themselves(store: Store) -> None:
 
 
 def test_a_job_takes_all_its_slots_or_none(store: Store) -> None:
-    store.run(commands.limit("one", 1))
-    store.run(commands.limit("two", 2))
+    store.run(commands.set_limit("one", 1))
+    store.run(commands.set_limit("two", 2))
     put(store, "both", limits=("two", "one"))
     put(store, "other", limits=("one",))
     put(store, "third", limits=("two",))
@@ -110,8 +110,8 @@ def test_a_job_takes_all_its_slots_or_none(store: Store) -> None:
 
 
 def test_a_slot_that_its_job_cannot_use_goes_to_the_next(store: Store) -> None:
-    store.run(commands.limit("a", 1))
-    store.run(commands.limit("b", 1))
+    store.run(commands.set_limit("a", 1))
+    store.run(commands.set_limit("b", 1))
     put(store, "runs-a", limits=("a",))
     put(store, "runs-b", limits=("b",))
     put(store, "both", limits=("a", "b"))
@@ -124,7 +124,7 @@ def test_a_slot_that_its_job_cannot_use_goes_to_the_next(store: Store) -> None:
 
 
 def test_a_cancelled_job_leaves_its_turn_to_the_next(store: Store) -> None:
-    store.run(commands.limit("a", 1))
+    store.run(commands.set_limit("a", 1))
     put(store, "first", "second", "third", limits=("a",))
     assert take(store, limit=10) == ["first"]
     end(store, "first", Succeed(b"1"))
@@ -136,7 +136,7 @@ def test_a_cancelled_job_leaves_its_turn_to_the_next(store: Store) -> None:
 
 
 def test_a_paused_queue_does_not_keep_the_slots_of_others(store: Store) -> None:
-    store.run(commands.limit("a", 1))
+    store.run(commands.set_limit("a", 1))
     put(store, "runs", limits=("a",))
     assert take(store, limit=10) == ["runs"]
     put(store, "paused", queue="p", limits=("a",))
@@ -150,7 +150,7 @@ def test_a_paused_queue_does_not_keep_the_slots_of_others(store: Store) -> None:
 
 
 def test_a_dead_holder_gives_its_slot_back(store: Store, clock: TestClock) -> None:
-    store.run(commands.limit("a", 1))
+    store.run(commands.set_limit("a", 1))
     put(store, "first", "second", limits=("a",))
     take(store, limit=10)
     keep(store, executor=TWO)
@@ -163,7 +163,7 @@ def test_a_dead_holder_gives_its_slot_back(store: Store, clock: TestClock) -> No
 
 
 def test_no_more_than_so_many_start_in_any_period(store: Store, clock: TestClock) -> None:
-    store.run(commands.limit("api", 5, per=1000))
+    store.run(commands.set_limit("api", 5, per=1000))
     put(store, *(f"j{n}" for n in range(60)), limits=("api",))
     chance = random.Random(4)
     starts: list[int] = []
@@ -176,7 +176,7 @@ def test_no_more_than_so_many_start_in_any_period(store: Store, clock: TestClock
 
 
 def test_the_slots_of_a_period_are_free_at_once_after_an_idle_one(store: Store, clock: TestClock) -> None:
-    store.run(commands.limit("api", 5, per=1000))
+    store.run(commands.set_limit("api", 5, per=1000))
     put(store, *(f"j{n}" for n in range(12)), limits=("api",))
     assert len(take(store, limit=20)) == 5
     clock.advance(0.999)
@@ -186,7 +186,7 @@ def test_the_slots_of_a_period_are_free_at_once_after_an_idle_one(store: Store, 
 
 
 def test_when_the_clock_goes_back_a_period_does_not_last_longer(store: Store, clock: TestClock) -> None:
-    store.run(commands.limit("api", 1, per=1000))
+    store.run(commands.set_limit("api", 1, per=1000))
     put(store, "a", "b", limits=("api",))
     assert take(store) == ["a"]
     clock.advance(-3600)
@@ -199,16 +199,16 @@ def test_when_the_clock_goes_back_a_period_does_not_last_longer(store: Store, cl
 
 
 def test_a_limit_per_period_that_becomes_one_at_once_counts_those_that_run(store: Store) -> None:
-    store.run(commands.limit("api", 5, per=1000))
+    store.run(commands.set_limit("api", 5, per=1000))
     put(store, "a", "b", limits=("api",))
     assert take(store) == ["a"]
-    store.run(commands.limit("api", 1))
+    store.run(commands.set_limit("api", 1))
 
     assert take(store) == []
 
 
 def test_an_idle_executor_waits_no_longer_than_until_the_next_slot_per_period(store: Store) -> None:
-    store.run(commands.limit("api", 5, per=1000))
+    store.run(commands.set_limit("api", 5, per=1000))
     put(store, *(f"j{n}" for n in range(6)), limits=("api",))
     take(store, limit=20)
 
@@ -218,10 +218,10 @@ def test_an_idle_executor_waits_no_longer_than_until_the_next_slot_per_period(st
 
 
 def test_all_slots_of_a_raised_limit_are_used(store: Store) -> None:
-    store.run(commands.limit("a", 1))
+    store.run(commands.set_limit("a", 1))
     put(store, *(f"j{n}" for n in range(900)), limits=("a",))
     take(store, limit=1000)
-    store.run(commands.limit("a", 500))
+    store.run(commands.set_limit("a", 500))
 
     got = sum(len(take(store, limit=1000)) for _ in range(20))
 
@@ -230,23 +230,23 @@ def test_all_slots_of_a_raised_limit_are_used(store: Store) -> None:
 
 @pytest.mark.parametrize("change", ["raise", "delete", "lower"])
 def test_changing_a_limit_strands_nobody(store: Store, change: str) -> None:
-    store.run(commands.limit("a", 2))
+    store.run(commands.set_limit("a", 2))
     ids = [f"j{n:03}" for n in range(300)]
     put(store, *ids, limits=("a",))
     running = take(store, limit=1000)
     assert len(running) == 2
 
     if change == "raise":
-        store.run(commands.limit("a", 50))
+        store.run(commands.set_limit("a", 50))
         assert len(take(store, limit=1000)) == 48
     elif change == "delete":
-        store.run(commands.unlimit("a"))
+        store.run(commands.remove_limit("a"))
         got = 2
         while more := take(store, limit=1000):
             got += len(more)
         assert got == 300
     else:
-        store.run(commands.limit("a", 1))
+        store.run(commands.set_limit("a", 1))
         for id in running:
             end(store, id, Succeed(b"1"))
         assert len(take(store, limit=1000)) == 1
@@ -263,7 +263,7 @@ def test_a_queue_runs_so_many_at_once_as_it_is_configured(store: Store) -> None:
 
 
 def test_many_parked_jobs_do_not_hide_those_behind_them(store: Store) -> None:
-    store.run(commands.limit("a", 1))
+    store.run(commands.set_limit("a", 1))
     for part in range(3):
         put(store, *(f"p{part}-{n}" for n in range(1000)), limits=("a",))
     put(store, "behind")
@@ -275,8 +275,8 @@ def test_many_parked_jobs_do_not_hide_those_behind_them(store: Store) -> None:
 
 
 def test_a_limit_is_listed(store: Store) -> None:
-    store.run(commands.limit("api", 5, per=1000))
-    store.run(commands.limit("gpu", 1))
+    store.run(commands.set_limit("api", 5, per=1000))
+    store.run(commands.set_limit("gpu", 1))
     put(store, "a", "b", limits=("gpu",))
     take(store, limit=10)
 
@@ -322,10 +322,10 @@ def test_in_any_order_no_slot_is_lost_and_nobody_is_stranded(
             clock.advance(chance.choice([0.05, 0.3, 5, 31]))
         elif what < 0.97:
             name = chance.choice(["a", "b", "t"])
-            store.run(commands.limit(name, chance.randint(1, 3)))
-            store.run(commands.limit("rate", chance.randint(1, 5), per=chance.choice([100, 1000])))
+            store.run(commands.set_limit(name, chance.randint(1, 3)))
+            store.run(commands.set_limit("rate", chance.randint(1, 5), per=chance.choice([100, 1000])))
         else:
-            store.run(commands.unlimit(chance.choice(["a", "b", "t", "rate"])))
+            store.run(commands.remove_limit(chance.choice(["a", "b", "t", "rate"])))
         if step % 10 == 0:
             check(store, client, namespace)
     for _ in range(2000):

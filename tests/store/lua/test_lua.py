@@ -141,7 +141,7 @@ def test_a_job_that_comes_back_stands_ahead_of_later_ones(store: Store, clock: T
     elif come_back == "crash":
         end(store, "first", Crash(b"{}"))
     elif come_back == "lose":
-        store.run(commands.lose(executor=ONE))
+        store.run(commands.requeue_orphaned(executor=ONE))
     else:
         keep_the_store_awake(store, clock, LEASE)
 
@@ -285,7 +285,7 @@ def test_an_executor_that_died_with_one_job_is_charged_as_a_crash(store: Store) 
     put(store, "job", crashes=0)
     take(store)
 
-    assert store.run(commands.lose(executor=ONE, reason="signal 9")) == ["job"]
+    assert store.run(commands.requeue_orphaned(executor=ONE, reason="signal 9")) == ["job"]
     assert charges(store, "job") == ("failed", 0, 1, 0, "crashed")
     assert job(store, "job")["attempts"][0][5:9] == [b"crash", 0, ONE.encode(), b"signal 9"]
 
@@ -296,7 +296,7 @@ def test_of_several_jobs_of_a_dead_executor_none_is_charged_but_each_is_to_run_a
     put(store, "good", "killer", crashes=0)
     put(store, "other", priority=1)
     take(store, limit=2)
-    assert sorted(store.run(commands.lose(executor=ONE))) == ["good", "killer"]
+    assert sorted(store.run(commands.requeue_orphaned(executor=ONE))) == ["good", "killer"]
     assert charges(store, "good") == charges(store, "killer") == ("waiting", 0, 0, 0, "")
 
     jobs = store.run(commands.claim(TWO, ask(limit=3))).jobs
@@ -311,7 +311,7 @@ def test_of_several_jobs_of_a_dead_executor_none_is_charged_but_each_is_to_run_a
 def test_a_job_that_is_to_run_alone_and_has_not_started_is_still_to_run_alone(store: Store, outcome: Outcome) -> None:
     put(store, "one", "other")
     take(store, limit=2)
-    store.run(commands.lose(executor=ONE))
+    store.run(commands.requeue_orphaned(executor=ONE))
     take(store, TWO)
 
     store.run(commands.finish(TWO, [Finish("one", 2, outcome, unstarted=True)]))
@@ -324,9 +324,9 @@ def test_a_dead_workers_jobs_are_charged_as_lost(store: Store) -> None:
     take(store, "node/one.0", limit=2)
     take(store, "node/one.1")
 
-    assert sorted(store.run(commands.lose(worker="node/one", reason="gone"))) == ["a", "b", "c"]
+    assert sorted(store.run(commands.requeue_orphaned(worker="node/one", reason="gone"))) == ["a", "b", "c"]
     assert charges(store, "a") == charges(store, "c") == ("waiting", 0, 0, 1, "")
-    assert store.run(commands.lose(worker="node/one")) == []
+    assert store.run(commands.requeue_orphaned(worker="node/one")) == []
     assert standing(store) == {"waiting": ["a", "b", "c"]}
 
 
@@ -596,7 +596,7 @@ def test_a_reply_carries_no_more_than_32_MiB_of_payloads_and_checkpoints(store: 
     for number in range(34):
         take(store)
         store.run(commands.save(Held(ONE, f"{number}", 1), b"c" * (MiB // 4)))
-    store.run(commands.lose(worker="node/one"))
+    store.run(commands.requeue_orphaned(worker="node/one"))
 
     assert len(take(store, TWO, limit=100)) == 32
     assert len(take(store, TWO, limit=100)) == 2
@@ -660,7 +660,7 @@ def test_work_that_comes_back_wakes_somebody(
     if come_back == "release":
         end(store, "job", Release())
     elif come_back == "lose":
-        store.run(commands.lose(executor=ONE))
+        store.run(commands.requeue_orphaned(executor=ONE))
     elif come_back == "retry":
         end(store, "job", Succeed(b""))
         assert woken(client, namespace) == []
@@ -795,7 +795,7 @@ def test_those_who_wait_are_told_once_however_the_job_ends(store: Store, client:
     take(store, limit=5)
     end(store, "good", Succeed(b"1"))
     end(store, "bad", Error(b"", "E", final=True))
-    store.run(commands.lose(worker="node/one"))
+    store.run(commands.requeue_orphaned(worker="node/one"))
 
     assert inbox(client, waiting.inbox_key) == ["stopped", "replaced", "good", "bad", "lost"]
     assert store.run(commands.wait(["good"], "me")).states == ["succeeded"]
@@ -975,7 +975,7 @@ def test_a_full_store_refuses_new_jobs_and_lets_all_others_drain(store: Store) -
     assert store.run(commands.save(Held(ONE, "b", 1), b"c" * 100)) is False
     assert end(store, "b", Succeed(b"r" * 100)) == "OK"
     assert store.run(commands.cancel(["c", "d"])) == ["cancelling", "cancelled"]
-    assert store.run(commands.lose(executor=TWO)) == ["a"]
+    assert store.run(commands.requeue_orphaned(executor=TWO)) == ["a"]
     assert store.run(commands.retry(["d"])) == ["waiting"]
     assert store.run(commands.delete(["b"])) == ["OK"]
     assert store.run(commands.wait(["c"], "me")).states == ["running"]
@@ -991,8 +991,8 @@ def every_verb() -> list[Command[Any]]:
         commands.renew("node/one", [Held(ONE, "a", 1)]),
         commands.save(Held(ONE, "a", 1), b"c"),
         commands.finish(ONE, [Finish("a", 1, Succeed(b""))], request=ask()),
-        commands.lose(executor=ONE),
-        commands.lose(worker="node/one"),
+        commands.requeue_orphaned(executor=ONE),
+        commands.requeue_orphaned(worker="node/one"),
         commands.cancel(["a"]),
         commands.retry(["a"]),
         commands.delete(["a"]),
@@ -1081,8 +1081,8 @@ INVALID = [
     commands.renew("node/one", [Held(ONE, "a", 1)], started=[Started(ONE, "a", 1, -1, 0)]),
     commands.save(Held(ONE, "a", 0), b""),
     raw("save", executor=ONE, id="a", attempt=1, progress=5),
-    commands.lose(executor="nobody"),
-    commands.lose(worker="nobody"),
+    commands.requeue_orphaned(executor="nobody"),
+    commands.requeue_orphaned(worker="nobody"),
     commands.cancel([]),
     commands.cancel(["b", "no spaces"]),
     commands.cancel(["b"] * 1001),

@@ -112,7 +112,7 @@ def test_a_job_may_wait_for_one_that_is_replaced_in_the_same_call(store: Store) 
 
 
 def test_a_job_that_is_handed_on_in_the_call_in_which_another_begins_to_wait_for_it_is_handed_on(store: Store) -> None:
-    store.run(commands.limit("one", 1))
+    store.run(commands.set_limit("one", 1))
     put(store, "holds", "first", "second", limits=("one",))
     assert take(store, limit=3) == ["holds"]
     end(store, "holds", Succeed(b"1"))

@@ -57,8 +57,8 @@ def counted(store: Store, client: redis.Redis) -> Counted:
 def test_a_crowd_that_takes_part_in_two_limits_does_not_go_to_and_fro_between_them(
     store: Store, counted: Counted
 ) -> None:
-    store.run(commands.limit("api", 2))
-    store.run(commands.limit("tenant", 1))
+    store.run(commands.set_limit("api", 2))
+    store.run(commands.set_limit("tenant", 1))
     put(store, "first", *(f"x{n}" for n in range(900)), limits=("api", "tenant:x"))
     put(store, "other1", "other2", queue="other", limits=("api",))
     assert take(store, limit=10) == ["first"]
@@ -76,8 +76,8 @@ def test_a_crowd_that_takes_part_in_two_limits_does_not_go_to_and_fro_between_th
 
 
 def test_a_crowd_that_one_key_holds_up_does_not_hold_up_those_of_other_keys(store: Store) -> None:
-    store.run(commands.limit("api", 2))
-    store.run(commands.limit("tenant", 1))
+    store.run(commands.set_limit("api", 2))
+    store.run(commands.set_limit("tenant", 1))
     put(store, "o1", "o2", limits=("api",))
     put(store, *(f"x{n:03}" for n in range(300)), limits=("api", "tenant:x"))
     put(store, "y", limits=("api", "tenant:y"))
@@ -91,8 +91,8 @@ def test_a_crowd_that_one_key_holds_up_does_not_hold_up_those_of_other_keys(stor
 
 
 def test_a_slot_that_is_kept_for_a_job_goes_to_another_if_that_one_goes(store: Store) -> None:
-    store.run(commands.limit("api", 1))
-    store.run(commands.limit("tenant", 1))
+    store.run(commands.set_limit("api", 1))
+    store.run(commands.set_limit("tenant", 1))
     put(store, "first", "second", "third", limits=("tenant:x", "api"))
     assert take(store, limit=10) == ["first"]
     put(store, "other", queue="other", limits=("api",))
@@ -108,7 +108,7 @@ def test_a_slot_that_is_kept_for_a_job_goes_to_another_if_that_one_goes(store: S
 
 
 def test_many_slots_that_are_given_back_in_one_call_wake_as_many_jobs(store: Store, counted: Counted) -> None:
-    store.run(commands.limit("api", 100))
+    store.run(commands.set_limit("api", 100))
     put(store, *(f"{n:04}" for n in range(1000)), limits=("api",))
     running = take(store, limit=1000)
     assert len(running) == 100
@@ -122,7 +122,7 @@ def test_many_slots_that_are_given_back_in_one_call_wake_as_many_jobs(store: Sto
 
 
 def test_jobs_that_nobody_may_take_are_not_handed_on_by_every_claim(store: Store, clock: TestClock) -> None:
-    store.run(commands.limit("api", 5, per=60_000))
+    store.run(commands.set_limit("api", 5, per=60_000))
     put(store, *(f"{n:03}" for n in range(100)), limits=("api",))
     assert len(take(store, limit=100)) == 5
     store.run(commands.pause("q"))

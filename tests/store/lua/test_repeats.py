@@ -95,7 +95,7 @@ def test_a_call_that_found_nothing_to_do_is_carried_out_when_it_comes_again(stor
 def test_who_ran_a_job_cannot_write_to_another_of_the_same_id(store: Store, clock: TestClock) -> None:
     put(store, "a")
     [old] = store.run(commands.claim(ONE, commands.claim_args(["q"], counter=1, limit=1))).jobs
-    store.run(commands.lose(executor=ONE))
+    store.run(commands.requeue_orphaned(executor=ONE))
     clock.advance(1)
     assert take(store, TWO) == ["a"]
     end(store, "a", Succeed(b"1"), TWO)
@@ -116,7 +116,7 @@ def test_of_a_thousand_and_one_jobs_of_a_dead_executor_none_is_charged(store: St
     put(store, "last")
     assert take(store) == ["last"]
 
-    while store.run(commands.lose(executor=ONE)):
+    while store.run(commands.requeue_orphaned(executor=ONE)):
         pass
     assert {found["crashes_used"] for found in store.run(commands.list_jobs(limit=1000)).jobs} == {0}
     assert job(store, "last")["crashes_used"] == 0
@@ -144,7 +144,7 @@ def test_a_dead_executor_swallows_no_wake_up(store: Store, clock: TestClock) -> 
     for executor in (ONE, TWO):
         assert take(store, executor) == []
         clock.advance(0.1)
-    store.run(commands.lose(worker="node/two"))
+    store.run(commands.requeue_orphaned(worker="node/two"))
     put(store, "a")
 
     base = f"hf:{{{store.address.namespace}}}:wake:"

@@ -77,12 +77,12 @@ def test_the_settings_of_a_queue_are_forgotten_with_it(store: Store) -> None:
     store.run(commands.pause("q"))
     configure(store, "q", retries=0)
     with pytest.raises(errors.WrongState):
-        store.run(commands.forget("q"))
+        store.run(commands.forget_queue("q"))
     store.run(commands.cancel(["a"]))
     store.run(commands.delete(["a"]))
 
-    assert store.run(commands.forget("q")) is True
-    assert store.run(commands.forget("q")) is False
+    assert store.run(commands.forget_queue("q")) is True
+    assert store.run(commands.forget_queue("q")) is False
     assert store.run(commands.queues()) == []
     assert found(store, "retries", "q") == (3, "default")
     put(store, "a")

@@ -36,7 +36,7 @@ def test_a_changed_priority_keeps_the_place_among_equals(store: Store) -> None:
 
 @pytest.mark.parametrize("state", ["scheduled", "blocked", "throttled"])
 def test_a_job_moves_in_any_state_that_is_not_running(store: Store, clock: TestClock, state: str) -> None:
-    store.run(commands.limit("one", 1))
+    store.run(commands.set_limit("one", 1))
     put(store, "first", limits=("one",))
     take(store)
     options: dict[str, Any] = {
@@ -141,7 +141,7 @@ def test_a_move_to_nowhere_is_refused(store: Store) -> None:
 
 
 def test_a_stage_has_options_of_its_own(store: Store) -> None:
-    store.run(commands.limit("one", 1))
+    store.run(commands.set_limit("one", 1))
     put(store, "job", limits=("one",), timeout=9000, priority=7, share="acme")
     take(store)
     end(store, "job", Advanced("work", {"queue": "next", "retries": 9, "limits": ["two"], "priority": -3}, b""))

@@ -247,9 +247,9 @@ def silence(store: Store, clock: TestClock) -> None:
 @pytest.mark.parametrize(
     ("death", "group", "limit"),
     [
-        (commands.lose(executor=ONE), "crashed", 1),
-        (commands.lose(executor=ONE), "interrupted", 2),
-        (commands.lose(worker="node/one"), "lost", 1),
+        (commands.requeue_orphaned(executor=ONE), "crashed", 1),
+        (commands.requeue_orphaned(executor=ONE), "interrupted", 2),
+        (commands.requeue_orphaned(worker="node/one"), "lost", 1),
         (None, "lost", 1),
     ],
 )

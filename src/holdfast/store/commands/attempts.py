@@ -186,8 +186,8 @@ def log(blocks: Sequence[Block]) -> Command[list[str]]:
     return Command("log", {"blocks": rows}, read_texts, tuple(block.data for block in blocks))
 
 
-def answer(inbox: str, text: bytes) -> Command[None]:
-    return Command("answer", {"inbox": inbox}, lambda _: None, (text,))
+def respond(inbox: str, text: bytes) -> Command[None]:
+    return Command("respond", {"inbox": inbox}, lambda _: None, (text,))
 
 
 class Finish(msgspec.Struct, frozen=True):
@@ -268,6 +268,6 @@ def _read_finished(reply: list[Any]) -> Finished:
     return Finished([answer.decode() for answer in reply[0]], _read_claim(reply[1]))
 
 
-def lose(*, executor: str | None = None, worker: str | None = None, reason: str = "") -> Command[list[str]]:
+def requeue_orphaned(*, executor: str | None = None, worker: str | None = None, reason: str = "") -> Command[list[str]]:
     """Take back what a dead executor, or a dead worker, held. Repeat until it returns nothing."""
-    return Command("lose", given(executor=executor, worker=worker, reason=reason), read_texts)
+    return Command("requeue_orphaned", given(executor=executor, worker=worker, reason=reason), read_texts)

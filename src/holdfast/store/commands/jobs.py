@@ -136,7 +136,7 @@ class Acted(NamedTuple):
     answers: dict[str, int]
 
 
-def act(
+def bulk(
     action: str,
     *,
     queues: Sequence[str] | None = None,
@@ -151,7 +151,7 @@ def act(
     """Do the same to all jobs of a kind, a bounded number in each call."""
     args = given(action=action, queues=queues, states=states, task=task, group=group, since=since, cursor=cursor)
     args |= given(limit=limit, token=new_id(), **{"with": arguments or None})
-    return Command("act", args, _read_acted)
+    return Command("bulk", args, _read_acted)
 
 
 def _read_acted(reply: list[Any]) -> Acted:

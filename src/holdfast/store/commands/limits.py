@@ -25,17 +25,17 @@ class Limit(NamedTuple):
         return self.slots > 0
 
 
-def limit(name: str, slots: int, *, per: int | None = None) -> Command[bool]:
-    return Command("limit", given(name=name, slots=slots, per=per), lambda reply: reply == 1)
+def set_limit(name: str, slots: int, *, per: int | None = None) -> Command[bool]:
+    return Command("set_limit", given(name=name, slots=slots, per=per), lambda reply: reply == 1)
 
 
-def unlimit(name: str) -> Command[bool]:
-    return Command("unlimit", {"name": name}, lambda reply: reply == 1)
+def remove_limit(name: str) -> Command[bool]:
+    return Command("remove_limit", {"name": name}, lambda reply: reply == 1)
 
 
 def limits() -> Command[list[Limit]]:
     return Command("limits", {}, lambda reply: [Limit(row[0].decode(), *row[1:]) for row in reply])
 
 
-def weigh(queue: str, share: str, weight: int) -> Command[bool]:
-    return Command("weigh", {"queue": queue, "share": share, "weight": weight}, lambda reply: reply == 1)
+def set_share_weight(queue: str, share: str, weight: int) -> Command[bool]:
+    return Command("set_share_weight", {"queue": queue, "share": share, "weight": weight}, lambda reply: reply == 1)

@@ -98,5 +98,5 @@ def resume(queue: str) -> Command[bool]:
     return Command("resume", {"queue": queue}, lambda reply: reply == 1)
 
 
-def forget(queue: str) -> Command[bool]:
-    return Command("forget", {"queue": queue}, lambda reply: reply == 1)
+def forget_queue(queue: str) -> Command[bool]:
+    return Command("forget_queue", {"queue": queue}, lambda reply: reply == 1)

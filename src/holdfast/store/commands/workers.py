@@ -119,7 +119,7 @@ def deregister(worker: str) -> Command[None]:
     return Command("deregister", {"worker": worker}, lambda _: None)
 
 
-def ask(word: str, *, inbox: str, worker: str | None = None, id: str | None = None) -> Command[tuple[str, bytes]]:
+def request(kind: str, *, inbox: str, worker: str | None = None, id: str | None = None) -> Command[tuple[str, bytes]]:
     """Send a request to a worker. Returns its name, and the key of the list on which it answers."""
-    args = given(word=word, inbox=inbox, worker=worker, id=id)
-    return Command("ask", args, lambda reply: (reply[0].decode(), reply[1]))
+    args = given(kind=kind, inbox=inbox, worker=worker, id=id)
+    return Command("request", args, lambda reply: (reply[0].decode(), reply[1]))

@@ -36,7 +36,7 @@ local function check_act(args)
   return check_walk(args)
 end
 
-verb('act', { 'allow-oom' }, function(args)
+verb('bulk', { 'allow-oom' }, function(args)
   local most, since = check_act(args), math.min(args.since or now, now)
   local ids, cursor = walk(args, most)
   local counts, reply, is_idle, at = {}, {}, true, 0

@@ -15,13 +15,13 @@ local MOST_ANSWER = 262144
 local ANSWERED = 60000 -- milliseconds for which an answer is kept
 
 local function worker_to_ask(args)
-  if args.word == 'drain' then
+  if args.kind == 'drain' then
     if not redis.call('ZSCORE', key.workers(), worker_name(args.worker)) then
       refuse('NOWORKER', 'there is no worker ' .. args.worker .. '; holdfast workers lists them')
     end
     return args.worker, 'drain'
   end
-  if args.word ~= 'stack' then refuse('INVALID', "`word` must be 'drain' or 'stack'") end
+  if args.kind ~= 'stack' then refuse('INVALID', "`kind` must be 'drain' or 'stack'") end
   local job = require_job(job_id(args.id))
   if job.state ~= 'running' then refuse('STATE', 'job ' .. args.id .. ' is ' .. job.state .. ': only a running one can be looked into') end
   local run = current_run(job)
@@ -29,14 +29,14 @@ local function worker_to_ask(args)
   return worker_of(run.executor), string.format('stack %s %s %d', run.executor, job.id, job.attempt)
 end
 
-verb('ask', { 'allow-oom' }, function(args)
+verb('request', { 'allow-oom' }, function(args)
   name(args.inbox, 'an inbox', 40, '%w')
   local worker, words = worker_to_ask(args)
   tell(worker, words .. ' ' .. args.inbox)
   return { worker, key.inbox(args.inbox) }
 end)
 
-verb('answer', { 'allow-oom' }, function(args, blobs)
+verb('respond', { 'allow-oom' }, function(args, blobs)
   local list = key.inbox(name(args.inbox, 'an inbox', 40, '%w'))
   redis.call('RPUSH', list, cut(blobs[2] or '', MOST_ANSWER))
   redis.call('PEXPIRE', list, ANSWERED)

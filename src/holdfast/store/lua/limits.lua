@@ -26,7 +26,7 @@ local function changed(name)
   publish()
 end
 
-verb('limit', {}, function(args)
+verb('set_limit', {}, function(args)
   limit_name(args.name)
   integer(args.per or 0, 'the period', 0, MAX_DURATION)
   integer(args.slots, 'slots', 1, (args.per or 0) > 0 and limit.MOST_PER_PERIOD or limit.MOST_SLOTS)
@@ -42,7 +42,7 @@ verb('limit', {}, function(args)
   return 1
 end)
 
-verb('unlimit', { 'allow-oom' }, function(args)
+verb('remove_limit', { 'allow-oom' }, function(args)
   local gone = redis.call('HDEL', key.limits(), limit_name(args.name))
   if gone == 1 then changed(args.name) end
   return (limit.forget_undefined(args.name) or gone == 1) and 1 or 0

@@ -56,7 +56,7 @@ local function executors_of(worker)
   return executors
 end
 
-verb('lose', { 'allow-oom' }, function(args)
+verb('requeue_orphaned', { 'allow-oom' }, function(args)
   local executors, lost = { args.executor }, {}
   if args.worker then
     worker_name(args.worker)

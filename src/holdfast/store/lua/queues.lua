@@ -69,7 +69,7 @@ verb('resume', { 'allow-oom' }, function(args)
   return changed
 end)
 
-verb('forget', { 'allow-oom' }, function(args)
+verb('forget_queue', { 'allow-oom' }, function(args)
   local queue, settings = queue_name(args.queue), {}
   for place, count in ipairs(queue_counts(queue, STATES)) do
     if count > 0 then
@@ -88,7 +88,7 @@ verb('forget', { 'allow-oom' }, function(args)
   return gone > 0 and 1 or 0
 end)
 
-verb('weigh', {}, function(args)
+verb('set_share_weight', {}, function(args)
   local queue = queue_name(args.queue)
   name(args.share, 'the key of a share', constants.MAX_KEY, '%w._:@/%-')
   integer(args.weight, 'the weight', 1, constants.MAX_SHARE_WEIGHT)

@@ -52,7 +52,7 @@ class Inquiries:
         found = self._executors.get(executor)
         answer = await self._look(found, id, attempt, inbox) if found else StackAnswer(why=HAS_ENDED)
         answer.stack = answer.stack[:MOST]
-        await self._store.run(commands.answer(inbox, msgspec.json.encode(answer)))
+        await self._store.run(commands.respond(inbox, msgspec.json.encode(answer)))
 
     async def _look(self, executor: ExecutorProcess, id: str, attempt: int, inbox: str) -> StackAnswer:
         if pid := executor.pid_of(id, attempt):

@@ -211,12 +211,12 @@ class Leases:
             log.info("handed back %s", ", ".join(item.id for item in items))
             if "OK" not in finished.answers:
                 break
-        while await self._store.run(commands.lose(executor=name, reason="stopped")):
+        while await self._store.run(commands.requeue_orphaned(executor=name, reason="stopped")):
             log.warning("executor %s held jobs after all", name)
 
     async def lose(self, **whose: str) -> None:
         """Take back, charged, whatever a dead executor or worker holds; and have it forgotten."""
-        while lost := await self._store.run(commands.lose(**whose)):
+        while lost := await self._store.run(commands.requeue_orphaned(**whose)):
             log.warning("took back %s", ", ".join(lost))
 
     async def read_inbox(self) -> None:
