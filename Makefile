@@ -60,7 +60,7 @@ model: $(STAMP) ## run the model test for MINUTES (5) on BACKEND (valkey)
 graphs: $(STAMP) ## mistreat random graphs of jobs for MINUTES (5)
 	HOLDFAST_GRAPH_MINUTES=$(or $(MINUTES),5) $(BIN)/python -m pytest -q -s tests/model/test_graphs.py -k random_seeds
 
-reference: $(STAMP) ## write docs/reference.md anew, from the source
+reference: $(STAMP) ## regenerate docs/reference from the docstrings
 	$(BIN)/python -m tests.docs.reference
 
 fmt: $(STAMP) ## format the code

@@ -1,7 +1,7 @@
-"""Writes docs/reference.md from signatures, docstrings and the comments beside fields: `make reference`.
+"""Generates docs/reference/ from signatures, docstrings and the comments next to fields: `make reference`.
 
-Verbs come in pairs, `get` and `aget`; each pair is shown once. What users meet without importing it (a queue, a worker,
-an item) is shown too.
+A sync method and its async twin (`get`, `aget`) share one entry. Values that users receive without importing their
+class (a queue, a worker, an item) are included.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import textwrap
 import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Union, get_origin
+from typing import Any, NamedTuple, Union, get_origin
 
 import holdfast
 import holdfast.testing
@@ -30,72 +30,99 @@ from holdfast.task import program
 from holdfast.worker import embedded
 
 Item: type = vars(items)["Item"]
-PATH = Path(__file__).parents[2] / "docs" / "reference.md"
+ENDINGS = """\
+## How a task ends
+
+A task that returns has succeeded. A task that raises has failed and is retried while it has `retries` left. It may also
+raise one of these:
+"""
+FOLDER = Path(__file__).parents[2] / "docs" / "reference"
 
 HEAD = """\
 # Reference
 
-Everything that `from holdfast import ...` gives, what that returns, and `holdfast.testing`. Made by `make reference`
-from the source: do not edit it here. The [guide](guide.md) shows how it is used, the [life of a job](lifecycle.md)
-what happens then.
+Look up every name that `from holdfast import ...` and `holdfast.testing` provide, with the values that they return.
+`make reference` generates these pages from the source; edit the docstrings, not the pages. The [guide](../guide.md)
+shows how the parts work together, and [life of a job](../lifecycle.md) explains what happens to a job.
 
-**Sync and async are equals.** `get`, `aget` stands for `jobs.get(...)` and `await jobs.aget(...)`, which take and
-return the same.
+**Sync and async are equal.** An entry such as `get`, `aget` describes both `jobs.get(...)` and `await jobs.aget(...)`:
+they take the same arguments and return the same value.
 
-**Durations** are a `timedelta`, a number of seconds, or a text such as `"1h30m"`, `"250ms"` or `"7d"`. Times that are
-returned are aware datetimes, in UTC.
+**Durations** are a `timedelta`, a number of seconds, or a string such as `"1h30m"`, `"250ms"` or `"7d"`. Returned times
+are aware datetimes in UTC.
+
+| page | contents |
+|---|---|
 """
 
-GROUPS: list[tuple[str, str, list[Any]]] = [
-    ("The app", "", [holdfast.Holdfast]),
-    ("Tasks and options", "", [holdfast.Task, holdfast.BoundCall, options.Given, program.Ended]),
-    ("Jobs", "", [holdfast.Job, job.Attempt, Failure, job.Note, job.Entry, job.Dependency, bulk.Kind,
-     holdfast.Progress, holdfast.Log, holdfast.LogPart, holdfast.JobUsage]),
-    ("Inside a task", "", [holdfast.current_job, holdfast.RunningJob]),
-    ("How a task may end", "A task that returns has succeeded; one that raises has failed, and is tried again\n"
-     "as its `retries` allow. It may also raise one of these.",
-     [holdfast.Retry, holdfast.Fail, holdfast.Snooze, holdfast.Advance]),
-    ("Schedules", "", [holdfast.cron, holdfast.every, schedules.Policy, schedules.Schedule, timing.Cron,
-     timing.Every]),
-    ("Items: four calls on raw bytes", "`jobs.items(queue)` gives them: no tasks, no worker.",
-     [items.Items, Item, items.NoItem]),
-    ("A worker inside a program", "", [embedded.EmbeddedWorker, embedded.Given]),
-    ("Queues, workers, settings, events", "What the verbs of the app return.",
-     [Queue, queues.Load, upkeep.Upkeep, Limit, Worker, HeldJob, workers.Node,
-      Setting, Event]),
-]  # fmt: skip
+
+class Page(NamedTuple):
+    """One generated page: methods of the app defined in `modules`, then classes and functions."""
+
+    title: str
+    contents: str
+    things: list[Any]
+    modules: tuple[str, ...] = ()  # of holdfast.client; methods of other modules are shown with the app
+    intro: str = ""
+
+
+PAGES = {
+    "app": Page("The app", "`Holdfast`: declare tasks, enqueue, connect", [holdfast.Holdfast]),
+    "tasks": Page("Tasks and options", "`Task`, `BoundCall`, every option of a job",
+     [holdfast.Task, holdfast.BoundCall, options.Given, program.Ended]),
+    "jobs": Page("Jobs", "find jobs, read their logs, cancel, retry, delete, move them, one by one or in bulk",
+     [bulk.Kind], ("jobs", "logs", "bulk", "results")),
+    "job": Page("The `Job` value", "fields and methods of a job and the values in it",
+     [holdfast.Job, job.Attempt, Failure, job.Note, job.Entry, job.Dependency, holdfast.Progress, holdfast.Log,
+      holdfast.LogPart, holdfast.JobUsage]),
+    "running": Page("Inside a task", "`current_job()`: checkpoints, progress, loops, steps; exceptions that end a task",
+     [holdfast.current_job, holdfast.RunningJob, ENDINGS, holdfast.Retry, holdfast.Fail, holdfast.Snooze,
+      holdfast.Advance]),
+    "queues": Page("Queues, limits, settings", "list, pause and configure queues; limits and fair shares; load; events",
+     [Queue, queues.Load, upkeep.Upkeep, Limit, Setting, Event], ("queues", "limits", "upkeep", "config")),
+    "workers": Page("Workers", "list and drain workers; run a worker inside a program",
+     [Worker, HeldJob, workers.Node, embedded.EmbeddedWorker, embedded.Given], ("workers",)),
+    "schedules": Page("Schedules", "`cron`, `every`, and the methods that manage schedules",
+     [holdfast.cron, holdfast.every, schedules.Policy, schedules.Schedule, timing.Cron, timing.Every],
+     ("schedules", "timing")),
+    "items": Page("Items", "four calls on raw bytes, without tasks or workers", [items.Items, Item, items.NoItem],
+     intro="`jobs.items(queue)` returns an `Items`: four calls on raw bytes, without tasks or workers."),
+    "errors": Page("Errors", "every exception, its code and its base class", []),
+    "testing": Page("Testing", "`holdfast.testing` and the fixtures of the pytest plugin",
+     [getattr(holdfast.testing, name) for name in holdfast.testing.__all__]),
+}  # fmt: skip
 OPTIONS = {
     options.Given: """\
 ### Options
 
-Of `@jobs.task(...)`, `task.options(...)`, `call.options(...)` and, as far as they make sense there, `items.put(...)`.
-None stands for the default.
+The options of `@jobs.task(...)`, `task.options(...)`, `call.options(...)` and, where they apply, `items.put(...)`. None
+means the default.
 """,
     bulk.Kind: """\
-### Jobs of a kind
+### Filters
 
-Of `jobs.cancel_all(...)` and the like. All that is given must be so; something has to be.
+The filters of `jobs.cancel_all(...)` and the other bulk methods. A job must match all of them; at least one is
+required.
 """,
     schedules.Policy: """\
 ### Options of a schedule
 
-Of `cron(...)`, `every(...)` and `jobs.schedule(...)`; more in [schedules](schedules.md).
+The options of `cron(...)`, `every(...)` and `jobs.schedule(...)`; [schedules](../schedules.md) explains them.
 """,
     embedded.Given: """\
-### Settings of a worker inside a program
+### Settings of an embedded worker
 
-Of `jobs.worker(...)`; what they mean is said by `holdfast work --help` and in [worker](worker.md).
+The settings of `jobs.worker(...)`; `holdfast work --help` and [the worker](../worker.md) explain them.
 """,
 }
-TESTING = [getattr(holdfast.testing, name) for name in holdfast.testing.__all__]
-ALIASES = {"Duration", "Steps"}  # left as they are, or taken away
+ALIASES = {"Duration", "Steps"}  # shown by name, not written out
 WITH_CONSTRUCTOR = {holdfast.Holdfast, holdfast.Retry, holdfast.Fail, holdfast.Snooze, holdfast.Advance}
-WRITTEN = {  # where the types in the source say less
+WRITTEN = {  # calls whose annotations are less helpful than a written signature
     vars(holdfast.Holdfast)[
         "task"
     ]: "task(function, /) -> Task, or task(*, name: str | None = None, **options) -> a decorator",
 }
-HIDDEN = {  # what is public for other parts of Holdfast only
+HIDDEN = {  # attributes that only other parts of Holdfast use
     holdfast.Holdfast: {"address", "tasks", "store", "async_store", "outage_policy"},
     holdfast.Task: {"app", "signature", "chosen", "origin"},
     holdfast.BoundCall: {"chosen", "outline", "variant"},
@@ -107,32 +134,39 @@ HIDDEN = {  # what is public for other parts of Holdfast only
 }
 
 
-def write() -> str:
-    """Return the whole document."""
-    parts = [HEAD, _contents()]
-    for title, words, things in GROUPS:
-        parts += [f"## {title}\n", *([words + "\n"] if words else []), *map(_describe, things)]
-    parts += [
-        "## Errors\n",
-        _errors(),
-        _warning(),
-        "## Testing: `holdfast.testing`\n",
-        *map(_describe, TESTING),
-        _fixtures(),
+def write() -> dict[str, str]:
+    """Return the text of every page by its file name."""
+    index = HEAD + "".join(f"| [{page.title}]({name}.md) | {page.contents} |\n" for name, page in PAGES.items())
+    return {"README.md": index, **{f"{name}.md": _page(name, page) for name, page in PAGES.items()}}
+
+
+def _page(name: str, page: Page) -> str:
+    parts = [
+        f"# {page.title}\n",
+        "[All pages of the reference](README.md)\n",
+        *([page.intro + "\n"] if page.intro else []),
     ]
+    if page.modules:
+        methods = [names for names in _methods(holdfast.Holdfast) if _page_of(names[0]) == name]
+        parts += ["## Methods of the app\n", *_entries(holdfast.Holdfast, methods)]
+        parts += ["## Values and options\n"] if page.things else []
+    parts += [_describe(thing) for thing in page.things]
+    if name == "errors":
+        parts += [_errors(), _warning()]
+    if name == "testing":
+        parts.append(_fixtures())
     return "\n".join(parts).rstrip() + "\n"
 
 
-def _contents() -> str:
-    titles = [title for title, _, _ in GROUPS] + ["Errors", "Testing: `holdfast.testing`"]
-    return "\n".join(f"- [{title}](#{_anchor(title)})" for title in titles) + "\n"
-
-
-def _anchor(title: str) -> str:
-    return re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-")
+def _page_of(method: str) -> str:
+    """Return the page that shows a method of the app: the page of the module that defines it."""
+    module = vars(holdfast.Holdfast)[method].__module__.removeprefix("holdfast.client.")
+    return next((name for name, page in PAGES.items() if module in page.modules), "app")
 
 
 def _describe(thing: Any) -> str:
+    if isinstance(thing, str):
+        return thing
     if thing in OPTIONS:
         return _options(thing)
     return _class(thing) if isinstance(thing, type) else _function(thing)
@@ -148,13 +182,20 @@ def _class(kind: type) -> str:
         parts.append(f"`{_call(kind.__name__, vars(kind)['__init__'], returns=False)}`\n")
     if not issubclass(kind, BaseException) and (fields := list(_fields(kind))):
         parts.append("\n".join(["| field | type | |", "|---|---|---|", *fields]) + "\n")
+    methods = list(_methods(kind))
+    if kind is holdfast.Holdfast:
+        methods = [names for names in methods if _page_of(names[0]) == "app"]
+    return "\n".join([*parts, *_entries(kind, methods)])
+
+
+def _entries(kind: type, methods: list[list[str]]) -> Iterator[str]:
+    """Describe methods of a class, below the headings under which its source groups them."""
     section = ""
-    for names in _verbs(kind):
+    for names in methods:
         if (now := _section(kind, names[0])) != section:
             section = now
-            parts.append(f"*{section}*\n")
-        parts.append(_method(kind, names))
-    return "\n".join(parts)
+            yield f"*{section}*\n"
+        yield _method(kind, names)
 
 
 def _hidden(kind: type, name: str) -> bool:
@@ -162,7 +203,7 @@ def _hidden(kind: type, name: str) -> bool:
 
 
 def _fields(kind: type) -> Iterator[str]:
-    """The rows of a table of fields and properties."""
+    """Yield the rows of a table of fields and properties."""
     notes = _comments(kind)
     module = vars(sys.modules[kind.__module__])
     for name, kept in _annotations(kind).items():
@@ -175,7 +216,7 @@ def _fields(kind: type) -> Iterator[str]:
 
 
 def _annotations(kind: type) -> dict[str, str]:
-    """The fields that a class declares; if it declares none, what its constructor sets from its own parameters."""
+    """Return the declared fields of a class, or the attributes that its constructor sets if it declares none."""
     declared = {name: _unquoted(str(kept)) for name, kept in inspect.get_annotations(kind).items()}
     if declared or kind not in (holdfast.RunningJob, Item):
         return declared
@@ -185,25 +226,25 @@ def _annotations(kind: type) -> dict[str, str]:
 
 
 def _comments(kind: type) -> dict[str, str]:
-    """What is said beside the fields of a class, and beside the one-line return of a property."""
+    """Return the comments next to the fields of a class and next to one-line properties."""
     lines = inspect.getsource(kind).splitlines()
     beside = [re.match(r" +(?:self\.)?([a-z]\w*)\b[^#]*#\s+(.+)", line) for line in lines]
     said = {found[1]: found[2] for found in beside if found}
-    for name, node in _declared(kind):  # one that is declared over several lines has it beside the last
+    for name, node in _declared(kind):  # a field over several lines has its comment on the last
         if node.end_lineno != node.lineno and (found := re.search(r"#\s+(.+)", lines[(node.end_lineno or 0) - 1])):
             said[name] = found[1]
     return {name: words[:1].upper() + words[1:] for name, words in said.items()}
 
 
 def _declared(kind: type) -> list[tuple[str, ast.AnnAssign]]:
-    """The fields of a class as they are written, with their lines in its source."""
+    """Return the annotated fields of a class with their nodes in its source."""
     (body,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
     found = [node for node in getattr(body, "body", []) if isinstance(node, ast.AnnAssign)]
     return [(node.target.id, node) for node in found if isinstance(node.target, ast.Name)]
 
 
-def _verbs(kind: type) -> Iterator[list[str]]:
-    """The public methods of a class in the order of its source; those that are sync and async together."""
+def _methods(kind: type) -> Iterator[list[str]]:
+    """Yield the public methods of a class in the order of its source, each with its async twin."""
     names = [name for name, value in vars(kind).items() if inspect.isfunction(value) and not _hidden(kind, name)]
     for name in names:
         if name.startswith("a") and name[1:] in names:
@@ -219,7 +260,7 @@ def _method(kind: type, names: list[str]) -> str:
 
 
 def _section(kind: type, name: str) -> str:
-    """The comment under which a method stands in its class, such as `# Looking at jobs`."""
+    """Return the comment that heads a group of methods in the source, such as `# Looking at jobs`."""
     before = re.split(rf"^    (?:(?:async )?def _?{name}\(|{name}, )", inspect.getsource(kind), maxsplit=1, flags=re.M)[
         0
     ]
@@ -228,7 +269,7 @@ def _section(kind: type, name: str) -> str:
 
 
 def _call(name: str, function: Callable[..., Any], *, returns: bool = True) -> str:
-    """A call as one would write it, with the types of what it takes and gives."""
+    """Return a signature with the types of its parameters and its result."""
     module = vars(sys.modules[function.__module__])
     signature = inspect.signature(function)
     parameters = [each for each in signature.parameters.values() if each.name not in ("self", "_", "unknown")]
@@ -255,7 +296,7 @@ def _parameter(each: inspect.Parameter, module: dict[str, Any]) -> str:
 
 
 def _plain(annotation: str, module: dict[str, Any]) -> str:
-    """An annotation as text: without the steps of a verb and the names of modules, and with aliases written out."""
+    """Return an annotation as text: `Steps` and module names removed, aliases written out."""
     annotation = re.sub(r"^Steps\[(.*)\]$", r"\1", annotation.strip("'\""))
     annotation = re.sub(r"\b(?:embedded|commands)\.", "", annotation)
     return re.sub(r"\b[A-Za-z_]\w*\b(?!\.)", lambda name: _written_out(name[0], module), annotation)
@@ -280,7 +321,7 @@ def _type(annotation: str, module: dict[str, Any]) -> str:
 
 
 def _prose(thing: Any) -> str:
-    """A docstring as Markdown: examples are set apart, and what is raised becomes a list."""
+    """Return a docstring as Markdown: examples become code blocks, `Raises:` becomes a list."""
     text = inspect.getdoc(thing) or ""
     assert text, f"{thing} has no docstring"
     return "\n\n".join(_paragraph(part) for part in text.split("\n\n"))
@@ -310,7 +351,7 @@ def _options(given: type) -> str:
 
 
 def _fixtures() -> str:
-    """The fixtures of the pytest plugin: what pytest makes of them hides the functions."""
+    """Return the fixtures of the pytest plugin, read from its source because pytest wraps the functions."""
     found = [node for node in ast.parse(inspect.getsource(holdfast_pytest)).body if isinstance(node, ast.FunctionDef)]
     rows = []
     for node in found:
@@ -318,18 +359,18 @@ def _fixtures() -> str:
         if marks.startswith("pytest.fixture"):
             scope = "session" if "session" in marks else "test"
             rows.append(f"| `{node.name}` | {scope} | {ast.get_docstring(node)} |")
-    head = "### Fixtures of the pytest plugin\n\nSee [testing](testing.md).\n"
+    head = "### Fixtures of the pytest plugin\n\n[Testing your tasks](../testing.md) shows them in use.\n"
     return "\n".join([head, "| fixture | scope | |", "|---|---|---|", *rows, ""])
 
 
 def _raw_annotations(kind: type) -> dict[str, str]:
-    """Annotations as they are written: a TypedDict wraps them."""
+    """Return annotations as written in the source; a TypedDict wraps them at run time."""
     return {name: ast.unparse(node.annotation).replace("'", '"') for name, node in _declared(kind)}
 
 
 def _warning() -> str:
     kind = errors.ResultTypeWarning
-    return f"### `{kind.__name__}`\n\nA warning, and no error. {' '.join((inspect.getdoc(kind) or '').split())}\n"
+    return f"### `{kind.__name__}`\n\nA warning, not an error. {' '.join((inspect.getdoc(kind) or '').split())}\n"
 
 
 def _errors() -> str:
@@ -346,10 +387,12 @@ def _errors() -> str:
             rows.append(
                 f"| `{kind.__name__}`{public} | `{kind.code}` | `{base}` | {shown[:1].upper()}{shown[1:]}{more} |"
             )
-    head = "Every error is a `HoldfastError`. `code` is the same in the store, on the command line and here.\n"
+    head = "Every error is a `HoldfastError`. Its `code` is the same in the store, on the command line and in Python.\n"
     return "\n".join([head, "| error | `code` | is a | |", "|---|---|---|---|", *rows, ""])
 
 
 if __name__ == "__main__":
-    PATH.write_text(write())
-    print(f"wrote {PATH}")
+    FOLDER.mkdir(exist_ok=True)
+    for name, text in write().items():
+        (FOLDER / name).write_text(text)
+    print(f"wrote {FOLDER}")

@@ -1,4 +1,4 @@
-"""docs/reference.md is what the source says now."""
+"""The pages of docs/reference/ match the source."""
 
 from __future__ import annotations
 
@@ -8,44 +8,53 @@ import holdfast
 import holdfast.testing
 from tests.docs import reference
 
-MAKE = "run `make reference` (python -m tests.docs.reference) and commit docs/reference.md"
+MAKE = "run `make reference` (python -m tests.docs.reference) and commit docs/reference/"
+
+
+def _stored() -> dict[str, str]:
+    return {path.name: path.read_text() for path in reference.FOLDER.glob("*.md")}
 
 
 def test_the_reference_is_what_the_source_says_now() -> None:
-    kept, made = reference.PATH.read_text().splitlines(), reference.write().splitlines()
-    changed = [f"{old!r} is now {new!r}" for old, new in zip(kept, made, strict=False) if old != new]
-    assert kept == made, f"{MAKE}: {changed[:3]}"
+    stored, made = _stored(), reference.write()
+    assert stored.keys() == made.keys(), MAKE
+    for name, text in made.items():
+        old, new = stored[name].splitlines(), text.splitlines()
+        changed = [f"{one!r} is now {two!r}" for one, two in zip(old, new, strict=False) if one != two]
+        assert old == new, f"{MAKE}: {name}: {changed[:3]}"
 
 
 def test_everything_that_users_import_is_in_the_reference() -> None:
-    text = reference.PATH.read_text()
-    told = {
+    text = "\n".join(_stored().values())
+    shown = {
         *re.findall(r"^### `(\w+)`$", text, re.M),
         *re.findall(r"^\| `(\w+)`(?: \(.*?\))? \| `[A-Z]+` \|", text, re.M),
     }
-    assert {*holdfast.__all__, *holdfast.testing.__all__} <= told
+    assert {*holdfast.__all__, *holdfast.testing.__all__} <= shown
 
 
-def test_every_verb_of_the_app_is_shown_with_its_async_equal_and_what_it_returns() -> None:
-    text = reference.PATH.read_text()
-    app = text.partition("### `Holdfast`")[2].partition("\n## ")[0]
-    assert "Steps[" not in text
+def test_every_method_of_the_app_is_shown_once_with_its_async_twin_and_its_result() -> None:
+    pages = _stored()
+    parts = [pages["app.md"].partition("### `Holdfast`")[2]]
+    parts += [page.partition("\n## Methods of the app\n")[2].partition("\n## ")[0] for page in pages.values()]
+    app = "\n".join(parts)
+    assert not any("Steps[" in page for page in pages.values())
     assert "#### `get`, `aget`\n\n`get(id: str, /) -> Job[Any]`" in app
-    public = {name for name in vars(holdfast.Holdfast) if not name.startswith("_")}
-    shown = {name for line in re.findall(r"^#### (.*)$", app, re.M) for name in re.findall(r"`(\w+)`", line)}
-    assert public == shown
+    public = [name for name in vars(holdfast.Holdfast) if not name.startswith("_")]
+    shown = [name for line in re.findall(r"^#### (.*)$", app, re.M) for name in re.findall(r"`(\w+)`", line)]
+    assert sorted(public) == sorted(shown)
 
 
 def test_every_type_of_the_reference_is_whole() -> None:
     """An option that was written over several lines had `(` as its type."""
-    cells = re.findall(r"^\| `\w+` \| `([^`]*)` \|", reference.PATH.read_text(), re.M)
+    cells = re.findall(r"^\| `\w+` \| `([^`]*)` \|", "\n".join(_stored().values()), re.M)
 
     assert len(cells) > 200
     assert [cell for cell in cells if any(cell.count(one) != cell.count(two) for one, two in ("()", "[]"))] == []
 
 
 def test_every_option_is_explained() -> None:
-    text = reference.PATH.read_text().partition("### Options\n")[2].partition("\n### ")[0]
+    text = _stored()["tasks.md"].partition("### Options\n")[2].partition("\n### ")[0]
     rows = re.findall(r"^\| `(\w+)` \| `.+` \| *(.*?) *\|$", text, re.M)
 
     assert "stalled" in dict(rows)

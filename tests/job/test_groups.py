@@ -138,7 +138,11 @@ FAILS = {
     app.hang: "stalled",
     app.die: "crashed",
 }
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCUMENTS = [
+    ROOT / "README.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs" / "reference").glob("*.md")),
+]
 EXAMPLE = re.compile(r"jobs\.retry_all\([^)]*group=[^)]*\)|holdfast retry --all [^`\n]*--group [\w.-]+[^`\n#]*")
 OWN_GROUP = {'jobs.retry_all(queue="later", group="no-disk")'}  # of `fail_all`, in a document that is run
 
@@ -170,9 +174,11 @@ def test_what_the_documents_retry_by_group_is_retried(crew: Crew, example: str) 
 
 
 def test_there_are_examples_in_the_places_that_people_read() -> None:
-    found = {path.name: examples(path.read_text()) for path in DOCUMENTS}
-    assert {name for name, texts in found.items() if texts} >= {"cli.md", "reference.md", "pipelines.md", "long.md"}
-    assert examples(bulk.retry_all.__doc__ or "") <= found["reference.md"]
+    found = {str(path.relative_to(ROOT)): examples(path.read_text()) for path in DOCUMENTS}
+    assert {name for name, texts in found.items() if texts} >= {
+        *("docs/cli.md", "docs/reference/jobs.md", "docs/pipelines.md", "docs/long.md")
+    }
+    assert examples(bulk.retry_all.__doc__ or "") <= found["docs/reference/jobs.md"]
 
 
 def _run(example: str, crew: Crew) -> int:

@@ -29,12 +29,12 @@ APART: tuple[Runner, ...] = ("fork", "spawn", "process")
 INSIDE: tuple[Runner, ...] = ("thread", "async")
 
 # Where runners differ by their nature: who has a property.
-STARTS_ANEW = "each job finds the app as it was imported, whatever earlier jobs did to it"
-DIES_ALONE = "a job that dies takes no neighbour with it"
-STOPS_UNASKED = "a job is stopped that does not look whether it is to stop"
-IS_KILLED = "a job that ignores this is killed"
+STARTS_ANEW = "each job starts from a freshly imported app, unaffected by earlier jobs"
+DIES_ALONE = "a job that dies takes no other job with it"
+STOPS_UNASKED = "a job is stopped even if it never checks `stopping`"
+IS_KILLED = "a job that ignores the stop is killed"
 LEAVES_NOTHING = "a child process that a job leaves behind is killed when the job ends"
-BESIDE_THREADS = "it is used also if importing the app leaves threads that no fork copies"
+BESIDE_THREADS = "works if importing the app leaves threads that a fork does not copy"
 HAS: dict[str, tuple[Runner, ...]] = {
     STARTS_ANEW: ("fork", "spawn"),
     DIES_ALONE: APART,
