@@ -89,7 +89,7 @@ class Holdfast:
         self._async_inboxes: WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncInbox] = WeakKeyDictionary()
 
     def __repr__(self) -> str:
-        return f"<Holdfast {self.address.words}, namespace {self.address.namespace}>"
+        return f"<Holdfast {self.address.display}, namespace {self.address.namespace}>"
 
     @overload
     def task(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...

@@ -1,4 +1,4 @@
-"""The address of the store: what is wrong with a URL is said at once and in one sentence, and never with a password."""
+"""The address of the store: an invalid URL is refused at once, in one sentence that never quotes a password."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ WRONG = {
     "a port": ("redis://127.0.0.1:abc", "its port must be a number from 1 to 65535"),
     "port 0": ("redis://127.0.0.1:0", "its port must be"),
     "a big port": ("redis://127.0.0.1:65536", "its port must be"),
-    "half a bracket": ("redis://[::1", r"its host cannot be read.*redis://\[::1\]:6379"),
+    "half a bracket": ("redis://[::1", r"its host cannot be parsed.*redis://\[::1\]:6379"),
     "no bracket": ("redis://::1:6379", "its port must be"),
     "no scheme": (f":{SECRET}@localhost:6379", "it must begin with redis://"),
     "another scheme": (f"http://:{SECRET}@localhost", "it must begin with redis://.* not http://"),
-    "an option": ("unix:///s?foo=bar", "there is no option foo; there are db,"),
-    "an option of TLS": (f"redis://:{SECRET}@localhost?ssl_ca_certs=x", "ssl_ca_certs is for rediss://"),
-    "an option of a host": ("unix:///s?socket_keepalive=1", "socket_keepalive is for a host only"),
+    "an option": ("unix:///s?foo=bar", "unknown option foo; expected db,"),
+    "an option of TLS": (f"redis://:{SECRET}@localhost?ssl_ca_certs=x", "ssl_ca_certs needs rediss://"),
+    "an option of a host": ("unix:///s?socket_keepalive=1", "socket_keepalive needs a host"),
     "half an option": (f"redis://:{SECRET}@localhost?db", "must be name=value"),
     "a database": ("redis://localhost/jobs", "its database.* must be a number"),
     "two databases": ("redis://localhost/1/2", "its database.* must be a number"),
@@ -47,14 +47,14 @@ WRONG = {
     "a flag": ("redis://localhost?socket_keepalive=maybe", "socket_keepalive must be true or false"),
     "a requirement": ("rediss://localhost?ssl_cert_reqs=perhaps", "ssl_cert_reqs must be none, optional or required"),
     "a version of TLS": ("rediss://localhost?ssl_min_version=1", "ssl_min_version must be 771 for TLS 1.2 or 772"),
-    "two dots in a host": (f"redis://:{SECRET}@a..b", "its host is no name"),
-    "a long part of a host": (f"redis://{SECRET * 10}", "its host is no name"),
+    "two dots in a host": (f"redis://:{SECRET}@a..b", "its host must be a name"),
+    "a long part of a host": (f"redis://{SECRET * 10}", "its host must be a name"),
     "a relative socket": (f"unix://:{SECRET}@run/s", "needs the absolute path of a socket"),
     "no socket": ("unix://", "needs the absolute path of a socket"),
-    "a slash in the password": (f"redis://:{SECRET}/x@localhost", "an @ behind its host; in a password, write"),
-    "a slash after digits": (f"redis://:12/{SECRET}@localhost", "an @ behind its host; in a password, write"),
-    "a question mark in the password": (f"redis://:12?x={SECRET}@localhost", "an @ behind its host"),
-    "a hash in the password": (f"redis://:12#{SECRET}@localhost", "a # in it; in a password, write"),
+    "a slash in the password": (f"redis://:{SECRET}/x@localhost", "an @ after its host; in a password, write"),
+    "a slash after digits": (f"redis://:12/{SECRET}@localhost", "an @ after its host; in a password, write"),
+    "a question mark in the password": (f"redis://:12?x={SECRET}@localhost", "an @ after its host"),
+    "a hash in the password": (f"redis://:12#{SECRET}@localhost", "contains a #; in a password, write"),
     "a slash in the password of a socket": (f"unix://:{SECRET}/x@/s", "needs the absolute path"),
 }
 
@@ -191,10 +191,10 @@ def test_neither_worker_nor_doctor_shows_the_password(tmp_path: Path) -> None:
                 text=True,
                 check=False,
             )
-            said = worker.log + doctor.stdout + doctor.stderr
+            output = worker.log + doctor.stdout + doctor.stderr
     assert f"unix://{path}" in worker.log
     for secret in (PASSWORD, quote(PASSWORD, safe=""), quote(PASSWORD)):
-        assert secret not in said
+        assert secret not in output
 
 
 # On the command line
@@ -249,7 +249,7 @@ def test_an_app_whose_url_is_wrong_is_shown_without_its_password(
 
     assert code in (1, 2)
     assert why in err
-    assert f'jobs = Holdfast("{scheme}://***@127.0.0.1:abc")' in err  # it is said where
+    assert f'jobs = Holdfast("{scheme}://***@127.0.0.1:abc")' in err  # with the line of the program
     assert SECRET not in out + err
 
 

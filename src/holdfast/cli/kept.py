@@ -32,7 +32,7 @@ def kept(session: Session) -> None:
         Column("REFUSED", lambda call: call["refused"]),
     ]
     app = _app(session)
-    session.output.list(list(_records(app)), columns, f"nothing is kept on disk for {app.address.words}")
+    session.output.list(list(_records(app)), columns, f"nothing is kept on disk for {app.address.display}")
 
 
 @command("send", "holdfast send", "holdfast send --json | jq .sent", fields=SENT)

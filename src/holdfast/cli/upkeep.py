@@ -38,7 +38,7 @@ def upkeep(session: Session, once: bool) -> int:
         _show(session, done)
         return REFUSED if _complain_of_rest(done) else 0
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # they wait until they are looked at, below
-    note(f"moving what is due in namespace {app.address.namespace} of {app.address.words}; Ctrl-C ends it")
+    note(f"moving what is due in namespace {app.address.namespace} of {app.address.display}; Ctrl-C ends it")
     loop = _Loop(session)
     while not signal.sigtimedwait(SIGNALS, loop.step()):
         pass

@@ -184,7 +184,7 @@ class Outbox:
     """The calls that are kept for one store. Any number of processes use it at once."""
 
     def __init__(self, folder: Path, address: Address) -> None:
-        self._about = f"{address.words}, namespace {address.namespace}"
+        self._about = f"{address.display}, namespace {address.namespace}"
         self._is_chosen = bool(os.environ.get("HOLDFAST_OUTBOX"))
         self.folder = folder / sha256(self._about.encode()).hexdigest()[:16]
         self._calls = str(self.folder / CALLS)

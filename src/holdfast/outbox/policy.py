@@ -236,7 +236,7 @@ class OutagePolicy:
         try:
             self.outbox.add(Entry.of(part.command, now))
         except OSError as reason:
-            why = error or f"earlier calls to {self._app.address.words} wait on disk"
+            why = error or f"earlier calls to {self._app.address.display} wait on disk"
             refusal = errors.StoreUnavailable(f"{why}; and it cannot be kept on disk: {reason}")
             refusal.maybe_done = isinstance(error, errors.StoreUnavailable) and error.maybe_done
             raise refusal from error

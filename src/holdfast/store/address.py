@@ -1,10 +1,10 @@
-"""Where the store is: a URL, or the home of an embedded server.
+"""The address of the store: a URL, or the home of an embedded server.
 
     redis://[[user]:password@]host[:port][/db][?option=value&...]    or valkey://
     rediss://...                                                     the same with TLS, or valkeys://
-    unix://[[user]:password@]/path[?db=1&...]                        a socket of this machine
+    unix://[[user]:password@]/path[?db=1&...]                        a socket on this machine
 
-What is wrong with a URL is said when it is given, and not with its own words: any part of it may be a password.
+An invalid URL is refused as soon as it is given, by a message that never quotes it: any part may be a password.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ _SECRET = ("username", "password", "ssl_password")
 
 
 class Target(NamedTuple):
-    """What to connect to: by `tcp`, `tls` or `unix`, and with which options of the Redis client.
+    """What to connect to: its kind (`tcp`, `tls`, `unix`, `embedded`), and the options for the Redis client.
 
-    Whoever listens at a URL is trusted, for the user chose it. At the socket of an `embedded` server only `users` are.
+    A server at a URL is trusted, because the user chose the URL. At the socket of an embedded server only processes of
+    `users` are.
     """
 
     kind: str
@@ -38,7 +39,7 @@ class Target(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class Address:
-    """Where the store is: a URL, or the home of an embedded server."""
+    """The address of the store: a URL, or the home of an embedded server."""
 
     url: str | None
     home: Path | None
@@ -47,10 +48,10 @@ class Address:
 
     @classmethod
     def find(cls, url: str | None = None, *, namespace: str = "default", timeout: float = 5.0) -> Address:
-        """Use the URL given, or HOLDFAST_URL, or the embedded server of this project.
+        """Use the given URL, HOLDFAST_URL, or the embedded server of this project.
 
         Raises:
-            Invalid: it is no URL of a store.
+            Invalid: the URL is not that of a store.
         """
         url = url or os.environ.get("HOLDFAST_URL") or None
         if url is None:
@@ -61,16 +62,16 @@ class Address:
         return cls(url, None, namespace, timeout)
 
     def __repr__(self) -> str:
-        return f"<Address {self.words}, namespace {self.namespace}>"
+        return f"<Address {self.display}, namespace {self.namespace}>"
 
     @property
     def key(self) -> str:
-        """The one key that routes every call."""
+        """The one key that every call names, so that a cluster routes it."""
         return f"hf:{{{self.namespace}}}:meta"
 
     @property
-    def words(self) -> str:
-        """The address as it may be shown: without a password."""
+    def display(self) -> str:
+        """The address for messages, without a password."""
         if self.url is None:
             return f"the embedded server in {self.home}"
         parts = urlsplit(self.url)
@@ -79,7 +80,7 @@ class Address:
         return f"{where}?{'&'.join(options)}" if options else where
 
     def connect_to(self) -> Target:
-        """Return what to connect to, starting the embedded server if it is not there."""
+        """Return what to connect to; an embedded server is started unless it runs."""
         if self.home is None:
             return read_url(str(self.url))
         from holdfast.server import server
@@ -89,10 +90,10 @@ class Address:
 
 
 def read_url(url: str) -> Target:
-    """Read the URL of a store.
+    """Parse the URL of a store.
 
     Raises:
-        Invalid: it is none.
+        Invalid: the URL is not that of a store.
     """
     if not isinstance(url, str):
         raise _invalid(f"it must be text such as redis://localhost:6379, not {type(url).__name__}")
@@ -101,20 +102,20 @@ def read_url(url: str) -> Target:
         raise _invalid(f"it must begin with {SCHEMES}{_unknown_scheme(url)}")
     try:
         parts = _split(url)
-        return Target(kind, {**_read_place(kind, parts), **_read_user(parts), **_read_options(kind, parts.query)})
+        return Target(kind, {**_read_location(kind, parts), **_read_user(parts), **_read_options(kind, parts.query)})
     except errors.Invalid as error:
         raise errors.Invalid(f"{error}; {ENCODE}" if set(url) & set("@#") else str(error)) from None
 
 
 def socket_url(path: str) -> str:
-    """Return the URL of a socket, in which no character of its path means anything else."""
+    """Return the URL of a socket, with the special characters of its path escaped."""
     return f"unix://{quote(path)}"
 
 
 def mask(text: str) -> str:
-    """Return text in which the passwords of URLs are not shown, be they right or wrong."""
+    """Hide the passwords of URLs in a text, whether the URLs are valid or not."""
     text = re.sub(rf"(?i)\b({'|'.join(KINDS)})://\S*@", r"\1://***@", text)
-    text = re.sub(r"://[^\s:]*:\S*@", "://***@", text)  # also where the scheme is what is wrong
+    text = re.sub(r"://[^\s:]*:\S*@", "://***@", text)  # also with an unknown scheme
     return re.sub(r"(?i)([?&](?:ssl_)?password=)[^\s&'\"]+", r"\1***", text)
 
 
@@ -123,49 +124,49 @@ def _invalid(why: str) -> errors.Invalid:
 
 
 def _unknown_scheme(url: str) -> str:
-    """Say how a URL begins, if that is a scheme: without one it may begin with a password."""
+    """Quote the scheme of a URL; a URL without one may begin with a password."""
     found = re.match(r"([a-z][a-z0-9+.-]{0,20})://", url, re.I)
     return f", not {found[1]}://" if found else ""
 
 
 def _split(url: str) -> SplitResult:
     if "#" in url:
-        raise _invalid("there is a # in it")
+        raise _invalid("it contains a #")
     try:
         return urlsplit(url)
-    except ValueError:  # which quotes it
-        raise _invalid("its host cannot be read; put an IPv6 address in brackets: redis://[::1]:6379") from None
+    except ValueError:  # its message quotes the URL
+        raise _invalid("its host cannot be parsed; put an IPv6 address in brackets: redis://[::1]:6379") from None
 
 
-def _read_place(kind: str, parts: SplitResult) -> dict[str, Any]:
+def _read_location(kind: str, parts: SplitResult) -> dict[str, Any]:
     host = parts.netloc.rpartition("@")[2]
     if kind == "unix":
         if host or len(parts.path) < 2:
             raise _invalid("unix:// needs the absolute path of a socket: unix:///run/valkey.sock")
         return {"path": unquote(parts.path)}
     if "@" in parts.path + parts.query:
-        raise _invalid("there is an @ behind its host")
-    place: dict[str, Any] = {"host": _read_host(parts.hostname)} if parts.hostname else {}
+        raise _invalid("it contains an @ after its host")
+    location: dict[str, Any] = {"host": _read_host(parts.hostname)} if parts.hostname else {}
     if port := _read_port(parts):
-        place["port"] = port
+        location["port"] = port
     if database := parts.path.strip("/"):
-        place["db"] = _read_whole(database, "its database, as 0 in redis://localhost:6379/0,")
-    return place
+        location["db"] = _read_whole(database, "its database, as 0 in redis://localhost:6379/0,")
+    return location
 
 
 def _read_host(quoted: str) -> str:
     host = unquote(quoted)
     try:
-        host.encode("idna")  # as is done to look it up
+        host.encode("idna")  # as a name lookup does
     except UnicodeError:
-        raise _invalid("its host is no name: each part of one, between dots, has 1 to 63 characters") from None
+        raise _invalid("its host must be a name with 1 to 63 characters between dots") from None
     return host
 
 
 def _read_port(parts: SplitResult) -> int | None:
     try:
         port = parts.port
-    except ValueError:  # which quotes it
+    except ValueError:  # its message quotes the URL
         port = 0
     if port == 0:
         raise _invalid("its port must be a number from 1 to 65535")
@@ -186,17 +187,17 @@ def _read_options(kind: str, query: str) -> dict[str, Any]:
     read: dict[str, Any] = {}
     for name, value in given:
         if name not in (*known, *_IGNORED):
-            raise _invalid(_about_option(name, kind))
+            raise _invalid(_describe_unknown_option(name, kind))
         if name in known:
             read[name] = known[name](value, f"option {name}")
     return read
 
 
-def _about_option(name: str, kind: str) -> str:
+def _describe_unknown_option(name: str, kind: str) -> str:
     if name in _OPTIONS["tls"]:
-        return f"option {name} is for {'rediss:// and valkeys://' if name.startswith('ssl_') else 'a host'} only"
+        return f"option {name} needs {'rediss:// or valkeys://' if name.startswith('ssl_') else 'a host'}"
     shown = f" {name}" if re.fullmatch("[a-z_]{1,40}", name) else ""
-    return f"there is no option{shown}; there are {', '.join(_OPTIONS[kind])}"
+    return f"unknown option{shown}; expected {', '.join(_OPTIONS[kind])}"
 
 
 def _read_text(value: str, _: str) -> str:
@@ -233,26 +234,26 @@ def _read_flag(value: str, what: str) -> bool:
 
 
 def _read_requirement(value: str, what: str) -> str:
-    """Also as Python and Celery call them: CERT_NONE."""
-    word = value.lower().removeprefix("cert_")
-    if word not in ("none", "optional", "required"):
+    """Also accept the names that Python and Celery use: CERT_NONE."""
+    requirement = value.lower().removeprefix("cert_")
+    if requirement not in ("none", "optional", "required"):
         raise _invalid(f"{what} must be none, optional or required")
-    return word
+    return requirement
 
 
-_ANYWHERE: dict[str, Callable[[str, str], Any]] = {
+_COMMON_OPTIONS: dict[str, Callable[[str, str], Any]] = {
     "db": _read_whole, "username": _read_text, "password": _read_text, "client_name": _read_text,
     "socket_timeout": _read_seconds, "socket_connect_timeout": _read_seconds,
 }  # fmt: skip
-_OF_TCP = {**_ANYWHERE, "socket_keepalive": _read_flag}
-_OF_TLS = {
-    **_OF_TCP,
+_TCP_OPTIONS = {**_COMMON_OPTIONS, "socket_keepalive": _read_flag}
+_TLS_OPTIONS = {
+    **_TCP_OPTIONS,
     "ssl_ca_certs": _read_text, "ssl_ca_path": _read_text, "ssl_ca_data": _read_text, "ssl_certfile": _read_text,
     "ssl_keyfile": _read_text, "ssl_password": _read_text, "ssl_cert_reqs": _read_requirement,
     "ssl_check_hostname": _read_flag, "ssl_min_version": _read_version, "ssl_ciphers": _read_text,
 }  # fmt: skip
-_OPTIONS = {"unix": _ANYWHERE, "tcp": _OF_TCP, "tls": _OF_TLS}
-# URLs made for other programs have these. They make no difference here.
+_OPTIONS = {"unix": _COMMON_OPTIONS, "tcp": _TCP_OPTIONS, "tls": _TLS_OPTIONS}
+# Options of URLs that were written for other programs; they have no effect here.
 _IGNORED = (
     "protocol", "decode_responses", "encoding", "encoding_errors", "health_check_interval", "max_connections",
     "retry_on_timeout", "retry_on_error", "timeout",

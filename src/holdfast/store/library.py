@@ -1,7 +1,7 @@
-"""The function library that is the core of Holdfast: `lua/*.lua`, joined into one.
+"""The function library, the core of Holdfast: `lua/*.lua`, joined into one text.
 
-Its name and the names of its functions carry a digest of its text. So each release calls exactly its own functions, and
-old and new releases run side by side on one server.
+The names of the library and its functions contain a digest of the text, so each release calls exactly its own
+functions, and old and new releases run side by side on one server.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ PARTS = (
 
 
 def join(texts: Mapping[str, str]) -> str:
-    """Join the texts of all parts into one, without the head that names the library."""
+    """Join the texts of all parts, without the header that names the library."""
     common, *scoped = (texts[part] for part in PARTS)
     return "\n".join((constants.as_lua(), common, *(f"do\n{text}\nend" for text in scoped)))
 
@@ -92,6 +92,6 @@ def library() -> str:
 
 
 @cache
-def function(verb: str) -> str:
-    """Return the name under which the server knows a verb."""
-    return f"hf_{digest()}_{verb}"
+def function(name: str) -> str:
+    """Return the full name of a function on the server."""
+    return f"hf_{digest()}_{name}"

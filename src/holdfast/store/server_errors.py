@@ -78,10 +78,10 @@ def may_recover(error: Exception, previous: Exception | None) -> bool:
 def translate(error: Exception, address: Address, seconds: float) -> errors.HoldfastError:
     """Turn an error of the Redis client into one of ours."""
     if reason := _unavailable(error, address, seconds):
-        return errors.StoreUnavailable(f"{address.words} {reason}")
+        return errors.StoreUnavailable(f"{address.display} {reason}")
     if isinstance(error, OutOfMemoryError):
         return errors.StoreFull("the server is out of memory and nothing was stored: raise maxmemory, or finish jobs")
-    return errors.from_reply(str(error)) or errors.HoldfastError(f"{address.words} refused a command: {error}")
+    return errors.from_reply(str(error)) or errors.HoldfastError(f"{address.display} refused a command: {error}")
 
 
 def _is_from_server(error: BaseException, text: str) -> bool:

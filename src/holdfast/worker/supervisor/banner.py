@@ -27,7 +27,7 @@ NO_TASKS = "no tasks: does the module import them?"
 def log_banner(worker: str, settings: WorkerSettings, tasks: Sequence[str], address: Address, server: str) -> None:
     """Log that a worker is ready; as a warning, if it has nothing to run."""
     rows = [("tasks", _tasks(tasks)), *_pools(settings.pools)]
-    rows.append(("store", f"{server or 'server'} at {address.words}, namespace {address.namespace}"))
+    rows.append(("store", f"{server or 'server'} at {address.display}, namespace {address.namespace}"))
     lines = "".join(f"\n    {label:<7} {words}" for label, words in rows)
     log.log(logging.INFO if tasks else logging.WARNING, "worker %s is ready%s", worker, lines)
 

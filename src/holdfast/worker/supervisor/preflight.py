@@ -32,7 +32,7 @@ async def examine(address: Address, stopping: asyncio.Event, *, accept_data_loss
         log.error("%s", error)
         return Trust(False)
     except Exception:  # of ours, about a server that answers as none before: no reason not to work
-        log.exception("%s could not be examined", address.words)
+        log.exception("%s could not be examined", address.display)
         return Trust(True)
     for finding in found:
         log.error("%s: %s %s", finding.code, finding.means, finding.advice)
@@ -40,7 +40,7 @@ async def examine(address: Address, stopping: asyncio.Event, *, accept_data_loss
         log.warning("%s: %s %s", forgetting.code, forgetting.means, forgetting.advice)
     if found and not accept_data_loss:
         log.error(
-            "%s loses jobs, so this worker refuses it; start with --accept-data-loss to go on anyway", address.words
+            "%s loses jobs, so this worker refuses it; start with --accept-data-loss to go on anyway", address.display
         )
     return Trust(accept_data_loss or not found, report.server_name(facts))
 

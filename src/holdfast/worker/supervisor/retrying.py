@@ -71,7 +71,7 @@ class PatientStore:
             else:
                 self._note_back()
                 return reply
-        raise errors.StoreUnavailable(f"{store.address.words} is not waited for any more")
+        raise errors.StoreUnavailable(f"{store.address.display} is not waited for any more")
 
     async def _call(self, store: AsyncStore, command: Command[T]) -> T:
         """Run a command once. One that goes nowhere, as the network swallows it, ends with our patience."""
@@ -83,7 +83,7 @@ class PatientStore:
                 finally:
                     self._limits.discard(limit)
         except TimeoutError:
-            raise errors.StoreUnavailable(f"{store.address.words} did not answer within {LAST_CALL:g} s") from None
+            raise errors.StoreUnavailable(f"{store.address.display} did not answer within {LAST_CALL:g} s") from None
 
     def _note_away(self, error: errors.StoreUnavailable) -> None:
         if not self._is_away:
