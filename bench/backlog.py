@@ -20,7 +20,7 @@ from bench.server import Server, serving
 from holdfast import Holdfast
 from holdfast.job.outcome import Succeed
 from holdfast.store import commands
-from holdfast.store.commands import Claimed, Finish
+from holdfast.store.commands import ClaimedJob, Finish
 
 ROUNDS = 50
 SETTLING = 2.0  # seconds
@@ -46,7 +46,7 @@ class Place:
 
     def round(self, size: int) -> dict[str, float]:
         """Microseconds of server time per job for each verb, in calls of `size` jobs, on 100 jobs."""
-        claimed: list[Claimed] = []
+        claimed: list[ClaimedJob] = []
         spent = {"enqueue": self._timed(lambda: self._enqueue(size))}
         spent["claim"] = self._timed(lambda: claimed.extend(self._claim(size)))
         spent["finish"] = self._timed(lambda: self._finish(claimed, size))
@@ -65,15 +65,15 @@ class Place:
         for first in range(0, BATCH, size):
             self._app.enqueue_many([self._task.bind(number) for number in range(first, first + size)])
 
-    def _claim(self, size: int) -> list[Claimed]:
-        jobs: list[Claimed] = []
+    def _claim(self, size: int) -> list[ClaimedJob]:
+        jobs: list[ClaimedJob] = []
         for _ in range(0, BATCH, size):
             self._counter += 1
             request = commands.claim_args(["default"], counter=self._counter, limit=size, pid=1)
             jobs += self._app.store.run(commands.claim("node/worker.1", request)).jobs
         return jobs
 
-    def _finish(self, jobs: list[Claimed], size: int) -> None:
+    def _finish(self, jobs: list[ClaimedJob], size: int) -> None:
         for first in range(0, BATCH, size):
             items = [
                 Finish(job.id, job.attempt, Succeed(b"1"), pid=1, started=0, created=job.created)

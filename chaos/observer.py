@@ -19,7 +19,7 @@ from chaos.app import Kept
 from holdfast import Holdfast, HoldfastError, Job, LeaseLost
 from holdfast.job.outcome import Succeed
 from holdfast.store import commands
-from holdfast.store.commands import Finish, Held
+from holdfast.store.commands import Finish, Lease
 
 LOOK_EVERY = 0.3  # seconds
 KEPT_LOGS = 10  # attempts
@@ -116,7 +116,7 @@ class Observer:
     def _forge(self, job: Job[Any]) -> None:
         """Try to save and to succeed in the name of an earlier attempt of a job."""
         stale = self._chance.choice([run for run in job.attempts if run.number < job.attempt])
-        held = Held(stale.executor, job.id, stale.number)
+        held = Lease(stale.executor, job.id, stale.number)
         self.witness.tried += 1
         try:
             self._app.store.run(commands.save(held, FORGED))

@@ -71,7 +71,7 @@ def test_json_of_jobs_is_an_array_of_objects(shell: Shell) -> None:
 def test_a_running_job_shows_its_worker_and_progress(shell: Shell) -> None:
     shell.put("mine")
     Hand(shell.client).take()
-    held = commands.Held("node/worker.1", "mine", 1)
+    held = commands.Lease("node/worker.1", "mine", 1)
     shell.client.store.run(commands.save(held, b'{"page":7}', progress='{"progress":0.5,"message":"half"}'))
 
     (row,) = shell("jobs").rows

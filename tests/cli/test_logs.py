@@ -14,7 +14,7 @@ import pytest
 from holdfast.client.logs import Following
 from holdfast.job.outcome import Error, Retry, Succeed, outcome_of
 from holdfast.store import commands
-from holdfast.store.commands import Block
+from holdfast.store.commands import LogBlock
 from holdfast.store.steps import drive
 from tests.support.shells import ESCAPE, EVIL, Hand, Shell
 
@@ -24,7 +24,7 @@ TEXT = b"one\ntwo\tand \xff\nthree\n"
 def printed(shell: Shell, *texts: bytes, attempt: int = 1) -> None:
     """A job has printed this, in blocks of 8 KiB; an empty one is left out."""
     created = round(shell.client.get("mine").created_at.timestamp() * 1000)
-    blocks = [Block("mine", created, attempt, number, text) for number, text in enumerate(texts) if text]
+    blocks = [LogBlock("mine", created, attempt, number, text) for number, text in enumerate(texts) if text]
     assert shell.client.store.run(commands.log(blocks)) == ["OK"] * len(blocks)
 
 

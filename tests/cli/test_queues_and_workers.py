@@ -14,7 +14,7 @@ ABOUT = {"pid": 7, "app": "tasks", "memory": 3_000_000, "cpu_seconds": 1.5, "sta
 
 
 def sign_of_life(shell: Shell, worker: str, *held: str) -> None:
-    leases = [commands.Held(f"{worker}.1", id, 1) for id in held]
+    leases = [commands.Lease(f"{worker}.1", id, 1) for id in held]
     about = json.dumps(ABOUT)
     shell.client.store.run(commands.renew(worker, leases, about=about, queues=["a", "b"]))
 

@@ -61,7 +61,7 @@ def test_control_characters_of_job_data_never_reach_the_terminal(shell: Shell, w
     hand = Hand(shell.client)
     hand.end(Error(failure(EVIL), "g", delay=0))
     hand.take()
-    held = commands.Held("node/worker.1", "mine", 2)
+    held = commands.Lease("node/worker.1", "mine", 2)
     shell.client.store.run(commands.save(held, json.dumps(EVIL).encode(), progress=json.dumps({"message": EVIL})))
     about = json.dumps({"app": EVIL, "queues": [EVIL]})
     shell.client.store.run(commands.renew("node/worker", [held], about=about))

@@ -80,7 +80,7 @@ class Hands:
         self._app = app
         self._counter = 0
 
-    def claim(self) -> commands.Claimed:
+    def claim(self) -> commands.ClaimedJob:
         self._counter += 1
         request = commands.claim_args(["default"], counter=self._counter, limit=1)
         (job,) = self._app.store.run(commands.claim("node/hands.1", request)).jobs

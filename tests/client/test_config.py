@@ -13,7 +13,7 @@ import redis
 from holdfast import Holdfast, Invalid, constants
 from holdfast.job.outcome import Error, Outcome, Succeed
 from holdfast.store import commands, library
-from holdfast.store.commands import Command, Held, Setting
+from holdfast.store.commands import Command, Lease, Setting
 from holdfast.store.store import Address, Store
 from holdfast.units import milliseconds
 from tests.conftest import TestClock
@@ -246,11 +246,11 @@ def test_a_renewal_prolongs_by_the_lease_and_grace_with_which_it_was_claimed(sto
     configure(store, "q", lease=60_000)
     assert take(store, TWO) == ["b"]
     clock.advance(1)
-    keep(store, Held(ONE, "a", 1))
-    keep(store, Held(TWO, "b", 1), executor=TWO)
+    keep(store, Lease(ONE, "a", 1))
+    keep(store, Lease(TWO, "b", 1), executor=TWO)
     assert job(store, "a")["timer"] == clock() + 7000
     assert job(store, "b")["timer"] == clock() + 62_000
-    store.run(commands.save(Held(ONE, "a", 1), b"half", renew=True))
+    store.run(commands.save(Lease(ONE, "a", 1), b"half", renew=True))
     assert job(store, "a")["timer"] == clock() + 7000
 
 

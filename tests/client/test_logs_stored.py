@@ -7,20 +7,20 @@ import pytest
 from holdfast import errors
 from holdfast.job.outcome import Advanced, Error, Succeed
 from holdfast.store import commands
-from holdfast.store.commands import Block, Held
+from holdfast.store.commands import Lease, LogBlock
 from holdfast.store.store import Store
 from tests.conftest import TestClock
 from tests.store.lua.test_lua import LEASE, ONE, TWO, end, job, keep, put, take
 
 
-def started(store: Store, id: str = "job", **options: object) -> Held:
+def started(store: Store, id: str = "job", **options: object) -> Lease:
     put(store, id, **options)
     take(store)
-    return Held(ONE, id, 1)
+    return Lease(ONE, id, 1)
 
 
 def block(store: Store, number: int, data: bytes, attempt: int = 1, id: str = "job") -> str:
-    return store.run(commands.log([Block(id, job(store, id)["created"], attempt, number, data)]))[0]
+    return store.run(commands.log([LogBlock(id, job(store, id)["created"], attempt, number, data)]))[0]
 
 
 def popped(store: Store, key: bytes) -> bytes:
@@ -36,7 +36,7 @@ def test_a_step_is_kept_once_and_found_by_the_next_attempt(store: Store) -> None
     end(store, "job", Error(b"", "g", delay=0))
     take(store)
 
-    assert store.run(commands.once(Held(ONE, "job", 2), "charge")) == b"42"
+    assert store.run(commands.once(Lease(ONE, "job", 2), "charge")) == b"42"
 
 
 def test_a_step_of_an_attempt_that_lost_its_lease_is_refused(store: Store, clock: TestClock) -> None:
@@ -48,7 +48,7 @@ def test_a_step_of_an_attempt_that_lost_its_lease_is_refused(store: Store, clock
 
     with pytest.raises(errors.LeaseLost, match="lost its lease"):
         store.run(commands.once(held, "charge", b"1"))
-    assert store.run(commands.once(Held(TWO, "job", 2), "charge")) is None
+    assert store.run(commands.once(Lease(TWO, "job", 2), "charge")) is None
 
 
 def test_steps_are_bounded(store: Store) -> None:
@@ -69,7 +69,7 @@ def test_a_new_stage_begins_without_steps_and_a_deleted_job_leaves_nothing(store
     block(store, 0, b"words")
     end(store, "job", Advanced("work", {"queue": "q"}, b""))
     take(store)
-    assert store.run(commands.once(Held(ONE, "job", 2), "charge")) is None
+    assert store.run(commands.once(Lease(ONE, "job", 2), "charge")) is None
     assert store.run(commands.logs("job", 1)).blocks == {0: b"words"}
     end(store, "job", Succeed(b""))
 
@@ -108,7 +108,7 @@ def test_one_that_skips_the_middle_is_trimmed_as_well(store: Store) -> None:
 
 def test_a_call_with_one_wrong_block_keeps_none(store: Store) -> None:
     started(store)
-    good = Block("job", job(store, "job")["created"], 1, 0, b"a line")
+    good = LogBlock("job", job(store, "job")["created"], 1, 0, b"a line")
     with pytest.raises(errors.Invalid, match="the block"):
         store.run(commands.log([good, good._replace(number=-2)]))
     assert store.run(commands.logs("job")).blocks == {}
@@ -122,7 +122,9 @@ def test_a_log_may_grow_when_its_attempt_has_ended_but_not_of_a_job_that_is_anot
     assert store.run(commands.logs("job")).has_ended
     assert block(store, 0, b"no such attempt", attempt=2) == "NOTFOUND"
 
-    answers = store.run(commands.log([Block("job", created - 1, 1, 0, b"x"), Block("nobody", created, 1, 0, b"x")]))
+    answers = store.run(
+        commands.log([LogBlock("job", created - 1, 1, 0, b"x"), LogBlock("nobody", created, 1, 0, b"x")])
+    )
     assert answers == ["NOTFOUND", "NOTFOUND"]
 
 

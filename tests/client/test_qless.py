@@ -22,7 +22,7 @@ from holdfast.items.items import Items
 from holdfast.job.outcome import Crash, Error, Succeed
 from holdfast.running.running_job import RunningJob
 from holdfast.store import commands, library
-from holdfast.store.commands import Held
+from holdfast.store.commands import Lease
 from holdfast.store.store import Address, Store
 from holdfast.task.task import Task
 from tests.conftest import TestClock
@@ -306,8 +306,8 @@ def test_arguments_and_results_are_the_same_bytes_after_all_that_can_happen(
 ) -> None:
     put(store, "a", payload=payload, retries=1, backoff=0)
     take(store)
-    keep(store, Held(ONE, "a", 1))
-    store.run(commands.save(Held(ONE, "a", 1), payload, progress='{"message":[]}', renew=True))
+    keep(store, Lease(ONE, "a", 1))
+    store.run(commands.save(Lease(ONE, "a", 1), payload, progress='{"message":[]}', renew=True))
     end(store, "a", Error(b"", "g"))
     store.run(commands.move(["a"], queue="r", priority=3))
     clock.advance(1)

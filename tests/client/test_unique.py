@@ -17,7 +17,7 @@ from holdfast import Holdfast, Invalid, JobExists, JobNotFound, StoreUnavailable
 from holdfast.job.outcome import Cancelled, Crash, Error, Outcome, Release, Snoozed, Succeed, Unknown
 from holdfast.names import new_id
 from holdfast.store import commands
-from holdfast.store.commands import Finish, Stored
+from holdfast.store.commands import EnqueueReply, Finish
 from holdfast.store.store import Store
 from holdfast.task.task import Task
 from tests.apps import worker_app
@@ -65,7 +65,7 @@ def send(timed: Holdfast) -> Task[[str], None]:
     return send
 
 
-def store_all(store: Store, *jobs: NewJob, on_exists: str = "return", **options: Any) -> Stored:
+def store_all(store: Store, *jobs: NewJob, on_exists: str = "return", **options: Any) -> EnqueueReply:
     return store.run(commands.enqueue(jobs, on_exists=on_exists, **options))
 
 
@@ -535,7 +535,7 @@ def test_a_job_that_is_not_kept_leaves_no_key_behind(
     store.run(commands.note("a", "words"))
     if how in ("succeeded", "cancelled running"):
         [claimed] = store.run(commands.claim(ONE, commands.claim_args(["q"], counter=10**9, limit=1))).jobs
-        held = commands.Held(ONE, "a", claimed.attempt)
+        held = commands.Lease(ONE, "a", claimed.attempt)
         store.run(commands.save(held, long, progress="p" * 100, notes=["said"]))
         end(store, "a", Error(long, "e", delay=0))
         run = store.run(commands.claim(ONE, commands.claim_args(["q"], counter=10**9 + 1, limit=1))).jobs[0]

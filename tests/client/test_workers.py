@@ -13,7 +13,7 @@ import redis
 from holdfast import Holdfast, Invalid, WorkerNotFound, WrongState
 from holdfast.job.outcome import Succeed
 from holdfast.store import commands
-from holdfast.store.commands import Command, Held, Started, Worker
+from holdfast.store.commands import Command, Lease, Started, Worker
 from holdfast.store.store import Store
 from holdfast.units import utc
 from tests.apps import worker_app
@@ -91,7 +91,7 @@ def test_what_a_worker_holds_is_told_with_process_and_time(app: Holdfast, store:
     clock.advance(2)
     take(store, "node/one.2", pid=200)
     take(store, "node/one.2", pid=200)
-    keep(store, Held("node/one.2", "b", 1), executor="node/one.2", started=[Started("node/one.2", "b", 1, 201, 5)])
+    keep(store, Lease("node/one.2", "b", 1), executor="node/one.2", started=[Started("node/one.2", "b", 1, 201, 5)])
 
     (worker,) = app.workers()
     assert (worker.name, worker.node, worker.queues) == ("node/one", "node", ["q"])

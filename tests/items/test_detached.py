@@ -265,10 +265,10 @@ def test_a_lease_goes_to_no_executor_that_is_a_process(store: Store) -> None:
     put(store, "a")
     take(store)
     with pytest.raises(Invalid, match="detached to detached/"):
-        store.run(commands.detach(commands.Held(ONE, "a", 1), TWO))
+        store.run(commands.detach(commands.Lease(ONE, "a", 1), TWO))
     for to in ("detached/", "detached/a", "detached/a.b", "detached/" + "a" * 40 + ".0"):
         with pytest.raises(Invalid):
-            store.run(commands.detach(commands.Held(ONE, "a", 1), to))
+            store.run(commands.detach(commands.Lease(ONE, "a", 1), to))
     assert end(store, "a", Succeed(b"")) == "OK"
 
 
@@ -276,5 +276,5 @@ def test_a_claim_that_is_repeated_does_not_get_what_was_detached_since(store: St
     put(store, "a", "b")
     request = commands.claim_args(["q"], counter=1, limit=2)
     assert len(store.run(commands.claim(ONE, request)).jobs) == 2
-    store.run(commands.detach(commands.Held(ONE, "a", 1), "detached/t.0"))
+    store.run(commands.detach(commands.Lease(ONE, "a", 1), "detached/t.0"))
     assert [job.id for job in store.run(commands.claim(ONE, request)).jobs] == ["b"]

@@ -13,7 +13,7 @@ import redis
 from holdfast import Holdfast, Invalid, JobNotFound, TooBig, WrongState, current_job
 from holdfast.job.outcome import Error, Release, Succeed
 from holdfast.store import commands
-from holdfast.store.commands import Command, Held
+from holdfast.store.commands import Command, Lease
 from holdfast.store.store import Store
 from holdfast.task.task import Task
 from tests.apps import record_app
@@ -175,7 +175,7 @@ def test_a_jobs_history_tells_what_happened_in_order(
     clock.advance(1)
     take(store, pid=17)
     clock.advance(1)
-    store.run(commands.save(Held(ONE, "a", 1), notes=["half", "way"]))
+    store.run(commands.save(Lease(ONE, "a", 1), notes=["half", "way"]))
     clock.advance(1)
     end(store, "a", Error(b"", "e", delay=0))
     clock.advance(1)
@@ -207,7 +207,7 @@ def test_a_jobs_history_tells_what_happened_in_order(
 def test_what_happens_in_one_millisecond_is_told_in_order_too(store: Store, clock: TestClock, timed: Holdfast) -> None:
     put(store, "a", retries=5)
     take(store)
-    store.run(commands.save(Held(ONE, "a", 1), notes=["said"]))
+    store.run(commands.save(Lease(ONE, "a", 1), notes=["said"]))
     end(store, "a", Error(b"", "e", delay=0))
     take(store)
     clock.advance(0.001)
@@ -227,7 +227,7 @@ def test_a_note_that_is_repeated_after_a_lost_reply_is_written_once(store: Store
     put(store, "a")
     note = commands.note("a", "words")
     take(store)
-    said = commands.save(Held(ONE, "a", 1), notes=["said"])
+    said = commands.save(Lease(ONE, "a", 1), notes=["said"])
     for _ in range(2):
         store.run(note)
         store.run(said)
@@ -374,7 +374,7 @@ def test_only_ended_jobs_are_deleted_and_nothing_of_them_is_left(
             timed.delete("a")
         take(store)
         attempt = job(store, "a")["attempt"]
-        store.run(commands.save(Held(ONE, "a", attempt), b"x" * 100, progress="p" * 100, notes=["n"]))
+        store.run(commands.save(Lease(ONE, "a", attempt), b"x" * 100, progress="p" * 100, notes=["n"]))
         end(store, "a", outcome)
     timed.attach("a", {"x": "1"})
     timed.delete("a")

@@ -12,7 +12,7 @@ import pytest
 from holdfast import Holdfast, Invalid, TooBig, current_job
 from holdfast.job.progress import Progress, Reporter, read_progress
 from holdfast.store import commands
-from holdfast.store.commands import Held
+from holdfast.store.commands import Lease
 from holdfast.testing import Workbench, use
 from tests.support.listener import Listener, running
 from tests.support.shells import Hand, Shell
@@ -163,7 +163,7 @@ def going(shell: Shell, progress: Progress) -> None:
     shell.put("mine")
     Hand(shell.client).take()
     text = msgspec.json.encode(progress).decode()
-    shell.client.store.run(commands.save(Held("node/worker.1", "mine", 1), progress=text))
+    shell.client.store.run(commands.save(Lease("node/worker.1", "mine", 1), progress=text))
 
 
 def test_the_end_of_a_running_job_is_estimated(shell: Shell) -> None:

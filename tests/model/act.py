@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
 from holdfast.store import commands
-from holdfast.store.commands import Acted
+from holdfast.store.commands import BulkReply
 from tests.model.drawn import LONG_GROUP, QUEUES
 from tests.model.job import FINAL, STATES, Job
 from tests.model.model import Model, Place
@@ -42,7 +42,7 @@ class Act:
     since: int | None = None
     place: Place | None = None  # where the last page ended
 
-    def page(self, now: int) -> Acted:
+    def page(self, now: int) -> BulkReply:
         """Act on the next jobs; the cursor is only whether there may be more."""
         model, since = self.model, min(now if self.since is None else self.since, now)
         jobs = model.listing(QUEUES, self.states)
@@ -58,7 +58,7 @@ class Act:
                 model.settle(now)
         model.was_idle = not answers or self.action == "count"
         self.since, self.place = since, place
-        return Acted([] if len(page) == self.limit else None, since, len(page), dict(answers))
+        return BulkReply([] if len(page) == self.limit else None, since, len(page), dict(answers))
 
     def _is_meant(self, job: Job, since: int) -> bool:
         """What was done to those before may have ended it, or removed it."""
@@ -91,7 +91,7 @@ class Acts(Schedules):
         act = Act(self.model, action, states, task, group, limit)
         cursor: list[str] | None = None
         for _ in range(4):
-            replies: list[Acted] = []
+            replies: list[BulkReply] = []
             command = commands.bulk(
                 action,
                 queues=QUEUES,
@@ -108,17 +108,17 @@ class Acts(Schedules):
             if cursor is None:
                 break
 
-    def page_of(self, act: Act) -> Callable[[], Acted]:
+    def page_of(self, act: Act) -> Callable[[], BulkReply]:
         """A page that comes again begins where it began."""
         since, place = act.since, act.place
 
-        def page() -> Acted:
+        def page() -> BulkReply:
             act.since, act.place = since, place
             return act.page(self.now)
 
         return page
 
 
-def normal(replies: list[Acted], reply: Acted) -> Acted:
+def normal(replies: list[BulkReply], reply: BulkReply) -> BulkReply:
     replies.append(reply)
     return reply._replace(cursor=[] if reply.cursor else None)

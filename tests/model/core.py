@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from holdfast.constants import MAX_IDLE_WAIT
-from holdfast.store.commands import Held
+from holdfast.store.commands import Lease
 from tests.model.after import After
 from tests.model.job import Job, Settings, Steps
 from tests.model.limits import Limits
@@ -85,8 +85,8 @@ class Core:
             return job
         return None
 
-    def lease(self, job: Job) -> Held:
-        return Held(job.run.executor, job.id, job.attempt)
+    def lease(self, job: Job) -> Lease:
+        return Lease(job.run.executor, job.id, job.attempt)
 
     def executors(self, worker: str) -> list[str]:
         return [executor for executor in self.claims if worker_of(executor) == worker]

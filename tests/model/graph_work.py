@@ -7,7 +7,7 @@ from typing import Any
 from holdfast.job.outcome import Advanced, Cancelled, Crash, Error, Outcome, Release, Snoozed, Succeed, Unknown, Waits
 from holdfast.names import new_id
 from holdfast.store import commands
-from holdfast.store.commands import Claimed, Command, Finish, Finished, Held
+from holdfast.store.commands import ClaimedJob, Command, Finish, FinishReply, Lease
 from tests.model.graph_shapes import LIMITS, QUEUES
 from tests.model.graph_watch import FINAL
 from tests.model.graph_world import Executor, World
@@ -68,13 +68,13 @@ def _send(world: World, executor: Executor, command: Command[Any], wanted: list[
         executor.hear(command, reply)
 
 
-def _note_completions(world: World, command: Command[Any], reply: Finished) -> None:
+def _note_completions(world: World, command: Command[Any], reply: FinishReply) -> None:
     for item, answer in zip(command.args["items"], reply.answers, strict=True):
         if item["outcome"] == "succeed" and answer == "OK":
             world.watch.completed(item["id"], item["attempt"])
 
 
-def item_of(world: World, job: Claimed, executor: Executor) -> Finish:
+def item_of(world: World, job: ClaimedJob, executor: Executor) -> Finish:
     said = world.chance.random() < 0.7
     return Finish(job.id, job.attempt, _outcome(world, job, executor), created=job.created if said else None)
 
@@ -86,7 +86,7 @@ def _entangled(world: World, executor: Executor) -> list[Finish]:
     return items[:: world.chance.choice([1, -1])]
 
 
-def _outcome(world: World, job: Claimed, executor: Executor) -> Outcome:
+def _outcome(world: World, job: ClaimedJob, executor: Executor) -> Outcome:
     if not world.has_faults:
         return Succeed(b"1")
     return world.chance.choices(
@@ -106,7 +106,7 @@ def _outcome(world: World, job: Claimed, executor: Executor) -> Outcome:
     )[0]
 
 
-def _others(world: World, job: Claimed, executor: Executor) -> tuple[str, ...]:
+def _others(world: World, job: ClaimedJob, executor: Executor) -> tuple[str, ...]:
     """Some jobs that have not ended: such as run, at best here, so that they may end in the same call; or any."""
     pending = [
         other for other in world.watch.jobs.values() if other.state not in FINAL and other.id != job.id and other.kept
@@ -117,7 +117,7 @@ def _others(world: World, job: Claimed, executor: Executor) -> tuple[str, ...]:
     return tuple(world.chance.sample(found, min(len(found), 3)))
 
 
-def _advances(world: World, job: Claimed, executor: Executor) -> Outcome:
+def _advances(world: World, job: ClaimedJob, executor: Executor) -> Outcome:
     batch: dict[str, Any] = {
         "queue": world.chance.choice(QUEUES),
         "delay": world.chance.choice([None, 1000]),
@@ -138,7 +138,7 @@ def _advances(world: World, job: Claimed, executor: Executor) -> Outcome:
 def renew(world: World, worker: str) -> None:
     """A supervisor's turn: it hears what is lost, what to cancel, and of what it did not know."""
     mine = [executor for executor in world.executors if executor.worker == worker]
-    held = [Held(executor.name, job.id, job.attempt) for executor in mine for job in executor.held.values()]
+    held = [Lease(executor.name, job.id, job.attempt) for executor in mine for job in executor.held.values()]
     told = world.say(commands.renew(worker, held, executors=[executor.name for executor in mine]))
     assert sorted(told.lost) == sorted(each for each in held if not world.watch.holds(*each)), told
     by_name = {executor.name: executor for executor in mine}
@@ -149,7 +149,7 @@ def renew(world: World, worker: str) -> None:
     _stop(world, by_name, [each for each in told.unnamed if world.chance.random() < 0.5], Release("unknown"))
 
 
-def _stop(world: World, executors: dict[str, Executor], held: list[Held], outcome: Outcome) -> None:
+def _stop(world: World, executors: dict[str, Executor], held: list[Lease], outcome: Outcome) -> None:
     for name, id, attempt in held:
         if executors[name].unheard is None and world.watch.holds(name, id, attempt):
             finish(world, executors[name], [Finish(id, attempt, outcome)])

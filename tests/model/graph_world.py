@@ -12,7 +12,7 @@ import redis
 
 from holdfast import errors
 from holdfast.store import commands
-from holdfast.store.commands import Claim, Claimed, Command, Finished
+from holdfast.store.commands import ClaimedJob, ClaimReply, Command, FinishReply
 from holdfast.store.store import Store
 from tests.conftest import TestClock
 from tests.model.graph_watch import Watch
@@ -27,17 +27,17 @@ class Executor:
 
     name: str
     counter: int = 0
-    held: dict[str, Claimed] = field(default_factory=dict)
+    held: dict[str, ClaimedJob] = field(default_factory=dict)
     unheard: Command[Any] | None = None  # its last call, of which it has had no reply
 
     @property
     def worker(self) -> str:
         return self.name.rpartition(".")[0]
 
-    def hear(self, command: Command[Any], reply: Claim | Finished) -> None:
+    def hear(self, command: Command[Any], reply: ClaimReply | FinishReply) -> None:
         """Hear the reply to a call. What is refused as a cycle is held still."""
         self.unheard = None
-        if isinstance(reply, Finished):
+        if isinstance(reply, FinishReply):
             for item, answer in zip(command.args["items"], reply.answers, strict=True):
                 held = self.held.get(item["id"])
                 if held and held.attempt == item["attempt"] and answer != "CYCLE":
@@ -174,9 +174,9 @@ class World:
 
 def _same(one: Any, other: Any) -> bool:
     """Whether two replies say the same of jobs: how long to wait for more may differ."""
-    if isinstance(one, Claim):
+    if isinstance(one, ClaimReply):
         return bool(one.jobs == other.jobs)
-    if isinstance(one, Finished):  # what is not kept is not known of the second time
+    if isinstance(one, FinishReply):  # what is not kept is not known of the second time
         pairs = zip(one.answers, other.answers, strict=True)
         return all(b in (a, "LOST") for a, b in pairs) and _same(one.claim, other.claim)
     return bool(one == other)

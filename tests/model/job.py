@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.store.commands import Claimed
+from holdfast.store.commands import ClaimedJob
 from tests.support.new_job import NewJob
 
 STATES = ("scheduled", "waiting", "blocked", "throttled", "running", "succeeded", "failed", "cancelled")
@@ -194,10 +194,10 @@ class Job:
     def note(self, now: int, what: bytes, words: str) -> None:
         self.notes = [*self.notes, [now, what, words.encode()]][-self.setting("history") :]
 
-    def claimed(self, request: dict[str, Any]) -> Claimed:
+    def claimed(self, request: dict[str, Any]) -> ClaimedJob:
         """What a claim says of it. If settings changed before that was repeated: a lease no longer than it has."""
         new = self.new
-        return Claimed(
+        return ClaimedJob(
             id=new.id,
             attempt=self.attempt,
             queue=new.queue,

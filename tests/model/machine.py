@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine
 
 from holdfast import errors
 from holdfast.store import commands
-from holdfast.store.commands import Command, Held
+from holdfast.store.commands import Command, Lease
 from holdfast.store.store import Address, Store
 from tests.conftest import TestClock
 from tests.model import drawn, invariants, overdue
@@ -242,7 +242,7 @@ def outcome_of(call: Callable[[], Any]) -> Any:
         return type(error)
 
 
-def normal_renewal(cancelled: list[Held], lost: list[Held], unnamed: list[Held]) -> tuple[list[Held], ...]:
+def normal_renewal(cancelled: list[Lease], lost: list[Lease], unnamed: list[Lease]) -> tuple[list[Lease], ...]:
     return cancelled, lost, sorted(unnamed)
 
 

@@ -16,7 +16,7 @@ from hypothesis.stateful import initialize, precondition, rule
 from holdfast.job.outcome import Outcome
 from holdfast.names import new_id
 from holdfast.store import commands
-from holdfast.store.commands import Command, Finish, Held, Started
+from holdfast.store.commands import Command, Finish, Lease, Started
 from tests.model import drawn
 from tests.model.core import worker_of
 from tests.model.drawn import BACK, DETACHED, EXECUTORS, IDS, LEAPS, QUEUES, STEPS, WORKERS
@@ -105,7 +105,7 @@ class Rules(Machine):
             fault,
         )
 
-    def read_claim(self, executor: str, claim: commands.Claim) -> tuple[int, list[commands.Claimed]]:
+    def read_claim(self, executor: str, claim: commands.ClaimReply) -> tuple[int, list[commands.ClaimedJob]]:
         assert claim.wake_key.decode() == f"hf:{{{NAMESPACE}}}:wake:{executor}"
         return claim.wait, claim.jobs
 
@@ -117,7 +117,7 @@ class Rules(Machine):
         if data.draw(st.booleans(), label="all held"):
             held = [self.model.lease(job) for executor in executors for job in self.model.held(executor)]
         else:
-            held = [Held(executor, *lease) for executor in executors for lease in self.draw_leases(data, executor)]
+            held = [Lease(executor, *lease) for executor in executors for lease in self.draw_leases(data, executor)]
         said: dict[str, Any] = {
             "executors": executors,
             "started": [Started(*one, 4711, 25) for one in held[:2] if data.draw(st.booleans(), label="started")],
@@ -127,7 +127,7 @@ class Rules(Machine):
         }
         self.send_renew(worker, held, said, fault)
 
-    def send_renew(self, worker: str, held: list[Held], said: dict[str, Any], fault: str) -> None:
+    def send_renew(self, worker: str, held: list[Lease], said: dict[str, Any], fault: str) -> None:
         self.send(
             commands.renew(worker, held, **said, refills=5),
             lambda: (
@@ -152,7 +152,7 @@ class Rules(Machine):
     @rule(data=st.data(), checkpoint=st.none() | drawn.blobs, fault=drawn.faults)
     def save(self, data: st.DataObject, checkpoint: bytes | None, fault: str) -> None:
         executor = self.draw_executor(data)
-        held = Held(executor, *self.draw_leases(data, executor)[0])
+        held = Lease(executor, *self.draw_leases(data, executor)[0])
         said: dict[str, Any] = {
             "progress": data.draw(st.sampled_from([None, "", "50 %", "x" * 100]), label="progress"),
             "notes": data.draw(drawn.notes, label="notes"),
@@ -166,7 +166,7 @@ class Rules(Machine):
     @rule(data=st.data(), to=st.sampled_from(DETACHED), fault=drawn.faults)
     def detach(self, data: st.DataObject, to: str, fault: str) -> None:
         executor = self.draw_executor(data)
-        held = Held(executor, *self.draw_leases(data, executor)[0])
+        held = Lease(executor, *self.draw_leases(data, executor)[0])
         created = self.draw_created(data, held.id)
         command = commands.detach(held, to, created=created)
         self.send(command, lambda: self.model.detach(held, to, self.now, created=created), bool, fault)
@@ -179,7 +179,7 @@ class Rules(Machine):
         former = [(run.executor, run.number) for run in job.attempts[:-1]] + [(job.run.executor, job.attempt + 1)]
         others = [(executor, job.attempt) for executor in EXECUTORS if executor != job.run.executor]
         executor, attempt = data.draw(st.sampled_from(former * 3 + others), label="who")
-        held = Held(executor, job.id, attempt)
+        held = Lease(executor, job.id, attempt)
         self.send(commands.save(held, b"x"), lambda: self.model.save(held, b"x", self.now), bool, "none")
         self.send_finish(executor, [Finish(job.id, attempt, outcome)], None, "none")
         said: dict[str, Any] = {"executors": [executor], "started": [], "about": None, "queues": None}

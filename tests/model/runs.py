@@ -13,7 +13,7 @@ from hypothesis.stateful import precondition, rule
 from holdfast import errors
 from holdfast.constants import LOG_HEAD, LOG_TAIL, USAGE_BLOCK
 from holdfast.store import commands
-from holdfast.store.commands import Block, Held, Log
+from holdfast.store.commands import Lease, LogBlock, LogReply
 from tests.model import drawn
 from tests.model.act import Acts
 from tests.model.core import worker_of
@@ -33,7 +33,7 @@ class Runs:
 
     model: Model
 
-    def once(self, held: Held, step: str, result: bytes | None, created: int | None) -> bytes | None:
+    def once(self, held: Lease, step: str, result: bytes | None, created: int | None) -> bytes | None:
         job = self.model.holder(*held, created)
         if not job:
             raise errors.LeaseLost
@@ -41,10 +41,10 @@ class Runs:
             job.steps.setdefault(step, result)
         return job.steps.get(step)
 
-    def log(self, blocks: list[Block]) -> list[str]:
+    def log(self, blocks: list[LogBlock]) -> list[str]:
         return [self._keep(block) if 0 < len(block.data) <= 8192 else "INVALID" for block in blocks]
 
-    def _keep(self, block: Block) -> str:
+    def _keep(self, block: LogBlock) -> str:
         job = self.model.jobs.get(block.id)
         if not job or job.created != block.created or not job.attempt - ATTEMPTS < block.attempt <= job.attempt:
             return "NOTFOUND"
@@ -63,13 +63,13 @@ class Runs:
         is_between = place[0] == new[0] and LOG_HEAD <= place[1] <= new[1] - LOG_TAIL
         return not is_between and place[0] > new[0] - ATTEMPTS
 
-    def read(self, id: str, attempt: int | None, first: int) -> Log:
+    def read(self, id: str, attempt: int | None, first: int) -> LogReply:
         job = self.model.jobs.get(id)
         if not job:
             raise errors.JobNotFound
         chosen = attempt or max((its for its, _ in job.log), default=0)
         blocks = {number: data for (its, number), data in job.log.items() if its == chosen}
-        return Log(
+        return LogReply(
             chosen,
             job.state != "running" or chosen != job.attempt,
             sorted({its for its, number in job.log if number != USAGE_BLOCK}),
@@ -104,7 +104,7 @@ class Asking(Acts):
     @rule(data=st.data(), step=st.sampled_from(STEPS), result=st.none() | drawn.blobs, fault=drawn.faults)
     def once(self, data: st.DataObject, step: str, result: bytes | None, fault: str) -> None:
         executor = self.draw_executor(data)
-        held = Held(executor, *self.draw_leases(data, executor)[0])
+        held = Lease(executor, *self.draw_leases(data, executor)[0])
         created = self.draw_created(data, held.id)
         expected = partial(self.runs.once, held, step, result, created)
         self.send(commands.once(held, step, result, created=created), expected, lambda reply: reply, fault)
@@ -114,13 +114,13 @@ class Asking(Acts):
         blocks = data.draw(st.lists(self.draw_block(data), min_size=1, max_size=4), label="blocks")
         self.send(commands.log(blocks), partial(self.runs.log, blocks), list, fault)
 
-    def draw_block(self, data: st.DataObject) -> st.SearchStrategy[Block]:
+    def draw_block(self, data: st.DataObject) -> st.SearchStrategy[LogBlock]:
         """Mostly of attempts that are, or were."""
         [id, *_] = self.draw_ids(data, STATES[4:])
         job = self.model.jobs.get(id)
         last = job.attempt if job else 1
         return st.builds(
-            Block,
+            LogBlock,
             st.just(id),
             st.sampled_from([job.created if job else 0] * 9 + [1]),
             st.sampled_from([last or 1] * 5 + [last + 1, max(1, last - 1), max(1, last - 10)]),

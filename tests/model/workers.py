@@ -8,7 +8,7 @@ from typing import Any
 
 from holdfast import errors
 from holdfast.job.outcome import Advanced, Cancelled, Crash, Error, Outcome, Release, Snoozed, Succeed, Unknown, Waits
-from holdfast.store.commands import Claimed, Finish, Held, Started
+from holdfast.store.commands import ClaimedJob, Finish, Lease, Started
 from tests.model import stages
 from tests.model.core import Core
 from tests.model.job import DAY, Attempt, Job
@@ -39,7 +39,7 @@ class Claiming:
 
 
 class Workers(Core):
-    def claim(self, executor: str, request: dict[str, Any], now: int) -> tuple[int, list[Claimed]]:
+    def claim(self, executor: str, request: dict[str, Any], now: int) -> tuple[int, list[ClaimedJob]]:
         """Returns the milliseconds to wait, and the jobs."""
         counter, given = self.claims.get(executor, (0, []))
         if request["counter"] == counter:
@@ -99,7 +99,7 @@ class Workers(Core):
     def renew(
         self,
         worker: str,
-        held: Sequence[Held],
+        held: Sequence[Lease],
         now: int,
         *,
         executors: Sequence[str],
@@ -107,7 +107,7 @@ class Workers(Core):
         about: str | None,
         queues: list[str] | None,
         matches: bool = False,
-    ) -> tuple[list[Held], list[Held], list[Held]]:
+    ) -> tuple[list[Lease], list[Lease], list[Lease]]:
         """Returns what is to be cancelled, what is lost, and what is held but was not named."""
         self._beat(now)
         cancelled, lost, named = [], [], []
@@ -134,7 +134,7 @@ class Workers(Core):
 
     def save(
         self,
-        held: Held,
+        held: Lease,
         checkpoint: bytes | None,
         now: int,
         *,
@@ -157,7 +157,7 @@ class Workers(Core):
         self.event("saved", job)
         return job.cancelling
 
-    def detach(self, held: Held, to: str, now: int, *, created: int | None) -> bool:
+    def detach(self, held: Lease, to: str, now: int, *, created: int | None) -> bool:
         job = self.holder(*held, created)
         if job:
             job.run.executor = to

@@ -12,7 +12,7 @@ import pytest
 
 from holdfast import Job, LeaseLost
 from holdfast.job.outcome import Outcome, Release, Succeed
-from holdfast.store.commands import Claimed
+from holdfast.store.commands import ClaimedJob
 from holdfast.task.program import PROGRAM
 from holdfast.worker import messages
 from holdfast.worker.attempt import SOFT, WORKER, Attempt, House, Said
@@ -213,7 +213,7 @@ def claimed(task: str = "task") -> Attempt:
 
     nobody = lambda *_: None  # noqa: E731
     house = House("node/worker.1", "", "", False, nobody, nobody, nobody, answer, lambda: 0.0)
-    return Attempt(Claimed("job", 1, "default", task, "json", b"[[],{}]", b"", 0, 1, False), house, 0.0)
+    return Attempt(ClaimedJob("job", 1, "default", task, "json", b"[[],{}]", b"", 0, 1, False), house, 0.0)
 
 
 async def soon() -> None:

@@ -13,7 +13,7 @@ import pytest
 from holdfast import Holdfast, HoldfastError
 from holdfast.job.outcome import Succeed
 from holdfast.store import commands
-from holdfast.store.commands import Finish, Held
+from holdfast.store.commands import Finish, Lease
 from holdfast.task.task import Task
 from tests.support.new_job import NewJob
 from tests.support.servers import running_server
@@ -55,7 +55,7 @@ def site(server_url: str, namespace: str) -> Iterator[Site]:
         request = commands.claim_args(["default"], counter=number, limit=1)
         assert app.store.run(commands.claim(EXECUTOR, request)).jobs[0].id == id
     app.store.run(commands.finish(EXECUTOR, [Finish("ended", 1, Succeed(b"1"))]))
-    app.store.run(commands.renew("node/worker", [Held(EXECUTOR, "running", 1)], queues=["default"]))
+    app.store.run(commands.renew("node/worker", [Lease(EXECUTOR, "running", 1)], queues=["default"]))
     app.pause("paused")
     app.configure({"lease": "1m"}, queue="default")
     anything.options(id="failed").enqueue()
@@ -482,7 +482,7 @@ CASES = [
     Case("a claim for a month", claim(lease=30 * 86_400_000), "INVALID", "lease"),
     Case(
         "saving without a lease",
-        lambda s: s.app.store.run(commands.save(Held(EXECUTOR, "ended", 1), b"1")),
+        lambda s: s.app.store.run(commands.save(Lease(EXECUTOR, "ended", 1), b"1")),
         "LOST",
         "lost its lease",
     ),

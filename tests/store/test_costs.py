@@ -20,7 +20,7 @@ from bench.server import Server, Way, between, serving, way_to
 from holdfast import Holdfast, constants
 from holdfast.job.outcome import Succeed
 from holdfast.store import commands
-from holdfast.store.commands import Claimed, Finish
+from holdfast.store.commands import ClaimedJob, Finish
 from holdfast.store.store import Address, Store
 from holdfast.task.task import BoundCall
 from tests.apps import worker_app
@@ -76,10 +76,10 @@ class Meter:
         passed = sum(after[way] - wire[way] for way in ("sent", "received"))
         return Cost(spent.commands(jobs), (after["trips"] - wire["trips"]) / jobs, passed / jobs)
 
-    def claim(self, limit: int, *, idle: bool = False) -> list[Claimed]:
+    def claim(self, limit: int, *, idle: bool = False) -> list[ClaimedJob]:
         return self.store.run(commands.claim(EXECUTOR, self._request(limit, idle=idle))).jobs
 
-    def turn(self, jobs: list[Claimed], limit: int) -> list[Claimed]:
+    def turn(self, jobs: list[ClaimedJob], limit: int) -> list[ClaimedJob]:
         """Finish jobs and claim others, in one call, as an executor does."""
         items = [Finish(job.id, job.attempt, Succeed(b"1"), pid=1, started=0, created=job.created) for job in jobs]
         return self.store.run(commands.finish(EXECUTOR, items, request=self._request(limit))).claim.jobs

@@ -16,7 +16,7 @@ import redis
 from holdfast import Holdfast, JobIsNewer, JobUnreadable, errors
 from holdfast.job.outcome import Error, Succeed
 from holdfast.store import commands
-from holdfast.store.commands import Finish, Held
+from holdfast.store.commands import Finish, Lease
 from holdfast.store.store import Address, Store
 from tests.conftest import TestClock
 from tests.model import invariants
@@ -194,7 +194,7 @@ def lose_worker(scene: Scene) -> dict[str, Any]:
 
 
 def renew(scene: Scene) -> dict[str, Any]:
-    renewed = scene.store.run(commands.renew("node/one", [Held(ONE, id, 1) for id in IDS], executors=[ONE]))
+    renewed = scene.store.run(commands.renew("node/one", [Lease(ONE, id, 1) for id in IDS], executors=[ONE]))
     lost = {held.id for held in renewed.lost}
     return {id: "lost" if id in lost else "held" for id in IDS}
 
@@ -263,7 +263,7 @@ def detach(scene: Scene) -> dict[str, Any]:
 
 def _detach_and_end(scene: Scene, id: str) -> str:
     try:
-        scene.store.run(commands.detach(Held(ONE, id, 1), f"detached/{id}.0"))
+        scene.store.run(commands.detach(Lease(ONE, id, 1), f"detached/{id}.0"))
     except errors.HoldfastError as error:
         return type(error).__name__
     return scene.store.run(commands.finish(f"detached/{id}.0", [Finish(id, 1, Succeed(b"done"))])).answers[0]
@@ -523,7 +523,7 @@ def test_a_checkpoint_that_is_gone_makes_a_job_begin_anew(scenes: Callable[[], S
     scene = scenes()
     put(scene.store, "x")
     take(scene.store, ONE)
-    scene.store.run(commands.save(Held(ONE, "x", 1), b"c" * 100))
+    scene.store.run(commands.save(Lease(ONE, "x", 1), b"c" * 100))
     scene.store.run(commands.release(["x"]))
     scene.client.delete(scene.key("c:x"))
 
@@ -730,7 +730,7 @@ def test_an_attempt_that_its_record_says_an_executor_runs_is_renewed_whatever_th
 
     for _ in range(3):
         scene.clock.advance(14)
-        renewed = scene.store.run(commands.renew("node/one", [Held(ONE, "x", 1), Held(ONE, "y", 1)], executors=[ONE]))
+        renewed = scene.store.run(commands.renew("node/one", [Lease(ONE, "x", 1), Lease(ONE, "y", 1)], executors=[ONE]))
         assert (renewed.lost, renewed.unnamed) == ([], [])
     scene.check()
     assert scene.store.run(commands.finish(ONE, [Finish("x", 1, Succeed(b""))])).answers == ["OK"]
@@ -752,9 +752,9 @@ def test_an_entry_of_an_executor_that_its_record_denies_is_removed(scenes: Calla
         scene.store.run(commands.release(["x"]))
     scene.client.hset(scene.key(f"x:{ONE}"), "x", "1")
 
-    renewed = scene.store.run(commands.renew("node/one", [Held(ONE, "y", 1)], executors=[ONE]))
+    renewed = scene.store.run(commands.renew("node/one", [Lease(ONE, "y", 1)], executors=[ONE]))
     assert renewed.unnamed == []
-    assert scene.store.run(commands.renew("node/one", [Held(ONE, "x", 1)], executors=[])).lost == [Held(ONE, "x", 1)]
+    assert scene.store.run(commands.renew("node/one", [Lease(ONE, "x", 1)], executors=[])).lost == [Lease(ONE, "x", 1)]
     scene.check()
 
 

@@ -61,7 +61,7 @@ def use(store: str, url: str, commands: Callable[[Callable[..., Any]], None], ti
         runner.run(other.close())
 
 
-def enqueue(id: str, deadline: Deadline | None = None) -> commands.Command[commands.Stored]:
+def enqueue(id: str, deadline: Deadline | None = None) -> commands.Command[commands.EnqueueReply]:
     job = NewJob(id=id, payload=b"{}", queue="q", task="t")
     return commands.enqueue([job]).within(deadline or Deadline(PATIENCE))
 

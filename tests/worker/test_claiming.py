@@ -14,7 +14,7 @@ import redis
 from holdfast import Holdfast
 from holdfast.names import new_id
 from holdfast.store import commands
-from holdfast.store.commands import Claim, Claimed, Held
+from holdfast.store.commands import ClaimedJob, ClaimReply, Lease
 from holdfast.store.store import Address, AsyncStore, Store
 from holdfast.worker import messages
 from holdfast.worker.embedded import _ThisProcess
@@ -38,7 +38,7 @@ class Idle:
     def __init__(self, address: Address) -> None:
         self.store = AsyncStore(address)
         self.is_ending = False
-        self.claims: list[Claim] = []
+        self.claims: list[ClaimReply] = []
         self.wakes = 0
         self.heard = asyncio.Event()
         self.claiming = Claiming(
@@ -56,7 +56,7 @@ class Idle:
         self.claiming.wake()
         self.heard.set()
 
-    def _claim(self, claim: Claim) -> None:
+    def _claim(self, claim: ClaimReply) -> None:
         self.claims.append(claim)
         self.heard.set()
 
@@ -278,7 +278,7 @@ def test_a_job_that_comes_when_an_executor_has_to_stop_is_handed_back_in_its_nex
     """Nothing else would wake it: it runs nothing, and claims no more."""
     ours, its = socket.socketpair()
     executor = Executor(Holdfast(address.url), START, control=its, zygote=None, pulse=Pulse())
-    executor._claimed = [Claimed("j", 1, "default", "t", "json", b"[]", b"", 0, 0, False)]
+    executor._claimed = [ClaimedJob("j", 1, "default", "t", "json", b"[]", b"", 0, 0, False)]
     executor._stopping = True
 
     executor._start_claimed()
@@ -308,7 +308,7 @@ def test_what_an_executor_has_told_of_may_have_begun_until_it_says_that_it_ended
     async def hear() -> bool:
         ours, its = socket.socketpair()
         executor = ExecutorProcess(EXECUTOR, _ThisProcess(), *await open_ends(ours))
-        held = Held(EXECUTOR, "j", 1)
+        held = Lease(EXECUTOR, "j", 1)
         assert executor.may_have_begun(held), "not all is heard"
         its.sendall(messages.pack(messages.JobsClaimed([messages.ClaimedJob("j", 1, 30_000, 0, "task")])))
         if is_ended:

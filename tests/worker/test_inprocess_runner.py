@@ -18,7 +18,7 @@ import pytest
 from holdfast import Holdfast, Job, JobFailed, Task, current_job
 from holdfast.job.options import Runner
 from holdfast.job.outcome import Release
-from holdfast.store.commands import Claimed
+from holdfast.store.commands import ClaimedJob
 from holdfast.worker.attempt import Attempt, House, Request, Said
 from holdfast.worker.runners.inprocess_runner import AsyncRunner, Inside, ThreadRunner, Work
 from tests.apps import inside_app as app
@@ -236,7 +236,7 @@ class Part:
         )
 
     def attempt(self, id: str = "job") -> Attempt:
-        return Attempt(Claimed(id, 1, "default", "small", "json", NOTHING, b"", 0, 1, False), self._house, 0.0)
+        return Attempt(ClaimedJob(id, 1, "default", "small", "json", NOTHING, b"", 0, 1, False), self._house, 0.0)
 
     async def run(self, make: Callable[[Inside], AsyncRunner | ThreadRunner]) -> Attempt:
         """Run the task to its end."""

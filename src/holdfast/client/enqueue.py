@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from holdfast import errors
 from holdfast.job.job import App, Job, read_job
 from holdfast.store import commands
-from holdfast.store.commands import Command, Stored
+from holdfast.store.commands import Command, EnqueueReply
 from holdfast.store.deadline import Deadline
 from holdfast.store.steps import Steps
 from holdfast.task.context import carried_by, with_carried
@@ -29,7 +29,7 @@ class Part(msgspec.Struct, frozen=True, eq=False):
 
     calls: Calls
     tasks: set[Task[..., Any]]
-    command: Command[Stored]
+    command: Command[EnqueueReply]
 
     @classmethod
     def of(cls, calls: Calls, app: App, *, fresh: bool = False) -> Part:
@@ -94,11 +94,11 @@ def store_part(part: Part, app: App, deadline: Deadline, *, fresh: bool = False)
     raise errors.JobExists(f"{_whose(left.calls[0])}: it was done before, and its job is not there any more")
 
 
-def _are_all_new(part: Part, stored: Stored) -> bool:
+def _are_all_new(part: Part, stored: EnqueueReply) -> bool:
     return all(stored.created) and not any(task.chosen.after for task in part.tasks)
 
 
-def _new_jobs(part: Part, stored: Stored, app: App) -> Iterator[Job[Any]]:
+def _new_jobs(part: Part, stored: EnqueueReply, app: App) -> Iterator[Job[Any]]:
     """The jobs of calls as they are if they are new, and wait for no other."""
     made = {task: stored_job(task, stored.now, app) for task in part.tasks}
     for call, id in zip(part.calls, stored.ids, strict=True):
@@ -106,7 +106,7 @@ def _new_jobs(part: Part, stored: Stored, app: App) -> Iterator[Job[Any]]:
 
 
 def _take_new(
-    jobs: dict[str, Job[Any]], part: Part, stored: Stored, app: App
+    jobs: dict[str, Job[Any]], part: Part, stored: EnqueueReply, app: App
 ) -> dict[str, tuple[BoundCall[Any], bool]]:
     """Add the jobs that are new. Return the other calls, by the ids of their jobs, and whether those are new.
 

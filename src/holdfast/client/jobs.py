@@ -114,7 +114,7 @@ def events(_: Stores, after: str | None = None, *, limit: int = DEFAULT_PAGE) ->
 
 def _page(
     queue: str | None, state: str | None, newest: bool, left: int | None, cursor: Sequence[str] | None
-) -> Command[commands.Page]:
+) -> Command[commands.ListReply]:
     limit = MAX_BATCH if left is None else min(left, MAX_BATCH)
     return commands.list_jobs(queues=_only(queue), states=_states_of(state), limit=limit, newest=newest, cursor=cursor)
 

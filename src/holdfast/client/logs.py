@@ -35,7 +35,7 @@ def logs(_: Stores, id: str, /, *, attempt: int | None = None) -> Steps[Log]:
     Raises:
         JobNotFound: there is none of this id.
     """
-    found: commands.Log = yield commands.logs(check_id(id), _checked(attempt))
+    found: commands.LogReply = yield commands.logs(check_id(id), _checked(attempt))
     if attempt is None and found.attempts and found.attempt not in found.attempts:  # the last one is silent so far
         found = yield commands.logs(id, found.attempts[-1])
     head, left_out, tail = b"", 0, b""
@@ -111,7 +111,7 @@ class Following:
     def _look(self) -> Steps[list[LogPart]]:
         """Return what is new. The job may begin another attempt at any time."""
         block = self._read // LOG_BLOCK
-        found: commands.Log = yield commands.logs(self._id, self._attempt, block=block)
+        found: commands.LogReply = yield commands.logs(self._id, self._attempt, block=block)
         if self._attempt is None:
             if not found.attempts:
                 return (yield from self._nothing_new())
@@ -145,7 +145,7 @@ class Following:
         number = int(job["attempt"])
         return number > self._only or (number == self._only and job["state"] != "running")
 
-    def _take(self, found: commands.Log) -> list[LogPart]:
+    def _take(self, found: commands.LogReply) -> list[LogPart]:
         parts = []
         for number, data in _blocks(found):
             start = number * LOG_BLOCK
@@ -164,7 +164,7 @@ class Following:
         return [LogPart(parts[0].attempt, data, self._decoder.decode(data))]
 
 
-def _blocks(found: commands.Log) -> list[tuple[int, bytes]]:
+def _blocks(found: commands.LogReply) -> list[tuple[int, bytes]]:
     """What was printed, block by block: the one before the first is about the use of the machine."""
     return sorted((number, data) for number, data in found.blocks.items() if number >= 0)
 

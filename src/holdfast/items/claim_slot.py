@@ -23,7 +23,7 @@ from holdfast.names import new_id, node_name
 
 if TYPE_CHECKING:
     from holdfast.items.item import Item
-    from holdfast.store.commands import Held
+    from holdfast.store.commands import Lease
 
 
 class ClaimSlot:
@@ -119,31 +119,31 @@ log = logging.getLogger("holdfast.items")
 class _Reference(ref["Item"]):
     """A weak reference that knows which lease its item had."""
 
-    held: Held
+    held: Lease
 
 
 class HeldItems:
     """The items of one process that have not ended, by their leases."""
 
     def __init__(self) -> None:
-        self._references: dict[Held, _Reference] = {}
-        self._dropped: Held | None = None  # the last one, until it is logged
+        self._references: dict[Lease, _Reference] = {}
+        self._dropped: Lease | None = None  # the last one, until it is logged
 
     def add(self, item: Item) -> None:
         reference = _Reference(item, self._drop)
         reference.held = item.held
         self._references[item.held] = reference
 
-    def discard(self, held: Held) -> Item | None:
+    def discard(self, held: Lease) -> Item | None:
         """The item has ended. Returns it, unless it was dropped."""
         reference = self._references.pop(held, None)
         return reference() if reference else None
 
-    def get(self, held: Held) -> Item | None:
+    def get(self, held: Lease) -> Item | None:
         reference = self._references.get(held)
         return reference() if reference else None
 
-    def leases(self) -> list[Held]:
+    def leases(self) -> list[Lease]:
         return list(self._references)
 
     def items(self) -> list[Item]:

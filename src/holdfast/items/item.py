@@ -16,7 +16,7 @@ from holdfast.job.outcome import Outcome, Release, outcome_of
 from holdfast.names import new_id
 from holdfast.store import commands
 from holdfast.store.client_method import client_method
-from holdfast.store.commands import Claimed, Held
+from holdfast.store.commands import ClaimedJob, Lease
 from holdfast.store.steps import Steps
 from holdfast.units import Duration
 
@@ -37,7 +37,7 @@ class Item:
     nothing refers to any more is not renewed.
     """
 
-    def __init__(self, items: Items, claimed: Claimed, executor: str) -> None:
+    def __init__(self, items: Items, claimed: ClaimedJob, executor: str) -> None:
         self.id: str = claimed.id
         self.payload: bytes = claimed.payload
         self.data: bytes = claimed.checkpoint  # what was saved last
@@ -45,7 +45,7 @@ class Item:
         self.queue: str = claimed.queue
         self.is_lost: bool = False  # another may have it
         self.is_cancelled: bool = False  # somebody wished so
-        self.held = Held(executor, claimed.id, claimed.attempt)
+        self.held = Lease(executor, claimed.id, claimed.attempt)
         self.lease: float = claimed.lease / 1000  # seconds
         self._created = claimed.created
         self._items = items

@@ -32,7 +32,7 @@ from holdfast.outbox import policy
 from holdfast.outbox.policy import store_calls
 from holdfast.store import commands
 from holdfast.store.client_method import Stores, client_method, pop
-from holdfast.store.commands import Claimed
+from holdfast.store.commands import ClaimedJob
 from holdfast.store.deadline import Deadline
 from holdfast.store.steps import Steps
 from holdfast.task import task
@@ -193,7 +193,7 @@ class Items:
     fail, afail = client_method(detached.fail, "Items")
     release, arelease = client_method(detached.release, "Items")
 
-    def ask(self, slot: ClaimSlot, limit: int, lease: int | None = None, *, leaves: bool) -> Steps[commands.Claim]:
+    def ask(self, slot: ClaimSlot, limit: int, lease: int | None = None, *, leaves: bool) -> Steps[commands.ClaimReply]:
         """Claim. If the answer to the last question never came, ask that one again: it may have got items."""
         request = slot.unanswered or commands.claim_args(
             [self.queue],
@@ -206,7 +206,7 @@ class Items:
         )
         slot.unanswered = request
         try:
-            claim: commands.Claim = yield commands.claim(slot.name, request)
+            claim: commands.ClaimReply = yield commands.claim(slot.name, request)
         except errors.Invalid:
             slot.unanswered = None  # it would be refused again
             raise
@@ -214,7 +214,7 @@ class Items:
         slot.is_idle = not claim.jobs
         return claim
 
-    def _hold(self, job: Claimed, slot: ClaimSlot) -> Item:
+    def _hold(self, job: ClaimedJob, slot: ClaimSlot) -> Item:
         item = Item(self, job, slot.name)
         self._slots.holder.held.add(item)
         self._heartbeat.look_at(item)
@@ -255,7 +255,7 @@ def _fitting(options: Given, queue: str) -> Given:
     return options
 
 
-def _look_within(claim: commands.Claim, lease: int | None) -> float:
+def _look_within(claim: commands.ClaimReply, lease: int | None) -> float:
     """Seconds until who waits asks again: as often as one who holds such a lease renews it.
 
     The store takes a silence of half a lease for an absence of its own, and spares leases then, also those of the dead.

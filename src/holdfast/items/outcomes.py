@@ -10,7 +10,7 @@ from holdfast.job.failure import Failure, message_from
 from holdfast.job.failure import encode as encode_failure
 from holdfast.job.outcome import Error, Outcome, Release, Succeed
 from holdfast.store import commands
-from holdfast.store.commands import Finish, Held
+from holdfast.store.commands import Finish, Lease
 from holdfast.store.steps import Steps
 from holdfast.units import Duration, milliseconds
 
@@ -41,7 +41,7 @@ def release(reason: str, *, delay: Duration) -> Release:
     return Release(message_from(reason), milliseconds(delay, what="delay", most=MAX_DURATION))
 
 
-def end(held: Held, created: int, outcome: Outcome, *, token: str, unstarted: bool = False) -> Steps[bool]:
+def end(held: Lease, created: int, outcome: Outcome, *, token: str, unstarted: bool = False) -> Steps[bool]:
     """End an item. Returns whether it is so now; False: the lease was lost.
 
     The same `token` gets the same answer; another one does not.

@@ -15,7 +15,7 @@ import msgspec
 
 from holdfast.errors import Invalid
 from holdfast.names import check_id, check_queue, new_id
-from holdfast.store.commands import Held
+from holdfast.store.commands import Lease
 
 _PREFIX = "item_"  # so that no token begins with a dash, as an option does
 _TOKEN = re.compile(r"item_[A-Za-z0-9_-]{20,600}", re.ASCII)
@@ -36,8 +36,8 @@ class Token(msgspec.Struct, frozen=True, array_like=True):
         return _PREFIX + urlsafe_b64encode(crc32(data).to_bytes(4) + data).decode().rstrip("=")
 
     @property
-    def held(self) -> Held:
-        return Held(self.executor, self.id, self.attempt)
+    def held(self) -> Lease:
+        return Lease(self.executor, self.id, self.attempt)
 
 
 def new_executor() -> str:

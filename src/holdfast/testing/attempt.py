@@ -7,7 +7,7 @@ from typing import Any
 
 from holdfast.running.channel import Detached
 from holdfast.store import commands
-from holdfast.store.commands import Claimed, Held
+from holdfast.store.commands import ClaimedJob, Lease
 from holdfast.store.store import Store
 from holdfast.task.call import Call, Interrupted
 
@@ -15,7 +15,7 @@ from holdfast.task.call import Call, Interrupted
 class Link(Detached):
     """What a job says goes to the store at once. There it hears that it is to be cancelled."""
 
-    def __init__(self, store: Store, held: Held, *, stopping: bool) -> None:
+    def __init__(self, store: Store, held: Lease, *, stopping: bool) -> None:
         super().__init__(stopping)
         self._store = store
         self._held = held
@@ -32,5 +32,5 @@ class Link(Detached):
             raise Interrupted
 
 
-def call_of(job: Claimed, directory: Path) -> Call:
+def call_of(job: ClaimedJob, directory: Path) -> Call:
     return Call(job.id, job.attempt, job.queue, job.task, job.payload, job.checkpoint, str(directory), run=job.run)

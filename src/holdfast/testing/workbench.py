@@ -30,7 +30,7 @@ from holdfast.job.options import DEFAULT_QUEUE
 from holdfast.job.outcome import Error, Outcome, Succeed
 from holdfast.names import new_id
 from holdfast.store import commands
-from holdfast.store.commands import Finish, Held
+from holdfast.store.commands import Finish, Lease
 from holdfast.task.call import Attempt, Call, End
 from holdfast.task.task import Task
 from holdfast.testing.attempt import Link, call_of
@@ -153,7 +153,7 @@ class Workbench:
             names, counter=next(self._counter), limit=1, lease=LEASE, pid=os.getpid(), idle=True
         )
         for job in self.app.store.run(commands.claim(self._executor, request)).jobs:
-            link = Link(self.app.store, Held(self._executor, job.id, job.attempt), stopping=stopping)
+            link = Link(self.app.store, Lease(self._executor, job.id, job.attempt), stopping=stopping)
             return Attempt(call_of(job, self._directory / new_id()), self.app.tasks.get(job.task), link)
         return None
 

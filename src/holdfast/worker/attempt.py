@@ -21,7 +21,7 @@ from holdfast.job.outcome import Outcome
 from holdfast.names import file_name
 from holdfast.running.channel import Link
 from holdfast.running.running_job import App, RunningJob
-from holdfast.store.commands import Claimed, Finish, Held
+from holdfast.store.commands import ClaimedJob, Finish, Lease
 from holdfast.task.call import Call, introduce
 from holdfast.worker.output.files import append, log_path
 
@@ -80,7 +80,7 @@ class Attempt:
     _unsaved: Said | None = None
     _said = _taken = _sent = 0  # how often something was said, and how much of it is sent
 
-    def __init__(self, job: Claimed, house: House, asked_at: float) -> None:
+    def __init__(self, job: ClaimedJob, house: House, asked_at: float) -> None:
         self.job = job
         self.run = Run.decode(job.run)
         self.key = job.id, job.attempt
@@ -106,8 +106,8 @@ class Attempt:
         return self.job.timeout > 0 or self.run is not PLAIN
 
     @property
-    def held(self) -> Held:
-        return Held(self._house.executor, self.job.id, self.job.attempt)
+    def held(self) -> Lease:
+        return Lease(self._house.executor, self.job.id, self.job.attempt)
 
     @property
     def directory(self) -> Path:

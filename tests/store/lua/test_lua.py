@@ -14,7 +14,7 @@ from holdfast import errors
 from holdfast.job.job import STATES
 from holdfast.job.outcome import Cancelled, Crash, Error, Outcome, Release, Snoozed, Succeed, Unknown, Waits
 from holdfast.store import commands
-from holdfast.store.commands import Command, Finish, Held, Started
+from holdfast.store.commands import Command, Finish, Lease, Started
 from holdfast.store.store import Address, Store
 from tests.conftest import TestClock
 from tests.model import invariants
@@ -74,7 +74,7 @@ def standing(store: Store) -> dict[str, list[str]]:
     return states
 
 
-def keep(store: Store, *held: Held, executor: str = ONE, **options: Any) -> commands.Renewed:
+def keep(store: Store, *held: Lease, executor: str = ONE, **options: Any) -> commands.RenewReply:
     worker = executor.rpartition(".")[0]
     return store.run(commands.renew(worker, held, executors=[executor], **options))
 
@@ -333,7 +333,7 @@ def test_a_dead_workers_jobs_are_charged_as_lost(store: Store) -> None:
 def test_retry_by_a_user_begins_anew_but_keeps_checkpoint_history_and_attempt_numbers(store: Store) -> None:
     put(store, "job", retries=0)
     take(store)
-    store.run(commands.save(Held(ONE, "job", 1), b"half"))
+    store.run(commands.save(Lease(ONE, "job", 1), b"half"))
     end(store, "job", Error(b"oops", "ValueError"))
 
     assert store.run(commands.retry(["job", "gone"])) == ["waiting", "NOTFOUND"]
@@ -363,13 +363,15 @@ def test_the_last_hundred_attempts_and_notes_are_kept(store: Store) -> None:
 # The fence
 
 
-@pytest.mark.parametrize("held", [Held(ONE, "job", 1), Held(ONE, "job", 2), Held(TWO, "job", 1), Held(TWO, "none", 1)])
+@pytest.mark.parametrize(
+    "held", [Lease(ONE, "job", 1), Lease(ONE, "job", 2), Lease(TWO, "job", 1), Lease(TWO, "none", 1)]
+)
 def test_who_has_no_lease_can_neither_save_nor_finish(
-    store: Store, client: redis.Redis, namespace: str, held: Held
+    store: Store, client: redis.Redis, namespace: str, held: Lease
 ) -> None:
     put(store, "job")
     take(store, ONE)
-    store.run(commands.save(Held(ONE, "job", 1), b"mine"))
+    store.run(commands.save(Lease(ONE, "job", 1), b"mine"))
     end(store, "job", Release())
     take(store, TWO)
     before = dump(client, namespace)
@@ -442,7 +444,7 @@ def test_the_job_of_a_silent_executor_goes_to_another(store: Store, clock: TestC
     clock.advance(0.5)
     assert take(store, TWO) == ["job"]
     assert charges(store, "job") == ("running", 0, 0, 1, "")
-    assert keep(store, Held(ONE, "job", 1)).lost == [Held(ONE, "job", 1)]
+    assert keep(store, Lease(ONE, "job", 1)).lost == [Lease(ONE, "job", 1)]
 
 
 def test_a_lease_that_ended_is_still_good_until_somebody_takes_it(store: Store, clock: TestClock) -> None:
@@ -450,9 +452,9 @@ def test_a_lease_that_ended_is_still_good_until_somebody_takes_it(store: Store, 
     take(store, limit=3)
     clock.advance(10 * LEASE)
 
-    assert store.run(commands.save(Held(ONE, "saved", 1), b"1")) is False
+    assert store.run(commands.save(Lease(ONE, "saved", 1), b"1")) is False
     assert end(store, "finished", Succeed(b"1")) == "OK"
-    assert keep(store, Held(ONE, "renewed", 1), Held(ONE, "saved", 1)).lost == []
+    assert keep(store, Lease(ONE, "renewed", 1), Lease(ONE, "saved", 1)).lost == []
     assert standing(store) == {"running": ["renewed", "saved"], "succeeded": ["finished"]}
 
 
@@ -464,7 +466,7 @@ def test_silence_of_the_store_ends_no_lease(store: Store, clock: TestClock) -> N
     assert take(store, TWO) == []
     assert job(store, "job")["timer"] == clock.now + 30_000
     keep_the_store_awake(store, clock, LEASE - 0.5)
-    assert keep(store, Held(ONE, "job", 1)).lost == []
+    assert keep(store, Lease(ONE, "job", 1)).lost == []
     keep_the_store_awake(store, clock, LEASE - 0.5)
     assert take(store, TWO) == []
     clock.advance(0.5)
@@ -496,10 +498,10 @@ def test_one_long_silence_does_not_spare_leases_for_ever(store: Store, clock: Te
     put(store, "job")
     take(store, ONE)
     clock.advance(8 * 3600)
-    keep(store, Held(ONE, "job", 1))
+    keep(store, Lease(ONE, "job", 1))
     for _ in range(10):  # a quiet night: a call every few seconds, each after a short silence
         clock.advance(7.5)
-        keep(store, Held(ONE, "job", 1))
+        keep(store, Lease(ONE, "job", 1))
     for _ in range(4):
         clock.advance(7.5)
         store.run(commands.renew("node/busy", []))
@@ -529,7 +531,7 @@ def test_a_silence_before_the_clock_went_back_spares_for_one_lease_only(store: S
     put(store, "job")
     take(store, ONE)
     clock.advance(3600)
-    keep(store, Held(ONE, "job", 1))
+    keep(store, Lease(ONE, "job", 1))
     clock.advance(-7200)
     keep_the_store_awake(store, clock, 0.5)
     assert job(store, "job")["timer"] == clock.now + 30_000
@@ -544,9 +546,9 @@ def test_renew_tells_what_is_held_but_was_not_named(store: Store) -> None:
     end(store, "a", Release())
     take(store, limit=1)
 
-    renewed = keep(store, Held(ONE, "a", 1), Held(ONE, "b", 1), Held(ONE, "b", 1))
-    assert renewed.lost == [Held(ONE, "a", 1)]
-    assert renewed.unnamed == [Held(ONE, "a", 2)]
+    renewed = keep(store, Lease(ONE, "a", 1), Lease(ONE, "b", 1), Lease(ONE, "b", 1))
+    assert renewed.lost == [Lease(ONE, "a", 1)]
+    assert renewed.unnamed == [Lease(ONE, "a", 2)]
 
 
 def test_renew_notes_who_runs_a_job_since_when(store: Store, clock: TestClock) -> None:
@@ -555,7 +557,7 @@ def test_renew_notes_who_runs_a_job_since_when(store: Store, clock: TestClock) -
     take(store)
     claimed = clock.now
     clock.advance(1)
-    keep(store, Held(ONE, "job", 1), started=[Started(ONE, "job", 1, 4711, 250), Started(TWO, "job", 1, 1, 1)])
+    keep(store, Lease(ONE, "job", 1), started=[Started(ONE, "job", 1, 4711, 250), Started(TWO, "job", 1, 1, 1)])
 
     [run] = job(store, "job")["attempts"]
     assert run == [1, claimed - 3000, claimed, claimed + 250, 0, b"running", 4711, ONE.encode(), b"", b""]
@@ -595,7 +597,7 @@ def test_a_reply_carries_no_more_than_32_MiB_of_payloads_and_checkpoints(store: 
         put(store, f"{number}", payload=b"p" * (MiB * 3 // 4))
     for number in range(34):
         take(store)
-        store.run(commands.save(Held(ONE, f"{number}", 1), b"c" * (MiB // 4)))
+        store.run(commands.save(Lease(ONE, f"{number}", 1), b"c" * (MiB // 4)))
     store.run(commands.requeue_orphaned(worker="node/one"))
 
     assert len(take(store, TWO, limit=100)) == 32
@@ -750,7 +752,7 @@ def test_cancelling_a_running_job_is_a_message_to_its_worker_and_a_wish_until_it
 ) -> None:
     put(store, "job")
     take(store)
-    held = Held(ONE, "job", 1)
+    held = Lease(ONE, "job", 1)
 
     assert store.run(commands.cancel(["job", "none"], reason="too slow")) == ["cancelling", "NOTFOUND"]
     assert store.run(commands.cancel(["job"])) == ["cancelling"]
@@ -807,7 +809,7 @@ def test_those_who_wait_are_told_once_however_the_job_ends(store: Store, client:
 def test_a_shorter_checkpoint_takes_the_place_of_a_longer_one(store: Store) -> None:
     put(store, "job")
     take(store)
-    held = Held(ONE, "job", 1)
+    held = Lease(ONE, "job", 1)
     for checkpoint in (b"c" * 100, b"short", b">", b"", b"c" * 65, b"c" * 64):
         store.run(commands.save(held, checkpoint))
         assert job(store, "job")["checkpoint"] == checkpoint
@@ -971,8 +973,8 @@ def test_a_full_store_refuses_new_jobs_and_lets_all_others_drain(store: Store) -
     with pytest.raises(errors.StoreFull):
         put(store, "new")
     assert take(store, limit=2) == ["b", "c"]
-    assert keep(store, Held(ONE, "b", 1)).lost == []
-    assert store.run(commands.save(Held(ONE, "b", 1), b"c" * 100)) is False
+    assert keep(store, Lease(ONE, "b", 1)).lost == []
+    assert store.run(commands.save(Lease(ONE, "b", 1), b"c" * 100)) is False
     assert end(store, "b", Succeed(b"r" * 100)) == "OK"
     assert store.run(commands.cancel(["c", "d"])) == ["cancelling", "cancelled"]
     assert store.run(commands.requeue_orphaned(executor=TWO)) == ["a"]
@@ -988,8 +990,8 @@ def every_verb() -> list[Command[Any]]:
     return [
         commands.enqueue([new("new")]),
         commands.claim(ONE, ask()),
-        commands.renew("node/one", [Held(ONE, "a", 1)]),
-        commands.save(Held(ONE, "a", 1), b"c"),
+        commands.renew("node/one", [Lease(ONE, "a", 1)]),
+        commands.save(Lease(ONE, "a", 1), b"c"),
         commands.finish(ONE, [Finish("a", 1, Succeed(b""))], request=ask()),
         commands.requeue_orphaned(executor=ONE),
         commands.requeue_orphaned(worker="node/one"),
@@ -1031,8 +1033,8 @@ def raw(verb: str, *blobs: bytes, **args: Any) -> Command[Any]:
 
 TOO_BIG = [
     commands.enqueue([new("x"), new("y", payload=b"p" * (MiB + 1))]),
-    commands.save(Held(ONE, "a", 1), b"c" * (MiB // 4 + 1)),
-    commands.save(Held(ONE, "a", 1), progress="p" * 1025),
+    commands.save(Lease(ONE, "a", 1), b"c" * (MiB // 4 + 1)),
+    commands.save(Lease(ONE, "a", 1), progress="p" * 1025),
     commands.renew("node/one", [], about="a" * 16385),
 ]
 INVALID = [
@@ -1075,11 +1077,11 @@ INVALID = [
     commands.finish(ONE, [Finish("a", 1, Succeed(b"")) for _ in range(1001)]),
     raw("finish", executor=ONE, items=[{"id": "a", "attempt": 1, "outcome": "release"}, 5]),
     raw("finish", executor=ONE),
-    commands.renew("node/one", [Held(ONE, "a", 1), Held(TWO, "b", 1)]),
+    commands.renew("node/one", [Lease(ONE, "a", 1), Lease(TWO, "b", 1)]),
     commands.claim(ONE, {"queues": ["q"], "counter": 1, "limit": 1, "lease": 5}),
-    commands.renew("node/one", [Held(ONE, f"{n}", 1) for n in range(1001)]),
-    commands.renew("node/one", [Held(ONE, "a", 1)], started=[Started(ONE, "a", 1, -1, 0)]),
-    commands.save(Held(ONE, "a", 0), b""),
+    commands.renew("node/one", [Lease(ONE, f"{n}", 1) for n in range(1001)]),
+    commands.renew("node/one", [Lease(ONE, "a", 1)], started=[Started(ONE, "a", 1, -1, 0)]),
+    commands.save(Lease(ONE, "a", 0), b""),
     raw("save", executor=ONE, id="a", attempt=1, progress=5),
     commands.requeue_orphaned(executor="nobody"),
     commands.requeue_orphaned(worker="nobody"),
@@ -1125,7 +1127,7 @@ def test_a_thousand_of_anything_is_allowed(store: Store) -> None:
     names = [f"{n}" for n in range(1000)]
     put(store, *names)
     assert take(store, limit=1000) == names
-    held = [Held(ONE, name, 1) for name in names]
+    held = [Lease(ONE, name, 1) for name in names]
     assert keep(store, *held).lost == []
     assert store.run(commands.wait(names, "me")).states == ["running"] * 1000
     answers = store.run(commands.finish(ONE, [Finish(name, 1, Succeed(b"1")) for name in names])).answers
@@ -1159,7 +1161,7 @@ def test_a_job_with_a_short_payload_is_stored_compactly_all_its_life(
     print(f"record {usage(record)} bytes, index of one {usage(f'{base}q:q:waiting')} bytes")
 
     take(store, executor)
-    store.run(commands.save(Held(executor, "0123456789abcdef", 1), b"c" * 64, progress="50 %"))
+    store.run(commands.save(Lease(executor, "0123456789abcdef", 1), b"c" * 64, progress="50 %"))
     end(store, "0123456789abcdef", Succeed(b"r" * 64), executor)
     assert client.object("encoding", record) == b"listpack"
     print(f"ended: record {usage(record)} bytes")

@@ -7,7 +7,7 @@ import pytest
 from holdfast import errors
 from holdfast.job.outcome import Error, Succeed
 from holdfast.store import commands
-from holdfast.store.commands import Held
+from holdfast.store.commands import Lease
 from holdfast.store.store import Store
 from tests.conftest import TestClock
 from tests.store.lua.test_lua import (
@@ -49,7 +49,7 @@ def test_who_renews_by_saving_is_spared_as_often_as_who_renews(store: Store, clo
     for _ in range(5):
         clock.advance(40)
         keep(store, executor=TWO)  # the store was away: the lease is spared
-        assert store.run(commands.save(Held(ONE, "a", 1), renew=True)) is False
+        assert store.run(commands.save(Lease(ONE, "a", 1), renew=True)) is False
     assert job(store, "a")["state"] == "running"
 
 

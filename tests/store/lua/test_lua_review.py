@@ -10,7 +10,7 @@ import redis
 from holdfast import Holdfast, errors, every
 from holdfast.job.outcome import Succeed
 from holdfast.store import commands
-from holdfast.store.commands import Command, Finish, Held
+from holdfast.store.commands import Command, Finish, Lease
 from holdfast.store.store import Store
 from tests.conftest import TestClock
 from tests.store.lua.test_lua import (
@@ -518,7 +518,7 @@ def test_detaching_a_job_does_not_detach_one_that_was_claimed_with_it(store: Sto
     """Two attempts that one claim began are the same bytes, which are read once."""
     put(store, "a", "b")
     assert take(store, ONE, limit=2) == ["a", "b"]
-    store.run(commands.detach(Held(ONE, "a", 1), to="detached/x.1"))
+    store.run(commands.detach(Lease(ONE, "a", 1), to="detached/x.1"))
 
     assert job(store, "b")["executor"] == ONE
     assert end(store, "b", Succeed(b"")) == "OK"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast.job.outcome import Error, Succeed
 from holdfast.store import commands
-from holdfast.store.commands import Finish, Held
+from holdfast.store.commands import Finish, Lease
 from holdfast.store.store import Store
 from tests.conftest import TestClock
 from tests.store.lua.test_lua import ONE, TWO, end, job, new, put, take
@@ -75,7 +75,7 @@ def test_jobs_with_fresh_ids_are_stored_once(store: Store) -> None:
 def test_a_note_that_is_repeated_is_written_once(store: Store) -> None:
     put(store, "a")
     take(store)
-    note, save = commands.note("a", "seen"), commands.save(Held(ONE, "a", 1), notes=["half", "more"])
+    note, save = commands.note("a", "seen"), commands.save(Lease(ONE, "a", 1), notes=["half", "more"])
     for command in (note, save, save, note):
         store.run(command)
 
@@ -135,7 +135,7 @@ def test_long_progress_is_kept_apart_from_the_record(store: Store) -> None:
     put(store, "a")
     take(store)
     for progress in ("x" * 500, "short", "y" * 500):
-        store.run(commands.save(Held(ONE, "a", 1), progress=progress))
+        store.run(commands.save(Lease(ONE, "a", 1), progress=progress))
         assert job(store, "a")["progress"] == progress
     assert store.execute("OBJECT", "ENCODING", f"hf:{{{store.address.namespace}}}:j:a") == b"listpack"
 

@@ -7,7 +7,7 @@ import pytest
 from holdfast import errors
 from holdfast.job.outcome import Crash, Error, Outcome, Succeed
 from holdfast.store import commands
-from holdfast.store.commands import Held
+from holdfast.store.commands import Lease
 from holdfast.store.store import Store
 from tests.conftest import TestClock
 from tests.store.lua.test_lua import (
@@ -121,11 +121,11 @@ def test_a_lease_is_as_long_as_its_queue_says_and_the_grace_and_stays_so(store: 
 
     configure(store, "q", lease=60_000, grace=0)
     clock.advance(0.5)
-    keep(store, Held(ONE, "a", 1), Held(ONE, "b", 1))
+    keep(store, Lease(ONE, "a", 1), Lease(ONE, "b", 1))
     assert [job(store, id)["timer"] - clock.now for id in "ab"] == [2500, 10_000]
     clock.advance(0.5)
-    store.run(commands.save(Held(ONE, "a", 1), renew=True))
-    store.run(commands.save(Held(ONE, "b", 1)))
+    store.run(commands.save(Lease(ONE, "a", 1), renew=True))
+    store.run(commands.save(Lease(ONE, "b", 1)))
     assert [job(store, id)["timer"] - clock.now for id in "ab"] == [2500, 9500]
 
 
@@ -134,7 +134,7 @@ def test_a_renewal_is_as_long_as_the_lease_and_the_grace_were(store: Store, cloc
     put(store, "a")
     take(store)
     clock.advance(1)
-    keep(store, Held(ONE, "a", 1))
+    keep(store, Lease(ONE, "a", 1))
 
     assert job(store, "a")["timer"] == clock.now + 35_000
 
@@ -142,7 +142,7 @@ def test_a_renewal_is_as_long_as_the_lease_and_the_grace_were(store: Store, cloc
 def test_a_lease_keeps_its_length_whatever_happens_to_it(store: Store, clock: TestClock) -> None:
     put(store, "a")
     take(store, lease=2000)
-    held = Held(ONE, "a", 1)
+    held = Lease(ONE, "a", 1)
 
     store.run(commands.cancel(["a"]))
     keep(store, held)

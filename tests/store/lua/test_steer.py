@@ -94,7 +94,7 @@ def test_an_operator_fails_a_job(store: Store, state: str) -> None:
 def test_a_pipeline_of_three_stages_is_one_job_with_one_history(store: Store) -> None:
     put(store, "job", task="fetch", queue="net", payload=b"1")
     assert take(store, ONE, "net") == ["job"]
-    store.run(commands.save(commands.Held(ONE, "job", 1), b"half"))
+    store.run(commands.save(commands.Lease(ONE, "job", 1), b"half"))
     assert end(store, "job", Advanced("resize", {"queue": "cpu"}, b"2" * 100)) == "OK"
 
     [claimed] = store.run(commands.claim(ONE, commands.claim_args(["cpu"], counter=10**9, limit=1))).jobs

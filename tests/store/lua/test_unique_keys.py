@@ -10,7 +10,7 @@ from holdfast import errors
 from holdfast.job.outcome import Cancelled, Crash, Error, Outcome, Release, Snoozed, Succeed, Unknown
 from holdfast.names import new_id
 from holdfast.store import commands
-from holdfast.store.commands import Command, Finish, Held
+from holdfast.store.commands import Command, Finish, Lease
 from holdfast.store.store import Store
 from tests.conftest import TestClock
 from tests.store.lua.test_lua import (
@@ -181,7 +181,7 @@ def test_a_job_that_is_not_kept_goes_when_it_ends_unless_it_fails(store: Store, 
         store.run(commands.cancel(["a"]))
     else:
         take(store)
-        store.run(commands.save(Held(ONE, "a", 1), b"c" * 100, progress="f" * 100, notes=["half"]))
+        store.run(commands.save(Lease(ONE, "a", 1), b"c" * 100, progress="f" * 100, notes=["half"]))
         if ending == "is cancelled while it runs":
             store.run(commands.cancel(["a"]))
         outcomes: dict[str, Outcome] = {"succeeds": Succeed(b"r" * 100), "fails": Error(b"{}", "g", final=True)}

@@ -13,7 +13,7 @@ from holdfast.names import new_id
 from holdfast.store.commands.command import Command, Fields, given, read_texts
 
 
-class Claimed(msgspec.Struct, frozen=True):
+class ClaimedJob(msgspec.Struct, frozen=True):
     """A job that was handed to an executor."""
 
     id: str
@@ -30,12 +30,12 @@ class Claimed(msgspec.Struct, frozen=True):
     run: bytes = b""  # how to run it; see `run`
 
 
-class Claim(NamedTuple):
+class ClaimReply(NamedTuple):
     """The jobs that a claim got; if none, how many ms to wait for a wake-up on which key."""
 
     wait: int
     wake_key: bytes
-    jobs: list[Claimed]
+    jobs: list[ClaimedJob]
 
 
 def claim_args(
@@ -53,14 +53,14 @@ def claim_args(
     return {"queues": list(queues), "counter": counter, "limit": limit, **said}
 
 
-def claim(executor: str, request: dict[str, Any]) -> Command[Claim]:
+def claim(executor: str, request: dict[str, Any]) -> Command[ClaimReply]:
     """Hand waiting jobs to an executor; `request` is made by `claim_args`."""
     return Command("claim", {"executor": executor, **request}, _read_claim)
 
 
-def _read_claim(reply: list[Any]) -> Claim:
+def _read_claim(reply: list[Any]) -> ClaimReply:
     if not reply:
-        return Claim(0, b"", [])
+        return ClaimReply(0, b"", [])
     wait, wake_key, flat, *rest = reply
     kinds = [_read_kind(flat[place : place + 7]) for place in range(0, len(flat), 7)]
     values = iter(rest)
@@ -68,9 +68,11 @@ def _read_claim(reply: list[Any]) -> Claim:
     for id, attempt, created, number, payload, checkpoint in zip(*[values] * 6, strict=True):
         queue, task, codec, timeout, alone, lease, run = kinds[number]
         jobs.append(
-            Claimed(id.decode(), attempt, queue, task, codec, payload, checkpoint, timeout, created, alone, lease, run)
+            ClaimedJob(
+                id.decode(), attempt, queue, task, codec, payload, checkpoint, timeout, created, alone, lease, run
+            )
         )
-    return Claim(wait, wake_key, jobs)
+    return ClaimReply(wait, wake_key, jobs)
 
 
 def _read_kind(part: list[Any]) -> tuple[str, str, str, int, bool, int, bytes]:
@@ -79,7 +81,7 @@ def _read_kind(part: list[Any]) -> tuple[str, str, str, int, bool, int, bytes]:
     return queue.decode(), task.decode(), codec.decode(), timeout, alone == 1, lease, run
 
 
-class Held(NamedTuple):
+class Lease(NamedTuple):
     """A lease: who has it on what."""
 
     executor: str
@@ -97,12 +99,12 @@ class Started(NamedTuple):
     delay: int
 
 
-class Renewed(NamedTuple):
+class RenewReply(NamedTuple):
     inbox_key: bytes
     arrivals: int
-    cancelled: list[Held]
-    lost: list[Held]
-    unnamed: list[Held]
+    cancelled: list[Lease]
+    lost: list[Lease]
+    unnamed: list[Lease]
     refills: list[str] = []  # noqa: RUF012
     queues: int = 0  # another number when a queue was new, or forgotten
     undefined: int = 0  # another number when a job took part in a limit that nobody has defined
@@ -110,7 +112,7 @@ class Renewed(NamedTuple):
 
 def renew(
     worker: str,
-    held: Iterable[Held],
+    held: Iterable[Lease],
     *,
     executors: Iterable[str] = (),
     started: Iterable[Started] = (),
@@ -119,7 +121,7 @@ def renew(
     arrivals: int | None = None,
     refills: int | None = None,
     matches: bool = False,
-) -> Command[Renewed]:
+) -> Command[RenewReply]:
     """Prolong leases, each by its length, and hear which are lost or to be cancelled.
 
     `executors` are those that may hold nothing; `queues` are those that the worker serves;
@@ -135,17 +137,17 @@ def renew(
     return Command("renew", args, _read_renewed)
 
 
-def _read_renewed(reply: list[Any]) -> Renewed:
+def _read_renewed(reply: list[Any]) -> RenewReply:
     cancelled, lost, unnamed = (_read_held(part) for part in reply[2:5])
-    return Renewed(reply[0], reply[1], cancelled, lost, unnamed, read_texts(reply[5]), *reply[6:8])
+    return RenewReply(reply[0], reply[1], cancelled, lost, unnamed, read_texts(reply[5]), *reply[6:8])
 
 
-def _read_held(part: list[Any]) -> list[Held]:
-    return [Held(part[n].decode(), part[n + 1].decode(), part[n + 2]) for n in range(0, len(part), 3)]
+def _read_held(part: list[Any]) -> list[Lease]:
+    return [Lease(part[n].decode(), part[n + 1].decode(), part[n + 2]) for n in range(0, len(part), 3)]
 
 
 def save(
-    held: Held,
+    held: Lease,
     checkpoint: bytes | None = None,
     *,
     progress: str | None = None,
@@ -159,19 +161,19 @@ def save(
     return Command("save", args, lambda reply: reply == 1, () if checkpoint is None else (checkpoint,))
 
 
-def detach(held: Held, to: str, *, created: int | None = None) -> Command[bool]:
+def detach(held: Lease, to: str, *, created: int | None = None) -> Command[bool]:
     """Hand a lease over to an executor that is no process. Returns whether the job is to be cancelled."""
     args = given(executor=held.executor, id=held.id, attempt=held.attempt, created=created, to=to)
     return Command("detach", args, lambda reply: reply == 1)
 
 
-def once(held: Held, step: str, result: bytes | None = None, *, created: int | None = None) -> Command[bytes | None]:
+def once(held: Lease, step: str, result: bytes | None = None, *, created: int | None = None) -> Command[bytes | None]:
     """Return the result of a step that is kept; with a `result`, keep that if there is none."""
     args = given(executor=held.executor, id=held.id, attempt=held.attempt, created=created, step=step)
     return Command("once", args, lambda reply: reply, () if result is None else (result,))
 
 
-class Block(NamedTuple):
+class LogBlock(NamedTuple):
     """A part of the log of an attempt: `LOG_BLOCK` bytes, or fewer if it is the last. -1: its use of the machine."""
 
     id: str
@@ -181,7 +183,7 @@ class Block(NamedTuple):
     data: bytes
 
 
-def log(blocks: Sequence[Block]) -> Command[list[str]]:
+def log(blocks: Sequence[LogBlock]) -> Command[list[str]]:
     rows = [part for block in blocks for part in block[:4]]
     return Command("log", {"blocks": rows}, read_texts, tuple(block.data for block in blocks))
 
@@ -206,14 +208,14 @@ class Finish(msgspec.Struct, frozen=True):
     unstarted: bool = False
 
 
-class Finished(NamedTuple):
+class FinishReply(NamedTuple):
     answers: list[str]
-    claim: Claim
+    claim: ClaimReply
 
 
 def finish(
     executor: str, items: Sequence[Finish], *, request: dict[str, Any] | None = None, token: str | None = None
-) -> Command[Finished]:
+) -> Command[FinishReply]:
     """End attempts and, with a `request` made by `claim_args`, claim in the same call.
 
     An outcome that is said again, because the answer was lost, gets the same answer as long as the job's record is
@@ -264,8 +266,8 @@ def _outcome_row(outcome: Outcome) -> tuple[Fields, bytes | None]:  # noqa: PLR0
 _WORDS: dict[type[Outcome], str] = {Unknown: "unknown", Cancelled: "cancelled"}
 
 
-def _read_finished(reply: list[Any]) -> Finished:
-    return Finished([answer.decode() for answer in reply[0]], _read_claim(reply[1]))
+def _read_finished(reply: list[Any]) -> FinishReply:
+    return FinishReply([answer.decode() for answer in reply[0]], _read_claim(reply[1]))
 
 
 def requeue_orphaned(*, executor: str | None = None, worker: str | None = None, reason: str = "") -> Command[list[str]]:

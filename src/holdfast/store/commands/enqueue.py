@@ -10,7 +10,7 @@ from holdfast.names import new_id
 from holdfast.store.commands.command import Command, Fields
 
 
-class Storable(Protocol):
+class NewJob(Protocol):
     """A job to be stored: its id and payload, and all else as it is sent, which most calls of a task share."""
 
     @property
@@ -21,7 +21,7 @@ class Storable(Protocol):
     def batch(self) -> Fields: ...
 
 
-class Stored(NamedTuple):
+class EnqueueReply(NamedTuple):
     """The server's time; for each job whether it was stored, and its id: its own, or that of its unique key."""
 
     now: int
@@ -29,7 +29,7 @@ class Stored(NamedTuple):
     ids: list[str]
 
 
-def enqueue(jobs: Sequence[Storable], *, on_exists: str = "return", fresh: bool = False) -> Command[Stored]:
+def enqueue(jobs: Sequence[NewJob], *, on_exists: str = "return", fresh: bool = False) -> Command[EnqueueReply]:
     """Store jobs, all or none. Jobs that stand together and differ only in id and payload share what is sent.
 
     `fresh`: all ids were made for this call, so the store looks for them all at once: all are there, or none.
@@ -59,11 +59,11 @@ def _batches(told: list[Fields]) -> list[Fields]:
     return batches
 
 
-def _read_stored(reply: list[Any], ids: list[str]) -> Stored:
+def _read_stored(reply: list[Any], ids: list[str]) -> EnqueueReply:
     """Of each job the store says 1 or 0, or, if it has another id because of its unique key, `+id` or `=id`."""
     answers = reply[1:]
     if answers.count(1) == len(ids):
-        return Stored(reply[0], [True] * len(ids), ids)
+        return EnqueueReply(reply[0], [True] * len(ids), ids)
     stored = [answer == 1 or (answer != 0 and answer.startswith(b"+")) for answer in answers]
     names = [id if isinstance(answer, int) else answer[1:].decode() for id, answer in zip(ids, answers, strict=True)]
-    return Stored(reply[0], stored, names)
+    return EnqueueReply(reply[0], stored, names)

@@ -19,7 +19,7 @@ def get(ids: Sequence[str], *, brief: bool = False) -> Command[list[Fields | Non
     )
 
 
-class Page(NamedTuple):
+class ListReply(NamedTuple):
     jobs: list[Fields]
     cursor: list[str] | None
 
@@ -31,21 +31,21 @@ def list_jobs(
     limit: int = DEFAULT_PAGE,
     newest: bool = False,
     cursor: Sequence[str] | None = None,
-) -> Command[Page]:
+) -> Command[ListReply]:
     args = given(queues=queues, states=states, limit=limit, newest=newest or None, cursor=cursor)
     return Command("list", args, _read_page)
 
 
-def _read_page(reply: list[Any]) -> Page:
+def _read_page(reply: list[Any]) -> ListReply:
     jobs = [job for job in map(read_fields, reply[1:]) if job]
-    return Page(jobs, [part.decode() for part in reply[0]] or None)
+    return ListReply(jobs, [part.decode() for part in reply[0]] or None)
 
 
 def count(*, queues: Sequence[str] | None = None, states: Sequence[str] | None = None) -> Command[int]:
     return Command("count", given(queues=queues, states=states), int)
 
 
-class Log(NamedTuple):
+class LogReply(NamedTuple):
     """Blocks of an attempt's log, by number; whether it has ended; and the attempts that have one."""
 
     attempt: int
@@ -54,23 +54,23 @@ class Log(NamedTuple):
     blocks: dict[int, bytes]
 
 
-def logs(id: str, attempt: int | None = None, *, block: int = 0) -> Command[Log]:
+def logs(id: str, attempt: int | None = None, *, block: int = 0) -> Command[LogReply]:
     return Command("logs", given(id=id, attempt=attempt, block=block), _read_log)
 
 
-def _read_log(reply: list[Any]) -> Log:
+def _read_log(reply: list[Any]) -> LogReply:
     attempt, ended, attempts, parts = reply
-    return Log(attempt, ended == 1, attempts, dict(zip(parts[::2], parts[1::2], strict=True)))
+    return LogReply(attempt, ended == 1, attempts, dict(zip(parts[::2], parts[1::2], strict=True)))
 
 
-class Waiting(NamedTuple):
+class WaitReply(NamedTuple):
     inbox_key: bytes
     states: list[str]
 
 
-def wait(ids: Sequence[str], inbox: str) -> Command[Waiting]:
+def wait(ids: Sequence[str], inbox: str) -> Command[WaitReply]:
     """Be told when jobs end; '' is the state of a job that does not exist."""
-    return Command("wait", {"ids": list(ids), "inbox": inbox}, lambda reply: Waiting(reply[0], read_texts(reply[1:])))
+    return Command("wait", {"ids": list(ids), "inbox": inbox}, lambda reply: WaitReply(reply[0], read_texts(reply[1:])))
 
 
 class Event(NamedTuple):
@@ -127,7 +127,7 @@ def delete(ids: Sequence[str]) -> Command[list[str]]:
     return Command("delete", {"ids": list(ids)}, read_texts)
 
 
-class Acted(NamedTuple):
+class BulkReply(NamedTuple):
     """The next cursor (None: that was all), the time to go on with, how many were looked at, and the answers."""
 
     cursor: list[str] | None
@@ -147,17 +147,17 @@ def bulk(
     cursor: Sequence[str] | None = None,
     limit: int = DEFAULT_PAGE,
     arguments: Fields | None = None,
-) -> Command[Acted]:
+) -> Command[BulkReply]:
     """Do the same to all jobs of a kind, a bounded number in each call."""
     args = given(action=action, queues=queues, states=states, task=task, group=group, since=since, cursor=cursor)
     args |= given(limit=limit, token=new_id(), **{"with": arguments or None})
     return Command("bulk", args, _read_acted)
 
 
-def _read_acted(reply: list[Any]) -> Acted:
+def _read_acted(reply: list[Any]) -> BulkReply:
     cursor, since, looked_at, counts = reply
     answers = {counts[place].decode(): counts[place + 1] for place in range(0, len(counts), 2)}
-    return Acted([part.decode() for part in cursor] or None, since, looked_at, answers)
+    return BulkReply([part.decode() for part in cursor] or None, since, looked_at, answers)
 
 
 def attach(id: str, fields: dict[str, str], *, remove: Sequence[str] = ()) -> Command[dict[str, str]]:

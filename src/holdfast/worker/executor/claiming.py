@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from holdfast import constants, errors
 from holdfast.store import commands
-from holdfast.store.commands import Claim, Command, Finish, Finished, Held, Renewed
+from holdfast.store.commands import ClaimReply, Command, Finish, FinishReply, Lease, RenewReply
 from holdfast.store.connection import BlockingPipeline
 from holdfast.store.store import AsyncStore
 from holdfast.worker.linux import boot_time
@@ -26,18 +26,18 @@ T = TypeVar("T")
 
 BLOCK = constants.MAX_IDLE_WAIT / 1000  # seconds that an idle executor waits for a wake-up in one call
 LATE, LATE_PART = 10.0, 8000  # seconds, and milliseconds of a lease for each: a reply later than that is not trusted
-NOTHING = Finished([], Claim(0, b"", []))
-NOTHING_RENEWED = Renewed(b"", 0, [], [], [])
+NOTHING = FinishReply([], ClaimReply(0, b"", []))
+NOTHING_RENEWED = RenewReply(b"", 0, [], [], [])
 FIRST_PAUSE = 0.05  # seconds after a wait for wake-ups that failed: another server may have taken the place
 LAST_LOOK = 1.0  # seconds for it: whatever is left is handed back by the supervisor
-NO_QUEUES = Claim(constants.MAX_IDLE_WAIT, b"", [])  # what a claim of no queues would bring
+NO_QUEUES = ClaimReply(constants.MAX_IDLE_WAIT, b"", [])  # what a claim of no queues would bring
 
 
 class Waiting(NamedTuple):
     """A claim that waits in the store."""
 
     turn: Turn
-    command: Command[Finished]
+    command: Command[FinishReply]
 
 
 class Claiming:
@@ -55,7 +55,7 @@ class Claiming:
         is_ending: Callable[[], bool],
         may_wait: Callable[[], bool],
         on_wake: Callable[[], None],
-        on_claim: Callable[[Claim], None],
+        on_claim: Callable[[ClaimReply], None],
     ) -> None:
         self._store = store
         self._executor = start.name
@@ -97,7 +97,7 @@ class Claiming:
         self._queues.serve(queues)
         self._woken = True
 
-    def call(self, items: list[Finish], room: int) -> Coroutine[Any, Any, Finished]:
+    def call(self, items: list[Finish], room: int) -> Coroutine[Any, Any, FinishReply]:
         """Finish some jobs, and claim up to so many others. What is said to the store is settled at once."""
         self.asked_at, self.asked_for = boot_time(), room
         if not room or not self._queues:
@@ -108,16 +108,16 @@ class Claiming:
         self._use_number()
         return self._finish_and_claim(items, turn, request)
 
-    async def _finish_and_claim(self, items: list[Finish], turn: Turn, request: dict[str, Any]) -> Finished:
+    async def _finish_and_claim(self, items: list[Finish], turn: Turn, request: dict[str, Any]) -> FinishReply:
         finished = await self._send(items, request)
         return finished._replace(claim=await self._take(turn, finished.claim))
 
-    async def _take(self, turn: Turn, claim: Claim) -> Claim:
+    async def _take(self, turn: Turn, claim: ClaimReply) -> ClaimReply:
         """What is ours of a claim's reply."""
         self._queues.took(turn, [job.queue for job in claim.jobs])
         return self._remember(await self._checked(claim))
 
-    async def _finish_only(self, items: list[Finish], room: int) -> Finished:
+    async def _finish_only(self, items: list[Finish], room: int) -> FinishReply:
         """Finish some jobs; if there is room, there is no queue to claim of."""
         if room:
             self._woken = False
@@ -125,13 +125,13 @@ class Claiming:
         finished = await self._send(items, None) if items else NOTHING
         return finished._replace(claim=NO_QUEUES)
 
-    async def _checked(self, claim: Claim) -> Claim:
+    async def _checked(self, claim: ClaimReply) -> ClaimReply:
         """Of a reply that comes late, as after the machine slept, leave out what may be others' by now."""
         in_time = min([LATE, *(job.lease / LATE_PART for job in claim.jobs)])
         is_trusted = not claim.jobs or boot_time() - self.asked_at <= in_time
         return claim if is_trusted else await self._still_ours(claim)
 
-    async def _send(self, items: list[Finish], request: dict[str, Any] | None) -> Finished:
+    async def _send(self, items: list[Finish], request: dict[str, Any] | None) -> FinishReply:
         """Finish and claim, until the store answers. Repeated as it was, so that a lost reply loses nothing."""
         command = commands.finish(self._executor, items, request=request)
         return await self._insist(command, otherwise=None if items else NOTHING)
@@ -153,16 +153,16 @@ class Claiming:
                 await asyncio.sleep(pause * random.uniform(0.5, 1))  # noqa: S311, only spreads load
                 pause = min(1.0, pause * 2)
 
-    async def _still_ours(self, claim: Claim) -> Claim:
+    async def _still_ours(self, claim: ClaimReply) -> ClaimReply:
         """Renew what was claimed, and keep what could be."""
         self.asked_at = boot_time()
-        held = [Held(self._executor, job.id, job.attempt) for job in claim.jobs]
+        held = [Lease(self._executor, job.id, job.attempt) for job in claim.jobs]
         renewed = await self._insist(self._renewal(held))
         return claim._replace(
             jobs=[job for job, lease in zip(claim.jobs, held, strict=True) if lease not in renewed.lost]
         )
 
-    def _renewal(self, held: list[Held]) -> Command[Renewed]:
+    def _renewal(self, held: list[Lease]) -> Command[RenewReply]:
         return commands.renew(self._executor.rpartition(".")[0], held, executors=[self._executor])
 
     def _request(self, turn: Turn, room: int) -> dict[str, Any]:
@@ -177,7 +177,7 @@ class Claiming:
             idle=self._is_idle,
         )
 
-    def _remember(self, claim: Claim) -> Claim:
+    def _remember(self, claim: ClaimReply) -> ClaimReply:
         is_half_way = not claim.jobs and self._queues.is_half_way
         self._is_idle = not claim.jobs and not is_half_way
         if self._is_idle:

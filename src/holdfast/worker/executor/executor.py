@@ -21,7 +21,7 @@ import msgspec
 from holdfast.constants import MIN_IDLE_WAIT
 from holdfast.job.options import UNREADABLE, Run
 from holdfast.job.outcome import Outcome, Release, Succeed, Unknown
-from holdfast.store.commands import Claim, Claimed, Finish
+from holdfast.store.commands import ClaimedJob, ClaimReply, Finish
 from holdfast.store.store import AsyncStore
 from holdfast.worker import messages
 from holdfast.worker.app import App
@@ -87,7 +87,7 @@ class Executor:
         self._pid = os.getpid()
         self._house = self._new_house()
         self._attempts: dict[tuple[str, int], Attempt] = {}
-        self._claimed: list[Claimed] = []  # and not started yet
+        self._claimed: list[ClaimedJob] = []  # and not started yet
         self._claimed_at = 0.0  # when their claim was sent
         self._ended: list[Finish] = []
         self._unsent: list[bytes] = []
@@ -243,7 +243,7 @@ class Executor:
         self._ended.append(msgspec.structs.replace(item, outcome=outcome))
         return True
 
-    def _hear_claim(self, claim: Claim) -> None:
+    def _hear_claim(self, claim: ClaimReply) -> None:
         self._tell_of(claim)
         self._claimed, self._claimed_at = claim.jobs, self._claiming.asked_at
         if self._allowance.is_used_up(self._count()):
@@ -251,7 +251,7 @@ class Executor:
         elif self._settings.burst and claim.wait > MIN_IDLE_WAIT and not self._has_work():
             self._send(messages.Idle())
 
-    def _take_claim(self, claim: Claim) -> None:
+    def _take_claim(self, claim: ClaimReply) -> None:
         self._hear_claim(claim)
         self._claiming.asked_for = None
         self._start_claimed()
@@ -269,7 +269,7 @@ class Executor:
             else:
                 self._begin(Attempt(job, self._house, self._claimed_at))
 
-    def _tell_of(self, claim: Claim) -> None:
+    def _tell_of(self, claim: ClaimReply) -> None:
         """Have leases renewed: before any of the jobs starts, which may hold the interpreter for long."""
         if not claim.jobs:
             return
@@ -324,7 +324,7 @@ class Executor:
         else:
             self._report(attempt, outcome)
 
-    def _say_misfit(self, job: Claimed, words: str) -> None:
+    def _say_misfit(self, job: ClaimedJob, words: str) -> None:
         if job.task not in self._misfits:
             self._misfits.add(job.task)
             self._send(messages.ResultMismatch(job.task, job.id, words))

@@ -20,7 +20,7 @@ from typing import NamedTuple
 from holdfast import errors
 from holdfast.constants import LOG_BLOCK, LOG_HEAD, LOG_TAIL
 from holdfast.store import commands
-from holdfast.store.commands import Block
+from holdfast.store.commands import LogBlock
 from holdfast.text import printable
 from holdfast.worker.linux import punch_hole
 from holdfast.worker.output.console import Outlet
@@ -49,7 +49,7 @@ class _File:
     shown: int = 0
     freed: int = LOG_HEAD * LOG_BLOCK
 
-    def blocks(self, size: int) -> Iterator[Block]:
+    def blocks(self, size: int) -> Iterator[LogBlock]:
         """What is to be sent, from the first block that has grown."""
         last = (size - 1) // LOG_BLOCK
         with self.path.open("rb") as file:
@@ -58,7 +58,7 @@ class _File:
                     continue
                 file.seek(number * LOG_BLOCK)
                 if data := file.read(LOG_BLOCK):
-                    yield Block(self.name.id, self.name.created, self.name.attempt, number, data)
+                    yield LogBlock(self.name.id, self.name.created, self.name.attempt, number, data)
 
     def free(self, size: int) -> None:
         """Give back to the disk what nobody will read: a job may print without end."""
@@ -73,7 +73,7 @@ class _News(NamedTuple):
 
     file: _File
     size: int
-    blocks: list[Block]
+    blocks: list[LogBlock]
     is_over: bool
 
 
@@ -160,7 +160,7 @@ class Logs:
             if each.is_over:
                 each.file.path.unlink(missing_ok=True)
 
-    async def _tell(self, blocks: list[Block]) -> bool:
+    async def _tell(self, blocks: list[LogBlock]) -> bool:
         try:
             await self._store.run(commands.log(blocks))
         except errors.StoreUnavailable:

@@ -22,7 +22,7 @@ from typing import Any
 
 from holdfast.job.options import Run
 from holdfast.job.outcome import Release, failed
-from holdfast.store.commands import Claimed
+from holdfast.store.commands import ClaimedJob
 from holdfast.units import size_words
 from holdfast.worker.attempt import SOFT, Attempt
 from holdfast.worker.linux import boot_time
@@ -43,7 +43,7 @@ looking = Threads("look", 8)
 Stack = Callable[[], str]
 
 
-def patience(job: Claimed) -> int:
+def patience(job: ClaimedJob) -> int:
     """Milliseconds after which something is to be done about a job, if nothing is heard of it; 0: nothing is."""
     stalled = Run.decode(job.run).stalled if job.run else None
     return min(job.timeout, stalled) if job.timeout and stalled else job.timeout or stalled or 0

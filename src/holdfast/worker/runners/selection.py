@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol
 
 from holdfast.job import options
 from holdfast.job.outcome import Outcome, Release
-from holdfast.store.commands import Claimed
+from holdfast.store.commands import ClaimedJob
 from holdfast.task import task
 from holdfast.worker.attempt import Attempt
 from holdfast.worker.messages import FORK, REUSE, SPAWN
@@ -121,7 +121,7 @@ class Runners:
             free = min(free, max(processes, processes * len(self._recent) // (2 * self._recently_apart)))
         return max(0, free)
 
-    def are_inside(self, jobs: Iterable[Claimed]) -> bool:
+    def are_inside(self, jobs: Iterable[ClaimedJob]) -> bool:
         """Whether these jobs would take no process, nor did recent ones; so that `room` is right before they begin."""
         return not self._recently_apart and all(
             job.task in self._tasks and self._kind_for(job) in INSIDE for job in jobs
@@ -182,7 +182,7 @@ class Runners:
         self._threads.close()
         self._inside.close()
 
-    def _kind_for(self, job: Claimed) -> options.Runner:
+    def _kind_for(self, job: ClaimedJob) -> options.Runner:
         """A job that may have killed an executor runs alone: in a process of its own, under a zygote of its own."""
         kind = self._kind(self._tasks[job.task])
         return self._safe("fork") if job.alone and kind in INSIDE else kind

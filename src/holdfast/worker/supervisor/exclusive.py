@@ -13,7 +13,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from holdfast.store.commands import Held
+from holdfast.store.commands import Lease
 from holdfast.worker.linux import boot_time
 from holdfast.worker.messages import LeaseRenewed
 from holdfast.worker.runners.run_limits import ASK_AT
@@ -42,14 +42,14 @@ class Exclusives:
 
     def __init__(self, executors: Mapping[str, ExecutorProcess]) -> None:
         self._executors = executors
-        self._leases: dict[Held, _Lease] = {}
+        self._leases: dict[Lease, _Lease] = {}
         self._some = asyncio.Event()
 
     def add(self, executor: str, id: str, attempt: int, milliseconds: int, since: float) -> None:
-        self._leases[Held(executor, id, attempt)] = _Lease(milliseconds / 1000, since)
+        self._leases[Lease(executor, id, attempt)] = _Lease(milliseconds / 1000, since)
         self._some.set()
 
-    def renewed(self, held: Iterable[Held], since: float) -> None:
+    def renewed(self, held: Iterable[Lease], since: float) -> None:
         """These leases were renewed by a call that was sent then.
 
         Its executor is told that once: before, it cannot know whether we have heard of its claim, and a renewal that
@@ -71,7 +71,7 @@ class Exclusives:
             soonest = min((lease.left - KILL_AT) * lease.length for lease in self._leases.values())
             await asyncio.sleep(min(max(soonest, 0.01), LOOK_EVERY))
 
-    def _look(self, key: Held, lease: _Lease) -> None:
+    def _look(self, key: Lease, lease: _Lease) -> None:
         executor = self._executors.get(key.executor)
         if executor is None or not executor.holds(key.id, key.attempt):
             del self._leases[key]

@@ -21,7 +21,7 @@ from typing import Literal, NamedTuple, Protocol
 
 import msgspec
 
-from holdfast.store.commands import Held, Started
+from holdfast.store.commands import Lease, Started
 from holdfast.worker import messages
 from holdfast.worker.linux import boot_time
 from holdfast.worker.processes import ProcessStat, Usage, kill_group, process_stat, start_time
@@ -173,15 +173,15 @@ class ExecutorProcess:
         return (id, attempt) in self._held
 
     @property
-    def held(self) -> list[Held]:
-        return [Held(self.name, id, attempt) for id, attempt in self._held]
+    def held(self) -> list[Lease]:
+        return [Lease(self.name, id, attempt) for id, attempt in self._held]
 
     @property
     def running(self) -> list[tuple[str, str]]:
         """The jobs that it holds, and their tasks."""
         return [(id, hold.task) for (id, _), hold in self._held.items()]
 
-    def may_have_begun(self, lease: Held) -> bool:
+    def may_have_begun(self, lease: Lease) -> bool:
         """Whether a job may have begun that the store says it holds: it tells us of each before that."""
         return not self._has_said_all or (lease.id, lease.attempt) in self._held
 

@@ -24,7 +24,7 @@ from holdfast import errors
 from holdfast.constants import MAX_WORKER_INFO, USAGE_BLOCK
 from holdfast.job.usage import FIRST_STEP, Series
 from holdfast.store import commands
-from holdfast.store.commands import Block
+from holdfast.store.commands import LogBlock
 from holdfast.units import humanize, size_words
 from holdfast.version import __version__
 from holdfast.worker.linux import boot_time
@@ -230,9 +230,9 @@ class Sampling:
         due |= {key: watched for key, watched in ended.items() if watched.is_new}
         for watched in due.values():
             watched.told_at, watched.is_new = now, False
-        await self._tell([Block(*key, USAGE_BLOCK, watched.series.text()) for key, watched in due.items()])
+        await self._tell([LogBlock(*key, USAGE_BLOCK, watched.series.text()) for key, watched in due.items()])
 
-    async def _tell(self, blocks: list[Block]) -> None:
+    async def _tell(self, blocks: list[LogBlock]) -> None:
         for first in range(0, len(blocks), AT_ONCE):
             try:
                 await self._store.run(commands.log(blocks[first : first + AT_ONCE]))

@@ -12,7 +12,7 @@ from holdfast import errors
 from holdfast.constants import DEFAULT_LEASE, MAX_BATCH
 from holdfast.job.outcome import Release
 from holdfast.store import commands
-from holdfast.store.commands import Finish, Held, Renewed, Started
+from holdfast.store.commands import Finish, Lease, RenewReply, Started
 from holdfast.worker import messages
 from holdfast.worker.lease_clock import Pulse
 from holdfast.worker.linux import boot_time
@@ -68,7 +68,7 @@ class Leases:
         self._inbox_is_known = asyncio.Event()
         self._soon = asyncio.Event()
         self._arrivals = 0
-        self._unnamed: dict[Held, float] = {}  # since when
+        self._unnamed: dict[Lease, float] = {}  # since when
 
     @property
     def interval(self) -> float:
@@ -121,7 +121,7 @@ class Leases:
     async def _renew_all(self) -> None:
         held = [lease for executor in self._executors.values() for lease in executor.held]
         started = [start for executor in self._executors.values() for start in executor.take_started()]
-        unnamed: set[Held] = set()
+        unnamed: set[Lease] = set()
         parts = iter(held)
         names = list(self._executors)
         while True:
@@ -135,7 +135,7 @@ class Leases:
                 break
         await self._release_unnamed(unnamed.difference(held))
 
-    async def _renew_part(self, held: list[Held], executors: list[str], started: list[Started]) -> Renewed:
+    async def _renew_part(self, held: list[Lease], executors: list[str], started: list[Started]) -> RenewReply:
         command = commands.renew(
             self._worker,
             held,
@@ -159,15 +159,15 @@ class Leases:
         self._inbox_is_known.set()
         return renewed
 
-    def _pass_on(self, renewed: Renewed) -> None:
-        reasons: list[tuple[Literal["cancelled", "lost"], list[Held]]]
+    def _pass_on(self, renewed: RenewReply) -> None:
+        reasons: list[tuple[Literal["cancelled", "lost"], list[Lease]]]
         reasons = [("cancelled", renewed.cancelled), ("lost", renewed.lost)]
         for reason, leases in reasons:
             for lease in leases:
                 if executor := self._executors.get(lease.executor):
                     executor.interrupt(lease.id, lease.attempt, reason)
 
-    async def _release_unnamed(self, unnamed: set[Held]) -> None:
+    async def _release_unnamed(self, unnamed: set[Lease]) -> None:
         """Hand back jobs that the store says we hold and we do not know of, once that has been so for a whole lease.
 
         They did not begin: an executor tells us before, and does not trust a reply that it hears as late as that.
