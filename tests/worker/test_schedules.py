@@ -18,7 +18,7 @@ from holdfast.client.schedules import Timing
 from holdfast.client.timing import Cron, encode
 from holdfast.store import commands
 from holdfast.store.store import Address
-from holdfast.worker.supervisor.retrying import PatientStore
+from holdfast.worker.retrying import RetryingStore
 from holdfast.worker.supervisor.schedules import Calendar
 from tests.apps import compose_app as compose
 from tests.support.workers import Crew, until
@@ -93,10 +93,10 @@ def test_of_ten_workers_that_tell_times_one_is_heard(jobs: Holdfast) -> None:
     jobs.store.run(schedule("tick", first, first + 1000))
 
     async def refill_all() -> None:
-        stores = [PatientStore() for _ in range(WORKERS)]
+        stores = [RetryingStore() for _ in range(WORKERS)]
         calendars = [Calendar(store) for store in stores]
         for store, calendar in zip(stores, calendars, strict=True):
-            store.meet(jobs.address)
+            store.connect(jobs.address)
             calendar.refill(["tick"])
         await asyncio.gather(*(calendar._refill("tick") for calendar in calendars))
         await asyncio.gather(*(store.close() for store in stores))
@@ -160,8 +160,8 @@ def test_a_worker_declares_once_whatever_its_executors_say(crew: Crew) -> None:
 
 def test_code_that_is_newer_declares_anew(jobs: Holdfast) -> None:
     async def declare() -> list[str]:
-        store = PatientStore()
-        store.meet(jobs.address)
+        store = RetryingStore()
+        store.connect(jobs.address)
         calendar = Calendar(store)
         found = []
         for timing in (every("1h"), every("1h"), every("2h")):

@@ -325,7 +325,7 @@ def test_a_queue_that_is_new_while_a_server_comes_back_is_found(tmp_path: Path) 
             run_in(crew, "video-one")
 
             switch.off()
-            until(lambda: "waiting for it" in worker.log)
+            until(lambda: "running jobs continue, retrying" in worker.log)
             switch.on()
 
             run_in(crew, "video-two")

@@ -255,7 +255,7 @@ def test_a_worker_that_has_nothing_more_to_do_does_not_wait_for_a_store_that_is_
 
     async def leave() -> None:
         supervisor = Supervisor(WorkerSettings(app="nothing"))
-        supervisor._store.meet(Address(f"unix://{tmp_path}/no-server", None, timeout=0.2))
+        supervisor._store.connect(Address(f"unix://{tmp_path}/no-server", None, timeout=0.2))
         async with asyncio.timeout(PATIENCE):
             await supervisor._leave()
         supervisor._lock.remove()
@@ -306,6 +306,6 @@ def test_a_worker_whose_store_answers_nothing_more_ends_soon(crew: Crew, is_busy
         relay.cut()
 
         assert worker.stop() == 0
-        assert "is not waited for any more" in worker.log
+        assert "is not retried any more" in worker.log
         relay.close()
     assert not any(is_alive(pid) for pid in crew.pids("deaf", "started"))

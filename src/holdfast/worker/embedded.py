@@ -34,6 +34,7 @@ from holdfast.worker.app import App
 from holdfast.worker.executor.executor import Executor
 from holdfast.worker.output.shipping import Logs
 from holdfast.worker.processes import Usage, usage_of
+from holdfast.worker.retrying import RetryingStore
 from holdfast.worker.runners.run_limits import looking
 from holdfast.worker.runners.selection import INSIDE
 from holdfast.worker.settings import POOL_SETTINGS, WORKER_SETTINGS, Order, Pool, Start, WorkerSettings
@@ -44,7 +45,6 @@ from holdfast.worker.supervisor.health import Introduction
 from holdfast.worker.supervisor.leases import Leases
 from holdfast.worker.supervisor.peers import WorkerFolder, WorkerLock
 from holdfast.worker.supervisor.preflight import examine
-from holdfast.worker.supervisor.retrying import PatientStore
 from holdfast.worker.supervisor.schedules import Calendar
 from holdfast.worker.supervisor.served_queues import Served
 from holdfast.worker.supervisor.slots import Place
@@ -157,7 +157,7 @@ class _Serving:
         self._app = app
         self._name = name
         self._settings = settings
-        self._store = PatientStore()
+        self._store = RetryingStore()
         self._executors: dict[str, ExecutorProcess] = {}
         self._inside: dict[ExecutorProcess, Executor] = {}
         self._not_handed_back: set[ExecutorProcess] = set()
@@ -219,7 +219,7 @@ class _Serving:
             on_drain=self._drain,
         )
         self._introduce()
-        self._store.meet(address)
+        self._store.connect(address)
         try:
             await self._work()
         finally:
@@ -296,7 +296,7 @@ class _Serving:
             executor.tell_to_stop(seconds)
         if place.followed:
             await asyncio.wait(place.followed.values(), timeout=seconds + GRACE)
-        self._store.lose_patience()
+        self._store.stop_retrying()
         await end_all(place.followed.values())
 
     # As the places of a worker need it
@@ -354,7 +354,7 @@ class _Serving:
 
     async def _leave(self) -> None:
         """Hand back what is left, and have the worker forgotten; if the store is away, at once."""
-        self._store.lose_patience()
+        self._store.stop_retrying()
         try:
             await self._logs.send(last=True)
             for executor in list(self._not_handed_back):

@@ -25,7 +25,7 @@ from holdfast.text import printable
 from holdfast.worker.linux import punch_hole
 from holdfast.worker.output.console import Outlet
 from holdfast.worker.output.files import FOLDER, LogName, is_open
-from holdfast.worker.supervisor.retrying import PatientStore
+from holdfast.worker.retrying import RetryingStore
 from holdfast.worker.waiting import Threads
 
 log = logging.getLogger("holdfast.worker")
@@ -81,7 +81,7 @@ class Logs:
     """Sends the logs of a worker's jobs; with an outlet, also shows them there."""
 
     def __init__(
-        self, store: PatientStore, directory: Path, is_running: IsRunning, *, outlet: Outlet | None = None
+        self, store: RetryingStore, directory: Path, is_running: IsRunning, *, outlet: Outlet | None = None
     ) -> None:
         self._store = store
         self._folder = directory / FOLDER
@@ -92,7 +92,7 @@ class Logs:
         self._is_refused = False  # by a store that has no memory left
 
     async def keep(self) -> None:
-        await self._store.known()
+        await self._store.connected()
         while True:
             await self.send()
             await asyncio.sleep(LOOK_EVERY)
@@ -176,7 +176,7 @@ class Logs:
         return True
 
 
-async def send_rest(store: PatientStore, directory: Path) -> bool:
+async def send_rest(store: RetryingStore, directory: Path) -> bool:
     """Send the logs that a dead worker has left. Returns whether the store took them."""
     return await Logs(store, directory, lambda *_: False).send(last=True)
 

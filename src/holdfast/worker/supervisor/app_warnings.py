@@ -7,7 +7,7 @@ import logging
 
 from holdfast.store import commands
 from holdfast.text import did_you_mean
-from holdfast.worker.supervisor.retrying import PatientStore
+from holdfast.worker.retrying import RetryingStore
 
 log = logging.getLogger("holdfast.worker")
 
@@ -15,7 +15,7 @@ log = logging.getLogger("holdfast.worker")
 class Advice:
     """What this worker has warned of."""
 
-    def __init__(self, store: PatientStore) -> None:
+    def __init__(self, store: RetryingStore) -> None:
         self._store = store
         self._tasks: set[str] = set()
         self._limits: set[str] = set()

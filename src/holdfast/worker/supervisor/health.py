@@ -29,10 +29,10 @@ from holdfast.units import humanize, size_words
 from holdfast.version import __version__
 from holdfast.worker.linux import boot_time
 from holdfast.worker.processes import Usage, usage_of, usage_of_tree
+from holdfast.worker.retrying import RetryingStore
 from holdfast.worker.settings import Pool, WorkerSettings
 from holdfast.worker.supervisor.executor_process import ExecutorProcess, JobProcess
 from holdfast.worker.supervisor.leases import Leases
-from holdfast.worker.supervisor.retrying import PatientStore
 from holdfast.worker.supervisor.slots import YOUNG, Place
 
 log = logging.getLogger("holdfast.worker")
@@ -196,13 +196,13 @@ class _Watched:
 class Sampling:
     """Looks at the jobs that the executors of one worker hold."""
 
-    def __init__(self, store: PatientStore, executors: Mapping[str, ExecutorProcess]) -> None:
+    def __init__(self, store: RetryingStore, executors: Mapping[str, ExecutorProcess]) -> None:
         self._store = store
         self._executors = executors
         self._watched: dict[Key, _Watched] = {}
 
     async def keep(self) -> None:
-        await self._store.known()
+        await self._store.connected()
         while True:
             began = boot_time()
             await asyncio.to_thread(self._look, self._there())

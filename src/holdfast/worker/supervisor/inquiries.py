@@ -15,9 +15,9 @@ from holdfast.client.jobs import StackAnswer
 from holdfast.store import commands
 from holdfast.worker.messages import StackReply, StackRequest
 from holdfast.worker.processes import command_line, process_stat, tree, usage_of
+from holdfast.worker.retrying import RetryingStore
 from holdfast.worker.stacks import stack_of
 from holdfast.worker.supervisor.executor_process import ExecutorProcess
-from holdfast.worker.supervisor.retrying import PatientStore
 from holdfast.worker.waiting import first
 
 HEARS_WITHIN = 1.0  # seconds
@@ -32,7 +32,7 @@ STATES = {"R": "running", "S": "sleeping", "D": "waiting for a disk", "T": "stop
 class Inquiries:
     """The questions that a worker was asked."""
 
-    def __init__(self, store: PatientStore, executors: Mapping[str, ExecutorProcess]) -> None:
+    def __init__(self, store: RetryingStore, executors: Mapping[str, ExecutorProcess]) -> None:
         self._store = store
         self._executors = executors
         self._answering: set[asyncio.Task[None]] = set()

@@ -16,12 +16,12 @@ from holdfast.store.commands import Finish, Lease, RenewReply, Started
 from holdfast.worker import messages
 from holdfast.worker.lease_clock import Pulse
 from holdfast.worker.linux import boot_time
+from holdfast.worker.retrying import RetryingStore, retry_until_answered
 from holdfast.worker.settings import WorkerSettings
 from holdfast.worker.supervisor.app_warnings import Advice
 from holdfast.worker.supervisor.exclusive import Exclusives
 from holdfast.worker.supervisor.executor_process import ExecutorProcess
 from holdfast.worker.supervisor.inquiries import Inquiries
-from holdfast.worker.supervisor.retrying import PatientStore
 from holdfast.worker.supervisor.schedules import Calendar
 from holdfast.worker.supervisor.served_queues import Served
 
@@ -30,6 +30,7 @@ log = logging.getLogger("holdfast.worker")
 REFILLS = 10  # schedules whose times are computed after a renewal
 MOST_INTERVAL = 7.5  # seconds between renewals
 INBOX_BLOCK = 5.0  # seconds
+INBOX_RETRY = 0.5  # seconds
 LOOK_EVERY = 1.0  # seconds, at the clock: the one that `sleep` goes by stands still while the machine sleeps
 SOON = 0.5  # seconds between renewals that something to tell brings forward
 
@@ -44,7 +45,7 @@ class Leases:
         self,
         worker: str,
         settings: WorkerSettings,
-        store: PatientStore,
+        store: RetryingStore,
         executors: Mapping[str, ExecutorProcess],
         *,
         served: Served,
@@ -98,7 +99,7 @@ class Leases:
 
     async def renew(self) -> None:
         """Renew all leases every quarter of the shortest; sooner if there is something to tell."""
-        await self._store.known()
+        await self._store.connected()
         while True:
             began = boot_time()
             self._soon.clear()
@@ -221,14 +222,15 @@ class Leases:
 
     async def read_inbox(self) -> None:
         """Hear of cancellations and new queues at once. A message that is lost is made up for by the next renewal."""
-        store = await self._store.known()
+        store = await self._store.connected()
         await self._inbox_is_known.wait()
         while True:
-            try:
-                popped = await store.execute("BLPOP", self._inbox_key, INBOX_BLOCK, blocks=INBOX_BLOCK)
-            except errors.HoldfastError:
-                await asyncio.sleep(0.5)
-                continue
+            popped = await retry_until_answered(
+                lambda: store.execute("BLPOP", self._inbox_key, INBOX_BLOCK, blocks=INBOX_BLOCK),
+                retry_on=(errors.HoldfastError,),
+                pause=INBOX_RETRY,
+                max_pause=INBOX_RETRY,
+            )
             if popped:
                 self._heed(*popped[1].decode().split())
 

@@ -28,8 +28,8 @@ from holdfast.server.home import user
 from holdfast.store.store import Address
 from holdfast.worker.output.files import FOLDER
 from holdfast.worker.output.shipping import send_rest
+from holdfast.worker.retrying import RetryingStore
 from holdfast.worker.supervisor.leases import Leases
-from holdfast.worker.supervisor.retrying import PatientStore
 from holdfast.worker.waiting import remove
 
 FORGOTTEN_AFTER = DEFAULT_WORKER_AGE / 1000  # seconds
@@ -209,14 +209,14 @@ LOOK_EVERY = 1.0  # seconds
 class Siblings:
     """The other workers of a node, as one of them sees them."""
 
-    def __init__(self, lock: WorkerLock, store: PatientStore, leases: Leases) -> None:
+    def __init__(self, lock: WorkerLock, store: RetryingStore, leases: Leases) -> None:
         self._lock = lock
         self._store = store
         self._leases = leases
         self._lost: set[str] = set()  # whose logs are not sent yet
 
     async def keep(self) -> None:
-        await self._store.known()
+        await self._store.connected()
         while True:
             for dead in self._lock.dead_siblings():
                 await self._bury(dead)

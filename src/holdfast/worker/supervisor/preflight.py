@@ -6,12 +6,11 @@ import asyncio
 import logging
 from typing import NamedTuple
 
-from holdfast import errors
 from holdfast.doctor import report
 from holdfast.doctor.probe import Facts, agather
 from holdfast.server.home import NotTrusted
 from holdfast.store.store import Address, AsyncStore
-from holdfast.worker.supervisor.retrying import TRY_AGAIN_AFTER
+from holdfast.worker.retrying import OutageLog, retry_until_answered
 
 log = logging.getLogger("holdfast.worker")
 
@@ -46,24 +45,20 @@ async def examine(address: Address, stopping: asyncio.Event, *, accept_data_loss
 
 
 async def _examine(address: Address, stopping: asyncio.Event) -> Facts:
-    """Ask the server, as soon as it is there. Who stops before that knows nothing."""
-    store = AsyncStore(address)
-    is_away = False
+    """Probe the server once it answers. Returns no facts if the worker stops before that."""
+    store, outage = AsyncStore(address), OutageLog("retrying")
+
+    async def probe() -> Facts:
+        if stopping.is_set():
+            return Facts()
+        facts = await agather(store)
+        outage.answered()
+        return facts
+
+    def give_up(error: Exception) -> bool:
+        return isinstance(error, NotTrusted)
+
     try:
-        while not stopping.is_set():
-            try:
-                facts = await agather(store)
-            except NotTrusted:
-                raise
-            except errors.StoreUnavailable as error:
-                if not is_away:
-                    log.warning("%s; waiting for it", error)
-                is_away = True
-                await asyncio.sleep(TRY_AGAIN_AFTER)
-            else:
-                if is_away:
-                    log.warning("the store is back")
-                return facts
-        return Facts()
+        return await retry_until_answered(probe, give_up=give_up, on_error=outage.failed)
     finally:
         await store.close()

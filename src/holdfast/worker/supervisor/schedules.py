@@ -15,7 +15,7 @@ from holdfast import errors
 from holdfast.client import timing
 from holdfast.constants import MIN_TIMES_AHEAD
 from holdfast.store import commands
-from holdfast.worker.supervisor.retrying import PatientStore
+from holdfast.worker.retrying import RetryingStore
 
 log = logging.getLogger("holdfast.worker")
 
@@ -26,7 +26,7 @@ Declaration = dict[str, Any]
 class Calendar:
     """What a worker does for schedules."""
 
-    def __init__(self, store: PatientStore) -> None:
+    def __init__(self, store: RetryingStore) -> None:
         self._store = store
         self._declared: list[Declaration] = []
         self._to_refill: dict[str, None] = {}

@@ -14,8 +14,8 @@ from holdfast import errors
 from holdfast.store import commands
 from holdfast.worker.linux import boot_time
 from holdfast.worker.queue_patterns import Patterns
+from holdfast.worker.retrying import RetryingStore
 from holdfast.worker.settings import MAX_QUEUES, Pool
-from holdfast.worker.supervisor.retrying import PatientStore
 
 log = logging.getLogger("holdfast.worker")
 
@@ -26,7 +26,7 @@ MOST_SHOWN = 10  # names in a line of the log
 class Served:
     """The queues of all pools of a worker. `on_change` hears which pool has other queues than before."""
 
-    def __init__(self, pools: Iterable[Pool], store: PatientStore, *, on_change: Callable[[str], None]) -> None:
+    def __init__(self, pools: Iterable[Pool], store: RetryingStore, *, on_change: Callable[[str], None]) -> None:
         self._store = store
         self._on_change = on_change
         self._patterns = {pool.name: Patterns(pool.queues) for pool in pools}

@@ -16,7 +16,7 @@ from holdfast.doctor import checks
 from holdfast.doctor.probe import Facts
 from holdfast.server import server
 from holdfast.store.store import AsyncStore
-from holdfast.worker.supervisor.retrying import PatientStore
+from holdfast.worker.retrying import RetryingStore
 from holdfast.worker.waiting import Threads
 
 log = logging.getLogger("holdfast.worker")
@@ -29,7 +29,7 @@ _joining = Threads("server", 1)
 class StoreWatch:
     """Says whether a worker may claim. `on_change` is called when that changes."""
 
-    def __init__(self, store: PatientStore, *, accept_data_loss: bool, on_change: Callable[[], None]) -> None:
+    def __init__(self, store: RetryingStore, *, accept_data_loss: bool, on_change: Callable[[], None]) -> None:
         self._store = store
         self._accepts = accept_data_loss
         self._on_change = on_change
@@ -41,7 +41,7 @@ class StoreWatch:
         return self._accepts or not self._evicts
 
     async def keep(self) -> None:
-        store = await self._store.known()
+        store = await self._store.connected()
         while True:
             try:
                 info: Any = await store.execute("INFO")

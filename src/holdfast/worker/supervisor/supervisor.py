@@ -24,6 +24,7 @@ from holdfast.worker import linux, messages, processes
 from holdfast.worker.linux import READY, STOPPING, notify, user_name
 from holdfast.worker.output.console import Outlet
 from holdfast.worker.output.shipping import Logs
+from holdfast.worker.retrying import RetryingStore
 from holdfast.worker.settings import Pool, WorkerSettings
 from holdfast.worker.supervisor.banner import Tally, log_banner, log_stop
 from holdfast.worker.supervisor.executor_process import ExecutorProcess
@@ -32,7 +33,6 @@ from holdfast.worker.supervisor.leases import Leases
 from holdfast.worker.supervisor.peers import Siblings, WorkerFolder, WorkerLock
 from holdfast.worker.supervisor.preflight import examine
 from holdfast.worker.supervisor.reload import Files
-from holdfast.worker.supervisor.retrying import PatientStore
 from holdfast.worker.supervisor.schedules import Calendar
 from holdfast.worker.supervisor.served_queues import Served
 from holdfast.worker.supervisor.slots import Burst, Place, shares
@@ -56,7 +56,7 @@ class Supervisor:
         self._lock = WorkerLock(self.worker)
         self._folder = WorkerFolder(self._lock)
         self._settings = msgspec.structs.replace(settings, directory=str(self._folder.path))
-        self._store = PatientStore()
+        self._store = RetryingStore()
         self._executors: dict[str, ExecutorProcess] = {}
         self._served = Served(settings.pools, self._store, on_change=self._tell_queues)
         self._calendar = Calendar(self._store)
@@ -145,9 +145,9 @@ class Supervisor:
         notify(STOPPING)
         self._tell_all_to_stop(seconds)
         if not any(executor.held for executor in self._executors.values()):
-            self._store.lose_patience()  # if it is away, there is nothing to tell it
+            self._store.stop_retrying()  # if it is away, there is nothing to tell it
         await first(working, self._hurry.wait(), timeout=seconds + GRACE)
-        self._store.lose_patience()
+        self._store.stop_retrying()
         if self._hurry.is_set():
             log.info("worker %s stops at once, as it was told a second time", self.worker)
             self._tell_all_to_stop(0)
@@ -195,7 +195,7 @@ class Supervisor:
         is_over = self._note_end(executor, code)
         if not await self._kill_orphans():
             self._may_leave = False
-        elif self._store.is_known:
+        elif self._store.is_connected:
             await self._give_back(executor, "" if is_over else f"the executor died: {_describe(code)}")
         await remove(self._folder.path / executor.name.replace("/", "-"))
 
@@ -229,7 +229,7 @@ class Supervisor:
 
     async def _note_app(self, executor: ExecutorProcess, place: Place, app: messages.AppLoaded) -> None:
         await self._meet(app.queues, app.url, app.home, app.namespace, app.timeout)
-        if self._store.is_known:
+        if self._store.is_connected:
             await self._calendar.declare(app.schedules)
             notify(READY)
         if queues := self._served.of(place.pool):
@@ -282,7 +282,7 @@ class Supervisor:
     ) -> None:
         """The first executor has imported the app: now we know which store to use. Nothing is claimed before that."""
         async with self._meeting:
-            if self._store.is_known or self._exit_code:
+            if self._store.is_connected or self._exit_code:
                 return
             address = Address(url, Path(home) if home else None, namespace, timeout)
             trust = await examine(address, self.stopping, accept_data_loss=self._settings.accept_data_loss)
@@ -290,7 +290,7 @@ class Supervisor:
                 self._server = trust.server
                 self._warn_of_unserved(queues)
                 self._lock.belongs_to(address, self._folder.path)
-                self._store.meet(address)
+                self._store.connect(address)
             else:
                 self._exit_code = 1
                 self.stopping.set()
@@ -314,9 +314,9 @@ class Supervisor:
         """An app that never could be loaded ends the worker; one that could may be in the middle of a deploy."""
         log.error("the app %s cannot be loaded:\n%s", self._settings.app, traceback)
         if self._settings.reload:
-            goes_on = "; the version before goes on" if self._store.is_known else ""
+            goes_on = "; the version before goes on" if self._store.is_connected else ""
             log.error("waiting for the next change of a file%s", goes_on)
-        elif not self._store.is_known:
+        elif not self._store.is_connected:
             self._exit_code = 1
             self.stopping.set()
 
@@ -374,18 +374,18 @@ class Supervisor:
 
     async def _leave(self) -> None:
         """Remove all traces: the worker is not there any more. Nobody would stop us, so a store is not waited for."""
-        self._store.lose_patience()
+        self._store.stop_retrying()
         try:
-            if self._store.is_known:
+            if self._store.is_connected:
                 await self._logs.send(last=True)
                 await self._sampling.tell()
-            if self._store.is_known and self._may_leave:
+            if self._store.is_connected and self._may_leave:
                 await self._leases.lose(worker=self.worker, reason="the worker stopped")
             if self._may_leave and not self._logs.are_left:
                 self._lock.remove()
         except errors.HoldfastError as error:
             log.warning("could not say goodbye: %s", error)
-        if not self._store.is_known or not self._logs.are_left:  # or the next worker of this node sends them
+        if not self._store.is_connected or not self._logs.are_left:  # or the next worker of this node sends them
             await remove(self._folder.path)
         await self._store.close()
 
