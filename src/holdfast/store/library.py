@@ -12,8 +12,8 @@ from functools import cache
 
 from holdfast import constants
 
-# In order: what the others are built on comes first. `globals` is common to all; each other file is a scope of its own,
-# for a chunk of Lua has at most 200 local names at any point, and a function at most 60 of them from outside.
+# In order of dependency. `globals` is shared by all; every other file is wrapped in its own scope, because a chunk of
+# Lua may have at most 200 local names, and a function may refer to at most 60 names outside of it.
 PARTS = (
     "globals",
     "keys",

@@ -1,4 +1,4 @@
-"""What workers say: claim, renew, save, keep a step or a log, finish, and take back what the dead held."""
+"""Attempts: claim jobs, renew leases, save progress, steps and logs, finish, and requeue orphaned jobs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from holdfast.store.commands.command import Command, Fields, given, read_texts
 
 
 class ClaimedJob(msgspec.Struct, frozen=True):
-    """A job that was handed to an executor."""
+    """A job that an executor has claimed."""
 
     id: str
     attempt: int
@@ -27,11 +27,11 @@ class ClaimedJob(msgspec.Struct, frozen=True):
     created: int
     alone: bool
     lease: int = DEFAULT_LEASE
-    run: bytes = b""  # how to run it; see `run`
+    run: bytes = b""  # options of the runner; see `Run`
 
 
 class ClaimReply(NamedTuple):
-    """The jobs that a claim got; if none, how many ms to wait for a wake-up on which key."""
+    """The claimed jobs; without any, the key to wait on for a wake-up, and for how many milliseconds."""
 
     wait: int
     wake_key: bytes
@@ -49,12 +49,12 @@ def claim_args(
     idle: bool = False,
     leaves: bool = False,
 ) -> dict[str, Any]:
-    said = given(shares=shares, lease=lease, pid=pid, idle=idle or None, leaves=leaves or None)
-    return {"queues": list(queues), "counter": counter, "limit": limit, **said}
+    options = given(shares=shares, lease=lease, pid=pid, idle=idle or None, leaves=leaves or None)
+    return {"queues": list(queues), "counter": counter, "limit": limit, **options}
 
 
 def claim(executor: str, request: dict[str, Any]) -> Command[ClaimReply]:
-    """Hand waiting jobs to an executor; `request` is made by `claim_args`."""
+    """Claim waiting jobs for an executor; `claim_args` makes the `request`."""
     return Command("claim", {"executor": executor, **request}, _read_claim)
 
 
@@ -62,7 +62,7 @@ def _read_claim(reply: list[Any]) -> ClaimReply:
     if not reply:
         return ClaimReply(0, b"", [])
     wait, wake_key, flat, *rest = reply
-    kinds = [_read_kind(flat[place : place + 7]) for place in range(0, len(flat), 7)]
+    kinds = [_read_kind(flat[index : index + 7]) for index in range(0, len(flat), 7)]
     values = iter(rest)
     jobs = []
     for id, attempt, created, number, payload, checkpoint in zip(*[values] * 6, strict=True):
@@ -76,13 +76,13 @@ def _read_claim(reply: list[Any]) -> ClaimReply:
 
 
 def _read_kind(part: list[Any]) -> tuple[str, str, str, int, bool, int, bytes]:
-    """What jobs of one kind have in common: queue, task, codec, timeout, alone, lease, run."""
+    """Read what jobs of one kind have in common."""
     queue, task, codec, timeout, alone, lease, run = part
     return queue.decode(), task.decode(), codec.decode(), timeout, alone == 1, lease, run
 
 
 class Lease(NamedTuple):
-    """A lease: who has it on what."""
+    """A lease of an executor on an attempt of a job."""
 
     executor: str
     id: str
@@ -90,7 +90,7 @@ class Lease(NamedTuple):
 
 
 class Started(NamedTuple):
-    """That an attempt runs, in which process, so many milliseconds after it was claimed."""
+    """An attempt that has started, its process, and the milliseconds from its claim to its start."""
 
     executor: str
     id: str
@@ -106,8 +106,8 @@ class RenewReply(NamedTuple):
     lost: list[Lease]
     unnamed: list[Lease]
     refills: list[str] = []  # noqa: RUF012
-    queues: int = 0  # another number when a queue was new, or forgotten
-    undefined: int = 0  # another number when a job took part in a limit that nobody has defined
+    queues: int = 0  # changes when a queue is created or forgotten
+    undefined: int = 0  # changes when a job names a limit that is not defined
 
 
 def renew(
@@ -122,10 +122,10 @@ def renew(
     refills: int | None = None,
     matches: bool = False,
 ) -> Command[RenewReply]:
-    """Prolong leases, each by its length, and hear which are lost or to be cancelled.
+    """Renew leases, each by its own duration. Returns those that are lost or cancelled.
 
-    `executors` are those that may hold nothing; `queues` are those that the worker serves;
-    with `matches` by a pattern, so that it is told of new ones.
+    `executors` also names executors without a lease. `queues` are those that the worker serves; with `matches` it
+    serves them by a pattern, and is notified of new ones.
     """
     by_executor: dict[str, list[str | int]] = {executor: [] for executor in executors}
     for executor, id, attempt in held:
@@ -155,26 +155,28 @@ def save(
     created: int | None = None,
     renew: bool = False,
 ) -> Command[bool]:
-    """Keep a checkpoint, the progress and notes of an attempt. Returns whether the job is to be cancelled."""
-    said = given(progress=progress, notes=list(notes) or None, renew=renew or None, token=new_id() if notes else None)
-    args = given(executor=held.executor, id=held.id, attempt=held.attempt, created=created, **said)
+    """Save a checkpoint, the progress and notes of an attempt. Returns whether the job was cancelled."""
+    options = given(
+        progress=progress, notes=list(notes) or None, renew=renew or None, token=new_id() if notes else None
+    )
+    args = given(executor=held.executor, id=held.id, attempt=held.attempt, created=created, **options)
     return Command("save", args, lambda reply: reply == 1, () if checkpoint is None else (checkpoint,))
 
 
 def detach(held: Lease, to: str, *, created: int | None = None) -> Command[bool]:
-    """Hand a lease over to an executor that is no process. Returns whether the job is to be cancelled."""
+    """Transfer a lease to an executor without a process. Returns whether the job was cancelled."""
     args = given(executor=held.executor, id=held.id, attempt=held.attempt, created=created, to=to)
     return Command("detach", args, lambda reply: reply == 1)
 
 
 def once(held: Lease, step: str, result: bytes | None = None, *, created: int | None = None) -> Command[bytes | None]:
-    """Return the result of a step that is kept; with a `result`, keep that if there is none."""
+    """Return the stored result of a step; store `result` if there is none."""
     args = given(executor=held.executor, id=held.id, attempt=held.attempt, created=created, step=step)
     return Command("once", args, lambda reply: reply, () if result is None else (result,))
 
 
 class LogBlock(NamedTuple):
-    """A part of the log of an attempt: `LOG_BLOCK` bytes, or fewer if it is the last. -1: its use of the machine."""
+    """A block of an attempt's log: `LOG_BLOCK` bytes, the last one fewer. Number -1 holds its resource usage."""
 
     id: str
     created: int
@@ -193,10 +195,10 @@ def respond(inbox: str, text: bytes) -> Command[None]:
 
 
 class Finish(msgspec.Struct, frozen=True):
-    """An attempt, how it ended, in which process, how long after the claim it started, and when its job was created.
+    """The end of an attempt: its outcome, its process, and the milliseconds from its claim to its start.
 
-    An id may be used again: without `created` the outcome could be taken for that of another job of the same id.
-    `unstarted`: the task was certainly not called, so even a job that must not run twice may come back.
+    `created` identifies the job: its id may have been reused meanwhile. `unstarted` means that the task was certainly
+    not called, so even a job that runs at most once may be requeued.
     """
 
     id: str
@@ -216,10 +218,9 @@ class FinishReply(NamedTuple):
 def finish(
     executor: str, items: Sequence[Finish], *, request: dict[str, Any] | None = None, token: str | None = None
 ) -> Command[FinishReply]:
-    """End attempts and, with a `request` made by `claim_args`, claim in the same call.
+    """Finish attempts and, with a `request` made by `claim_args`, claim in the same call.
 
-    An outcome that is said again, because the answer was lost, gets the same answer as long as the job's record is
-    kept; with a token also if it is not.
+    A repeated outcome gets the same answer while the job's record is retained; with a token also after that.
     """
     rows: list[Any] = []
     blobs = []
@@ -239,12 +240,12 @@ def finish(
 
 
 def _success(item: Finish) -> tuple[Any, ...]:
-    """What is said of most jobs, in short."""
+    """Return the short form, which most jobs need."""
     return item.id, item.attempt, item.created, item.pid, item.started
 
 
 def _outcome_row(outcome: Outcome) -> tuple[Fields, bytes | None]:  # noqa: PLR0911 - one for each
-    """Return what an outcome is called in the store, and its blob."""
+    """Return the fields of an outcome, and its blob."""
     match outcome:
         case Succeed(result, note):
             return {"outcome": "succeed", "note": note or None}, result
@@ -260,10 +261,10 @@ def _outcome_row(outcome: Outcome) -> tuple[Fields, bytes | None]:  # noqa: PLR0
             return {"outcome": "wait", "after": list(after)}, None
         case Snoozed(delay):
             return {"outcome": "snooze", "delay": delay}, None
-    return {"outcome": _WORDS[type(outcome)]}, None
+    return {"outcome": _NAMES[type(outcome)]}, None
 
 
-_WORDS: dict[type[Outcome], str] = {Unknown: "unknown", Cancelled: "cancelled"}
+_NAMES: dict[type[Outcome], str] = {Unknown: "unknown", Cancelled: "cancelled"}
 
 
 def _read_finished(reply: list[Any]) -> FinishReply:
@@ -271,5 +272,5 @@ def _read_finished(reply: list[Any]) -> FinishReply:
 
 
 def requeue_orphaned(*, executor: str | None = None, worker: str | None = None, reason: str = "") -> Command[list[str]]:
-    """Take back what a dead executor, or a dead worker, held. Repeat until it returns nothing."""
+    """Requeue jobs of a dead executor or worker. Returns their ids; repeat until there are none."""
     return Command("requeue_orphaned", given(executor=executor, worker=worker, reason=reason), read_texts)

@@ -1,4 +1,4 @@
-"""Storing jobs."""
+"""Enqueue jobs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from holdfast.store.commands.command import Command, Fields
 
 
 class NewJob(Protocol):
-    """A job to be stored: its id and payload, and all else as it is sent, which most calls of a task share."""
+    """A job to enqueue. Calls of a task that differ only in id and payload share the `batch`."""
 
     @property
     def id(self) -> str: ...
@@ -22,7 +22,7 @@ class NewJob(Protocol):
 
 
 class EnqueueReply(NamedTuple):
-    """The server's time; for each job whether it was stored, and its id: its own, or that of its unique key."""
+    """The server's time, whether each job was created, and its id, which may be that of its unique key."""
 
     now: int
     created: list[bool]
@@ -30,9 +30,9 @@ class EnqueueReply(NamedTuple):
 
 
 def enqueue(jobs: Sequence[NewJob], *, on_exists: str = "return", fresh: bool = False) -> Command[EnqueueReply]:
-    """Store jobs, all or none. Jobs that stand together and differ only in id and payload share what is sent.
+    """Enqueue all jobs or none. Adjacent jobs with an equal batch are sent as one batch.
 
-    `fresh`: all ids were made for this call, so the store looks for them all at once: all are there, or none.
+    `fresh` means that all ids were generated for this call: either all of them exist or none, so one check suffices.
     """
     ids = [job.id for job in jobs]
     batches = _batches([job.batch for job in jobs])
@@ -40,17 +40,17 @@ def enqueue(jobs: Sequence[NewJob], *, on_exists: str = "return", fresh: bool = 
     if fresh:
         args["fresh"] = True
     if fresh or on_exists != "return" or [batch for batch in batches if "keep" in batch]:
-        args["token"] = new_id()  # repeated, it could be done twice
+        args["token"] = new_id()  # without it, a repeated call could take effect twice
     blobs = (" ".join(ids).encode(), *[job.payload for job in jobs])
-    return Command("enqueue", args, lambda reply: _read_stored(reply, ids), blobs)
+    return Command("enqueue", args, lambda reply: _read_reply(reply, ids), blobs)
 
 
-def _batches(told: list[Fields]) -> list[Fields]:
-    """What jobs share, with their number. One that has a unique key shares nothing."""
-    if len(told) == 1:
-        return told
+def _batches(jobs: list[Fields]) -> list[Fields]:
+    """Merge adjacent equal batches and count their jobs. A job with a unique key stays alone."""
+    if len(jobs) == 1:
+        return jobs
     batches: list[Fields] = []
-    for batch, group in groupby(told):
+    for batch, group in groupby(jobs):
         count = len(list(group))
         if count == 1 or "unique" in batch:
             batches += [batch] * count
@@ -59,8 +59,8 @@ def _batches(told: list[Fields]) -> list[Fields]:
     return batches
 
 
-def _read_stored(reply: list[Any], ids: list[str]) -> EnqueueReply:
-    """Of each job the store says 1 or 0, or, if it has another id because of its unique key, `+id` or `=id`."""
+def _read_reply(reply: list[Any], ids: list[str]) -> EnqueueReply:
+    """Read 1 (created) or 0 (exists) per job; `+id` or `=id` if its unique key gives it another id."""
     answers = reply[1:]
     if answers.count(1) == len(ids):
         return EnqueueReply(reply[0], [True] * len(ids), ids)

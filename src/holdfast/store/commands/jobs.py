@@ -1,7 +1,4 @@
-"""Looking at jobs: their records, logs, events; and being told when they end.
-
-Steering jobs: those of some ids, or all of a kind.
-"""
+"""Jobs: read records, logs and events, wait for jobs, and change them by id or in bulk."""
 
 from __future__ import annotations
 
@@ -46,7 +43,7 @@ def count(*, queues: Sequence[str] | None = None, states: Sequence[str] | None =
 
 
 class LogReply(NamedTuple):
-    """Blocks of an attempt's log, by number; whether it has ended; and the attempts that have one."""
+    """Blocks of an attempt's log by number, whether the attempt has ended, and the attempts that have a log."""
 
     attempt: int
     has_ended: bool
@@ -69,12 +66,12 @@ class WaitReply(NamedTuple):
 
 
 def wait(ids: Sequence[str], inbox: str) -> Command[WaitReply]:
-    """Be told when jobs end; '' is the state of a job that does not exist."""
+    """Request a message when jobs end. The state of a job that does not exist is ''."""
     return Command("wait", {"ids": list(ids), "inbox": inbox}, lambda reply: WaitReply(reply[0], read_texts(reply[1:])))
 
 
 class Event(NamedTuple):
-    """What happened: its `type`, the ids of the `jobs` (or names of queues), and who did it."""
+    """An event: its `type`, the ids of the `jobs` (or the names of queues), and who caused it."""
 
     id: str
     type: str
@@ -101,7 +98,7 @@ def cancel(
 def depend(
     id: str, *, add: Sequence[str] = (), remove: Sequence[str] = (), on_failed: str | None = None
 ) -> Command[tuple[str, int]]:
-    """Have a job wait for more jobs, or for fewer. Returns its state, and how many it waits for."""
+    """Add or remove dependencies of a job. Returns its state, and how many it still waits for."""
     args = given(id=id, add=list(add) or None, remove=list(remove) or None, on_failed=on_failed, token=new_id())
     return Command("depend", args, lambda reply: (reply[0].decode(), reply[1]))
 
@@ -128,10 +125,10 @@ def delete(ids: Sequence[str]) -> Command[list[str]]:
 
 
 class BulkReply(NamedTuple):
-    """The next cursor (None: that was all), the time to go on with, how many were looked at, and the answers."""
+    """One step of a bulk command: the next cursor (None at the end), and how often each answer was given."""
 
     cursor: list[str] | None
-    since: int
+    since: int  # to be passed on to the next step
     looked_at: int
     answers: dict[str, int]
 
@@ -148,7 +145,7 @@ def bulk(
     limit: int = DEFAULT_PAGE,
     arguments: Fields | None = None,
 ) -> Command[BulkReply]:
-    """Do the same to all jobs of a kind, a bounded number in each call."""
+    """Apply an action to all jobs that match, a bounded number in each call."""
     args = given(action=action, queues=queues, states=states, task=task, group=group, since=since, cursor=cursor)
     args |= given(limit=limit, token=new_id(), **{"with": arguments or None})
     return Command("bulk", args, _read_acted)
@@ -156,7 +153,7 @@ def bulk(
 
 def _read_acted(reply: list[Any]) -> BulkReply:
     cursor, since, looked_at, counts = reply
-    answers = {counts[place].decode(): counts[place + 1] for place in range(0, len(counts), 2)}
+    answers = {counts[index].decode(): counts[index + 1] for index in range(0, len(counts), 2)}
     return BulkReply([part.decode() for part in cursor] or None, since, looked_at, answers)
 
 

@@ -9,9 +9,9 @@ from holdfast.names import new_id
 from holdfast.store.commands.command import Command, Fields, given, read_fields
 
 
-def schedule(name: str, batch: Fields, payload: bytes, **how: Any) -> Command[bool]:
-    """Declare a schedule; `how`: the further arguments of `lua/schedule.lua`. Returns whether that changed anything."""
-    return Command("schedule", given(name=name, batch=batch, **how), lambda reply: reply == 1, (payload,))
+def schedule(name: str, batch: Fields, payload: bytes, **timing: Any) -> Command[bool]:
+    """Declare a schedule; `timing` has the other arguments of `lua/schedule.lua`. Returns whether it changed."""
+    return Command("schedule", given(name=name, batch=batch, **timing), lambda reply: reply == 1, (payload,))
 
 
 def refill(name: str, expected: int, times: Sequence[int]) -> Command[bool]:
@@ -35,7 +35,7 @@ def trigger(name: str) -> Command[str]:
 
 
 def schedules(names: Sequence[str] | None = None, *, after: str | None = None) -> Command[list[Fields]]:
-    """Those of these names, or a part of all: those whose names come after one."""
+    """Return the schedules of these names, or one page of all: those whose names sort after `after`."""
     return Command("schedules", given(names=names, after=after), _read_schedules)
 
 
