@@ -20,7 +20,7 @@ from holdfast.worker import messages
 from holdfast.worker.embedded import _ThisProcess
 from holdfast.worker.executor.claiming import Claiming
 from holdfast.worker.executor.executor import Executor
-from holdfast.worker.lease_clock import Pulse
+from holdfast.worker.lease_clock import LeaseClock
 from holdfast.worker.linux import boot_time
 from holdfast.worker.settings import Pool, Start, WorkerSettings
 from holdfast.worker.supervisor.executor_process import ExecutorProcess
@@ -277,7 +277,7 @@ def test_who_is_to_end_takes_nothing(address: Address) -> None:
 def test_a_job_that_comes_when_an_executor_has_to_stop_is_handed_back_in_its_next_turn(address: Address) -> None:
     """Nothing else would wake it: it runs nothing, and claims no more."""
     ours, its = socket.socketpair()
-    executor = Executor(Holdfast(address.url), START, control=its, zygote=None, pulse=Pulse())
+    executor = Executor(Holdfast(address.url), START, control=its, zygote=None, pulse=LeaseClock())
     executor._claimed = [ClaimedJob("j", 1, "default", "t", "json", b"[]", b"", 0, 0, False)]
     executor._stopping = True
 

@@ -71,9 +71,9 @@ def test_coroutines_run_in_the_program_s_own_loop_and_functions_in_its_threads(j
         await jobs.aclose()
         return found
 
-    place, name = asyncio.run(program())
+    slot, name = asyncio.run(program())
 
-    assert place == f"{os.getpid()} none"
+    assert slot == f"{os.getpid()} none"
     assert name.startswith("job")
 
 

@@ -15,7 +15,7 @@ from holdfast.units import size_in_bytes
 from holdfast.worker.processes import Usage
 from holdfast.worker.settings import Pool, WorkerSettings, read_queues
 from holdfast.worker.settings_file import SettingsFile, make_settings, read_project_settings, read_settings_file
-from holdfast.worker.supervisor.health import Introduction, _shortened
+from holdfast.worker.supervisor.health import WorkerReport, _shortened
 from holdfast.worker.supervisor.slots import shares
 from tests.apps import worker_app as app
 from tests.support.workers import Crew, children, until
@@ -218,7 +218,7 @@ def test_what_a_worker_says_of_itself_is_never_too_long() -> None:
 
 
 def test_a_worker_of_an_app_with_a_very_long_name_says_a_part_of_it() -> None:
-    text = Introduction(WorkerSettings(app="\0" * 100_000)).words([], Usage())
+    text = WorkerReport(WorkerSettings(app="\0" * 100_000)).words([], Usage())
 
     assert len(text) < 16384
 

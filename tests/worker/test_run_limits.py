@@ -14,7 +14,7 @@ import pytest
 
 from holdfast import Holdfast, Invalid, Job
 from holdfast.job.options import PLAIN, Run, Runner
-from holdfast.worker.lease_clock import Pulse
+from holdfast.worker.lease_clock import LeaseClock
 from holdfast.worker.linux import boot_time
 from tests.apps import limits_app as app
 from tests.apps.runner_app import RUNNERS
@@ -254,7 +254,7 @@ def test_an_exclusive_job_does_not_take_a_renewal_of_others_for_its_own(crew: Cr
     until(lambda: datetime.now(UTC) - claimed > timedelta(seconds=1.5), what="more than a quarter of a lease to pass")
 
     pulse, *_ = [file for file in Path(f"/proc/{first.worker.pid}/fd").iterdir() if "pulse" in os.readlink(file)]
-    seen = Pulse(os.open(pulse, os.O_RDWR))
+    seen = LeaseClock(os.open(pulse, os.O_RDWR))
     seen.beat(1.0, boot_time())
     seen.close()
 

@@ -19,7 +19,7 @@ from holdfast.client.timing import Cron, encode
 from holdfast.store import commands
 from holdfast.store.store import Address
 from holdfast.worker.retrying import RetryingStore
-from holdfast.worker.supervisor.schedules import Calendar
+from holdfast.worker.supervisor.schedules import WorkerSchedules
 from tests.apps import compose_app as compose
 from tests.support.workers import Crew, until
 
@@ -94,11 +94,11 @@ def test_of_ten_workers_that_tell_times_one_is_heard(jobs: Holdfast) -> None:
 
     async def refill_all() -> None:
         stores = [RetryingStore() for _ in range(WORKERS)]
-        calendars = [Calendar(store) for store in stores]
-        for store, calendar in zip(stores, calendars, strict=True):
+        calendars = [WorkerSchedules(store) for store in stores]
+        for store, schedules in zip(stores, calendars, strict=True):
             store.connect(jobs.address)
-            calendar.refill(["tick"])
-        await asyncio.gather(*(calendar._refill("tick") for calendar in calendars))
+            schedules.refill(["tick"])
+        await asyncio.gather(*(schedules._refill("tick") for schedules in calendars))
         await asyncio.gather(*(store.close() for store in stores))
 
     asyncio.run(refill_all())
@@ -162,11 +162,11 @@ def test_code_that_is_newer_declares_anew(jobs: Holdfast) -> None:
     async def declare() -> list[str]:
         store = RetryingStore()
         store.connect(jobs.address)
-        calendar = Calendar(store)
+        schedules = WorkerSchedules(store)
         found = []
         for timing in (every("1h"), every("1h"), every("2h")):
             app = ticking(jobs.address, [], timing)
-            await calendar.declare(app.declared.values())
+            await schedules.declare(app.declared.values())
             found.append(fields_of(jobs, "tick")["every"])
         await store.close()
         return found

@@ -27,7 +27,7 @@ from holdfast.job.options import DEFAULT_QUEUE
 from holdfast.task.task import Task
 from holdfast.worker import messages, stacks
 from holdfast.worker.executor.executor import Executor
-from holdfast.worker.lease_clock import Pulse
+from holdfast.worker.lease_clock import LeaseClock
 from holdfast.worker.linux import die_with_parent, flush_each_line
 from holdfast.worker.output.capture import by_context, capture_by_context
 from holdfast.worker.output.console import Outlet, say_to
@@ -102,7 +102,7 @@ def _run(start: Start, control: socket.socket, app: Holdfast, noted: fork_safety
     control.sendall(_app_loaded(app))
     if start.name.endswith(".1"):
         app.outage_policy.sender.start()  # of what other processes have kept on disk
-    pulse = Pulse(start.pulse)
+    pulse = LeaseClock(start.pulse)
 
     async def run() -> None:
         # The process ends here, not when the loop does: a coroutine or thread that was abandoned would hold that up.

@@ -187,7 +187,7 @@ class Heartbeat:
         import asyncio
 
         self._say_sooner = lambda: None
-        while self._task and not self._task.done():  # once is not always enough: see `end_all` of the worker
+        while self._task and not self._task.done():  # once is not always enough: see `cancel_all` of the worker
             self._task.cancel()
             await asyncio.wait({self._task}, timeout=0.1)
         self._task = None

@@ -41,16 +41,16 @@ from holdfast.worker.settings import POOL_SETTINGS, WORKER_SETTINGS, Order, Pool
 from holdfast.worker.settings_file import SettingsFile, make_settings
 from holdfast.worker.supervisor.banner import Tally, log_banner
 from holdfast.worker.supervisor.executor_process import ExecutorProcess
-from holdfast.worker.supervisor.health import Introduction
+from holdfast.worker.supervisor.health import WorkerReport
 from holdfast.worker.supervisor.leases import Leases
 from holdfast.worker.supervisor.peers import WorkerFolder, WorkerLock
-from holdfast.worker.supervisor.preflight import examine
-from holdfast.worker.supervisor.schedules import Calendar
-from holdfast.worker.supervisor.served_queues import Served
-from holdfast.worker.supervisor.slots import Place
+from holdfast.worker.supervisor.preflight import check_server
+from holdfast.worker.supervisor.schedules import WorkerSchedules
+from holdfast.worker.supervisor.served_queues import ServedQueues
+from holdfast.worker.supervisor.slots import ExecutorSlot
 from holdfast.worker.supervisor.store_watch import StoreWatch
 from holdfast.worker.transport import open_ends
-from holdfast.worker.waiting import Duty, end_all, first, insist
+from holdfast.worker.waiting import Duty, cancel_all, first, run_duty
 
 log = logging.getLogger("holdfast.worker")
 
@@ -161,17 +161,17 @@ class _Serving:
         self._executors: dict[str, ExecutorProcess] = {}
         self._inside: dict[ExecutorProcess, Executor] = {}
         self._not_handed_back: set[ExecutorProcess] = set()
-        self._introduction = Introduction(settings)
+        self._introduction = WorkerReport(settings)
         self._introduction.tasks = list(app.tasks)
         self.draining = asyncio.Event()
-        self._place = Place(self, settings.pools[0])
+        self._slot = ExecutorSlot(self, settings.pools[0])
         self._watch = StoreWatch(
             self._store,
             accept_data_loss=settings.accept_data_loss,
-            on_change=self._place.tell_whether_to_claim,
+            on_change=self._slot.tell_whether_to_claim,
         )
-        self._served = Served(settings.pools, self._store, on_change=self._tell_queues)
-        self._calendar = Calendar(self._store)
+        self._served = ServedQueues(settings.pools, self._store, on_change=self._tell_queues)
+        self._schedules = WorkerSchedules(self._store)
         self._used = Usage()
         self._tally = Tally()
         self._number = 0
@@ -180,7 +180,7 @@ class _Serving:
     async def run(self) -> None:
         """Serve until the program says stop, or the worker is drained."""
         address, accept = self._app.address, self._settings.accept_data_loss
-        trust = await examine(address, self.stopping, accept_data_loss=accept)
+        trust = await check_server(address, self.stopping, accept_data_loss=accept)
         if not trust.is_trusted or self.stopping.is_set():
             return
         log_banner(self._name, self._settings, list(self._app.tasks), address, trust.server)
@@ -215,7 +215,7 @@ class _Serving:
             self._store,
             self._executors,
             served=self._served,
-            calendar=self._calendar,
+            schedules=self._schedules,
             on_drain=self._drain,
         )
         self._introduce()
@@ -246,21 +246,21 @@ class _Serving:
                 self._leases.renew,
                 self._leases.read_inbox,
                 self._leases.exclusives.keep,
-                self._leases.advice.keep,
+                self._leases.app_warnings.keep,
                 self._served.keep,
-                self._calendar.keep,
+                self._schedules.keep,
                 self._look,
                 self._watch.keep,
                 self._logs.keep,
                 self._logs.keep_small,
             ]
-            running = [group.create_task(insist(duty)) for duty in duties]
-            group.create_task(self._calendar.declare(self._app.declared.values()))
-            keeping = group.create_task(self._place.keep(group))
+            running = [group.create_task(run_duty(duty)) for duty in duties]
+            group.create_task(self._schedules.declare(self._app.declared.values()))
+            keeping = group.create_task(self._slot.keep(group))
             await first(self.stopping.wait(), self._drained(keeping))
-            await self._stop(self._place)
+            await self._stop(self._slot)
             await keeping
-            await end_all(running)
+            await cancel_all(running)
 
     def _drain(self) -> None:
         """Claim no more, and end when all jobs have, however long they take."""
@@ -274,8 +274,8 @@ class _Serving:
     async def _drained(self, keeping: asyncio.Task[None]) -> None:
         """Wait until its place is not kept any more, and the last executor has ended."""
         await asyncio.wait({keeping})
-        while self._place.followed:
-            await asyncio.wait(self._place.followed.values())
+        while self._slot.monitored:
+            await asyncio.wait(self._slot.monitored.values())
 
     def _introduce(self) -> None:
         self._leases.about = self._introduction.words(list(self._executors.values()), self._used)
@@ -289,15 +289,15 @@ class _Serving:
             self._introduce()
             await asyncio.sleep(LOOK_EVERY)
 
-    async def _stop(self, place: Place) -> None:
+    async def _stop(self, slot: ExecutorSlot) -> None:
         """Let jobs end or yield within the deadline; then nothing is waited for, not even the store."""
         seconds = self._settings.stop_within / 1000
-        for executor in place.followed:
+        for executor in slot.monitored:
             executor.tell_to_stop(seconds)
-        if place.followed:
-            await asyncio.wait(place.followed.values(), timeout=seconds + GRACE)
+        if slot.monitored:
+            await asyncio.wait(slot.monitored.values(), timeout=seconds + GRACE)
         self._store.stop_retrying()
-        await end_all(place.followed.values())
+        await cancel_all(slot.monitored.values())
 
     # As the places of a worker need it
 
@@ -317,23 +317,23 @@ class _Serving:
         return executor
 
     def _tell_queues(self, _: str) -> None:
-        if (queues := self._served.of(self._place.pool)) is not None:
-            for executor in self._place.followed:
+        if (queues := self._served.of(self._slot.pool)) is not None:
+            for executor in self._slot.monitored:
                 executor.send(messages.ServeQueues(queues))
         self._leases.renew_soon()
 
-    async def follow(self, executor: ExecutorProcess, place: Place) -> None:
-        if queues := self._served.of(place.pool):
+    async def monitor(self, executor: ExecutorProcess, slot: ExecutorSlot) -> None:
+        if queues := self._served.of(slot.pool):
             executor.send(messages.ServeQueues(queues))
         executor.ready.set()
         if self.stopping.is_set():  # since it was started
             executor.tell_to_stop(0)
-        hearing = asyncio.create_task(self._hear(executor, place))
+        hearing = asyncio.create_task(self._hear(executor, slot))
         try:
             await self._inside.pop(executor).run()
             await hearing
         finally:
-            await end_all([hearing])
+            await cancel_all([hearing])
             del self._executors[executor.name]
             executor.close()
         await self._hand_back(executor)
@@ -342,10 +342,10 @@ class _Serving:
         await self._leases.hand_back(executor)
         self._not_handed_back.discard(executor)
 
-    async def _hear(self, executor: ExecutorProcess, place: Place) -> None:
+    async def _hear(self, executor: ExecutorProcess, slot: ExecutorSlot) -> None:
         async for message in executor.receive():
             executor.note(message)
-            place.heard(executor, message)
+            slot.heard(executor, message)
             self._leases.heard(message)
             self._tally.heard(message)
 

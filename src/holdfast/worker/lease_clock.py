@@ -10,7 +10,7 @@ import struct
 from holdfast.worker.linux import boot_time
 
 
-class Pulse:
+class LeaseClock:
     """Shows an executor that the whole worker was stopped, or its machine asleep.
 
     Then it claims nothing before the next renewal.

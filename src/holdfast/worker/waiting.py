@@ -54,7 +54,7 @@ async def first(*events: Coroutine[Any, Any, Any] | asyncio.Future[Any], timeout
                 future.cancel()
 
 
-async def end_all(tasks: Collection[asyncio.Task[Any]]) -> None:
+async def cancel_all(tasks: Collection[asyncio.Task[Any]]) -> None:
     """Cancel tasks until they have ended.
 
     Once is not enough: in Python 3.11 a `wait_for` whose time has just come, as in each sending of the Redis client,
@@ -74,7 +74,7 @@ async def remove(folder: Path) -> None:
         log.error("%s is left behind: %s", folder, error)
 
 
-async def insist(duty: Duty) -> None:
+async def run_duty(duty: Duty) -> None:
     """Do a duty for as long as the worker lives: one that fails is said and begun again.
 
     What the store refuses is said once, for it may refuse it every time.

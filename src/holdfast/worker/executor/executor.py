@@ -31,7 +31,7 @@ from holdfast.worker.executor.claiming import Claiming
 from holdfast.worker.executor.job_log import MAX_LINES, Journal
 from holdfast.worker.executor.quota import Allowance
 from holdfast.worker.executor.saving import keep_saving
-from holdfast.worker.lease_clock import Pulse
+from holdfast.worker.lease_clock import LeaseClock
 from holdfast.worker.output.files import FOLDER
 from holdfast.worker.runners.endings import refused_outcome, unable
 from holdfast.worker.runners.process_runner import Processes
@@ -41,7 +41,7 @@ from holdfast.worker.runners.selection import NOWHERE, Elsewhere, Runners
 from holdfast.worker.runners.zygote import Zygote
 from holdfast.worker.settings import Start
 from holdfast.worker.transport import Decode, read
-from holdfast.worker.waiting import end_all, remove
+from holdfast.worker.waiting import cancel_all, remove
 
 log = logging.getLogger("holdfast.worker")
 
@@ -61,7 +61,7 @@ class Executor:
         *,
         control: socket.socket,
         zygote: Zygote | None,
-        pulse: Pulse,
+        pulse: LeaseClock,
     ) -> None:
         self._name = start.name
         self._settings = start.settings
@@ -120,7 +120,7 @@ class Executor:
                 running = [self._group.create_task(duty) for duty in duties]
                 while not self._is_done() or await self._takes_a_last_one(running[0]):
                     await self._turn()
-                await end_all(running)
+                await cancel_all(running)
             self._journal.report()
             self._send_all()
             self._writer.transport.set_write_buffer_limits(0)
@@ -140,7 +140,7 @@ class Executor:
 
         Then this executor runs it, unless it has to stop: the supervisor hands back what we have not told it of.
         """
-        await end_all([waking])
+        await cancel_all([waking])
         if self._stopping or not await self._claiming.was_carried_out():
             return False
         claim = (await self._claiming.call([], 1)).claim

@@ -12,7 +12,7 @@ from holdfast.worker.retrying import RetryingStore
 log = logging.getLogger("holdfast.worker")
 
 
-class Advice:
+class AppWarnings:
     """What this worker has warned of."""
 
     def __init__(self, store: RetryingStore) -> None:

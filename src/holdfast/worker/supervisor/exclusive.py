@@ -37,7 +37,7 @@ class _Lease(NamedTuple):
         return (self.since + self.length - boot_time()) / self.length
 
 
-class Exclusives:
+class ExclusiveLeases:
     """The exclusive jobs that the executors of one worker hold."""
 
     def __init__(self, executors: Mapping[str, ExecutorProcess]) -> None:

@@ -31,7 +31,7 @@ from holdfast.worker.transport import READ_SIZE, Arriving, Decode, open_ends
 DEAF_AFTER = 10.0  # seconds
 
 
-class Hearing:
+class Responsiveness:
     """What one executor was asked and told, and has not answered yet."""
 
     def __init__(self) -> None:
@@ -121,7 +121,7 @@ class ExecutorProcess:
         self.is_leaving = False  # and of itself, as there is no more work
         self.waits_for_change = False  # it could not import the app, and the worker watches the app's files
         self.usage = Usage()
-        self.hearing = Hearing()
+        self.hearing = Responsiveness()
         self._process = process
         self._control = control
         self._writer = writer

@@ -33,7 +33,7 @@ from holdfast.worker.retrying import RetryingStore
 from holdfast.worker.settings import Pool, WorkerSettings
 from holdfast.worker.supervisor.executor_process import ExecutorProcess, JobProcess
 from holdfast.worker.supervisor.leases import Leases
-from holdfast.worker.supervisor.slots import YOUNG, Place
+from holdfast.worker.supervisor.slots import YOUNG, ExecutorSlot
 
 log = logging.getLogger("holdfast.worker")
 
@@ -57,18 +57,18 @@ def why_to_replace(executor: ExecutorProcess, pool: Pool) -> str:
     return ""
 
 
-class Checkup:
+class HealthCheck:
     """Looks after the executors of a worker, and has it say what they use."""
 
     def __init__(
         self,
         settings: WorkerSettings,
-        places: Sequence[Place],
+        slots: Sequence[ExecutorSlot],
         executors: Mapping[str, ExecutorProcess],
         leases: Leases,
     ) -> None:
-        self.introduction = Introduction(settings)
-        self._places = places
+        self.introduction = WorkerReport(settings)
+        self._slots = slots
         self._executors = executors
         self._leases = leases
         leases.about = self.introduction.words([], Usage())
@@ -88,20 +88,20 @@ class Checkup:
             for executor in self._executors.values():
                 executor.usage = usage.get(executor.pid, executor.usage)
             self._leases.about = self.introduction.words(list(self._executors.values()), usage[os.getpid()])
-            for place in self._places:
-                _check(place)
+            for slot in self._slots:
+                _check(slot)
             await asyncio.sleep(max(LOOK_EVERY, self._leases.interval, 20 * (boot_time() - began)))
 
 
-def _check(place: Place) -> None:
-    executor = None if place.is_over else place.current
-    if executor and not executor.is_due.is_set() and (why := why_to_replace(executor, place.pool)):
+def _check(slot: ExecutorSlot) -> None:
+    executor = None if slot.is_over else slot.current
+    if executor and not executor.is_due.is_set() and (why := why_to_replace(executor, slot.pool)):
         is_young = boot_time() - executor.born < YOUNG  # then the limit is too low: it will be so again and again
         log.log(logging.WARNING if is_young else logging.INFO, "executor %s is replaced: %s", executor.name, why)
         executor.is_due.set()
 
 
-class Introduction:
+class WorkerReport:
     """What a worker says of itself to the store, as JSON."""
 
     def __init__(self, settings: WorkerSettings) -> None:
@@ -193,7 +193,7 @@ class _Watched:
         return self.is_new and now - self.told_at >= min(TELL_LAST, max(TELL_FIRST, self.series.seconds / 10))
 
 
-class Sampling:
+class UsageSampler:
     """Looks at the jobs that the executors of one worker hold."""
 
     def __init__(self, store: RetryingStore, executors: Mapping[str, ExecutorProcess]) -> None:

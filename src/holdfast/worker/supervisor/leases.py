@@ -14,16 +14,16 @@ from holdfast.job.outcome import Release
 from holdfast.store import commands
 from holdfast.store.commands import Finish, Lease, RenewReply, Started
 from holdfast.worker import messages
-from holdfast.worker.lease_clock import Pulse
+from holdfast.worker.lease_clock import LeaseClock
 from holdfast.worker.linux import boot_time
 from holdfast.worker.retrying import RetryingStore, retry_until_answered
 from holdfast.worker.settings import WorkerSettings
-from holdfast.worker.supervisor.app_warnings import Advice
-from holdfast.worker.supervisor.exclusive import Exclusives
+from holdfast.worker.supervisor.app_warnings import AppWarnings
+from holdfast.worker.supervisor.exclusive import ExclusiveLeases
 from holdfast.worker.supervisor.executor_process import ExecutorProcess
-from holdfast.worker.supervisor.inquiries import Inquiries
-from holdfast.worker.supervisor.schedules import Calendar
-from holdfast.worker.supervisor.served_queues import Served
+from holdfast.worker.supervisor.schedules import WorkerSchedules
+from holdfast.worker.supervisor.served_queues import ServedQueues
+from holdfast.worker.supervisor.stack_requests import StackRequests
 
 log = logging.getLogger("holdfast.worker")
 
@@ -48,21 +48,21 @@ class Leases:
         store: RetryingStore,
         executors: Mapping[str, ExecutorProcess],
         *,
-        served: Served,
-        calendar: Calendar,
+        served: ServedQueues,
+        schedules: WorkerSchedules,
         on_drain: Callable[[], None],
     ) -> None:
-        self.inquiries = Inquiries(store, executors)
-        self.pulse = Pulse()
-        self.exclusives = Exclusives(executors)
+        self.stack_requests = StackRequests(store, executors)
+        self.pulse = LeaseClock()
+        self.exclusives = ExclusiveLeases(executors)
         self.about = ""  # what the worker says of itself
         self._worker = worker
         self._settings = settings
         self._store = store
         self._executors = executors
         self._served = served
-        self._calendar = calendar
-        self.advice = Advice(store)
+        self._schedules = schedules
+        self.app_warnings = AppWarnings(store)
         self._on_drain = on_drain
         self._waiting = MOST_INTERVAL  # seconds from the last renewal to the next
         self._inbox_key = b""
@@ -87,11 +87,11 @@ class Leases:
             case messages.JobStarted():
                 self._soon.set()
             case messages.StackReply():
-                self.inquiries.heard(message)
+                self.stack_requests.heard(message)
             case messages.ExclusiveClaimed(executor, id, attempt, lease, claimed_at):
                 self.exclusives.add(executor, id, attempt, lease, claimed_at)
             case messages.ResultMismatch(task, id, note):
-                self.advice.heard_misfit(task, id, note)
+                self.app_warnings.heard_misfit(task, id, note)
 
     def renew_soon(self) -> None:
         """There is something to tell."""
@@ -129,7 +129,7 @@ class Leases:
             part = list(islice(parts, MAX_BATCH))
             renewed = await self._renew_part(part, names, started)
             self._pass_on(renewed)
-            self._calendar.refill(renewed.refills)
+            self._schedules.refill(renewed.refills)
             unnamed.update(renewed.unnamed)
             started = []
             if len(part) < MAX_BATCH:
@@ -155,7 +155,7 @@ class Leases:
         self.pulse.beat(self._waiting, began)
         self._arrivals = renewed.arrivals
         self._served.heard(renewed.queues)
-        self.advice.heard_undefined(renewed.undefined)
+        self.app_warnings.heard_undefined(renewed.undefined)
         self._inbox_key = renewed.inbox_key
         self._inbox_is_known.set()
         return renewed
@@ -240,7 +240,7 @@ class Leases:
         elif word == "drain":
             self._on_drain()
         elif word == "stack":
-            self.inquiries.ask(*rest)
+            self.stack_requests.ask(*rest)
         elif word in INTERRUPTS and rest[0] in self._executors:
             executor, id, attempt = rest
             self._executors[executor].interrupt(id, int(attempt), INTERRUPTS[word])

@@ -206,7 +206,7 @@ log = logging.getLogger("holdfast.worker")
 LOOK_EVERY = 1.0  # seconds
 
 
-class Siblings:
+class Peers:
     """The other workers of a node, as one of them sees them."""
 
     def __init__(self, lock: WorkerLock, store: RetryingStore, leases: Leases) -> None:

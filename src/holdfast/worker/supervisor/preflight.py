@@ -15,24 +15,24 @@ from holdfast.worker.retrying import OutageLog, retry_until_answered
 log = logging.getLogger("holdfast.worker")
 
 
-class Trust(NamedTuple):
+class Preflight(NamedTuple):
     """Whether to work with a server, and which it is: Valkey 9.1.2; '' if it does not tell."""
 
     is_trusted: bool
     server: str = ""
 
 
-async def examine(address: Address, stopping: asyncio.Event, *, accept_data_loss: bool) -> Trust:
+async def check_server(address: Address, stopping: asyncio.Event, *, accept_data_loss: bool) -> Preflight:
     """Say what is wrong with a server that loses jobs; return whether to go on."""
     try:
         facts = await _examine(address, stopping)
         found = report.refusals(facts)
     except NotTrusted as error:
         log.error("%s", error)
-        return Trust(False)
+        return Preflight(False)
     except Exception:  # of ours, about a server that answers as none before: no reason not to work
         log.exception("%s could not be examined", address.display)
-        return Trust(True)
+        return Preflight(True)
     for finding in found:
         log.error("%s: %s %s", finding.code, finding.means, finding.advice)
     if forgetting := report.forgets(facts):
@@ -41,7 +41,7 @@ async def examine(address: Address, stopping: asyncio.Event, *, accept_data_loss
         log.error(
             "%s loses jobs, so this worker refuses it; start with --accept-data-loss to go on anyway", address.display
         )
-    return Trust(accept_data_loss or not found, report.server_name(facts))
+    return Preflight(accept_data_loss or not found, report.server_name(facts))
 
 
 async def _examine(address: Address, stopping: asyncio.Event) -> Facts:

@@ -23,7 +23,7 @@ log = logging.getLogger("holdfast.worker")
 Declaration = dict[str, Any]
 
 
-class Calendar:
+class WorkerSchedules:
     """What a worker does for schedules."""
 
     def __init__(self, store: RetryingStore) -> None:

@@ -23,7 +23,7 @@ LEAST_PAUSE = 0.01  # seconds between two looks at all names; more where there a
 MOST_SHOWN = 10  # names in a line of the log
 
 
-class Served:
+class ServedQueues:
     """The queues of all pools of a worker. `on_change` hears which pool has other queues than before."""
 
     def __init__(self, pools: Iterable[Pool], store: RetryingStore, *, on_change: Callable[[str], None]) -> None:

@@ -24,7 +24,7 @@ from holdfast.worker import messages
 from holdfast.worker.linux import boot_time
 from holdfast.worker.settings import Pool
 from holdfast.worker.supervisor.executor_process import ExecutorProcess
-from holdfast.worker.supervisor.served_queues import Served
+from holdfast.worker.supervisor.served_queues import ServedQueues
 from holdfast.worker.waiting import first
 
 log = logging.getLogger("holdfast.worker")
@@ -34,7 +34,7 @@ MAX_PAUSE = 10.0
 YOUNG = 10.0  # seconds
 
 
-class Home(Protocol):
+class SlotOwner(Protocol):
     """What a place needs of its worker."""
 
     stopping: asyncio.Event
@@ -45,26 +45,26 @@ class Home(Protocol):
 
     async def start_executor(self, pool: Pool) -> ExecutorProcess: ...
 
-    async def follow(self, executor: ExecutorProcess, place: Place) -> None:
+    async def monitor(self, executor: ExecutorProcess, slot: ExecutorSlot) -> None:
         """Hear what an executor says until it is dead and buried."""
 
     def leave_if_idle(self) -> None:
         """In a burst: end if there is nothing more to do."""
 
 
-class Place:
+class ExecutorSlot:
     """Has one executor that claims, and those before it whose jobs have not ended.
 
     `share` is the number of jobs that may run here in all. What an executor was granted of it and does not need comes
     back.
     """
 
-    def __init__(self, home: Home, pool: Pool, share: int | None = None) -> None:
+    def __init__(self, owner: SlotOwner, pool: Pool, share: int | None = None) -> None:
         self.pool = pool
         self.current: ExecutorProcess | None = None
-        self.followed: dict[ExecutorProcess, asyncio.Task[None]] = {}
+        self.monitored: dict[ExecutorProcess, asyncio.Task[None]] = {}
         self.is_over = False
-        self._home = home
+        self._owner = owner
         self._share = share
         self._ran = 0
         self._granted: dict[ExecutorProcess, int] = {}  # and not used yet
@@ -74,9 +74,9 @@ class Place:
     async def keep(self, group: asyncio.TaskGroup) -> None:
         """Have an executor here until the worker stops, or there is nothing more to do."""
         pause = 0.0
-        while not self._is_to_end() and (self._to_run() or self.followed):
+        while not self._is_to_end() and (self._to_run() or self.monitored):
             if not self._to_run():
-                await first(*self.followed.values(), self._ends())
+                await first(*self.monitored.values(), self._ends())
                 continue
             began = boot_time()
             fresh = await self._fill(group)
@@ -89,36 +89,36 @@ class Place:
                     log.warning("the next executor of pool %s is started in %g s", self.pool.name, pause)
                 await first(self._ends(), self._try_again.wait(), timeout=pause)
         self.is_over = True
-        if self.current and not self._home.stopping.is_set():
+        if self.current and not self._owner.stopping.is_set():
             self.current.send(messages.Retire())
 
     def _is_to_end(self) -> bool:
-        return self._home.stopping.is_set() or self._home.draining.is_set()
+        return self._owner.stopping.is_set() or self._owner.draining.is_set()
 
     async def _ends(self) -> None:
         """Wait until the worker stops, or is drained."""
-        await first(self._home.stopping.wait(), self._home.draining.wait())
+        await first(self._owner.stopping.wait(), self._owner.draining.wait())
 
     async def _fill(self, group: asyncio.TaskGroup) -> ExecutorProcess | None:
         """Have a fresh executor take the place, until it is dead or due to be replaced. None if it never took it."""
         self._try_again.clear()
         try:
-            fresh = await self._home.start_executor(self.pool)
+            fresh = await self._owner.start_executor(self.pool)
         except OSError as error:  # no descriptor, process or memory is left, or Python is gone
             log.error("an executor could not be started: %s", error)
             return None
         except Exception:
             log.exception("an executor could not be started")
             return None
-        following = self.followed[fresh] = group.create_task(self._follow(fresh))
-        await first(following, fresh.ready.wait(), fresh.is_due.wait())
-        if following.done() or not fresh.ready.is_set():
+        monitoring = self.monitored[fresh] = group.create_task(self._monitor(fresh))
+        await first(monitoring, fresh.ready.wait(), fresh.is_due.wait())
+        if monitoring.done() or not fresh.ready.is_set():
             fresh.kill()  # if it is not dead: its code is old already, and it has claimed nothing
             if fresh.waits_for_change and not self._is_to_end():
                 await first(self._try_again.wait(), self._ends())
             return None
         self._install(fresh)
-        await first(following, fresh.is_due.wait(), self._ends())
+        await first(monitoring, fresh.is_due.wait(), self._ends())
         return fresh
 
     def _install(self, fresh: ExecutorProcess) -> None:
@@ -134,15 +134,15 @@ class Place:
     def tell_whether_to_claim(self) -> None:
         """Let the executor of this place claim, unless there is a reason against it."""
         if self.current and not self._is_to_end():
-            self.current.send(messages.AllowClaims(self._home.may_claim))
+            self.current.send(messages.AllowClaims(self._owner.may_claim))
 
-    async def _follow(self, executor: ExecutorProcess) -> None:
+    async def _monitor(self, executor: ExecutorProcess) -> None:
         try:
-            await self._home.follow(executor, self)
+            await self._owner.monitor(executor, self)
         except Exception:
-            log.exception("executor %s could not be followed, or not be buried", executor.name)
+            log.exception("executor %s could not be monitored, or not be buried", executor.name)
         finally:
-            del self.followed[executor]
+            del self.monitored[executor]
             if self.current is executor:
                 self.current = None
             self._ran += min(len(executor.held), self._granted.pop(executor, 0))  # they may have begun
@@ -150,12 +150,12 @@ class Place:
             self._weigh()
             if self.current:
                 self.current.send(messages.ClaimNow())  # it may have been woken just before its end
-            self._home.leave_if_idle()
+            self._owner.leave_if_idle()
 
     def renew_code(self, seconds: float) -> None:
         """Have fresh executors import the app anew. Running jobs have so many seconds."""
         self._try_again.set()
-        for executor in self.followed:
+        for executor in self.monitored:
             if not executor.is_due.is_set():
                 executor.hurry = seconds
                 executor.is_due.set()
@@ -194,7 +194,7 @@ class Place:
 
     def _weigh(self) -> None:
         """Tell the current executor how many jobs those before it still run."""
-        loads = [executor.load for executor in self.followed if executor is not self.current]
+        loads = [executor.load for executor in self.monitored if executor is not self.current]
         sums = (sum(apart for apart, _ in loads), sum(inside for _, inside in loads))
         if self.current and sums != self._told:
             self.current.send(messages.PredecessorLoad(*sums))
@@ -212,8 +212,10 @@ def shares(pool: Pool) -> list[int | None]:
 class Burst:
     """Sees to it that the executors of a worker leave when there is nothing more to do."""
 
-    def __init__(self, places: Sequence[Place], executors: Mapping[str, ExecutorProcess], served: Served) -> None:
-        self._places = places
+    def __init__(
+        self, slots: Sequence[ExecutorSlot], executors: Mapping[str, ExecutorProcess], served: ServedQueues
+    ) -> None:
+        self._slots = slots
         self._executors = executors
         self._served = served
         self._is_sure = False  # all were asked to look once more, and nobody has claimed anything since
@@ -240,6 +242,6 @@ class Burst:
 
     def _has_nothing_to_do(self) -> bool:
         """Whether every executor has found its queues empty, and nothing runs."""
-        kept = [place for place in self._places if not place.is_over]
-        executors = [place.current for place in kept if place.current and len(place.followed) == 1]
+        kept = [slot for slot in self._slots if not slot.is_over]
+        executors = [slot.current for slot in kept if slot.current and len(slot.monitored) == 1]
         return len(executors) == len(kept) and all(executor.is_idle for executor in executors)

@@ -28,16 +28,16 @@ from holdfast.worker.retrying import RetryingStore
 from holdfast.worker.settings import Pool, WorkerSettings
 from holdfast.worker.supervisor.banner import Tally, log_banner, log_stop
 from holdfast.worker.supervisor.executor_process import ExecutorProcess
-from holdfast.worker.supervisor.health import Checkup, Sampling
+from holdfast.worker.supervisor.health import HealthCheck, UsageSampler
 from holdfast.worker.supervisor.leases import Leases
-from holdfast.worker.supervisor.peers import Siblings, WorkerFolder, WorkerLock
-from holdfast.worker.supervisor.preflight import examine
+from holdfast.worker.supervisor.peers import Peers, WorkerFolder, WorkerLock
+from holdfast.worker.supervisor.preflight import check_server
 from holdfast.worker.supervisor.reload import Files
-from holdfast.worker.supervisor.schedules import Calendar
-from holdfast.worker.supervisor.served_queues import Served
-from holdfast.worker.supervisor.slots import Burst, Place, shares
+from holdfast.worker.supervisor.schedules import WorkerSchedules
+from holdfast.worker.supervisor.served_queues import ServedQueues
+from holdfast.worker.supervisor.slots import Burst, ExecutorSlot, shares
 from holdfast.worker.supervisor.store_watch import StoreWatch
-from holdfast.worker.waiting import Duty, end_all, first, insist, remove
+from holdfast.worker.waiting import Duty, cancel_all, first, remove, run_duty
 
 log = logging.getLogger("holdfast.worker")
 
@@ -58,28 +58,28 @@ class Supervisor:
         self._settings = msgspec.structs.replace(settings, directory=str(self._folder.path))
         self._store = RetryingStore()
         self._executors: dict[str, ExecutorProcess] = {}
-        self._served = Served(settings.pools, self._store, on_change=self._tell_queues)
-        self._calendar = Calendar(self._store)
+        self._served = ServedQueues(settings.pools, self._store, on_change=self._tell_queues)
+        self._schedules = WorkerSchedules(self._store)
         self._leases = Leases(
             self.worker,
             self._settings,
             self._store,
             self._executors,
             served=self._served,
-            calendar=self._calendar,
+            schedules=self._schedules,
             on_drain=self._drain,
         )
         outlet = Outlet(1) if settings.show_output else None
         self._logs = Logs(self._store, self._folder.path, self._is_running, outlet=outlet)
-        self._sampling = Sampling(self._store, self._executors)
+        self._usage_sampler = UsageSampler(self._store, self._executors)
         self._watch = StoreWatch(
             self._store, accept_data_loss=settings.accept_data_loss, on_change=self._tell_whether_to_claim
         )
-        self._siblings = Siblings(self._lock, self._store, self._leases)
+        self._peers = Peers(self._lock, self._store, self._leases)
         self._files = Files(settings.app) if settings.reload else None
-        self._places = [Place(self, pool, share) for pool in settings.pools for share in shares(pool)]
-        self._burst = Burst(self._places, self._executors, self._served)
-        self._checkup = Checkup(self._settings, self._places, self._executors, self._leases)
+        self._slots = [ExecutorSlot(self, pool, share) for pool in settings.pools for share in shares(pool)]
+        self._burst = Burst(self._slots, self._executors, self._served)
+        self._health = HealthCheck(self._settings, self._slots, self._executors, self._leases)
         self._number = 0
         self._meeting = asyncio.Lock()
         self.stopping = asyncio.Event()
@@ -98,16 +98,16 @@ class Supervisor:
             self._leases.renew,
             self._leases.read_inbox,
             self._leases.exclusives.keep,
-            self._leases.advice.keep,
+            self._leases.app_warnings.keep,
             self._served.keep,
-            self._calendar.keep,
-            self._siblings.keep,
+            self._schedules.keep,
+            self._peers.keep,
             self._watch.keep,
-            self._checkup.keep,
+            self._health.keep,
             self._reap,
             self._logs.keep,
             self._logs.keep_small,
-            self._sampling.keep,
+            self._usage_sampler.keep,
         ]
         if self._settings.allow_exec:
             log.warning("--allow-exec: this worker runs any program that is enqueued, as user %s", user_name())
@@ -115,9 +115,9 @@ class Supervisor:
             log.warning("--reload is for development: each change of a file starts the app anew")
             duties.append(self._watch_files)
         async with asyncio.TaskGroup() as group:
-            running = [group.create_task(insist(duty)) for duty in duties]
+            running = [group.create_task(run_duty(duty)) for duty in duties]
             await self._work(group)
-            await end_all(running)
+            await cancel_all(running)
         await self._leave()
         self._tally.log()
         log.info("worker %s has stopped", self.worker)
@@ -136,7 +136,7 @@ class Supervisor:
 
     async def _work(self, group: asyncio.TaskGroup) -> None:
         """Keep executors running until a signal comes, the app cannot be loaded, or there is nothing more to do."""
-        working = group.create_task(self._keep_places(group))
+        working = group.create_task(self._fill_slots(group))
         await first(working, self.stopping.wait())
         if working.done():
             return
@@ -161,12 +161,12 @@ class Supervisor:
         if not self.draining.is_set():
             log.info("worker %s is drained: it ends when its jobs have", self.worker)
             self.draining.set()
-            self._checkup.introduction.is_draining = True
+            self._health.introduction.is_draining = True
 
-    async def _keep_places(self, group: asyncio.TaskGroup) -> None:
+    async def _fill_slots(self, group: asyncio.TaskGroup) -> None:
         """Returns when no place is kept any more, and the last executor is buried."""
-        await asyncio.wait([group.create_task(place.keep(group)) for place in self._places])
-        while left := [following for place in self._places for following in place.followed.values()]:
+        await asyncio.wait([group.create_task(slot.keep(group)) for slot in self._slots])
+        while left := [monitoring for slot in self._slots for monitoring in slot.monitored.values()]:
             await asyncio.wait(left)
 
     def _tell_all_to_stop(self, seconds: float) -> None:
@@ -184,10 +184,10 @@ class Supervisor:
         executor = self._executors[name] = await ExecutorProcess.start(name, self._settings, pool, **descriptors)
         return executor
 
-    async def follow(self, executor: ExecutorProcess, place: Place) -> None:
+    async def monitor(self, executor: ExecutorProcess, slot: ExecutorSlot) -> None:
         """See an executor to its end. When it is dead, all that it started is killed before anything is given back."""
         try:
-            code = await self._hear_to_the_end(executor, place)
+            code = await self._hear_to_the_end(executor, slot)
             executor.kill_jobs()
         finally:
             del self._executors[executor.name]
@@ -199,11 +199,11 @@ class Supervisor:
             await self._give_back(executor, "" if is_over else f"the executor died: {_describe(code)}")
         await remove(self._folder.path / executor.name.replace("/", "-"))
 
-    async def _hear_to_the_end(self, executor: ExecutorProcess, place: Place) -> int:
+    async def _hear_to_the_end(self, executor: ExecutorProcess, slot: ExecutorSlot) -> int:
         """Hear what an executor says until it is dead. Returns its exit code."""
         if self.stopping.is_set():
             executor.tell_to_stop(0)
-        hearing = asyncio.create_task(self._hear(executor, place))
+        hearing = asyncio.create_task(self._hear(executor, slot))
         try:
             await first(executor.wait(), hearing)
             executor.kill()  # silent but alive: it has closed the connection
@@ -211,13 +211,13 @@ class Supervisor:
             await first(hearing, timeout=LAST_WORDS)
             return code
         finally:
-            await end_all([hearing])
+            await cancel_all([hearing])
 
-    async def _hear(self, executor: ExecutorProcess, place: Place) -> None:
+    async def _hear(self, executor: ExecutorProcess, slot: ExecutorSlot) -> None:
         async for message in executor.receive():
             match message:
                 case messages.AppLoaded():
-                    await self._note_app(executor, place, message)
+                    await self._note_app(executor, slot, message)
                 case messages.LoadedFiles(paths):
                     if self._files:
                         self._files.know(paths)
@@ -225,21 +225,21 @@ class Supervisor:
                     executor.waits_for_change = self._settings.reload
                     self._note_failed_import(reason)
                 case _:
-                    self._note(executor, place, message)
+                    self._note(executor, slot, message)
 
-    async def _note_app(self, executor: ExecutorProcess, place: Place, app: messages.AppLoaded) -> None:
+    async def _note_app(self, executor: ExecutorProcess, slot: ExecutorSlot, app: messages.AppLoaded) -> None:
         await self._meet(app.queues, app.url, app.home, app.namespace, app.timeout)
         if self._store.is_connected:
-            await self._calendar.declare(app.schedules)
+            await self._schedules.declare(app.schedules)
             notify(READY)
-        if queues := self._served.of(place.pool):
+        if queues := self._served.of(slot.pool):
             executor.send(messages.ServeQueues(queues))
         self._say_ready(app.tasks)
         executor.ready.set()
 
-    def _note(self, executor: ExecutorProcess, place: Place, message: messages.FromExecutor) -> None:
+    def _note(self, executor: ExecutorProcess, slot: ExecutorSlot, message: messages.FromExecutor) -> None:
         executor.note(message)
-        place.heard(executor, message)
+        slot.heard(executor, message)
         self._leases.heard(message)
         self._tally.heard(message)
         if isinstance(message, messages.JobsClaimed):
@@ -252,8 +252,8 @@ class Supervisor:
         return self._watch.may_claim
 
     def _tell_whether_to_claim(self) -> None:
-        for place in self._places:
-            place.tell_whether_to_claim()
+        for slot in self._slots:
+            slot.tell_whether_to_claim()
 
     def _is_running(self, id: str, attempt: int) -> bool:
         return any(executor.holds(id, attempt) for executor in self._executors.values())
@@ -264,9 +264,9 @@ class Supervisor:
 
     def _tell_queues(self, pool: str) -> None:
         """A pool serves other queues than before."""
-        for place in self._places:
-            if place.pool.name == pool and (queues := self._served.of(place.pool)) is not None:
-                for executor in place.followed:
+        for slot in self._slots:
+            if slot.pool.name == pool and (queues := self._served.of(slot.pool)) is not None:
+                for executor in slot.monitored:
                     executor.is_idle = False
                     executor.send(messages.ServeQueues(queues))
         self._burst.go_on()
@@ -285,7 +285,7 @@ class Supervisor:
             if self._store.is_connected or self._exit_code:
                 return
             address = Address(url, Path(home) if home else None, namespace, timeout)
-            trust = await examine(address, self.stopping, accept_data_loss=self._settings.accept_data_loss)
+            trust = await check_server(address, self.stopping, accept_data_loss=self._settings.accept_data_loss)
             if trust.is_trusted:
                 self._server = trust.server
                 self._warn_of_unserved(queues)
@@ -297,7 +297,7 @@ class Supervisor:
 
     def _say_ready(self, tasks: list[str]) -> None:
         """The first executor is ready, so the worker is. A later one may have imported other code."""
-        self._checkup.know_tasks(tasks)
+        self._health.know_tasks(tasks)
         if self._server is not None and not self.stopping.is_set():
             log_banner(self.worker, self._settings, tasks, self._store.address, self._server)
             self._server = None
@@ -361,8 +361,8 @@ class Supervisor:
             await asyncio.sleep(LOOK_AT_FILES_EVERY)
             if changed := await asyncio.to_thread(self._files.changed):
                 log.info("changed: %s; starting the app anew", ", ".join(map(_short, changed)))
-                for place in self._places:
-                    place.renew_code(self._settings.stop_within / 1000)
+                for slot in self._slots:
+                    slot.renew_code(self._settings.stop_within / 1000)
 
     # The end
 
@@ -378,7 +378,7 @@ class Supervisor:
         try:
             if self._store.is_connected:
                 await self._logs.send(last=True)
-                await self._sampling.tell()
+                await self._usage_sampler.tell()
             if self._store.is_connected and self._may_leave:
                 await self._leases.lose(worker=self.worker, reason="the worker stopped")
             if self._may_leave and not self._logs.are_left:

@@ -29,7 +29,7 @@ CANNOT_SAY = "runs, but cannot be looked into: it has a handler of its own for S
 STATES = {"R": "running", "S": "sleeping", "D": "waiting for a disk", "T": "stopped", "t": "traced", "Z": "dead"}
 
 
-class Inquiries:
+class StackRequests:
     """The questions that a worker was asked."""
 
     def __init__(self, store: RetryingStore, executors: Mapping[str, ExecutorProcess]) -> None:
