@@ -19,7 +19,7 @@ from holdfast.client.schedules import Timing, declaration
 from holdfast.job.job import Job
 from holdfast.job.options import DEFAULT_QUEUE, Given, WhenUnreachable, check_options, default_options
 from holdfast.names import check_namespace
-from holdfast.outbox.policy import OutagePolicy, store_call, store_calls
+from holdfast.outbox.policy import OutagePolicy
 from holdfast.store.client_method import client_method
 from holdfast.store.steps import Steps
 from holdfast.store.store import Address, AsyncStore, Store
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
-Jobs = list[Job[Any]]  # inside the class, `list` is the verb
 OPTIONS_OF_APP = ("url", "namespace", "timeout", "when_unreachable", "revision", "defaults")
 
 
@@ -200,46 +199,16 @@ class Holdfast:
 
     # Storing jobs
 
-    def _enqueue(self, call: BoundCall[R], /) -> Steps[Job[R]]:
-        """Store a bound call, for a worker to make.
-
-        Once this returns the job is in the store, and this process may die. While a job of its id is kept, a second
-        call returns the job that is there, and its `created` is false.
-
-        Raises:
-            StoreFull: the server is out of memory; nothing was stored.
-            StoreUnavailable: it cannot be reached within two seconds. If `maybe_done`, it is unknown whether the job
-                was stored; repeat with the same call. See `when_unreachable`.
-        """
-        return store_call(call, self)
-
-    enqueue, aenqueue = client_method(_enqueue)
-
-    def _enqueue_many(self, calls: Iterable[BoundCall[Any]], *, fresh: bool = False) -> Steps[Jobs]:
-        """Store bound calls in order; up to 1,000 are stored together or not at all, more in parts of that size.
-
-        jobs.enqueue_many(resize.bind(name) for name in names)
-
-        So written, calls are bound while the server stores those before them. What they raise is raised when those are
-        stored.
-
-        `fresh` is the fast way for ids that cannot be there yet: if all of them are, the store takes this for a call
-        that was made before, and stores nothing. Do not use it for calls that may have been stored by another call.
-
-        Raises:
-            JobExists: `fresh` is given, and some of the ids are there, but not all.
-        """
-        return store_calls(calls, self, fresh=fresh)
-
-    enqueue_many, aenqueue_many = client_method(_enqueue_many)
+    enqueue, aenqueue = client_method(client.enqueue.enqueue)
+    enqueue_many, aenqueue_many = client_method(client.enqueue.enqueue_many)
 
     def _send_outbox(self) -> Steps[int]:
-        """Send the calls that are kept on disk, now, and return how many were sent. It happens by itself too.
+        """Send the calls in the outbox now and return their number. They are also sent in the background.
 
         Raises:
-            StoreUnavailable, StoreFull: they stay where they are.
+            StoreUnavailable, StoreFull: the unsent calls stay in the outbox.
         """
-        number: int = yield self.outage_policy.sending()
+        number: int = yield self.outage_policy.send()
         return number
 
     send_outbox, asend_outbox = client_method(_send_outbox)
@@ -337,7 +306,7 @@ class Holdfast:
             return client.results.outcome(job)
         deadline = deadline_after(timeout)
         if job.in_outbox:
-            self.outage_policy.sender.wait(job.id, deadline)
+            self.outage_policy.sender.wait_until_sent(job.id, deadline)
         try:
             self._inbox.wait(job.id, deadline)
         except errors.ResultTimeout as error:
@@ -351,7 +320,7 @@ class Holdfast:
             return client.results.outcome(job)
         deadline = deadline_after(timeout)
         if job.in_outbox:
-            await self.outage_policy.sender.await_(job.id, deadline)
+            await self.outage_policy.sender.await_until_sent(job.id, deadline)
         import asyncio
 
         loop = asyncio.get_running_loop()

@@ -389,7 +389,7 @@ def test_calls_that_disagree_on_what_to_do_about_existing_jobs_are_refused(
     app: Holdfast, resize: Task[[str, Size], Size]
 ) -> None:
     one = resize.bind("a", Size(1, 1))
-    with pytest.raises(Invalid, match="agree"):
+    with pytest.raises(Invalid, match="the same on_exists"):
         app.enqueue_many([one, resize.bind("b", Size(1, 1)).options(on_exists="replace")])
     assert app.count() == 0
 

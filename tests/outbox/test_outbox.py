@@ -39,7 +39,7 @@ from holdfast import (
     current_job,
 )
 from holdfast.cli import exits, fields
-from holdfast.client.enqueue import Part
+from holdfast.client.enqueue import Chunk
 from holdfast.outbox.outbox import DAMAGED, FORMAT, SENDING, Entry, Outbox
 from holdfast.server import server
 from holdfast.store import commands
@@ -339,7 +339,7 @@ def test_the_choice_is_of_the_call_else_of_the_task_else_of_the_app(monkeypatch:
             app.enqueue(add.bind(1, 2).options(when_unreachable="raise"))
         with pytest.raises(StoreUnavailable):
             app_at(url, "raise")[1].enqueue(1, 2)
-        with pytest.raises(Invalid, match="agree on when_unreachable"):
+        with pytest.raises(Invalid, match="the same when_unreachable"):
             app.enqueue_many([add.bind(1, 2), add.bind(1, 2).options(when_unreachable="outbox")])
     assert app.enqueue_many([]) == []
 
@@ -470,17 +470,17 @@ def test_a_batch_runs_inline_in_order_or_not_at_all(inline: Holdfast) -> None:
 
     assert [job.state for job in inline.enqueue_many([note.bind(x) for x in range(3)])] == ["succeeded"] * 3
     assert ran == [0, 1, 2]
-    with pytest.raises(StoreUnavailable, match="cannot be run inline: it is due later"):
+    with pytest.raises(StoreUnavailable, match="cannot run inline either: it is due later"):
         inline.enqueue_many([note.bind(7), note.bind(8).options(delay="1h")])
-    with pytest.raises(StoreUnavailable, match="cannot be run inline: it has to wait for other jobs"):
+    with pytest.raises(StoreUnavailable, match="cannot run inline either: it depends on other jobs"):
         inline.enqueue_many([note.bind(7), note.bind(8).options(after="another")])
-    with pytest.raises(StoreUnavailable, match="only the store knows whether the limit api:acme allows it"):
+    with pytest.raises(StoreUnavailable, match="only the store can tell whether the limit api:acme allows it"):
         note.options(limits="api:acme").enqueue(9)
     assert ran == [0, 1, 2]
 
 
 def test_calls_of_which_some_were_stored_may_be_done(switch: Switch, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.outbox.policy.MAX_BATCH", 2)
+    monkeypatch.setattr("holdfast.client.enqueue.MAX_BATCH", 2)
     switch.on()
     with outages.restarting_before(switch.url, b"enqueue", after=1) as url:
         app, add = app_at(url)
@@ -495,7 +495,7 @@ def test_calls_of_which_some_were_stored_may_be_done(switch: Switch, monkeypatch
 def test_calls_may_be_done_also_if_it_was_their_generator_that_could_not_reach_a_store(
     switch: Switch, monkeypatch: pytest.MonkeyPatch, stored: int
 ) -> None:
-    monkeypatch.setattr("holdfast.outbox.policy.MAX_BATCH", 2)
+    monkeypatch.setattr("holdfast.client.enqueue.MAX_BATCH", 2)
     switch.on()
     app, add = app_at(switch.url)
 
@@ -565,7 +565,7 @@ def test_calls_are_kept_in_order_and_sent_when_the_store_is_back(switch: Switch,
     jobs.append(add.enqueue(1500, 0))
     assert not jobs[-1].in_outbox
     assert [job.id for job in app.list(state="waiting")] == [job.id for job in jobs]
-    assert [record.levelname for record in caplog.records if "kept in" in record.message] == ["WARNING"]
+    assert [record.levelname for record in caplog.records if "written to the outbox" in record.message] == ["WARNING"]
     eventually(lambda: "holdfast-send" not in {thread.name for thread in threading.enumerate()})
     app.close()
 
@@ -761,9 +761,9 @@ def test_what_is_sent_is_marked_only_when_the_store_has_answered(switch: Switch)
 def test_the_result_of_a_kept_job_is_waited_for_until_it_was_sent_and_done(switch: Switch) -> None:
     app, add = app_at(switch.url, "outbox")
     job = add.enqueue(1, 2)
-    with pytest.raises(ResultTimeout, match="still kept on disk"):
+    with pytest.raises(ResultTimeout, match="still in the outbox"):
         job.result(timeout="50ms")
-    with pytest.raises(ResultTimeout, match="still kept on disk"):
+    with pytest.raises(ResultTimeout, match="still in the outbox"):
         run_async(app, job.aresult(timeout="50ms"))
     switch.on()
     with pytest.raises(ResultTimeout, match="still waiting"):
@@ -837,7 +837,9 @@ def test_a_disk_that_cannot_be_written_is_said_with_both_reasons(outbox_folder: 
     outbox_folder.write_text("a file, where a directory is to be")
     with outages.refused() as url:
         _, add = app_at(url, "outbox")
-        with pytest.raises(StoreUnavailable, match=r"Connection refused.*cannot be kept on disk.*Not a directory"):
+        with pytest.raises(
+            StoreUnavailable, match=r"Connection refused.*writing to the outbox failed.*Not a directory"
+        ):
             add.enqueue(1, 2)
 
 
@@ -853,7 +855,7 @@ outages.ignore_signal_of_size_limits()
 try:
     show.enqueue("x" * 3000)
 except StoreUnavailable as error:
-    assert "refused" in str(error) or "wait on disk" in str(error), error
+    assert "refused" in str(error) or "outbox holds earlier calls" in str(error), error
     assert "File too large" in str(error), error
 else:
     raise AssertionError("it was kept")
@@ -1009,7 +1011,7 @@ def test_files_that_cannot_be_read_are_said_by_those_who_send(switch: Switch) ->
     lock = app.outage_policy.outbox.folder / SENDING
     lock.mkdir()
     switch.on()
-    with pytest.raises(StoreUnavailable, match=r"kept on disk cannot be sent: .*Is a directory"):
+    with pytest.raises(StoreUnavailable, match=r"calls in the outbox cannot be sent: .*Is a directory"):
         app.send_outbox()
     assert add.enqueue(2, 2).in_outbox
     lock.rmdir()
@@ -1092,7 +1094,7 @@ add.enqueue(1, 2)
 
 def keep(app: Holdfast, *calls: BoundCall[Any]) -> None:
     """Keep calls on disk as if the store could not be reached."""
-    app.outage_policy.outbox.add(Entry.of(Part.of(calls, app).command, 1_700_000_000_000))
+    app.outage_policy.outbox.add(Entry.of(Chunk.of(app, calls).command, 1_700_000_000_000))
 
 
 def test_a_worker_sends_what_is_kept_when_it_starts(crew: Crew) -> None:
@@ -1137,7 +1139,7 @@ def test_the_command_line_says_what_is_kept_while_the_store_is_away(tmp_path: Pa
     assert shell("send").code == exits.UNAVAILABLE
     shell.environ["HOLDFAST_WHEN_UNREACHABLE"] = "inline"
     ended = shell("enqueue", "tasks.add", "x=1")
-    assert (ended.code, "its task is not known here" in ended.err) == (exits.UNAVAILABLE, True)
+    assert (ended.code, "its task is not declared in this process" in ended.err) == (exits.UNAVAILABLE, True)
     switch.on()
     assert shell("send").out == "1\n"
     assert shell.client.get(id).state == "waiting"

@@ -471,7 +471,7 @@ def test_a_worker_inside_a_program_cannot_allow_it(server_url: str, namespace: s
 
 def test_where_the_store_cannot_be_reached_it_does_not_run_inline() -> None:
     app = Holdfast("redis://127.0.0.1:1", when_unreachable="inline")
-    with pytest.raises(Exception, match="its task is not known here"):
+    with pytest.raises(Exception, match="its task is not declared in this process"):
         app.enqueue(app.program(["true"]))
 
 

@@ -1,148 +1,281 @@
-"""Storing bound calls: what is sent of a call, and the snapshot of the job that came of it."""
+"""Enqueue: bound calls become commands, the store runs them, and their replies become jobs.
+
+    enqueue, enqueue_many ──▶ Chunk.of (the command) ──▶ store ──▶ jobs
+
+`store` is the one place where the app's outage policy applies; see `outbox.policy`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
+from itertools import islice
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
 from holdfast import errors
-from holdfast.job.job import App, Job, read_job
+from holdfast.constants import MAX_BATCH
+from holdfast.job.job import App as JobApp
+from holdfast.job.job import Job, read_job
 from holdfast.store import commands
+from holdfast.store.client_method import Stores
 from holdfast.store.commands import Command, EnqueueReply
 from holdfast.store.deadline import Deadline
-from holdfast.store.steps import Steps
+from holdfast.store.steps import Action, Steps
 from holdfast.task.context import carried_by, with_carried
 from holdfast.task.task import BoundCall, Task
 from holdfast.units import utc
 
 R = TypeVar("R")
+T = TypeVar("T")
 Calls = Sequence[BoundCall[Any]]
+Jobs = list[Job[Any]]
+Tasks = set[Task[..., Any]]
 
-ATTEMPTS = 5
-
-
-class Part(msgspec.Struct, frozen=True, eq=False):
-    """Calls that are stored together or not at all: up to 1,000. Their tasks, and the command that stores them."""
-
-    calls: Calls
-    tasks: set[Task[..., Any]]
-    command: Command[EnqueueReply]
-
-    @classmethod
-    def of(cls, calls: Calls, app: App, *, fresh: bool = False) -> Part:
-        """Make a part of calls, and of what they carry."""
-        tasks, carried = tasks_of(calls), carried_by(app)
-        jobs = calls if carried is None else _carrying(calls, tasks, carried)
-        return cls(calls, tasks, commands.enqueue(jobs, on_exists=_on_exists(tasks), fresh=fresh))
+ATTEMPTS = 5  # to store a call whose existing job is removed at the same time
 
 
-def tasks_of(calls: Sequence[Any]) -> set[Task[..., Any]]:
-    """Return the tasks that are called.
+class OutagePolicy(Protocol):
+    """Decides what happens to calls while the server is unreachable."""
+
+    is_out: bool  # whether the last attempt to store failed
+
+    def check(self, tasks: Tasks) -> object: ...
+    def line_up(self, chunk: Chunk) -> Action[Jobs | None] | None: ...
+    def fall_back(self, chunk: Chunk, error: errors.StoreUnavailable) -> Action[Jobs]: ...
+
+
+class App(JobApp, Stores, Protocol):
+    """The app that enqueues."""
+
+    @property
+    def outage_policy(self) -> OutagePolicy: ...
+
+
+def enqueue(self: App, call: BoundCall[R], /) -> Steps[Job[R]]:
+    """Store a bound call for a worker to run.
+
+    Once this returns, the job is durable and the calling process may exit. While a job with the same id is retained, a
+    second call returns the existing job with `created=False`.
 
     Raises:
-        Invalid: one of them is no call.
+        StoreFull: the server is out of memory; nothing was stored.
+        StoreUnavailable: the server did not answer within two seconds. If `maybe_done`, the job may have been stored;
+            enqueue the same call again. See `when_unreachable`.
+    """
+    [job] = yield from store(self, Chunk.of(self, [call]))
+    return job
+
+
+def enqueue_many(self: App, calls: Iterable[BoundCall[Any]], *, fresh: bool = False) -> Steps[Jobs]:
+    """Store bound calls in order, in chunks of 1,000; a chunk is stored completely or not at all.
+
+    jobs.enqueue_many(resize.bind(name) for name in names)
+
+    A generator binds the next calls while the server stores the previous chunk. An exception that it raises is raised
+    here after that chunk was stored.
+
+    `fresh` is faster, for ids that cannot exist yet: if all of them exist, the store takes this call for a repetition
+    and stores nothing. Do not use it for calls that another call may have stored.
+
+    Raises:
+        JobExists: `fresh` is given, and some of the ids exist, but not all.
+    """
+    if isinstance(calls, Sequence):
+        self.outage_policy.check(tasks_of(calls))  # refuses all calls or none
+    jobs: Jobs = []
+    last_stored: Iterator[Job[Any]] = iter(())
+    is_begun = False
+    chunks = _Prefetch(_chunks(self, calls, fresh))
+
+    def while_server_works() -> None:
+        jobs.extend(last_stored)
+        chunks.fetch()
+
+    try:
+        while chunk := chunks.take():
+            stored = yield from store(self, chunk, while_server_works)
+            jobs.extend(last_stored)  # unless that was done while the server worked
+            last_stored, is_begun = iter(stored), True
+    except errors.StoreUnavailable as error:  # of this store, or raised by the caller's generator
+        error.maybe_done = error.maybe_done or is_begun
+        raise
+    jobs.extend(last_stored)
+    return jobs
+
+
+def store(app: App, chunk: Chunk, meanwhile: Callable[[], None] | None = None) -> Steps[Iterable[Job[Any]]]:
+    """Store a chunk; while the server is unreachable, the app's outage policy decides instead.
+
+    New jobs are created lazily, as the result is iterated: by then the server may work on the next chunk.
+    """
+    jobs: Iterable[Job[Any]] | None
+    policy = app.outage_policy
+    if lining_up := policy.line_up(chunk):
+        jobs = yield lining_up
+        if jobs is not None:
+            return jobs
+    _import_client_library()
+    deadline = Deadline(size=sum(map(len, chunk.command.blobs)), meanwhile=meanwhile)
+    is_answered = False
+    try:
+        stored = yield chunk.command.within(deadline)
+        is_answered = True
+        if all(stored.created) and not any(task.chosen.after for task in chunk.tasks):
+            jobs = _new_jobs(app, chunk, stored)
+        else:
+            jobs = yield from _existing_jobs(app, chunk, stored, deadline)
+    except errors.StoreUnavailable as error:
+        error.maybe_done = error.maybe_done or is_answered
+        jobs = yield policy.fall_back(chunk, error)
+    else:
+        policy.is_out = False
+    return jobs
+
+
+@cache
+def _import_client_library() -> None:
+    """Import the Redis client before the deadline starts: the first import takes a while."""
+    from holdfast.store import pool  # noqa: F401
+
+
+class Chunk(msgspec.Struct, frozen=True, eq=False):
+    """Up to 1,000 calls that are stored together or not at all, their tasks, and the command that stores them."""
+
+    calls: Calls
+    tasks: Tasks
+    command: Command[EnqueueReply]
+    fresh: bool
+
+    @classmethod
+    def of(cls, app: App, calls: Calls, *, fresh: bool = False) -> Chunk:
+        tasks, carried = tasks_of(calls), carried_by(app)
+        jobs = calls if carried is None else _carrying(calls, tasks, carried)
+        return cls(calls, tasks, commands.enqueue(jobs, on_exists=_on_exists(tasks), fresh=fresh), fresh)
+
+
+def tasks_of(calls: Sequence[Any]) -> Tasks:
+    """Return the tasks of calls.
+
+    Raises:
+        Invalid: one of them is not a bound call.
     """
     tasks = set()
     for call in calls:
         if not isinstance(call, BoundCall):
-            raise errors.Invalid(
-                f"{call!r} is no call that can be stored; bind a task to its arguments: task.bind(...)"
-            )
+            raise errors.Invalid(f"expected a bound call, task.bind(...), got {call!r}")
         tasks.add(call.variant)
     return tasks
 
 
-class _Carrying(NamedTuple):
-    """A call, and what the store is told of it and of what it carries."""
+def _on_exists(tasks: Tasks) -> str:
+    choices = {"replace" if task.chosen.debounce is not None else task.chosen.on_exists or "return" for task in tasks}
+    if len(choices) > 1:
+        raise errors.Invalid(f"calls enqueued together must have the same on_exists, not {', '.join(sorted(choices))}")
+    return choices.pop()
+
+
+class _CarryingCall(NamedTuple):
+    """A call whose shared fields include the context that its job carries."""
 
     id: str
     payload: bytes
     batch: dict[str, Any]
 
 
-def _carrying(calls: Calls, tasks: set[Task[..., Any]], carried: dict[str, Any]) -> list[_Carrying]:
-    told = {task: with_carried(task.batch, task.chosen.run, carried) for task in tasks}
-    return [_Carrying(call.id, call.payload, told[call.variant]) for call in calls]
+def _carrying(calls: Calls, tasks: Tasks, carried: dict[str, Any]) -> list[_CarryingCall]:
+    batches = {task: with_carried(task.batch, task.chosen.run, carried) for task in tasks}
+    return [_CarryingCall(call.id, call.payload, batches[call.variant]) for call in calls]
 
 
-def store_part(part: Part, app: App, deadline: Deadline, *, fresh: bool = False) -> Steps[Iterable[Job[Any]]]:
-    """Store calls. Of those that are there, return the job that is there. It may go just then: so try again.
+def _chunks(app: App, calls: Iterable[BoundCall[Any]], fresh: bool) -> Iterator[Chunk]:
+    left = iter(calls)
+    while some := list(islice(left, MAX_BATCH)):
+        yield Chunk.of(app, some, fresh=fresh)
 
-    Jobs that are all new are made as they are asked for: the server may work on another part by then.
+
+class _Prefetch(Generic[T]):
+    """An iterator whose next item can be fetched in advance. An error while fetching is raised by `take`."""
+
+    def __init__(self, items: Iterator[T]) -> None:
+        self._items = items
+        self._fetched: tuple[T | None, Exception | None] | None = None
+
+    def fetch(self) -> None:
+        self._fetched = self._next()
+
+    def take(self) -> T | None:
+        """Return the next item, None at the end."""
+        item, error = self._fetched or self._next()
+        self._fetched = None
+        if error is not None:
+            raise error
+        return item
+
+    def _next(self) -> tuple[T | None, Exception | None]:
+        try:
+            return next(self._items, None), None
+        except Exception as error:
+            return None, error
+
+
+# The jobs of stored calls
+
+
+def _new_jobs(app: App, chunk: Chunk, stored: EnqueueReply) -> Iterator[Job[Any]]:
+    """Create the jobs of calls that are all new and have no dependencies."""
+    templates = {task: job_template(task, stored.now, app) for task in chunk.tasks}
+    for call, id in zip(chunk.calls, stored.ids, strict=True):
+        yield job_of(call, id, templates[call.variant])
+
+
+def _existing_jobs(app: App, chunk: Chunk, stored: EnqueueReply, deadline: Deadline) -> Steps[Jobs]:
+    """Return the jobs of calls of which some exist, or have dependencies: only the store knows their state.
+
+    An existing job may be removed in the meantime; then its call is stored again.
     """
     jobs: dict[str, Job[Any]] = {}  # by the id of the call
-    left, is_answered = part, False
-    try:
-        for _ in range(ATTEMPTS):
+    left = chunk
+    for attempt in range(ATTEMPTS):
+        if attempt:
+            left = Chunk.of(app, [call for call in chunk.calls if call.id not in jobs], fresh=chunk.fresh)
             stored = yield left.command.within(deadline)
-            is_answered = True
-            if left is part and _are_all_new(part, stored):
-                return _new_jobs(part, stored, app)
-            if there := _take_new(jobs, left, stored, app):
-                for fields in filter(None, (yield commands.get(list(there), brief=True).within(deadline))):
-                    call, created = there[fields["id"]]
-                    jobs[call.id] = replace(_existing_job(call, fields, app), created=created)
-            if len(jobs) == len(part.calls):
-                return [jobs[call.id] for call in part.calls]
-            left = Part.of([call for call in part.calls if call.id not in jobs], app, fresh=fresh)
-    except errors.StoreUnavailable as error:
-        error.maybe_done = error.maybe_done or is_answered
-        raise
-    raise errors.JobExists(f"{_whose(left.calls[0])}: it was done before, and its job is not there any more")
-
-
-def _are_all_new(part: Part, stored: EnqueueReply) -> bool:
-    return all(stored.created) and not any(task.chosen.after for task in part.tasks)
-
-
-def _new_jobs(part: Part, stored: EnqueueReply, app: App) -> Iterator[Job[Any]]:
-    """The jobs of calls as they are if they are new, and wait for no other."""
-    made = {task: stored_job(task, stored.now, app) for task in part.tasks}
-    for call, id in zip(part.calls, stored.ids, strict=True):
-        yield with_call(made[call.variant], id, call)
+        if unknown := _take_new(jobs, app, left, stored):
+            for fields in filter(None, (yield commands.get(list(unknown), brief=True).within(deadline))):
+                call, created = unknown[fields["id"]]
+                jobs[call.id] = replace(_existing_job(app, call, fields), created=created)
+        if len(jobs) == len(chunk.calls):
+            return [jobs[call.id] for call in chunk.calls]
+    raise errors.JobExists(f"{_identity(left.calls[0])} existed, but its job was removed before it could be read")
 
 
 def _take_new(
-    jobs: dict[str, Job[Any]], part: Part, stored: EnqueueReply, app: App
+    jobs: dict[str, Job[Any]], app: App, chunk: Chunk, stored: EnqueueReply
 ) -> dict[str, tuple[BoundCall[Any], bool]]:
-    """Add the jobs that are new. Return the other calls, by the ids of their jobs, and whether those are new.
-
-    They were there, or only the store knows whether they have to wait.
-    """
-    there = {}
-    for call, created, job in zip(part.calls, stored.created, _new_jobs(part, stored, app), strict=True):
+    """Add the new jobs. Return the calls of the others, by job id, and whether each was created."""
+    unknown = {}
+    for call, created, job in zip(chunk.calls, stored.created, _new_jobs(app, chunk, stored), strict=True):
         if created and not call.variant.chosen.after:
             jobs[call.id] = job
         else:
-            there[job.id] = call, created
-    return there
+            unknown[job.id] = call, created
+    return unknown
 
 
-def _existing_job(call: BoundCall[R], fields: dict[str, Any], app: App) -> Job[R]:
-    """The snapshot of a job that was there. One of another task would have a result of another type."""
-    if fields["task"] != call.name:
-        raise errors.JobExists(f"job {fields['id']} is there already, and is one of task {fields['task']}")
+def _existing_job(app: App, call: BoundCall[R], fields: dict[str, Any]) -> Job[R]:
+    if fields["task"] != call.name:  # its result would have another type
+        raise errors.JobExists(f"job {fields['id']} exists already, with task {fields['task']} instead of {call.name}")
     return read_job(fields, app, call.variant.signature.result)
 
 
-def _whose(call: BoundCall[Any]) -> str:
+def _identity(call: BoundCall[Any]) -> str:
     return f"unique key {call.chosen.unique}" if call.chosen.unique else f"job {call.id}"
 
 
-def _on_exists(tasks: Iterable[Task[..., Any]]) -> str:
-    choices = {"replace" if task.chosen.debounce is not None else task.chosen.on_exists or "return" for task in tasks}
-    if len(choices) > 1:
-        raise errors.Invalid(
-            f"calls that are enqueued together must agree on on_exists, not {', '.join(sorted(choices))}"
-        )
-    return choices.pop()
-
-
-def stored_job(task: Task[..., R], now: int, app: App) -> Job[R]:
-    """The snapshot of a job of a task that is stored now, but for what is each call's own: see `with_call`."""
+def job_template(task: Task[..., R], now: int, app: JobApp) -> Job[R]:
+    """Return the fields that all new jobs of a task share; `job_of` adds those of one call."""
     chosen, stored_at = task.chosen, utc(now)
     changed: dict[str, Any] = {"created_at": stored_at, "since": stored_at, "app": app}
     delay = chosen.delay if chosen.debounce is None else chosen.debounce
@@ -155,6 +288,5 @@ def stored_job(task: Task[..., R], now: int, app: App) -> Job[R]:
     return replace(task.outline, **changed)
 
 
-def with_call(job: Job[R], id: str, call: BoundCall[R]) -> Job[R]:
-    """The snapshot of the job of a call."""
-    return replace(job, id=id, payload=call.payload, fields={})  # which could be changed
+def job_of(call: BoundCall[R], id: str, template: Job[R]) -> Job[R]:
+    return replace(template, id=id, payload=call.payload, fields={})  # a dict of its own: callers may change it

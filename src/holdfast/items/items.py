@@ -18,7 +18,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol, Self, Unpack
 
 from holdfast import errors
-from holdfast.client.enqueue import Part, store_part
+from holdfast.client import enqueue
 from holdfast.constants import MAX_LEASE, MIN_LEASE
 from holdfast.items import detached
 from holdfast.items.claim_slot import ClaimSlot, ClaimSlots
@@ -28,12 +28,9 @@ from holdfast.items.outcomes import Buffer, as_bytes
 from holdfast.job.job import Job
 from holdfast.job.options import Given, Options
 from holdfast.names import check_id, check_queue, new_id
-from holdfast.outbox import policy
-from holdfast.outbox.policy import store_calls
 from holdfast.store import commands
-from holdfast.store.client_method import Stores, client_method, pop
+from holdfast.store.client_method import client_method, pop
 from holdfast.store.commands import ClaimedJob
-from holdfast.store.deadline import Deadline
 from holdfast.store.steps import Steps
 from holdfast.task import task
 from holdfast.task.task import BoundCall, Task, make_task
@@ -57,7 +54,7 @@ NOT_OF_ITEMS = (
 )  # they are the worker's to keep
 
 
-class App(policy.App, task.App, Stores, Protocol):
+class App(enqueue.App, task.App, Protocol):
     """The app whose items they are."""
 
 
@@ -96,8 +93,7 @@ class Items:
         data = as_bytes(payload, "an item")
         task = self._task_with(options)
         call = BoundCall(task.chosen.id or new_id(), task, data)
-        [job] = yield from store_part(Part.of([call], self._app), self._app, Deadline(size=len(data)))
-        return job
+        return enqueue.enqueue(self._app, call)
 
     put, aput = client_method(_put)
 
@@ -120,7 +116,7 @@ class Items:
             raise errors.Invalid("many items cannot have one id: put_many([(id, payload), ...])")
         task = self._task_with(options)
         calls = (self._call(each, task) for each in many)
-        return store_calls(list(calls) if isinstance(many, Sized) else calls, self._app, fresh=fresh)
+        return enqueue.enqueue_many(self._app, list(calls) if isinstance(many, Sized) else calls, fresh=fresh)
 
     put_many, aput_many = client_method(_put_many)
 

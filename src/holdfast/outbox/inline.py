@@ -1,7 +1,7 @@
-"""A call that is made where it was enqueued, because the store cannot be reached: the same checks as in a worker.
+"""Runs a call in the process that enqueued it, because the server is unreachable, with the same checks as in a worker.
 
-Arguments are decoded and the result is encoded, `current_job()` is a detached job, and what comes of it is a job that
-has ended. There is one attempt: what a task says about a later one cannot be heeded.
+Arguments are decoded, the result is encoded, `current_job()` is a detached job, and the outcome is a finished job.
+There is one attempt: a task that asks for a later one has failed.
 """
 
 from __future__ import annotations
@@ -30,30 +30,30 @@ R = TypeVar("R")
 
 
 def run_inline(call: BoundCall[R], stored: Job[R]) -> Job[R]:
-    """Make a call in this thread, and return what its job would be then; `stored` is what it is like before."""
+    """Run a call in this thread and return its finished job; `stored` is the job before it ran."""
     with _attempt(call, stored) as attempt:
         end = copy_context().run(attempt.call)
     return _ended(stored, end)
 
 
 async def arun_inline(call: BoundCall[R], stored: Job[R]) -> Job[R]:
-    """Make a call in this event loop, a plain function in a thread, and return what its job would be then."""
+    """Run a call in this event loop, a plain function in a thread, and return its finished job."""
     with _attempt(call, stored) as attempt:
         end = await attempt.acall()
     return _ended(stored, end)
 
 
-def cannot_be_run(call: BoundCall[Any], now: int, *, awaited: bool) -> str:
-    """Return why a call cannot be made here and now; nothing if it can."""
+def why_not_inline(call: BoundCall[Any], now: int, *, is_async: bool) -> str:
+    """Return the reason why a call cannot run inline; empty if it can."""
     chosen = call.chosen
     if chosen.delay or chosen.debounce or (chosen.at or 0) > now:
         return "it is due later"
     if chosen.after:
-        return "it has to wait for other jobs"
+        return "it depends on other jobs"
     if chosen.limits:
-        return f"only the store knows whether the limit {chosen.limits[0]} allows it"
-    if call.variant.is_async and not awaited and _in_loop():
-        return "an event loop is running here: use aenqueue"
+        return f"only the store can tell whether the limit {chosen.limits[0]} allows it"
+    if call.variant.is_async and not is_async and _in_loop():
+        return "this thread runs an event loop; use aenqueue"
     return ""
 
 
@@ -69,20 +69,20 @@ def _in_loop() -> bool:
 def _attempt(call: BoundCall[Any], stored: Job[Any]) -> Iterator[Attempt]:
     directory = tempfile.mkdtemp(prefix="holdfast-job-")
     try:
-        about = Call(call.id, 1, stored.queue, call.name, call.payload, b"", directory)
-        yield Attempt(about, call.variant, Detached())
+        description = Call(call.id, 1, stored.queue, call.name, call.payload, b"", directory)
+        yield Attempt(description, call.variant, Detached())
     finally:
         shutil.rmtree(directory, ignore_errors=True)
 
 
 def _ended(stored: Job[R], end: End) -> Job[R]:
-    end.raise_again(errors=False)  # what is meant for the process, as Ctrl-C is
+    end.raise_again(errors=False)  # such as KeyboardInterrupt, which is meant for the process
     outcome = _final(end.outcome)
     now = utc(time.time_ns() // 1_000_000)
     described = failure.decode(outcome.error) if isinstance(outcome, Error | Crash) else None
-    word = type(outcome).__name__.lower()
+    name = type(outcome).__name__.lower()
     attempt = job.Attempt(
-        1, stored.since, stored.since, stored.since, now, _WORDS.get(word, word), os.getpid(), "", "", described
+        1, stored.since, stored.since, stored.since, now, _OUTCOMES.get(name, name), os.getpid(), "", "", described
     )
     return msgspec.structs.replace(
         stored,
@@ -100,17 +100,17 @@ def _ended(stored: Job[R], end: End) -> Job[R]:
 
 
 def _final_reason(outcome: Outcome) -> str:
-    """Why the one attempt was the last."""
+    """Return why there is no second attempt."""
     final = isinstance(outcome, Error) and outcome.final
     return ("declared" if final is True else final) if final else "inline"
 
 
-_WORDS = {"succeed": "succeeded"}
+_OUTCOMES = {"succeed": "succeeded"}
 
 
 def _final(outcome: Outcome) -> Outcome:
-    """What an outcome is where there is no later."""
+    """Turn an outcome that asks for a later attempt into a failure."""
     if isinstance(outcome, Succeed | Error | Crash):
         return outcome
-    words = "the task asked to go on later, but it ran inline, while the store could not be reached"
-    return failed("NoLater", words, group="no-later")
+    message = "the task asked to continue later, but it ran inline because the server was unreachable"
+    return failed("NoLater", message, group="no-later")

@@ -284,7 +284,7 @@ class Outbox:
 
     # Sending
 
-    def send(self, deliver: Callable[[Entry], None], *, patience: float = LONG) -> int:
+    def send(self, deliver: Callable[[Entry], None], *, lock_timeout: float = LONG) -> int:
         """Send all that is kept, in order, and return how many calls that were.
 
         What the store refuses is set aside. If it cannot be reached or is full, `deliver` raises that, and the rest
@@ -297,7 +297,7 @@ class Outbox:
         self._check()
         if not self.has_entries:
             return 0
-        with self._locked(SENDING, patience):
+        with self._locked(SENDING, lock_timeout):
             while records := self._next(place):
                 for record in records:
                     if record.data is not None and not record.is_sent:

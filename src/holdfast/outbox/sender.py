@@ -1,7 +1,7 @@
-"""Sends what is kept on disk: when asked to, and in the background as soon as the store is back.
+"""Sends the calls in an outbox: on request, and in the background once the server is reachable again.
 
-The thread starts when there is something to send, and ends when there is nothing more. It ends with its process at any
-moment, too: what is left is sent by the next process that uses the same outbox.
+The background thread starts when the outbox has entries and ends when it has none. It may end with its process at any
+moment: the next process that uses the same outbox sends the rest.
 """
 
 from __future__ import annotations
@@ -11,136 +11,126 @@ import os
 import threading
 import time
 from pathlib import Path
-from typing import Protocol
 
 from holdfast import errors
 from holdfast.outbox.outbox import Entry, Outbox
 from holdfast.store.deadline import SECONDS, Deadline
-from holdfast.store.store import Address, Store
+from holdfast.store.store import Store
 
-FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0  # seconds between two attempts
-LOOK_EVERY = 0.1  # seconds, whether a job was sent
+MIN_PAUSE, MAX_PAUSE = 0.1, 2.0  # seconds between two attempts
+POLL_INTERVAL = 0.1  # seconds, while waiting for a job to be sent
 
 log = logging.getLogger("holdfast.outbox")
 
 
-class Place(Protocol):
-    """Where an app's store is."""
-
-    @property
-    def address(self) -> Address: ...
-    @property
-    def store(self) -> Store: ...
-
-
 class Sender:
-    """The calls that an app has kept, and the thread that sends them."""
+    """The outbox of an app and the thread that sends its entries."""
 
-    def __init__(self, app: Place, folder: Path) -> None:
-        self.outbox = Outbox(folder, app.address)
-        self._store = app.store
-        self._renew()
+    def __init__(self, store: Store, folder: Path) -> None:
+        self.outbox = Outbox(folder, store.address)
+        self._store = store
+        self._reset_thread()
 
-    def _renew(self) -> None:
-        """A forked process has no thread of its parent's, and a lock may be held by one."""
+    def _reset_thread(self) -> None:
+        """Start without a thread: a forked process does not have its parent's, and the lock may have been held."""
         self._pid = os.getpid()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
 
     def send(self) -> int:
-        """Send all that is kept, and return how many calls that were.
+        """Send all calls in the outbox and return their number.
 
         Raises:
-            StoreUnavailable, StoreFull: the rest stays where it is.
+            StoreUnavailable, StoreFull: the unsent calls stay in the outbox.
         """
         try:
             number = self.outbox.send(self._deliver)
         except errors.HoldfastError:
             raise
         except OSError as error:
-            raise errors.StoreUnavailable(f"calls that are kept on disk cannot be sent: {error}") from error
+            raise errors.StoreUnavailable(f"calls in the outbox cannot be sent: {error}") from error
         if number:
-            log.info("%d calls were sent that had been kept on disk", number)
+            log.info("sent %d calls from the outbox", number)
         return number
 
     def catch_up(self) -> bool:
-        """Send what is kept, for about two seconds, unless somebody is doing that. Returns whether nothing is left.
+        """Send for up to two seconds, unless another process is sending. Return whether the outbox is empty now.
 
-        A program that runs for a moment only would otherwise leave it all to the next, for ever.
+        Without this, processes that live only for a moment would leave their calls to the next one, endlessly.
         """
         deadline = Deadline()
 
-        def deliver(kept: Entry) -> None:
-            self._deliver(kept, deadline.seconds_left())
+        def deliver(entry: Entry) -> None:
+            self._deliver(entry, deadline.seconds_left())
 
         try:
-            self.outbox.send(deliver, patience=0)
-        except (errors.HoldfastError, OSError):  # which a TimeoutError is, too
+            self.outbox.send(deliver, lock_timeout=0)
+        except (errors.HoldfastError, OSError):  # includes TimeoutError
             return False
         return not self.outbox.has_entries
 
-    def _deliver(self, kept: Entry, seconds: float = SECONDS) -> None:
-        self._store.run(kept.command.within(Deadline(seconds, size=sum(map(len, kept.blobs)))))
+    def _deliver(self, entry: Entry, seconds: float = SECONDS) -> None:
+        self._store.run(entry.command.within(Deadline(seconds, size=sum(map(len, entry.blobs)))))
 
     def start(self) -> None:
-        """Send in the background, if there is anything to send."""
+        """Send in the background, if the outbox has entries."""
         if self._pid != os.getpid():
-            self._renew()
+            self._reset_thread()
         with self._lock:
             if self._thread is not None or not self.outbox.has_entries:
                 return
-            self._thread = threading.Thread(target=self._send_until_done, name="holdfast-send", daemon=True)
+            self._thread = threading.Thread(target=self._send_until_empty, name="holdfast-send", daemon=True)
             try:
                 self._thread.start()
-            except RuntimeError:  # the process is about to end; another will send
+            except RuntimeError:  # the process is exiting; another one will send
                 self._thread = None
 
-    def _send_until_done(self) -> None:
-        pause, said = FIRST_PAUSE, ""
+    def _send_until_empty(self) -> None:
+        pause, last_error = MIN_PAUSE, ""
         while True:
             try:
                 self.send()
             except errors.StoreUnavailable as error:
                 log.debug("not sent yet: %s", error)
             except Exception as error:
-                if str(error) != said:
-                    log.warning("calls that are kept on disk cannot be sent yet: %s", error)
-                said = str(error)
+                if str(error) != last_error:
+                    log.warning("calls in the outbox cannot be sent yet: %s", error)
+                last_error = str(error)
             with self._lock:
                 if not self.outbox.has_entries:
                     self._thread = None
                     return
             time.sleep(pause)
-            pause = min(2 * pause, LONGEST_PAUSE)
+            pause = min(2 * pause, MAX_PAUSE)
 
-    def wait(self, id: str, deadline: float | None) -> None:
-        """Return when a job is in the store.
+    def wait_until_sent(self, id: str, deadline: float | None) -> None:
+        """Wait until a job has left the outbox.
 
         Raises:
-            ResultTimeout: it is still on disk.
+            ResultTimeout: it is still there at the deadline.
             HoldfastError: the store refused it.
         """
-        while self.has_job(id):
-            time.sleep(_patience(id, deadline))
+        while self._is_unsent(id):
+            time.sleep(_next_pause(id, deadline))
 
-    async def await_(self, id: str, deadline: float | None) -> None:
-        """Return when a job is in the store, as `wait` does."""
+    async def await_until_sent(self, id: str, deadline: float | None) -> None:
+        """Wait until a job has left the outbox, like `wait_until_sent`."""
         import asyncio
 
-        while await asyncio.to_thread(self.has_job, id):
-            await asyncio.sleep(_patience(id, deadline))
+        while await asyncio.to_thread(self._is_unsent, id):
+            await asyncio.sleep(_next_pause(id, deadline))
 
-    def has_job(self, id: str) -> bool:
-        has_job = self.outbox.has_job(id)
-        if has_job:
+    def _is_unsent(self, id: str) -> bool:
+        is_unsent = self.outbox.has_job(id)
+        if is_unsent:
             self.start()
-        return has_job
+        return is_unsent
 
 
-def _patience(id: str, deadline: float | None) -> float:
+def _next_pause(id: str, deadline: float | None) -> float:
     if deadline is None:
-        return LOOK_EVERY
+        return POLL_INTERVAL
     left = deadline - time.monotonic()
     if left <= 0:
-        raise errors.ResultTimeout(f"job {id} is still kept on disk: the store could not be reached in the time given")
-    return min(LOOK_EVERY, left)
+        raise errors.ResultTimeout(f"job {id} is still in the outbox: the server was not reachable before the timeout")
+    return min(POLL_INTERVAL, left)
