@@ -19,7 +19,7 @@ import msgspec
 
 from chaos.ledger import Page
 from holdfast import Holdfast, LeaseLost, current_job
-from holdfast.job.options import Runner
+from holdfast.job.option_table import Runner
 from holdfast.running.running_job import RunningJob
 
 LEDGER = "CHAOS_LEDGER"  # names the directory

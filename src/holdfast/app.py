@@ -17,7 +17,8 @@ from holdfast import client, errors
 from holdfast.client.results import AsyncInbox, Inbox, deadline_after
 from holdfast.client.schedules import Timing, declaration
 from holdfast.job.job import Job
-from holdfast.job.options import DEFAULT_QUEUE, Given, WhenUnreachable, check_options, default_options
+from holdfast.job.option_table import WhenUnreachable, check_options
+from holdfast.job.options import DEFAULT_QUEUE, Given, default_options
 from holdfast.names import check_namespace
 from holdfast.outbox.policy import OutagePolicy
 from holdfast.store.client_method import client_method

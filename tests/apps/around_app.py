@@ -14,7 +14,7 @@ from contextvars import ContextVar
 from typing import Any, get_args
 
 from holdfast import Advance, Fail, Holdfast, Retry, RunningJob, Snooze, Task, current_job
-from holdfast.job.options import Runner
+from holdfast.job.option_table import Runner
 from tests.apps.worker_app import write
 
 RUNNERS: tuple[Runner, ...] = get_args(Runner)

@@ -13,7 +13,7 @@ import time
 from typing import get_args
 
 from holdfast import Holdfast, Task, current_job
-from holdfast.job.options import Runner
+from holdfast.job.option_table import Runner
 from tests.apps.worker_app import write
 
 jobs = Holdfast()

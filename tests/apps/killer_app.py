@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import get_args
 
 from holdfast import Holdfast, Task
-from holdfast.job.options import Runner
+from holdfast.job.option_table import Runner
 from tests.apps.worker_app import wait_async, wait_for, write
 
 jobs = Holdfast()

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from holdfast import Holdfast, current_job
-from holdfast.job.options import Runner
+from holdfast.job.option_table import Runner
 
 jobs = Holdfast()
 handler = logging.StreamHandler()  # of an app that configures logging when it is imported

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from holdfast import Holdfast, current_job
-from holdfast.job.options import Runner
+from holdfast.job.option_table import Runner
 
 jobs = Holdfast()
 

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from holdfast import Holdfast, current_job
-from holdfast.job.options import Runner
+from holdfast.job.option_table import Runner
 
 jobs = Holdfast()
 

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from holdfast import Fail, Holdfast, Retry, Snooze, Task, current_job
-from holdfast.job.options import Runner
+from holdfast.job.option_table import Runner
 from tests.apps.worker_app import is_open, write
 
 RUNNERS: tuple[Runner, ...] = get_args(Runner)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast import Holdfast, Task, current_job
-from holdfast.job.options import Runner
+from holdfast.job.option_table import Runner
 from tests.apps.worker_app import wait_for, write
 
 APART: tuple[Runner, ...] = ("fork", "spawn", "process")

@@ -22,7 +22,7 @@ import holdfast_pytest
 from holdfast import errors
 from holdfast.client import bulk, queues, schedules, timing, upkeep, workers
 from holdfast.items import items
-from holdfast.job import job, options
+from holdfast.job import job, option_table, options
 from holdfast.job.errors import JobCancelled, JobFailed
 from holdfast.job.failure import Failure
 from holdfast.store.commands import Event, HeldJob, Limit, Queue, Setting, Worker
@@ -343,11 +343,19 @@ def _is_code(part: str) -> bool:
 
 
 def _options(given: type) -> str:
-    module, notes = vars(sys.modules[given.__module__]), _comments(given)
+    module = vars(sys.modules[given.__module__])
+    notes = _help_of_options() if given is options.Given else _comments(given)
     rows = []
     for name, kept in _raw_annotations(given).items():
         rows.append(f"| `{name}` | {_type(kept.removesuffix(' | None'), module)} | {notes.get(name, '')} |")
     return "\n".join([OPTIONS[given], "| option | type | |", "|---|---|---|", *rows, ""])
+
+
+def _help_of_options() -> dict[str, str]:
+    return {
+        option.name: f"{option.help}{f' Default: {option.default}.' if option.default else ''}"
+        for option in option_table.OPTIONS
+    }
 
 
 def _fixtures() -> str:

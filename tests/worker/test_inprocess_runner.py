@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast, Job, JobFailed, Task, current_job
-from holdfast.job.options import Runner
+from holdfast.job.option_table import Runner
 from holdfast.job.outcome import Release
 from holdfast.store.commands import ClaimedJob
 from holdfast.worker.attempt import Attempt, House, Request, Said

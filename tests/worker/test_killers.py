@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.job.options import Runner
+from holdfast.job.option_table import Runner
 from tests.apps import killer_app as app
 from tests.support.workers import Crew
 

@@ -9,7 +9,7 @@ import pytest
 import redis
 
 from holdfast import Job, Task
-from holdfast.job.options import Runner
+from holdfast.job.option_table import Runner
 from tests.apps import refused_app as app
 from tests.apps import runner_app, worker_app
 from tests.apps.runner_app import RUNNERS

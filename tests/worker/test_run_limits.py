@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from holdfast import Holdfast, Invalid, Job
-from holdfast.job.options import PLAIN, Run, Runner
+from holdfast.job.option_table import Runner
+from holdfast.job.options import PLAIN, Run
 from holdfast.worker.lease_clock import LeaseClock
 from holdfast.worker.linux import boot_time
 from tests.apps import limits_app as app

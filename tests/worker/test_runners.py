@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from holdfast import Holdfast, Job, JobCancelled, JobFailed, ResultTypeWarning, WorkDone
-from holdfast.job.options import Runner
+from holdfast.job.option_table import Runner
 from tests.apps import runner_app as app
 from tests.apps.runner_app import RUNNERS, Order, Report
 from tests.support.servers import running_server

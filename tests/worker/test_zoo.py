@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from holdfast import Job
-from holdfast.job.options import Runner
+from holdfast.job.option_table import Runner
 from tests.apps import zoo_app as zoo
 from tests.support.servers import running_server
 from tests.support.workers import Crew, Worker, is_alive, new_crew

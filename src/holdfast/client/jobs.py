@@ -18,7 +18,9 @@ import msgspec
 from holdfast import errors
 from holdfast.constants import DEFAULT_PAGE, MAX_BATCH, MAX_DURATION
 from holdfast.job.job import PENDING, Job, read_job
-from holdfast.job.options import Awaited, OnFailed, ids_of
+from holdfast.job.option_kinds import ids_of
+from holdfast.job.option_table import OnFailed
+from holdfast.job.options import Awaited
 from holdfast.job.usage import JobUsage, read_usage
 from holdfast.names import check_id, check_name, check_text, new_id
 from holdfast.store import commands

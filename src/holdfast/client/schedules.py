@@ -11,6 +11,7 @@ import msgspec
 from holdfast.client.timing import Cron, Every, When, decode, encode, further_times, next_firings
 from holdfast.constants import MAX_BACKLOG, MAX_DURATION, MAX_JITTER, MIN_INTERVAL
 from holdfast.errors import Invalid, ScheduleNotFound
+from holdfast.job.option_table import not_for
 from holdfast.names import check_schedule
 from holdfast.store import commands
 from holdfast.store.client_method import Stores
@@ -20,19 +21,6 @@ from holdfast.units import Duration, milliseconds, utc
 
 Missed = Literal["one", "all", "skip"]
 Overlap = Literal["allow", "skip"]
-
-NOT_OF_SCHEDULES = (
-    "id",
-    "delay",
-    "at",
-    "unique",
-    "unique_for",
-    "debounce",
-    "on_exists",
-    "after",
-    "when_unreachable",
-    "deadline_at",
-)
 
 
 class Timing(msgspec.Struct, frozen=True, kw_only=True):
@@ -151,7 +139,7 @@ def declaration(name: str, call: BoundCall[Any], timing: Timing, revision: int |
         raise Invalid("deadline is a time; each firing needs one of its own: give a duration")
     if call.chosen.deadline is not None and call.chosen.deadline <= (timing.jitter or 0):
         raise Invalid("the jitter may be longer than the deadline; a job would be due after it")
-    for option in NOT_OF_SCHEDULES:
+    for option in not_for("schedule"):
         if getattr(call.chosen, option) is not None:
             raise Invalid(f"{option} is no option of a scheduled call: each firing is a job of its own")
     told = {"name": check_schedule(name), "batch": call.variant.batch, "payload": call.payload}

@@ -26,6 +26,7 @@ from holdfast.items.heartbeat import Heartbeat
 from holdfast.items.item import NO_ITEM, Item, NoItem
 from holdfast.items.outcomes import Buffer, as_bytes
 from holdfast.job.job import Job
+from holdfast.job.option_table import not_for
 from holdfast.job.options import Given, Options
 from holdfast.names import check_id, check_queue, new_id
 from holdfast.store import commands
@@ -42,16 +43,6 @@ if TYPE_CHECKING:
 __all__ = ["Item", "Items", "NoItem"]
 
 TASK = "raw"  # what a job without a task has in its place
-NOT_OF_ITEMS = (
-    "queue",
-    "timeout",
-    "soft_timeout",
-    "stalled",
-    "memory",
-    "exclusive",
-    "runner",
-    "when_unreachable",
-)  # they are the worker's to keep
 
 
 class App(enqueue.App, task.App, Protocol):
@@ -242,7 +233,7 @@ def _raw(item: bytes) -> bytes:
 
 def _fitting(options: Given, queue: str) -> Given:
     """Return the options of an item, unless one of them is only for tasks."""
-    for name in NOT_OF_ITEMS:
+    for name in not_for("item"):
         if options.get(name) not in (None, queue if name == "queue" else None):
             why = f"it goes to the queue {queue}" if name == "queue" else "no worker runs it"
             raise errors.Invalid(f"{name} is no option of an item: {why}")

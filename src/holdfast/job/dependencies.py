@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from holdfast.codec import Shape
 from holdfast.constants import MAX_BATCH
 from holdfast.errors import JobNotFound
-from holdfast.job import options
+from holdfast.job import option_kinds
 from holdfast.job.errors import JobCancelled, JobFailed
 from holdfast.job.job import Job
 from holdfast.job.options import Awaited
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 def ids_of(jobs: Iterable[Awaited | str | Sequence[Awaited | str]]) -> list[str]:
     """Return the ids of jobs and of lists of jobs, each once."""
-    return list(dict.fromkeys(id for each in jobs for id in options.ids_of(each)))
+    return list(dict.fromkeys(id for each in jobs for id in option_kinds.ids_of(each)))
 
 
 def in_parts(ids: list[str]) -> Iterator[list[str]]:

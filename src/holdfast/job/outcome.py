@@ -159,7 +159,7 @@ def outcome_of(exception: BaseException) -> Outcome:
         return Snoozed(exception.delay)
     if isinstance(exception, Advance):
         call = exception.call
-        return Advanced(call.name, call.chosen.batch(), call.payload)
+        return Advanced(call.name, call.chosen.stage(), call.payload)
     group = exception.group if isinstance(exception, Fail) else None
     if group is None and isinstance(exception, Retry | Fail):
         group = failure.group_of(exception.__cause__ or exception)

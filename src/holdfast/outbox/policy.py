@@ -24,7 +24,7 @@ from holdfast.client.enqueue import Calls, Chunk, Jobs, job_of, job_template
 from holdfast.constants import MAX_PAYLOAD
 from holdfast.job import job
 from holdfast.job.job import Job
-from holdfast.job.options import WhenUnreachable
+from holdfast.job.option_table import WhenUnreachable
 from holdfast.server.home import find_home
 from holdfast.store.steps import Action
 from holdfast.store.store import Address, Store

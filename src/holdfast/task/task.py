@@ -20,7 +20,8 @@ import msgspec
 
 from holdfast.errors import Invalid
 from holdfast.job.job import Job
-from holdfast.job.options import DEFAULT_QUEUE, DEFAULTS, NEED_A_PROCESS, Given, Options
+from holdfast.job.option_table import NEED_A_PROCESS
+from holdfast.job.options import DEFAULT_QUEUE, DEFAULTS, Given, Options
 from holdfast.names import check_task, new_id
 from holdfast.running.current import as_function
 from holdfast.task.signature import Signature
@@ -201,17 +202,13 @@ def _unique_key(task: Task[..., Any]) -> str | None:
 
 
 def _batch(task: Task[..., Any]) -> dict[str, Any]:
-    """What the store is told of each call, besides its id and its arguments."""
-    chosen = task.chosen
-    told = {
-        "task": task.name,
-        "codec": None if task.codec == "json" else task.codec,
-        "unique": _unique_key(task),
-        "unique_for": "queued" if chosen.debounce is not None else chosen.unique_for,
-        "keep": False if chosen.keep is False else None,
-        **chosen.batch(),
-    }
-    return {name: value for name, value in told.items() if value is not None}
+    """Return the arguments of the store that all calls share."""
+    batch = {"task": task.name, **task.chosen.batch()}
+    if task.codec != "json":
+        batch["codec"] = task.codec
+    if (unique := _unique_key(task)) is not None:
+        batch["unique"] = unique
+    return batch
 
 
 def _outline(task: Task[..., R]) -> Job[R]:

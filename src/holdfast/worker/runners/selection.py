@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import nullcontext
 from typing import Any, NamedTuple, Protocol
 
-from holdfast.job import options
+from holdfast.job import option_table
 from holdfast.job.outcome import Outcome, Release
 from holdfast.store.commands import ClaimedJob
 from holdfast.task import task
@@ -50,7 +50,7 @@ class Elsewhere(NamedTuple):
 NOWHERE = Elsewhere(0, 0)
 
 
-def wanted(known: task.Task[..., Any], pool: Pool) -> options.Runner:
+def wanted(known: task.Task[..., Any], pool: Pool) -> option_table.Runner:
     """The runner that a task names, or else its worker."""
     return known.chosen.runner or ("async" if known.is_async else pool.runner)
 
@@ -87,8 +87,8 @@ class Runners:
         self.processes = zygote and Processes(zygote.control)
         self._inside = Inside(tasks, on_abandoned=on_abandoned)
         self._coroutines, self._threads = AsyncRunner(self._inside), ThreadRunner(self._inside, pool.concurrency)
-        self._runners: dict[options.Runner, Runner] = {}
-        self._alone: dict[options.Runner, Runner] = {}
+        self._runners: dict[option_table.Runner, Runner] = {}
+        self._alone: dict[option_table.Runner, Runner] = {}
         if self.processes:
             self._alone = {
                 "fork": AloneRunner(self.processes, FORK),
@@ -102,7 +102,7 @@ class Runners:
             }
         self._places = asyncio.Semaphore(pool.processes)
         self._apart: set[Attempt] = set()
-        self._kinds: dict[task.Task[..., Any], options.Runner] = {}
+        self._kinds: dict[task.Task[..., Any], option_table.Runner] = {}
         # Of the last jobs: were they apart? At first, some may be.
         self._recent = deque([any(self._kind(known) not in INSIDE for known in tasks.values())], maxlen=200)
         self._recently_apart = sum(self._recent)
@@ -182,17 +182,17 @@ class Runners:
         self._threads.close()
         self._inside.close()
 
-    def _kind_for(self, job: ClaimedJob) -> options.Runner:
+    def _kind_for(self, job: ClaimedJob) -> option_table.Runner:
         """A job that may have killed an executor runs alone: in a process of its own, under a zygote of its own."""
         kind = self._kind(self._tasks[job.task])
         return self._safe("fork") if job.alone and kind in INSIDE else kind
 
-    def _kind(self, known: task.Task[..., Any]) -> options.Runner:
+    def _kind(self, known: task.Task[..., Any]) -> option_table.Runner:
         if (kind := self._kinds.get(known)) is None:
             kind = self._kinds[known] = self._safe(wanted(known, self._pool))
         return kind
 
-    def _safe(self, kind: options.Runner) -> options.Runner:
+    def _safe(self, kind: option_table.Runner) -> option_table.Runner:
         """Where the app has threads nothing is forked: a lock that one of them holds would never be released.
 
         The processes of the runner `process` are spawned then, and kept all the same.

@@ -1,0 +1,104 @@
+"""The kinds of values that job options have: how each is checked, and converted to what is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from holdfast.constants import MAX_DURATION, MAX_LIMITS_PER_JOB
+from holdfast.errors import Invalid
+from holdfast.names import check_id, check_limit
+from holdfast.units import milliseconds, moment, size_in_bytes
+
+
+class Kind(NamedTuple):
+    """A kind of value. Bounds and choices are for those who show them or read text; `check` enforces them."""
+
+    name: str
+    check: Callable[[str, Any], Any]  # takes the name of the option, for the message of an error
+    min: int | None = None
+    max: int | None = None
+    choices: tuple[str, ...] = ()
+
+
+def text(check: Callable[[str], str]) -> Kind:
+    return Kind("text", lambda _, value: check(value))
+
+
+def integer(min: int, max: int) -> Kind:
+    def check(name: str, value: Any) -> int:
+        if type(value) is int and min <= value <= max:
+            return value
+        raise Invalid(f"{name} is {value!r}; it must be an int from {min} to {max}")
+
+    return Kind("integer", check, min, max)
+
+
+def duration(min: int, max: int = MAX_DURATION) -> Kind:
+    return Kind("duration", lambda name, value: milliseconds(value, what=name, least=min, most=max), min, max)
+
+
+def choice(*choices: str) -> Kind:
+    def check(name: str, value: Any) -> str:
+        if isinstance(value, str) and value in choices:
+            return value
+        raise Invalid(f"{name} is {value!r}; it must be one of {', '.join(map(repr, choices))}")
+
+    return Kind("choice", check, choices=choices)
+
+
+def choice_or_duration(*choices: str) -> Kind:
+    def check(name: str, value: Any) -> str | int:
+        if isinstance(value, str) and value in choices:
+            return value
+        try:
+            return milliseconds(value, what=name, least=1, most=MAX_DURATION)
+        except Invalid as error:
+            raise Invalid(f"{error}; or one of {', '.join(map(repr, choices))}") from None
+
+    return Kind("choice or duration", check, 1, MAX_DURATION, choices)
+
+
+def _check_flag(name: str, value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    raise Invalid(f"{name} is {value!r}; it must be True or False")
+
+
+def _check_moment_or_duration(name: str, value: Any) -> int:
+    if isinstance(value, datetime):
+        return moment(value, name)
+    return milliseconds(value, what=name, least=1, most=MAX_DURATION)
+
+
+def _check_limits(name: str, value: Any) -> tuple[str, ...]:
+    names = [value] if isinstance(value, str) else value
+    if not isinstance(names, Iterable):
+        raise Invalid(f"{name} is {value!r}; it must be a name, or a list of names")
+    found = tuple(dict.fromkeys(map(check_limit, names)))
+    if len(found) > MAX_LIMITS_PER_JOB:
+        raise Invalid(f"{name} is {value!r}; a job takes part in {MAX_LIMITS_PER_JOB} limits at most")
+    return found
+
+
+def ids_of(value: Any) -> tuple[str, ...]:
+    """Return the ids of a job, a bound call or an id, or of a list of them, each once."""
+    found = [value] if isinstance(value, str) or hasattr(value, "id") or hasattr(value, "bind") else value
+    if not isinstance(found, Iterable):
+        raise Invalid(f"{value!r} cannot be waited for; it must be a job, a bound call or an id, or a list of them")
+    return tuple(dict.fromkeys(map(_id_of, found)))
+
+
+def _id_of(awaited: Any) -> str:
+    if hasattr(awaited, "bind"):
+        raise Invalid(f"{awaited!r} cannot be waited for; a call of it can: enqueue it, or bind its arguments")
+    return check_id(awaited if isinstance(awaited, str) else getattr(awaited, "id", awaited))
+
+
+FLAG = Kind("flag", _check_flag)
+SIZE = Kind("size", lambda name, value: size_in_bytes(value, what=name))
+MOMENT = Kind("moment", lambda name, value: moment(value, name))
+MOMENT_OR_DURATION = Kind("moment or duration", _check_moment_or_duration, 1, MAX_DURATION)
+IDS = Kind("ids", lambda _, value: ids_of(value))
+LIMITS = Kind("limits", _check_limits)

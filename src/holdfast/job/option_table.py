@@ -1,0 +1,210 @@
+"""The table of job options: each option is declared once, here.
+
+The checks, the arguments of the store, the text for workers, the options of `holdfast enqueue` and the reference derive
+from it. `options.py` repeats the names for type checkers; `tests/job/test_options.py` compares them with this table, as
+well as the lists of the Lua library.
+
+The table is in `job/` and not in `task/`, because a running job and the items, which have no task, use it as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal, NamedTuple, get_args
+
+from holdfast.constants import MAX_BACKOFF, MAX_PRIORITY, MAX_RETRIES, MIN_PRIORITY
+from holdfast.errors import Invalid
+from holdfast.job.option_kinds import (
+    FLAG,
+    IDS,
+    LIMITS,
+    MOMENT,
+    MOMENT_OR_DURATION,
+    SIZE,
+    Kind,
+    choice,
+    choice_or_duration,
+    duration,
+    integer,
+    text,
+)
+from holdfast.names import check_id, check_key, check_queue, check_share
+from holdfast.text import suggestion
+
+OnExists = Literal["return", "error", "replace"]
+Span = Literal["queued", "pending", "kept"]
+OnFailed = Literal["block", "cancel", "run"]
+Runner = Literal["fork", "spawn", "process", "thread", "async"]
+WhenUnreachable = Literal["raise", "inline", "outbox"]
+
+# Where an option goes: to the store with each job, or with the whole call; to the worker, as text that the store only
+# carries; or nowhere, because the client or the worker reads it from the task.
+Destination = Literal["job", "call", "worker", "nowhere"]
+# Who cannot use an option: the defaults of an app, a schedule, an item, the next stage of a pipeline (`Advance`).
+User = Literal["defaults", "schedule", "item", "stage"]
+
+
+class Option(NamedTuple):
+    """One option of a job."""
+
+    name: str
+    kind: Kind
+    help: str
+    default: str = ""
+    goes_to: Destination = "job"
+    not_for: tuple[User, ...] = ()
+    needs_process: bool = False  # it applies only to a job that has a process of its own
+
+
+OPTIONS = (
+    Option("queue", text(check_queue), "Queue of the job.", "`default`", not_for=("item",)),
+    Option("priority", integer(MIN_PRIORITY, MAX_PRIORITY), "-256 to 255; lower runs first.", "0"),
+    Option("delay", duration(0), "Start the job after this time.", not_for=("schedule",)),
+    Option("at", MOMENT, "Start the job at this time, which has a time zone.", not_for=("defaults", "schedule")),
+    Option("retries", integer(0, MAX_RETRIES), "Allowed retries after errors.", "the queue's setting, 3"),
+    Option(
+        "backoff",
+        duration(0, MAX_BACKOFF),
+        "Wait before the first retry; it doubles with each retry.",
+        "the queue's setting, 20s",
+    ),
+    Option("crashes", integer(0, MAX_RETRIES), "Allowed crashes of its process.", "the queue's setting, 3"),
+    Option("lost", integer(0, MAX_RETRIES), "Allowed lost leases.", "the queue's setting, 10"),
+    Option("timeout", duration(1), "How long an attempt may run.", "no limit", not_for=("item",)),
+    Option(
+        "soft_timeout",
+        duration(1),
+        "After this time an attempt is asked to save and yield.",
+        "never",
+        "worker",
+        not_for=("item",),
+    ),
+    Option(
+        "stalled",
+        duration(1),
+        "How long an attempt may be silent: no save, report, note, step or output.",
+        "no limit",
+        "worker",
+        not_for=("item",),
+    ),
+    Option(
+        "memory",
+        SIZE,
+        "Memory limit of all processes of an attempt: 512M, 2G.",
+        "no limit",
+        "worker",
+        not_for=("item",),
+        needs_process=True,
+    ),
+    Option(
+        "exclusive",
+        FLAG,
+        "Kill an attempt before its lease expires, so that two attempts never overlap.",
+        goes_to="worker",
+        not_for=("item",),
+        needs_process=True,
+    ),
+    Option(
+        "id",
+        text(check_id),
+        "Id of the job; while a job of this id is kept, no second is stored.",
+        "a new id",
+        "nowhere",
+        not_for=("defaults", "schedule", "stage"),
+    ),
+    Option(
+        "on_exists",
+        choice(*get_args(OnExists)),
+        "If a job of this id or unique key exists: return it, raise an error, or replace it.",
+        "`return`",
+        "call",
+        not_for=("schedule", "stage"),
+    ),
+    Option(
+        "unique",
+        text(check_key),
+        "Unique key: while a job holds it, no second is stored.",
+        not_for=("defaults", "schedule", "stage"),
+    ),
+    Option(
+        "unique_for",
+        choice_or_duration(*get_args(Span)),
+        "How long the job holds its unique key: until it starts (queued), ends (pending) or is removed (kept), "
+        "or a duration.",
+        "`pending`",
+        not_for=("defaults", "schedule", "stage"),
+    ),
+    Option(
+        "debounce",
+        duration(1),
+        "Start after this time without another call of the same unique key, or task; the last call counts.",
+        goes_to="nowhere",  # the store gets it as a delay
+        not_for=("schedule",),
+    ),
+    Option(
+        "keep",
+        FLAG,
+        "Whether its record is kept when it has ended; a failed job always is.",
+        "True",
+        not_for=("stage",),
+    ),
+    Option("at_most_once", FLAG, "Run at most once; never retried."),
+    Option(
+        "after",
+        IDS,
+        "Jobs that have to end first: a job, bound call or id, or a list of them.",
+        not_for=("defaults", "schedule"),
+    ),
+    Option(
+        "on_failed",
+        choice(*get_args(OnFailed)),
+        "If one of those fails or is cancelled: stay blocked, be cancelled, or run.",
+        "`block`",
+        not_for=("defaults",),
+    ),
+    Option("limits", LIMITS, "Limits that the job takes part in: `api`, or `api:acme` to count by key."),
+    Option("share", text(check_share), "Key of its share of a fair queue: a customer, say."),
+    Option(
+        "deadline", MOMENT_OR_DURATION, "No attempt starts after this time; then the job fails.", "none"
+    ),  # the store gets a time as `deadline_at`
+    Option(
+        "runner",
+        choice(*get_args(Runner)),
+        "Where the job runs.",
+        "by the kind of function",
+        "nowhere",
+        not_for=("item",),
+    ),
+    Option(
+        "when_unreachable",
+        choice(*get_args(WhenUnreachable)),
+        "What to do if the server is unreachable.",
+        "the app's",
+        "nowhere",
+        not_for=("schedule", "item"),
+    ),
+)
+BY_NAME = {option.name: option for option in OPTIONS}
+NEED_A_PROCESS = tuple(option.name for option in OPTIONS if option.needs_process)
+
+
+def not_for(user: User) -> tuple[str, ...]:
+    """Return the names of the options that this user cannot have."""
+    return tuple(option.name for option in OPTIONS if user in option.not_for)
+
+
+def check_options(names: Iterable[str], also: Sequence[str] = ()) -> None:
+    """Raise Invalid if one of the names is neither an option of a job nor one of `also`."""
+    for name in names:
+        if name not in BY_NAME and name not in also:
+            raise Invalid(f"there is no option {name!r}{suggestion(name, (*BY_NAME, *also))}")
+
+
+def checked(name: str, value: Any) -> Any:
+    """Return the value of an option as it is stored; None stays None.
+
+    Raises:
+        Invalid: there is no such option, or the value is invalid.
+    """
+    check_options([name])
+    return None if value is None else BY_NAME[name].kind.check(name, value)
