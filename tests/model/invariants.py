@@ -131,9 +131,9 @@ class Snapshot:
         return self.families.get(family, {})
 
     @property
-    def signs(self) -> dict[str, Any]:
-        signs: dict[str, Any] = json.loads(self.meta.get("signs", b"{}"))
-        return signs
+    def markers(self) -> dict[str, Any]:
+        markers: dict[str, Any] = json.loads(self.meta.get("markers", b"{}"))
+        return markers
 
 
 def check(client: redis.Redis, namespace: str, *, now: int | None = None, least_history: int = HISTORY) -> Snapshot:
@@ -305,7 +305,7 @@ def _check_queues(snapshot: Snapshot) -> None:
     known = set(snapshot.queues)
     assert {record.queue for record in snapshot.jobs.values()} <= known, "a queue is not registered"
     assert snapshot.paused <= known, "a queue that nobody knows is paused"
-    assert bool(snapshot.paused) == ("paused" in snapshot.signs), "whether queues are paused"
+    assert bool(snapshot.paused) == ("paused" in snapshot.markers), "whether queues are paused"
     arrivals = [record.arrival for record in snapshot.jobs.values() if not record.flags & invariants_compose.FAIR]
     assert len(set(arrivals)) == len(arrivals), "two jobs have one arrival number"
     assert max(arrivals, default=0) <= int(snapshot.meta.get("arrivals", b"0")), "an arrival number was not counted"

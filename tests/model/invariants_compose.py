@@ -83,7 +83,7 @@ def _check_lines(snapshot: Snapshot) -> None:
     for id in {*wanted, *found}:
         assert found.get(id, set()) == wanted.get(id, set()), f"{found.get(id)} wait for {id}, not {wanted.get(id)}"
         assert id not in snapshot.jobs or snapshot.jobs[id].flags & AWAITED, f"{id} does not know that it is awaited"
-    assert not snapshot.resolving or "resolving" in snapshot.signs
+    assert not snapshot.resolving or "resolving" in snapshot.markers
 
 
 def _check_cycles(snapshot: Snapshot) -> None:
@@ -135,8 +135,8 @@ def _check_parked(snapshot: Snapshot) -> None:
     assert snapshot.others("lq") == queues, "the queues in which jobs are parked"
     assert snapshot.others("lt") == names, "the limits by which jobs are parked"
     assert set(snapshot.others("lv")) <= snapshot.changed, "limits are looked at, and nobody knows"
-    assert not snapshot.changed or "changed" in snapshot.signs
-    assert bool(snapshot.undefined) == ("undefined" in snapshot.signs), "whether there are limits that nobody defined"
+    assert not snapshot.changed or "changed" in snapshot.markers
+    assert bool(snapshot.undefined) == ("undefined" in snapshot.markers), "whether there are limits that nobody defined"
     assert snapshot.undefined.isdisjoint(snapshot.limits), "a limit is defined, and noted as undefined"
 
 
@@ -163,7 +163,7 @@ def _check_nobody_is_stranded(snapshot: Snapshot) -> None:
 def _check_shares(snapshot: Snapshot) -> None:
     for queue, fields in snapshot.others("fair").items():
         assert queue in snapshot.queues, f"shares of queue {queue}, which is not known"
-        assert "fair" in snapshot.signs or not any(field[0] == "v" for field in fields)
+        assert "fair" in snapshot.markers or not any(field[0] == "v" for field in fields)
         assert all(field[0] in "vw" for field in fields), f"{queue}: {fields}"
     for where, ends in snapshot.others("shares").items():
         queue, priority = where.rsplit(":", 1)
@@ -176,7 +176,7 @@ def _check_schedules(snapshot: Snapshot) -> None:
     known = snapshot.others("sc")
     assert set(known) == set(snapshot.schedules), "schedules are not those that are listed"
     assert snapshot.refill <= set(known), "times are wanted for what is gone"
-    assert not snapshot.refill or "refill" in snapshot.signs
+    assert not snapshot.refill or "refill" in snapshot.markers
     timers = {}
     for name, fields in known.items():
         times = fields["next"] if "every" in fields else fields["times"].partition(b" ")[0]

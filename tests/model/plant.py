@@ -54,12 +54,12 @@ class Bug:
 BUGS = [
     Bug(
         "a forgotten ZREM: a job stays in its old index",
-        "move",
-        "collect(leaving, index[before], id)",
+        "transitions",
+        "collect(index_removals, index[before], id)",
     ),
     Bug(
         "a timer outlives the run",
-        "move",
+        "transitions",
         "if not timer and (before == 'scheduled' or before == 'running') then",
         "if not timer and before == 'scheduled' then",
     ),
@@ -70,7 +70,9 @@ BUGS = [
         "if job.state == 'running' and job.attempt == attempt then",
         "if job.state == 'running' then",
     ),
-    Bug("a lease that ended stays with its executor", "lease", "collect(dropping, key.held(run.executor), job.id)"),
+    Bug(
+        "a lease that ended stays with its executor", "lease", "collect(held_removals, key.held(run.executor), job.id)"
+    ),
     Bug("a detached job stays with its executor too", "detach", "redis.call('HDEL', key.held(run.executor), job.id)"),
     Bug("a detached job is still its executor's", "detach", "run.outcome, to)", "run.outcome, run.executor)"),
     Bug(
@@ -104,8 +106,8 @@ BUGS = [
     ),
     Bug(
         "a limit stays noted as undefined when it is defined",
-        "limits",
-        "  limit.forget_undefined(args.name)\n  changed(args.name)",
+        "set_limit",
+        "  limits.forget_undefined(args.name)\n  changed(args.name)",
         "  changed(args.name)",
     ),
     Bug(
@@ -122,9 +124,9 @@ BUGS = [
     Bug(
         "a wish to cancel is forgotten at a release",
         "lease",
-        "if has(job.flags, CANCELLING) then return conclude(job, 'cancelled', nil, fields) end",
+        "if has(job.flags, CANCELLING) then return finish_job(job, 'cancelled', nil, fields) end",
     ),
-    Bug("a clock that goes back is not noticed", "time", "elseif gap < 0 then clock_went_back() end", "end"),
+    Bug("a clock that goes back is not noticed", "timers", "elseif gap < 0 then shorten_leases() end", "end"),
     Bug("a lease is spared for ever", "lease", "spared + 1, length))", "spared, length))"),
     Bug("renew does not look at the attempt", "renew", "if is_over or holds ~= attempt then", "if not marks then"),
     Bug(
@@ -141,10 +143,10 @@ BUGS = [
     ),
     Bug(
         "the newest jobs are merged by their ids alone",
-        "newest",
+        "list_newest",
         "if one.score ~= other.score then return one.score > other.score end",
     ),
-    Bug("a page of the newest begins each state anew", "newest", "if rank > 0 and begun then", "if false then"),
+    Bug("a page of the newest begins each state anew", "list_newest", "if rank > 0 and begun then", "if false then"),
     Bug(
         "a job is cancelled though one waits for it that is not",
         "cancel",
@@ -155,34 +157,34 @@ BUGS = [
         "claim",
         "pass_on(open, args.shares and 1 or place, args.idle or args.shares)",
     ),
-    Bug("waiters are not told", "lease", "tell_waiters(job, waiters)"),
+    Bug("waiters are not told", "lease", "notify_waiters(job, waiters)"),
     Bug(
         "a unique key is not freed when its job ends",
         "lease",
-        "if has(job.flags, UNIQUE) then free_key(job, goes and 'qpk' or 'qp') end",
+        "if has(job.flags, UNIQUE) then release_key(job, goes and 'qpk' or 'qp') end",
     ),
-    Bug("a job that is tried again does not take its key again", "retry", "and take_key_again(job)", "and false"),
-    Bug("a key outlives the kept job that had it", "prune", "free_key(job, 'k')", "free_key(job, 'p')"),
+    Bug("a job that is tried again does not take its key again", "retry", "and reacquire_key(job)", "and false"),
+    Bug("a key outlives the kept job that had it", "prune", "release_key(job, 'k')", "release_key(job, 'p')"),
     Bug(
         "the grace is forgotten at a renewal",
         "renew",
-        "collect(entering, key.timers, now + length, id)",
-        "collect(entering, key.timers, now + length - setting('grace'), id)",
+        "collect(index_additions, key.timers, now + length, id)",
+        "collect(index_additions, key.timers, now + length - setting('grace'), id)",
     ),
     Bug("a token is ignored", "call", "if answer then return answer end"),
     Bug(
         "a job that is not kept stays in its index",
-        "move",
-        "collect(leaving, key.index[job.queue][job.state], id)",
+        "transitions",
+        "collect(index_removals, key.index[job.queue][job.state], id)",
     ),
     Bug(
         "a job that runs once at most comes back after a crash",
         "lease",
-        "if is_over(job, job.crashes_used, option(job, 'crashes')) then "
-        "return fail(job, 'crashed', why_over(job), waiters, fields) end\n  come_back(job, 0, fields)",
+        "if is_exhausted(job, job.crashes_used, option(job, 'crashes')) then "
+        "return fail_job(job, 'crashed', exhausted_reason(job), waiters, fields) end\n  requeue(job, 0, fields)",
         """local over = job.crashes_used > option(job, 'crashes') and not has(job.flags, CANCELLING)
-  if over then return fail(job, 'crashed', 'E', waiters, fields) end
-  come_back(job, 0, fields, true)""",
+  if over then return fail_job(job, 'crashed', 'E', waiters, fields) end
+  requeue(job, 0, fields, true)""",
     ),
     Bug(
         "the lease of one queue is that of another",
@@ -193,26 +195,31 @@ BUGS = [
     # Composition
     Bug(
         "a job is not cancelled with the one that it waits for",
-        "after",
+        "dependencies",
         "if own == 'c' and letter ~= '-' and not is_satisfied then",
         "if false then",
     ),
     Bug(
         "a failure is as good as a success for those that wait",
-        "after",
+        "dependencies",
         "return letter == 'S' or (policy == 'r' and letter ~= '-')",
         "return letter ~= '-'",
     ),
     Bug(
         "who has been told stays in line",
-        "after",
+        "dependencies",
         "if is_satisfied then redis.call('ZREM', key.dependents(ended), id) end",
     ),
-    Bug("the rest of those that wait is forgotten", "after", "after.note_rest(ended, letter, rest)", "local _"),
+    Bug(
+        "the rest of those that wait is forgotten",
+        "dependencies",
+        "dependencies.save_position(ended, letter, rest)",
+        "local _",
+    ),
     Bug(
         "those that wait are not told that a job is tried again",
         "retry",
-        "if has(job.flags, AWAITED) then resolved[#resolved + 1] = { id, '-', '-inf' } end",
+        "if has(job.flags, AWAITED) then to_resolve[#to_resolve + 1] = { id, '-', '-inf' } end",
     ),
     Bug(
         "a job may be made to wait for itself",
@@ -233,37 +240,37 @@ BUGS = [
     Bug(
         "a cancellation of dependents only is done again",
         "cancel",
-        "return answers, is_idle and #dependents == 0",
-        "return answers, is_idle",
+        "return answers, is_unchanged and #dependents == 0",
+        "return answers, is_unchanged",
     ),
     Bug(
         "a slot stays with a job that has ended",
-        "limit",
-        "if redis.call('SREM', key.holders(full), job.id) == 1 then limit.pass_up(full) end",
-        "limit.pass_up(full)",
+        "limits",
+        "if redis.call('SREM', key.holders(full), job.id) == 1 then limits.offer_slots(full) end",
+        "limits.offer_slots(full)",
     ),
     Bug(
         "a slot that is given back is for nobody",
-        "limit",
-        "if redis.call('SREM', key.holders(full), job.id) == 1 then limit.pass_up(full) end",
+        "limits",
+        "if redis.call('SREM', key.holders(full), job.id) == 1 then limits.offer_slots(full) end",
         "redis.call('SREM', key.holders(full), job.id)",
     ),
     Bug(
         "a job that was handed on and goes leaves its slot to nobody",
-        "limit",
-        "limit.pass_up(redis.call('HGET', key.job(job.id), 'l'), parked_by)",
+        "limits",
+        "limits.offer_slots(redis.call('HGET', key.job(job.id), 'l'), parked_by)",
     ),
     Bug(
         "one start too many in a period",
-        "limit",
-        "worn_off(full, slots - free - 1, per) <= now",
-        "worn_off(full, slots - free, per) <= now",
+        "limits",
+        "counts_until(full, slots - free - 1, per) <= now",
+        "counts_until(full, slots - free, per) <= now",
     ),
-    Bug("a limit that is raised strands who is parked", "limits", "limit.review(name)"),
+    Bug("a limit that is raised strands who is parked", "set_limit", "limits.review(name)"),
     Bug(
         "a parked job that begins to wait stays parked",
         "depend",
-        "if has(job.flags, LIMITED) then limit.leave(job) end",
+        "if has(job.flags, LIMITED) then limits.leave(job) end",
     ),
     Bug(
         "one more job of a queue at once than configured",
@@ -271,18 +278,20 @@ BUGS = [
         "local room = concurrency - redis.call('ZCARD', index)",
         "local room = concurrency + 1 - redis.call('ZCARD', index)",
     ),
-    Bug("the weight of a share is ignored", "fair", "fair.TURN / (tonumber(known[2]) or 1)", "fair.TURN"),
+    Bug(
+        "the weight of a share is ignored", "shares", "fair_shares.TURN / (tonumber(known[2]) or 1)", "fair_shares.TURN"
+    ),
     Bug(
         "virtual time stands still",
-        "fair",
+        "shares",
         "redis.call('HSET', key.fair(job.queue), field, string.format('%.0f', job.arrival))",
     ),
     Bug(
         "the worker of a job that is taken away is not told",
         "steer",
-        "tell(worker_of(run.executor), string.format('lost %s %s %d', run.executor, job.id, job.attempt))",
+        "send_message(worker_of(run.executor), string.format('lost %s %s %d', run.executor, job.id, job.attempt))",
     ),
-    Bug("a moved job is not known in its new queue", "steer", "know_queue(queue)"),
+    Bug("a moved job is not known in its new queue", "steer", "register_queue(queue)"),
     Bug(
         "the next stage has the checkpoint of the last",
         "finish",
@@ -291,46 +300,46 @@ BUGS = [
     ),
     Bug(
         "a job waits again for what it waited for before",
-        "after",
-        "after.forget_waits(job.id)\n  local left",
+        "dependencies",
+        "dependencies.drop_runtime_edges(job.id)\n  local left",
         "local left",
     ),
-    Bug("firings overlap", "schedule", "return last and not FINAL[last.state]", "return false"),
+    Bug("firings overlap", "schedules", "return last and not FINAL[last.state]", "return false"),
     Bug(
         "one firing too many is made up for",
-        "schedule",
+        "schedules",
         "first = math.max(1, #due - tonumber(schedule.backlog) + 1)",
         "first = math.max(1, #due - tonumber(schedule.backlog))",
     ),
     Bug(
         "an older release declares a schedule anew",
-        "schedule",
+        "schedules",
         "if known and tonumber(known.revision) > (args.revision or 0) then",
         "if false then",
     ),
-    Bug("jitter is one millisecond short", "schedule", "% (jitter + 1)", "% jitter"),
-    Bug("times run out and nobody is asked", "schedule", "redis.call('SADD', key.refill(), name)"),
+    Bug("jitter is one millisecond short", "schedules", "% (jitter + 1)", "% jitter"),
+    Bug("times run out and nobody is asked", "schedules", "redis.call('SADD', key.refill(), name)"),
     Bug(
         "a job that waits for others misses its deadline and starts",
-        "deadline",
-        "if job and not FINAL[job.state] and job.state ~= 'running' then deadline.miss(job) end",
-        "if job and (job.state == 'waiting' or job.state == 'scheduled') then deadline.miss(job) end",
+        "deadlines",
+        "if job and not FINAL[job.state] and job.state ~= 'running' then deadlines.miss(job) end",
+        "if job and (job.state == 'waiting' or job.state == 'scheduled') then deadlines.miss(job) end",
     ),
     Bug(
         "a job that comes back after its deadline starts",
-        "deadline",
+        "deadlines",
         "return has(job.flags, DEADLINE) and tonumber(redis.call('HGET', key.job(job.id), 'd') or now + 1) <= now",
         "return false",
     ),
     Bug(
         "a job that is handed on counts as one that came",
-        "move",
-        "if job.state ~= 'waiting' and job.state ~= 'throttled' then tally(job.queue, 'i', 1) end",
-        "if job.state ~= 'waiting' then tally(job.queue, 'i', 1) end",
+        "transitions",
+        "if job.state ~= 'waiting' and job.state ~= 'throttled' then count_throughput(job.queue, 'i', 1) end",
+        "if job.state ~= 'waiting' then count_throughput(job.queue, 'i', 1) end",
     ),
     Bug(
         "acting on many meets jobs that have come back",
-        "act",
+        "bulk",
         "return job.since <= since and",
         "return",
     ),
@@ -339,29 +348,31 @@ BUGS = [
     ),
     Bug(
         "a lease is met whatever its record says",
-        "time",
+        "timers",
         "elseif job and job.state == 'running' then",
         "elseif job then",
     ),
-    Bug("an entry without a record stays", "mend", "elseif fault == 'NOTFOUND' then\n    forget(id, found_in)\n  ", ""),
+    Bug(
+        "an entry without a record stays", "repair", "elseif fault == 'NOTFOUND' then\n    forget(id, found_in)\n  ", ""
+    ),
     Bug(
         "a running record that nobody holds has no lease",
-        "mend",
-        "if job.state == 'running' then return give_lease(job) end",
+        "repair",
+        "if job.state == 'running' then return restore_lease(job) end",
     ),
     Bug("a newer record is mended", "record", "return version > VERSION and 'NEWER' or 'DAMAGED'", "return 'NOTFOUND'"),
-    Bug("what is skipped is met again and again", "time", "'LIMIT', stay, STEP", "'LIMIT', 0, STEP"),
+    Bug("what is skipped is met again and again", "timers", "'LIMIT', stay, MAX_TIMERS", "'LIMIT', 0, MAX_TIMERS"),
     Bug(
         "what is skipped starves what stands behind it",
         "claim",
-        "got.parked + got.odd == passed",
+        "got.parked + got.mismatched == passed",
         "got.parked == passed",
     ),
-    Bug("nobody waits for what cannot be met", "claim", "local first = budget.unreadable", "local first = 0"),
-    Bug("a failed call keeps half of its writes", "call", "core.settle_after_failure()", ""),
+    Bug("nobody waits for what cannot be met", "claim", "local first = unreadable_timers", "local first = 0"),
+    Bug("a failed call keeps half of its writes", "call", "core.flush_after_error()", ""),
     Bug(
         "a slot whose holder is gone stays taken",
-        "limit",
+        "limits",
         "redis.call('SREM', key.holders(full), id)\n      is_stale = true",
         "",
     ),

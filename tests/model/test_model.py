@@ -32,12 +32,12 @@ BACKENDS = ["valkey", "small", "cluster", "redis"]  # small: valkey, and calls t
 EXAMPLES = {"valkey": 50, "small": 25, "cluster": 12, "redis": 25}
 SMALL = Steps(advanced=3, pruned=3, told=2, parked=3, handed_on=4, fired=2)
 SMALL_IN_LUA = {
-    "local STEP = 100": f"local STEP = {SMALL.advanced}",
+    "local MAX_TIMERS = 100": f"local MAX_TIMERS = {SMALL.advanced}",
     "PRUNE_JOBS = 1000, 10, 500": f"PRUNE_JOBS = 1000, 10, {SMALL.pruned}",
-    "told = 1000": f"told = {SMALL.told}",
-    "PARKED_AT_ONCE = 200": f"PARKED_AT_ONCE = {SMALL.parked}",
-    "HANDED_ON = 100": f"HANDED_ON = {SMALL.handed_on}",
-    "FIRED_AT_ONCE = 500, 10000, 100": f"FIRED_AT_ONCE = 500, 10000, {SMALL.fired}",
+    "budget.resolved = 1000": f"budget.resolved = {SMALL.told}",
+    "MAX_PARKED = 200": f"MAX_PARKED = {SMALL.parked}",
+    "MAX_UNPARKED = 100": f"MAX_UNPARKED = {SMALL.handed_on}",
+    "MAX_FIRINGS = 500, 10000, 100": f"MAX_FIRINGS = 500, 10000, {SMALL.fired}",
 }
 
 

@@ -441,7 +441,7 @@ def test_a_running_record_that_nobody_holds_gets_a_lease_and_comes_back_when_it_
     scene.check()
     scene.pass_time(4)
     assert take(scene.store, TWO) == ["x"]
-    assert job(scene.store, "x")["lost"] == 1
+    assert job(scene.store, "x")["lost_used"] == 1
 
 
 def test_a_running_job_without_a_timer_is_found_though_nothing_leads_to_it(scenes: Callable[[], Scene]) -> None:
@@ -559,7 +559,7 @@ def test_one_end_that_cannot_be_written_refuses_no_other(scenes: Callable[[], Sc
     scene.client.delete(scene.key("e:a2"))
     scene.pass_time(4)
     scene.check()
-    assert job(scene.store, "a2")["lost"] == 1
+    assert job(scene.store, "a2")["lost_used"] == 1
 
 
 # A key of another kind than it should be, of one job or one limit: nobody else is concerned
@@ -608,7 +608,7 @@ def test_a_note_of_what_is_left_to_do_that_makes_no_sense_stops_nobody(scenes: C
     put(scene.store, "child", after=["parent"])
     scene.client.hset(scene.key("resolving"), "parent", text)
     scene.client.hset(scene.key("resolving"), "nosuch", text)
-    scene.client.hset(scene.key("meta"), "signs", '{"resolving":1}')
+    scene.client.hset(scene.key("meta"), "markers", '{"resolving":1}')
 
     work_elsewhere(scene)
     assert job(scene.store, "child")["state"] == "blocked"
@@ -623,7 +623,7 @@ def test_what_is_left_to_do_and_cannot_be_read_does_not_make_executors_spin(
     put(scene.store, "x", queue="elsewhere")
     take(scene.store, ONE, "elsewhere")
     spoil(scene, key)
-    scene.client.hset(scene.key("meta"), "signs", f'{{"{key}":1}}')
+    scene.client.hset(scene.key("meta"), "markers", f'{{"{key}":1}}')
 
     work_elsewhere(scene)
     step = scene.store.run(commands.upkeep())
@@ -873,7 +873,7 @@ def test_a_timer_ends_no_lease_of_a_job_that_does_not_run(scenes: Callable[[], S
 
     scene.store.run(commands.claim(ONE, ask("nothing")))
     found = job(scene.store, "x")
-    assert (found["state"], found["attempt"], found["lost"]) == ("waiting", 0, 0)
+    assert (found["state"], found["attempt"], found["lost_used"]) == ("waiting", 0, 0)
     scene.check()
 
 

@@ -23,13 +23,13 @@ ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "protocol.md").read_text()
 LUA = {path.stem: path.read_text() for path in (ROOT / "src" / "holdfast" / "store" / "lua").glob("*.lua")}
 FIX = "write it into docs/protocol.md, or take it out there"
-VERB = re.compile(r"^verb(?:_on_each)?\('(\w+)', \{(.*?)\}", re.M)
+VERB = re.compile(r"^register(?:_action)?\('(\w+)', \{(.*?)\}", re.M)
 EVERYWHERE = {"now", "token"}  # which arguments every function takes
 COMPUTED = {  # what a function adds to its arguments for itself
     "cancel": {"awaited"},
-    "enqueue": {"ids", "spec", "flags", "is_plain", "head", "due_time", "is_fair", "is_known"},
+    "enqueue": {"ids", "spec", "flags", "is_plain", "head", "due_time", "is_shared", "is_cached"},
     "finish": {"created", "executor", "ids", "unique", "due_time", "known"},
-    "schedule": {"ids", "at"},
+    "schedules": {"ids", "at"},
 }
 
 
@@ -175,8 +175,8 @@ def test_every_state_outcome_and_flag_of_a_record_is_documented() -> None:
 
 
 def test_every_type_of_event_is_documented_and_no_other() -> None:
-    used = {kind for text in LUA.values() for kind in re.findall(r"\bevent\('(\w+)'", text)}
-    states = {"succeeded", "failed", "cancelled"}  # which `conclude` names by the state
+    used = {kind for text in LUA.values() for kind in re.findall(r"\bemit\('(\w+)'", text)}
+    states = {"succeeded", "failed", "cancelled"}  # which `finish_job` emits by the state
     (said,) = re.findall(r"Types: ([\w,\s]+)\.", _sections()["events"])
     assert used | states == {*re.findall(r"\w+", said)}, FIX
 
@@ -294,7 +294,7 @@ def test_the_walk_of_the_document_works_with_nothing_but_a_socket(wire: Wire) ->
         heard = wire.say(*words)
         assert _fits(heard, said), f"{' '.join(words)}\nis answered {heard}\nthe document says {said}"
     spoken = {words[1].rpartition("_")[2] for words, _ in steps if words[0] == "FCALL"}
-    assert {"enqueue", "claim", "renew", "save", "finish", "get", "wait", "lose"} <= spoken
+    assert {"enqueue", "claim", "renew", "save", "finish", "get", "wait", "requeue_orphaned"} <= spoken
 
 
 def test_who_speaks_by_the_document_and_python_understand_each_other(wire: Wire, server_url: str) -> None:

@@ -8,20 +8,20 @@
 --
 -- Fields go with the job. attach returns all of them: name, text, name, text ... Both refuse NOTFOUND, INVALID, TOOBIG.
 
-local job_id, list_of, name, refuse, verb = core.job_id, core.list_of, core.name, core.refuse, core.verb
-local MAX_NOTE, mark_extra, note, require_job = core.MAX_NOTE, core.mark_extra, core.note, core.require_job
+local check_id, check_list, check_name, refuse, register = core.check_id, core.check_list, core.check_name, core.refuse, core.register
+local MAX_NOTE, mark_extra, add_note, require_job = core.MAX_NOTE, core.mark_extra, core.add_note, core.require_job
 
-local MOST_FIELDS, MOST_TEXT = 64, 4096
+local MAX_FIELDS, MAX_FIELD = 64, 4096
 
 -- Returns what to write: name, text, name, text ...
 local function check_fields(args)
   local fields = {}
   if type(args.set or {}) ~= 'table' then refuse('INVALID', '`set` must be a table of names and texts') end
   for field, text in pairs(args.set or {}) do
-    name(field, 'the name of a field', constants.MAX_NAME, '%w_.%-')
+    check_name(field, 'the name of a field', constants.MAX_NAME, '%w_.%-')
     if type(text) ~= 'string' then refuse('INVALID', 'field ' .. field .. ' must be a text') end
-    if #text > MOST_TEXT then
-      refuse('TOOBIG', string.format('field %s has %d bytes; %d are allowed', field, #text, MOST_TEXT))
+    if #text > MAX_FIELD then
+      refuse('TOOBIG', string.format('field %s has %d bytes; %d are allowed', field, #text, MAX_FIELD))
     end
     fields[#fields + 1], fields[#fields + 2] = field, text
   end
@@ -34,15 +34,15 @@ local function check_number(id, fields, removed)
   for place = 1, #fields, 2 do names[fields[place]] = true end
   for _, field in ipairs(removed) do names[field] = nil end
   for _ in pairs(names) do count = count + 1 end
-  if count > MOST_FIELDS then
-    refuse('TOOBIG', string.format('job %s would have %d fields; %d are allowed', id, count, MOST_FIELDS))
+  if count > MAX_FIELDS then
+    refuse('TOOBIG', string.format('job %s would have %d fields; %d are allowed', id, count, MAX_FIELDS))
   end
 end
 
-verb('attach', {}, function(args)
-  local job, fields, removed = require_job(job_id(args.id)), check_fields(args), list_of(args.remove or {}, 'remove', 0)
+register('attach', {}, function(args)
+  local job, fields, removed = require_job(check_id(args.id)), check_fields(args), check_list(args.remove or {}, 'remove', 0)
   local id = job.id
-  for _, field in ipairs(removed) do name(field, 'the name of a field', constants.MAX_NAME, '%w_.%-') end
+  for _, field in ipairs(removed) do check_name(field, 'the name of a field', constants.MAX_NAME, '%w_.%-') end
   check_number(id, fields, removed)
   if #fields > 0 then
     mark_extra(job)
@@ -52,11 +52,11 @@ verb('attach', {}, function(args)
   return redis.call('HGETALL', key.fields(id))
 end)
 
-verb('note', {}, function(args)
+register('note', {}, function(args)
   if type(args.words) ~= 'string' or args.words == '' then refuse('INVALID', 'a note must be a text that is not empty') end
   if #args.words > MAX_NOTE then
     refuse('TOOBIG', string.format('the note has %d bytes; %d are allowed', #args.words, MAX_NOTE))
   end
-  note(require_job(job_id(args.id)), 'N', args.words)
+  add_note(require_job(check_id(args.id)), 'N', args.words)
   return 'OK'
 end)

@@ -1,6 +1,6 @@
 -- call: what every function of the library shares: the call's time, its refusals, its events.
 
-local use_base = core.use_base
+local use_namespace = core.use_namespace
 
 local SCHEMA = '1'
 local MAX_BATCH, MAX_ID = constants.MAX_BATCH, constants.MAX_ID
@@ -8,7 +8,7 @@ local MAX_BATCH, MAX_ID = constants.MAX_BATCH, constants.MAX_ID
 -- End the call with an error. Nothing may have been written yet.
 local function refuse(code, words) error({ refusal = code .. ' ' .. words }, 0) end
 
-local function integer(value, what, least, most)
+local function check_integer(value, what, least, most)
   if type(value) ~= 'number' or value % 1 ~= 0 or value < least or value > most then
     refuse('INVALID', string.format('%s must be a whole number from %.0f to %.0f, not %s', what, least, most,
       string.sub(tostring(value), 1, 40)))
@@ -16,12 +16,12 @@ local function integer(value, what, least, most)
   return value
 end
 
-local function optional(value, what, least, most)
-  if value ~= nil then integer(value, what, least, most) end
+local function check_optional(value, what, least, most)
+  if value ~= nil then check_integer(value, what, least, most) end
   return value
 end
 
-local function name(value, what, most, characters)
+local function check_name(value, what, most, characters)
   if type(value) ~= 'string' or #value < 1 or #value > most or not string.find(value, '^[' .. characters .. ']+$') then
     refuse('INVALID', string.format('%s must be 1 to %d letters, digits or any of %s, not %q', what, most,
       (string.gsub(characters, '%%w?', '')), string.sub(tostring(value), 1, 40)))
@@ -29,18 +29,18 @@ local function name(value, what, most, characters)
   return value
 end
 
-local function queue_name(value) return name(value, 'a queue', constants.MAX_NAME, '%w_.%-') end
+local function check_queue(value) return check_name(value, 'a queue', constants.MAX_NAME, '%w_.%-') end
 
-local function job_id(value)
+local function check_id(value)
   if type(value) == 'string' and #value <= MAX_ID and string.find(value, '^[%w._:@/%-]+$') then return value end
   if type(value) == 'string' and string.find(value, '^[^~]+~%d%d?%d?%d?%d?$') then
-    name(string.match(value, '^[^~]+'), 'a job id', MAX_ID, '%w._:@/%-')
+    check_name(string.match(value, '^[^~]+'), 'a job id', MAX_ID, '%w._:@/%-')
     return value
   end
-  return name(value, 'a job id', MAX_ID, '%w._:@/%-')
+  return check_name(value, 'a job id', MAX_ID, '%w._:@/%-')
 end
 
-local function list_of(value, what, least)
+local function check_list(value, what, least)
   if type(value) ~= 'table' or #value < (least or 1) or #value > MAX_BATCH then
     refuse('INVALID', string.format('%s must be a list of %d to %d', what, least or 1, MAX_BATCH))
   end
@@ -48,16 +48,16 @@ local function list_of(value, what, least)
 end
 
 -- A list of ids, all of them checked before anything is done about the first.
-local function job_ids(value)
-  for _, id in ipairs(list_of(value, 'ids')) do job_id(id) end
+local function check_ids(value)
+  for _, id in ipairs(check_list(value, 'ids')) do check_id(id) end
   return value
 end
 
 -- A list of ids in which none stands twice.
-local function distinct_ids(value, what, least)
+local function check_distinct_ids(value, what, least)
   local seen = {}
-  for _, id in ipairs(list_of(value, what, least)) do
-    if seen[job_id(id)] then refuse('INVALID', 'job ' .. id .. ' stands twice in `' .. what .. '`') end
+  for _, id in ipairs(check_list(value, what, least)) do
+    if seen[check_id(id)] then refuse('INVALID', 'job ' .. id .. ' stands twice in `' .. what .. '`') end
     seen[id] = true
   end
   return value
@@ -65,18 +65,18 @@ end
 
 -- An executor is `<node>/<worker>.<number>`; its worker is what stands before the dot. Up to 39 characters: the field of an
 -- attempt then has 64 bytes.
-local function executor_name(value)
+local function check_executor(value)
   if type(value) ~= 'string' or #value > 39 or not string.find(value, '^[%w_.%-]+/%w+%.%d+$') then
     refuse('INVALID', 'an executor must be <node>/<worker>.<number>, not ' .. string.sub(tostring(value), 1, 60))
   end
   return value
 end
 
-local function worker_name(value)
+local function check_worker(value)
   if type(value) ~= 'string' or not string.find(value, '^[%w_.%-]+/%w+$') then
     refuse('INVALID', 'a worker must be <node>/<worker>, not ' .. string.sub(tostring(value), 1, 60))
   end
-  executor_name(value .. '.0')
+  check_executor(value .. '.0')
   return value
 end
 
@@ -94,18 +94,18 @@ local function collect(batch, where, first, second)
   if second ~= nil then list[count + 2] = second end
 end
 
-local function event(kind, id)
-  local ids = happened[kind]
-  if ids then ids[#ids + 1] = id else collect(happened, kind, id) end
+local function emit(kind, id)
+  local ids = pending_events[kind]
+  if ids then ids[#ids + 1] = id else collect(pending_events, kind, id) end
 end
 
 -- One entry per type of event, naming its jobs.
-local function publish(who)
-  for place = 1, #happened do
-    local kind = happened[place]
+local function publish_events(who)
+  for place = 1, #pending_events do
+    local kind = pending_events[place]
     redis.call('XADD', key.events, 'MAXLEN', '~', core.setting('events'), '*', 'type', kind,
-      'jobs', table.concat(happened[kind], ' '), 'who', who or '')
-    happened[place], happened[kind] = nil, nil
+      'jobs', table.concat(pending_events[kind], ' '), 'who', who or '')
+    pending_events[place], pending_events[kind] = nil, nil
   end
 end
 
@@ -117,18 +117,18 @@ local function reserve_arrivals(count)
   return meta.arrivals - count
 end
 
-local at_first = {} -- what the first call does, for no function of Lua can be called while the library is loaded
+local on_first_call = {} -- what the first call does, for no function of Lua can be called while the library is loaded
 
 -- A call that must not be carried out twice has a token, made when the call was: the client library repeats a call whose
 -- reply was lost. What was answered is kept for some minutes, so that the call repeated gets the same answer.
 local REPLY_TTL = constants.REPLY_TTL
 
-local function recall(token)
-  local packed = redis.call('GET', key.answer(name(token, 'a token', 40, '%w')))
+local function load_reply(token)
+  local packed = redis.call('GET', key.answer(check_name(token, 'a token', 40, '%w')))
   return packed and cmsgpack.unpack(packed)
 end
 
-local function remember(token, reply) redis.call('SET', key.answer(token), cmsgpack.pack(reply), 'PX', REPLY_TTL) end
+local function store_reply(token, reply) redis.call('SET', key.answer(token), cmsgpack.pack(reply), 'PX', REPLY_TTL) end
 
 local function read_clock(args)
   if args.now then return args.now end
@@ -136,25 +136,25 @@ local function read_clock(args)
   return time[1] * 1000 + math.floor(time[2] / 1000)
 end
 
--- Signs say that there is something to look at: gaps (see lease.lua), config, resolving (see after.lua), changed (see
--- limit.lua), undefined (likewise), fair, refill (see schedule.lua), paused. They are one field, as JSON: so most calls look
+-- Signs say that there is something to look at: gaps (see lease.lua), config, resolving (see dependencies.lua), changed (see
+-- limits.lua), undefined (likewise), fair, refill (see schedules.lua), paused. They are one field, as JSON: so most calls look
 -- for one that is not there, and not for eight.
-local signs_read = false -- its text
+local markers_text = false -- its text
 
-local function set_sign(name, value)
-  signs[name] = value
-  signs_read = next(signs) and cjson.encode(signs)
-  if not signs_read then return redis.call('HDEL', key.meta, 'signs') end
-  redis.call('HSET', key.meta, 'schema', SCHEMA, 'signs', signs_read)
+local function set_marker(name, value)
+  markers[name] = value
+  markers_text = next(markers) and cjson.encode(markers)
+  if not markers_text then return redis.call('HDEL', key.meta, 'markers') end
+  redis.call('HSET', key.meta, 'schema', SCHEMA, 'markers', markers_text)
 end
 
 -- What of `meta` every call needs to know; then what those need who move time on, which storing jobs does not.
-local function read_meta(is_brief)
+local function read_meta(is_light)
   local values
-  if is_brief then
-    values = redis.call('HMGET', key.meta, 'schema', 'signs')
+  if is_light then
+    values = redis.call('HMGET', key.meta, 'schema', 'markers')
   else
-    values = redis.call('HMGET', key.meta, 'schema', 'signs', 'arrivals', 'pulse', 'pruned', 'queues')
+    values = redis.call('HMGET', key.meta, 'schema', 'markers', 'arrivals', 'pulse', 'pruned', 'queues')
     meta.arrivals, meta.pulse = tonumber(values[3]) or 0, tonumber(values[4])
     meta.pruned, meta.queues = tonumber(values[5]) or 0, tonumber(values[6]) or 0
   end
@@ -163,36 +163,36 @@ local function read_meta(is_brief)
     refuse('SCHEMA', string.format('this data has schema %s, and this release of Holdfast reads schema %s: use the release '
       .. 'that wrote the data, or another namespace', string.sub(values[1], 1, 40), SCHEMA))
   end
-  if values[2] ~= signs_read then
-    signs, signs_read = values[2] and cjson.decode(values[2]) or {}, values[2]
+  if values[2] ~= markers_text then
+    markers, markers_text = values[2] and cjson.decode(values[2]) or {}, values[2]
   end
-  core.read_config(signs.config)
+  core.read_config(markers.config)
 end
 
 -- Arguments that come again and again, of calls that differ only in their blobs, are decoded and checked once: by their text.
-local known_args = { count = 0 } -- and text -> arguments
+local cached_args = { count = 0 } -- and text -> arguments
 
-local function know_args(text, args)
-  if args.is_known or #text > 2000 then return end
-  if known_args.count >= 500 then known_args = { count = 0 } end
-  args.is_known, known_args[text], known_args.count = true, args, known_args.count + 1
+local function cache_args(text, args)
+  if args.is_cached or #text > 2000 then return end
+  if cached_args.count >= 500 then cached_args = { count = 0 } end
+  args.is_cached, cached_args[text], cached_args.count = true, args, cached_args.count + 1
 end
 
 local function read_args(text)
-  local args = known_args[text]
+  local args = cached_args[text]
   if args then return args end
   args = cjson.decode(text)
-  args.is_known = nil -- a caller cannot say so
+  args.is_cached = nil -- a caller cannot say so
   return args
 end
 
-local function carry_out(body, is_brief, args, blobs)
+local function execute(body, is_light, args, blobs)
   now = read_clock(args)
-  read_meta(is_brief)
-  local answer = args.token and recall(args.token)
+  read_meta(is_light)
+  local answer = args.token and load_reply(args.token)
   if answer then return answer end
-  local reply, is_idle = body(args, blobs)
-  if args.token and not is_idle then remember(args.token, reply) end
+  local reply, is_unchanged = body(args, blobs)
+  if args.token and not is_unchanged then store_reply(args.token, reply) end
   return reply
 end
 
@@ -200,15 +200,15 @@ end
 -- of it.
 local function recover(fault)
   redis.log(redis.LOG_WARNING, 'holdfast: ' .. tostring(fault))
-  core.settle_after_failure()
-  budget.has_failed = true
+  core.flush_after_error()
+  call_failed = true
 end
 
 local function is_refusal(fault) return type(fault) == 'table' and fault.refusal end
 
 -- Run a loop to its end, though something in it fails. It counts on by itself before it does anything, so that what fails for
 -- one stops no other; `failed`, if given, is called for that one.
-local function go_on_after_failures(loop, failed)
+local function loop_despite_errors(loop, failed)
   while true do
     local done, fault = pcall(loop)
     if done then return end
@@ -219,9 +219,9 @@ local function go_on_after_failures(loop, failed)
 end
 
 -- Do several things, each though another fails.
-local function do_all(steps)
+local function run_all(steps)
   local at = 0
-  go_on_after_failures(function()
+  loop_despite_errors(function()
     while at < #steps do
       at = at + 1
       steps[at]()
@@ -229,39 +229,39 @@ local function do_all(steps)
   end)
 end
 
-local ended_well = false -- whether the last call did
+local last_call_succeeded = false -- whether the last call did
 
-local function begin()
+local function initialize()
   redis, string, table, math, struct, type, tonumber, pairs, ipairs, next, unpack, pcall = globals()
-  for _, make_ready in ipairs(at_first) do make_ready() end
+  for _, prepare_batch in ipairs(on_first_call) do prepare_batch() end
 end
 
 -- Register a function of the library under a name that carries the library's digest, so that releases run side by
 -- side. `body(args, blobs)` returns the reply, and whether nothing was done; a caller with a token that was answered
 -- before gets that answer. `is_brief`: it needs little of `meta`.
-local function verb(words, flags, body, is_brief)
+local function register(words, flags, body, is_light)
   redis.register_function({
     function_name = 'hf_' .. DIGEST .. '_' .. words,
     flags = flags,
     callback = function(keys, argv)
-      if not string then begin() end
-      use_base(keys[1])
-      core.begin_batch(ended_well)
-      ended_well = false
-      local done, reply = pcall(carry_out, body, is_brief, read_args(argv[1]), argv)
-      ended_well = done
+      if not string then initialize() end
+      use_namespace(keys[1])
+      core.begin_call(last_call_succeeded)
+      last_call_succeeded = false
+      local done, reply = pcall(execute, body, is_light, read_args(argv[1]), argv)
+      last_call_succeeded = done
       if done then return reply end
       if is_refusal(reply) then return redis.error_reply(reply.refusal) end
       recover(reply)
       pcall(core.remember_failed_claim)
-      pcall(publish)
+      pcall(publish_events)
       error(reply, 0)
     end,
   })
 end
 
-core.SCHEMA, core.MAX_BATCH, core.refuse, core.integer, core.optional, core.name = SCHEMA, MAX_BATCH, refuse, integer, optional, name
-core.queue_name, core.job_id, core.list_of, core.job_ids, core.distinct_ids = queue_name, job_id, list_of, job_ids, distinct_ids
-core.executor_name, core.worker_name, core.worker_of, core.collect = executor_name, worker_name, worker_of, collect
-core.event, core.publish, core.reserve_arrivals, core.verb, core.know_args = event, publish, reserve_arrivals, verb, know_args
-core.set_sign, core.at_first, core.go_on_after_failures, core.do_all = set_sign, at_first, go_on_after_failures, do_all
+core.SCHEMA, core.MAX_BATCH, core.refuse, core.check_integer, core.check_optional, core.check_name = SCHEMA, MAX_BATCH, refuse, check_integer, check_optional, check_name
+core.check_queue, core.check_id, core.check_list, core.check_ids, core.check_distinct_ids = check_queue, check_id, check_list, check_ids, check_distinct_ids
+core.check_executor, core.check_worker, core.worker_of, core.collect = check_executor, check_worker, worker_of, collect
+core.emit, core.publish_events, core.reserve_arrivals, core.register, core.cache_args = emit, publish_events, reserve_arrivals, register, cache_args
+core.set_marker, core.on_first_call, core.loop_despite_errors, core.run_all = set_marker, on_first_call, loop_despite_errors, run_all

@@ -10,26 +10,26 @@
 -- Returns an answer per id: cancelled, cancelling, NOTFOUND, NEWER, DAMAGED, STATE if it has ended already, or BLOCKED if others wait
 -- for it and `unless_awaited` is given; then, for each dependent, its id and its answer. Refuses TOOBIG if there are too many.
 
-local MAX_BATCH, job_ids, publish, refuse, verb = core.MAX_BATCH, core.job_ids, core.publish, core.refuse, core.verb
+local MAX_BATCH, check_ids, publish_events, refuse, register = core.MAX_BATCH, core.check_ids, core.publish_events, core.refuse, core.register
 local worker_of = core.worker_of
-local CANCELLING, FINAL, NOBODY, current_run = core.CANCELLING, core.FINAL, core.NOBODY, core.current_run
-local has, load_job, note, pack_status, with = core.has, core.load_job, core.note, core.pack_status, core.with
-local tell = core.tell
-local conclude, make_marks, parse_marks = core.conclude, core.make_marks, core.parse_marks
-local action, check_action, check_reason, do_to_each = core.action, core.check_action, core.check_reason, core.do_to_each
+local CANCELLING, FINAL, NO_EXECUTOR, current_attempt = core.CANCELLING, core.FINAL, core.NO_EXECUTOR, core.current_attempt
+local has, load_job, add_note, pack_status, with = core.has, core.load_job, core.add_note, core.pack_status, core.with
+local send_message = core.send_message
+local finish_job, pack_hold, parse_hold = core.finish_job, core.pack_hold, core.parse_hold
+local action, check_action, check_reason, apply_to_each = core.action, core.check_action, core.check_reason, core.apply_to_each
 
 local MAX_DEPENDENCIES = constants.MAX_DEPENDENCIES
 
 local function cancel_running(job, reason)
   if has(job.flags, CANCELLING) then return 'cancelling' end
   job.flags = with(job.flags, CANCELLING, true)
-  note(job, 'c', reason)
+  add_note(job, 'c', reason)
   redis.call('HSET', key.job(job.id), 's', pack_status(job))
-  local run = current_run(job)
-  if run.executor == NOBODY then return 'cancelling' end -- when its lease ends
-  local _, _, spared, length = parse_marks(redis.call('HGET', key.held(run.executor), job.id), job)
-  redis.call('HSET', key.held(run.executor), job.id, make_marks(job.attempt, true, spared, length))
-  tell(worker_of(run.executor), string.format('cancel %s %s %d', run.executor, job.id, job.attempt))
+  local run = current_attempt(job)
+  if run.executor == NO_EXECUTOR then return 'cancelling' end -- when its lease ends
+  local _, _, spared, length = parse_hold(redis.call('HGET', key.held(run.executor), job.id), job)
+  redis.call('HSET', key.held(run.executor), job.id, pack_hold(job.attempt, true, spared, length))
+  send_message(worker_of(run.executor), string.format('cancel %s %s %d', run.executor, job.id, job.attempt))
   return 'cancelling'
 end
 
@@ -45,8 +45,8 @@ function action.cancel(id, args)
   if FINAL[job.state] then return 'STATE' end
   if args.awaited and args.awaited[id] then return 'BLOCKED' end
   if job.state == 'running' then return cancel_running(job, args.reason) end
-  note(job, 'C', args.reason)
-  conclude(job, 'cancelled', waiters or '')
+  add_note(job, 'C', args.reason)
+  finish_job(job, 'cancelled', waiters or '')
   return 'cancelled'
 end
 
@@ -116,16 +116,16 @@ local function check_cancel(args)
   check_reason(args)
 end
 
-verb('cancel', { 'allow-oom' }, function(args)
-  local ids = job_ids(args.ids)
+register('cancel', { 'allow-oom' }, function(args)
+  local ids = check_ids(args.ids)
   check_cancel(args)
   local dependents = args.dependents and find_dependents(ids) or {}
   args.awaited = args.unless_awaited and find_awaited(ids) or nil
-  local answers, is_idle = do_to_each('cancel', args, ids)
-  for place, answer in ipairs((do_to_each('cancel', args, dependents))) do
+  local answers, is_unchanged = apply_to_each('cancel', args, ids)
+  for place, answer in ipairs((apply_to_each('cancel', args, dependents))) do
     -- Its own policy may have cancelled it already, with the job that it waits for.
     answers[#answers + 1], answers[#answers + 2] = dependents[place], answer == 'STATE' and 'cancelled' or answer
   end
-  publish()
-  return answers, is_idle and #dependents == 0
+  publish_events()
+  return answers, is_unchanged and #dependents == 0
 end)

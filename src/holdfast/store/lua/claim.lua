@@ -18,38 +18,38 @@
 --
 -- A repeated claim gets those of its jobs that the executor still holds.
 
-local MAX_BATCH, collect, event, executor_name, integer = core.MAX_BATCH, core.collect, core.event, core.executor_name, core.integer
-local list_of, optional, publish, queue_name, refuse = core.list_of, core.optional, core.publish, core.queue_name, core.refuse
-local go_on_after_failures, verb, worker_of = core.go_on_after_failures, core.verb, core.worker_of
+local MAX_BATCH, collect, emit, check_executor, check_integer = core.MAX_BATCH, core.collect, core.emit, core.check_executor, core.check_integer
+local check_list, check_optional, publish_events, check_queue, refuse = core.check_list, core.check_optional, core.publish_events, core.check_queue, core.refuse
+local loop_despite_errors, register, worker_of = core.loop_despite_errors, core.register, core.worker_of
 local DAY, setting = core.DAY, core.setting
 local ALONE, FAIR, LIMITED, RETRYING, UNIQUE = core.ALONE, core.FAIR, core.LIMITED, core.RETRYING, core.UNIQUE
 local attempt_field, decimal, has, load_blob, option = core.attempt_field, core.decimal, core.has, core.load_blob, core.option
-local note, pack_attempt, take_in_hand, with = core.note, core.pack_attempt, core.take_in_hand, core.with
-local free_key = core.free_key
-local move, settle = core.move, core.settle
-local fair = core.fair
-local limit = core.limit
-local MAX_IDLE_WAIT, STALE, wake = core.MAX_IDLE_WAIT, core.STALE, core.wake
-local MIN_LEASE, MAX_LEASE, fail, holder, make_marks = core.MIN_LEASE, core.MAX_LEASE, core.fail, core.holder, core.make_marks
-local deadline = core.deadline
-local mend = core.mend
-local advance, beat = core.advance, core.beat
+local add_note, pack_attempt, load_scratch_job, with = core.add_note, core.pack_attempt, core.load_scratch_job, core.with
+local release_key = core.release_key
+local move, flush = core.move, core.flush
+local fair_shares = core.fair_shares
+local limits = core.limits
+local MAX_IDLE_WAIT, IDLE_TIMEOUT, wake_executor = core.MAX_IDLE_WAIT, core.IDLE_TIMEOUT, core.wake_executor
+local MIN_LEASE, MAX_LEASE, fail_job, load_held, pack_hold = core.MIN_LEASE, core.MAX_LEASE, core.fail_job, core.load_held, core.pack_hold
+local deadlines = core.deadlines
+local repair = core.repair
+local advance, record_pulse = core.advance, core.record_pulse
 
-local MOST_PID = 2 ^ 32 - 1
+local MAX_PID = 2 ^ 32 - 1
 
-local MOST_BYTES = 33554432 -- of payloads and checkpoints, in one reply
+local MAX_REPLY = 33554432 -- of payloads and checkpoints, in one reply
 local KIND_SIZE = 7 -- values
 local MIN_IDLE_WAIT = constants.MIN_IDLE_WAIT
 local PAGE = 100 -- waiting jobs looked at, where some are passed over
 
 local function check_claim(args)
-  executor_name(args.executor)
-  integer(args.counter, 'the counter', 1, 2 ^ 52)
-  integer(args.limit, 'the limit', 1, MAX_BATCH)
-  for _, queue in ipairs(list_of(args.queues, 'queues')) do queue_name(queue) end
-  for _, share in ipairs(args.shares or {}) do integer(share, 'a share', 0, MAX_BATCH) end
-  optional(args.pid, 'the process id', 0, MOST_PID)
-  optional(args.lease, 'the lease', MIN_LEASE, MAX_LEASE)
+  check_executor(args.executor)
+  check_integer(args.counter, 'the counter', 1, 2 ^ 52)
+  check_integer(args.limit, 'the limit', 1, MAX_BATCH)
+  for _, queue in ipairs(check_list(args.queues, 'queues')) do check_queue(queue) end
+  for _, share in ipairs(args.shares or {}) do check_integer(share, 'a share', 0, MAX_BATCH) end
+  check_optional(args.pid, 'the process id', 0, MAX_PID)
+  check_optional(args.lease, 'the lease', MIN_LEASE, MAX_LEASE)
 end
 
 local function lease_of(queue, args) return args.lease or setting('lease', queue) end
@@ -80,12 +80,12 @@ local function start_attempt(got, job, args, length)
   if flags > 0 and has(flags, RETRYING) then job.retries_used, job.flags = job.retries_used + 1, with(flags, RETRYING, false) end
   job.attempt, job.lease = attempt, length
   move(job, 'running', now, now + length, attempt_field[attempt], begin_run(got, args, since))
-  collect(holding, got.held, job.id, make_marks(attempt, false, 0, length))
+  collect(held_additions, got.held, job.id, pack_hold(attempt, false, 0, length))
   if flags > 0 then
-    if has(flags, UNIQUE) then free_key(job, 'q') end
-    if has(flags, FAIR) then fair.claimed(job) end
+    if has(flags, UNIQUE) then release_key(job, 'q') end
+    if has(flags, FAIR) then fair_shares.advance(job) end
   end
-  event('claimed', job.id)
+  emit('claimed', job.id)
   if attempt > 1 then forget_attempts(job) end
 end
 
@@ -111,7 +111,7 @@ end
 local function new_reply(executor)
   local kinds = {}
   return { reply = { 0, key.wake(executor), kinds }, kinds = kinds, known = {}, runs = {}, taken = {}, count = 0, bytes = 0,
-    parked = 0, odd = 0, mended = 0, held = key.held(executor) }
+    parked = 0, mismatched = 0, repaired = 0, held = key.held(executor) }
 end
 
 -- Add a claimed job to the reply.
@@ -127,11 +127,11 @@ end
 local function start_or_park(job, args, got, length, payload)
   local is_plain = job.flags == 0
   if not payload then
-    note(job, 'F', 'its payload is gone from the store: enqueue it again')
-    fail(job, 'payload-lost', 'R', nil, {})
-  elseif not is_plain and deadline.has_passed(job) then
-    deadline.miss(job)
-  elseif is_plain or not has(job.flags, LIMITED) or limit.may_start(job) then
+    add_note(job, 'F', 'its payload is gone from the store: enqueue it again')
+    fail_job(job, 'payload-lost', 'R', nil, {})
+  elseif not is_plain and deadlines.has_passed(job) then
+    deadlines.miss(job)
+  elseif is_plain or not has(job.flags, LIMITED) or limits.try_start(job) then
     start_attempt(got, job, args, length)
     return true
   end
@@ -141,10 +141,10 @@ end
 
 -- Take one job of a queue. What does not fit the entry that led to it is mended; a record that cannot be read stays where it is.
 local function take_one(queue, args, got, id)
-  local job, payload, run = take_in_hand(id, 'p', 'x')
+  local job, payload, run = load_scratch_job(id, 'p', 'x')
   if not job or job.state ~= 'waiting' or job.queue ~= queue then
-    got.odd = got.odd + 1
-    if mend(id, key.index[queue].waiting) then got.mended = got.mended + 1 else got.skipped = got.skipped + 1 end
+    got.mismatched = got.mismatched + 1
+    if repair(id, key.index[queue].waiting) then got.repaired = got.repaired + 1 else got.skipped = got.skipped + 1 end
     return
   end
   payload = load_blob('p', id, payload)
@@ -158,19 +158,19 @@ end
 
 -- Take jobs of one queue until there are `enough`, of a page behind those that were skipped.
 local function take_some(queue, args, got, enough)
-  local size = got.odd > 0 and PAGE or enough - got.count -- what is odd rarely comes alone
+  local size = got.mismatched > 0 and PAGE or enough - got.count -- what is odd rarely comes alone
   local ids, at = redis.call('ZRANGE', key.index[queue].waiting, got.skipped, got.skipped + size - 1), 0
   local function take_all()
-    while at < #ids and got.count < enough and got.bytes < MOST_BYTES do
+    while at < #ids and got.count < enough and got.bytes < MAX_REPLY do
       at = at + 1
       take_one(queue, args, got, ids[at])
     end
   end
-  go_on_after_failures(take_all, function()
-    got.odd = got.odd + 1
+  loop_despite_errors(take_all, function()
+    got.mismatched = got.mismatched + 1
     if redis.call('ZSCORE', key.index[queue].waiting, ids[at]) then got.skipped = got.skipped + 1 end
   end)
-  settle()
+  flush()
 end
 
 -- How many more jobs of a queue may run. Entries of those that do not run any more are mended, some at a time.
@@ -178,9 +178,9 @@ local function room_in(queue, concurrency)
   local index = key.index[queue].running
   local room = concurrency - redis.call('ZCARD', index)
   if room > 0 then return room end
-  for _, id in ipairs(redis.call('ZRANDMEMBER', index, limit.COMPARED)) do
-    local job = take_in_hand(id)
-    if not job or job.state ~= 'running' or job.queue ~= queue then mend(id, index) end
+  for _, id in ipairs(redis.call('ZRANDMEMBER', index, limits.HOLDERS_CHECKED)) do
+    local job = load_scratch_job(id)
+    if not job or job.state ~= 'running' or job.queue ~= queue then repair(id, index) end
   end
   return concurrency - redis.call('ZCARD', index)
 end
@@ -192,18 +192,18 @@ local function take(queue, args, got, most)
   local enough = got.count + most
   got.skipped, got.lease = 0, lease_of(queue, args)
   got.length = got.lease + setting('grace', queue)
-  while got.count < enough and got.bytes < MOST_BYTES do
-    local passed = got.parked + got.odd
+  while got.count < enough and got.bytes < MAX_REPLY do
+    local passed = got.parked + got.mismatched
     take_some(queue, args, got, enough)
-    if got.parked + got.odd == passed or got.parked >= limit.PARKED_AT_ONCE or got.odd >= MAX_BATCH then break end
+    if got.parked + got.mismatched == passed or got.parked >= limits.MAX_PARKED or got.mismatched >= MAX_BATCH then break end
   end
-  return got.count >= args.limit or got.bytes >= MOST_BYTES or got.parked >= limit.PARKED_AT_ONCE
+  return got.count >= args.limit or got.bytes >= MAX_REPLY or got.parked >= limits.MAX_PARKED
 end
 
 -- Until the next timer, or as long as an executor blocks at most; not at all if something is left to do for whoever comes next.
 local function next_wait()
-  if (signs.resolving or signs.changed or signs.surplus) and not budget.has_failed then return MIN_IDLE_WAIT end
-  local first = budget.unreadable -- those before it stay, and nobody here can do anything about them
+  if (markers.resolving or markers.changed or markers.surplus) and not call_failed then return MIN_IDLE_WAIT end
+  local first = unreadable_timers -- those before it stay, and nobody here can do anything about them
   local timer = first < MAX_BATCH and redis.call('ZRANGE', key.timers, first, first, 'WITHSCORES') or {}
   if not timer[1] then return MAX_IDLE_WAIT end
   return math.max(MIN_IDLE_WAIT, math.min(MAX_IDLE_WAIT, tonumber(timer[2]) - now))
@@ -214,7 +214,7 @@ local function repeat_claim(args, line)
   local got = new_reply(args.executor)
   got.reply[1] = line == '' and next_wait() or 0
   for id, attempt in string.gmatch(line, ' (%S+) (%d+)') do
-    local job = holder(args.executor, id, tonumber(attempt))
+    local job = load_held(args.executor, id, tonumber(attempt))
     if job then
       local blobs = redis.call('HMGET', key.job(id), 'p', 'c', 'x')
       -- The setting may be another by now: say no longer lease than it has.
@@ -235,7 +235,7 @@ end
 
 -- The call has failed after jobs were claimed: whoever repeats it is to get them.
 local function remember_failed_claim()
-  if budget.claim then remember_claim(budget.claim.args, budget.claim.taken) end
+  if claim_in_progress then remember_claim(claim_in_progress.args, claim_in_progress.taken) end
 end
 
 local function last_claim(args)
@@ -249,7 +249,7 @@ end
 
 local function become_idle(args)
   for _, queue in ipairs(args.queues) do
-    redis.call('ZREMRANGEBYSCORE', key.idle(queue), '-inf', now - STALE)
+    redis.call('ZREMRANGEBYSCORE', key.idle(queue), '-inf', now - IDLE_TIMEOUT)
     redis.call('ZADD', key.idle(queue), now, args.executor)
     redis.call('PEXPIRE', key.idle(queue), DAY)
   end
@@ -262,7 +262,7 @@ end
 
 -- The queues that are not paused, and the shares of these.
 local function open_queues(args)
-  if not signs.paused then return args.queues, args.shares or {} end
+  if not markers.paused then return args.queues, args.shares or {} end
   local paused, open, shares = redis.call('SMISMEMBER', key.paused(), unpack(args.queues)), {}, {}
   for place, queue in ipairs(args.queues) do
     if paused[place] == 0 then
@@ -277,7 +277,7 @@ end
 -- passes on the wake-ups of those that it does not come to.
 local function pass_on(open, place, was_idle)
   for at = place, was_idle and #open or place do
-    if redis.call('ZCARD', key.index[open[at]].waiting) > 0 then wake(open[at]) end
+    if redis.call('ZCARD', key.index[open[at]].waiting) > 0 then wake_executor(open[at]) end
   end
 end
 
@@ -298,29 +298,29 @@ local function claim(args)
   local counter, line = last_claim(args)
   if counter == args.counter then return repeat_claim(args, line) end
   if counter and counter > args.counter then refuse('INVALID', 'the counter of ' .. args.executor .. ' went back') end
-  beat()
+  record_pulse()
   advance(args.queues)
   if args.idle then stop_idling(args) end
   local open, shares = open_queues(args)
   local got = new_reply(args.executor)
-  budget.claim = { args = args, taken = got.taken }
+  claim_in_progress = { args = args, taken = got.taken }
   if not args.shares or not take_in_turn(args, open, got, shares) then take_in_turn(args, open, got) end
   remember_claim(args, got.taken)
-  budget.claim = nil
+  claim_in_progress = nil
   if got.count == 0 then
     if not args.leaves then become_idle(args) end
-    local is_cut_short = got.parked >= limit.PARKED_AT_ONCE or got.mended >= MAX_BATCH -- there may be more behind those
+    local is_cut_short = got.parked >= limits.MAX_PARKED or got.repaired >= MAX_BATCH -- there may be more behind those
     got.reply[1] = is_cut_short and MIN_IDLE_WAIT or next_wait()
   end
   return got.reply
 end
 
-verb('claim', { 'allow-oom' }, function(args)
+register('claim', { 'allow-oom' }, function(args)
   check_claim(args)
   local reply = claim(args)
-  publish(args.executor)
+  publish_events(args.executor)
   return reply
 end)
 
-core.MOST_PID, core.claim, core.check_claim = MOST_PID, claim, check_claim
+core.MAX_PID, core.claim, core.check_claim = MAX_PID, claim, check_claim
 core.remember_failed_claim = remember_failed_claim

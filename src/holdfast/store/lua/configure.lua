@@ -7,13 +7,13 @@
 -- Both return the settings as they hold then: name, value, default, least, most, unit ('ms' or ''), 1 if a queue may have
 -- its own, where the value comes from (default, global, queue), and what it means. Refuses INVALID.
 
-local event, integer, list_of, publish, queue_name = core.event, core.integer, core.list_of, core.publish, core.queue_name
-local refuse, verb = core.refuse, core.verb
-local SETTINGS, keep_config_digest, read_config = core.SETTINGS, core.keep_config_digest, core.read_config
+local emit, check_integer, check_list, publish_events, check_queue = core.emit, core.check_integer, core.check_list, core.publish_events, core.check_queue
+local refuse, register = core.refuse, core.register
+local SETTINGS, store_config_digest, read_config = core.SETTINGS, core.store_config_digest, core.read_config
 local setting_source = core.setting_source
 local setting = core.setting
 
-local MOST_SETTINGS = 1000 -- of all queues together
+local MAX_SETTINGS = 1000 -- of all queues together
 
 local function setting_row(wanted)
   for _, row in ipairs(SETTINGS) do
@@ -34,20 +34,20 @@ end
 -- Returns what to write (field, value, field, value ...) and what to remove.
 local function check_configure(args)
   local prefix, fields, gone, new = '', {}, {}, 0
-  if args.queue then prefix = queue_name(args.queue) .. '/' end
+  if args.queue then prefix = check_queue(args.queue) .. '/' end
   if type(args.set or {}) ~= 'table' then refuse('INVALID', '`set` must be a table of names and values') end
   for name, value in pairs(args.set or {}) do
     local row = check_setting(name, args.queue)
-    integer(value, name, row[3], row[4])
+    check_integer(value, name, row[3], row[4])
     fields[#fields + 1], fields[#fields + 2] = prefix .. name, string.format('%.0f', value)
     new = new + 1 - redis.call('HEXISTS', key.config(), prefix .. name)
   end
-  for _, name in ipairs(list_of(args.reset or {}, 'reset', 0)) do
+  for _, name in ipairs(check_list(args.reset or {}, 'reset', 0)) do
     check_setting(name, args.queue)
     gone[#gone + 1] = prefix .. name
   end
-  if new > 0 and redis.call('HLEN', key.config()) + new > MOST_SETTINGS then
-    refuse('INVALID', string.format('%d settings differ from the defaults already: reset some', MOST_SETTINGS))
+  if new > 0 and redis.call('HLEN', key.config()) + new > MAX_SETTINGS then
+    refuse('INVALID', string.format('%d settings differ from the defaults already: reset some', MAX_SETTINGS))
   end
   return fields, gone
 end
@@ -62,15 +62,15 @@ local function list_settings(queue)
   return reply
 end
 
-verb('config', { 'no-writes' }, function(args) return list_settings(args.queue and queue_name(args.queue)) end)
+register('config', { 'no-writes' }, function(args) return list_settings(args.queue and check_queue(args.queue)) end)
 
-verb('configure', { 'allow-oom' }, function(args)
+register('configure', { 'allow-oom' }, function(args)
   local fields, gone = check_configure(args)
   if #fields > 0 then redis.call('HSET', key.config(), unpack(fields)) end
   if #gone > 0 then redis.call('HDEL', key.config(), unpack(gone)) end
-  keep_config_digest()
-  event('configured', args.queue or '*')
-  publish()
-  read_config(signs.config)
+  store_config_digest()
+  emit('configured', args.queue or '*')
+  publish_events()
+  read_config(markers.config)
   return list_settings(args.queue)
 end)

@@ -7,13 +7,13 @@
 --
 -- Refuses NOTFOUND; STATE if the job runs or has ended; CYCLE; INVALID. Returns the job's state, and how many jobs it waits for.
 
-local MAX_BATCH, distinct_ids, job_id, publish, refuse = core.MAX_BATCH, core.distinct_ids, core.job_id, core.publish, core.refuse
-local reserve_arrivals, verb = core.reserve_arrivals, core.verb
+local MAX_BATCH, check_distinct_ids, check_id, publish_events, refuse = core.MAX_BATCH, core.check_distinct_ids, core.check_id, core.publish_events, core.refuse
+local reserve_arrivals, register = core.reserve_arrivals, core.register
 local AFTER, FINAL, LIMITED, has, require_job = core.AFTER, core.FINAL, core.LIMITED, core.has, core.require_job
 local pack_status, with = core.pack_status, core.with
-local settle = core.settle
-local limit = core.limit
-local after = core.after
+local flush = core.flush
+local limits = core.limits
+local dependencies = core.dependencies
 
 -- Those to be added and those that it knows of, without those to be removed: an id may have been used again since.
 local function all_waited_for(args)
@@ -27,20 +27,20 @@ local function all_waited_for(args)
 end
 
 local function check_depend(args)
-  local job, field = require_job(job_id(args.id), 'b')
+  local job, field = require_job(check_id(args.id), 'b')
   if job.state == 'running' or FINAL[job.state] then
     refuse('STATE', 'job ' .. args.id .. ' is ' .. job.state .. ': only a job that has not started can wait for others')
   end
-  if args.on_failed and not after.LETTER_OF_POLICY[args.on_failed] then
+  if args.on_failed and not dependencies.LETTER_OF_POLICY[args.on_failed] then
     refuse('INVALID', "`on_failed` must be 'block', 'cancel' or 'run'")
   end
   local known = {}
-  for _, id in ipairs(distinct_ids(args.add or {}, 'add', 0)) do known[id] = require_job(job_id(id)) end
-  distinct_ids(args.remove or {}, 'remove', 0)
+  for _, id in ipairs(check_distinct_ids(args.add or {}, 'add', 0)) do known[id] = require_job(check_id(id)) end
+  check_distinct_ids(args.remove or {}, 'remove', 0)
   if redis.call('HLEN', key.after(args.id)) + #(args.add or {}) > MAX_BATCH then
     refuse('INVALID', string.format('job %s would wait for more than %d jobs', args.id, MAX_BATCH))
   end
-  local is_cycle = after.is_cycle(args.id, all_waited_for(args))
+  local is_cycle = dependencies.is_cycle(args.id, all_waited_for(args))
   if is_cycle then refuse('CYCLE', 'job ' .. args.id .. ' would wait for itself') end
   if is_cycle == nil then refuse('INVALID', 'too many jobs wait for each other to look for cycles') end
   return job, field, known
@@ -55,40 +55,40 @@ local function relink(job, args, known, policy)
   end
   local marks = redis.call('HGETALL', key.after(job.id))
   for at = 1, #marks, 2 do
-    last = math.max(last, (after.read_mark(marks[at + 1])))
+    last = math.max(last, (dependencies.parse_edge(marks[at + 1])))
     if not known[marks[at]] then
-      local wrong, letter = after.link_as_it_is(job.id, marks[at], marks[at + 1], policy, job.state == 'blocked')
+      local wrong, letter = dependencies.relink(job.id, marks[at], marks[at + 1], policy, job.state == 'blocked')
       left, is_doomed = left + wrong, is_doomed or (wrong == 1 and letter ~= '-')
     end
   end
   for _, id in ipairs(args.add or {}) do
     last = last + 1
-    after.mark_awaited(known[id])
-    local letter = after.letter_of(known[id])
-    local wrong = after.link(job.id, reserve_arrivals(1) + 1, id, last, letter, policy)
+    dependencies.mark_awaited(known[id])
+    local letter = dependencies.state_letter(known[id])
+    local wrong = dependencies.link(job.id, reserve_arrivals(1) + 1, id, last, letter, policy)
     left, is_doomed = left + wrong, is_doomed or (wrong == 1 and letter ~= '-')
   end
   return left, is_doomed and policy == 'c'
 end
 
-verb('depend', {}, function(args)
+register('depend', {}, function(args)
   local job, field, known = check_depend(args)
-  local _, policy, due = after.parse(field or '0 b 0')
+  local _, policy, due = dependencies.parse_field(field or '0 b 0')
   if job.state == 'scheduled' then due = tonumber(redis.call('ZSCORE', key.timers, job.id)) end
-  policy = args.on_failed and after.LETTER_OF_POLICY[args.on_failed] or policy
+  policy = args.on_failed and dependencies.LETTER_OF_POLICY[args.on_failed] or policy
   job.flags = with(job.flags, AFTER, true)
   local left, is_doomed = relink(job, args, known, policy)
-  local fields = { 'b', after.pack(left, policy, due) }
+  local fields = { 'b', dependencies.pack_field(left, policy, due) }
   if is_doomed then
-    after.doom(job, fields)
+    dependencies.cancel_doomed(job, fields)
   elseif left > 0 and job.state ~= 'blocked' then
-    if has(job.flags, LIMITED) then limit.leave(job) end
-    after.to_blocked(job, fields)
+    if has(job.flags, LIMITED) then limits.leave(job) end
+    dependencies.to_blocked(job, fields)
   else
     redis.call('HSET', key.job(job.id), 's', pack_status(job), unpack(fields))
-    if left == 0 and job.state == 'blocked' then after.unblock(job, due) end
+    if left == 0 and job.state == 'blocked' then dependencies.unblock(job, due) end
   end
-  settle()
-  publish()
+  flush()
+  publish_events()
   return { job.state, left }
 end)

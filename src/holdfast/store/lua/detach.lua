@@ -7,37 +7,37 @@
 -- The lease begins anew. From then on it is refused to the executor that claimed it. Refuses LOST, INVALID. A repeated call gets the
 -- same answer: 1 if the job is to be cancelled, else 0.
 
-local executor_name, integer, job_id = core.executor_name, core.integer, core.job_id
-local refuse, verb = core.refuse, core.verb
+local check_executor, check_integer, check_id = core.check_executor, core.check_integer, core.check_id
+local refuse, register = core.refuse, core.register
 local CANCELLING, attempt_field, has, pack_attempt = core.CANCELLING, core.attempt_field, core.has, core.pack_attempt
-local holder, make_marks = core.holder, core.make_marks
+local load_held, pack_hold = core.load_held, core.pack_hold
 
 local function check_detach(args)
-  executor_name(args.executor)
-  executor_name(args.to)
-  job_id(args.id)
-  integer(args.attempt, 'the attempt', 1, 2 ^ 31)
+  check_executor(args.executor)
+  check_executor(args.to)
+  check_id(args.id)
+  check_integer(args.attempt, 'the attempt', 1, 2 ^ 31)
   if string.sub(args.to, 1, 9) ~= 'detached/' then
     refuse('INVALID', 'a job is detached to detached/<name>.<number>, not to ' .. args.to)
   end
 end
 
 -- The record names who runs the attempt; the hashes of both executors follow it.
-local function hand_over(job, run, to)
+local function transfer_lease(job, run, to)
   local packed = pack_attempt(run.claimed, run.waited, run.delay, run.ran, run.pid, run.outcome, to)
   redis.call('HSET', key.job(job.id), attempt_field[job.attempt], packed)
   redis.call('HDEL', key.held(run.executor), job.id)
-  redis.call('HSET', key.held(to), job.id, make_marks(job.attempt, has(job.flags, CANCELLING), 0, job.lease))
+  redis.call('HSET', key.held(to), job.id, pack_hold(job.attempt, has(job.flags, CANCELLING), 0, job.lease))
   redis.call('ZADD', key.timers, now + job.lease, job.id)
 end
 
-verb('detach', { 'allow-oom' }, function(args)
+register('detach', { 'allow-oom' }, function(args)
   check_detach(args)
-  local job, run = holder(args.executor, args.id, args.attempt, args.created)
+  local job, run = load_held(args.executor, args.id, args.attempt, args.created)
   if job then
-    hand_over(job, run, args.to)
+    transfer_lease(job, run, args.to)
   else
-    job = holder(args.to, args.id, args.attempt, args.created) -- said before, and the answer was lost
+    job = load_held(args.to, args.id, args.attempt, args.created) -- said before, and the answer was lost
     if not job then
       refuse('LOST', string.format('attempt %d of job %s has lost its lease: it was not detached', args.attempt, args.id))
     end

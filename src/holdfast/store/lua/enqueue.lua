@@ -8,12 +8,12 @@
 --     retries, crashes, lost, backoff, timeout, codec    see record.lua
 --     run           how a worker is to run it, as text: not looked at here
 --     unique        a key that one job at a time may have; a batch with a key has one job
---     unique_for    for how long it has it: 'queued', 'pending' (if not given), 'kept' or milliseconds; see unique.lua
+--     unique_for    for how long it has it: 'queued', 'pending' (if not given), 'kept' or milliseconds; see unique_keys.lua
 --     keep          false: remove the job when it has ended, unless it failed
 --     at_most_once  true: never start it a second time, except by `retry`
---     deadline      milliseconds from now, or deadline_at, a time: no attempt may start after it; see deadline.lua
---     share         whose it is, among those that share the queue; see fair.lua
---     limits        the limits in which it takes part, up to 8, as `name` or `name:key`; see limit.lua
+--     deadline      milliseconds from now, or deadline_at, a time: no attempt may start after it; see deadlines.lua
+--     share         whose it is, among those that share the queue; see shares.lua
+--     limits        the limits in which it takes part, up to 8, as `name` or `name:key`; see limits.lua
 --     after         ids of jobs to wait for, which are there or in this call; all jobs of the batch wait for the same
 --     on_failed     if one of them fails or is cancelled: 'block' (stay blocked, if not given), 'cancel' or 'run'
 --   args.on_exists  what to do about an id, or a key, that is there: 'return' (nothing), 'error' or 'replace'
@@ -27,23 +27,23 @@
 -- replaced keeps its id. Returns the server's time, then for each job 1 if it was stored, 0 if one of its id was there,
 -- '+id' if it was stored in the place of the one that had its key, '=id' if that one was left alone.
 
-local MAX_BATCH, collect, distinct_ids, event, integer = core.MAX_BATCH, core.collect, core.distinct_ids, core.event, core.integer
-local job_id, know_args, list_of, name, optional = core.job_id, core.know_args, core.list_of, core.name, core.optional
-local publish, queue_name, refuse, reserve_arrivals = core.publish, core.queue_name, core.refuse, core.reserve_arrivals
-local verb = core.verb
+local MAX_BATCH, collect, check_distinct_ids, emit, check_integer = core.MAX_BATCH, core.collect, core.check_distinct_ids, core.emit, core.check_integer
+local check_id, cache_args, check_list, check_name, check_optional = core.check_id, core.cache_args, core.check_list, core.check_name, core.check_optional
+local publish_events, check_queue, refuse, reserve_arrivals = core.publish_events, core.check_queue, core.refuse, core.reserve_arrivals
+local register = core.register
 local AFTER, AWAITED, CODEC_NUMBER, FAIR, FINAL = core.AFTER, core.AWAITED, core.CODEC_NUMBER, core.FAIR, core.FINAL
-local LIMITED, ONCE, UNIQUE, UNKEPT, has, load_job = core.LIMITED, core.ONCE, core.UNIQUE, core.UNKEPT, core.has, core.load_job
+local LIMITED, AT_MOST_ONCE, UNIQUE, NOT_KEPT, has, load_job = core.LIMITED, core.AT_MOST_ONCE, core.UNIQUE, core.NOT_KEPT, core.has, core.load_job
 local require_job = core.require_job
 local pack_head, pack_spec, store_blob = core.pack_head, core.pack_spec, core.store_blob
-local LETTER_OF_SPAN, free_key, owner_of, take_key = core.LETTER_OF_SPAN, core.free_key, core.owner_of, core.take_key
-local awaken, begin_waiting, erase, settle = core.awaken, core.begin_waiting, core.erase, core.settle
+local LETTER_OF_SPAN, release_key, owner_of, acquire_key = core.LETTER_OF_SPAN, core.release_key, core.owner_of, core.acquire_key
+local wake_later, insert_waiting, delete_job, flush = core.wake_later, core.insert_waiting, core.delete_job, core.flush
 local to_scheduled, to_waiting = core.to_scheduled, core.to_waiting
-local fair = core.fair
-local limit = core.limit
-local MAX_IDLE_WAIT, know_queue, tell_waiters = core.MAX_IDLE_WAIT, core.know_queue, core.tell_waiters
+local fair_shares = core.fair_shares
+local limits = core.limits
+local MAX_IDLE_WAIT, register_queue, notify_waiters = core.MAX_IDLE_WAIT, core.register_queue, core.notify_waiters
 local MAX_DURATION = core.MAX_DURATION
-local deadline, drop_deadline = core.deadline, core.drop_deadline
-local after, unlink = core.after, core.unlink
+local deadlines, drop_deadline = core.deadlines, core.drop_deadline
+local dependencies, unlink = core.dependencies, core.unlink
 
 local MAX_PAYLOAD = constants.MAX_PAYLOAD
 local MAX_DEPENDENCIES = constants.MAX_DEPENDENCIES
@@ -56,50 +56,50 @@ end
 
 local function check_unique(batch)
   if batch.unique == nil then return end
-  name(batch.unique, 'a unique key', constants.MAX_ID, '%w._:@/%-')
+  check_name(batch.unique, 'a unique key', constants.MAX_ID, '%w._:@/%-')
   if #batch.ids ~= 1 then refuse('INVALID', 'a batch with a unique key must have one job') end
   batch.unique_for = batch.unique_for or 'pending'
   if not LETTER_OF_SPAN[batch.unique_for] then
     if type(batch.unique_for) ~= 'number' then
       refuse('INVALID', "`unique_for` must be 'queued', 'pending', 'kept' or milliseconds")
     end
-    integer(batch.unique_for, '`unique_for`', 1, MAX_DURATION)
+    check_integer(batch.unique_for, '`unique_for`', 1, MAX_DURATION)
   end
 end
 
-local function check_limits(limits)
-  if #list_of(limits, 'limits', 0) > constants.MAX_LIMITS_PER_JOB then
+local function check_limits(names)
+  if #check_list(names, 'limits', 0) > constants.MAX_LIMITS_PER_JOB then
     refuse('INVALID', string.format('a job takes part in %d limits at most', constants.MAX_LIMITS_PER_JOB))
   end
   local seen = {}
-  for _, full in ipairs(limits) do
+  for _, full in ipairs(names) do
     if seen[full] then refuse('INVALID', 'limit ' .. tostring(full) .. ' stands twice in `limits`') end
     seen[full] = true
     local key_of = string.match(tostring(full), '^[^:]+:(.+)$')
-    name(limit.name_of(tostring(full)), 'a limit', constants.MAX_KEY, '%w_.%-')
-    if key_of then name(key_of, 'the key of a limit', constants.MAX_KEY, '%w._@/%-') end
+    check_name(limits.name_of(tostring(full)), 'a limit', constants.MAX_KEY, '%w_.%-')
+    if key_of then check_name(key_of, 'the key of a limit', constants.MAX_KEY, '%w._@/%-') end
   end
 end
 
 local function check_times(batch)
-  optional(batch.delay, 'the delay', 0, MAX_DURATION)
-  optional(batch.at, 'the due time', 0, now + MAX_DURATION)
-  optional(batch.deadline, 'the deadline', 1, MAX_DURATION)
-  optional(batch.deadline_at, 'the time of the deadline', 0, now + MAX_DURATION)
+  check_optional(batch.delay, 'the delay', 0, MAX_DURATION)
+  check_optional(batch.at, 'the due time', 0, now + MAX_DURATION)
+  check_optional(batch.deadline, 'the deadline', 1, MAX_DURATION)
+  check_optional(batch.deadline_at, 'the time of the deadline', 0, now + MAX_DURATION)
   local due, deadline_at = due_time(batch), batch.deadline_at or (batch.deadline and now + batch.deadline)
   if due and deadline_at and deadline_at <= due then refuse('INVALID', 'it would be due after its deadline') end
 end
 
 local function check_batch(batch)
-  queue_name(batch.queue)
-  name(batch.task, 'a task', constants.MAX_NAME, '%w_.:%-')
-  list_of(batch.ids, 'the ids of a batch')
-  optional(batch.priority, 'the priority', constants.MIN_PRIORITY, constants.MAX_PRIORITY)
-  optional(batch.retries, 'retries', 0, constants.MAX_RETRIES)
-  optional(batch.crashes, 'crashes', 0, constants.MAX_RETRIES)
-  optional(batch.lost, 'lost', 0, constants.MAX_RETRIES)
-  optional(batch.backoff, 'the backoff', 0, constants.MAX_BACKOFF)
-  optional(batch.timeout, 'the timeout', 0, MAX_DURATION)
+  check_queue(batch.queue)
+  check_name(batch.task, 'a task', constants.MAX_NAME, '%w_.:%-')
+  check_list(batch.ids, 'the ids of a batch')
+  check_optional(batch.priority, 'the priority', constants.MIN_PRIORITY, constants.MAX_PRIORITY)
+  check_optional(batch.retries, 'retries', 0, constants.MAX_RETRIES)
+  check_optional(batch.crashes, 'crashes', 0, constants.MAX_RETRIES)
+  check_optional(batch.lost, 'lost', 0, constants.MAX_RETRIES)
+  check_optional(batch.backoff, 'the backoff', 0, constants.MAX_BACKOFF)
+  check_optional(batch.timeout, 'the timeout', 0, MAX_DURATION)
   check_times(batch)
   if not CODEC_NUMBER[batch.codec or 'json'] then refuse('INVALID', 'unknown codec ' .. tostring(batch.codec)) end
   if batch.run and (type(batch.run) ~= 'string' or #batch.run > constants.MAX_RUN_OPTIONS) then
@@ -107,11 +107,11 @@ local function check_batch(batch)
   end
   check_unique(batch)
   check_limits(batch.limits or {})
-  if batch.share then name(batch.share, 'the key of a share', constants.MAX_KEY, '%w._:@/%-') end
+  if batch.share then check_name(batch.share, 'the key of a share', constants.MAX_KEY, '%w._:@/%-') end
 end
 
 -- A job of this call may have the id of one that is there, which has its unique key: those that wait for it wait for that one.
-local function rename(ids, there)
+local function resolve_ids(ids, there)
   local names, seen = {}, {}
   for _, id in ipairs(ids) do
     local known_as = there[id] or id
@@ -135,10 +135,10 @@ local function check_after(args, is_new, there)
   local known, awaited, edges = {}, {}, 0
   for _, batch in ipairs(args.batches) do
     if batch.after then
-      if not after.LETTER_OF_POLICY[batch.on_failed or 'block'] then
+      if not dependencies.LETTER_OF_POLICY[batch.on_failed or 'block'] then
         refuse('INVALID', "`on_failed` must be 'block', 'cancel' or 'run'")
       end
-      batch.after = rename(distinct_ids(batch.after, 'after'), there)
+      batch.after = resolve_ids(check_distinct_ids(batch.after, 'after'), there)
       edges = edges + #batch.after * #batch.ids
       if edges > MAX_DEPENDENCIES then refuse('INVALID', string.format('more than %d dependencies in one call', MAX_DEPENDENCIES)) end
       for _, id in ipairs(batch.after) do
@@ -183,8 +183,8 @@ local function check_payload(id, payload)
 end
 
 -- A job that waits cannot take the place of one that others wait for: they might wait for each other.
-local function check_place(id, batch, is_there)
-  if batch.after and (is_there or signs.resolving) and redis.call('EXISTS', key.dependents(id)) == 1 then
+local function check_replaced(id, batch, is_there)
+  if batch.after and (is_there or markers.resolving) and redis.call('EXISTS', key.dependents(id)) == 1 then
     refuse('BLOCKED', 'other jobs wait for job ' .. id .. ', so no job that waits itself can have its place')
   end
 end
@@ -194,7 +194,7 @@ local function look_up(id, batch, args)
   local unique = batch.unique
   local owner = unique and owner_of(unique)
   local there = (not args.fresh and redis.call('EXISTS', key.job(id)) == 1 and id) or owner
-  if not there then check_place(id, batch) end
+  if not there then check_replaced(id, batch) end
   if not there or args.on_exists == 'return' then return there end
   if args.on_exists == 'error' then
     refuse('EXISTS', 'job ' .. there .. (there == id and '' or ' with the unique key ' .. unique) .. ' exists already')
@@ -211,12 +211,12 @@ local function look_up(id, batch, args)
   if job and job.state == 'running' then
     refuse('STATE', 'job ' .. there .. ' is running and cannot be replaced: cancel it first')
   end
-  check_place(there, batch, job)
+  check_replaced(there, batch, job)
   return there
 end
 
 -- One call stores neither two jobs of an id or a key, nor two in the place of one.
-local function take_once(seen, id, there, unique)
+local function check_duplicates(seen, id, there, unique)
   if unique and seen[' ' .. unique] then refuse('INVALID', 'the unique key ' .. unique .. ' stands twice in one call') end
   if seen[id] or seen[there or id] then
     refuse('INVALID', 'job ' .. (seen[id] and id or there) .. ' stands twice in one call')
@@ -226,9 +226,9 @@ local function take_once(seen, id, there, unique)
 end
 
 -- What the jobs of a batch have in common, whenever they come.
-local function prepare(batch)
+local function prepare_batch(batch)
   batch.spec = pack_spec(batch)
-  batch.flags = (batch.keep == false and UNKEPT or 0) + (batch.at_most_once and ONCE or 0) + (batch.after and AFTER or 0)
+  batch.flags = (batch.keep == false and NOT_KEPT or 0) + (batch.at_most_once and AT_MOST_ONCE or 0) + (batch.after and AFTER or 0)
     + (batch.limits and LIMITED or 0) + (batch.unique and UNIQUE or 0)
   batch.is_plain = batch.flags == 0 and not (batch.run or batch.share or batch.deadline or batch.deadline_at)
 end
@@ -254,9 +254,9 @@ local function check_enqueue(args, blobs)
   if #blobs > 3 then seen = {} end -- one job alone cannot stand twice
   for at = 1, #batches do
     local batch = batches[at]
-    if not args.is_known then
+    if not args.is_cached then
       check_batch(batch)
-      prepare(batch)
+      prepare_batch(batch)
     end
     -- A call with keys that is repeated has to look them up again.
     if args.fresh and batch.unique then refuse('INVALID', 'a call with unique keys cannot be `fresh`') end
@@ -265,11 +265,11 @@ local function check_enqueue(args, blobs)
       local id = batch.ids[place]
       count = count + 1
       if count > MAX_BATCH then refuse('INVALID', string.format('more than %d jobs in one call', MAX_BATCH)) end
-      check_payload(job_id(id), blobs[count + 2])
+      check_payload(check_id(id), blobs[count + 2])
       local found = look_up(id, batch, args)
       there[id] = found
       if not found or replaces then new = new + 1 end
-      if seen then take_once(seen, id, found, batch.unique) end
+      if seen then check_duplicates(seen, id, found, batch.unique) end
     end
   end
   local found = { there = there, new = new, replaces = replaces, awaited = {} }
@@ -283,55 +283,55 @@ end
 -- If a job of this id has ended and is gone, and not all who wait for it are told yet, they wait for this one now: also those
 -- who know of the end of the other.
 local function inherit_dependents(id, found)
-  if not signs.resolving or redis.call('EXISTS', key.dependents(id)) == 0 then return end
+  if not markers.resolving or redis.call('EXISTS', key.dependents(id)) == 0 then return end
   found.awaited[id] = true
-  resolved[#resolved + 1] = { id, '-', '-inf' }
+  to_resolve[#to_resolve + 1] = { id, '-', '-inf' }
 end
 
 -- A job gives way to another of its id. Those that wait for it wait for that one.
 local function remove_existing(id, found)
   local job, waiters = load_job(id, 'w')
   if not job then return inherit_dependents(id, found) end
-  if has(job.flags, UNIQUE) then free_key(job, 'qpk') end
+  if has(job.flags, UNIQUE) then release_key(job, 'qpk') end
   if job.state == 'blocked' then unlink(job) end
   drop_deadline(job)
-  if has(job.flags, LIMITED) then limit.leave(job) end
-  erase(job, key.blob('p', id), key.blob('r', id))
-  event('deleted', id)
-  settle()
-  tell_waiters(job, waiters)
+  if has(job.flags, LIMITED) then limits.leave(job) end
+  delete_job(job, key.blob('p', id), key.blob('r', id))
+  emit('deleted', id)
+  flush()
+  notify_waiters(job, waiters)
   if not has(job.flags, AWAITED) or redis.call('EXISTS', key.dependents(id)) == 0 then return end
   found.awaited[id] = true
-  if FINAL[job.state] then resolved[#resolved + 1] = { id, '-', '-inf' } end
+  if FINAL[job.state] then to_resolve[#to_resolve + 1] = { id, '-', '-inf' } end
 end
 
 local function store_job(batch, id, arrival, payload, found)
-  if batch.is_plain and not batch.due_time and not batch.is_fair and not found.awaited[id] then
-    event('enqueued', id)
-    return begin_waiting(id, batch.queue, batch.priority or 0, arrival, 'h', batch.head, 'p', store_blob('p', id, payload))
+  if batch.is_plain and not batch.due_time and not batch.is_shared and not found.awaited[id] then
+    emit('enqueued', id)
+    return insert_waiting(id, batch.queue, batch.priority or 0, arrival, 'h', batch.head, 'p', store_blob('p', id, payload))
   end
   local flags = batch.flags + (found.awaited[id] and AWAITED or 0)
   local job = { id = id, queue = batch.queue, priority = batch.priority or 0, created = now, since = now, arrival = arrival, attempt = 0,
     lease = 0, retries_used = 0, crashes_used = 0, lost_used = 0, flags = flags, misses = 0, state = nil }
   local fields = { 'h', batch.head, 'p', store_blob('p', id, payload) }
   if batch.unique then
-    fields[5], fields[6] = 'u', take_key(batch.unique, batch.unique_for, id)
+    fields[5], fields[6] = 'u', acquire_key(batch.unique, batch.unique_for, id)
   end
-  if batch.is_fair then
+  if batch.is_shared then
     job.flags = job.flags + FAIR
-    job.arrival = fair.begin(batch.queue, job.priority, batch.share or '')
+    job.arrival = fair_shares.next_start(batch.queue, job.priority, batch.share or '')
     if batch.share then fields[#fields + 1], fields[#fields + 2] = 'i', batch.share end
   end
   if batch.run then fields[#fields + 1], fields[#fields + 2] = 'x', batch.run end
   if batch.limits then fields[#fields + 1], fields[#fields + 2] = 'l', table.concat(batch.limits, ' ') end
-  local deadline_at = deadline.set(job, batch)
+  local deadline_at = deadlines.set(job, batch)
   if deadline_at then fields[#fields + 1], fields[#fields + 2] = 'd', deadline_at end
-  event('enqueued', id)
+  emit('enqueued', id)
   if batch.after then
-    local field, left, is_doomed = after.wait_for(batch, id, arrival, found.known)
+    local field, left, is_doomed = dependencies.add(batch, id, arrival, found.known)
     fields[#fields + 1], fields[#fields + 2] = 'b', field
     if is_doomed then collect(found, 'doomed', id) end
-    if left > 0 then return after.to_blocked(job, fields) end
+    if left > 0 then return dependencies.to_blocked(job, fields) end
   end
   if batch.due_time then to_scheduled(job, batch.due_time, fields) else to_waiting(job, fields) end
 end
@@ -347,8 +347,8 @@ end
 
 -- Jobs that are to be cancelled with one that they wait for, which has failed already.
 local function cancel_doomed(ids)
-  for _, id in ipairs(ids) do after.doom(load_job(id)) end
-  settle()
+  for _, id in ipairs(ids) do dependencies.cancel_doomed(load_job(id)) end
+  flush()
 end
 
 -- Whether the jobs of a call with fresh ids are there: asked for all at once, which is what is fast about that.
@@ -376,7 +376,7 @@ local function enqueue(args, blobs)
   for at = 1, #batches do
     local batch = batches[at]
     local queue, ids, before = batch.queue, batch.ids, arrival
-    batch.due_time, batch.is_fair = due_time(batch), batch.share or fair.is_fair(queue)
+    batch.due_time, batch.is_shared = due_time(batch), batch.share or fair_shares.is_shared(queue)
     batch.head = pack_head(now, batch.spec)
     for number = 1, #ids do
       local stored
@@ -391,36 +391,36 @@ local function enqueue(args, blobs)
     end
   end
   for at = 1, #came do -- not before all are stored: one that replaces another settles what is there
-    if came[came[at]] then awaken(came[at]) end
+    if came[came[at]] then wake_later(came[at]) end
   end
-  settle()
+  flush()
   for at = 1, #came do
-    if not familiar[came[at]] then know_queue(came[at]) end
+    if not known_queues[came[at]] then register_queue(came[at]) end
   end
   if found.doomed then cancel_doomed(found.doomed) end
   return reply, found.new == 0
 end
 
 -- Give each batch its ids.
-local TEXT_OF_IDS = 'they are one text, with spaces between them'
-local function hand_out(args, ids)
-  if ids and args.is_known and #args.batches == 1 and not args.batches[1].count then -- one job: whether this is an id is looked at later
+local IDS_FORMAT = 'they are one text, with spaces between them'
+local function assign_ids(args, ids)
+  if ids and args.is_cached and #args.batches == 1 and not args.batches[1].count then -- one job: whether this is an id is looked at later
     args.batches[1].ids[1] = ids
     return
   end
   local next_id = string.gmatch(type(ids) == 'string' and ids or '', '%S+')
-  for _, batch in ipairs(list_of(args.batches, 'batches')) do
+  for _, batch in ipairs(check_list(args.batches, 'batches')) do
     batch.ids = {}
-    for place = 1, integer(batch.count or 1, 'the count of a batch', 1, MAX_BATCH) do
-      batch.ids[place] = next_id() or refuse('INVALID', 'there are fewer ids than jobs: ' .. TEXT_OF_IDS)
+    for place = 1, check_integer(batch.count or 1, 'the count of a batch', 1, MAX_BATCH) do
+      batch.ids[place] = next_id() or refuse('INVALID', 'there are fewer ids than jobs: ' .. IDS_FORMAT)
     end
   end
-  if next_id() then refuse('INVALID', 'there are more ids than jobs: ' .. TEXT_OF_IDS) end
+  if next_id() then refuse('INVALID', 'there are more ids than jobs: ' .. IDS_FORMAT) end
 end
 
 -- Whether nothing of the arguments holds for this call only; and whether it is worth it: with the arguments, the last ids are
 -- kept too.
-local function may_come_again(args)
+local function is_cacheable(args)
   if args.now or args.token then return false end
   for _, batch in ipairs(args.batches) do
     if batch.unique or batch.after or batch.at or batch.deadline_at or #batch.ids > 10 then return false end
@@ -428,12 +428,12 @@ local function may_come_again(args)
   return true
 end
 
-verb('enqueue', {}, function(args, blobs)
-  hand_out(args, blobs[2])
-  local reply, is_idle = enqueue(args, blobs)
-  publish()
-  if not args.is_known and may_come_again(args) then know_args(blobs[1], args) end
-  return reply, is_idle
+register('enqueue', {}, function(args, blobs)
+  assign_ids(args, blobs[2])
+  local reply, is_unchanged = enqueue(args, blobs)
+  publish_events()
+  if not args.is_cached and is_cacheable(args) then cache_args(blobs[1], args) end
+  return reply, is_unchanged
 end, true)
 
 core.check_batch, core.check_after, core.due_time, core.enqueue = check_batch, check_after, due_time, enqueue

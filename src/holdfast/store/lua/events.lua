@@ -5,10 +5,10 @@
 --
 -- Returns for each: id, type, ids of the jobs (or names of queues), who did it.
 
-local MAX_BATCH, integer, refuse, verb = core.MAX_BATCH, core.integer, core.refuse, core.verb
+local MAX_BATCH, check_integer, refuse, register = core.MAX_BATCH, core.check_integer, core.refuse, core.register
 
-verb('events', { 'no-writes' }, function(args)
-  local limit, list = integer(args.limit or constants.DEFAULT_PAGE, 'the limit', 1, MAX_BATCH), nil
+register('events', { 'no-writes' }, function(args)
+  local limit, list = check_integer(args.limit or constants.DEFAULT_PAGE, 'the limit', 1, MAX_BATCH), nil
   if args.after then
     if not string.find(tostring(args.after), '^%d+%-?%d*$') then refuse('INVALID', 'this is no event id of ours') end
     list = redis.call('XRANGE', key.events, '(' .. args.after, '+', 'COUNT', limit)

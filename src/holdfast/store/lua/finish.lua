@@ -25,33 +25,33 @@
 -- any more; NEWER, DAMAGED: the job's record cannot be read, or written; TOOBIG: the result is too long, nothing was changed; INVALID; CYCLE: it would wait for itself; NOTFOUND: it would
 -- wait for a job that is not there), and the reply of claim.
 
-local MAX_BATCH, collect, distinct_ids, event = core.MAX_BATCH, core.collect, core.distinct_ids, core.event
-local go_on_after_failures = core.go_on_after_failures
-local executor_name, publish, refuse, reserve_arrivals = core.executor_name, core.publish, core.refuse, core.reserve_arrivals
-local verb, worker_of = core.verb, core.worker_of
+local MAX_BATCH, collect, check_distinct_ids, emit = core.MAX_BATCH, core.collect, core.check_distinct_ids, core.emit
+local loop_despite_errors = core.loop_despite_errors
+local check_executor, publish_events, refuse, reserve_arrivals = core.check_executor, core.publish_events, core.refuse, core.reserve_arrivals
+local register, worker_of = core.register, core.worker_of
 local SECOND = core.SECOND
 local AFTER, ALONE, CANCELLING, EXTRA = core.AFTER, core.ALONE, core.CANCELLING, core.EXTRA
-local FINAL, INLINE, LIMITED, cut = core.FINAL, core.INLINE, core.LIMITED, core.cut
+local FINAL, INLINE, LIMITED, truncate = core.FINAL, core.INLINE, core.LIMITED, core.truncate
 local load_blob, load_job = core.load_blob, core.load_job
-local ONCE, RETRYING, decimal, has, lasting = core.ONCE, core.RETRYING, core.decimal, core.has, core.lasting
+local AT_MOST_ONCE, RETRYING, decimal, has, permanent = core.AT_MOST_ONCE, core.RETRYING, core.decimal, core.has, core.permanent
 local option, pack_head, pack_spec, store_blob, with = core.option, core.pack_head, core.pack_spec, core.store_blob, core.with
-local awaken, prune, settle, to_scheduled, to_waiting = core.awaken, core.prune, core.settle, core.to_scheduled, core.to_waiting
-local arrive = core.arrive
-local know_queue, wake = core.know_queue, core.wake
-local MAX_DURATION, charge_crash, come_back, conclude = core.MAX_DURATION, core.charge_crash, core.come_back, core.conclude
-local end_attempt, fail, holder, note = core.end_attempt, core.fail, core.holder, core.note
-local deadline, drop_deadline = core.deadline, core.drop_deadline
-local after = core.after
-local MOST_PID, check_claim, claim = core.MOST_PID, core.check_claim, core.claim
+local wake_later, prune, flush, to_scheduled, to_waiting = core.wake_later, core.prune, core.flush, core.to_scheduled, core.to_waiting
+local assign_arrival = core.assign_arrival
+local register_queue, wake_executor = core.register_queue, core.wake_executor
+local MAX_DURATION, charge_crash, requeue, finish_job = core.MAX_DURATION, core.charge_crash, core.requeue, core.finish_job
+local end_attempt, fail_job, load_held, add_note = core.end_attempt, core.fail_job, core.load_held, core.add_note
+local deadlines, drop_deadline = core.deadlines, core.drop_deadline
+local dependencies = core.dependencies
+local MAX_PID, check_claim, claim = core.MAX_PID, core.check_claim, core.claim
 local check_after, check_batch, due_time = core.check_after, core.check_batch, core.due_time
 
 local MAX_RESULT, MAX_ERROR = constants.MAX_RESULT, constants.MAX_ERROR
 local SUCCESS, SUCCESS_SIZE = { outcome = 'succeed', blob = true }, 5 -- an item without more, for each of these in turn
-local UNKNOWN_LEAST, UNKNOWN_MOST = 5 * SECOND, 60 * SECOND
-local WAITS = 'waits for other jobs'
+local MIN_UNKNOWN_DELAY, MAX_UNKNOWN_DELAY = 5 * SECOND, 60 * SECOND
+local WAITING_REASON = 'waits for other jobs'
 
 -- A description that is too long is left out: a part of one could not be read.
-local function keep_error(job, blob)
+local function store_error(job, blob)
   if blob and #blob <= MAX_ERROR then
     job.flags = with(job.flags, EXTRA, true) -- written with its move
     redis.call('HSET', key.errors(job.id), decimal[job.attempt], blob)
@@ -65,61 +65,61 @@ local function retry_delay(job, item)
 end
 
 local WHY_OF_FINAL = { [true] = 'D', refused = 'R' }
-local ending = {}
+local outcomes = {}
 
-function ending.succeed(job, run, item, blob, waiters)
+function outcomes.succeed(job, run, item, blob, waiters)
   local fields = end_attempt(job, run, 'S', nil, item)
-  if item.note then note(job, 'n', item.note) end
+  if item.note then add_note(job, 'n', item.note) end
   fields[3], fields[4] = 'r', store_blob('r', job.id, blob or '')
-  conclude(job, 'succeeded', waiters, fields)
+  finish_job(job, 'succeeded', waiters, fields)
 end
 
-function ending.error(job, run, item, blob, waiters)
+function outcomes.error(job, run, item, blob, waiters)
   local fields = end_attempt(job, run, 'E', item.reason, item)
-  keep_error(job, blob)
-  if has(job.flags, CANCELLING) then return conclude(job, 'cancelled', waiters, fields) end
-  local why = WHY_OF_FINAL[item.final] or (has(job.flags, ONCE) and 'O') or (job.retries_used >= option(job, 'retries') and 'E')
-  if why then return fail(job, item.group or 'error', why, waiters, fields) end
+  store_error(job, blob)
+  if has(job.flags, CANCELLING) then return finish_job(job, 'cancelled', waiters, fields) end
+  local why = WHY_OF_FINAL[item.final] or (has(job.flags, AT_MOST_ONCE) and 'O') or (job.retries_used >= option(job, 'retries') and 'E')
+  if why then return fail_job(job, item.group or 'error', why, waiters, fields) end
   local delay = retry_delay(job, item)
   job.flags = with(job.flags, RETRYING, true)
-  event('retried', job.id)
+  emit('retried', job.id)
   if delay > 0 then return to_scheduled(job, now + delay, fields) end
-  arrive(job)
+  assign_arrival(job)
   to_waiting(job, fields)
 end
 
-function ending.crash(job, run, item, blob, waiters)
-  keep_error(job, blob)
+function outcomes.crash(job, run, item, blob, waiters)
+  store_error(job, blob)
   charge_crash(job, waiters, end_attempt(job, run, 'K', item.reason, item))
 end
 
-function ending.release(job, run, item)
-  event('released', job.id)
-  come_back(job, item.delay or 0, end_attempt(job, run, 'R', item.reason, item), item.unstarted)
+function outcomes.release(job, run, item)
+  emit('released', job.id)
+  requeue(job, item.delay or 0, end_attempt(job, run, 'R', item.reason, item), item.unstarted)
 end
 
-function ending.snooze(job, run, item)
-  event('released', job.id)
-  come_back(job, item.delay or 0, end_attempt(job, run, 'Z', item.reason, item))
+function outcomes.snooze(job, run, item)
+  emit('released', job.id)
+  requeue(job, item.delay or 0, end_attempt(job, run, 'Z', item.reason, item))
 end
 
-function ending.unknown(job, run, item)
+function outcomes.unknown(job, run, item)
   local fields = end_attempt(job, run, 'U', 'task ' .. job.task .. ' is not known here', item)
-  local delay = math.min(UNKNOWN_LEAST * 2 ^ job.misses, UNKNOWN_MOST)
+  local delay = math.min(MIN_UNKNOWN_DELAY * 2 ^ job.misses, MAX_UNKNOWN_DELAY)
   job.misses = math.min(job.misses + 1, 10)
-  event('released', job.id)
-  come_back(job, delay, fields, true)
+  emit('released', job.id)
+  requeue(job, delay, fields, true)
 end
 
-function ending.cancelled(job, run, item, blob, waiters)
+function outcomes.cancelled(job, run, item, blob, waiters)
   local fields = end_attempt(job, run, 'C', item.reason, item)
-  if has(job.flags, CANCELLING) then return conclude(job, 'cancelled', waiters, fields) end
-  event('released', job.id)
-  come_back(job, 0, fields)
+  if has(job.flags, CANCELLING) then return finish_job(job, 'cancelled', waiters, fields) end
+  emit('released', job.id)
+  requeue(job, 0, fields)
 end
 
 -- The record of a job that goes on as another call: adds to the fields to write.
-local function become(job, batch, blob, fields)
+local function rewrite_record(job, batch, blob, fields)
   local function set(field, value) fields[#fields + 1], fields[#fields + 2] = field, value end
   set('h', pack_head(job.created, pack_spec(batch)))
   if blob then
@@ -132,63 +132,63 @@ local function become(job, batch, blob, fields)
   if batch.limits then set('l', table.concat(batch.limits, ' ')) end
   if batch.share then set('i', batch.share) end
   drop_deadline(job)
-  job.retries_used, job.crashes_used, job.lost_used, job.misses, job.flags = 0, 0, 0, 0, lasting(job.flags)
+  job.retries_used, job.crashes_used, job.lost_used, job.misses, job.flags = 0, 0, 0, 0, permanent(job.flags)
   job.flags = with(with(job.flags, LIMITED, batch.limits ~= nil), AFTER, batch.after ~= nil)
-  job.flags = with(job.flags, ONCE, batch.at_most_once == true)
+  job.flags = with(job.flags, AT_MOST_ONCE, batch.at_most_once == true)
   job.queue, job.task, job.priority, job.state = batch.queue, batch.task, batch.priority or 0, nil
   return set
 end
 
 -- The job goes on as another call: its budgets and its checkpoint are new, its history goes on.
-function ending.advance(job, run, item, blob)
+function outcomes.advance(job, run, item, blob)
   local fields, batch = end_attempt(job, run, 'A', item.reason, item), item.next
-  if has(job.flags, CANCELLING) then return conclude(job, 'cancelled', nil, fields) end
-  collect(leaving, key.index[job.queue].running, job.id)
-  collect(leaving, key.timers, job.id)
-  local set, left = become(job, batch, blob, fields), 0
-  know_queue(job.queue)
-  event('moved', job.id)
-  arrive(job, batch.share)
+  if has(job.flags, CANCELLING) then return finish_job(job, 'cancelled', nil, fields) end
+  collect(index_removals, key.index[job.queue].running, job.id)
+  collect(index_removals, key.timers, job.id)
+  local set, left = rewrite_record(job, batch, blob, fields), 0
+  register_queue(job.queue)
+  emit('moved', job.id)
+  assign_arrival(job, batch.share)
   batch.due_time = due_time(batch)
   if batch.after then
     local field, is_doomed
-    field, left, is_doomed = after.wait_for(batch, job.id, reserve_arrivals(1) + 1, item.known)
+    field, left, is_doomed = dependencies.add(batch, job.id, reserve_arrivals(1) + 1, item.known)
     set('b', field)
-    if is_doomed then return after.doom(job, fields) end
+    if is_doomed then return dependencies.cancel_doomed(job, fields) end
   end
-  local deadline_at = deadline.set(job, batch)
+  local deadline_at = deadlines.set(job, batch)
   if deadline_at then set('d', deadline_at) end
-  if left > 0 then return after.to_blocked(job, fields) end
+  if left > 0 then return dependencies.to_blocked(job, fields) end
   if batch.due_time then return to_scheduled(job, batch.due_time, fields) end
   to_waiting(job, fields)
-  awaken(job.queue)
+  wake_later(job.queue)
 end
 
 -- It waits for jobs that it may have enqueued itself, and holds no slot meanwhile.
-function ending.wait(job, run, item)
-  local fields = end_attempt(job, run, 'Z', WAITS, item)
-  event('released', job.id)
-  if has(job.flags, CANCELLING) or has(job.flags, ONCE) then return come_back(job, 0, fields) end
-  local field, left = after.wait_anew(job, item.after)
+function outcomes.wait(job, run, item)
+  local fields = end_attempt(job, run, 'Z', WAITING_REASON, item)
+  emit('released', job.id)
+  if has(job.flags, CANCELLING) or has(job.flags, AT_MOST_ONCE) then return requeue(job, 0, fields) end
+  local field, left = dependencies.wait_while_running(job, item.after)
   job.flags = with(job.flags, AFTER, true)
   fields[#fields + 1], fields[#fields + 2] = 'b', field
-  if left > 0 then after.to_blocked(job, fields) else to_waiting(job, fields) end
+  if left > 0 then dependencies.to_blocked(job, fields) else to_waiting(job, fields) end
 end
 
-local LETTER_OF_ENDING = {
+local LETTER_OF_OUTCOME = {
   succeed = 'S', error = 'E', crash = 'K', release = 'R', snooze = 'Z', wait = 'Z', advance = 'A', unknown = 'U',
   cancelled = 'C',
 }
 
 -- Of what may be given, not given is right too.
-local function is_whole(value, most)
+local function is_integer(value, most)
   return value == nil or type(value) == 'number' and value % 1 == 0 and value >= 0 and value <= most
 end
 
 local function is_text(value) return value == nil or type(value) == 'string' end
 
 -- Check as a whole call does, but refuse one item. Returns the code of the refusal, or nothing.
-local function try(check, ...)
+local function refusal_of(check, ...)
   local done, reply = pcall(check, ...)
   if done then return nil end
   if type(reply) ~= 'table' then error(reply, 0) end
@@ -203,58 +203,58 @@ local function check_next(item, job, blob)
   batch.codec = batch.codec or job.spec.codec
   check_batch(batch)
   item.known = batch.after and check_after({ batches = { batch } }, {}, {}) or {}
-  if batch.after and after.is_cycle(item.id, batch.after) ~= false then refuse('CYCLE', 'it would wait for itself') end
+  if batch.after and dependencies.is_cycle(item.id, batch.after) ~= false then refuse('CYCLE', 'it would wait for itself') end
 end
 
 local function check_wait(item)
-  distinct_ids(item.after, 'after')
-  if after.is_cycle(item.id, item.after) ~= false then refuse('CYCLE', 'it would wait for itself') end
+  check_distinct_ids(item.after, 'after')
+  if dependencies.is_cycle(item.id, item.after) ~= false then refuse('CYCLE', 'it would wait for itself') end
 end
 
 local checks = { advance = check_next, wait = check_wait } -- of a job that is there
 
 -- Whether it is said right what ends. This fails for values of another type, which cannot be compared.
-local function is_said_right(id, attempt, pid, started)
+local function is_valid(id, attempt, pid, started)
   return id > '' and attempt % 1 == 0 and attempt >= 0 and attempt <= 2 ^ 31
-    and (pid == nil or pid % 1 == 0 and pid >= 0 and pid <= MOST_PID)
+    and (pid == nil or pid % 1 == 0 and pid >= 0 and pid <= MAX_PID)
     and (started == nil or started % 1 == 0 and started >= 0 and started <= MAX_DURATION)
 end
 
 -- What is wrong with an item, or nothing.
-local function fault(item, blob)
-  local done, right = pcall(is_said_right, item.id, item.attempt, item.pid, item.started)
-  right = done and right and ending[item.outcome] and (blob or not item.blob)
+local function invalid_code(item, blob)
+  local done, right = pcall(is_valid, item.id, item.attempt, item.pid, item.started)
+  right = done and right and outcomes[item.outcome] and (blob or not item.blob)
   if right and item ~= SUCCESS then
-    right = is_whole(item.delay, MAX_DURATION) and is_text(item.group) and is_text(item.reason) and is_text(item.note)
+    right = is_integer(item.delay, MAX_DURATION) and is_text(item.group) and is_text(item.reason) and is_text(item.note)
       and (not item.final or WHY_OF_FINAL[item.final])
   end
   if not right then return 'INVALID' end
   if blob and item.outcome == 'succeed' and #blob > MAX_RESULT then return 'TOOBIG' end
 end
 
-local OF_AN_ERROR = { E = true, D = true, R = true, O = true } -- letters of WHY_FINAL
+local ERROR_REASONS = { E = true, D = true, R = true, O = true } -- letters of WHY_FINAL
 
 -- Whether an error had this group and was as final, as far as its job tells, which may have gone on since.
 local function is_same_error(item)
   local job, group, why = load_job(item.id, 'g', 'y')
   if not job or job.attempt ~= item.attempt or job.state == 'cancelled' then return true end
   if job.state ~= 'failed' then return not item.final end
-  if not OF_AN_ERROR[why] then return true end
+  if not ERROR_REASONS[why] then return true end
   local is_as_final = why == (WHY_OF_FINAL[item.final] or why == 'O' and 'O' or 'E')
-  return is_as_final and group == cut(item.group or 'error', INLINE)
+  return is_as_final and group == truncate(item.group or 'error', INLINE)
 end
 
 -- Whether an attempt ended in just this way: it was said before, and the answer was lost.
-local function was_said_before(run, item, blob)
-  local letter, number = LETTER_OF_ENDING[item.outcome], decimal[item.attempt]
+local function is_repeated(run, item, blob)
+  local letter, number = LETTER_OF_OUTCOME[item.outcome], decimal[item.attempt]
   if run.outcome ~= letter then return false end
   if letter == 'S' then
     local job, result = load_job(item.id, 'r')
     return job and job.state == 'succeeded' and load_blob('r', item.id, result) == (blob or '')
   end
-  local reason = item.reason or item.outcome == 'wait' and WAITS or ''
+  local reason = item.reason or item.outcome == 'wait' and WAITING_REASON or ''
   local kept = redis.call('HGET', key.job(item.id), 'o' .. number) or ''
-  if letter ~= 'U' and kept ~= cut(reason, INLINE) then return false end
+  if letter ~= 'U' and kept ~= truncate(reason, INLINE) then return false end
   if letter ~= 'E' and letter ~= 'K' then return true end
   if letter == 'E' and not is_same_error(item) then return false end
   return (redis.call('HGET', key.errors(item.id), number) or nil) == (blob and #blob <= MAX_ERROR and blob or nil)
@@ -266,29 +266,29 @@ local function has_survived(outcome, item)
 end
 
 local function finish_one(args, item, blob)
-  local wrong = fault(item, blob)
-  if wrong then return wrong end
+  local code = invalid_code(item, blob)
+  if code then return code end
   local outcome = item.outcome
-  local job, run, waiters = holder(args.executor, item.id, item.attempt, item.created)
+  local job, run, waiters, fault = load_held(args.executor, item.id, item.attempt, item.created)
   if not job then
-    if waiters == 'NOTFOUND' then collect(dropping, key.held(args.executor), item.id) end
-    if waiters == 'NEWER' or waiters == 'DAMAGED' then return waiters end
-    return run and not args.token and was_said_before(run, item, blob) and 'OK' or 'LOST'
+    if fault == 'NOTFOUND' then collect(held_removals, key.held(args.executor), item.id) end
+    if fault == 'NEWER' or fault == 'DAMAGED' then return fault end
+    return run and not args.token and is_repeated(run, item, blob) and 'OK' or 'LOST'
   end
-  if checks[outcome] then wrong = try(checks[outcome], item, job, blob) end
-  if wrong then return wrong end
+  if checks[outcome] then code = refusal_of(checks[outcome], item, job, blob) end
+  if code then return code end
   if outcome ~= 'unknown' then job.misses = 0 end
   if job.flags > 0 and has_survived(outcome, item) then job.flags = with(job.flags, ALONE, false) end
-  ending[outcome](job, run, item, blob, waiters)
+  outcomes[outcome](job, run, item, blob, waiters)
   return 'OK'
 end
 
 -- The numbers of jobs that enter a state, by `queue state`. Call it before they are settled.
 local function entering_states()
   local numbers = {}
-  for _, where in ipairs(entering) do
+  for _, where in ipairs(index_additions) do
     local queue, state = string.match(where, '}:q:(.+):(%a+)$')
-    if state then numbers[queue .. ' ' .. state] = #entering[where] / 2 end
+    if state then numbers[queue .. ' ' .. state] = #index_additions[where] / 2 end
   end
   return numbers
 end
@@ -299,7 +299,7 @@ local function prune_after_finish(entered)
     local queue, state = string.match(where, '^(%S+) (%S+)$')
     if FINAL[state] then prune(queue, state, count + 1) end
   end
-  settle()
+  flush()
 end
 
 -- Jobs that came back are work for others, unless they were claimed in the same call. Who claims nothing is full or about
@@ -308,7 +308,7 @@ local function wake_after_finish(entered, args)
   local last = not args.claim and worker_of(args.executor) or nil
   for where in pairs(entered) do
     local queue, state = string.match(where, '^(%S+) (%S+)$')
-    if state == 'waiting' and redis.call('ZCARD', key.index[queue][state]) > 0 then wake(queue, last) end
+    if state == 'waiting' and redis.call('ZCARD', key.index[queue][state]) > 0 then wake_executor(queue, last) end
   end
 end
 
@@ -316,7 +316,7 @@ end
 local function finish(args, blobs)
   local items, answers, next_blob, at = args.items, {}, 2, 1
   local size, count = #items, 0
-  go_on_after_failures(function()
+  loop_despite_errors(function()
     while at <= size do
       local item, blob = items[at], nil
       if type(item) ~= 'table' then
@@ -330,13 +330,13 @@ local function finish(args, blobs)
     end
   end, function() answers[count] = 'DAMAGED' end)
   local entered = entering_states()
-  settle()
+  flush()
   prune_after_finish(entered)
   return answers, entered
 end
 
 local function check_finish(args)
-  executor_name(args.executor)
+  check_executor(args.executor)
   local count, at = 0, 1
   local size = type(args.items) == 'table' and #args.items or -1
   while at <= size do
@@ -351,11 +351,11 @@ local function check_finish(args)
   end
 end
 
-verb('finish', { 'allow-oom' }, function(args, blobs)
+register('finish', { 'allow-oom' }, function(args, blobs)
   check_finish(args)
   local answers, entered = finish(args, blobs)
   local reply = { answers, args.claim and claim(args.claim) or {} }
   wake_after_finish(entered, args)
-  publish(args.executor)
+  publish_events(args.executor)
   return reply
 end)

@@ -7,15 +7,15 @@
 -- left out. Of a job whose record cannot be read, or that succeeded and whose result is gone, these are:
 -- id, and `unreadable`: NEWER, DAMAGED; in a list also NOTFOUND, of an entry without a record.
 
-local job_ids, refuse, verb = core.job_ids, core.refuse, core.verb
+local check_ids, refuse, register = core.check_ids, core.refuse, core.register
 local setting = core.setting
 local AFTER, ALONE, CANCELLING, NOTE, NOTE_OF = core.AFTER, core.ALONE, core.CANCELLING, core.NOTE, core.NOTE_OF
-local NOTE_SIZE, ONCE, OUTCOME_OF, UNKEPT, WHY_FINAL = core.NOTE_SIZE, core.ONCE, core.OUTCOME_OF, core.UNKEPT, core.WHY_FINAL
+local NOTE_SIZE, AT_MOST_ONCE, OUTCOME_OF, NOT_KEPT, WHY_FINAL = core.NOTE_SIZE, core.AT_MOST_ONCE, core.OUTCOME_OF, core.NOT_KEPT, core.WHY_FINAL
 local attempt_field, decimal, has, load_blob, option = core.attempt_field, core.decimal, core.has, core.load_blob, core.option
 local read_job, unpack_attempt = core.read_job, core.unpack_attempt
-local after = core.after
+local dependencies = core.dependencies
 
-local MOST_REPLY = 67108864 -- bytes of payloads, results, checkpoints, errors, notes and fields in one reply
+local MAX_REPLY = 67108864 -- bytes of payloads, results, checkpoints, errors, notes and fields in one reply
 
 -- Returns the attempts, and the bytes of their errors.
 local function describe_attempts(job, fields)
@@ -53,9 +53,9 @@ end
 local function describe_after(id)
   local marks, rows, waits = redis.call('HGETALL', key.after(id)), {}, {}
   for at = 1, #marks, 2 do
-    local place, letter = after.read_mark(marks[at + 1])
+    local place, letter = dependencies.parse_edge(marks[at + 1])
     local list = place > 0 and rows or waits
-    list[#list + 1] = { place, marks[at], after.WORD_OF[letter] }
+    list[#list + 1] = { place, marks[at], dependencies.STATE_OF[letter] }
   end
   local function is_before(one, other) return one[1] < other[1] or (one[1] == other[1] and one[2] < other[2]) end
   for _, list in ipairs({ rows, waits }) do
@@ -106,10 +106,10 @@ local function describe_job(id, brief)
     'timeout', option(job, 'timeout'), 'cancelling', has(job.flags, CANCELLING) and 1 or 0, 'alone', has(job.flags, ALONE) and 1 or 0,
     'lease', job.lease, 'timer', timed and tonumber(redis.call('ZSCORE', key.timers, id)) or 0,
     'executor', run and run.executor or '', 'pid', run and run.pid or 0, 'claimed', run and run.claimed or 0,
-    'keep', has(job.flags, UNKEPT) and 0 or 1, 'at_most_once', has(job.flags, ONCE) and 1 or 0,
+    'keep', has(job.flags, NOT_KEPT) and 0 or 1, 'at_most_once', has(job.flags, AT_MOST_ONCE) and 1 or 0,
     'deadline', tonumber(fields.d) or 0, 'run', fields.x or '', 'share', fields.i or '', 'limits', fields.l or '',
     'throttled_by', job.state == 'throttled' and fields.z or '',
-    'waits_for', job.state == 'blocked' and after.parse(fields.b) or 0, 'unique', string.sub(fields.u or '', 2),
+    'waits_for', job.state == 'blocked' and dependencies.parse_field(fields.b) or 0, 'unique', string.sub(fields.u or '', 2),
     'group', fields.g or '', 'final_reason', WHY_FINAL[fields.y] or '', 'progress', load_blob('f', id, fields.f) or '' }
   return reply, brief and 0 or describe_more(id, reply, fields, job)
 end
@@ -123,12 +123,12 @@ local function describe(id, brief, listed)
   return { 'id', id, 'unreadable', fault }, 0
 end
 
-verb('get', { 'no-writes' }, function(args)
+register('get', { 'no-writes' }, function(args)
   local reply, bytes = {}, 0
-  for place, id in ipairs(job_ids(args.ids)) do
+  for place, id in ipairs(check_ids(args.ids)) do
     local job, size = describe(id, args.brief)
     reply[place], bytes = job, bytes + size
-    if bytes > MOST_REPLY then refuse('TOOBIG', 'these jobs are too big for one reply: get fewer at once') end
+    if bytes > MAX_REPLY then refuse('TOOBIG', 'these jobs are too big for one reply: get fewer at once') end
   end
   return reply
 end)

@@ -11,7 +11,7 @@ local base -- 'hf:{namespace}:', as the last call named it
 -- so far); signs (see call.lua).
 function key.meta() return base .. 'meta' end
 
--- Hash: settings that differ from their defaults. See config.lua.
+-- Hash: settings that differ from their defaults. See settings.lua.
 function key.config() return base .. 'config' end
 
 -- Hash: a job's record. See record.lua.
@@ -32,24 +32,24 @@ function key.notes(id) return base .. 'n:' .. id end
 function key.fields(id) return base .. 'u:' .. id end
 
 -- Hash: the jobs that a job waits for. Sorted set: those that wait for it, by arrival. Hash: ended jobs of which some that wait
--- are not told yet. See after.lua.
+-- are not told yet. See dependencies.lua.
 function key.after(id) return base .. 'a:' .. id end
 function key.dependents(id) return base .. 'd:' .. id end
 function key.resolving() return base .. 'resolving' end
 
--- Hash, and sorted set: how the keys of a queue share it. See fair.lua.
+-- Hash, and sorted set: how the keys of a queue share it. See shares.lua.
 function key.fair(queue) return base .. 'fair:' .. queue end
 function key.shares(queue, priority) return base .. 'shares:' .. queue .. ':' .. string.format('%d', priority) end
 
--- Sorted set, all scores 0: the names of schedules. Hash: one of them. Set: those whose times run out. See schedule.lua.
+-- Sorted set, all scores 0: the names of schedules. Hash: one of them. Set: those whose times run out. See schedules.lua.
 function key.schedules() return base .. 'schedules' end
 function key.schedule(name) return base .. 'sc:' .. name end
 function key.refill() return base .. 'refill' end
 
--- See limit.lua.
+-- See limits.lua.
 function key.limits() return base .. 'limits' end
 
--- Set: names of limits that jobs took part in and nobody has defined; it expires. See limit.lua.
+-- Set: names of limits that jobs took part in and nobody has defined; it expires. See limits.lua.
 function key.undefined() return base .. 'undefined' end
 function key.holders(full) return base .. 'lh:' .. full end
 function key.starts(full) return base .. 'lr:' .. full end
@@ -59,7 +59,7 @@ function key.throttling(name) return base .. 'lt:' .. name end
 function key.reviewing(name) return base .. 'lv:' .. name end
 function key.changed() return base .. 'changed' end
 
--- String: the job that has a unique key, and for how long. See unique.lua.
+-- String: the job that has a unique key, and for how long. See unique_keys.lua.
 function key.unique(name) return base .. 'k:' .. name end
 
 -- String: what a call with this token was answered; it expires. See call.lua.
@@ -102,7 +102,7 @@ function key.events() return base .. 'events' end
 -- Keys that most calls use are made once, and are not functions to others: key.meta, key.timers, key.events, and
 -- key.index[queue][state]. Of the keys of executors the last one is kept.
 local make = { meta = key.meta, timers = key.timers, events = key.events, index = key.index, held = key.held }
-local MOST_QUEUES = 1000
+local MAX_QUEUES = 1000
 local routing -- what the last call named
 local held_by, held
 
@@ -112,7 +112,7 @@ local function new_indexes()
     local keys = {}
     for _, state in ipairs(STATES) do keys[state] = make.index(queue, state) end
     count = count + 1
-    if count > MOST_QUEUES then new_indexes() else indexes[queue] = keys end
+    if count > MAX_QUEUES then new_indexes() else indexes[queue] = keys end
     return keys
   end })
 end
@@ -122,11 +122,11 @@ key.held = function(executor)
   return held
 end
 
-local function use_base(text)
+local function use_namespace(text)
   if text == routing then return end
   base, routing, held_by = string.sub(text, 1, -5), text, nil
   key.meta, key.timers, key.events = make.meta(), make.timers(), make.events()
   new_indexes()
 end
 
-core.STATES, core.use_base = STATES, use_base
+core.STATES, core.use_namespace = STATES, use_namespace

@@ -4,31 +4,31 @@
 -- attempt's number, then `c` if the job is to be cancelled, then `s` for each time that its lease was spared, then `@` and
 -- its length if that is not the usual one. A renewal prolongs it by that length: the lease and the grace of its queue.
 
-local collect, event, set_sign = core.collect, core.event, core.set_sign
+local collect, emit, set_marker = core.collect, core.emit, core.set_marker
 local setting = core.setting
 local AWAITED, CANCELLING, INLINE, LETTER_OF, LIMITED = core.AWAITED, core.CANCELLING, core.INLINE, core.LETTER_OF, core.LIMITED
-local ONCE, UNIQUE, UNKEPT, attempt_field, cut = core.ONCE, core.UNIQUE, core.UNKEPT, core.attempt_field, core.cut
-local decimal, has, lasting, option, pack_run = core.decimal, core.has, core.lasting, core.option, core.pack_run
-local current_run, take_in_hand, unpack_attempt = core.current_run, core.take_in_hand, core.unpack_attempt
-local free_key, take_key_again = core.free_key, core.take_key_again
-local awaken, erase, move, tally, to_scheduled = core.awaken, core.erase, core.move, core.tally, core.to_scheduled
+local AT_MOST_ONCE, UNIQUE, NOT_KEPT, attempt_field, truncate = core.AT_MOST_ONCE, core.UNIQUE, core.NOT_KEPT, core.attempt_field, core.truncate
+local decimal, has, permanent, option, pack_run = core.decimal, core.has, core.permanent, core.option, core.pack_run
+local current_attempt, load_scratch_job, unpack_attempt = core.current_attempt, core.load_scratch_job, core.unpack_attempt
+local release_key, reacquire_key = core.release_key, core.reacquire_key
+local wake_later, delete_job, move, count_throughput, to_scheduled = core.wake_later, core.delete_job, core.move, core.count_throughput, core.to_scheduled
 local to_waiting = core.to_waiting
-local limit = core.limit
-local tell_waiters = core.tell_waiters
+local limits = core.limits
+local notify_waiters = core.notify_waiters
 
 local MIN_LEASE, MAX_LEASE, MAX_DURATION = constants.MIN_LEASE, constants.MAX_LEASE, constants.MAX_DURATION
 
 local DEFAULT_LEASE = constants.DEFAULT_LEASE
 
 -- Of an entry that is missing or damaged: what the job itself says.
-local function parse_marks(marks, job)
+local function parse_hold(marks, job)
   local attempt, cancelling, spared, length = string.match(marks or '', '^(%d+)(c?)(s*)@?(%d*)$')
   if attempt then return tonumber(attempt), cancelling == 'c', #spared, tonumber(length) or DEFAULT_LEASE end
   if not job then return 0, false, 0, DEFAULT_LEASE end
   return job.attempt, has(job.flags, CANCELLING), 0, job.lease
 end
 
-local function make_marks(attempt, cancelling, spared, length)
+local function pack_hold(attempt, cancelling, spared, length)
   if not cancelling and spared == 0 and length == DEFAULT_LEASE then return decimal[attempt] end
   return decimal[attempt] .. (cancelling and 'c' or '') .. string.rep('s', spared)
     .. (length == DEFAULT_LEASE and '' or string.format('@%d', length))
@@ -38,9 +38,9 @@ end
 -- may be used again, and its attempts then start from 1: who says when the job was `created` is heard only about that one.
 -- The second value is the attempt's record, if the attempt was this executor's; the third, who waits for the job, or why it
 -- cannot be read.
-local function holder(executor, id, attempt, created)
-  local job, packed, waiters = take_in_hand(id, attempt_field[attempt], 'w')
-  if not job then return nil, nil, packed end
+local function load_held(executor, id, attempt, created)
+  local job, packed, waiters = load_scratch_job(id, attempt_field[attempt], 'w')
+  if not job then return nil, nil, nil, packed end
   local run = unpack_attempt(packed)
   if not run or run.executor ~= executor or (created and created ~= job.created) then return nil end
   if job.state == 'running' and job.attempt == attempt then return job, run, waiters or '' end
@@ -50,13 +50,13 @@ end
 -- End a running job's attempt: returns the fields to write with its move. `item`: what its executor says of it, see finish.lua.
 local function end_attempt(job, run, outcome, words, item)
   local queue, ran = job.queue, now > run.claimed and now - run.claimed or 0
-  collect(dropping, key.held(run.executor), job.id)
-  tally(queue, 'o', 1, 'r', ran)
-  if job.flags > 0 and has(job.flags, LIMITED) then limit.give_back(job) end
-  if setting('concurrency', queue) > 0 then awaken(queue) end
+  collect(held_removals, key.held(run.executor), job.id)
+  count_throughput(queue, 'o', 1, 'r', ran)
+  if job.flags > 0 and has(job.flags, LIMITED) then limits.release_slots(job) end
+  if setting('concurrency', queue) > 0 then wake_later(queue) end
   local fields = { attempt_field[job.attempt], pack_run(run, item or {}, ran, outcome), nil, nil } -- room for more
   if words and words ~= '' then
-    fields[3], fields[4] = 'o' .. decimal[job.attempt], cut(words, INLINE)
+    fields[3], fields[4] = 'o' .. decimal[job.attempt], truncate(words, INLINE)
   end
   return fields
 end
@@ -64,120 +64,120 @@ end
 -- Whether a job that is not to be kept goes. One that failed does not, nor one that was cancelled and is waited for: somebody
 -- may want to retry it.
 
-local function goes_at_the_end(job, state)
-  if not has(job.flags, UNKEPT) or state == 'failed' then return false end
+local function is_deleted_at_end(job, state)
+  if not has(job.flags, NOT_KEPT) or state == 'failed' then return false end
   return state == 'succeeded' or not has(job.flags, AWAITED) or redis.call('EXISTS', key.dependents(job.id)) == 0
 end
 
 -- Put a job into a final state, and say so to those who wait.
-local function conclude(job, state, waiters, fields)
-  local goes = job.flags > 0 and goes_at_the_end(job, state)
+local function finish_job(job, state, waiters, fields)
+  local goes = job.flags > 0 and is_deleted_at_end(job, state)
   waiters = waiters or redis.call('HGET', key.job(job.id), 'w')
   if job.state == 'blocked' then core.unlink(job) end
   if job.flags > 0 then
-    if has(job.flags, UNIQUE) then free_key(job, goes and 'qpk' or 'qp') end
+    if has(job.flags, UNIQUE) then release_key(job, goes and 'qpk' or 'qp') end
     core.drop_deadline(job)
-    if has(job.flags, LIMITED) then limit.leave(job) end
-    if has(job.flags, AWAITED) then resolved[#resolved + 1] = { job.id, LETTER_OF[state], '-inf' } end
-    job.flags = lasting(job.flags)
+    if has(job.flags, LIMITED) then limits.leave(job) end
+    if has(job.flags, AWAITED) then to_resolve[#to_resolve + 1] = { job.id, LETTER_OF[state], '-inf' } end
+    job.flags = permanent(job.flags)
   end
   if goes then
-    erase(job, key.blob('p', job.id), key.blob('r', job.id))
+    delete_job(job, key.blob('p', job.id), key.blob('r', job.id))
   else
     move(job, state, now, nil, unpack(fields or {}))
   end
   job.state = state -- also of one that is gone, for those who say so
-  event(state, job.id)
-  if waiters and waiters ~= '' then tell_waiters(job, waiters) end
+  emit(state, job.id)
+  if waiters and waiters ~= '' then notify_waiters(job, waiters) end
 end
 
 -- The group is the error's own; `why` it is final is a letter of WHY_FINAL.
-local function fail(job, group, why, waiters, fields)
+local function fail_job(job, group, why, waiters, fields)
   local count = #fields
-  fields[count + 1], fields[count + 2], fields[count + 3], fields[count + 4] = 'g', cut(group, INLINE), 'y', why
-  conclude(job, 'failed', waiters, fields)
+  fields[count + 1], fields[count + 2], fields[count + 3], fields[count + 4] = 'g', truncate(group, INLINE), 'y', why
+  finish_job(job, 'failed', waiters, fields)
 end
 
 -- A job comes back from an attempt that did not end it: at once and in its old place, or after a delay. One that is to run
 -- once at most does so only if it is certain that it did not start; then one that had a key until it starts has it again.
-local function come_back(job, delay, fields, unstarted)
-  if has(job.flags, CANCELLING) then return conclude(job, 'cancelled', nil, fields) end
-  if has(job.flags, ONCE) and not unstarted then return fail(job, 'interrupted', 'O', nil, fields) end
-  if has(job.flags, UNIQUE) and unstarted then take_key_again(job) end
+local function requeue(job, delay, fields, unstarted)
+  if has(job.flags, CANCELLING) then return finish_job(job, 'cancelled', nil, fields) end
+  if has(job.flags, AT_MOST_ONCE) and not unstarted then return fail_job(job, 'interrupted', 'O', nil, fields) end
+  if has(job.flags, UNIQUE) and unstarted then reacquire_key(job) end
   if delay > 0 then to_scheduled(job, now + delay, fields) else to_waiting(job, fields) end
 end
 
-local function is_over(job, count, most)
-  return (count > most or has(job.flags, ONCE)) and not has(job.flags, CANCELLING)
+local function is_exhausted(job, count, most)
+  return (count > most or has(job.flags, AT_MOST_ONCE)) and not has(job.flags, CANCELLING)
 end
 
-local function why_over(job) return has(job.flags, ONCE) and 'O' or 'E' end
+local function exhausted_reason(job) return has(job.flags, AT_MOST_ONCE) and 'O' or 'E' end
 
 -- The attempt's process died.
 local function charge_crash(job, waiters, fields)
   job.crashes_used, job.misses = job.crashes_used + 1, 0
-  event('crashed', job.id)
-  if is_over(job, job.crashes_used, option(job, 'crashes')) then return fail(job, 'crashed', why_over(job), waiters, fields) end
-  come_back(job, 0, fields)
+  emit('crashed', job.id)
+  if is_exhausted(job, job.crashes_used, option(job, 'crashes')) then return fail_job(job, 'crashed', exhausted_reason(job), waiters, fields) end
+  requeue(job, 0, fields)
 end
 
 -- The attempt lost its lease.
 local function charge_lost(job, run, words)
   local fields = end_attempt(job, run, 'L', words)
   job.lost_used, job.misses = job.lost_used + 1, 0
-  event('lost', job.id)
-  if is_over(job, job.lost_used, option(job, 'lost')) then return fail(job, 'lost', why_over(job), nil, fields) end
-  come_back(job, 0, fields)
+  emit('lost', job.id)
+  if is_exhausted(job, job.lost_used, option(job, 'lost')) then return fail_job(job, 'lost', exhausted_reason(job), nil, fields) end
+  requeue(job, 0, fields)
 end
 
 -- Gaps: when the store was away for everyone; text of `end length end length ...`, the longest and oldest first. One
 -- that is not longer than a later one spares nothing that the later one does not.
-local gaps = { SPARES = 3, MAX = 50 }
+local outages = { MAX_SPARED = 3, MAX = 50 }
 
-function gaps.parse()
+function outages.parse()
   local list = {}
-  for ended, length in string.gmatch(signs.gaps or '', '(%d+) (%d+)') do
+  for ended, length in string.gmatch(markers.outages or '', '(%d+) (%d+)') do
     list[#list + 1] = { ended = tonumber(ended), length = tonumber(length) }
   end
   return list
 end
 
-function gaps.remember(list)
+function outages.store(list)
   local words = {}
   for _, gap in ipairs(list) do words[#words + 1] = string.format('%.0f %.0f', gap.ended, gap.length) end
-  set_sign('gaps', words[1] and table.concat(words, ' '))
+  set_marker('outages', words[1] and table.concat(words, ' '))
 end
 
 -- A gap spares the leases shorter than twice its length, for one lease; so it is forgotten after twice its length.
-function gaps.add(length)
+function outages.add(length)
   local list = {}
-  for _, gap in ipairs(gaps.parse()) do
+  for _, gap in ipairs(outages.parse()) do
     if gap.length > length and gap.ended + 2 * gap.length > now then list[#list + 1] = gap end
   end
-  if #list == gaps.MAX then list[#list].ended = now else list[#list + 1] = { ended = now, length = length } end
-  gaps.remember(list)
+  if #list == outages.MAX then list[#list].ended = now else list[#list + 1] = { ended = now, length = length } end
+  outages.store(list)
 end
 
 -- The store was away for longer than half a lease: then the lease does not end before its holder had a whole lease to
 -- renew it. Spared leases are few, or one that nobody renews would never end where calls are rare.
-function gaps.spare(job, run)
+function outages.spare_lease(job, run)
   local until_then = 0
-  for _, gap in ipairs(gaps.parse()) do
+  for _, gap in ipairs(outages.parse()) do
     if gap.length * 2 > job.lease then until_then = gap.ended + job.lease end
   end
   if until_then <= now then return false end
-  local attempt, cancelling, spared, length = parse_marks(redis.call('HGET', key.held(run.executor), job.id), job)
-  if spared >= gaps.SPARES then return false end
+  local attempt, cancelling, spared, length = parse_hold(redis.call('HGET', key.held(run.executor), job.id), job)
+  if spared >= outages.MAX_SPARED then return false end
   redis.call('ZADD', key.timers, until_then, job.id)
-  redis.call('HSET', key.held(run.executor), job.id, make_marks(attempt, cancelling, spared + 1, length))
+  redis.call('HSET', key.held(run.executor), job.id, pack_hold(attempt, cancelling, spared + 1, length))
   return true
 end
 
-local function expire(job)
-  local run = current_run(job)
-  if not gaps.spare(job, run) then charge_lost(job, run, 'lease ended') end
+local function expire_lease(job)
+  local run = current_attempt(job)
+  if not outages.spare_lease(job, run) then charge_lost(job, run, 'lease ended') end
 end
 
-core.MIN_LEASE, core.MAX_LEASE, core.MAX_DURATION, core.parse_marks = MIN_LEASE, MAX_LEASE, MAX_DURATION, parse_marks
-core.make_marks, core.holder, core.end_attempt, core.conclude, core.fail = make_marks, holder, end_attempt, conclude, fail
-core.come_back, core.charge_crash, core.charge_lost, core.gaps, core.expire = come_back, charge_crash, charge_lost, gaps, expire
+core.MIN_LEASE, core.MAX_LEASE, core.MAX_DURATION, core.parse_hold = MIN_LEASE, MAX_LEASE, MAX_DURATION, parse_hold
+core.pack_hold, core.load_held, core.end_attempt, core.finish_job, core.fail_job = pack_hold, load_held, end_attempt, finish_job, fail_job
+core.requeue, core.charge_crash, core.charge_lost, core.outages, core.expire_lease = requeue, charge_crash, charge_lost, outages, expire_lease

@@ -1,70 +1,320 @@
--- limits: define, change, remove and list limits. See limit.lua.
+-- limit: so many jobs at once, or so many per period, by name.
 --
--- limit(name, slots, per) defines one: so many at once, or, with `per` milliseconds, so many in any such period. unlimit(name)
--- removes it; jobs that are parked by it start as others do. Both hold from the next claim on, and return 1 if that changed
--- anything. limits() returns for each: name, slots, period (0: at once), how many keys have parked jobs, and, of the limit
--- without a key: how many have its slots, how many are parked. Those that jobs took part in and nobody has defined have 0 slots:
--- they do not hold. unlimit of such a name forgets it, until a job of it starts again.
+-- A limit has a name; a job says in which it takes part, as `name`, or as `name:key` to be counted with those of the same
+-- key. A job that would be too many when it is claimed is parked: it is `throttled`, and stands in a sorted set of that
+-- limit and its queue. Who gives a slot back makes one parked job of each queue waiting again, in its old place, and the timer
+-- of a limit per period (`%name` among the timers) as many as could start; they still have to take their slots. A job of
+-- several limits is parked by one of them; for each of the others it counts as one that is waiting.
+--
+--   limits             hash: name -> slots, and the period in milliseconds (0: at once)
+--   holders            set per limit: the running jobs that have its slots
+--   starts             list per limit per period: when its last jobs started, the newest first
+--   parked             sorted set per limit and queue; parking: set of the queues, per limit; throttling: set of the limits
+--                      with their keys, per name
+--   undefined          set: names of limits that jobs took part in and nobody has defined; see `note_undefined`
 
-local event, integer, name, publish, refuse = core.event, core.integer, core.name, core.publish, core.refuse
-local set_sign, verb = core.set_sign, core.verb
-local limit = core.limit
-local MAX_DURATION = core.MAX_DURATION
+local loop_despite_errors, set_marker = core.loop_despite_errors, core.set_marker
+local load_job = core.load_job
+local PRIORITY_STEP, wake_later, move, flush, to_waiting = core.PRIORITY_STEP, core.wake_later, core.move, core.flush, core.to_waiting
 
-local MOST_LIMITS = 1000
+local limits = { MAX_UNPARKED = 100, MAX_PARKED = 200, MAX_INSPECTED = 100, HOLDERS_CHECKED = 3, MAX_SLOTS = 1000000,
+  MAX_PER_PERIOD = 100000 }
 
-local function limit_name(value) return name(value, 'a limit', constants.MAX_KEY, '%w_.%-') end
+function limits.name_of(full) return string.match(full, '^[^:]+') end
 
-local function changed(name)
-  if redis.call('EXISTS', key.throttling(name)) == 1 then
-    redis.call('SUNIONSTORE', key.reviewing(name), key.reviewing(name), key.throttling(name))
-    redis.call('SADD', key.changed(), name)
-    limit.review(name)
-    if redis.call('EXISTS', key.changed()) == 1 then set_sign('changed', 1) end
-  end
-  event('configured', name)
-  publish()
+function limits.names_in(names) return string.gmatch(names or '', '%S+') end
+
+-- Slots and period of a limit; nothing if nobody has defined it: then it does not hold.
+function limits.definition(full)
+  local slots, per = string.match(redis.call('HGET', key.limits(), limits.name_of(full)) or '', '^(%d+) (%d+)$')
+  return tonumber(slots), tonumber(per)
 end
 
-verb('set_limit', {}, function(args)
-  limit_name(args.name)
-  integer(args.per or 0, 'the period', 0, MAX_DURATION)
-  integer(args.slots, 'slots', 1, (args.per or 0) > 0 and limit.MOST_PER_PERIOD or limit.MOST_SLOTS)
-  local text = string.format('%d %.0f', args.slots, args.per or 0)
-  local before = redis.call('HGET', key.limits(), args.name)
-  if before == text then return 0 end
-  if not before and redis.call('HLEN', key.limits()) >= MOST_LIMITS then
-    refuse('INVALID', string.format('there are %d limits already', MOST_LIMITS))
-  end
-  redis.call('HSET', key.limits(), args.name, text)
-  limit.forget_undefined(args.name)
-  changed(args.name)
-  return 1
-end)
-
-verb('remove_limit', { 'allow-oom' }, function(args)
-  local gone = redis.call('HDEL', key.limits(), limit_name(args.name))
-  if gone == 1 then changed(args.name) end
-  return (limit.forget_undefined(args.name) or gone == 1) and 1 or 0
-end)
-
-local function count_parked(full)
-  local count = 0
-  for _, queue in ipairs(redis.call('SMEMBERS', key.parking(full))) do
-    count = count + redis.call('ZCARD', key.parked(full, queue))
-  end
-  return count
+-- When the start at this place, the newest is 0, does not count any more. One that lies ahead does not either: the clock went
+-- back.
+local function counts_until(full, place, per)
+  local started = tonumber(redis.call('LINDEX', key.starts(full), place))
+  return started and started <= now and started + per or 0
 end
 
-local function describe(name)
-  local slots, per = limit.definition(name)
-  return { name, slots or 0, per or 0, redis.call('SCARD', key.throttling(name)), redis.call('SCARD', key.holders(name)),
-    count_parked(name) }
+-- How many more could start now, up to `most`.
+function limits.free_slots(full, most)
+  local slots, per = limits.definition(full)
+  if not slots then return most end
+  if per == 0 then return math.min(slots - redis.call('SCARD', key.holders(full)), most) end
+  local free = 0
+  while free < math.min(slots, most) and counts_until(full, slots - free - 1, per) <= now do free = free + 1 end
+  return free
 end
 
-verb('limits', { 'no-writes' }, function()
-  local reply = {}
-  for _, name in ipairs(redis.call('HKEYS', key.limits())) do reply[#reply + 1] = describe(name) end
-  for _, name in ipairs(redis.call('SMEMBERS', key.undefined())) do reply[#reply + 1] = describe(name) end
-  return reply
-end)
+local MAX_UNDEFINED, UNDEFINED_TTL = 1000, 7 * 86400000
+
+-- A limit that nobody has defined does not hold, and its name may be misspelt: workers, `limits` and the doctor say so. The set
+-- expires a week after its first name was noted: names that are still in use come back. The sign changes with each new name.
+local function note_undefined(name)
+  if redis.call('SADD', key.undefined(), name) == 0 then return end
+  local count = redis.call('SCARD', key.undefined())
+  if count > MAX_UNDEFINED then return redis.call('SREM', key.undefined(), name) end
+  if count == 1 then redis.call('PEXPIRE', key.undefined(), UNDEFINED_TTL) end
+  set_marker('undefined', math.max(now, (markers.undefined or 0) + 1))
+end
+
+-- Returns whether it was noted.
+function limits.forget_undefined(name)
+  if not markers.undefined or redis.call('SREM', key.undefined(), name) == 0 then return false end
+  if redis.call('EXISTS', key.undefined()) == 0 then set_marker('undefined', nil) end
+  return true
+end
+
+-- Also of a limit that is not defined, or per period, it is known who has its slots: that may change while they run.
+function limits.take_slot(full, id)
+  local slots, per = limits.definition(full)
+  redis.call('SADD', key.holders(full), id)
+  if not slots then note_undefined(limits.name_of(full)) end
+  if not slots or per == 0 then return end
+  redis.call('LPUSH', key.starts(full), now)
+  redis.call('LTRIM', key.starts(full), 0, slots - 1)
+  redis.call('PEXPIRE', key.starts(full), per)
+end
+
+local function set_timer(full, time) redis.call('ZADD', key.timers, 'LT', time, '%' .. full) end
+
+-- When the parked jobs of a limit per period are to be looked at again: when more could start than `free`, which can now.
+local function set_check_timer(full, free)
+  local slots, per = limits.definition(full)
+  if not slots or per == 0 then return end
+  set_timer(full, free < slots and math.max(now, counts_until(full, slots - free - 1, per)) or now + per)
+end
+
+local function drop_if_empty(full, queue)
+  if redis.call('EXISTS', key.parked(full, queue)) == 1 then return end
+  if redis.call('SREM', key.parking(full), queue) == 1 and redis.call('EXISTS', key.parking(full)) == 0 then
+    redis.call('SREM', key.throttling(limits.name_of(full)), full)
+  end
+end
+
+-- Returns whether there is such a job.
+local function unpark_one(full, queue, id)
+  redis.call('ZREM', key.parked(full, queue), id)
+  local job = load_job(id)
+  if not job or job.state ~= 'throttled' or job.queue ~= queue then
+    core.repair(id, key.index[queue].throttled)
+    return false
+  end
+  to_waiting(job)
+  wake_later(queue)
+  return true
+end
+
+local function unpark_some(full, queue, count)
+  local ids, gone = redis.call('ZRANGE', key.parked(full, queue), 0, count - 1), 0
+  for _, id in ipairs(ids) do
+    if not unpark_one(full, queue, id) then gone = gone + 1 end
+  end
+  budget.unparked = budget.unparked - #ids
+  if gone > 0 and budget.unparked > 0 then return unpark_some(full, queue, gone) end -- to those behind them
+  drop_if_empty(full, queue)
+end
+
+-- Make parked jobs of each queue waiting: as many as could start now, or `most`. One queue may be paused, or have no workers; so
+-- as many of each come, and those that find no slot are parked again. What is too much for one call is left to a timer.
+function limits.unpark(full, most)
+  local free = limits.free_slots(full, limits.MAX_UNPARKED + 1)
+  local queues = redis.call('SRANDMEMBER', key.parking(full), limits.MAX_UNPARKED)
+  local wanted = math.min(free, most or free)
+  local count = math.min(wanted, math.max(1, math.floor(limits.MAX_UNPARKED / math.max(1, #queues))))
+  local is_more = wanted > 0 and redis.call('SCARD', key.parking(full)) > #queues
+  for _, queue in ipairs(wanted > 0 and queues or {}) do
+    if budget.unparked > 0 then unpark_some(full, queue, count) end
+    is_more = is_more or ((count < wanted or budget.unparked <= 0) and redis.call('EXISTS', key.parked(full, queue)) == 1)
+  end
+  if is_more then
+    set_timer(full, now)
+  elseif redis.call('EXISTS', key.parking(full)) == 1 then
+    set_check_timer(full, free)
+  end
+end
+
+-- A job is not parked any more: it ends, or goes. Returns the limit.
+function limits.remove_parked(job)
+  local full = redis.call('HGET', key.job(job.id), 'z')
+  if not full then return nil end
+  redis.call('ZREM', key.parked(full, job.queue), job.id)
+  drop_if_empty(full, job.queue)
+  return full
+end
+
+-- A job that might have taken a slot does not: one that is parked may.
+function limits.offer_slots(names, but)
+  for full in limits.names_in(names) do
+    if full ~= but and redis.call('EXISTS', key.parking(full)) == 1 then limits.unpark(full, 1) end
+  end
+end
+
+local function index_parked(full, queue)
+  redis.call('SADD', key.parking(full), queue)
+  redis.call('SADD', key.throttling(limits.name_of(full)), full)
+end
+
+local function add_parked(full, queue, place, id)
+  if redis.call('ZADD', key.parked(full, queue), place, id) == 1 then index_parked(full, queue) end
+end
+
+-- Whether a throttled job stands where slots are handed on.
+function limits.is_parked(job)
+  local full = redis.call('HGET', key.job(job.id), 'z')
+  return full and redis.call('ZSCORE', key.parked(full, job.queue), job.id)
+    and redis.call('SISMEMBER', key.parking(full), job.queue) == 1
+    and redis.call('SISMEMBER', key.throttling(limits.name_of(full)), full) == 1
+end
+
+-- A throttled job that does not: see repair.lua. Slots may be free by now, so the limit is looked at.
+function limits.restore_parked(job, place)
+  local full = redis.call('HGET', key.job(job.id), 'z')
+  if not full then return end
+  redis.call('ZADD', key.parked(full, job.queue), place, job.id)
+  index_parked(full, job.queue)
+  set_timer(full, now)
+end
+
+local function has_limit(id, full)
+  local _, names = load_job(id, 'l')
+  for other in limits.names_in(names) do
+    if other == full then return true end
+  end
+  return false
+end
+
+-- Of two limits, the one that holds for fewer jobs, as far as their names say.
+local function is_narrower(one, other)
+  local key_of_one, key_of_other = string.find(one, ':', 1, true), string.find(other, ':', 1, true)
+  if (key_of_one == nil) ~= (key_of_other == nil) then return key_of_one ~= nil end
+  return one < other
+end
+
+-- Hand on the first parked job that has no part in another limit, which is full. Those before it are as well parked by that
+-- one; they go there if it is the narrower of the two. They do not come back together, or a crowd of them could go to and fro.
+local function offer_to_queue(full, queue, but)
+  local list, go = redis.call('ZRANGE', key.parked(full, queue), 0, limits.MAX_INSPECTED - 1, 'WITHSCORES'), is_narrower(but, full)
+  for at = 1, #list, 2 do
+    local id = list[at]
+    budget.inspected = budget.inspected - 1
+    if not has_limit(id, but) then
+      if unpark_one(full, queue, id) then break end
+    elseif go then
+      redis.call('ZREM', key.parked(full, queue), id)
+      add_parked(but, queue, list[at + 1], id)
+      redis.call('HSET', key.job(id), 'z', but)
+    end
+    if at + 1 == #list and go then set_timer(full, now) end
+  end
+  drop_if_empty(full, queue)
+end
+
+-- A job that could take a slot is parked by another limit; it takes the slot when that has one. Until then, others may.
+local function offer(full, but)
+  if redis.call('EXISTS', key.parking(full)) == 0 or limits.free_slots(full, 1) < 1 then return end
+  for _, queue in ipairs(redis.call('SRANDMEMBER', key.parking(full), 10)) do
+    if budget.inspected > 0 then offer_to_queue(full, queue, but) end
+  end
+end
+
+function limits.park(job, full, names)
+  local place = job.priority * PRIORITY_STEP + job.arrival
+  add_parked(full, job.queue, place, job.id)
+  move(job, 'throttled', place, nil, 'z', full)
+  set_check_timer(full, 0)
+  if names == full then return end
+  flush() -- or the same job could be moved twice
+  for other in limits.names_in(names) do
+    if other ~= full then offer(other, full) end
+  end
+end
+
+-- Of a limit that has no slot free, some holders may not run any more: their records are gone, or say so. Returns whether any.
+local function drop_stale_holders(full)
+  local is_stale = false
+  for _, id in ipairs(redis.call('SRANDMEMBER', key.holders(full), limits.HOLDERS_CHECKED)) do
+    local job, fault = load_job(id)
+    if fault == 'NOTFOUND' or (job and job.state ~= 'running') then
+      redis.call('SREM', key.holders(full), id)
+      is_stale = true
+    end
+  end
+  return is_stale
+end
+
+-- Holders are compared once in a call, unless some are stale.
+local function is_full(full)
+  if limits.free_slots(full, 1) > 0 then return false end
+  local compared = full_limits or {}
+  if compared[full] then return true end
+  if drop_stale_holders(full) then return limits.free_slots(full, 1) < 1 end
+  compared[full] = true
+  full_limits = compared
+  return true
+end
+
+-- A limit of which jobs are parked, by chance: if its slots are held by nobody, or its timer is gone, hand them on.
+function limits.repair_some()
+  local name = redis.call('HRANDFIELD', key.limits())
+  local full = name and redis.call('SRANDMEMBER', key.throttling(name))
+  if not full then return end
+  local _, per = limits.definition(full)
+  if per and per > 0 then
+    if not redis.call('ZSCORE', key.timers, '%' .. full) then limits.unpark(full) end
+  elseif limits.free_slots(full, 1) < 1 and drop_stale_holders(full) then
+    limits.unpark(full)
+  end
+end
+
+-- Take all slots of a job that is about to start; or park it. Returns whether it may start.
+function limits.try_start(job)
+  local names = redis.call('HGET', key.job(job.id), 'l')
+  for full in limits.names_in(names) do
+    if is_full(full) then
+      limits.park(job, full, names)
+      return false
+    end
+  end
+  for full in limits.names_in(names) do limits.take_slot(full, job.id) end
+  return true
+end
+
+-- An attempt has ended: its slots are for others.
+function limits.release_slots(job)
+  for full in limits.names_in(redis.call('HGET', key.job(job.id), 'l')) do
+    if redis.call('SREM', key.holders(full), job.id) == 1 then limits.offer_slots(full) end
+  end
+end
+
+-- A job that is not running ends, or goes.
+function limits.leave(job)
+  if job.state ~= 'throttled' and job.state ~= 'waiting' then return end
+  local parked_by = job.state == 'throttled' and limits.remove_parked(job)
+  limits.offer_slots(redis.call('HGET', key.job(job.id), 'l'), parked_by)
+end
+
+-- A limit was changed: look at all its keys for parked jobs, a bounded number in a call.
+function limits.review(name)
+  local names, at = redis.call('SPOP', key.reviewing(name), limits.MAX_UNPARKED), 0
+  loop_despite_errors(function()
+    while at < #names do
+      at = at + 1
+      limits.unpark(names[at])
+      flush()
+    end
+  end)
+  if redis.call('EXISTS', key.reviewing(name)) == 0 then redis.call('SREM', key.changed(), name) end
+end
+
+-- Whoever moves time on continues that.
+function limits.continue_reviews()
+  if not markers.changed then return end
+  local names = redis.call('SRANDMEMBER', key.changed(), 2)
+  for _, name in ipairs(names) do limits.review(name) end
+  if redis.call('EXISTS', key.changed()) == 1 then return end
+  set_marker('changed', nil)
+end
+
+core.limits = limits

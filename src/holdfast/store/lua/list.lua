@@ -3,7 +3,7 @@
 --   args.queues   names; not given: all
 --   args.states   names; not given: all
 --   args.limit    up to 1,000 (100)
---   args.newest   last first, over all queues together: see newest.lua
+--   args.newest   last first, over all queues together: see list_newest.lua
 --   args.cursor   where the last page ended: queue, state, score, id; if `newest`, see there
 --
 -- Returns the cursor of the next page (an empty list: there is none; after a full page there may be one that is empty),
@@ -11,13 +11,13 @@
 -- are neither skipped nor shown twice.
 
 local STATES = core.STATES
-local MAX_BATCH, integer, queue_name, refuse, verb = core.MAX_BATCH, core.integer, core.queue_name, core.refuse, core.verb
+local MAX_BATCH, check_integer, check_queue, refuse, register = core.MAX_BATCH, core.check_integer, core.check_queue, core.refuse, core.register
 local LETTER_OF = core.LETTER_OF
 local HEARTBEAT_TIMEOUT = core.HEARTBEAT_TIMEOUT
 local describe = core.describe
 
 -- Whether one id stands before another in an index: by bytes. Lua's `<` follows the locale of the server.
-local function stands_before(one, other)
+local function sorts_before(one, other)
   for place = 1, math.min(#one, #other) do
     local a, b = string.byte(one, place), string.byte(other, place)
     if a ~= b then return a < b end
@@ -31,7 +31,7 @@ local function rank_of(index, score, id)
   local high = low + redis.call('ZCOUNT', index, score, score)
   while low < high do
     local middle = math.floor((low + high) / 2)
-    if stands_before(redis.call('ZRANGE', index, middle, middle)[1], id) then low = middle + 1 else high = middle end
+    if sorts_before(redis.call('ZRANGE', index, middle, middle)[1], id) then low = middle + 1 else high = middle end
   end
   return low
 end
@@ -46,24 +46,24 @@ local function page(index, limit, score, id)
   return redis.call('ZRANGE', index, first, first + limit - 1, 'WITHSCORES')
 end
 
-local MOST_QUEUES = 10000
+local MAX_QUEUES = 10000
 
 local function all_queues()
-  if redis.call('ZCARD', key.queues()) > MOST_QUEUES then
-    refuse('INVALID', string.format('there are more than %d queues: say which', MOST_QUEUES))
+  if redis.call('ZCARD', key.queues()) > MAX_QUEUES then
+    refuse('INVALID', string.format('there are more than %d queues: say which', MAX_QUEUES))
   end
   return redis.call('ZRANGE', key.queues(), 0, -1)
 end
 
 -- How many live workers serve each queue, as they said at their last sign of life.
-local function count_listeners()
-  local listeners = {}
+local function count_workers()
+  local workers = {}
   for _, worker in ipairs(redis.call('ZRANGEBYSCORE', key.workers(), now - HEARTBEAT_TIMEOUT, '+inf', 'LIMIT', 0, 10 * MAX_BATCH)) do
     local served = {}
     for queue in string.gmatch(redis.call('HGET', key.worker(worker), 'queues') or '', '%S+') do served[queue] = true end
-    for queue in pairs(served) do listeners[queue] = (listeners[queue] or 0) + 1 end
+    for queue in pairs(served) do workers[queue] = (workers[queue] or 0) + 1 end
   end
-  return listeners
+  return workers
 end
 
 local function check_states(states)
@@ -96,8 +96,8 @@ end
 -- Returns how many jobs to walk over.
 local function check_scope(args)
   check_states(args.states or {})
-  for _, queue in ipairs(args.queues or {}) do queue_name(queue) end
-  return integer(args.limit or constants.DEFAULT_PAGE, 'the limit', 1, MAX_BATCH)
+  for _, queue in ipairs(args.queues or {}) do check_queue(queue) end
+  return check_integer(args.limit or constants.DEFAULT_PAGE, 'the limit', 1, MAX_BATCH)
 end
 
 local function check_walk(args)
@@ -105,7 +105,7 @@ local function check_walk(args)
   return check_scope(args)
 end
 
-verb('list', { 'no-writes' }, function(args)
+register('list', { 'no-writes' }, function(args)
   local ids, cursor
   if args.newest then ids, cursor = core.walk_newest(args) else ids, cursor = walk(args, check_walk(args)) end
   local reply = { cursor }
@@ -113,5 +113,5 @@ verb('list', { 'no-writes' }, function(args)
   return reply
 end)
 
-core.all_queues, core.check_states, core.count_listeners, core.walk = all_queues, check_states, count_listeners, walk
-core.check_walk, core.check_scope, core.rank_of, core.stands_before = check_walk, check_scope, rank_of, stands_before
+core.all_queues, core.check_states, core.count_workers, core.walk = all_queues, check_states, count_workers, walk
+core.check_walk, core.check_scope, core.rank_of, core.sorts_before = check_walk, check_scope, rank_of, sorts_before

@@ -1,4 +1,4 @@
--- load: how much work a queue has, and how fast it comes and goes. See tally.lua.
+-- load: how much work a queue has, and how fast it comes and goes. See throughput.lua.
 --
 --   args.queues   names, perhaps none; not given: all
 --
@@ -9,19 +9,19 @@
 -- of the last minutes: how many milliseconds these are, how many jobs came, how many attempts ended, and how many milliseconds
 -- these took.
 
-local list_of, queue_name, verb = core.list_of, core.queue_name, core.verb
+local check_list, check_queue, register = core.check_list, core.check_queue, core.register
 local load_job = core.load_job
 local PRIORITY_STEP = core.PRIORITY_STEP
 local SLOT, SLOTS = core.SLOT, core.SLOTS
-local all_queues, count_listeners = core.all_queues, core.count_listeners
+local all_queues, count_workers = core.all_queues, core.count_workers
 local overdue = core.overdue
 
-local MOST_PRIORITIES = 512
+local PRIORITIES = 512
 
 -- Jobs of a priority stand by arrival: the first one of each has waited longest.
 local function longest_wait(queue)
   local index, since, from = key.index[queue].waiting, nil, '-inf'
-  for _ = 1, MOST_PRIORITIES do
+  for _ = 1, PRIORITIES do
     local first = redis.call('ZRANGEBYSCORE', index, from, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
     if not first[1] then break end
     local job = load_job(first[1])
@@ -32,7 +32,7 @@ local function longest_wait(queue)
 end
 
 -- The sums of the slots, and the time since the first of them began.
-local function sum_up(queue)
+local function sum_slots(queue)
   local sums, first = { i = 0, o = 0, r = 0 }, math.floor(now / SLOT)
   local least, list = first - SLOTS, redis.pcall('HGETALL', key.load(queue))
   for place = 1, #list, 2 do
@@ -50,14 +50,14 @@ local STATES = { 'waiting', 'running', 'scheduled', 'blocked', 'throttled' }
 
 -- What is about a queue and overdue, but no job of its own. Of what calls have left to the next one it is not known whose it is: it may
 -- be anybody's who waits for it.
-local function others_of(queue, by_queue, counts)
-  local resolving = signs.resolving and counts.blocked > 0 and 1 or 0
-  local changed = signs.changed and counts.throttled > 0 and 1 or 0
+local function other_overdue(queue, by_queue, counts)
+  local resolving = markers.resolving and counts.blocked > 0 and 1 or 0
+  local changed = markers.changed and counts.throttled > 0 and 1 or 0
   return (by_queue[queue] or 0) + resolving + changed
 end
 
-local function load_of(queue, listeners, by_queue)
-  local row = { queue, redis.call('SISMEMBER', key.paused(), queue), listeners[queue] or 0 }
+local function load_of(queue, workers, by_queue)
+  local row = { queue, redis.call('SISMEMBER', key.paused(), queue), workers[queue] or 0 }
   local counts = {}
   for _, state in ipairs(STATES) do
     counts[state] = redis.call('ZCARD', key.index[queue][state])
@@ -65,17 +65,17 @@ local function load_of(queue, listeners, by_queue)
   end
   local due, since = overdue.jobs(queue)
   row[#row + 1] = math.max(longest_wait(queue), since and now - since or -1)
-  row[#row + 1], row[#row + 2] = due, others_of(queue, by_queue, counts)
-  for _, number in ipairs({ sum_up(queue) }) do row[#row + 1] = number end
+  row[#row + 1], row[#row + 2] = due, other_overdue(queue, by_queue, counts)
+  for _, number in ipairs({ sum_slots(queue) }) do row[#row + 1] = number end
   return row
 end
 
-verb('load', { 'no-writes' }, function(args)
-  local queues = args.queues and list_of(args.queues, 'queues', 0) or all_queues()
-  for _, queue in ipairs(queues) do queue_name(queue) end
-  local listeners, by_queue, about = count_listeners(), overdue.by_queue(), {}
+register('load', { 'no-writes' }, function(args)
+  local queues = args.queues and check_list(args.queues, 'queues', 0) or all_queues()
+  for _, queue in ipairs(queues) do check_queue(queue) end
+  local workers, by_queue, about = count_workers(), overdue.by_queue(), {}
   for queue in pairs(by_queue) do about[#about + 1] = queue end
   local reply = { overdue.count(), about }
-  for _, queue in ipairs(queues) do reply[#reply + 1] = load_of(queue, listeners, by_queue) end
+  for _, queue in ipairs(queues) do reply[#reply + 1] = load_of(queue, workers, by_queue) end
   return reply
 end)

@@ -12,8 +12,8 @@
 --
 --   log   hash per job: `<attempt> <block>` -> bytes
 
-local integer, job_id, list_of, optional = core.integer, core.job_id, core.list_of, core.optional
-local verb = core.verb
+local check_integer, check_id, check_list, check_optional = core.check_integer, core.check_id, core.check_list, core.check_optional
+local register = core.register
 local load_job, mark_extra, require_job = core.load_job, core.mark_extra, core.require_job
 
 local BLOCK_SIZE, HEAD, TAIL = constants.LOG_BLOCK, constants.LOG_HEAD, constants.LOG_TAIL
@@ -37,7 +37,7 @@ local function trim_log(id, attempt, block)
   if #old > 0 then redis.call('HDEL', key.log(id), unpack(old)) end
 end
 
-local function keep_block(id, created, attempt, block, bytes)
+local function store_block(id, created, attempt, block, bytes)
   local job = load_job(id)
   if not job or job.created ~= created or attempt > job.attempt or attempt <= job.attempt - ATTEMPTS then return 'NOTFOUND' end
   local field = field_of(attempt, block)
@@ -51,21 +51,21 @@ end
 
 -- All of them, before anything is kept. One that is too long has an answer of its own.
 local function check_blocks(blocks)
-  for place = 1, #list_of(blocks, 'blocks'), 4 do
-    job_id(blocks[place])
-    integer(blocks[place + 2], 'the attempt', 1, 2 ^ 31)
-    integer(blocks[place + 3], 'the block', USAGE_BLOCK, 2 ^ 40)
+  for place = 1, #check_list(blocks, 'blocks'), 4 do
+    check_id(blocks[place])
+    check_integer(blocks[place + 2], 'the attempt', 1, 2 ^ 31)
+    check_integer(blocks[place + 3], 'the block', USAGE_BLOCK, 2 ^ 40)
   end
 end
 
-verb('log', {}, function(args, blobs)
+register('log', {}, function(args, blobs)
   local answers, blocks = {}, args.blocks
   check_blocks(blocks)
   for place = 1, #blocks, 4 do
     local id, created, attempt, block = unpack(blocks, place, place + 3)
     local bytes = blobs[(place + 3) / 4 + 1]
     local is_right = bytes and #bytes > 0 and #bytes <= BLOCK_SIZE
-    answers[#answers + 1] = is_right and keep_block(id, created, attempt, block, bytes) or 'INVALID'
+    answers[#answers + 1] = is_right and store_block(id, created, attempt, block, bytes) or 'INVALID'
   end
   return answers
 end)
@@ -91,10 +91,10 @@ local function read_log(id, wanted, from)
   return chosen, list, blocks
 end
 
-verb('logs', { 'no-writes' }, function(args)
-  local job = require_job(job_id(args.id))
-  optional(args.attempt, 'the attempt', 1, 2 ^ 31)
-  local chosen, attempts, blocks = read_log(args.id, args.attempt, integer(args.block or 0, 'the block', 0, 2 ^ 40))
+register('logs', { 'no-writes' }, function(args)
+  local job = require_job(check_id(args.id))
+  check_optional(args.attempt, 'the attempt', 1, 2 ^ 31)
+  local chosen, attempts, blocks = read_log(args.id, args.attempt, check_integer(args.block or 0, 'the block', 0, 2 ^ 40))
   local reply = { chosen, (job.state ~= 'running' or chosen ~= job.attempt) and 1 or 0, attempts, {} }
   for _, block in ipairs(blocks) do
     local parts = reply[4]

@@ -7,35 +7,35 @@
 --
 --   steps   hash per job: step -> result. It stays as long as the job, and goes when the job goes on as another call
 
-local executor_name, integer, job_id, name, refuse = core.executor_name, core.integer, core.job_id, core.name, core.refuse
-local verb = core.verb
+local check_executor, check_integer, check_id, check_name, refuse = core.check_executor, core.check_integer, core.check_id, core.check_name, core.refuse
+local register = core.register
 local mark_extra = core.mark_extra
-local holder = core.holder
+local load_held = core.load_held
 
-local MOST_STEPS, MAX_STEP_RESULT = 1000, constants.MAX_STEP_RESULT
+local MAX_STEPS, MAX_STEP_RESULT = 1000, constants.MAX_STEP_RESULT
 
 local function check_once(args, result)
-  executor_name(args.executor)
-  job_id(args.id)
-  integer(args.attempt, 'the attempt', 1, 2 ^ 31)
-  name(args.step, 'a step', constants.MAX_NAME, '%w._:@/%-')
+  check_executor(args.executor)
+  check_id(args.id)
+  check_integer(args.attempt, 'the attempt', 1, 2 ^ 31)
+  check_name(args.step, 'a step', constants.MAX_NAME, '%w._:@/%-')
   if result and #result > MAX_STEP_RESULT then
     refuse('TOOBIG', string.format('the result of step %s has %d bytes; %d are allowed: keep a reference', args.step, #result,
       MAX_STEP_RESULT))
   end
-  local job = holder(args.executor, args.id, args.attempt, args.created)
+  local job = load_held(args.executor, args.id, args.attempt, args.created)
   if not job then
     refuse('LOST', string.format('attempt %d of job %s has lost its lease: step %s is not kept', args.attempt, args.id, args.step))
   end
   return job
 end
 
-verb('once', { 'allow-oom' }, function(args, blobs)
+register('once', { 'allow-oom' }, function(args, blobs)
   local job = check_once(args, blobs[2])
   local known = redis.call('HGET', key.steps(args.id), args.step)
   if known then return known end
-  if redis.call('HLEN', key.steps(args.id)) >= MOST_STEPS then -- said before it is done, not after
-    refuse('TOOBIG', string.format('job %s has %d steps already: one step may do several things', args.id, MOST_STEPS))
+  if redis.call('HLEN', key.steps(args.id)) >= MAX_STEPS then -- said before it is done, not after
+    refuse('TOOBIG', string.format('job %s has %d steps already: one step may do several things', args.id, MAX_STEPS))
   end
   if not blobs[2] then return nil end
   mark_extra(job)

@@ -4,9 +4,9 @@ local load_job = core.load_job
 
 local overdue = {}
 
-local LOOKED_AT, MOST_DEADLINES, MOST_PARKING = 10000, 1000, 100
+local MAX_INSPECTED, MAX_DEADLINES, MAX_PARKING = 10000, 1000, 100
 
-function overdue.unfinished() return (signs.resolving and 1 or 0) + (signs.changed and 1 or 0) end
+function overdue.unfinished() return (markers.resolving and 1 or 0) + (markers.changed and 1 or 0) end
 
 -- How many timers of the namespace have passed: of scheduled jobs, leases, schedules, limits and deadlines. What calls have left to
 -- the next one counts as one, each.
@@ -26,7 +26,7 @@ end
 
 -- The queues that a timer is about, which is no job's own: where its schedule enqueues, its job stands, its limit has parked.
 local function queues_of(kind, name)
-  if kind == '%' then return redis.call('SRANDMEMBER', key.parking(name), MOST_PARKING) end
+  if kind == '%' then return redis.call('SRANDMEMBER', key.parking(name), MAX_PARKING) end
   if kind == '&' then return { queue_of_schedule(name) } end
   local job = load_job(name)
   return { job and job.queue or nil }
@@ -37,10 +37,10 @@ end
 -- very many are looked at, though only schedules and limits, of which there are few, and the first deadlines are looked up.
 function overdue.by_queue()
   local counts, deadlines = {}, 0
-  for _, timer in ipairs(redis.call('ZRANGEBYSCORE', key.timers, '-inf', now, 'LIMIT', 0, LOOKED_AT)) do
+  for _, timer in ipairs(redis.call('ZRANGEBYSCORE', key.timers, '-inf', now, 'LIMIT', 0, MAX_INSPECTED)) do
     local kind, name = string.match(timer, '^([%%&!])(.+)$')
     if kind == '!' then deadlines = deadlines + 1 end
-    local queues = kind and (kind ~= '!' or deadlines <= MOST_DEADLINES) and queues_of(kind, name) or {}
+    local queues = kind and (kind ~= '!' or deadlines <= MAX_DEADLINES) and queues_of(kind, name) or {}
     for _, queue in ipairs(queues) do counts[queue] = (counts[queue] or 0) + 1 end
   end
   return counts

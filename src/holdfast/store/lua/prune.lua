@@ -1,30 +1,30 @@
 -- prune: remove ended jobs that are too old or too many.
 
-local MAX_BATCH, event, go_on_after_failures = core.MAX_BATCH, core.event, core.go_on_after_failures
+local MAX_BATCH, emit, loop_despite_errors = core.MAX_BATCH, core.emit, core.loop_despite_errors
 local setting = core.setting
-local AWAITED, UNIQUE, has, take_in_hand = core.AWAITED, core.UNIQUE, core.has, core.take_in_hand
-local free_key = core.free_key
-local erase, settle = core.erase, core.settle
-local after = core.after
-local mend = core.mend
+local AWAITED, UNIQUE, has, load_scratch_job = core.AWAITED, core.UNIQUE, core.has, core.load_scratch_job
+local release_key = core.release_key
+local delete_job, flush = core.delete_job, core.flush
+local dependencies = core.dependencies
+local repair = core.repair
 
 -- Long values have keys of their own, and so have those that wait for it, unless they are left to be told.
 local function erase_ended(job, payload, result)
   local id, more = job.id, {}
   if job.flags > 0 then
-    if has(job.flags, UNIQUE) then free_key(job, 'k') end
-    if has(job.flags, AWAITED) and not after.is_being_told(id) then more[1] = key.dependents(id) end
+    if has(job.flags, UNIQUE) then release_key(job, 'k') end
+    if has(job.flags, AWAITED) and not dependencies.is_resolving(id) then more[1] = key.dependents(id) end
   end
   if payload == '>' then more[#more + 1] = key.blob('p', id) end
   if result == '>' then more[#more + 1] = key.blob('r', id) end
-  erase(job, unpack(more))
-  event('deleted', id)
+  delete_job(job, unpack(more))
+  emit('deleted', id)
 end
 
 -- Returns whether the job stays: it cannot be read.
 local function prune_one(id, queue, state)
-  local job, payload, result = take_in_hand(id, 'p', 'r')
-  if not job or job.state ~= state or job.queue ~= queue then return not mend(id, key.index[queue][state]) end
+  local job, payload, result = load_scratch_job(id, 'p', 'r')
+  if not job or job.state ~= state or job.queue ~= queue then return not repair(id, key.index[queue][state]) end
   erase_ended(job, payload, result)
   return false
 end
@@ -44,13 +44,13 @@ local function prune(queue, state, most)
   while removed < most and skipped < MAX_BATCH do
     local ids, at, stay = find_surplus(queue, state, skipped, most - removed), 0, 0
     if #ids == 0 then break end
-    go_on_after_failures(function()
+    loop_despite_errors(function()
       while at < #ids do
         at = at + 1
         if prune_one(ids[at], queue, state) then stay = stay + 1 end
       end
     end, function() stay = stay + 1 end)
-    settle()
+    flush()
     skipped, removed = skipped + stay, removed + #ids - stay
     if stay == 0 then break end
   end

@@ -9,12 +9,12 @@
 -- and returns 1 if that changed anything.
 
 local STATES = core.STATES
-local event, integer, name, publish, queue_name = core.event, core.integer, core.name, core.publish, core.queue_name
-local refuse, set_sign, verb = core.refuse, core.set_sign, core.verb
-local DEFAULT, keep_config_digest = core.DEFAULT, core.keep_config_digest
-local fair = core.fair
-local know_queue, wake = core.know_queue, core.wake
-local all_queues, check_states, count_listeners = core.all_queues, core.check_states, core.count_listeners
+local emit, check_integer, check_name, publish_events, check_queue = core.emit, core.check_integer, core.check_name, core.publish_events, core.check_queue
+local refuse, set_marker, register = core.refuse, core.set_marker, core.register
+local DEFAULT, store_config_digest = core.DEFAULT, core.store_config_digest
+local fair_shares = core.fair_shares
+local register_queue, wake_executor = core.register_queue, core.wake_executor
+local all_queues, check_states, count_workers = core.all_queues, core.check_states, core.count_workers
 
 local function queue_counts(queue, states)
   local counts = {}
@@ -22,55 +22,55 @@ local function queue_counts(queue, states)
   return counts
 end
 
-verb('queues', { 'no-writes' }, function(args)
-  local reply, listeners = {}, count_listeners()
+register('queues', { 'no-writes' }, function(args)
+  local reply, workers = {}, count_workers()
   for place, queue in ipairs(args.queues or all_queues()) do
-    local counts = queue_counts(queue_name(queue), STATES)
-    reply[place] = { queue, redis.call('SISMEMBER', key.paused(), queue), listeners[queue] or 0, unpack(counts) }
+    local counts = queue_counts(check_queue(queue), STATES)
+    reply[place] = { queue, redis.call('SISMEMBER', key.paused(), queue), workers[queue] or 0, unpack(counts) }
   end
   return reply
 end)
 
-verb('queue_names', { 'no-writes' }, function() return all_queues() end)
+register('queue_names', { 'no-writes' }, function() return all_queues() end)
 
-verb('count', { 'no-writes' }, function(args)
+register('count', { 'no-writes' }, function(args)
   local total = 0
   check_states(args.states or {})
   for _, queue in ipairs(args.queues or all_queues()) do
-    for _, count in ipairs(queue_counts(queue_name(queue), args.states or STATES)) do total = total + count end
+    for _, count in ipairs(queue_counts(check_queue(queue), args.states or STATES)) do total = total + count end
   end
   return total
 end)
 
 -- To be called after the set of paused queues was changed: calls look at it only if there are any.
-local function note_paused()
-  set_sign('paused', redis.call('EXISTS', key.paused()) == 1 and 1 or nil)
+local function update_paused_marker()
+  set_marker('paused', redis.call('EXISTS', key.paused()) == 1 and 1 or nil)
 end
 
-verb('pause', { 'allow-oom' }, function(args)
-  know_queue(queue_name(args.queue))
+register('pause', { 'allow-oom' }, function(args)
+  register_queue(check_queue(args.queue))
   local changed = redis.call('SADD', key.paused(), args.queue)
   if changed == 1 then
-    note_paused()
-    event('paused', args.queue)
+    update_paused_marker()
+    emit('paused', args.queue)
   end
-  publish()
+  publish_events()
   return changed
 end)
 
-verb('resume', { 'allow-oom' }, function(args)
-  local changed = redis.call('SREM', key.paused(), queue_name(args.queue))
+register('resume', { 'allow-oom' }, function(args)
+  local changed = redis.call('SREM', key.paused(), check_queue(args.queue))
   if changed == 1 then
-    note_paused()
-    event('resumed', args.queue)
-    wake(args.queue)
+    update_paused_marker()
+    emit('resumed', args.queue)
+    wake_executor(args.queue)
   end
-  publish()
+  publish_events()
   return changed
 end)
 
-verb('forget_queue', { 'allow-oom' }, function(args)
-  local queue, settings = queue_name(args.queue), {}
+register('forget_queue', { 'allow-oom' }, function(args)
+  local queue, settings = check_queue(args.queue), {}
   for place, count in ipairs(queue_counts(queue, STATES)) do
     if count > 0 then
       refuse('STATE', string.format('queue %s has %d jobs that are %s: cancel or delete them first', queue, count, STATES[place]))
@@ -78,29 +78,29 @@ verb('forget_queue', { 'allow-oom' }, function(args)
   end
   for name in pairs(DEFAULT) do settings[#settings + 1] = queue .. '/' .. name end
   local gone = redis.call('HDEL', key.config(), unpack(settings))
-  if gone > 0 then keep_config_digest() end
+  if gone > 0 then store_config_digest() end
   local known = redis.call('ZREM', key.queues(), queue)
   if known == 1 then redis.call('HINCRBY', key.meta, 'queues', 1) end -- workers that serve patterns look anew
   gone = gone + known + redis.call('SREM', key.paused(), queue)
-  note_paused()
-  fair.prune(queue)
+  update_paused_marker()
+  fair_shares.prune(queue)
   redis.call('DEL', key.idle(queue), key.fair(queue), key.load(queue))
   return gone > 0 and 1 or 0
 end)
 
-verb('set_share_weight', {}, function(args)
-  local queue = queue_name(args.queue)
-  name(args.share, 'the key of a share', constants.MAX_KEY, '%w._:@/%-')
-  integer(args.weight, 'the weight', 1, constants.MAX_SHARE_WEIGHT)
+register('set_share_weight', {}, function(args)
+  local queue = check_queue(args.queue)
+  check_name(args.share, 'the key of a share', constants.MAX_KEY, '%w._:@/%-')
+  check_integer(args.weight, 'the weight', 1, constants.MAX_SHARE_WEIGHT)
   local field = 'w' .. args.share
   if (tonumber(redis.call('HGET', key.fair(queue), field)) or 1) == args.weight then return 0 end
   if args.weight == 1 then
     redis.call('HDEL', key.fair(queue), field)
   else
-    know_queue(queue)
+    register_queue(queue)
     redis.call('HSET', key.fair(queue), field, args.weight)
   end
-  event('configured', queue)
-  publish()
+  emit('configured', queue)
+  publish_events()
   return 1
 end)

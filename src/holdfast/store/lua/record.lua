@@ -10,12 +10,12 @@
 --   c     checkpoint         } the single character '>'
 --   f     progress, as the job reported it; as above
 --   g     group of the failure; y: why it is final, a letter of WHY_FINAL
---   d     no attempt may start after this time; see deadline.lua
---   b     how many jobs it waits for; see after.lua
---   i     whose it is, among those that share a queue; see fair.lua
---   l     the limits in which it takes part; z: the one by which it was parked last; see limit.lua
+--   d     no attempt may start after this time; see deadlines.lua
+--   b     how many jobs it waits for; see dependencies.lua
+--   i     whose it is, among those that share a queue; see shares.lua
+--   l     the limits in which it takes part; z: the one by which it was parked last; see limits.lua
 --   x     how a worker is to run it, as text that only workers read
---   u     unique key, after the letter that says for how long; see unique.lua
+--   u     unique key, after the letter that says for how long; see unique_keys.lua
 --   w     inboxes of those who wait for the result; the only field that may grow, with many who wait
 --   a<n>  attempt n: times, process id, how it ended, executor
 --   o<n>  why attempt n ended, in words
@@ -23,7 +23,7 @@
 -- Readers never raise. What cannot be read has one of three answers: NOTFOUND, there is no record; NEWER, a later release wrote
 -- it; DAMAGED, it is not what any release writes.
 
-local at_first, refuse = core.at_first, core.refuse
+local on_first_call, refuse = core.on_first_call, core.refuse
 local setting = core.setting
 
 local NOTE, NOTE_SIZE = '>I6c1', 7
@@ -34,7 +34,7 @@ local MIN_PRIORITY, MAX_PRIORITY = constants.MIN_PRIORITY, constants.MAX_PRIORIT
 -- Flags: of the moment, and for good.
 local RETRYING, CANCELLING, ALONE = 1, 2, 4
 -- EXTRA: it may have keys besides its record: errors, notes, fields, steps, a log, a long checkpoint or progress.
-local UNKEPT, UNIQUE, ONCE, AFTER, AWAITED, LIMITED, FAIR, DEADLINE, EXTRA = 8, 16, 32, 64, 128, 256, 512, 1024, 2048
+local NOT_KEPT, UNIQUE, AT_MOST_ONCE, AFTER, AWAITED, LIMITED, FAIR, DEADLINE, EXTRA = 8, 16, 32, 64, 128, 256, 512, 1024, 2048
 
 local LETTER_OF = {
   scheduled = 's', waiting = 'w', blocked = 'b', throttled = 't', running = 'r',
@@ -61,14 +61,14 @@ local function with(flags, flag, wanted)
 end
 
 -- The flags that stay when a job ends, or begins anew.
-local function lasting(flags)
+local function permanent(flags)
   return with(with(with(flags, RETRYING, false), CANCELLING, false), ALONE, false)
 end
 
 -- Numbers as text, and the names of the fields of attempts: those of small numbers are made once.
 local decimal, attempt_field = {}, {}
 
-local function remember_texts(texts, make)
+local function cache_texts(texts, make)
   setmetatable(texts, { __index = function(known, number)
     local text = make(number)
     if number >= 0 and number <= 1000 then known[number] = text end
@@ -76,15 +76,15 @@ local function remember_texts(texts, make)
   end })
 end
 
-at_first[#at_first + 1] = function()
-  remember_texts(decimal, function(number) return string.format('%d', number) end)
-  remember_texts(attempt_field, function(number) return 'a' .. decimal[number] end)
+on_first_call[#on_first_call + 1] = function()
+  cache_texts(decimal, function(number) return string.format('%d', number) end)
+  cache_texts(attempt_field, function(number) return 'a' .. decimal[number] end)
 end
 
 local VERSION = 1
 local HEAD, SPEC, SPEC_AT = '>BI6', '>ssBhI2I2I2I4I6', 8
 local STATUS, PLAIN, NEW, PLAIN_SIZE, NEW_SIZE = '>c1I6i6I4I4I2I2I2I2B', '>c1I6i6I4I4', '>c1I6', 21, 7
-local ATTEMPT, ATTEMPT_SIZE, MOST_DELAY = '>I6I5I4I5I4c1', 25, 2 ^ 31
+local ATTEMPT, ATTEMPT_SIZE, MAX_START_DELAY = '>I6I5I4I5I4c1', 25, 2 ^ 31
 local ZEROS = '\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0'
 local CODECS = { [0] = 'json', 'raw' }
 local STATE_OF = { -- the other way round: no library function, not even `pairs`, can be called while this is loaded
@@ -201,7 +201,7 @@ local function pack_attempt(claimed, waited, delay, ran, pid, outcome, executor)
   return struct.pack(ATTEMPT, claimed, waited, delay, ran, pid, outcome) .. executor
 end
 
-local NOBODY = '?/0.0' -- an executor that never was
+local NO_EXECUTOR = '?/0.0' -- an executor that never was
 
 -- Attempts that one call has begun are often the same in this: the last one that was read is kept. Change none.
 local last_packed, last_run
@@ -220,7 +220,7 @@ end
 -- An attempt of which more is known now. `said` has its process id, and milliseconds from claim to start.
 local function pack_run(run, said, ran, outcome)
   local delay, started = run.delay, said.started
-  if started then delay = (started < MOST_DELAY and started or MOST_DELAY) + 1 end
+  if started then delay = (started < MAX_START_DELAY and started or MAX_START_DELAY) + 1 end
   return struct.pack(ATTEMPT, run.claimed, run.waited, delay, ran, said.pid or run.pid, outcome) .. run.executor
 end
 
@@ -252,22 +252,22 @@ local function require_job(id, ...)
 end
 
 -- The same for many jobs one after the other, each of which is done with when the next one is read: all are the same table.
-local job_in_hand
+local scratch_job
 
-local function take_in_hand(id, first, second)
+local function load_scratch_job(id, first, second)
   local values = redis.pcall('HMGET', key.job(id), 's', 'h', first, second)
   if not values[1] or not values[2] then return nil, why_unreadable(id, values) end
-  local job, fault = read_job(id, values[1], values[2], job_in_hand)
+  local job, fault = read_job(id, values[1], values[2], scratch_job)
   if not job then return nil, fault end
-  job_in_hand = job
+  scratch_job = job
   return job, values[3], values[4]
 end
 
 -- The attempt of a running job. If its record is damaged, one of nobody.
-local function current_run(job)
+local function current_attempt(job)
   local run = unpack_attempt(redis.call('HGET', key.job(job.id), attempt_field[job.attempt]))
   if run and string.find(run.executor, '^[%w_.%-]+/%w+%.%d+$') then return run end
-  return { claimed = job.since, waited = 0, delay = 0, ran = 0, pid = 0, outcome = '-', executor = NOBODY }
+  return { claimed = job.since, waited = 0, delay = 0, ran = 0, pid = 0, outcome = '-', executor = NO_EXECUTOR }
 end
 
 -- What notes are about, by their letters.
@@ -288,7 +288,7 @@ local function load_blob(letter, id, field)
 end
 
 -- The beginning of a text, no more than so many bytes of it, and no half of a character.
-local function cut(text, most)
+local function truncate(text, most)
   if #text <= most then return text end
   while most > 0 and has(string.byte(text, most + 1), 128) and not has(string.byte(text, most + 1), 64) do most = most - 1 end
   return string.sub(text, 1, most)
@@ -302,21 +302,21 @@ local function mark_extra(job)
 end
 
 -- Write down what happened to a job outside of attempts. The letter says what.
-local function note(job, letter, words)
+local function add_note(job, letter, words)
   mark_extra(job)
   local notes = key.notes(job.id)
-  redis.call('RPUSH', notes, struct.pack(NOTE, now, letter) .. cut(words or '', MAX_NOTE))
+  redis.call('RPUSH', notes, struct.pack(NOTE, now, letter) .. truncate(words or '', MAX_NOTE))
   redis.call('LTRIM', notes, -setting('history', job.queue), -1)
 end
 
 core.NOTE, core.NOTE_SIZE, core.INLINE, core.MAX_NOTE, core.RETRYING = NOTE, NOTE_SIZE, INLINE, MAX_NOTE, RETRYING
-core.CANCELLING, core.ALONE, core.UNKEPT, core.UNIQUE, core.ONCE, core.AFTER = CANCELLING, ALONE, UNKEPT, UNIQUE, ONCE, AFTER
+core.CANCELLING, core.ALONE, core.NOT_KEPT, core.UNIQUE, core.AT_MOST_ONCE, core.AFTER = CANCELLING, ALONE, NOT_KEPT, UNIQUE, AT_MOST_ONCE, AFTER
 core.AWAITED, core.LIMITED, core.FAIR, core.DEADLINE, core.LETTER_OF = AWAITED, LIMITED, FAIR, DEADLINE, LETTER_OF
 core.FINAL, core.CODEC_NUMBER, core.OUTCOME_OF, core.has, core.with = FINAL, CODEC_NUMBER, OUTCOME_OF, has, with
-core.lasting, core.decimal, core.attempt_field, core.pack_spec = lasting, decimal, attempt_field, pack_spec
+core.permanent, core.decimal, core.attempt_field, core.pack_spec = permanent, decimal, attempt_field, pack_spec
 core.pack_head, core.change_head, core.read_job, core.pack_new = pack_head, change_head, read_job, pack_new
 core.pack_status, core.pack_attempt, core.pack_run, core.unpack_attempt = pack_status, pack_attempt, pack_run, unpack_attempt
-core.option, core.load_job, core.take_in_hand, core.NOTE_OF = option, load_job, take_in_hand, NOTE_OF
-core.require_job, core.current_run, core.NOBODY, core.EXTRA = require_job, current_run, NOBODY, EXTRA
-core.store_blob, core.load_blob, core.cut, core.note, core.WHY_FINAL = store_blob, load_blob, cut, note, WHY_FINAL
+core.option, core.load_job, core.load_scratch_job, core.NOTE_OF = option, load_job, load_scratch_job, NOTE_OF
+core.require_job, core.current_attempt, core.NO_EXECUTOR, core.EXTRA = require_job, current_attempt, NO_EXECUTOR, EXTRA
+core.store_blob, core.load_blob, core.truncate, core.add_note, core.WHY_FINAL = store_blob, load_blob, truncate, add_note, WHY_FINAL
 core.mark_extra = mark_extra

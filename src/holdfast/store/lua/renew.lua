@@ -12,39 +12,39 @@
 -- Each lease is prolonged by its own length. Returns the key of the worker's inbox, the highest arrival number, and three
 -- lists of executor, id, attempt: to be cancelled; lost; held in the store but not named, by an executor that was. Then the
 -- names of schedules to refill, a number that is another when a queue was new, or forgotten, and one that is another when a
--- job took part in a limit that nobody has defined, whose name was not known before (0: there are none; see limits.lua).
+-- job took part in a limit that nobody has defined, whose name was not known before (0: there are none; see set_limit.lua).
 
-local MAX_BATCH, collect, event, executor_name, integer = core.MAX_BATCH, core.collect, core.event, core.executor_name, core.integer
-local list_of, publish, queue_name, refuse = core.list_of, core.publish, core.queue_name, core.refuse
-local reserve_arrivals, set_sign, verb, worker_name = core.reserve_arrivals, core.set_sign, core.verb, core.worker_name
+local MAX_BATCH, collect, emit, check_executor, check_integer = core.MAX_BATCH, core.collect, core.emit, core.check_executor, core.check_integer
+local check_list, publish_events, check_queue, refuse = core.check_list, core.publish_events, core.check_queue, core.refuse
+local reserve_arrivals, set_marker, register, check_worker = core.reserve_arrivals, core.set_marker, core.register, core.check_worker
 local worker_of = core.worker_of
 local setting = core.setting
 local attempt_field, pack_run = core.attempt_field, core.pack_run
-local settle = core.settle
-local MAX_DURATION, holder, make_marks, parse_marks = core.MAX_DURATION, core.holder, core.make_marks, core.parse_marks
-local mend = core.mend
-local advance, beat = core.advance, core.beat
-local MOST_PID = core.MOST_PID
+local flush = core.flush
+local MAX_DURATION, load_held, pack_hold, parse_hold = core.MAX_DURATION, core.load_held, core.pack_hold, core.parse_hold
+local repair = core.repair
+local advance, record_pulse = core.advance, core.record_pulse
+local MAX_PID = core.MAX_PID
 
 local MAX_WORKER_INFO = constants.MAX_WORKER_INFO
-local COMPARED = 100 -- entries that the worker does not know of, of one executor
+local CHECKED = 100 -- entries that the worker does not know of, of one executor
 
 local function check_renew(args)
-  worker_name(args.worker)
-  for _, queue in ipairs(args.queues and list_of(args.queues, 'queues', 0) or {}) do queue_name(queue) end
+  check_worker(args.worker)
+  for _, queue in ipairs(args.queues and check_list(args.queues, 'queues', 0) or {}) do check_queue(queue) end
   if #(args.about or '') > MAX_WORKER_INFO then refuse('TOOBIG', 'what the worker says of itself is too long') end
   local count, started = 0, args.started or {}
   for place = 1, #args.held, 2 do
-    local executor = executor_name(args.held[place])
+    local executor = check_executor(args.held[place])
     if worker_of(executor) ~= args.worker then refuse('INVALID', executor .. ' is not of worker ' .. args.worker) end
     count = count + #args.held[place + 1] / 2
-    for at = 2, #args.held[place + 1], 2 do integer(args.held[place + 1][at], 'the attempt', 0, 2 ^ 31) end
+    for at = 2, #args.held[place + 1], 2 do check_integer(args.held[place + 1][at], 'the attempt', 0, 2 ^ 31) end
   end
   if count > MAX_BATCH then refuse('INVALID', string.format('%d jobs in one call; %d are allowed', count, MAX_BATCH)) end
   for place = 1, #started, 5 do
-    integer(started[place + 2], 'the attempt', 1, 2 ^ 31)
-    integer(started[place + 3], 'the process id', 0, MOST_PID)
-    integer(started[place + 4], 'milliseconds to the start', 0, MAX_DURATION)
+    check_integer(started[place + 2], 'the attempt', 1, 2 ^ 31)
+    check_integer(started[place + 3], 'the process id', 0, MAX_PID)
+    check_integer(started[place + 4], 'milliseconds to the start', 0, MAX_DURATION)
   end
 end
 
@@ -54,43 +54,43 @@ end
 
 -- Returns whether the record of a job says that the executor does not run this attempt; and the job, if it does. If it cannot be
 -- read, the entry of the executor is all that there is.
-local function compare(executor, id, attempt)
-  local job, _, fault = holder(executor, id, attempt)
+local function is_held(executor, id, attempt)
+  local job, _, _, fault = load_held(executor, id, attempt)
   return not job and fault ~= 'NEWER' and fault ~= 'DAMAGED', job
 end
 
 -- An entry of an executor is wrong: the job is where its record says.
-local function drop(executor, id)
+local function drop_hold(executor, id)
   redis.call('HDEL', key.held(executor), id)
-  mend(id)
+  repair(id)
 end
 
 -- Returns whether the executor holds the attempt. If its record says so, it does, whatever the entry says.
 local function renew_one(executor, id, attempt, marks, found)
-  local is_over, job = compare(executor, id, attempt)
-  local holds, cancelling, spared, length = parse_marks(marks)
+  local is_over, job = is_held(executor, id, attempt)
+  local holds, cancelling, spared, length = parse_hold(marks)
   local is_right = holds == attempt
-  if job and not is_right then holds, cancelling, spared, length = parse_marks(nil, job) end
+  if job and not is_right then holds, cancelling, spared, length = parse_hold(nil, job) end
   if is_over or holds ~= attempt then
-    if is_right then drop(executor, id) end
+    if is_right then drop_hold(executor, id) end
     add_three(found.lost, executor, id, attempt)
     return false
   end
   if cancelling then add_three(found.cancelled, executor, id, attempt) end
-  if spared > 0 or not is_right then collect(holding, key.held(executor), id, make_marks(attempt, cancelling, 0, length)) end
-  collect(entering, key.timers, now + length, id)
+  if spared > 0 or not is_right then collect(held_additions, key.held(executor), id, pack_hold(attempt, cancelling, 0, length)) end
+  collect(index_additions, key.timers, now + length, id)
   return true
 end
 
 -- Held in the store, but the worker does not know of it: a claim whose reply never came. Some entries are compared.
-local function find_unnamed(executor, named, found)
-  local held, left = redis.call('HGETALL', key.held(executor)), COMPARED
+local function find_unreported(executor, named, found)
+  local held, left = redis.call('HGETALL', key.held(executor)), CHECKED
   for place = 1, math.min(#held, 2 * MAX_BATCH), 2 do
-    local id, attempt = held[place], (parse_marks(held[place + 1]))
+    local id, attempt = held[place], (parse_hold(held[place + 1]))
     if not named[id] then
-      local is_over = left > 0 and compare(executor, id, attempt)
+      local is_over = left > 0 and is_held(executor, id, attempt)
       left = left - 1
-      if is_over then drop(executor, id) else add_three(found.unnamed, executor, id, attempt) end
+      if is_over then drop_hold(executor, id) else add_three(found.unnamed, executor, id, attempt) end
     end
   end
 end
@@ -104,13 +104,13 @@ local function renew_executor(executor, held, found)
       named[id], count = true, count + 1
     end
   end
-  if redis.call('HLEN', key.held(executor)) > count then find_unnamed(executor, named, found) end
+  if redis.call('HLEN', key.held(executor)) > count then find_unreported(executor, named, found) end
 end
 
-local function note_starts(started)
+local function record_starts(started)
   for place = 1, #started, 5 do
     local executor, id, attempt, pid, delay = unpack(started, place, place + 4)
-    local job, run = holder(executor, id, attempt)
+    local job, run = load_held(executor, id, attempt)
     if job then
       redis.call('HSET', key.job(id), attempt_field[attempt], pack_run(run, { pid = pid, started = delay }, run.ran, run.outcome))
     end
@@ -121,11 +121,11 @@ end
 local function notice_rewind(args)
   if args.arrivals and args.arrivals > meta.arrivals then
     reserve_arrivals(args.arrivals - meta.arrivals)
-    event('rewound', args.worker)
+    emit('rewound', args.worker)
   end
 end
 
-local function sign_of_life(args)
+local function record_heartbeat(args)
   redis.call('ZADD', key.workers(), now, args.worker)
   redis.call('ZREMRANGEBYSCORE', key.workers(), '-inf', now - setting('worker_age'))
   local fields = { 'seen', now }
@@ -138,25 +138,25 @@ end
 
 -- Schedules of which the workers are to say further times.
 local function refills(args)
-  if not signs.refill or not args.refills then return {} end
-  local names = redis.call('SRANDMEMBER', key.refill(), integer(args.refills, 'refills', 1, MAX_BATCH))
-  if #names == 0 then set_sign('refill', nil) end
+  if not markers.refill or not args.refills then return {} end
+  local names = redis.call('SRANDMEMBER', key.refill(), check_integer(args.refills, 'refills', 1, MAX_BATCH))
+  if #names == 0 then set_marker('refill', nil) end
   return names
 end
 
 core.refills = refills
 
-verb('renew', { 'allow-oom' }, function(args)
+register('renew', { 'allow-oom' }, function(args)
   check_renew(args)
-  beat()
+  record_pulse()
   local found = { cancelled = {}, lost = {}, unnamed = {} }
   for place = 1, #args.held, 2 do renew_executor(args.held[place], args.held[place + 1], found) end
-  settle()
-  note_starts(args.started or {})
+  flush()
+  record_starts(args.started or {})
   notice_rewind(args)
-  sign_of_life(args)
+  record_heartbeat(args)
   advance(args.queues)
-  publish(args.worker)
+  publish_events(args.worker)
   return { key.inbox(args.worker), meta.arrivals, found.cancelled, found.lost, found.unnamed, refills(args), meta.queues,
-    signs.undefined or 0 }
+    markers.undefined or 0 }
 end)

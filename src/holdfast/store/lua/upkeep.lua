@@ -6,8 +6,8 @@
 -- there are more ended jobs to remove than one call does, else 0; the milliseconds until the next timer (-1: there is none); and the
 -- names of schedules to refill. A call moves a bounded number of timers: call again while there are others than those that stay.
 
-local MAX_BATCH, optional, publish, verb = core.MAX_BATCH, core.optional, core.publish, core.verb
-local advance, beat = core.advance, core.beat
+local MAX_BATCH, check_optional, publish_events, register = core.MAX_BATCH, core.check_optional, core.publish_events, core.register
+local advance, record_pulse = core.advance, core.record_pulse
 local overdue, refills = core.overdue, core.refills
 
 local function next_timer(first)
@@ -15,13 +15,13 @@ local function next_timer(first)
   return timer[1] and math.max(0, tonumber(timer[2]) - now) or -1
 end
 
-verb('upkeep', { 'allow-oom' }, function(args)
-  optional(args.refills, 'refills', 1, MAX_BATCH)
+register('upkeep', { 'allow-oom' }, function(args)
+  check_optional(args.refills, 'refills', 1, MAX_BATCH)
   local before = overdue.count()
-  beat()
+  record_pulse()
   advance()
-  publish('upkeep')
-  local stay, surplus = budget.unreadable, signs.surplus and 1 or 0
-  if budget.has_failed then stay, surplus = stay + overdue.unfinished(), 0 end -- the same may fail again, at once
-  return { before, overdue.count(), stay, surplus, next_timer(budget.unreadable), refills(args) }
+  publish_events('upkeep')
+  local stay, surplus = unreadable_timers, markers.surplus and 1 or 0
+  if call_failed then stay, surplus = stay + overdue.unfinished(), 0 end -- the same may fail again, at once
+  return { before, overdue.count(), stay, surplus, next_timer(unreadable_timers), refills(args) }
 end)

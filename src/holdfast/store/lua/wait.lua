@@ -6,23 +6,23 @@
 -- Returns the key of the list on which the ids of ended jobs arrive, and the state of each job ('' if there is none, NEWER or DAMAGED if it cannot be read). Jobs
 -- that have ended already are not announced. An announcement is a hint: ask again every few seconds.
 
-local job_ids, name, verb = core.job_ids, core.name, core.verb
+local check_ids, check_name, register = core.check_ids, core.check_name, core.register
 local FINAL, load_job = core.FINAL, core.load_job
-local WAITERS = core.WAITERS
+local MAX_WAITERS = core.MAX_WAITERS
 
 local function add_waiter(id, waiters, inbox)
   waiters = waiters or ''
   if string.find(' ' .. waiters .. ' ', ' ' .. inbox .. ' ', 1, true) then return end
   local _, count = string.gsub(waiters, '%S+', '')
   -- The first to come gives way: it has waited longest, or is gone. If not, it asks again in a few seconds.
-  if count >= WAITERS then waiters = string.gsub(waiters, '^%S+ ', '') end
+  if count >= MAX_WAITERS then waiters = string.gsub(waiters, '^%S+ ', '') end
   redis.call('HSET', key.job(id), 'w', waiters == '' and inbox or waiters .. ' ' .. inbox)
 end
 
-verb('wait', { 'allow-oom' }, function(args)
-  name(args.inbox, 'an inbox', 40, '%w')
+register('wait', { 'allow-oom' }, function(args)
+  check_name(args.inbox, 'an inbox', 40, '%w')
   local reply = { key.inbox(args.inbox) }
-  for _, id in ipairs(job_ids(args.ids)) do
+  for _, id in ipairs(check_ids(args.ids)) do
     local job, waiters = load_job(id, 'w')
     reply[#reply + 1] = job and job.state or waiters == 'NOTFOUND' and '' or waiters
     if job and not FINAL[job.state] then add_waiter(id, waiters, args.inbox) end

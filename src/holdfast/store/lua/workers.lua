@@ -6,14 +6,14 @@
 --
 -- deregister(worker) refuses NOWORKER, and STATE if it is live or holds jobs: their leases have to end first.
 
-local MAX_BATCH, refuse, verb, worker_name = core.MAX_BATCH, core.refuse, core.verb, core.worker_name
+local MAX_BATCH, refuse, register, check_worker = core.MAX_BATCH, core.refuse, core.register, core.check_worker
 local HEARTBEAT_TIMEOUT = core.HEARTBEAT_TIMEOUT
-local holder, parse_marks = core.holder, core.parse_marks
+local load_held, parse_hold = core.load_held, core.parse_hold
 local executors_of = core.executors_of
 
 local function hold_of(executor, id, marks)
-  local attempt = parse_marks(marks)
-  local job, run = holder(executor, id, attempt)
+  local attempt = parse_hold(marks)
+  local job, run = load_held(executor, id, attempt)
   if job then return executor, id, attempt, job.queue, job.task, run.pid, run.claimed end
 end
 
@@ -29,7 +29,7 @@ local function held_by(worker, left)
   return jobs, left
 end
 
-verb('workers', { 'no-writes' }, function(args)
+register('workers', { 'no-writes' }, function(args)
   local reply, left, jobs = {}, 10 * MAX_BATCH, nil
   local list = redis.call('ZREVRANGEBYSCORE', key.workers(), '+inf', args.since or '-inf', 'WITHSCORES', 'LIMIT', 0, MAX_BATCH)
   for place = 1, #list, 2 do
@@ -41,8 +41,8 @@ verb('workers', { 'no-writes' }, function(args)
   return reply
 end)
 
-verb('deregister', { 'allow-oom' }, function(args)
-  worker_name(args.worker)
+register('deregister', { 'allow-oom' }, function(args)
+  check_worker(args.worker)
   local seen = redis.call('ZSCORE', key.workers(), args.worker)
   if not seen then refuse('NOWORKER', 'there is no worker ' .. args.worker) end
   if tonumber(seen) >= now - HEARTBEAT_TIMEOUT then

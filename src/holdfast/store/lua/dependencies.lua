@@ -9,54 +9,54 @@
 -- Who ends a job resolves those that wait for it, up to 1,000 in one call; `settle` does it. The rest is noted in a hash,
 -- job -> its letter and the arrival of the last one done, and continued by whoever moves time on.
 
-local event, go_on_after_failures, reserve_arrivals = core.event, core.go_on_after_failures, core.reserve_arrivals
-local set_sign = core.set_sign
+local emit, loop_despite_errors, reserve_arrivals = core.emit, core.loop_despite_errors, core.reserve_arrivals
+local set_marker = core.set_marker
 local AWAITED, FINAL, LETTER_OF, has, load_job = core.AWAITED, core.FINAL, core.LETTER_OF, core.has, core.load_job
-local note, pack_status, with = core.note, core.pack_status, core.with
-local awaken, move, settle, to_scheduled, to_waiting = core.awaken, core.move, core.settle, core.to_scheduled, core.to_waiting
-local arrive = core.arrive
-local conclude = core.conclude
+local add_note, pack_status, with = core.add_note, core.pack_status, core.with
+local wake_later, move, flush, to_scheduled, to_waiting = core.wake_later, core.move, core.flush, core.to_scheduled, core.to_waiting
+local assign_arrival = core.assign_arrival
+local finish_job = core.finish_job
 
-local after = { CONTINUED_AT_ONCE = 100, LOOKED_AT = 10000 }
+local dependencies = { MAX_CONTINUED = 100, MAX_INSPECTED = 10000 }
 
-after.LETTER_OF_POLICY = { block = 'b', cancel = 'c', run = 'r' }
-after.LETTER_OF_FINAL = { succeeded = 'S', failed = 'F', cancelled = 'C' }
-after.WORD_OF = { ['-'] = 'pending', S = 'succeeded', F = 'failed', C = 'cancelled' }
+dependencies.LETTER_OF_POLICY = { block = 'b', cancel = 'c', run = 'r' }
+dependencies.LETTER_OF_FINAL = { succeeded = 'S', failed = 'F', cancelled = 'C' }
+dependencies.STATE_OF = { ['-'] = 'pending', S = 'succeeded', F = 'failed', C = 'cancelled' }
 
-function after.letter_of(job) return after.LETTER_OF_FINAL[job.state] or '-' end
+function dependencies.state_letter(job) return dependencies.LETTER_OF_FINAL[job.state] or '-' end
 
-function after.satisfies(letter, policy) return letter == 'S' or (policy == 'r' and letter ~= '-') end
+function dependencies.satisfies(letter, policy) return letter == 'S' or (policy == 'r' and letter ~= '-') end
 
 -- What a mark says: place, letter, the policy that holds for it, and whether that is of the mark itself.
-function after.read_mark(mark, policy)
+function dependencies.parse_edge(mark, policy)
   local place, however, letter = string.match(mark, '^(%d+)(w?)(.)$')
   return tonumber(place or 0), letter or '-', however == 'w' and 'r' or policy, however == 'w'
 end
 
-function after.make_mark(place, letter, however) return string.format('%d', place) .. (however and 'w' or '') .. letter end
+function dependencies.pack_edge(place, letter, however) return string.format('%d', place) .. (however and 'w' or '') .. letter end
 
 -- Those that a blocked job waits for and that are not as they must be. No other job waits, and for no others.
-function after.held_up_by(id)
+function dependencies.unmet(id)
   local fields, ids = redis.pcall('HMGET', key.job(id), 's', 'b'), {}
   if string.sub(fields[1] or '', 1, 1) ~= LETTER_OF.blocked then return ids end
-  local _, policy = after.parse(fields[2])
+  local _, policy = dependencies.parse_field(fields[2])
   local marks = redis.call('HGETALL', key.after(id))
   for at = 1, #marks, 2 do
-    local _, letter, own = after.read_mark(marks[at + 1], policy)
-    if not after.satisfies(letter, own) then ids[#ids + 1] = marks[at] end
+    local _, letter, own = dependencies.parse_edge(marks[at + 1], policy)
+    if not dependencies.satisfies(letter, own) then ids[#ids + 1] = marks[at] end
   end
   return ids
 end
 
 -- Whether a job would wait for itself: looks at all that those to be added wait for. Nothing if they are too many to look at.
 -- Only blocked jobs wait; one that becomes so is looked at then.
-function after.is_cycle(id, added)
+function dependencies.is_cycle(id, added)
   local seen, list, at = {}, {}, 1
   for _, other in ipairs(added) do list[#list + 1] = other end
   while at <= #list do
     if list[at] == id then return true end
-    if at > after.LOOKED_AT then return nil end
-    for _, other in ipairs(after.held_up_by(list[at])) do
+    if at > dependencies.MAX_INSPECTED then return nil end
+    for _, other in ipairs(dependencies.unmet(list[at])) do
       if not seen[other] then
         seen[other] = true
         list[#list + 1] = other
@@ -67,25 +67,25 @@ function after.is_cycle(id, added)
   return false
 end
 
-function after.parse(field)
+function dependencies.parse_field(field)
   local left, policy, due = string.match(field or '', '^(%d+) ([bcr]) (%d+)$')
   return tonumber(left or 0), policy or 'b', tonumber(due or 0)
 end
 
-function after.pack(left, policy, due) return string.format('%d %s %.0f', left, policy, due) end
+function dependencies.pack_field(left, policy, due) return string.format('%d %s %.0f', left, policy, due) end
 
-function after.to_blocked(job, fields) move(job, 'blocked', now, nil, unpack(fields or {})) end
+function dependencies.to_blocked(job, fields) move(job, 'blocked', now, nil, unpack(fields or {})) end
 
 -- All of those that a job waits for are as they must be.
-function after.unblock(job, due)
-  arrive(job)
+function dependencies.unblock(job, due)
+  assign_arrival(job)
   if due > now then to_scheduled(job, due) else to_waiting(job) end
-  awaken(job.queue)
-  event('unblocked', job.id)
+  wake_later(job.queue)
+  emit('unblocked', job.id)
 end
 
 -- Note on a job that it is awaited, so that its end looks for those that wait.
-function after.mark_awaited(job)
+function dependencies.mark_awaited(job)
   if has(job.flags, AWAITED) then return end
   job.flags = with(job.flags, AWAITED, true)
   redis.call('HSET', key.job(job.id), 's', pack_status(job))
@@ -98,82 +98,82 @@ local function unlink(job)
 end
 
 -- One job of which another waits has ended, or begun again.
-function after.resolve_one(id, ended, letter)
+function dependencies.resolve(id, ended, letter)
   local job, field = load_job(id, 'b')
   local mark = redis.call('HGET', key.after(id), ended)
   if not job or job.state ~= 'blocked' or not mark then return redis.call('ZREM', key.dependents(ended), id) end
-  local left, policy, due = after.parse(field)
-  local _, before, own = after.read_mark(mark, policy)
+  local left, policy, due = dependencies.parse_field(field)
+  local _, before, own = dependencies.parse_edge(mark, policy)
   redis.call('HSET', key.after(id), ended, string.sub(mark, 1, -2) .. letter)
-  local is_satisfied = after.satisfies(letter, own)
+  local is_satisfied = dependencies.satisfies(letter, own)
   if is_satisfied then redis.call('ZREM', key.dependents(ended), id) end
-  if is_satisfied and not after.satisfies(before, own) then left = left - 1 end
-  redis.call('HSET', key.job(id), 'b', after.pack(math.max(left, 0), policy, due))
-  if left <= 0 then return after.unblock(job, due) end
+  if is_satisfied and not dependencies.satisfies(before, own) then left = left - 1 end
+  redis.call('HSET', key.job(id), 'b', dependencies.pack_field(math.max(left, 0), policy, due))
+  if left <= 0 then return dependencies.unblock(job, due) end
   if own == 'c' and letter ~= '-' and not is_satisfied then
-    note(job, 'C', 'job ' .. ended .. ' ' .. after.WORD_OF[letter])
-    conclude(job, 'cancelled')
+    add_note(job, 'C', 'job ' .. ended .. ' ' .. dependencies.STATE_OF[letter])
+    finish_job(job, 'cancelled')
   end
 end
 
 -- Whether those that wait for an ended job are about to be told how it ended.
-function after.is_being_told(id) return signs.resolving and redis.call('HEXISTS', key.resolving(), id) == 1 end
+function dependencies.is_resolving(id) return markers.resolving and redis.call('HEXISTS', key.resolving(), id) == 1 end
 
 -- A parent that is gone, without having ended, counts as cancelled for those that wait for it.
-function after.resolve_gone(id)
-  if redis.call('EXISTS', key.dependents(id)) == 0 or after.is_being_told(id) then return end
-  resolved[#resolved + 1] = { id, 'C', '-inf' }
+function dependencies.resolve_missing(id)
+  if redis.call('EXISTS', key.dependents(id)) == 0 or dependencies.is_resolving(id) then return end
+  to_resolve[#to_resolve + 1] = { id, 'C', '-inf' }
 end
 
 -- A blocked job takes another for one that has not ended. If that is gone or has ended, and nobody is about to tell it, it is told.
-function after.catch_up(id, other_id)
+function dependencies.resolve_missed(id, other_id)
   local other, fault = load_job(other_id)
-  local letter = other and after.letter_of(other) or fault == 'NOTFOUND' and 'C' or '-'
-  if letter == '-' or after.is_being_told(other_id) then return end
-  if not other and redis.call('EXISTS', key.dependents(other_id)) == 1 then return after.resolve_gone(other_id) end
-  after.resolve_one(id, other_id, letter)
+  local letter = other and dependencies.state_letter(other) or fault == 'NOTFOUND' and 'C' or '-'
+  if letter == '-' or dependencies.is_resolving(other_id) then return end
+  if not other and redis.call('EXISTS', key.dependents(other_id)) == 1 then return dependencies.resolve_missing(other_id) end
+  dependencies.resolve(id, other_id, letter)
 end
 
 -- Nobody knows any more what a blocked job waits for: as if all of these were cancelled.
-function after.wait_for_nobody(job)
-  local _, policy, due = after.parse(redis.call('HGET', key.job(job.id), 'b'))
+function dependencies.resolve_without_edges(job)
+  local _, policy, due = dependencies.parse_field(redis.call('HGET', key.job(job.id), 'b'))
   if policy == 'r' then
-    redis.call('HSET', key.job(job.id), 'b', after.pack(0, policy, due))
-    after.unblock(job, due)
+    redis.call('HSET', key.job(job.id), 'b', dependencies.pack_field(0, policy, due))
+    dependencies.unblock(job, due)
   elseif policy == 'c' then
-    note(job, 'C', 'what it waits for is gone from the store')
-    conclude(job, 'cancelled')
+    add_note(job, 'C', 'what it waits for is gone from the store')
+    finish_job(job, 'cancelled')
   end
 end
 
 -- Resolve some of those that wait for an ended job. One for which this fails stays as it is, and is not tried again: that would
 -- fail again at each call. Returns the arrival of the last one, or nothing if all are done.
-function after.resolve_some(ended, letter, from, most)
+function dependencies.resolve_some(ended, letter, from, most)
   local list = redis.call('ZRANGEBYSCORE', key.dependents(ended), '(' .. from, '+inf', 'WITHSCORES', 'LIMIT', 0, most)
   local place = -1
-  go_on_after_failures(function()
+  loop_despite_errors(function()
     while place + 2 < #list do
       place = place + 2
-      after.resolve_one(list[place], ended, letter)
+      dependencies.resolve(list[place], ended, letter)
     end
   end)
   return #list == 2 * most and list[#list] or nil, #list / 2
 end
 
-function after.note_rest(ended, letter, from)
+function dependencies.save_position(ended, letter, from)
   redis.call('HSET', key.resolving(), ended, letter .. ' ' .. from)
-  if not signs.resolving then set_sign('resolving', 1) end
+  if not markers.resolving then set_marker('resolving', 1) end
 end
 
 local function resolve_next()
-  local place = (resolved.taken_up or 0) + 1
-  resolved.taken_up = place
-  local ended, letter, from = unpack(resolved[place])
+  local place = (to_resolve.started or 0) + 1
+  to_resolve.started = place
+  local ended, letter, from = unpack(to_resolve[place])
   local rest, count = from, 0
-  if budget.told > 0 then rest, count = after.resolve_some(ended, letter, from, budget.told) end
-  budget.told = budget.told - count
+  if budget.resolved > 0 then rest, count = dependencies.resolve_some(ended, letter, from, budget.resolved) end
+  budget.resolved = budget.resolved - count
   if rest then
-    after.note_rest(ended, letter, rest)
+    dependencies.save_position(ended, letter, rest)
   elseif redis.call('EXISTS', key.job(ended)) == 0 then
     redis.call('DEL', key.dependents(ended)) -- those that stay blocked by it are told of nothing more
   end
@@ -182,30 +182,30 @@ end
 -- All that ended in this call, and what that ends in turn; each job moves once at most. If something fails, what was not taken
 -- up is noted for later calls, and the list is another.
 local function resolve_all()
-  go_on_after_failures(function()
-    while (resolved.taken_up or 0) < #resolved do resolve_next() end
+  loop_despite_errors(function()
+    while (to_resolve.started or 0) < #to_resolve do resolve_next() end
   end)
-  resolved = {}
+  to_resolve = {}
 end
 
 -- Whoever moves time on continues what was left.
-function after.go_on()
-  if not signs.resolving then return end
-  for _, ended in ipairs(redis.call('HRANDFIELD', key.resolving(), after.CONTINUED_AT_ONCE)) do
+function dependencies.continue_resolving()
+  if not markers.resolving then return end
+  for _, ended in ipairs(redis.call('HRANDFIELD', key.resolving(), dependencies.MAX_CONTINUED)) do
     local letter, from = string.match(redis.call('HGET', key.resolving(), ended), '^([SFC%-]) (%S+)$')
     local job = load_job(ended)
     redis.call('HDEL', key.resolving(), ended)
-    if letter and (not job or after.letter_of(job) == letter) then resolved[#resolved + 1] = { ended, letter, from } end
+    if letter and (not job or dependencies.state_letter(job) == letter) then to_resolve[#to_resolve + 1] = { ended, letter, from } end
   end
-  settle()
+  flush()
   if redis.call('EXISTS', key.resolving()) == 1 then return end
-  set_sign('resolving', nil)
+  set_marker('resolving', nil)
 end
 
 -- Have a job wait for one more, which is there or is stored in the same call. Returns 1 if it is not as it must be, else 0.
-function after.link(id, arrival, dependency, place, letter, policy, however)
-  redis.call('HSET', key.after(id), dependency, after.make_mark(place, letter, however))
-  if after.satisfies(letter, policy) then
+function dependencies.link(id, arrival, dependency, place, letter, policy, however)
+  redis.call('HSET', key.after(id), dependency, dependencies.pack_edge(place, letter, however))
+  if dependencies.satisfies(letter, policy) then
     redis.call('ZREM', key.dependents(dependency), id)
     return 0
   end
@@ -216,84 +216,84 @@ end
 -- Have a job wait for one that it knows of, as that is now. One that is gone is as it was known last; if that was pending, it
 -- counts as cancelled for a job that `is_blocked`, and others do not wait for it. One that cannot be read is as it was known
 -- last. Returns as above, and the letter.
-function after.link_as_it_is(id, dependency, mark, policy, is_blocked)
-  local place, letter, own, however = after.read_mark(mark, policy)
+function dependencies.relink(id, dependency, mark, policy, is_blocked)
+  local place, letter, own, however = dependencies.parse_edge(mark, policy)
   local other, fault = load_job(dependency)
   if fault == 'NEWER' or fault == 'DAMAGED' then
-    return after.link(id, reserve_arrivals(1) + 1, dependency, place, letter, own, however), letter
+    return dependencies.link(id, reserve_arrivals(1) + 1, dependency, place, letter, own, however), letter
   end
   if other then
-    letter = after.letter_of(other)
-    after.mark_awaited(other)
-    return after.link(id, reserve_arrivals(1) + 1, dependency, place, letter, own, however), letter
+    letter = dependencies.state_letter(other)
+    dependencies.mark_awaited(other)
+    return dependencies.link(id, reserve_arrivals(1) + 1, dependency, place, letter, own, however), letter
   end
   if letter == '-' then
     redis.call('ZREM', key.dependents(dependency), id) -- it may be about to be told
-    if not is_blocked or after.is_being_told(dependency) then
+    if not is_blocked or dependencies.is_resolving(dependency) then
       redis.call('HDEL', key.after(id), dependency)
       return 0, letter
     end
     letter = 'C'
-    redis.call('HSET', key.after(id), dependency, after.make_mark(place, letter, however))
+    redis.call('HSET', key.after(id), dependency, dependencies.pack_edge(place, letter, however))
   end
-  return after.satisfies(letter, own) and 0 or 1, letter
+  return dependencies.satisfies(letter, own) and 0 or 1, letter
 end
 
 -- Have a job wait for the first time, or for others than before. `known` has those of the jobs that are there; the others are
 -- stored in the same call. Returns the field `b`, how many are not as they must be, and whether the job is to be cancelled.
-function after.wait_for(batch, id, arrival, known)
-  local policy, left, is_doomed = after.LETTER_OF_POLICY[batch.on_failed or 'block'], 0, false
+function dependencies.add(batch, id, arrival, known)
+  local policy, left, is_doomed = dependencies.LETTER_OF_POLICY[batch.on_failed or 'block'], 0, false
   for place, other_id in ipairs(batch.after) do
     local other = known[other_id] and load_job(other_id) -- as it is now: it may have been handed on since it was looked up
-    local letter = other and after.letter_of(other) or '-'
-    if other then after.mark_awaited(other) end
-    local wrong = after.link(id, arrival, other_id, place, letter, policy)
+    local letter = other and dependencies.state_letter(other) or '-'
+    if other then dependencies.mark_awaited(other) end
+    local wrong = dependencies.link(id, arrival, other_id, place, letter, policy)
     left, is_doomed = left + wrong, is_doomed or (wrong == 1 and letter ~= '-')
   end
-  return after.pack(left, policy, batch.due_time or 0), left, is_doomed and policy == 'c'
+  return dependencies.pack_field(left, policy, batch.due_time or 0), left, is_doomed and policy == 'c'
 end
 
 -- A job is to be cancelled with one that it waits for, which has failed already. It stands in no index yet, or is settled.
-function after.doom(job, fields)
+function dependencies.cancel_doomed(job, fields)
   unlink(job)
-  note(job, 'C', 'a job that it waits for has failed')
-  conclude(job, 'cancelled', nil, fields)
+  add_note(job, 'C', 'a job that it waits for has failed')
+  finish_job(job, 'cancelled', nil, fields)
 end
 
 -- Those that a running job began to wait for are not of `after`: forget them.
-function after.forget_waits(id)
+function dependencies.drop_runtime_edges(id)
   local marks, old = redis.call('HGETALL', key.after(id)), {}
   for at = 1, #marks, 2 do
-    if after.read_mark(marks[at + 1]) == 0 then old[#old + 1] = marks[at] end
+    if dependencies.parse_edge(marks[at + 1]) == 0 then old[#old + 1] = marks[at] end
   end
   if #old > 0 then redis.call('HDEL', key.after(id), unpack(old)) end
 end
 
 -- A running job waits for others to end, however. Those that have, or are gone, are not waited for. Returns as above.
-function after.wait_anew(job, ids)
-  after.forget_waits(job.id)
-  local left, _, policy = 0, after.parse(redis.call('HGET', key.job(job.id), 'b') or '0 b 0')
+function dependencies.wait_while_running(job, ids)
+  dependencies.drop_runtime_edges(job.id)
+  local left, _, policy = 0, dependencies.parse_field(redis.call('HGET', key.job(job.id), 'b') or '0 b 0')
   for _, id in ipairs(ids) do
     local other = id ~= job.id and load_job(id)
     if other and not FINAL[other.state] then
-      local place = after.read_mark(redis.call('HGET', key.after(job.id), id) or '0w-')
-      after.mark_awaited(other)
-      left = left + after.link(job.id, reserve_arrivals(1) + 1, id, place, '-', 'r', true)
+      local place = dependencies.parse_edge(redis.call('HGET', key.after(job.id), id) or '0w-')
+      dependencies.mark_awaited(other)
+      left = left + dependencies.link(job.id, reserve_arrivals(1) + 1, id, place, '-', 'r', true)
     end
   end
-  return after.pack(left, policy, 0), left
+  return dependencies.pack_field(left, policy, 0), left
 end
 
 -- A job that had ended begins anew: it waits again for those that are not as they must be. Returns their number.
-function after.link_again(job, field)
-  local _, policy = after.parse(field)
-  after.forget_waits(job.id)
+function dependencies.relink_all(job, field)
+  local _, policy = dependencies.parse_field(field)
+  dependencies.drop_runtime_edges(job.id)
   local marks, left = redis.call('HGETALL', key.after(job.id)), 0
   for at = 1, #marks, 2 do
-    left = left + (after.link_as_it_is(job.id, marks[at], marks[at + 1], policy))
+    left = left + (dependencies.relink(job.id, marks[at], marks[at + 1], policy))
   end
-  redis.call('HSET', key.job(job.id), 'b', after.pack(left, policy, 0))
+  redis.call('HSET', key.job(job.id), 'b', dependencies.pack_field(left, policy, 0))
   return left
 end
 
-core.resolve_all, core.unlink, core.after = resolve_all, unlink, after
+core.resolve_all, core.unlink, core.dependencies = resolve_all, unlink, dependencies

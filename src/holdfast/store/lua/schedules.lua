@@ -22,24 +22,24 @@
 --
 -- Refuse NOSCHEDULE, INVALID, STATE (an older revision). Return 1 if that changed anything; `trigger` the id of the job.
 
-local MAX_BATCH, event, integer, list_of, name, publish = core.MAX_BATCH, core.event, core.integer, core.list_of, core.name, core.publish
-local refuse, set_sign, verb = core.refuse, core.set_sign, core.verb
+local MAX_BATCH, emit, check_integer, check_list, check_name, publish_events = core.MAX_BATCH, core.emit, core.check_integer, core.check_list, core.check_name, core.publish_events
+local refuse, set_marker, register = core.refuse, core.set_marker, core.register
 local DAY, SECOND = core.DAY, core.SECOND
 local FINAL, load_job = core.FINAL, core.load_job
 local MAX_DURATION = core.MAX_DURATION
 local check_batch, enqueue = core.check_batch, core.enqueue
 
 local MIN_TIMES_AHEAD, MAX_BACKLOG = constants.MIN_TIMES_AHEAD, constants.MAX_BACKLOG
-local MAX_TIMES, MAX_SCHEDULES, FIRED_AT_ONCE = 500, 10000, 100
-local MOST_BYTES = 33554432 -- of one reply
+local MAX_TIMES, MAX_SCHEDULES, MAX_FIRINGS = 500, 10000, 100
+local MAX_REPLY = 33554432 -- of one reply
 local SAMPLE = 5 -- schedules whose timers are looked for at once
 local MISSED = { one = true, all = true, skip = true }
 local OVERLAP = { allow = true, skip = true }
 
-local OF_A_BATCH = { queue = true, task = true, priority = true, retries = true, crashes = true, lost = true, backoff = true,
+local BATCH_OPTIONS = { queue = true, task = true, priority = true, retries = true, crashes = true, lost = true, backoff = true,
   timeout = true, codec = true, limits = true, share = true, deadline = true, run = true, keep = true, at_most_once = true }
 
-local function schedule_name(value) return name(value, 'a schedule', constants.MAX_NAME, '%w_.:%-') end
+local function schedule_name(value) return check_name(value, 'a schedule', constants.MAX_NAME, '%w_.:%-') end
 
 local function parse_times(text)
   local times = {}
@@ -62,14 +62,14 @@ local function load_schedule(name)
   return fields
 end
 
-local function must_exist(name)
+local function require_schedule(name)
   local schedule = load_schedule(schedule_name(name))
   if not schedule then refuse('NOSCHEDULE', 'there is no schedule ' .. name) end
   return schedule
 end
 
 -- Enqueue a job of a schedule. Returns whether it was not there yet.
-local function enqueue_firing(schedule, id, due)
+local function enqueue_occurrence(schedule, id, due)
   local batch = cjson.decode(schedule.batch)
   batch.ids, batch.at = { id }, due
   local reply = enqueue({ batches = { batch }, on_exists = 'return' }, { '', id, schedule.payload })
@@ -86,10 +86,10 @@ local function set_next(name, schedule, next_time)
   redis.call('ZADD', key.timers, next_time, '&' .. name)
 end
 
-local function ask_for_more(name, schedule, left)
+local function request_times(name, schedule, left)
   if schedule.every or left >= MIN_TIMES_AHEAD then return end
   redis.call('SADD', key.refill(), name)
-  if not signs.refill then set_sign('refill', 1) end
+  if not markers.refill then set_marker('refill', 1) end
 end
 
 -- The times that are due, at most so many of them, the last ones; how many there are; and the next that is not due.
@@ -117,15 +117,15 @@ local function choose(schedule, due)
   return chosen
 end
 
-local function is_under_way(schedule)
+local function is_running(schedule)
   if schedule.overlap ~= 'skip' or not schedule.job then return false end
   local last, fault = load_job(schedule.job)
   return last and not FINAL[last.state] or fault == 'NEWER' or fault == 'DAMAGED'
 end
 
 -- Enqueue one for whoever moves time on, who must not be stopped by a refusal.
-local function try_firing(schedule, id, due)
-  local done, is_new = pcall(enqueue_firing, schedule, id, due)
+local function try_enqueue(schedule, id, due)
+  local done, is_new = pcall(enqueue_occurrence, schedule, id, due)
   if not done and type(is_new) ~= 'table' then error(is_new, 0) end
   return done and is_new
 end
@@ -139,7 +139,7 @@ end
 local function fire_all(name, schedule, times)
   local fired = 0
   for _, time in ipairs(times) do
-    if not is_under_way(schedule) and try_firing(schedule, name .. '@' .. string.format('%.0f', time),
+    if not is_running(schedule) and try_enqueue(schedule, name .. '@' .. string.format('%.0f', time),
       jittered(name, time, tonumber(schedule.jitter))) then
       fired = fired + 1
     end
@@ -148,11 +148,11 @@ local function fire_all(name, schedule, times)
 end
 
 -- Of many times to fire, the first ones now, and the others with the next call.
-local function split(chosen, next_time, rest)
-  if #chosen <= FIRED_AT_ONCE then return next_time, rest end
-  local later = format_times(chosen, FIRED_AT_ONCE + 1)
-  local first = chosen[FIRED_AT_ONCE + 1]
-  for place = #chosen, FIRED_AT_ONCE + 1, -1 do chosen[place] = nil end
+local function split_times(chosen, next_time, rest)
+  if #chosen <= MAX_FIRINGS then return next_time, rest end
+  local later = format_times(chosen, MAX_FIRINGS + 1)
+  local first = chosen[MAX_FIRINGS + 1]
+  for place = #chosen, MAX_FIRINGS + 1, -1 do chosen[place] = nil end
   return first, rest and (rest == '' and later or later .. ' ' .. rest)
 end
 
@@ -163,7 +163,7 @@ local function fire(name)
   local due, count, next_time, rest = due_times(schedule)
   local chosen = choose(schedule, due)
   local dropped = count - #chosen
-  next_time, rest = split(chosen, next_time, rest)
+  next_time, rest = split_times(chosen, next_time, rest)
   budget.fired = budget.fired - #chosen
   local fired = fire_all(name, schedule, chosen)
   local fields = { 'job', schedule.job or '', 'fired', string.format('%.0f', tonumber(schedule.fired or 0) + fired),
@@ -175,15 +175,15 @@ local function fire(name)
   else
     fields[#fields + 1], fields[#fields + 2] = 'times', rest
     local _, left = string.gsub(rest, '%d+', '')
-    ask_for_more(name, schedule, left)
+    request_times(name, schedule, left)
   end
   redis.call('HSET', key.schedule(name), unpack(fields))
   set_next(name, schedule, next_time)
-  if fired > 0 then event('fired', name) end
+  if fired > 0 then emit('fired', name) end
 end
 
 -- Some schedules, by chance: one whose timer is gone has it again.
-local function mend_schedules()
+local function repair_schedules()
   for _, name in ipairs(redis.call('ZRANDMEMBER', key.schedules(), SAMPLE)) do
     if not redis.call('ZSCORE', key.timers, '&' .. name) then
       local values = redis.call('HMGET', key.schedule(name), 'paused', 'every', 'next', 'times')
@@ -194,9 +194,9 @@ local function mend_schedules()
 end
 
 local function check_times(times)
-  if #list_of(times, 'times', 0) > MAX_TIMES then refuse('INVALID', string.format('more than %d times', MAX_TIMES)) end
+  if #check_list(times, 'times', 0) > MAX_TIMES then refuse('INVALID', string.format('more than %d times', MAX_TIMES)) end
   for place, time in ipairs(times) do
-    integer(time, 'a time', 0, 2 ^ 47)
+    check_integer(time, 'a time', 0, 2 ^ 47)
     if place > 1 and time <= times[place - 1] then refuse('INVALID', 'the times must be in order') end
   end
   return times
@@ -206,7 +206,7 @@ local function check_schedule(args, payload)
   schedule_name(args.name)
   if type(args.batch) ~= 'table' then refuse('INVALID', '`batch` must be a table') end
   for field in pairs(args.batch) do
-    if not OF_A_BATCH[field] then refuse('INVALID', '`' .. tostring(field) .. '` cannot be said of the jobs of a schedule') end
+    if not BATCH_OPTIONS[field] then refuse('INVALID', '`' .. tostring(field) .. '` cannot be said of the jobs of a schedule') end
   end
   args.batch.ids = { args.name }
   check_batch(args.batch)
@@ -214,20 +214,20 @@ local function check_schedule(args, payload)
   if not payload or #payload > constants.MAX_PAYLOAD then refuse('TOOBIG', 'the payload is missing or too long') end
   if #(args.spec or '') > 4096 then refuse('TOOBIG', '`spec` is too long') end
   if args.every then
-    integer(args.every, '`every`', constants.MIN_INTERVAL, MAX_DURATION)
-    integer(args.offset or 0, '`offset`', 0, 2 ^ 47)
+    check_integer(args.every, '`every`', constants.MIN_INTERVAL, MAX_DURATION)
+    check_integer(args.offset or 0, '`offset`', 0, 2 ^ 47)
   else
     check_times(args.times or {})
   end
   if not MISSED[args.missed or 'one'] then refuse('INVALID', "`missed` must be 'one', 'all' or 'skip'") end
   if not OVERLAP[args.overlap or 'allow'] then refuse('INVALID', "`overlap` must be 'allow' or 'skip'") end
-  integer(args.backlog or constants.DEFAULT_BACKLOG, 'the backlog', 1, MAX_BACKLOG)
-  integer(args.late or 60 * SECOND, '`late`', 0, MAX_DURATION)
-  integer(args.jitter or 0, 'the jitter', 0, constants.MAX_JITTER)
+  check_integer(args.backlog or constants.DEFAULT_BACKLOG, 'the backlog', 1, MAX_BACKLOG)
+  check_integer(args.late or 60 * SECOND, '`late`', 0, MAX_DURATION)
+  check_integer(args.jitter or 0, 'the jitter', 0, constants.MAX_JITTER)
   if args.batch.deadline and args.batch.deadline <= (args.jitter or 0) then
     refuse('INVALID', 'the deadline must be longer than the jitter')
   end
-  integer(args.revision or 0, 'the revision', 0, 2 ^ 52)
+  check_integer(args.revision or 0, 'the revision', 0, 2 ^ 52)
 end
 
 -- The first time of an interval that is not past.
@@ -270,7 +270,7 @@ local function keep_times(known, fields, args)
   return true
 end
 
-verb('schedule', {}, function(args, blobs)
+register('schedule', {}, function(args, blobs)
   check_schedule(args, blobs[2])
   local known, fields = load_schedule(args.name), schedule_fields(args, blobs[2])
   if known and tonumber(known.revision) > (args.revision or 0) then
@@ -288,14 +288,14 @@ verb('schedule', {}, function(args, blobs)
   redis.call('ZADD', key.schedules(), 0, args.name)
   local schedule = load_schedule(args.name)
   set_next(args.name, schedule, next_known(schedule))
-  ask_for_more(args.name, schedule, #parse_times(schedule.times))
-  event('configured', args.name)
-  publish()
+  request_times(args.name, schedule, #parse_times(schedule.times))
+  emit('configured', args.name)
+  publish_events()
   return 1
 end)
 
-verb('refill', {}, function(args)
-  local schedule, new = must_exist(args.name), check_times(args.times)
+register('refill', {}, function(args)
+  local schedule, new = require_schedule(args.name), check_times(args.times)
   local times = parse_times(schedule.times)
   local last = times[#times] or tonumber(schedule.last) or 0
   if schedule.every or last ~= (args.expected or 0) then return 0 end
@@ -310,19 +310,19 @@ verb('refill', {}, function(args)
   return 1
 end)
 
-verb('unschedule', { 'allow-oom' }, function(args)
+register('unschedule', { 'allow-oom' }, function(args)
   schedule_name(args.name)
   redis.call('ZREM', key.timers, '&' .. args.name)
   redis.call('SREM', key.refill(), args.name)
   redis.call('ZREM', key.schedules(), args.name)
   local gone = redis.call('DEL', key.schedule(args.name))
-  if gone == 1 then event('configured', args.name) end
-  publish()
+  if gone == 1 then emit('configured', args.name) end
+  publish_events()
   return gone
 end)
 
 local function set_paused(args, paused)
-  local schedule = must_exist(args.name)
+  local schedule = require_schedule(args.name)
   if (schedule.paused == '1') == paused then return 0 end
   redis.call('HSET', key.schedule(args.name), 'paused', paused and '1' or '0', 'since', now)
   schedule.paused = paused and '1' or '0'
@@ -335,25 +335,25 @@ local function set_paused(args, paused)
     while times[first] and times[first] <= now do first = first + 1 end
     schedule.times = format_times(times, first)
     redis.call('HSET', key.schedule(args.name), 'times', schedule.times)
-    ask_for_more(args.name, schedule, #times - first + 1)
+    request_times(args.name, schedule, #times - first + 1)
   end
   set_next(args.name, schedule, next_known(schedule))
-  event(paused and 'paused' or 'resumed', '@' .. args.name)
-  publish()
+  emit(paused and 'paused' or 'resumed', '@' .. args.name)
+  publish_events()
   return 1
 end
 
-verb('pause_schedule', { 'allow-oom' }, function(args) return set_paused(args, true) end)
+register('pause_schedule', { 'allow-oom' }, function(args) return set_paused(args, true) end)
 
-verb('resume_schedule', { 'allow-oom' }, function(args) return set_paused(args, false) end)
+register('resume_schedule', { 'allow-oom' }, function(args) return set_paused(args, false) end)
 
-verb('trigger', {}, function(args)
-  local schedule = must_exist(args.name)
+register('trigger', {}, function(args)
+  local schedule = require_schedule(args.name)
   local id = args.name .. '@' .. string.format('%.0f', now) .. '-now'
-  enqueue_firing(schedule, id)
+  enqueue_occurrence(schedule, id)
   redis.call('HSET', key.schedule(args.name), 'job', id)
-  event('fired', args.name)
-  publish()
+  emit('fired', args.name)
+  publish_events()
   return id
 end)
 
@@ -362,18 +362,18 @@ local function names_after(last)
   return redis.call('ZRANGEBYLEX', key.schedules(), from, '+', 'LIMIT', 0, MAX_BATCH)
 end
 
-verb('schedules', { 'no-writes' }, function(args)
+register('schedules', { 'no-writes' }, function(args)
   local reply, bytes = {}, 0
-  for _, name in ipairs(args.names and list_of(args.names, 'names') or names_after(args.after)) do
+  for _, name in ipairs(args.names and check_list(args.names, 'names') or names_after(args.after)) do
     local fields = redis.call('HGETALL', key.schedule(schedule_name(name)))
     if #fields > 0 then
       for _, part in ipairs({ 'name', name, 'now', string.format('%.0f', now) }) do fields[#fields + 1] = part end
       for _, part in ipairs(fields) do bytes = bytes + #part end
       reply[#reply + 1] = fields
     end
-    if bytes > MOST_BYTES then break end
+    if bytes > MAX_REPLY then break end
   end
   return reply
 end)
 
-core.fire, core.mend_schedules = fire, mend_schedules
+core.fire, core.repair_schedules = fire, repair_schedules

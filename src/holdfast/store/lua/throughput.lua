@@ -7,7 +7,7 @@
 local SLOT, SLOTS = 15000, 20
 
 -- A slot has begun: forget those that are too old.
-local function forget_slots(queue, first)
+local function drop_old_slots(queue, first)
   local old = {}
   for _, field in ipairs(redis.call('HKEYS', key.load(queue))) do
     if (tonumber(string.sub(field, 2)) or 0) < first then old[#old + 1] = field end
@@ -18,7 +18,7 @@ end
 
 local named = {} -- letter -> the name of its field, in the slot `of`
 
-local function keep_count(queue, slot, letter, count)
+local function add_count(queue, slot, letter, count)
   if named.of ~= slot then named = { of = slot } end
   local field = named[letter]
   if not field then
@@ -27,18 +27,18 @@ local function keep_count(queue, slot, letter, count)
   end
   local total = redis.pcall('HINCRBY', key.load(queue), field, count)
   if type(total) ~= 'number' then return redis.call('DEL', key.load(queue)) end -- it is damaged: count anew
-  if familiar[queue] == nil then familiar[queue] = total > count end
-  if total == count then forget_slots(queue, slot - SLOTS) end
+  if known_queues[queue] == nil then known_queues[queue] = total > count end
+  if total == count then drop_old_slots(queue, slot - SLOTS) end
 end
 
-local function keep_tally()
-  for place = 1, #tallied do
-    local queue = tallied[place]
-    for letter, count in pairs(tallied[queue]) do
-      if count > 0 then keep_count(queue, math.floor(now / SLOT), letter, count) end
+local function store_throughput()
+  for place = 1, #throughput_counts do
+    local queue = throughput_counts[place]
+    for letter, count in pairs(throughput_counts[queue]) do
+      if count > 0 then add_count(queue, math.floor(now / SLOT), letter, count) end
     end
-    tallied[place], tallied[queue] = nil, nil
+    throughput_counts[place], throughput_counts[queue] = nil, nil
   end
 end
 
-core.keep_tally, core.SLOT, core.SLOTS = keep_tally, SLOT, SLOTS
+core.store_throughput, core.SLOT, core.SLOTS = store_throughput, SLOT, SLOTS

@@ -6,39 +6,39 @@
 --                                    and may be said again
 --   answer(inbox), blobs             the worker's answer
 
-local job_id, name, refuse, verb, worker_name = core.job_id, core.name, core.refuse, core.verb, core.worker_name
+local check_id, check_name, refuse, register, check_worker = core.check_id, core.check_name, core.refuse, core.register, core.check_worker
 local worker_of = core.worker_of
-local NOBODY, current_run, cut, require_job = core.NOBODY, core.current_run, core.cut, core.require_job
-local tell = core.tell
+local NO_EXECUTOR, current_attempt, truncate, require_job = core.NO_EXECUTOR, core.current_attempt, core.truncate, core.require_job
+local send_message = core.send_message
 
-local MOST_ANSWER = 262144
-local ANSWERED = 60000 -- milliseconds for which an answer is kept
+local MAX_RESPONSE = 262144
+local RESPONSE_TTL = 60000 -- milliseconds for which an answer is kept
 
-local function worker_to_ask(args)
+local function find_worker(args)
   if args.kind == 'drain' then
-    if not redis.call('ZSCORE', key.workers(), worker_name(args.worker)) then
+    if not redis.call('ZSCORE', key.workers(), check_worker(args.worker)) then
       refuse('NOWORKER', 'there is no worker ' .. args.worker .. '; holdfast workers lists them')
     end
     return args.worker, 'drain'
   end
   if args.kind ~= 'stack' then refuse('INVALID', "`kind` must be 'drain' or 'stack'") end
-  local job = require_job(job_id(args.id))
+  local job = require_job(check_id(args.id))
   if job.state ~= 'running' then refuse('STATE', 'job ' .. args.id .. ' is ' .. job.state .. ': only a running one can be looked into') end
-  local run = current_run(job)
-  if run.executor == NOBODY then refuse('DAMAGED', 'the record of the last attempt of job ' .. args.id .. ' is damaged') end
+  local run = current_attempt(job)
+  if run.executor == NO_EXECUTOR then refuse('DAMAGED', 'the record of the last attempt of job ' .. args.id .. ' is damaged') end
   return worker_of(run.executor), string.format('stack %s %s %d', run.executor, job.id, job.attempt)
 end
 
-verb('request', { 'allow-oom' }, function(args)
-  name(args.inbox, 'an inbox', 40, '%w')
-  local worker, words = worker_to_ask(args)
-  tell(worker, words .. ' ' .. args.inbox)
+register('request', { 'allow-oom' }, function(args)
+  check_name(args.inbox, 'an inbox', 40, '%w')
+  local worker, words = find_worker(args)
+  send_message(worker, words .. ' ' .. args.inbox)
   return { worker, key.inbox(args.inbox) }
 end)
 
-verb('respond', { 'allow-oom' }, function(args, blobs)
-  local list = key.inbox(name(args.inbox, 'an inbox', 40, '%w'))
-  redis.call('RPUSH', list, cut(blobs[2] or '', MOST_ANSWER))
-  redis.call('PEXPIRE', list, ANSWERED)
+register('respond', { 'allow-oom' }, function(args, blobs)
+  local list = key.inbox(check_name(args.inbox, 'an inbox', 40, '%w'))
+  redis.call('RPUSH', list, truncate(blobs[2] or '', MAX_RESPONSE))
+  redis.call('PEXPIRE', list, RESPONSE_TTL)
   return 1
 end)

@@ -9,11 +9,11 @@
 local refuse = core.refuse
 local STATES = core.STATES
 local load_job = core.load_job
-local all_queues, check_scope, rank_of, stands_before = core.all_queues, core.check_scope, core.rank_of, core.stands_before
+local all_queues, check_scope, rank_of, sorts_before = core.all_queues, core.check_scope, core.rank_of, core.sorts_before
 
 local function is_newer(one, other)
   if one.score ~= other.score then return one.score > other.score end
-  return stands_before(other.id, one.id)
+  return sorts_before(other.id, one.id)
 end
 
 -- Go on to the next job of an index. Returns whether there is one.

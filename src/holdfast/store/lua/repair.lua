@@ -9,13 +9,13 @@
 
 local STATES = core.STATES
 local BLOB_LETTERS = { 'p', 'r', 'c', 'f' }
-local AFTER, CANCELLING, NOBODY, current_run, has = core.AFTER, core.CANCELLING, core.NOBODY, core.current_run, core.has
+local AFTER, CANCELLING, NO_EXECUTOR, current_attempt, has = core.AFTER, core.CANCELLING, core.NO_EXECUTOR, core.current_attempt, core.has
 local load_job = core.load_job
-local PRIORITY_STEP, awaken, settle = core.PRIORITY_STEP, core.awaken, core.settle
-local limit = core.limit
-local know_queue = core.know_queue
-local MIN_LEASE, make_marks = core.MIN_LEASE, core.make_marks
-local after = core.after
+local PRIORITY_STEP, wake_later, flush = core.PRIORITY_STEP, core.wake_later, core.flush
+local limits = core.limits
+local register_queue = core.register_queue
+local MIN_LEASE, pack_hold = core.MIN_LEASE, core.pack_hold
+local dependencies = core.dependencies
 
 local SAMPLE, SAMPLES, PARENTS = 5, 20, 20 -- entries of an index, how often, and of those that a blocked job waits for
 
@@ -25,7 +25,7 @@ local function forget(id, index)
   redis.call('ZREM', key.timers, id, '!' .. id)
   for _, letter in ipairs(BLOB_LETTERS) do redis.call('DEL', key.blob(letter, id)) end
   redis.call('DEL', key.errors(id), key.notes(id), key.fields(id), key.after(id), key.steps(id), key.log(id))
-  after.resolve_gone(id)
+  dependencies.resolve_missing(id)
 end
 
 local function score_of(job, place)
@@ -37,14 +37,14 @@ local function score_of(job, place)
 end
 
 -- A running job has a lease, and an executor that holds it.
-local function give_lease(job)
-  local lease, run = math.max(job.lease, MIN_LEASE), current_run(job)
+local function restore_lease(job)
+  local lease, run = math.max(job.lease, MIN_LEASE), current_attempt(job)
   if not redis.call('ZSCORE', key.timers, job.id) then redis.call('ZADD', key.timers, now + lease, job.id) end
-  if run.executor == NOBODY then return end
-  redis.call('HSETNX', key.held(run.executor), job.id, make_marks(job.attempt, has(job.flags, CANCELLING), 0, lease))
+  if run.executor == NO_EXECUTOR then return end
+  redis.call('HSETNX', key.held(run.executor), job.id, pack_hold(job.attempt, has(job.flags, CANCELLING), 0, lease))
 end
 
-local function set_place(job, found_in)
+local function restore_indexes(job, found_in)
   local id, indexes = job.id, key.index[job.queue]
   local place = indexes[job.state]
   local score = score_of(job, place)
@@ -53,20 +53,20 @@ local function set_place(job, found_in)
     if state ~= job.state then redis.call('ZREM', indexes[state], id) end
   end
   redis.call('ZADD', place, score, id)
-  know_queue(job.queue)
-  if job.state == 'running' then return give_lease(job) end
+  register_queue(job.queue)
+  if job.state == 'running' then return restore_lease(job) end
   if job.state == 'scheduled' then return redis.call('ZADD', key.timers, score, id) end
   redis.call('ZREM', key.timers, id)
-  if job.state == 'throttled' then limit.stand_again(job, score) end
-  if job.state == 'waiting' then awaken(job.queue) end
+  if job.state == 'throttled' then limits.restore_parked(job, score) end
+  if job.state == 'waiting' then wake_later(job.queue) end
 end
 
 -- `found_in`: the index in which the job was found, if it was one. Returns whether what led here is right now, or gone.
-local function mend(id, found_in)
-  settle() -- the job may have been moved just now
+local function repair(id, found_in)
+  flush() -- the job may have been moved just now
   local job, fault = load_job(id)
   if job then
-    set_place(job, found_in)
+    restore_indexes(job, found_in)
   elseif fault == 'NOTFOUND' then
     forget(id, found_in)
   else
@@ -75,57 +75,57 @@ local function mend(id, found_in)
   return true
 end
 
-local function is_in_place(job, queue, state)
+local function is_consistent(job, queue, state)
   if not job or job.state ~= state or job.queue ~= queue then return false end
   if state == 'running' or state == 'scheduled' then return redis.call('ZSCORE', key.timers, job.id) end
-  return state ~= 'throttled' or limit.is_parked(job)
+  return state ~= 'throttled' or limits.is_parked(job)
 end
 
 -- A blocked job: one that it waits for may be gone or have ended, and what would have told it may be gone too.
-local function look_for_parents(job)
+local function check_parents(job)
   local marks = redis.call('HRANDFIELD', key.after(job.id), PARENTS, 'WITHVALUES')
-  if #marks == 0 then return after.wait_for_nobody(job) end
+  if #marks == 0 then return dependencies.resolve_without_edges(job) end
   for at = 1, #marks, 2 do
-    local _, letter = after.read_mark(marks[at + 1])
-    if letter == '-' then after.catch_up(job.id, marks[at]) end
+    local _, letter = dependencies.parse_edge(marks[at + 1])
+    if letter == '-' then dependencies.resolve_missed(job.id, marks[at]) end
   end
 end
 
 -- Compare a sample of an index with its records. Returns whether any was mended.
-local function mend_sample(queue, state)
-  local index, is_mended = key.index[queue][state], false
+local function repair_sample(queue, state)
+  local index, is_repaired = key.index[queue][state], false
   for _, id in ipairs(redis.call('ZRANDMEMBER', index, SAMPLE)) do
     local job = load_job(id)
-    if not is_in_place(job, queue, state) then
-      is_mended = mend(id, index) or is_mended
+    if not is_consistent(job, queue, state) then
+      is_repaired = repair(id, index) or is_repaired
     elseif has(job.flags, AFTER) and state == 'blocked' then
-      look_for_parents(job)
+      check_parents(job)
     end
   end
-  settle()
-  return is_mended
+  flush()
+  return is_repaired
 end
 
 -- Compare some entries of a queue with their records; where one is wrong, others may be. Those that wait are compared when they
 -- are claimed.
-local function mend_some(queue)
+local function repair_queue(queue)
   for _, state in ipairs({ 'running', 'scheduled', 'blocked', 'throttled' }) do
     local left = SAMPLES
-    while left > 0 and mend_sample(queue, state) do left = left - 1 end
+    while left > 0 and repair_sample(queue, state) do left = left - 1 end
   end
 end
 
 -- The names of queues may be gone, while there are jobs in them.
-local function know_again(queues)
+local function restore_queues(queues)
   if #queues == 0 then return end
   local scores = redis.call('ZMSCORE', key.queues(), unpack(queues))
   for place, queue in ipairs(queues) do
     if not scores[place] then
       local indexes = {}
       for at, state in ipairs(STATES) do indexes[at] = key.index[queue][state] end
-      if redis.call('EXISTS', unpack(indexes)) > 0 then know_queue(queue) end
+      if redis.call('EXISTS', unpack(indexes)) > 0 then register_queue(queue) end
     end
   end
 end
 
-core.mend, core.mend_some, core.know_again = mend, mend_some, know_again
+core.repair, core.repair_queue, core.restore_queues = repair, repair_queue, restore_queues

@@ -11,17 +11,17 @@
 -- Returns the cursor (empty: that was all), the time, how many jobs were looked at, and a list of answer, count, answer,
 -- count ... as the action answers.
 
-local go_on_after_failures, optional, publish = core.go_on_after_failures, core.optional, core.publish
-local refuse, verb = core.refuse, core.verb
-local INLINE, cut, load_job = core.INLINE, core.cut, core.load_job
-local settle = core.settle
+local loop_despite_errors, check_optional, publish_events = core.loop_despite_errors, core.check_optional, core.publish_events
+local refuse, register = core.refuse, core.register
+local INLINE, truncate, load_job = core.INLINE, core.truncate, core.load_job
+local flush = core.flush
 local check_walk, walk = core.check_walk, core.walk
 local action, check_action = core.action, core.check_action
 
 local ACTIONS = { cancel = true, retry = true, delete = true, move = true, release = true, fail = true, count = true }
 
 -- One that cannot be read is meant if nothing has to be read for that.
-local function is_meant(args, since, id)
+local function matches(args, since, id)
   local job, group = load_job(id, 'g')
   if not job then return group ~= 'NOTFOUND' and not args.task and not args.group end
   return job.since <= since and (not args.task or job.task == args.task) and (not args.group or group == args.group)
@@ -30,28 +30,28 @@ end
 local function check_act(args)
   if not ACTIONS[args.action] then refuse('INVALID', 'unknown action ' .. tostring(args.action)) end
   if check_action[args.action] then check_action[args.action](args.with or {}) end
-  optional(args.since, '`since`', 0, 2 ^ 52)
+  check_optional(args.since, '`since`', 0, 2 ^ 52)
   if type(args.group or '') ~= 'string' then refuse('INVALID', '`group` must be a text') end
-  args.group = args.group and cut(args.group, INLINE) -- as records have it
+  args.group = args.group and truncate(args.group, INLINE) -- as records have it
   return check_walk(args)
 end
 
-verb('bulk', { 'allow-oom' }, function(args)
+register('bulk', { 'allow-oom' }, function(args)
   local most, since = check_act(args), math.min(args.since or now, now)
   local ids, cursor = walk(args, most)
-  local counts, reply, is_idle, at = {}, {}, true, 0
+  local counts, reply, is_unchanged, at = {}, {}, true, 0
   local function count(answer) counts[answer] = (counts[answer] or 0) + 1 end
-  go_on_after_failures(function()
+  loop_despite_errors(function()
     while at < #ids do
       at = at + 1
-      if is_meant(args, since, ids[at]) then
+      if matches(args, since, ids[at]) then
         count(args.action == 'count' and 'OK' or action[args.action](ids[at], args.with or {}))
-        is_idle = is_idle and args.action == 'count'
-        settle()
+        is_unchanged = is_unchanged and args.action == 'count'
+        flush()
       end
     end
   end, function() count('DAMAGED') end)
   for answer, count in pairs(counts) do reply[#reply + 1], reply[#reply + 2] = answer, count end
-  publish()
-  return { cursor, since, #ids, reply }, is_idle
+  publish_events()
+  return { cursor, since, #ids, reply }, is_unchanged
 end)

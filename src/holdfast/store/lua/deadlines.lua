@@ -4,41 +4,41 @@
 -- goes on, but if it comes back it is not started again. A job that is retried by somebody has no deadline any more.
 
 local collect = core.collect
-local DEADLINE, FINAL, has, load_job, note, with = core.DEADLINE, core.FINAL, core.has, core.load_job, core.note, core.with
-local fail = core.fail
+local DEADLINE, FINAL, has, load_job, add_note, with = core.DEADLINE, core.FINAL, core.has, core.load_job, core.add_note, core.with
+local fail_job = core.fail_job
 
-local deadline = {}
+local deadlines = {}
 
 -- Give a job the deadline that its batch says, if it does. Returns the field.
-function deadline.set(job, batch)
+function deadlines.set(job, batch)
   local time = batch.deadline_at or (batch.deadline and now + batch.deadline)
   if not time then return nil end
   job.flags = with(job.flags, DEADLINE, true)
-  collect(entering, key.timers, time, '!' .. job.id)
+  collect(index_additions, key.timers, time, '!' .. job.id)
   return string.format('%.0f', time)
 end
 
 local function drop_deadline(job)
   if not has(job.flags, DEADLINE) then return end
   job.flags = with(job.flags, DEADLINE, false)
-  collect(leaving, key.timers, '!' .. job.id)
+  collect(index_removals, key.timers, '!' .. job.id)
 end
 
-function deadline.has_passed(job)
+function deadlines.has_passed(job)
   return has(job.flags, DEADLINE) and tonumber(redis.call('HGET', key.job(job.id), 'd') or now + 1) <= now
 end
 
-function deadline.miss(job)
-  note(job, 'F', 'its deadline has passed')
-  fail(job, 'deadline', 'T', nil, {})
+function deadlines.miss(job)
+  add_note(job, 'F', 'its deadline has passed')
+  fail_job(job, 'deadline', 'T', nil, {})
 end
 
 -- The timer of a deadline. Call it settled. Returns whether the job cannot be read: then the timer stays.
-function deadline.ring(id)
+function deadlines.on_timer(id)
   local job, fault = load_job(id)
   if fault == 'NEWER' or fault == 'DAMAGED' then return true end
   redis.call('ZREM', key.timers, '!' .. id)
-  if job and not FINAL[job.state] and job.state ~= 'running' then deadline.miss(job) end
+  if job and not FINAL[job.state] and job.state ~= 'running' then deadlines.miss(job) end
 end
 
-core.drop_deadline, core.deadline = drop_deadline, deadline
+core.drop_deadline, core.deadlines = drop_deadline, deadlines

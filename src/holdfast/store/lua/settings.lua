@@ -3,7 +3,7 @@
 -- What differs from the defaults is in one hash: `name`, or `queue/name`. A sign has the digest of it and the number of its
 -- fields, which every call reads; so a call reads the hash itself only if somebody has changed it.
 
-local at_first, set_sign = core.at_first, core.set_sign
+local on_first_call, set_marker = core.on_first_call, core.set_marker
 
 local SECOND, DAY = 1000, 86400000
 local SETTINGS -- name, default, least, most, unit, whether a queue may have its own, meaning
@@ -11,8 +11,8 @@ local DEFAULT = {} -- name -> value
 local config -- of this call
 
 local MINUTE, YEAR = 60 * SECOND, 365 * DAY
-local MOST_KEPT = 1000000000
-local NOTHING_SET = {}
+local MAX_KEPT = 1000000000
+local DEFAULTS_ONLY = {}
 
 SETTINGS = {
   { 'lease', constants.DEFAULT_LEASE, constants.MIN_LEASE, constants.MAX_LEASE, 'ms', true,
@@ -25,11 +25,11 @@ SETTINGS = {
   { 'lost', 10, 0, constants.MAX_RETRIES, '', true, 'how often a job may lose its lease, unless it says itself' },
   { 'timeout', 0, 0, constants.MAX_DURATION, 'ms', true, 'how long an attempt may take, unless the job says itself; 0: no limit' },
   { 'keep_succeeded', 7 * DAY, 0, 10 * YEAR, 'ms', true, 'how long jobs that succeeded are kept' },
-  { 'keep_succeeded_count', 50000, 0, MOST_KEPT, '', true, 'how many jobs that succeeded are kept, of each queue' },
+  { 'keep_succeeded_count', 50000, 0, MAX_KEPT, '', true, 'how many jobs that succeeded are kept, of each queue' },
   { 'keep_failed', 30 * DAY, 0, 10 * YEAR, 'ms', true, 'how long jobs that failed are kept' },
-  { 'keep_failed_count', MOST_KEPT, 0, MOST_KEPT, '', true, 'how many jobs that failed are kept, of each queue' },
+  { 'keep_failed_count', MAX_KEPT, 0, MAX_KEPT, '', true, 'how many jobs that failed are kept, of each queue' },
   { 'keep_cancelled', 7 * DAY, 0, 10 * YEAR, 'ms', true, 'how long cancelled jobs are kept' },
-  { 'keep_cancelled_count', 50000, 0, MOST_KEPT, '', true, 'how many cancelled jobs are kept, of each queue' },
+  { 'keep_cancelled_count', 50000, 0, MAX_KEPT, '', true, 'how many cancelled jobs are kept, of each queue' },
   { 'concurrency', 0, 0, 1000000, '', true, 'how many jobs of a queue may run at once; 0: no limit' },
   { 'history', 100, 1, 1000, '', true, 'how many attempts, and how many notes, of a job are kept' },
   { 'worker_age', constants.DEFAULT_WORKER_AGE, MINUTE, YEAR, 'ms', false, 'after how long a worker that gives no sign of life is forgotten' },
@@ -38,13 +38,13 @@ SETTINGS = {
 
 local known, known_count = {}, 0 -- digest -> config
 
-at_first[#at_first + 1] = function()
+on_first_call[#on_first_call + 1] = function()
   for _, row in ipairs(SETTINGS) do DEFAULT[row[1]] = row[2] end
 end
 
 -- A setting as it holds for a queue, or for all.
 local function setting(name, queue)
-  if config == NOTHING_SET then return DEFAULT[name] end
+  if config == DEFAULTS_ONLY then return DEFAULT[name] end
   return queue and config[queue .. '/' .. name] or config[name] or DEFAULT[name]
 end
 
@@ -54,27 +54,27 @@ local function setting_source(name, queue)
 end
 
 local function read_config(digest)
-  config = NOTHING_SET
+  config = DEFAULTS_ONLY
   if not digest then return end
-  local is_whole = tonumber(string.match(digest, ' (%d+)$')) == redis.call('HLEN', key.config())
-  config = is_whole and known[digest]
+  local is_integer = tonumber(string.match(digest, ' (%d+)$')) == redis.call('HLEN', key.config())
+  config = is_integer and known[digest]
   if config then return end
   config = {}
   local list = redis.call('HGETALL', key.config())
   for place = 1, #list, 2 do config[list[place]] = tonumber(list[place + 1]) end
-  if not is_whole then return end -- somebody removed the hash: its digest says nothing about it
+  if not is_integer then return end -- somebody removed the hash: its digest says nothing about it
   if known_count >= 16 then known, known_count = {}, 0 end
   known[digest], known_count = config, known_count + 1
 end
 
 -- To be called after the hash was changed.
-local function keep_config_digest()
+local function store_config_digest()
   local list, words = redis.call('HGETALL', key.config()), {}
   for place = 1, #list, 2 do words[#words + 1] = list[place] .. '=' .. list[place + 1] end
-  if #words == 0 then return set_sign('config', nil) end
+  if #words == 0 then return set_marker('config', nil) end
   table.sort(words)
-  set_sign('config', redis.sha1hex(table.concat(words, ' ')) .. string.format(' %d', #words))
+  set_marker('config', redis.sha1hex(table.concat(words, ' ')) .. string.format(' %d', #words))
 end
 
 core.setting, core.read_config, core.SECOND, core.DAY, core.SETTINGS = setting, read_config, SECOND, DAY, SETTINGS
-core.DEFAULT, core.setting_source, core.keep_config_digest = DEFAULT, setting_source, keep_config_digest
+core.DEFAULT, core.setting_source, core.store_config_digest = DEFAULT, setting_source, store_config_digest

@@ -6,40 +6,40 @@ local MAX_BATCH, worker_of = core.MAX_BATCH, core.worker_of
 local DAY = core.DAY
 
 local MAX_IDLE_WAIT = constants.MAX_IDLE_WAIT
-local STALE = 3 * MAX_IDLE_WAIT -- idle for longer without claiming: it is gone
+local IDLE_TIMEOUT = 3 * MAX_IDLE_WAIT -- idle for longer without claiming: it is gone
 local HEARTBEAT_TIMEOUT = constants.HEARTBEAT_TIMEOUT
-local WAITERS = 16 -- per job
+local MAX_WAITERS = 16 -- per job
 
 -- Whether an executor may still be there: `lose` forgets those that are not.
-local function is_known(executor)
+local function is_registered(executor)
   local worker, number = worker_of(executor)
   return redis.call('HEXISTS', key.worker(worker), number) == 1
 end
 
-local function call_up(executor, queue)
+local function push_wakeup(executor, queue)
   redis.call('RPUSH', key.wake(executor), queue)
-  redis.call('PEXPIRE', key.wake(executor), STALE)
+  redis.call('PEXPIRE', key.wake(executor), IDLE_TIMEOUT)
 end
 
 -- Wake one idle executor of a queue, the last that became idle; one of the worker `last` only if there is no other.
-local function wake(queue, last)
-  if signs.paused and redis.call('SISMEMBER', key.paused(), queue) == 1 then return end
+local function wake_executor(queue, last)
+  if markers.paused and redis.call('SISMEMBER', key.paused(), queue) == 1 then return end
   local chosen, passed = nil, {}
   for _ = 1, 20 do
     local idle = redis.call('ZPOPMAX', key.idle(queue))
     if not idle[1] then break end
-    if now - tonumber(idle[2]) < STALE and is_known(idle[1]) then
+    if now - tonumber(idle[2]) < IDLE_TIMEOUT and is_registered(idle[1]) then
       if worker_of(idle[1]) ~= last then chosen = idle[1] break end
       passed[#passed + 1] = idle
     end
   end
   if not chosen and passed[1] then chosen = table.remove(passed, 1)[1] end
-  if chosen then call_up(chosen, queue) end
+  if chosen then push_wakeup(chosen, queue) end
   for _, idle in ipairs(passed) do redis.call('ZADD', key.idle(queue), idle[2], idle[1]) end
 end
 
 -- An inbox has up to 1,000 messages.
-local function tell(inbox, message)
+local function send_message(inbox, message)
   local list = key.inbox(inbox)
   redis.call('RPUSH', list, message)
   redis.call('LTRIM', list, -1000, -1)
@@ -47,12 +47,12 @@ local function tell(inbox, message)
 end
 
 -- A queue may be new: then workers that serve patterns of names are told.
-local function know_queue(queue)
+local function register_queue(queue)
   if redis.call('ZADD', key.queues(), 0, queue) == 0 then return end
   meta.queues = redis.call('HINCRBY', key.meta, 'queues', 1)
   for _, worker in ipairs(redis.call('SRANDMEMBER', key.matchers(), MAX_BATCH)) do
     if redis.call('EXISTS', key.worker(worker)) == 1 then
-      if redis.call('LINDEX', key.inbox(worker), -1) ~= 'queues' then tell(worker, 'queues') end
+      if redis.call('LINDEX', key.inbox(worker), -1) ~= 'queues' then send_message(worker, 'queues') end
     else
       redis.call('SREM', key.matchers(), worker)
     end
@@ -60,10 +60,10 @@ local function know_queue(queue)
 end
 
 -- A job has ended: tell those who wait for its result.
-local function tell_waiters(job, waiters)
+local function notify_waiters(job, waiters)
   if not waiters or waiters == '' then return end
-  for inbox in string.gmatch(waiters, '%S+') do tell(inbox, job.id) end
+  for inbox in string.gmatch(waiters, '%S+') do send_message(inbox, job.id) end
 end
 
-core.wake, core.MAX_IDLE_WAIT, core.STALE, core.HEARTBEAT_TIMEOUT, core.WAITERS, core.tell = wake, MAX_IDLE_WAIT, STALE, HEARTBEAT_TIMEOUT, WAITERS, tell
-core.know_queue, core.tell_waiters = know_queue, tell_waiters
+core.wake_executor, core.MAX_IDLE_WAIT, core.IDLE_TIMEOUT, core.HEARTBEAT_TIMEOUT, core.MAX_WAITERS, core.send_message = wake_executor, MAX_IDLE_WAIT, IDLE_TIMEOUT, HEARTBEAT_TIMEOUT, MAX_WAITERS, send_message
+core.register_queue, core.notify_waiters = register_queue, notify_waiters

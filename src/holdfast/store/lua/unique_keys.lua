@@ -11,7 +11,7 @@ local FINAL, load_job = core.FINAL, core.load_job
 
 local LETTER_OF_SPAN = { queued = 'q', pending = 'p', kept = 'k' }
 
-local function ticket(letter, id, created) return string.format('%s %s %.0f', letter, id, created) end
+local function pack_owner(letter, id, created) return string.format('%s %s %.0f', letter, id, created) end
 
 -- The id of the job that has a key, or nothing.
 local function owner_of(unique)
@@ -27,35 +27,35 @@ local function owner_of(unique)
 end
 
 -- Give a key to a new job: `span` is a word above, or milliseconds. Returns what the job's record keeps.
-local function take_key(unique, span, id)
+local function acquire_key(unique, span, id)
   local letter = LETTER_OF_SPAN[span]
   if letter then
-    redis.call('SET', key.unique(unique), ticket(letter, id, now))
+    redis.call('SET', key.unique(unique), pack_owner(letter, id, now))
     return letter .. unique
   end
-  redis.call('SET', key.unique(unique), ticket('t', id, now + span), 'PX', span)
+  redis.call('SET', key.unique(unique), pack_owner('t', id, now + span), 'PX', span)
   return 't' .. unique
 end
 
 -- A job starts, ends, or goes: its key is free if its letter is one of these.
-local function free_key(job, letters)
+local function release_key(job, letters)
   local letter, unique = string.match(redis.call('HGET', key.job(job.id), 'u') or '', '^(%l)(.+)$')
   if not letter or not string.find(letters, letter, 1, true) then return end
-  if redis.call('GET', key.unique(unique)) == ticket(letter, job.id, job.created) then
+  if redis.call('GET', key.unique(unique)) == pack_owner(letter, job.id, job.created) then
     redis.call('DEL', key.unique(unique))
   end
 end
 
 -- A job that has ended begins anew, or did not start after all: it has its key again, if it is free. Returns whether it is
 -- not.
-local function take_key_again(job)
+local function reacquire_key(job)
   local letter, unique = string.match(redis.call('HGET', key.job(job.id), 'u') or '', '^(%l)(.+)$')
   if not letter or letter == 't' then return false end
   local owner = owner_of(unique)
   if owner and owner ~= job.id then return true end
-  redis.call('SET', key.unique(unique), ticket(letter, job.id, job.created))
+  redis.call('SET', key.unique(unique), pack_owner(letter, job.id, job.created))
   return false
 end
 
-core.LETTER_OF_SPAN, core.owner_of, core.take_key, core.free_key = LETTER_OF_SPAN, owner_of, take_key, free_key
-core.take_key_again = take_key_again
+core.LETTER_OF_SPAN, core.owner_of, core.acquire_key, core.release_key = LETTER_OF_SPAN, owner_of, acquire_key, release_key
+core.reacquire_key = reacquire_key

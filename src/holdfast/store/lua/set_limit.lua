@@ -1,0 +1,70 @@
+-- limits: define, change, remove and list limits. See limits.lua.
+--
+-- limit(name, slots, per) defines one: so many at once, or, with `per` milliseconds, so many in any such period. unlimit(name)
+-- removes it; jobs that are parked by it start as others do. Both hold from the next claim on, and return 1 if that changed
+-- anything. limits() returns for each: name, slots, period (0: at once), how many keys have parked jobs, and, of the limit
+-- without a key: how many have its slots, how many are parked. Those that jobs took part in and nobody has defined have 0 slots:
+-- they do not hold. unlimit of such a name forgets it, until a job of it starts again.
+
+local emit, check_integer, check_name, publish_events, refuse = core.emit, core.check_integer, core.check_name, core.publish_events, core.refuse
+local set_marker, register = core.set_marker, core.register
+local limits = core.limits
+local MAX_DURATION = core.MAX_DURATION
+
+local MAX_LIMITS = 1000
+
+local function limit_name(value) return check_name(value, 'a limit', constants.MAX_KEY, '%w_.%-') end
+
+local function changed(name)
+  if redis.call('EXISTS', key.throttling(name)) == 1 then
+    redis.call('SUNIONSTORE', key.reviewing(name), key.reviewing(name), key.throttling(name))
+    redis.call('SADD', key.changed(), name)
+    limits.review(name)
+    if redis.call('EXISTS', key.changed()) == 1 then set_marker('changed', 1) end
+  end
+  emit('configured', name)
+  publish_events()
+end
+
+register('set_limit', {}, function(args)
+  limit_name(args.name)
+  check_integer(args.per or 0, 'the period', 0, MAX_DURATION)
+  check_integer(args.slots, 'slots', 1, (args.per or 0) > 0 and limits.MAX_PER_PERIOD or limits.MAX_SLOTS)
+  local text = string.format('%d %.0f', args.slots, args.per or 0)
+  local before = redis.call('HGET', key.limits(), args.name)
+  if before == text then return 0 end
+  if not before and redis.call('HLEN', key.limits()) >= MAX_LIMITS then
+    refuse('INVALID', string.format('there are %d limits already', MAX_LIMITS))
+  end
+  redis.call('HSET', key.limits(), args.name, text)
+  limits.forget_undefined(args.name)
+  changed(args.name)
+  return 1
+end)
+
+register('remove_limit', { 'allow-oom' }, function(args)
+  local gone = redis.call('HDEL', key.limits(), limit_name(args.name))
+  if gone == 1 then changed(args.name) end
+  return (limits.forget_undefined(args.name) or gone == 1) and 1 or 0
+end)
+
+local function count_parked(full)
+  local count = 0
+  for _, queue in ipairs(redis.call('SMEMBERS', key.parking(full))) do
+    count = count + redis.call('ZCARD', key.parked(full, queue))
+  end
+  return count
+end
+
+local function describe(name)
+  local slots, per = limits.definition(name)
+  return { name, slots or 0, per or 0, redis.call('SCARD', key.throttling(name)), redis.call('SCARD', key.holders(name)),
+    count_parked(name) }
+end
+
+register('limits', { 'no-writes' }, function()
+  local reply = {}
+  for _, name in ipairs(redis.call('HKEYS', key.limits())) do reply[#reply + 1] = describe(name) end
+  for _, name in ipairs(redis.call('SMEMBERS', key.undefined())) do reply[#reply + 1] = describe(name) end
+  return reply
+end)
