@@ -80,7 +80,7 @@ class Runs:
         list_key = f"hf:{{{NAMESPACE}}}:inbox:{inbox}".encode()
         if word == "drain":
             if worker not in self.model.workers:
-                raise errors.JobNotFound
+                raise errors.WorkerNotFound
             self.model.tell(worker, f"drain {inbox}")
             return worker, list_key
         job = self.model.jobs.get(id)
