@@ -1,4 +1,4 @@
-"""An API that refuses the sixth call of any second, and 25 calls of it."""
+"""Start an API that refuses the sixth call of any second, and call it 25 times."""
 
 import time
 from collections import deque

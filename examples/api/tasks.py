@@ -1,4 +1,4 @@
-"""Calls of an API that allows five a second."""
+"""Call an API that allows five calls a second."""
 
 import os
 from http.client import HTTPConnection
@@ -15,6 +15,6 @@ def ask(number: int) -> str:
     api.request("GET", f"/{number}")
     answer = api.getresponse()
     text = answer.read().decode()
-    if answer.status == 429:  # the limit keeps the starts apart; the network may bunch the calls all the same
+    if answer.status == 429:  # the limit spaces the starts, but the network may still bunch the calls
         raise Snooze("1s")
     return text

@@ -1,4 +1,4 @@
-"""Counts the words of a book whose third chapter is missing; then finds the chapter."""
+"""Count the words of a book whose third chapter is missing, then restore the chapter."""
 
 from holdfast import JobFailed
 from tasks import BOOK, count, estimate, jobs, total
@@ -10,7 +10,7 @@ for number, chapter in enumerate(chapters, start=1):
 (BOOK / chapters[2]).unlink()
 
 parts = [count.bind(chapter) for chapter in chapters]
-exact = total.bind().options(after=parts)  # on_failed="block": wait until somebody decides
+exact = total.bind().options(after=parts)  # on_failed="block": wait until someone decides
 rough = estimate.bind().options(after=parts, on_failed="run")
 jobs.enqueue_many([*parts, exact, rough])
 print(f"{len(parts)} parts and 2 jobs that wait for them: stored in one step")
@@ -26,6 +26,6 @@ except JobFailed as error:
     print("  namely:", error)
 
 (BOOK / chapters[2]).write_text("word " * 3000)
-jobs.retry(parts[2].id)  # its success releases what waited for it
+jobs.retry(parts[2].id)  # its success releases the jobs that wait for it
 print("the chapter is found, and its job retried")
 print("total:", jobs.get(exact.id).result(timeout="1m"), "words")

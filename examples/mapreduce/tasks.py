@@ -1,4 +1,4 @@
-"""Map: count the words of each chapter. Reduce: add them up, of all chapters or of those that could be read."""
+"""Map: count the words of each chapter. Reduce: add them up, for all chapters or for the readable ones."""
 
 from pathlib import Path
 
@@ -15,11 +15,11 @@ def count(chapter: str) -> int:
 
 @jobs.task
 def total() -> int:
-    return sum(current_job().results(int))  # of the jobs that it waited for, in their order
+    return sum(current_job().results(int))  # the results of its dependencies, in order
 
 
 @jobs.task
 def estimate() -> str:
-    parts = current_job().dependencies()  # as they ended
+    parts = current_job().dependencies()  # with their outcomes
     words = [part.result() for part in parts if part.state == "succeeded"]
     return f"about {sum(words) // len(words) * len(parts)} words, judging by {len(words)} of {len(parts)} chapters"

@@ -1,4 +1,4 @@
-"""Says when the report comes next, and has one now: who waits for the night?"""
+"""List the next times of the report, and run one now."""
 
 import time
 from datetime import datetime
@@ -8,11 +8,11 @@ from tasks import jobs
 
 BERLIN = ZoneInfo("Europe/Berlin")
 
-while not jobs.schedules():  # a worker declares it when it starts
+while not jobs.schedules():  # a worker declares it at its start
     time.sleep(0.1)
 schedule = jobs.get_schedule("nightly")
 print("the next ten:", *(f"{moment.astimezone(BERLIN):%d.%m. %H:%M}" for moment in schedule.next(10)))
-print("when the clock leaps from two to three:")
+print("when the clock jumps from two to three:")
 for moment in schedule.next(3, after=datetime(2027, 3, 27, tzinfo=BERLIN)):
     print("  ", f"{moment.astimezone(BERLIN):%a %d.%m. %H:%M %Z}")
 

@@ -1,4 +1,4 @@
-"""A report, every night at half past two in Berlin, also when the clocks change."""
+"""A report every night at half past two in Berlin, even when the clocks change."""
 
 from datetime import UTC, datetime
 from pathlib import Path

@@ -1,9 +1,9 @@
-// A worker in another language: nothing but a socket, and docs/protocol.md.
+// A worker in another language: it needs only a socket and docs/protocol.md.
 //
 //   python -c 'from holdfast.store.library import library; print(library(), end="")' > holdfast.lua
 //   node worker.mjs redis://127.0.0.1:6379 shout
 //
-// It takes items of the queue `shout`, turns them into capital letters, and ends when none came for five seconds.
+// It converts items of the queue `shout` to upper case, and exits after five seconds without an item.
 
 import crypto from "node:crypto";
 import fs from "node:fs";
@@ -15,10 +15,10 @@ const namespace = process.env.HOLDFAST_NAMESPACE ?? "default";
 const library = fs.readFileSync("holdfast.lua");
 const digest = /name=holdfast_(\w+)/.exec(library)[1];
 const host = os.hostname().replace(/[^\w.-]/g, "").slice(0, 20) || "node";
-const worker = `${host}/${crypto.randomBytes(6).toString("hex")}`; // a new one at each start
+const worker = `${host}/${crypto.randomBytes(6).toString("hex")}`; // unique for each start
 const executor = `${worker}.0`;
 
-// RESP: returns a value and where the next one begins, or nothing if not all of it has come.
+// RESP: returns a value and the offset of the next one, or null if the reply is incomplete.
 function read(bytes, at) {
   const end = bytes.indexOf("\r\n", at);
   if (end < 0) return null;
@@ -50,24 +50,24 @@ function connect() {
     bytes = Buffer.concat([bytes, more]);
     for (let part; (part = read(bytes, 0)); bytes = bytes.subarray(part[1])) waiting.shift()(part[0]);
   });
-  socket.on("close", () => process.exit(1)); // what is held comes back when its lease ends
+  socket.on("close", () => process.exit(1)); // its items are requeued when their leases expire
   return (...parts) => {
-    const words = parts.map((part) => Buffer.from(String(part)));
-    const framed = words.flatMap((word) => [Buffer.from(`$${word.length}\r\n`), word, Buffer.from("\r\n")]);
+    const buffers = parts.map((part) => Buffer.from(String(part)));
+    const framed = buffers.flatMap((buffer) => [Buffer.from(`$${buffer.length}\r\n`), buffer, Buffer.from("\r\n")]);
     socket.write(Buffer.concat([Buffer.from(`*${parts.length}\r\n`), ...framed]));
     return new Promise((resolve) => waiting.push(resolve));
   };
 }
 
-const say = connect();
-const listen = connect(); // a command that blocks has a connection of its own
+const send = connect();
+const block = connect(); // a blocking command needs its own connection
 
-async function call(verb, args, ...blobs) {
-  const parts = ["FCALL", `hf_${digest}_${verb}`, 1, `hf:{${namespace}}:meta`, JSON.stringify(args), ...blobs];
-  let reply = await say(...parts);
+async function call(name, args, ...blobs) {
+  const parts = ["FCALL", `hf_${digest}_${name}`, 1, `hf:{${namespace}}:meta`, JSON.stringify(args), ...blobs];
+  let reply = await send(...parts);
   if (reply instanceof Error && reply.message.includes("Function not found")) {
-    await say("FUNCTION", "LOAD", library);
-    reply = await say(...parts);
+    await send("FUNCTION", "LOAD", library);
+    reply = await send(...parts);
   }
   if (reply instanceof Error) throw reply;
   return reply;
@@ -78,21 +78,21 @@ const about = JSON.stringify({ pid: process.pid, kind: "node" });
 const renew = () => call("renew", { worker, held: [executor, held], queues: [queue], about });
 
 await renew();
-const timer = setInterval(renew, 5000); // a quarter of the lease at most, and every ten seconds at least
+const timer = setInterval(renew, 5000); // at most a quarter of the lease, and at least every ten seconds
 for (let counter = 1, idle, last = Date.now(); ; counter++) {
   const request = { executor, counter, queues: [queue], limit: 1, lease: 30000, pid: process.pid, idle };
   const [wait, wake, , id, attempt, , , payload] = await call("claim", request);
   if (id === undefined) {
     if (Date.now() - last >= 5000) break;
-    await listen("BLPOP", wake.toString(), Math.min(wait, 5000) / 1000); // woken or not, claim again
+    await block("BLPOP", wake.toString(), Math.min(wait, 5000) / 1000); // claim again, woken or not
     idle = true;
     continue;
   }
-  idle = undefined; // what is undefined is not sent
+  idle = undefined; // undefined fields are not sent
   held = [id.toString(), attempt];
   const item = { id: id.toString(), attempt, outcome: "succeed", blob: true, pid: process.pid };
   const [[answer]] = await call("finish", { executor, items: [item] }, payload.toString().toUpperCase());
-  console.log(item.id, answer.toString()); // OK; or LOST, if another has it by now
+  console.log(item.id, answer.toString()); // OK, or LOST if another executor has it by now
   held = [];
   last = Date.now();
 }

@@ -10,15 +10,15 @@ jobs = Holdfast()
 
 @jobs.task(queue="net")
 def fetch(name: str) -> str:
-    Path(f"{name}.raw").write_text(f"all about {name}\n" * 1000)  # pretend that it came from afar
-    raise Advance(squeeze.bind(name))  # this job goes on as that call, in that queue
+    Path(f"{name}.raw").write_text(f"all about {name}\n" * 1000)  # stands for a download
+    raise Advance(squeeze.bind(name))  # this job continues as that call, in that queue
 
 
 @jobs.task(queue="cpu", retries=2, backoff="100ms")
 def squeeze(name: str) -> str:
     job = current_job()
     if name == "dog" and job.attempt == 2:
-        raise OSError("the disk is tired")  # only this stage is tried again
+        raise OSError("the disk is tired")  # only this stage is retried
     Path(f"{name}.gz").write_bytes(gzip.compress(Path(f"{name}.raw").read_bytes()))
     raise Advance(publish.bind(name))
 

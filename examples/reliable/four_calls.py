@@ -1,4 +1,4 @@
-"""The same without tasks and without a worker program: `produce 20`, `work good`, `work bad`, `report`."""
+"""The same without tasks or a worker program: `produce 20`, `work good`, `work bad`, `report`."""
 
 import os
 import signal
@@ -16,11 +16,11 @@ def produce(count: str) -> None:
 
 
 def work(name: str) -> None:
-    with jobs.items("four") as items:  # leases are renewed while in here, by a thread
+    with jobs.items("four") as items:  # a thread renews leases inside the block
         while item := items.claim(wait="3s", lease="1s"):
             mood = item.attempt % 3 if name == "bad" else 0
             if mood == 1:
-                os.kill(os.getpid(), signal.SIGKILL)  # with the item in its hands
+                os.kill(os.getpid(), signal.SIGKILL)  # while it holds the item
             elif mood == 2:
                 item.fail("the bad worker fails again", delay="100ms")
             elif item.complete(f"{name} worker: ".encode() + item.payload):

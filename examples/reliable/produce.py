@@ -1,4 +1,4 @@
-"""The producer: stores jobs, and says what became of each."""
+"""Store jobs, and print the outcome of each."""
 
 import sys
 

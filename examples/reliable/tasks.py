@@ -13,7 +13,7 @@ WORKER = os.environ.get("WORKER", "good")
 def label(text: str) -> str:
     mood = current_job().attempt % 3 if WORKER == "bad" else 0
     if mood == 1:
-        os.kill(os.getpid(), signal.SIGKILL)  # no goodbye, as when a machine is gone
+        os.kill(os.getpid(), signal.SIGKILL)  # abruptly, as when a machine dies
     if mood == 2:
         raise RuntimeError("the bad worker fails again")
     return f"{WORKER} worker: {text}"

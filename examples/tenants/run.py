@@ -1,4 +1,4 @@
-"""acme has a hundred jobs before the others come with theirs: who is served when?"""
+"""Enqueue a hundred jobs of acme, then five each of bell and caro, and print the order in which they run."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Two queues for the same work: in `fair` tenants take turns."""
+"""The same work in two queues; in `fair` tenants take turns."""
 
 from pathlib import Path
 
