@@ -143,7 +143,7 @@ def test_a_worker_inside_a_program_warns_too(server_url: str, namespace: str, ca
 
 def test_the_doctor_warns(store: Store) -> None:
     def finding() -> report.Finding:
-        return {each.code: each for each in report.examine(probe.gather(store))}["limits"]
+        return {each.code: each for each in report.run_checks(probe.probe_server(store))}["limits"]
 
     assert finding().level == "ok"
     put(store, "job", limits=tuple(f"limit-{number}" for number in range(8)))

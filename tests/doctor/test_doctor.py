@@ -1,4 +1,4 @@
-"""The doctor: its judgements as tables, and its findings about real servers with real settings."""
+"""The doctor: its results as tables, and its findings about real servers with real settings."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ import pytest
 import redis
 
 from holdfast import Holdfast
-from holdfast.doctor import checks, report
-from holdfast.doctor.probe import WRITES, Clock, Facts, agather, gather
+from holdfast.doctor import checks, durability, report
+from holdfast.doctor.probe import WRITES, Clock, ServerFacts, aprobe_server, probe_server
 from holdfast.doctor.report import Finding
 from holdfast.errors import StoreUnavailable
 from holdfast.job.outcome import Succeed
@@ -42,13 +42,13 @@ AOF = ("--appendonly", "yes", "--appendfsync", "always")
 
 def find(url: str, namespace: str = "default") -> dict[str, Finding]:
     """Examine a server. Returns its findings by their codes."""
-    return {finding.code: finding for finding in report.examine(ask(url, namespace))}
+    return {finding.code: finding for finding in report.run_checks(ask(url, namespace))}
 
 
-def ask(url: str, namespace: str = "default") -> Facts:
+def ask(url: str, namespace: str = "default") -> ServerFacts:
     store = Store(Address.find(url, namespace=namespace))
     try:
-        return gather(store)
+        return probe_server(store)
     finally:
         store.close()
 
@@ -67,7 +67,7 @@ def free_port() -> str:
 
 def judge(code: str, **facts: Any) -> str:
     """The level of one finding, for facts that say so and otherwise nothing bad."""
-    (finding,) = [each for each in report.examine(replace(HEALTHY, **facts)) if each.code == code]
+    (finding,) = [each for each in report.run_checks(replace(HEALTHY, **facts)) if each.code == code]
     assert finding.means.endswith(".")
     assert finding.level == "ok" or finding.advice.endswith(".")
     return finding.level
@@ -82,7 +82,7 @@ SET = {
     "appendfsync": "always", "aof-load-truncated": "yes", "save": "", "min-replicas-to-write": "1",
     "disable-thp": "yes", "lazyfree-lazy-user-del": "yes", "port": "6379", "bind": "*", "protected-mode": "yes",
 }  # fmt: skip
-HEALTHY = Facts(
+HEALTHY = ServerFacts(
     info=GOOD,
     settings=SET,
     user="default",
@@ -101,11 +101,11 @@ HEALTHY = Facts(
 
 
 def test_a_healthy_server_has_nothing_but_good_findings() -> None:
-    findings = report.examine(HEALTHY)
+    findings = report.run_checks(HEALTHY)
 
     assert {finding.level for finding in findings} == {"ok"}
-    assert report.worst(findings) == "ok"
-    assert report.refusals(HEALTHY) == []
+    assert report.worst_level(findings) == "ok"
+    assert report.reasons_to_refuse(HEALTHY) == []
 
 
 @pytest.mark.parametrize(
@@ -226,7 +226,7 @@ def test_latency_is_judged_by_the_slower_of_two() -> None:
 
 def test_what_no_data_depends_on_may_stay_unknown() -> None:
     def worst_without(**facts: Any) -> str:
-        return report.worst(report.examine(replace(HEALTHY, **facts)))
+        return report.worst_level(report.run_checks(replace(HEALTHY, **facts)))
 
     assert worst_without(libraries=None, clock=None, ping=None, call=None) == "note"
     assert worst_without(schema=None) == "warning"
@@ -238,12 +238,16 @@ def test_a_worker_refuses_only_what_loses_jobs() -> None:
     bad = {**GOOD, "role": "slave", "maxmemory_policy": "allkeys-random", "aof_enabled": "0", "redis_version": "6.0.0"}
     del bad["valkey_version"]
 
-    assert [finding.code for finding in report.refusals(replace(HEALTHY, info=bad))] == ["version", "role", "eviction"]
-    assert report.refusals(Facts()) == []
+    assert [finding.code for finding in report.reasons_to_refuse(replace(HEALTHY, info=bad))] == [
+        "version",
+        "role",
+        "eviction",
+    ]
+    assert report.reasons_to_refuse(ServerFacts()) == []
 
 
 def test_every_check_can_be_unknown_and_says_which_right_is_missing() -> None:
-    for finding in report.examine(replace(Facts(), host="10.0.0.7", has_password=True)):
+    for finding in report.run_checks(replace(ServerFacts(), host="10.0.0.7", has_password=True)):
         assert finding.level == "unknown" or finding.code == "access"
         assert finding.level == "ok" or "+" in finding.advice
 
@@ -251,7 +255,7 @@ def test_every_check_can_be_unknown_and_says_which_right_is_missing() -> None:
 def test_the_document_explains_every_code_and_no_other() -> None:
     explained = re.findall(r"^### `(\w+)`", (ROOT / "docs" / "doctor.md").read_text(), re.MULTILINE)
 
-    assert explained == [check.code for check in report.CHECKS]
+    assert explained == [check.code for check in checks.CHECKS]
 
 
 def test_all_that_the_functions_write_is_asked_for() -> None:
@@ -292,10 +296,10 @@ def test_the_embedded_server_is_synced_by_its_keeper_however_it_is_addressed() -
         url = f"unix://{server.ensure(home)}"
         for address in (Address(None, home), Address(url, None)):
             store = Store(address)
-            judgement = checks.persistence(gather(store))
+            result = durability.persistence(probe_server(store))
             store.close()
-            assert judgement.level == "note"
-            assert "keeper" in judgement.means
+            assert result.level == "note"
+            assert "keeper" in result.means
     finally:
         server.stop(home)
         shutil.rmtree(home.parent)
@@ -305,18 +309,18 @@ def test_the_embedded_server_whose_keeper_was_killed_is_synced_by_nobody_until_i
     home = Path(tempfile.mkdtemp(prefix="hf-")) / "h"
     try:
         store = Store(Address(f"unix://{server.ensure(home)}", None))
-        gather(store)
+        probe_server(store)
         (keeping,) = keepers(home)
         os.kill(keeping, signal.SIGKILL)
         until(lambda: not keepers(home))
-        judgement = checks.persistence(gather(store))
-        assert judgement.level == "warning"
-        assert "its keeper is dead, so nobody syncs" in judgement.means
-        assert "holdfast server start" in judgement.advice
+        result = durability.persistence(probe_server(store))
+        assert result.level == "warning"
+        assert "its keeper died, so nothing syncs" in result.means
+        assert "holdfast server start" in result.advice
 
-        judgement = checks.persistence(gather(Store(Address(None, home))))
-        assert judgement.level == "note"
-        assert checks.persistence(gather(store)) == judgement
+        result = durability.persistence(probe_server(Store(Address(None, home))))
+        assert result.level == "note"
+        assert durability.persistence(probe_server(store)) == result
         store.close()
     finally:
         server.stop(home)
@@ -338,7 +342,7 @@ def test_a_policy_that_evicts_is_a_danger_and_refused() -> None:
     with running_server(options=("--maxmemory-policy", "allkeys-lru", "--maxmemory", "100mb")) as url:
         facts = ask(url)
 
-    assert [finding.code for finding in report.refusals(facts)] == ["eviction"]
+    assert [finding.code for finding in report.reasons_to_refuse(facts)] == ["eviction"]
     assert checks.memory(facts).level == "ok"
 
 
@@ -369,7 +373,7 @@ def test_a_replica_is_a_danger_and_its_primary_knows_of_it() -> None:
         with client_of(replica) as client:
             wait_for_link(client)
         assert find(replica)["role"].level == "danger"
-        assert [finding.code for finding in report.refusals(ask(replica))] == ["role"]
+        assert [finding.code for finding in report.reasons_to_refuse(ask(replica))] == ["role"]
         found = find(primary)
         assert found["role"].level == "ok"
         assert "asynchronous" in found["replicas"].means
@@ -397,7 +401,7 @@ def test_who_may_not_ask_for_settings_is_told_what_is_not_known() -> None:
     assert {"persistence", "truncated", "pages", "lazyfree"} <= unknown
     assert {"version", "eviction", "memory", "latency", "clock", "schema"}.isdisjoint(unknown)
     assert "+config|get" in found["persistence"].advice
-    assert report.worst(found.values()) == "warning"
+    assert report.worst_level(found.values()) == "warning"
 
 
 def test_who_may_do_nothing_but_use_holdfast_is_told_so() -> None:
@@ -445,10 +449,10 @@ def test_a_clock_behind_the_last_sign_of_life_of_a_worker_has_gone_back(server_u
 
 
 def test_sync_and_async_find_the_same(server_url: str) -> None:
-    async def ask_async() -> Facts:
+    async def ask_async() -> ServerFacts:
         store = AsyncStore(Address.find(server_url))
         try:
-            return await agather(store)
+            return await aprobe_server(store)
         finally:
             await store.close()
 
@@ -474,7 +478,7 @@ def test_a_restart_loses_what_functions_wrote_if_and_only_if_the_doctor_says_so(
     options = (*AOF, "--dir", str(tmp_path), *rules(rights))
     with running_server(options=options) as url:
         app = Holdfast(url.replace("unix://", "unix://ann:secret@"))
-        refused = [finding.code for finding in report.refusals(gather(app.store))]
+        refused = [finding.code for finding in report.reasons_to_refuse(probe_server(app.store))]
         app.store.run(commands.enqueue([NewJob(id="kept", payload=b"{}", queue="q", task="t")]))
         app.close()
     with running_server(options=options) as url:  # the other was killed
@@ -499,7 +503,7 @@ def test_the_advice_about_the_trap_keeps_the_door_shut_and_the_data(tmp_path: Pa
     assert facts.default_may_write
     assert facts.default_flags is not None
     assert "off" in facts.default_flags
-    assert report.refusals(facts) == []
+    assert report.reasons_to_refuse(facts) == []
 
 
 # The command
@@ -528,13 +532,13 @@ def test_the_exit_code_tells_scripts_how_bad_it_is(options: tuple[str, ...], cod
     assert {len(row) for row in rows} == {4}
     levels = [row[0] for row in rows]
     assert levels == sorted(levels, key=report.LEVELS.index, reverse=True)
-    assert {row[1] for row in rows} == {check.code for check in report.CHECKS}
+    assert {row[1] for row in rows} == {check.code for check in checks.CHECKS}
 
 
 def test_json_has_every_finding_as_an_object(server_url: str) -> None:
     findings = json.loads(run(server_url, "--json").stdout)
 
-    assert {finding["code"] for finding in findings} == {check.code for check in report.CHECKS}
+    assert {finding["code"] for finding in findings} == {check.code for check in checks.CHECKS}
     assert all(set(finding) == {"code", "level", "means", "advice"} for finding in findings)
 
 

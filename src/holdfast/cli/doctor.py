@@ -32,10 +32,9 @@ def doctor(session: Session) -> int:
     known; 6 if there is danger: the server loses jobs, or works for nobody. A worker refuses a server whose version,
     role, eviction or acl is in danger, unless it is started with --accept-data-loss.
     """
-    from holdfast.doctor.probe import gather
-    from holdfast.doctor.report import LEVELS, examine, worst
+    from holdfast.doctor import LEVELS, probe_server, run_checks, worst_level
 
-    found = sorted(examine(gather(session.new_app.store)), key=lambda finding: -LEVELS.index(finding.level))
+    found = sorted(run_checks(probe_server(session.new_app.store)), key=lambda finding: -LEVELS.index(finding.level))
     if session.output.mode == "table":
         session.output.facts(
             Fact(each.code, f"{each.level}: {each.means}\n{each.advice}".rstrip(), STYLES[each.level]) for each in found
@@ -44,4 +43,4 @@ def doctor(session: Session) -> int:
         names = ("level", "code", "means", "advice")
         columns = [Column(name.upper(), lambda record, name=name: record[name]) for name in names]  # type: ignore[misc]
         session.output.list([asdict(finding) for finding in found], columns, "")
-    return EXIT_CODES[worst(found)]
+    return EXIT_CODES[worst_level(found)]

@@ -6,8 +6,7 @@ import asyncio
 import logging
 from typing import NamedTuple
 
-from holdfast.doctor import report
-from holdfast.doctor.probe import Facts, agather
+from holdfast.doctor import ServerFacts, aprobe_server, missing_persistence, reasons_to_refuse, server_name
 from holdfast.server.home import NotTrusted
 from holdfast.store.store import Address, AsyncStore
 from holdfast.worker.retrying import OutageLog, retry_until_answered
@@ -26,7 +25,7 @@ async def check_server(address: Address, stopping: asyncio.Event, *, accept_data
     """Say what is wrong with a server that loses jobs; return whether to go on."""
     try:
         facts = await _examine(address, stopping)
-        found = report.refusals(facts)
+        found = reasons_to_refuse(facts)
     except NotTrusted as error:
         log.error("%s", error)
         return Preflight(False)
@@ -35,23 +34,23 @@ async def check_server(address: Address, stopping: asyncio.Event, *, accept_data
         return Preflight(True)
     for finding in found:
         log.error("%s: %s %s", finding.code, finding.means, finding.advice)
-    if forgetting := report.forgets(facts):
+    if forgetting := missing_persistence(facts):
         log.warning("%s: %s %s", forgetting.code, forgetting.means, forgetting.advice)
     if found and not accept_data_loss:
         log.error(
             "%s loses jobs, so this worker refuses it; start with --accept-data-loss to go on anyway", address.display
         )
-    return Preflight(accept_data_loss or not found, report.server_name(facts))
+    return Preflight(accept_data_loss or not found, server_name(facts))
 
 
-async def _examine(address: Address, stopping: asyncio.Event) -> Facts:
+async def _examine(address: Address, stopping: asyncio.Event) -> ServerFacts:
     """Probe the server once it answers. Returns no facts if the worker stops before that."""
     store, outage = AsyncStore(address), OutageLog("retrying")
 
-    async def probe() -> Facts:
+    async def probe() -> ServerFacts:
         if stopping.is_set():
-            return Facts()
-        facts = await agather(store)
+            return ServerFacts()
+        facts = await aprobe_server(store)
         outage.answered()
         return facts
 

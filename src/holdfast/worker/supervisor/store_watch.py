@@ -12,8 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from holdfast import errors
-from holdfast.doctor import checks
-from holdfast.doctor.probe import Facts
+from holdfast.doctor import ServerFacts, eviction
 from holdfast.server import server
 from holdfast.store.store import AsyncStore
 from holdfast.worker.retrying import RetryingStore
@@ -54,12 +53,12 @@ class StoreWatch:
 
     def _judge(self, info: dict[str, str]) -> None:
         self._count(int(info.get("evicted_keys", 0)))
-        judgement = checks.eviction(Facts(info=info))
-        evicts, before = judgement.level == "danger", self._evicts
+        result = eviction(ServerFacts(info=info))
+        evicts, before = result.level == "danger", self._evicts
         self._evicts = evicts
         if evicts and not before:
             then = "goes on, as --accept-data-loss says" if self._accepts else "claims nothing until that is done"
-            log.error("eviction: %s %s This worker %s.", judgement.means, judgement.advice, then)
+            log.error("eviction: %s %s This worker %s.", result.means, result.advice, then)
         elif before and not evicts and not self._accepts:
             log.warning("eviction: the server evicts no jobs any more; this worker claims again")
         if evicts != before:
