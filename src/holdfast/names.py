@@ -25,7 +25,7 @@ _BLOCK = "256Q"
 _unused: list[int] = []
 os.register_at_fork(after_in_child=_unused.clear)
 
-LONGEST_NODE = 24  # characters
+MAX_NODE_NAME = 24  # characters
 
 _ID = re.compile(rf"[A-Za-z0-9._:@/-]{{1,{MAX_ID}}}(?:~[0-9]{{1,5}})?", re.ASCII)
 _WORD = re.compile(r"[A-Za-z0-9._:@/-]+", re.ASCII)
@@ -67,7 +67,7 @@ def node_name() -> str:
     """Return this host, as part of an executor's name."""
     import socket
 
-    return re.sub(r"[^A-Za-z0-9_.-]", "-", socket.gethostname())[:LONGEST_NODE] or "node"
+    return re.sub(r"[^A-Za-z0-9_.-]", "-", socket.gethostname())[:MAX_NODE_NAME] or "node"
 
 
 def check_id(value: str) -> str:

@@ -11,7 +11,7 @@ import pytest
 from holdfast.constants import MAX_ERROR
 from holdfast.errors import Invalid
 from holdfast.job import failure
-from holdfast.job.failure import LONGEST_MESSAGE, LONGEST_TRACEBACK, Failure, describe
+from holdfast.job.failure import MAX_MESSAGE, MAX_TRACEBACK, Failure, describe
 from holdfast.job.outcome import Error, Fail, Retry, Snooze, Snoozed, outcome_of
 from holdfast.units import Duration
 
@@ -78,7 +78,7 @@ def test_notes_are_kept() -> None:
     error.__notes__ = "not a list"  # type: ignore[assignment]
     assert describe(error).notes == ()
     error.__notes__ = [object(), *["again"] * 1000]  # type: ignore[list-item]
-    assert len(describe(error).notes) == failure.MOST_NOTES
+    assert len(describe(error).notes) == failure.MAX_NOTES
 
 
 def test_the_frames_that_called_the_task_are_left_out() -> None:
@@ -157,10 +157,10 @@ def test_an_exception_that_hides_its_notes_is_described_all_the_same() -> None:
 def test_huge_texts_keep_their_head_and_their_tail() -> None:
     text = "head" + "x" * 10_000_000 + "tail"
     described = describe(caught(raises, ValueError(text)))
-    assert len(described.message.encode()) <= LONGEST_MESSAGE
+    assert len(described.message.encode()) <= MAX_MESSAGE
     assert described.message.startswith("head")
     assert described.message.endswith("tail")
-    assert len(described.traceback.encode()) <= LONGEST_TRACEBACK
+    assert len(described.traceback.encode()) <= MAX_TRACEBACK
     assert described.traceback.startswith("Traceback")
     assert described.traceback.endswith("tail\n")
 
@@ -168,7 +168,7 @@ def test_huge_texts_keep_their_head_and_their_tail() -> None:
 def test_a_cut_falls_between_characters() -> None:
     for shift in range(4):
         message = describe(ValueError("x" * shift + "😀" * 10_000)).message
-        assert len(message.encode()) <= LONGEST_MESSAGE
+        assert len(message.encode()) <= MAX_MESSAGE
         assert "�" not in message
 
 

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from holdfast.cli.usage import curve
-from holdfast.job.usage import MOST_POINTS, JobUsage, Series, read_usage
+from holdfast.job.usage import MAX_POINTS, JobUsage, Series, read_usage
 from holdfast.worker.linux import boot_time
 from holdfast.worker.processes import start_time
 from tests.apps import long_app
@@ -36,7 +36,7 @@ def test_a_month_of_looks_is_kept_in_some_points_and_nothing_of_it_is_lost(every
 
     usage = usage_of(series)
 
-    assert MOST_POINTS // 2 <= len(usage.memory) == len(usage.cpu) <= MOST_POINTS
+    assert MAX_POINTS // 2 <= len(usage.memory) == len(usage.cpu) <= MAX_POINTS
     assert usage.seconds == pytest.approx(looks * every)
     assert usage.mean_cpu == pytest.approx(0.5)
     assert usage.cpu == pytest.approx([0.5] * len(usage.cpu), abs=0.01)

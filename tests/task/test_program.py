@@ -18,7 +18,7 @@ import pytest
 
 from holdfast import BoundCall, Holdfast, Invalid, Job, JobFailed, TooBig
 from holdfast.store import commands
-from holdfast.task.program import LONGEST_ARGUMENT, MOST_ARGUMENTS, PROGRAM, Ended
+from holdfast.task.program import MAX_ARGUMENT, MAX_ARGUMENTS, PROGRAM, Ended
 from tests.support.new_job import NewJob
 from tests.support.servers import running_server
 from tests.support.shells import Shell, running_worker, wait_until
@@ -230,9 +230,9 @@ NOWHERE = Holdfast("redis://127.0.0.1:1")
         (["echo", "a\0b"], {}, Invalid, "argument 1 of the program has a NUL character"),
         (["echo\0"], {}, Invalid, "argument 0 of the program has a NUL character"),
         (["echo", "\udcff"], {}, Invalid, "which no encoding can write"),
-        (["echo", "x" * (2 << 20)], {}, TooBig, f"has more than {LONGEST_ARGUMENT} bytes"),
-        (["echo", "é" * LONGEST_ARGUMENT], {}, TooBig, f"has more than {LONGEST_ARGUMENT} bytes"),
-        (["echo"] * (MOST_ARGUMENTS + 1), {}, TooBig, f"{MOST_ARGUMENTS} are allowed"),
+        (["echo", "x" * (2 << 20)], {}, TooBig, f"has more than {MAX_ARGUMENT} bytes"),
+        (["echo", "é" * MAX_ARGUMENT], {}, TooBig, f"has more than {MAX_ARGUMENT} bytes"),
+        (["echo"] * (MAX_ARGUMENTS + 1), {}, TooBig, f"{MAX_ARGUMENTS} are allowed"),
         (["echo", *["x" * 100_000] * 20], {}, TooBig, "arguments and variables have 2000025 bytes; 524288 are allowed"),
         (["echo"], {"cwd": ""}, Invalid, "cwd is empty"),
         (["echo"], {"cwd": "/tmp\0"}, Invalid, "cwd has a NUL"),

@@ -14,9 +14,9 @@ import msgspec
 
 from holdfast.constants import MAX_ERROR, MAX_NAME
 
-LONGEST_MESSAGE = 8 * 1024
-LONGEST_TRACEBACK = 64 * 1024
-MOST_NOTES = 16
+MAX_MESSAGE = 8 * 1024
+MAX_TRACEBACK = 64 * 1024
+MAX_NOTES = 16
 
 _CUT = "\n... cut here ...\n"
 _NOT_IN_A_GROUP = re.compile(r"[^A-Za-z0-9_.-]+", re.ASCII)
@@ -55,7 +55,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             facts.append(f"signal {_signal_name(signal)}")
         if memory is not None:
             facts.append(f"memory last seen {memory / 2**20:,.0f} MiB")
-        message = _cut("; ".join(facts), LONGEST_MESSAGE)
+        message = _cut("; ".join(facts), MAX_MESSAGE)
         fingerprint = _digest("crash", str(exit_code), str(signal))
         return cls(type="Crash", message=message, group="crashed", fingerprint=fingerprint)
 
@@ -67,7 +67,7 @@ def describe(exception: BaseException, *, group: str | None = None) -> Failure:
         type=_cut(kind, 512),
         message=message_of(exception),
         notes=_notes(exception),
-        traceback=_cut(_traceback(exception), LONGEST_TRACEBACK),
+        traceback=_cut(_traceback(exception), MAX_TRACEBACK),
         group=group or group_of(exception),
         fingerprint=_fingerprint(exception, kind),
     )
@@ -80,7 +80,7 @@ def message_of(exception: BaseException) -> str:
 
 def message_from(words: object) -> str:
     """Return any words as a failure can have them, also those that UTF-8 has not: a file's name in an OSError."""
-    return _cut(_text(words), LONGEST_MESSAGE)
+    return _cut(_text(words), MAX_MESSAGE)
 
 
 def group_of(exception: BaseException) -> str:
@@ -123,7 +123,7 @@ def _notes(exception: BaseException) -> tuple[str, ...]:
         notes = getattr(exception, "__notes__", ())
     except BaseException:
         return ("<its notes cannot be had>",)
-    return tuple(_cut(_text(note), LONGEST_MESSAGE) for note in notes[:MOST_NOTES]) if isinstance(notes, list) else ()
+    return tuple(_cut(_text(note), MAX_MESSAGE) for note in notes[:MAX_NOTES]) if isinstance(notes, list) else ()
 
 
 def _traceback(exception: BaseException) -> str:

@@ -29,7 +29,7 @@ R = TypeVar("R")
 STATES = ("scheduled", "waiting", "blocked", "throttled", "running", "succeeded", "failed", "cancelled")
 FINAL = ("succeeded", "failed", "cancelled")
 PENDING = STATES[:5]
-LONGEST_REASON = 1000  # characters, in a sentence
+MAX_REASON = 1000  # characters, in a sentence
 
 # What a job is made of has gc=False: texts, numbers and times, which are in no cycle.
 
@@ -191,7 +191,7 @@ class Job(msgspec.Struct, Generic[R], frozen=True, kw_only=True, eq=False, repr_
         if words:  # no attempt says why
             return words[-1] or "it was failed by an operator"
         if self.failure:
-            return f"{self.failure.type}: {self.failure.message}"[:LONGEST_REASON]
+            return f"{self.failure.type}: {self.failure.message}"[:MAX_REASON]
         return (last.reason if last else "") or "see its history"
 
     @property

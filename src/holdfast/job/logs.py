@@ -1,4 +1,4 @@
-"""What an attempt printed, as values."""
+"""The log of an attempt, as values."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from typing import NamedTuple
 
 
 class Log(NamedTuple):
-    """What an attempt printed, as far as it is kept."""
+    """The output of an attempt, as far as it is kept."""
 
     attempt: int  # 0: no attempt has printed anything
-    attempts: list[int]  # those that have a log
-    head: bytes  # the beginning; all of it, unless something is left out
-    left_out: int  # bytes between
+    attempts: list[int]  # the attempts that have a log
+    head: bytes  # the beginning; everything, unless bytes are left out
+    left_out: int  # bytes that were dropped between head and tail
     tail: bytes  # the end
 
     @property
     def data(self) -> bytes:
-        """All that is kept, with a line that says how many bytes are left out."""
+        """Everything that is kept, with a line for the bytes that are left out."""
         return self.head + gap(self.left_out, self.head) + self.tail
 
     @property
     def text(self) -> str:
-        """The same as text; what is no UTF-8 is replaced."""
+        """The same as text; invalid UTF-8 is replaced."""
         parts = (self.head, gap(self.left_out, self.head), self.tail)
         return "".join(part.decode(errors="replace") for part in parts)
 
@@ -31,16 +31,16 @@ class Log(NamedTuple):
 
 
 class LogPart(NamedTuple):
-    """What came next in the log of an attempt."""
+    """The next part of the log of an attempt."""
 
     attempt: int
     data: bytes  # as it was printed
-    text: str  # the same; a character that is not complete comes with the next part
-    left_out: int = 0  # bytes before it that were not kept: it came too fast
+    text: str  # the same; an incomplete character comes with the next part
+    left_out: int = 0  # bytes before it that were dropped, because they came too fast
 
 
 def gap(left_out: int, before: bytes) -> bytes:
-    """A line that says how much is left out; nothing if nothing is."""
+    """Return the line that stands for bytes that are left out; b"" if there are none."""
     if not left_out:
         return b""
     start = b"" if not before or before.endswith(b"\n") else b"\n"

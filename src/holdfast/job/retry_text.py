@@ -1,4 +1,4 @@
-"""What follows a failed attempt, in words: a retry, and when; or that the job failed for good."""
+"""Describes what follows a failed attempt: a retry and when, or that the job failed for good."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from holdfast.units import humanize
 
 
 def what_follows(job: Job[Any], now: datetime | None = None, *, crashed: bool) -> str:
-    """Say what follows the last attempt of a job, which failed, or crashed: by the time it ended, or by `now`.
+    """Describe what follows the last attempt of a job, which failed or crashed; waits count from its end, or `now`.
 
-    Nothing, if that cannot be told: the next attempt runs already, or the job went on in another way.
+    Return "" if that is unknown: the next attempt is running, or the job continued in another way.
     """
     if job.state == "failed":
         return f"failed for good ({job.final_reason}), in group {printable(job.group)}; attempts: {job.attempt}"

@@ -1,27 +1,27 @@
-"""Memory and CPU of a job over time, kept small: about 60 points, further apart the longer it runs.
+"""Memory and CPU of a job over time: about 60 points, further apart the longer it runs.
 
-The worker adds what it sees to a `Series`, and says it as text; whoever asks reads a `JobUsage`.
+The worker adds its samples to a `Series` and stores it as text; the client reads that as a `JobUsage`.
 """
 
 from __future__ import annotations
 
 import msgspec
 
-MOST_POINTS = 60
+MAX_POINTS = 60
 FIRST_STEP = 2.0  # seconds that a point stands for, at first
 
 
 class JobUsage(msgspec.Struct, frozen=True):
-    """What an attempt used. Each point stands for `every` seconds; the last one, for what there was of them.
+    """Memory and CPU of an attempt. Each point covers `every` seconds; the last one may cover less.
 
-    Memory that processes share is counted by parts. It is looked at every few seconds, so a short peak may be missed.
+    Memory that processes share is counted proportionally. Samples are seconds apart, so a short peak may be missed.
     """
 
     attempt: int
-    seconds: float  # in which it was looked at
+    seconds: float  # covered by the samples
     every: float
-    memory: list[int]  # bytes: the most that was seen
-    cpu: list[float]  # processors that it kept busy: 1.0 is all of one
+    memory: list[int]  # bytes, the maximum of the samples
+    cpu: list[float]  # busy processors: 1.0 is one core
     cpu_seconds: float
 
     @property
@@ -35,7 +35,7 @@ class JobUsage(msgspec.Struct, frozen=True):
 
 
 class _Text(msgspec.Struct):
-    """How it is kept: memory in KiB, CPU in thousandths of a processor."""
+    """The stored form: memory in KiB, CPU in thousandths of a processor."""
 
     seconds: float
     every: float
@@ -45,7 +45,7 @@ class _Text(msgspec.Struct):
 
 
 class Series:
-    """What one attempt uses, as it goes on."""
+    """The growing samples of one attempt."""
 
     def __init__(self) -> None:
         self.step = FIRST_STEP
@@ -55,10 +55,10 @@ class Series:
         self._cpu: list[float] = []  # seconds
 
     def add(self, seconds: float, memory: int, cpu_seconds: float) -> None:
-        """So many seconds have passed since the last look, or the start; so much is used now; and was, meanwhile."""
+        """Add a sample: seconds since the last one, memory now, CPU time since then."""
         began, self.seconds = self.seconds, self.seconds + seconds
         self.cpu_seconds += cpu_seconds
-        while self.seconds > MOST_POINTS * self.step:
+        while self.seconds > MAX_POINTS * self.step:
             self._merge()
         while len(self._memory) * self.step < self.seconds:
             self._memory.append(0)
@@ -69,7 +69,7 @@ class Series:
             self._cpu[place] += cpu_seconds * (last - first) / seconds
 
     def _merge(self) -> None:
-        """Make one point of each two."""
+        """Merge each two points into one."""
         self.step *= 2
         self._memory = [max(self._memory[at : at + 2]) for at in range(0, len(self._memory), 2)]
         self._cpu = [sum(self._cpu[at : at + 2]) for at in range(0, len(self._cpu), 2)]
@@ -88,10 +88,10 @@ class Series:
 
 
 def read_usage(attempt: int, text: bytes) -> JobUsage | None:
-    """What a worker said; None if one of another release said it in other words."""
+    """Read the stored text of a worker; None if another release wrote it in another form."""
     try:
-        said = msgspec.json.decode(text, type=_Text)
+        stored = msgspec.json.decode(text, type=_Text)
     except msgspec.MsgspecError:
         return None
-    memory, cpu = [1024 * kib for kib in said.kib], [permille / 1000 for permille in said.permille]
-    return JobUsage(attempt, said.seconds, said.every, memory, cpu, said.cpu_seconds)
+    memory, cpu = [1024 * kib for kib in stored.kib], [permille / 1000 for permille in stored.permille]
+    return JobUsage(attempt, stored.seconds, stored.every, memory, cpu, stored.cpu_seconds)

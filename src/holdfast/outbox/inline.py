@@ -22,7 +22,7 @@ from holdfast.job import failure, job
 from holdfast.job.job import Job
 from holdfast.job.outcome import Crash, Error, Outcome, Succeed, failed
 from holdfast.running.channel import Detached
-from holdfast.task.call import Attempt, Call, End
+from holdfast.task.call import Call, CallEnd, LocalCall
 from holdfast.task.task import BoundCall
 from holdfast.units import utc
 
@@ -66,17 +66,17 @@ def _in_loop() -> bool:
 
 
 @contextmanager
-def _attempt(call: BoundCall[Any], stored: Job[Any]) -> Iterator[Attempt]:
+def _attempt(call: BoundCall[Any], stored: Job[Any]) -> Iterator[LocalCall]:
     directory = tempfile.mkdtemp(prefix="holdfast-job-")
     try:
         description = Call(call.id, 1, stored.queue, call.name, call.payload, b"", directory)
-        yield Attempt(description, call.variant, Detached())
+        yield LocalCall(description, call.variant, Detached())
     finally:
         shutil.rmtree(directory, ignore_errors=True)
 
 
-def _ended(stored: Job[R], end: End) -> Job[R]:
-    end.raise_again(errors=False)  # such as KeyboardInterrupt, which is meant for the process
+def _ended(stored: Job[R], end: CallEnd) -> Job[R]:
+    end.reraise(errors=False)  # such as KeyboardInterrupt, which is meant for the process
     outcome = _final(end.outcome)
     now = utc(time.time_ns() // 1_000_000)
     described = failure.decode(outcome.error) if isinstance(outcome, Error | Crash) else None

@@ -29,7 +29,7 @@ class Link(Protocol):
     def stop_reason(self) -> str: ...
 
 
-def heed(answer: tuple[str, Any]) -> Any:
+def unwrap(answer: tuple[str, Any]) -> Any:
     """Return the value of an answer, or raise its error."""
     code, value = answer
     if code:

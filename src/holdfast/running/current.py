@@ -43,7 +43,7 @@ def end_current_job() -> None:
 
 
 @contextmanager
-def being(job: RunningJob) -> Iterator[RunningJob]:
+def as_current(job: RunningJob) -> Iterator[RunningJob]:
     """Have `current_job()` return this job in a block."""
     before = _current.get()
     _current.set(job)
@@ -54,12 +54,12 @@ def being(job: RunningJob) -> Iterator[RunningJob]:
 
 
 @contextmanager
-def as_function(task: str) -> Iterator[None]:
+def detached_unless_running(task: str) -> Iterator[None]:
     """Give a task that is called as a function a detached job, until it returns; unless a job runs here."""
     if _current.get() is not None:
         yield
         return
-    with being(_detached(task)) as job:
+    with as_current(_detached(task)) as job:
         try:
             yield
         finally:

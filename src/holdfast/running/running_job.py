@@ -25,7 +25,7 @@ from holdfast.job.job import Job
 from holdfast.job.options import Awaited, Options
 from holdfast.job.progress import Number, Reporter
 from holdfast.names import check_text
-from holdfast.running.channel import Link, heed
+from holdfast.running.channel import Link, unwrap
 from holdfast.running.loops import AsyncEach, Each, Loops
 from holdfast.running.steps import Step
 
@@ -155,12 +155,12 @@ class RunningJob:
         """
         self._save(value, progress, message)
         if flush:
-            heed(self._link.ask("flush"))
+            unwrap(self._link.ask("flush"))
 
     async def asave(self, value: object, *, progress: float | None = None, message: str | None = None) -> None:
         """Keep where the job is, as `save` with `flush` does."""
         self._save(value, progress, message)
-        heed(await self._link.aask("flush"))
+        unwrap(await self._link.aask("flush"))
 
     def once(self, step: str, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Call a function unless an earlier attempt has, and return its result, which is kept with the job.
@@ -179,7 +179,7 @@ class RunningJob:
         """
         found = Step.of(step, function)
         found.refuse_coroutine(function)
-        known = heed(self._link.ask("once", step, None))
+        known = unwrap(self._link.ask("once", step, None))
         if known is None:
             result = found.encode(function(*args, **kwargs))
             known = found.kept(self._link.ask("once", step, result))
@@ -192,7 +192,7 @@ class RunningJob:
         receipt = await job.aonce("charge-card", charge, order)
         """
         found = Step.of(step, function)
-        known = heed(await self._link.aask("once", step, None))
+        known = unwrap(await self._link.aask("once", step, None))
         if known is None:
             done = function(*args, **kwargs)
             result = found.encode(await done if inspect.isawaitable(done) else done)

@@ -16,7 +16,7 @@ from holdfast.errors import HoldfastError, Invalid, TooBig
 from holdfast.job.failure import message_of
 from holdfast.job.outcome import STEP_NOT_KEPT, Fail
 from holdfast.names import check_step
-from holdfast.running.channel import heed
+from holdfast.running.channel import unwrap
 
 
 class Step(NamedTuple):
@@ -57,7 +57,7 @@ class Step(NamedTuple):
     def kept(self, answer: tuple[str, Any]) -> Any:
         """Return what the store keeps: the result that it was just given, or one that was there before."""
         try:
-            return heed(answer)
+            return unwrap(answer)
         except (Invalid, TooBig) as error:
             raise self._not_kept(error) from None
 

@@ -36,7 +36,7 @@ from holdfast.task.task import Task
 
 
 class Call(NamedTuple):
-    """What a job's process is told."""
+    """What a job's process is job."""
 
     id: str
     attempt: int
@@ -48,12 +48,12 @@ class Call(NamedTuple):
     log: str = ""  # the file that has what it prints; '': none
     run: bytes = b""  # what only workers are told: see `run`
 
-    def introduce(self, link: Link, app: running_job.App | None = None) -> None:
+    def make_current(self, link: Link, app: running_job.App | None = None) -> None:
         """Make `current_job()` return this job."""
-        introduce(self, link, directory=self.directory, app=app)
+        make_current(self, link, directory=self.directory, app=app)
 
 
-class Told(Protocol):
+class JobToRun(Protocol):
     """What is known of a job that is to run: a `Call`, or what a claim brought."""
 
     @property
@@ -70,21 +70,21 @@ class Told(Protocol):
     def run(self) -> bytes: ...
 
 
-def introduce(told: Told, link: Link, *, directory: str, app: running_job.App | None) -> running_job.RunningJob:
+def make_current(job: JobToRun, link: Link, *, directory: str, app: running_job.App | None) -> running_job.RunningJob:
     """Make `current_job()` return this job, in this context."""
-    job = running_job.RunningJob(
+    running = running_job.RunningJob(
         link,
-        id=told.id,
-        attempt=told.attempt,
-        task=told.task,
-        queue=told.queue,
-        checkpoint=told.checkpoint,
+        id=job.id,
+        attempt=job.attempt,
+        task=job.task,
+        queue=job.queue,
+        checkpoint=job.checkpoint,
         directory=directory,
         app=app,
     )
-    current.set_current_job(job)
-    context.restore(app, told.run)
-    return job
+    current.set_current_job(running)
+    context.restore(app, job.run)
+    return running
 
 
 class Interrupted(BaseException):
@@ -102,39 +102,39 @@ _WISHES = (
 _RECORDED = (*_WISHES, Exception, SystemExit, asyncio.CancelledError)  # the rest is meant for the process, as Ctrl-C is
 
 
-class End(NamedTuple):
+class CallEnd(NamedTuple):
     """How a call ended, and what it raised."""
 
     outcome: Outcome
     error: BaseException | None = None
 
     @classmethod
-    def by(cls, error: BaseException) -> End:
-        return cls(Cancelled() if isinstance(error, Interrupted) else raised(error), error)
+    def of_exception(cls, error: BaseException) -> CallEnd:
+        return cls(Cancelled() if isinstance(error, Interrupted) else outcome_of_exception(error), error)
 
-    def raise_again(self, errors: bool) -> None:
+    def reraise(self, errors: bool) -> None:
         """Raise what the call raised, if it is an error and `errors` are asked for, or if it is no job's to handle."""
         if self.error is not None and not isinstance(self.error, _WISHES if errors else _RECORDED):
             raise self.error
 
 
-class Attempt(NamedTuple):
+class LocalCall(NamedTuple):
     """A call that is made in this process, and what it needs for that."""
 
     job: Call
     task: Task[..., Any] | None
     link: Link
 
-    def call(self) -> End:
+    def call(self) -> CallEnd:
         """Make the call in this thread."""
         if self.task is None:
-            return End(Unknown())
+            return CallEnd(Unknown())
         try:
-            return End(returned(self.task, _awaited(self._begin(self.task))))
+            return CallEnd(outcome_of_return(self.task, _awaited(self._begin(self.task))))
         except BaseException as error:
-            return End.by(error)
+            return CallEnd.of_exception(error)
 
-    async def acall(self) -> End:
+    async def acall(self) -> CallEnd:
         """Make the call from an event loop. A plain function gets a thread, where it may run a loop of its own."""
         if self.task is None or not self.task.is_async:
             return await asyncio.to_thread(self.call)
@@ -145,15 +145,15 @@ class Attempt(NamedTuple):
             work.cancel()  # it has ended, unless we are cancelled ourselves
         return work.result()
 
-    async def _await(self, task: Task[..., Any]) -> End:
+    async def _await(self, task: Task[..., Any]) -> CallEnd:
         try:
-            return End(returned(task, await self._begin(task)))
+            return CallEnd(outcome_of_return(task, await self._begin(task)))
         except BaseException as error:
-            return End.by(error)
+            return CallEnd.of_exception(error)
 
     def _begin(self, task: Task[..., Any]) -> Any:
-        self.job.introduce(self.link, app_of(task))
-        return begun(task, self.job.payload)
+        self.job.make_current(self.link, app_of(task))
+        return start_call(task, self.job.payload)
 
 
 def app_of(task: Task[..., Any]) -> running_job.App | None:
@@ -162,9 +162,9 @@ def app_of(task: Task[..., Any]) -> running_job.App | None:
     return app if hasattr(app, "get_many") else None
 
 
-def called(task: Task[..., Any], payload: bytes) -> Any:
+def call_task(task: Task[..., Any], payload: bytes) -> Any:
     """Call the function of a task, also if it is an `async def`, in this thread. Returns its value."""
-    return _awaited(begun(task, payload))
+    return _awaited(start_call(task, payload))
 
 
 def _awaited(value: Any) -> Any:
@@ -172,7 +172,7 @@ def _awaited(value: Any) -> Any:
     return asyncio.run(value) if isinstance(value, Coroutine) else value
 
 
-def begun(task: Task[..., Any], payload: bytes) -> Any:
+def start_call(task: Task[..., Any], payload: bytes) -> Any:
     """Call the function of a task, with its middleware around it. Returns its value, or its coroutine."""
     args, kwargs = task.signature.decode(payload)
     layers = getattr(task.app, "layers", None)
@@ -184,13 +184,13 @@ def begun(task: Task[..., Any], payload: bytes) -> Any:
     return middleware.call_within(around, job, task, args, kwargs)
 
 
-def returned(task: Task[..., Any], value: Any) -> Outcome:
+def outcome_of_return(task: Task[..., Any], value: Any) -> Outcome:
     """What it means that a task returned a value. This raises nothing: what is raised would be taken for its error."""
     current.end_current_job()
     return outcome_of_value(task.name, task.signature.result, value)
 
 
-def raised(error: BaseException) -> Outcome:
+def outcome_of_exception(error: BaseException) -> Outcome:
     """What it means that an exception left a task."""
     current.end_current_job()
     if isinstance(error, running_job.HandOver):
@@ -200,7 +200,7 @@ def raised(error: BaseException) -> Outcome:
         return Waits(error.args)
     if isinstance(error, SystemExit):
         # Leaving the process is a crash, whatever the code says: nothing was returned.
-        return crashed("the job left its process by sys.exit", exit_code=exit_code(error))
+        return crash_outcome("the job left its process by sys.exit", exit_code=exit_code(error))
     outcome = outcome_of(error)
     if isinstance(error, Advance) and isinstance(outcome, Advanced):
         try:
@@ -220,7 +220,7 @@ def _carrying(outcome: Advanced, advance: Advance) -> Advanced:
     return replace(outcome, batch=context.with_carried(outcome.batch, call.chosen.run, carried))
 
 
-def crashed(
+def crash_outcome(
     words: str, *, exit_code: int | None = None, signal: int | None = None, memory: int | None = None
 ) -> Outcome:
     return Crash(failure.encode(Failure.of_crash(words, exit_code=exit_code, signal=signal, memory=memory)))

@@ -20,8 +20,8 @@ from holdfast.errors import Invalid, TooBig
 from holdfast.job.options import Run
 from holdfast.names import check_name
 
-MOST_BYTES = 512  # of all that a job carries: half of what the store keeps for workers
-MOST_VARIABLES = 16
+MAX_BYTES = 512  # of all that a job carries: half of what the store keeps for workers
+MAX_VARIABLES = 16
 
 _anything = Shape.of(Any)
 
@@ -43,8 +43,8 @@ class Carried:
         if self._variables.get(check_name(name, "the name of what is carried"), variable) is not variable:
             raise Invalid(f"another variable is carried as {name} already; give one of them another name")
         self._variables[name] = variable
-        if len(self._variables) > MOST_VARIABLES:
-            raise Invalid(f"{len(self._variables)} variables are carried; {MOST_VARIABLES} are allowed")
+        if len(self._variables) > MAX_VARIABLES:
+            raise Invalid(f"{len(self._variables)} variables are carried; {MAX_VARIABLES} are allowed")
 
     def values(self) -> dict[str, Any] | None:
         """Return what is set in this context; None if nothing is.
@@ -60,8 +60,8 @@ class Carried:
         size = sum(
             len(name) + len(_anything.encode(value, f"what the job carries as {name}")) for name, value in found.items()
         )
-        if size > MOST_BYTES:
-            words = f"what the job carries ({', '.join(found)}) has {size} bytes; {MOST_BYTES} are allowed"
+        if size > MAX_BYTES:
+            words = f"what the job carries ({', '.join(found)}) has {size} bytes; {MAX_BYTES} are allowed"
             raise TooBig(f"{words}: carry an id in its place")
         return found or None
 

@@ -21,9 +21,9 @@ from holdfast.names import check_text
 from holdfast.task.task import App, BoundCall, Task, make_task
 
 PROGRAM = "holdfast.program"  # the task that it is a call of
-MOST_ARGUMENTS = 4096
-LONGEST_ARGUMENT = 128 * 1024 - 1  # bytes; Linux allows no more
-MOST_BYTES = 512 * 1024  # of all arguments and variables
+MAX_ARGUMENTS = 4096
+MAX_ARGUMENT = 128 * 1024 - 1  # bytes; Linux allows no more
+MAX_BYTES = 512 * 1024  # of all arguments and variables
 
 
 Word = str | os.PathLike[str]
@@ -62,8 +62,8 @@ class Program(NamedTuple):
                 f"the program is {arguments!r:.100}; it must be a list, the name first: "
                 '["ffmpeg", "-i", "in.mov"]. It is no line for a shell'
             )
-        if len(arguments) > MOST_ARGUMENTS:
-            raise TooBig(f"the program has {len(arguments)} arguments; {MOST_ARGUMENTS} are allowed")
+        if len(arguments) > MAX_ARGUMENTS:
+            raise TooBig(f"the program has {len(arguments)} arguments; {MAX_ARGUMENTS} are allowed")
         words = [_checked(word, f"argument {number} of the program") for number, word in enumerate(arguments)]
         if not words[0]:
             raise Invalid("the program has no name: its first argument is empty")
@@ -73,8 +73,8 @@ class Program(NamedTuple):
 
     def _check_size(self) -> None:
         size = sum(len(word.encode()) + 1 for word in (*self.arguments, *self.env, *self.env.values()))
-        if size > MOST_BYTES:
-            raise TooBig(f"the program's arguments and variables have {size} bytes; {MOST_BYTES} are allowed")
+        if size > MAX_BYTES:
+            raise TooBig(f"the program's arguments and variables have {size} bytes; {MAX_BYTES} are allowed")
 
 
 def bind_program(app: App, chosen: Options, *arguments: Any, **more: Any) -> BoundCall[Ended]:
@@ -111,8 +111,8 @@ def _checked(value: Any, what: str) -> str:
     text = check_text(os.fspath(value) if isinstance(value, os.PathLike) else value, what)
     if "\0" in text:
         raise Invalid(f"{what} has a NUL character, which no program can be given")
-    if len(text) > LONGEST_ARGUMENT or len(text.encode()) > LONGEST_ARGUMENT:
-        raise TooBig(f"{what} has more than {LONGEST_ARGUMENT} bytes; write it to a file, or use stdin")
+    if len(text) > MAX_ARGUMENT or len(text.encode()) > MAX_ARGUMENT:
+        raise TooBig(f"{what} has more than {MAX_ARGUMENT} bytes; write it to a file, or use stdin")
     return text
 
 

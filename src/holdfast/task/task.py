@@ -23,7 +23,7 @@ from holdfast.job.job import Job
 from holdfast.job.option_table import NEED_A_PROCESS
 from holdfast.job.options import DEFAULT_QUEUE, DEFAULTS, Given, Options
 from holdfast.names import check_task, new_id
-from holdfast.running.current import as_function
+from holdfast.running.current import detached_unless_running
 from holdfast.task.signature import Signature
 
 P = ParamSpec("P")
@@ -63,7 +63,7 @@ class Task(Generic[P, R]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function here and now. Unless a job runs here, `current_job()` is a detached one meanwhile."""
-        with as_function(self.name):
+        with detached_unless_running(self.name):
             result: R = self.function(*args, **kwargs)
         return result
 
@@ -107,7 +107,7 @@ class AsyncTask(Task[P, R]):
 
     async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:  # type: ignore[override]
         """Call the function here and now, as a coroutine."""
-        with as_function(self.name):
+        with detached_unless_running(self.name):
             result: R = await self.function(*args, **kwargs)
         return result
 

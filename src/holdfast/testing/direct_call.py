@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from holdfast.running.channel import Detached
-from holdfast.running.current import being, set_current_job
+from holdfast.running.current import as_current, set_current_job
 from holdfast.running.running_job import RunningJob
 
 
@@ -25,7 +25,7 @@ def running_job(*, attempt: int = 1, checkpoint: object = None, stopping: bool =
         job = RunningJob(link, id="detached", attempt=attempt, task="", queue="", directory=Path(directory))
         if checkpoint is not None:
             job.save(checkpoint)
-        with being(job):
+        with as_current(job):
             yield job
 
 

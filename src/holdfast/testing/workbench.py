@@ -31,7 +31,7 @@ from holdfast.job.outcome import Error, Outcome, Succeed
 from holdfast.names import new_id
 from holdfast.store import commands
 from holdfast.store.commands import Finish, Lease
-from holdfast.task.call import Attempt, Call, End
+from holdfast.task.call import Call, CallEnd, LocalCall
 from holdfast.task.task import Task
 from holdfast.testing.attempt import Link, call_of
 from holdfast.units import Duration, milliseconds, utc
@@ -133,7 +133,7 @@ class Workbench:
         self._refuse_more(done, queues)
         return done
 
-    def _claim(self, queues: Names, stopping: bool) -> Attempt | None:
+    def _claim(self, queues: Names, stopping: bool) -> LocalCall | None:
         self._refill()
         if queues is not None:
             return self._claim_of(queues, stopping) if queues else None
@@ -148,13 +148,13 @@ class Workbench:
     def _queue_names(self) -> list[str]:
         return [queue.name for queue in self.app.queues()]
 
-    def _claim_of(self, names: Sequence[str], stopping: bool) -> Attempt | None:
+    def _claim_of(self, names: Sequence[str], stopping: bool) -> LocalCall | None:
         request = commands.claim_args(
             names, counter=next(self._counter), limit=1, lease=LEASE, pid=os.getpid(), idle=True
         )
         for job in self.app.store.run(commands.claim(self._executor, request)).jobs:
             link = Link(self.app.store, Lease(self._executor, job.id, job.attempt), stopping=stopping)
-            return Attempt(call_of(job, self._directory / new_id()), self.app.tasks.get(job.task), link)
+            return LocalCall(call_of(job, self._directory / new_id()), self.app.tasks.get(job.task), link)
         return None
 
     def _refill(self) -> None:
@@ -164,12 +164,12 @@ class Workbench:
             if ahead < MIN_TIMES_AHEAD and (further := further_times(fields)):
                 self.app.store.run(commands.refill(fields["name"], *further))
 
-    def _finish(self, attempt: Attempt, end: End, raise_errors: bool) -> Job[Any]:
+    def _finish(self, attempt: LocalCall, end: CallEnd, raise_errors: bool) -> Job[Any]:
         job = attempt.job
         shutil.rmtree(job.directory, ignore_errors=True)
         (before,) = self.app.get_many([job.id])
         answer = self._say(job, end.outcome)
-        end.raise_again(raise_errors)
+        end.reraise(raise_errors)
         if answer not in ("OK", "LOST"):  # then that is how it ended, as at a worker
             refused = refused_outcome(end.outcome, answer)
             answer = self._say(job, refused)
@@ -253,7 +253,7 @@ def _arguments(task: Task[..., Any], payload: bytes) -> dict[str, Any]:
     return {name: value for name, value in bound.items() if keys[name] in given}
 
 
-def _gone(job: Job[Any], end: End) -> Job[Any]:
+def _gone(job: Job[Any], end: CallEnd) -> Job[Any]:
     """A job that is not kept, as it was when it ended."""
     if isinstance(end.outcome, Succeed):
         return msgspec.structs.replace(job, state="succeeded", result_bytes=end.outcome.result)

@@ -22,7 +22,7 @@ from holdfast.names import file_name
 from holdfast.running.channel import Link
 from holdfast.running.running_job import App, RunningJob
 from holdfast.store.commands import ClaimedJob, Finish, Lease
-from holdfast.task.call import Call, introduce
+from holdfast.task.call import Call, make_current
 from holdfast.worker.output.files import append, log_path
 
 ASKED_TO_FORCED = 1.0  # seconds
@@ -136,9 +136,9 @@ class Attempt:
         job, folder = self.job, self._directory
         return Call(job.id, job.attempt, job.queue, job.task, job.payload, job.checkpoint, folder, self.log, job.run)
 
-    def introduce(self, link: Link, app: App | None) -> RunningJob:
+    def make_current(self, link: Link, app: App | None) -> RunningJob:
         """Make it the current job of this context."""
-        return introduce(self.job, link, directory=self._directory, app=app)
+        return make_current(self.job, link, directory=self._directory, app=app)
 
     def lease_from(self) -> float:
         """When its lease was asked for: by its claim, or by the last renewal, once that is known to be its own too."""

@@ -15,7 +15,7 @@ from msgspec import Meta
 
 from holdfast.constants import MAX_BATCH, MAX_LEASE, MIN_LEASE
 from holdfast.errors import Invalid
-from holdfast.names import LONGEST_NODE, check_name
+from holdfast.names import MAX_NODE_NAME, check_name
 from holdfast.units import CENTURY, SECOND, milliseconds, size_in_bytes, size_words
 from holdfast.worker.queue_patterns import NOT, check_entries, check_entry
 
@@ -92,7 +92,9 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     node: Annotated[
         str,
         Meta(
-            max_length=LONGEST_NODE, description="Name of this machine; default: its host name.", extra={"kind": "name"}
+            max_length=MAX_NODE_NAME,
+            description="Name of this machine; default: its host name.",
+            extra={"kind": "name"},
         ),
     ] = ""
     log_level: Annotated[LogLevel, Meta(description="Minimum level of log messages.")] = "INFO"

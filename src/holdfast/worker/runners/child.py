@@ -25,7 +25,7 @@ from typing import Any, NoReturn
 from holdfast.errors import LeaseLost
 from holdfast.job.options import DEFAULTS
 from holdfast.job.outcome import Outcome, Unknown
-from holdfast.task.call import Call, app_of, called, exit_code, raised, returned
+from holdfast.task.call import Call, app_of, call_task, exit_code, outcome_of_exception, outcome_of_return
 from holdfast.task.program import PROGRAM
 from holdfast.task.task import Task, make_task
 from holdfast.worker import linux, messages, processes
@@ -301,12 +301,12 @@ def _attempt(call: Call, link: _Link, load: Load) -> Outcome:
         task = load().get(call.task)
         if task is None:  # in an interpreter that has imported the app anew, in the middle of a deploy
             return Unknown()
-        call.introduce(link, app_of(task))
-        return returned(task, called(task, call.payload))
+        call.make_current(link, app_of(task))
+        return outcome_of_return(task, call_task(task, call.payload))
     except SystemExit:
         raise
     except BaseException as error:
-        return raised(error)
+        return outcome_of_exception(error)
 
 
 def _leave(code: int) -> NoReturn:

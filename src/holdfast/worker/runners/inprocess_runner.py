@@ -28,7 +28,7 @@ from typing import Any
 from holdfast.errors import Invalid
 from holdfast.job.outcome import Outcome
 from holdfast.running.running_job import RunningJob
-from holdfast.task.call import app_of, begun, called, raised, returned
+from holdfast.task.call import app_of, call_task, outcome_of_exception, outcome_of_return, start_call
 from holdfast.task.task import Task
 from holdfast.worker.attempt import ASKED_TO_FORCED, Attempt
 from holdfast.worker.output.capture import captured
@@ -162,7 +162,7 @@ class Work:
             return None
         task = self._inside.tasks[self.attempt.job.task]
         self._forks_before = Forks.count
-        self.job = self.attempt.introduce(self, app_of(task))
+        self.job = self.attempt.make_current(self, app_of(task))
         return task
 
     def _look(self) -> str:
@@ -199,7 +199,7 @@ class Work:
         """
         self._may_be_ended = False
         try:
-            return raised(error)
+            return outcome_of_exception(error)
         except BaseException as failure:
             return unable(self.attempt, failure)
 
@@ -290,7 +290,7 @@ class AsyncRunner:
         try:
             if task := work.begin():
                 with captured(work.attempt.output):
-                    outcome = returned(task, await begun(task, work.attempt.job.payload))
+                    outcome = outcome_of_return(task, await start_call(task, work.attempt.job.payload))
         except BaseException as error:
             # A cancellation of ours too: this task ends here anyway, and what it returns is not heard.
             outcome = work.raised(error)
@@ -361,7 +361,7 @@ class ThreadRunner:
         try:
             if task := work.begin():
                 with captured(work.attempt.output):
-                    outcome = returned(task, called(task, work.attempt.job.payload))
+                    outcome = outcome_of_return(task, call_task(task, work.attempt.job.payload))
         except BaseException as error:
             outcome = work.raised(error)
         work.fall_silent()

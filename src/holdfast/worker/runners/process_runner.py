@@ -24,7 +24,7 @@ from functools import partial
 from typing import NamedTuple
 
 from holdfast.job.outcome import Outcome, Release
-from holdfast.task.call import crashed
+from holdfast.task.call import crash_outcome
 from holdfast.task.program import PROGRAM
 from holdfast.worker import messages
 from holdfast.worker.attempt import SOFT, Attempt
@@ -54,20 +54,20 @@ class _End(NamedTuple):
             words = (
                 "the job's process died with the one that had forked it, which the job, or what it started, has killed"
             )
-            return crashed(words)
+            return crash_outcome(words)
         if self.status == messages.UNKNOWN_STATUS:
-            return crashed("the job's process ended without an outcome; its exit code is not known")
+            return crash_outcome("the job's process ended without an outcome; its exit code is not known")
         if attempt.job.task == PROGRAM:
             asked = attempt.stop_reason if attempt.stop_reason == SOFT else ""
             return programs.ended(self.status, attempt.log, asked=asked)
         if os.WIFSIGNALED(self.status):
             number = os.WTERMSIG(self.status)
-            return crashed("the job's process was killed", signal=number, memory=self.memory)
+            return crash_outcome("the job's process was killed", signal=number, memory=self.memory)
         code = os.WEXITSTATUS(self.status)
         words = "the job's process ended without an outcome"
         if code == UNHEARD:
             words = "the job closed its connection to the worker, so its outcome is not known"
-        return crashed(words, exit_code=code, memory=self.memory)
+        return crash_outcome(words, exit_code=code, memory=self.memory)
 
 
 class _Process(NamedTuple):
