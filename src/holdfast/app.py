@@ -21,9 +21,7 @@ from holdfast.job.option_table import WhenUnreachable, check_options
 from holdfast.job.options import DEFAULT_QUEUE, Given, default_options
 from holdfast.names import check_namespace
 from holdfast.outbox.policy import OutagePolicy
-from holdfast.store.client_method import client_method
-from holdfast.store.steps import Steps
-from holdfast.store.store import Address, AsyncStore, Store
+from holdfast.store import Address, AsyncStore, Steps, Store, client_method
 from holdfast.task.context import Carried
 from holdfast.task.middleware import Layers, M
 from holdfast.task.program import PROGRAM, Ended, Word, bind_program

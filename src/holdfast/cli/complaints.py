@@ -6,7 +6,7 @@ import sys
 from typing import Any
 
 from holdfast.cli.text import json_text
-from holdfast.store.address import mask
+from holdfast.store import mask
 from holdfast.text import printable
 
 

@@ -17,7 +17,7 @@ from holdfast.cli.session import Group, Session, command, pass_session
 from holdfast.cli.text import length
 from holdfast.server import server as embedded
 from holdfast.server.home import find_home
-from holdfast.store.address import socket_url
+from holdfast.store import socket_url
 
 LOOKS, BETWEEN_LOOKS = 3, 0.05  # seconds
 

@@ -16,7 +16,7 @@ from holdfast.cli.complaints import note
 from holdfast.cli.output import Output
 from holdfast.errors import StoreUnavailable
 from holdfast.server.home import has_data
-from holdfast.store.address import read_url
+from holdfast.store import read_url
 from holdfast.text import suggestion
 from holdfast.units import CENTURY, milliseconds, utc
 

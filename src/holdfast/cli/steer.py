@@ -18,8 +18,7 @@ from holdfast.cli.many import Action, Answer, choosing, id_and, optional_ids, st
 from holdfast.cli.session import Session, command, duration_option, pass_session
 from holdfast.client.jobs import read_answer
 from holdfast.constants import MAX_DURATION, MAX_PRIORITY, MIN_PRIORITY
-from holdfast.store import commands
-from holdfast.store.commands import Command
+from holdfast.store import Command, commands
 
 Act = Callable[[Sequence[str]], Iterable[Answer]]
 

@@ -19,8 +19,7 @@ from holdfast.constants import MAX_BATCH
 from holdfast.errors import JobNotFound, ResultTimeout
 from holdfast.job.job import FINAL
 from holdfast.names import new_id
-from holdfast.store import commands
-from holdfast.store.store import Store
+from holdfast.store import Store, commands
 
 RECHECK = 5.0  # seconds: what a job's end announces is a hint, and may get lost
 

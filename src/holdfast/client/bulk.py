@@ -14,9 +14,7 @@ from holdfast.constants import MAX_DURATION
 from holdfast.errors import Invalid
 from holdfast.job.job import FINAL, PENDING
 from holdfast.names import check_queue, check_task, check_text
-from holdfast.store import commands
-from holdfast.store.client_method import Stores
-from holdfast.store.steps import Steps
+from holdfast.store import Steps, Stores, commands
 from holdfast.task.task import Task
 from holdfast.units import Duration, milliseconds
 

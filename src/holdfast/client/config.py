@@ -6,10 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from holdfast.errors import Invalid
-from holdfast.store import commands
-from holdfast.store.client_method import Stores
+from holdfast.store import Steps, Stores, commands
 from holdfast.store.commands import Setting
-from holdfast.store.steps import Steps
 from holdfast.text import suggestion
 from holdfast.units import Duration, milliseconds
 

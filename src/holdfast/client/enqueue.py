@@ -19,11 +19,8 @@ from holdfast import errors
 from holdfast.constants import MAX_BATCH
 from holdfast.job.job import App as JobApp
 from holdfast.job.job import Job, read_job
-from holdfast.store import commands
-from holdfast.store.client_method import Stores
-from holdfast.store.commands import Command, EnqueueReply
-from holdfast.store.deadline import Deadline
-from holdfast.store.steps import Action, Steps
+from holdfast.store import Action, Command, Deadline, Steps, Stores, commands
+from holdfast.store.commands import EnqueueReply
 from holdfast.task.context import carried_by, with_carried
 from holdfast.task.task import BoundCall, Task
 from holdfast.units import utc

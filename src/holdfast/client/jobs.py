@@ -23,10 +23,7 @@ from holdfast.job.option_table import OnFailed
 from holdfast.job.options import Awaited
 from holdfast.job.usage import JobUsage, read_usage
 from holdfast.names import check_id, check_name, check_text, new_id
-from holdfast.store import commands
-from holdfast.store.client_method import Stores, pop
-from holdfast.store.commands import Command
-from holdfast.store.steps import Steps, sleep
+from holdfast.store import Command, Steps, Stores, commands, pop, sleep
 from holdfast.task.program import PROGRAM, RESULT
 from holdfast.task.task import Task
 from holdfast.units import Duration, humanize, milliseconds

@@ -5,10 +5,8 @@ from __future__ import annotations
 from holdfast import errors
 from holdfast.constants import MAX_DURATION
 from holdfast.names import check_limit
-from holdfast.store import commands
-from holdfast.store.client_method import Stores
+from holdfast.store import Steps, Stores, commands
 from holdfast.store.commands import Limit
-from holdfast.store.steps import Steps
 from holdfast.units import Duration, milliseconds
 
 

@@ -18,10 +18,7 @@ from holdfast.errors import Invalid, JobNotFound
 from holdfast.job.job import FINAL
 from holdfast.job.logs import Log, LogPart
 from holdfast.names import check_id
-from holdfast.store import commands
-from holdfast.store.client_method import Stores
-from holdfast.store.steps import Steps, adrive, drive
-from holdfast.store.store import Store
+from holdfast.store import Steps, Store, Stores, adrive, commands, drive
 
 LOOK_EVERY = 0.3  # seconds; workers send what is new as often
 QUIET = 4  # looks without news after the end of a job: what its worker has not sent by then is not waited for

@@ -11,10 +11,8 @@ import msgspec
 
 from holdfast.constants import MAX_DURATION
 from holdfast.names import check_queue
-from holdfast.store import commands
-from holdfast.store.client_method import Stores
+from holdfast.store import Steps, Stores, commands
 from holdfast.store.commands import LoadReply, LoadSample, Queue
-from holdfast.store.steps import Steps
 from holdfast.units import Duration, milliseconds
 
 

@@ -19,9 +19,7 @@ from holdfast.client import jobs
 from holdfast.job.errors import JobCancelled, JobFailed
 from holdfast.job.job import FINAL, Job
 from holdfast.names import new_id
-from holdfast.store import commands
-from holdfast.store.steps import Steps
-from holdfast.store.store import AsyncStore, Store
+from holdfast.store import AsyncStore, Steps, Store, commands
 from holdfast.text import printable
 from holdfast.units import Duration, milliseconds
 

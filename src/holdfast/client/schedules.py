@@ -13,9 +13,7 @@ from holdfast.constants import MAX_BACKLOG, MAX_DURATION, MAX_JITTER, MIN_INTERV
 from holdfast.errors import Invalid, ScheduleNotFound
 from holdfast.job.option_table import not_for
 from holdfast.names import check_schedule
-from holdfast.store import commands
-from holdfast.store.client_method import Stores
-from holdfast.store.steps import Steps
+from holdfast.store import Steps, Stores, commands
 from holdfast.task.task import BoundCall
 from holdfast.units import Duration, milliseconds, utc
 

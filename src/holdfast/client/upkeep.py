@@ -13,10 +13,8 @@ import msgspec
 from holdfast import errors
 from holdfast.client.timing import further_times
 from holdfast.constants import MAX_BATCH
-from holdfast.store import commands
-from holdfast.store.client_method import Stores
+from holdfast.store import Action, Steps, Stores, commands
 from holdfast.store.commands import UpkeepReply
-from holdfast.store.steps import Action, Steps
 
 REFILLS = 10  # schedules in one call
 

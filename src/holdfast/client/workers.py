@@ -12,10 +12,8 @@ from datetime import datetime
 import msgspec
 
 from holdfast.names import new_id
-from holdfast.store import commands
-from holdfast.store.client_method import Stores
+from holdfast.store import Steps, Stores, commands
 from holdfast.store.commands import HeldJob, Worker
-from holdfast.store.steps import Steps
 
 
 class Node(msgspec.Struct, frozen=True):

@@ -30,7 +30,7 @@ from holdfast.demo.workers import KINDS, DemoWorker, kill_marked
 from holdfast.names import new_id
 from holdfast.server import server
 from holdfast.server.home import find_home
-from holdfast.store.address import socket_url
+from holdfast.store import socket_url
 from holdfast.store.commands import HeldJob
 from holdfast.task.task import BoundCall
 

@@ -15,9 +15,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from holdfast import errors
 from holdfast.server import keeper
-from holdfast.store import library
-from holdfast.store.steps import adrive, drive
-from holdfast.store.store import Address, AsyncStore, Store
+from holdfast.store import Address, AsyncStore, Store, adrive, drive, library
 
 T = TypeVar("T")
 Asking = Generator[tuple[Any, ...], Any, T]  # yields requests, receives replies or refusals

@@ -8,7 +8,7 @@ import sys
 import traceback
 
 from holdfast.app import Holdfast
-from holdfast.store.address import mask
+from holdfast.store import mask
 
 _IMPORTERS = ("<frozen importlib", os.path.dirname(importlib.__file__), os.path.dirname(os.path.dirname(__file__)))
 

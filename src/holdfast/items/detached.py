@@ -10,9 +10,7 @@ from holdfast.items.outcomes import Buffer, as_bytes
 from holdfast.items.token import Token, read_token
 from holdfast.job.outcome import Outcome
 from holdfast.names import new_id
-from holdfast.store import commands
-from holdfast.store.client_method import Stores
-from holdfast.store.steps import Steps
+from holdfast.store import Steps, Stores, commands
 from holdfast.units import Duration
 
 

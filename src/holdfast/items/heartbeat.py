@@ -21,15 +21,13 @@ from holdfast import errors
 from holdfast.constants import MAX_BATCH
 from holdfast.items.claim_slot import ClaimSlots, Holder
 from holdfast.items.item import Item
-from holdfast.store import commands
-from holdfast.store.client_method import client_method
-from holdfast.store.steps import Steps
+from holdfast.store import Steps, client_method, commands
 
 if TYPE_CHECKING:
     import asyncio
 
     from holdfast.items.items import Items
-    from holdfast.store.store import AsyncStore, Store
+    from holdfast.store import AsyncStore, Store
 
 SIGN_EVERY = 10.0  # seconds, at most
 AWAY = 0.5  # seconds until the next try, while the store is away

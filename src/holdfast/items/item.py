@@ -14,15 +14,13 @@ from holdfast.items.outcomes import Buffer, as_bytes
 from holdfast.items.token import Token, new_executor
 from holdfast.job.outcome import Outcome, Release, outcome_of
 from holdfast.names import new_id
-from holdfast.store import commands
-from holdfast.store.client_method import client_method
+from holdfast.store import Steps, client_method, commands
 from holdfast.store.commands import ClaimedJob, Lease
-from holdfast.store.steps import Steps
 from holdfast.units import Duration
 
 if TYPE_CHECKING:
     from holdfast.items.items import Items
-    from holdfast.store.store import AsyncStore, Store
+    from holdfast.store import AsyncStore, Store
 
 log = logging.getLogger("holdfast.items")
 

@@ -29,16 +29,14 @@ from holdfast.job.job import Job
 from holdfast.job.option_table import not_for
 from holdfast.job.options import Given, Options
 from holdfast.names import check_id, check_queue, new_id
-from holdfast.store import commands
-from holdfast.store.client_method import client_method, pop
+from holdfast.store import Steps, client_method, commands, pop
 from holdfast.store.commands import ClaimedJob
-from holdfast.store.steps import Steps
 from holdfast.task import task
 from holdfast.task.task import BoundCall, Task, make_task
 from holdfast.units import Duration, milliseconds
 
 if TYPE_CHECKING:
-    from holdfast.store.store import AsyncStore, Store
+    from holdfast.store import AsyncStore, Store
 
 __all__ = ["Item", "Items", "NoItem"]
 

@@ -9,9 +9,8 @@ from holdfast.constants import MAX_DURATION, MAX_RESULT
 from holdfast.job.failure import Failure, message_from
 from holdfast.job.failure import encode as encode_failure
 from holdfast.job.outcome import Error, Outcome, Release, Succeed
-from holdfast.store import commands
+from holdfast.store import Steps, commands
 from holdfast.store.commands import Finish, Lease
-from holdfast.store.steps import Steps
 from holdfast.units import Duration, milliseconds
 
 Buffer = bytes | bytearray | memoryview

@@ -40,8 +40,7 @@ import msgspec
 
 from holdfast import errors
 from holdfast.server.home import OTHERS_MAY_WRITE, check_trust, user, write_once
-from holdfast.store.commands import Command
-from holdfast.store.store import Address
+from holdfast.store import Address, Command
 
 MAX_BYTES = 64 << 20
 FORMAT = 2

@@ -26,8 +26,7 @@ from holdfast.job import job
 from holdfast.job.job import Job
 from holdfast.job.option_table import WhenUnreachable
 from holdfast.server.home import find_home
-from holdfast.store.steps import Action
-from holdfast.store.store import Address, Store
+from holdfast.store import Action, Address, Store
 from holdfast.task.task import BoundCall, Task
 
 if TYPE_CHECKING:  # imported when needed: most programs never do

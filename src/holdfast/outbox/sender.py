@@ -14,8 +14,8 @@ from pathlib import Path
 
 from holdfast import errors
 from holdfast.outbox.outbox import Entry, Outbox
-from holdfast.store.deadline import SECONDS, Deadline
-from holdfast.store.store import Store
+from holdfast.store import Deadline, Store
+from holdfast.store.deadline import SECONDS
 
 MIN_PAUSE, MAX_PAUSE = 0.1, 2.0  # seconds between two attempts
 POLL_INTERVAL = 0.1  # seconds, while waiting for a job to be sent

@@ -1,1 +1,35 @@
-"""The only package that talks to Valkey or Redis."""
+"""The store: the only package that talks to Valkey or Redis.
+
+commands ──▶ store ──▶ pool ──▶ connection        retry and server_errors: what happens after an error
+"""
+
+from __future__ import annotations
+
+from holdfast.store import commands
+from holdfast.store.address import Address, mask, read_url, socket_url
+from holdfast.store.client_method import Stores, client_method, pop
+from holdfast.store.commands import Command
+from holdfast.store.deadline import Deadline
+from holdfast.store.steps import Action, Steps, adrive, drive, sleep
+from holdfast.store.store import AsyncStore, Clock, Store
+
+__all__ = [
+    "Action",
+    "Address",
+    "AsyncStore",
+    "Clock",
+    "Command",
+    "Deadline",
+    "Steps",
+    "Store",
+    "Stores",
+    "adrive",
+    "client_method",
+    "commands",
+    "drive",
+    "mask",
+    "pop",
+    "read_url",
+    "sleep",
+    "socket_url",
+]

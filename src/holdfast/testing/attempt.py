@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.running.channel import Detached
-from holdfast.store import commands
+from holdfast.store import Store, commands
 from holdfast.store.commands import ClaimedJob, Lease
-from holdfast.store.store import Store
 from holdfast.task.call import Call, Interrupted
 
 

@@ -18,9 +18,7 @@ from holdfast.errors import Invalid
 from holdfast.names import check_namespace, new_id
 from holdfast.outbox.policy import OutagePolicy
 from holdfast.server import server
-from holdfast.store.address import socket_url
-from holdfast.store.deadline import Deadline
-from holdfast.store.store import Address, AsyncStore, Clock, Store
+from holdfast.store import Address, AsyncStore, Clock, Deadline, Store, socket_url
 from holdfast.testing.workbench import Workbench
 
 PATIENCE = 30.0  # seconds for a server to start or to stop, on a machine that is busy with tests

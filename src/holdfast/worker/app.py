@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from holdfast.store.address import Address
+from holdfast.store import Address
 from holdfast.task import task
 from holdfast.task.task import Task
 

@@ -25,8 +25,7 @@ import msgspec
 
 from holdfast import errors
 from holdfast.names import new_id, node_name
-from holdfast.store import commands
-from holdfast.store.store import Address
+from holdfast.store import Address, commands
 from holdfast.text import suggestion
 from holdfast.units import Duration
 from holdfast.worker import messages

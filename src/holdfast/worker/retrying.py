@@ -9,8 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from holdfast import errors
-from holdfast.store.commands import Command
-from holdfast.store.store import Address, AsyncStore
+from holdfast.store import Address, AsyncStore, Command
 
 log = logging.getLogger("holdfast.worker")
 

@@ -11,10 +11,9 @@ from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple, TypeVar
 
 from holdfast import constants, errors
-from holdfast.store import commands
-from holdfast.store.commands import ClaimReply, Command, Finish, FinishReply, Lease, RenewReply
+from holdfast.store import AsyncStore, Command, commands
+from holdfast.store.commands import ClaimReply, Finish, FinishReply, Lease, RenewReply
 from holdfast.store.connection import BlockingPipeline
-from holdfast.store.store import AsyncStore
 from holdfast.worker.linux import boot_time
 from holdfast.worker.queue_order import Rotation, Turn
 from holdfast.worker.queue_patterns import Patterns

@@ -21,8 +21,8 @@ import msgspec
 from holdfast.constants import MIN_IDLE_WAIT
 from holdfast.job.options import UNREADABLE, Run
 from holdfast.job.outcome import Outcome, Release, Succeed, Unknown
+from holdfast.store import AsyncStore
 from holdfast.store.commands import ClaimedJob, ClaimReply, Finish
-from holdfast.store.store import AsyncStore
 from holdfast.worker import messages
 from holdfast.worker.app import App
 from holdfast.worker.attempt import WORKER, Attempt, House

@@ -21,9 +21,8 @@ from holdfast.job.job import App, Job, read_job
 from holdfast.job.options import UNREADABLE
 from holdfast.job.outcome import Advanced, Cancelled, Crash, Error, Outcome, Release, Snoozed, Succeed, Unknown, Waits
 from holdfast.job.retry_text import what_follows
-from holdfast.store import commands
+from holdfast.store import AsyncStore, commands
 from holdfast.store.commands import Finish
-from holdfast.store.store import AsyncStore
 from holdfast.text import indented, printable
 from holdfast.worker.attempt import Attempt
 from holdfast.worker.messages import Tally

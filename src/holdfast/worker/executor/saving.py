@@ -12,9 +12,7 @@ import logging
 from typing import Any, TypeVar
 
 from holdfast import errors
-from holdfast.store import commands
-from holdfast.store.commands import Command
-from holdfast.store.store import AsyncStore
+from holdfast.store import AsyncStore, Command, commands
 from holdfast.worker.attempt import Attempt, Said
 
 log = logging.getLogger("holdfast.worker")

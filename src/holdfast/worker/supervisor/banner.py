@@ -12,7 +12,7 @@ import logging
 from collections import Counter
 from collections.abc import Sequence
 
-from holdfast.store.store import Address
+from holdfast.store import Address
 from holdfast.text import printable
 from holdfast.worker import messages
 from holdfast.worker.settings import Pool, WorkerSettings

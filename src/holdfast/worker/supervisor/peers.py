@@ -25,7 +25,7 @@ from typing import NamedTuple
 from holdfast.constants import DEFAULT_WORKER_AGE
 from holdfast.errors import HoldfastError
 from holdfast.server.home import user
-from holdfast.store.store import Address
+from holdfast.store import Address
 from holdfast.worker.output.files import FOLDER
 from holdfast.worker.output.shipping import send_rest
 from holdfast.worker.retrying import RetryingStore

@@ -14,7 +14,7 @@ from typing import Any
 from holdfast import errors
 from holdfast.doctor import ServerFacts, eviction
 from holdfast.server import server
-from holdfast.store.store import AsyncStore
+from holdfast.store import AsyncStore
 from holdfast.worker.retrying import RetryingStore
 from holdfast.worker.waiting import Threads
 

@@ -19,7 +19,7 @@ import msgspec
 
 from holdfast import errors
 from holdfast.names import new_id, node_name
-from holdfast.store.store import Address
+from holdfast.store import Address
 from holdfast.worker import linux, messages, processes
 from holdfast.worker.linux import READY, STOPPING, notify, user_name
 from holdfast.worker.output.console import Outlet
