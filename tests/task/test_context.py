@@ -132,11 +132,11 @@ async def _later(task: Any) -> None:
 @pytest.mark.parametrize(
     ("value", "error", "reason"),
     [
-        ("x" * 512, TooBig, r"what the job carries \(variable\) has 522 bytes; 512 are allowed: carry an id"),
-        (object(), Invalid, "what the job carries as variable: "),
-        ((1, 2), Invalid, "what the job carries as variable: "),
-        (float("nan"), Invalid, "what the job carries as variable: "),
-        (b"bytes", Invalid, "what the job carries as variable: "),
+        ("x" * 512, TooBig, r"carried context \(variable\) is 522 bytes \(limit 512\); carry an id instead"),
+        (object(), Invalid, "carried variable variable: "),
+        ((1, 2), Invalid, "carried variable variable: "),
+        (float("nan"), Invalid, "carried variable variable: "),
+        (b"bytes", Invalid, "carried variable variable: "),
     ],
 )
 def test_what_cannot_be_carried_is_refused_where_the_job_is_enqueued(
@@ -171,7 +171,7 @@ def test_what_a_job_cannot_carry_on_is_its_error(server_url: str) -> None:
 
     assert failed
     assert failed.failure
-    assert "512 are allowed" in failed.failure.message
+    assert "(limit 512)" in failed.failure.message
 
 
 def test_all_that_is_allowed_fits_beside_all_limits(server_url: str) -> None:
@@ -181,7 +181,7 @@ def test_all_that_is_allowed_fits_beside_all_limits(server_url: str) -> None:
     for number in range(16):
         variables.append(ContextVar(f"v{number}"))
         jobs.carry(f"{number:02}", variables[-1])
-    with pytest.raises(Invalid, match="16 are allowed"):
+    with pytest.raises(Invalid, match=r"17 variables are carried \(limit 16\)"):
         jobs.carry("another", ContextVar("another"))
 
     @jobs.task(name="look", soft_timeout="87000h", stalled="87000h", memory="900T", exclusive=True)
@@ -235,11 +235,11 @@ def test_what_is_wrong_with_a_declaration_is_said() -> None:
     jobs, variable = _app()
 
     jobs.carry("variable", variable)
-    with pytest.raises(Invalid, match="another variable is carried as variable already"):
+    with pytest.raises(Invalid, match="another variable is already carried as variable"):
         jobs.carry("variable", ContextVar("other"))
     with pytest.raises(Invalid, match="it must be a ContextVar"):
         jobs.carry("text", "text")  # type: ignore[arg-type]
-    with pytest.raises(Invalid, match="the name of what is carried"):
+    with pytest.raises(Invalid, match="the name of a carried variable"):
         jobs.carry("a b", ContextVar("a"))
 
 
@@ -278,7 +278,7 @@ def test_defaults_are_the_options_of_all_tasks_and_their_own_count_more() -> Non
     [
         ({"retires": 3}, "defaults: there is no option 'retires'; did you mean retries?"),
         ({"retries": -1}, "defaults: retries is -1"),
-        ({"timeout": "1h", "soft_timeout": "2h"}, "defaults: soft_timeout is 2h, but timeout is 1h: it must be less"),
+        ({"timeout": "1h", "soft_timeout": "2h"}, "defaults: soft_timeout is 2h, timeout is 1h; it must be shorter"),
         ({"id": "same"}, "defaults: id is about a single job"),
         ({"after": "job"}, "defaults: after is about a single job"),
         ([("queue", "video")], "defaults is .*; it must be a dict of options"),
@@ -294,7 +294,9 @@ def test_a_default_that_a_task_cannot_have_is_refused_where_the_task_is_declared
 
     async def task() -> None: ...
 
-    with pytest.raises(Invalid, match=r"memory is given, but .*task runs in its executor's process"):
+    with pytest.raises(
+        Invalid, match=r"memory cannot be enforced for .*task, which runs in the executor's own process"
+    ):
         jobs.task(name="task")(task)
     assert jobs.task(name="task", memory=None)(task).chosen.memory is None
 

@@ -210,7 +210,7 @@ async def _atwice(_: RunningJob) -> AsyncIterator[None]:
 @pytest.mark.parametrize(
     ("middleware", "what", "reason"),
     [
-        (_never, "fine", "it ended without a yield, so the task was not called"),
+        (_never, "fine", "it returned without a yield, so the task was not called"),
         (_twice, "fine", "it yielded twice; a task is called once"),
         (_twice_by_error, "ValueError", "it yielded twice; a task is called once"),
         (_atwice, "fine", "it yielded twice; a task is called once"),

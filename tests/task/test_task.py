@@ -196,9 +196,9 @@ def test_an_option_that_is_not_acceptable_is_refused_by_name(option: str, value:
 
 
 def test_the_async_runner_is_for_async_functions() -> None:
-    with pytest.raises(Invalid, match="runner is 'async', but transcode is no async def"):
+    with pytest.raises(Invalid, match="runner is 'async', but transcode is a plain function"):
         declared(runner="async")
-    with pytest.raises(Invalid, match="runner is 'async', but transcode is no async def"):
+    with pytest.raises(Invalid, match="runner is 'async', but transcode is a plain function"):
         declared().options(runner="async")
     assert make_task(fetch, Shelf(), Options().but(runner="async")).chosen.runner == "async"
 

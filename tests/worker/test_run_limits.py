@@ -323,13 +323,17 @@ async def wait() -> None: ...
 @pytest.mark.parametrize(
     ("function", "options", "words"),
     [
-        (idle, {"runner": "thread", "memory": "1GiB"}, "memory is given, but idle runs in its executor's process"),
-        (idle, {"runner": "thread", "exclusive": True}, "exclusive is given"),
-        (wait, {"memory": "1GiB"}, r"runner 'async'\), where it cannot be kept"),
-        (wait, {"exclusive": True}, "choose another runner: fork, spawn or process"),
+        (
+            idle,
+            {"runner": "thread", "memory": "1GiB"},
+            "memory cannot be enforced for idle, which runs in the executor's own process",
+        ),
+        (idle, {"runner": "thread", "exclusive": True}, "exclusive cannot be enforced"),
+        (wait, {"memory": "1GiB"}, r"\(runner 'async'\)"),
+        (wait, {"exclusive": True}, "choose the runner fork, spawn or process"),
         (idle, {"memory": "1KiB"}, "memory is '1KiB'; it must be at least 1 MiB"),
         (idle, {"memory": "much"}, "it must be a size in bytes"),
-        (idle, {"soft_timeout": "1h", "timeout": "1h"}, "soft_timeout is 1h, but timeout is 1h: it must be less"),
+        (idle, {"soft_timeout": "1h", "timeout": "1h"}, "soft_timeout is 1h, timeout is 1h; it must be shorter"),
         (idle, {"exclusive": "yes"}, "it must be True or False"),
         (idle, {"stalled": 0}, "stalled"),
     ],

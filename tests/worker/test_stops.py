@@ -245,7 +245,7 @@ def test_jobs_do_not_end_by_a_sigterm_that_all_processes_get_as_from_systemd(cre
 
     assert worker.wait() == 0
     assert crew.outcomes(job) == ["released"]
-    assert crew.get(job).attempts[0].reason == "handed over"
+    assert crew.get(job).attempts[0].reason == "yielded"
 
 
 def test_a_worker_that_has_nothing_more_to_do_does_not_wait_for_a_store_that_is_away(

@@ -1,4 +1,4 @@
-"""The call of a task: what a job does in a process of its own, in its executor, in a test and where it was enqueued.
+"""Calling a task: in a process of its own, in an executor, in a test, or inline in the program that enqueued it.
 
 claimed job ──▶ Call ──▶ the task's function ──▶ outcome
 """
@@ -45,8 +45,8 @@ class Call(NamedTuple):
     payload: bytes
     checkpoint: bytes
     directory: str
-    log: str = ""  # the file that has what it prints; '': none
-    run: bytes = b""  # what only workers are told: see `run`
+    log: str = ""  # the file that gets its output; "": none
+    run: bytes = b""  # options that only workers read: see `Run`
 
     def make_current(self, link: Link, app: running_job.App | None = None) -> None:
         """Make `current_job()` return this job."""
@@ -54,7 +54,7 @@ class Call(NamedTuple):
 
 
 class JobToRun(Protocol):
-    """What is known of a job that is to run: a `Call`, or what a claim brought."""
+    """A job that is about to run: a `Call`, or a claimed job."""
 
     @property
     def id(self) -> str: ...
@@ -88,22 +88,22 @@ def make_current(job: JobToRun, link: Link, *, directory: str, app: running_job.
 
 
 class Interrupted(BaseException):
-    """Leaves a task that is to be cancelled, where a worker would stop it."""
+    """Raised in a task to cancel it, where a worker would stop its process."""
 
 
-_WISHES = (
+_REQUESTS = (
     Retry,
     Snooze,
     Advance,
     running_job.HandOver,
     running_job.WaitFor,
     Interrupted,
-)  # a task goes on later, or is stopped: no error to look at
-_RECORDED = (*_WISHES, Exception, SystemExit, asyncio.CancelledError)  # the rest is meant for the process, as Ctrl-C is
+)  # raised to continue later or to stop: not errors
+_RECORDED = (*_REQUESTS, Exception, SystemExit, asyncio.CancelledError)  # others concern the process, as Ctrl-C does
 
 
 class CallEnd(NamedTuple):
-    """How a call ended, and what it raised."""
+    """The outcome of a call, and the exception that it raised."""
 
     outcome: Outcome
     error: BaseException | None = None
@@ -113,20 +113,20 @@ class CallEnd(NamedTuple):
         return cls(Cancelled() if isinstance(error, Interrupted) else outcome_of_exception(error), error)
 
     def reraise(self, errors: bool) -> None:
-        """Raise what the call raised, if it is an error and `errors` are asked for, or if it is no job's to handle."""
-        if self.error is not None and not isinstance(self.error, _WISHES if errors else _RECORDED):
+        """Raise the exception of the call again, if it concerns the process, or with `errors` if it is an error."""
+        if self.error is not None and not isinstance(self.error, _REQUESTS if errors else _RECORDED):
             raise self.error
 
 
 class LocalCall(NamedTuple):
-    """A call that is made in this process, and what it needs for that."""
+    """A call that runs in this process."""
 
     job: Call
     task: Task[..., Any] | None
     link: Link
 
     def call(self) -> CallEnd:
-        """Make the call in this thread."""
+        """Run the call in this thread."""
         if self.task is None:
             return CallEnd(Unknown())
         try:
@@ -135,14 +135,14 @@ class LocalCall(NamedTuple):
             return CallEnd.of_exception(error)
 
     async def acall(self) -> CallEnd:
-        """Make the call from an event loop. A plain function gets a thread, where it may run a loop of its own."""
+        """Run the call from an event loop. A plain function runs in a thread, where it may start a loop of its own."""
         if self.task is None or not self.task.is_async:
             return await asyncio.to_thread(self.call)
         work = asyncio.create_task(self._await(self.task))
         try:
             await asyncio.wait({work})
         finally:
-            work.cancel()  # it has ended, unless we are cancelled ourselves
+            work.cancel()  # no effect unless this coroutine was cancelled
         return work.result()
 
     async def _await(self, task: Task[..., Any]) -> CallEnd:
@@ -157,23 +157,23 @@ class LocalCall(NamedTuple):
 
 
 def app_of(task: Task[..., Any]) -> running_job.App | None:
-    """Where a job of this task looks up others."""
+    """Return the app in which a job of this task looks up other jobs."""
     app: Any = task.app
     return app if hasattr(app, "get_many") else None
 
 
 def call_task(task: Task[..., Any], payload: bytes) -> Any:
-    """Call the function of a task, also if it is an `async def`, in this thread. Returns its value."""
+    """Call the function of a task in this thread, also an `async def`. Returns its value."""
     return _awaited(start_call(task, payload))
 
 
 def _awaited(value: Any) -> Any:
-    """Run a coroutine. A generator is none, though asyncio of Python 3.11 takes it for one: it is a value."""
+    """Run a coroutine. A generator is a value, although asyncio of Python 3.11 accepts it as a coroutine."""
     return asyncio.run(value) if isinstance(value, Coroutine) else value
 
 
 def start_call(task: Task[..., Any], payload: bytes) -> Any:
-    """Call the function of a task, with its middleware around it. Returns its value, or its coroutine."""
+    """Call the function of a task inside its middleware. Returns its value, or its coroutine."""
     args, kwargs = task.signature.decode(payload)
     layers = getattr(task.app, "layers", None)
     around = layers.around(task) if isinstance(layers, middleware.Layers) else []
@@ -185,21 +185,21 @@ def start_call(task: Task[..., Any], payload: bytes) -> Any:
 
 
 def outcome_of_return(task: Task[..., Any], value: Any) -> Outcome:
-    """What it means that a task returned a value. This raises nothing: what is raised would be taken for its error."""
+    """Return the outcome of a task that returned a value. Never raises: that would count as an error of the task."""
     current.end_current_job()
     return outcome_of_value(task.name, task.signature.result, value)
 
 
 def outcome_of_exception(error: BaseException) -> Outcome:
-    """What it means that an exception left a task."""
+    """Return the outcome of a task that raised an exception."""
     current.end_current_job()
     if isinstance(error, running_job.HandOver):
         soft = current.current_job().stop_reason == "soft_timeout"
-        return Release("handed over, at its soft time-out" if soft else "handed over")
+        return Release("yielded at its soft timeout" if soft else "yielded")
     if isinstance(error, running_job.WaitFor):
         return Waits(error.args)
     if isinstance(error, SystemExit):
-        # Leaving the process is a crash, whatever the code says: nothing was returned.
+        # Leaving the process is a crash with any exit code: nothing was returned.
         return crash_outcome("the job left its process by sys.exit", exit_code=exit_code(error))
     outcome = outcome_of(error)
     if isinstance(error, Advance) and isinstance(outcome, Advanced):
@@ -207,27 +207,29 @@ def outcome_of_exception(error: BaseException) -> Outcome:
             outcome = _carrying(outcome, error)
         except HoldfastError as refused:
             return outcome_of(refused)
-    if isinstance(outcome, Advanced) and len(outcome.payload) > MAX_PAYLOAD:  # it may be too long for any message
-        words = f"the arguments of {outcome.task} are {len(outcome.payload):,} bytes; {MAX_PAYLOAD:,} are allowed"
-        return failed("Refused", words, group="refused", final="refused")
+    if (
+        isinstance(outcome, Advanced) and len(outcome.payload) > MAX_PAYLOAD
+    ):  # it may not even fit a message to the executor
+        message = f"the arguments of {outcome.task} are {len(outcome.payload):,} bytes (limit {MAX_PAYLOAD:,})"
+        return failed("Refused", message, group="refused", final="refused")
     return outcome
 
 
 def _carrying(outcome: Advanced, advance: Advance) -> Advanced:
-    """The call that a job goes on as carries what is set here and now."""
+    """Add the context that is set now to the call that the job continues as."""
     call: Any = advance.call
     carried = context.carried_by(call.variant.app)
     return replace(outcome, batch=context.with_carried(outcome.batch, call.chosen.run, carried))
 
 
 def crash_outcome(
-    words: str, *, exit_code: int | None = None, signal: int | None = None, memory: int | None = None
+    message: str, *, exit_code: int | None = None, signal: int | None = None, memory: int | None = None
 ) -> Outcome:
-    return Crash(failure.encode(Failure.of_crash(words, exit_code=exit_code, signal=signal, memory=memory)))
+    return Crash(failure.encode(Failure.of_crash(message, exit_code=exit_code, signal=signal, memory=memory)))
 
 
 def exit_code(error: SystemExit) -> int:
-    """The code that a process would end with."""
+    """Return the exit code of a process that raises this."""
     if error.code is None:
         return 0
     return error.code if isinstance(error.code, int) else 1

@@ -1,15 +1,15 @@
-"""Middleware: what is done around the call of a task, whichever runner makes it.
+"""Middleware: code around the call of a task, in any runner.
 
     @jobs.middleware
     def timed(job: RunningJob) -> Iterator[None]:
         began = time.monotonic()
         try:
-            yield                       # the task runs here; `result = yield` has what it returned
+            yield                       # the task runs here; `result = yield` gets its return value
         finally:
             print(job.task, time.monotonic() - began)
 
-A generator has no colour: the same one is put around a `def` and an `async def`. The first that is declared is the
-outermost. An error of a middleware is the job's; one that it catches goes on all the same, so that none is lost.
+The same generator works around a `def` and an `async def`. The first that is declared is the outermost. An error of a
+middleware is an error of the job. A middleware cannot swallow an error of the task: it is raised again afterwards.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Called = Callable[[], Awaitable[Any]]
 
 
 class Layer(NamedTuple):
-    """A middleware, and the tasks that it is for; None: all."""
+    """A middleware and its tasks; None: all."""
 
     function: Middleware
     tasks: frozenset[str] | None
@@ -54,7 +54,7 @@ class Layer(NamedTuple):
         return self.tasks is None or task.name in self.tasks
 
     def check(self, task: Task[..., Any]) -> None:
-        """Refuse what cannot be awaited: an `async def` around a `def`."""
+        """Raise Invalid for an `async def` around a plain function."""
         if self.is_for(task) and inspect.isasyncgenfunction(self.function) and not task.is_async:
             raise Invalid(
                 f"middleware {self.name} is an async def, but task {task.name} is a plain function, which cannot wait "
@@ -72,12 +72,12 @@ class Layers:
         """Declare a middleware.
 
         Raises:
-            TypeError: it is no function that yields.
-            Invalid: it cannot be put around one of its tasks.
+            TypeError: the object is not a function that yields.
+            Invalid: it does not fit one of its tasks.
         """
         if not inspect.isgeneratorfunction(function) and not inspect.isasyncgenfunction(function):
             raise TypeError(
-                f"{function!r} cannot be a middleware: it is a function, def or async def, that yields once"
+                f"{function!r} cannot be a middleware; expected a function, def or async def, that yields once"
             )
         _check_parameters(function)
         layer = Layer(function, None if tasks is None else frozenset(map(_name_of, _several(tasks))))
@@ -86,7 +86,7 @@ class Layers:
         self._layers.append(layer)
 
     def check(self, task: Task[..., Any]) -> None:
-        """Refuse a task that one of them cannot be put around."""
+        """Raise Invalid if one of them does not fit a task."""
         for layer in self._layers:
             layer.check(task)
 
@@ -99,7 +99,7 @@ def _check_parameters(function: Callable[..., Any]) -> None:
         inspect.signature(function).bind(None)
     except TypeError as error:
         raise TypeError(
-            f"{function!r} cannot be a middleware: it is called with one argument, the running job; {error}"
+            f"{function!r} cannot be a middleware; it is called with one argument, the running job: {error}"
         ) from None
 
 
@@ -114,9 +114,9 @@ def _name_of(task: Task[..., Any] | str) -> str:
 
 
 def call_within(layers: list[Layer], job: RunningJob, task: Task[..., Any], args: Any, kwargs: Any) -> Any:
-    """Call the function of a task with middleware around it. Returns its value, or of an `async def` its coroutine.
+    """Call the function of a task inside middleware. Returns its value, or the coroutine of an `async def`.
 
-    Around a plain function nothing is awaited, so that no event loop is needed: one step goes all the way.
+    Around a plain function nothing is awaited: a single `send` runs everything, without an event loop.
     """
 
     async def call() -> Any:
@@ -132,17 +132,17 @@ def call_within(layers: list[Layer], job: RunningJob, task: Task[..., Any], args
         work.send(None)
     except StopIteration as end:
         return end.value
-    raise RuntimeError("a middleware waited for something, around a plain function")
+    raise RuntimeError("a middleware awaited something around a plain function")
 
 
 def _run(coroutine: Coroutine[Any, Any, Any]) -> Any:
-    import asyncio  # slow to load, for a program that only enqueues
+    import asyncio  # slow to import, and not needed to enqueue
 
     return asyncio.run(coroutine)
 
 
 async def _within(layers: list[Layer], job: RunningJob, call: Called) -> Any:
-    """Make a call within the first of some layers, which is around the others."""
+    """Run a call inside the first layer, which is around the others."""
     if not layers:
         return await call()
     running = _Running(layers[0], job)
@@ -157,36 +157,36 @@ async def _within(layers: list[Layer], job: RunningJob, call: Called) -> Any:
 
 
 class _Running:
-    """A middleware around one call: what is before its `yield`, and what is after."""
+    """A middleware around one call: the code before its `yield`, and the code after it."""
 
     def __init__(self, layer: Layer, job: RunningJob) -> None:
         self._layer = layer
         self._steps: Any = layer.function(job)
 
     async def begin(self) -> None:
-        if not await self._goes_on(None):
-            raise self._blamed(RuntimeError("it ended without a yield, so the task was not called"))
+        if not await self._advance(None):
+            raise self._blamed(RuntimeError("it returned without a yield, so the task was not called"))
 
     async def end(self, value: Any) -> None:
-        """The call returned a value."""
-        if await self._goes_on(value):
+        """Continue after a call that returned a value."""
+        if await self._advance(value):
             await self._refuse_second()
 
     async def end_by(self, error: BaseException) -> None:
-        """The call raised: so does this, if the middleware raises something else."""
+        """Continue after a call that raised. Raises only if the middleware raises another exception."""
         trace = error.__traceback__
         try:
-            goes_on = await self._throws(error)
+            has_yielded = await self._throw(error)
         except BaseException as other:
             if other is not error and not _stands_for(other, error):
-                raise self._blamed(other)  # noqa: B904, it says itself what it came from
-            goes_on = False
-        error.__traceback__ = trace  # without the way through the middleware
-        if goes_on:
+                raise self._blamed(other)  # noqa: B904, its context is set already
+            has_yielded = False
+        error.__traceback__ = trace  # without the frames of the middleware
+        if has_yielded:
             await self._refuse_second()
 
-    async def _goes_on(self, value: Any) -> bool:
-        """Go on to the next yield. Returns whether there is one."""
+    async def _advance(self, value: Any) -> bool:
+        """Run to the next yield. Returns whether there is one."""
         steps: Generator[None, Any, None] | AsyncGenerator[None, Any] = self._steps
         try:
             if isinstance(steps, Generator):
@@ -199,7 +199,7 @@ class _Running:
             raise self._blamed(error)  # noqa: B904, the same
         return True
 
-    async def _throws(self, error: BaseException) -> bool:
+    async def _throw(self, error: BaseException) -> bool:
         steps: Generator[None, Any, None] | AsyncGenerator[None, Any] = self._steps
         try:
             if isinstance(steps, Generator):
@@ -224,5 +224,5 @@ class _Running:
 
 
 def _stands_for(other: BaseException, error: BaseException) -> bool:
-    """Whether Python made one error of another, as of a StopIteration that leaves a generator."""
+    """Whether Python replaced an error: a StopIteration that leaves a generator becomes a RuntimeError."""
     return isinstance(error, StopIteration | StopAsyncIteration) and other.__cause__ is error

@@ -1,4 +1,4 @@
-"""The signature of a task: its arguments as JSON, bound and checked as Python would.
+"""The signature of a task: its arguments as JSON, bound and checked as Python does.
 
 {"source": "in.mov", "height": 1080, "*": [more positional], "**": {more named}}
 """
@@ -24,7 +24,7 @@ _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONL
 
 
 class Parameter(typing.NamedTuple):
-    """One parameter of a task, and the key that its argument is stored by."""
+    """One parameter of a task, and the key under which its argument is stored."""
 
     key: str
     kind: inspect._ParameterKind
@@ -35,7 +35,7 @@ class Parameter(typing.NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Signature:
-    """The parameters of a task: how its arguments are stored, and what its result is."""
+    """The parameters of a task, and the type of its result."""
 
     task: str
     python: inspect.Signature
@@ -95,14 +95,14 @@ class Signature:
         """Return the positional and the named arguments that `encode` stored.
 
         Raises:
-            Invalid: they do not fit the signature, which may be of another release.
+            Invalid: they do not fit the signature, which may have changed with a release.
         """
         try:
             came = astuple(self.decoder.decode(data))
         except REFUSED as error:
             raise Invalid(
-                f"task {self.task}: the stored arguments do not fit {self.python}: {error}. While jobs of an "
-                "older release are kept, remove and rename no parameter, and give new ones a default"
+                f"task {self.task}: the stored arguments do not fit {self.python}: {error}. While jobs of an older "
+                "release exist, do not remove or rename parameters, and give new ones a default"
             ) from None
         args: list[Any] = []
         kwargs: dict[str, Any] = {}
@@ -111,7 +111,7 @@ class Signature:
         return args, kwargs
 
     def _bind(self, args: Sequence[object], kwargs: Mapping[str, object]) -> dict[str, object]:
-        """Return the arguments by key, bound as Python would."""
+        """Return the arguments by key, bound as Python does."""
         given: dict[str, object] = dict(zip(self.positional, args, strict=False))
         if len(args) > len(self.positional):
             given["*"] = list(args[len(self.positional) :])
@@ -128,7 +128,7 @@ class Signature:
         return given
 
     def _check_call(self, given: dict[str, Any], args: Sequence[object], kwargs: Mapping[str, object]) -> None:
-        """Have Python say what does not fit, if anything."""
+        """Raise Invalid with the message of Python if the arguments do not fit."""
         if self.required <= given.keys() <= self.keys and self.named.isdisjoint(given.get("**", ())):
             return
         try:
@@ -137,7 +137,7 @@ class Signature:
             raise Invalid(f"task {self.task}: {error}; it takes {self.python}") from None
 
     def _blame(self, given: Mapping[str, object]) -> None:
-        """Refuse the first argument that cannot be stored."""
+        """Raise Invalid for the first argument that cannot be stored."""
         for parameter in self.parameters:
             if parameter.key in given:
                 parameter.shape.encode(given[parameter.key], self._argument(parameter))
@@ -152,7 +152,7 @@ def _declared(annotation: Any, what: str) -> Shape:
     except TypeError as error:
         raise TypeError(
             f"{what}: {error}. Annotate it with a type that JSON can carry: a dataclass, a msgspec.Struct, "
-            "str, int, datetime, list[...] and the like; or pass an id or a path in its place"
+            "str, int, datetime, list[...] and the like; or pass an id or a path instead"
         ) from None
 
 
@@ -160,7 +160,7 @@ def _hints(function: Callable[..., Any], task: str) -> dict[str, Any]:
     try:
         return typing.get_type_hints(function, include_extras=True)
     except Exception as error:
-        raise TypeError(f"task {task}: {error}; what an annotation names must be defined above the task") from None
+        raise TypeError(f"task {task}: {error}; define the names in annotations above the task") from None
 
 
 def _parameter(parameter: inspect.Parameter, annotation: Any, task: str) -> Parameter:

@@ -1,9 +1,9 @@
-"""A task: a function with a name and options. A bound call: the task with its arguments, ready to be stored.
+"""A task: a function with a name and options. A bound call: a task with its arguments, ready to enqueue.
 
     function ──make_task──▶ Task ──bind──▶ BoundCall ──enqueue──▶ Job
 
-Everything that can be wrong is refused as early as it is known: annotations and options when the
-task is declared, arguments when they are bound.
+Mistakes raise as early as possible: in annotations and options when the task is declared, in arguments when they are
+bound.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ R = TypeVar("R")
 
 
 class App(Protocol):
-    """Where calls are stored."""
+    """The app that stores the calls of a task."""
 
     def enqueue(self, call: BoundCall[R], /) -> Job[R]: ...
 
@@ -40,7 +40,7 @@ class App(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Task(Generic[P, R]):
-    """A function that workers can run. Called, it is the plain function."""
+    """A function that workers run. Calling the task calls the function."""
 
     name: str
     function: Callable[P, Any]
@@ -48,12 +48,12 @@ class Task(Generic[P, R]):
     signature: Signature
     chosen: Options
     codec: str = "json"  # of its arguments
-    origin: Task[P, R] | None = field(default=None, repr=False)  # what `options` was called on; None: it was declared
-    batch: dict[str, Any] = field(init=False, repr=False)  # what the store is told of each call
-    outline: Job[R] = field(init=False, repr=False)  # what is known of each job before it is stored
+    origin: Task[P, R] | None = field(default=None, repr=False)  # the declared task, if `options` made this one
+    batch: dict[str, Any] = field(init=False, repr=False)  # the arguments of the store that all calls share
+    outline: Job[R] = field(init=False, repr=False)  # the job of a call, as far as it is known before it is stored
 
     def __post_init__(self) -> None:
-        """Find out what is the same for all calls: most tasks are declared once, and called often."""
+        """Compute what all calls share: most tasks are declared once and called often."""
         for attribute in ("__doc__", "__module__", "__name__", "__qualname__"):
             vars(self)[attribute] = getattr(self.function, attribute, None)
         vars(self).update(__wrapped__=self.function, batch=_batch(self), outline=_outline(self))
@@ -62,7 +62,7 @@ class Task(Generic[P, R]):
         return f"<Task {self.name}>"
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Call the function here and now. Unless a job runs here, `current_job()` is a detached one meanwhile."""
+        """Call the function in this process. Outside of a job, `current_job()` is a detached one meanwhile."""
         with detached_unless_running(self.name):
             result: R = self.function(*args, **kwargs)
         return result
@@ -73,11 +73,11 @@ class Task(Generic[P, R]):
 
     @property
     def declared(self) -> Task[P, R]:
-        """The task as it was declared, whatever options this one has."""
+        """The task as it was declared, without later options."""
         return self.origin or self
 
     def options(self, **given: Unpack[Given]) -> Self:
-        """Return this task with other options, for the calls made through it.
+        """Return this task with other options.
 
         transcode.options(priority=-5, delay="30s").enqueue("in.mov")
         """
@@ -85,7 +85,7 @@ class Task(Generic[P, R]):
         return replace(self, chosen=chosen, origin=self.declared)
 
     def bind(self, *args: P.args, **kwargs: P.kwargs) -> BoundCall[R]:
-        """Return a call of this task with these arguments. It has its id, and is not stored yet.
+        """Return a call of this task with these arguments. It has an id, and is not stored yet.
 
         Raises:
             Invalid: the arguments do not fit the signature, or cannot be stored.
@@ -94,26 +94,26 @@ class Task(Generic[P, R]):
         return BoundCall(self.chosen.id or new_id(), self, payload)
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
-        """Store a call of this task, for a worker to make."""
+        """Enqueue a call of this task for a worker to run."""
         return self.app.enqueue(self.bind(*args, **kwargs))
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
-        """Store a call of this task, for a worker to make."""
+        """Enqueue a call of this task for a worker to run."""
         return await self.app.aenqueue(self.bind(*args, **kwargs))
 
 
 class AsyncTask(Task[P, R]):
-    """A task that is an `async def`: called as a function, it is to be awaited."""
+    """A task that is an `async def`: calling it returns a coroutine."""
 
     async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:  # type: ignore[override]
-        """Call the function here and now, as a coroutine."""
+        """Call the function in this process."""
         with detached_unless_running(self.name):
             result: R = await self.function(*args, **kwargs)
         return result
 
 
 class BoundCall(msgspec.Struct, Generic[R], frozen=True, eq=False):
-    """A task with its arguments, encoded, and the id that its job will have."""
+    """A task with its encoded arguments, and the id of the future job."""
 
     id: str
     variant: Task[..., R]  # the task with the options of this call
@@ -124,7 +124,7 @@ class BoundCall(msgspec.Struct, Generic[R], frozen=True, eq=False):
 
     @property
     def task(self) -> Task[..., R]:
-        """The task as it was declared, whatever options this call has."""
+        """The task as it was declared, without later options."""
         return self.variant.declared
 
     @property
@@ -137,7 +137,7 @@ class BoundCall(msgspec.Struct, Generic[R], frozen=True, eq=False):
 
     @property
     def batch(self) -> dict[str, Any]:
-        """What the store is told of it, besides its id and its arguments."""
+        """The arguments of the store, besides the id and the payload."""
         return self.variant.batch
 
     @property
@@ -146,13 +146,13 @@ class BoundCall(msgspec.Struct, Generic[R], frozen=True, eq=False):
         return self.variant.outline
 
     def options(self, **given: Unpack[Given]) -> BoundCall[R]:
-        """Return this call with other options; it keeps its id, unless one is given."""
+        """Return this call with other options. It keeps its id, unless another one is given."""
         variant = self.variant.options(**given)
         return BoundCall((given.get("id") and variant.chosen.id) or self.id, variant, self.payload)
 
 
 class Declare(Protocol):
-    """What `@app.task(...)` returns: it makes a task of a function."""
+    """The decorator that `@app.task(...)` returns."""
 
     @overload
     def __call__(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...
@@ -172,27 +172,27 @@ def make_task(
     """Make a task of a function.
 
     Raises:
-        Invalid: the name or an option is not acceptable.
-        TypeError: it is no function, or its parameters cannot be stored.
+        Invalid: the name or an option is invalid.
+        TypeError: the object is not a function, or its parameters cannot be stored.
     """
     if not inspect.isroutine(function) or inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-        raise TypeError(f"{function!r} cannot be a task; a task is a function, def or async def, without yield")
+        raise TypeError(f"{function!r} cannot be a task; expected a function, def or async def, without yield")
     chosen = check_task(name) if name is not None else _default_name(function)
     kind = AsyncTask if inspect.iscoroutinefunction(function) else Task
     return kind(chosen, function, app, Signature.of(function, chosen), _fitting(function, options))
 
 
 def _fitting(function: Callable[..., Any], options: Options) -> Options:
-    """Return options, unless the function cannot be run so; one that is no task of users may say what it refuses."""
+    """Return the options, unless they do not fit the function. A function may bring its own check."""
     if check := getattr(function, "check_options", None):
         check(options)
     if options.runner == "async" and not inspect.iscoroutinefunction(function):
-        raise Invalid(f"runner is 'async', but {function.__qualname__} is no async def")
+        raise Invalid(f"runner is 'async', but {function.__qualname__} is a plain function; make it an async def")
     runner = options.runner or ("async" if inspect.iscoroutinefunction(function) else None)
     if runner in ("thread", "async") and (wanted := [name for name in NEED_A_PROCESS if getattr(options, name)]):
         raise Invalid(
-            f"{wanted[0]} is given, but {function.__qualname__} runs in its executor's process (runner {runner!r}), "
-            "where it cannot be kept; choose another runner: fork, spawn or process"
+            f"{wanted[0]} cannot be enforced for {function.__qualname__}, which runs in the executor's own process "
+            f"(runner {runner!r}); choose the runner fork, spawn or process"
         )
     return options
 
@@ -212,9 +212,9 @@ def _batch(task: Task[..., Any]) -> dict[str, Any]:
 
 
 def _outline(task: Task[..., R]) -> Job[R]:
-    """A job as it will be when it is stored, but for its app, its id, its arguments and its times."""
+    """Return the job as it will be stored, without its app, id, arguments and times."""
     chosen, unknown = task.chosen, datetime.fromtimestamp(0, UTC)
-    nobody: Any = None
+    no_app: Any = None
     return Job(
         id="",
         state="waiting",
@@ -231,13 +231,13 @@ def _outline(task: Task[..., R]) -> Job[R]:
         at_most_once=chosen.at_most_once is True,
         limits=tuple(chosen.limits or ()),
         share=chosen.share or "",
-        app=nobody,
+        app=no_app,
         returns=task.signature.result,
     )
 
 
 def _default_name(function: Callable[..., Any]) -> str:
-    """Return module and name of a function, as another process would import it."""
+    """Return the module and name of a function, as another process would import it."""
     module = function.__module__
     if module == "__main__":
         main = sys.modules["__main__"]
@@ -245,7 +245,5 @@ def _default_name(function: Callable[..., Any]) -> str:
         module = spec.name if spec else PurePath(getattr(main, "__file__", None) or "__main__").stem
     name = f"{module}.{function.__qualname__}"
     if "<" in name:
-        raise Invalid(
-            f"{name} is no name that another process could find; move the function to a module, or pass name="
-        )
+        raise Invalid(f"{name} cannot be imported by another process; move the function to a module, or pass name=")
     return check_task(name)
