@@ -1,7 +1,7 @@
--- each: verbs that do the same to each of some jobs.
+-- actions: functions that do the same to each of some jobs.
 --
--- `action` has what is done to one job, by name: called with its id and the arguments of the call, it returns the answer about
--- it; `check_action` what is to be checked of the arguments before. See bulk.lua for all jobs of a kind.
+-- `action[name](id, args)` acts on one job and returns its answer; `check_action[name](args)` checks the arguments before.
+-- `bulk` applies actions to all jobs that match a filter.
 
 local loop_despite_errors, check_ids, publish_events = core.loop_despite_errors, core.check_ids, core.publish_events
 local refuse, register = core.refuse, core.register
@@ -9,7 +9,7 @@ local flush = core.flush
 
 local action, check_action = {}, {}
 
--- An answer in capital letters, but OK, says that nothing was done.
+-- Answers in capital letters, except OK, mean that nothing was changed.
 local function changed_nothing(answer) return answer ~= 'OK' and not string.find(answer, '%l') end
 
 local function check_reason(args)

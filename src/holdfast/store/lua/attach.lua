@@ -1,19 +1,19 @@
--- attach: fields that other programs keep with a job. note: an entry in its history.
+-- attach: fields that other programs store with a job. note: add an entry to its history.
 --
 --   args.id       the job
---   args.set      attach: table of name and text
+--   args.set      attach: table of names and texts
 --   args.remove   attach: names
---   args.words    note: what is to be remembered, up to 1,000 bytes
+--   args.words    note: text of up to 1,000 bytes
 --   args.token    note: see call.lua
 --
--- Fields go with the job. attach returns all of them: name, text, name, text ... Both refuse NOTFOUND, INVALID, TOOBIG.
+-- Errors: NOTFOUND, INVALID, TOOBIG. Fields are deleted with the job. `attach` returns all of them: name, text, name, text ...
 
 local check_id, check_list, check_name, refuse, register = core.check_id, core.check_list, core.check_name, core.refuse, core.register
 local MAX_NOTE, mark_extra, add_note, require_job = core.MAX_NOTE, core.mark_extra, core.add_note, core.require_job
 
 local MAX_FIELDS, MAX_FIELD = 64, 4096
 
--- Returns what to write: name, text, name, text ...
+-- Returns fields to write: name, text, name, text ...
 local function check_fields(args)
   local fields = {}
   if type(args.set or {}) ~= 'table' then refuse('INVALID', '`set` must be a table of names and texts') end

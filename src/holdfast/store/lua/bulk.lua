@@ -1,15 +1,15 @@
--- act: do the same to all jobs that are of some kind, in bounded steps.
+-- bulk: apply an action to all jobs that match a filter, in bounded steps.
 --
---   args.action     cancel, retry, delete, move, release, fail; or count, which does nothing
---   args.queues, states, limit, cursor    over which jobs to walk, and how many of them to look at (100): see list.lua
---   args.task, group                      only those of this task; that failed with this group
---   args.since      only those that are in their state since then or longer; not given: since now. Whoever goes on says the
---                   time that the first call returned: else jobs that come back would be met again
+--   args.action     cancel, retry, delete, move, release, fail; or count, which changes nothing
+--   args.queues, states, limit, cursor    which jobs to visit, and how many per call (100): see list.lua
+--   args.task, group                      only jobs of this task; that failed with this group
+--   args.since      only jobs that have been in their state since then (default: now). Later calls pass the time that the first
+--                   one returned, or requeued jobs would be visited again
 --   args.with       further arguments of the action
 --   args.token      see call.lua
 --
--- Returns the cursor (empty: that was all), the time, how many jobs were looked at, and a list of answer, count, answer,
--- count ... as the action answers.
+-- Errors: INVALID. Returns the cursor (empty: done), the time, how many jobs were visited, and a list of answer, count, answer,
+-- count ... with the answers of the action.
 
 local loop_despite_errors, check_optional, publish_events = core.loop_despite_errors, core.check_optional, core.publish_events
 local refuse, register = core.refuse, core.register
@@ -20,7 +20,7 @@ local action, check_action = core.action, core.check_action
 
 local ACTIONS = { cancel = true, retry = true, delete = true, move = true, release = true, fail = true, count = true }
 
--- One that cannot be read is meant if nothing has to be read for that.
+-- An unreadable job matches if no filter has to read it.
 local function matches(args, since, id)
   local job, group = load_job(id, 'g')
   if not job then return group ~= 'NOTFOUND' and not args.task and not args.group end
@@ -32,7 +32,7 @@ local function check_act(args)
   if check_action[args.action] then check_action[args.action](args.with or {}) end
   check_optional(args.since, '`since`', 0, 2 ^ 52)
   if type(args.group or '') ~= 'string' then refuse('INVALID', '`group` must be a text') end
-  args.group = args.group and truncate(args.group, INLINE) -- as records have it
+  args.group = args.group and truncate(args.group, INLINE) -- as records store it
   return check_walk(args)
 end
 

@@ -1,4 +1,4 @@
--- call: what every function of the library shares: the call's time, its refusals, its events.
+-- call: what all functions of the library share: argument checks, errors, events, the clock, tokens, registration.
 
 local use_namespace = core.use_namespace
 
@@ -47,13 +47,13 @@ local function check_list(value, what, least)
   return value
 end
 
--- A list of ids, all of them checked before anything is done about the first.
+-- Check every id before anything is done to the first.
 local function check_ids(value)
   for _, id in ipairs(check_list(value, 'ids')) do check_id(id) end
   return value
 end
 
--- A list of ids in which none stands twice.
+-- Check that no id occurs twice.
 local function check_distinct_ids(value, what, least)
   local seen = {}
   for _, id in ipairs(check_list(value, what, least)) do
@@ -63,8 +63,8 @@ local function check_distinct_ids(value, what, least)
   return value
 end
 
--- An executor is `<node>/<worker>.<number>`; its worker is what stands before the dot. Up to 39 characters: the field of an
--- attempt then has 64 bytes.
+-- An executor is `<node>/<worker>.<number>`; the part before the dot is its worker. With at most 39 characters, the
+-- field of an attempt stays within 64 bytes.
 local function check_executor(value)
   if type(value) ~= 'string' or #value > 39 or not string.find(value, '^[%w_.%-]+/%w+%.%d+$') then
     refuse('INVALID', 'an executor must be <node>/<worker>.<number>, not ' .. string.sub(tostring(value), 1, 60))
@@ -82,7 +82,7 @@ end
 
 local function worker_of(executor) return string.match(executor, '^(.+)%.(%d+)$') end
 
--- Add one value or two to the list that a batch has by this name. The batch is a list too, of the names.
+-- Append one or two values to the list that a batch keeps under a name. The batch itself lists its names.
 local function collect(batch, where, first, second)
   local list = batch[where]
   if not list then
@@ -99,7 +99,7 @@ local function emit(kind, id)
   if ids then ids[#ids + 1] = id else collect(pending_events, kind, id) end
 end
 
--- One entry per type of event, naming its jobs.
+-- Publish one stream entry per event type, naming its jobs.
 local function publish_events(who)
   for place = 1, #pending_events do
     local kind = pending_events[place]
@@ -109,7 +109,7 @@ local function publish_events(who)
   end
 end
 
--- Numbers for jobs in the order in which they come, never given twice: returns the one before the first.
+-- Reserve arrival numbers, which are never assigned twice. Returns the one before the first.
 local function reserve_arrivals(count)
   if meta.new then redis.call('HSET', key.meta, 'schema', SCHEMA) end
   meta.new = false
@@ -117,10 +117,10 @@ local function reserve_arrivals(count)
   return meta.arrivals - count
 end
 
-local on_first_call = {} -- what the first call does, for no function of Lua can be called while the library is loaded
+local on_first_call = {} -- run by the first call: Lua functions cannot be called while the library is being loaded
 
--- A call that must not be carried out twice has a token, made when the call was: the client library repeats a call whose
--- reply was lost. What was answered is kept for some minutes, so that the call repeated gets the same answer.
+-- A client repeats a call whose reply was lost. A call that must not run twice has a token; its reply is stored for
+-- REPLY_TTL and returned again to a repeated call.
 local REPLY_TTL = constants.REPLY_TTL
 
 local function load_reply(token)
@@ -136,10 +136,10 @@ local function read_clock(args)
   return time[1] * 1000 + math.floor(time[2] / 1000)
 end
 
--- Signs say that there is something to look at: gaps (see lease.lua), config, resolving (see dependencies.lua), changed (see
--- limits.lua), undefined (likewise), fair, refill (see schedules.lua), paused. They are one field, as JSON: so most calls look
--- for one that is not there, and not for eight.
-local markers_text = false -- its text
+-- Markers tell a call that something rare needs attention: outages (lease.lua), config, resolving (dependencies.lua),
+-- changed and undefined (limits.lua), fair (shares.lua), refill (schedules.lua), paused, surplus (prune.lua). They are
+-- one JSON field, so most calls read one missing field instead of nine.
+local markers_text = false -- as it is stored
 
 local function set_marker(name, value)
   markers[name] = value
@@ -148,7 +148,7 @@ local function set_marker(name, value)
   redis.call('HSET', key.meta, 'schema', SCHEMA, 'markers', markers_text)
 end
 
--- What of `meta` every call needs to know; then what those need who move time on, which storing jobs does not.
+-- Read the fields of `meta` that every call needs, and unless the call is light, those that `advance` needs.
 local function read_meta(is_light)
   local values
   if is_light then
@@ -169,7 +169,8 @@ local function read_meta(is_light)
   core.read_config(markers.config)
 end
 
--- Arguments that come again and again, of calls that differ only in their blobs, are decoded and checked once: by their text.
+-- Calls that differ only in their blobs repeat their arguments, so decoded and checked arguments are cached by their
+-- text.
 local cached_args = { count = 0 } -- and text -> arguments
 
 local function cache_args(text, args)
@@ -182,7 +183,7 @@ local function read_args(text)
   local args = cached_args[text]
   if args then return args end
   args = cjson.decode(text)
-  args.is_cached = nil -- a caller cannot say so
+  args.is_cached = nil -- callers cannot set this
   return args
 end
 
@@ -196,8 +197,7 @@ local function execute(body, is_light, args, blobs)
   return reply
 end
 
--- Something failed that is not a refusal: what was written before must be whole. To the server's log, for nobody else may hear
--- of it.
+-- Handle an error that is not a refusal: complete what was written so far, and log the error on the server.
 local function recover(fault)
   redis.log(redis.LOG_WARNING, 'holdfast: ' .. tostring(fault))
   core.flush_after_error()
@@ -206,8 +206,8 @@ end
 
 local function is_refusal(fault) return type(fault) == 'table' and fault.refusal end
 
--- Run a loop to its end, though something in it fails. It counts on by itself before it does anything, so that what fails for
--- one stops no other; `failed`, if given, is called for that one.
+-- Run a loop to its end even if iterations fail. The loop must advance its counter before it does any work, so that a
+-- failure skips one iteration; `failed`, if given, is called for it.
 local function loop_despite_errors(loop, failed)
   while true do
     local done, fault = pcall(loop)
@@ -218,7 +218,7 @@ local function loop_despite_errors(loop, failed)
   end
 end
 
--- Do several things, each though another fails.
+-- Run all steps, even if some fail.
 local function run_all(steps)
   local at = 0
   loop_despite_errors(function()
@@ -229,16 +229,16 @@ local function run_all(steps)
   end)
 end
 
-local last_call_succeeded = false -- whether the last call did
+local last_call_succeeded = false
 
 local function initialize()
   redis, string, table, math, struct, type, tonumber, pairs, ipairs, next, unpack, pcall = globals()
   for _, prepare_batch in ipairs(on_first_call) do prepare_batch() end
 end
 
--- Register a function of the library under a name that carries the library's digest, so that releases run side by
--- side. `body(args, blobs)` returns the reply, and whether nothing was done; a caller with a token that was answered
--- before gets that answer. `is_brief`: it needs little of `meta`.
+-- Register a library function. Its name carries the library's digest, so that releases run side by side. `body(args,
+-- blobs)` returns the reply, and whether nothing was changed; otherwise the reply is stored under the call's token.
+-- `is_light`: the call needs only the schema and the markers.
 local function register(words, flags, body, is_light)
   redis.register_function({
     function_name = 'hf_' .. DIGEST .. '_' .. words,

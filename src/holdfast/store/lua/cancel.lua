@@ -1,14 +1,14 @@
--- cancel: jobs that have not started do not start; those that run are stopped by their worker.
+-- cancel: prevent jobs from starting, and request running ones to stop.
 --
---   args.ids     up to 1,000
---   args.reason  why, in words
---   args.dependents   cancel too all jobs that wait for these, and so on; up to 1,000 in all
---   args.unless_awaited   cancel no job that others wait for, unless these are cancelled by the same call
---   args.token   see call.lua; not given: the call may be carried out twice
+--   args.ids              up to 1,000
+--   args.reason           text
+--   args.dependents       also cancel all direct and indirect dependents, up to 1,000 in total
+--   args.unless_awaited   skip jobs that have dependents, unless these are cancelled by the same call
+--   args.token            see call.lua (default: the call may run twice)
 --
--- A running job stays running, the wish recorded, until its worker has stopped it; a success that arrives first stands.
--- Returns an answer per id: cancelled, cancelling, NOTFOUND, NEWER, DAMAGED, STATE if it has ended already, or BLOCKED if others wait
--- for it and `unless_awaited` is given; then, for each dependent, its id and its answer. Refuses TOOBIG if there are too many.
+-- Errors: INVALID, TOOBIG if there are too many dependents. A running job stays running, flagged as cancelling, until its worker
+-- has stopped it; a success that arrives first wins. Returns an answer per id: cancelled, cancelling, NOTFOUND, NEWER,
+-- DAMAGED, STATE if it has ended, BLOCKED if `unless_awaited` applies; then the id and answer of each dependent.
 
 local MAX_BATCH, check_ids, publish_events, refuse, register = core.MAX_BATCH, core.check_ids, core.publish_events, core.refuse, core.register
 local worker_of = core.worker_of
@@ -26,7 +26,7 @@ local function cancel_running(job, reason)
   add_note(job, 'c', reason)
   redis.call('HSET', key.job(job.id), 's', pack_status(job))
   local run = current_attempt(job)
-  if run.executor == NO_EXECUTOR then return 'cancelling' end -- when its lease ends
+  if run.executor == NO_EXECUTOR then return 'cancelling' end -- it ends with its lease
   local _, _, spared, length = parse_hold(redis.call('HGET', key.held(run.executor), job.id), job)
   redis.call('HSET', key.held(run.executor), job.id, pack_hold(job.attempt, true, spared, length))
   send_message(worker_of(run.executor), string.format('cancel %s %s %d', run.executor, job.id, job.attempt))
@@ -50,7 +50,7 @@ function action.cancel(id, args)
   return 'cancelled'
 end
 
--- All jobs that wait for some, directly or not, the nearest first.
+-- All direct and indirect dependents, nearest first.
 local function find_dependents(ids)
   local seen, queue, at = {}, {}, 1
   for _, id in ipairs(ids) do seen[id], queue[#queue + 1] = true, id end
@@ -66,15 +66,15 @@ local function find_dependents(ids)
   return found
 end
 
--- Whether a job that stands among those that wait does so. One that cannot be read may.
+-- Whether an indexed dependent really waits. An unreadable one may.
 local function waits(id)
   local job, fault = load_job(id)
   if job then return job.state == 'blocked' end
   return fault ~= 'NOTFOUND'
 end
 
--- Note for each of those that wait for a job that they do, until one is met that is not named: then the answer is true. Returns
--- too how many edges were looked at.
+-- Record the edges from a job to its dependents, until one is found that is not being cancelled. Returns whether there
+-- is one, and the number of edges.
 local function awaited_by_others(id, named, before)
   local first = 0
   while true do
@@ -89,10 +89,10 @@ local function awaited_by_others(id, named, before)
   end
 end
 
--- Those of some jobs that others wait for, unless all of these are named too, and nobody else waits for them.
+-- Jobs with dependents outside of `ids`, and those that depend on them.
 local function find_awaited(ids)
   local named, found, list, before, looked_at = {}, {}, {}, {}, 0
-  for _, id in ipairs(ids) do named[id] = load_job(id) and true end -- what cannot be read is not cancelled
+  for _, id in ipairs(ids) do named[id] = load_job(id) and true end -- unreadable jobs are not cancelled
   for id in pairs(named) do
     local is_awaited, edges = awaited_by_others(id, named, before)
     if is_awaited then found[id], list[#list + 1] = true, id end
@@ -123,7 +123,7 @@ register('cancel', { 'allow-oom' }, function(args)
   args.awaited = args.unless_awaited and find_awaited(ids) or nil
   local answers, is_unchanged = apply_to_each('cancel', args, ids)
   for place, answer in ipairs((apply_to_each('cancel', args, dependents))) do
-    -- Its own policy may have cancelled it already, with the job that it waits for.
+    -- Its own policy may have cancelled it together with its dependency.
     answers[#answers + 1], answers[#answers + 2] = dependents[place], answer == 'STATE' and 'cancelled' or answer
   end
   publish_events()

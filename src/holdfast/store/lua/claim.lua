@@ -1,22 +1,23 @@
--- claim: hand the best waiting jobs to an executor, under a lease.
+-- claim: lease the highest-ranked waiting jobs to an executor.
 --
 --   args.executor   <node>/<worker>.<number>
---   args.counter    rises with each claim of an executor; a repeated claim gets the same jobs again
---   args.queues     names, most urgent first
---   args.limit      how many jobs at most
---   args.shares     how many of each queue at most, in a first round; in a second, what is left, in the order of `queues`
---   args.lease      milliseconds until the lease ends (what the queue is configured with)
+--   args.counter    increases with each claim of an executor; a repeated claim returns the same jobs
+--   args.queues     queue names, highest priority first
+--   args.limit      maximum number of jobs
+--   args.shares     maximum per queue in a first round; a second round fills up in the order of `queues`
+--   args.lease      lease duration in milliseconds (default: the queue's setting)
 --   args.pid        process id of the executor
---   args.idle       the executor's last claim found nothing
---   args.leaves     the executor does not wait if it gets nothing, so it is not to be woken
+--   args.idle       true if the executor's last claim returned nothing
+--   args.leaves     true if the executor does not wait for work, so it must not be woken
 --
--- Returns the milliseconds after which to claim again if nothing wakes the executor (0: jobs were found), the key on
--- which to wait for that, a list of kinds of jobs, and then for each job: id, attempt, created, the number of its kind, payload,
--- checkpoint or ''. Of each kind the list has: queue, task, codec, timeout (0: none), whether it must run alone, that is in a
--- process of its own: it may have killed an executor; the lease, of which the worker renews each quarter; and how to run it,
--- as text, or ''.
+-- Errors: INVALID.
 --
--- A repeated claim gets those of its jobs that the executor still holds.
+-- Returns the milliseconds after which to claim again unless woken (0: jobs were found), the key to block on, a list of job
+-- kinds, and for each job: id, attempt, created, number of its kind, payload, checkpoint or ''. A kind is: queue, task, codec,
+-- timeout (0: none), whether the job must run alone in a process of its own because it may have killed an executor, lease
+-- (renew every quarter of it), and run options as text or ''.
+--
+-- Due timers are processed first. A repeated claim returns those of its jobs that the executor still holds.
 
 local MAX_BATCH, collect, emit, check_executor, check_integer = core.MAX_BATCH, core.collect, core.emit, core.check_executor, core.check_integer
 local check_list, check_optional, publish_events, check_queue, refuse = core.check_list, core.check_optional, core.publish_events, core.check_queue, core.refuse
@@ -37,10 +38,10 @@ local advance, record_pulse = core.advance, core.record_pulse
 
 local MAX_PID = 2 ^ 32 - 1
 
-local MAX_REPLY = 33554432 -- of payloads and checkpoints, in one reply
+local MAX_REPLY = 33554432 -- bytes of payloads and checkpoints in one reply
 local KIND_SIZE = 7 -- values
 local MIN_IDLE_WAIT = constants.MIN_IDLE_WAIT
-local PAGE = 100 -- waiting jobs looked at, where some are passed over
+local PAGE = 100 -- waiting jobs read at once, where some are skipped
 
 local function check_claim(args)
   check_executor(args.executor)
@@ -54,7 +55,7 @@ end
 
 local function lease_of(queue, args) return args.lease or setting('lease', queue) end
 
--- Remove the record of the attempt that is too old by now; and of those before it, if fewer are kept since then.
+-- Delete attempts beyond the history limit: usually one, more if the limit was lowered.
 local function forget_attempts(job)
   for number = job.attempt - setting('history', job.queue), 1, -1 do
     local old = decimal[number]
@@ -63,7 +64,7 @@ local function forget_attempts(job)
   end
 end
 
--- The record of an attempt that begins. Those of one call differ only in how long their jobs have waited.
+-- Pack the record of a new attempt. Within a call they differ only in how long the jobs waited.
 local function begin_run(got, args, since)
   local waited = now > since and now - since or 0
   local run = got.runs[waited]
@@ -74,7 +75,7 @@ local function begin_run(got, args, since)
   return run
 end
 
--- Start an attempt of a waiting job, under a lease of so many milliseconds.
+-- Start an attempt of a waiting job, with a lease of `length` milliseconds.
 local function start_attempt(got, job, args, length)
   local flags, attempt, since = job.flags, job.attempt + 1, job.since
   if flags > 0 and has(flags, RETRYING) then job.retries_used, job.flags = job.retries_used + 1, with(flags, RETRYING, false) end
@@ -89,7 +90,7 @@ local function start_attempt(got, job, args, length)
   if attempt > 1 then forget_attempts(job) end
 end
 
--- The number of a job's kind in the reply. One that must run alone has a kind of its own.
+-- The number of the job's kind in the reply. A job that must run alone gets a kind of its own.
 local function kind_of(got, job, lease, run)
   local spec, alone = job.spec, job.flags > 0 and has(job.flags, ALONE)
   local known = got.known[spec]
@@ -123,7 +124,7 @@ local function describe_claimed(got, job, payload, checkpoint, lease, run)
   got.bytes = got.bytes + #payload + #checkpoint
 end
 
--- A waiting job starts; or it is parked, or fails. Returns whether it starts.
+-- Start a waiting job; or park it, or fail it. Returns whether it started.
 local function start_or_park(job, args, got, length, payload)
   local is_plain = job.flags == 0
   if not payload then
@@ -139,7 +140,7 @@ local function start_or_park(job, args, got, length, payload)
   return false
 end
 
--- Take one job of a queue. What does not fit the entry that led to it is mended; a record that cannot be read stays where it is.
+-- Claim one job. If its record does not fit the index, it is repaired; an unreadable record is skipped.
 local function take_one(queue, args, got, id)
   local job, payload, run = load_scratch_job(id, 'p', 'x')
   if not job or job.state ~= 'waiting' or job.queue ~= queue then
@@ -156,9 +157,9 @@ local function take_one(queue, args, got, id)
   describe_claimed(got, job, payload, checkpoint, got.lease, run)
 end
 
--- Take jobs of one queue until there are `enough`, of a page behind those that were skipped.
+-- Claim jobs of one queue until there are `enough`, from the page after the skipped ones.
 local function take_some(queue, args, got, enough)
-  local size = got.mismatched > 0 and PAGE or enough - got.count -- what is odd rarely comes alone
+  local size = got.mismatched > 0 and PAGE or enough - got.count -- mismatches rarely come alone
   local ids, at = redis.call('ZRANGE', key.index[queue].waiting, got.skipped, got.skipped + size - 1), 0
   local function take_all()
     while at < #ids and got.count < enough and got.bytes < MAX_REPLY do
@@ -173,7 +174,7 @@ local function take_some(queue, args, got, enough)
   flush()
 end
 
--- How many more jobs of a queue may run. Entries of those that do not run any more are mended, some at a time.
+-- How many more jobs of a queue may run. Stale entries of a full index are repaired, a few per call.
 local function room_in(queue, concurrency)
   local index = key.index[queue].running
   local room = concurrency - redis.call('ZCARD', index)
@@ -185,7 +186,7 @@ local function room_in(queue, concurrency)
   return concurrency - redis.call('ZCARD', index)
 end
 
--- Take jobs of one queue, `most` of them at most. Returns whether the executor is to be given no more.
+-- Claim up to `most` jobs of one queue. Returns whether the claim is complete.
 local function take(queue, args, got, most)
   local concurrency = setting('concurrency', queue)
   if concurrency > 0 then most = math.min(most, room_in(queue, concurrency)) end
@@ -200,16 +201,16 @@ local function take(queue, args, got, most)
   return got.count >= args.limit or got.bytes >= MAX_REPLY or got.parked >= limits.MAX_PARKED
 end
 
--- Until the next timer, or as long as an executor blocks at most; not at all if something is left to do for whoever comes next.
+-- Milliseconds until the next timer, up to MAX_IDLE_WAIT; or the minimum if work was left for the next call.
 local function next_wait()
   if (markers.resolving or markers.changed or markers.surplus) and not call_failed then return MIN_IDLE_WAIT end
-  local first = unreadable_timers -- those before it stay, and nobody here can do anything about them
+  local first = unreadable_timers -- skip those that stay
   local timer = first < MAX_BATCH and redis.call('ZRANGE', key.timers, first, first, 'WITHSCORES') or {}
   if not timer[1] then return MAX_IDLE_WAIT end
   return math.max(MIN_IDLE_WAIT, math.min(MAX_IDLE_WAIT, tonumber(timer[2]) - now))
 end
 
--- The jobs of a claim whose reply was lost, as far as the executor still holds them.
+-- Return the jobs of a claim whose reply was lost, if the executor still holds them.
 local function repeat_claim(args, line)
   local got = new_reply(args.executor)
   got.reply[1] = line == '' and next_wait() or 0
@@ -217,7 +218,7 @@ local function repeat_claim(args, line)
     local job = load_held(args.executor, id, tonumber(attempt))
     if job then
       local blobs = redis.call('HMGET', key.job(id), 'p', 'c', 'x')
-      -- The setting may be another by now: say no longer lease than it has.
+      -- The setting may have changed: never report a longer lease than the job has.
       describe_claimed(got, job, load_blob('p', id, blobs[1]) or '', blobs[2], math.min(lease_of(job.queue, args), job.lease), blobs[3])
     end
   end
@@ -233,7 +234,7 @@ local function remember_claim(args, taken)
   end
 end
 
--- The call has failed after jobs were claimed: whoever repeats it is to get them.
+-- The call failed after it had claimed jobs: a repeated claim must return them.
 local function remember_failed_claim()
   if claim_in_progress then remember_claim(claim_in_progress.args, claim_in_progress.taken) end
 end
@@ -260,7 +261,7 @@ local function stop_idling(args)
   redis.call('DEL', key.wake(args.executor))
 end
 
--- The queues that are not paused, and the shares of these.
+-- The queues that are not paused, and their shares.
 local function open_queues(args)
   if not markers.paused then return args.queues, args.shares or {} end
   local paused, open, shares = redis.call('SMISMEMBER', key.paused(), unpack(args.queues)), {}, {}
@@ -273,15 +274,15 @@ local function open_queues(args)
   return open, shares
 end
 
--- Work that is left is for others: wake one. An executor that was idle may have been woken for any of its queues, so it
--- passes on the wake-ups of those that it does not come to.
+-- Wake another executor for remaining work. An executor that was idle may have been woken for any of its queues, so it
+-- passes on wake-ups of queues that it did not get to.
 local function pass_on(open, place, was_idle)
   for at = place, was_idle and #open or place do
     if redis.call('ZCARD', key.index[open[at]].waiting) > 0 then wake_executor(open[at]) end
   end
 end
 
--- Take jobs of all queues in turn, and pass on work that is left. Returns whether the executor is to be given no more.
+-- Claim from all queues in order, and wake others for remaining work. Returns whether the claim is complete.
 local function take_in_turn(args, open, got, shares)
   for place, queue in ipairs(open) do
     local left = args.limit - got.count

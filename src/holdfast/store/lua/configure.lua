@@ -1,11 +1,11 @@
 -- configure: change settings. config: list them.
 --
---   args.queue   whose they are; not given: those of all queues that have none of their own
---   args.set     table of name and value
---   args.reset   names that are to have their defaults again
+--   args.queue   the queue (default: the global settings)
+--   args.set     table of names and values
+--   args.reset   names to reset to their defaults
 --
--- Both return the settings as they hold then: name, value, default, least, most, unit ('ms' or ''), 1 if a queue may have
--- its own, where the value comes from (default, global, queue), and what it means. Refuses INVALID.
+-- Errors: INVALID. Both return the effective settings: name, value, default, min, max, unit ('ms' or ''), 1 if queues may override
+-- it, source (default, global, queue), and description.
 
 local emit, check_integer, check_list, publish_events, check_queue = core.emit, core.check_integer, core.check_list, core.publish_events, core.check_queue
 local refuse, register = core.refuse, core.register
@@ -31,7 +31,7 @@ local function check_setting(name, queue)
   return row
 end
 
--- Returns what to write (field, value, field, value ...) and what to remove.
+-- Returns fields to write (field, value, field, value ...) and fields to delete.
 local function check_configure(args)
   local prefix, fields, gone, new = '', {}, {}, 0
   if args.queue then prefix = check_queue(args.queue) .. '/' end

@@ -1,7 +1,7 @@
--- deadline: jobs of which no attempt may start after a time.
+-- deadlines: times after which no attempt of a job may start.
 --
--- That time is the field `d` of the record, and a timer, `!id`. When it comes, a job that is not running fails; one that runs
--- goes on, but if it comes back it is not started again. A job that is retried by somebody has no deadline any more.
+-- A deadline is the field `d` of the record, and a timer, `!id`. When it passes, a job that is not running fails; a running
+-- one continues, but is not started again if it is requeued. A job that is retried by an operator loses its deadline.
 
 local collect = core.collect
 local DEADLINE, FINAL, has, load_job, add_note, with = core.DEADLINE, core.FINAL, core.has, core.load_job, core.add_note, core.with
@@ -9,7 +9,7 @@ local fail_job = core.fail_job
 
 local deadlines = {}
 
--- Give a job the deadline that its batch says, if it does. Returns the field.
+-- Set the deadline that a batch specifies, if any. Returns the field.
 function deadlines.set(job, batch)
   local time = batch.deadline_at or (batch.deadline and now + batch.deadline)
   if not time then return nil end
@@ -33,7 +33,7 @@ function deadlines.miss(job)
   fail_job(job, 'deadline', 'T', nil, {})
 end
 
--- The timer of a deadline. Call it settled. Returns whether the job cannot be read: then the timer stays.
+-- Handle the timer of a deadline. Flush first. Returns whether the timer stays, as the job cannot be read.
 function deadlines.on_timer(id)
   local job, fault = load_job(id)
   if fault == 'NEWER' or fault == 'DAMAGED' then return true end

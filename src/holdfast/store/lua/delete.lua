@@ -1,8 +1,9 @@
--- delete: remove ended jobs, with all that belongs to them.
+-- delete: delete ended jobs and everything that belongs to them.
 --
 --   args.ids     up to 1,000
 --
--- Returns an answer per id: OK, NOTFOUND, NEWER, DAMAGED, STATE if it has not ended, or BLOCKED if other jobs wait for it.
+-- Errors: INVALID. Returns an answer per id: OK, NOTFOUND, NEWER, DAMAGED, STATE if it has not ended, BLOCKED if it has
+-- dependents.
 
 local emit = core.emit
 local AWAITED, FINAL, UNIQUE, has, load_job = core.AWAITED, core.FINAL, core.UNIQUE, core.has, core.load_job

@@ -1,11 +1,12 @@
--- depend: have a job that has not started wait for more jobs, or for fewer.
+-- depend: add or remove dependencies of a job that has not started.
 --
 --   args.id          the job
---   args.add         ids of jobs to wait for
---   args.remove      ids of jobs not to wait for any more
---   args.on_failed   if one of them fails or is cancelled; kept if not given; see enqueue.lua
+--   args.add         ids of new dependencies
+--   args.remove      ids of dependencies to remove
+--   args.on_failed   the policy if one fails or is cancelled (default: unchanged); see enqueue.lua
 --
--- Refuses NOTFOUND; STATE if the job runs or has ended; CYCLE; INVALID. Returns the job's state, and how many jobs it waits for.
+-- Errors: NOTFOUND; STATE if the job is running or has ended; CYCLE; INVALID. Returns the job's state, and its number of unmet
+-- dependencies.
 
 local MAX_BATCH, check_distinct_ids, check_id, publish_events, refuse = core.MAX_BATCH, core.check_distinct_ids, core.check_id, core.publish_events, core.refuse
 local reserve_arrivals, register = core.reserve_arrivals, core.register
@@ -15,7 +16,7 @@ local flush = core.flush
 local limits = core.limits
 local dependencies = core.dependencies
 
--- Those to be added and those that it knows of, without those to be removed: an id may have been used again since.
+-- The resulting dependencies, without removed ones, whose ids may have been reused.
 local function all_waited_for(args)
   local ids, removed = {}, {}
   for _, id in ipairs(args.remove or {}) do removed[id] = true end
@@ -46,7 +47,7 @@ local function check_depend(args)
   return job, field, known
 end
 
--- Returns how many jobs it waits for that are not as they must be, and whether one of them has ended so.
+-- Returns the number of unmet dependencies, and whether the job must be cancelled because of one.
 local function relink(job, args, known, policy)
   local last, left, is_doomed = 0, 0, false
   for _, id in ipairs(args.remove or {}) do

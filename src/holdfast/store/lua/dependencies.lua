@@ -1,13 +1,13 @@
--- after: jobs that wait for others to end.
+-- dependencies: jobs that wait for other jobs to end.
 --
--- A blocked job has a hash of the jobs that it waits for: id -> its place in the list, then `w` if it waits for its end,
--- however it ends, then a letter: `-` if it has not ended, else S, F or C. Those that a running job began to wait for have place
--- 0. The field `b` of its record says how many of them are not as they must be, what to do if one fails or is cancelled (b:
--- stay blocked, c: be cancelled, r: run all the same), and when the job is due. Each job that others wait for has the flag
--- AWAITED, and a sorted set of these, by arrival.
+-- A blocked job has a hash of its dependencies: id -> edge. An edge is the position in the list, then `w` if any outcome
+-- satisfies it, then a letter: `-` while the dependency has not ended, else S, F or C. Dependencies that were added by the
+-- running job itself have position 0. The field `b` of its record contains the number of unmet dependencies, the policy if
+-- one fails or is cancelled (b: stay blocked, c: cancel, r: run anyway), and when the job is due. A job with dependents has
+-- the flag AWAITED, and a sorted set of them by arrival.
 --
--- Who ends a job resolves those that wait for it, up to 1,000 in one call; `settle` does it. The rest is noted in a hash,
--- job -> its letter and the arrival of the last one done, and continued by whoever moves time on.
+-- When a job ends, `flush` resolves its dependents, up to 1,000 per call. The rest is recorded in the hash `resolving`, job ->
+-- letter and arrival of the last dependent done, and continued by the next calls that advance time.
 
 local emit, loop_despite_errors, reserve_arrivals = core.emit, core.loop_despite_errors, core.reserve_arrivals
 local set_marker = core.set_marker
@@ -27,7 +27,7 @@ function dependencies.state_letter(job) return dependencies.LETTER_OF_FINAL[job.
 
 function dependencies.satisfies(letter, policy) return letter == 'S' or (policy == 'r' and letter ~= '-') end
 
--- What a mark says: place, letter, the policy that holds for it, and whether that is of the mark itself.
+-- Parse an edge: position, letter, its policy, and whether any outcome satisfies it.
 function dependencies.parse_edge(mark, policy)
   local place, however, letter = string.match(mark, '^(%d+)(w?)(.)$')
   return tonumber(place or 0), letter or '-', however == 'w' and 'r' or policy, however == 'w'
@@ -35,7 +35,7 @@ end
 
 function dependencies.pack_edge(place, letter, however) return string.format('%d', place) .. (however and 'w' or '') .. letter end
 
--- Those that a blocked job waits for and that are not as they must be. No other job waits, and for no others.
+-- The unmet dependencies of a blocked job; other jobs have none.
 function dependencies.unmet(id)
   local fields, ids = redis.pcall('HMGET', key.job(id), 's', 'b'), {}
   if string.sub(fields[1] or '', 1, 1) ~= LETTER_OF.blocked then return ids end
@@ -48,8 +48,8 @@ function dependencies.unmet(id)
   return ids
 end
 
--- Whether a job would wait for itself: looks at all that those to be added wait for. Nothing if they are too many to look at.
--- Only blocked jobs wait; one that becomes so is looked at then.
+-- Whether a job would depend on itself, following the dependencies of `added`; nil if there are too many. Only blocked
+-- jobs have dependencies; a job that becomes blocked later is checked then.
 function dependencies.is_cycle(id, added)
   local seen, list, at = {}, {}, 1
   for _, other in ipairs(added) do list[#list + 1] = other end
@@ -76,7 +76,7 @@ function dependencies.pack_field(left, policy, due) return string.format('%d %s 
 
 function dependencies.to_blocked(job, fields) move(job, 'blocked', now, nil, unpack(fields or {})) end
 
--- All of those that a job waits for are as they must be.
+-- Move a job whose dependencies are all met.
 function dependencies.unblock(job, due)
   assign_arrival(job)
   if due > now then to_scheduled(job, due) else to_waiting(job) end
@@ -84,20 +84,20 @@ function dependencies.unblock(job, due)
   emit('unblocked', job.id)
 end
 
--- Note on a job that it is awaited, so that its end looks for those that wait.
+-- Flag a job as awaited, so that its end resolves dependents.
 function dependencies.mark_awaited(job)
   if has(job.flags, AWAITED) then return end
   job.flags = with(job.flags, AWAITED, true)
   redis.call('HSET', key.job(job.id), 's', pack_status(job))
 end
 
--- A blocked job ends: nobody has to tell it of anything any more.
+-- Remove a blocked job that ends from its dependencies.
 local function unlink(job)
   local marks = redis.call('HGETALL', key.after(job.id))
   for place = 1, #marks, 2 do redis.call('ZREM', key.dependents(marks[place]), job.id) end
 end
 
--- One job of which another waits has ended, or begun again.
+-- Update a dependent when a dependency has ended or restarted.
 function dependencies.resolve(id, ended, letter)
   local job, field = load_job(id, 'b')
   local mark = redis.call('HGET', key.after(id), ended)
@@ -116,16 +116,17 @@ function dependencies.resolve(id, ended, letter)
   end
 end
 
--- Whether those that wait for an ended job are about to be told how it ended.
+-- Whether the dependents of an ended job are still being resolved.
 function dependencies.is_resolving(id) return markers.resolving and redis.call('HEXISTS', key.resolving(), id) == 1 end
 
--- A parent that is gone, without having ended, counts as cancelled for those that wait for it.
+-- A dependency that was deleted without having ended counts as cancelled.
 function dependencies.resolve_missing(id)
   if redis.call('EXISTS', key.dependents(id)) == 0 or dependencies.is_resolving(id) then return end
   to_resolve[#to_resolve + 1] = { id, 'C', '-inf' }
 end
 
--- A blocked job takes another for one that has not ended. If that is gone or has ended, and nobody is about to tell it, it is told.
+-- Resolve a dependency that is still pending for a blocked job, although it is gone or has ended, and is not being
+-- resolved.
 function dependencies.resolve_missed(id, other_id)
   local other, fault = load_job(other_id)
   local letter = other and dependencies.state_letter(other) or fault == 'NOTFOUND' and 'C' or '-'
@@ -134,7 +135,7 @@ function dependencies.resolve_missed(id, other_id)
   dependencies.resolve(id, other_id, letter)
 end
 
--- Nobody knows any more what a blocked job waits for: as if all of these were cancelled.
+-- The dependencies of a blocked job are lost: treat them as cancelled.
 function dependencies.resolve_without_edges(job)
   local _, policy, due = dependencies.parse_field(redis.call('HGET', key.job(job.id), 'b'))
   if policy == 'r' then
@@ -146,8 +147,8 @@ function dependencies.resolve_without_edges(job)
   end
 end
 
--- Resolve some of those that wait for an ended job. One for which this fails stays as it is, and is not tried again: that would
--- fail again at each call. Returns the arrival of the last one, or nothing if all are done.
+-- Resolve some dependents of an ended job. A dependent for which this fails is skipped, as it would fail in every call.
+-- Returns the arrival of the last one, or nil if all are done, and their number.
 function dependencies.resolve_some(ended, letter, from, most)
   local list = redis.call('ZRANGEBYSCORE', key.dependents(ended), '(' .. from, '+inf', 'WITHSCORES', 'LIMIT', 0, most)
   local place = -1
@@ -175,12 +176,12 @@ local function resolve_next()
   if rest then
     dependencies.save_position(ended, letter, rest)
   elseif redis.call('EXISTS', key.job(ended)) == 0 then
-    redis.call('DEL', key.dependents(ended)) -- those that stay blocked by it are told of nothing more
+    redis.call('DEL', key.dependents(ended)) -- dependents that stay blocked learn nothing more
   end
 end
 
--- All that ended in this call, and what that ends in turn; each job moves once at most. If something fails, what was not taken
--- up is noted for later calls, and the list is another.
+-- Resolve all jobs that ended in this call, and those that end as a consequence; each job moves at most once. After an
+-- error, unresolved ones are recorded for later calls, and the list is replaced.
 local function resolve_all()
   loop_despite_errors(function()
     while (to_resolve.started or 0) < #to_resolve do resolve_next() end
@@ -188,7 +189,7 @@ local function resolve_all()
   to_resolve = {}
 end
 
--- Whoever moves time on continues what was left.
+-- Continue what earlier calls left.
 function dependencies.continue_resolving()
   if not markers.resolving then return end
   for _, ended in ipairs(redis.call('HRANDFIELD', key.resolving(), dependencies.MAX_CONTINUED)) do
@@ -202,7 +203,7 @@ function dependencies.continue_resolving()
   set_marker('resolving', nil)
 end
 
--- Have a job wait for one more, which is there or is stored in the same call. Returns 1 if it is not as it must be, else 0.
+-- Add a dependency, which exists or is stored in the same call. Returns 1 if it is unmet, else 0.
 function dependencies.link(id, arrival, dependency, place, letter, policy, however)
   redis.call('HSET', key.after(id), dependency, dependencies.pack_edge(place, letter, however))
   if dependencies.satisfies(letter, policy) then
@@ -213,9 +214,9 @@ function dependencies.link(id, arrival, dependency, place, letter, policy, howev
   return 1
 end
 
--- Have a job wait for one that it knows of, as that is now. One that is gone is as it was known last; if that was pending, it
--- counts as cancelled for a job that `is_blocked`, and others do not wait for it. One that cannot be read is as it was known
--- last. Returns as above, and the letter.
+-- Relink a dependency according to its current state. If it is gone or unreadable, its last known state applies; a
+-- pending one that is gone counts as cancelled if the job `is_blocked`, and is dropped otherwise. Returns as above, and
+-- the letter.
 function dependencies.relink(id, dependency, mark, policy, is_blocked)
   local place, letter, own, however = dependencies.parse_edge(mark, policy)
   local other, fault = load_job(dependency)
@@ -228,7 +229,7 @@ function dependencies.relink(id, dependency, mark, policy, is_blocked)
     return dependencies.link(id, reserve_arrivals(1) + 1, dependency, place, letter, own, however), letter
   end
   if letter == '-' then
-    redis.call('ZREM', key.dependents(dependency), id) -- it may be about to be told
+    redis.call('ZREM', key.dependents(dependency), id) -- it may be about to be resolved
     if not is_blocked or dependencies.is_resolving(dependency) then
       redis.call('HDEL', key.after(id), dependency)
       return 0, letter
@@ -239,12 +240,12 @@ function dependencies.relink(id, dependency, mark, policy, is_blocked)
   return dependencies.satisfies(letter, own) and 0 or 1, letter
 end
 
--- Have a job wait for the first time, or for others than before. `known` has those of the jobs that are there; the others are
--- stored in the same call. Returns the field `b`, how many are not as they must be, and whether the job is to be cancelled.
+-- Add the dependencies of a new job, or replace those of another. `known` contains existing dependencies; the others
+-- are stored in the same call. Returns the field `b`, the number of unmet ones, and whether the job must be cancelled.
 function dependencies.add(batch, id, arrival, known)
   local policy, left, is_doomed = dependencies.LETTER_OF_POLICY[batch.on_failed or 'block'], 0, false
   for place, other_id in ipairs(batch.after) do
-    local other = known[other_id] and load_job(other_id) -- as it is now: it may have been handed on since it was looked up
+    local other = known[other_id] and load_job(other_id) -- its current state: it may have changed since it was looked up
     local letter = other and dependencies.state_letter(other) or '-'
     if other then dependencies.mark_awaited(other) end
     local wrong = dependencies.link(id, arrival, other_id, place, letter, policy)
@@ -253,14 +254,14 @@ function dependencies.add(batch, id, arrival, known)
   return dependencies.pack_field(left, policy, batch.due_time or 0), left, is_doomed and policy == 'c'
 end
 
--- A job is to be cancelled with one that it waits for, which has failed already. It stands in no index yet, or is settled.
+-- Cancel a job one of whose dependencies has failed already. It is in no index yet, or flushed.
 function dependencies.cancel_doomed(job, fields)
   unlink(job)
   add_note(job, 'C', 'a job that it waits for has failed')
   finish_job(job, 'cancelled', nil, fields)
 end
 
--- Those that a running job began to wait for are not of `after`: forget them.
+-- Drop the dependencies that the running job itself added.
 function dependencies.drop_runtime_edges(id)
   local marks, old = redis.call('HGETALL', key.after(id)), {}
   for at = 1, #marks, 2 do
@@ -269,7 +270,8 @@ function dependencies.drop_runtime_edges(id)
   if #old > 0 then redis.call('HDEL', key.after(id), unpack(old)) end
 end
 
--- A running job waits for others to end, however. Those that have, or are gone, are not waited for. Returns as above.
+-- Block a running job until other jobs have ended, in whatever way. Jobs that have ended or are gone are skipped.
+-- Returns as above.
 function dependencies.wait_while_running(job, ids)
   dependencies.drop_runtime_edges(job.id)
   local left, _, policy = 0, dependencies.parse_field(redis.call('HGET', key.job(job.id), 'b') or '0 b 0')
@@ -284,7 +286,7 @@ function dependencies.wait_while_running(job, ids)
   return dependencies.pack_field(left, policy, 0), left
 end
 
--- A job that had ended begins anew: it waits again for those that are not as they must be. Returns their number.
+-- A finished job restarts: relink its unmet dependencies. Returns their number.
 function dependencies.relink_all(job, field)
   local _, policy = dependencies.parse_field(field)
   dependencies.drop_runtime_edges(job.id)

@@ -1,11 +1,11 @@
--- detach: hand a lease over to an executor of its own, which is no process: whoever knows its name renews and ends the job.
+-- detach: transfer a lease to an executor that is not a process, so that any program that knows its name can renew it.
 --
 --   args.executor, args.id, args.attempt   the attempt
---   args.created    when the job was created, as its claim said
---   args.to         the new executor, detached/<name>.<number>; a name that nobody else has
+--   args.created    when the job was created, according to its claim
+--   args.to         the new executor, detached/<name>.<number>, with a unique name
 --
--- The lease begins anew. From then on it is refused to the executor that claimed it. Refuses LOST, INVALID. A repeated call gets the
--- same answer: 1 if the job is to be cancelled, else 0.
+-- Errors: LOST, INVALID. The lease starts over, and the executor that claimed the job loses it. Returns 1 if cancellation was
+-- requested, else 0; a repeated call returns the same.
 
 local check_executor, check_integer, check_id = core.check_executor, core.check_integer, core.check_id
 local refuse, register = core.refuse, core.register
@@ -22,7 +22,7 @@ local function check_detach(args)
   end
 end
 
--- The record names who runs the attempt; the hashes of both executors follow it.
+-- The record names the executor of the attempt; the holds of both executors follow.
 local function transfer_lease(job, run, to)
   local packed = pack_attempt(run.claimed, run.waited, run.delay, run.ran, run.pid, run.outcome, to)
   redis.call('HSET', key.job(job.id), attempt_field[job.attempt], packed)
@@ -37,7 +37,7 @@ register('detach', { 'allow-oom' }, function(args)
   if job then
     transfer_lease(job, run, args.to)
   else
-    job = load_held(args.to, args.id, args.attempt, args.created) -- said before, and the answer was lost
+    job = load_held(args.to, args.id, args.attempt, args.created) -- a repeated call
     if not job then
       refuse('LOST', string.format('attempt %d of job %s has lost its lease: it was not detached', args.attempt, args.id))
     end

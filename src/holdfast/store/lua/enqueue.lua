@@ -1,31 +1,32 @@
 -- enqueue: store jobs, all or none.
 --
 --   args.batches    lists of jobs that differ only in id and payload, each with
---     count         how many jobs (1)
+--     count         number of jobs (1)
 --     queue, task   names
---     priority      -256 to 255, lower runs sooner (0)
---     delay, at     milliseconds from now, or a time; neither: at once
+--     priority      -256 to 255, lower runs first (0)
+--     delay, at     milliseconds from now, or a time (default: now)
 --     retries, crashes, lost, backoff, timeout, codec    see record.lua
---     run           how a worker is to run it, as text: not looked at here
---     unique        a key that one job at a time may have; a batch with a key has one job
---     unique_for    for how long it has it: 'queued', 'pending' (if not given), 'kept' or milliseconds; see unique_keys.lua
---     keep          false: remove the job when it has ended, unless it failed
+--     run           options that only workers read, as text
+--     unique        a unique key; a batch with a key has one job
+--     unique_for    for how long it owns the key: 'queued', 'pending' (default), 'kept' or milliseconds; see unique_keys.lua
+--     keep          false: delete the job when it ends, unless it fails
 --     at_most_once  true: never start it a second time, except by `retry`
---     deadline      milliseconds from now, or deadline_at, a time: no attempt may start after it; see deadlines.lua
---     share         whose it is, among those that share the queue; see shares.lua
---     limits        the limits in which it takes part, up to 8, as `name` or `name:key`; see limits.lua
---     after         ids of jobs to wait for, which are there or in this call; all jobs of the batch wait for the same
---     on_failed     if one of them fails or is cancelled: 'block' (stay blocked, if not given), 'cancel' or 'run'
---   args.on_exists  what to do about an id, or a key, that is there: 'return' (nothing), 'error' or 'replace'
---   args.fresh      the ids were made for this call: if they are there, the call is a repeated one
---   args.token      with 'error', 'replace' and `fresh`, and for jobs that are not kept: see call.lua
---   blobs           the ids of all jobs, with spaces between them; then the payloads, in the same order
+--     deadline      milliseconds from now, or deadline_at, a time: no attempt may start later; see deadlines.lua
+--     share         its share of the queue, such as a tenant; see shares.lua
+--     limits        names of up to 8 limits, as `name` or `name:key`; see limits.lua
+--     after         ids of dependencies, existing or in this call; common to all jobs of the batch
+--     on_failed     if a dependency fails or is cancelled: 'block' (default: stay blocked), 'cancel' or 'run'
+--   args.on_exists  if the id or the unique key is taken: 'return' (default: leave the existing job), 'error' or 'replace'
+--   args.fresh      true: the ids were generated for this call, so if they exist, the call is a repetition
+--   args.token      with 'error', 'replace', `fresh`, or `keep` false: see call.lua
+--   blobs           the ids of all jobs, separated by spaces; then the payloads, in the same order
 --
--- Refuses INVALID, TOOBIG; NOTFOUND and CYCLE about jobs to wait for; BLOCKED if a job to be replaced by one that waits is
--- waited for; EXISTS with on_exists = 'error', if a third job has the key or the id of the one that was given it,
--- or if some but not all of the jobs of a fresh call are there; STATE if a job to be replaced is running. A job that is
--- replaced keeps its id. Returns the server's time, then for each job 1 if it was stored, 0 if one of its id was there,
--- '+id' if it was stored in the place of the one that had its key, '=id' if that one was left alone.
+-- Errors: INVALID; TOOBIG; NOTFOUND and CYCLE for dependencies; BLOCKED if a job with dependencies would replace one with
+-- dependents; EXISTS with on_exists = 'error', if a third job owns the key or reuses the id of its owner, or if only some of
+-- the jobs of a fresh call exist; STATE if a job to be replaced is running.
+--
+-- Returns the server's time, then for each job 1 if it was stored, 0 if its id exists, '+id' if it replaced the owner of its
+-- key, '=id' if that owner was left alone. A replaced job keeps its id.
 
 local MAX_BATCH, collect, check_distinct_ids, emit, check_integer = core.MAX_BATCH, core.collect, core.check_distinct_ids, core.emit, core.check_integer
 local check_id, cache_args, check_list, check_name, check_optional = core.check_id, core.cache_args, core.check_list, core.check_name, core.check_optional
@@ -110,7 +111,7 @@ local function check_batch(batch)
   if batch.share then check_name(batch.share, 'the key of a share', constants.MAX_KEY, '%w._:@/%-') end
 end
 
--- A job of this call may have the id of one that is there, which has its unique key: those that wait for it wait for that one.
+-- Replace ids of this call by the ids of the existing jobs that own their unique keys.
 local function resolve_ids(ids, there)
   local names, seen = {}, {}
   for _, id in ipairs(ids) do
@@ -121,7 +122,7 @@ local function resolve_ids(ids, there)
   return names
 end
 
--- A job that is there, for others to wait for.
+-- An existing dependency.
 local function parent(id)
   if redis.call('EXISTS', key.job(id)) == 0 then
     refuse('NOTFOUND', 'there is no job ' .. id .. ' to wait for: it must be stored before, or in the same call')
@@ -129,8 +130,8 @@ local function parent(id)
   return (require_job(id))
 end
 
--- Check what jobs are to wait for. `there`: by id in this call, the id of the job that is there. Returns, by id, those that are
--- there; and, by id, the ones of this call that are waited for.
+-- Check dependencies. `existing`: ids of this call -> ids of existing jobs. Returns existing dependencies by id, and a
+-- set of those in this call.
 local function check_after(args, is_new, there)
   local known, awaited, edges = {}, {}, 0
   for _, batch in ipairs(args.batches) do
@@ -149,9 +150,9 @@ local function check_after(args, is_new, there)
   return known, awaited
 end
 
--- Refuse jobs that would wait for themselves. Only jobs of this call can: nothing that is there waits for them.
+-- Refuse cycles. They can only be among jobs of this call, as no existing job depends on these.
 local function check_cycles(args, awaited, there)
-  local waits, state = {}, {} -- state: 1 being looked at, 2 done
+  local waits, state = {}, {} -- 1 in progress, 2 done
   for _, batch in ipairs(args.batches) do
     for _, id in ipairs(batch.ids) do waits[there[id] or id] = batch.after or {} end
   end
@@ -182,14 +183,14 @@ local function check_payload(id, payload)
   end
 end
 
--- A job that waits cannot take the place of one that others wait for: they might wait for each other.
+-- A job with dependencies cannot replace one with dependents: they might wait for each other.
 local function check_replaced(id, batch, is_there)
   if batch.after and (is_there or markers.resolving) and redis.call('EXISTS', key.dependents(id)) == 1 then
     refuse('BLOCKED', 'other jobs wait for job ' .. id .. ', so no job that waits itself can have its place')
   end
 end
 
--- The id of the job that is there already: of this id, or with this key.
+-- The id of an existing job with this id or this unique key.
 local function look_up(id, batch, args)
   local unique = batch.unique
   local owner = unique and owner_of(unique)
@@ -204,7 +205,7 @@ local function look_up(id, batch, args)
   end
   local job, kept
   if redis.call('EXISTS', key.job(there)) == 1 then job, kept = require_job(there, 'u') end
-  -- A key that is had for a time outlives its job, and the id of that may be another's by now.
+  -- A key owned for a fixed time outlives its job, whose id may have been reused since.
   if job and there ~= id and string.sub(kept or '', 2) ~= unique then
     refuse('EXISTS', 'job ' .. there .. ' cannot be replaced: it is not the one that was given the unique key ' .. unique)
   end
@@ -215,7 +216,7 @@ local function look_up(id, batch, args)
   return there
 end
 
--- One call stores neither two jobs of an id or a key, nor two in the place of one.
+-- Refuse two jobs with the same id, key or replaced job in one call.
 local function check_duplicates(seen, id, there, unique)
   if unique and seen[' ' .. unique] then refuse('INVALID', 'the unique key ' .. unique .. ' stands twice in one call') end
   if seen[id] or seen[there or id] then
@@ -225,7 +226,7 @@ local function check_duplicates(seen, id, there, unique)
   if unique then seen[' ' .. unique] = true end
 end
 
--- What the jobs of a batch have in common, whenever they come.
+-- Compute once what the jobs of a batch have in common.
 local function prepare_batch(batch)
   batch.spec = pack_spec(batch)
   batch.flags = (batch.keep == false and NOT_KEPT or 0) + (batch.at_most_once and AT_MOST_ONCE or 0) + (batch.after and AFTER or 0)
@@ -233,7 +234,7 @@ local function prepare_batch(batch)
   batch.is_plain = batch.flags == 0 and not (batch.run or batch.share or batch.deadline or batch.deadline_at)
 end
 
--- The ids that jobs of this call will have.
+-- The ids that the stored jobs will have.
 local function new_ids(args, there)
   local is_new = {}
   for _, batch in ipairs(args.batches) do
@@ -244,21 +245,21 @@ local function new_ids(args, there)
   return is_new
 end
 
--- Check everything before anything is written. Returns for each id what is there, how many jobs are to be stored, which of
--- those to wait for are there, and which jobs of this call are waited for.
+-- Check everything before anything is written. Returns existing ids, the number of jobs to store, existing
+-- dependencies, and the jobs of this call that are dependencies.
 local function check_enqueue(args, blobs)
   local batches, count, new, waits, there, seen = args.batches, 0, 0, false, {}, nil
   local replaces = args.on_exists == 'replace'
   args.on_exists = args.on_exists or 'return'
   if not EXISTS[args.on_exists] then refuse('INVALID', "`on_exists` must be 'return', 'error' or 'replace'") end
-  if #blobs > 3 then seen = {} end -- one job alone cannot stand twice
+  if #blobs > 3 then seen = {} end -- a single job cannot be a duplicate
   for at = 1, #batches do
     local batch = batches[at]
     if not args.is_cached then
       check_batch(batch)
       prepare_batch(batch)
     end
-    -- A call with keys that is repeated has to look them up again.
+    -- A repeated call has to look its keys up again.
     if args.fresh and batch.unique then refuse('INVALID', 'a call with unique keys cannot be `fresh`') end
     waits = waits or batch.after
     for place = 1, #batch.ids do
@@ -280,15 +281,15 @@ local function check_enqueue(args, blobs)
   return found
 end
 
--- If a job of this id has ended and is gone, and not all who wait for it are told yet, they wait for this one now: also those
--- who know of the end of the other.
+-- A previous job with this id ended, and some of its dependents are not resolved yet: they now wait for the new job,
+-- including those that were resolved.
 local function inherit_dependents(id, found)
   if not markers.resolving or redis.call('EXISTS', key.dependents(id)) == 0 then return end
   found.awaited[id] = true
   to_resolve[#to_resolve + 1] = { id, '-', '-inf' }
 end
 
--- A job gives way to another of its id. Those that wait for it wait for that one.
+-- Delete a job that is replaced. Its dependents wait for the new one.
 local function remove_existing(id, found)
   local job, waiters = load_job(id, 'w')
   if not job then return inherit_dependents(id, found) end
@@ -336,7 +337,7 @@ local function store_job(batch, id, arrival, payload, found)
   if batch.due_time then to_scheduled(job, batch.due_time, fields) else to_waiting(job, fields) end
 end
 
--- Store one job, unless one is there. Returns the answer about it, and whether it was stored.
+-- Store a job unless one exists. Returns its answer, and whether it was stored.
 local function enqueue_one(batch, id, arrival, payload, found)
   local there = found.there[id]
   if there and not found.replaces then return there == id and 0 or '=' .. there, false end
@@ -345,13 +346,13 @@ local function enqueue_one(batch, id, arrival, payload, found)
   return (there or id) == id and 1 or '+' .. there, true
 end
 
--- Jobs that are to be cancelled with one that they wait for, which has failed already.
+-- Cancel jobs whose dependency has failed already.
 local function cancel_doomed(ids)
   for _, id in ipairs(ids) do dependencies.cancel_doomed(load_job(id)) end
   flush()
 end
 
--- Whether the jobs of a call with fresh ids are there: asked for all at once, which is what is fast about that.
+-- Whether the jobs of a fresh call exist, checked with one command, which makes fresh ids fast.
 local function is_repeated(args)
   local found, count = 0, 0
   for _, batch in ipairs(args.batches) do
@@ -386,11 +387,11 @@ local function enqueue(args, blobs)
     end
     if arrival > before then
       came[#came + 1] = queue
-      -- One that is due soon wakes too: whoever is idle may be about to wait for longer than that.
+      -- Wake for jobs that are due soon, too: an idle executor may be about to block for longer.
       came[queue] = came[queue] or not batch.due_time or batch.due_time < soon
     end
   end
-  for at = 1, #came do -- not before all are stored: one that replaces another settles what is there
+  for at = 1, #came do -- once all are stored, as replacing a job flushes
     if came[came[at]] then wake_later(came[at]) end
   end
   flush()
@@ -404,7 +405,7 @@ end
 -- Give each batch its ids.
 local IDS_FORMAT = 'they are one text, with spaces between them'
 local function assign_ids(args, ids)
-  if ids and args.is_cached and #args.batches == 1 and not args.batches[1].count then -- one job: whether this is an id is looked at later
+  if ids and args.is_cached and #args.batches == 1 and not args.batches[1].count then -- the id is checked later
     args.batches[1].ids[1] = ids
     return
   end
@@ -418,8 +419,8 @@ local function assign_ids(args, ids)
   if next_id() then refuse('INVALID', 'there are more ids than jobs: ' .. IDS_FORMAT) end
 end
 
--- Whether nothing of the arguments holds for this call only; and whether it is worth it: with the arguments, the last ids are
--- kept too.
+-- Whether the arguments can be cached: nothing in them is specific to this call, and they are few, as the last ids are
+-- cached with them.
 local function is_cacheable(args)
   if args.now or args.token then return false end
   for _, batch in ipairs(args.batches) do

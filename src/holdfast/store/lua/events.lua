@@ -1,9 +1,9 @@
--- events: what happened after an event, in order; without one, the last that happened.
+-- events: the events after a known one, in order; or the latest ones.
 --
---   args.after   id of the last event that the caller knows
+--   args.after   id of the last known event
 --   args.limit   up to 1,000 (100)
 --
--- Returns for each: id, type, ids of the jobs (or names of queues), who did it.
+-- Errors: INVALID. Returns for each: id, type, ids of jobs (or names of queues), who caused it.
 
 local MAX_BATCH, check_integer, refuse, register = core.MAX_BATCH, core.check_integer, core.refuse, core.register
 

@@ -1,29 +1,28 @@
--- finish: end attempts, each with its outcome; and claim in the same call.
+-- finish: end attempts, each with its outcome, and claim in the same call.
 --
---   args.executor   whose attempts they are
---   args.items      a list of objects; most jobs succeed, and for one that did there may be five values in the place of its
---                   object: id, attempt, created, pid, started. An object has
---     id, attempt   what ends
---     created       when the job was created, as its claim said
---     outcome       succeed (its blob is the result; note: an entry of the history, in words)
---                   error (blob: description; group; final: no more retries, as the task declared, true, or as its outcome
---                   is refused, 'refused'; delay: instead of the schedule)
+--   args.executor   the executor of the attempts
+--   args.items      a list of objects. A plain success may be five values instead: id, attempt, created, pid, started. An
+--                   object has
+--     id, attempt   the attempt
+--     created       when the job was created, according to its claim
+--     outcome       succeed (blob: the result; note: an entry for the history)
+--                   error (blob: description; group; final: do not retry, true if the task declared it, or 'refused' if its
+--                   result was refused; delay: overrides the backoff)
 --                   crash (blob: description)
---                   release (delay; reason; unstarted: it did certainly not start), snooze (delay)
---                   unknown (the task is not known here), cancelled
---                   wait (go on when the jobs `after` have ended, however; until then the job is blocked)
---                   advance (go on as another call; `next`: as a batch in enqueue.lua, without ids and unique keys; what it
---                   does not say of queue, task and share stays, and the unique key and `keep` always; blob: the
---                   payload, if it is another)
---     blob          whether the item has a blob
+--                   release (delay; reason; unstarted: it certainly did not start), snooze (delay)
+--                   unknown (this worker does not have the task), cancelled
+--                   wait (block until the jobs `after` have ended, in whatever way)
+--                   advance (continue as another call; `next`: a batch as in enqueue.lua, without ids and unique keys; queue,
+--                   task and share are kept unless given, the unique key and `keep` always; blob: the new payload)
+--     blob          true if the item has a blob
 --     pid, started  process id, and milliseconds from claim to start
---   args.claim      arguments of claim, without the executor; not given: claim nothing
---   args.token      see call.lua; then only this very call gets its answers a second time, also if the job is not kept
+--   args.claim      arguments of claim, without the executor (default: do not claim)
+--   args.token      see call.lua; repeated calls are then recognized by the token only, even for jobs that are not kept
 --   blobs           in the order of the items
 --
--- One item that is refused refuses no other. Returns two lists: an answer per item (OK; LOST: the attempt had no right
--- any more; NEWER, DAMAGED: the job's record cannot be read, or written; TOOBIG: the result is too long, nothing was changed; INVALID; CYCLE: it would wait for itself; NOTFOUND: it would
--- wait for a job that is not there), and the reply of claim.
+-- Errors: INVALID. Items are independent of each other. Returns two lists: an answer per item (OK; LOST: the lease is lost;
+-- NEWER, DAMAGED: the record cannot be read or written; TOOBIG: the result is too long, nothing was changed; INVALID; CYCLE:
+-- the job would depend on itself; NOTFOUND: a dependency does not exist), and the reply of claim.
 
 local MAX_BATCH, collect, check_distinct_ids, emit = core.MAX_BATCH, core.collect, core.check_distinct_ids, core.emit
 local loop_despite_errors = core.loop_despite_errors
@@ -46,11 +45,11 @@ local MAX_PID, check_claim, claim = core.MAX_PID, core.check_claim, core.claim
 local check_after, check_batch, due_time = core.check_after, core.check_batch, core.due_time
 
 local MAX_RESULT, MAX_ERROR = constants.MAX_RESULT, constants.MAX_ERROR
-local SUCCESS, SUCCESS_SIZE = { outcome = 'succeed', blob = true }, 5 -- an item without more, for each of these in turn
+local SUCCESS, SUCCESS_SIZE = { outcome = 'succeed', blob = true }, 5 -- the item of a plain success, reused
 local MIN_UNKNOWN_DELAY, MAX_UNKNOWN_DELAY = 5 * SECOND, 60 * SECOND
 local WAITING_REASON = 'waits for other jobs'
 
--- A description that is too long is left out: a part of one could not be read.
+-- An error description that is too long is dropped: truncated, it could not be decoded.
 local function store_error(job, blob)
   if blob and #blob <= MAX_ERROR then
     job.flags = with(job.flags, EXTRA, true) -- written with its move
@@ -58,7 +57,7 @@ local function store_error(job, blob)
   end
 end
 
--- The schedule sigma: c, 2c, 4c ... from the end of the failed attempt. A retry that starts counts, not one that waits.
+-- Backoff: c, 2c, 4c ... from the end of the failed attempt. Retries count when they start.
 local function retry_delay(job, item)
   if item.delay then return item.delay end
   return math.min(option(job, 'backoff') * 2 ^ math.min(job.retries_used, 40), MAX_DURATION)
@@ -118,7 +117,7 @@ function outcomes.cancelled(job, run, item, blob, waiters)
   requeue(job, 0, fields)
 end
 
--- The record of a job that goes on as another call: adds to the fields to write.
+-- Rewrite the record of a job that advances to another call; adds to the fields to write.
 local function rewrite_record(job, batch, blob, fields)
   local function set(field, value) fields[#fields + 1], fields[#fields + 2] = field, value end
   set('h', pack_head(job.created, pack_spec(batch)))
@@ -139,7 +138,7 @@ local function rewrite_record(job, batch, blob, fields)
   return set
 end
 
--- The job goes on as another call: its budgets and its checkpoint are new, its history goes on.
+-- Advance to another call: counters and checkpoint are reset, the history is kept.
 function outcomes.advance(job, run, item, blob)
   local fields, batch = end_attempt(job, run, 'A', item.reason, item), item.next
   if has(job.flags, CANCELLING) then return finish_job(job, 'cancelled', nil, fields) end
@@ -164,7 +163,7 @@ function outcomes.advance(job, run, item, blob)
   wake_later(job.queue)
 end
 
--- It waits for jobs that it may have enqueued itself, and holds no slot meanwhile.
+-- Block the job on others, which it may have enqueued itself. It holds no slot meanwhile.
 function outcomes.wait(job, run, item)
   local fields = end_attempt(job, run, 'Z', WAITING_REASON, item)
   emit('released', job.id)
@@ -180,14 +179,14 @@ local LETTER_OF_OUTCOME = {
   cancelled = 'C',
 }
 
--- Of what may be given, not given is right too.
+-- Optional values may be nil.
 local function is_integer(value, most)
   return value == nil or type(value) == 'number' and value % 1 == 0 and value >= 0 and value <= most
 end
 
 local function is_text(value) return value == nil or type(value) == 'string' end
 
--- Check as a whole call does, but refuse one item. Returns the code of the refusal, or nothing.
+-- Run a check for one item. Returns the code of its refusal, or nil.
 local function refusal_of(check, ...)
   local done, reply = pcall(check, ...)
   if done then return nil end
@@ -211,16 +210,16 @@ local function check_wait(item)
   if dependencies.is_cycle(item.id, item.after) ~= false then refuse('CYCLE', 'it would wait for itself') end
 end
 
-local checks = { advance = check_next, wait = check_wait } -- of a job that is there
+local checks = { advance = check_next, wait = check_wait } -- of existing jobs
 
--- Whether it is said right what ends. This fails for values of another type, which cannot be compared.
+-- Raises for values of another type, which cannot be compared.
 local function is_valid(id, attempt, pid, started)
   return id > '' and attempt % 1 == 0 and attempt >= 0 and attempt <= 2 ^ 31
     and (pid == nil or pid % 1 == 0 and pid >= 0 and pid <= MAX_PID)
     and (started == nil or started % 1 == 0 and started >= 0 and started <= MAX_DURATION)
 end
 
--- What is wrong with an item, or nothing.
+-- Returns the code to refuse an item with, or nil.
 local function invalid_code(item, blob)
   local done, right = pcall(is_valid, item.id, item.attempt, item.pid, item.started)
   right = done and right and outcomes[item.outcome] and (blob or not item.blob)
@@ -234,7 +233,7 @@ end
 
 local ERROR_REASONS = { E = true, D = true, R = true, O = true } -- letters of WHY_FINAL
 
--- Whether an error had this group and was as final, as far as its job tells, which may have gone on since.
+-- Whether an error has the same group and finality, as far as the job's record still tells.
 local function is_same_error(item)
   local job, group, why = load_job(item.id, 'g', 'y')
   if not job or job.attempt ~= item.attempt or job.state == 'cancelled' then return true end
@@ -244,7 +243,7 @@ local function is_same_error(item)
   return is_as_final and group == truncate(item.group or 'error', INLINE)
 end
 
--- Whether an attempt ended in just this way: it was said before, and the answer was lost.
+-- Whether the attempt already ended in exactly this way, so that this is a repeated call.
 local function is_repeated(run, item, blob)
   local letter, number = LETTER_OF_OUTCOME[item.outcome], decimal[item.attempt]
   if run.outcome ~= letter then return false end
@@ -260,7 +259,7 @@ local function is_repeated(run, item, blob)
   return (redis.call('HGET', key.errors(item.id), number) or nil) == (blob and #blob <= MAX_ERROR and blob or nil)
 end
 
--- Whether an attempt has shown that its job need not run alone: it ran, and its process did not die.
+-- Whether the attempt proved that its job need not run alone: it ran, and its process survived.
 local function has_survived(outcome, item)
   return outcome ~= 'crash' and outcome ~= 'unknown' and not (outcome == 'release' and item.unstarted)
 end
@@ -283,7 +282,7 @@ local function finish_one(args, item, blob)
   return 'OK'
 end
 
--- The numbers of jobs that enter a state, by `queue state`. Call it before they are settled.
+-- Numbers of jobs that enter a state, by `queue state`. Call it before flushing.
 local function entering_states()
   local numbers = {}
   for _, where in ipairs(index_additions) do
@@ -293,7 +292,7 @@ local function entering_states()
   return numbers
 end
 
--- As many ended jobs leave as came, and one more, so what is kept stays within its bounds at any speed.
+-- Prune one job more than were added, so that retention keeps up at any rate.
 local function prune_after_finish(entered)
   for where, count in pairs(entered) do
     local queue, state = string.match(where, '^(%S+) (%S+)$')
@@ -302,8 +301,8 @@ local function prune_after_finish(entered)
   flush()
 end
 
--- Jobs that came back are work for others, unless they were claimed in the same call. Who claims nothing is full or about
--- to end, and so perhaps is its whole worker.
+-- Wake others for requeued jobs, unless the same call claimed them. An executor that does not claim is busy or about to
+-- stop, and perhaps so is its worker.
 local function wake_after_finish(entered, args)
   local last = not args.claim and worker_of(args.executor) or nil
   for where in pairs(entered) do
@@ -312,7 +311,7 @@ local function wake_after_finish(entered, args)
   end
 end
 
--- Returns the answers, and the numbers of jobs that entered a state.
+-- Returns the answers, and how many jobs entered each state.
 local function finish(args, blobs)
   local items, answers, next_blob, at = args.items, {}, 2, 1
   local size, count = #items, 0

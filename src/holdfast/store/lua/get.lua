@@ -1,11 +1,13 @@
 -- get: jobs by id.
 --
 --   args.ids     up to 1,000
---   args.brief   leave out payload, result, checkpoint, attempts, notes and fields
+--   args.brief   omit payload, result, checkpoint, attempts, notes and fields
 --
--- Returns for each job a list of names and values (see `describe_job`), or nil. A payload or checkpoint that is gone from the store is
--- left out. Of a job whose record cannot be read, or that succeeded and whose result is gone, these are:
--- id, and `unreadable`: NEWER, DAMAGED; in a list also NOTFOUND, of an entry without a record.
+-- Errors: INVALID, TOOBIG.
+--
+-- Returns for each job a list of names and values (see `describe_job`), or nil. A lost payload or checkpoint is omitted. A job
+-- whose record cannot be read, or whose result is lost although it succeeded, is described by `id` and `unreadable`: NEWER or
+-- DAMAGED; in a list also NOTFOUND, for an index entry without a record.
 
 local check_ids, refuse, register = core.check_ids, core.refuse, core.register
 local setting = core.setting
@@ -17,7 +19,7 @@ local dependencies = core.dependencies
 
 local MAX_REPLY = 67108864 -- bytes of payloads, results, checkpoints, errors, notes and fields in one reply
 
--- Returns the attempts, and the bytes of their errors.
+-- Returns the attempts, and the size of their errors.
 local function describe_attempts(job, fields)
   local attempts, errors, bytes = {}, {}, 0
   local list = redis.call('HGETALL', key.errors(job.id))
@@ -38,7 +40,7 @@ local function describe_attempts(job, fields)
   return attempts, bytes
 end
 
--- Returns the notes, and their bytes.
+-- Returns the notes, and their size.
 local function describe_notes(id)
   local notes, bytes = {}, 0
   for place, packed in ipairs(redis.call('LRANGE', key.notes(id), 0, -1)) do
@@ -49,7 +51,7 @@ local function describe_notes(id)
   return notes, bytes
 end
 
--- The jobs that it was enqueued to wait for, in order: id, state. And those that it began to wait for while it ran, by id.
+-- The dependencies that the job was enqueued with, in order, as id and state; and those added while it ran, by id.
 local function describe_after(id)
   local marks, rows, waits = redis.call('HGETALL', key.after(id)), {}, {}
   for at = 1, #marks, 2 do
@@ -70,7 +72,7 @@ local function describe_more(id, reply, fields, job)
   for letter, name in pairs({ p = 'payload', r = 'result', c = 'checkpoint' }) do
     if fields[letter] then
       local blob = load_blob(letter, id, fields[letter])
-      if not blob and letter == 'r' then error('the result is gone', 0) end -- who waits for it must not take it for none
+      if not blob and letter == 'r' then error('the result is gone', 0) end -- not to be mistaken for an empty result
       if blob then
         bytes = bytes + #blob
         reply[#reply + 1], reply[#reply + 2] = name, blob
@@ -114,7 +116,7 @@ local function describe_job(id, brief)
   return reply, brief and 0 or describe_more(id, reply, fields, job)
 end
 
--- Returns the description of a job, and how many bytes of that are not bounded; of one that is not there false, if not `listed`.
+-- Returns the description of a job and its variable size; or false if the job does not exist, unless `listed`.
 local function describe(id, brief, listed)
   local done, reply, size = pcall(describe_job, id, brief)
   if done and reply then return reply, size end

@@ -1,14 +1,14 @@
--- keys: the name of every key. Nothing else builds one.
+-- keys: the name of every key. No other file builds one.
 --
--- All keys of a namespace share its hash tag, so they live in one slot of a cluster, and one key that a caller
--- names (`hf:{namespace}:meta`) is enough to route a call.
+-- All keys of a namespace share its hash tag, so they live in one cluster slot, and a caller routes its call by naming a
+-- single key (`hf:{namespace}:meta`).
 
 local STATES = { 'scheduled', 'waiting', 'blocked', 'throttled', 'running', 'succeeded', 'failed', 'cancelled' }
 
-local base -- 'hf:{namespace}:', as the last call named it
+local base -- 'hf:{namespace}:' of the current call
 
--- Hash: schema, arrivals (the last arrival number given), pulse, pruned, prune_after, queues (how many were new, or forgotten,
--- so far); signs (see call.lua).
+-- Hash: schema, arrivals (the last arrival number assigned), pulse, pruned, prune_after, queues (rises when a queue is
+-- registered or forgotten), markers (see call.lua).
 function key.meta() return base .. 'meta' end
 
 -- Hash: settings that differ from their defaults. See settings.lua.
@@ -20,28 +20,28 @@ function key.job(id) return base .. 'j:' .. id end
 -- String: a payload (p), result (r), checkpoint (c) or progress (f) that is too long for the record.
 function key.blob(letter, id) return base .. letter .. ':' .. id end
 
--- Hash: attempt number -> description of its error, as the executor wrote it.
+-- Hash: attempt number -> error description, as the executor wrote it.
 function key.errors(id) return base .. 'e:' .. id end
 
--- Hash: results of a job's steps; see once.lua. Hash: what its attempts print; see log.lua.
+-- Hash: step results, see once.lua. Hash: output of attempts, see log.lua.
 function key.steps(id) return base .. 'o:' .. id end
 function key.log(id) return base .. 'g:' .. id end
 
--- List: what happened to a job outside of its attempts. Hash: fields that other programs attached to it.
+-- List: history entries outside of attempts. Hash: fields that other programs attached.
 function key.notes(id) return base .. 'n:' .. id end
 function key.fields(id) return base .. 'u:' .. id end
 
--- Hash: the jobs that a job waits for. Sorted set: those that wait for it, by arrival. Hash: ended jobs of which some that wait
--- are not told yet. See dependencies.lua.
+-- Hash: the dependencies of a job. Sorted set: its dependents, by arrival. Hash: ended jobs whose dependents are not
+-- all resolved yet. See dependencies.lua.
 function key.after(id) return base .. 'a:' .. id end
 function key.dependents(id) return base .. 'd:' .. id end
 function key.resolving() return base .. 'resolving' end
 
--- Hash, and sorted set: how the keys of a queue share it. See shares.lua.
+-- Hash and sorted set: how shares divide a queue. See shares.lua.
 function key.fair(queue) return base .. 'fair:' .. queue end
 function key.shares(queue, priority) return base .. 'shares:' .. queue .. ':' .. string.format('%d', priority) end
 
--- Sorted set, all scores 0: the names of schedules. Hash: one of them. Set: those whose times run out. See schedules.lua.
+-- Sorted set, all scores 0: schedule names. Hash: a schedule. Set: schedules that need more times. See schedules.lua.
 function key.schedules() return base .. 'schedules' end
 function key.schedule(name) return base .. 'sc:' .. name end
 function key.refill() return base .. 'refill' end
@@ -49,7 +49,7 @@ function key.refill() return base .. 'refill' end
 -- See limits.lua.
 function key.limits() return base .. 'limits' end
 
--- Set: names of limits that jobs took part in and nobody has defined; it expires. See limits.lua.
+-- Set: names of limits that jobs used but nobody has defined; it expires. See limits.lua.
 function key.undefined() return base .. 'undefined' end
 function key.holders(full) return base .. 'lh:' .. full end
 function key.starts(full) return base .. 'lr:' .. full end
@@ -59,51 +59,52 @@ function key.throttling(name) return base .. 'lt:' .. name end
 function key.reviewing(name) return base .. 'lv:' .. name end
 function key.changed() return base .. 'changed' end
 
--- String: the job that has a unique key, and for how long. See unique_keys.lua.
+-- String: the owner of a unique key. See unique_keys.lua.
 function key.unique(name) return base .. 'k:' .. name end
 
--- String: what a call with this token was answered; it expires. See call.lua.
+-- String: the reply to the call with this token; it expires. See call.lua.
 function key.answer(token) return base .. 't:' .. token end
 
--- Sorted set: the jobs of a queue in a state. Waiting: by order of claiming; scheduled: by due time; running: by time
--- of claiming; final: by time of ending.
+-- Sorted set: the jobs of a queue in a state. Waiting: in claim order; scheduled: by due time; running: by claim time;
+-- final states: by the time they ended.
 function key.index(queue, state) return base .. 'q:' .. queue .. ':' .. state end
 
--- Sorted set: scheduled jobs by due time, running jobs by end of lease.
+-- Sorted set: scheduled jobs by due time, running jobs by lease expiry, and the timers of limits, schedules and
+-- deadlines.
 function key.timers() return base .. 'timers' end
 
--- Sorted set, all scores 0: the names of all queues. Set: those that are paused.
+-- Sorted set, all scores 0: all queue names. Set: paused queues.
 function key.queues() return base .. 'queues' end
 function key.paused() return base .. 'paused' end
 
--- Hash: job -> marks, the jobs that an executor holds. See lease.lua.
+-- Hash: job -> hold, for each job that an executor holds. See lease.lua.
 function key.held(executor) return base .. 'x:' .. executor end
 
--- Sorted set: workers by the time of their last sign of life. Hash: `about`, `queues`, and a field per executor.
+-- Sorted set: workers by last heartbeat. Hash: `seen`, `about`, `queues`, and one field per executor.
 function key.workers() return base .. 'workers' end
 function key.worker(worker) return base .. 'w:' .. worker end
 
--- Hash: what came to a queue and what was done, by time. See load.lua.
+-- Hash: arrivals and finished attempts of a queue per time slot. See throughput.lua.
 function key.load(queue) return base .. 'load:' .. queue end
 
--- Set: the workers that serve patterns of names, and are told of new queues.
+-- Set: workers that serve name patterns and are notified of new queues.
 function key.matchers() return base .. 'matchers' end
 
--- Sorted set: executors that found nothing in a queue, by when. List: the wake-up call of one of them.
+-- Sorted set: idle executors of a queue, by when they became idle. List: wake-ups for one executor.
 function key.idle(queue) return base .. 'idle:' .. queue end
 function key.wake(executor) return base .. 'wake:' .. executor end
 
 -- List: messages to a worker's supervisor, or ended jobs for a program that waits for results.
 function key.inbox(name) return base .. 'inbox:' .. name end
 
--- Stream: what happened.
+-- Stream: events.
 function key.events() return base .. 'events' end
 
--- Keys that most calls use are made once, and are not functions to others: key.meta, key.timers, key.events, and
--- key.index[queue][state]. Of the keys of executors the last one is kept.
+-- Keys that most calls use are built once per namespace, and are values instead of functions: key.meta, key.timers,
+-- key.events and key.index[queue][state]. The key of the last executor is cached.
 local make = { meta = key.meta, timers = key.timers, events = key.events, index = key.index, held = key.held }
 local MAX_QUEUES = 1000
-local routing -- what the last call named
+local routing -- the key that the last call was routed by
 local held_by, held
 
 local function new_indexes()

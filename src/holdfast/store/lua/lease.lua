@@ -1,8 +1,8 @@
--- lease: the right to run a job, how it ends, and what that costs the job.
+-- lease: the right to run a job, how it ends, and how that is charged to the job.
 --
--- A lease is a timer of a running job, and an entry in its executor's hash of held jobs: job -> marks, that is the
--- attempt's number, then `c` if the job is to be cancelled, then `s` for each time that its lease was spared, then `@` and
--- its length if that is not the usual one. A renewal prolongs it by that length: the lease and the grace of its queue.
+-- A lease is a timer of a running job, and an entry in its executor's hash: job -> hold. A hold is the attempt number, then `c`
+-- if cancellation was requested, then one `s` for each time the lease was spared, then `@` and its length unless that is
+-- the default. A renewal extends the lease by that length: the lease plus the grace of its queue.
 
 local collect, emit, set_marker = core.collect, core.emit, core.set_marker
 local setting = core.setting
@@ -20,7 +20,7 @@ local MIN_LEASE, MAX_LEASE, MAX_DURATION = constants.MIN_LEASE, constants.MAX_LE
 
 local DEFAULT_LEASE = constants.DEFAULT_LEASE
 
--- Of an entry that is missing or damaged: what the job itself says.
+-- If the entry is missing or damaged, the job's record decides.
 local function parse_hold(marks, job)
   local attempt, cancelling, spared, length = string.match(marks or '', '^(%d+)(c?)(s*)@?(%d*)$')
   if attempt then return tonumber(attempt), cancelling == 'c', #spared, tonumber(length) or DEFAULT_LEASE end
@@ -34,9 +34,9 @@ local function pack_hold(attempt, cancelling, spared, length)
     .. (length == DEFAULT_LEASE and '' or string.format('@%d', length))
 end
 
--- The job of an attempt that has the right to write, or nothing: (job, attempt, executor) must match a running job. An id
--- may be used again, and its attempts then start from 1: who says when the job was `created` is heard only about that one.
--- The second value is the attempt's record, if the attempt was this executor's; the third, who waits for the job, or why it
+-- Load the job of an attempt that holds the lease: (job, attempt, executor) must match a running job. Ids can be
+-- reused, and attempt numbers then start over, so `created` must match too if given. Returns the job, its attempt
+-- record, and its waiters. Otherwise nil, the attempt record if the attempt was this executor's, nil, and why the job
 -- cannot be read.
 local function load_held(executor, id, attempt, created)
   local job, packed, waiters = load_scratch_job(id, attempt_field[attempt], 'w')
@@ -47,7 +47,7 @@ local function load_held(executor, id, attempt, created)
   return nil, run
 end
 
--- End a running job's attempt: returns the fields to write with its move. `item`: what its executor says of it, see finish.lua.
+-- End the attempt of a running job. Returns the fields to write with its move. `item`: see finish.lua.
 local function end_attempt(job, run, outcome, words, item)
   local queue, ran = job.queue, now > run.claimed and now - run.claimed or 0
   collect(held_removals, key.held(run.executor), job.id)
@@ -61,15 +61,15 @@ local function end_attempt(job, run, outcome, words, item)
   return fields
 end
 
--- Whether a job that is not to be kept goes. One that failed does not, nor one that was cancelled and is waited for: somebody
--- may want to retry it.
+-- Whether a job with `keep` false is deleted when it ends. Failed jobs stay, and so do cancelled ones with dependents:
+-- they may be retried.
 
 local function is_deleted_at_end(job, state)
   if not has(job.flags, NOT_KEPT) or state == 'failed' then return false end
   return state == 'succeeded' or not has(job.flags, AWAITED) or redis.call('EXISTS', key.dependents(job.id)) == 0
 end
 
--- Put a job into a final state, and say so to those who wait.
+-- Move a job to a final state, and notify waiters.
 local function finish_job(job, state, waiters, fields)
   local goes = job.flags > 0 and is_deleted_at_end(job, state)
   waiters = waiters or redis.call('HGET', key.job(job.id), 'w')
@@ -86,20 +86,20 @@ local function finish_job(job, state, waiters, fields)
   else
     move(job, state, now, nil, unpack(fields or {}))
   end
-  job.state = state -- also of one that is gone, for those who say so
+  job.state = state -- for callers, even if the job was deleted
   emit(state, job.id)
   if waiters and waiters ~= '' then notify_waiters(job, waiters) end
 end
 
--- The group is the error's own; `why` it is final is a letter of WHY_FINAL.
+-- `group` is the failure group; `why` the failure is final is a letter of WHY_FINAL.
 local function fail_job(job, group, why, waiters, fields)
   local count = #fields
   fields[count + 1], fields[count + 2], fields[count + 3], fields[count + 4] = 'g', truncate(group, INLINE), 'y', why
   finish_job(job, 'failed', waiters, fields)
 end
 
--- A job comes back from an attempt that did not end it: at once and in its old place, or after a delay. One that is to run
--- once at most does so only if it is certain that it did not start; then one that had a key until it starts has it again.
+-- Requeue a job after an attempt that did not end it: at once in its old position, or after a delay. An at-most-once
+-- job is requeued only if it certainly did not start. Then a job that owned a unique key until its start gets it again.
 local function requeue(job, delay, fields, unstarted)
   if has(job.flags, CANCELLING) then return finish_job(job, 'cancelled', nil, fields) end
   if has(job.flags, AT_MOST_ONCE) and not unstarted then return fail_job(job, 'interrupted', 'O', nil, fields) end
@@ -130,8 +130,8 @@ local function charge_lost(job, run, words)
   requeue(job, 0, fields)
 end
 
--- Gaps: when the store was away for everyone; text of `end length end length ...`, the longest and oldest first. One
--- that is not longer than a later one spares nothing that the later one does not.
+-- Outages: when the store was unavailable to everyone, as text `end length end length ...`, longest and oldest first. A
+-- later outage of at least the same length supersedes an earlier one.
 local outages = { MAX_SPARED = 3, MAX = 50 }
 
 function outages.parse()
@@ -148,7 +148,7 @@ function outages.store(list)
   set_marker('outages', words[1] and table.concat(words, ' '))
 end
 
--- A gap spares the leases shorter than twice its length, for one lease; so it is forgotten after twice its length.
+-- An outage spares leases shorter than twice its length, for one lease; so it is irrelevant after twice its length.
 function outages.add(length)
   local list = {}
   for _, gap in ipairs(outages.parse()) do
@@ -158,8 +158,8 @@ function outages.add(length)
   outages.store(list)
 end
 
--- The store was away for longer than half a lease: then the lease does not end before its holder had a whole lease to
--- renew it. Spared leases are few, or one that nobody renews would never end where calls are rare.
+-- After an outage longer than half a lease, the lease does not expire before its holder had a whole lease to renew it.
+-- The number of times is limited: otherwise, where calls are rare, an abandoned lease would never expire.
 function outages.spare_lease(job, run)
   local until_then = 0
   for _, gap in ipairs(outages.parse()) do

@@ -1,17 +1,17 @@
--- limit: so many jobs at once, or so many per period, by name.
+-- limits: named limits on concurrent jobs, or on starts per period.
 --
--- A limit has a name; a job says in which it takes part, as `name`, or as `name:key` to be counted with those of the same
--- key. A job that would be too many when it is claimed is parked: it is `throttled`, and stands in a sorted set of that
--- limit and its queue. Who gives a slot back makes one parked job of each queue waiting again, in its old place, and the timer
--- of a limit per period (`%name` among the timers) as many as could start; they still have to take their slots. A job of
--- several limits is parked by one of them; for each of the others it counts as one that is waiting.
+-- A job lists its limits as `name`, or as `name:key` to be counted per key; both forms are called `full` here. If a limit is
+-- exhausted when a job is claimed, the job is parked: it becomes `throttled`, in a sorted set per limit and queue. A released
+-- slot makes one parked job of each queue waiting again, in its old position; so does the timer of a limit per period
+-- (`%name` in `timers`), for as many jobs as could start. They still have to take their slots. A job with several limits is
+-- parked by one of them, and counts as waiting for the others.
 --
---   limits             hash: name -> slots, and the period in milliseconds (0: at once)
---   holders            set per limit: the running jobs that have its slots
---   starts             list per limit per period: when its last jobs started, the newest first
---   parked             sorted set per limit and queue; parking: set of the queues, per limit; throttling: set of the limits
---                      with their keys, per name
---   undefined          set: names of limits that jobs took part in and nobody has defined; see `note_undefined`
+--   limits       hash: name -> slots, and the period in milliseconds (0: concurrent jobs)
+--   holders      set per limit: running jobs that hold its slots
+--   starts       list per limit with a period: times of its last starts, newest first
+--   parked       sorted set per limit and queue; parking: set of queues per limit; throttling: set of limits with their
+--                keys per name
+--   undefined    set: names of limits that jobs used but nobody has defined; see `note_undefined`
 
 local loop_despite_errors, set_marker = core.loop_despite_errors, core.set_marker
 local load_job = core.load_job
@@ -24,20 +24,20 @@ function limits.name_of(full) return string.match(full, '^[^:]+') end
 
 function limits.names_in(names) return string.gmatch(names or '', '%S+') end
 
--- Slots and period of a limit; nothing if nobody has defined it: then it does not hold.
+-- Slots and period of a limit; nil if it is undefined, and therefore not enforced.
 function limits.definition(full)
   local slots, per = string.match(redis.call('HGET', key.limits(), limits.name_of(full)) or '', '^(%d+) (%d+)$')
   return tonumber(slots), tonumber(per)
 end
 
--- When the start at this place, the newest is 0, does not count any more. One that lies ahead does not either: the clock went
--- back.
+-- When the start at this position (0 is the newest) stops counting. A start in the future does not count: the clock
+-- went back.
 local function counts_until(full, place, per)
   local started = tonumber(redis.call('LINDEX', key.starts(full), place))
   return started and started <= now and started + per or 0
 end
 
--- How many more could start now, up to `most`.
+-- How many more jobs could start now, up to `most`.
 function limits.free_slots(full, most)
   local slots, per = limits.definition(full)
   if not slots then return most end
@@ -49,8 +49,8 @@ end
 
 local MAX_UNDEFINED, UNDEFINED_TTL = 1000, 7 * 86400000
 
--- A limit that nobody has defined does not hold, and its name may be misspelt: workers, `limits` and the doctor say so. The set
--- expires a week after its first name was noted: names that are still in use come back. The sign changes with each new name.
+-- An undefined limit is not enforced, and may be a typo: workers, `limits` and the doctor report it. The set expires a
+-- week after its first name was added; names still in use are added again. Each new name raises the marker.
 local function note_undefined(name)
   if redis.call('SADD', key.undefined(), name) == 0 then return end
   local count = redis.call('SCARD', key.undefined())
@@ -59,14 +59,14 @@ local function note_undefined(name)
   set_marker('undefined', math.max(now, (markers.undefined or 0) + 1))
 end
 
--- Returns whether it was noted.
+-- Returns whether the name was in the set.
 function limits.forget_undefined(name)
   if not markers.undefined or redis.call('SREM', key.undefined(), name) == 0 then return false end
   if redis.call('EXISTS', key.undefined()) == 0 then set_marker('undefined', nil) end
   return true
 end
 
--- Also of a limit that is not defined, or per period, it is known who has its slots: that may change while they run.
+-- Holders are recorded for undefined limits and limits per period too: the definition may change while jobs run.
 function limits.take_slot(full, id)
   local slots, per = limits.definition(full)
   redis.call('SADD', key.holders(full), id)
@@ -79,7 +79,7 @@ end
 
 local function set_timer(full, time) redis.call('ZADD', key.timers, 'LT', time, '%' .. full) end
 
--- When the parked jobs of a limit per period are to be looked at again: when more could start than `free`, which can now.
+-- Set the timer of a limit per period to when more than `free` jobs can start.
 local function set_check_timer(full, free)
   local slots, per = limits.definition(full)
   if not slots or per == 0 then return end
@@ -93,7 +93,7 @@ local function drop_if_empty(full, queue)
   end
 end
 
--- Returns whether there is such a job.
+-- Returns whether the job was parked.
 local function unpark_one(full, queue, id)
   redis.call('ZREM', key.parked(full, queue), id)
   local job = load_job(id)
@@ -112,12 +112,13 @@ local function unpark_some(full, queue, count)
     if not unpark_one(full, queue, id) then gone = gone + 1 end
   end
   budget.unparked = budget.unparked - #ids
-  if gone > 0 and budget.unparked > 0 then return unpark_some(full, queue, gone) end -- to those behind them
+  if gone > 0 and budget.unparked > 0 then return unpark_some(full, queue, gone) end -- continue with the next ones
   drop_if_empty(full, queue)
 end
 
--- Make parked jobs of each queue waiting: as many as could start now, or `most`. One queue may be paused, or have no workers; so
--- as many of each come, and those that find no slot are parked again. What is too much for one call is left to a timer.
+-- Make parked jobs of each queue waiting: as many as could start now, or `most`. A queue may be paused or have no
+-- workers, so each queue gets that many; jobs that find no slot are parked again. The timer handles what exceeds one
+-- call.
 function limits.unpark(full, most)
   local free = limits.free_slots(full, limits.MAX_UNPARKED + 1)
   local queues = redis.call('SRANDMEMBER', key.parking(full), limits.MAX_UNPARKED)
@@ -135,7 +136,7 @@ function limits.unpark(full, most)
   end
 end
 
--- A job is not parked any more: it ends, or goes. Returns the limit.
+-- Unpark a job that ends or is deleted. Returns the limit that had parked it.
 function limits.remove_parked(job)
   local full = redis.call('HGET', key.job(job.id), 'z')
   if not full then return nil end
@@ -144,7 +145,7 @@ function limits.remove_parked(job)
   return full
 end
 
--- A job that might have taken a slot does not: one that is parked may.
+-- Offer the slots that a job did not take to parked ones.
 function limits.offer_slots(names, but)
   for full in limits.names_in(names) do
     if full ~= but and redis.call('EXISTS', key.parking(full)) == 1 then limits.unpark(full, 1) end
@@ -160,7 +161,7 @@ local function add_parked(full, queue, place, id)
   if redis.call('ZADD', key.parked(full, queue), place, id) == 1 then index_parked(full, queue) end
 end
 
--- Whether a throttled job stands where slots are handed on.
+-- Whether a throttled job is in all indexes of its limit.
 function limits.is_parked(job)
   local full = redis.call('HGET', key.job(job.id), 'z')
   return full and redis.call('ZSCORE', key.parked(full, job.queue), job.id)
@@ -168,7 +169,7 @@ function limits.is_parked(job)
     and redis.call('SISMEMBER', key.throttling(limits.name_of(full)), full) == 1
 end
 
--- A throttled job that does not: see repair.lua. Slots may be free by now, so the limit is looked at.
+-- Restore the index entries of a throttled job (see repair.lua). Slots may be free by now, so the limit's timer is set.
 function limits.restore_parked(job, place)
   local full = redis.call('HGET', key.job(job.id), 'z')
   if not full then return end
@@ -185,15 +186,15 @@ local function has_limit(id, full)
   return false
 end
 
--- Of two limits, the one that holds for fewer jobs, as far as their names say.
+-- Whether a limit probably applies to fewer jobs than another, judging by their names.
 local function is_narrower(one, other)
   local key_of_one, key_of_other = string.find(one, ':', 1, true), string.find(other, ':', 1, true)
   if (key_of_one == nil) ~= (key_of_other == nil) then return key_of_one ~= nil end
   return one < other
 end
 
--- Hand on the first parked job that has no part in another limit, which is full. Those before it are as well parked by that
--- one; they go there if it is the narrower of the two. They do not come back together, or a crowd of them could go to and fro.
+-- Unpark the first job that does not use the full limit `but`. The jobs before it could just as well be parked by
+-- `but`; they move there if it is the narrower limit, and never back, or large groups could oscillate.
 local function offer_to_queue(full, queue, but)
   local list, go = redis.call('ZRANGE', key.parked(full, queue), 0, limits.MAX_INSPECTED - 1, 'WITHSCORES'), is_narrower(but, full)
   for at = 1, #list, 2 do
@@ -211,7 +212,7 @@ local function offer_to_queue(full, queue, but)
   drop_if_empty(full, queue)
 end
 
--- A job that could take a slot is parked by another limit; it takes the slot when that has one. Until then, others may.
+-- A job that could have taken a slot is parked by another limit; until that has a slot, others may take this one.
 local function offer(full, but)
   if redis.call('EXISTS', key.parking(full)) == 0 or limits.free_slots(full, 1) < 1 then return end
   for _, queue in ipairs(redis.call('SRANDMEMBER', key.parking(full), 10)) do
@@ -231,7 +232,7 @@ function limits.park(job, full, names)
   end
 end
 
--- Of a limit that has no slot free, some holders may not run any more: their records are gone, or say so. Returns whether any.
+-- Remove some holders that no longer run, according to their records. Returns whether there were any.
 local function drop_stale_holders(full)
   local is_stale = false
   for _, id in ipairs(redis.call('SRANDMEMBER', key.holders(full), limits.HOLDERS_CHECKED)) do
@@ -244,7 +245,7 @@ local function drop_stale_holders(full)
   return is_stale
 end
 
--- Holders are compared once in a call, unless some are stale.
+-- Check the holders of a full limit once per call, unless some are stale.
 local function is_full(full)
   if limits.free_slots(full, 1) > 0 then return false end
   local compared = full_limits or {}
@@ -255,7 +256,7 @@ local function is_full(full)
   return true
 end
 
--- A limit of which jobs are parked, by chance: if its slots are held by nobody, or its timer is gone, hand them on.
+-- Unpark jobs of a random limit whose slots are held by no running job, or whose timer is missing.
 function limits.repair_some()
   local name = redis.call('HRANDFIELD', key.limits())
   local full = name and redis.call('SRANDMEMBER', key.throttling(name))
@@ -268,7 +269,7 @@ function limits.repair_some()
   end
 end
 
--- Take all slots of a job that is about to start; or park it. Returns whether it may start.
+-- Take all slots of a job that is about to start, or park it. Returns whether it may start.
 function limits.try_start(job)
   local names = redis.call('HGET', key.job(job.id), 'l')
   for full in limits.names_in(names) do
@@ -281,21 +282,21 @@ function limits.try_start(job)
   return true
 end
 
--- An attempt has ended: its slots are for others.
+-- Release the slots of an attempt that ended.
 function limits.release_slots(job)
   for full in limits.names_in(redis.call('HGET', key.job(job.id), 'l')) do
     if redis.call('SREM', key.holders(full), job.id) == 1 then limits.offer_slots(full) end
   end
 end
 
--- A job that is not running ends, or goes.
+-- A job that is not running ends or is deleted.
 function limits.leave(job)
   if job.state ~= 'throttled' and job.state ~= 'waiting' then return end
   local parked_by = job.state == 'throttled' and limits.remove_parked(job)
   limits.offer_slots(redis.call('HGET', key.job(job.id), 'l'), parked_by)
 end
 
--- A limit was changed: look at all its keys for parked jobs, a bounded number in a call.
+-- After a limit changed, unpark jobs of all its keys, a bounded number per call.
 function limits.review(name)
   local names, at = redis.call('SPOP', key.reviewing(name), limits.MAX_UNPARKED), 0
   loop_despite_errors(function()
@@ -308,7 +309,7 @@ function limits.review(name)
   if redis.call('EXISTS', key.reviewing(name)) == 0 then redis.call('SREM', key.changed(), name) end
 end
 
--- Whoever moves time on continues that.
+-- Continue the reviews of earlier calls.
 function limits.continue_reviews()
   if not markers.changed then return end
   local names = redis.call('SRANDMEMBER', key.changed(), 2)

@@ -1,14 +1,16 @@
--- list: the jobs of some queues in some states, a page at a time.
+-- list: the jobs of some queues in some states, page by page.
 --
---   args.queues   names; not given: all
---   args.states   names; not given: all
+--   args.queues   names (default: all)
+--   args.states   names (default: all)
 --   args.limit    up to 1,000 (100)
---   args.newest   last first, over all queues together: see list_newest.lua
---   args.cursor   where the last page ended: queue, state, score, id; if `newest`, see there
+--   args.newest   newest first, across all queues: see list_newest.lua
+--   args.cursor   end of the previous page: queue, state, score, id; with `newest`, see there
 --
--- Returns the cursor of the next page (an empty list: there is none; after a full page there may be one that is empty),
--- then the jobs, as `get` with brief does, also those that cannot be read. A cursor is a place in the order, not a count: jobs that come and go meanwhile
--- are neither skipped nor shown twice.
+-- Errors: INVALID.
+--
+-- Returns the cursor of the next page (an empty list after the last one; a full page may be followed by an empty one), then the
+-- jobs as described by `get` with `brief`, including unreadable ones. A cursor is a position in the order, not a count: jobs
+-- that come and go are neither skipped nor repeated.
 
 local STATES = core.STATES
 local MAX_BATCH, check_integer, check_queue, refuse, register = core.MAX_BATCH, core.check_integer, core.check_queue, core.refuse, core.register
@@ -16,7 +18,7 @@ local LETTER_OF = core.LETTER_OF
 local HEARTBEAT_TIMEOUT = core.HEARTBEAT_TIMEOUT
 local describe = core.describe
 
--- Whether one id stands before another in an index: by bytes. Lua's `<` follows the locale of the server.
+-- Compare two ids as indexes do, by bytes. Lua's `<` depends on the locale of the server.
 local function sorts_before(one, other)
   for place = 1, math.min(#one, #other) do
     local a, b = string.byte(one, place), string.byte(other, place)
@@ -25,7 +27,7 @@ local function sorts_before(one, other)
   return #one < #other
 end
 
--- How many members of an index stand before a place: found by bisection, for its member may be gone.
+-- How many members of an index come before a position: by bisection, as the member itself may be gone.
 local function rank_of(index, score, id)
   local low = redis.call('ZCOUNT', index, '-inf', '(' .. score)
   local high = low + redis.call('ZCOUNT', index, score, score)
@@ -55,7 +57,7 @@ local function all_queues()
   return redis.call('ZRANGE', key.queues(), 0, -1)
 end
 
--- How many live workers serve each queue, as they said at their last sign of life.
+-- How many live workers serve each queue, according to their last heartbeat.
 local function count_workers()
   local workers = {}
   for _, worker in ipairs(redis.call('ZRANGEBYSCORE', key.workers(), now - HEARTBEAT_TIMEOUT, '+inf', 'LIMIT', 0, 10 * MAX_BATCH)) do
@@ -75,7 +77,7 @@ local function check_states(states)
   return states
 end
 
--- Walk the pairs of queue and state from the cursor on, up to so many jobs. Returns their ids, and where that ended.
+-- Walk the pairs of queue and state from the cursor, up to `limit` jobs. Returns their ids, and the new cursor.
 local function walk(args, limit)
   local from_queue, from_state, score, id = unpack(args.cursor or {})
   local skipping, ids = from_queue ~= nil, {}
@@ -93,7 +95,7 @@ local function walk(args, limit)
   return ids, {}
 end
 
--- Returns how many jobs to walk over.
+-- Returns the number of jobs to visit.
 local function check_scope(args)
   check_states(args.states or {})
   for _, queue in ipairs(args.queues or {}) do check_queue(queue) end

@@ -1,10 +1,10 @@
--- newest: how `list` walks over jobs from the last to the first, over all queues.
+-- list_newest: how `list` returns jobs newest first, across all queues.
 --
--- The jobs of a state come in the reverse of the order of its indexes, which are merged: by score, then by id. Of the first
--- jobs of several states that one comes first which changed last. Waiting, throttled and scheduled jobs are not indexed by the
--- time of that; so among those of several states the order is about that of time, and within one that of the state.
+-- The jobs of a state come in reverse index order, merged across queues by score, then by id. Among the first jobs of several
+-- states, the one that changed last comes first. Waiting, throttled and scheduled jobs are not indexed by the time of their
+-- last change, so the order across states is approximate, and exact within a state.
 --
--- A cursor names the last job of each state that was begun: state, score, id, state, score, id ...
+-- A cursor contains the last job of each state visited: state, score, id, state, score, id ...
 
 local refuse = core.refuse
 local STATES = core.STATES
@@ -16,7 +16,7 @@ local function is_newer(one, other)
   return sorts_before(other.id, one.id)
 end
 
--- Go on to the next job of an index. Returns whether there is one.
+-- Advance to the next job of an index. Returns whether there is one.
 local function read_on(source)
   source.at = source.at - 2
   if source.at < 1 then
@@ -30,7 +30,7 @@ local function read_on(source)
   return true
 end
 
--- A heap of indexes, that with the newest job first: whatever the number of queues, the next job is found in a few steps.
+-- A heap of indexes, the newest job first, so that many queues cost few comparisons.
 local function sink(heap, at)
   while true do
     local first = at
@@ -43,7 +43,7 @@ local function sink(heap, at)
   end
 end
 
--- Open the indexes of each state. Queue by queue: the keys of a queue are made together.
+-- Open the indexes of each state, queue by queue, as the keys of a queue are built together.
 local function open(queues, states, from, step)
   local heaps = {}
   for place = 1, #states do heaps[place] = {} end
@@ -82,7 +82,7 @@ local function take(heap)
   return first
 end
 
--- The place of the stream whose first job changed last.
+-- The stream whose first job changed last.
 local function choose(streams)
   if #streams == 1 then return 1 end
   local chosen = 1
@@ -116,7 +116,7 @@ local function make_cursor(from, states)
   return cursor
 end
 
--- Returns the ids of a page of jobs, and where it ended.
+-- Returns the ids of a page, and the new cursor.
 local function walk_newest(args)
   local limit, from, ids = check_scope(args), read_cursor(args.cursor or {}), {}
   local queues, states = args.queues or all_queues(), args.states or STATES

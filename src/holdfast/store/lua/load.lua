@@ -1,13 +1,12 @@
--- load: how much work a queue has, and how fast it comes and goes. See throughput.lua.
+-- load: the backlog and throughput of queues, for autoscaling. See throughput.lua.
 --
---   args.queues   names, perhaps none; not given: all
+--   args.queues   names, possibly none (default: all)
 --
--- Returns how many timers of the namespace are overdue (see overdue.lua); the names of queues that overdue schedules, limits and
--- deadlines are about; and for each queue: name, whether paused, how many live workers serve it; how many jobs are waiting, running,
--- scheduled, blocked and throttled; milliseconds since the one that waits longest could be claimed, or could be if somebody had moved
--- it (-1: none waits); how many of the scheduled ones are due; how many overdue schedules, limits and deadlines are about it; and
--- of the last minutes: how many milliseconds these are, how many jobs came, how many attempts ended, and how many milliseconds
--- these took.
+-- Errors: INVALID. Returns the number of overdue timers (see overdue.lua); the queues that overdue schedules, limits and
+-- deadlines affect; and for each queue: name, whether it is paused, number of live workers; numbers of waiting, running,
+-- scheduled, blocked and throttled jobs; for how many milliseconds the oldest job could have been claimed (-1: none); number
+-- of due scheduled jobs; number of overdue schedules, limits and deadlines; and for the last minutes: their length in
+-- milliseconds, arrivals, ended attempts, and the milliseconds these took.
 
 local check_list, check_queue, register = core.check_list, core.check_queue, core.register
 local load_job = core.load_job
@@ -18,7 +17,7 @@ local overdue = core.overdue
 
 local PRIORITIES = 512
 
--- Jobs of a priority stand by arrival: the first one of each has waited longest.
+-- Jobs of one priority are ordered by arrival, so the first one of each has waited longest.
 local function longest_wait(queue)
   local index, since, from = key.index[queue].waiting, nil, '-inf'
   for _ = 1, PRIORITIES do
@@ -31,7 +30,7 @@ local function longest_wait(queue)
   return since and math.max(0, now - since) or -1
 end
 
--- The sums of the slots, and the time since the first of them began.
+-- The sums of all slots, and the time since the first of them began.
 local function sum_slots(queue)
   local sums, first = { i = 0, o = 0, r = 0 }, math.floor(now / SLOT)
   local least, list = first - SLOTS, redis.pcall('HGETALL', key.load(queue))
@@ -48,8 +47,8 @@ end
 
 local STATES = { 'waiting', 'running', 'scheduled', 'blocked', 'throttled' }
 
--- What is about a queue and overdue, but no job of its own. Of what calls have left to the next one it is not known whose it is: it may
--- be anybody's who waits for it.
+-- Overdue work that affects a queue besides its own jobs. Whom unfinished work affects is unknown: it may be any queue
+-- with blocked or throttled jobs.
 local function other_overdue(queue, by_queue, counts)
   local resolving = markers.resolving and counts.blocked > 0 and 1 or 0
   local changed = markers.changed and counts.throttled > 0 and 1 or 0

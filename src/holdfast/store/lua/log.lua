@@ -1,14 +1,14 @@
--- log: what attempts print, and how much of the machine they use. A log may grow late, when its job has ended or runs
--- again: it belongs to an attempt, and says nothing about the job; so it is not fenced.
+-- log: the output and resource usage of attempts.
 --
--- It is kept in blocks of 8 KiB, counted from 0: the first 8 and the last 24 of each of the last 10 attempts. Whoever has a
--- block says it whole, again and again as it grows: to say it twice changes nothing.
+-- Output may arrive after its job has ended or restarted. It belongs to an attempt and does not affect the job, so writing it
+-- needs no lease. It is stored in blocks of 8 KiB, numbered from 0: the first 8 and the last 24 of each of the last 10
+-- attempts. A block is always sent whole, again as it grows; sending it twice changes nothing.
 --
---   log(blocks), blobs     a list of: id, when the job was created, attempt, block (-1: use of the machine, as the worker
---                          writes it); and their bytes. Returns an answer for each: OK, NOTFOUND or INVALID
---   logs(id, attempt, block)   the blocks of an attempt (not given: the last that has any) from this one on (0). Refuses
---                          NOTFOUND. Returns: attempt, whether it has ended, the attempts that have printed something,
---                          and a list of block, bytes, block, bytes ... in order
+--   log(blocks), blobs     a list of: id, when the job was created, attempt, block (-1: resource usage, as the worker encodes
+--                          it); and their bytes. Returns for each: OK, NOTFOUND or INVALID
+--   logs(id, attempt, block)   the blocks of an attempt (default: the last that has any) from this one (0). Errors: NOTFOUND.
+--                          Returns: attempt, whether it has ended, the attempts that have output, and a list of block,
+--                          bytes, block, bytes ... in order
 --
 --   log   hash per job: `<attempt> <block>` -> bytes
 
@@ -26,7 +26,7 @@ local function parse_field(field)
   return tonumber(attempt), tonumber(block)
 end
 
--- A new block: remove those that are in the middle now, and attempts that are too old.
+-- After a new block: delete those between head and tail, and those of old attempts.
 local function trim_log(id, attempt, block)
   local old = {}
   for _, field in ipairs(redis.call('HKEYS', key.log(id))) do
@@ -49,7 +49,7 @@ local function store_block(id, created, attempt, block, bytes)
   return 'OK'
 end
 
--- All of them, before anything is kept. One that is too long has an answer of its own.
+-- Check all blocks before any is stored. One that is too long gets its own answer.
 local function check_blocks(blocks)
   for place = 1, #check_list(blocks, 'blocks'), 4 do
     check_id(blocks[place])
@@ -70,7 +70,7 @@ register('log', {}, function(args, blobs)
   return answers
 end)
 
--- All fields of a log, as numbers: the attempts that have printed something, and the blocks of one of them.
+-- Parse the fields of a log: the chosen attempt, the attempts that have output, and the blocks of the chosen one.
 local function read_log(id, wanted, from)
   local printed, blocks, last = {}, {}, 0
   local fields = redis.call('HKEYS', key.log(id))

@@ -1,16 +1,16 @@
--- wake: telling idle executors of work, and waiting programs of results.
+-- notify: wake idle executors, and send messages to workers and to programs that wait for results.
 --
--- A wake-up is a hint. An idle executor blocks on a key of its own for some seconds at most, then claims anyway.
+-- A wake-up is only a hint: an idle executor blocks on its own key for a few seconds, then claims again anyway.
 
 local MAX_BATCH, worker_of = core.MAX_BATCH, core.worker_of
 local DAY = core.DAY
 
 local MAX_IDLE_WAIT = constants.MAX_IDLE_WAIT
-local IDLE_TIMEOUT = 3 * MAX_IDLE_WAIT -- idle for longer without claiming: it is gone
+local IDLE_TIMEOUT = 3 * MAX_IDLE_WAIT -- an executor that has not claimed for longer is gone
 local HEARTBEAT_TIMEOUT = constants.HEARTBEAT_TIMEOUT
 local MAX_WAITERS = 16 -- per job
 
--- Whether an executor may still be there: `lose` forgets those that are not.
+-- Whether the executor is still registered; `requeue_orphaned` removes dead ones.
 local function is_registered(executor)
   local worker, number = worker_of(executor)
   return redis.call('HEXISTS', key.worker(worker), number) == 1
@@ -21,7 +21,7 @@ local function push_wakeup(executor, queue)
   redis.call('PEXPIRE', key.wake(executor), IDLE_TIMEOUT)
 end
 
--- Wake one idle executor of a queue, the last that became idle; one of the worker `last` only if there is no other.
+-- Wake the executor of a queue that became idle last; one of the worker `last` only if there is no other.
 local function wake_executor(queue, last)
   if markers.paused and redis.call('SISMEMBER', key.paused(), queue) == 1 then return end
   local chosen, passed = nil, {}
@@ -38,7 +38,7 @@ local function wake_executor(queue, last)
   for _, idle in ipairs(passed) do redis.call('ZADD', key.idle(queue), idle[2], idle[1]) end
 end
 
--- An inbox has up to 1,000 messages.
+-- An inbox keeps the last 1,000 messages.
 local function send_message(inbox, message)
   local list = key.inbox(inbox)
   redis.call('RPUSH', list, message)
@@ -46,7 +46,7 @@ local function send_message(inbox, message)
   redis.call('PEXPIRE', list, DAY)
 end
 
--- A queue may be new: then workers that serve patterns of names are told.
+-- Register a queue that may be new, and notify workers that serve patterns.
 local function register_queue(queue)
   if redis.call('ZADD', key.queues(), 0, queue) == 0 then return end
   meta.queues = redis.call('HINCRBY', key.meta, 'queues', 1)
@@ -59,7 +59,7 @@ local function register_queue(queue)
   end
 end
 
--- A job has ended: tell those who wait for its result.
+-- Notify the programs that wait for the result of an ended job.
 local function notify_waiters(job, waiters)
   if not waiters or waiters == '' then return end
   for inbox in string.gmatch(waiters, '%S+') do send_message(inbox, job.id) end

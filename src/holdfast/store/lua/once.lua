@@ -1,11 +1,14 @@
--- once: steps of a job that are not done again by a later attempt.
+-- once: steps of a job that later attempts do not repeat.
 --
---   once(executor, id, attempt, created, step), blobs: the step's result, if it was done just now
+--   args.executor, args.id, args.attempt   the attempt
+--   args.created    when the job was created, according to its claim
+--   args.step       name of the step
+--   blobs           the result of the step, if it was just executed
 --
--- Refuses LOST, TOOBIG, INVALID. Without a result: returns the one that is kept, or nothing. With one: keeps it, and returns
--- it; if one is kept already, that.
+-- Errors: LOST, TOOBIG, INVALID. Without a result, returns the stored one, or nil. With one, stores and returns it, unless one is
+-- stored already, which is returned instead.
 --
---   steps   hash per job: step -> result. It stays as long as the job, and goes when the job goes on as another call
+--   steps   hash per job: step -> result; deleted with the job, or when the job advances to another call
 
 local check_executor, check_integer, check_id, check_name, refuse = core.check_executor, core.check_integer, core.check_id, core.check_name, core.refuse
 local register = core.register
@@ -34,7 +37,7 @@ register('once', { 'allow-oom' }, function(args, blobs)
   local job = check_once(args, blobs[2])
   local known = redis.call('HGET', key.steps(args.id), args.step)
   if known then return known end
-  if redis.call('HLEN', key.steps(args.id)) >= MAX_STEPS then -- said before it is done, not after
+  if redis.call('HLEN', key.steps(args.id)) >= MAX_STEPS then -- report this before the step is executed
     refuse('TOOBIG', string.format('job %s has %d steps already: one step may do several things', args.id, MAX_STEPS))
   end
   if not blobs[2] then return nil end

@@ -1,4 +1,4 @@
--- overdue: what is due, but nobody has moved: `claim`, `renew` and `upkeep` move time on, and nothing else does. Reads only.
+-- overdue: what is due but was not handled, as only `claim`, `renew` and `upkeep` advance time. Reads only.
 
 local load_job = core.load_job
 
@@ -8,11 +8,10 @@ local MAX_INSPECTED, MAX_DEADLINES, MAX_PARKING = 10000, 1000, 100
 
 function overdue.unfinished() return (markers.resolving and 1 or 0) + (markers.changed and 1 or 0) end
 
--- How many timers of the namespace have passed: of scheduled jobs, leases, schedules, limits and deadlines. What calls have left to
--- the next one counts as one, each.
+-- The number of due timers of the namespace, plus one for each kind of work that earlier calls left.
 function overdue.count() return redis.call('ZCOUNT', key.timers, '-inf', now) + overdue.unfinished() end
 
--- How many scheduled jobs of a queue are due, and since when the first of them could be claimed.
+-- How many scheduled jobs of a queue are due, and since when.
 function overdue.jobs(queue)
   local index = key.index[queue].scheduled
   local count = redis.call('ZCOUNT', index, '-inf', now)
@@ -24,7 +23,8 @@ local function queue_of_schedule(name)
   return done and type(batch) == 'table' and batch.queue or nil
 end
 
--- The queues that a timer is about, which is no job's own: where its schedule enqueues, its job stands, its limit has parked.
+-- The queues that a timer affects, unless it is a job's own: the queue of a schedule or a job, or those with parked
+-- jobs of a limit.
 local function queues_of(kind, name)
   if kind == '%' then return redis.call('SRANDMEMBER', key.parking(name), MAX_PARKING) end
   if kind == '&' then return { queue_of_schedule(name) } end
@@ -32,9 +32,9 @@ local function queues_of(kind, name)
   return { job and job.queue or nil }
 end
 
--- How many such timers each queue has, of the first ones that have passed. If there are more, the queues of those before
--- them have due jobs, and who comes for these moves the others, too; unless these queues are paused, for then nobody comes: so
--- very many are looked at, though only schedules and limits, of which there are few, and the first deadlines are looked up.
+-- The number of such timers per queue, among the first that are due. If there are more, the queues of the first ones
+-- have due jobs, and workers that claim those will handle the rest; but not if those queues are paused. So many timers
+-- are inspected, although only schedules, limits and the first deadlines are looked up.
 function overdue.by_queue()
   local counts, deadlines = {}, 0
   for _, timer in ipairs(redis.call('ZRANGEBYSCORE', key.timers, '-inf', now, 'LIMIT', 0, MAX_INSPECTED)) do

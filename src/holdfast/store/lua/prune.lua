@@ -1,4 +1,4 @@
--- prune: remove ended jobs that are too old or too many.
+-- prune: delete ended jobs that exceed the retention of their queue, by age or by count.
 
 local MAX_BATCH, emit, loop_despite_errors = core.MAX_BATCH, core.emit, core.loop_despite_errors
 local setting = core.setting
@@ -8,7 +8,7 @@ local delete_job, flush = core.delete_job, core.flush
 local dependencies = core.dependencies
 local repair = core.repair
 
--- Long values have keys of their own, and so have those that wait for it, unless they are left to be told.
+-- Delete a job with its long values, and with its dependents' index unless they are still being resolved.
 local function erase_ended(job, payload, result)
   local id, more = job.id, {}
   if job.flags > 0 then
@@ -21,7 +21,7 @@ local function erase_ended(job, payload, result)
   emit('deleted', id)
 end
 
--- Returns whether the job stays: it cannot be read.
+-- Returns whether the job stays because it cannot be read.
 local function prune_one(id, queue, state)
   local job, payload, result = load_scratch_job(id, 'p', 'r')
   if not job or job.state ~= state or job.queue ~= queue then return not repair(id, key.index[queue][state]) end
@@ -29,7 +29,7 @@ local function prune_one(id, queue, state)
   return false
 end
 
--- The jobs that are too old or too many, the oldest first, behind `skipped` ones.
+-- Find jobs beyond the retention limits, oldest first, after the first `skipped`.
 local function find_surplus(queue, state, skipped, most)
   local index = key.index[queue][state]
   local old = redis.call('ZRANGEBYSCORE', index, '-inf', now - setting('keep_' .. state, queue), 'LIMIT', skipped, most)
@@ -38,7 +38,7 @@ local function find_surplus(queue, state, skipped, most)
   return old
 end
 
--- Remove up to `most` of a queue's ended jobs. Call it settled. Returns how many were removed.
+-- Delete up to `most` ended jobs of a queue. Flush first. Returns how many were deleted.
 local function prune(queue, state, most)
   local skipped, removed = 0, 0
   while removed < most and skipped < MAX_BATCH do

@@ -1,12 +1,15 @@
--- queues: the queues and how many jobs of each state they have; count: their sum; pause, resume and forget.
+-- queues: list, count, pause, resume and forget queues.
 --
--- queue_names() returns the names of all queues.
+--   queue_names()                 all names
+--   queues(queues; default: all)  for each: name, whether it is paused, number of live workers, and the numbers of jobs in the
+--                                 order of STATES
+--   count(queues, states)         the number of jobs
+--   pause(queue), resume(queue)   1 if that changed anything
+--   forget_queue(queue)           delete everything known about a queue without jobs; 1 if there was anything. Errors: STATE
+--                                 if it has jobs
+--   set_share_weight(queue, share, weight)   1 if that changed anything
 --
--- queues(names; not given: all) returns for each: name, whether paused, how many live workers serve it, and the numbers of
--- jobs in the order of STATES. count(queues, states) returns one number. pause(queue) and resume(queue) return 1 if that
--- changed anything. forget(queue) removes all that is known of a queue without jobs, and returns 1 if there was something;
--- it refuses STATE if it has jobs. weigh(queue, share, weight) says how much of a queue a key gets in comparison with others,
--- and returns 1 if that changed anything.
+-- Errors: INVALID.
 
 local STATES = core.STATES
 local emit, check_integer, check_name, publish_events, check_queue = core.emit, core.check_integer, core.check_name, core.publish_events, core.check_queue
@@ -42,7 +45,7 @@ register('count', { 'no-writes' }, function(args)
   return total
 end)
 
--- To be called after the set of paused queues was changed: calls look at it only if there are any.
+-- Call this after the set of paused queues has changed: other calls read the set only if the marker is set.
 local function update_paused_marker()
   set_marker('paused', redis.call('EXISTS', key.paused()) == 1 and 1 or nil)
 end
@@ -80,7 +83,7 @@ register('forget_queue', { 'allow-oom' }, function(args)
   local gone = redis.call('HDEL', key.config(), unpack(settings))
   if gone > 0 then store_config_digest() end
   local known = redis.call('ZREM', key.queues(), queue)
-  if known == 1 then redis.call('HINCRBY', key.meta, 'queues', 1) end -- workers that serve patterns look anew
+  if known == 1 then redis.call('HINCRBY', key.meta, 'queues', 1) end -- workers with patterns match again
   gone = gone + known + redis.call('SREM', key.paused(), queue)
   update_paused_marker()
   fair_shares.prune(queue)

@@ -1,27 +1,28 @@
--- record: a job as it is stored, and as the functions see it.
+-- record: a job as it is stored, and as functions see it.
 --
--- One hash per job. No field is longer than 64 bytes, or the hash doubles in size (but for a head with two long names, many
--- limits, many who wait, and what workers are told of a job with several options of its run or something carried). Numbers are packed big-endian; zeros at the end are left out, so what is not used costs nothing.
+-- One hash per job. Fields stay within 64 bytes, beyond which the server doubles the size of the hash; exceptions are a head
+-- with two long names, many limits, many waiters, and long run options. Numbers are packed big-endian without trailing
+-- zeros, so unused ones cost nothing.
 --
---   h     head: version, created, queue, task, then options (0: not given, the default holds)
+--   h     head: version, created, queue, task, then options (0: not set, the default applies)
 --   s     status: state and counters
---   p     payload            } in the record up to 64 bytes; longer ones in a
---   r     result             } key of their own, and then the field holds
+--   p     payload            } inline up to 64 bytes; longer values have a
+--   r     result             } key of their own, and the field contains
 --   c     checkpoint         } the single character '>'
---   f     progress, as the job reported it; as above
---   g     group of the failure; y: why it is final, a letter of WHY_FINAL
---   d     no attempt may start after this time; see deadlines.lua
---   b     how many jobs it waits for; see dependencies.lua
---   i     whose it is, among those that share a queue; see shares.lua
---   l     the limits in which it takes part; z: the one by which it was parked last; see limits.lua
---   x     how a worker is to run it, as text that only workers read
---   u     unique key, after the letter that says for how long; see unique_keys.lua
---   w     inboxes of those who wait for the result; the only field that may grow, with many who wait
---   a<n>  attempt n: times, process id, how it ended, executor
---   o<n>  why attempt n ended, in words
+--   f     progress as the job reported it; stored likewise
+--   g     failure group; y: why the failure is final, a letter of WHY_FINAL
+--   d     deadline: no attempt may start after this time; see deadlines.lua
+--   b     number of unmet dependencies; see dependencies.lua
+--   i     share; see shares.lua
+--   l     names of its limits; z: the limit that parked it last; see limits.lua
+--   x     run options, as text that only workers read
+--   u     unique key, after the letter of its span; see unique_keys.lua
+--   w     inboxes of the programs that wait for the result
+--   a<n>  attempt n: times, process id, outcome, executor
+--   o<n>  why attempt n ended, as text
 --
--- Readers never raise. What cannot be read has one of three answers: NOTFOUND, there is no record; NEWER, a later release wrote
--- it; DAMAGED, it is not what any release writes.
+-- Readers never raise. A record that cannot be read is reported as NOTFOUND (no record), NEWER (written by a newer
+-- release) or DAMAGED (not written by any release).
 
 local on_first_call, refuse = core.on_first_call, core.refuse
 local setting = core.setting
@@ -31,9 +32,9 @@ local INLINE = 64 -- bytes
 local MAX_NOTE, MAX_NAME = constants.MAX_NOTE, constants.MAX_NAME
 local MIN_PRIORITY, MAX_PRIORITY = constants.MIN_PRIORITY, constants.MAX_PRIORITY
 
--- Flags: of the moment, and for good.
+-- Flags that last until the attempt ends, and permanent flags.
 local RETRYING, CANCELLING, ALONE = 1, 2, 4
--- EXTRA: it may have keys besides its record: errors, notes, fields, steps, a log, a long checkpoint or progress.
+-- EXTRA: the job may have other keys: errors, notes, fields, steps, a log, a long checkpoint or progress.
 local NOT_KEPT, UNIQUE, AT_MOST_ONCE, AFTER, AWAITED, LIMITED, FAIR, DEADLINE, EXTRA = 8, 16, 32, 64, 128, 256, 512, 1024, 2048
 
 local LETTER_OF = {
@@ -60,12 +61,12 @@ local function with(flags, flag, wanted)
   return wanted and flags + flag or flags - flag
 end
 
--- The flags that stay when a job ends, or begins anew.
+-- The flags that remain when a job ends or restarts.
 local function permanent(flags)
   return with(with(with(flags, RETRYING, false), CANCELLING, false), ALONE, false)
 end
 
--- Numbers as text, and the names of the fields of attempts: those of small numbers are made once.
+-- Small numbers as text, and names of attempt fields, are cached.
 local decimal, attempt_field = {}, {}
 
 local function cache_texts(texts, make)
@@ -87,7 +88,7 @@ local STATUS, PLAIN, NEW, PLAIN_SIZE, NEW_SIZE = '>c1I6i6I4I4I2I2I2I2B', '>c1I6i
 local ATTEMPT, ATTEMPT_SIZE, MAX_START_DELAY = '>I6I5I4I5I4c1', 25, 2 ^ 31
 local ZEROS = '\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0'
 local CODECS = { [0] = 'json', 'raw' }
-local STATE_OF = { -- the other way round: no library function, not even `pairs`, can be called while this is loaded
+local STATE_OF = { -- the reverse of LETTER_OF; it cannot be computed, as `pairs` cannot be called during loading
   s = 'scheduled', w = 'waiting', b = 'blocked', t = 'throttled', r = 'running',
   S = 'succeeded', F = 'failed', C = 'cancelled',
 }
@@ -98,7 +99,7 @@ local function trim(packed)
   return string.sub(packed, 1, size)
 end
 
--- A head is a version, the time of creation, and a spec: what jobs of one kind have in common.
+-- A head is a version, the creation time, and a spec: what jobs of one kind have in common.
 local function pack_spec(o)
   return trim(struct.pack(SPEC, o.queue, o.task, CODEC_NUMBER[o.codec or 'json'], o.priority or 0,
     o.retries and o.retries + 1 or 0, o.crashes and o.crashes + 1 or 0, o.lost and o.lost + 1 or 0,
@@ -107,10 +108,10 @@ end
 
 local function pack_head(created, spec) return struct.pack(HEAD, VERSION, created) .. spec end
 
--- What is 0 was not given: it is nil here.
+-- Options are stored plus one; 0 stands for nil.
 local function given(number) return number > 0 and number - 1 or nil end
 
--- Most jobs are of few kinds, so specs that were read are kept.
+-- Most jobs are of few kinds, so parsed specs are cached.
 local known_specs, known_count = {}, 0
 
 local function unpack_spec(packed)
@@ -122,7 +123,7 @@ local function unpack_spec(packed)
     crashes = given(crashes), lost = given(lost), backoff = given(backoff), timeout = given(timeout) }
 end
 
--- Returns nothing for one that is damaged.
+-- Returns nil if the spec is damaged.
 local function read_spec(packed)
   local spec = known_specs[packed]
   if spec then return spec end
@@ -134,7 +135,7 @@ local function read_spec(packed)
   return spec
 end
 
--- A head with another queue or priority.
+-- A head with another queue and priority.
 local function change_head(packed, queue, priority)
   local spec = {}
   for name, value in pairs(read_spec(string.sub(packed, SPEC_AT))) do spec[name] = value end
@@ -142,10 +143,10 @@ local function change_head(packed, queue, priority)
   return string.sub(packed, 1, SPEC_AT - 1) .. pack_spec(spec)
 end
 
--- Of a job that has been in its state since it was created.
+-- The status of a job that is in its first state.
 local function pack_new(state, arrival) return struct.pack(NEW, LETTER_OF[state], arrival) end
 
--- A status is as long as it has to be: the first numbers suffice for a new job, and some more mostly later.
+-- Pack as few numbers as possible: new jobs need two, most others five.
 local function pack_status(job)
   local letter, arrival, since, attempt = LETTER_OF[job.state], job.arrival, job.since - job.created, job.attempt
   if job.flags + job.retries_used + job.crashes_used + job.lost_used + job.misses > 0 then
@@ -156,10 +157,10 @@ local function pack_status(job)
   return struct.pack(PLAIN, letter, arrival, since, attempt, job.lease)
 end
 
--- Jobs that one call has stored have the same head, and come one after the other: the last one that was read is kept.
+-- Jobs stored by one call have the same head and are usually read in a row, so the last head is cached.
 local last_head, created, spec
 
--- Returns why it cannot be read, or nothing.
+-- Returns nil, or why the head cannot be read.
 local function read_head(head)
   if #head < SPEC_AT then return 'DAMAGED' end
   local version, time = struct.unpack(HEAD, head)
@@ -169,7 +170,7 @@ local function read_head(head)
   last_head, created, spec = head, time, read
 end
 
--- Returns a table of its own, or `job` with what is read now; or nothing, and why it cannot be read.
+-- Returns a new table, or `job` filled in; or nil, and why the record cannot be read.
 local function read_job(id, status, head, job)
   if head ~= last_head then
     local fault = read_head(head)
@@ -187,7 +188,7 @@ local function read_job(id, status, head, job)
   local state = STATE_OF[letter]
   if not state then return nil, 'DAMAGED' end
   job = job or { id = 0, state = 0, since = 0, arrival = 0, attempt = 0, lease = 0, retries_used = 0, crashes_used = 0, lost_used = 0, flags = 0,
-    misses = 0, created = 0, queue = 0, task = 0, priority = 0, spec = 0 } -- of this size from the beginning
+    misses = 0, created = 0, queue = 0, task = 0, priority = 0, spec = 0 } -- full size from the start, to avoid rehashing
   job.id, job.state, job.since, job.created, job.arrival = id, state, created + since, created, arrival
   job.attempt, job.lease, job.flags, job.misses = attempt, lease, flags, misses
   job.retries_used, job.crashes_used, job.lost_used = retries_used, crashes_used, lost_used
@@ -195,18 +196,18 @@ local function read_job(id, status, head, job)
   return job
 end
 
--- An attempt: claimed, waited (before that), delay (until started, plus one; 0: not known), ran (until ended), pid,
--- outcome, executor.
+-- An attempt: claimed, waited (before the claim), delay (from claim to start plus one; 0: unknown), ran (from claim to
+-- end), pid, outcome, executor.
 local function pack_attempt(claimed, waited, delay, ran, pid, outcome, executor)
   return struct.pack(ATTEMPT, claimed, waited, delay, ran, pid, outcome) .. executor
 end
 
 local NO_EXECUTOR = '?/0.0' -- an executor that never was
 
--- Attempts that one call has begun are often the same in this: the last one that was read is kept. Change none.
+-- Attempts claimed by one call are often identical, so the last one read is cached. Do not modify it.
 local last_packed, last_run
 
--- Returns nothing for one that is missing or damaged.
+-- Returns nil if the attempt is missing or damaged.
 local function unpack_attempt(packed)
   if packed ~= last_packed then
     if not packed or #packed <= ATTEMPT_SIZE then return nil end
@@ -217,23 +218,23 @@ local function unpack_attempt(packed)
   return last_run
 end
 
--- An attempt of which more is known now. `said` has its process id, and milliseconds from claim to start.
+-- Repack an attempt with what its executor reports: process id, and milliseconds from claim to start.
 local function pack_run(run, said, ran, outcome)
   local delay, started = run.delay, said.started
   if started then delay = (started < MAX_START_DELAY and started or MAX_START_DELAY) + 1 end
   return struct.pack(ATTEMPT, run.claimed, run.waited, delay, ran, said.pid or run.pid, outcome) .. run.executor
 end
 
--- What a job says itself about its retries, crashes, lost, backoff or timeout, or else the setting of its queue.
+-- An option of the job, or else the setting of its queue: retries, crashes, lost, backoff or timeout.
 local function option(job, name) return job.spec[name] or setting(name, job.queue) end
 
--- Why a record has no status or no head. `values`: what the server answered.
+-- Why a record has no status or no head. `values`: the server's reply.
 local function why_unreadable(id, values)
   if values.err or values[1] or values[2] or redis.call('EXISTS', key.job(id)) == 1 then return 'DAMAGED' end
   return 'NOTFOUND'
 end
 
--- Read a job, and up to three more fields of its record: returns the job and their values; or nothing, and why.
+-- Load a job and up to three more fields of its record. Returns the job and their values; or nil, and why not.
 local function load_job(id, ...)
   local values = redis.pcall('HMGET', key.job(id), 's', 'h', ...)
   if not values[1] or not values[2] then return nil, why_unreadable(id, values) end
@@ -242,7 +243,7 @@ local function load_job(id, ...)
   return job, values[3], values[4], values[5]
 end
 
--- The same of a job without which the call makes no sense.
+-- As above, but refuse the call if the job cannot be loaded.
 local function require_job(id, ...)
   local job, first, second, third = load_job(id, ...)
   if job then return job, first, second, third end
@@ -251,7 +252,7 @@ local function require_job(id, ...)
   refuse('DAMAGED', 'the record of job ' .. id .. ' is damaged: nothing was changed')
 end
 
--- The same for many jobs one after the other, each of which is done with when the next one is read: all are the same table.
+-- Load jobs one at a time into a shared table. The previous job must no longer be in use.
 local scratch_job
 
 local function load_scratch_job(id, first, second)
@@ -263,45 +264,45 @@ local function load_scratch_job(id, first, second)
   return job, values[3], values[4]
 end
 
--- The attempt of a running job. If its record is damaged, one of nobody.
+-- The current attempt of a running job, or a placeholder without an executor if its record is damaged.
 local function current_attempt(job)
   local run = unpack_attempt(redis.call('HGET', key.job(job.id), attempt_field[job.attempt]))
   if run and string.find(run.executor, '^[%w_.%-]+/%w+%.%d+$') then return run end
   return { claimed = job.since, waited = 0, delay = 0, ran = 0, pid = 0, outcome = '-', executor = NO_EXECUTOR }
 end
 
--- What notes are about, by their letters.
+-- Kinds of notes, by letter.
 local NOTE_OF = { C = 'cancelled', c = 'cancelling', R = 'retried', n = 'said', N = 'noted', F = 'failed' }
 
--- Long values have a key of their own. Returns what the record holds.
+-- Store a long value under its own key. Returns what the record contains.
 local function store_blob(letter, id, bytes)
   if #bytes <= INLINE and bytes ~= '>' then return bytes end
   redis.call('SET', key.blob(letter, id), bytes)
   return '>'
 end
 
--- Returns false if the long value is gone.
+-- Returns false if the long value is missing.
 local function load_blob(letter, id, field)
   if field ~= '>' then return field end
   local bytes = redis.pcall('GET', key.blob(letter, id))
   return type(bytes) == 'string' and bytes
 end
 
--- The beginning of a text, no more than so many bytes of it, and no half of a character.
+-- At most `most` bytes of a text, without splitting a UTF-8 character.
 local function truncate(text, most)
   if #text <= most then return text end
   while most > 0 and has(string.byte(text, most + 1), 128) and not has(string.byte(text, most + 1), 64) do most = most - 1 end
   return string.sub(text, 1, most)
 end
 
--- Note in a job's record that it has keys of its own besides: to be called by whoever writes one.
+-- Flag that the job has other keys. Call this before writing one.
 local function mark_extra(job)
   if has(job.flags, EXTRA) then return end
   job.flags = job.flags + EXTRA
-  if job.state then redis.call('HSET', key.job(job.id), 's', pack_status(job)) end -- else it is about to be written
+  if job.state then redis.call('HSET', key.job(job.id), 's', pack_status(job)) end -- otherwise the caller writes it
 end
 
--- Write down what happened to a job outside of attempts. The letter says what.
+-- Add an entry to the job's history. The letter is its kind.
 local function add_note(job, letter, words)
   mark_extra(job)
   local notes = key.notes(job.id)

@@ -1,18 +1,20 @@
--- renew: prolong the leases that a worker's executors hold, and sign of its life.
+-- renew: extend the leases that a worker's executors hold, and record the worker's heartbeat.
 --
 --   args.worker     <node>/<worker>
 --   args.held       a list of: executor, then its list of id, attempt, id, attempt ...
 --   args.started    a list of: executor, id, attempt, process id, milliseconds from claim to start
---   args.about      what the worker says of itself, as text; kept if not given
---   args.queues     the queues that it serves; kept if not given
---   args.matches    whether these are of a pattern, so that it is told when a queue is new (`queues` in its inbox)
+--   args.about      description of the worker, as text (default: unchanged)
+--   args.queues     the queues that it serves (default: unchanged)
+--   args.matches    true if it serves patterns, and is notified of new queues (`queues` in its inbox)
 --   args.arrivals   the highest arrival number that the worker has seen
---   args.refills    how many schedules whose times run out to name at most (0)
+--   args.refills    maximum number of schedules to refill (0)
 --
--- Each lease is prolonged by its own length. Returns the key of the worker's inbox, the highest arrival number, and three
--- lists of executor, id, attempt: to be cancelled; lost; held in the store but not named, by an executor that was. Then the
--- names of schedules to refill, a number that is another when a queue was new, or forgotten, and one that is another when a
--- job took part in a limit that nobody has defined, whose name was not known before (0: there are none; see set_limit.lua).
+-- Errors: INVALID, TOOBIG.
+--
+-- Each lease is extended by its own length. Returns the key of the worker's inbox, the highest arrival number, and three lists
+-- of executor, id, attempt: cancellation requested; lease lost; held in the store but not reported. Then the names of
+-- schedules to refill, a number that changes when a queue is registered or forgotten, and a number that changes when a job
+-- uses an undefined limit for the first time (0: there are none; see limits.lua).
 
 local MAX_BATCH, collect, emit, check_executor, check_integer = core.MAX_BATCH, core.collect, core.emit, core.check_executor, core.check_integer
 local check_list, publish_events, check_queue, refuse = core.check_list, core.publish_events, core.check_queue, core.refuse
@@ -27,7 +29,7 @@ local advance, record_pulse = core.advance, core.record_pulse
 local MAX_PID = core.MAX_PID
 
 local MAX_WORKER_INFO = constants.MAX_WORKER_INFO
-local CHECKED = 100 -- entries that the worker does not know of, of one executor
+local CHECKED = 100 -- unreported entries checked per executor
 
 local function check_renew(args)
   check_worker(args.worker)
@@ -52,20 +54,20 @@ local function add_three(list, executor, id, attempt)
   list[#list + 1], list[#list + 2], list[#list + 3] = executor, id, attempt
 end
 
--- Returns whether the record of a job says that the executor does not run this attempt; and the job, if it does. If it cannot be
--- read, the entry of the executor is all that there is.
+-- Returns whether the record contradicts that the executor runs this attempt; and the job, if it does run it. If the
+-- record cannot be read, only the hold counts.
 local function is_held(executor, id, attempt)
   local job, _, _, fault = load_held(executor, id, attempt)
   return not job and fault ~= 'NEWER' and fault ~= 'DAMAGED', job
 end
 
--- An entry of an executor is wrong: the job is where its record says.
+-- Drop a wrong hold, and repair the job.
 local function drop_hold(executor, id)
   redis.call('HDEL', key.held(executor), id)
   repair(id)
 end
 
--- Returns whether the executor holds the attempt. If its record says so, it does, whatever the entry says.
+-- Returns whether the executor holds the attempt. The record decides, regardless of the hold.
 local function renew_one(executor, id, attempt, marks, found)
   local is_over, job = is_held(executor, id, attempt)
   local holds, cancelling, spared, length = parse_hold(marks)
@@ -82,7 +84,8 @@ local function renew_one(executor, id, attempt, marks, found)
   return true
 end
 
--- Held in the store, but the worker does not know of it: a claim whose reply never came. Some entries are compared.
+-- Find holds that the worker does not report, because the reply of a claim was lost. Some are checked against their
+-- records.
 local function find_unreported(executor, named, found)
   local held, left = redis.call('HGETALL', key.held(executor)), CHECKED
   for place = 1, math.min(#held, 2 * MAX_BATCH), 2 do
@@ -117,7 +120,7 @@ local function record_starts(started)
   end
 end
 
--- The server lost its last writes: the numbers given since are not given again, and everybody may know.
+-- The server lost its last writes: skip the arrival numbers assigned since, and publish it.
 local function notice_rewind(args)
   if args.arrivals and args.arrivals > meta.arrivals then
     reserve_arrivals(args.arrivals - meta.arrivals)
@@ -136,7 +139,7 @@ local function record_heartbeat(args)
   redis.call('PEXPIRE', key.worker(args.worker), setting('worker_age'))
 end
 
--- Schedules of which the workers are to say further times.
+-- Schedules that need more times from the worker.
 local function refills(args)
   if not markers.refill or not args.refills then return {} end
   local names = redis.call('SRANDMEMBER', key.refill(), check_integer(args.refills, 'refills', 1, MAX_BATCH))

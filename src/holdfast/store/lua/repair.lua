@@ -1,11 +1,11 @@
--- mend: put a job where its record says.
+-- repair: make indexes agree with a job's record.
 --
--- The record decides. An entry in an index, a timer, a held entry or a parked one is only a hint: whoever reaches a job through
--- one compares it with the record, and calls `mend` if they differ. It never acts on the job. Entries without a record are
--- removed, and jobs that wait for one that is gone are told that it was cancelled. A record that cannot be read is left where
--- it stands, for a release that can.
+-- The record is authoritative. An entry in an index, a timer, a hold or a parked entry is only a hint: code that reaches a job
+-- through one compares it with the record, and calls `repair` if they differ. Repairing never acts on the job itself. Entries
+-- without a record are removed, and dependents of a missing job are resolved as if it had been cancelled. A record that
+-- cannot be read stays where it is, for a release that can.
 --
--- Whoever moves time on compares some random entries of each queue as well, for those that nothing else leads to.
+-- Calls that advance time also check random entries of each queue, to find those that nothing else leads to.
 
 local STATES = core.STATES
 local BLOB_LETTERS = { 'p', 'r', 'c', 'f' }
@@ -17,9 +17,9 @@ local register_queue = core.register_queue
 local MIN_LEASE, pack_hold = core.MIN_LEASE, core.pack_hold
 local dependencies = core.dependencies
 
-local SAMPLE, SAMPLES, PARENTS = 5, 20, 20 -- entries of an index, how often, and of those that a blocked job waits for
+local SAMPLE, SAMPLES, PARENTS = 5, 20, 20 -- entries per sample, samples per index, and dependencies checked of a blocked job
 
--- There is no record: remove what is left of the job.
+-- Remove what is left of a job without a record.
 local function forget(id, index)
   if index then redis.call('ZREM', index, id) end
   redis.call('ZREM', key.timers, id, '!' .. id)
@@ -36,7 +36,7 @@ local function score_of(job, place)
   return job.since
 end
 
--- A running job has a lease, and an executor that holds it.
+-- Make sure that a running job has a lease, and a hold of its executor.
 local function restore_lease(job)
   local lease, run = math.max(job.lease, MIN_LEASE), current_attempt(job)
   if not redis.call('ZSCORE', key.timers, job.id) then redis.call('ZADD', key.timers, now + lease, job.id) end
@@ -61,9 +61,9 @@ local function restore_indexes(job, found_in)
   if job.state == 'waiting' then wake_later(job.queue) end
 end
 
--- `found_in`: the index in which the job was found, if it was one. Returns whether what led here is right now, or gone.
+-- `found_in`: the index that led to the job, if any. Returns whether the entry is now correct or removed.
 local function repair(id, found_in)
-  flush() -- the job may have been moved just now
+  flush() -- the job may have been moved by this call
   local job, fault = load_job(id)
   if job then
     restore_indexes(job, found_in)
@@ -81,7 +81,7 @@ local function is_consistent(job, queue, state)
   return state ~= 'throttled' or limits.is_parked(job)
 end
 
--- A blocked job: one that it waits for may be gone or have ended, and what would have told it may be gone too.
+-- Check whether dependencies of a blocked job are gone or have ended without resolving it.
 local function check_parents(job)
   local marks = redis.call('HRANDFIELD', key.after(job.id), PARENTS, 'WITHVALUES')
   if #marks == 0 then return dependencies.resolve_without_edges(job) end
@@ -91,7 +91,7 @@ local function check_parents(job)
   end
 end
 
--- Compare a sample of an index with its records. Returns whether any was mended.
+-- Check a sample of an index against the records. Returns whether any entry was repaired.
 local function repair_sample(queue, state)
   local index, is_repaired = key.index[queue][state], false
   for _, id in ipairs(redis.call('ZRANDMEMBER', index, SAMPLE)) do
@@ -106,8 +106,7 @@ local function repair_sample(queue, state)
   return is_repaired
 end
 
--- Compare some entries of a queue with their records; where one is wrong, others may be. Those that wait are compared when they
--- are claimed.
+-- Check some entries of a queue; where one is wrong, others may be. Waiting jobs are checked when they are claimed.
 local function repair_queue(queue)
   for _, state in ipairs({ 'running', 'scheduled', 'blocked', 'throttled' }) do
     local left = SAMPLES
@@ -115,7 +114,7 @@ local function repair_queue(queue)
   end
 end
 
--- The names of queues may be gone, while there are jobs in them.
+-- Register queues again whose names are lost although they have jobs.
 local function restore_queues(queues)
   if #queues == 0 then return end
   local scores = redis.call('ZMSCORE', key.queues(), unpack(queues))

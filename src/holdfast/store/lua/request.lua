@@ -1,10 +1,10 @@
--- ask: have a worker do something, by a word in its inbox, and tell whoever asks what came of it.
+-- request: send a request to a worker's inbox. respond: the worker's response.
 --
---   ask(word, worker or id, inbox)   word: 'drain' (claim no more, and end when all jobs have; a worker), 'stack' (what a
---                                    running job does just now; an id). Refuses NOTFOUND, NOWORKER, STATE if the job does not run.
---                                    Returns the worker, and the key of the list on which the answer comes; a drain has none,
---                                    and may be said again
---   answer(inbox), blobs             the worker's answer
+--   request(kind, worker or id, inbox)   kind: 'drain' (a worker: claim no more, and exit when all jobs have ended), 'stack' (the
+--                                        id of a running job: return its stack). Errors: NOTFOUND, NOWORKER, STATE if the
+--                                        job is not running, INVALID. Returns the worker, and the key of the list on which
+--                                        the response arrives; a drain has none, and can be repeated
+--   respond(inbox), blobs                the response
 
 local check_id, check_name, refuse, register, check_worker = core.check_id, core.check_name, core.refuse, core.register, core.check_worker
 local worker_of = core.worker_of
@@ -12,7 +12,7 @@ local NO_EXECUTOR, current_attempt, truncate, require_job = core.NO_EXECUTOR, co
 local send_message = core.send_message
 
 local MAX_RESPONSE = 262144
-local RESPONSE_TTL = 60000 -- milliseconds for which an answer is kept
+local RESPONSE_TTL = 60000 -- milliseconds
 
 local function find_worker(args)
   if args.kind == 'drain' then

@@ -1,14 +1,17 @@
--- lose: take back everything that a dead executor, or a dead worker, held. Only whoever knows that the processes are dead
--- may say so; a worker that is merely silent keeps its leases until they end.
+-- requeue_orphaned: requeue everything that a dead executor or a dead worker held.
 --
 --   args.executor   <node>/<worker>.<number>, or
---   args.worker     <node>/<worker>: all of its executors, and its record is removed
---   args.reason     why, in words
+--   args.worker     <node>/<worker>: all its executors; its record is deleted
+--   args.reason     text
 --
--- An executor's death is charged as a crash if it held one job. If it held several, none is charged: each runs alone
--- next, and the one that kills again is charged. A worker's death is charged as a lost lease. Returns the ids taken back; at
--- most 1,000 a call: call again until it returns none. The call that returns none forgets the executor's last claim, and
--- the worker's record and inbox.
+-- Errors: INVALID.
+--
+-- Call it only if the processes are known to be dead; a worker that is merely silent keeps its leases until they expire.
+--
+-- The death of an executor is charged as a crash if it held one job. If it held several, none is charged: each runs alone
+-- next, and the one that kills its process again is charged. The death of a worker is charged as a lost lease. Returns the
+-- requeued ids, at most 1,000: repeat until none are returned. That call deletes the executor's last claim, and the worker's
+-- record and inbox.
 
 local MAX_BATCH, collect, emit, check_executor = core.MAX_BATCH, core.collect, core.emit, core.check_executor
 local loop_despite_errors, publish_events = core.loop_despite_errors, core.publish_events
@@ -32,7 +35,7 @@ end
 local function requeue_executor(executor, args, lost)
   local held = redis.call('HGETALL', key.held(executor))
   local charge = args.worker and 'lost' or (#held == 2 and 'crash' or 'none')
-  local most = #held / 2 == MAX_BATCH + 1 and MAX_BATCH - 1 or MAX_BATCH -- of several, none may be left to look like the only one
+  local most = #held / 2 == MAX_BATCH + 1 and MAX_BATCH - 1 or MAX_BATCH -- never leave a single job of several
   local place = -1
   loop_despite_errors(function()
     while place + 2 < #held and #lost < most do
@@ -40,7 +43,7 @@ local function requeue_executor(executor, args, lost)
       lost[#lost + 1] = held[place]
       requeue_job(executor, held[place], parse_hold(held[place + 1]), charge, args.reason)
     end
-  end, function() collect(held_removals, key.held(executor), held[place]) end) -- its lease ends
+  end, function() collect(held_removals, key.held(executor), held[place]) end) -- its lease will expire
   flush()
   if #held == 0 then
     local worker, number = worker_of(executor)

@@ -1,11 +1,11 @@
--- retry: run ended jobs again, with all their budgets as new. Checkpoint, history and attempt numbers go on.
+-- retry: run ended jobs again, with their counters reset. Checkpoint, history and attempt numbers continue.
 --
 --   args.ids     up to 1,000
---   args.force   also those whose work was done, and only could not be recorded: it is done again
---   args.token   see call.lua; not given: the call may be carried out twice
+--   args.force   also retry jobs whose work was done but could not be recorded; it is repeated
+--   args.token   see call.lua (default: the call may run twice)
 --
--- Returns an answer per id: waiting, blocked, NOTFOUND, NEWER, DAMAGED, STATE if it has not ended, DONE if its work was done and
--- `force` is not given, CYCLE if it would wait for itself, or EXISTS if another job has its unique key now.
+-- Errors: INVALID. Returns an answer per id: waiting, blocked, NOTFOUND, NEWER, DAMAGED, STATE if it has not ended, DONE if its
+-- work was done and `force` is not set, CYCLE if it would depend on itself, EXISTS if another job owns its unique key.
 
 local emit, refuse = core.emit, core.refuse
 local AWAITED, FINAL, UNIQUE, has, permanent = core.AWAITED, core.FINAL, core.UNIQUE, core.has, core.permanent
@@ -17,7 +17,7 @@ local wake_executor = core.wake_executor
 local dependencies = core.dependencies
 local action, check_action, register_action = core.action, core.check_action, core.register_action
 
-local WORK_DONE = { ['result-not-stored'] = true, ['result-too-big'] = true, ['step-not-kept'] = true } -- groups
+local WORK_DONE = { ['result-not-stored'] = true, ['result-too-big'] = true, ['step-not-kept'] = true } -- failure groups; see job/outcome.py
 
 function check_action.retry(args)
   if args.force ~= nil and type(args.force) ~= 'boolean' then refuse('INVALID', '`force` must be true or false') end

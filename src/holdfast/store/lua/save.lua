@@ -1,14 +1,14 @@
--- save: keep where a running job is, for itself and for its next attempt.
+-- save: store the checkpoint and progress of a running job.
 --
---   args.executor, args.id, args.attempt   the attempt that saves
---   args.created    when the job was created, as its claim said
---   args.progress   what it says of its progress, as text; kept if not given
+--   args.executor, args.id, args.attempt   the attempt
+--   args.created    when the job was created, according to its claim
+--   args.progress   text (default: unchanged)
 --   args.notes      entries for its history, up to 100
---   args.renew      prolong its lease too
+--   args.renew      extend the lease, too
 --   args.token      with notes: see call.lua
---   blobs           the checkpoint; kept as it is if not given
+--   blobs           the checkpoint (default: unchanged)
 --
--- Refuses LOST, TOOBIG, INVALID. Returns 1 if the job is to be cancelled, else 0.
+-- Errors: LOST, TOOBIG, INVALID. Returns 1 if cancellation was requested, else 0.
 
 local emit, check_executor, check_integer, check_id, check_list = core.emit, core.check_executor, core.check_integer, core.check_id, core.check_list
 local publish_events, refuse, register = core.publish_events, core.refuse, core.register
@@ -21,7 +21,7 @@ local function add_blob(fields, letter, job, bytes)
   local id = job.id
   local kept = store_blob(letter, id, bytes)
   if kept == '>' then mark_extra(job) end
-  if kept ~= '>' then redis.call('DEL', key.blob(letter, id)) end -- the last one may have been long
+  if kept ~= '>' then redis.call('DEL', key.blob(letter, id)) end -- the previous one may have been long
   fields[#fields + 1], fields[#fields + 2] = letter, kept
 end
 

@@ -1,26 +1,26 @@
--- schedule: jobs that are enqueued again and again.
+-- schedules: enqueue jobs repeatedly.
 --
--- A schedule has times at which it fires: a list of the next ones, made by a worker, which knows calendars; or an interval,
--- which is computed here. The next is a timer, `&name`. Whoever moves time on fires what is due: the id of the job is the
--- name, `@` and the time, so no time fires twice. When the list runs out, the workers are asked for more (see renew.lua).
+-- A schedule fires at times that a worker computes (it knows calendars), or at an interval that is computed here. Its next
+-- time is a timer, `&name`; calls that advance time fire it. The job's id is the name, `@` and the time, so no time fires
+-- twice. When few times are left, workers are asked for more (see renew.lua).
 --
 --   schedule(name, spec, batch, times or every and offset, missed, backlog, late, overlap, jitter, revision), blob: payload
---     spec       what the worker has to know, as text; not looked at here
---     batch      how the job is to be, as in enqueue.lua, without ids
---     times      the next times, in order (none: workers are asked for them); every, offset: an interval, and a time at
---                which it fires
---     missed     of several times that are due: 'one' (the last), 'all' (the last `backlog` of them), 'skip' (none that is
---                later than `late`, a minute)
---     overlap    'allow', or 'skip' if the last job has not ended
---     jitter     up to so many milliseconds later, always the same for the same time
---     revision   of the declaration: an older one does not replace a newer one. With the same spec, every and offset as
---                before, and no times, it keeps its times
---   refill(name, expected, times)    add times, if the last known is the expected one
---   unschedule(name)  pause_schedule(name)  resume_schedule(name)  trigger(name): enqueue a job of it now
---   schedules(names), or schedules(after): those whose names come after that one, and without it the first; up to 1,000, or
---     32 MB; returns for each a list of names and values; among them the time, by which others are computed
+--     spec       what workers need to compute times, as text
+--     batch      the job, as in enqueue.lua, without ids
+--     times      the next times, in order (none: workers are asked); every, offset: an interval, and a time at which it fires
+--     missed     which of several due times fire: 'one' (the last), 'all' (the last `backlog`), 'skip' (none more than
+--                `late` milliseconds ago, one minute by default)
+--     overlap    'allow', or 'skip' if the previous job has not ended
+--     jitter     up to this many milliseconds later, constant for a given time
+--     revision   of the declaration: an older one does not replace a newer one. If spec, every and offset are unchanged and
+--                no times are given, the schedule keeps its times
+--   refill(name, expected, times)    append times, if the last known one is `expected`
+--   unschedule(name)  pause_schedule(name)  resume_schedule(name)  trigger(name): enqueue a job now
+--   schedules(names or after)        list schedules by name, or those after a name; up to 1,000, or 32 MiB; each as a list of
+--                                    names and values, including `now`
 --
--- Refuse NOSCHEDULE, INVALID, STATE (an older revision). Return 1 if that changed anything; `trigger` the id of the job.
+-- Errors: NOSCHEDULE, INVALID, TOOBIG, STATE (an older revision). Functions return 1 if they changed something; `trigger`
+-- returns the id of the job.
 
 local MAX_BATCH, emit, check_integer, check_list, check_name, publish_events = core.MAX_BATCH, core.emit, core.check_integer, core.check_list, core.check_name, core.publish_events
 local refuse, set_marker, register = core.refuse, core.set_marker, core.register
@@ -31,8 +31,8 @@ local check_batch, enqueue = core.check_batch, core.enqueue
 
 local MIN_TIMES_AHEAD, MAX_BACKLOG = constants.MIN_TIMES_AHEAD, constants.MAX_BACKLOG
 local MAX_TIMES, MAX_SCHEDULES, MAX_FIRINGS = 500, 10000, 100
-local MAX_REPLY = 33554432 -- of one reply
-local SAMPLE = 5 -- schedules whose timers are looked for at once
+local MAX_REPLY = 33554432 -- bytes of one reply
+local SAMPLE = 5 -- schedules checked for a missing timer at once
 local MISSED = { one = true, all = true, skip = true }
 local OVERLAP = { allow = true, skip = true }
 
@@ -68,7 +68,7 @@ local function require_schedule(name)
   return schedule
 end
 
--- Enqueue a job of a schedule. Returns whether it was not there yet.
+-- Enqueue a job of a schedule. Returns whether it is new.
 local function enqueue_occurrence(schedule, id, due)
   local batch = cjson.decode(schedule.batch)
   batch.ids, batch.at = { id }, due
@@ -92,7 +92,7 @@ local function request_times(name, schedule, left)
   if not markers.refill then set_marker('refill', 1) end
 end
 
--- The times that are due, at most so many of them, the last ones; how many there are; and the next that is not due.
+-- The due times (the last MAX_BACKLOG), their number, and the next one; for a list of times also the remaining ones.
 local function due_times(schedule)
   if schedule.every then
     local every, next_time = tonumber(schedule.every), tonumber(schedule.next)
@@ -106,7 +106,7 @@ local function due_times(schedule)
   return due, #due, times[#due + 1], format_times(times, #due + 1)
 end
 
--- Which of the times that are due fire.
+-- The due times that fire.
 local function choose(schedule, due)
   local first = #due -- the last one
   if schedule.missed == 'all' then first = math.max(1, #due - tonumber(schedule.backlog) + 1) end
@@ -123,7 +123,7 @@ local function is_running(schedule)
   return last and not FINAL[last.state] or fault == 'NEWER' or fault == 'DAMAGED'
 end
 
--- Enqueue one for whoever moves time on, who must not be stopped by a refusal.
+-- Enqueue a job while time is advanced, which a refusal must not stop.
 local function try_enqueue(schedule, id, due)
   local done, is_new = pcall(enqueue_occurrence, schedule, id, due)
   if not done and type(is_new) ~= 'table' then error(is_new, 0) end
@@ -135,7 +135,7 @@ local function jittered(name, time, jitter)
   return time + tonumber(string.sub(redis.sha1hex(name .. string.format('%.0f', time)), 1, 8), 16) % (jitter + 1)
 end
 
--- Enqueue a job for each of some times. Returns for how many.
+-- Enqueue a job for each time. Returns how many are new.
 local function fire_all(name, schedule, times)
   local fired = 0
   for _, time in ipairs(times) do
@@ -147,7 +147,7 @@ local function fire_all(name, schedule, times)
   return fired
 end
 
--- Of many times to fire, the first ones now, and the others with the next call.
+-- Split many firings: the first ones now, the others with the next call.
 local function split_times(chosen, next_time, rest)
   if #chosen <= MAX_FIRINGS then return next_time, rest end
   local later = format_times(chosen, MAX_FIRINGS + 1)
@@ -182,7 +182,7 @@ local function fire(name)
   if fired > 0 then emit('fired', name) end
 end
 
--- Some schedules, by chance: one whose timer is gone has it again.
+-- Set missing timers of some random schedules.
 local function repair_schedules()
   for _, name in ipairs(redis.call('ZRANDMEMBER', key.schedules(), SAMPLE)) do
     if not redis.call('ZSCORE', key.timers, '&' .. name) then
@@ -230,7 +230,7 @@ local function check_schedule(args, payload)
   check_integer(args.revision or 0, 'the revision', 0, 2 ^ 52)
 end
 
--- The first time of an interval that is not past.
+-- The first time of an interval that is not in the past.
 local function first_time(args)
   local offset = args.offset or 0
   return offset + math.max(0, math.ceil((now - offset) / args.every)) * args.every
@@ -244,14 +244,14 @@ local function schedule_fields(args, payload)
     fields.every, fields.offset = args.every, string.format('%.0f', args.offset or 0)
     fields.next = string.format('%.0f', first_time(args))
   else
-    local times, first = args.times or {}, 1 -- what is past was not missed: the schedule was not there
+    local times, first = args.times or {}, 1 -- past times were not missed: the schedule did not exist
     while times[first] and times[first] <= now do first = first + 1 end
     fields.times = format_times(times, first)
   end
   return fields
 end
 
--- What was declared is compared without the times, which pass.
+-- Compare declarations without their times, which pass.
 local function is_same(known, fields)
   for field, value in pairs(fields) do
     if field ~= 'times' and field ~= 'next' and known[field] ~= tostring(value) then return false end
@@ -259,8 +259,7 @@ local function is_same(known, fields)
   return (known.every == nil) == (fields.every == nil)
 end
 
--- A schedule that fires at the same times as before keeps those that it has, also those that were missed: a new release may
--- come when it was just down.
+-- A schedule with the same times as before keeps them, including missed ones: a deploy may follow an outage.
 local function keep_times(known, fields, args)
   local every = fields.every and tostring(fields.every)
   if known.spec ~= fields.spec or known.every ~= every or known.offset ~= fields.offset or #(args.times or {}) > 0 then
@@ -299,7 +298,8 @@ register('refill', {}, function(args)
   local times = parse_times(schedule.times)
   local last = times[#times] or tonumber(schedule.last) or 0
   if schedule.every or last ~= (args.expected or 0) then return 0 end
-  -- Before it was made, or went on, nothing was missed. If one is made up for all that was missed, the last firing was it.
+  -- Nothing was missed before the schedule was created or resumed. With `missed` one, the last firing made up for all
+  -- others.
   local from = math.max(tonumber(schedule.since), schedule.missed == 'one' and tonumber(schedule.at) or 0)
   for _, time in ipairs(new) do
     if time > last and time > from and #times < MAX_TIMES then times[#times + 1] = time end
@@ -327,7 +327,7 @@ local function set_paused(args, paused)
   redis.call('HSET', key.schedule(args.name), 'paused', paused and '1' or '0', 'since', now)
   schedule.paused = paused and '1' or '0'
   if not paused and schedule.every then
-    -- What was due while it was paused was not missed.
+    -- Times that passed while it was paused were not missed.
     schedule.next = string.format('%.0f', first_time({ every = tonumber(schedule.every), offset = tonumber(schedule.offset) }))
     redis.call('HSET', key.schedule(args.name), 'next', schedule.next)
   elseif not paused then

@@ -1,10 +1,12 @@
--- limits: define, change, remove and list limits. See limits.lua.
+-- set_limit: define or change a limit. remove_limit, limits: remove and list limits. See limits.lua.
 --
--- limit(name, slots, per) defines one: so many at once, or, with `per` milliseconds, so many in any such period. unlimit(name)
--- removes it; jobs that are parked by it start as others do. Both hold from the next claim on, and return 1 if that changed
--- anything. limits() returns for each: name, slots, period (0: at once), how many keys have parked jobs, and, of the limit
--- without a key: how many have its slots, how many are parked. Those that jobs took part in and nobody has defined have 0 slots:
--- they do not hold. unlimit of such a name forgets it, until a job of it starts again.
+--   set_limit(name, slots, per)   `slots` concurrent jobs, or starts within any `per` milliseconds
+--   remove_limit(name)            parked jobs start as others do; an undefined name is forgotten until a job uses it again
+--   limits()                      for each: name, slots, period (0: concurrent jobs), number of keys with parked jobs, and of
+--                                 the limit without a key: numbers of holders and of parked jobs. Limits that jobs used but
+--                                 nobody has defined have 0 slots, and are not enforced
+--
+-- Errors: INVALID. Changes take effect with the next claim; functions return 1 if they changed anything.
 
 local emit, check_integer, check_name, publish_events, refuse = core.emit, core.check_integer, core.check_name, core.publish_events, core.refuse
 local set_marker, register = core.set_marker, core.register

@@ -1,12 +1,12 @@
--- config: settings of all queues, and of one, that hold from the next call on.
+-- settings: configuration of all queues or of one, effective from the next call.
 --
--- What differs from the defaults is in one hash: `name`, or `queue/name`. A sign has the digest of it and the number of its
--- fields, which every call reads; so a call reads the hash itself only if somebody has changed it.
+-- Values that differ from their defaults are in one hash, as `name` or `queue/name`. A marker holds the digest of the hash
+-- and its number of fields. Every call reads the marker, and reads the hash only when the marker has changed.
 
 local on_first_call, set_marker = core.on_first_call, core.set_marker
 
 local SECOND, DAY = 1000, 86400000
-local SETTINGS -- name, default, least, most, unit, whether a queue may have its own, meaning
+local SETTINGS -- name, default, min, max, unit, whether a queue may override it, description
 local DEFAULT = {} -- name -> value
 local config -- of this call
 
@@ -42,13 +42,13 @@ on_first_call[#on_first_call + 1] = function()
   for _, row in ipairs(SETTINGS) do DEFAULT[row[1]] = row[2] end
 end
 
--- A setting as it holds for a queue, or for all.
+-- The value for a queue, or the global one.
 local function setting(name, queue)
   if config == DEFAULTS_ONLY then return DEFAULT[name] end
   return queue and config[queue .. '/' .. name] or config[name] or DEFAULT[name]
 end
 
--- Who set it.
+-- Where the value comes from.
 local function setting_source(name, queue)
   return queue and config[queue .. '/' .. name] and 'queue' or config[name] and 'global' or 'default'
 end
@@ -56,18 +56,18 @@ end
 local function read_config(digest)
   config = DEFAULTS_ONLY
   if not digest then return end
-  local is_integer = tonumber(string.match(digest, ' (%d+)$')) == redis.call('HLEN', key.config())
-  config = is_integer and known[digest]
+  local is_complete = tonumber(string.match(digest, ' (%d+)$')) == redis.call('HLEN', key.config())
+  config = is_complete and known[digest]
   if config then return end
   config = {}
   local list = redis.call('HGETALL', key.config())
   for place = 1, #list, 2 do config[list[place]] = tonumber(list[place + 1]) end
-  if not is_integer then return end -- somebody removed the hash: its digest says nothing about it
+  if not is_complete then return end -- the hash was deleted, so its digest is stale
   if known_count >= 16 then known, known_count = {}, 0 end
   known[digest], known_count = config, known_count + 1
 end
 
--- To be called after the hash was changed.
+-- Call this after changing the hash.
 local function store_config_digest()
   local list, words = redis.call('HGETALL', key.config()), {}
   for place = 1, #list, 2 do words[#words + 1] = list[place] .. '=' .. list[place + 1] end

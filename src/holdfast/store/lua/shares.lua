@@ -1,26 +1,25 @@
--- fair: the keys of a queue (tenants, say) share it by weight, whatever number of jobs each has.
+-- shares: the shares of a queue (such as tenants) are served by weight, however many jobs each has.
 --
--- A job with a key stands in its queue by a virtual time in the place of an arrival number: it begins when the last job of
--- its key ends in virtual time, or at the queue's virtual time if that is later. The queue's is that of the job claimed
--- last. So keys take turns, and it costs no more than a queue without keys: the same sorted set. Each priority has a
--- virtual time of its own.
+-- A job with a share is ordered by a virtual start time instead of its arrival number: the virtual end of the share's
+-- previous job, or the virtual time of the queue if that is later. The virtual time of a queue is the start of the job claimed
+-- last. So shares take turns, at the cost of an ordinary queue: the same sorted set. Each priority has its own virtual time.
 --
---   fair     hash per queue: `v<priority>`, its virtual time; `w<key>`, the weight of a key if it is not 1
---   shares   sorted set per queue and priority: keys by where their last job ends, as long as that lies ahead
+--   fair     hash per queue: `v<priority>`, its virtual time; `w<share>`, the weight of a share unless it is 1
+--   shares   sorted set per queue and priority: shares by the virtual end of their last job, while it is in the future
 --
--- In a queue that has had a job with a key, jobs without one are those of the key ''.
+-- In a queue with shares, jobs without one belong to the share ''.
 
 local reserve_arrivals, set_marker = core.reserve_arrivals, core.set_marker
 local FAIR, has, with = core.FAIR, core.has, core.with
 
--- A turn of the greatest weight is 1, so all jobs of a key have places of their own. Places are exact up to 2^44: more than
--- 10^11 jobs before a queue is empty once.
+-- A turn at the maximum weight is 1, so each job of a share has a distinct start. Starts are exact up to 2^44: more
+-- than 10^11 jobs before the queue is empty once.
 local fair_shares = { TURN = 100, MAX_START = 2 ^ 44 - 1 }
 
--- A sign says whether there is any such queue, so that those who have none do not ask.
+-- A marker tells whether any queue is shared.
 function fair_shares.is_shared(queue) return markers.fair and redis.call('EXISTS', key.fair(queue)) == 1 end
 
--- The virtual time at which a new job of a key begins.
+-- The virtual start of a new job of a share.
 function fair_shares.next_start(queue, priority, owner)
   local field, shares = string.format('v%d', priority), key.shares(queue, priority)
   local known = redis.call('HMGET', key.fair(queue), field, 'w' .. owner)
@@ -33,7 +32,7 @@ function fair_shares.next_start(queue, priority, owner)
   return math.min(math.floor(start), fair_shares.MAX_START)
 end
 
--- A job was claimed, so virtual time may move on: nothing has to be known any more of keys whose last job ended before.
+-- After a claim: advance the virtual time, and forget shares whose last job ended before it.
 function fair_shares.advance(job)
   local field = string.format('v%d', job.priority)
   if job.arrival <= tonumber(redis.call('HGET', key.fair(job.queue), field) or 0) then return end
@@ -41,7 +40,7 @@ function fair_shares.advance(job)
   redis.call('ZREMRANGEBYSCORE', key.shares(job.queue, job.priority), '-inf', job.arrival)
 end
 
--- Nothing is left that has a place: begin anew.
+-- Reset the virtual times of a queue without waiting, throttled or running jobs.
 function fair_shares.prune(queue)
   if not fair_shares.is_shared(queue) then return end
   local index = key.index[queue]
@@ -55,8 +54,7 @@ function fair_shares.prune(queue)
   end
 end
 
--- A job that becomes due, or is unblocked, retried or moved, gets a new place, as if it came just now; of a share if that is
--- given, else of the one that it has.
+-- Order a job that becomes due, is unblocked, retried or moved as if it were new, in the given share or its own.
 local function assign_arrival(job, share)
   local owner = share or (has(job.flags, FAIR) and redis.call('HGET', key.job(job.id), 'i'))
   local is_fair = owner or fair_shares.is_shared(job.queue)

@@ -1,16 +1,16 @@
--- steer: what an operator does to jobs: move, release, fail.
+-- steer: what operators do to jobs: move, release, fail.
 --
 --   args.ids        up to 1,000
---   args.queue      move: to this queue, as if it came just now
---   args.priority   move: with this priority; without a queue it keeps its place among its equals, unless they share the queue
+--   args.queue      move: the new queue, in which the job is ordered as a new one
+--   args.priority   move: the new priority; within a queue without shares, the job keeps its arrival order
 --   args.delay      release: milliseconds until it is due again
---   args.group      fail: the group of the failure ('operator')
---   args.reason     release, fail: why, in words
+--   args.group      fail: the failure group ('operator')
+--   args.reason     release, fail: text
 --   args.token      see call.lua
 --
--- move changes jobs that have not ended; of a running one the priority only. release gives running jobs back, uncharged; fail
--- ends jobs that have not ended. Their worker stops what runs. Return an answer per id: the job's new state, NOTFOUND,
--- NEWER, DAMAGED, or STATE.
+-- Errors: INVALID. `move` applies to jobs that have not ended; of a running job, only the priority can change. `release`
+-- requeues running jobs without a charge; `fail` ends jobs that have not ended. Workers stop the attempts. Returns an answer
+-- per id: the job's new state, NOTFOUND, NEWER, DAMAGED or STATE.
 
 local collect, emit, check_integer, check_name, check_optional = core.collect, core.emit, core.check_integer, core.check_name, core.check_optional
 local check_queue, refuse, worker_of = core.check_queue, core.refuse, core.worker_of
@@ -24,7 +24,7 @@ local MAX_DURATION, requeue, end_attempt, fail_job = core.MAX_DURATION, core.req
 local dependencies = core.dependencies
 local action, check_action, check_reason, register_action = core.action, core.check_action, core.check_reason, core.register_action
 
--- What is done to a job that has not ended.
+-- An action on jobs that have not ended.
 local function unless_final(change)
   return function(id, args)
     local job, waiters = load_job(id, 'w')
@@ -33,7 +33,7 @@ local function unless_final(change)
   end
 end
 
--- Leave the place in a queue, and stand in another.
+-- Remove a job from its queue, and add it to another.
 local function change_queue(job, queue)
   local state, timer = job.state, nil
   if state == 'scheduled' then timer = tonumber(redis.call('ZSCORE', key.timers, job.id)) end
@@ -48,7 +48,8 @@ local function change_queue(job, queue)
   wake_later(queue)
 end
 
--- Stand among the jobs of another priority; of those that share a queue each has a time of its own, so there it comes just now.
+-- Reorder a job among those of its new priority. In a queue with shares, each priority has its own virtual time, so the
+-- job is ordered as a new one.
 local function change_priority(job, before)
   if has(job.flags, FAIR) and job.priority ~= before then
     assign_arrival(job)
@@ -82,7 +83,7 @@ end
 
 register_action('move', {})
 
--- End the attempt of a running job, and have its worker stop it. Returns the fields to write with its move.
+-- End the attempt of a running job, and have its worker stop it. Returns the fields to write with the job's move.
 local function stop_attempt(job, letter, reason)
   local run = current_attempt(job)
   if run.executor ~= NO_EXECUTOR then

@@ -1,12 +1,12 @@
--- tally: what came to a queue and what was done, in the last minutes, for those who decide about the number of workers.
+-- throughput: arrivals and finished attempts of each queue in the last minutes, for autoscaling.
 --
--- A hash per queue: a letter and the number of a slot of time (i: jobs that could be claimed, from then on; o: attempts that
--- ended; r: milliseconds that these took). `settle` adds what a call has counted, one command for each letter and queue.
--- A queue that has counted before, in the same slot, is one that is known.
+-- One hash per queue: a letter and the number of a time slot (i: jobs that became claimable; o: attempts that ended; r: their
+-- total milliseconds). `flush` adds the counts of a call, one command per letter and queue. A queue that already has counts
+-- in the current slot is known to be registered.
 
 local SLOT, SLOTS = 15000, 20
 
--- A slot has begun: forget those that are too old.
+-- Drop old slots when a new one begins.
 local function drop_old_slots(queue, first)
   local old = {}
   for _, field in ipairs(redis.call('HKEYS', key.load(queue))) do
@@ -16,7 +16,7 @@ local function drop_old_slots(queue, first)
   redis.call('PEXPIRE', key.load(queue), SLOT * (SLOTS + 2))
 end
 
-local named = {} -- letter -> the name of its field, in the slot `of`
+local named = {} -- letter -> name of its field in the slot `of`
 
 local function add_count(queue, slot, letter, count)
   if named.of ~= slot then named = { of = slot } end
@@ -26,7 +26,7 @@ local function add_count(queue, slot, letter, count)
     named[letter] = field
   end
   local total = redis.pcall('HINCRBY', key.load(queue), field, count)
-  if type(total) ~= 'number' then return redis.call('DEL', key.load(queue)) end -- it is damaged: count anew
+  if type(total) ~= 'number' then return redis.call('DEL', key.load(queue)) end -- damaged: start over
   if known_queues[queue] == nil then known_queues[queue] = total > count end
   if total == count then drop_old_slots(queue, slot - SLOTS) end
 end

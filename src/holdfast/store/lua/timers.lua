@@ -1,4 +1,4 @@
--- time: whoever calls moves time on, in bounded steps. So there is no scheduler to run, and none to fail.
+-- timers: claims and renewals advance time, in bounded steps, so there is no scheduler process that could fail.
 
 local MAX_BATCH, SCHEMA, run_all, loop_despite_errors = core.MAX_BATCH, core.SCHEMA, core.run_all, core.loop_despite_errors
 local set_marker = core.set_marker
@@ -13,12 +13,12 @@ local dependencies = core.dependencies
 local restore_queues, repair, repair_queue = core.restore_queues, core.repair, core.repair_queue
 local prune = core.prune
 
-local MAX_TIMERS = 100 -- timers a call
-local RETRY_FAILED_AFTER = 60000 -- milliseconds until what failed is tried again
+local MAX_TIMERS = 100 -- handled per call
+local RETRY_FAILED_AFTER = 60000 -- milliseconds
 local PRUNE_EVERY, PRUNE_QUEUES, PRUNE_JOBS = 1000, 10, 500
 
--- The clock went back: no lease may end later than a whole lease from now, and no gap lies ahead. A lease has the length
--- that it was claimed with. In one call for all queues, for the next call would not know of it; up to 10,000 leases.
+-- After the clock went back: no lease may end later than a full lease from now, and no outage lies in the future. This
+-- must happen in one call for all queues, as the next call would not notice; it covers up to 10,000 leases.
 local function shorten_leases()
   local left = 10 * MAX_BATCH
   for _, queue in ipairs(redis.call('ZRANGE', key.queues(), 0, -1)) do
@@ -35,7 +35,7 @@ local function shorten_leases()
   outages.store(known)
 end
 
--- Note that the store is there, and for how long it was not.
+-- Record that the store is available, and for how long it was not.
 local function record_pulse()
   local gap = meta.pulse and now - meta.pulse or 0
   if gap > MIN_LEASE / 2 then outages.add(gap) elseif gap < 0 then shorten_leases() end
@@ -43,7 +43,7 @@ local function record_pulse()
   meta.new = false
 end
 
--- Remove ended jobs of a queue, up to so many; if that was all, compare some of its entries. Returns how many more may be removed.
+-- Prune up to `left` jobs of a queue, and repair some entries if that was all. Returns how many more may be pruned.
 local function prune_queue(queue, left)
   for state in pairs(FINAL) do left = left - prune(queue, state, left) end
   if left > 0 then
@@ -53,7 +53,7 @@ local function prune_queue(queue, left)
   return left
 end
 
--- Ended jobs of some queues, in turn, each second; while there are more than one call may remove, at each call.
+-- Prune the next queues once a second, or in each call while more jobs are left than one call may delete.
 local function prune_next_queues(served)
   restore_queues(served)
   local last = redis.call('HGET', key.meta, 'prune_after') or ''
@@ -71,11 +71,11 @@ local function prune_next_queues(served)
   redis.call('HSET', key.meta, 'pruned', now, 'prune_after', done)
 end
 
--- A timer of something else: `%` and a limit, `&` and a schedule, `!` and a job that has a deadline. No id begins so. Returns
--- whether it stays.
+-- Handle a timer that is not a job's: `%` and a limit, `&` and a schedule, `!` and the id of a job with a deadline. No
+-- id begins with these characters. Returns whether the timer stays.
 local function fire_timer(kind, name)
   if kind == '!' then
-    flush() -- the job may have been moved just now
+    flush() -- the job may have been moved by this call
     return deadlines.on_timer(name)
   end
   redis.call('ZREM', key.timers, kind .. name)
@@ -83,8 +83,8 @@ local function fire_timer(kind, name)
   return false
 end
 
--- Have something done that is due. Returns whether its timer stays: the job cannot be read. A job whose record says otherwise is
--- added to `odd`: it may have been moved just now, by its deadline for instance.
+-- Handle a due timer. Returns whether it stays because the job cannot be read. A job whose record does not fit its
+-- timer is added to `odd`: it may have been moved by this call, for example by its deadline.
 local function handle_timer(id, queues, odd)
   local kind, name = string.match(id, '^([%%&!])(.+)$')
   if kind then return fire_timer(kind, name) end
@@ -102,13 +102,14 @@ local function handle_timer(id, queues, odd)
   return false
 end
 
--- Meeting a timer has failed. That of a schedule or a limit was removed before: it comes again. Returns whether it stays.
+-- After an error: timers of schedules and limits were removed before, so they are set again. Returns whether the timer
+-- is still due.
 local function has_failed(timer)
   if string.find(timer, '^[%%&].') then redis.call('ZADD', key.timers, 'NX', now + RETRY_FAILED_AFTER, timer) end
   return tonumber(redis.call('ZSCORE', key.timers, timer) or now + 1) <= now
 end
 
--- Mend jobs whose timers do not fit their records. Returns how many timers stay.
+-- Repair jobs whose timers do not fit their records. Returns how many timers stay.
 local function repair_timers(odd)
   local at, stay = 0, 0
   loop_despite_errors(function()
@@ -121,7 +122,7 @@ local function repair_timers(odd)
   return stay
 end
 
--- Meet all of some timers. Returns how many of them stay.
+-- Handle due timers. Returns how many of them stay.
 local function handle_timers(due, queues)
   local at, stay, odd = 0, 0, {}
   loop_despite_errors(function()
@@ -136,10 +137,10 @@ local function handle_timers(due, queues)
   return #odd == 0 and stay or stay + repair_timers(odd)
 end
 
-local UNFINISHED_WORK = { dependencies.continue_resolving, limits.continue_reviews } -- by earlier calls
+local UNFINISHED_WORK = { dependencies.continue_resolving, limits.continue_reviews } -- left by earlier calls
 
--- Make due jobs waiting, and end leases that ended. Timers of jobs that cannot be read stay, and those behind them are met.
--- `served`: the queues of the caller, if it has any.
+-- Make due jobs waiting and expire leases. Timers of unreadable jobs are skipped. `served`: the caller's queues, if
+-- any.
 local function advance(served)
   if markers.resolving or markers.changed then run_all(UNFINISHED_WORK) end
   local met, stay, queues = 0, 0, {}

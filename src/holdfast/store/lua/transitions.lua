@@ -1,12 +1,12 @@
--- move: the only place where a job changes its state.
+-- transitions: the only place where a job changes its state.
 --
--- Each job's record is written at once; changes of the indexes are collected and made by `settle`, one command per
--- index whatever the number of jobs. Whoever reads an index after moving jobs settles first.
+-- A job's record is written immediately. Changes of indexes are collected and written by `flush`, with one command per index
+-- for any number of jobs. Flush before reading an index after a move.
 
 local collect = core.collect
 local AFTER, EXTRA, has, pack_new, pack_status = core.AFTER, core.EXTRA, core.has, core.pack_new, core.pack_status
 
--- Count for the load of a queue: see throughput.lua.
+-- Count jobs or attempts of a queue; see throughput.lua.
 local function count_throughput(queue, letter, count, other, more)
   local counts = throughput_counts[queue]
   if not counts then
@@ -17,12 +17,12 @@ local function count_throughput(queue, letter, count, other, more)
   if other then counts[other] = (counts[other] or 0) + more end
 end
 
--- Have `settle` wake somebody for the work of a queue.
+-- Have `flush` wake an executor of this queue.
 local function wake_later(queue)
   if not queues_to_wake[queue] then queues_to_wake[queue], queues_to_wake[#queues_to_wake + 1] = true, queue end
 end
 
--- Nothing is left of what calls collect if they end well. So the tables are made anew only after others.
+-- A successful call leaves nothing collected, so new tables are needed only after a failed one.
 local function begin_call(last_call_succeeded)
   if not last_call_succeeded or #index_removals + #index_additions + #held_additions + #held_removals + #to_resolve
     + #queues_to_wake + #throughput_counts + #pending_events > 0 then
@@ -42,7 +42,7 @@ local function apply(command, batch)
   for place = 1, #batch do
     local where = batch[place]
     local list = batch[where]
-    -- In parts: `unpack` of thousands fails half-way. The parts are even, so pairs stay together.
+    -- In parts, as `unpack` fails for thousands of values. Parts have an even size, which keeps pairs together.
     for first = 1, #list, 2000 do
       redis.call(command, where, unpack(list, first, math.min(first + 1999, #list)))
     end
@@ -57,8 +57,8 @@ local function apply_changes()
   apply('HSET', held_additions)
 end
 
--- Make the changes that were collected, then those that follow from them: jobs that wait for one that ended. Such a job may
--- have begun to wait in this very call: it has to stand in its index before it leaves it.
+-- Write the collected changes, then resolve the dependents of jobs that ended. A dependent may have been stored by this
+-- very call, so it must be in its index first.
 local function flush()
   apply_changes()
   if #to_resolve > 0 then
@@ -73,14 +73,14 @@ local function flush()
   end
 end
 
--- As above, of a batch of which some may have been applied; what fails for one key stops no other.
+-- As above, for a batch that may be partly applied; an error for one key does not affect the others.
 local function apply_each(command, batch)
   for where, list in pairs(batch) do
     if type(where) == 'string' then pcall(apply, command, { where, [where] = list }) end
   end
 end
 
--- Something failed: make the changes of the jobs that were written, so that they are whole, and leave the rest to later calls.
+-- After an error: complete the changes of jobs whose records were written, and leave the rest to later calls.
 local function flush_after_error()
   apply_each('ZREM', index_removals)
   apply_each('ZADD', index_additions)
@@ -90,11 +90,11 @@ local function flush_after_error()
   index_removals, index_additions, held_additions, held_removals, to_resolve, queues_to_wake, throughput_counts = {}, {}, {}, {}, {}, {}, {}
 end
 
--- Put a job into a state, with its place in that state's index, its timer (or none), and fields of its record.
+-- Move a job to a state with this score in its index, this timer (or none), and these fields of its record.
 local function move(job, state, score, timer, ...)
   local id, index, before = job.id, key.index[job.queue], job.state
   job.state, job.since = state, now
-  redis.call('HSET', key.job(id), 's', pack_status(job), ...) -- first: what is collected must not be ahead of the record
+  redis.call('HSET', key.job(id), 's', pack_status(job), ...) -- first: collected changes must not be ahead of the record
   if before then
     collect(index_removals, index[before], id)
     if not timer and (before == 'scheduled' or before == 'running') then collect(index_removals, key.timers, id) end
@@ -103,8 +103,8 @@ local function move(job, state, score, timer, ...)
   if timer then collect(index_additions, key.timers, timer, id) end
 end
 
--- Waiting jobs stand by priority, then by arrival: exact in a double up to 2^44 arrivals. Most are new, and have nothing to do
--- with others: they need no more than this.
+-- Waiting jobs are ordered by priority, then by arrival; a double is exact up to 2^44 arrivals. Most new jobs take this
+-- short path.
 local PRIORITY_STEP = 2 ^ 44
 local function insert_waiting(id, queue, priority, arrival, ...)
   redis.call('HSET', key.job(id), 's', pack_new('waiting', arrival), ...)
@@ -119,7 +119,7 @@ end
 
 local function to_scheduled(job, due, fields) move(job, 'scheduled', due, due, unpack(fields or {})) end
 
--- Remove a job, what belongs to it, and up to two more keys. Its index is settled with the others.
+-- Delete a job, all its keys, and up to two more. Its index entry is removed by the next flush.
 local function delete_job(job, ...)
   local id, flags = job.id, job.flags
   if flags > 0 and has(flags, EXTRA) then
@@ -127,7 +127,7 @@ local function delete_job(job, ...)
   end
   if flags > 0 and has(flags, AFTER) then redis.call('DEL', key.after(id)) end
   redis.call('DEL', key.job(id), ...)
-  if not job.state then return end -- it stands nowhere
+  if not job.state then return end -- it is in no index
   collect(index_removals, key.index[job.queue][job.state], id)
   if job.state == 'scheduled' or job.state == 'running' then collect(index_removals, key.timers, id) end
 end

@@ -1,11 +1,11 @@
--- unique: keys that one job at a time may have, and for how long it has it.
+-- unique_keys: keys that only one job can own at a time.
 --
--- A key is a string: the letter of how long, the job's id, and when it was created (of `t`: until when it has the key).
+-- A key is a string: the letter of its span, the id of its owner, and when that job was created (`t`: when the key expires).
 --
---   q   queued: until the job starts        } the job's record has the letter and the key, and gives it back; if the job is
---   p   pending: until it ends              } gone without that, the key is free all the same
---   k   kept: as long as its record is kept }
---   t   for a time, whatever becomes of the job; it expires
+--   q   queued: until the job starts        } the job's record contains letter and key, and the job releases the key; if
+--   p   pending: until it ends              } the job is gone without that, the key is free all the same
+--   k   kept: as long as its record exists  }
+--   t   for a fixed time, no matter what happens to the job; the key expires
 
 local FINAL, load_job = core.FINAL, core.load_job
 
@@ -13,20 +13,20 @@ local LETTER_OF_SPAN = { queued = 'q', pending = 'p', kept = 'k' }
 
 local function pack_owner(letter, id, created) return string.format('%s %s %.0f', letter, id, created) end
 
--- The id of the job that has a key, or nothing.
+-- The id of the job that owns a key, or nil.
 local function owner_of(unique)
   local letter, id, time = string.match(redis.call('GET', key.unique(unique)) or '', '^(%l) (%S+) (%d+)$')
   if not letter then return nil end
   if letter == 't' then return tonumber(time) > now and id or nil end
   local job, fault = load_job(id)
-  if not job then return fault ~= 'NOTFOUND' and id or nil end -- nobody can tell: it has it
+  if not job then return fault ~= 'NOTFOUND' and id or nil end -- unreadable: assume that it still owns the key
   if job.created ~= tonumber(time) then return nil end
   if letter == 'q' and (job.state == 'running' or FINAL[job.state]) then return nil end
   if letter == 'p' and FINAL[job.state] then return nil end
   return id
 end
 
--- Give a key to a new job: `span` is a word above, or milliseconds. Returns what the job's record keeps.
+-- Give a key to a new job. `span` is a word above, or milliseconds. Returns what the job's record stores.
 local function acquire_key(unique, span, id)
   local letter = LETTER_OF_SPAN[span]
   if letter then
@@ -37,7 +37,7 @@ local function acquire_key(unique, span, id)
   return 't' .. unique
 end
 
--- A job starts, ends, or goes: its key is free if its letter is one of these.
+-- Release the key of a job that starts, ends or is deleted, if its span is one of `letters`.
 local function release_key(job, letters)
   local letter, unique = string.match(redis.call('HGET', key.job(job.id), 'u') or '', '^(%l)(.+)$')
   if not letter or not string.find(letters, letter, 1, true) then return end
@@ -46,8 +46,7 @@ local function release_key(job, letters)
   end
 end
 
--- A job that has ended begins anew, or did not start after all: it has its key again, if it is free. Returns whether it is
--- not.
+-- A job restarts, or did not start after all: give it its key again. Returns whether another job owns the key now.
 local function reacquire_key(job)
   local letter, unique = string.match(redis.call('HGET', key.job(job.id), 'u') or '', '^(%l)(.+)$')
   if not letter or letter == 't' then return false end

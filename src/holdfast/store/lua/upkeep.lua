@@ -1,10 +1,10 @@
--- upkeep: move time on, and claim nothing. For programs that do this only; a claim and a renewal do it in passing.
+-- upkeep: advance time without claiming, for programs that do only this; claims and renewals do it as well.
 --
---   args.refills   how many schedules whose times run out to name at most (0)
+--   args.refills   maximum number of schedules to refill (0)
 --
--- Returns how many timers had passed before, and how many have still; how many of these stay, as their jobs cannot be read here; 1 if
--- there are more ended jobs to remove than one call does, else 0; the milliseconds until the next timer (-1: there is none); and the
--- names of schedules to refill. A call moves a bounded number of timers: call again while there are others than those that stay.
+-- Errors: INVALID. Returns how many timers were due before, and how many still are; how many of those stay, as their jobs
+-- cannot be read here; 1 if more ended jobs are left than one call deletes, else 0; the milliseconds until the next timer (-1:
+-- none); and the names of schedules to refill. A call handles a bounded number of timers: repeat it while others are due.
 
 local MAX_BATCH, check_optional, publish_events, register = core.MAX_BATCH, core.check_optional, core.publish_events, core.register
 local advance, record_pulse = core.advance, core.record_pulse
@@ -22,6 +22,6 @@ register('upkeep', { 'allow-oom' }, function(args)
   advance()
   publish_events('upkeep')
   local stay, surplus = unreadable_timers, markers.surplus and 1 or 0
-  if call_failed then stay, surplus = stay + overdue.unfinished(), 0 end -- the same may fail again, at once
+  if call_failed then stay, surplus = stay + overdue.unfinished(), 0 end -- the same may fail again immediately
   return { before, overdue.count(), stay, surplus, next_timer(unreadable_timers), refills(args) }
 end)

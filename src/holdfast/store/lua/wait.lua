@@ -1,10 +1,11 @@
--- wait: be told when jobs end.
+-- wait: be notified when jobs end.
 --
 --   args.ids     up to 1,000
 --   args.inbox   a name that only the caller uses
 --
--- Returns the key of the list on which the ids of ended jobs arrive, and the state of each job ('' if there is none, NEWER or DAMAGED if it cannot be read). Jobs
--- that have ended already are not announced. An announcement is a hint: ask again every few seconds.
+-- Errors: INVALID. Returns the key of the list on which the ids of ended jobs arrive, and the state of each job ('' if it does
+-- not exist, NEWER or DAMAGED if it cannot be read). Jobs that have already ended are not announced. An announcement is a
+-- hint: check again every few seconds.
 
 local check_ids, check_name, register = core.check_ids, core.check_name, core.register
 local FINAL, load_job = core.FINAL, core.load_job
@@ -14,7 +15,7 @@ local function add_waiter(id, waiters, inbox)
   waiters = waiters or ''
   if string.find(' ' .. waiters .. ' ', ' ' .. inbox .. ' ', 1, true) then return end
   local _, count = string.gsub(waiters, '%S+', '')
-  -- The first to come gives way: it has waited longest, or is gone. If not, it asks again in a few seconds.
+  -- The oldest waiter is dropped: it has waited longest or is gone. If not, it asks again in a few seconds.
   if count >= MAX_WAITERS then waiters = string.gsub(waiters, '^%S+ ', '') end
   redis.call('HSET', key.job(id), 'w', waiters == '' and inbox or waiters .. ' ' .. inbox)
 end

@@ -1,10 +1,9 @@
--- workers: those that gave a sign of life, the latest first. deregister: forget one that is gone.
+-- workers: list workers, latest heartbeat first. deregister: forget a worker that is gone.
 --
--- workers(since; not given: all) returns for each: worker, time last seen, whether it is live, the queues that it serves,
--- what it says of itself, and a list of the jobs that it holds: executor, id, attempt, queue, task, process id, time of
--- claiming; of all workers together up to 10,000.
---
--- deregister(worker) refuses NOWORKER, and STATE if it is live or holds jobs: their leases have to end first.
+--   workers(since; default: all)   for each: worker, last heartbeat, whether it is live, its queues, its description, and the jobs
+--                                  that it holds: executor, id, attempt, queue, task, process id, claim time; up to 10,000
+--                                  in total
+--   deregister(worker)             Errors: NOWORKER, STATE if it is live or holds jobs: their leases must expire first
 
 local MAX_BATCH, refuse, register, check_worker = core.MAX_BATCH, core.refuse, core.register, core.check_worker
 local HEARTBEAT_TIMEOUT = core.HEARTBEAT_TIMEOUT
