@@ -3,9 +3,8 @@
 -- `action[name](id, args)` acts on one job and returns its answer; `check_action[name](args)` checks the arguments before.
 -- `bulk` applies actions to all jobs that match a filter.
 
-local loop_despite_errors, check_ids, publish_events = core.loop_despite_errors, core.check_ids, core.publish_events
-local refuse, register = core.refuse, core.register
-local flush = core.flush
+local check_ids, flush, loop_despite_errors = core.check_ids, core.flush, core.loop_despite_errors
+local publish_events, refuse, register = core.publish_events, core.refuse, core.register
 
 local action, check_action = {}, {}
 
@@ -39,5 +38,5 @@ local function register_action(words, flags)
   end)
 end
 
-core.action, core.check_action, core.check_reason, core.apply_to_each = action, check_action, check_reason, apply_to_each
-core.register_action = register_action
+core.action, core.check_action, core.check_reason = action, check_action, check_reason
+core.apply_to_each, core.register_action = apply_to_each, register_action

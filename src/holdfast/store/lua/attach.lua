@@ -8,8 +8,9 @@
 --
 -- Errors: NOTFOUND, INVALID, TOOBIG. Fields are deleted with the job. `attach` returns all of them: name, text, name, text ...
 
-local check_id, check_list, check_name, refuse, register = core.check_id, core.check_list, core.check_name, core.refuse, core.register
-local MAX_NOTE, mark_extra, add_note, require_job = core.MAX_NOTE, core.mark_extra, core.add_note, core.require_job
+local add_note, check_id, check_list, check_name = core.add_note, core.check_id, core.check_list, core.check_name
+local mark_extra, refuse, register, require_job = core.mark_extra, core.refuse, core.register, core.require_job
+local MAX_NOTE = constants.MAX_NOTE
 
 local MAX_FIELDS, MAX_FIELD = 64, 4096
 

@@ -11,12 +11,10 @@
 -- Errors: INVALID. Returns the cursor (empty: done), the time, how many jobs were visited, and a list of answer, count, answer,
 -- count ... with the answers of the action.
 
-local loop_despite_errors, check_optional, publish_events = core.loop_despite_errors, core.check_optional, core.publish_events
-local refuse, register = core.refuse, core.register
-local INLINE, truncate, load_job = core.INLINE, core.truncate, core.load_job
-local flush = core.flush
-local check_walk, walk = core.check_walk, core.walk
-local action, check_action = core.action, core.check_action
+local INLINE, action, check_action, check_optional = core.INLINE, core.action, core.check_action, core.check_optional
+local check_walk, flush, load_job = core.check_walk, core.flush, core.load_job
+local loop_despite_errors, publish_events, refuse = core.loop_despite_errors, core.publish_events, core.refuse
+local register, truncate, walk = core.register, core.truncate, core.walk
 
 local ACTIONS = { cancel = true, retry = true, delete = true, move = true, release = true, fail = true, count = true }
 

@@ -1,9 +1,9 @@
 -- call: what all functions of the library share: argument checks, errors, events, the clock, tokens, registration.
 
 local use_namespace = core.use_namespace
+local MAX_BATCH, MAX_ID, REPLY_TTL = constants.MAX_BATCH, constants.MAX_ID, constants.REPLY_TTL
 
 local SCHEMA = '1'
-local MAX_BATCH, MAX_ID = constants.MAX_BATCH, constants.MAX_ID
 
 -- End the call with an error. Nothing may have been written yet.
 local function refuse(code, words) error({ refusal = code .. ' ' .. words }, 0) end
@@ -121,7 +121,6 @@ local on_first_call = {} -- run by the first call: Lua functions cannot be calle
 
 -- A client repeats a call whose reply was lost. A call that must not run twice has a token; its reply is stored for
 -- REPLY_TTL and returned again to a repeated call.
-local REPLY_TTL = constants.REPLY_TTL
 
 local function load_reply(token)
   local packed = redis.call('GET', key.answer(check_name(token, 'a token', 40, '%w')))
@@ -260,8 +259,10 @@ local function register(words, flags, body, is_light)
   })
 end
 
-core.SCHEMA, core.MAX_BATCH, core.refuse, core.check_integer, core.check_optional, core.check_name = SCHEMA, MAX_BATCH, refuse, check_integer, check_optional, check_name
-core.check_queue, core.check_id, core.check_list, core.check_ids, core.check_distinct_ids = check_queue, check_id, check_list, check_ids, check_distinct_ids
-core.check_executor, core.check_worker, core.worker_of, core.collect = check_executor, check_worker, worker_of, collect
-core.emit, core.publish_events, core.reserve_arrivals, core.register, core.cache_args = emit, publish_events, reserve_arrivals, register, cache_args
-core.set_marker, core.on_first_call, core.loop_despite_errors, core.run_all = set_marker, on_first_call, loop_despite_errors, run_all
+core.SCHEMA, core.refuse, core.check_integer, core.check_optional = SCHEMA, refuse, check_integer, check_optional
+core.check_name, core.check_queue, core.check_id, core.check_list = check_name, check_queue, check_id, check_list
+core.check_ids, core.check_distinct_ids, core.check_executor = check_ids, check_distinct_ids, check_executor
+core.check_worker, core.worker_of, core.collect, core.emit = check_worker, worker_of, collect, emit
+core.publish_events, core.reserve_arrivals, core.register = publish_events, reserve_arrivals, register
+core.cache_args, core.set_marker, core.on_first_call = cache_args, set_marker, on_first_call
+core.loop_despite_errors, core.run_all = loop_despite_errors, run_all

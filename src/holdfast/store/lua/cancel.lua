@@ -10,15 +10,14 @@
 -- has stopped it; a success that arrives first wins. Returns an answer per id: cancelled, cancelling, NOTFOUND, NEWER,
 -- DAMAGED, STATE if it has ended, BLOCKED if `unless_awaited` applies; then the id and answer of each dependent.
 
-local MAX_BATCH, check_ids, publish_events, refuse, register = core.MAX_BATCH, core.check_ids, core.publish_events, core.refuse, core.register
+local CANCELLING, FINAL, NO_EXECUTOR, action = core.CANCELLING, core.FINAL, core.NO_EXECUTOR, core.action
+local add_note, apply_to_each, check_action = core.add_note, core.apply_to_each, core.check_action
+local check_ids, check_reason, current_attempt = core.check_ids, core.check_reason, core.current_attempt
+local finish_job, has, load_job, pack_hold = core.finish_job, core.has, core.load_job, core.pack_hold
+local pack_status, parse_hold, publish_events = core.pack_status, core.parse_hold, core.publish_events
+local refuse, register, send_message, with = core.refuse, core.register, core.send_message, core.with
 local worker_of = core.worker_of
-local CANCELLING, FINAL, NO_EXECUTOR, current_attempt = core.CANCELLING, core.FINAL, core.NO_EXECUTOR, core.current_attempt
-local has, load_job, add_note, pack_status, with = core.has, core.load_job, core.add_note, core.pack_status, core.with
-local send_message = core.send_message
-local finish_job, pack_hold, parse_hold = core.finish_job, core.pack_hold, core.parse_hold
-local action, check_action, check_reason, apply_to_each = core.action, core.check_action, core.check_reason, core.apply_to_each
-
-local MAX_DEPENDENCIES = constants.MAX_DEPENDENCIES
+local MAX_BATCH, MAX_DEPENDENCIES = constants.MAX_BATCH, constants.MAX_DEPENDENCIES
 
 local function cancel_running(job, reason)
   if has(job.flags, CANCELLING) then return 'cancelling' end

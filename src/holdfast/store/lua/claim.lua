@@ -19,28 +19,25 @@
 --
 -- Due timers are processed first. A repeated claim returns those of its jobs that the executor still holds.
 
-local MAX_BATCH, collect, emit, check_executor, check_integer = core.MAX_BATCH, core.collect, core.emit, core.check_executor, core.check_integer
-local check_list, check_optional, publish_events, check_queue, refuse = core.check_list, core.check_optional, core.publish_events, core.check_queue, core.refuse
-local loop_despite_errors, register, worker_of = core.loop_despite_errors, core.register, core.worker_of
-local DAY, setting = core.DAY, core.setting
-local ALONE, FAIR, LIMITED, RETRYING, UNIQUE = core.ALONE, core.FAIR, core.LIMITED, core.RETRYING, core.UNIQUE
-local attempt_field, decimal, has, load_blob, option = core.attempt_field, core.decimal, core.has, core.load_blob, core.option
-local add_note, pack_attempt, load_scratch_job, with = core.add_note, core.pack_attempt, core.load_scratch_job, core.with
-local release_key = core.release_key
-local move, flush = core.move, core.flush
-local fair_shares = core.fair_shares
-local limits = core.limits
-local MAX_IDLE_WAIT, IDLE_TIMEOUT, wake_executor = core.MAX_IDLE_WAIT, core.IDLE_TIMEOUT, core.wake_executor
-local MIN_LEASE, MAX_LEASE, fail_job, load_held, pack_hold = core.MIN_LEASE, core.MAX_LEASE, core.fail_job, core.load_held, core.pack_hold
-local deadlines = core.deadlines
-local repair = core.repair
-local advance, record_pulse = core.advance, core.record_pulse
+local ALONE, DAY, FAIR, IDLE_TIMEOUT, LIMITED = core.ALONE, core.DAY, core.FAIR, core.IDLE_TIMEOUT, core.LIMITED
+local RETRYING, UNIQUE, add_note, advance = core.RETRYING, core.UNIQUE, core.add_note, core.advance
+local attempt_field, check_executor, check_integer = core.attempt_field, core.check_executor, core.check_integer
+local check_list, check_optional, check_queue = core.check_list, core.check_optional, core.check_queue
+local collect, deadlines, decimal, emit = core.collect, core.deadlines, core.decimal, core.emit
+local fail_job, fair_shares, flush, has, limits = core.fail_job, core.fair_shares, core.flush, core.has, core.limits
+local load_blob, load_held, load_scratch_job = core.load_blob, core.load_held, core.load_scratch_job
+local loop_despite_errors, move, option = core.loop_despite_errors, core.move, core.option
+local pack_attempt, pack_hold, publish_events = core.pack_attempt, core.pack_hold, core.publish_events
+local record_pulse, refuse, register, release_key = core.record_pulse, core.refuse, core.register, core.release_key
+local repair, setting, wake_executor, with = core.repair, core.setting, core.wake_executor, core.with
+local worker_of = core.worker_of
+local MAX_BATCH, MAX_IDLE_WAIT, MAX_LEASE = constants.MAX_BATCH, constants.MAX_IDLE_WAIT, constants.MAX_LEASE
+local MIN_IDLE_WAIT, MIN_LEASE = constants.MIN_IDLE_WAIT, constants.MIN_LEASE
 
 local MAX_PID = 2 ^ 32 - 1
 
 local MAX_REPLY = 33554432 -- bytes of payloads and checkpoints in one reply
 local KIND_SIZE = 7 -- values
-local MIN_IDLE_WAIT = constants.MIN_IDLE_WAIT
 local PAGE = 100 -- waiting jobs read at once, where some are skipped
 
 local function check_claim(args)

@@ -7,11 +7,10 @@
 -- Errors: INVALID. Both return the effective settings: name, value, default, min, max, unit ('ms' or ''), 1 if queues may override
 -- it, source (default, global, queue), and description.
 
-local emit, check_integer, check_list, publish_events, check_queue = core.emit, core.check_integer, core.check_list, core.publish_events, core.check_queue
-local refuse, register = core.refuse, core.register
-local SETTINGS, store_config_digest, read_config = core.SETTINGS, core.store_config_digest, core.read_config
-local setting_source = core.setting_source
-local setting = core.setting
+local SETTINGS, check_integer, check_list = core.SETTINGS, core.check_integer, core.check_list
+local check_queue, emit, publish_events = core.check_queue, core.emit, core.publish_events
+local read_config, refuse, register, setting = core.read_config, core.refuse, core.register, core.setting
+local setting_source, store_config_digest = core.setting_source, core.store_config_digest
 
 local MAX_SETTINGS = 1000 -- of all queues together
 

@@ -3,9 +3,8 @@
 -- A deadline is the field `d` of the record, and a timer, `!id`. When it passes, a job that is not running fails; a running
 -- one continues, but is not started again if it is requeued. A job that is retried by an operator loses its deadline.
 
-local collect = core.collect
-local DEADLINE, FINAL, has, load_job, add_note, with = core.DEADLINE, core.FINAL, core.has, core.load_job, core.add_note, core.with
-local fail_job = core.fail_job
+local DEADLINE, FINAL, add_note, collect = core.DEADLINE, core.FINAL, core.add_note, core.collect
+local fail_job, has, load_job, with = core.fail_job, core.has, core.load_job, core.with
 
 local deadlines = {}
 

@@ -5,11 +5,9 @@
 -- Errors: INVALID. Returns an answer per id: OK, NOTFOUND, NEWER, DAMAGED, STATE if it has not ended, BLOCKED if it has
 -- dependents.
 
-local emit = core.emit
-local AWAITED, FINAL, UNIQUE, has, load_job = core.AWAITED, core.FINAL, core.UNIQUE, core.has, core.load_job
+local AWAITED, FINAL, UNIQUE, action, delete_job = core.AWAITED, core.FINAL, core.UNIQUE, core.action, core.delete_job
+local emit, has, load_job, register_action = core.emit, core.has, core.load_job, core.register_action
 local release_key = core.release_key
-local delete_job = core.delete_job
-local action, register_action = core.action, core.register_action
 
 function action.delete(id)
   local job, fault = load_job(id)

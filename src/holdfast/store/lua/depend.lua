@@ -8,13 +8,12 @@
 -- Errors: NOTFOUND; STATE if the job is running or has ended; CYCLE; INVALID. Returns the job's state, and its number of unmet
 -- dependencies.
 
-local MAX_BATCH, check_distinct_ids, check_id, publish_events, refuse = core.MAX_BATCH, core.check_distinct_ids, core.check_id, core.publish_events, core.refuse
-local reserve_arrivals, register = core.reserve_arrivals, core.register
-local AFTER, FINAL, LIMITED, has, require_job = core.AFTER, core.FINAL, core.LIMITED, core.has, core.require_job
-local pack_status, with = core.pack_status, core.with
-local flush = core.flush
-local limits = core.limits
-local dependencies = core.dependencies
+local AFTER, FINAL, LIMITED, check_distinct_ids = core.AFTER, core.FINAL, core.LIMITED, core.check_distinct_ids
+local check_id, dependencies, flush, has, limits = core.check_id, core.dependencies, core.flush, core.has, core.limits
+local pack_status, publish_events, refuse = core.pack_status, core.publish_events, core.refuse
+local register, require_job, reserve_arrivals = core.register, core.require_job, core.reserve_arrivals
+local with = core.with
+local MAX_BATCH = constants.MAX_BATCH
 
 -- The resulting dependencies, without removed ones, whose ids may have been reused.
 local function all_waited_for(args)

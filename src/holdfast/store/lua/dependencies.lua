@@ -9,13 +9,11 @@
 -- When a job ends, `flush` resolves its dependents, up to 1,000 per call. The rest is recorded in the hash `resolving`, job ->
 -- letter and arrival of the last dependent done, and continued by the next calls that advance time.
 
-local emit, loop_despite_errors, reserve_arrivals = core.emit, core.loop_despite_errors, core.reserve_arrivals
-local set_marker = core.set_marker
-local AWAITED, FINAL, LETTER_OF, has, load_job = core.AWAITED, core.FINAL, core.LETTER_OF, core.has, core.load_job
-local add_note, pack_status, with = core.add_note, core.pack_status, core.with
-local wake_later, move, flush, to_scheduled, to_waiting = core.wake_later, core.move, core.flush, core.to_scheduled, core.to_waiting
-local assign_arrival = core.assign_arrival
-local finish_job = core.finish_job
+local AWAITED, FINAL, LETTER_OF, add_note = core.AWAITED, core.FINAL, core.LETTER_OF, core.add_note
+local assign_arrival, emit, finish_job, flush = core.assign_arrival, core.emit, core.finish_job, core.flush
+local has, load_job, loop_despite_errors, move = core.has, core.load_job, core.loop_despite_errors, core.move
+local pack_status, reserve_arrivals, set_marker = core.pack_status, core.reserve_arrivals, core.set_marker
+local to_scheduled, to_waiting, wake_later, with = core.to_scheduled, core.to_waiting, core.wake_later, core.with
 
 local dependencies = { MAX_CONTINUED = 100, MAX_INSPECTED = 10000 }
 

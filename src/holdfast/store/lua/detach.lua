@@ -7,10 +7,9 @@
 -- Errors: LOST, INVALID. The lease starts over, and the executor that claimed the job loses it. Returns 1 if cancellation was
 -- requested, else 0; a repeated call returns the same.
 
-local check_executor, check_integer, check_id = core.check_executor, core.check_integer, core.check_id
-local refuse, register = core.refuse, core.register
-local CANCELLING, attempt_field, has, pack_attempt = core.CANCELLING, core.attempt_field, core.has, core.pack_attempt
-local load_held, pack_hold = core.load_held, core.pack_hold
+local CANCELLING, attempt_field, check_executor = core.CANCELLING, core.attempt_field, core.check_executor
+local check_id, check_integer, has, load_held = core.check_id, core.check_integer, core.has, core.load_held
+local pack_attempt, pack_hold, refuse, register = core.pack_attempt, core.pack_hold, core.refuse, core.register
 
 local function check_detach(args)
   check_executor(args.executor)

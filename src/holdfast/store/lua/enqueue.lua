@@ -28,26 +28,23 @@
 -- Returns the server's time, then for each job 1 if it was stored, 0 if its id exists, '+id' if it replaced the owner of its
 -- key, '=id' if that owner was left alone. A replaced job keeps its id.
 
-local MAX_BATCH, collect, check_distinct_ids, emit, check_integer = core.MAX_BATCH, core.collect, core.check_distinct_ids, core.emit, core.check_integer
-local check_id, cache_args, check_list, check_name, check_optional = core.check_id, core.cache_args, core.check_list, core.check_name, core.check_optional
-local publish_events, check_queue, refuse, reserve_arrivals = core.publish_events, core.check_queue, core.refuse, core.reserve_arrivals
-local register = core.register
-local AFTER, AWAITED, CODEC_NUMBER, FAIR, FINAL = core.AFTER, core.AWAITED, core.CODEC_NUMBER, core.FAIR, core.FINAL
-local LIMITED, AT_MOST_ONCE, UNIQUE, NOT_KEPT, has, load_job = core.LIMITED, core.AT_MOST_ONCE, core.UNIQUE, core.NOT_KEPT, core.has, core.load_job
-local require_job = core.require_job
-local pack_head, pack_spec, store_blob = core.pack_head, core.pack_spec, core.store_blob
-local LETTER_OF_SPAN, release_key, owner_of, acquire_key = core.LETTER_OF_SPAN, core.release_key, core.owner_of, core.acquire_key
-local wake_later, insert_waiting, delete_job, flush = core.wake_later, core.insert_waiting, core.delete_job, core.flush
-local to_scheduled, to_waiting = core.to_scheduled, core.to_waiting
-local fair_shares = core.fair_shares
-local limits = core.limits
-local MAX_IDLE_WAIT, register_queue, notify_waiters = core.MAX_IDLE_WAIT, core.register_queue, core.notify_waiters
-local MAX_DURATION = core.MAX_DURATION
-local deadlines, drop_deadline = core.deadlines, core.drop_deadline
-local dependencies, unlink = core.dependencies, core.unlink
-
+local AFTER, AT_MOST_ONCE, AWAITED, CODEC_NUMBER = core.AFTER, core.AT_MOST_ONCE, core.AWAITED, core.CODEC_NUMBER
+local FAIR, FINAL, LETTER_OF_SPAN, LIMITED = core.FAIR, core.FINAL, core.LETTER_OF_SPAN, core.LIMITED
+local NOT_KEPT, UNIQUE, acquire_key, cache_args = core.NOT_KEPT, core.UNIQUE, core.acquire_key, core.cache_args
+local check_distinct_ids, check_id, check_integer = core.check_distinct_ids, core.check_id, core.check_integer
+local check_list, check_name, check_optional = core.check_list, core.check_name, core.check_optional
+local check_queue, collect, deadlines, delete_job = core.check_queue, core.collect, core.deadlines, core.delete_job
+local dependencies, drop_deadline, emit = core.dependencies, core.drop_deadline, core.emit
+local fair_shares, flush, has, insert_waiting = core.fair_shares, core.flush, core.has, core.insert_waiting
+local limits, load_job, notify_waiters, owner_of = core.limits, core.load_job, core.notify_waiters, core.owner_of
+local pack_head, pack_spec, publish_events, refuse = core.pack_head, core.pack_spec, core.publish_events, core.refuse
+local register, register_queue, release_key = core.register, core.register_queue, core.release_key
+local require_job, reserve_arrivals, store_blob = core.require_job, core.reserve_arrivals, core.store_blob
+local to_scheduled, to_waiting, unlink, wake_later = core.to_scheduled, core.to_waiting, core.unlink, core.wake_later
+local MAX_BATCH, MAX_DEPENDENCIES = constants.MAX_BATCH, constants.MAX_DEPENDENCIES
+local MAX_DURATION, MAX_IDLE_WAIT = constants.MAX_DURATION, constants.MAX_IDLE_WAIT
 local MAX_PAYLOAD = constants.MAX_PAYLOAD
-local MAX_DEPENDENCIES = constants.MAX_DEPENDENCIES
+
 local EXISTS = { ['return'] = true, ['error'] = true, ['replace'] = true }
 
 local function due_time(batch)

@@ -5,7 +5,8 @@
 --
 -- Errors: INVALID. Returns for each: id, type, ids of jobs (or names of queues), who caused it.
 
-local MAX_BATCH, check_integer, refuse, register = core.MAX_BATCH, core.check_integer, core.refuse, core.register
+local check_integer, refuse, register = core.check_integer, core.refuse, core.register
+local MAX_BATCH = constants.MAX_BATCH
 
 register('events', { 'no-writes' }, function(args)
   local limit, list = check_integer(args.limit or constants.DEFAULT_PAGE, 'the limit', 1, MAX_BATCH), nil

@@ -24,27 +24,24 @@
 -- NEWER, DAMAGED: the record cannot be read or written; TOOBIG: the result is too long, nothing was changed; INVALID; CYCLE:
 -- the job would depend on itself; NOTFOUND: a dependency does not exist), and the reply of claim.
 
-local MAX_BATCH, collect, check_distinct_ids, emit = core.MAX_BATCH, core.collect, core.check_distinct_ids, core.emit
-local loop_despite_errors = core.loop_despite_errors
-local check_executor, publish_events, refuse, reserve_arrivals = core.check_executor, core.publish_events, core.refuse, core.reserve_arrivals
-local register, worker_of = core.register, core.worker_of
-local SECOND = core.SECOND
-local AFTER, ALONE, CANCELLING, EXTRA = core.AFTER, core.ALONE, core.CANCELLING, core.EXTRA
-local FINAL, INLINE, LIMITED, truncate = core.FINAL, core.INLINE, core.LIMITED, core.truncate
-local load_blob, load_job = core.load_blob, core.load_job
-local AT_MOST_ONCE, RETRYING, decimal, has, permanent = core.AT_MOST_ONCE, core.RETRYING, core.decimal, core.has, core.permanent
-local option, pack_head, pack_spec, store_blob, with = core.option, core.pack_head, core.pack_spec, core.store_blob, core.with
-local wake_later, prune, flush, to_scheduled, to_waiting = core.wake_later, core.prune, core.flush, core.to_scheduled, core.to_waiting
-local assign_arrival = core.assign_arrival
-local register_queue, wake_executor = core.register_queue, core.wake_executor
-local MAX_DURATION, charge_crash, requeue, finish_job = core.MAX_DURATION, core.charge_crash, core.requeue, core.finish_job
-local end_attempt, fail_job, load_held, add_note = core.end_attempt, core.fail_job, core.load_held, core.add_note
-local deadlines, drop_deadline = core.deadlines, core.drop_deadline
-local dependencies = core.dependencies
-local MAX_PID, check_claim, claim = core.MAX_PID, core.check_claim, core.claim
-local check_after, check_batch, due_time = core.check_after, core.check_batch, core.due_time
+local AFTER, ALONE, AT_MOST_ONCE, CANCELLING = core.AFTER, core.ALONE, core.AT_MOST_ONCE, core.CANCELLING
+local EXTRA, FINAL, INLINE, LIMITED, MAX_PID = core.EXTRA, core.FINAL, core.INLINE, core.LIMITED, core.MAX_PID
+local RETRYING, SECOND, add_note, assign_arrival = core.RETRYING, core.SECOND, core.add_note, core.assign_arrival
+local charge_crash, check_after, check_batch = core.charge_crash, core.check_after, core.check_batch
+local check_claim, check_distinct_ids, check_executor = core.check_claim, core.check_distinct_ids, core.check_executor
+local claim, collect, deadlines, decimal = core.claim, core.collect, core.deadlines, core.decimal
+local dependencies, drop_deadline, due_time, emit = core.dependencies, core.drop_deadline, core.due_time, core.emit
+local end_attempt, fail_job, finish_job, flush = core.end_attempt, core.fail_job, core.finish_job, core.flush
+local has, load_blob, load_held, load_job = core.has, core.load_blob, core.load_held, core.load_job
+local loop_despite_errors, option, pack_head = core.loop_despite_errors, core.option, core.pack_head
+local pack_spec, permanent, prune, publish_events = core.pack_spec, core.permanent, core.prune, core.publish_events
+local refuse, register, register_queue, requeue = core.refuse, core.register, core.register_queue, core.requeue
+local reserve_arrivals, store_blob, to_scheduled = core.reserve_arrivals, core.store_blob, core.to_scheduled
+local to_waiting, truncate, wake_executor = core.to_waiting, core.truncate, core.wake_executor
+local wake_later, with, worker_of = core.wake_later, core.with, core.worker_of
+local MAX_BATCH, MAX_DURATION, MAX_ERROR = constants.MAX_BATCH, constants.MAX_DURATION, constants.MAX_ERROR
+local MAX_RESULT = constants.MAX_RESULT
 
-local MAX_RESULT, MAX_ERROR = constants.MAX_RESULT, constants.MAX_ERROR
 local SUCCESS, SUCCESS_SIZE = { outcome = 'succeed', blob = true }, 5 -- the item of a plain success, reused
 local MIN_UNKNOWN_DELAY, MAX_UNKNOWN_DELAY = 5 * SECOND, 60 * SECOND
 local WAITING_REASON = 'waits for other jobs'

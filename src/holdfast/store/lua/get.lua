@@ -9,13 +9,12 @@
 -- whose record cannot be read, or whose result is lost although it succeeded, is described by `id` and `unreadable`: NEWER or
 -- DAMAGED; in a list also NOTFOUND, for an index entry without a record.
 
-local check_ids, refuse, register = core.check_ids, core.refuse, core.register
-local setting = core.setting
-local AFTER, ALONE, CANCELLING, NOTE, NOTE_OF = core.AFTER, core.ALONE, core.CANCELLING, core.NOTE, core.NOTE_OF
-local NOTE_SIZE, AT_MOST_ONCE, OUTCOME_OF, NOT_KEPT, WHY_FINAL = core.NOTE_SIZE, core.AT_MOST_ONCE, core.OUTCOME_OF, core.NOT_KEPT, core.WHY_FINAL
-local attempt_field, decimal, has, load_blob, option = core.attempt_field, core.decimal, core.has, core.load_blob, core.option
-local read_job, unpack_attempt = core.read_job, core.unpack_attempt
-local dependencies = core.dependencies
+local AFTER, ALONE, AT_MOST_ONCE, CANCELLING = core.AFTER, core.ALONE, core.AT_MOST_ONCE, core.CANCELLING
+local NOTE, NOTE_OF, NOTE_SIZE, NOT_KEPT = core.NOTE, core.NOTE_OF, core.NOTE_SIZE, core.NOT_KEPT
+local OUTCOME_OF, WHY_FINAL, attempt_field = core.OUTCOME_OF, core.WHY_FINAL, core.attempt_field
+local check_ids, decimal, dependencies, has = core.check_ids, core.decimal, core.dependencies, core.has
+local load_blob, option, read_job, refuse = core.load_blob, core.option, core.read_job, core.refuse
+local register, setting, unpack_attempt = core.register, core.setting, core.unpack_attempt
 
 local MAX_REPLY = 67108864 -- bytes of payloads, results, checkpoints, errors, notes and fields in one reply
 

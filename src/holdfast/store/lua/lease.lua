@@ -4,20 +4,15 @@
 -- if cancellation was requested, then one `s` for each time the lease was spared, then `@` and its length unless that is
 -- the default. A renewal extends the lease by that length: the lease plus the grace of its queue.
 
-local collect, emit, set_marker = core.collect, core.emit, core.set_marker
-local setting = core.setting
-local AWAITED, CANCELLING, INLINE, LETTER_OF, LIMITED = core.AWAITED, core.CANCELLING, core.INLINE, core.LETTER_OF, core.LIMITED
-local AT_MOST_ONCE, UNIQUE, NOT_KEPT, attempt_field, truncate = core.AT_MOST_ONCE, core.UNIQUE, core.NOT_KEPT, core.attempt_field, core.truncate
-local decimal, has, permanent, option, pack_run = core.decimal, core.has, core.permanent, core.option, core.pack_run
-local current_attempt, load_scratch_job, unpack_attempt = core.current_attempt, core.load_scratch_job, core.unpack_attempt
-local release_key, reacquire_key = core.release_key, core.reacquire_key
-local wake_later, delete_job, move, count_throughput, to_scheduled = core.wake_later, core.delete_job, core.move, core.count_throughput, core.to_scheduled
-local to_waiting = core.to_waiting
-local limits = core.limits
-local notify_waiters = core.notify_waiters
-
-local MIN_LEASE, MAX_LEASE, MAX_DURATION = constants.MIN_LEASE, constants.MAX_LEASE, constants.MAX_DURATION
-
+local AT_MOST_ONCE, AWAITED, CANCELLING, INLINE = core.AT_MOST_ONCE, core.AWAITED, core.CANCELLING, core.INLINE
+local LETTER_OF, LIMITED, NOT_KEPT, UNIQUE = core.LETTER_OF, core.LIMITED, core.NOT_KEPT, core.UNIQUE
+local attempt_field, collect, count_throughput = core.attempt_field, core.collect, core.count_throughput
+local current_attempt, decimal, delete_job, emit = core.current_attempt, core.decimal, core.delete_job, core.emit
+local has, limits, load_scratch_job, move = core.has, core.limits, core.load_scratch_job, core.move
+local notify_waiters, option, pack_run, permanent = core.notify_waiters, core.option, core.pack_run, core.permanent
+local reacquire_key, release_key, set_marker = core.reacquire_key, core.release_key, core.set_marker
+local setting, to_scheduled, to_waiting, truncate = core.setting, core.to_scheduled, core.to_waiting, core.truncate
+local unpack_attempt, wake_later = core.unpack_attempt, core.wake_later
 local DEFAULT_LEASE = constants.DEFAULT_LEASE
 
 -- If the entry is missing or damaged, the job's record decides.
@@ -178,6 +173,6 @@ local function expire_lease(job)
   if not outages.spare_lease(job, run) then charge_lost(job, run, 'lease ended') end
 end
 
-core.MIN_LEASE, core.MAX_LEASE, core.MAX_DURATION, core.parse_hold = MIN_LEASE, MAX_LEASE, MAX_DURATION, parse_hold
-core.pack_hold, core.load_held, core.end_attempt, core.finish_job, core.fail_job = pack_hold, load_held, end_attempt, finish_job, fail_job
-core.requeue, core.charge_crash, core.charge_lost, core.outages, core.expire_lease = requeue, charge_crash, charge_lost, outages, expire_lease
+core.parse_hold, core.pack_hold, core.load_held, core.end_attempt = parse_hold, pack_hold, load_held, end_attempt
+core.finish_job, core.fail_job, core.requeue, core.charge_crash = finish_job, fail_job, requeue, charge_crash
+core.charge_lost, core.outages, core.expire_lease = charge_lost, outages, expire_lease

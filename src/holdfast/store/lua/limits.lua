@@ -13,9 +13,9 @@
 --                keys per name
 --   undefined    set: names of limits that jobs used but nobody has defined; see `note_undefined`
 
-local loop_despite_errors, set_marker = core.loop_despite_errors, core.set_marker
-local load_job = core.load_job
-local PRIORITY_STEP, wake_later, move, flush, to_waiting = core.PRIORITY_STEP, core.wake_later, core.move, core.flush, core.to_waiting
+local PRIORITY_STEP, flush, load_job = core.PRIORITY_STEP, core.flush, core.load_job
+local loop_despite_errors, move, set_marker = core.loop_despite_errors, core.move, core.set_marker
+local to_waiting, wake_later = core.to_waiting, core.wake_later
 
 local limits = { MAX_UNPARKED = 100, MAX_PARKED = 200, MAX_INSPECTED = 100, HOLDERS_CHECKED = 3, MAX_SLOTS = 1000000,
   MAX_PER_PERIOD = 100000 }

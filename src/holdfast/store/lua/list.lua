@@ -12,11 +12,9 @@
 -- jobs as described by `get` with `brief`, including unreadable ones. A cursor is a position in the order, not a count: jobs
 -- that come and go are neither skipped nor repeated.
 
-local STATES = core.STATES
-local MAX_BATCH, check_integer, check_queue, refuse, register = core.MAX_BATCH, core.check_integer, core.check_queue, core.refuse, core.register
-local LETTER_OF = core.LETTER_OF
-local HEARTBEAT_TIMEOUT = core.HEARTBEAT_TIMEOUT
-local describe = core.describe
+local LETTER_OF, STATES, check_integer = core.LETTER_OF, core.STATES, core.check_integer
+local check_queue, describe, refuse, register = core.check_queue, core.describe, core.refuse, core.register
+local HEARTBEAT_TIMEOUT, MAX_BATCH = constants.HEARTBEAT_TIMEOUT, constants.MAX_BATCH
 
 -- Compare two ids as indexes do, by bytes. Lua's `<` depends on the locale of the server.
 local function sorts_before(one, other)

@@ -6,10 +6,8 @@
 --
 -- A cursor contains the last job of each state visited: state, score, id, state, score, id ...
 
-local refuse = core.refuse
-local STATES = core.STATES
-local load_job = core.load_job
-local all_queues, check_scope, rank_of, sorts_before = core.all_queues, core.check_scope, core.rank_of, core.sorts_before
+local STATES, all_queues, check_scope, load_job = core.STATES, core.all_queues, core.check_scope, core.load_job
+local rank_of, refuse, sorts_before = core.rank_of, core.refuse, core.sorts_before
 
 local function is_newer(one, other)
   if one.score ~= other.score then return one.score > other.score end

@@ -8,12 +8,9 @@
 -- of due scheduled jobs; number of overdue schedules, limits and deadlines; and for the last minutes: their length in
 -- milliseconds, arrivals, ended attempts, and the milliseconds these took.
 
-local check_list, check_queue, register = core.check_list, core.check_queue, core.register
-local load_job = core.load_job
-local PRIORITY_STEP = core.PRIORITY_STEP
-local SLOT, SLOTS = core.SLOT, core.SLOTS
-local all_queues, count_workers = core.all_queues, core.count_workers
-local overdue = core.overdue
+local PRIORITY_STEP, SLOT, SLOTS, all_queues = core.PRIORITY_STEP, core.SLOT, core.SLOTS, core.all_queues
+local check_list, check_queue, count_workers = core.check_list, core.check_queue, core.count_workers
+local load_job, overdue, register = core.load_job, core.overdue, core.register
 
 local PRIORITIES = 512
 

@@ -12,9 +12,9 @@
 --
 --   log   hash per job: `<attempt> <block>` -> bytes
 
-local check_integer, check_id, check_list, check_optional = core.check_integer, core.check_id, core.check_list, core.check_optional
-local register = core.register
-local load_job, mark_extra, require_job = core.load_job, core.mark_extra, core.require_job
+local check_id, check_integer, check_list = core.check_id, core.check_integer, core.check_list
+local check_optional, load_job, mark_extra = core.check_optional, core.load_job, core.mark_extra
+local register, require_job = core.register, core.require_job
 
 local BLOCK_SIZE, HEAD, TAIL = constants.LOG_BLOCK, constants.LOG_HEAD, constants.LOG_TAIL
 local ATTEMPTS, USAGE_BLOCK = 10, constants.USAGE_BLOCK

@@ -2,12 +2,10 @@
 --
 -- A wake-up is only a hint: an idle executor blocks on its own key for a few seconds, then claims again anyway.
 
-local MAX_BATCH, worker_of = core.MAX_BATCH, core.worker_of
-local DAY = core.DAY
+local DAY, worker_of = core.DAY, core.worker_of
+local MAX_BATCH, MAX_IDLE_WAIT = constants.MAX_BATCH, constants.MAX_IDLE_WAIT
 
-local MAX_IDLE_WAIT = constants.MAX_IDLE_WAIT
 local IDLE_TIMEOUT = 3 * MAX_IDLE_WAIT -- an executor that has not claimed for longer is gone
-local HEARTBEAT_TIMEOUT = constants.HEARTBEAT_TIMEOUT
 local MAX_WAITERS = 16 -- per job
 
 -- Whether the executor is still registered; `requeue_orphaned` removes dead ones.
@@ -65,5 +63,5 @@ local function notify_waiters(job, waiters)
   for inbox in string.gmatch(waiters, '%S+') do send_message(inbox, job.id) end
 end
 
-core.wake_executor, core.MAX_IDLE_WAIT, core.IDLE_TIMEOUT, core.HEARTBEAT_TIMEOUT, core.MAX_WAITERS, core.send_message = wake_executor, MAX_IDLE_WAIT, IDLE_TIMEOUT, HEARTBEAT_TIMEOUT, MAX_WAITERS, send_message
-core.register_queue, core.notify_waiters = register_queue, notify_waiters
+core.wake_executor, core.IDLE_TIMEOUT, core.MAX_WAITERS = wake_executor, IDLE_TIMEOUT, MAX_WAITERS
+core.send_message, core.register_queue, core.notify_waiters = send_message, register_queue, notify_waiters

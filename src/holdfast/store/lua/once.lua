@@ -10,10 +10,9 @@
 --
 --   steps   hash per job: step -> result; deleted with the job, or when the job advances to another call
 
-local check_executor, check_integer, check_id, check_name, refuse = core.check_executor, core.check_integer, core.check_id, core.check_name, core.refuse
+local check_executor, check_id, check_integer = core.check_executor, core.check_id, core.check_integer
+local check_name, load_held, mark_extra, refuse = core.check_name, core.load_held, core.mark_extra, core.refuse
 local register = core.register
-local mark_extra = core.mark_extra
-local load_held = core.load_held
 
 local MAX_STEPS, MAX_STEP_RESULT = 1000, constants.MAX_STEP_RESULT
 

@@ -1,12 +1,10 @@
 -- prune: delete ended jobs that exceed the retention of their queue, by age or by count.
 
-local MAX_BATCH, emit, loop_despite_errors = core.MAX_BATCH, core.emit, core.loop_despite_errors
+local AWAITED, UNIQUE, delete_job, dependencies = core.AWAITED, core.UNIQUE, core.delete_job, core.dependencies
+local emit, flush, has, load_scratch_job = core.emit, core.flush, core.has, core.load_scratch_job
+local loop_despite_errors, release_key, repair = core.loop_despite_errors, core.release_key, core.repair
 local setting = core.setting
-local AWAITED, UNIQUE, has, load_scratch_job = core.AWAITED, core.UNIQUE, core.has, core.load_scratch_job
-local release_key = core.release_key
-local delete_job, flush = core.delete_job, core.flush
-local dependencies = core.dependencies
-local repair = core.repair
+local MAX_BATCH = constants.MAX_BATCH
 
 -- Delete a job with its long values, and with its dependents' index unless they are still being resolved.
 local function erase_ended(job, payload, result)

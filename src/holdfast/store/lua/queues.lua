@@ -11,13 +11,12 @@
 --
 -- Errors: INVALID.
 
-local STATES = core.STATES
-local emit, check_integer, check_name, publish_events, check_queue = core.emit, core.check_integer, core.check_name, core.publish_events, core.check_queue
-local refuse, set_marker, register = core.refuse, core.set_marker, core.register
-local DEFAULT, store_config_digest = core.DEFAULT, core.store_config_digest
-local fair_shares = core.fair_shares
-local register_queue, wake_executor = core.register_queue, core.wake_executor
-local all_queues, check_states, count_workers = core.all_queues, core.check_states, core.count_workers
+local DEFAULT, STATES, all_queues, check_integer = core.DEFAULT, core.STATES, core.all_queues, core.check_integer
+local check_name, check_queue, check_states = core.check_name, core.check_queue, core.check_states
+local count_workers, emit, fair_shares = core.count_workers, core.emit, core.fair_shares
+local publish_events, refuse, register = core.publish_events, core.refuse, core.register
+local register_queue, set_marker, store_config_digest = core.register_queue, core.set_marker, core.store_config_digest
+local wake_executor = core.wake_executor
 
 local function queue_counts(queue, states)
   local counts = {}

@@ -24,13 +24,12 @@
 -- Readers never raise. A record that cannot be read is reported as NOTFOUND (no record), NEWER (written by a newer
 -- release) or DAMAGED (not written by any release).
 
-local on_first_call, refuse = core.on_first_call, core.refuse
-local setting = core.setting
+local on_first_call, refuse, setting = core.on_first_call, core.refuse, core.setting
+local MAX_NAME, MAX_NOTE, MAX_PRIORITY = constants.MAX_NAME, constants.MAX_NOTE, constants.MAX_PRIORITY
+local MIN_PRIORITY = constants.MIN_PRIORITY
 
 local NOTE, NOTE_SIZE = '>I6c1', 7
 local INLINE = 64 -- bytes
-local MAX_NOTE, MAX_NAME = constants.MAX_NOTE, constants.MAX_NAME
-local MIN_PRIORITY, MAX_PRIORITY = constants.MIN_PRIORITY, constants.MAX_PRIORITY
 
 -- Flags that last until the attempt ends, and permanent flags.
 local RETRYING, CANCELLING, ALONE = 1, 2, 4
@@ -310,14 +309,15 @@ local function add_note(job, letter, words)
   redis.call('LTRIM', notes, -setting('history', job.queue), -1)
 end
 
-core.NOTE, core.NOTE_SIZE, core.INLINE, core.MAX_NOTE, core.RETRYING = NOTE, NOTE_SIZE, INLINE, MAX_NOTE, RETRYING
-core.CANCELLING, core.ALONE, core.NOT_KEPT, core.UNIQUE, core.AT_MOST_ONCE, core.AFTER = CANCELLING, ALONE, NOT_KEPT, UNIQUE, AT_MOST_ONCE, AFTER
+core.NOTE, core.NOTE_SIZE, core.INLINE, core.RETRYING, core.CANCELLING = NOTE, NOTE_SIZE, INLINE, RETRYING, CANCELLING
+core.ALONE, core.NOT_KEPT, core.UNIQUE, core.AT_MOST_ONCE, core.AFTER = ALONE, NOT_KEPT, UNIQUE, AT_MOST_ONCE, AFTER
 core.AWAITED, core.LIMITED, core.FAIR, core.DEADLINE, core.LETTER_OF = AWAITED, LIMITED, FAIR, DEADLINE, LETTER_OF
 core.FINAL, core.CODEC_NUMBER, core.OUTCOME_OF, core.has, core.with = FINAL, CODEC_NUMBER, OUTCOME_OF, has, with
 core.permanent, core.decimal, core.attempt_field, core.pack_spec = permanent, decimal, attempt_field, pack_spec
 core.pack_head, core.change_head, core.read_job, core.pack_new = pack_head, change_head, read_job, pack_new
-core.pack_status, core.pack_attempt, core.pack_run, core.unpack_attempt = pack_status, pack_attempt, pack_run, unpack_attempt
-core.option, core.load_job, core.load_scratch_job, core.NOTE_OF = option, load_job, load_scratch_job, NOTE_OF
-core.require_job, core.current_attempt, core.NO_EXECUTOR, core.EXTRA = require_job, current_attempt, NO_EXECUTOR, EXTRA
-core.store_blob, core.load_blob, core.truncate, core.add_note, core.WHY_FINAL = store_blob, load_blob, truncate, add_note, WHY_FINAL
+core.pack_status, core.pack_attempt, core.pack_run = pack_status, pack_attempt, pack_run
+core.unpack_attempt, core.option, core.load_job = unpack_attempt, option, load_job
+core.load_scratch_job, core.NOTE_OF, core.require_job = load_scratch_job, NOTE_OF, require_job
+core.current_attempt, core.NO_EXECUTOR, core.EXTRA, core.store_blob = current_attempt, NO_EXECUTOR, EXTRA, store_blob
+core.load_blob, core.truncate, core.add_note, core.WHY_FINAL = load_blob, truncate, add_note, WHY_FINAL
 core.mark_extra = mark_extra

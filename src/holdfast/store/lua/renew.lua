@@ -16,19 +16,16 @@
 -- schedules to refill, a number that changes when a queue is registered or forgotten, and a number that changes when a job
 -- uses an undefined limit for the first time (0: there are none; see limits.lua).
 
-local MAX_BATCH, collect, emit, check_executor, check_integer = core.MAX_BATCH, core.collect, core.emit, core.check_executor, core.check_integer
-local check_list, publish_events, check_queue, refuse = core.check_list, core.publish_events, core.check_queue, core.refuse
-local reserve_arrivals, set_marker, register, check_worker = core.reserve_arrivals, core.set_marker, core.register, core.check_worker
-local worker_of = core.worker_of
-local setting = core.setting
-local attempt_field, pack_run = core.attempt_field, core.pack_run
-local flush = core.flush
-local MAX_DURATION, load_held, pack_hold, parse_hold = core.MAX_DURATION, core.load_held, core.pack_hold, core.parse_hold
-local repair = core.repair
-local advance, record_pulse = core.advance, core.record_pulse
-local MAX_PID = core.MAX_PID
-
+local MAX_PID, advance, attempt_field = core.MAX_PID, core.advance, core.attempt_field
+local check_executor, check_integer, check_list = core.check_executor, core.check_integer, core.check_list
+local check_queue, check_worker, collect, emit = core.check_queue, core.check_worker, core.collect, core.emit
+local flush, load_held, pack_hold, pack_run = core.flush, core.load_held, core.pack_hold, core.pack_run
+local parse_hold, publish_events, record_pulse = core.parse_hold, core.publish_events, core.record_pulse
+local refuse, register, repair, reserve_arrivals = core.refuse, core.register, core.repair, core.reserve_arrivals
+local set_marker, setting, worker_of = core.set_marker, core.setting, core.worker_of
+local MAX_BATCH, MAX_DURATION = constants.MAX_BATCH, constants.MAX_DURATION
 local MAX_WORKER_INFO = constants.MAX_WORKER_INFO
+
 local CHECKED = 100 -- unreported entries checked per executor
 
 local function check_renew(args)

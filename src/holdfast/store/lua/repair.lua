@@ -7,15 +7,12 @@
 --
 -- Calls that advance time also check random entries of each queue, to find those that nothing else leads to.
 
-local STATES = core.STATES
+local AFTER, CANCELLING, NO_EXECUTOR = core.AFTER, core.CANCELLING, core.NO_EXECUTOR
+local PRIORITY_STEP, STATES, current_attempt = core.PRIORITY_STEP, core.STATES, core.current_attempt
+local dependencies, flush, has, limits, load_job = core.dependencies, core.flush, core.has, core.limits, core.load_job
+local pack_hold, register_queue, wake_later = core.pack_hold, core.register_queue, core.wake_later
+local MIN_LEASE = constants.MIN_LEASE
 local BLOB_LETTERS = { 'p', 'r', 'c', 'f' }
-local AFTER, CANCELLING, NO_EXECUTOR, current_attempt, has = core.AFTER, core.CANCELLING, core.NO_EXECUTOR, core.current_attempt, core.has
-local load_job = core.load_job
-local PRIORITY_STEP, wake_later, flush = core.PRIORITY_STEP, core.wake_later, core.flush
-local limits = core.limits
-local register_queue = core.register_queue
-local MIN_LEASE, pack_hold = core.MIN_LEASE, core.pack_hold
-local dependencies = core.dependencies
 
 local SAMPLE, SAMPLES, PARENTS = 5, 20, 20 -- entries per sample, samples per index, and dependencies checked of a blocked job
 

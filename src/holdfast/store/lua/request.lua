@@ -6,10 +6,10 @@
 --                                        the response arrives; a drain has none, and can be repeated
 --   respond(inbox), blobs                the response
 
-local check_id, check_name, refuse, register, check_worker = core.check_id, core.check_name, core.refuse, core.register, core.check_worker
-local worker_of = core.worker_of
-local NO_EXECUTOR, current_attempt, truncate, require_job = core.NO_EXECUTOR, core.current_attempt, core.truncate, core.require_job
-local send_message = core.send_message
+local NO_EXECUTOR, check_id, check_name = core.NO_EXECUTOR, core.check_id, core.check_name
+local check_worker, current_attempt, refuse = core.check_worker, core.current_attempt, core.refuse
+local register, require_job, send_message = core.register, core.require_job, core.send_message
+local truncate, worker_of = core.truncate, core.worker_of
 
 local MAX_RESPONSE = 262144
 local RESPONSE_TTL = 60000 -- milliseconds

@@ -13,14 +13,13 @@
 -- requeued ids, at most 1,000: repeat until none are returned. That call deletes the executor's last claim, and the worker's
 -- record and inbox.
 
-local MAX_BATCH, collect, emit, check_executor = core.MAX_BATCH, core.collect, core.emit, core.check_executor
-local loop_despite_errors, publish_events = core.loop_despite_errors, core.publish_events
-local register, check_worker, worker_of = core.register, core.check_worker, core.worker_of
-local ALONE, load_job, with = core.ALONE, core.load_job, core.with
-local flush = core.flush
-local wake_executor = core.wake_executor
-local charge_crash, charge_lost, requeue, end_attempt = core.charge_crash, core.charge_lost, core.requeue, core.end_attempt
-local load_held, parse_hold = core.load_held, core.parse_hold
+local ALONE, charge_crash, charge_lost = core.ALONE, core.charge_crash, core.charge_lost
+local check_executor, check_worker, collect, emit = core.check_executor, core.check_worker, core.collect, core.emit
+local end_attempt, flush, load_held, load_job = core.end_attempt, core.flush, core.load_held, core.load_job
+local loop_despite_errors, parse_hold, publish_events = core.loop_despite_errors, core.parse_hold, core.publish_events
+local register, requeue, wake_executor, with = core.register, core.requeue, core.wake_executor, core.with
+local worker_of = core.worker_of
+local MAX_BATCH = constants.MAX_BATCH
 
 local function requeue_job(executor, id, attempt, charge, reason)
   local job, run = load_held(executor, id, attempt)

@@ -7,15 +7,11 @@
 -- Errors: INVALID. Returns an answer per id: waiting, blocked, NOTFOUND, NEWER, DAMAGED, STATE if it has not ended, DONE if its
 -- work was done and `force` is not set, CYCLE if it would depend on itself, EXISTS if another job owns its unique key.
 
-local emit, refuse = core.emit, core.refuse
-local AWAITED, FINAL, UNIQUE, has, permanent = core.AWAITED, core.FINAL, core.UNIQUE, core.has, core.permanent
-local load_job, add_note = core.load_job, core.add_note
-local reacquire_key = core.reacquire_key
-local flush, to_waiting = core.flush, core.to_waiting
-local assign_arrival = core.assign_arrival
-local wake_executor = core.wake_executor
-local dependencies = core.dependencies
-local action, check_action, register_action = core.action, core.check_action, core.register_action
+local AWAITED, FINAL, UNIQUE, action, add_note = core.AWAITED, core.FINAL, core.UNIQUE, core.action, core.add_note
+local assign_arrival, check_action, dependencies = core.assign_arrival, core.check_action, core.dependencies
+local emit, flush, has, load_job, permanent = core.emit, core.flush, core.has, core.load_job, core.permanent
+local reacquire_key, refuse, register_action = core.reacquire_key, core.refuse, core.register_action
+local to_waiting, wake_executor = core.to_waiting, core.wake_executor
 
 local WORK_DONE = { ['result-not-stored'] = true, ['result-too-big'] = true, ['step-not-kept'] = true } -- failure groups; see job/outcome.py
 

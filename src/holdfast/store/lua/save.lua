@@ -10,12 +10,12 @@
 --
 -- Errors: LOST, TOOBIG, INVALID. Returns 1 if cancellation was requested, else 0.
 
-local emit, check_executor, check_integer, check_id, check_list = core.emit, core.check_executor, core.check_integer, core.check_id, core.check_list
-local publish_events, refuse, register = core.publish_events, core.refuse, core.register
-local CANCELLING, has, mark_extra, add_note, store_blob = core.CANCELLING, core.has, core.mark_extra, core.add_note, core.store_blob
-local load_held, pack_hold, parse_hold = core.load_held, core.pack_hold, core.parse_hold
-
-local MAX_CHECKPOINT, MAX_PROGRESS, MAX_NOTES = constants.MAX_CHECKPOINT, constants.MAX_PROGRESS, constants.MAX_NOTES
+local CANCELLING, add_note, check_executor = core.CANCELLING, core.add_note, core.check_executor
+local check_id, check_integer, check_list, emit = core.check_id, core.check_integer, core.check_list, core.emit
+local has, load_held, mark_extra, pack_hold = core.has, core.load_held, core.mark_extra, core.pack_hold
+local parse_hold, publish_events, refuse, register = core.parse_hold, core.publish_events, core.refuse, core.register
+local store_blob = core.store_blob
+local MAX_CHECKPOINT, MAX_NOTES, MAX_PROGRESS = constants.MAX_CHECKPOINT, constants.MAX_NOTES, constants.MAX_PROGRESS
 
 local function add_blob(fields, letter, job, bytes)
   local id = job.id

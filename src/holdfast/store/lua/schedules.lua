@@ -22,14 +22,13 @@
 -- Errors: NOSCHEDULE, INVALID, TOOBIG, STATE (an older revision). Functions return 1 if they changed something; `trigger`
 -- returns the id of the job.
 
-local MAX_BATCH, emit, check_integer, check_list, check_name, publish_events = core.MAX_BATCH, core.emit, core.check_integer, core.check_list, core.check_name, core.publish_events
-local refuse, set_marker, register = core.refuse, core.set_marker, core.register
-local DAY, SECOND = core.DAY, core.SECOND
-local FINAL, load_job = core.FINAL, core.load_job
-local MAX_DURATION = core.MAX_DURATION
-local check_batch, enqueue = core.check_batch, core.enqueue
+local FINAL, SECOND, check_batch, check_integer = core.FINAL, core.SECOND, core.check_batch, core.check_integer
+local check_list, check_name, emit, enqueue = core.check_list, core.check_name, core.emit, core.enqueue
+local load_job, publish_events, refuse, register = core.load_job, core.publish_events, core.refuse, core.register
+local set_marker = core.set_marker
+local MAX_BACKLOG, MAX_BATCH, MAX_DURATION = constants.MAX_BACKLOG, constants.MAX_BATCH, constants.MAX_DURATION
+local MIN_TIMES_AHEAD = constants.MIN_TIMES_AHEAD
 
-local MIN_TIMES_AHEAD, MAX_BACKLOG = constants.MIN_TIMES_AHEAD, constants.MAX_BACKLOG
 local MAX_TIMES, MAX_SCHEDULES, MAX_FIRINGS = 500, 10000, 100
 local MAX_REPLY = 33554432 -- bytes of one reply
 local SAMPLE = 5 -- schedules checked for a missing timer at once

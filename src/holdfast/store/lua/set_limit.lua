@@ -8,10 +8,9 @@
 --
 -- Errors: INVALID. Changes take effect with the next claim; functions return 1 if they changed anything.
 
-local emit, check_integer, check_name, publish_events, refuse = core.emit, core.check_integer, core.check_name, core.publish_events, core.refuse
-local set_marker, register = core.set_marker, core.register
-local limits = core.limits
-local MAX_DURATION = core.MAX_DURATION
+local check_integer, check_name, emit, limits = core.check_integer, core.check_name, core.emit, core.limits
+local publish_events, refuse, register, set_marker = core.publish_events, core.refuse, core.register, core.set_marker
+local MAX_DURATION = constants.MAX_DURATION
 
 local MAX_LIMITS = 1000
 

@@ -9,8 +9,8 @@
 --
 -- In a queue with shares, jobs without one belong to the share ''.
 
-local reserve_arrivals, set_marker = core.reserve_arrivals, core.set_marker
-local FAIR, has, with = core.FAIR, core.has, core.with
+local FAIR, has, reserve_arrivals, set_marker = core.FAIR, core.has, core.reserve_arrivals, core.set_marker
+local with = core.with
 
 -- A turn at the maximum weight is 1, so each job of a share has a distinct start. Starts are exact up to 2^44: more
 -- than 10^11 jobs before the queue is empty once.

@@ -12,17 +12,17 @@
 -- requeues running jobs without a charge; `fail` ends jobs that have not ended. Workers stop the attempts. Returns an answer
 -- per id: the job's new state, NOTFOUND, NEWER, DAMAGED or STATE.
 
-local collect, emit, check_integer, check_name, check_optional = core.collect, core.emit, core.check_integer, core.check_name, core.check_optional
-local check_queue, refuse, worker_of = core.check_queue, core.refuse, core.worker_of
-local FAIR, FINAL, LIMITED, NO_EXECUTOR, current_attempt = core.FAIR, core.FINAL, core.LIMITED, core.NO_EXECUTOR, core.current_attempt
-local change_head, has, load_job, add_note, pack_status = core.change_head, core.has, core.load_job, core.add_note, core.pack_status
-local wake_later, to_scheduled, to_waiting = core.wake_later, core.to_scheduled, core.to_waiting
-local assign_arrival = core.assign_arrival
-local limits = core.limits
-local register_queue, send_message = core.register_queue, core.send_message
-local MAX_DURATION, requeue, end_attempt, fail_job = core.MAX_DURATION, core.requeue, core.end_attempt, core.fail_job
-local dependencies = core.dependencies
-local action, check_action, check_reason, register_action = core.action, core.check_action, core.check_reason, core.register_action
+local FAIR, FINAL, LIMITED, NO_EXECUTOR, action = core.FAIR, core.FINAL, core.LIMITED, core.NO_EXECUTOR, core.action
+local add_note, assign_arrival, change_head = core.add_note, core.assign_arrival, core.change_head
+local check_action, check_integer, check_name = core.check_action, core.check_integer, core.check_name
+local check_optional, check_queue, check_reason = core.check_optional, core.check_queue, core.check_reason
+local collect, current_attempt, dependencies, emit = core.collect, core.current_attempt, core.dependencies, core.emit
+local end_attempt, fail_job, has, limits = core.end_attempt, core.fail_job, core.has, core.limits
+local load_job, pack_status, refuse = core.load_job, core.pack_status, core.refuse
+local register_action, register_queue, requeue = core.register_action, core.register_queue, core.requeue
+local send_message, to_scheduled, to_waiting = core.send_message, core.to_scheduled, core.to_waiting
+local wake_later, worker_of = core.wake_later, core.worker_of
+local MAX_DURATION = constants.MAX_DURATION
 
 -- An action on jobs that have not ended.
 local function unless_final(change)

@@ -1,17 +1,12 @@
 -- timers: claims and renewals advance time, in bounded steps, so there is no scheduler process that could fail.
 
-local MAX_BATCH, SCHEMA, run_all, loop_despite_errors = core.MAX_BATCH, core.SCHEMA, core.run_all, core.loop_despite_errors
-local set_marker = core.set_marker
-local FINAL, load_job = core.FINAL, core.load_job
-local flush, to_waiting = core.flush, core.to_waiting
-local assign_arrival, fair_shares = core.assign_arrival, core.fair_shares
-local limits = core.limits
-local wake_executor = core.wake_executor
-local MIN_LEASE, expire_lease, outages = core.MIN_LEASE, core.expire_lease, core.outages
-local deadlines = core.deadlines
-local dependencies = core.dependencies
-local restore_queues, repair, repair_queue = core.restore_queues, core.repair, core.repair_queue
-local prune = core.prune
+local FINAL, SCHEMA, assign_arrival, deadlines = core.FINAL, core.SCHEMA, core.assign_arrival, core.deadlines
+local dependencies, expire_lease, fair_shares = core.dependencies, core.expire_lease, core.fair_shares
+local flush, limits, load_job, loop_despite_errors = core.flush, core.limits, core.load_job, core.loop_despite_errors
+local outages, prune, repair, repair_queue = core.outages, core.prune, core.repair, core.repair_queue
+local restore_queues, run_all, set_marker = core.restore_queues, core.run_all, core.set_marker
+local to_waiting, wake_executor = core.to_waiting, core.wake_executor
+local MAX_BATCH, MIN_LEASE = constants.MAX_BATCH, constants.MIN_LEASE
 
 local MAX_TIMERS = 100 -- handled per call
 local RETRY_FAILED_AFTER = 60000 -- milliseconds

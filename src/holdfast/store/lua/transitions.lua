@@ -3,8 +3,8 @@
 -- A job's record is written immediately. Changes of indexes are collected and written by `flush`, with one command per index
 -- for any number of jobs. Flush before reading an index after a move.
 
-local collect = core.collect
-local AFTER, EXTRA, has, pack_new, pack_status = core.AFTER, core.EXTRA, core.has, core.pack_new, core.pack_status
+local AFTER, EXTRA, collect, has, pack_new = core.AFTER, core.EXTRA, core.collect, core.has, core.pack_new
+local pack_status = core.pack_status
 
 -- Count jobs or attempts of a queue; see throughput.lua.
 local function count_throughput(queue, letter, count, other, more)
@@ -132,6 +132,6 @@ local function delete_job(job, ...)
   if job.state == 'scheduled' or job.state == 'running' then collect(index_removals, key.timers, id) end
 end
 
-core.begin_call, core.count_throughput, core.wake_later, core.flush, core.move = begin_call, count_throughput, wake_later, flush, move
-core.PRIORITY_STEP, core.insert_waiting, core.to_waiting = PRIORITY_STEP, insert_waiting, to_waiting
+core.begin_call, core.count_throughput, core.wake_later, core.flush = begin_call, count_throughput, wake_later, flush
+core.move, core.PRIORITY_STEP, core.insert_waiting, core.to_waiting = move, PRIORITY_STEP, insert_waiting, to_waiting
 core.to_scheduled, core.delete_job, core.flush_after_error = to_scheduled, delete_job, flush_after_error

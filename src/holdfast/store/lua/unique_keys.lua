@@ -56,5 +56,5 @@ local function reacquire_key(job)
   return false
 end
 
-core.LETTER_OF_SPAN, core.owner_of, core.acquire_key, core.release_key = LETTER_OF_SPAN, owner_of, acquire_key, release_key
-core.reacquire_key = reacquire_key
+core.LETTER_OF_SPAN, core.owner_of, core.acquire_key = LETTER_OF_SPAN, owner_of, acquire_key
+core.release_key, core.reacquire_key = release_key, reacquire_key

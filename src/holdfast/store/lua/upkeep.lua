@@ -6,9 +6,10 @@
 -- cannot be read here; 1 if more ended jobs are left than one call deletes, else 0; the milliseconds until the next timer (-1:
 -- none); and the names of schedules to refill. A call handles a bounded number of timers: repeat it while others are due.
 
-local MAX_BATCH, check_optional, publish_events, register = core.MAX_BATCH, core.check_optional, core.publish_events, core.register
-local advance, record_pulse = core.advance, core.record_pulse
-local overdue, refills = core.overdue, core.refills
+local advance, check_optional, overdue = core.advance, core.check_optional, core.overdue
+local publish_events, record_pulse, refills = core.publish_events, core.record_pulse, core.refills
+local register = core.register
+local MAX_BATCH = constants.MAX_BATCH
 
 local function next_timer(first)
   local timer = redis.call('ZRANGE', key.timers, first, first, 'WITHSCORES')

@@ -7,9 +7,8 @@
 -- not exist, NEWER or DAMAGED if it cannot be read). Jobs that have already ended are not announced. An announcement is a
 -- hint: check again every few seconds.
 
-local check_ids, check_name, register = core.check_ids, core.check_name, core.register
-local FINAL, load_job = core.FINAL, core.load_job
-local MAX_WAITERS = core.MAX_WAITERS
+local FINAL, MAX_WAITERS, check_ids, check_name = core.FINAL, core.MAX_WAITERS, core.check_ids, core.check_name
+local load_job, register = core.load_job, core.register
 
 local function add_waiter(id, waiters, inbox)
   waiters = waiters or ''

@@ -5,10 +5,9 @@
 --                                  in total
 --   deregister(worker)             Errors: NOWORKER, STATE if it is live or holds jobs: their leases must expire first
 
-local MAX_BATCH, refuse, register, check_worker = core.MAX_BATCH, core.refuse, core.register, core.check_worker
-local HEARTBEAT_TIMEOUT = core.HEARTBEAT_TIMEOUT
-local load_held, parse_hold = core.load_held, core.parse_hold
-local executors_of = core.executors_of
+local check_worker, executors_of, load_held = core.check_worker, core.executors_of, core.load_held
+local parse_hold, refuse, register = core.parse_hold, core.refuse, core.register
+local HEARTBEAT_TIMEOUT, MAX_BATCH = constants.HEARTBEAT_TIMEOUT, constants.MAX_BATCH
 
 local function hold_of(executor, id, marks)
   local attempt = parse_hold(marks)
