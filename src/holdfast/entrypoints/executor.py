@@ -33,7 +33,7 @@ from holdfast.worker.output.capture import by_context, capture_by_context
 from holdfast.worker.output.console import Outlet, say_to
 from holdfast.worker.runners import fork_safety, zygote
 from holdfast.worker.runners.child import rehearse, run_jobs
-from holdfast.worker.runners.selection import FORKED, refusal, wanted
+from holdfast.worker.runners.selection import FORKED, chosen_runner, refusal
 from holdfast.worker.settings import Start
 from holdfast.worker.supervisor.reload import loaded_files
 
@@ -59,7 +59,7 @@ def _app_loaded(app: Holdfast) -> bytes:
 
 def _say_that_nothing_is_forked(start: Start, app: Holdfast, left: list[fork_safety.Thread]) -> None:
     """If that changes anything; and the worker's first executor says it for all."""
-    if start.name.endswith(".1") and any(wanted(task, start.pool) in FORKED for task in app.tasks.values()):
+    if start.name.endswith(".1") and any(chosen_runner(task, start.pool) in FORKED for task in app.tasks.values()):
         log.warning(
             "importing %s started threads that a fork would not copy: %s. So jobs of the runner fork are spawned, each "
             "in a new interpreter that imports the app, and those of the runner process in interpreters that are kept. "
@@ -75,9 +75,9 @@ def _start_zygote(
 ) -> zygote.Zygote:
     """Start a zygote, before there is a loop, a thread or a connection of ours here."""
     answers, settings = stacks.enable(), start.settings
-    if left := fork_safety.unforkable(noted):
+    if left := fork_safety.threads_against_fork(noted):
         _say_that_nothing_is_forked(start, app, left)
-        return zygote.start_apart(settings.app, settings.log_level, answers)
+        return zygote.start_spawning(settings.app, settings.log_level, answers)
 
     def prepare() -> zygote.Run:
         inbox = rehearse(f"{settings.directory}/rehearsal")

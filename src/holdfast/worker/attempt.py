@@ -1,8 +1,6 @@
-"""An attempt: a claimed job on its way through an executor, and all that may happen to it from outside.
+"""An attempt: one run of one job, from its claim to its outcome, and everything that can interrupt it.
 
-    claim ──▶ Attempt ──▶ runner ──▶ outcome ──▶ finish
-
-Most jobs say nothing, and nobody stops them: what is only needed then is made when it is first used.
+claim ──▶ Attempt ──▶ runner ──▶ outcome ──▶ finish
 """
 
 from __future__ import annotations
@@ -10,11 +8,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from holdfast.constants import MAX_NOTES
 from holdfast.errors import LeaseLost
 from holdfast.job.options import PLAIN, Run
 from holdfast.job.outcome import Outcome
@@ -24,81 +20,53 @@ from holdfast.running.running_job import App, RunningJob
 from holdfast.store.commands import ClaimedJob, Finish, Lease
 from holdfast.task.call import Call, make_current
 from holdfast.worker.output.files import append, log_path
+from holdfast.worker.pending_saves import PendingSaves, Update
 
-ASKED_TO_FORCED = 1.0  # seconds
-WORKER, SOFT = "worker", "soft_timeout"  # why an attempt is to stop
+GRACE = 1.0  # seconds from the request to end until the attempt is killed or abandoned
+WORKER, SOFT = "worker", "soft_timeout"  # stop reasons
 
-Announce = Callable[["Attempt"], None]
-Request = Callable[..., Awaitable[tuple[str, Any]]]  # the attempt, a word, and what belongs to it
-
-
-class Said(NamedTuple):
-    """What a job said that is not in the store yet; None: as it was."""
-
-    checkpoint: bytes | None = None
-    progress: str | None = None
-    notes: tuple[str, ...] = ()
-
-    def and_then(self, later: Said) -> Said:
-        """The last checkpoint and progress count; and all notes, if they are not too many."""
-        return Said(
-            self.checkpoint if later.checkpoint is None else later.checkpoint,
-            self.progress if later.progress is None else later.progress,
-            (self.notes + later.notes)[-MAX_NOTES:],
-        )
+Notify = Callable[["Attempt"], None]
+Request = Callable[..., Awaitable[tuple[str, Any]]]  # of an attempt: the request's name and its arguments
 
 
-class House(NamedTuple):
-    """What the attempts of an executor have in common: its name and folders, and who hears of them."""
+class ExecutorContext(NamedTuple):
+    """What the attempts of an executor share: its name, its folders, and its callbacks."""
 
     executor: str
-    directory: str  # where each may have a directory
-    logs: str  # where each may have a log
-    captured: bool  # whether what jobs print that share its process goes there
-    on_start: Announce
+    directory: str  # that holds the directories of jobs
+    logs: str  # that holds the logs of jobs
+    captures_output: bool  # of jobs that share the executor's process
+    on_start: Notify
     on_end: Callable[[Attempt, Outcome], None]
-    on_first_save: Announce
+    on_first_save: Notify
     on_request: Request
     renewed_at: Callable[[], float]  # when the last renewal was sent, by the clock of `boot_time`
 
 
 class Attempt:
-    """One run of one job. `why` says why it must end before its time, if it must."""
+    """One run of one job."""
 
-    is_renewed = False  # by the supervisor; only exclusive jobs are told
+    is_renewed = False  # an exclusive job whose lease the supervisor has renewed
     pid: int | None = None
-    start_delay: int | None = None
+    start_delay: int | None = None  # milliseconds
     stop_reason = ""  # WORKER, SOFT
-    why = ""  # cancelled, lost, stopped, stalled, memory, lapsing
-    verdict: Outcome | None = None  # what that means for the job, if it is no wish
-    outcome: Outcome | None = None  # how it ended
+    interrupt_reason = ""  # cancelled, lost, stopped, stalled, timeout, memory, lapsing
+    interrupt_outcome: Outcome | None = None  # of an attempt that has broken a limit
+    outcome: Outcome | None = None
     may_have_directory = True
-    saver: asyncio.Task[None] | None = None
-    look: Callable[[], str] = str  # what it does just now, if it has no process of its own; nothing yet
+    saves: PendingSaves | None = None  # once it has saved something; most jobs never do
+    saver: asyncio.Task[None] | None = None  # sends them
+    read_stack: Callable[[], str] = str  # of a job that shares the executor's process; '' before it starts
     on_stop: Callable[[], object] | None = None
     on_interrupt: Callable[[], object] | None = None  # called once
-    _unsaved: Said | None = None
-    _said = _taken = _sent = 0  # how often something was said, and how much of it is sent
 
-    def __init__(self, job: ClaimedJob, house: House, asked_at: float) -> None:
+    def __init__(self, job: ClaimedJob, context: ExecutorContext, requested_at: float) -> None:
         self.job = job
         self.run = Run.decode(job.run)
         self.key = job.id, job.attempt
-        self.claimed_at = self.heard_at = time.monotonic()  # when the job last said something
-        self._house = house
-        self._asked_at = asked_at  # when its claim was sent, by the clock of `boot_time`
-
-    @cached_property
-    def _news(self) -> asyncio.Event:
-        return asyncio.Event()
-
-    @cached_property
-    def _ended(self) -> asyncio.Event:
-        return asyncio.Event()
-
-    @cached_property
-    def _all_sent(self) -> asyncio.Condition:
-        return asyncio.Condition()
+        self.claimed_at = self.active_at = time.monotonic()  # when the executor last received a message of the job
+        self._context = context
+        self._requested_at = requested_at  # when its claim was sent, by the clock of `boot_time`
 
     @property
     def has_limits(self) -> bool:
@@ -106,8 +74,12 @@ class Attempt:
         return self.job.timeout > 0 or self.run is not PLAIN
 
     @property
-    def held(self) -> Lease:
-        return Lease(self._house.executor, self.job.id, self.job.attempt)
+    def is_lost(self) -> bool:
+        return self.interrupt_reason == "lost"
+
+    @property
+    def lease(self) -> Lease:
+        return Lease(self._context.executor, self.job.id, self.job.attempt)
 
     @property
     def directory(self) -> Path:
@@ -119,20 +91,20 @@ class Attempt:
 
     @property
     def _directory(self) -> str:
-        return f"{self._house.directory}/{self.job.attempt}-{file_name(self.job.id)}"
+        return f"{self._context.directory}/{self.job.attempt}-{file_name(self.job.id)}"
 
     @property
     def log(self) -> str:
-        return log_path(self._house.logs, self.job.id, self.job.created, self.job.attempt)
+        return log_path(self._context.logs, self.job.id, self.job.created, self.job.attempt)
 
     @property
-    def output(self) -> str:
-        """Where what it prints goes, if it shares its process."""
-        return self.log if self._house.captured else ""
+    def captured_log(self) -> str:
+        """The log that its output goes to if it shares the executor's process; '': none."""
+        return self.log if self._context.captures_output else ""
 
     @property
     def call(self) -> Call:
-        """What is told to a process of its own."""
+        """What its own process needs to run it."""
         job, folder = self.job, self._directory
         return Call(job.id, job.attempt, job.queue, job.task, job.payload, job.checkpoint, folder, self.log, job.run)
 
@@ -140,122 +112,93 @@ class Attempt:
         """Make it the current job of this context."""
         return make_current(self.job, link, directory=self._directory, app=app)
 
-    def lease_from(self) -> float:
-        """When its lease was asked for: by its claim, or by the last renewal, once that is known to be its own too."""
-        return max(self._asked_at, self._house.renewed_at()) if self.is_renewed else self._asked_at
+    def lease_requested_at(self) -> float:
+        """When its lease was requested: by its claim, or by the last renewal, once renewals include it."""
+        return max(self._requested_at, self._context.renewed_at()) if self.is_renewed else self._requested_at
 
     def started(self, pid: int) -> None:
         self.pid = pid
-        self.heard_at = time.monotonic()
-        self.start_delay = round((self.heard_at - self.claimed_at) * 1000)
-        self._house.on_start(self)
+        self.active_at = time.monotonic()
+        self.start_delay = round((self.active_at - self.claimed_at) * 1000)
+        self._context.on_start(self)
+
+    # Stopping and interrupting
 
     def stop(self, reason: str) -> None:
-        """Let the job see that it is to save, and yield or end."""
-        if self.stop_reason:  # it was told, and a program would be asked to end again
+        """Let the job see `stopping`, so that it saves, and hands over or ends. Only the first call counts."""
+        if self.stop_reason:
             return
         self.stop_reason = reason
         if self.on_stop:
             self.on_stop()
 
-    def interrupt(self, why: str, verdict: Outcome | None = None) -> None:
-        """End it early. What came first counts, but for a lost lease."""
-        is_first = not self.why
-        if is_first or why == "lost":
-            self.why, self.verdict = why, verdict
+    def interrupt(self, reason: str, outcome: Outcome | None = None) -> None:
+        """End it early. The first reason counts, unless the lease is lost."""
+        is_first = not self.interrupt_reason
+        if is_first or reason == "lost":
+            self.interrupt_reason, self.interrupt_outcome = reason, outcome
         if is_first and self.on_interrupt and self.outcome is None:
             self.on_interrupt()
 
     @property
     def grace(self) -> float:
-        """Seconds from when it is asked to end until it is forced: none, if it would only take more memory."""
-        if self.why == "memory":
+        """Seconds from the request to end until it is killed; none, if it would only use more memory."""
+        if self.interrupt_reason == "memory":
             return 0.0
-        return min(ASKED_TO_FORCED, self.job.lease / 16_000) if self.why == "lapsing" else ASKED_TO_FORCED
+        return min(GRACE, self.job.lease / 16_000) if self.interrupt_reason == "lapsing" else GRACE
 
     def claimed_again(self) -> None:
-        """The store forgot the claim, as a server does that lost its last writes, and now made the very same one again.
+        """Keep running: a server that lost its last writes forgot the claim, and has now made the same one again.
 
-        So the attempt has its right back, and goes on. If it is about to end because it was lost, it hands the job
-        back.
+        If the attempt is about to end because its lease was lost, it requeues the job.
         """
-        if self.why:
-            self.why = "rewound"
+        if self.interrupt_reason:
+            self.interrupt_reason = "rewound"
+
+    # What the job saves, logs and requests
 
     def save(self, checkpoint: bytes | None, progress: str | None, note: str | None = None) -> None:
-        """Keep what the job said until it is sent; unless it has been given up."""
+        """Have an update of the job sent to the store, unless the attempt has ended or was abandoned."""
         if self.outcome is not None:
             return
-        self.heard_at = time.monotonic()
-        self._said += 1
-        self._keep((self._unsaved or Said()).and_then(Said(checkpoint, progress, () if note is None else (note,))))
+        self.active_at = time.monotonic()
+        is_first = self.saves is None
+        saves = self.saves = self.saves or PendingSaves()
+        saves.add(Update(checkpoint, progress, () if note is None else (note,)))
+        if is_first:
+            self._context.on_first_save(self)
 
-    def _keep(self, said: Said) -> None:
-        self._unsaved = said
-        self._news.set()
-        if self.saver is None:
-            self._house.on_first_save(self)
-
-    def write_log(self, lines: str) -> None:
-        """Write lines to its log, unless it has ended: then that may have been sent, and be gone."""
-        if self.outcome is None:
-            append(self.log, lines)
-
-    async def request(self, word: str, *parts: Any) -> tuple[str, Any]:
-        """What the job asks for: see `requests`."""
-        self.heard_at = time.monotonic()
-        return await self._house.on_request(self, word, *parts)
-
-    def save_again(self, said: Said) -> None:
-        """It could not be sent. What the job said since then counts more."""
-        self._keep(said.and_then(self._unsaved or Said()))
-
-    async def unsaved(self) -> Said | None:
-        """Wait for what is to be sent; it then counts as sent. None if the attempt has ended and all is sent."""
-        while self._unsaved is None and self.outcome is None:
-            self._news.clear()
-            await self._news.wait()
-        said, self._unsaved = self._unsaved, None
-        self._taken = self._said
-        return said
-
-    async def sent(self, *, lost: bool = False) -> None:
-        """What was to be sent is done with; or, with the lease, lost."""
-        if not lost:
-            self._sent = self._taken
-        async with self._all_sent:
-            self._all_sent.notify_all()
-
-    async def all_sent(self) -> None:
-        """Wait until all that was said so far is in the store.
+    async def flush(self) -> None:
+        """Wait until everything that was saved so far is in the store.
 
         Raises:
             LeaseLost: it never will be.
         """
-        said = self._said
         if self.outcome is not None:
             raise LeaseLost(f"attempt {self.job.attempt} of job {self.job.id} has ended already: nothing was saved")
-        async with self._all_sent:
-            await self._all_sent.wait_for(lambda: self._sent >= said or self.why == "lost")
-        if self._sent < said:
+        if self.saves and not await self.saves.all_sent(lambda: self.is_lost):
             raise LeaseLost(f"attempt {self.job.attempt} of job {self.job.id} has lost its lease: nothing was saved")
 
+    async def request(self, name: str, *arguments: Any) -> tuple[str, Any]:
+        """Handle a request of the job: see `executor.saving`."""
+        self.active_at = time.monotonic()
+        return await self._context.on_request(self, name, *arguments)
+
+    def write_log(self, lines: str) -> None:
+        """Append to its log, unless it has ended: the log may have been sent and removed."""
+        if self.outcome is None:
+            append(self.log, lines)
+
+    # Its end
+
     def end(self, outcome: Outcome) -> None:
-        """It has ended, or is taken for ended, and no more will be saved. What it says of that later is not heard."""
+        """Report its outcome. Only the first one counts: an abandoned job may still end later."""
         if self.outcome is not None:
             return
         self.outcome = outcome
-        if self.saver:
-            self._ended.set()
-            self._news.set()
-        self._house.on_end(self, outcome)
-
-    async def has_ended_within(self, seconds: float) -> bool:
-        try:
-            async with asyncio.timeout(seconds):
-                return await self._ended.wait()
-        except TimeoutError:
-            return False
+        if self.saves:
+            self.saves.end()
+        self._context.on_end(self, outcome)
 
     def finish(self, outcome: Outcome) -> Finish:
         job = self.job

@@ -34,8 +34,8 @@ from holdfast.worker.executor.executor import Executor
 from holdfast.worker.output.shipping import Logs
 from holdfast.worker.processes import Usage, usage_of
 from holdfast.worker.retrying import RetryingStore
-from holdfast.worker.runners.run_limits import looking
-from holdfast.worker.runners.selection import INSIDE
+from holdfast.worker.runners.run_limits import probes
+from holdfast.worker.runners.selection import IN_PROCESS
 from holdfast.worker.settings import POOL_SETTINGS, WORKER_SETTINGS, Order, Pool, Start, WorkerSettings
 from holdfast.worker.settings_file import SettingsFile, make_settings
 from holdfast.worker.supervisor.banner import Tally, log_banner
@@ -228,7 +228,7 @@ class _Serving:
                 self._leases.pulse.close()
 
     def _say_what_is_not_possible(self) -> None:
-        apart = [name for name, task in self._app.tasks.items() if (task.chosen.runner or "thread") not in INSIDE]
+        apart = [name for name, task in self._app.tasks.items() if (task.chosen.runner or "thread") not in IN_PROCESS]
         if apart:
             log.warning(
                 "inside a program there are no processes for jobs: %s run in threads, whatever runner they name",
@@ -284,7 +284,7 @@ class _Serving:
 
     async def _look(self) -> None:
         while True:
-            self._used = await looking.call(usage_of, os.getpid())
+            self._used = await probes.call(usage_of, os.getpid())
             self._introduce()
             await asyncio.sleep(LOOK_EVERY)
 

@@ -1,11 +1,10 @@
-"""What every thread of a process of Python is doing just now, asked for from outside, without stopping it.
+"""Reads the stacks of all threads of a Python process from outside, without stopping it.
 
-    stacks.enable()            in an executor, before its zygote forks: a job's process inherits it, and pays nothing
+    stacks.enable()            in an executor, before its zygote forks: a job's process inherits it at no cost
     stacks.stack_of(pid)       in any process of the worker
 
-SIGUSR2 has the process write the stacks of its threads to a file in memory that it shares with its executor. A handler
-in C does it, so it works while a job holds the interpreter. An app that has a handler of its own for SIGUSR2 keeps it;
-then there are no stacks.
+On SIGUSR2 the process writes the stacks of its threads to a file in memory that it shares with its executor. The
+handler is written in C, so it works while a job holds the GIL. If an app handles SIGUSR2 itself, there are no stacks.
 """
 
 from __future__ import annotations
@@ -24,8 +23,8 @@ from pathlib import Path
 from typing import Any
 
 SIGNAL = signal.SIGUSR2
-PATIENCE = 2.0  # seconds in which a process answers, unless it is stopped or waits for a disk
-MOST = 64 * 1024  # bytes of one answer
+ANSWER_WITHIN = 2.0  # seconds; a process that is stopped or waits for a disk does not
+MAX_ANSWER = 64 * 1024  # bytes
 
 _NAME = "holdfast-stacks"
 _LINK = f"/memfd:{_NAME} (deleted)"
@@ -35,7 +34,7 @@ _BIT = 1 << (SIGNAL - 1)
 
 
 def enable(descriptor: int | None = None) -> int | None:
-    """Have this process and all that it forks answer. Returns the descriptor that a new interpreter is to be given."""
+    """Enable stacks of this process and its forks. Returns the descriptor to pass to a new interpreter."""
     if signal.getsignal(SIGNAL) is not signal.SIG_DFL:
         return None
     if descriptor is None:
@@ -46,9 +45,9 @@ def enable(descriptor: int | None = None) -> int | None:
 
 
 def stack_of(pid: int) -> str:
-    """Return the stacks of all threads of a process, as `faulthandler` writes them; '' if it cannot say.
+    """Return the stacks of all threads of a process, as `faulthandler` writes them; '' if it does not answer.
 
-    This waits for some milliseconds.
+    Blocks for some milliseconds.
     """
     try:
         with _answers(pid) as file:
@@ -56,17 +55,17 @@ def stack_of(pid: int) -> str:
                 return ""
             os.kill(pid, SIGNAL)
             _wait_for_answer(pid)
-            return _without_runner(os.pread(file, MOST, 0).decode("utf-8", "replace"))
-    except (OSError, ValueError):  # it has ended, or is another user's
+            return _without_runner(os.pread(file, MAX_ANSWER, 0).decode("utf-8", "replace"))
+    except (OSError, ValueError):  # it has ended, or belongs to another user
         return ""
 
 
 def _without_runner(text: str) -> str:
-    """Leave out the outermost calls of each thread if they are ours: all jobs have the same."""
+    """Omit the outermost calls of each thread that are Holdfast's own: all jobs have the same."""
     threads = []
     for thread in text.split("\n\n"):
         lines = thread.rstrip().splitlines()
-        while len(lines) > 2 and lines[-1].startswith(_OURS):  # the first says which thread it is
+        while len(lines) > 2 and lines[-1].startswith(_OURS):  # the first line names the thread
             lines.pop()
         threads.append("\n".join(lines))
     return "\n\n".join(threads) + "\n" if text else ""
@@ -78,7 +77,7 @@ def coroutine_stack(task: asyncio.Task[Any]) -> str:
     waiting: Any = task.get_coro()
     while waiting is not None:
         frame = getattr(waiting, "cr_frame", None) or getattr(waiting, "gi_frame", None)
-        if frame is None:  # it waits for no coroutine, but for a future
+        if frame is None:  # it waits for a future, not for a coroutine
             break
         frames += traceback.extract_stack(frame, limit=1)
         waiting = getattr(waiting, "cr_await", None) or getattr(waiting, "gi_yieldfrom", None)
@@ -86,13 +85,13 @@ def coroutine_stack(task: asyncio.Task[Any]) -> str:
 
 
 def thread_stack(ident: int) -> str:
-    """Return what a thread of this process does, from the outermost call to the innermost."""
+    """Return the stack of a thread of this process, from the outermost call to the innermost."""
     frame = sys._current_frames().get(ident)
     return _from_task_on(list(traceback.extract_stack(frame))) if frame else ""
 
 
 def _from_task_on(frames: list[traceback.FrameSummary]) -> str:
-    """Leave out the outermost calls up to ours that called the task."""
+    """Omit the outermost calls, up to Holdfast's own call of the task."""
     ours = [frame.filename.startswith(_PACKAGE) for frame in frames]
     begin = ours.index(True) if True in ours else 0
     while begin < len(frames) - 1 and ours[begin]:
@@ -102,9 +101,9 @@ def _from_task_on(frames: list[traceback.FrameSummary]) -> str:
 
 @contextmanager
 def _answers(pid: int) -> Iterator[int | None]:
-    """The file that a process writes to, empty, and for nobody else until it is left.
+    """Open the file that a process writes its stacks to, emptied, and locked until the block ends.
 
-    If the process has closed it, its number may be another file's by now: then the process must not be asked.
+    None if the process has closed it: its descriptor may be another file by now, so no signal may be sent.
     """
     path = next((path for path in Path(f"/proc/{pid}/fd").iterdir() if _link(path) == _LINK), None)
     if path is None:
@@ -126,22 +125,22 @@ def _link(path: Path) -> str:
 
 
 def _is_caught(pid: int) -> bool:
-    """Whether there is a handler: without one the signal would end the process, as that of a program it has become."""
+    """Whether the process handles the signal: without a handler it would die, as a job that became a program."""
     return bool(_signals(Path(f"/proc/{pid}/status"), "SigCgt:") & _BIT)
 
 
 def _wait_for_answer(pid: int) -> None:
-    """A signal is pending until its handler begins, and blocked while it runs."""
-    deadline = time.monotonic() + PATIENCE
+    """Wait until the handler has run: a signal is pending before, and blocked meanwhile."""
+    deadline = time.monotonic() + ANSWER_WITHIN
     while time.monotonic() < deadline:
         states = list(Path(f"/proc/{pid}/task").glob("*/status"))
         if not any(_signals(path, "ShdPnd:", "SigBlk:") & _BIT for path in states):
             return
-        time.sleep(0.002)  # between looks
+        time.sleep(0.002)
 
 
 def _signals(status: Path, *lines: str) -> int:
-    """All signals that these lines of a status name."""
+    """Return all signals in these lines of a status file, as bits."""
     found = 0
     with suppress(FileNotFoundError, ProcessLookupError):  # the thread has ended
         for line in status.read_text().splitlines():

@@ -1,4 +1,4 @@
-"""What an executor asks of the store: it finishes jobs and claims others in one call, and waits for work when idle."""
+"""The calls of an executor to the store: it finishes jobs and claims others in one call, and waits for work."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from holdfast.store.connection import BlockingPipeline
 from holdfast.worker.linux import boot_time
 from holdfast.worker.queue_order import Rotation, Turn
 from holdfast.worker.queue_patterns import Patterns
+from holdfast.worker.retrying import retry_until_answered
 from holdfast.worker.settings import Start
 
 log = logging.getLogger("holdfast.worker")
@@ -24,12 +25,14 @@ log = logging.getLogger("holdfast.worker")
 T = TypeVar("T")
 
 BLOCK = constants.MAX_IDLE_WAIT / 1000  # seconds that an idle executor waits for a wake-up in one call
-LATE, LATE_PART = 10.0, 8000  # seconds, and milliseconds of a lease for each: a reply later than that is not trusted
+MAX_DELAY = 10.0  # seconds; a reply that takes longer is checked before its jobs start
+MAX_DELAY_PART = 8  # of a lease; the same
 NOTHING = FinishReply([], ClaimReply(0, b"", []))
 NOTHING_RENEWED = RenewReply(b"", 0, [], [], [])
-FIRST_PAUSE = 0.05  # seconds after a wait for wake-ups that failed: another server may have taken the place
-LAST_LOOK = 1.0  # seconds for it: whatever is left is handed back by the supervisor
-NO_QUEUES = ClaimReply(constants.MAX_IDLE_WAIT, b"", [])  # what a claim of no queues would bring
+FIRST_PAUSE = 0.05  # seconds after a wait for wake-ups that failed: there may be a new server
+FIRST_RETRY, MAX_RETRY = 0.1, 1.0  # seconds
+LAST_CLAIM_WITHIN = 1.0  # seconds; after that, the supervisor requeues the job
+NO_QUEUES = ClaimReply(constants.MAX_IDLE_WAIT, b"", [])  # the reply to a claim from no queues
 
 
 class Waiting(NamedTuple):
@@ -40,10 +43,10 @@ class Waiting(NamedTuple):
 
 
 class Claiming:
-    """The calls of one executor.
+    """The claims of one executor.
 
-    `is_ending` says whether it needs no more jobs, `may_wait` whether one may be claimed at any time; `on_wake` hears
-    of each wake-up, and `on_claim` of what a claim has brought that waited in the store.
+    `is_ending` tells whether it needs no more jobs, `may_wait` whether one may be claimed at any time. `on_wake` is
+    called at each wake-up, and `on_claim` with the reply to a claim that waited in the store.
     """
 
     def __init__(
@@ -59,23 +62,23 @@ class Claiming:
         self._store = store
         self._executor = start.name
         self._lease = start.settings.lease
-        # Which queues match a pattern is known to the supervisor, and is told by it.
+        # The supervisor knows which queues match a pattern, and sends ServeQueues.
         self._queues = Rotation(start.pool.order, {} if Patterns(start.pool.queues).wildcards else start.pool.queues)
         self._is_ending = is_ending
         self._may_wait = may_wait
         self._on_wake = on_wake
         self._on_claim = on_claim
         self._is_idle = False  # the last claim found nothing
-        self._blocks = asyncio.Event()  # and nothing has woken us since
+        self._blocks = asyncio.Event()  # idle, and not woken since
         self._wake_key = b""
         self._woken = False  # since the last claim was sent
-        self._at = 0.0  # at the latest, when idle
-        self._counter = 0  # of the last claim, but for the one that waits
+        self._at = 0.0  # when to claim at the latest, while idle
+        self._counter = 0  # the number of the last claim, except one that waits in the store
         self._pipeline = BlockingPipeline()
         self._waiting: Waiting | None = None
-        self._sent_at: float | None = None  # when the next number was first sent, by a claim that waits or did
-        self.asked_for: int | None = None  # jobs, by the call that is on its way; until its caller has them
-        self.asked_at = 0.0  # by the last one: nothing that it brings was claimed before
+        self._sent_at: float | None = None  # when a claim with the next number was first sent
+        self.asked_for: int | None = None  # jobs, by the call under way; until its caller has them
+        self.asked_at = 0.0  # when the last claim was sent; its leases cannot have begun earlier
 
     @property
     def wait(self) -> float:
@@ -84,20 +87,20 @@ class Claiming:
 
     @property
     def is_woken(self) -> bool:
-        """Whether there may be work that no claim has looked for."""
+        """Whether there may be work that no claim has asked for."""
         return self._woken
 
     def wake(self) -> None:
-        """There may be work: claim at once."""
+        """ClaimReply at once: there may be work."""
         self._woken = True
 
     def serve(self, queues: dict[str, int]) -> None:
-        """Claim of these queues from now on, and at once."""
+        """ClaimReply from these queues from now on, and at once."""
         self._queues.serve(queues)
         self._woken = True
 
     def call(self, items: list[Finish], room: int) -> Coroutine[Any, Any, FinishReply]:
-        """Finish some jobs, and claim up to so many others. What is said to the store is settled at once."""
+        """Finish some jobs, and claim up to `room` others. The request is composed now, not when it is awaited."""
         self.asked_at, self.asked_for = boot_time(), room
         if not room or not self._queues:
             return self._finish_only(items, room)
@@ -112,12 +115,12 @@ class Claiming:
         return finished._replace(claim=await self._take(turn, finished.claim))
 
     async def _take(self, turn: Turn, claim: ClaimReply) -> ClaimReply:
-        """What is ours of a claim's reply."""
+        """Note the reply to a claim, without the jobs that may be lost already."""
         self._queues.took(turn, [job.queue for job in claim.jobs])
         return self._remember(await self._checked(claim))
 
     async def _finish_only(self, items: list[Finish], room: int) -> FinishReply:
-        """Finish some jobs; if there is room, there is no queue to claim of."""
+        """Finish some jobs; if there is room, there is no queue to claim from."""
         if room:
             self._woken = False
             self._at = time.monotonic() + BLOCK
@@ -125,38 +128,51 @@ class Claiming:
         return finished._replace(claim=NO_QUEUES)
 
     async def _checked(self, claim: ClaimReply) -> ClaimReply:
-        """Of a reply that comes late, as after the machine slept, leave out what may be others' by now."""
-        in_time = min([LATE, *(job.lease / LATE_PART for job in claim.jobs)])
+        """Remove jobs that may be others' by now from a reply that took long, as after the machine was suspended."""
+        in_time = min([MAX_DELAY, *(job.lease / 1000 / MAX_DELAY_PART for job in claim.jobs)])
         is_trusted = not claim.jobs or boot_time() - self.asked_at <= in_time
         return claim if is_trusted else await self._still_ours(claim)
 
     async def _send(self, items: list[Finish], request: dict[str, Any] | None) -> FinishReply:
-        """Finish and claim, until the store answers. Repeated as it was, so that a lost reply loses nothing."""
+        """Finish and claim. The same call is repeated until the store answers, so that a lost reply loses nothing."""
         command = commands.finish(self._executor, items, request=request)
-        return await self._insist(command, otherwise=None if items else NOTHING)
+        return await self._run_until_answered(command, otherwise=None if items else NOTHING)
 
-    async def _insist(self, command: Command[T], *, otherwise: T | None = None) -> T:
-        """Run a command until the store answers; or until we are to end, if there is something to return otherwise."""
-        pause, said = 0.1, ""
-        while True:
-            try:
-                return await self._store.run(command)
-            except errors.Invalid:
-                raise  # it would be refused again
-            except errors.HoldfastError as error:
-                is_known = isinstance(error, errors.StoreUnavailable) or str(error) == said  # by the supervisor's log
-                log.log(logging.DEBUG if is_known else logging.ERROR, "%s", error)
-                said = str(error)
-                if otherwise is not None and self._is_ending():
-                    return otherwise
-                await asyncio.sleep(pause * random.uniform(0.5, 1))  # noqa: S311, only spreads load
-                pause = min(1.0, pause * 2)
+    async def _run_until_answered(self, command: Command[T], *, otherwise: T | None = None) -> T:
+        """Repeat a command until the store answers. With `otherwise`, an executor that is ending returns that."""
+        logged = ""
+
+        def log_error(error: Exception) -> None:
+            nonlocal logged
+            is_known = isinstance(error, errors.StoreUnavailable) or str(error) == logged  # the supervisor logs outages
+            log.log(logging.DEBUG if is_known else logging.ERROR, "%s", error)
+            logged = str(error)
+
+        def gives_up(error: Exception) -> bool:
+            is_refused = isinstance(error, errors.Invalid)  # it would be refused again
+            return is_refused or (otherwise is not None and self._is_ending())
+
+        try:
+            return await retry_until_answered(
+                lambda: self._store.run(command),
+                retry_on=(errors.HoldfastError,),
+                give_up=gives_up,
+                on_error=log_error,
+                pause=FIRST_RETRY,
+                max_pause=MAX_RETRY,
+            )
+        except errors.Invalid:
+            raise
+        except errors.HoldfastError:
+            if otherwise is None:
+                raise
+            return otherwise
 
     async def _still_ours(self, claim: ClaimReply) -> ClaimReply:
-        """Renew what was claimed, and keep what could be."""
+        """Renew the claimed jobs, and return those whose leases still exist."""
         self.asked_at = boot_time()
         held = [Lease(self._executor, job.id, job.attempt) for job in claim.jobs]
-        renewed = await self._insist(self._renewal(held))
+        renewed = await self._run_until_answered(self._renewal(held))
         return claim._replace(
             jobs=[job for job, lease in zip(claim.jobs, held, strict=True) if lease not in renewed.lost]
         )
@@ -189,9 +205,9 @@ class Claiming:
         return claim._replace(wait=constants.MIN_IDLE_WAIT) if is_half_way else claim
 
     async def await_wakes(self) -> None:
-        """While idle, block on this executor's own key until somebody adds work.
+        """While idle, block on this executor's wake key until somebody adds work.
 
-        Whether it is still idle then is said by the next claim. If there is none, others may have to be woken.
+        The next claim decides whether it stays idle. If it claims no more, its successor has to be woken.
         """
         pause = FIRST_PAUSE
         while await self._blocks.wait():
@@ -202,28 +218,28 @@ class Claiming:
                     "BLPOP", key, BLOCK, seconds=BLOCK, pipeline=pipeline, meanwhile=self.wait_in_store
                 )
                 if self._waiting:
-                    await self._hear(self._waiting, reply)
+                    await self._take_waiting(self._waiting, reply)
                 elif reply:
-                    self._rouse()
+                    self._wake_up()
                 pause = FIRST_PAUSE
             except errors.HoldfastError as error:
                 if pipeline.is_used:  # perhaps it was carried out: the next claim has its number, or had
                     self._waiting = None
-                    self._rouse()
+                    self._wake_up()
                 if not isinstance(error, errors.Invalid):
                     await asyncio.sleep(pause * random.uniform(0.5, 1))  # noqa: S311, as above
                     pause = min(1.0, 2 * pause)
 
-    def _rouse(self) -> None:
+    def _wake_up(self) -> None:
         if not self._is_ending():
             self._blocks.clear()
         self._on_wake()
 
     def wait_in_store(self) -> None:
-        """If nothing runs here, have a claim wait in the store, behind the call that blocks: a wake-up brings a job.
+        """If nothing runs here, pipeline a claim behind the blocking call, so that a wake-up brings a job at once.
 
-        Any other claim that is sent meanwhile has the same number. So only the first of them is carried out, and this
-        one is no more than a wake-up: what it says is said to the other.
+        Any other claim that is sent meanwhile has the same number. So only the first of them is carried out, the other
+        gets the same reply, and this one is then a mere wake-up.
         """
         if self._waiting or not self._may_wait() or not self._is_idle or self._woken or not self._queues.is_whole:
             return
@@ -234,27 +250,27 @@ class Claiming:
             self._sent_at = self._sent_at or boot_time()
 
     async def was_carried_out(self) -> bool:
-        """Whether a claim that waited has brought something that nobody has heard of. None may wait any more.
+        """Whether a claim that waited in the store has brought jobs whose reply was not read. No claim waits any more.
 
-        If it was, the next call has its number, and gets that.
+        If so, the next call has the same number, and gets these jobs.
         """
         if self._sent_at is None:
             return False
         try:
-            async with asyncio.timeout(LAST_LOOK):
-                renewed = await self._insist(self._renewal([]), otherwise=NOTHING_RENEWED)
+            async with asyncio.timeout(LAST_CLAIM_WITHIN):
+                renewed = await self._run_until_answered(self._renewal([]), otherwise=NOTHING_RENEWED)
         except TimeoutError:
             return False
         return bool(renewed.unnamed)
 
     def _use_number(self) -> None:
-        """The next number is that of a call, or was: what it brings may have been claimed when that was first sent."""
+        """Use the next number. Its jobs may have been claimed as early as a claim with this number was first sent."""
         self._counter += 1
         self.asked_at, self._sent_at = self._sent_at or boot_time(), None
 
-    async def _hear(self, waiting: Waiting, reply: Any) -> None:
-        """The claim that waited in the store has been carried out."""
-        if self._is_ending():  # what it brought is handed back by the supervisor
+    async def _take_waiting(self, waiting: Waiting, reply: Any) -> None:
+        """Take the reply to the claim that waited in the store."""
+        if self._is_ending():  # the supervisor requeues its jobs
             return
         self._waiting = None
         self.asked_for = 1

@@ -1,9 +1,8 @@
-"""An executor: one process of a worker. It imports the app, claims jobs, runs them, and finishes them.
+"""An executor: the process of a worker that imports the app, claims jobs, runs them, and finishes them.
 
     claim ──▶ attempt ──▶ finish, and claim in the same call
 
-Leases are not kept here: the supervisor renews them, so that user code may hold the interpreter for as long as it
-likes.
+The supervisor renews the leases, so that user code may hold the GIL for as long as it needs.
 """
 
 from __future__ import annotations
@@ -13,132 +12,108 @@ import logging
 import os
 import shutil
 import socket
-from functools import partial
 from pathlib import Path
 
-import msgspec
-
 from holdfast.constants import MIN_IDLE_WAIT
-from holdfast.job.options import UNREADABLE, Run
-from holdfast.job.outcome import Outcome, Release, Succeed, Unknown
-from holdfast.store import AsyncStore
+from holdfast.job.options import Run
+from holdfast.job.outcome import Release
 from holdfast.store.commands import ClaimedJob, ClaimReply, Finish
+from holdfast.store import AsyncStore
 from holdfast.worker import messages
 from holdfast.worker.app import App
-from holdfast.worker.attempt import WORKER, Attempt, House
-from holdfast.worker.executor import saving
+from holdfast.worker.attempt import WORKER, Attempt
+from holdfast.worker.executor.active_jobs import ActiveJobs
 from holdfast.worker.executor.claiming import Claiming
-from holdfast.worker.executor.job_log import MAX_LINES, Journal
-from holdfast.worker.executor.quota import Allowance
-from holdfast.worker.executor.saving import keep_saving
+from holdfast.worker.executor.job_log import MAX_LINES, JobLog
+from holdfast.worker.executor.quota import Quota
+from holdfast.worker.executor.supervisor_link import SupervisorLink
 from holdfast.worker.lease_clock import LeaseClock
-from holdfast.worker.output.files import FOLDER
-from holdfast.worker.runners.endings import refused_outcome, unable
-from holdfast.worker.runners.process_runner import Processes
 from holdfast.worker.runners.programs import known_tasks
 from holdfast.worker.runners.run_limits import LAPSING, patience
-from holdfast.worker.runners.selection import NOWHERE, Elsewhere, Runners
+from holdfast.worker.runners.selection import NO_LOAD, PredecessorLoad, Runners
 from holdfast.worker.runners.zygote import Zygote
+from holdfast.worker.runners.zygote_client import ZygoteClient
 from holdfast.worker.settings import Start
-from holdfast.worker.transport import Decode, read
-from holdfast.worker.waiting import cancel_all, remove
+from holdfast.worker.waiting import cancel_all
 
 log = logging.getLogger("holdfast.worker")
 
-AT_ONCE = 100  # jobs in one claim, outcomes in one finish
-LOOK_EVERY = 0.05  # seconds, at the pulse while it stands still
-
-_decode: Decode[messages.FromSupervisor] = messages.decoder(messages.FromSupervisor)
+MAX_CLAIM = 100  # jobs in one claim
+PULSE_EVERY = 0.05  # seconds between checks of a pulse that stands still
 
 
 class Executor:
-    """Runs jobs until it is told to stop, or has to be replaced."""
+    """Runs jobs until it is stopped, or replaced."""
 
-    def __init__(
-        self,
-        app: App,
-        start: Start,
-        *,
-        control: socket.socket,
-        zygote: Zygote | None,
-        pulse: LeaseClock,
-    ) -> None:
+    def __init__(self, app: App, start: Start, *, control: socket.socket, zygote: Zygote | None, pulse: LeaseClock) -> None:
         self._name = start.name
         self._settings = start.settings
         self._pool = start.pool
         self._tasks = known_tasks(app, app.tasks, allow_exec=start.settings.allow_exec)
         self._store = AsyncStore(app.address)
         self._pulse = pulse
-        self._control = control
         self._zygote = zygote
-        self._directory = Path(start.settings.directory) / start.name.replace("/", "-")
+        self._wake = asyncio.Event()  # there may be something to do in the next turn
+        self._supervisor = SupervisorLink(control)
         self._claiming = Claiming(
             self._store,
             start,
             is_ending=self._is_ending,
-            may_wait=self._is_quiet,
-            on_wake=self._look,
+            may_wait=self._may_claim_in_store,
+            on_wake=self._claim_now,
             on_claim=self._take_claim,
         )
-        self._allowance = Allowance(start.pool)
-        self._journal = Journal(self._send, max(1, MAX_LINES // start.settings.executors))
-        self._elsewhere = NOWHERE
-        self._at_once = min(AT_ONCE, -(-start.pool.concurrency // 2))
-        self._pid = os.getpid()
-        self._house = self._new_house()
-        self._attempts: dict[tuple[str, int], Attempt] = {}
-        self._claimed: list[ClaimedJob] = []  # and not started yet
+        self._max_claim = min(MAX_CLAIM, -(-start.pool.concurrency // 2))
+        self._quota = Quota(start.pool)
+        self._predecessors = NO_LOAD
+        self._job_log = JobLog(self._supervisor.send, max(1, MAX_LINES // start.settings.executors))
+        self._directory = Path(start.settings.directory) / start.name.replace("/", "-")
+        self._claimed: list[ClaimedJob] = []  # not started yet
         self._claimed_at = 0.0  # when their claim was sent
-        self._ended: list[Finish] = []
-        self._unsent: list[bytes] = []
-        self._misfits: set[str] = set()  # tasks whose results do not fit their annotations
-        self._nudge = asyncio.Event()  # there may be something to do: the next turn looks at everything
-        self._may_claim = False  # not before the supervisor says so
-        self._is_held = False  # since the supervisor said otherwise
-        self._retiring = False  # claims no more; what runs has all the time that it needs
-        self._stopping = False  # the same, but within a deadline
-
-    def _new_house(self) -> House:
-        return House(
-            executor=self._name,
-            directory=str(self._directory),
-            logs=str(self._directory.parent / FOLDER),
-            captured=self._zygote is not None,
-            on_start=self._say_started,
-            on_end=self._hear_end,
-            on_first_save=self._start_saving,
-            on_request=partial(saving.answer, self._store),
-            renewed_at=lambda: self._pulse.renewed_at,
+        self._jobs = ActiveJobs(
+            start.name,
+            self._directory,
+            store=self._store,
+            supervisor=self._supervisor,
+            clock=pulse,
+            quota=self._quota,
+            job_log=self._job_log,
+            captures_output=zygote is not None,
+            on_change=self._wake.set,
         )
+        self._may_claim = False  # not before AllowClaims
+        self._is_held = False  # since an AllowClaims that forbids it
+        self._retiring = False  # claims no more; running jobs have all the time that they need
+        self._stopping = False  # claims no more; running jobs have until a deadline
 
     async def run(self) -> None:
-        reader, self._writer = await asyncio.open_connection(sock=self._control)
-        self._runners = Runners(self._tasks, self._pool, self._zygote, on_abandoned=self._abandon)
+        await self._supervisor.open()
+        self._runners = self._jobs.runners = Runners(self._tasks, self._pool, self._zygote, on_abandoned=self._abandon)
         try:
             async with asyncio.TaskGroup() as self._group:
-                duties = (self._claiming.await_wakes(), self._obey(reader), self._watch_zygote(self._runners.processes))
-                running = [self._group.create_task(duty) for duty in duties]
-                while not self._is_done() or await self._takes_a_last_one(running[0]):
+                self._jobs.create_task = self._group.create_task
+                waking = self._group.create_task(self._claiming.await_wakes())
+                others = self._follow_supervisor(), self._watch_zygote(self._runners.zygote)
+                duties = [waking, *map(self._group.create_task, others)]
+                while not self._is_done() or await self._runs_last_claim(waking):
                     await self._turn()
-                await cancel_all(running)
-            self._journal.report()
-            self._send_all()
-            self._writer.transport.set_write_buffer_limits(0)
-            await self._writer.drain()  # all of it
+                await cancel_all(duties)
+            self._job_log.report()
+            await self._supervisor.drain()
         finally:
             shutil.rmtree(self._directory, ignore_errors=True)
             self._runners.close()
-            if not self._zygote:  # or the supervisor would take us for silent but alive
-                self._writer.close()
+            if not self._zygote:  # the process lives on, so the supervisor sees no other end
+                self._supervisor.close()
             await self._store.close()
 
     def _is_done(self) -> bool:
         return self._is_ending() and not self._has_work()
 
-    async def _takes_a_last_one(self, waking: asyncio.Task[None]) -> bool:
-        """Whether the claim that waited in the store has brought a job, just before it was to be the last.
+    async def _runs_last_claim(self, waking: asyncio.Task[None]) -> bool:
+        """Whether the claim that waited in the store has brought a job at the last moment, which then runs here.
 
-        Then this executor runs it, unless it has to stop: the supervisor hands back what we have not told it of.
+        An executor that stops does not run it: the supervisor requeues the jobs that it was not informed of.
         """
         await cancel_all([waking])
         if self._stopping or not await self._claiming.was_carried_out():
@@ -151,216 +126,132 @@ class Executor:
         return self._stopping or self._retiring
 
     def _has_work(self) -> bool:
-        return bool(self._attempts or self._claimed or self._ended)
+        return bool(self._jobs or self._claimed or self._jobs.finishes)
 
     # Claiming and finishing
 
     async def _turn(self) -> None:
-        """Finish what ended, and claim what can start; meanwhile start what was claimed before. Or sleep."""
-        self._nudge.clear()
-        if not self._runners.are_inside(self._claimed):
-            self._start_claimed()  # or how much room is left is not known
-        items, self._ended = self._ended[:AT_ONCE], self._ended[AT_ONCE:]
+        """Finish ended jobs and claim others in one call, and start claimed jobs meanwhile; or sleep."""
+        self._wake.clear()
+        if not self._runners.need_no_process(self._claimed):
+            self._start_claimed()  # before that, the room that is left is not known
+        items = self._jobs.finishes.take()
         room = self._room() if items or not self._claiming.wait else 0
         if not items and room == 0:
             self._start_claimed()
             await self._sleep()
             return
         call = self._group.create_task(self._claiming.call(items, room))
-        await asyncio.sleep(0)  # it is on its way
+        await asyncio.sleep(0)  # it is sent
         self._start_claimed()
         finished = await call
-        self._hear_answers(items, finished.answers)
+        self._settle(items, finished.answers)
         if room:
-            self._hear_claim(finished.claim)
+            self._accept(finished.claim)
         self._claiming.asked_for = None
         if room > len(finished.claim.jobs) > 0:
             self._start_claimed()
-            await asyncio.sleep(0)  # these are all: they begin, and perhaps end, before others are asked for
+            await asyncio.sleep(0)  # the queues are empty: let these begin, and perhaps end, before the next claim
 
     async def _sleep(self) -> None:
         self._claiming.wait_in_store()
         timer = None
-        if self._is_asleep():
-            timer = asyncio.get_running_loop().call_later(LOOK_EVERY, self._nudge.set)
+        if self._pulse.has_stopped:
+            timer = asyncio.get_running_loop().call_later(PULSE_EVERY, self._wake.set)
         elif self._room():
-            timer = asyncio.get_running_loop().call_later(self._claiming.wait, self._nudge.set)
+            timer = asyncio.get_running_loop().call_later(self._claiming.wait, self._wake.set)
         try:
-            await self._nudge.wait()
+            await self._wake.wait()
         finally:
             if timer:
                 timer.cancel()
 
-    def _is_quiet(self) -> bool:
-        """Whether nothing can keep a job from starting that is claimed at any time from now.
+    def _may_claim_in_store(self) -> bool:
+        """Whether a job could start that is claimed at any time from now.
 
-        No other job runs here, nor a program whose event loop it is. Nor may it be one too many for the worker.
+        No other job runs here, this is not a program's event loop, and the worker has no limit of jobs.
         """
-        may_wait = self._zygote is not None and not self._allowance.is_granted
-        return may_wait and not self._has_work() and self._room() > 0
+        is_free = self._zygote is not None and not self._quota.is_granted
+        return is_free and not self._has_work() and self._room() > 0
 
     def _room(self) -> int:
-        """How many jobs may be claimed now.
+        """Return how many jobs may be claimed now: at most half of the slots, so that one half runs meanwhile.
 
-        It is half of the places at most: so one half runs while the call for the other is on its way.
+        Nothing is claimed while the supervisor renews no leases, as after the machine was suspended.
         """
-        if not self._may_claim or self._is_ending() or self._is_asleep() or self._claiming.asked_for is not None:
+        if not self._may_claim or self._is_ending() or self._pulse.has_stopped:
+            return 0
+        if self._claiming.asked_for is not None:
             return 0
         count = self._count()
-        return min(self._runners.room(count, self._elsewhere), self._allowance.left(count), self._at_once)
+        return min(self._runners.room(count, self._predecessors), self._quota.left(count), self._max_claim)
 
     def _count(self) -> int:
-        """How many jobs there are here."""
-        return len(self._attempts) + len(self._claimed)
+        """Return the number of jobs here, running or not started yet."""
+        return len(self._jobs) + len(self._claimed)
 
-    def _is_asleep(self) -> bool:
-        """Nobody renews leases, as after the machine slept: then nothing is claimed that nobody would hold on to."""
-        return self._pulse.has_stopped
+    def _settle(self, items: list[Finish], answers: list[str]) -> None:
+        if ended := self._jobs.finishes.settle(items, answers):
+            self._supervisor.send(messages.AttemptsEnded(ended))
+        if failed := self._job_log.settle(items, answers):
+            self._group.create_task(self._job_log.log_what_follows(self._store, failed))
 
-    def _hear_answers(self, items: list[Finish], answers: list[str]) -> None:
-        ended: list[tuple[str, int]] = []
-        for item, answer in zip(items, answers, strict=True):
-            if answer == "OK" or not self._is_said_anew(item, answer):
-                ended.append((item.id, item.attempt))
-        if ended:
-            self._send(messages.AttemptsEnded(ended))
-        if failed := self._journal.answered(items, answers):
-            self._group.create_task(self._journal.log_what_follows(self._store, failed))
-
-    def _is_said_anew(self, item: Finish, answer: str) -> bool:
-        """An outcome was not taken. Whether there is another in its place, until which the attempt has its lease."""
-        if answer == "LOST":
-            log.warning("%s: attempt %d has lost its lease, outcome dropped", item.id, item.attempt)
-            return False
-        if answer in ("NEWER", "DAMAGED"):
-            words = "a newer release wrote its record" if answer == "NEWER" else "its record is damaged"
-            log.error("%s: outcome of attempt %d dropped: %s", item.id, item.attempt, words)
-            return False
-        log.error("%s: the outcome of attempt %d is refused: %s", item.id, item.attempt, answer)
-        outcome = refused_outcome(item.outcome, answer)
-        if item.outcome == outcome:  # then the lease has to end
-            return False
-        self._ended.append(msgspec.structs.replace(item, outcome=outcome))
-        return True
-
-    def _hear_claim(self, claim: ClaimReply) -> None:
-        self._tell_of(claim)
+    def _accept(self, claim: ClaimReply) -> None:
+        self._report_claim(claim)
         self._claimed, self._claimed_at = claim.jobs, self._claiming.asked_at
-        if self._allowance.is_used_up(self._count()):
+        if self._quota.is_used_up(self._count()):
             self._retire()
         elif self._settings.burst and claim.wait > MIN_IDLE_WAIT and not self._has_work():
-            self._send(messages.Idle())
+            self._supervisor.send(messages.Idle())
 
     def _take_claim(self, claim: ClaimReply) -> None:
-        self._hear_claim(claim)
+        self._accept(claim)
         self._claiming.asked_for = None
         self._start_claimed()
-        self._nudge.set()
+        self._wake.set()
 
     def _start_claimed(self) -> None:
         jobs, self._claimed = self._claimed, []
         for job in jobs:
-            if running := self._attempts.get((job.id, job.attempt)):
+            if running := self._jobs.get(job.id, job.attempt):
                 running.claimed_again()
             elif self._stopping or self._is_held:  # since the claim was sent
-                why = "stopping" if self._stopping else "the server evicts jobs"
-                self._ended.append(Finish(job.id, job.attempt, Release(why), created=job.created, unstarted=True))
-                self._nudge.set()
+                reason = "stopping" if self._stopping else "the server evicts jobs"
+                self._jobs.finishes.add(Finish(job.id, job.attempt, Release(reason), created=job.created, unstarted=True))
+                self._wake.set()
             else:
-                self._begin(Attempt(job, self._house, self._claimed_at))
+                self._jobs.begin(job, self._claimed_at)
 
-    def _tell_of(self, claim: ClaimReply) -> None:
-        """Have leases renewed: before any of the jobs starts, which may hold the interpreter for long."""
+    def _report_claim(self, claim: ClaimReply) -> None:
+        """Have leases renewed, before any of the jobs starts and perhaps holds the GIL."""
         if not claim.jobs:
             return
         jobs = [messages.ClaimedJob(job.id, job.attempt, job.lease, patience(job), job.task) for job in claim.jobs]
-        self._send(messages.JobsClaimed(jobs))
+        self._supervisor.send(messages.JobsClaimed(jobs))
+        asked_at = self._claiming.asked_at
         for job in claim.jobs:
             if job.run and Run.decode(job.run).exclusive:
-                asked_at = self._claiming.asked_at
-                self._send(messages.ExclusiveClaimed(self._name, job.id, job.attempt, job.lease, asked_at))
-        self._send_all()
+                exclusive = messages.ExclusiveClaimed(self._name, job.id, job.attempt, job.lease, asked_at)
+                self._supervisor.send(exclusive)
+        self._supervisor.flush()
 
-    def _look(self) -> None:
-        """There may be work: claim at once. Who claims no more passes that on."""
+    def _claim_now(self) -> None:
+        """There may be work: claim at once, or have the successor claim."""
         if self._is_ending():
-            self._send(messages.Woken())
+            self._supervisor.send(messages.Woken())
         self._claiming.wake()
-        self._nudge.set()
+        self._wake.set()
 
-    # Running
+    # Messages of the supervisor, and the zygote
 
-    def _begin(self, attempt: Attempt) -> None:
-        """Run a claimed job. It says when it has ended."""
-        self._attempts[attempt.key] = attempt
-        try:
-            if attempt.job.task not in self._tasks or attempt.run is UNREADABLE:
-                attempt.end(Unknown())
-            elif (rest := self._runners.begin(attempt)) is not None:
-                self._group.create_task(rest)
-        except Exception as error:
-            attempt.end(unable(attempt, error))
+    async def _follow_supervisor(self) -> None:
+        """Handle messages until the supervisor has died. Then this process exits, and the zygote kills the jobs.
 
-    def _say_started(self, attempt: Attempt) -> None:
-        """Tell the supervisor which process to kill if this one dies. A coroutine or thread has none of its own."""
-        self._journal.start(attempt)
-        if attempt.pid != self._pid:
-            job, pid, delay = attempt.job, attempt.pid or 0, attempt.start_delay or 0
-            self._send(messages.JobStarted(job.id, job.attempt, pid, delay, job.created))
-            self._nudge.set()
-            if attempt.run.exclusive:  # which it may have to kill, also when a coroutine keeps this loop
-                self._send_all()
-
-    def _start_saving(self, attempt: Attempt) -> None:
-        attempt.saver = self._group.create_task(keep_saving(self._store, attempt))
-
-    def _hear_end(self, attempt: Attempt, outcome: Outcome) -> None:
-        """Have it reported; first, what it saved has to be in the store."""
-        self._journal.end(attempt, outcome)
-        if type(outcome) is Succeed and outcome.note:
-            self._say_misfit(attempt.job, outcome.note)
-        if attempt.saver or attempt.has_directory:
-            self._group.create_task(self._tidy(attempt, outcome))
-        else:
-            self._report(attempt, outcome)
-
-    def _say_misfit(self, job: ClaimedJob, words: str) -> None:
-        if job.task not in self._misfits:
-            self._misfits.add(job.task)
-            self._send(messages.ResultMismatch(job.task, job.id, words))
-
-    async def _tidy(self, attempt: Attempt, outcome: Outcome) -> None:
-        if attempt.saver:
-            await attempt.saver
-        if attempt.has_directory:
-            await remove(attempt.directory)
-        self._report(attempt, outcome)
-
-    def _report(self, attempt: Attempt, outcome: Outcome) -> None:
-        """Have the end of an attempt sent to the store.
-
-        The lease may be lost by then. Then another executor owns the job, and our outcome is void.
+        Without a zygote, supervisor and executor share a process, and end together.
         """
-        del self._attempts[attempt.key]
-        self._runners.forget(attempt)
-        if self._allowance.count(attempt):
-            self._send(messages.JobCounted())
-        if attempt.why == "lost":
-            self._send(messages.AttemptsEnded([attempt.key]))
-        else:
-            self._ended.append(attempt.finish(outcome))
-        self._nudge.set()
-
-    # The supervisor, and the zygote
-
-    async def _obey(self, reader: asyncio.StreamReader) -> None:
-        """Do what the supervisor says. When it is gone, so are we, and the zygote kills the jobs.
-
-        Without a zygote there is no process of ours to end: supervisor and executor live and die together.
-        """
-        while (message := await read(reader, _decode)) is not None:
+        async for message in self._supervisor.receive():
             self._handle(message)
-            self._nudge.set()
+            self._wake.set()
         if self._zygote:
             os._exit(1)
 
@@ -372,50 +263,49 @@ class Executor:
                 self._may_claim, self._is_held = allowed, not allowed
                 self._claiming.wake()
             case messages.Ping():
-                self._send(messages.Pong())
+                self._supervisor.send(messages.Pong())
             case messages.Retire():
                 self._retire()
             case messages.LeaveIfIdle():
-                self._leave()
+                self._leave_if_idle()
             case messages.ClaimNow():
-                self._look()
+                self._claim_now()
             case messages.ServeQueues(weights):
                 self._claiming.serve(weights)
             case messages.Grant(jobs):
-                self._allowance.grant(jobs)
+                self._quota.grant(jobs)
             case messages.PredecessorLoad(processes, inprocess):
-                self._elsewhere = Elsewhere(processes, inprocess)
+                self._predecessors = PredecessorLoad(processes, inprocess)
             case messages.StackRequest(id, attempt, inbox):
-                self._look_into(id, attempt, inbox)
+                self._reply_stack(id, attempt, inbox)
             case messages.LeaseRenewed(id, attempt):
                 self._note_renewed(id, attempt)
             case messages.Interrupt(id, attempt, reason):
                 self._interrupt(id, attempt, reason)
 
-    def _interrupt(self, id: str, attempt: int, why: str) -> None:
-        if running := self._attempts.get((id, attempt)):
-            log.info("%s: attempt %d is %s, stopping it", id, attempt, why)
-            running.interrupt(why, LAPSING if why == "lapsing" else None)
+    def _reply_stack(self, id: str, attempt: int, inbox: str) -> None:
+        running = self._jobs.get(id, attempt)
+        self._supervisor.send(messages.StackReply(inbox, running.read_stack() if running else None))
 
     def _note_renewed(self, id: str, attempt: int) -> None:
-        if running := self._attempts.get((id, attempt)):
+        if running := self._jobs.get(id, attempt):
             running.is_renewed = True
 
-    def _look_into(self, id: str, attempt: int, inbox: str) -> None:
-        """Say what a job does that has no process of its own."""
-        running = self._attempts.get((id, attempt))
-        self._send(messages.StackReply(inbox, running.look() if running else None))
+    def _interrupt(self, id: str, attempt: int, reason: str) -> None:
+        if running := self._jobs.get(id, attempt):
+            log.info("%s: attempt %d is %s, stopping it", id, attempt, reason)
+            running.interrupt(reason, LAPSING if reason == "lapsing" else None)
 
     def _retire(self) -> None:
-        """Claim no more, and end when all jobs have."""
+        """Claim no more, and end when all jobs have ended."""
         if not self._retiring:
             self._retiring = True
-            self._runners.fork_no_more()
-            unused = self._allowance.give_back(self._count() + (self._claiming.asked_for or 0))
-            self._send(messages.Retiring(unused))
+            self._runners.stop_forking_ahead()
+            unused = self._quota.return_unused(self._count() + (self._claiming.asked_for or 0))
+            self._supervisor.send(messages.Retiring(unused))
 
     def _abandon(self, attempt: Attempt) -> None:
-        """A job did not end when it was asked to: the end of this process has to end it, when its neighbours are done.
+        """A job did not end when asked to: only the end of this process ends it, once the other jobs have ended.
 
         Until then another executor claims in its place.
         """
@@ -426,36 +316,24 @@ class Executor:
         )
         self._retire()
 
-    def _leave(self) -> None:
-        """End, as there is no work; if there is some after all, the supervisor will hear of it."""
+    def _leave_if_idle(self) -> None:
         if not self._has_work() and self._claiming.asked_for is None and not self._claiming.is_woken:
-            self._send(messages.Leaving())
+            self._supervisor.send(messages.Leaving())
             self._retire()
 
     def _stop(self, seconds: float) -> None:
         self._stopping = True
-        self._runners.fork_no_more()
-        for attempt in list(self._attempts.values()):
+        self._runners.stop_forking_ahead()
+        for attempt in self._jobs:
             attempt.stop(WORKER)
-        asyncio.get_running_loop().call_later(seconds, self._stop_now)
+        asyncio.get_running_loop().call_later(seconds, self._interrupt_all)
 
-    def _stop_now(self) -> None:
-        for attempt in list(self._attempts.values()):
+    def _interrupt_all(self) -> None:
+        for attempt in self._jobs:
             attempt.interrupt("stopped")
 
-    async def _watch_zygote(self, processes: Processes | None) -> None:
-        if processes:
-            await processes.gone.wait()
+    async def _watch_zygote(self, zygote: ZygoteClient | None) -> None:
+        if zygote:
+            await zygote.died.wait()
             log.error("%s: the zygote died, and its jobs with it", self._name)
             os._exit(1)
-
-    def _send(self, message: messages.FromExecutor) -> None:
-        """Send a message to the supervisor, together with others of this turn of the loop."""
-        if not self._unsent:
-            asyncio.get_running_loop().call_soon(self._send_all)
-        self._unsent.append(messages.pack(message))
-
-    def _send_all(self) -> None:
-        if self._unsent:
-            self._writer.write(b"".join(self._unsent))
-            self._unsent.clear()

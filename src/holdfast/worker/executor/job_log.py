@@ -1,9 +1,9 @@
-"""What an executor logs of its jobs: a line for each that ended, or once they are many, how many did.
+"""The executor's log of its jobs: a line for each that ended; if there are too many, only their numbers.
 
-Up to `MAX_LINES` a second in the whole worker have a line, and as many failed attempts one with a traceback; of a
-second with more, the supervisor logs the sums (see `tally`). Nothing is formatted for a job that has no line, so a
-worker that runs 20,000 jobs a second counts them, and no more. What follows a failed attempt (a retry, or nothing) is
-decided by the store, so it has a line of its own.
+Up to `MAX_LINES` jobs a second in the whole worker get a line, and as many failed attempts one with a traceback. Of a
+second with more, the supervisor logs the sums (see `banner.Tally`). Nothing is formatted for a job without a line, so a
+worker that runs 20,000 jobs a second only counts them. The store decides what follows a failed attempt, a retry or the
+end of the job, so that gets a line of its own.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ MAX_LINES = 10  # a second, of all executors of a worker
 MAX_MESSAGE = 500  # characters of an exception's message
 HEAD, TAIL = 10, 50  # lines of a traceback
 MAX_LINE = 1000  # characters of a line of a traceback
-LATE = 0.02  # seconds after the end of a second: a timer may fire a little too early
-STORE_PATIENCE = 2.0  # seconds
+LATE = 0.02  # seconds; a timer may fire a little too early
+ANSWER_WITHIN = 2.0  # seconds
 
 _WORDS: dict[type[Outcome], str] = {
     Succeed: "succeeded",
@@ -50,22 +50,22 @@ _WORDS: dict[type[Outcome], str] = {
 LOST = "lost their leases"
 
 
-class Journal:
-    """Logs the ends of attempts. `send` sends the sums to the supervisor; `share` is the lines a second for this one.
+class JobLog:
+    """Logs the ends of attempts: up to `share` lines a second. `send` sends the sums to the supervisor.
 
-    Seconds are those of the clock that all processes share, so that the sums of all executors arrive together.
+    A second begins and ends at the same time in all executors, so that their sums arrive together.
     """
 
     def __init__(self, send: Callable[[Tally], None], share: int) -> None:
         self._send = send
         self._share = share
-        self._ends = 0.0  # of the second that is counted
+        self._ends = 0.0  # when the current second ends
         self._timer: asyncio.TimerHandle | None = None
         self._counts: dict[str, int] = {}
-        self._is_busy = False  # the second before had more than there are lines
-        self._is_verbose = False  # at DEBUG each job has a line
-        self._lines = self._failures = 0  # that are left in this second
-        self._unsettled: set[tuple[str, int]] = set()  # failed attempts that were logged, but not yet what follows
+        self._is_busy = False  # the last second had too many jobs
+        self._is_verbose = False  # at DEBUG each job gets a line
+        self._lines = self._failures = 0  # lines that are left in this second
+        self._unsettled: set[tuple[str, int]] = set()  # failed attempts that are logged, without what follows
 
     def start(self, attempt: Attempt) -> None:
         if log.isEnabledFor(logging.DEBUG):
@@ -76,7 +76,7 @@ class Journal:
         if now >= self._ends:
             self._begin_second(now)
         kind = type(outcome)
-        word = LOST if attempt.why == "lost" else _WORDS[kind]
+        word = LOST if attempt.is_lost else _WORDS[kind]
         self._counts[word] = self._counts.get(word, 0) + 1
         if (kind is Error or kind is Crash) and word is not LOST:
             if self._failures or self._is_verbose:
@@ -105,7 +105,7 @@ class Journal:
         self._failures = self._share if log.isEnabledFor(logging.WARNING) else 0
 
     def report(self) -> None:
-        """The second is over, or the executor ends: have the sums logged, if not every job had a line."""
+        """Send the sums of a second that is over, if not every job got a line; or at the end of the executor."""
         if self._timer:
             self._timer.cancel()
         counts, self._counts = self._counts, {}
@@ -115,8 +115,8 @@ class Journal:
 
     # What follows a failed attempt
 
-    def answered(self, items: list[Finish], answers: list[str]) -> dict[str, bool]:
-        """The store has taken outcomes: return the jobs of which what follows is to be logged; whether each crashed."""
+    def settle(self, items: list[Finish], answers: list[str]) -> dict[str, bool]:
+        """Handle the answers of the store. Returns the failed jobs to look up, and whether each crashed."""
         settled: dict[str, bool] = {}
         if not self._unsettled:
             return settled
@@ -128,26 +128,26 @@ class Journal:
         return settled
 
     async def log_what_follows(self, store: AsyncStore, crashed: dict[str, bool]) -> None:
-        """Ask the store what it has decided. If it does not answer, nothing is said: `holdfast show` has it."""
+        """Log what the store has decided. If it does not answer, nothing is logged: `holdfast show` has it."""
         try:
-            async with asyncio.timeout(STORE_PATIENCE):
+            async with asyncio.timeout(ANSWER_WITHIN):
                 jobs = await store.run(commands.get(list(crashed), brief=True))
         except (HoldfastError, TimeoutError):
             return
         for fields in filter(None, jobs):
-            job: Job[Any] = read_job(fields, cast(App, None))  # only to look at
+            job: Job[Any] = read_job(fields, cast(App, None))  # only read
             if follows := what_follows(job, crashed=crashed[job.id]):
                 log.log(logging.ERROR if job.state == "failed" else logging.INFO, "%s: %s", job.id, follows)
 
 
 def _unknown(attempt: Attempt) -> str:
     if attempt.run is UNREADABLE:
-        return "how it is to be run cannot be read here; another release may have enqueued it"
+        return "its options cannot be read here; another release may have enqueued it"
     return f"task {printable(attempt.job.task)} is not known here; does the module import it?"
 
 
 def _described(outcome: Error | Crash) -> str:
-    """Return what an attempt raised, and its traceback: on lines that cannot be taken for others of the log."""
+    """Describe the error of an attempt, with its traceback indented, so that no line of it looks like a log line."""
     described = failure.decode(outcome.error)
     message = printable(f"{described.type}: {described.message}")
     short = message if len(message) <= MAX_MESSAGE else f"{message[:MAX_MESSAGE]}..."
@@ -156,5 +156,5 @@ def _described(outcome: Error | Crash) -> str:
     lines = described.traceback.rstrip("\n").split("\n")
     if len(lines) > HEAD + TAIL:
         left_out = len(lines) - HEAD - TAIL
-        lines[HEAD:-TAIL] = [f"  ... {left_out} lines are left out; `holdfast show` has them ..."]
+        lines[HEAD:-TAIL] = [f"  ... {left_out} lines omitted; `holdfast show` has them ..."]
     return f": {short}\n{indented(chr(10).join(line[:MAX_LINE] for line in lines))}"

@@ -1,4 +1,4 @@
-"""How many jobs an executor may still start: by its own limit, and by what the supervisor has granted it."""
+"""How many jobs an executor may still run: by its own limit, and by the supervisor's grants."""
 
 from __future__ import annotations
 
@@ -8,38 +8,38 @@ from holdfast.worker.settings import Pool
 NO_LIMIT = 1 << 30
 
 
-class Allowance:
-    """A job counts if it began to run: one that is handed back before that may be claimed again."""
+class Quota:
+    """Counts the jobs that began to run; one that is requeued before that does not count."""
 
     def __init__(self, pool: Pool) -> None:
         self._own = NO_LIMIT if pool.max_jobs_per_executor is None else pool.max_jobs_per_executor
-        self._granted = NO_LIMIT if pool.max_jobs is None else 0  # nothing, before the supervisor says so
+        self._granted = NO_LIMIT if pool.max_jobs is None else 0  # none before the first grant
         self._ran = 0
 
     @property
     def is_granted(self) -> bool:
-        """Whether there is a limit for all executors, and each job is one that another cannot start."""
+        """Whether the worker has a limit (`max_jobs`), of which the supervisor grants a part."""
         return self._granted < NO_LIMIT
 
     def left(self, running: int) -> int:
-        """How many may be claimed while so many run."""
+        """Return how many jobs may be claimed while others are running."""
         return max(0, min(self._own, self._granted) - self._ran - running)
 
     def grant(self, count: int) -> None:
         self._granted += count
 
     def count(self, attempt: Attempt) -> bool:
-        """Count an attempt that has ended. Returns whether that uses up some of what was granted."""
+        """Count an attempt that has ended. Returns whether it uses up a part of the grant."""
         has_begun = attempt.pid is not None
         self._ran += has_begun
         return has_begun and self.is_granted
 
     def is_used_up(self, running: int) -> bool:
-        """Whether its own limit is reached once all that runs has ended: then it is to be replaced."""
+        """Whether its own limit is reached once all running jobs have ended: then it is replaced."""
         return self._ran + running >= self._own
 
-    def give_back(self, running: int) -> int:
-        """Return what was granted and is not needed by those that run."""
+    def return_unused(self, running: int) -> int:
+        """Give up the part of the grant that running jobs do not need. Returns how many jobs that is."""
         unused = max(0, self._granted - self._ran - running) if self.is_granted else 0
         self._granted -= unused
         return unused

@@ -1,10 +1,4 @@
-"""What arrives in a job's process, for whoever waits for it: calls for the main thread, answers for those who asked.
-
-Whoever waits reads, one thread at a time, and for all. That may be a thread of a job that has ended: so what arrives
-belongs to the process, not to a job.
-
-A job's own process: it hears which call to make, makes it, and says how that ended.
-"""
+"""A job's own process: it receives a call, makes it, and reports the outcome."""
 
 from __future__ import annotations
 
@@ -19,7 +13,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
-from threading import Condition, Lock, RLock, get_ident
+from threading import Lock
 from typing import Any, NoReturn
 
 from holdfast.errors import LeaseLost
@@ -32,129 +26,22 @@ from holdfast.worker import linux, messages, processes
 from holdfast.worker.linux import DEFAULT, IGNORED, set_signal
 from holdfast.worker.output.files import Redirected, append, make_spare_streams
 from holdfast.worker.runners import programs
+from holdfast.worker.runners.inbox import Inbox
 from holdfast.worker.transport import Channel
 
-Answer = tuple[str, Any]
-
-
-class Inbox:
-    def __init__(self, channel: Channel) -> None:
-        self.channel = channel
-        self._lock = RLock()
-        self._changed = Condition(self._lock)
-        self._waiting = 0  # threads, for a change
-        self._reader = 0  # the thread that waits at the socket
-        self._asked = 0  # questions of all jobs of this process
-        self._answers: dict[int, Answer | None] = {}  # of those who wait; None: not there yet
-        self._calls: list[messages.RunCall] = []
-        self._stop_reason = ""  # of the last call
-
-    def next_call(self) -> messages.RunCall:
-        """Wait for a call.
-
-        Raises:
-            EOFError: there will be none.
-        """
-        self._wait(lambda: self._calls)
-        return self._calls.pop(0)
-
-    def expect(self) -> int:
-        """Return the number of a question. It is to be asked now, and its answer waited for."""
-        with self._lock:
-            self._asked += 1
-            self._answers[self._asked] = None
-            return self._asked
-
-    def answer(self, number: int, is_over: Callable[[], bool]) -> Answer | None:
-        """Wait for an answer. None if the job that asked is over before it is there.
-
-        Raises:
-            EOFError: there will be none.
-        """
-        try:
-            self._wait(lambda: self._answers[number] or is_over())
-            return self._answers[number]
-        finally:
-            del self._answers[number]
-
-    def wake(self) -> None:
-        """A job is over: have those look who wait for it."""
-        with self._lock:
-            self._have_look()
-
-    def stop_reason(self) -> str:
-        """Why the job is to stop, by what is there already. Another thread that reads hears of it as soon."""
-        with self._lock:
-            if not self._reader and not self._stop_reason:
-                self._take()
-            return self._stop_reason or ("worker" if self.channel.is_closed else "")
-
-    def _wait(self, is_there: Callable[[], object]) -> None:
-        while not self._read_unless(is_there):
-            pass
-
-    def _read_unless(self, is_there: Callable[[], object]) -> bool:
-        """Returns true if it is there; false if something was read. A signal may end the main thread's waiting."""
-        own = get_ident()
-        try:
-            with self._lock:
-                while self._reader and not is_there():
-                    self._wait_for_change()
-                if is_there():
-                    return True
-                if self.channel.is_closed:
-                    raise EOFError("the executor is gone")
-                self._reader = own
-            self.channel.wait()
-            with self._lock:
-                self._take()
-            return False
-        finally:
-            if self._reader == own:
-                with self._lock:
-                    self._reader = 0
-                    self._have_look()
-
-    def _wait_for_change(self) -> None:
-        self._waiting += 1
-        try:
-            self._changed.wait()
-        finally:
-            self._waiting -= 1
-
-    def _take(self) -> None:
-        """Put what has arrived where it is looked for."""
-        with self.channel.uninterruptible:
-            for message in self.channel.arrived():
-                match message:
-                    case messages.RunCall():
-                        self._calls.append(message)
-                        self._stop_reason = ""  # a wish that the last job should stop may arrive after its end
-                    case messages.StopJob(reason):
-                        self._stop_reason = self._stop_reason or reason
-                    case messages.Reply(number, code, value):
-                        if number in self._answers:
-                            self._answers[number] = (code, value)
-            self._have_look()
-
-    def _have_look(self) -> None:
-        if self._waiting:
-            self._changed.notify_all()
-
-
-UNHEARD = 76  # exit code of a process that could not say how its job ended
-MOST_DEAD = 100  # children that nobody asks for, in a process that stays
+NO_CONNECTION = 76  # exit code of a process that could not report the outcome of its job
+MAX_DEAD = 100  # children that a job left unreaped in a process for many jobs
 REHEARSALS = 20
-OVER = (LeaseLost.code, "the job that asks has ended")
+JOB_OVER = (LeaseLost.code, "the job that asks has ended")
 
 Load = Callable[[], Mapping[str, Task[..., Any]]]
 
 
 class _Link:
-    """A job's words go to the executor, and hearing that it is to stop costs one look at the socket.
+    """Sends the messages of a job to its executor. To check `stopping` costs one look at the socket.
 
-    After the job's last word, which is its outcome, nothing that it left running here is heard: the next words are
-    those of another job. They say of which call they are, as copies that a job has forked know nothing of its end.
+    After the outcome, the last message of a job, threads that it left running can send nothing: the next messages are
+    those of another job. Each names its call, as copies that a job has forked do not know of its end.
     """
 
     def __init__(self, inbox: Inbox, turn: int, log: str) -> None:
@@ -163,33 +50,33 @@ class _Link:
         self._turn = turn
         self._log = log
         self._reason = ""
-        self._speaking = Lock()  # a job may have threads
+        self._sending = Lock()  # a job may have threads
         self._is_over = False
 
     def save(self, checkpoint: bytes | None, progress: str | None, note: str | None = None) -> None:
-        with self._speaking:
+        with self._sending:
             if not self._is_over:
                 self._channel.send(messages.pack(messages.Save(self._turn, checkpoint, progress, note)))
 
     def log(self, lines: str) -> None:
-        with self._speaking:
+        with self._sending:
             if not self._is_over:
                 append(self._log, lines)
 
-    def end(self, ended: Outcome) -> None:
-        with self._speaking:
+    def end(self, outcome: Outcome) -> None:
+        with self._sending:
             self._is_over = True
-            self._channel.send(messages.pack(messages.JobEnded.of(ended)))
+            self._channel.send(messages.pack(messages.JobEnded.of(outcome)))
         self._inbox.wake()
 
     def ask(self, word: str, *parts: Any) -> tuple[str, Any]:
-        """Ask the executor, and wait for its answer; others may speak and ask meanwhile."""
-        with self._speaking:
+        """Send a request, and wait for the reply; other threads may send and request meanwhile."""
+        with self._sending:
             if self._is_over:
-                return OVER
-            number = self._inbox.expect()
+                return JOB_OVER
+            number = self._inbox.new_request()
             self._channel.send(messages.pack(messages.Request(self._turn, number, word, [*parts])))
-        return self._inbox.answer(number, lambda: self._is_over) or OVER
+        return self._inbox.reply(number, lambda: self._is_over) or JOB_OVER
 
     async def aask(self, word: str, *parts: Any) -> tuple[str, Any]:
         return await asyncio.to_thread(self.ask, word, *parts)
@@ -206,28 +93,28 @@ class _Link:
 
 
 def run_jobs(inbox: Inbox, connection: socket.socket, load: Load, *, stay: bool) -> NoReturn:
-    """Run one job, or if it is to `stay` one after the other, and end this process."""
+    """Run one job, or with `stay` one after the other, and exit."""
     inbox.channel.connect(connection)
     try:
         _run_next(inbox, load, stay=stay)
         while not _has_many_dead():
             _run_next(inbox, load, stay=stay)
-    except SystemExit as left:
-        _leave(exit_code(left))
-    except EOFError:  # there is no next one
-        _leave(0)
+    except SystemExit as error:
+        _exit(exit_code(error))
+    except EOFError:  # there is no next job
+        _exit(0)
     except OSError as error:
-        with suppress(Exception):  # it may have closed that too
-            print(f"the outcome of this job cannot be told: {error}; did it close its descriptors?", file=sys.stderr)
-        _leave(UNHEARD)
-    _leave(0)
+        with suppress(Exception):  # stderr may be closed too
+            print(f"cannot report the outcome of this job: {error}; did it close its descriptors?", file=sys.stderr)
+        _exit(NO_CONNECTION)
+    _exit(0)
 
 
 def rehearse(log: str) -> Inbox:
-    """Run a job that does nothing some times, in the process that others will be forked from; `log` is its log.
+    """Run an empty job some times, in the zygote, before it forks; `log` is its log. Returns an inbox for the children.
 
-    A forked process copies each page of memory that it writes to, which is most of what it costs. What Python finds out
-    and makes ready on the way of a job is then there already, and is not written again. Returns an inbox for them.
+    A forked process copies each page of memory that it writes to, which is most of its cost. Whatever Python looks up
+    and caches while it runs a job is then in place already, and need not be written again.
     """
     inbox = Inbox(Channel())
     task = make_task(_nothing, programs.Nowhere(), DEFAULTS)
@@ -239,16 +126,16 @@ def rehearse(log: str) -> Inbox:
             ours.sendall(messages.pack(messages.RunCall(turn, [*call])))
             _run_next(inbox, lambda: {task.name: task}, stay=True)
             ours.recv(4096)
-            _do_as_after_a_fork()
+            _act_as_after_fork()
     make_spare_streams(log)
     return inbox
 
 
-def _do_as_after_a_fork() -> None:
-    """Do what Python will do first in each process: it has no public name. With one thread, it changes nothing here."""
+def _act_as_after_fork() -> None:
+    """Call what Python calls first in each child; it has no public name. With one thread, it changes nothing here."""
     for module, name in ((threading, "_after_fork"), (logging, "_after_at_fork_child_reinit_locks")):
-        if do := getattr(module, name, None):
-            do()
+        if act := getattr(module, name, None):
+            act()
 
 
 def _nothing(number: int) -> int:
@@ -256,13 +143,13 @@ def _nothing(number: int) -> int:
 
 
 def _has_many_dead() -> bool:
-    """Whether jobs have left dead processes here, that only our own end removes: they may be a library's to reap."""
+    """Whether jobs left many dead children, which only the end of this process removes: a library may reap them."""
     try:
         if os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
             return False
     except ChildProcessError:
         return False
-    return len(processes.children()) > MOST_DEAD
+    return len(processes.children()) > MAX_DEAD
 
 
 def _run_next(inbox: Inbox, load: Load, *, stay: bool) -> None:
@@ -274,21 +161,21 @@ def _run_next(inbox: Inbox, load: Load, *, stay: bool) -> None:
     call = Call(*message.call)
     channel.send(messages.pack(messages.JobReceived()))
     link, own = _Link(inbox, message.turn, call.log), os.getpid()
-    context, printing = copy_context(), Redirected(call.log)
-    with printing:
-        ended = context.run(_attempt, call, link, load)
-    if os.getpid() != own:  # a copy, that the task has forked, and that came back from it: it has no say
-        _leave(0)
-    set_signal(signal.SIGTERM, IGNORED)  # what has ended is said to the end
-    link.end(ended)
-    if not stay:  # before anything is cleared away
-        _leave(0)
+    context, output = copy_context(), Redirected(call.log)
+    with output:
+        outcome = context.run(_attempt, call, link, load)
+    if os.getpid() != own:  # a copy that the task has forked and that returned from it: its outcome does not count
+        _exit(0)
+    set_signal(signal.SIGTERM, IGNORED)  # the outcome is sent as a whole
+    link.end(outcome)
+    if not stay:  # before the interpreter frees anything
+        _exit(0)
 
 
 def _on_term(channel: Channel, number: int, _: object) -> None:
-    """Leave the task through its `finally` blocks, if it is the executor that asks: it closes the connection first.
+    """Leave the task through its `finally` blocks, if the signal comes from the executor: it closes its end first.
 
-    Others ask too: systemd sends SIGTERM to all processes of a service, at the moment when the worker begins to stop.
+    Others send SIGTERM too: systemd, to all processes of a service, when the worker begins to stop.
     """
     if channel.is_closing:
         channel.uninterruptible.exit(128 + number)
@@ -297,9 +184,9 @@ def _on_term(channel: Channel, number: int, _: object) -> None:
 def _attempt(call: Call, link: _Link, load: Load) -> Outcome:
     try:
         if call.task == PROGRAM:
-            return programs.become(call)
+            return programs.exec_program(call)
         task = load().get(call.task)
-        if task is None:  # in an interpreter that has imported the app anew, in the middle of a deploy
+        if task is None:  # in an interpreter that has imported the app in the middle of a deploy
             return Unknown()
         call.make_current(link, app_of(task))
         return outcome_of_return(task, call_task(task, call.payload))
@@ -309,8 +196,8 @@ def _attempt(call: Call, link: _Link, load: Load) -> Outcome:
         return outcome_of_exception(error)
 
 
-def _leave(code: int) -> NoReturn:
-    """End without the interpreter's farewells, which belong to the process that this one was forked from."""
+def _exit(code: int) -> NoReturn:
+    """Exit without the interpreter's exit handlers, which belong to the process that this one was forked from."""
     for stream in (sys.stdout, sys.stderr):
         with suppress(Exception):
             stream.flush()

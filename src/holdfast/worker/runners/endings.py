@@ -1,7 +1,7 @@
-"""The end of an attempt: by itself, or forced; the same for every runner.
+"""How an attempt ends, by itself or by force; the same for every runner.
 
-An attempt that is interrupted is first asked, then forced. Of what it says afterwards only that its work is done is
-heard: it may have been faster.
+An interrupted attempt is first asked to end, then forced. Its own outcome only counts if its work is done: it may have
+been faster.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from holdfast.job.outcome import (
     failed,
 )
 from holdfast.worker.attempt import Attempt
-from holdfast.worker.runners.run_limits import Stack, Watch
+from holdfast.worker.runners.run_limits import LimitWatch, ReadStack
 
 log = logging.getLogger("holdfast.worker")
 
@@ -35,9 +35,9 @@ REFUSALS = {
 }
 
 
-async def ends_by_itself(attempt: Attempt, end: asyncio.Future[Any], stack: Stack) -> bool:
-    """Wait for an attempt to end, to be interrupted, or to reach a limit. Returns whether it ended."""
-    watch = Watch(attempt, stack) if attempt.has_limits else None
+async def ends_by_itself(attempt: Attempt, end: asyncio.Future[Any], read_stack: ReadStack) -> bool:
+    """Wait until an attempt ends, is interrupted, or breaks a limit. Returns whether it ended."""
+    limits = LimitWatch(attempt, read_stack) if attempt.has_limits else None
     over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def wake(*_: object) -> None:
@@ -47,32 +47,32 @@ async def ends_by_itself(attempt: Attempt, end: asyncio.Future[Any], stack: Stac
     attempt.on_interrupt = wake
     end.add_done_callback(wake)
     try:
-        if not attempt.why:
+        if not attempt.interrupt_reason:
             await over
     finally:
         end.remove_done_callback(wake)
-        if watch:
-            watch.end()
+        if limits:
+            limits.end()
     return end.done()
 
 
-def unable(attempt: Attempt, error: BaseException) -> Outcome:
-    """What it means that an attempt could not be run: an error of ours, or of a machine that has nothing left."""
+def unable_to_run(attempt: Attempt, error: BaseException) -> Outcome:
+    """Return the outcome of an attempt that failed because of the worker, or of a machine without resources."""
     log.error("%s: attempt %d could not be run", *attempt.key, exc_info=error)
     return Release(f"the worker failed: {error!r}"[:60], 1000)
 
 
-def forced_outcome(attempt: Attempt, heard: Outcome | None) -> Outcome:
-    """What the end of an attempt means that did not end by itself; of a lost one nobody will hear."""
-    if isinstance(heard, Succeed) or (isinstance(heard, Error) and heard.is_of_work_done):
-        return heard
-    if attempt.verdict:
-        return attempt.verdict
-    return Cancelled() if attempt.why == "cancelled" else Release(attempt.why)
+def forced_outcome(attempt: Attempt, reported: Outcome | None) -> Outcome:
+    """Return the outcome of an attempt that was interrupted; that of a lost one is never sent."""
+    if isinstance(reported, Succeed) or (isinstance(reported, Error) and reported.is_of_work_done):
+        return reported
+    if attempt.interrupt_outcome:
+        return attempt.interrupt_outcome
+    return Cancelled() if attempt.interrupt_reason == "cancelled" else Release(attempt.interrupt_reason)
 
 
 def refused_outcome(outcome: Outcome, answer: str) -> Outcome:
-    """What an attempt means whose outcome the store refused: an error of the task, which it would make again."""
+    """Return the outcome that replaces one refused by the store: an error of the task, which no retry would avoid."""
     group = "refused"
     match outcome:
         case Advanced(task):

@@ -1,9 +1,9 @@
-"""Running a program: the job's own process becomes it, so that nothing of ours stands between it and the worker.
+"""Jobs that run a program: the job's own process becomes the program.
 
     job's process ──execve──▶ program        its group gets SIGTERM and SIGKILL, its memory is measured, its output is
-                                             the attempt's log, and how it ended is what the zygote sees
+                                             the attempt's log, and the zygote reports its exit status
 
-Nothing of the app runs around it. It can save nothing: an attempt that is handed back begins anew.
+No middleware of the app runs around it. A program cannot save: an attempt that is requeued starts from the beginning.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from holdfast.task.call import Call
 from holdfast.task.program import PROGRAM, Ended, Program, program_task
 from holdfast.task.task import App, Task
 
-LONGEST_LINE = 4096  # bytes of the last line
-TAIL = 16 * 1024  # bytes of its output that its failure shows
-LINES = 40
-MORE_TO_DO = os.EX_TEMPFAIL  # exit code of a program that was asked to end, and is to run again
+MAX_LINE = 4096  # characters of a line of output
+TAIL = 16 * 1024  # bytes of output that a failure shows
+MAX_LINES = 40
+RUN_AGAIN = os.EX_TEMPFAIL  # exit code of a program that was asked to end, and has more to do
 
 Tasks = Mapping[str, Task[..., Any]]
 
@@ -37,14 +37,14 @@ _IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 
 
 def known_tasks(app: App, tasks: Tasks, *, allow_exec: bool) -> Tasks:
-    """The tasks that a worker runs: those of its app, and programs, if that is allowed."""
+    """Return the tasks that a worker runs: those of its app, and programs if they are allowed."""
     if not allow_exec:
         return tasks
     return {**tasks, PROGRAM: program_task(app, msgspec.structs.replace(DEFAULTS, runner="fork"))}
 
 
-def become(call: Call) -> Outcome:
-    """Become the program that a job is a call of. Returns only if that cannot be: how the job ended."""
+def exec_program(call: Call) -> Outcome:
+    """Become the program of a job. Returns only on failure: the outcome of the job."""
     try:
         program = _read(call)
         for path in (os.path.dirname(call.directory), call.directory):
@@ -61,7 +61,7 @@ def become(call: Call) -> Outcome:
 
 
 def _read(call: Call) -> Program:
-    """Anyone may have stored it: so it is checked here too."""
+    """Read the program of a call, and check it again: any client may have stored it."""
     args, kwargs = program_task(Nowhere(), DEFAULTS).signature.decode(call.payload)
     return Program.of(*args, **kwargs)
 
@@ -69,14 +69,14 @@ def _read(call: Call) -> Program:
 def _exec(program: Program, call: Call) -> NoReturn:
     if program.cwd is not None:
         os.chdir(program.cwd)
-    told = {"HOLDFAST_JOB": call.id, "HOLDFAST_ATTEMPT": str(call.attempt), "HOLDFAST_DIRECTORY": call.directory}
-    for number in _IGNORED_BY_PYTHON:  # and so would the program
+    own = {"HOLDFAST_JOB": call.id, "HOLDFAST_ATTEMPT": str(call.attempt), "HOLDFAST_DIRECTORY": call.directory}
+    for number in _IGNORED_BY_PYTHON:  # or the program would ignore them too
         signal.signal(number, signal.SIG_DFL)
-    os.execvpe(program.arguments[0], program.arguments, {**os.environ, **program.env, **told})  # noqa: S606, no shell
+    os.execvpe(program.arguments[0], program.arguments, {**os.environ, **program.env, **own})  # noqa: S606, no shell
 
 
 def _give_stdin(text: str | None) -> None:
-    """Without a text, the standard input is that of all jobs: nothing."""
+    """Give the program its standard input; without a text it is empty, as for all jobs."""
     if text is None:
         return
     file = os.memfd_create("stdin")
@@ -88,7 +88,7 @@ def _give_stdin(text: str | None) -> None:
 
 
 class Nowhere:
-    """The app of a task whose calls are not stored from here."""
+    """The app of a task that is never enqueued here."""
 
     def enqueue(self, *_: object) -> NoReturn:
         raise NotImplementedError
@@ -98,12 +98,15 @@ class Nowhere:
 
 
 def ended(status: int, log: str, *, asked: str) -> Outcome:
-    """What the end of a program means. `log` is the file that has what it printed; `asked`, why it was to end early."""
+    """Return the outcome of a program that has ended.
+
+    `log` is the file of its output; `asked` is the reason if it was asked to end early.
+    """
     lines = _last_lines(log)
     last = lines[-1] if lines else ""
     if status == 0:
         return Succeed(msgspec.json.encode(Ended(0, last)))
-    if asked and os.WIFEXITED(status) and os.WEXITSTATUS(status) == MORE_TO_DO:
+    if asked and os.WIFEXITED(status) and os.WEXITSTATUS(status) == RUN_AGAIN:
         return Release(asked)
     group, words = _describe(status)
     if asked and group == "signal-SIGTERM":
@@ -119,7 +122,7 @@ def ended(status: int, log: str, *, asked: str) -> Outcome:
 
 
 def _describe(status: int) -> tuple[str, str]:
-    """The group of a failure, and its words."""
+    """Return the group of a failure, and its message."""
     if os.WIFSIGNALED(status):
         name = _signal_name(os.WTERMSIG(status))
         return f"signal-{name}", f"the program was ended by {name}"
@@ -135,11 +138,11 @@ def _signal_name(number: int) -> str:
 
 
 def _last_lines(log: str) -> list[str]:
-    """The last lines that are not empty."""
+    """Return the last lines of output that are not empty."""
     try:
         with Path(log).open("rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL))
             lines = file.read(TAIL).decode("utf-8", "replace").splitlines()
     except OSError:
         return []
-    return list(deque((line[:LONGEST_LINE].rstrip() for line in lines if line.strip()), maxlen=LINES))
+    return list(deque((line[:MAX_LINE].rstrip() for line in lines if line.strip()), maxlen=MAX_LINES))

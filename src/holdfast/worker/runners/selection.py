@@ -1,8 +1,8 @@
-"""Runners: each runs an attempt and returns how it ended. Here is decided which one, and whether it has a place free.
+"""Which runner a job gets, and whether it has a free slot.
 
-inside.py   async, thread           in the executor's own process
-apart.py    fork, spawn, process    in processes apart from it
-alone.py    the same                for a job that may have killed the process that forks them
+async, thread           in the executor's own process: async_runner.py, thread_runner.py
+fork, spawn, process    in a process of the job's own: process_runner.py
+alone                   the same, under a zygote of its own, for a job that may have killed its executor
 """
 
 from __future__ import annotations
@@ -19,58 +19,63 @@ from holdfast.store.commands import ClaimedJob
 from holdfast.task import task
 from holdfast.worker.attempt import Attempt
 from holdfast.worker.messages import FORK, REUSE, SPAWN
-from holdfast.worker.runners.endings import unable
-from holdfast.worker.runners.inprocess_runner import AsyncRunner, Inside, ThreadRunner
-from holdfast.worker.runners.process_runner import AloneRunner, Processes, ProcessRunner
+from holdfast.worker.runners.async_runner import AsyncRunner
+from holdfast.worker.runners.endings import unable_to_run
+from holdfast.worker.runners.inprocess_job import InProcessJobs
+from holdfast.worker.runners.process_runner import AloneRunner, ProcessRunner
+from holdfast.worker.runners.thread_runner import ThreadRunner
 from holdfast.worker.runners.zygote import Zygote
+from holdfast.worker.runners.zygote_client import ZygoteClient
 from holdfast.worker.settings import Pool
 
-PATIENCE = 2.0  # seconds that a claimed job waits for a place before it is handed back
-NOT_HERE = Release("it may kill its process, so not here", 1000)
+SLOT_WITHIN = 2.0  # seconds that a claimed job waits for a slot before it is requeued
+RECENT = 200  # jobs
+NEEDS_ZYGOTE = Release("it may kill its process, so not here", 1000)
 NEEDS_PROCESS = Release("its limits need a process of its own, so not here", 1000)
-INSIDE = ("async", "thread")
+IN_PROCESS = ("async", "thread")
 FORKED = ("fork", "process")
 
 
 class Runner(Protocol):
-    """Runs attempts in processes apart from this one."""
+    """Runs attempts in processes of their own."""
 
     async def run(self, attempt: Attempt) -> Outcome: ...
 
-    def fork_no_more(self) -> None: ...
+    def stop_forking_ahead(self) -> None: ...
 
 
-class Elsewhere(NamedTuple):
-    """Jobs that the executors before this one still run: they take places of its own."""
+class PredecessorLoad(NamedTuple):
+    """The jobs that the replaced executors still run: they occupy slots of this one."""
 
-    apart: int
-    inside: int
-
-
-NOWHERE = Elsewhere(0, 0)
+    processes: int
+    inprocess: int
 
 
-def wanted(known: task.Task[..., Any], pool: Pool) -> option_table.Runner:
-    """The runner that a task names, or else its worker."""
+NO_LOAD = PredecessorLoad(0, 0)
+
+
+def chosen_runner(known: task.Task[..., Any], pool: Pool) -> option_table.Runner:
+    """Return the runner that a task declares, or else that of its pool."""
     return known.chosen.runner or ("async" if known.is_async else pool.runner)
 
 
 def refusal(tasks: Mapping[str, task.Task[..., Any]], pool: Pool) -> str:
-    """Say why a pool cannot run the tasks of an app; '' if it can."""
+    """Explain why a pool cannot run the tasks of an app; '' if it can."""
     for name, known in tasks.items():
-        if wanted(known, pool) in INSIDE and known.chosen.run.needs_process:
+        runner = chosen_runner(known, pool)
+        if runner in IN_PROCESS and known.chosen.run.needs_process:
             return (
                 f"task {name} is declared with {' and '.join(known.chosen.run.needing)}, which the runner "
-                f"{wanted(known, pool)} of pool {pool.name} cannot keep: give the task a runner that can (fork, spawn, "
+                f"{runner} of pool {pool.name} cannot keep: give the task a runner that can (fork, spawn, "
                 "process), or start the worker with one"
             )
     return ""
 
 
 class Runners:
-    """All runners of an executor; without a zygote, only those inside of this process.
+    """All runners of an executor; without a zygote, only those in its own process.
 
-    `on_abandoned` is called with each attempt that none of them can get rid of.
+    `on_abandoned` is called with each attempt that does not end when asked to.
     """
 
     def __init__(
@@ -81,122 +86,124 @@ class Runners:
         *,
         on_abandoned: Callable[[Attempt], None],
     ) -> None:
-        self._tasks = tasks
+        self.tasks = tasks
         self._pool = pool
         self._can_fork = zygote is not None and zygote.can_fork
-        self.processes = zygote and Processes(zygote.control)
-        self._inside = Inside(tasks, on_abandoned=on_abandoned)
-        self._coroutines, self._threads = AsyncRunner(self._inside), ThreadRunner(self._inside, pool.concurrency)
+        self.zygote = zygote and ZygoteClient(zygote.control)
+        self._inprocess = InProcessJobs(tasks, on_abandoned=on_abandoned)
+        self._coroutines = AsyncRunner(self._inprocess)
+        self._threads = ThreadRunner(self._inprocess, pool.concurrency)
         self._runners: dict[option_table.Runner, Runner] = {}
         self._alone: dict[option_table.Runner, Runner] = {}
-        if self.processes:
-            self._alone = {
-                "fork": AloneRunner(self.processes, FORK),
-                "spawn": AloneRunner(self.processes, SPAWN),
-                "process": AloneRunner(self.processes, FORK),
-            }
+        if self.zygote:
             self._runners = {
-                "fork": ProcessRunner(self.processes, FORK),
-                "spawn": ProcessRunner(self.processes, SPAWN),
-                "process": ProcessRunner(self.processes, REUSE),
+                "fork": ProcessRunner(self.zygote, FORK),
+                "spawn": ProcessRunner(self.zygote, SPAWN),
+                "process": ProcessRunner(self.zygote, REUSE),
             }
-        self._places = asyncio.Semaphore(pool.processes)
-        self._apart: set[Attempt] = set()
+            self._alone = {
+                "fork": AloneRunner(self.zygote, FORK),
+                "spawn": AloneRunner(self.zygote, SPAWN),
+                "process": AloneRunner(self.zygote, FORK),
+            }
+        self._slots = asyncio.Semaphore(pool.processes)
+        self._in_processes: set[Attempt] = set()
         self._kinds: dict[task.Task[..., Any], option_table.Runner] = {}
-        # Of the last jobs: were they apart? At first, some may be.
-        self._recent = deque([any(self._kind(known) not in INSIDE for known in tasks.values())], maxlen=200)
-        self._recently_apart = sum(self._recent)
+        # Whether each recent job took a process. At first, assume so if any task would.
+        self._recent = deque([any(self._kind(known) not in IN_PROCESS for known in tasks.values())], maxlen=RECENT)
+        self._recent_processes = sum(self._recent)
 
-    def room(self, attempts: int, elsewhere: Elsewhere = NOWHERE) -> int:
-        """How many jobs can start now, if as many of them are apart as of the recent ones; half of that, to be safe.
+    def room(self, attempts: int, predecessors: PredecessorLoad = NO_LOAD) -> int:
+        """Return how many jobs can start now, if as many of them take a process as half of the recent jobs did.
 
-        What finds no place all the same is handed back soon. Where no process is free, nothing is claimed: the first
-        might need one, and would be handed back again and again, ahead of all others.
+        A job that finds no slot after all is requeued soon. While no process is free, nothing is claimed: the first
+        job might need one, and would be requeued again and again, ahead of all others.
         """
-        if any(attempt.pid is None for attempt in self._apart):
+        if any(attempt.pid is None for attempt in self._in_processes):
             return 0
-        free = self._pool.concurrency - (attempts - len(self._apart)) - elsewhere.inside
-        if self._recently_apart:
-            processes = self._pool.processes - len(self._apart) - elsewhere.apart
-            free = min(free, max(processes, processes * len(self._recent) // (2 * self._recently_apart)))
+        free = self._pool.concurrency - (attempts - len(self._in_processes)) - predecessors.inprocess
+        if self._recent_processes:
+            processes = self._pool.processes - len(self._in_processes) - predecessors.processes
+            free = min(free, max(processes, processes * len(self._recent) // (2 * self._recent_processes)))
         return max(0, free)
 
-    def are_inside(self, jobs: Iterable[ClaimedJob]) -> bool:
-        """Whether these jobs would take no process, nor did recent ones; so that `room` is right before they begin."""
-        return not self._recently_apart and all(
-            job.task in self._tasks and self._kind_for(job) in INSIDE for job in jobs
+    def need_no_process(self, jobs: Iterable[ClaimedJob]) -> bool:
+        """Whether neither these jobs nor recent ones take a process, so that `room` is right before they begin."""
+        return not self._recent_processes and all(
+            job.task in self.tasks and self._kind_for(job) in IN_PROCESS for job in jobs
         )
 
     def begin(self, attempt: Attempt) -> Coroutine[Any, Any, None] | None:
-        """Start an attempt, which ends by itself. Returns what has to be awaited for that, if it runs apart."""
-        if attempt.job.alone and not self.processes:
-            attempt.end(NOT_HERE)
+        """Start an attempt. Returns the coroutine that has to be awaited for that, if it takes a process."""
+        if attempt.job.alone and not self.zygote:
+            attempt.end(NEEDS_ZYGOTE)
             return None
         kind = self._kind_for(attempt.job)
-        if kind in INSIDE and attempt.run.needs_process:
+        if kind in IN_PROCESS and attempt.run.needs_process:
             attempt.end(NEEDS_PROCESS)
             return None
-        self._note(kind not in INSIDE)
-        if kind in INSIDE:
+        self._note_recent(kind not in IN_PROCESS)
+        if kind in IN_PROCESS:
             (self._coroutines if kind == "async" else self._threads).begin(attempt)
             return None
-        self._apart.add(attempt)
-        return self._run_apart((self._alone if attempt.job.alone else self._runners)[kind], attempt)
+        self._in_processes.add(attempt)
+        return self._run((self._alone if attempt.job.alone else self._runners)[kind], attempt)
 
-    def _note(self, is_apart: bool) -> None:
+    def _note_recent(self, takes_process: bool) -> None:
         if len(self._recent) == self._recent.maxlen:
-            self._recently_apart -= self._recent[0]
-        self._recent.append(is_apart)
-        self._recently_apart += is_apart
+            self._recent_processes -= self._recent[0]
+        self._recent.append(takes_process)
+        self._recent_processes += takes_process
 
-    async def _run_apart(self, runner: Runner, attempt: Attempt) -> None:
+    async def _run(self, runner: Runner, attempt: Attempt) -> None:
         try:
-            attempt.end(await self._run_in_place(runner, attempt))
+            attempt.end(await self._run_in_slot(runner, attempt))
         except Exception as error:
-            attempt.end(unable(attempt, error))
+            attempt.end(unable_to_run(attempt, error))
 
-    async def _run_in_place(self, runner: Runner, attempt: Attempt) -> Outcome:
-        """Run an attempt once a place is free; not for ever, for others may have places free."""
+    async def _run_in_slot(self, runner: Runner, attempt: Attempt) -> Outcome:
+        """Run an attempt once a slot is free; requeue it if none is free soon, as other workers may have one."""
         try:
-            async with asyncio.timeout(PATIENCE) if self._places.locked() else nullcontext():
-                await self._places.acquire()
+            async with asyncio.timeout(SLOT_WITHIN) if self._slots.locked() else nullcontext():
+                await self._slots.acquire()
         except TimeoutError:
             return Release("claimed ahead")
         try:
-            if attempt.stop_reason or attempt.why:
-                return Release(attempt.why or "stopping")
+            if attempt.stop_reason or attempt.interrupt_reason:
+                return Release(attempt.interrupt_reason or "stopping")
             return await runner.run(attempt)
         finally:
-            self._places.release()
+            self._slots.release()
 
     def forget(self, attempt: Attempt) -> None:
-        """It is over, and takes no place any more."""
-        self._apart.discard(attempt)
+        """Note that an attempt has ended, and occupies no slot."""
+        self._in_processes.discard(attempt)
 
-    def fork_no_more(self) -> None:
-        """Have no process wait for jobs to come: there will be none."""
+    def stop_forking_ahead(self) -> None:
+        """Have no process wait for the next job: there will be none."""
         for runner in self._runners.values():
-            runner.fork_no_more()
+            runner.stop_forking_ahead()
 
     def close(self) -> None:
         self._threads.close()
-        self._inside.close()
+        self._inprocess.close()
 
     def _kind_for(self, job: ClaimedJob) -> option_table.Runner:
         """A job that may have killed an executor runs alone: in a process of its own, under a zygote of its own."""
-        kind = self._kind(self._tasks[job.task])
-        return self._safe("fork") if job.alone and kind in INSIDE else kind
+        kind = self._kind(self.tasks[job.task])
+        return self._safe("fork") if job.alone and kind in IN_PROCESS else kind
 
     def _kind(self, known: task.Task[..., Any]) -> option_table.Runner:
         if (kind := self._kinds.get(known)) is None:
-            kind = self._kinds[known] = self._safe(wanted(known, self._pool))
+            kind = self._kinds[known] = self._safe(chosen_runner(known, self._pool))
         return kind
 
     def _safe(self, kind: option_table.Runner) -> option_table.Runner:
-        """Where the app has threads nothing is forked: a lock that one of them holds would never be released.
+        """Replace a runner that is impossible here.
 
-        The processes of the runner `process` are spawned then, and kept all the same.
+        An app with threads is never forked: a lock that one of them holds would never be released in the child. The
+        processes of the runner `process` are spawned then, and reused all the same.
         """
-        if not self.processes and kind not in INSIDE:
+        if not self.zygote and kind not in IN_PROCESS:
             return "thread"
         return "spawn" if kind == "fork" and not self._can_fork else kind
