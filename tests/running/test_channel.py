@@ -15,10 +15,12 @@ from holdfast.job.outcome import Outcome, Release, Succeed
 from holdfast.store.commands import ClaimedJob
 from holdfast.task.program import PROGRAM
 from holdfast.worker import messages
-from holdfast.worker.attempt import SOFT, WORKER, Attempt, House, Said
+from holdfast.worker.attempt import SOFT, WORKER, Attempt, ExecutorContext
 from holdfast.worker.executor import saving
-from holdfast.worker.runners import process_runner
-from holdfast.worker.runners.process_runner import JobProcess, ProcessRunner
+from holdfast.worker.pending_saves import PendingSaves, Update
+from holdfast.worker.runners import job_process
+from holdfast.worker.runners.job_process import JobProcess
+from holdfast.worker.runners.process_runner import ProcessRunner
 from holdfast.worker.transport import READ_SIZE, Arriving, Channel
 from tests.apps import link_app as app
 from tests.support.relay import Relay
@@ -178,7 +180,7 @@ class Played:
         self.process.close()
 
     def fork(self) -> None:
-        self._forked.set_result(process_runner._Process(PID, self._ended))
+        self._forked.set_result(job_process.Process(PID, self._ended))
 
     def refuse(self) -> None:
         self._forked.set_result(None)
@@ -188,7 +190,7 @@ class Played:
         return [type(message).__name__ for message in arriving.add(self.its.recv(READ_SIZE))]
 
     def die(self, *_: object) -> None:
-        self._ended.set_result(process_runner._End(9, 0))
+        self._ended.set_result(job_process.ProcessEnd(9, 0))
         self.its.close()
 
 
@@ -212,8 +214,8 @@ def claimed(task: str = "task") -> Attempt:
         return "", None
 
     nobody = lambda *_: None  # noqa: E731
-    house = House("node/worker.1", "", "", False, nobody, nobody, nobody, answer, lambda: 0.0)
-    return Attempt(ClaimedJob("job", 1, "default", task, "json", b"[[],{}]", b"", 0, 1, False), house, 0.0)
+    context = ExecutorContext("node/worker.1", "", "", False, nobody, nobody, nobody, answer, lambda: 0.0)
+    return Attempt(ClaimedJob("job", 1, "default", task, "json", b"[[],{}]", b"", 0, 1, False), context, 0.0)
 
 
 async def soon() -> None:
@@ -252,7 +254,7 @@ def test_a_job_that_is_to_stop_while_its_process_is_forked_does_not_start(how: s
 async def run_and_hear(said: bytes, monkeypatch: pytest.MonkeyPatch, *, stays: bool) -> Outcome:
     """Run a job whose process says something that cannot be understood, and so is killed."""
     with Played() as played:
-        monkeypatch.setattr(process_runner, "kill_group", played.die)
+        monkeypatch.setattr(job_process, "kill_group", played.die)
         played.fork()
         running = asyncio.create_task(played.process.run(claimed(), stays=stays))
         await soon()
@@ -285,7 +287,7 @@ def test_a_program_is_asked_to_end_once_however_often_it_is_to_stop(monkeypatch:
     async def main() -> None:
         attempt = claimed(PROGRAM)
         with Played() as played:
-            monkeypatch.setattr(process_runner._Process, "ask_to_end", lambda process: asked.append(process.pid))
+            monkeypatch.setattr(job_process.Process, "terminate", lambda process: asked.append(process.pid))
             played.fork()
             running = asyncio.create_task(played.process.run(attempt, stays=False))
             await soon()
@@ -312,7 +314,7 @@ def test_a_job_whose_process_was_dead_and_that_gets_no_other_has_not_started() -
 
             outcome = await runner.run(attempt)
 
-            assert (outcome, attempt.finish(outcome).unstarted) == (process_runner.NO_PROCESS, True)
+            assert (outcome, attempt.finish(outcome).unstarted) == (job_process.NO_PROCESS, True)
 
     play(main())
 
@@ -334,7 +336,7 @@ def test_a_process_is_forked_ahead_unless_there_will_be_no_next_job() -> None:
             await run(runner, first)
             assert started.ready == [third, ahead]
 
-            runner.fork_no_more()
+            runner.stop_forking_ahead()
 
             assert second.its.recv(1) == b"", "it was let go"
             await run(runner, third)
@@ -353,8 +355,8 @@ def test_a_job_that_was_given_up_is_told_that_nothing_was_saved_and_its_end_is_s
 
         attempt.save(b"1", None)
 
-        code, words = await saving.answer(NO_STORE, attempt, "flush")
-        assert (code, attempt.why) == (LeaseLost.code, "")
+        code, words = await saving.handle_request(NO_STORE, attempt, "flush")
+        assert (code, attempt.interrupt_reason) == (LeaseLost.code, "")
         assert "nothing was saved" in words
 
     play(main())
@@ -366,17 +368,18 @@ def test_who_waits_for_a_save_is_told_when_the_supervisor_hears_that_the_lease_i
     async def main() -> None:
         attempt = claimed()
         attempt.save(b"1", None)
-        waiting = asyncio.create_task(saving.answer(NO_STORE, attempt, "flush"))
+        waiting = asyncio.create_task(saving.handle_request(NO_STORE, attempt, "flush"))
         await soon()
 
-        async def lose(_: object, attempt: Attempt, said: Said) -> bool:
+        async def lose(_: object, attempt: Attempt, saves: PendingSaves, update: Update) -> bool:
             attempt.interrupt("lost")
-            attempt.save_again(said)
+            saves.put_back(update)
             return False
 
         monkeypatch.setattr(saving, "_send", lose)
         monkeypatch.setattr(saving, "SAVE_EVERY", 0)
-        await saving.keep_saving(NO_STORE, attempt)
+        assert attempt.saves
+        await saving.send_saves(NO_STORE, attempt, attempt.saves)
 
         assert (await waiting)[0] == LeaseLost.code
 

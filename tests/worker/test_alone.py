@@ -15,7 +15,8 @@ import pytest
 from holdfast.worker import messages
 from holdfast.worker.attempt import Attempt
 from holdfast.worker.runners import zygote
-from holdfast.worker.runners.process_runner import AloneRunner, Processes
+from holdfast.worker.runners.process_runner import AloneRunner
+from holdfast.worker.runners.zygote_client import ZygoteClient
 from tests.support.workers import children, descendants, until
 
 
@@ -42,10 +43,10 @@ def descriptors_left(count: int) -> Iterator[None]:
 def test_a_process_that_is_asked_of_a_dead_zygote_does_not_start() -> None:
     async def is_dead() -> bool:
         ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        own = Processes(ours)
+        own = ZygoteClient(ours)
         its.close()  # its guard could not fork it
         process = own.start(messages.FORK)
-        own.settle()
+        own.report_all_dead()
         process.close()
         own.close()
         return process.is_dead
@@ -55,13 +56,13 @@ def test_a_process_that_is_asked_of_a_dead_zygote_does_not_start() -> None:
 
 def test_a_zygote_for_a_job_that_cannot_be_started_is_let_go() -> None:
     async def run() -> None:
-        runner = AloneRunner(Processes(control), messages.FORK)
+        runner = AloneRunner(ZygoteClient(control), messages.FORK)
         with descriptors_left(2), pytest.raises(OSError, match="Too many open files"):
             await runner.run(cast(Attempt, None))  # it does not come to that
         await asyncio.to_thread(until, lambda: not descendants(pid), what="the end of the zygote for one job")
 
     before = set(children(os.getpid()))
-    with zygote.start_apart("tests.apps.killer_app", "INFO", None).control as control:
+    with zygote.start_spawning("tests.apps.killer_app", "INFO", None).control as control:
         (pid,) = set(children(os.getpid())) - before
         asyncio.run(run())
     os.waitpid(pid, 0)

@@ -283,8 +283,8 @@ def test_a_job_that_comes_when_an_executor_has_to_stop_is_handed_back_in_its_nex
 
     executor._start_claimed()
 
-    assert executor._nudge.is_set()
-    assert [(item.id, item.unstarted) for item in executor._ended] == [("j", True)]
+    assert executor._wake.is_set()
+    assert [(item.id, item.unstarted) for item in executor._jobs.finishes.take()] == [("j", True)]
     for end in (ours, its):
         end.close()
 

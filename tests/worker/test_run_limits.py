@@ -105,7 +105,7 @@ def test_a_job_that_says_nothing_is_stopped_with_the_stack_of_what_it_did(staff:
 
     assert (ended.state, ended.group, ended.crashes_used) == ("failed", "stalled", 0)
     assert ended.failure
-    assert ended.failure.message.startswith(f"the job said nothing for {seconds} s")
+    assert ended.failure.message.startswith(f"the job was silent for {seconds} s")
     assert f"in {'say_nothing' if runner == 'async' else '_drive'}\n" in ended.failure.traceback
     staff.crew.open(f"silent-{runner}")  # a thread is abandoned
 

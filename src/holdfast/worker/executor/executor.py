@@ -45,7 +45,9 @@ PULSE_EVERY = 0.05  # seconds between checks of a pulse that stands still
 class Executor:
     """Runs jobs until it is stopped, or replaced."""
 
-    def __init__(self, app: App, start: Start, *, control: socket.socket, zygote: Zygote | None, pulse: LeaseClock) -> None:
+    def __init__(
+        self, app: App, start: Start, *, control: socket.socket, zygote: Zygote | None, pulse: LeaseClock
+    ) -> None:
         self._name = start.name
         self._settings = start.settings
         self._pool = start.pool
@@ -217,7 +219,9 @@ class Executor:
                 running.claimed_again()
             elif self._stopping or self._is_held:  # since the claim was sent
                 reason = "stopping" if self._stopping else "the server evicts jobs"
-                self._jobs.finishes.add(Finish(job.id, job.attempt, Release(reason), created=job.created, unstarted=True))
+                self._jobs.finishes.add(
+                    Finish(job.id, job.attempt, Release(reason), created=job.created, unstarted=True)
+                )
                 self._wake.set()
             else:
                 self._jobs.begin(job, self._claimed_at)

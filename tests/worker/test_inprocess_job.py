@@ -1,4 +1,4 @@
-"""Jobs inside of the executor's own process: what they may do there, and the executor goes on all the same."""
+"""Jobs inprocess of the executor's own process: what they may do there, and the executor goes on all the same."""
 
 from __future__ import annotations
 
@@ -19,8 +19,11 @@ from holdfast import Holdfast, Job, JobFailed, Task, current_job
 from holdfast.job.option_table import Runner
 from holdfast.job.outcome import Release
 from holdfast.store.commands import ClaimedJob
-from holdfast.worker.attempt import Attempt, House, Request, Said
-from holdfast.worker.runners.inprocess_runner import AsyncRunner, Inside, ThreadRunner, Work
+from holdfast.worker.attempt import Attempt, ExecutorContext, Request
+from holdfast.worker.pending_saves import Update
+from holdfast.worker.runners.async_runner import AsyncRunner
+from holdfast.worker.runners.inprocess_job import InProcessJob, InProcessJobs
+from holdfast.worker.runners.thread_runner import ThreadRunner
 from tests.apps import inside_app as app
 from tests.support.workers import Crew, Worker, is_alive, until
 
@@ -36,7 +39,7 @@ def put(crew: Crew, program: str, runner: Runner, *args: Any, **options: Any) ->
     return crew.put(app.find(program, runner).options(**options), *args)
 
 
-# Asking the event loop from inside of it
+# Asking the event loop from inprocess of it
 
 
 @pytest.mark.parametrize(("how", "instead"), [("once", "aonce"), ("flush", "asave")])
@@ -91,7 +94,7 @@ def test_jobs_run_while_others_are_fetched_and_never_more_than_have_a_place(crew
 def test_where_no_thread_can_be_started_jobs_are_handed_back(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     async def main() -> None:
         part = Part()
-        runner = ThreadRunner(part.inside, most=4)
+        runner = ThreadRunner(part.inprocess, concurrency=4)
         with monkeypatch.context() as patch:
             patch.setattr(ThreadPoolExecutor, "submit", raising(error))
             attempts = [part.attempt(id) for id in ("one", "two")]
@@ -221,13 +224,13 @@ class Part:
     def __init__(self, tmp_path: Path | str = "", on_request: Request = asyncio.sleep) -> None:
         self.jobs = Holdfast("redis://nowhere")
         self.task = self.jobs.task(name="small")
-        self.inside = Inside(self.jobs.tasks, on_abandoned=print)
+        self.inprocess = InProcessJobs(self.jobs.tasks, on_abandoned=print)
         self.ended = asyncio.Event()
-        self._house = House(
+        self._context = ExecutorContext(
             executor="node/worker.1",
             directory=str(tmp_path),
             logs="",
-            captured=False,
+            captures_output=False,
             on_start=lambda _: None,
             on_end=lambda *_: self.ended.set(),
             on_first_save=lambda _: None,
@@ -236,12 +239,12 @@ class Part:
         )
 
     def attempt(self, id: str = "job") -> Attempt:
-        return Attempt(ClaimedJob(id, 1, "default", "small", "json", NOTHING, b"", 0, 1, False), self._house, 0.0)
+        return Attempt(ClaimedJob(id, 1, "default", "small", "json", NOTHING, b"", 0, 1, False), self._context, 0.0)
 
-    async def run(self, make: Callable[[Inside], AsyncRunner | ThreadRunner]) -> Attempt:
+    async def run(self, make: Callable[[InProcessJobs], AsyncRunner | ThreadRunner]) -> Attempt:
         """Run the task to its end."""
         attempt = self.attempt()
-        make(self.inside).begin(attempt)
+        make(self.inprocess).begin(attempt)
         async with asyncio.timeout(30):
             await self.ended.wait()
         return attempt
@@ -258,8 +261,8 @@ def fail() -> None:
     raise ValueError
 
 
-def one_thread(inside: Inside) -> ThreadRunner:
-    return ThreadRunner(inside, most=1)
+def one_thread(inprocess: InProcessJobs) -> ThreadRunner:
+    return ThreadRunner(inprocess, concurrency=1)
 
 
 def has_started(attempt: Attempt) -> bool:
@@ -271,18 +274,18 @@ def has_started(attempt: Attempt) -> bool:
 
 @pytest.mark.parametrize("make", [one_thread, AsyncRunner], ids=INSIDE)
 def test_what_was_asked_to_end_before_it_began_has_not_started(
-    monkeypatch: pytest.MonkeyPatch, make: Callable[[Inside], AsyncRunner | ThreadRunner]
+    monkeypatch: pytest.MonkeyPatch, make: Callable[[InProcessJobs], AsyncRunner | ThreadRunner]
 ) -> None:
     async def main() -> None:
         part = Part()
         part.task(fail)
-        begin = Work.begin
+        begin = InProcessJob.begin
 
-        def begin_late(work: Work) -> Task[..., Any] | None:
+        def begin_late(work: InProcessJob) -> Task[..., Any] | None:
             work.ask_to_end()
             return begin(work)
 
-        monkeypatch.setattr(Work, "begin", begin_late)
+        monkeypatch.setattr(InProcessJob, "begin", begin_late)
         assert not has_started(await part.run(make))
 
     asyncio.run(main())
@@ -293,13 +296,13 @@ def test_a_flush_waits_for_what_was_said_before_though_another_thread_has_not_wo
         heard = []
 
         async def answer(attempt: Attempt, word: str) -> tuple[str, Any]:
-            heard.append((word, attempt._unsaved))
+            heard.append((word, attempt.saves and attempt.saves.unsent))
             return "", None
 
         part = Part(on_request=answer)
         attempt = part.attempt()
-        work = Work(attempt, part.inside)
-        part.inside.posted._is_woken = True  # that thread is about to
+        work = InProcessJob(attempt, part.inprocess)
+        part.inprocess.calls._is_woken = True  # that thread is about to
 
         def save() -> tuple[str, Any]:
             work.save(b"1", None)
@@ -309,7 +312,7 @@ def test_a_flush_waits_for_what_was_said_before_though_another_thread_has_not_wo
         work.save(b"2", None)
         await work.aask("flush")
 
-        assert heard == [("flush", Said(b"1")), ("flush", Said(b"2"))]
+        assert heard == [("flush", Update(b"1")), ("flush", Update(b"2"))]
 
     asyncio.run(main())
 
@@ -318,25 +321,26 @@ def test_what_a_coroutine_saves_after_its_thread_has_counts_more() -> None:
     async def main() -> None:
         part = Part()
         attempt = part.attempt()
-        work = Work(attempt, part.inside)
+        work = InProcessJob(attempt, part.inprocess)
         thread = threading.Thread(target=work.save, args=(b"1", None))
         thread.start()
         thread.join()
         work.save(b"2", None)
         await asyncio.sleep(0)
-        assert attempt._unsaved == Said(b"2")
+        assert attempt.saves
+        assert attempt.saves.unsent == Update(b"2")
 
     asyncio.run(main())
 
 
 @pytest.mark.parametrize("make", [one_thread, AsyncRunner], ids=INSIDE)
 def test_a_job_ends_though_its_end_cannot_be_described(
-    monkeypatch: pytest.MonkeyPatch, make: Callable[[Inside], AsyncRunner | ThreadRunner]
+    monkeypatch: pytest.MonkeyPatch, make: Callable[[InProcessJobs], AsyncRunner | ThreadRunner]
 ) -> None:
     async def main() -> None:
         part = Part()
         part.task(fail)
-        monkeypatch.setattr("holdfast.worker.runners.inprocess_runner.raised", raising(SystemExit(3)))
+        monkeypatch.setattr("holdfast.worker.runners.inprocess_job.raised", raising(SystemExit(3)))
         attempt = await part.run(make)
         assert attempt.outcome == Release("the worker failed: SystemExit(3)", 1000)
         assert has_started(attempt)
@@ -349,11 +353,11 @@ def test_a_job_ends_whose_thread_is_hit_where_the_task_is_not(monkeypatch: pytes
     async def main() -> None:
         part = Part()
         part.task(lambda: None)
-        runner = one_thread(part.inside)
+        runner = one_thread(part.inprocess)
         attempt = part.attempt()
-        runner._waiting.append((Work(attempt, part.inside), copy_context()))
+        runner._waiting.append((InProcessJob(attempt, part.inprocess), copy_context()))
         monkeypatch.setattr(runner, step, raising(SystemExit(3)))
-        runner._serve()
+        runner._run_waiting()
         await part.ended.wait()
         assert attempt.outcome == Release("the worker failed: SystemExit(3)", 1000)
         assert not has_started(attempt)
@@ -364,7 +368,7 @@ def test_a_job_ends_whose_thread_is_hit_where_the_task_is_not(monkeypatch: pytes
 def test_a_thread_can_be_called_again_after_a_call_was_hit(monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
         part = Part()
-        runner = one_thread(part.inside)
+        runner = one_thread(part.inprocess)
         monkeypatch.setattr(ThreadPoolExecutor, "submit", raising(SystemExit(3)))
         with pytest.raises(SystemExit):
             runner.begin(part.attempt())

@@ -8,7 +8,7 @@ from contextvars import ContextVar, copy_context
 
 import pytest
 
-from holdfast.worker.runners.inprocess_runner import AT_ONCE, FAR_AHEAD, PATIENCE, Posted
+from holdfast.worker.runners.loop_calls import BATCH, MAX_WAITING, SLOW_DOWN, LoopCalls
 
 _whose: ContextVar[str] = ContextVar("whose", default="nobody")
 
@@ -17,7 +17,7 @@ def test_calls_are_made_by_the_loop_in_the_order_of_each_thread() -> None:
     made: list[tuple[int, int]] = []
 
     async def main() -> None:
-        posted, own, last = Posted(asyncio.get_running_loop()), threading.get_ident(), asyncio.Event()
+        posted, own, last = LoopCalls(asyncio.get_running_loop()), threading.get_ident(), asyncio.Event()
 
         def make(thread: int, number: int) -> None:
             assert threading.get_ident() == own
@@ -48,7 +48,7 @@ def test_calls_are_made_in_the_context_of_who_made_the_box() -> None:
 
     async def main() -> None:
         _whose.set("executor")
-        posted = Posted(asyncio.get_running_loop())
+        posted = LoopCalls(asyncio.get_running_loop())
         job = copy_context()
         job.run(_whose.set, "job")
         job.run(posted.call, lambda: seen.append(_whose.get()))
@@ -66,7 +66,7 @@ def test_what_a_call_posts_is_made_too() -> None:
     made: list[int] = []
 
     async def main() -> None:
-        posted = Posted(asyncio.get_running_loop())
+        posted = LoopCalls(asyncio.get_running_loop())
 
         def make(number: int) -> None:
             made.append(number)
@@ -86,7 +86,7 @@ def test_the_loop_goes_on_though_calls_are_posted_without_end() -> None:
     made: list[int] = []
 
     async def main() -> None:
-        posted = Posted(asyncio.get_running_loop())
+        posted = LoopCalls(asyncio.get_running_loop())
 
         def make(number: int) -> None:
             made.append(number)
@@ -104,32 +104,32 @@ def test_the_loop_makes_some_calls_at_once_and_then_looks_after_others() -> None
     made: list[int] = []
 
     async def main() -> None:
-        posted = Posted(asyncio.get_running_loop())
-        for number in range(2 * AT_ONCE):
+        posted = LoopCalls(asyncio.get_running_loop())
+        for number in range(2 * BATCH):
             posted.put(made.append, number)
         await asyncio.sleep(0)
-        assert made == list(range(AT_ONCE))
+        assert made == list(range(BATCH))
         await asyncio.sleep(0)
 
     asyncio.run(main())
 
-    assert made == list(range(2 * AT_ONCE))
+    assert made == list(range(2 * BATCH))
 
 
 def test_who_is_far_ahead_of_the_loop_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     waited: list[float] = []
-    monkeypatch.setattr("holdfast.worker.runners.inprocess_runner.time.sleep", waited.append)
+    monkeypatch.setattr("holdfast.worker.runners.loop_calls.time.sleep", waited.append)
 
     async def main() -> None:
-        posted = Posted(asyncio.get_running_loop())
-        for _ in range(FAR_AHEAD):
-            posted.put_patiently(int)
+        posted = LoopCalls(asyncio.get_running_loop())
+        for _ in range(MAX_WAITING):
+            posted.put_slowly(int)
         assert not waited
-        posted.put_patiently(int)
+        posted.put_slowly(int)
 
     asyncio.run(main())
 
-    assert waited == [PATIENCE]
+    assert waited == [SLOW_DOWN]
 
 
 def test_what_was_posted_is_made_early_by_who_catches_up_though_no_wake_up_has_come() -> None:
@@ -138,11 +138,11 @@ def test_what_was_posted_is_made_early_by_who_catches_up_though_no_wake_up_has_c
     async def main() -> None:
         _whose.set("executor")
         loop = asyncio.get_running_loop()
-        posted = Posted(loop)
+        posted = LoopCalls(loop)
         loop.set_exception_handler(lambda *_: made.append(("error", _whose.get())))
         posted._is_woken = True  # by a thread that has not come to do it
         posted.put(lambda: 1 // 0)
-        for number in range(2 * AT_ONCE):
+        for number in range(2 * BATCH):
             posted.put(lambda number=number: made.append((str(number), _whose.get())))
         job = copy_context()
         job.run(_whose.set, "job")
@@ -150,7 +150,7 @@ def test_what_was_posted_is_made_early_by_who_catches_up_though_no_wake_up_has_c
 
     asyncio.run(main())
 
-    assert made == [(word, "executor") for word in ("error", *map(str, range(2 * AT_ONCE)))]
+    assert made == [(word, "executor") for word in ("error", *map(str, range(2 * BATCH)))]
 
 
 def test_who_posts_next_wakes_the_loop_if_the_last_could_not(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,7 +158,7 @@ def test_who_posts_next_wakes_the_loop_if_the_last_could_not(monkeypatch: pytest
 
     async def main() -> None:
         loop = asyncio.get_running_loop()
-        posted = Posted(loop)
+        posted = LoopCalls(loop)
         with monkeypatch.context() as patch:
             patch.setattr(loop, "call_soon_threadsafe", _no_memory)
             with pytest.raises(MemoryError):
@@ -181,7 +181,7 @@ def test_a_call_that_raises_is_said_and_the_others_are_made() -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(lambda _, context: said.append(type(context["exception"])))
-        posted = Posted(loop)
+        posted = LoopCalls(loop)
         for number in (1, 0, 2):
             posted.put(lambda number=number: made.append(1 // number))
         await asyncio.sleep(0)
@@ -196,7 +196,7 @@ def test_a_call_of_the_loop_is_made_at_once_or_after_what_was_posted_before() ->
     made: list[str] = []
 
     async def main() -> None:
-        posted = Posted(asyncio.get_running_loop())
+        posted = LoopCalls(asyncio.get_running_loop())
         posted.call(made.append, "now")
         assert made == ["now"]
         thread = threading.Thread(target=posted.put, args=(made.append, "posted"))
