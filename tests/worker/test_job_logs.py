@@ -338,7 +338,7 @@ def test_what_nobody_read_is_counted_and_said_to_whoever_reads_next() -> None:
     outlet.write("the next\n")
 
     missing = 100 - len(heard) // len(line)
-    words = f"[holdfast: nobody read this for a while; {missing} lines are missing]\nthe next\n"
+    words = f"[holdfast: this output was not read for a while; {missing} lines are missing]\nthe next\n"
     assert os.read(reads, 1 << 20).decode() == words
     os.close(reads)
     outlet.write("to nobody\n")

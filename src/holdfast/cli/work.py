@@ -97,7 +97,7 @@ def work(context: click.Context, session: Session, /, app: str | None, config: P
     import asyncio
 
     from holdfast.worker.linux import open_standard_files, require_files
-    from holdfast.worker.output.console import Outlet, say_to
+    from holdfast.worker.output.console import Outlet, log_to
     from holdfast.worker.settings_file import make_settings, read_project_settings, read_settings_file
     from holdfast.worker.supervisor.supervisor import Supervisor
 
@@ -110,7 +110,7 @@ def work(context: click.Context, session: Session, /, app: str | None, config: P
     check_module(app)
     settings = make_settings(app, _given(context), file)
     session.share_address()
-    say_to(Outlet(2), settings.log_level)
+    log_to(Outlet(2), settings.log_level)
 
     async def run() -> int:
         return await Supervisor(settings).run()

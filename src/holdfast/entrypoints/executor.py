@@ -30,7 +30,7 @@ from holdfast.worker.executor.executor import Executor
 from holdfast.worker.lease_clock import LeaseClock
 from holdfast.worker.linux import die_with_parent, flush_each_line
 from holdfast.worker.output.capture import by_context, capture_by_context
-from holdfast.worker.output.console import Outlet, say_to
+from holdfast.worker.output.console import Outlet, log_to
 from holdfast.worker.runners import fork_safety, zygote
 from holdfast.worker.runners.child import rehearse, run_jobs
 from holdfast.worker.runners.selection import FORKED, chosen_runner, refusal
@@ -139,7 +139,7 @@ def main() -> None:
         signal.signal(number, signal.SIG_IGN)  # the supervisor hears them, and says what to do
     flush_each_line()
     capture_by_context()
-    say_to(by_context(Outlet(2), 2), start.settings.log_level)
+    log_to(by_context(Outlet(2), 2), start.settings.log_level)
     control = socket.socket(fileno=start.control)
     control.set_inheritable(False)
     os.set_inheritable(start.pulse, False)  # no program has any business with it

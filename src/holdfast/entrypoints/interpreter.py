@@ -20,7 +20,7 @@ from holdfast.task.task import Task
 from holdfast.worker import stacks
 from holdfast.worker.linux import flush_each_line
 from holdfast.worker.messages import REUSE
-from holdfast.worker.output.console import Outlet, say_to
+from holdfast.worker.output.console import Outlet, log_to
 from holdfast.worker.runners.child import run_jobs
 from holdfast.worker.runners.inbox import Inbox
 from holdfast.worker.transport import Channel
@@ -31,7 +31,7 @@ def main() -> None:
     connection = socket.socket(fileno=int(descriptor))
     connection.set_inheritable(False)
     flush_each_line()
-    say_to(Outlet(2), level)
+    log_to(Outlet(2), level)
     if answers:
         os.set_inheritable(int(answers), False)
         stacks.enable(int(answers))

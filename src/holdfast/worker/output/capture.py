@@ -1,7 +1,7 @@
-"""What jobs print that share a process: `sys.stdout` and `sys.stderr` look for whose context they are written in.
+"""The output of jobs that share a process: `sys.stdout` and `sys.stderr` write to the log of the current context.
 
-Threads that a job starts, and what it hands to a pool of threads, belong to its context. So what they print is the
-job's, and `current_job()` is too.
+Threads that a job starts, and calls that it submits to a thread pool, run in its context. So their output is the job's,
+and `current_job()` works in them.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from threading import Lock, Thread, get_ident
 from typing import Any, TextIO, cast
 
 from holdfast.worker.output.console import Outlet
-from holdfast.worker.output.files import DISK_ERRORS, open_log, outside
+from holdfast.worker.output.files import DISK_ERRORS, open_log, original_stream
 
-LONGEST_HELD = 8192  # bytes of a line that has no end yet
+MAX_HELD = 8192  # bytes of an incomplete line
 
 
 class LogFile:
-    """The log of an attempt that shares its process with others. There is no file until it has a line."""
+    """The log of an attempt that shares its process with others. The file is created with the first line."""
 
     _descriptor: int | None = None
     _is_over = False
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self._lines: dict[int, bytes] = {}  # by thread, what has no end yet: `print` writes that by itself
+        self._lines: dict[int, bytes] = {}  # by thread, an incomplete line: `print` writes the newline separately
         self._lock = Lock()  # a job may have threads
 
     def write(self, data: bytes) -> bool:
-        """Write whole lines; keep the rest until its end comes. Returns whether anybody will read it."""
+        """Write complete lines, and hold an incomplete one. Returns False if the log is closed."""
         own = get_ident()
         with self._lock:
             if self._is_over:
@@ -43,7 +43,7 @@ class LogFile:
             self._put(lines + newline)
             if rest:
                 self._lines[own] = rest
-            if len(rest) > LONGEST_HELD:
+            if len(rest) > MAX_HELD:
                 self._put_lines(own)
             return True
 
@@ -53,7 +53,7 @@ class LogFile:
                 self._put_lines(get_ident())
 
     def __enter__(self) -> None:
-        """Have what is printed in this context go here."""
+        """Capture the output of this context."""
         self._token = _log.set(self)
 
     def __exit__(self, *_: object) -> None:
@@ -75,7 +75,7 @@ class LogFile:
         if data and self._descriptor is None:
             self._descriptor = open_log(self._path)
         if data and self._descriptor is not None:
-            with suppress(OSError):  # a full disk is no reason for a job to fail
+            with suppress(OSError):  # a full disk does not fail a job
                 os.write(self._descriptor, data)
 
 
@@ -83,15 +83,15 @@ _log: ContextVar[LogFile | None] = ContextVar("holdfast-log", default=None)
 
 
 def captured(path: str) -> AbstractContextManager[object]:
-    """Have what is printed in this context go to a file; '': where it did before."""
-    return LogFile(path) if path else _NOT
+    """Capture the output of this context in a file; '': do not capture it."""
+    return LogFile(path) if path else _UNCAPTURED
 
 
-_NOT = nullcontext()
+_UNCAPTURED = nullcontext()
 
 
 class _Stream(io.TextIOBase):
-    """Writes to the log of the context that it is written in, or where it did before."""
+    """Writes to the log of the current context, or else to the original stream."""
 
     def __init__(self, stream: TextIO, number: int) -> None:
         self._stream = stream
@@ -108,9 +108,9 @@ class _Stream(io.TextIOBase):
         return len(text)
 
     def _write_through(self, text: str) -> None:
-        """In a job's own process, where handlers that were made before it still write here, this is its log."""
+        """Write to the original stream. In a job's own process that is its log, for logging handlers of the app too."""
         try:
-            (outside(self._number) or self._stream).write(text)
+            (original_stream(self._number) or self._stream).write(text)
         except OSError as error:
             if error.errno not in DISK_ERRORS:
                 raise
@@ -155,21 +155,21 @@ class _Buffer(io.RawIOBase):
 
 
 def capture_by_context() -> None:
-    """Have `sys.stdout` and `sys.stderr` look for whose context they are written in, from now on."""
+    """Replace `sys.stdout` and `sys.stderr` by streams that write to the log of the current context."""
     sys.stdout, sys.stderr = by_context(sys.stdout, 1), by_context(sys.stderr, 2)
-    _have_threads_inherit()
+    _pass_context_to_threads()
 
 
 def by_context(stream: TextIO | Outlet, number: int) -> TextIO:
-    """A stream that writes to the log of the job in whose context it is written, or else to this one."""
+    """Return a stream that writes to the log of the current context, or else to this stream."""
     return cast(TextIO, _Stream(cast(TextIO, stream), number))
 
 
-def _have_threads_inherit() -> None:
+def _pass_context_to_threads() -> None:
     start, submit = Thread.start, ThreadPoolExecutor.submit
 
     def start_in_context(self: Thread) -> None:
-        # A thread of a pool works for whoever hands it something, not for whoever made it necessary.
+        # A thread of a pool runs in the context of each submitted call, not of the call that started it.
         if _log.get() is not None and getattr(self, "_target", None) is not _pool_worker:
             self.run = _in_context(self.run)  # type: ignore[method-assign] # of this one
         start(self)

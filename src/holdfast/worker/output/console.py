@@ -1,12 +1,10 @@
-"""How the lines of a worker's log look: nothing in them is obeyed by a terminal, and no text can forge a line.
+"""Where a worker logs, and shows what its jobs print: standard output and error, which may not be read for a while.
 
-What a job logs by itself goes to the log of its attempt, as it is.
+A pipe that is full blocks the process that writes to it, and a supervisor that is blocked renews no leases. So text
+that cannot be written soon is dropped, and the number of dropped lines is logged when the pipe is read again.
 
-Where a worker says what it does, and shows what its jobs print: standard output and error, whoever reads them.
-
-Nobody may, as behind a pager, or no more, as when a collector of logs has died. A pipe that is full holds up whoever
-writes to it, and a supervisor that is held up renews no lease. So what cannot be written soon is dropped, and how much
-that was is said as soon as somebody reads again.
+Log lines of the worker are escaped: no text can control a terminal, or forge a line. What a job logs goes to the log of
+its attempt, unchanged.
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ _PLAIN = "\x1b[0m"
 
 
 class SafeFormatter(logging.Formatter):
-    """Escapes what is no visible character, and indents all lines of a record but its first."""
+    """Escapes invisible characters, and indents all lines of a record except its first."""
 
     def __init__(self, *, coloured: bool) -> None:
         super().__init__("%(asctime)s %(levelname)s %(message)s")
@@ -45,23 +43,23 @@ class SafeFormatter(logging.Formatter):
 
 
 def wants_colour(descriptor: int) -> bool:
-    """Only a terminal shows colours, and only if nobody has said otherwise: see https://no-color.org."""
+    """Whether to log in colour: only to a terminal, and not with NO_COLOR (https://no-color.org)."""
     return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb" and os.isatty(descriptor)
 
 
-PIECE = select.PIPE_BUF  # bytes that a pipe with any room takes at once, and as a whole
-PATIENCE = 0.1  # seconds
+PIECE = select.PIPE_BUF  # bytes that a writable pipe takes as a whole
+WRITE_WITHIN = 0.1  # seconds
 
 
-def say_to(stream: TextIO | Outlet, level: str) -> None:
-    """Have what this process logs go there, unless something has been said about that."""
+def log_to(stream: TextIO | Outlet, level: str) -> None:
+    """Log to a stream, unless logging is configured already."""
     handler = logging.StreamHandler(stream)
     handler.setFormatter(SafeFormatter(coloured=wants_colour(stream.fileno())))
     logging.basicConfig(level=level, handlers=[handler])
 
 
 class Outlet(io.TextIOBase):
-    """A stream that waits for nobody. Each text is some whole lines."""
+    """A stream that never blocks for long. Each text consists of whole lines."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -77,7 +75,7 @@ class Outlet(io.TextIOBase):
 
     def write(self, text: str) -> int:
         if self._dropped and self._put(
-            f"[holdfast: nobody read this for a while; {self._dropped} lines are missing]\n"
+            f"[holdfast: this output was not read for a while; {self._dropped} lines are missing]\n"
         ):
             self._dropped = 0
         if self._dropped or not self._put(text):
@@ -87,10 +85,10 @@ class Outlet(io.TextIOBase):
     def _put(self, text: str) -> bool:
         data = text.encode("utf-8", "backslashreplace")
         for first in range(0, len(data), PIECE):
-            if not self._poll.poll(0 if self._dropped else PATIENCE * 1000):
+            if not self._poll.poll(0 if self._dropped else WRITE_WITHIN * 1000):
                 return False
             try:
                 os.write(self._descriptor, data[first : first + PIECE])
-            except OSError:  # nobody will read it any more, or the disk is full
+            except OSError:  # broken pipe, or the disk is full
                 return False
         return True

@@ -1,10 +1,10 @@
-"""What a job prints, to descriptors 1 and 2, goes to a file of its attempt; the supervisor reads it: see `logs`.
+"""The log file of an attempt, which gets what the job prints to descriptors 1 and 2. `shipping` sends it to the store.
 
-    fork, spawn, process   descriptors of the job's process are the file, so what its subprocesses print is there too
-    thread, async          `sys.stdout` and `sys.stderr` of the executor look for whose context they are written in
+    fork, spawn, process   the descriptors of the job's process are the file, so its subprocesses write to it too
+    thread, async          `sys.stdout` and `sys.stderr` write to the log of the job in whose context they are used
 
-The file is opened for appending and written a line at a time, so nothing that was printed is lost with the process. It
-is locked, shared, for as long as anybody has it open: then nobody removes it, whatever is known of its job.
+The file is opened for appending and written line by line, so nothing is lost with the process. It carries a shared lock
+while any process has it open, and is not removed before.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from weakref import WeakSet
 from holdfast.names import file_name, id_of_file
 
 FOLDER = "logs"
-DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EFBIG)  # no reason for a job to fail
+DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EFBIG)  # they do not fail a job
 
 
 class LogName(NamedTuple):
-    """Whose log a file is, as its name says."""
+    """The attempt that a log belongs to, read from its file name."""
 
     id: str
     created: int
@@ -44,23 +44,23 @@ class LogName(NamedTuple):
 
 
 def log_path(folder: str, id: str, created: int, attempt: int) -> str:
-    """The log of an attempt: its name can be parsed as a `LogName`."""
+    """Return the path of an attempt's log; `LogName` parses its name."""
     return f"{folder}/{file_name(id)}.{created}.{attempt}"
 
 
 def open_log(path: str) -> int | None:
-    """Open a log for appending; None if there is no disk to write to."""
+    """Open a log for appending; None if the disk is not writable."""
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     except OSError:
         return None
-    with suppress(OSError):  # some file systems have no locks
+    with suppress(OSError):  # not every file system has locks
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     return descriptor
 
 
 def is_open(path: Path) -> bool:
-    """Whether a job, or something that it has started, has its log open."""
+    """Whether a process still has a log open: the job, or one that it started."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -77,7 +77,7 @@ def is_open(path: Path) -> bool:
 
 
 def append(path: str, lines: str) -> None:
-    """Write lines to a log."""
+    """Append lines to a log."""
     descriptor = open_log(path)
     if descriptor is not None:
         with suppress(OSError):
@@ -86,7 +86,7 @@ def append(path: str, lines: str) -> None:
 
 
 class Redirected:
-    """Has this process print to a file, in a block. Without a disk to write to, it prints where it did before."""
+    """Redirects the output of this process to a file, in a block; to no file, if the disk is not writable."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -96,48 +96,48 @@ class Redirected:
         self._before = None if descriptor is None else (sys.stdout, sys.stderr)
         if descriptor is None:
             return
-        _remember_outside()
+        _open_original_streams()
         for number in (1, 2):
             os.dup2(descriptor, number)
         os.close(descriptor)
-        sys.stdout, sys.stderr = self._own = _spare.pop() if _spare else _own_streams()
+        sys.stdout, sys.stderr = self._streams = _spare.pop() if _spare else _job_streams()
 
     def __exit__(self, *_: object) -> None:
         if self._before is None:
             return
-        for stream in {*self._own, *self._before, sys.stdout, sys.stderr}:
+        for stream in {*self._streams, *self._before, sys.stdout, sys.stderr}:
             with suppress(Exception):
                 stream.flush()
         sys.stdout, sys.stderr = self._before
-        with suppress(OSError):  # a job may have closed all descriptors that it found
-            for file, number in zip(_outside, (1, 2), strict=True):
+        with suppress(OSError):  # a job may have closed all descriptors
+            for file, number in zip(_original, (1, 2), strict=True):
                 os.dup2(file.fileno(), number)
         with suppress(OSError):
             if os.stat(self._path).st_size == 0:
                 os.unlink(self._path)
 
 
-# A process that stays for many jobs has threads that earlier ones have left. What these print is not the next job's.
+# A process for many jobs may have threads of earlier ones. Their output is not the next job's.
 
-_outside: list[TextIO] = []  # where this process printed before its first job
-_strangers: WeakSet[threading.Thread] = WeakSet()
+_original: list[TextIO] = []  # the streams of this process before its first job
+_earlier_threads: WeakSet[threading.Thread] = WeakSet()
 
 
-def _remember_outside() -> None:
-    for number in () if _outside else (1, 2):
-        file = _Patient(os.dup(number), "w")
-        _outside.append(io.TextIOWrapper(file, "utf-8", errors="backslashreplace", line_buffering=True))
+def _open_original_streams() -> None:
+    for number in () if _original else (1, 2):
+        file = _LossyFile(os.dup(number), "w")
+        _original.append(io.TextIOWrapper(file, "utf-8", errors="backslashreplace", line_buffering=True))
     if threading.active_count() > 1:
-        _strangers.update(thread for thread in threading.enumerate() if thread is not threading.current_thread())
+        _earlier_threads.update(thread for thread in threading.enumerate() if thread is not threading.current_thread())
 
 
-def outside(number: int) -> TextIO | None:
-    """Where this thread is to print, if it is not one of the job that runs here."""
-    return _outside[number - 1] if _strangers and threading.current_thread() in _strangers else None
+def original_stream(number: int) -> TextIO | None:
+    """Return the original stream for a thread of an earlier job; None for one of the job that runs here."""
+    return _original[number - 1] if _earlier_threads and threading.current_thread() in _earlier_threads else None
 
 
-class _Patient(io.FileIO):
-    """A file whose disk may be full: what does not fit is dropped."""
+class _LossyFile(io.FileIO):
+    """A file that drops what does not fit on a full disk."""
 
     def write(self, data: object) -> int:
         try:
@@ -148,27 +148,29 @@ class _Patient(io.FileIO):
             return len(data)  # type: ignore[arg-type] # as above
 
 
-class _Own(io.TextIOWrapper):
-    """What the job that runs here prints, by the number of its descriptor."""
+class _JobStream(io.TextIOWrapper):
+    """Descriptor 1 or 2 of the job that runs here."""
 
     def __init__(self, number: int) -> None:
         self._number = number
-        super().__init__(_Patient(number, "w", closefd=False), "utf-8", errors="backslashreplace", line_buffering=True)
+        super().__init__(
+            _LossyFile(number, "w", closefd=False), "utf-8", errors="backslashreplace", line_buffering=True
+        )
 
     def write(self, text: str) -> int:
-        elsewhere = outside(self._number)
-        return super().write(text) if elsewhere is None else elsewhere.write(text)
+        original = original_stream(self._number)
+        return super().write(text) if original is None else original.write(text)
 
 
-def _own_streams() -> tuple[_Own, _Own]:
-    """Streams that write each line at once; those that were there may hold back, or be a test's."""
-    return _Own(1), _Own(2)
+def _job_streams() -> tuple[_JobStream, _JobStream]:
+    """Return streams that write each line at once; existing ones may buffer, or belong to a test."""
+    return _JobStream(1), _JobStream(2)
 
 
-_spare: list[tuple[_Own, _Own]] = []
+_spare: list[tuple[_JobStream, _JobStream]] = []
 
 
 def make_spare_streams(path: str) -> None:
-    """Make those of the first job of each process that will be forked from this one; `path` is a log."""
-    with Redirected(path):  # so that they know a file
-        _spare.append(_own_streams())
+    """Create the streams of the first job of each process that is forked from this one; `path` is a log."""
+    with Redirected(path):  # so that they are opened on a file
+        _spare.append(_job_streams())
