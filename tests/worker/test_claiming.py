@@ -225,7 +225,7 @@ def test_a_reply_that_comes_late_is_renewed_before_it_is_trusted(
     address: Address, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def show(it: Idle) -> None:
-        monkeypatch.setattr("holdfast.worker.executor.claiming.LATE", -1)
+        monkeypatch.setattr("holdfast.worker.executor.claiming.MAX_DELAY", -1)
         job = it.enqueue()
         before = boot_time()
         await it.hear()
