@@ -340,7 +340,7 @@ def test_a_job_ends_though_its_end_cannot_be_described(
     async def main() -> None:
         part = Part()
         part.task(fail)
-        monkeypatch.setattr("holdfast.worker.runners.inprocess_job.raised", raising(SystemExit(3)))
+        monkeypatch.setattr("holdfast.worker.runners.inprocess_job.outcome_of_exception", raising(SystemExit(3)))
         attempt = await part.run(make)
         assert attempt.outcome == Release("the worker failed: SystemExit(3)", 1000)
         assert has_started(attempt)

@@ -11,8 +11,8 @@ from typing import Any
 
 from holdfast.job.options import UNREADABLE
 from holdfast.job.outcome import Outcome, Succeed, Unknown
-from holdfast.store.commands import ClaimedJob
 from holdfast.store import AsyncStore
+from holdfast.store.commands import ClaimedJob
 from holdfast.worker import messages
 from holdfast.worker.attempt import Attempt, ExecutorContext
 from holdfast.worker.executor import saving

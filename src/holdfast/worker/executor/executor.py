@@ -17,8 +17,8 @@ from pathlib import Path
 from holdfast.constants import MIN_IDLE_WAIT
 from holdfast.job.options import Run
 from holdfast.job.outcome import Release
-from holdfast.store.commands import ClaimedJob, ClaimReply, Finish
 from holdfast.store import AsyncStore
+from holdfast.store.commands import ClaimedJob, ClaimReply, Finish
 from holdfast.worker import messages
 from holdfast.worker.app import App
 from holdfast.worker.attempt import WORKER, Attempt

@@ -7,8 +7,7 @@ import logging
 from typing import Any
 
 from holdfast import errors
-from holdfast.store import commands
-from holdfast.store import AsyncStore
+from holdfast.store import AsyncStore, commands
 from holdfast.worker.attempt import Attempt
 from holdfast.worker.pending_saves import PendingSaves, Update
 from holdfast.worker.retrying import retry_until_answered
