@@ -69,7 +69,7 @@ class Server:
         return self.process.poll() is not None
 
     def is_up(self) -> bool:
-        return keeper.greet(self.socket, timeout=0.2) == keeper.PONG
+        return keeper.ping(self.socket, timeout=0.2) == keeper.PONG
 
     def wait_until_up(self) -> None:
         deadline = time.monotonic() + PATIENCE

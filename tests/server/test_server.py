@@ -41,7 +41,7 @@ from pathlib import Path
 from holdfast.server import keeper, server
 print("here", flush=True)
 sys.stdin.readline()
-print(keeper.inform(server.ensure(Path(sys.argv[1]), timeout=60), "server", 60)["run_id"], flush=True)
+print(keeper.info(server.ensure(Path(sys.argv[1]), timeout=60), "server", 60)["run_id"], flush=True)
 sys.stdin.readline()
 """
 
@@ -68,7 +68,7 @@ while identity == first:
     try:
         write(acknowledged)
         acknowledged += 1
-        identity = keeper.inform(server.ensure(home, timeout=60), "server", 30).get("run_id", first)
+        identity = keeper.info(server.ensure(home, timeout=60), "server", 30).get("run_id", first)
     except OSError:
         continue
     print("wrote", flush=True)
@@ -138,7 +138,7 @@ def open_files(pid: int) -> list[str]:
 
 def identity(home: Path) -> str:
     """Return the name that a server gives itself when it starts."""
-    return keeper.inform(server.ensure(home, timeout=PATIENCE), "server", PATIENCE)["run_id"]
+    return keeper.info(server.ensure(home, timeout=PATIENCE), "server", PATIENCE)["run_id"]
 
 
 def pid_of(home: Path) -> int:
@@ -219,7 +219,7 @@ def test_server_killed_under_twelve_writers_comes_back_once_with_every_acknowled
         for n in range(10)
     ]
     for key in written:
-        assert keeper.ask(server.ensure(home), f"EXISTS {key}", PATIENCE) == ":1", key
+        assert keeper.request(server.ensure(home), f"EXISTS {key}", PATIENCE) == ":1", key
 
 
 def test_keeper_killed_as_soon_as_it_exists_leaves_nothing_stuck(home: Path) -> None:
@@ -241,7 +241,7 @@ def test_keeper_killed_while_its_server_starts_leaves_a_server_to_join(home: Pat
     starters = start(home)
     until((gate / "starts").exists)
     kill_keepers(home)
-    with pytest.raises(StoreUnavailable, match="holds this directory but does not listen"):
+    with pytest.raises(StoreUnavailable, match="locks this directory but does not listen"):
         server.ensure(home, timeout=0.3)
     (gate / "go").touch()
 
@@ -261,14 +261,14 @@ def test_keeper_killed_later_leaves_a_server_to_join_and_to_stop(home: Path) -> 
 def test_keeper_that_was_killed_is_replaced_by_whoever_connects_next(home: Path) -> None:
     first, pid = identity(home), pid_of(home)
     for _ in range(2):
-        assert keeper.is_kept(str(home))
+        assert keeper.has_keeper(str(home))
         assert kill_keepers(home)
-        until(lambda: keeper.is_kept(str(home)) is False)
+        until(lambda: keeper.has_keeper(str(home)) is False)
 
         names = end(start(home, 8))
 
         assert names == {first}
-        assert keeper.is_kept(str(home))
+        assert keeper.has_keeper(str(home))
         assert len(processes(home, "keeper.py")) == 1
     assert pid_of(home) == pid
 
@@ -277,18 +277,18 @@ def test_keeper_that_was_killed_is_replaced_by_whoever_connects_next(home: Path)
 def test_keeper_that_adopted_a_server_stops_it_as_its_own_would(
     home: Path, monkeypatch: pytest.MonkeyPatch, why: str
 ) -> None:
-    assert keeper.ask(server.ensure(home), "SET color green") == "+OK"
+    assert keeper.request(server.ensure(home), "SET color green") == "+OK"
     pid = pid_of(home)
     assert kill_keepers(home)
     monkeypatch.setenv("HOLDFAST_SERVER_IDLE", "1")
     server.ensure(home)
-    assert keeper.is_kept(str(home))
+    assert keeper.has_keeper(str(home))
     if why == "deleted":
         shutil.rmtree(home)
 
     until(lambda: not Path(f"/proc/{pid}/cmdline").exists() and not processes(home))
     if why == "idle":
-        assert keeper.ask(server.ensure(home), "GET color") == "green"
+        assert keeper.request(server.ensure(home), "GET color") == "green"
 
 
 def test_keeper_that_is_frozen_does_not_keep_another_server_from_having_one(home: Path) -> None:
@@ -303,7 +303,7 @@ def test_keeper_that_is_frozen_does_not_keep_another_server_from_having_one(home
     finally:
         os.kill(frozen, signal.SIGCONT)
     until(lambda: frozen not in processes(home))
-    until(lambda: keeper.is_kept(str(home)))
+    until(lambda: keeper.has_keeper(str(home)))
     assert len(processes(home, "keeper.py")) == 1
 
 
@@ -334,7 +334,7 @@ def test_stopped_server_gives_a_clear_error_and_never_a_second_server(home: Path
     (home / deleted).unlink(missing_ok=True)
     os.kill(pid, signal.SIGSTOP)
     try:
-        with pytest.raises(StoreUnavailable, match="holds this directory but does not answer"):
+        with pytest.raises(StoreUnavailable, match="locks this directory but does not answer"):
             server.ensure(home, timeout=1.5)
         assert not server.status(home).running
         assert processes(home, "unixsocket") == [pid]
@@ -354,13 +354,13 @@ def test_two_killed_at_once_are_replaced(home: Path) -> None:
 
 
 def test_data_outlives_stop(home: Path) -> None:
-    assert keeper.ask(server.ensure(home), "SET color green") == "+OK"
+    assert keeper.request(server.ensure(home), "SET color green") == "+OK"
 
     assert server.stop(home)
     assert keeper.is_free(str(home))
     assert not server.stop(home)
     assert not server.status(home).running
-    assert keeper.ask(server.ensure(home), "GET color") == "green"
+    assert keeper.request(server.ensure(home), "GET color") == "green"
 
 
 def test_stop_of_a_directory_that_never_was_is_false(home: Path) -> None:
@@ -370,19 +370,19 @@ def test_stop_of_a_directory_that_never_was_is_false(home: Path) -> None:
 
 def test_idle_server_stops_by_itself_and_its_data_stays(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOLDFAST_SERVER_IDLE", "1")
-    assert keeper.ask(server.ensure(home), "SET color green") == "+OK"
+    assert keeper.request(server.ensure(home), "SET color green") == "+OK"
 
     until(lambda: keeper.is_free(str(home)))
 
     assert not processes(home)
-    assert keeper.ask(server.ensure(home), "GET color") == "green"
+    assert keeper.request(server.ensure(home), "GET color") == "green"
 
 
 def test_server_with_a_client_is_not_idle(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOLDFAST_SERVER_IDLE", "0.2")
     address = server.ensure(home)
 
-    assert keeper.ask(address, "BLPOP nothing 1.5", PATIENCE) == "*-1"
+    assert keeper.request(address, "BLPOP nothing 1.5", PATIENCE) == "*-1"
 
 
 def test_deleted_home_ends_its_server(home: Path) -> None:
@@ -410,7 +410,7 @@ def test_stale_socket_is_replaced(home: Path) -> None:
     with socket.socket(socket.AF_UNIX) as old:
         old.bind(str(home / keeper.SOCKET))
 
-    assert keeper.greet(server.ensure(home)) == keeper.PONG
+    assert keeper.ping(server.ensure(home)) == keeper.PONG
 
 
 def test_server_listens_on_a_private_socket_alone(home: Path) -> None:
@@ -418,7 +418,7 @@ def test_server_listens_on_a_private_socket_alone(home: Path) -> None:
 
     assert home.stat().st_mode & 0o777 == 0o700
     assert os.stat(address).st_mode & 0o777 == 0o700
-    assert keeper.inform(address, "server")["tcp_port"] == "0"
+    assert keeper.info(address, "server")["tcp_port"] == "0"
     known = server.status(home)
     assert known.running
     assert known.socket == address
@@ -515,7 +515,7 @@ def test_program_that_dies_at_once_is_quoted(home: Path, tmp_path: Path, monkeyp
 
 
 def test_unreadable_data_is_refused_in_the_servers_words(home: Path) -> None:
-    assert keeper.ask(server.ensure(home), "SET color green") == "+OK"
+    assert keeper.request(server.ensure(home), "SET color green") == "+OK"
     server.stop(home)
     (manifest,) = (home / keeper.DATA).glob("*/*.manifest")
     manifest.write_text("nonsense")
@@ -525,13 +525,13 @@ def test_unreadable_data_is_refused_in_the_servers_words(home: Path) -> None:
 
 
 def test_torn_end_of_the_file_is_left_out(home: Path) -> None:
-    assert keeper.ask(server.ensure(home), "SET color green") == "+OK"
+    assert keeper.request(server.ensure(home), "SET color green") == "+OK"
     server.stop(home)
     (log,) = (home / keeper.DATA).glob("*/*.incr.aof")
     with log.open("ab") as file:
         file.write(b"*3\r\n$3\r\nSET\r\n$5\r\nco")
 
-    assert keeper.ask(server.ensure(home), "GET color") == "green"
+    assert keeper.request(server.ensure(home), "GET color") == "green"
 
 
 def test_server_that_loads_its_data_is_waited_for(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -544,9 +544,9 @@ def test_server_that_loads_its_data_is_waited_for(home: Path, tmp_path: Path, mo
     slow = program(tmp_path, "slow", f'exec {find_binary()} "$@" --key-load-delay 100')  # 3 s in all
     monkeypatch.setenv("HOLDFAST_SERVER_BIN", str(slow))
 
-    with pytest.raises(StoreUnavailable, match="not ready in time, it says 'LOADING"):
+    with pytest.raises(StoreUnavailable, match="not ready in time, it replied 'LOADING"):
         server.ensure(home, timeout=1)
-    assert keeper.ask(server.ensure(home, timeout=PATIENCE), "DBSIZE") == ":30000"
+    assert keeper.request(server.ensure(home, timeout=PATIENCE), "DBSIZE") == ":30000"
 
 
 def test_nonsense_for_the_idle_time_is_refused(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -606,7 +606,7 @@ def test_program_that_is_older_than_the_data_is_refused_with_both_versions(
     monkeypatch.setenv("HOLDFAST_SERVER_BIN", str(old))
 
     with pytest.raises(
-        ServerStartFailed, match=f"{old} is valkey 9.1.9, .* the data, which valkey 9.2.0 wrote. Install"
+        ServerStartFailed, match=f"{old} is valkey 9.1.9 .* the data, which valkey 9.2.0 wrote. Install"
     ):
         server.ensure(home)
     assert (home / "server").read_text() == "valkey 9.2.0\n"

@@ -103,7 +103,7 @@ def test_a_file_where_a_directory_should_be(alone: Shell, place: str) -> None:
     alone.environ["HOLDFAST_HOME"] = str(alone.folder / place) if place != "data" else str(home)
 
     said = refused(alone)
-    assert "a file is where its directory should be; remove that, or set HOLDFAST_HOME" in said
+    assert "a file is in the way; remove it, or set HOLDFAST_HOME" in said
     alone.environ["HOLDFAST_HOME"] = str(alone.folder / "elsewhere")
 
 
@@ -119,7 +119,7 @@ def test_a_directory_that_may_not_be_written(tmp_path: Path) -> None:
         folder.mkdir(mode=0o500)
 
     said = as_nobody(lambda: server.ensure(folder / "home"))
-    assert "you may not write there; set HOLDFAST_HOME to a local directory that can be written" in said
+    assert "you have no write permission; set HOLDFAST_HOME to a local, writable directory" in said
 
 
 def test_a_server_of_another_user(alone: Shell) -> None:
@@ -131,7 +131,7 @@ def test_a_server_of_another_user(alone: Shell) -> None:
     for do in (lambda: server.ensure(home), lambda: server.stop(home)):
         said = as_nobody(do)
         assert str(home) in said
-        assert "you may not" in said
+        assert "you have no" in said
 
 
 def test_a_network_file_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,7 +166,8 @@ def test_a_path_that_is_too_long_for_a_socket_where_no_other_place_is(alone: She
         pytest.skip("nothing can be mounted here")
     assert (done.returncode, done.stdout) == (4, "")
     assert (
-        "the path is too long for a socket, and there is no other place: set HOLDFAST_HOME to a shorter" in done.stderr
+        "the path is too long for a socket, and no runtime directory is usable: set HOLDFAST_HOME to a shorter"
+        in done.stderr
     )
 
 
@@ -174,7 +175,7 @@ def test_a_disk_that_is_full_from_the_start(alone: Shell) -> None:
     with mounted(alone.folder / "mount", "size=64k") as folder:
         fill(folder)
         alone.environ["HOLDFAST_HOME"] = str(folder / "home")
-        assert "the disk is full; make room, or set HOLDFAST_HOME" in refused(alone)
+        assert "the disk is full; free some space, or set HOLDFAST_HOME" in refused(alone)
 
 
 def test_a_disk_that_fills_up_under_a_server(alone: Shell) -> None:
@@ -217,7 +218,7 @@ def test_a_version_that_could_not_be_written_is_not_known(alone: Shell) -> None:
 @pytest.mark.parametrize(
     ("body", "first", "says"),
     [
-        ("exit 0", "#!/bin/sh", "it exited with status 0, and wrote nothing"),
+        ("exit 0", "#!/bin/sh", "it exited with status 0, without output"),
         ("echo what is --port; exit 2", "#!/bin/sh", "its last lines: what is --port"),
         ("", "#!/nowhere/sh", "No such file or directory"),
         ("", "\x7fELF", "Exec format error"),
@@ -259,4 +260,4 @@ def test_a_program_that_never_listens(alone: Shell, monkeypatch: pytest.MonkeyPa
 def test_nonsense_for_the_idle_time(alone: Shell) -> None:
     alone.environ["HOLDFAST_SERVER_IDLE"] = "soon"
 
-    assert "HOLDFAST_SERVER_IDLE=soon: set it to a number of seconds" in refused(alone)
+    assert "expected HOLDFAST_SERVER_IDLE as a number of seconds, or 0 for never; got 'soon'" in refused(alone)

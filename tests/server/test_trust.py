@@ -199,7 +199,7 @@ def test_a_home_of_another_user_is_trusted_if_it_is_chosen(foreign: Path, monkey
     home = foreign / ".holdfast"
     monkeypatch.setenv("HOLDFAST_HOME", str(home))
 
-    assert keeper.greet(server.ensure(home)) == keeper.PONG
+    assert keeper.ping(server.ensure(home)) == keeper.PONG
     assert server.status(home).running
     assert server.stop(home)
 
@@ -214,7 +214,7 @@ def test_a_home_that_was_chosen_is_used_though_the_directory_of_this_process_is_
     here.rmdir()
 
     assert Address.find().home == home
-    assert keeper.greet(server.ensure(home)) == keeper.PONG
+    assert keeper.ping(server.ensure(home)) == keeper.PONG
     assert trusted_users(home, {"HOLDFAST_HOME": "home"}) == {0, os.geteuid()}
 
 
@@ -226,9 +226,9 @@ def test_a_home_that_others_may_write_to_is_refused_until_that_is_mended(folder:
 
     code, said = run(home.parent, "server", "start")
     assert code == 4
-    assert said.startswith(f"holdfast: {home} can be written by other users (mode 0775), so it is not used.")
-    assert said.endswith(f" To mend that: chmod go-w {home}\n")
-    subprocess.run(["sh", "-c", said.rpartition("To mend that: ")[2]], check=True)
+    assert said.startswith(f"holdfast: {home} is writable by other users (mode 0775), so it is not used.")
+    assert said.endswith(f" To fix this: chmod go-w {home}\n")
+    subprocess.run(["sh", "-c", said.rpartition("To fix this: ")[2]], check=True)
     assert run(home.parent, "server", "start") == (0, f"unix://{home}/server.sock\n")
 
 
@@ -289,7 +289,7 @@ def test_the_server_of_the_owner_is_used_by_root_in_a_home_that_was_chosen(
     os.chown(home, NOBODY, NOBODY)
     monkeypatch.setenv("HOLDFAST_HOME", str(home))
     with listener(home / keeper.SOCKET, NOBODY) as heard:
-        assert keeper.ask(str(home / keeper.SOCKET), "PING", users=trusted_users(home)) == ""
+        assert keeper.request(str(home / keeper.SOCKET), "PING", users=trusted_users(home)) == ""
         assert heard() == b"PING\r\n"
     (home / keeper.SOCKET).unlink()
 
@@ -305,8 +305,9 @@ def test_a_socket_that_this_user_may_not_use_is_said_to_be_so(folder: Path) -> N
     for do in (lambda: server.ensure(home), lambda: server.status(home), lambda: server.stop(home)):
         said = as_nobody(do)
         assert (
-            f"{home}/server.sock: you may not use this socket: it belongs to root (uid 0), with mode 0700; run" in said
+            f"{home}/server.sock: you have no permission for this socket: it belongs to root (uid 0), with mode" in said
         )
+        assert " 0700; run this as root (uid 0)" in said
         assert "run this as root (uid 0), or stop that server and start it as nobody" in said
     os.chown(home, 0, 0)
 

@@ -19,7 +19,7 @@ import pytest
 from holdfast import Holdfast
 from holdfast.demo.ledger import Account, Entry, Ledger, compare
 from holdfast.job.job import Job
-from holdfast.server import server
+from holdfast.server import launch, server
 from tests.support.workers import ROOT, Worker, descendants, until
 
 APP = "tests.apps.kill_app"
@@ -34,7 +34,7 @@ def send(number: int, *pids: int) -> None:
 
 def tree(worker: Worker) -> list[int]:
     """A worker's processes, parents first. An embedded server that the worker had to start is not one of them."""
-    return [worker.pid, *(pid for pid in descendants(worker.pid) if not _is_marked(pid, server.MARK))]
+    return [worker.pid, *(pid for pid in descendants(worker.pid) if not _is_marked(pid, launch.MARK))]
 
 
 def kill_tree(worker: Worker) -> None:

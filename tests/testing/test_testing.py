@@ -652,7 +652,7 @@ def test_a_namespace_that_was_given_is_kept(server_url: str, namespace: str) -> 
 def test_nothing_is_left_of_a_server() -> None:
     with running_server() as url:
         socket = url.removeprefix("unix://")
-        pid = int(keeper.inform(socket, "server")["process_id"])
+        pid = int(keeper.info(socket, "server")["process_id"])
         assert is_alive(pid)
     until(lambda: not is_alive(pid))
     assert not Path(socket).parent.exists()

@@ -194,10 +194,10 @@ def test_a_worker_has_a_keeper_replaced_that_was_killed(tmp_path: Path, monkeypa
     try:
         with jobs.worker():
             (first,) = until(lambda: keepers(home))
-            until(lambda: keeper.is_kept(str(home)))
+            until(lambda: keeper.has_keeper(str(home)))
             os.kill(first, signal.SIGKILL)
             until(lambda: keepers(home) not in ([], [first]))
-            until(lambda: keeper.is_kept(str(home)))
+            until(lambda: keeper.has_keeper(str(home)))
         jobs.close()
     finally:
         server.stop(home)

@@ -97,7 +97,7 @@ def _ask(address: Address) -> Asking[ServerFacts]:
         host=_host(address),
         has_password=_has_password(address),
         is_embedded=(home := _home(address, settings or {})) is not None,
-        is_kept=home is None or keeper.is_kept(home) is not False,
+        is_kept=home is None or keeper.has_keeper(home) is not False,
     )
 
 

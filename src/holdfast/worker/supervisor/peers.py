@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 from holdfast.constants import DEFAULT_WORKER_AGE
 from holdfast.errors import HoldfastError
-from holdfast.server.home import user
+from holdfast.server.home import describe_user
 from holdfast.store import Address
 from holdfast.worker.output.files import FOLDER
 from holdfast.worker.output.shipping import send_rest
@@ -45,7 +45,7 @@ def _folder() -> Path:
     about = folder.lstat()
     if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.getuid() or about.st_mode & 0o077:
         raise HoldfastError(
-            f"{folder} is not a private directory of this user (it belongs to {user(about.st_uid)}, with mode"
+            f"{folder} is not a private directory of this user (it belongs to {describe_user(about.st_uid)}, with mode"
             f" {stat.S_IMODE(about.st_mode):04o}): remove it, or set XDG_RUNTIME_DIR to a directory of your own"
         )
     return folder
