@@ -106,10 +106,25 @@ def test_every_python_block_of_the_documents_is_run() -> None:
             assert block["what"] or block["language"] != "python", f"{path.name}: {block['text'][:80]}"
 
 
-def test_links_between_the_documents_lead_somewhere() -> None:
-    for path in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md")):
-        for target in re.findall(r"\]\(([^)#:]+)\)", path.read_text()):
-            assert (path.parent / target).exists(), f"{path.name} points to {target}"
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+    *sorted((ROOT / "examples").rglob("*.md")),
+]
+
+
+def _anchors(page: Path) -> set[str]:
+    """Return the anchors that GitHub gives the headings of a page."""
+    titles = re.findall(r"^#+ (.+)$", BLOCK.sub("", page.read_text()), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_between_the_documents_lead_somewhere(page: Path) -> None:
+    for target, anchor in re.findall(r"\]\(([^)#:\s]*)(?:#([^)]+))?\)", page.read_text()):
+        linked = (page.parent / target).resolve() if target else page
+        assert linked.exists(), f"{page.name} links to {target}"
+        assert not anchor or anchor in _anchors(linked), f"{page.name} links to {target}#{anchor}"
 
 
 @pytest.mark.parametrize("index", ["README.md", "docs/README.md"])
