@@ -469,7 +469,7 @@ def test_a_server_that_is_not_there_is_no_finding(tmp_path: Path) -> None:
 
 
 def rules(rights: str) -> tuple[str, ...]:
-    """Users for a server whose user `default` can do so much, and another all."""
+    """Users for a server: `default` with these rights, and another with all rights."""
     return ("--user", *rights.split(), "--user", "ann", "on", ">secret", "~*", "&*", "+@all")
 
 

@@ -34,7 +34,7 @@ while [ ! -e {folder}/go ]; do sleep 0.01; done
 exec {binary} "$@"
 """
 
-# Start when told, and say which server it was.
+# Wait for a line, start the server, and print its identity.
 STARTER = """
 import sys
 from pathlib import Path
@@ -433,7 +433,9 @@ def test_keeper_is_free_of_its_starter(home: Path, tmp_path: Path) -> None:
         first = identity(home)
 
     (keeping,) = processes(home, "keeper.py")
-    until(lambda: not [name for name in open_files(keeping) if "pipe" in name])  # it lets go just after it said `ready`
+    until(
+        lambda: not [name for name in open_files(keeping) if "pipe" in name]
+    )  # it closes the pipe just after it has reported `ready`
     for pid in processes(home):
         assert str(tmp_path / "open") not in open_files(pid)
         assert os.getsid(pid) != os.getsid(0)

@@ -1,4 +1,4 @@
-"""Unusual starts of the embedded server: each ends in one sentence that says what to do, and never in a traceback."""
+"""Unusual starts of the embedded server: each ends in one sentence with advice, never in a traceback."""
 
 from __future__ import annotations
 
@@ -65,11 +65,11 @@ def mounted(folder: Path, *options: str) -> Iterator[Path]:
 
 
 def as_nobody(do: Callable[[], object]) -> str:
-    """Do something as a user who may do little, and return what the refusal says."""
+    """Do something as a user with few permissions, and return the message of the refusal."""
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
-        said = "it went well"
+        message = "no error"
         try:
             if os.geteuid() == 0:
                 os.setgroups([])
@@ -77,14 +77,14 @@ def as_nobody(do: Callable[[], object]) -> str:
                 os.setresuid(NOBODY, NOBODY, NOBODY)
             do()
         except HoldfastError as error:
-            said = str(error)
+            message = str(error)
         except BaseException as error:
-            said = repr(error)
-        os.write(write, said.encode())
+            message = repr(error)
+        os.write(write, message.encode())
         os._exit(0)
     os.close(write)
-    with os.fdopen(read) as heard:
-        words = heard.read()
+    with os.fdopen(read) as pipe:
+        words = pipe.read()
     os.waitpid(child, 0)
     return words
 
@@ -102,8 +102,8 @@ def test_a_file_where_a_directory_should_be(alone: Shell, place: str) -> None:
         home.touch()
     alone.environ["HOLDFAST_HOME"] = str(alone.folder / place) if place != "data" else str(home)
 
-    said = refused(alone)
-    assert "a file is in the way; remove it, or set HOLDFAST_HOME" in said
+    message = refused(alone)
+    assert "a file is in the way; remove it, or set HOLDFAST_HOME" in message
     alone.environ["HOLDFAST_HOME"] = str(alone.folder / "elsewhere")
 
 
@@ -118,8 +118,8 @@ def test_a_directory_that_may_not_be_written(tmp_path: Path) -> None:
     if os.geteuid():
         folder.mkdir(mode=0o500)
 
-    said = as_nobody(lambda: server.ensure(folder / "home"))
-    assert "you have no write permission; set HOLDFAST_HOME to a local, writable directory" in said
+    message = as_nobody(lambda: server.ensure(folder / "home"))
+    assert "you have no write permission; set HOLDFAST_HOME to a local, writable directory" in message
 
 
 def test_a_server_of_another_user(alone: Shell) -> None:
@@ -129,9 +129,9 @@ def test_a_server_of_another_user(alone: Shell) -> None:
     assert alone("server", "start").code == 0
 
     for do in (lambda: server.ensure(home), lambda: server.stop(home)):
-        said = as_nobody(do)
-        assert str(home) in said
-        assert "you have no" in said
+        message = as_nobody(do)
+        assert str(home) in message
+        assert "you have no" in message
 
 
 def test_a_network_file_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -216,7 +216,7 @@ def test_a_version_that_could_not_be_written_is_not_known(alone: Shell) -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "first", "says"),
+    ("body", "first", "reason"),
     [
         ("exit 0", "#!/bin/sh", "it exited with status 0, without output"),
         ("echo what is --port; exit 2", "#!/bin/sh", "its last lines: what is --port"),
@@ -224,12 +224,12 @@ def test_a_version_that_could_not_be_written_is_not_known(alone: Shell) -> None:
         ("", "\x7fELF", "Exec format error"),
     ],
 )
-def test_a_program_that_is_no_server(alone: Shell, body: str, first: str, says: str) -> None:
+def test_a_program_that_is_no_server(alone: Shell, body: str, first: str, reason: str) -> None:
     alone.environ["HOLDFAST_SERVER_BIN"] = program(alone.folder, body, first)
 
-    said = refused(alone)
-    assert says in said
-    assert "set HOLDFAST_SERVER_BIN to a Valkey or Redis server, or unset it" in said
+    message = refused(alone)
+    assert reason in message
+    assert "set HOLDFAST_SERVER_BIN to a Valkey or Redis server, or unset it" in message
 
 
 @pytest.mark.parametrize("chosen", ["/nowhere/valkey-server", "/etc/passwd", "/tmp", "no-such-program"])

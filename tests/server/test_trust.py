@@ -53,7 +53,7 @@ def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 @pytest.fixture
 def foreign(folder: Path) -> Path:
-    """A project of another user, with a program in its home that says that it ran."""
+    """A project of another user, with a program in its home that leaves a trace when it runs."""
     project = folder / "project"
     home = project / ".holdfast"
     home.mkdir(parents=True)
@@ -70,7 +70,7 @@ def foreign(folder: Path) -> Path:
 
 
 def run(project: Path, *words: str, **environ: str) -> tuple[int, str]:
-    """Run the program in a project. Returns its exit code and what it said."""
+    """Run the program in a project. Returns its exit code and its output."""
     ours = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
     done = subprocess.run(
         [*PROGRAM, *words], cwd=project, env={**ours, **environ}, capture_output=True, text=True, check=False
@@ -80,8 +80,8 @@ def run(project: Path, *words: str, **environ: str) -> tuple[int, str]:
 
 @contextmanager
 def listener(path: Path, user: int) -> Iterator[Callable[[], bytes]]:
-    """A process of a user that listens at a socket, and what it has heard when it is asked."""
-    heard, speak = os.pipe()
+    """A process of a user that listens at a socket. Yields a function that returns what it has received."""
+    received, report = os.pipe()
     ready, is_ready = os.pipe()
     child = os.fork()
     if child == 0:
@@ -97,16 +97,16 @@ def listener(path: Path, user: int) -> Iterator[Callable[[], bytes]]:
                 connection, _ = listening.accept()
                 with connection:
                     connection.settimeout(5)
-                    os.write(speak, connection.recv(1000) or b"!")
+                    os.write(report, connection.recv(1000) or b"!")
         os._exit(0)
-    os.close(speak)
+    os.close(report)
     assert os.read(ready, 1) == b"."
     try:
-        yield lambda: os.read(heard, 1000)
+        yield lambda: os.read(received, 1000)
     finally:
         os.kill(child, 9)
         os.waitpid(child, 0)
-        for descriptor in (heard, ready, is_ready):
+        for descriptor in (received, ready, is_ready):
             os.close(descriptor)
 
 
@@ -118,14 +118,14 @@ def listener(path: Path, user: int) -> Iterator[Callable[[], bytes]]:
     "words", ["queues", "enqueue any.task", "server status", "server stop", "server start", "doctor", "send", "kept"]
 )
 def test_a_home_of_another_user_is_refused_and_nothing_in_it_is_run(folder: Path, foreign: Path, words: str) -> None:
-    code, said = run(foreign, *words.split())
+    code, output = run(foreign, *words.split())
 
     home = foreign / ".holdfast"
     assert code == 4
-    assert said.startswith(
+    assert output.startswith(
         f"holdfast: {home} belongs to nobody (uid {NOBODY}), not to root (uid 0), so it is not used: "
     )
-    assert said.endswith(f" To trust it: export HOLDFAST_TRUST={home}\n")
+    assert output.endswith(f" To trust it: export HOLDFAST_TRUST={home}\n")
     assert not (folder / "ran").exists()
     assert not (home / "start.lock").exists()
 
@@ -134,17 +134,17 @@ def test_a_home_of_another_user_is_refused_and_nothing_in_it_is_run(folder: Path
 def test_a_worker_below_a_home_of_another_user_says_so_and_ends(folder: Path, foreign: Path) -> None:
     (foreign / "tasks.py").write_text("from holdfast import Holdfast\njobs = Holdfast()\n")
 
-    code, said = run(foreign, "work", "tasks", XDG_RUNTIME_DIR=str(folder), TMPDIR=str(folder))
+    code, output = run(foreign, "work", "tasks", XDG_RUNTIME_DIR=str(folder), TMPDIR=str(folder))
 
     assert code == 1
-    assert said.count(f"To trust it: export HOLDFAST_TRUST={foreign}/.holdfast") == 1
+    assert output.count(f"To trust it: export HOLDFAST_TRUST={foreign}/.holdfast") == 1
     assert list(folder.glob("holdfast-*/*")) == []
 
 
 @needs_root
 def test_the_line_that_the_refusal_ends_with_has_the_home_trusted(folder: Path, foreign: Path) -> None:
-    _, said = run(foreign, "server", "start")
-    line = said.rpartition("To trust it: ")[2].strip()
+    _, output = run(foreign, "server", "start")
+    line = output.rpartition("To trust it: ")[2].strip()
 
     done = subprocess.run(
         ["sh", "-c", f"{line}; exec {shlex.join(PROGRAM)} server start"],
@@ -158,7 +158,7 @@ def test_the_line_that_the_refusal_ends_with_has_the_home_trusted(folder: Path, 
 @needs_root
 def test_pressing_tab_below_a_home_of_another_user_asks_nobody(foreign: Path) -> None:
     planted = foreign / ".holdfast" / keeper.SOCKET
-    with listener(planted, NOBODY) as heard:
+    with listener(planted, NOBODY) as received:
         code, _ = run(
             foreign, _HOLDFAST_COMPLETE="bash_complete", HOLDFAST_LINE="holdfast show m", HOLDFAST_WORD="m",
             HOLDFAST_COMPLETION_TIMEOUT="20",
@@ -166,7 +166,7 @@ def test_pressing_tab_below_a_home_of_another_user_asks_nobody(foreign: Path) ->
         with socket.socket(socket.AF_UNIX) as connection:
             connection.connect(str(planted))
             connection.sendall(b"the first")
-            assert heard() == b"the first"
+            assert received() == b"the first"
     assert code == 0
 
 
@@ -224,11 +224,11 @@ def test_a_home_that_others_may_write_to_is_refused_until_that_is_mended(folder:
     (home.parent / ".git").mkdir()
     home.chmod(0o775)
 
-    code, said = run(home.parent, "server", "start")
+    code, output = run(home.parent, "server", "start")
     assert code == 4
-    assert said.startswith(f"holdfast: {home} is writable by other users (mode 0775), so it is not used.")
-    assert said.endswith(f" To fix this: chmod go-w {home}\n")
-    subprocess.run(["sh", "-c", said.rpartition("To fix this: ")[2]], check=True)
+    assert output.startswith(f"holdfast: {home} is writable by other users (mode 0775), so it is not used.")
+    assert output.endswith(f" To fix this: chmod go-w {home}\n")
+    subprocess.run(["sh", "-c", output.rpartition("To fix this: ")[2]], check=True)
     assert run(home.parent, "server", "start") == (0, f"unix://{home}/server.sock\n")
 
 
@@ -272,11 +272,11 @@ def test_nothing_is_sent_to_a_socket_where_another_user_listens(folder: Path, mo
         Holdfast().count,
     ]
 
-    with listener(home / keeper.SOCKET, NOBODY) as heard:
+    with listener(home / keeper.SOCKET, NOBODY) as received:
         for ask in asks:
             with pytest.raises(Exception, match=r"a process of .* listens there"):
                 ask()
-            assert set(heard()) == set(b"!")
+            assert set(received()) == set(b"!")
     (home / keeper.SOCKET).unlink()
 
 
@@ -288,9 +288,9 @@ def test_the_server_of_the_owner_is_used_by_root_in_a_home_that_was_chosen(
     home.mkdir(mode=0o700)
     os.chown(home, NOBODY, NOBODY)
     monkeypatch.setenv("HOLDFAST_HOME", str(home))
-    with listener(home / keeper.SOCKET, NOBODY) as heard:
+    with listener(home / keeper.SOCKET, NOBODY) as received:
         assert keeper.request(str(home / keeper.SOCKET), "PING", users=trusted_users(home)) == ""
-        assert heard() == b"PING\r\n"
+        assert received() == b"PING\r\n"
     (home / keeper.SOCKET).unlink()
 
 
@@ -303,12 +303,13 @@ def test_a_socket_that_this_user_may_not_use_is_said_to_be_so(folder: Path) -> N
             os.chown(path, NOBODY, NOBODY)
 
     for do in (lambda: server.ensure(home), lambda: server.status(home), lambda: server.stop(home)):
-        said = as_nobody(do)
+        output = as_nobody(do)
         assert (
-            f"{home}/server.sock: you have no permission for this socket: it belongs to root (uid 0), with mode" in said
+            f"{home}/server.sock: you have no permission for this socket: it belongs to root (uid 0), with mode"
+            in output
         )
-        assert " 0700; run this as root (uid 0)" in said
-        assert "run this as root (uid 0), or stop that server and start it as nobody" in said
+        assert " 0700; run this as root (uid 0)" in output
+        assert "run this as root (uid 0), or stop that server and start it as nobody" in output
     os.chown(home, 0, 0)
 
 
@@ -382,7 +383,7 @@ def test_an_outbox_that_was_chosen_may_belong_to_another_user(
 
 
 def open_to_others(*folders: Path) -> list[str]:
-    """What is below these folders that others may read or write, were it not for the folder."""
+    """Files below these folders that other users could read or write if the folder let them in."""
     paths = [path for folder in folders for path in (folder, *folder.rglob("*"))]
     return [
         f"{stat.S_IMODE(path.lstat().st_mode):04o} {path}"

@@ -130,7 +130,7 @@ CASES = [
     Case("bytes without an annotation", lambda s: s.task.enqueue(b"x"), "INVALID", "bytes"),
     Case("a set", lambda s: s.task.enqueue({1, 2}), "INVALID", "set"),
     Case("an object", lambda s: s.task.enqueue(object()), "INVALID", "object"),
-    Case("a dict with keys that are no text", lambda s: s.task.enqueue({1: 2}), "INVALID", "keys"),
+    Case("a dict with keys that are not text", lambda s: s.task.enqueue({1: 2}), "INVALID", "keys"),
     Case("a list that holds itself", lambda s: s.task.enqueue(itself()), "INVALID", "deep"),
     Case("a list that is nested too deep", lambda s: s.task.enqueue(deep(200)), "INVALID", "deep"),
     Case("half a character", lambda s: s.task.enqueue("\ud800"), "INVALID", "Unicode"),
@@ -184,7 +184,7 @@ CASES = [
         "'pending'",
     ),
     Case("debounce and a delay", lambda s: s.task.options(debounce=1, delay=1).enqueue(1), "INVALID", "debounce"),
-    Case("keep that is no bool", lambda s: s.task.options(keep=0).enqueue(1), "INVALID", "keep"),  # type: ignore[arg-type]
+    Case("keep that is not a bool", lambda s: s.task.options(keep=0).enqueue(1), "INVALID", "keep"),  # type: ignore[arg-type]
     # Ids that are there, or not
     Case("an id that is there", lambda s: s.task.options(id="ended", on_exists="error").enqueue(1), "EXISTS", "ended"),
     Case("an id of another task", lambda s: s.typed.options(id="ended").enqueue(1), "EXISTS", "anything"),
@@ -275,7 +275,7 @@ CASES = [
         "'block', 'cancel' or 'run'",
     ),
     Case(
-        "a job in the place of an id",
+        "a job instead of an id",
         lambda s: s.app.depend(cast(Any, s.app.get("blocked")), remove="failed"),
         "INVALID",
         "give its id",
@@ -367,7 +367,7 @@ CASES = [
         "a cron of nonsense", lambda s: s.app.schedule("x", s.task.bind(), cron="daily"), "INVALID", "30 2 * * mon-fri"
     ),
     Case(
-        "a cron that is no text",
+        "a cron that is not text",
         lambda s: s.app.schedule("x", s.task.bind(), cron=cast(Any, 5)),
         "INVALID",
         "cron is 5",
@@ -404,7 +404,7 @@ CASES = [
         "a scheduled call after another",
         lambda s: s.app.schedule("x", s.task.options(after="waiting").bind(), every=60),
         "INVALID",
-        "after is no option",
+        "after is not an option",
     ),
     Case(
         "a scheduled call with a time for a deadline",
@@ -436,7 +436,7 @@ CASES = [
     Case("a good setting and a bad one", lambda s: s.app.configure({"grace": 1, "lost": -1}), "INVALID", "lost"),
     Case("a setting of all, for a queue", lambda s: s.app.configure({"events": 500}, queue="q"), "INVALID", "queue"),
     Case("a field with a glob", lambda s: s.app.attach("waiting", {"a*": "x"}), "INVALID", "field"),
-    Case("a field that is no text", lambda s: s.app.attach("waiting", {"a": 1}), "INVALID", "text"),  # type: ignore[dict-item]
+    Case("a field that is not text", lambda s: s.app.attach("waiting", {"a": 1}), "INVALID", "text"),  # type: ignore[dict-item]
     Case("a field too long", lambda s: s.app.attach("waiting", {"a": "x" * 5000}), "TOOBIG", "4096"),
     Case("too many fields", lambda s: s.app.attach("waiting", {f"f{n}": "" for n in range(65)}), "TOOBIG", "64"),
     Case("a field of an unknown job", lambda s: s.app.attach("nobody", {"a": "x"}), "NOTFOUND", "nobody"),

@@ -49,9 +49,9 @@ MOST = {
     "worker, 5,000 waiting": Cost(5.2, 0.06, 160),  # 4.55, 0.034, 141.9
     "worker, idle": Cost(69.9, 4.9, 1500),  # 69.1, 4, 1413
 }
-MOST_RECORD = 144  # bytes of a waiting job's record, as the server counts: 128, or 144, by the length of a number
-MOST_MEMORY = 252  # bytes of a waiting job, its places in the index and in the table of keys with it: 248.5 to 249.6
-MOST_IDLE = 240  # commands that a worker with nothing to do asks for in a minute: 240
+MAX_RECORD = 144  # bytes of a waiting job's record, as the server counts: 128, or 144, by the length of a number
+MAX_MEMORY = 252  # bytes of a waiting job, its places in the index and in the table of keys with it: 248.5 to 249.6
+MAX_IDLE = 240  # commands that a worker with nothing to do asks for in a minute: 240
 EXECUTOR = "node/worker.1"
 LOOK = "zcount"  # what is asked by tests only, and not counted
 
@@ -67,7 +67,7 @@ class Meter:
         self._counter = 0
 
     def cost(self, work: Callable[[], object], jobs: int) -> Cost:
-        """What some work costs, for each of so many jobs."""
+        """The cost of some work, per job."""
         before, wire = self.server.look(), self.way.counts()
         work()
         spent, after = between(before, self.server.look()), self.way.counts()
@@ -172,7 +172,7 @@ def test_an_idle_worker(meter: Meter) -> None:
     check("claim of nothing", claims)
     check("renewal of nothing", renewals)
     each_minute = 60_000 / constants.MAX_IDLE_WAIT * (claims.commands + 1) + 60_000 / (30_000 / 4) * renewals.commands
-    assert each_minute <= MOST_IDLE
+    assert each_minute <= MAX_IDLE
 
 
 def test_a_worker_that_finds_jobs_waiting(meter: Meter, tmp_path: Path) -> None:
@@ -200,7 +200,7 @@ def test_a_worker_that_is_idle_when_a_job_comes(meter: Meter, tmp_path: Path) ->
 
 
 def _is_idle(client: Any, namespace: str, done: int) -> bool:
-    """Whether so many jobs have succeeded, and an executor waits for more."""
+    """Whether this number of jobs has succeeded, and an executor waits for more."""
     keys = ("q:default:succeeded", "idle:default")
     return [client.zcount(f"hf:{{{namespace}}}:{key}", "-inf", "+inf") for key in keys] == [done, 1]
 
@@ -213,8 +213,8 @@ def test_memory_of_a_waiting_job() -> None:
         each = (stored(server, 20_000) - few) / 20_000
         record = server.client.memory_usage(next(server.client.scan_iter("hf:{default}:j:*")), samples=0)
     print(each, record)
-    assert each <= MOST_MEMORY
-    assert record <= MOST_RECORD
+    assert each <= MAX_MEMORY
+    assert record <= MAX_RECORD
 
 
 def stored(server: Server, jobs: int) -> int:

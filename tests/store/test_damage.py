@@ -708,7 +708,7 @@ def test_a_blocked_job_that_knows_no_more_what_it_waits_for_takes_it_for_cancell
     scene.pass_time(2)
     wanted = {"block": "blocked", "cancel": "cancelled", "run": "waiting"}[policy]
     assert job(scene.store, "child")["state"] == wanted
-    if policy == "block":  # an operator says that it is to wait no more
+    if policy == "block":  # an operator removes the dependency
         scene.store.run(commands.depend("child", remove=["parent"]))
     assert take(scene.store, ONE) == ([] if policy == "cancel" else ["child"])
 

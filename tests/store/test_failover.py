@@ -1,4 +1,4 @@
-"""A failover behind one address: whatever is connected to the old primary finds the new one."""
+"""A failover behind one address: every client of the old primary finds the new one."""
 
 from __future__ import annotations
 
@@ -290,10 +290,10 @@ def test_what_our_functions_quote_is_no_failover(server_url: str, store: str, wo
 
     def work(call: Callable[..., Any]) -> None:
         call("execute", "PING")
-        with pytest.raises(Invalid, match="is no queue"):
+        with pytest.raises(Invalid, match="not a queue"):
             call("run", enqueue("a"))
 
-    with refusing(server_url, 1, f"-INVALID '{words}' is no queue\r\n".encode()) as (url, refused):
+    with refusing(server_url, 1, f"-INVALID '{words}' is not a queue\r\n".encode()) as (url, refused):
         use(store, url, work)
         assert len(refused) == 1
 
@@ -425,7 +425,7 @@ def test_a_job_that_runs_during_the_failover_keeps_its_lease_and_ends_once(two: 
 
 
 def test_a_job_that_is_cancelled_after_a_failover_is_told_by_the_new_primary(two: Pair, crew: Crew) -> None:
-    crew.start("--lease", "60s")  # so that it is not told by a renewal
+    crew.start("--lease", "60s")  # so that no renewal notifies it
     job = crew.put(worker_app.hold, "x")
     crew.pids("x", "runs")
     two.fail_over()
@@ -467,6 +467,6 @@ def test_items_follow_a_failover(two: Pair) -> None:
 def test_failovers_under_load_lose_no_job_and_stop_nobody() -> None:
     report = failover_load.run(
         2
-    )  # `python -m tests.support.failover_load` has more of them, and says how long they took
+    )  # `python -m tests.support.failover_load` has more of them, and prints how long they took
     assert {str(number) for number in range(report.enqueued)} <= set(report.runs)
     assert "Traceback" not in report.log

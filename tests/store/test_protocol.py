@@ -1,7 +1,7 @@
-"""docs/protocol.md says what the code does: functions, arguments, refusals, keys, packed fields; one can live by it.
+"""docs/protocol.md matches the code: functions, arguments, refusals, keys, packed fields; a client needs nothing else.
 
-Speaking is done with a socket alone, as a client in another language would: no Redis client, and nothing of Holdfast
-but the text of the library.
+The tests use a plain socket, like a client in another language: no Redis client, and nothing of Holdfast but the text
+of the library.
 """
 
 from __future__ import annotations
@@ -43,22 +43,24 @@ class Wire:
         self.socket.connect(path)
         self.reader = self.socket.makefile("rb")
 
-    def say(self, *parts: str | bytes) -> Any:
-        words = [part.encode() if isinstance(part, str) else part for part in parts]
-        self.socket.sendall(b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in words))
-        return self.hear()
+    def send(self, *parts: str | bytes) -> Any:
+        encoded = [part.encode() if isinstance(part, str) else part for part in parts]
+        self.socket.sendall(
+            b"*%d\r\n" % len(encoded) + b"".join(b"$%d\r\n%s\r\n" % (len(each), each) for each in encoded)
+        )
+        return self.receive()
 
     def call(self, verb: str, args: dict[str, Any], *blobs: str) -> Any:
-        return self.say("FCALL", f"hf_{DIGEST}_{verb}", "1", self.key("meta"), json.dumps(args), *blobs)
+        return self.send("FCALL", f"hf_{DIGEST}_{verb}", "1", self.key("meta"), json.dumps(args), *blobs)
 
     def key(self, rest: str) -> str:
         return f"hf:{{{self.namespace}}}:{rest}"
 
-    def hear(self) -> Any:
+    def receive(self) -> Any:
         line = self.reader.readline().rstrip()
         kind, rest = line[:1], line[1:]
         if kind == b"*":
-            return [self.hear() for _ in range(int(rest))] if rest != b"-1" else None
+            return [self.receive() for _ in range(int(rest))] if rest != b"-1" else None
         if kind == b"$":
             return self.reader.read(int(rest) + 2)[:-2].decode(errors="surrogateescape") if rest != b"-1" else None
         return int(rest) if kind == b":" else line.decode().removeprefix("+")
@@ -71,7 +73,7 @@ class Wire:
 @pytest.fixture
 def wire(server_url: str, namespace: str) -> Iterator[Wire]:
     made = Wire(server_url.removeprefix("unix://"), namespace)
-    made.say("FUNCTION", "LOAD", "REPLACE", library())
+    made.send("FUNCTION", "LOAD", "REPLACE", library())
     yield made
     made.close()
 
@@ -80,7 +82,7 @@ DIGEST = library().partition("\n")[0].rpartition("_")[2]
 
 
 def _sections() -> dict[str, str]:
-    """What is said of each function."""
+    """The section of each function."""
     part = TEXT.partition("\n## Functions\n")[2].partition("\n## ")[0]
     found = re.split(r"^### `(\w+)`$", part, flags=re.M)[1:]
     return dict(zip(found[::2], found[1::2], strict=True))
@@ -89,16 +91,16 @@ def _sections() -> dict[str, str]:
 def _rows(heading: str) -> list[tuple[str, ...]]:
     """The rows of the table whose head has this in its last column."""
     table = re.search(rf"^\|[^\n]*\| {heading} \|\n\|[-|]+\|\n((?:\|.*\n)+)", TEXT, re.M)
-    assert table, f"there is no table of {heading}"
+    assert table, f"expected a table of {heading}"
     return [tuple(cell.strip() for cell in line.strip("|").split(" | ")) for line in table[1].splitlines()]
 
 
-def _code(words: str) -> set[str]:
-    return {part for quoted in re.findall(r"`([^`]+)`", words) for part in quoted.split()}
+def _code(text: str) -> set[str]:
+    return {part for quoted in re.findall(r"`([^`]+)`", text) for part in quoted.split()}
 
 
 def test_every_function_of_the_library_is_documented_and_no_other(wire: Wire) -> None:
-    listed = wire.say("FUNCTION", "LIST", "LIBRARYNAME", f"holdfast_{DIGEST}")
+    listed = wire.send("FUNCTION", "LIST", "LIBRARYNAME", f"holdfast_{DIGEST}")
     (registered,) = (dict(zip(row[::2], row[1::2], strict=True))["functions"] for row in listed)
     functions = [dict(zip(row[::2], row[1::2], strict=True)) for row in registered]
     names = {each["name"].removeprefix(f"hf_{DIGEST}_") for each in functions}
@@ -125,11 +127,11 @@ def test_each_function_says_what_it_replies_what_it_refuses_and_what_happens_if_
 @pytest.mark.parametrize("part", sorted(part for part, text in LUA.items() if VERB.search(text)))
 def test_every_argument_and_every_refusal_of_a_function_is_documented_with_it(part: str) -> None:
     names = [verb for verb, _ in VERB.findall(LUA[part])]
-    said = _code("".join(_sections()[name] for name in names))
+    documented = _code("".join(_sections()[name] for name in names))
     code = re.sub(r"--.*", "", LUA[part])
     arguments = {*re.findall(r"\bargs\.(\w+)", code), *re.findall(r"\b(?:batch|item)\.(\w+)", code)}
-    assert arguments - COMPUTED.get(part, set()) - EVERYWHERE <= said, FIX
-    assert {*re.findall(r"refuse\('(\w+)'", code)} <= said, FIX
+    assert arguments - COMPUTED.get(part, set()) - EVERYWHERE <= documented, FIX
+    assert {*re.findall(r"refuse\('(\w+)'", code)} <= documented, FIX
 
 
 def test_every_argument_that_is_documented_is_one_of_the_function() -> None:
@@ -166,9 +168,9 @@ def test_every_state_outcome_and_flag_of_a_record_is_documented() -> None:
         body = re.search(rf"local {table} = \{{(.*?)\}}", LUA["record"], re.S)
         assert body
         letters = re.findall(r"(?:\['(.)'\]|\b(\w)) = '(\w+)'", re.sub(r"--.*", "", body[1]))
-        (said,) = re.findall(rf"^\| 1 \| {row}: (.*) \|$", TEXT, re.M)
-        told = dict(re.findall(r"`(.)` (\w+)", said))
-        assert {bracketed or plain: word for bracketed, plain, word in letters} == told, FIX
+        (documented,) = re.findall(rf"^\| 1 \| {row}: (.*) \|$", TEXT, re.M)
+        described = dict(re.findall(r"`(.)` (\w+)", documented))
+        assert {bracketed or plain: word for bracketed, plain, word in letters} == described, FIX
     flags = [int(n) for line in re.findall(r"= (\d+(?:, \d+){2,})\n", LUA["record"]) for n in line.split(", ")]
     (flagged,) = re.findall(r"^\| 2 \| flags: (.*) \|$", TEXT, re.M)
     assert flags == [int(number) for number in re.findall(r"\b\d+\b", flagged)], FIX
@@ -177,8 +179,8 @@ def test_every_state_outcome_and_flag_of_a_record_is_documented() -> None:
 def test_every_type_of_event_is_documented_and_no_other() -> None:
     used = {kind for text in LUA.values() for kind in re.findall(r"\bemit\('(\w+)'", text)}
     states = {"succeeded", "failed", "cancelled"}  # which `finish_job` emits by the state
-    (said,) = re.findall(r"Types: ([\w,\s]+)\.", _sections()["events"])
-    assert used | states == {*re.findall(r"\w+", said)}, FIX
+    (documented,) = re.findall(r"Types: ([\w,\s]+)\.", _sections()["events"])
+    assert used | states == {*re.findall(r"\w+", documented)}, FIX
 
 
 def test_every_name_that_get_answers_with_is_documented_and_no_other(wire: Wire) -> None:
@@ -225,7 +227,7 @@ def test_a_record_can_be_read_by_its_tables_alone(wire: Wire) -> None:
     claim = {"executor": "host/abc.0", "counter": 1, "queues": ["mail"], "limit": 1, "pid": 77, "lease": 60000}
     wire.call("claim", {**claim, "now": 1_700_000_000_250})
     wire.call("note", {"id": "a", "words": "hello", "now": 1_700_000_000_300})
-    fields = wire.say("HGETALL", wire.key("j:a"))
+    fields = wire.send("HGETALL", wire.key("j:a"))
     record = {name: value.encode("utf-8", "surrogateescape") for name, value in _pairs(fields)}
     packed = (("head", "h"), ("status", "s"), ("attempt", "a1"))
     head, status, attempt = (_unpack(what, record[field]) for what, field in packed)
@@ -234,23 +236,23 @@ def test_a_record_can_be_read_by_its_tables_alone(wire: Wire) -> None:
     assert (status["state"], status["since"], status["attempt"], status["lease"]) == (b"r", 250, 1, 60000)
     assert (attempt["claimed"], attempt["waited"], attempt["process id"]) == (created + 250, 250, 77)
     assert (attempt["outcome"], attempt["executor"]) == (b"-", b"host/abc.0")
-    assert (record["p"], wire.say("GET", wire.key("p:a"))) == (b">", "x" * 65)
-    (note,) = wire.say("LRANGE", wire.key("n:a"), "0", "-1")
-    words = note.encode("utf-8", "surrogateescape")
-    assert _unpack("note", words) == {"when": created + 300, "what": b"N", "words": b"hello"}
-    assert wire.say("HGET", wire.key("x:host/abc.0"), "a") == "1@60000"
+    assert (record["p"], wire.send("GET", wire.key("p:a"))) == (b">", "x" * 65)
+    (note,) = wire.send("LRANGE", wire.key("n:a"), "0", "-1")
+    packed = note.encode("utf-8", "surrogateescape")
+    assert _unpack("note", packed) == {"when": created + 300, "what": b"N", "words": b"hello"}
+    assert wire.send("HGET", wire.key("x:host/abc.0"), "a") == "1@60000"
 
 
 def _pairs(flat: list[str]) -> list[tuple[str, str]]:
     return list(zip(flat[::2], flat[1::2], strict=True))
 
 
-def _read(words: str) -> Any:
+def _read(text: str) -> Any:
     """A reply, as the walk writes it down."""
-    if not words.startswith("["):
-        return int(words) if words.lstrip("-").isdecimal() else words
+    if not text.startswith("["):
+        return int(text) if text.lstrip("-").isdecimal() else text
     stack: list[list[Any]] = [[]]
-    for token in shlex.split(words.replace("[", " [ ").replace("]", " ] ")):
+    for token in shlex.split(text.replace("[", " [ ").replace("]", " ] ")):
         if token == "[":  # noqa: S105
             stack.append([])
         elif token == "]":  # noqa: S105
@@ -260,15 +262,15 @@ def _read(words: str) -> Any:
     return stack[0][0]
 
 
-def _fits(heard: Any, said: Any) -> bool:
-    if said == "*":
-        return isinstance(heard, int) and heard > 1_600_000_000_000
-    if not isinstance(said, list) or not isinstance(heard, list):
-        return bool(heard == said)
-    if said[-1:] == ["..."]:
-        said = said[:-1]
-        heard = heard[: len(said)]
-    return len(heard) == len(said) and all(map(_fits, heard, said))
+def _fits(reply: Any, documented: Any) -> bool:
+    if documented == "*":
+        return isinstance(reply, int) and reply > 1_600_000_000_000
+    if not isinstance(documented, list) or not isinstance(reply, list):
+        return bool(reply == documented)
+    if documented[-1:] == ["..."]:
+        documented = documented[:-1]
+        reply = reply[: len(documented)]
+    return len(reply) == len(documented) and all(map(_fits, reply, documented))
 
 
 def _walk(namespace: str) -> list[tuple[list[str], Any]]:
@@ -280,21 +282,21 @@ def _walk(namespace: str) -> list[tuple[list[str], Any]]:
     )
     lines = block.strip().splitlines()
     steps = []
-    for said, heard in zip(lines[::2], lines[1::2], strict=True):
-        assert said.startswith("-> ")
-        assert heard.startswith("<- ")
-        words = re.findall(r"\{\"(?:.*\})|\S+", said[3:].replace("DIGEST", DIGEST))
-        steps.append((words, _read(heard[3:])))
+    for request, reply in zip(lines[::2], lines[1::2], strict=True):
+        assert request.startswith("-> ")
+        assert reply.startswith("<- ")
+        parts = re.findall(r"\{\"(?:.*\})|\S+", request[3:].replace("DIGEST", DIGEST))
+        steps.append((parts, _read(reply[3:])))
     return steps
 
 
 def test_the_walk_of_the_document_works_with_nothing_but_a_socket(wire: Wire) -> None:
     steps = _walk(wire.namespace)
-    for words, said in steps:
-        heard = wire.say(*words)
-        assert _fits(heard, said), f"{' '.join(words)}\nis answered {heard}\nthe document says {said}"
-    spoken = {words[1].removeprefix(f"hf_{DIGEST}_") for words, _ in steps if words[0] == "FCALL"}
-    assert {"enqueue", "claim", "renew", "save", "finish", "get", "wait", "requeue_orphaned"} <= spoken
+    for parts, documented in steps:
+        reply = wire.send(*parts)
+        assert _fits(reply, documented), f"{' '.join(parts)}\nreply: {reply}\ndocumented: {documented}"
+    called = {parts[1].removeprefix(f"hf_{DIGEST}_") for parts, _ in steps if parts[0] == "FCALL"}
+    assert {"enqueue", "claim", "renew", "save", "finish", "get", "wait", "requeue_orphaned"} <= called
 
 
 def test_who_speaks_by_the_document_and_python_understand_each_other(wire: Wire, server_url: str) -> None:

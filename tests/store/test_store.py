@@ -1,4 +1,4 @@
-"""The store: one conversation, sync and async, whatever happens to the connection and the server."""
+"""The store, sync and async: commands, retries, deadlines, and failures of the connection and the server."""
 
 from __future__ import annotations
 
@@ -276,7 +276,7 @@ def tls_proxy(folder: Path, target: str) -> Iterator[int]:
         inner, outer = await asyncio.open_unix_connection(target)
         try:
             await asyncio.gather(pump(reader, outer), pump(inner, writer))
-        finally:  # also when the test ends before it has heard that a connection was closed
+        finally:  # also if the test ends before it notices that a connection was closed
             outer.transport.abort()
             writer.transport.abort()
 
@@ -555,7 +555,7 @@ def test_lines_are_used_again(how: str, switch: Switch) -> None:
 
 
 class _Late:
-    """Answers with what it hears; with `late` not before it may."""
+    """Echoes what it receives; with `late` not before `may_answer` is set."""
 
     def __init__(self) -> None:
         self.asked, self.may_answer = threading.Event(), threading.Event()
