@@ -231,7 +231,7 @@ class Run:
             job: Job[Any] = self._app.get(id)
         except HoldfastError as error:
             return Last("unknown", 0, words=str(error))
-        attempts = "; ".join(f"{run.number} {run.outcome} {run.words}" for run in job.attempts[-3:])
+        attempts = "; ".join(f"{run.number} {run.outcome} {run.text}" for run in job.attempts[-3:])
         words = f"Held by {job.executor or 'nobody'}, lease until {job.lease_ends_at}, due {job.due_at}; {attempts}"
         return Last(job.state, job.attempt, job.retries_used, words=words)
 

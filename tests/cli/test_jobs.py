@@ -178,7 +178,7 @@ def test_cancel_retry_and_delete_say_what_became_of_each_job(shell: Shell) -> No
     shell.put("two")
 
     assert shell("cancel", "one", "two", "--reason", "why not").rows == [["one", "cancelled"], ["two", "cancelled"]]
-    assert [note.words for note in shell.client.get("one").notes] == ["why not"]
+    assert [note.text for note in shell.client.get("one").notes] == ["why not"]
     assert shell("retry", "one", "--json").json == [{"id": "one", "answer": "waiting"}]
     assert shell("delete", "two").rows == [["two", "deleted"]]
     assert shell("show", "two").code == 3
@@ -255,7 +255,7 @@ def test_show_says_why_a_job_that_is_to_run_at_most_once_cannot_go_on(shell: She
     shell.client.store.run(commands.enqueue([job]))
     Hand(shell.client).end(Snoozed(1000))
 
-    words = "it is to run at most once, and its attempt was snoozed, so it cannot go on; `retry` starts it anew"
+    words = "it runs at most once, and its attempt was snoozed, so it cannot continue; `retry` starts it again"
     assert f"failed\t{words}" in shell("show", "mine").out
     with pytest.raises(JobFailed, match=words):
         shell.client.get("mine").result()

@@ -217,7 +217,7 @@ def test_a_cancelled_job_raises_and_can_be_retried_or_deleted(app: Holdfast, res
         job.result()
     with pytest.raises(WrongState, match="ended already"):
         job.cancel()
-    assert [note.words for note in job.refresh().notes] == ["not needed"]
+    assert [note.text for note in job.refresh().notes] == ["not needed"]
 
     job.retry()
     assert job.refresh().state == "waiting"

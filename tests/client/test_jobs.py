@@ -148,7 +148,7 @@ def test_what_happens_if_one_fails_or_is_cancelled_is_chosen(
     assert now.state == state
     assert now.after == (Dependency(first.id, ends),)
     if state == "cancelled":
-        assert [note.words for note in now.notes] == [f"job {first.id} {ends}"]
+        assert [note.text for note in now.notes] == [f"job {first.id} {ends}"]
 
 
 def test_retrying_what_failed_wakes_what_waits_for_it(bench: Workbench, ask: Ask) -> None:
@@ -259,7 +259,7 @@ def test_a_member_that_is_not_kept_has_no_result_any_more(bench: Workbench) -> N
     put("a", keep=False)
     last = collect.options(after="a", id="last").enqueue()
     bench.run_until_empty()
-    with pytest.raises(JobFailed, match="JobNotFound: job a, which this one waited for, is not kept any more"):
+    with pytest.raises(JobFailed, match="JobNotFound: job a, which this job waited for, is not kept any more"):
         last.result()
 
 
@@ -276,7 +276,7 @@ def test_a_job_is_cancelled_with_all_that_waits_for_it_in_one_answer(ask: Ask) -
 
     assert answers == dict.fromkeys(("root", "left", "right", "leaf"), "cancelled")
     assert states("other", "bystander") == ["waiting", "blocked"]
-    assert [note.words for note in jobs.get("leaf").notes] == ["not wanted"]
+    assert [note.text for note in jobs.get("leaf").notes] == ["not wanted"]
 
 
 def test_what_has_ended_is_told_and_what_waits_for_it_is_cancelled(ask: Ask, bench: Workbench) -> None:
@@ -378,7 +378,7 @@ def test_a_job_that_has_not_started_is_failed_by_an_operator(ask: Ask) -> None:
 
     job = jobs.get("bad")
     assert (job.state, job.group, job.attempts) == ("failed", "spam", ())
-    assert [note.words for note in job.notes] == ["an operator said so"]
+    assert [note.text for note in job.notes] == ["an operator said so"]
     assert states("late") == ["cancelled"]
     with pytest.raises(JobFailed, match=r"in group spam \(operator\): an operator said so"):
         ask("result", job)
@@ -703,12 +703,12 @@ def wait_for_nobody(how: str) -> int:
 @pytest.mark.parametrize(
     ("how", "words"),
     [
-        ("an unknown id", "JobNotFound: job nobody, which is waited for, does not exist: enqueue it first"),
+        ("an unknown id", "JobNotFound: job nobody, which this job waits for, does not exist: enqueue it first"),
         ("a call that is not stored", "enqueue it first"),
         ("a task", "cannot be waited for; a call of it can: enqueue it, or bind its arguments"),
-        ("children that are no calls", r"<Task .*> is no call that can be stored; bind a task to its arguments"),
-        ("children that are not kept", "a child must be kept, to be seen when it has ended; .*say has keep=False"),
-        ("a stage that is no call", r"<Task .*> is no call that a job can go on as; bind a task to its arguments"),
+        ("children that are no calls", r"expected a bound call, as task.bind\(...\), got <Task"),
+        ("children that are not kept", "a child of `gather` must be kept until it is read; .*say has keep=False"),
+        ("a stage that is no call", r"expected a bound call, as task.bind\(...\), got <Task"),
     ],
 )
 def test_waiting_for_what_is_not_there_is_an_error_of_the_task(bench: Workbench, how: str, words: str) -> None:

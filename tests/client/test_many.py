@@ -34,7 +34,7 @@ def test_each_of_many_jobs_is_answered_for_in_order(jobs: Holdfast) -> None:
     assert jobs.retry_many(ids[:1100]) == ["waiting"] * 1100
     assert jobs.delete_many(ids[1100:]) == ["deleted"] * 1200
     assert (jobs.count(), jobs.count(state="waiting")) == (1100, 1100)
-    assert jobs.get("job-0").notes[0].words == "no use"
+    assert jobs.get("job-0").notes[0].text == "no use"
 
 
 def test_a_refusal_is_an_answer_and_the_others_are_done(jobs: Holdfast) -> None:

@@ -252,7 +252,7 @@ def test_a_failed_item_is_tried_again_as_its_retries_allow(timed: Holdfast, cloc
 
     job = timed.get("a")
     assert (job.state, job.group, job.final_reason) == ("failed", "failed", "exhausted")
-    assert [attempt.words for attempt in job.attempts] == ["Failed: no route", "Failed: no route, again"]
+    assert [attempt.text for attempt in job.attempts] == ["Failed: no route", "Failed: no route, again"]
     with pytest.raises(JobFailed, match="no route, again"):
         timed.result(job)
 
@@ -274,8 +274,8 @@ def test_why_an_item_failed_or_was_released_may_be_any_words(app: Holdfast, item
     assert items.fail(got(items).detach(), words, delay=0)
     assert got(items).fail(words, final=True)
     for attempt in app.get("a").attempts:
-        assert "cannot open \\udcff.png" in attempt.words or "xxx" in attempt.words
-        assert len(attempt.words) < 10_000
+        assert "cannot open \\udcff.png" in attempt.text or "xxx" in attempt.text
+        assert len(attempt.text) < 10_000
 
 
 def test_a_released_item_comes_back_uncharged_to_its_old_place_or_after_a_delay(

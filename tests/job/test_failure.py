@@ -127,7 +127,7 @@ class Mute(Exception):
 
 def test_an_exception_without_a_text_is_described_all_the_same() -> None:
     described = describe(caught(raises, Mute()))
-    assert described.message == "<its text cannot be had: __str__ raised RuntimeError>"
+    assert described.message == "<no text: __str__ raised RuntimeError>"
     assert "in raises" in described.traceback
 
 
@@ -138,7 +138,7 @@ class Leaving(Exception):
 
 def test_an_exception_whose_text_leaves_the_process_is_described_all_the_same() -> None:
     described = describe(caught(raises, Leaving()))
-    assert described.message == "<its text cannot be had: __str__ raised SystemExit>"
+    assert described.message == "<no text: __str__ raised SystemExit>"
     assert "in raises" in described.traceback
 
 
@@ -151,7 +151,7 @@ class Secretive(Exception):
 def test_an_exception_that_hides_its_notes_is_described_all_the_same() -> None:
     described = describe(caught(raises, Secretive("why")))
     assert described.message == "why"
-    assert described.notes == ("<its notes cannot be had>",)
+    assert described.notes == ("<no notes: reading them raised an exception>",)
 
 
 def test_huge_texts_keep_their_head_and_their_tail() -> None:

@@ -188,7 +188,7 @@ def test_a_jobs_history_tells_what_happened_in_order(
     stored.retry()
 
     found = timed.get("a").history
-    assert [(entry.what, entry.words, entry.attempt) for entry in found] == [
+    assert [(entry.what, entry.text, entry.attempt) for entry in found] == [
         ("created", "", 0),
         ("noted", "looked at by ann", 0),
         ("claimed", ONE, 1),
@@ -248,7 +248,7 @@ def test_notes_that_cannot_be_kept_are_refused(
         current_job().note(words)
     assert timed.get(stored.id).notes == ()
     timed.note(stored.id, "é" * 500)
-    assert timed.get(stored.id).notes[0].words == "é" * 500
+    assert timed.get(stored.id).notes[0].text == "é" * 500
 
 
 def test_the_history_is_bounded_in_number_and_bytes(store: Store, client: redis.Redis, namespace: str) -> None:
@@ -282,7 +282,7 @@ def test_the_async_client_keeps_fields_and_notes(app: Holdfast) -> None:
         assert await app.aattach(stored.id, {"a": "b"}) == {"a": "b"}
         await app.anote(stored.id, "words")
         found = await stored.arefresh()
-        assert (found.fields, [note.words for note in found.notes]) == ({"a": "b"}, ["words"])
+        assert (found.fields, [note.text for note in found.notes]) == ({"a": "b"}, ["words"])
         await stored.acancel()
         await stored.adelete()
         assert await app.aforget("default")
@@ -302,7 +302,7 @@ def test_a_job_adds_entries_to_its_own_history_under_every_runner(crew: Crew, ru
     stored = crew.app.enqueue(task.options(runner=runner).bind(20))
     found = crew.ended(stored)
     assert found.state == "succeeded"
-    assert [note.words for note in found.notes] == [f"step {number}" for number in range(20)]
+    assert [note.text for note in found.notes] == [f"step {number}" for number in range(20)]
     assert {note.what for note in found.notes} == {"said"}
     what = [entry.what for entry in found.history]
     assert what[:3] == ["created", "claimed", "started"]
@@ -312,7 +312,7 @@ def test_a_job_adds_entries_to_its_own_history_under_every_runner(crew: Crew, ru
 def test_what_a_job_said_before_it_died_is_in_its_history(crew: Crew) -> None:
     crew.start(app="tests.apps.record_app")
     found = crew.ended(crew.put(record_app.say_and_die))
-    assert [note.words for note in found.notes] == ["attempt 1", "attempt 2"]
+    assert [note.text for note in found.notes] == ["attempt 1", "attempt 2"]
     assert [attempt.outcome for attempt in found.attempts] == ["crash", "succeeded"]
 
 
@@ -321,10 +321,10 @@ def test_a_job_that_says_much_keeps_the_last_and_one_that_says_nonsense_is_told_
     much, nonsense = crew.put(record_app.say, 1000), crew.put(record_app.say_nonsense)
     found = crew.ended(much)
     assert len(found.notes) <= 100
-    assert found.notes[-1].words == "step 999"
+    assert found.notes[-1].text == "step 999"
     refused = ["Invalid", "Invalid", "Invalid", "Invalid", "Invalid", "TooBig", "TooBig"]
     assert crew.app.result(nonsense, "40s") == refused
-    assert [note.words for note in crew.ended(nonsense).notes] == ["é" * 500]
+    assert [note.text for note in crew.ended(nonsense).notes] == ["é" * 500]
 
 
 # Deleting and forgetting

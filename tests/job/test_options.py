@@ -40,7 +40,7 @@ def test_the_store_documents_each_option_that_it_is_sent() -> None:
 
 
 def test_the_store_takes_the_same_options_of_a_schedule() -> None:
-    table = re.search(r"\{([^}]*at_most_once = true[^}]*)\}", (LUA / "schedule.lua").read_text())
+    table = re.search(r"\{([^}]*at_most_once = true[^}]*)\}", (LUA / "schedules.lua").read_text())
     assert table
     sent_with = {"on_failed"}  # only together with `after`
     assert set(re.findall(r"(\w+) = true", table[1])) == (STORED | BESIDE) - {*not_for("schedule")} - sent_with

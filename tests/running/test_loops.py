@@ -259,17 +259,17 @@ def test_a_loop_inside_of_another_is_refused() -> None:
         for _ in job.each(range(2)):
             list(job.each(range(2)))
 
-    with pytest.raises(Invalid, match="inside of another"):
+    with pytest.raises(Invalid, match="cannot be nested"):
         work()
 
 
 @pytest.mark.parametrize(
     ("items", "key", "why"),
     [
-        ({"a", "b"}, None, "no order"),
-        ([1], lambda item: item, "are a function"),
+        ({"a", "b"}, None, "a different order"),
+        ([1], lambda item: item, "pass a function as items"),
         (lambda key: [key], None, "key="),
-        (17, None, "cannot be iterated over"),
+        (17, None, "17 is not iterable"),
     ],
 )
 def test_what_cannot_be_resumed_is_refused(items: Any, key: Any, why: str) -> None:

@@ -47,7 +47,7 @@ def test_what_is_no_step_is_refused_before_anything_is_done() -> None:
     job = running(Listener())
     with pytest.raises(Invalid, match="the step is 'charge card'"):
         job.once("charge card", lambda: 1)
-    with pytest.raises(Invalid, match="step charge is given 3, which cannot be called: pass the function and then"):
+    with pytest.raises(Invalid, match="step charge: expected a function and its arguments, got 3; write"):
         job.once("charge", 3)  # type: ignore[arg-type]
     with pytest.raises(Invalid, match=r"step charge is an async def: write `await job.aonce"):
         _ = job.once("charge", long_app.acharge, "ledger")
@@ -59,7 +59,7 @@ def test_a_step_that_was_done_and_cannot_be_kept_is_not_done_again_by_a_retry(re
         return result
 
     with pytest.raises(
-        Fail, match=r"step charge was done, but that cannot be kept: its result.*a retry would do it"
+        Fail, match=r"step charge was done, but its result cannot be stored: its result.*a retry would repeat the step"
     ) as raised:
         running(Listener()).once("charge", charge)
 

@@ -226,7 +226,7 @@ def test_a_record_can_be_read_by_its_tables_alone(wire: Wire) -> None:
     (created, _) = wire.call("enqueue", {"batches": [batch], "now": 1_700_000_000_000}, "a", "x" * 65)
     claim = {"executor": "host/abc.0", "counter": 1, "queues": ["mail"], "limit": 1, "pid": 77, "lease": 60000}
     wire.call("claim", {**claim, "now": 1_700_000_000_250})
-    wire.call("note", {"id": "a", "words": "hello", "now": 1_700_000_000_300})
+    wire.call("note", {"id": "a", "text": "hello", "now": 1_700_000_000_300})
     fields = wire.send("HGETALL", wire.key("j:a"))
     record = {name: value.encode("utf-8", "surrogateescape") for name, value in _pairs(fields)}
     packed = (("head", "h"), ("status", "s"), ("attempt", "a1"))

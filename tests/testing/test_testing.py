@@ -501,7 +501,7 @@ def test_a_deadline_passes_with_the_tests_time(bench: Workbench) -> None:
 
 
 def test_a_task_called_as_a_function_says_that_it_knows_no_other_jobs() -> None:
-    with pytest.raises(HoldfastError, match=r"called as a function, so it knows no other jobs: .*workbench"):
+    with pytest.raises(HoldfastError, match=r"called as a function, so it has no access to other jobs: .*workbench"):
         total()
 
 

@@ -74,7 +74,7 @@ def test_what_a_job_says_last_is_in_the_store_when_it_has_ended(crew: Crew, prog
         assert (ended.state, ended.attempt) == ("succeeded", 1)
         assert ended.progress
         assert ended.progress.message == "done"
-        assert [note.words for note in ended.notes] == [f"note {number}"]
+        assert [note.text for note in ended.notes] == [f"note {number}"]
 
 
 def test_jobs_run_while_others_are_fetched_and_never_more_than_have_a_place(crew: Crew) -> None:

@@ -111,7 +111,7 @@ def test_a_task_whose_result_cannot_be_stored_fails_at_once_as_its_work_is_done(
 
     assert (job.state, job.group, job.final_reason) == ("failed", "result-not-stored", "refused")
     assert len(staff.crew.said(name, "charged")) == len(job.attempts) == 1
-    assert "The task has done its work, and a retry would do it again" in job.why
+    assert "The task has done its work; a retry would repeat it" in job.why
     with pytest.raises(WorkDone, match=r"has done its work.*retry\(force=True\), or --force"):
         job.retry()
     job.retry(force=True)
@@ -127,7 +127,7 @@ def test_a_task_with_a_wrong_annotation_succeeds_and_its_result_is_the_json_valu
         assert result == "seven"
     (note,) = staff.crew.get(jobs[0]).notes
     assert (note.what, staff.crew.outcomes(jobs[0])) == ("said", ["succeeded"])
-    assert note.words.startswith(f"the result of task give.{runner}: Expected `int`, got `str`; it is stored as JSON")
+    assert note.text.startswith(f"the result of task give.{runner}: Expected `int`, got `str`; it is stored as JSON")
     log = until(lambda: log if f"task give.{runner} is annotated" in (log := staff.worker.log) else None)
     assert log.count(f"task give.{runner} is annotated to return") == 1
 

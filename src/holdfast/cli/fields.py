@@ -57,7 +57,7 @@ FULL_JOB = {
     "lost_used": "leases lost so far",
     "attempts": "each with number, outcome, because, reason, executor, node, pid, queued_at, claimed_at, started_at, "
     "ended_at, failure",
-    "notes": "what else happened: at, what, words",
+    "notes": "what else happened: at, what, text",
     "fields": "what was attached to it, by name",
 }
 ANSWER = {

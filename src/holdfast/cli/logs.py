@@ -85,7 +85,7 @@ def _write_failures(session: Session, job: Job[Any], attempts: Sequence[Attempt]
         if attempt.failure:
             is_last, crashed = attempt.number == job.attempt, attempt.outcome == "crash"
             follows = what_follows(job, session.now(), crashed=crashed) if is_last else ""
-            words = printable(attempt.words).removesuffix(": ")
+            words = printable(attempt.text).removesuffix(": ")
             write(f"[holdfast: attempt {attempt.number} failed: {words}{f'; {follows}' if follows else ''}]")
             if attempt.failure.traceback:
                 write(indented(attempt.failure.traceback))

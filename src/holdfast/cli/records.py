@@ -59,7 +59,7 @@ def full_record(job: Job[Any], usage: JobUsage | None = None) -> Record:
             for name in ("retries", "retries_used", "crashes", "crashes_used", "lost", "lost_used")
         },
         "attempts": list(_attempts(job.attempts, job.notes)),
-        "notes": [{"at": note.at, "what": note.what, "words": note.words} for note in job.notes],
+        "notes": [{"at": note.at, "what": note.what, "text": note.text} for note in job.notes],
         "fields": job.fields,
     }
 

@@ -66,7 +66,7 @@ def _describe_whole(record: Record, output: Output, hint: str) -> Iterator[Fact]
             f"attempt {attempt['number']}", "\n".join(_attempt(attempt, output)), STYLES.get(attempt["outcome"], "")
         )
     for note in record["notes"]:
-        yield Fact("note", f"{output.when(note['at'])} {note['what']} {note['words']}".rstrip())
+        yield Fact("note", f"{output.when(note['at'])} {note['what']} {note['text']}".rstrip())
 
 
 def _state(record: Record) -> str:

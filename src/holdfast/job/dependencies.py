@@ -1,4 +1,4 @@
-"""Jobs and the jobs that they wait for: what they are given as, and what has become of them."""
+"""The jobs that a job waits for: their ids, and their results."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def ended_and_left(ids: list[str], jobs: list[Job[Any] | None]) -> tuple[list[Jo
     left: list[str] = []
     for id, job in zip(ids, jobs, strict=True):
         if job is None:
-            raise JobNotFound(f"job {id}, which is waited for, does not exist: enqueue it first, or it was deleted")
+            raise JobNotFound(f"job {id}, which this job waits for, does not exist: enqueue it first")
         if job.is_final:
             ended.append(job)
         else:
@@ -43,7 +43,7 @@ def ended_and_left(ids: list[str], jobs: list[Job[Any] | None]) -> tuple[list[Jo
 def all_there(ids: list[str], jobs: list[Job[Any] | None]) -> list[Job[Any]]:
     for id, job in zip(ids, jobs, strict=True):
         if job is None:
-            raise JobNotFound(f"job {id}, which this one waited for, is not kept any more")
+            raise JobNotFound(f"job {id}, which this job waited for, is not kept any more")
     return [job for job in jobs if job]
 
 
@@ -51,7 +51,6 @@ def result_of(job: Job[Any], kind: type[T]) -> T:
     if job.state == "cancelled":
         raise JobCancelled(f"job {job.id} was cancelled, so it has no result; see current_job().dependencies()", job)
     if job.state != "succeeded":
-        words = f"job {job.id} is {job.state}, so it has no result; see current_job().dependencies()"
-        raise JobFailed(words, job)
+        raise JobFailed(f"job {job.id} is {job.state}, so it has no result; see current_job().dependencies()", job)
     value: T = decode_result(Shape.of(kind), job.result_bytes or b"null", f"the result of job {job.id}")
     return value

@@ -1,4 +1,4 @@
-"""Why an attempt failed, as a value: text to read and a fingerprint to count by, never an exception to rebuild."""
+"""Why an attempt failed, as a value: text to read and a fingerprint to group by. Exceptions are never rebuilt."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ MAX_NOTES = 16
 _CUT = "\n... cut here ...\n"
 _NOT_IN_A_GROUP = re.compile(r"[^A-Za-z0-9_.-]+", re.ASCII)
 _LIBRARIES = tuple({sysconfig.get_path(path) + "/" for path in ("stdlib", "platstdlib", "purelib", "platlib")})
-_RUNNERS = ("holdfast.", "asyncio.", "concurrent.futures.", "threading.")  # what may stand above a task's own frames
+_RUNNERS = ("holdfast.", "asyncio.", "concurrent.futures.", "threading.")  # modules of frames above those of the task
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An exception of a task, or the death of its process, described.
+    """The description of an exception of a task, or of a crash of its process.
 
-    Failures of one `group` share a cause, as far as anyone can tell; those of
-    one `fingerprint` came from the same place in the code as well.
+    Failures of the same `group` have the same type or name; failures of the same `fingerprint` also came from the same
+    place in the code.
     """
 
     type: str
@@ -47,7 +47,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         signal: int | None = None,
         memory: int | None = None,
     ) -> Failure:
-        """Describe the death of a process; `memory` is the bytes that it was last seen to hold."""
+        """Describe the crash of a process; `memory` is the number of bytes in its last sample."""
         facts = [description]
         if exit_code is not None:
             facts.append(f"exit code {exit_code}")
@@ -61,7 +61,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def describe(exception: BaseException, *, group: str | None = None) -> Failure:
-    """Describe an exception. This raises nothing, whatever the exception's own methods do."""
+    """Describe an exception. Never raises, even if a method of the exception does."""
     kind = _kind(exception)
     return Failure(
         type=_cut(kind, 512),
@@ -74,22 +74,22 @@ def describe(exception: BaseException, *, group: str | None = None) -> Failure:
 
 
 def message_of(exception: BaseException) -> str:
-    """Return the text of an exception, however long it is and whatever its own methods do."""
+    """Return the text of an exception, shortened if it is too long. Never raises."""
     return message_from(exception)
 
 
-def message_from(words: object) -> str:
-    """Return any words as a failure can have them, also those that UTF-8 has not: a file's name in an OSError."""
-    return _cut(_text(words), MAX_MESSAGE)
+def message_from(value: object) -> str:
+    """Return the text of a value as a message that UTF-8 can encode: a file name in an OSError may have surrogates."""
+    return _cut(_text(value), MAX_MESSAGE)
 
 
 def group_of(exception: BaseException) -> str:
-    """Return the group of an exception that names none: its type."""
+    """Return the group of an exception without a group of its own: its type."""
     return _NOT_IN_A_GROUP.sub("_", _kind(exception).replace("<locals>.", ""))[:MAX_NAME]
 
 
 def encode(failure: Failure) -> bytes:
-    """Return a failure as bytes for the store; shortened if they are too many, as control characters may make them."""
+    """Return a failure as bytes for the store, shortened if escaped control characters make them too many."""
     data = msgspec.json.encode(failure)
     if len(data) > MAX_ERROR:
         message, trace = _cut(failure.message, 2048), _cut(failure.traceback, 16 * 1024)
@@ -98,12 +98,12 @@ def encode(failure: Failure) -> bytes:
 
 
 def decode(data: bytes) -> Failure:
-    """Return the failure that `encode` wrote. Bytes that are none give one that says so: a job can always be read."""
+    """Return the failure that `encode` wrote. Invalid bytes become a failure too, so that any job can be read."""
     try:
         return msgspec.json.decode(data, type=Failure)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        words = f"the error of this attempt cannot be read: {error}"
-        return Failure(type="Unreadable", message=words, group="unreadable", fingerprint="unreadable")
+        message = f"the error of this attempt cannot be read: {error}"
+        return Failure(type="Unreadable", message=message, group="unreadable", fingerprint="unreadable")
 
 
 def _kind(exception: BaseException) -> str:
@@ -115,28 +115,28 @@ def _text(value: object) -> str:
     try:
         return str(value)
     except BaseException as error:
-        return f"<its text cannot be had: __str__ raised {type(error).__name__}>"
+        return f"<no text: __str__ raised {type(error).__name__}>"
 
 
 def _notes(exception: BaseException) -> tuple[str, ...]:
     try:
         notes = getattr(exception, "__notes__", ())
     except BaseException:
-        return ("<its notes cannot be had>",)
+        return ("<no notes: reading them raised an exception>",)
     return tuple(_cut(_text(note), MAX_MESSAGE) for note in notes[:MAX_NOTES]) if isinstance(notes, list) else ()
 
 
 def _traceback(exception: BaseException) -> str:
-    """Return the traceback as Python prints it, from the first frame of the task on."""
+    """Return the traceback as Python prints it, starting at the first frame of the task."""
     try:
         own = _without_runner(exception.__traceback__)
         return "".join(traceback.format_exception(type(exception), exception, own))
     except BaseException as error:
-        return f"<the traceback cannot be had: {type(error).__name__} while formatting it>\n"
+        return f"<no traceback: formatting it raised {type(error).__name__}>\n"
 
 
 def _without_runner(trace: TracebackType | None) -> TracebackType | None:
-    """Skip the frames that called the task: ours, then ours and the event loop's."""
+    """Skip the frames that called the task: those of Holdfast, then those of the event loop as well."""
     own = trace
     prefixes: tuple[str, ...] = _RUNNERS[:1]
     while own is not None and _module(own).startswith(prefixes):
@@ -149,9 +149,9 @@ def _module(trace: TracebackType) -> str:
 
 
 def _fingerprint(exception: BaseException, kind: str) -> str:
-    """Digest the type and the functions of the user's code that it passed through, without their lines.
+    """Digest the type and the functions of user code in the traceback, without line numbers.
 
-    A function counts once, so that the depth of a recursion does not matter.
+    Each function counts once, so the depth of a recursion does not matter.
     """
     frames = list(_frames(_without_runner(exception.__traceback__)))
     user = [(module, code) for module, code in frames if not code.co_filename.startswith((*_LIBRARIES, "<frozen"))]
@@ -177,12 +177,12 @@ def _signal_name(number: int) -> str:
         return str(number)
 
 
-def _cut(text: str, most: int) -> str:
-    """Return text that UTF-8 can hold in `most` bytes: the middle goes first."""
-    half = (most - len(_CUT)) // 2
-    if len(text) > 2 * most:  # so that a huge text is not encoded as a whole
-        text = f"{text[:most]}{text[-most:]}"
+def _cut(text: str, max: int) -> str:
+    """Return text that UTF-8 can encode in `max` bytes: the middle is cut out."""
+    half = (max - len(_CUT)) // 2
+    if len(text) > 2 * max:  # a huge text is not encoded as a whole
+        text = f"{text[:max]}{text[-max:]}"
     data = text.encode("utf-8", "backslashreplace")
-    if len(data) <= most:
+    if len(data) <= max:
         return data.decode()
     return data[:half].decode(errors="ignore") + _CUT + data[-half:].decode(errors="ignore")

@@ -1,4 +1,4 @@
-"""A job as it was at one moment: a frozen snapshot, with verbs that ask the store.
+"""A job as it was at one moment: a frozen snapshot, with methods that call the store.
 
 job = transcode.enqueue("in.mov")
 job.state                  # as it was then
@@ -29,68 +29,68 @@ R = TypeVar("R")
 STATES = ("scheduled", "waiting", "blocked", "throttled", "running", "succeeded", "failed", "cancelled")
 FINAL = ("succeeded", "failed", "cancelled")
 PENDING = STATES[:5]
-MAX_REASON = 1000  # characters, in a sentence
+MAX_REASON = 1000  # characters
 
-# What a job is made of has gc=False: texts, numbers and times, which are in no cycle.
+# The parts of a job have gc=False: they hold text, numbers and times, which are never part of a cycle.
 
 
 class Attempt(msgspec.Struct, frozen=True, gc=False):
     """One run of a job.
 
-    `outcome` is how it ended: succeeded, error, crash, lost, released, snoozed, advanced, unknown or cancelled.
+    `outcome` is running, succeeded, error, crash, lost, released, snoozed, advanced, unknown or cancelled.
     """
 
     number: int
-    queued_at: datetime  # since when it had waited
+    queued_at: datetime  # when the job began to wait
     claimed_at: datetime
-    started_at: datetime | None  # when the task was called; None: it was not, or is not known
-    ended_at: datetime | None  # None: it is running
+    started_at: datetime | None  # when the task was called; None: never, or unknown
+    ended_at: datetime | None  # None: still running
     outcome: str
-    pid: int  # the process
-    executor: str  # who: node/worker.number
-    reason: str  # why it ended, if there is more to say
-    failure: Failure | None  # what it raised, or how its process died
+    pid: int
+    executor: str  # node/worker.number
+    reason: str  # details of its end, or ""
+    failure: Failure | None  # the exception that it raised, or the crash of its process
 
     @property
     def node(self) -> str:
         return self.executor.partition("/")[0]
 
     @property
-    def words(self) -> str:
-        """Why it ended so."""
+    def text(self) -> str:
+        """The failure or the reason of its end, in a line."""
         return f"{self.failure.type}: {self.failure.message}" if self.failure else self.reason
 
 
 class Note(msgspec.Struct, frozen=True, gc=False):
-    """What happened to a job outside of its attempts.
+    """An event in the life of a job outside of its attempts, or a note.
 
-    `what` is cancelled, cancelling, retried, failed (by an operator or a deadline), said (by the job itself) or noted
-    (by somebody else).
+    `what` is cancelled, cancelling, retried, failed (by an operator or a deadline), said (a note of the job itself) or
+    noted (a note of somebody else).
     """
 
     at: datetime
     what: str
-    words: str
+    text: str
 
 
 class Dependency(msgspec.Struct, frozen=True, gc=False):
-    """A job that another waits for; `state` is pending, succeeded, failed or cancelled."""
+    """A job that another one waits for; `state` is pending, succeeded, failed or cancelled."""
 
     id: str
     state: str
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False):
-    """One line of a job's history. `attempt` is 0 for what happened outside of attempts."""
+    """One line of a job's history. `attempt` is 0 for events outside of attempts."""
 
     at: datetime
     what: str
-    words: str = ""
+    text: str = ""
     attempt: int = 0
 
 
 class App(Protocol):
-    """What a job asks of the client it came from."""
+    """The methods that a job calls of its client."""
 
     def get(self, id: str, /) -> Job[Any]: ...
     async def aget(self, id: str, /) -> Job[Any]: ...
@@ -111,58 +111,58 @@ class App(Protocol):
 
 
 class Job(msgspec.Struct, Generic[R], frozen=True, kw_only=True, eq=False, repr_omit_defaults=True):
-    """A job's record. `created` says whether the call that returned it stored it; times are aware datetimes, in UTC.
+    """A job's record. Times are aware datetimes in UTC.
 
     If the store could not be reached, it may have been kept on disk, to be sent later, or have run in the process that
     enqueued it.
     """
 
-    id: str  # its own, or yours
+    id: str
     state: str  # scheduled, waiting, blocked, throttled, running, succeeded, failed or cancelled; or unreadable
     queue: str
     task: str
-    created: bool = False  # whether the call that returned it stored it
+    created: bool = False  # whether the call that returned this job stored it
     created_at: datetime
     since: datetime  # when it entered its state
     priority: int = 0
-    attempt: int = 0  # the number of the last one; 0: none yet
+    attempt: int = 0  # number of the last attempt; 0: none yet
     retries: int | None = None  # allowed retries after errors
     retries_used: int = 0  # retries that have started
     crashes: int | None = None  # allowed crashes of its process
     crashes_used: int = 0  # crashes so far
     lost: int | None = None  # allowed lost leases
     lost_used: int = 0  # leases lost so far
-    cancelling: bool = False  # it is to be cancelled, and its worker is stopping it
-    due_at: datetime | None = None  # if it is scheduled
-    lease_ends_at: datetime | None = None  # if it is running, unless it is renewed
-    claimed_at: datetime | None = None  # of the last attempt, as are executor and pid
-    executor: str = ""  # who claimed it: node/worker.number
-    pid: int = 0  # the process that it runs in; until it has started, its executor's
-    group: str = ""  # of its failure
+    cancelling: bool = False  # its worker is stopping it
+    due_at: datetime | None = None  # of a scheduled job
+    lease_ends_at: datetime | None = None  # of a running job
+    claimed_at: datetime | None = None  # of the last attempt, like executor and pid
+    executor: str = ""  # node/worker.number
+    pid: int = 0  # its process; before it has started, its executor's
+    group: str = ""  # group of its failure
     final_reason: str = (
         ""  # why it failed for good: exhausted, declared, refused, at_most_once, deadline, operator, inline
     )
-    progress: Progress | None = None  # what it said last of how far it is
+    progress: Progress | None = None  # its last report
     codec: str = "json"  # `json`, or `raw` for items
-    waits_for: int = 0  # if it is blocked, so many jobs
-    after: tuple[Dependency, ...] = ()  # those that it was enqueued to wait for
-    waits: tuple[Dependency, ...] = ()  # those that it waits for since it ran: `wait_for`
-    limits: tuple[str, ...] = ()  # those in which it takes part
-    throttled_by: str = ""  # the limit by which it was parked
-    share: str = ""  # whose it is, among those that share its queue
-    deadline: datetime | None = None  # no attempt may start after it
+    waits_for: int = 0  # number of jobs that a blocked job waits for
+    after: tuple[Dependency, ...] = ()  # dependencies that it was enqueued with
+    waits: tuple[Dependency, ...] = ()  # dependencies that it added while it ran: `wait_for`
+    limits: tuple[str, ...] = ()  # limits that it takes part in
+    throttled_by: str = ""  # the limit that a throttled job waits for
+    share: str = ""  # key of its share of a fair queue
+    deadline: datetime | None = None  # no attempt starts after it
     unique: str = ""  # its unique key
-    keep: bool = True  # whether its record stays after it has ended well
-    at_most_once: bool = False  # never started a second time
-    payload: bytes | None = None  # its arguments as they are stored; None in what `list` yields, as are the next
-    result_bytes: bytes | None = None  # its result as it is stored; `result()` decodes it
-    checkpoint_bytes: bytes | None = None  # what it saved last
-    attempts: tuple[Attempt, ...] = ()  # the last ones, oldest first; how many is a setting, `history`
-    notes: tuple[Note, ...] = ()  # what happened outside of its attempts
-    fields: dict[str, str] = {}  # what programs attached to it
+    keep: bool = True  # whether its record is kept when it has ended
+    at_most_once: bool = False  # never retried
+    payload: bytes | None = None  # its stored arguments; `list` leaves out this and the next six fields
+    result_bytes: bytes | None = None  # its stored result; `result()` decodes it
+    checkpoint_bytes: bytes | None = None  # its last checkpoint
+    attempts: tuple[Attempt, ...] = ()  # the last ones, oldest first; the setting `history` limits them
+    notes: tuple[Note, ...] = ()  # events outside of its attempts
+    fields: dict[str, str] = {}  # attached by programs
     in_outbox: bool = False  # the store could not be reached: it is sent later
-    unreadable: str = ""  # why its record cannot be read; then nothing else is known of it but its id
-    ran_inline: bool = False  # the store could not be reached: it ran in the process that enqueued it
+    unreadable: str = ""  # why its record cannot be read; then only its id is known
+    ran_inline: bool = False  # the server was unreachable: it ran in the process that enqueued it
     app: App
     returns: Shape | None = None
 
@@ -175,40 +175,40 @@ class Job(msgspec.Struct, Generic[R], frozen=True, kw_only=True, eq=False, repr_
 
     @property
     def failure(self) -> Failure | None:
-        """What the last attempt that went wrong said."""
+        """The failure of the last attempt that failed or crashed."""
         return next((attempt.failure for attempt in reversed(self.attempts) if attempt.failure), None)
 
     @property
     def why(self) -> str:
-        """Why it failed, in some words; '' if it has not."""
+        """Why it failed, as a sentence; "" if it has not."""
         if self.state != "failed":
             return ""
         last = self.attempts[-1] if self.attempts else None
         if self.group == "interrupted" and last:
             how = f"{last.outcome}{f' ({last.reason})' if last.reason else ''}"
-            return f"it is to run at most once, and its attempt was {how}, so it cannot go on; `retry` starts it anew"
-        words = [note.words for note in self.notes if note.what == "failed" and note.at == self.since]
-        if words:  # no attempt says why
-            return words[-1] or "it was failed by an operator"
+            return f"it runs at most once, and its attempt was {how}, so it cannot continue; `retry` starts it again"
+        reasons = [note.text for note in self.notes if note.what == "failed" and note.at == self.since]
+        if reasons:  # it did not fail by an attempt
+            return reasons[-1] or "an operator failed it"
         if self.failure:
             return f"{self.failure.type}: {self.failure.message}"[:MAX_REASON]
         return (last.reason if last else "") or "see its history"
 
     @property
     def estimated_end(self) -> datetime | None:
-        """When it will end if it goes on as it does, by what it last said of its progress; None if nobody can tell."""
-        said = self.progress
-        if self.state != "running" or said is None or said.attempt != self.attempt:
+        """When it will end at its current rate, by its last report; None if there is too little to estimate from."""
+        report = self.progress
+        if self.state != "running" or report is None or report.attempt != self.attempt:
             return None
         began = (self.attempts[-1].started_at if self.attempts else None) or self.since
-        left = said.seconds_left
-        return None if left is None else began + timedelta(seconds=said.after + left)
+        left = report.seconds_left
+        return None if left is None else began + timedelta(seconds=report.after + left)
 
     @property
     def history(self) -> list[Entry]:
-        """What happened to the job, in order: its creation, its attempts and its notes.
+        """The events of the job, in order: its creation, its attempts and its notes.
 
-        How many of them are kept is a setting, `history`.
+        The setting `history` limits how many are kept.
         """
         entries = [Entry(self.created_at, "created")]
         for attempt in self.attempts:
@@ -216,8 +216,8 @@ class Job(msgspec.Struct, Generic[R], frozen=True, kw_only=True, eq=False, repr_
             if attempt.started_at:
                 entries.append(Entry(attempt.started_at, "started", f"process {attempt.pid}", attempt.number))
             if attempt.ended_at:
-                entries.append(Entry(attempt.ended_at, attempt.outcome, attempt.words, attempt.number))
-        return _merged(entries, [Entry(note.at, note.what, note.words) for note in self.notes])
+                entries.append(Entry(attempt.ended_at, attempt.outcome, attempt.text, attempt.number))
+        return _merged(entries, [Entry(note.at, note.what, note.text) for note in self.notes])
 
     @property
     def worker(self) -> str:
@@ -228,7 +228,7 @@ class Job(msgspec.Struct, Generic[R], frozen=True, kw_only=True, eq=False, repr_
         return self.executor.partition("/")[0]
 
     def decoded_result(self) -> R:
-        """Return the result of a job that has succeeded, as the type that its task is annotated to return."""
+        """Return the result of a job that has succeeded, as the type that its task returns."""
         if self.codec == "raw":
             raw: Any = self.result_bytes or b""
             return cast("R", raw)
@@ -240,10 +240,10 @@ class Job(msgspec.Struct, Generic[R], frozen=True, kw_only=True, eq=False, repr_
         """Wait until the job has ended, and return its result.
 
         Raises:
-            JobFailed: the job failed; the message says why.
+            JobFailed: the job failed, for the reason in the message.
             JobCancelled: the job was cancelled.
-            ResultTimeout: it has not ended in time. It goes on.
-            JobNotFound: there is no such job, or no more.
+            ResultTimeout: it has not ended in time, and continues.
+            JobNotFound: the job does not exist, or not any more.
         """
         return self.app.result(self, timeout)
 
@@ -252,16 +252,16 @@ class Job(msgspec.Struct, Generic[R], frozen=True, kw_only=True, eq=False, repr_
         return await self.app.aresult(self, timeout)
 
     def refresh(self) -> Job[R]:
-        """Return the job as it is now: a new snapshot. This one stays as it was."""
+        """Return a new snapshot of the job. This one stays as it is."""
         return self.app.get(self.id)
 
     async def arefresh(self) -> Job[R]:
         return await self.app.aget(self.id)
 
     def cancel(self, *, reason: str = "", unless_awaited: bool = False) -> str:
-        """Stop the job, wherever it is. Returns `cancelled`, or `cancelling` while its worker stops it.
+        """Cancel the job in any state. Returns `cancelled`, or `cancelling` while its worker stops it.
 
-        With `unless_awaited` it is not cancelled while others wait for it.
+        With `unless_awaited` it is not cancelled while other jobs wait for it.
         """
         return self.app.cancel(self.id, reason=reason, unless_awaited=unless_awaited)
 
@@ -269,14 +269,14 @@ class Job(msgspec.Struct, Generic[R], frozen=True, kw_only=True, eq=False, repr_
         return await self.app.acancel(self.id, reason=reason, unless_awaited=unless_awaited)
 
     def logs(self, *, attempt: int | None = None) -> Log:
-        """Return what the last attempt that printed anything printed, or another, as it is now."""
+        """Return the log of an attempt; by default, of the last one that printed anything."""
         return self.app.logs(self.id, attempt=attempt)
 
     async def alogs(self, *, attempt: int | None = None) -> Log:
         return await self.app.alogs(self.id, attempt=attempt)
 
     def retry(self, *, force: bool = False) -> None:
-        """Run a job that has ended once more; with `force` also one whose work was done."""
+        """Run a job that has ended again; with `force` even if its work was done."""
         self.app.retry(self.id, force=force)
 
     async def aretry(self, *, force: bool = False) -> None:
@@ -290,14 +290,14 @@ class Job(msgspec.Struct, Generic[R], frozen=True, kw_only=True, eq=False, repr_
         await self.app.adelete(self.id)
 
     def stack(self) -> str:
-        """Return what the job does just now, if it runs: the stack of each thread of its process."""
+        """Return the current stack of each thread of the job's process."""
         return self.app.stack(self.id)
 
     async def astack(self) -> str:
         return await self.app.astack(self.id)
 
     def usage(self) -> JobUsage | None:
-        """Return memory and CPU of its last attempt over time; None if it is short, or has no process of its own."""
+        """Return memory and CPU of its last attempt over time; None if it was short, or had no process of its own."""
         return self.app.usage(self.id)
 
     async def ausage(self) -> JobUsage | None:
@@ -305,7 +305,7 @@ class Job(msgspec.Struct, Generic[R], frozen=True, kw_only=True, eq=False, repr_
 
 
 def _merged(runs: list[Entry], notes: list[Entry]) -> list[Entry]:
-    """Put what happened in attempts and the notes into one order."""
+    """Merge the entries of attempts and notes by time."""
     merged, left = [], deque(notes)
     for entry in runs:
         while left and (left[0].at < entry.at or (left[0].at == entry.at and _came_first(left[0], entry))):
@@ -315,7 +315,7 @@ def _merged(runs: list[Entry], notes: list[Entry]) -> list[Entry]:
 
 
 def _came_first(note: Entry, entry: Entry) -> bool:
-    """Of what happened in one millisecond: what a job said comes before its end, other notes before the next claim."""
+    """Order entries of one millisecond: notes of the job come before its end, other notes before the next claim."""
     if entry.what in ("created", "started"):
         return False
     return (entry.what != "claimed") == (note.what in ("said", "cancelling"))
@@ -323,22 +323,29 @@ def _came_first(note: Entry, entry: Entry) -> bool:
 
 UNREADABLE = {
     "NEWER": "a newer release wrote its record: upgrade this one",
-    "DAMAGED": "its record is damaged; no other job is concerned",
-    "NOTFOUND": "it stands in an index, but its record is gone; workers remove such entries",
+    "DAMAGED": "its record is damaged; no other job is affected",
+    "NOTFOUND": "an index lists it, but its record is gone; workers remove such entries",
 }
 
 
 def read_job(fields: dict[str, Any], app: App, returns: Shape | None = None) -> Job[Any]:
-    """Make a snapshot of what the store says of a job; of one that cannot be read, in the state `unreadable`."""
+    """Make a snapshot of the fields of a job; one that cannot be read is in the state `unreadable`."""
     fault = fields.get("unreadable")
     if fault is None:
         try:
             return _read_whole(fields, app, returns)
         except (ValueError, LookupError, TypeError, OverflowError, msgspec.MsgspecError):
             fault = "DAMAGED"
-    never, why = utc(0), UNREADABLE[fault]
+    unknown, why = utc(0), UNREADABLE[fault]
     return Job(
-        id=fields["id"], state="unreadable", queue="", task="", created_at=never, since=never, unreadable=why, app=app
+        id=fields["id"],
+        state="unreadable",
+        queue="",
+        task="",
+        created_at=unknown,
+        since=unknown,
+        unreadable=why,
+        app=app,
     )
 
 
@@ -408,16 +415,16 @@ def _read_attempt(row: list[Any]) -> Attempt:
 
 
 def _read_dependencies(rows: Iterable[list[bytes]]) -> tuple[Dependency, ...]:
-    return tuple(Dependency(id.decode(), word.decode()) for id, word in rows)
+    return tuple(Dependency(id.decode(), state.decode()) for id, state in rows)
 
 
 def _read_note(row: list[Any]) -> Note:
-    at, what, words = row
-    return Note(utc(at), what.decode(), words.decode(errors="replace"))
+    at, what, text = row
+    return Note(utc(at), what.decode(), text.decode(errors="replace"))
 
 
 def _read_pairs(flat: list[bytes]) -> dict[str, str]:
-    return {flat[place].decode(): flat[place + 1].decode(errors="replace") for place in range(0, len(flat), 2)}
+    return {flat[n].decode(): flat[n + 1].decode(errors="replace") for n in range(0, len(flat), 2)}
 
 
 def _moment(ms: int) -> datetime | None:

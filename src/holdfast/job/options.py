@@ -204,7 +204,7 @@ def default_options(given: Given) -> Options:
 def _consistent(options: Options) -> Options:
     """Return the options, unless one of them contradicts another."""
     if options.unique_for is not None and options.unique is None:
-        raise Invalid("unique_for is given without unique; say which key is to be unique")
+        raise Invalid("unique_for is given without unique; give the unique key as well")
     if options.debounce is not None:
         for name in ("delay", "at", "unique_for", "on_exists"):
             if getattr(options, name) is not None:

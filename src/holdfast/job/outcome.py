@@ -1,8 +1,8 @@
-"""How an attempt ended: what a task raises to say so, and the values that it becomes.
+"""How an attempt ended: the exceptions that a task raises for that, and the values that they become.
 
     return ─▶ Succeed       any exception, Retry, Fail ─▶ Error       Snooze ─▶ Snoozed       Advance ─▶ Advanced
 
-Only `Error` charges the job's retries, and only `Crash` its crashes. The rest charge nothing.
+Only `Error` counts as a retry, and only `Crash` as a crash. The others count as neither.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from holdfast.job.failure import Failure
 from holdfast.names import check_name
 from holdfast.units import Duration, milliseconds
 
-# Whether an error is final, however many retries are left: the task declared so (true), or its outcome was refused.
+# Whether an error is final, regardless of retries: the task declared it (true), or its outcome was refused.
 Final = bool | Literal["refused"]
 
-# The groups of jobs whose work is done, and cannot be recorded: a retry would do it again. `retry.lua` has them too.
+# Groups of jobs that did their work but could not record it: a retry would repeat it. `retry.lua` has them too.
 NOT_STORED, TOO_BIG, STEP_NOT_KEPT = "result-not-stored", "result-too-big", "step-not-kept"
 WORK_DONE = frozenset({NOT_STORED, TOO_BIG, STEP_NOT_KEPT})
 
 
 class Retry(Exception):
-    """Raise it in a task to fail this attempt and have another, after `delay` or the usual wait."""
+    """Raise it in a task to fail this attempt and retry, after `delay` or the backoff."""
 
     def __init__(self, delay: Duration | None = None, message: str = "") -> None:
         super().__init__(message)
@@ -34,7 +34,7 @@ class Retry(Exception):
 
 
 class Fail(Exception):
-    """Raise it in a task to fail the job for good, however many retries are left."""
+    """Raise it in a task to fail the job for good, regardless of retries."""
 
     def __init__(self, message: str = "", group: str | None = None) -> None:
         super().__init__(message)
@@ -42,7 +42,7 @@ class Fail(Exception):
 
 
 class Bound(Protocol):
-    """A call that is to be made: a `BoundCall`."""
+    """A `BoundCall`."""
 
     @property
     def name(self) -> str: ...
@@ -53,23 +53,23 @@ class Bound(Protocol):
 
 
 class Advance(Exception):
-    """Raise it in a task to have its job go on as another call, with the options of that: the next stage of a pipeline.
+    """Raise it in a task to continue its job as another call, with its options: the next stage of a pipeline.
 
     raise Advance(upload.bind(path))
     raise Advance(upload.bind(path).options(delay="1m", after=[thumbnails]))
 
-    The job keeps its id and history; id, unique and keep of the call do not count.
+    The job keeps its id and history; the options id, unique and keep of the call are ignored.
     """
 
     def __init__(self, call: Bound) -> None:
         if not hasattr(call, "payload"):
-            raise Invalid(f"{call!r} is no call that a job can go on as; bind a task to its arguments: task.bind(...)")
-        super().__init__(f"go on as {call.name}")
+            raise Invalid(f"expected a bound call, as task.bind(...), got {call!r}")
+        super().__init__(f"continue as {call.name}")
         self.call = call
 
 
 class Snooze(Exception):
-    """Raise it in a task to run again after `delay`, as if this attempt had not been."""
+    """Raise it in a task to run it again after `delay`. Neither a retry nor an error is counted."""
 
     def __init__(self, delay: Duration) -> None:
         super().__init__()
@@ -78,7 +78,7 @@ class Snooze(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Succeed:
-    """It returned. A `note` goes into the job's history: the result does not fit its annotation."""
+    """The task returned. The `note`, if any, goes into the job's history: the result does not fit its annotation."""
 
     result: bytes
     note: str = ""
@@ -86,7 +86,7 @@ class Succeed:
 
 @dataclass(frozen=True, slots=True)
 class Error:
-    """It raised. `delay` stands in for the usual wait, in milliseconds; what is `final` allows no retry."""
+    """The task raised. `delay` replaces the backoff, in milliseconds; a `final` error is not retried."""
 
     error: bytes
     group: str
@@ -95,20 +95,20 @@ class Error:
 
     @property
     def is_of_work_done(self) -> bool:
-        """Whether the task has done its work: only that cannot be recorded."""
+        """Whether the task has done its work and only the record of that failed."""
         return bool(self.final) and self.group in WORK_DONE
 
 
 @dataclass(frozen=True, slots=True)
 class Crash:
-    """Its process died."""
+    """The process of the task crashed."""
 
     error: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """It was handed back, for another worker to run, in `delay` milliseconds."""
+    """The job is requeued for another worker, in `delay` milliseconds."""
 
     reason: str = ""
     delay: int = 0
@@ -116,7 +116,7 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class Advanced:
-    """It goes on as another task, with other arguments, in another queue; `batch` has its options."""
+    """The job continues as another task; `batch` has its options."""
 
     task: str
     batch: dict[str, Any]
@@ -125,35 +125,35 @@ class Advanced:
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """It goes on when other jobs have ended; until then it is blocked, and holds no slot."""
+    """The job is blocked until other jobs have ended, and holds no slot meanwhile."""
 
     after: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """No task of its name is known here; another worker may know it."""
+    """This worker does not know the task; another one may."""
 
 
 @dataclass(frozen=True, slots=True)
 class Snoozed:
-    """It asked to run again in `delay` milliseconds."""
+    """The task asked to run again in `delay` milliseconds."""
 
     delay: int
 
 
 @dataclass(frozen=True, slots=True)
 class Cancelled:
-    """It was cancelled, and stopped."""
+    """The task was stopped because its job was cancelled."""
 
 
 Outcome = Advanced | Waits | Succeed | Error | Crash | Release | Unknown | Snoozed | Cancelled
 
 
 def outcome_of(exception: BaseException) -> Outcome:
-    """Return what an exception that left a task means for its job.
+    """Return the outcome of a task that raised an exception.
 
-    `raise Retry() from error` and `raise Fail() from error` count in the group of that error.
+    `raise Retry() from error` and `raise Fail() from error` belong to the group of that error.
     """
     if isinstance(exception, Snooze):
         return Snoozed(exception.delay)
@@ -173,6 +173,6 @@ def outcome_of(exception: BaseException) -> Outcome:
 
 
 def failed(kind: str, message: str, *, group: str, final: Final = False, traceback: str = "") -> Outcome:
-    """An error that no exception of the task describes."""
+    """Return an error that has no exception of the task."""
     described = Failure(type=kind, message=message, traceback=traceback, group=group, fingerprint=group)
     return Error(failure.encode(described), group, final=final)

@@ -1,8 +1,8 @@
-"""What a task returned: how it becomes its job's result, and how it is read again.
+"""The result of a job: how the return value of its task is stored, and read again.
 
 fits its annotation ──▶ Succeed
-is JSON all the same ─▶ Succeed, with a note          read as the JSON value, with a warning
-cannot be stored ─────▶ Error, final: a retry would do the task's work again
+is other JSON ────────▶ Succeed, with a note          read as the JSON value, with a warning
+cannot be stored ─────▶ Error, final: a retry would repeat the work
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from holdfast.job.outcome import NOT_STORED, TOO_BIG, Outcome, Succeed, failed
 from holdfast.text import printable
 
 JSON = Shape.of(Any)
-AS_JSON = b" "  # before a result that its annotation would read as another value than was returned
+AS_JSON = b" "  # prefix of a result that its annotation would read as a different value
 
 
 def outcome_of_value(task: str, shape: Shape, value: Any) -> Outcome:
-    """Return what it means for its job that a task returned a value. This raises nothing: the work is done."""
+    """Return the outcome of a task that returned a value. Never raises: the work is done."""
     what = f"the result of task {task}"
     try:
         return _sized(what, shape.encode(value, what))
@@ -35,7 +35,7 @@ def outcome_of_value(task: str, shape: Shape, value: Any) -> Outcome:
 
 
 def _as_json(what: str, shape: Shape, value: Any, misfit: str) -> Outcome:
-    """Return what it means that a value does not fit the annotation: it may be JSON all the same."""
+    """Return the outcome for a value that does not fit the annotation; it may still be JSON."""
     try:
         result = JSON.encode(value, what)
     except Exception:
@@ -45,7 +45,7 @@ def _as_json(what: str, shape: Shape, value: Any, misfit: str) -> Outcome:
 
 
 def _can_read(shape: Shape, result: bytes) -> bool:
-    """Tell whether an annotation reads JSON, perhaps as another value than it is: `bytes` reads any base64."""
+    """Whether an annotation can read JSON, perhaps as a different value: `bytes` reads any base64."""
     try:
         shape.decode(result, "")
     except Invalid:
@@ -64,23 +64,21 @@ def _fits(shape: Shape, value: Any) -> bool:
 def _sized(what: str, result: bytes, note: str = "") -> Outcome:
     if len(result) <= MAX_RESULT:
         return Succeed(result, note)
-    words = f"{what} has {len(result)} bytes; {MAX_RESULT} are allowed: store it elsewhere and return a reference"
-    return _refused("ResultTooBig", words, TOO_BIG)
+    message = f"{what} is {len(result)} bytes (limit {MAX_RESULT}): store it elsewhere and return a reference"
+    return _refused("ResultTooBig", message, TOO_BIG)
 
 
-def _refused(kind: str, words: str, group: str) -> Outcome:
-    return failed(
-        kind, f"{words}. The task has done its work, and a retry would do it again", group=group, final="refused"
-    )
+def _refused(kind: str, message: str, group: str) -> Outcome:
+    return failed(kind, f"{message}. The task has done its work; a retry would repeat it", group=group, final="refused")
 
 
-def _one_line(words: str) -> str:
-    """Return words as a note takes them: on one line, and of no more than its bytes."""
-    return printable(words).encode()[:MAX_NOTE].decode(errors="ignore")
+def _one_line(text: str) -> str:
+    """Return text that fits a note: a single line, shortened to MAX_NOTE bytes."""
+    return printable(text).encode()[:MAX_NOTE].decode(errors="ignore")
 
 
 def decode_result(shape: Shape, data: bytes, what: str) -> Any:
-    """Return the value of a stored result; if it does not fit its type, as the JSON value that it is, with a warning.
+    """Return the value of a stored result; one that does not fit its type, as its JSON value, with a warning.
 
     Raises:
         Invalid: it is not JSON.
@@ -90,7 +88,7 @@ def decode_result(shape: Shape, data: bytes, what: str) -> Any:
         if not data.startswith(AS_JSON):
             return value
         value = JSON.decode(data, what)
-        if _fits(shape, value):  # the annotation was corrected meanwhile
+        if _fits(shape, value):  # the annotation has been corrected since
             return value
         misfit = f"{what} does not fit its type: the task returned a {type(value).__name__}"
     except Invalid as error:
@@ -101,7 +99,7 @@ def decode_result(shape: Shape, data: bytes, what: str) -> Any:
 
 
 def _level_of_caller() -> int:
-    """Return how many frames above this function's caller the program stands that uses Holdfast."""
+    """Return the stack level of the first frame outside of Holdfast, for warnings."""
     for level in count(1):
         try:
             module = sys._getframe(level).f_globals.get("__name__", "")

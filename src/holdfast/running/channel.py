@@ -1,4 +1,4 @@
-"""Where the words of a running job go: to its executor, in a test to the store, and outside of both nowhere."""
+"""The link of a running job: to its executor, in a test to the store, outside of both to nowhere."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from holdfast.errors import BY_CODE, HoldfastError
 
 
 class Link(Protocol):
-    """Where a running job's words go: at once, or, if it asks for something, until the answer is there.
+    """Sends what a running job saves and logs, and its requests, which wait for the reply.
 
-    An answer is the code of an error, '' if there is none, and a value, or the words of the error.
+    A reply is the code of an error, or "", and a value, or the message of the error.
     """
 
     def save(self, checkpoint: bytes | None, progress: str | None, note: str | None = None) -> None: ...
@@ -29,9 +29,9 @@ class Link(Protocol):
     def stop_reason(self) -> str: ...
 
 
-def unwrap(answer: tuple[str, Any]) -> Any:
-    """Return the value of an answer, or raise its error."""
-    code, value = answer
+def unwrap(reply: tuple[str, Any]) -> Any:
+    """Return the value of a reply, or raise its error."""
+    code, value = reply
     if code:
         raise BY_CODE.get(code, HoldfastError)(value)
     return value
@@ -39,7 +39,7 @@ def unwrap(answer: tuple[str, Any]) -> Any:
 
 @dataclass
 class Detached:
-    """A link that leads nowhere."""
+    """The link of a task that is called as a function: nothing is sent."""
 
     stopping: bool = False
     steps: dict[str, bytes] = field(default_factory=dict)
@@ -49,7 +49,7 @@ class Detached:
         return "worker" if self.stopping else ""
 
     def ask(self, word: str, *parts: Any) -> tuple[str, Any]:
-        """Steps that are done are known as long as the job."""
+        """Keep the results of steps in memory."""
         if word == "flush":
             return "", None
         step, result = parts
@@ -61,8 +61,8 @@ class Detached:
         return self.ask(word, *parts)
 
     def save(self, checkpoint: bytes | None, progress: str | None, note: str | None = None) -> None:
-        """What is saved stays with the job."""
+        """Send nothing: the job keeps its checkpoint in memory."""
 
     def log(self, lines: str) -> None:
-        """There is no log, so it is printed."""
+        """Print the lines, because there is no log."""
         print(lines, end="")

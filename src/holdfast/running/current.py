@@ -1,7 +1,6 @@
-"""Which job runs here: `current_job()`, in a worker the one that was claimed, elsewhere a detached one.
+"""`current_job()`: in a worker the claimed job, elsewhere a detached one.
 
-A detached job keeps what is saved in memory, so that a task can be called as a function. Each such call has one of its
-own.
+A detached job keeps its checkpoint in memory, so that a task can be called as a function. Each such call has its own.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ _current: ContextVar[RunningJob | None] = ContextVar("holdfast_job", default=Non
 
 
 def current_job() -> RunningJob:
-    """Return the job that is running here; outside of a worker, a detached one."""
+    """Return the job that runs in this context; outside of a worker, a detached one."""
     job = _current.get()
     if job is None:
         job = _detached()
@@ -35,16 +34,16 @@ def set_current_job(job: RunningJob | None) -> None:
 
 
 def end_current_job() -> None:
-    """Have the job that runs here, if there is one, say what it has left to say."""
+    """Send the unreported counts of the job that runs in this context, if any."""
     job = _current.get()
     if job is not None and job._has_reported:
-        with suppress(BaseException):  # it has ended already: this is no time to be told to end
+        with suppress(BaseException):  # the task has ended: stopping it now has no effect
             job._end()
 
 
 @contextmanager
 def as_current(job: RunningJob) -> Iterator[RunningJob]:
-    """Have `current_job()` return this job in a block."""
+    """Make `current_job()` return this job inside a block."""
     before = _current.get()
     _current.set(job)
     try:
@@ -55,7 +54,7 @@ def as_current(job: RunningJob) -> Iterator[RunningJob]:
 
 @contextmanager
 def detached_unless_running(task: str) -> Iterator[None]:
-    """Give a task that is called as a function a detached job, until it returns; unless a job runs here."""
+    """Provide a detached job for a task that is called as a function; inside of a job, do nothing."""
     if _current.get() is not None:
         yield
         return

@@ -1,11 +1,11 @@
-"""Loops that resume: `for item in job.each(items)` goes on after the items that earlier attempts have done.
+"""Loops that resume: `for item in job.each(items)` continues after the items that earlier attempts have done.
 
-    a sequence, an iterable     by the number of items done; an iterable has to come in the same order again
+    a sequence or an iterable   by the number of items done; the order must be the same in each attempt
     an open file                by the position of the line
-    a function and a key        by the key of the last item: it is called with that, and returns what comes after it
+    a function and a key        by the key of the last item: the function gets it, and returns the items after it
 
-An item is done when the loop asks for the next one. Where a loop is, is the job's checkpoint; if a task has several
-loops, one after the other, it is the list of where they are.
+An item is done when the loop asks for the next one. The position of the loop is the job's checkpoint; if a task has
+several loops, one after the other, it is the list of their positions.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Resumable(Protocol):
 
 
 class _Source(Protocol[T]):
-    """Items from where an earlier attempt was, and where it is now in them."""
+    """Items from the saved position on, and the current position in them."""
 
     done: int  # items, in all attempts
     total: int | None
@@ -51,16 +51,16 @@ class _Source(Protocol[T]):
     def items(self) -> AsyncIterable[T] | Iterable[T]: ...
 
     def taken(self, item: T) -> None:
-        """The item is in hand; it is not done yet."""
+        """Note that the loop has an item, which is not done yet."""
 
     def position(self) -> Any:
-        """What to save: all items taken so far are done."""
+        """Return the position to save, when all items taken so far are done."""
 
     def fraction(self) -> float | None: ...
 
 
 class _At(msgspec.Struct):
-    """What is saved where the number of items is not enough: the last key, or the position in a file."""
+    """The saved position of a file or a keyed loop: the last key or file position, and the number of items done."""
 
     key: Any
     done: int
@@ -69,7 +69,7 @@ class _At(msgspec.Struct):
 class _Counted(Generic[T]):
     def __init__(self, items: AsyncIterable[T] | Iterable[T], total: int | None, saved: Any) -> None:
         if isinstance(items, set | frozenset):
-            raise Invalid("a set has no order that another process would find again; sort it: each(sorted(items))")
+            raise Invalid("a set has a different order in another process; sort it: each(sorted(items))")
         self._items = items
         self.total = len(items) if total is None and isinstance(items, Sized) else total
         self.done = _read_saved(saved, int, 0)
@@ -80,7 +80,7 @@ class _Counted(Generic[T]):
         )
 
     def taken(self, item: T) -> None:
-        """The position is the number of items."""
+        """Do nothing: the position is the number of items."""
 
     def position(self) -> Any:
         return self.done
@@ -90,11 +90,11 @@ class _Counted(Generic[T]):
 
 
 class _Lines(Generic[T]):
-    """Lines of a file. Its own iterator reads ahead, and does not tell where it is."""
+    """Lines of a file, by `readline`: the file's own iterator reads ahead and hides the position."""
 
     def __init__(self, file: Any, total: int | None, saved: Any) -> None:
         if not file.seekable():
-            raise Invalid(f"{file!r} cannot be read from a position, so a loop over it cannot resume")
+            raise Invalid(f"{file!r} is not seekable, so a loop over it cannot resume")
         at = _read_saved(saved, _At, None)
         if at is not None:
             file.seek(int(at.key))
@@ -108,7 +108,7 @@ class _Lines(Generic[T]):
             yield line
 
     def taken(self, item: T) -> None:
-        """The file knows where it is."""
+        """Do nothing: the file has the position."""
 
     def position(self) -> Any:
         place = self._file.tell()
@@ -131,7 +131,7 @@ class _Keyed(Generic[T]):
         return found
 
     def taken(self, item: T) -> None:
-        self._next = self._key(item)  # now: the loop may change the item, or delete it
+        self._next = self._key(item)  # the loop may change or delete the item
 
     def position(self) -> Any:
         return _At(self._next, self.done)
@@ -141,63 +141,63 @@ class _Keyed(Generic[T]):
 
 
 class Loops:
-    """The loops of one attempt, one after the other, and where each of them is."""
+    """The loops of one attempt, one after the other, and their positions."""
 
     def __init__(self, reporter: Reporter, keep: Callable[[Any, str | None], None]) -> None:
         self._reporter = reporter
         self._keep = keep
-        self._places: list[Any] = []
-        self.count = 0  # that have begun
+        self._positions: list[Any] = []
+        self.count = 0  # loops that have begun
 
     def refuse_save(self) -> None:
-        """A loop keeps where it is as the checkpoint: the one would overwrite the other."""
+        """Raise Invalid if a loop uses the checkpoint: `save` would overwrite its position."""
         if self.count:
             raise Invalid(
-                "a task uses either `each` or `save`, for both keep the job's one checkpoint: leave out `each`, and "
-                "save the position too; or use `report`, `count` or `note` for what no later attempt has to know"
+                "a task uses either `each` or `save`, because both write the job's only checkpoint: leave out `each` "
+                "and save the position yourself; or use `report`, `count` or `note` for values that no later attempt needs"
             )
 
     def begin(self, job: Resumable, items: Items[T], key: Callable[[T], Any] | None, total: int | None) -> Loop[T]:
         if not self.count:
             saved = job.checkpoint(Any, None)
-            self._places = saved if isinstance(saved, list) else [saved]
+            self._positions = saved if isinstance(saved, list) else [saved]
         self.count += 1
-        self._places += [None] * (self.count - len(self._places))  # those before it may have saved nothing
-        source = _source(items, key, total, self._places[self.count - 1])
+        self._positions += [None] * (self.count - len(self._positions))  # earlier loops may have saved nothing
+        source = _source(items, key, total, self._positions[self.count - 1])
         self._reporter.begin(source.fraction() or 0.0, source.done)
         return Loop(job, self, self.count, source)
 
     def save(self, source: _Source[Any]) -> None:
-        """Save where the last loop is, and those before it."""
+        """Save the positions of the last loop and those before it."""
         text = self._reporter.report(source.fraction(), None, done=source.done, total=source.total)
-        self._places[self.count - 1 :] = [source.position()]
-        self._keep(self._places if self.count > 1 else self._places[0], text)
+        self._positions[self.count - 1 :] = [source.position()]
+        self._keep(self._positions if self.count > 1 else self._positions[0], text)
 
 
 class Loop(Generic[T]):
-    """One loop: says when to save."""
+    """One loop: decides when to save."""
 
     def __init__(self, job: Resumable, loops: Loops, number: int, source: _Source[T]) -> None:
         self.source = source
         self._job = job
         self._loops = loops
         self._number = number
-        self._is_in_hand = False
+        self._has_item = False
         self._saved_at = time.monotonic()
         self._saved_done = source.done
 
     def take(self, item: T) -> T:
         self.source.taken(item)
-        self._is_in_hand = True
+        self._has_item = True
         return item
 
     def item_done(self) -> None:
-        """The loop asks for the next item, so the one in hand is done. Saves now and then; yields at a deploy."""
-        if not self._is_in_hand:
+        """Count the current item as done. Saves from time to time; yields when the worker stops."""
+        if not self._has_item:
             return
         if self._number != self._loops.count:
-            raise Invalid("a loop of `each` cannot be inside of another: only where the outer one is would be kept")
-        self._is_in_hand = False
+            raise Invalid("loops of `each` cannot be nested: the checkpoint has only the position of the last one")
+        self._has_item = False
         self.source.done += 1
         is_last = self.source.done == self.source.total
         stopping = self._job.stopping
@@ -222,7 +222,7 @@ class Each(Generic[T]):
         self._loop = loop
         items = loop.source.items()
         if isinstance(items, AsyncIterable):
-            raise Invalid("these items come asynchronously: write `async for item in job.aeach(items)`")
+            raise Invalid("these items are asynchronous: write `async for item in job.aeach(items)`")
         self._items = iter(items)
 
     def __iter__(self) -> Iterator[T]:
@@ -260,12 +260,12 @@ class AsyncEach(Generic[T]):
 def _source(items: Items[T], key: Callable[[T], Any] | None, total: int | None, saved: Any) -> _Source[T]:
     if key is not None:
         if not callable(items):
-            raise Invalid("with a key, items are a function: it is called with the last key, and returns what follows")
+            raise Invalid("with key=, pass a function as items: it gets the last key, and returns the items after it")
         return _Keyed(items, key, total, saved)
     if isinstance(items, AsyncIterable | Iterable):
         is_file = all(hasattr(items, name) for name in ("readline", "seekable", "tell"))
         return _Lines(items, total, saved) if is_file else _Counted(items, total, saved)
-    raise Invalid(f"{items!r} cannot be iterated over; if it is a function, say by which key it goes on: key=")
+    raise Invalid(f"{items!r} is not iterable; if it is a function, pass key= as well")
 
 
 def _read_saved(saved: Any, kind: Any, default: Any) -> Any:
@@ -275,13 +275,13 @@ def _read_saved(saved: Any, kind: Any, default: Any) -> Any:
         return msgspec.convert(saved, kind)
     except msgspec.ValidationError:
         raise Invalid(
-            f"the checkpoint {saved!r:.100} is not of this loop: a task uses either `each` or `save`, and what it "
-            "loops over stays of one kind"
+            f"the checkpoint {saved!r:.100} was not saved by this loop: a task uses either `each` or `save`, and "
+            "loops over the same kind of items in each attempt"
         ) from None
 
 
 def _kind_of_key(begin: Callable[..., Any]) -> Any:
-    """The type of a key, as the function is annotated that is called with it."""
+    """Return the type of the key, from the annotation of the function that gets it."""
     with suppress(TypeError, NameError, ValueError, AttributeError, StopIteration):
         first = next(iter(inspect.signature(begin).parameters))
         return get_type_hints(begin).get(first, Any)

@@ -1,10 +1,8 @@
-"""The job that runs: what a task sees of itself, by `current_job()`.
+"""The running job, as its task sees it by `current_job()`.
 
-    job = current_job()
-    for page in job.each(range(1000)):   # resumes where the last attempt was, reports progress, yields at a deploy
-        ...
-
-Which job that is says `current`.
+job = current_job()
+for page in job.each(range(1000)):   # resumes after the last attempt, reports progress, yields at a deploy
+    ...
 """
 
 from __future__ import annotations
@@ -35,11 +33,11 @@ R = TypeVar("R")
 
 
 class HandOver(BaseException):
-    """Leaves a task that yields because its worker stops. Not an Exception: tasks that catch those still yield."""
+    """Raised by `yield_now`. Not an Exception, so that `except Exception` in a task does not catch it."""
 
 
 class WaitFor(BaseException):
-    """Leaves a task that waits for other jobs. Not an Exception, as `HandOver`."""
+    """Raised by `wait_for`. Not an Exception, like `HandOver`."""
 
 
 class BoundCall(Protocol[R]):
@@ -57,7 +55,7 @@ class BoundCall(Protocol[R]):
 
 
 class App(Protocol):
-    """Where other jobs are looked up, and children stored."""
+    """The app that looks up other jobs and enqueues children."""
 
     def get(self, id: str, /) -> Job[Any]: ...
     async def aget(self, id: str, /) -> Job[Any]: ...
@@ -68,11 +66,11 @@ class App(Protocol):
 
 
 class RunningJob:
-    """One attempt at a job, as its task sees it."""
+    """The running attempt of a job, as its task sees it."""
 
-    arguments: Mapping[str, Any] = MappingProxyType({})  # of the call, by name; for middleware
+    arguments: Mapping[str, Any] = MappingProxyType({})  # arguments of the call, by name, for middleware
     _children = 0
-    _has_directory = False  # that was asked for
+    _has_directory = False  # whether the task used it
 
     def __init__(
         self,
@@ -100,12 +98,12 @@ class RunningJob:
     @cached_property
     def _reporter(self) -> Reporter:
         made = Reporter(self.attempt, resumes=self._resumes, began=self._began)
-        first: Reporter = vars(self).setdefault("_reporter", made)  # of threads that ask at once
+        first: Reporter = vars(self).setdefault("_reporter", made)  # the first one wins if threads race
         return first
 
     @property
     def _has_reported(self) -> bool:
-        """Whether it has said how far it is, or counted."""
+        """Whether it has reported progress or counted."""
         return "_reporter" in vars(self)
 
     @cached_property
@@ -118,17 +116,17 @@ class RunningJob:
 
     @property
     def stopping(self) -> bool:
-        """Whether the worker is to stop: then save, and return or call `yield_now`; the job goes on elsewhere."""
+        """Whether the worker is stopping: then save, and return or call `yield_now`; the job continues elsewhere."""
         return self._link.stopping
 
     @property
     def stop_reason(self) -> str:
-        """Why `stopping` is true: "worker", which stops, or "soft_timeout"; "" if it is not."""
+        """Why `stopping` is true: "worker" or "soft_timeout"; "" if it is false."""
         return self._link.stop_reason
 
     @property
     def directory(self) -> Path:
-        """A directory of this attempt's own, made when first asked for and removed when the attempt has ended."""
+        """A directory of this attempt, made on first use and removed when the attempt has ended."""
         if self._directory is None:
             import tempfile
 
@@ -142,52 +140,52 @@ class RunningJob:
     def save(
         self, value: object, *, progress: float | None = None, message: str | None = None, flush: bool = False
     ) -> None:
-        """Keep where the job is, for its next attempt to find.
+        """Save a checkpoint for the next attempt.
 
         job.save({"page": 7}, progress=0.45, message="page 7")
 
-        Returns at once; it is in the store some tenths of a second later. With `flush` it is there when this returns.
+        Returns at once; the checkpoint is stored some tenths of a second later. With `flush` it is stored on return.
 
         Raises:
             Invalid: the value cannot be stored, `progress` is not from 0 to 1, or the task uses `each`.
-            TooBig: it is over 256 KiB.
-            LeaseLost: with `flush`: the job is another's by now.
+            TooBig: the value is over 256 KiB.
+            LeaseLost: with `flush`: this attempt has lost its lease.
         """
         self._save(value, progress, message)
         if flush:
             unwrap(self._link.ask("flush"))
 
     async def asave(self, value: object, *, progress: float | None = None, message: str | None = None) -> None:
-        """Keep where the job is, as `save` with `flush` does."""
+        """Save a checkpoint, like `save` with `flush`."""
         self._save(value, progress, message)
         unwrap(await self._link.aask("flush"))
 
     def once(self, step: str, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call a function unless an earlier attempt has, and return its result, which is kept with the job.
+        """Call a function unless an earlier attempt has, and return its result, which is stored with the job.
 
         receipt = job.once("charge-card", charge, order)
 
-        The result comes back as the function's annotation says. A crash between the end of the function and the moment
-        when its result is kept, some milliseconds, has it called again: pass `job.id` on where that matters. A function
-        that raises has not done its step. A name stands for one step of the job: used again, it has the same result.
+        The result is read as the type that the function returns. If the process crashes in the milliseconds between
+        the end of the function and the storing of its result, the function is called again: pass `job.id` on where
+        that matters. A function that raises has not done its step. A name stands for one step of the job.
 
         Raises:
-            Invalid: the name of the step is not acceptable, or it is no function.
-            Fail: it was done, and its result cannot be stored, or is over 64 KiB: no retry, which would do it again.
-            TooBig: there are a thousand steps.
-            LeaseLost: the job is another's by now.
+            Invalid: the name of the step is invalid, or the object is not a function.
+            Fail: the step was done, and its result cannot be stored, or is over 64 KiB; a retry would repeat the step.
+            TooBig: the job has a thousand steps.
+            LeaseLost: this attempt has lost its lease.
         """
         found = Step.of(step, function)
         found.refuse_coroutine(function)
         known = unwrap(self._link.ask("once", step, None))
         if known is None:
             result = found.encode(function(*args, **kwargs))
-            known = found.kept(self._link.ask("once", step, result))
+            known = found.stored(self._link.ask("once", step, result))
         value: T = found.decode(known)
         return value
 
     async def aonce(self, step: str, function: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """Await a coroutine function unless an earlier attempt has, as `once` does.
+        """Await a coroutine function unless an earlier attempt has, like `once`.
 
         receipt = await job.aonce("charge-card", charge, order)
         """
@@ -196,7 +194,7 @@ class RunningJob:
         if known is None:
             done = function(*args, **kwargs)
             result = found.encode(await done if inspect.isawaitable(done) else done)
-            known = found.kept(await self._link.aask("once", step, result))
+            known = found.stored(await self._link.aask("once", step, result))
         value: T = found.decode(known)
         return value
 
@@ -207,43 +205,43 @@ class RunningJob:
     def _keep(self, value: object, progress: str | None) -> None:
         checkpoint = encode_checkpoint(value)
         if len(checkpoint) > MAX_CHECKPOINT:
-            raise TooBig(f"the checkpoint has {len(checkpoint)} bytes; {MAX_CHECKPOINT} are allowed: save a reference")
+            raise TooBig(f"the checkpoint is {len(checkpoint)} bytes (limit {MAX_CHECKPOINT}): save a reference")
         self._checkpoint = checkpoint
         self._link.save(checkpoint, progress)
 
     def report(self, fraction: float | None = None, message: str | None = None) -> None:
-        """Say how far the job is, from 0 to 1, or what it does, without saving anything. Returns at once."""
+        """Report progress, from 0 to 1, or a message, without a checkpoint. Returns at once."""
         self._link.save(None, self._reporter.report(fraction, message))
 
     def count(self, **amounts: Number) -> None:
-        """Count what this attempt does: up to 8 counters, of which rates are shown. Costs next to nothing.
+        """Add to counters of this attempt, up to 8, whose rates are shown. Cheap enough for inner loops.
 
         job.count(rows=1, bytes=len(row))
         """
         if (text := self._reporter.count(amounts)) is not None:
             self._link.save(None, text)
 
-    def log(self, words: str) -> None:
-        """Write a line to the log of this attempt: `holdfast logs`. What a job prints is there too, in most runners."""
-        self._link.log(f"{check_text(words, 'the line')}\n")
+    def log(self, text: str) -> None:
+        """Write a line to the log of this attempt: `holdfast logs`. Most runners add the output of the job too."""
+        self._link.log(f"{check_text(text, 'the line')}\n")
 
-    def note(self, words: str) -> None:
-        """Add an entry to the job's history, up to 1,000 bytes of text. Returns at once."""
-        size = len(check_text(words, "the note").encode())
+    def note(self, text: str) -> None:
+        """Add a note to the job's history, up to 1,000 bytes. Returns at once."""
+        size = len(check_text(text, "the note").encode())
         if size == 0:
             raise Invalid("the note is empty; it must be a text")
         if size > MAX_NOTE:
-            raise TooBig(f"the note has {size} bytes; {MAX_NOTE} are allowed")
-        self._link.save(None, None, words)
+            raise TooBig(f"the note is {size} bytes (limit {MAX_NOTE})")
+        self._link.save(None, None, text)
 
     def checkpoint(self, kind: type[T], default: T) -> T:
-        """Return what was saved last, by this attempt or one before, as a value of `kind`; else `default`.
+        """Return the last checkpoint, of this attempt or an earlier one, as a value of `kind`; else `default`.
 
         done = job.checkpoint(int, default=0)
         at = job.checkpoint(Position | None, default=None)
 
         Raises:
-            Invalid: what was saved is no such value.
+            Invalid: the checkpoint has another type.
         """
         return decode_checkpoint(self._checkpoint, kind) if self._checkpoint else default
 
@@ -251,13 +249,13 @@ class RunningJob:
         """Return the jobs that this one waited for (`after=`), in their order, as they ended.
 
         Raises:
-            JobNotFound: one is not kept any more.
+            JobNotFound: one of them is not kept any more.
         """
         ids = [each.id for each in self._known_app.get(self.id).after]
         return all_there(ids, self._known_app.get_many(ids) if ids else [])
 
     async def adependencies(self) -> list[Job[Any]]:
-        """Return the jobs that this one waited for, as `dependencies` does."""
+        """Return the jobs that this one waited for, like `dependencies`."""
         ids = [each.id for each in (await self._known_app.aget(self.id)).after]
         return all_there(ids, await self._known_app.aget_many(ids) if ids else [])
 
@@ -266,37 +264,36 @@ class RunningJob:
 
         Raises:
             JobFailed, JobCancelled: one of them did not succeed. See `dependencies`.
-            JobNotFound: one is not kept any more.
+            JobNotFound: one of them is not kept any more.
         """
         return [result_of(job, kind) for job in self.dependencies()]
 
     async def aresults(self, kind: type[T]) -> list[T]:
-        """Return the results of the jobs that this one waited for, as `results` does."""
+        """Return the results of the jobs that this one waited for, like `results`."""
         return [result_of(job, kind) for job in await self.adependencies()]
 
     def wait_for(self, *jobs: Awaited | str | Sequence[Awaited | str]) -> list[Job[Any]]:
-        """Go on when these jobs have ended, however: until then this job is blocked, and holds no slot.
+        """Wait until these jobs have ended in any state: until then this job is blocked, and holds no slot.
 
-        Unless all have ended already it leaves the task; the next attempt begins at the top. So save before what it is
-        to know then, and give the jobs ids of their own, that they are not enqueued again. Returns the ended jobs, in
-        order.
+        Unless all have ended, it leaves the task, and the next attempt starts at the top. So save what that needs to
+        know, and give the jobs ids, so that they are not enqueued again. Returns the ended jobs, in order.
 
         Raises:
-            JobNotFound: one of them does not exist any more.
+            JobNotFound: one of them does not exist.
         """
         ids = ids_of(jobs)
         return _ended_or_leave(ids, [job for part in in_parts(ids) for job in self._known_app.get_many(part)])
 
     async def await_for(self, *jobs: Awaited | str | Sequence[Awaited | str]) -> list[Job[Any]]:
-        """Go on when these jobs have ended, as `wait_for` does."""
+        """Wait until these jobs have ended, like `wait_for`."""
         ids = ids_of(jobs)
         return _ended_or_leave(ids, [job for part in in_parts(ids) for job in await self._known_app.aget_many(part)])
 
     def gather(self, *calls: BoundCall[R]) -> list[Job[R]]:
-        """Enqueue calls as children of this job, and go on when all have ended, however, as `wait_for` does.
+        """Enqueue calls as children of this job, and wait until all have ended in any state, like `wait_for`.
 
-        Each attempt makes the same calls in the same order, and finds the children of the first: they have ids of the
-        job and their number, unless they have their own. Returns the ended children, in order.
+        Each attempt must make the same calls in the same order, and finds the children of the first attempt: their ids
+        consist of the id of the job and a number, unless they have ids. Returns the ended children, in order.
 
         done = current_job().gather(*[count.bind(path) for path in paths])
         """
@@ -306,7 +303,7 @@ class RunningJob:
         return self.wait_for(children)
 
     async def agather(self, *calls: BoundCall[R]) -> list[Job[R]]:
-        """Enqueue calls as children of this job, and go on when all have ended, as `gather` does."""
+        """Enqueue calls as children of this job, and wait until all have ended, like `gather`."""
         children = self._named(calls)
         if children:
             await self._known_app.aenqueue_many(children)
@@ -317,9 +314,9 @@ class RunningJob:
         own, mark, partition = self.id.partition("~")
         for call in calls:
             if not hasattr(call, "payload"):
-                raise Invalid(f"{call!r} is no call that can be stored; bind a task to its arguments: task.bind(...)")
+                raise Invalid(f"expected a bound call, as task.bind(...), got {call!r}")
             if call.chosen.keep is False:
-                raise Invalid(f"a child must be kept, to be seen when it has ended; {call.name} has keep=False")
+                raise Invalid(f"a child of `gather` must be kept until it is read; {call.name} has keep=False")
             self._children += 1
             named.append(call if call.chosen.id else call.options(id=f"{own}.{self._children}{mark}{partition}"))
         return named
@@ -328,13 +325,13 @@ class RunningJob:
     def _known_app(self) -> App:
         if self._app is None:
             raise HoldfastError(
-                "this task was called as a function, so it knows no other jobs: enqueue it, and in a test run it by "
-                "the workbench of holdfast.testing"
+                "this task was called as a function, so it has no access to other jobs: enqueue it; in a test, run it "
+                "with the workbench of holdfast.testing"
             )
         return self._app
 
     def yield_now(self) -> None:
-        """Hand the job back: it goes on from its checkpoint, ahead of later jobs, and no attempt is charged."""
+        """Requeue the job, ahead of later jobs, to continue from its checkpoint. No retry is counted."""
         raise HandOver
 
     def each(
@@ -348,13 +345,13 @@ class RunningJob:
 
         for page in job.each(range(1000)): ...
 
-        They are a sequence or an iterable, an open file (which resumes at its line), or with a `key` a function that
-        is called with the key of the last item done, or None, and returns those that follow it. A `total` is for the
-        progress of what has no length.
+        The items are a sequence or an iterable, an open file, which resumes at its line, or with `key` a function that
+        gets the key of the last item done, or None, and returns the items after it. Pass `total` to report progress
+        over items without a length.
 
-        Only where the loop is is kept, not the variables of the task: what it computes from the items must be outside
-        of it. For a sum, say, use `checkpoint` and `save`. It is kept a few times a second: after a crash, what was
-        done since then is done again.
+        Only the position of the loop is saved, not the variables of the task: store elsewhere what it computes from the
+        items, or use `checkpoint` and `save`, for a sum for example. The position is saved a few times a second: after
+        a crash, the items since then are repeated.
         """
         return Each(self._loops.begin(self, items, key, total))
 
@@ -365,11 +362,11 @@ class RunningJob:
         key: Callable[[T], Any] | None = None,
         total: int | None = None,
     ) -> AsyncIterator[T]:
-        """Iterate over items that may come asynchronously, as `each` does: `async for row in job.aeach(rows)`."""
+        """Iterate over items that may be asynchronous, like `each`: `async for row in job.aeach(rows)`."""
         return AsyncEach(self._loops.begin(self, items, key, total))
 
     def _end(self) -> None:
-        """Say what is left to say: the task has ended."""
+        """Send unreported counts: the task has ended."""
         if (text := self._reporter.rest()) is not None:
             self._link.save(None, text)
 
@@ -383,5 +380,5 @@ class RunningJob:
 def _ended_or_leave(ids: list[str], jobs: list[Job[Any] | None]) -> list[Job[Any]]:
     ended, left = ended_and_left(ids, jobs)
     if left:
-        raise WaitFor(*left[:MAX_BATCH])  # the others are waited for by the next attempt
+        raise WaitFor(*left[:MAX_BATCH])  # the next attempt waits for the others
     return ended

@@ -1,7 +1,6 @@
-"""A step of a job that is done once: its result is kept, and comes back as the function's annotation says.
+"""A step of a job that is done once: its result is stored, and read as the type that its function returns.
 
-A result that cannot be kept ends the job, whatever its retries: the step was done, and another attempt would do it
-again.
+A result that cannot be stored fails the job for good: the step was done, and a retry would repeat it.
 """
 
 from __future__ import annotations
@@ -20,54 +19,54 @@ from holdfast.running.channel import unwrap
 
 
 class Step(NamedTuple):
-    """One step: its name, and what its function returns."""
+    """One step: its name, and the type that its function returns."""
 
     name: str
     shape: Shape
 
     @classmethod
     def of(cls, name: str, function: Callable[..., Any]) -> Step:
-        """Check what can be known before anything is done.
+        """Check a step before its function is called.
 
         Raises:
-            Invalid: the name is not acceptable, or there is no function.
+            Invalid: the name is invalid, or the object is not a function.
         """
         if not callable(function):
             raise Invalid(
-                f"step {name} is given {function!r:.100}, which cannot be called: pass the function and then its "
-                'arguments, as job.once("charge-card", charge, order)'
+                f"step {name}: expected a function and its arguments, got {function!r:.100}; write "
+                'job.once("charge-card", charge, order)'
             )
         return cls(check_step(name), _shape_of(function))
 
     def encode(self, value: object) -> bytes:
-        """Return the result of the step, which was done just now, as it is kept."""
+        """Return the result of the step, which was just done, as bytes for the store."""
         try:
             result = self.shape.encode(value, "its result")
             if len(result) > MAX_STEP_RESULT:
-                raise TooBig(f"its result has {len(result)} bytes; {MAX_STEP_RESULT} are allowed: return a reference")
+                raise TooBig(f"its result is {len(result)} bytes (limit {MAX_STEP_RESULT}): return a reference")
         except (Invalid, TooBig) as error:
-            raise self._not_kept(error) from None
-        except Exception as error:  # of a method of the value
-            raise self._not_kept(f"its result: {type(error).__name__}: {message_of(error)}") from None
+            raise self._not_stored(error) from None
+        except Exception as error:  # raised by a method of the value
+            raise self._not_stored(f"its result: {type(error).__name__}: {message_of(error)}") from None
         return result
 
     def decode(self, result: bytes) -> Any:
         return self.shape.decode(result, f"the result of step {self.name}")
 
-    def kept(self, answer: tuple[str, Any]) -> Any:
-        """Return what the store keeps: the result that it was just given, or one that was there before."""
+    def stored(self, reply: tuple[str, Any]) -> Any:
+        """Return the stored result: the new one, or an earlier one."""
         try:
-            return unwrap(answer)
+            return unwrap(reply)
         except (Invalid, TooBig) as error:
-            raise self._not_kept(error) from None
+            raise self._not_stored(error) from None
 
     def refuse_coroutine(self, function: Callable[..., Any]) -> None:
         if inspect.iscoroutinefunction(function):
             raise Invalid(f"step {self.name} is an async def: write `await job.aonce({self.name!r}, ...)`")
 
-    def _not_kept(self, why: HoldfastError | str) -> Fail:
-        words = f"step {self.name} was done, but that cannot be kept: {why}; a retry would do it again"
-        return Fail(words, group=STEP_NOT_KEPT)
+    def _not_stored(self, why: HoldfastError | str) -> Fail:
+        message = f"step {self.name} was done, but its result cannot be stored: {why}; a retry would repeat the step"
+        return Fail(message, group=STEP_NOT_KEPT)
 
 
 def _shape_of(function: Callable[..., Any]) -> Shape:

@@ -162,5 +162,5 @@ def attach(id: str, fields: dict[str, str], *, remove: Sequence[str] = ()) -> Co
     return Command("attach", args, read_pairs)
 
 
-def note(id: str, words: str) -> Command[None]:
-    return Command("note", {"id": id, "words": words, "token": new_id()}, lambda _: None)
+def note(id: str, text: str) -> Command[None]:
+    return Command("note", {"id": id, "text": text, "token": new_id()}, lambda _: None)

@@ -3,7 +3,7 @@
 --   args.id       the job
 --   args.set      attach: table of names and texts
 --   args.remove   attach: names
---   args.words    note: text of up to 1,000 bytes
+--   args.text     note: text of up to 1,000 bytes
 --   args.token    note: see call.lua
 --
 -- Errors: NOTFOUND, INVALID, TOOBIG. Fields are deleted with the job. `attach` returns all of them: name, text, name, text ...
@@ -54,10 +54,10 @@ register('attach', {}, function(args)
 end)
 
 register('note', {}, function(args)
-  if type(args.words) ~= 'string' or args.words == '' then refuse('INVALID', 'a note must be a text that is not empty') end
-  if #args.words > MAX_NOTE then
-    refuse('TOOBIG', string.format('the note has %d bytes; %d are allowed', #args.words, MAX_NOTE))
+  if type(args.text) ~= 'string' or args.text == '' then refuse('INVALID', 'a note must be a text that is not empty') end
+  if #args.text > MAX_NOTE then
+    refuse('TOOBIG', string.format('the note has %d bytes; %d are allowed', #args.text, MAX_NOTE))
   end
-  add_note(require_job(check_id(args.id)), 'N', args.words)
+  add_note(require_job(check_id(args.id)), 'N', args.text)
   return 'OK'
 end)
