@@ -154,7 +154,7 @@ class Loops:
         if self.count:
             raise Invalid(
                 "a task uses either `each` or `save`, because both write the job's only checkpoint: leave out `each` "
-                "and save the position yourself; or use `report`, `count` or `note` for values that no later attempt needs"
+                "and save the position yourself; or use `report`, `count` or `note` for what later attempts do not need"
             )
 
     def begin(self, job: Resumable, items: Items[T], key: Callable[[T], Any] | None, total: int | None) -> Loop[T]:
