@@ -680,8 +680,8 @@ def test_closing_does_not_mind_another_thread_that_takes_a_connection(address: A
     store = Store(address)
     store.run(commands.count())
     assert store._pool is not None
-    generation = store._pool._generation
-    generation._idle = _Raced(generation._idle)
+    connections = store._pool._connections
+    connections._idle = _Raced(connections._idle)
     store.close()
 
 

@@ -26,11 +26,11 @@ C = TypeVar("C", Connection, AsyncConnection)
 Readers = dict[str, Callable[[Any], Any]]
 
 
-class Generation(Generic[C]):
-    """The idle and the blocked connections of the current generation. Threads may share it."""
+class Connections(Generic[C]):
+    """The idle and the blocked connections of a pool. Threads may share it."""
 
     def __init__(self) -> None:
-        self.number = 0
+        self.generation = 0
         self._idle: list[C] = []
         self._blocked: set[C] = set()
 
@@ -41,7 +41,7 @@ class Generation(Generic[C]):
                 connection = self._idle.pop()
             except IndexError:  # another thread was faster
                 break
-            if connection.generation == self.number and connection.is_usable:
+            if connection.generation == self.generation and connection.is_usable:
                 return connection
             connection.close()
         return None
@@ -49,18 +49,18 @@ class Generation(Generic[C]):
     def put_back(self, connection: C, reply: Any) -> None:
         """Keep a connection whose command was answered, unless the reply shows that its generation has ended."""
         if isinstance(reply, Exception) and is_not_primary(reply):
-            self.end(connection)
-        elif connection.generation == self.number:
+            self.end_generation(connection)
+        elif connection.generation == self.generation:
             self._idle.append(connection)
         else:
             connection.close()
 
-    def end(self, connection: C) -> None:
+    def end_generation(self, connection: C) -> None:
         """End the generation of a connection whose server is not the primary."""
         connection.close()
-        if connection.generation != self.number:  # it has ended, and newer connections are in use
+        if connection.generation != self.generation:  # it has ended, and newer connections are in use
             return
-        self.number += 1
+        self.generation += 1
         self.close_idle()
         for blocked in list(self._blocked):
             blocked.wake()
@@ -92,32 +92,32 @@ class Pool:
     def __init__(self, target: Target, address: Address) -> None:
         self._client = new_client(target, address)
         self._readers: Readers = dict(self._client.response_callbacks)
-        self._generation: Generation[Connection] = Generation()
+        self._connections: Connections[Connection] = Connections()
         self.is_broken = False  # a connection failed, or could not be opened
 
     def exchange(self, parts: tuple[Any, ...], deadline: Deadline) -> Any:
         """Send a command and return its reply before the deadline passes."""
         try:
-            connection = self._generation.take() or self._connect(deadline)
+            connection = self._connections.take() or self._connect(deadline)
             try:
                 if deadline.blocks is None:
                     reply = connection.exchange(parts, deadline)
                 else:
-                    with self._generation.blocking(connection):
+                    with self._connections.blocking(connection):
                         reply = connection.exchange(parts, deadline)
             except BaseException as error:  # interrupted or broken
                 connection.close()
                 if isinstance(error, TIMED_OUT):
-                    self._generation.close_idle()  # they lead to the same server: each would cost a full timeout
+                    self._connections.close_idle()  # they lead to the same server: each would cost a full timeout
                 raise
         except UNREACHABLE:
             self.is_broken = True
             raise
-        self._generation.put_back(connection, reply)
+        self._connections.put_back(connection, reply)
         return _read(parts, reply, self._readers)
 
     def _connect(self, deadline: Deadline) -> Connection:
-        generation = self._generation.number  # before connecting: the generation may end meanwhile
+        generation = self._connections.generation  # before connecting: the generation may end meanwhile
         opening: Future[Any] = Future()
         connection = new_connection(self._client)
         try:
@@ -131,7 +131,7 @@ class Pool:
             raise
 
     def close(self) -> None:
-        self._generation.close_idle()
+        self._connections.close_idle()
 
 
 def _open(connection: Any, opening: Future[Any]) -> None:
@@ -150,7 +150,7 @@ class AsyncPool:
         self._address = address
         self._client = new_async_client(target, address)
         self._readers: Readers = dict(self._client.response_callbacks)
-        self._generation: Generation[AsyncConnection] = Generation()
+        self._connections: Connections[AsyncConnection] = Connections()
         self._open: set[AsyncConnection] = set()
         self._is_closed = False
         self.is_broken = False  # a connection failed, or could not be opened
@@ -158,41 +158,41 @@ class AsyncPool:
     async def exchange(self, parts: tuple[Any, ...], deadline: Deadline) -> Any:
         """Send a command and return its reply before the deadline passes."""
         try:
-            connection = self._generation.take() or await self._connect(deadline)
+            connection = self._connections.take() or await self._connect(deadline)
             try:
                 if deadline.blocks is None:
                     reply = await connection.exchange(parts, deadline)
                 else:
-                    with self._generation.blocking(connection):
+                    with self._connections.blocking(connection):
                         reply = await connection.exchange(parts, deadline)
             except BaseException as error:  # cancelled or broken
                 connection.close()
                 if isinstance(error, TIMED_OUT):
-                    self._generation.close_idle()  # they lead to the same server: each would cost a full timeout
+                    self._connections.close_idle()  # they lead to the same server: each would cost a full timeout
                 raise
         except UNREACHABLE:
             self.is_broken = True
             raise
-        self._generation.put_back(connection, reply)
+        self._connections.put_back(connection, reply)
         return _read(parts, reply, self._readers)
 
     async def block(self, parts: tuple[Any, ...], deadline: Deadline, pipeline: BlockingPipeline) -> Any:
         """Send a blocking command once. Returns its reply, or that of the command pipelined behind it."""
         try:
-            connection = self._generation.take() or await self._connect(deadline)
+            connection = self._connections.take() or await self._connect(deadline)
             try:
-                with self._generation.blocking(connection):
+                with self._connections.blocking(connection):
                     reply = await pipeline.exchange(connection, parts, deadline)
             except BaseException as error:
-                (self._generation.end if is_not_primary(error) else AsyncConnection.close)(connection)
+                (self._connections.end_generation if is_not_primary(error) else AsyncConnection.close)(connection)
                 raise
-            self._generation.put_back(connection, reply)
+            self._connections.put_back(connection, reply)
             return _raise_error(reply)
         except STORE_ERRORS as error:
             raise translate(error, self._address, deadline.seconds) from None
 
     async def _connect(self, deadline: Deadline) -> AsyncConnection:
-        cancellations, generation = _cancellations(), self._generation.number
+        cancellations, generation = _cancellations(), self._connections.generation
         opened = new_connection(self._client)
         try:
             async with time_limit(deadline.seconds_left()):

@@ -148,10 +148,10 @@ def bulk(
     """Apply an action to all jobs that match, a bounded number in each call."""
     args = given(action=action, queues=queues, states=states, task=task, group=group, since=since, cursor=cursor)
     args |= given(limit=limit, token=new_id(), **{"with": arguments or None})
-    return Command("bulk", args, _read_acted)
+    return Command("bulk", args, _read_bulk)
 
 
-def _read_acted(reply: list[Any]) -> BulkReply:
+def _read_bulk(reply: list[Any]) -> BulkReply:
     cursor, since, looked_at, counts = reply
     answers = {counts[index].decode(): counts[index + 1] for index in range(0, len(counts), 2)}
     return BulkReply([part.decode() for part in cursor] or None, since, looked_at, answers)
