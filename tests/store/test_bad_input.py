@@ -404,7 +404,7 @@ CASES = [
         "a scheduled call after another",
         lambda s: s.app.schedule("x", s.task.options(after="waiting").bind(), every=60),
         "INVALID",
-        "after is not an option",
+        "after is no option",
     ),
     Case(
         "a scheduled call with a time for a deadline",
