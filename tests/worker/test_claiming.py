@@ -142,7 +142,7 @@ def test_a_claim_that_is_sent_before_the_reply_is_read_gets_what_waited(address:
         second = it.enqueue()
 
         assert await it.claim() == [first]
-        assert it.claiming.asked_at == sent_at, "when that job may have been claimed"
+        assert it.claiming.requested_at == sent_at, "when that job may have been claimed"
         await it.hear()
         assert (it.brought, it.wakes) == ([], 1)
         assert await it.claim() == [second]
@@ -201,7 +201,7 @@ def test_a_claim_after_a_lost_connection_may_bring_what_was_claimed_before_it(ad
 
         job = it.enqueue()
         assert await it.claim() == [job]
-        assert it.claiming.asked_at == sent_at
+        assert it.claiming.requested_at == sent_at
 
     idle(address, show)
 
@@ -230,7 +230,7 @@ def test_a_reply_that_comes_late_is_renewed_before_it_is_trusted(
         before = boot_time()
         await it.hear()
         assert it.brought == [job]
-        assert it.claiming.asked_at >= before
+        assert it.claiming.requested_at >= before
 
         assert await it.claim() == []
         await it.until_it_waits()

@@ -25,8 +25,8 @@ log = logging.getLogger("holdfast.worker")
 T = TypeVar("T")
 
 BLOCK = constants.MAX_IDLE_WAIT / 1000  # seconds that an idle executor waits for a wake-up in one call
-MAX_DELAY = 10.0  # seconds; a reply that takes longer is checked before its jobs start
-MAX_DELAY_PART = 8  # of a lease; the same
+MAX_DELAY = 10.0  # seconds of a call, and
+MAX_DELAY_PART = 8  # the part of a lease; the leases of a later reply are checked before its jobs start
 NOTHING = FinishReply([], ClaimReply(0, b"", []))
 NOTHING_RENEWED = RenewReply(b"", 0, [], [], [])
 FIRST_PAUSE = 0.05  # seconds after a wait for wake-ups that failed: there may be a new server
@@ -45,7 +45,7 @@ class Waiting(NamedTuple):
 class Claiming:
     """The claims of one executor.
 
-    `is_ending` tells whether it needs no more jobs, `may_wait` whether one may be claimed at any time. `on_wake` is
+    `is_ending` returns whether it needs no more jobs, `may_wait` whether one may be claimed at any time. `on_wake` is
     called at each wake-up, and `on_claim` with the reply to a claim that waited in the store.
     """
 
@@ -77,8 +77,8 @@ class Claiming:
         self._pipeline = BlockingPipeline()
         self._waiting: Waiting | None = None
         self._sent_at: float | None = None  # when a claim with the next number was first sent
-        self.asked_for: int | None = None  # jobs, by the call under way; until its caller has them
-        self.asked_at = 0.0  # when the last claim was sent; its leases cannot have begun earlier
+        self.requested: int | None = None  # jobs, by the call under way; until its caller has them
+        self.requested_at = 0.0  # when the last claim was sent; its leases cannot have begun earlier
 
     @property
     def wait(self) -> float:
@@ -91,17 +91,17 @@ class Claiming:
         return self._woken
 
     def wake(self) -> None:
-        """ClaimReply at once: there may be work."""
+        """Claim at once: there may be work."""
         self._woken = True
 
     def serve(self, queues: dict[str, int]) -> None:
-        """ClaimReply from these queues from now on, and at once."""
+        """Claim from these queues from now on, and at once."""
         self._queues.serve(queues)
         self._woken = True
 
     def call(self, items: list[Finish], room: int) -> Coroutine[Any, Any, FinishReply]:
         """Finish some jobs, and claim up to `room` others. The request is composed now, not when it is awaited."""
-        self.asked_at, self.asked_for = boot_time(), room
+        self.requested_at, self.requested = boot_time(), room
         if not room or not self._queues:
             return self._finish_only(items, room)
         self._waiting = None
@@ -130,7 +130,7 @@ class Claiming:
     async def _checked(self, claim: ClaimReply) -> ClaimReply:
         """Remove jobs that may be others' by now from a reply that took long, as after the machine was suspended."""
         in_time = min([MAX_DELAY, *(job.lease / 1000 / MAX_DELAY_PART for job in claim.jobs)])
-        is_trusted = not claim.jobs or boot_time() - self.asked_at <= in_time
+        is_trusted = not claim.jobs or boot_time() - self.requested_at <= in_time
         return claim if is_trusted else await self._still_ours(claim)
 
     async def _send(self, items: list[Finish], request: dict[str, Any] | None) -> FinishReply:
@@ -170,7 +170,7 @@ class Claiming:
 
     async def _still_ours(self, claim: ClaimReply) -> ClaimReply:
         """Renew the claimed jobs, and return those whose leases still exist."""
-        self.asked_at = boot_time()
+        self.requested_at = boot_time()
         held = [Lease(self._executor, job.id, job.attempt) for job in claim.jobs]
         renewed = await self._run_until_answered(self._renewal(held))
         return claim._replace(
@@ -205,7 +205,7 @@ class Claiming:
         return claim._replace(wait=constants.MIN_IDLE_WAIT) if is_half_way else claim
 
     async def await_wakes(self) -> None:
-        """While idle, block on this executor's wake key until somebody adds work.
+        """While idle, block on this executor's wake key until a client adds work.
 
         The next claim decides whether it stays idle. If it claims no more, its successor has to be woken.
         """
@@ -266,18 +266,18 @@ class Claiming:
     def _use_number(self) -> None:
         """Use the next number. Its jobs may have been claimed as early as a claim with this number was first sent."""
         self._counter += 1
-        self.asked_at, self._sent_at = self._sent_at or boot_time(), None
+        self.requested_at, self._sent_at = self._sent_at or boot_time(), None
 
     async def _take_waiting(self, waiting: Waiting, reply: Any) -> None:
         """Take the reply to the claim that waited in the store."""
         if self._is_ending():  # the supervisor requeues its jobs
             return
         self._waiting = None
-        self.asked_for = 1
+        self.requested = 1
         self._use_number()
         try:
             claim = await self._take(waiting.turn, waiting.command.read(reply).claim)
         except BaseException:
-            self.asked_for = None
+            self.requested = None
             raise
         self._on_claim(claim)

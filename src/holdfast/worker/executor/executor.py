@@ -150,7 +150,7 @@ class Executor:
         self._settle(items, finished.answers)
         if room:
             self._accept(finished.claim)
-        self._claiming.asked_for = None
+        self._claiming.requested = None
         if room > len(finished.claim.jobs) > 0:
             self._start_claimed()
             await asyncio.sleep(0)  # the queues are empty: let these begin, and perhaps end, before the next claim
@@ -183,7 +183,7 @@ class Executor:
         """
         if not self._may_claim or self._is_ending() or self._pulse.has_stopped:
             return 0
-        if self._claiming.asked_for is not None:
+        if self._claiming.requested is not None:
             return 0
         count = self._count()
         return min(self._runners.room(count, self._predecessors), self._quota.left(count), self._max_claim)
@@ -200,7 +200,7 @@ class Executor:
 
     def _accept(self, claim: ClaimReply) -> None:
         self._report_claim(claim)
-        self._claimed, self._claimed_at = claim.jobs, self._claiming.asked_at
+        self._claimed, self._claimed_at = claim.jobs, self._claiming.requested_at
         if self._quota.is_used_up(self._count()):
             self._retire()
         elif self._settings.burst and claim.wait > MIN_IDLE_WAIT and not self._has_work():
@@ -208,7 +208,7 @@ class Executor:
 
     def _take_claim(self, claim: ClaimReply) -> None:
         self._accept(claim)
-        self._claiming.asked_for = None
+        self._claiming.requested = None
         self._start_claimed()
         self._wake.set()
 
@@ -232,10 +232,10 @@ class Executor:
             return
         jobs = [messages.ClaimedJob(job.id, job.attempt, job.lease, patience(job), job.task) for job in claim.jobs]
         self._supervisor.send(messages.JobsClaimed(jobs))
-        asked_at = self._claiming.asked_at
+        requested_at = self._claiming.requested_at
         for job in claim.jobs:
             if job.run and Run.decode(job.run).exclusive:
-                exclusive = messages.ExclusiveClaimed(self._name, job.id, job.attempt, job.lease, asked_at)
+                exclusive = messages.ExclusiveClaimed(self._name, job.id, job.attempt, job.lease, requested_at)
                 self._supervisor.send(exclusive)
         self._supervisor.flush()
 
@@ -305,7 +305,7 @@ class Executor:
         if not self._retiring:
             self._retiring = True
             self._runners.stop_forking_ahead()
-            unused = self._quota.return_unused(self._count() + (self._claiming.asked_for or 0))
+            unused = self._quota.return_unused(self._count() + (self._claiming.requested or 0))
             self._supervisor.send(messages.Retiring(unused))
 
     def _abandon(self, attempt: Attempt) -> None:
@@ -321,7 +321,7 @@ class Executor:
         self._retire()
 
     def _leave_if_idle(self) -> None:
-        if not self._has_work() and self._claiming.asked_for is None and not self._claiming.is_woken:
+        if not self._has_work() and self._claiming.requested is None and not self._claiming.is_woken:
             self._supervisor.send(messages.Leaving())
             self._retire()
 
