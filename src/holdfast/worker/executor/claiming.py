@@ -25,8 +25,8 @@ log = logging.getLogger("holdfast.worker")
 T = TypeVar("T")
 
 BLOCK = constants.MAX_IDLE_WAIT / 1000  # seconds that an idle executor waits for a wake-up in one call
-MAX_DELAY = 10.0  # seconds of a call, and
-MAX_DELAY_PART = 8  # the part of a lease; the leases of a later reply are checked before its jobs start
+MAX_DELAY = 10.0  # seconds; if a claim took longer, its leases are checked before its jobs start
+MAX_DELAY_PART = 1 / 8  # of a lease; likewise
 NOTHING = FinishReply([], ClaimReply(0, b"", []))
 NOTHING_RENEWED = RenewReply(b"", 0, [], [], [])
 FIRST_PAUSE = 0.05  # seconds after a wait for wake-ups that failed: there may be a new server
@@ -129,7 +129,7 @@ class Claiming:
 
     async def _checked(self, claim: ClaimReply) -> ClaimReply:
         """Remove jobs that may be others' by now from a reply that took long, as after the machine was suspended."""
-        in_time = min([MAX_DELAY, *(job.lease / 1000 / MAX_DELAY_PART for job in claim.jobs)])
+        in_time = min([MAX_DELAY, *(job.lease / 1000 * MAX_DELAY_PART for job in claim.jobs)])
         is_trusted = not claim.jobs or boot_time() - self.requested_at <= in_time
         return claim if is_trusted else await self._still_ours(claim)
 
