@@ -378,7 +378,7 @@ def test_people_are_told_that_a_limit_is_not_defined(shell: Shell) -> None:
     shell("limit", "api", "1")
 
     shown = shell.on_a_terminal("enqueue", "any.task", "--limit", "apy:acme", "--limit", "api", columns=200)
-    assert "limit apy is not defined, so it does not hold; did you mean api?" in shown
+    assert "limit apy is not defined, so it has no effect; did you mean api?" in shown
     assert "limit api is not" not in shown
 
 

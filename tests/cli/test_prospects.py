@@ -35,4 +35,4 @@ def test_enqueue_says_that_no_worker_serves_a_queue_or_knows_a_task(shell: Shell
 def test_a_misspelt_limit_is_said_also_when_nobody_sits_at_a_terminal(shell: Shell) -> None:
     shell("limit", "api", "1")
     err = shell("enqueue", "tasks.add", "x=1", "--limit", "apl").err
-    assert "holdfast: limit apl is not defined, so it does not hold; did you mean api?\n" in err
+    assert "holdfast: limit apl is not defined, so it has no effect; did you mean api?\n" in err

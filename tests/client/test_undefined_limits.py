@@ -119,7 +119,7 @@ def test_a_worker_warns_once_of_each_name(crew: Crew) -> None:
     worker = crew.start("--lease", "1s")
     for number in range(3):
         crew.ended(crew.put(app.hold.options(limits="apl", runner="thread"), _open(crew, f"a{number}")))
-    until(lambda: "limit apl is not defined, so it does not hold" in worker.log)
+    until(lambda: "limit apl is not defined, so it has no effect" in worker.log)
     crew.ended(crew.put(app.hold.options(limits="gpx:acme", runner="thread"), _open(crew, "b")))
     log = until(lambda: worker.log if "limit gpx is not defined" in worker.log else None)
 
@@ -163,7 +163,7 @@ def test_the_command_line_shows_them(shell: Shell) -> None:
 
     listed = shell("limits")
     assert listed.rows == [["api", "5", "", "0", "0", "0"], ["apl", "not defined", "", "1", "0", "0"]]
-    assert listed.err == "holdfast: limit apl is not defined, so it does not hold; did you mean api?\n"
+    assert listed.err == "holdfast: limit apl is not defined, so it has no effect; did you mean api?\n"
     assert [(row["limit"], row["slots"]) for row in shell("limits", "--json").json] == [("api", 5), ("apl", None)]
     assert [(limit.name, limit.is_defined) for limit in sorted(jobs.limits())] == [("api", True), ("apl", False)]
     assert shell("limit", "apl", "3").code == 0
@@ -173,7 +173,7 @@ def test_the_command_line_shows_them(shell: Shell) -> None:
 def test_who_enqueues_on_a_terminal_is_told_of_one_job_and_of_many(shell: Shell) -> None:
     shell.client.set_limit("api", 5)
     (shell.folder / "lines").write_text('{"x": 1}\n{"x": 2}\n')
-    words = "limit apl is not defined, so it does not hold; did you mean api?"
+    words = "limit apl is not defined, so it has no effect; did you mean api?"
 
     assert words in shell.on_a_terminal("enqueue", "tasks.add", "x=1", "--limit", "apl")
     assert words in shell.on_a_terminal("enqueue", "tasks.add", "--from", "lines", "--limit", "apl")

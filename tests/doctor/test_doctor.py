@@ -580,7 +580,7 @@ def test_a_worker_refuses_a_server_that_loses_jobs_and_claims_nothing(tmp_path: 
         assert worker.wait() == 1
         assert worker.log.count("evicts keys of jobs (allkeys-lru)") == 1
         assert "Set maxmemory-policy noeviction." in worker.log
-        assert "start with --accept-data-loss to go on anyway" in worker.log
+        assert "use --accept-data-loss to start anyway" in worker.log
         assert crew.get(job).state == "waiting"
         assert not crew.get(job).attempts
 

@@ -406,7 +406,7 @@ def test_when_its_worker_stops_it_may_end_within_the_deadline(crew: Crew) -> Non
     crew.pids("slow", "runs")
 
     staff.worker.send(signal.SIGTERM)
-    until(lambda: "stops, within" in staff.worker.log)
+    until(lambda: "is stopping within" in staff.worker.log)
     gate.touch()
 
     assert staff.worker.wait() == 0

@@ -29,7 +29,7 @@ from tests.support.new_job import NewJob
 from tests.support.workers import PATIENCE, Crew, until
 
 EXECUTOR = "node/worker.1"
-START = Start(name=EXECUTOR, parent=1, settings=WorkerSettings(app="none"), pool=Pool(), control=-1, pulse=-1)
+START = Start(name=EXECUTOR, parent=1, settings=WorkerSettings(app="none"), pool=Pool(), control=-1, lease_clock=-1)
 
 
 class Idle:
@@ -277,7 +277,7 @@ def test_who_is_to_end_takes_nothing(address: Address) -> None:
 def test_a_job_that_comes_when_an_executor_has_to_stop_is_handed_back_in_its_next_turn(address: Address) -> None:
     """Nothing else would wake it: it runs nothing, and claims no more."""
     ours, its = socket.socketpair()
-    executor = Executor(Holdfast(address.url), START, control=its, zygote=None, pulse=LeaseClock())
+    executor = Executor(Holdfast(address.url), START, control=its, zygote=None, lease_clock=LeaseClock())
     executor._claimed = [ClaimedJob("j", 1, "default", "t", "json", b"[]", b"", 0, 0, False)]
     executor._stopping = True
 
@@ -309,7 +309,7 @@ def test_what_an_executor_has_told_of_may_have_begun_until_it_says_that_it_ended
         ours, its = socket.socketpair()
         executor = ExecutorProcess(EXECUTOR, _ThisProcess(), *await open_ends(ours))
         held = Lease(EXECUTOR, "j", 1)
-        assert executor.may_have_begun(held), "not all is heard"
+        assert executor.may_have_started(held), "not all is heard"
         its.sendall(messages.pack(messages.JobsClaimed([messages.ClaimedJob("j", 1, 30_000, 0, "task")])))
         if is_ended:
             its.sendall(messages.pack(messages.AttemptsEnded([("j", 1)])))
@@ -317,7 +317,7 @@ def test_what_an_executor_has_told_of_may_have_begun_until_it_says_that_it_ended
         async for message in executor.receive():
             executor.note(message)
         executor.close()
-        return executor.may_have_begun(held)
+        return executor.may_have_started(held)
 
     assert asyncio.run(hear()) is not is_ended
 

@@ -389,7 +389,7 @@ def test_a_duty_of_the_supervisor_that_fails_begins_again(crew: Crew) -> None:
     crew.pids("held", "runs")
     with redis.Redis.from_url(crew.url) as client:
         client.rpush(f"hf:{{{crew.namespace}}}:inbox:{crew.app.workers()[0].name}", b"\xff")
-    until(lambda: "begins again" in worker.log)
+    until(lambda: "restarting it" in worker.log)
 
     job.cancel()
 

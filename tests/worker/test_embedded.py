@@ -174,8 +174,8 @@ def test_runners_apart_are_not_possible_and_that_is_said(jobs: Holdfast, caplog:
     with jobs.worker():
         assert apart.enqueue().result(timeout="30s") == os.getpid()
 
-    assert "no processes for jobs: apart run in threads" in caplog.text
-    with pytest.raises(Invalid, match="a worker inside a program has no setting 'processes'"):
+    assert "starts no processes: apart run in threads" in caplog.text
+    with pytest.raises(Invalid, match="an embedded worker has no setting 'processes'"):
         jobs.worker(processes=3)  # type: ignore[call-arg]
     with pytest.raises(Invalid, match="concurrency is 0"):
         jobs.worker(concurrency=0)

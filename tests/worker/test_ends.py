@@ -213,7 +213,7 @@ def test_jobs_run_once_each_while_executors_are_replaced_by_age_and_by_memory(
     assert {(job.attempt, job.retries_used, job.crashes_used, job.lost_used) for job in map(crew.get, jobs)} == {
         (1, 0, 0, 0)
     }
-    assert "is replaced: it" in worker.log
+    assert "replacing executor " in worker.log
     assert worker.stop() == 0
     assert left_behind(crew) == []
 
@@ -246,7 +246,7 @@ def test_jobs_of_old_executors_count_as_those_of_fresh_ones(crew: Crew) -> None:
     jobs = [crew.put(app.hold, name) for name in ("first", "second", "third")]
     crew.pids("first", "runs")
     crew.pids("second", "runs")
-    until(lambda: worker.log.count("takes the place") >= 2)
+    until(lambda: worker.log.count(" replaces ") >= 2)
     assert crew.said("third", "runs") == []
 
     crew.open("first")

@@ -90,7 +90,7 @@ def test_a_worker_claims_nothing_while_its_server_evicts_jobs(crew: Crew, url: s
 
     set_policy(url, "noeviction")
     assert [crew.ended(job).state for job in jobs] == ["succeeded"] * 3
-    assert worker.log.count("the server evicts no jobs any more; this worker claims again") == 1
+    assert worker.log.count("the server no longer evicts jobs; this worker claims again") == 1
     assert {crew.get(job).crashes_used + crew.get(job).lost_used for job in jobs} == {0}
     assert worker.stop() == 0
 
@@ -134,7 +134,7 @@ def test_a_worker_that_accepts_data_loss_says_so_and_goes_on(crew: Crew, url: st
     until(lambda: " is ready" in worker.log)
     wait_for_looks(url)
     set_policy(url, "allkeys-lru")
-    until(lambda: "This worker goes on, as --accept-data-loss says." in worker.log)
+    until(lambda: "This worker continues because of --accept-data-loss." in worker.log)
     job = crew.put(app.hold, "job")
     crew.open("job")
 
@@ -154,7 +154,7 @@ def test_a_worker_says_how_many_keys_were_evicted(crew: Crew, url: str) -> None:
             client.set(f"cache:{number}", b"x" * (1 << 16), ex=1000)
         client.config_set("maxmemory", 0)
 
-    until(lambda: "keys since the last look: jobs may be missing; run holdfast doctor" in worker.log)
+    until(lambda: "keys since the last check: jobs may be missing; run holdfast doctor" in worker.log)
     assert "claims nothing" not in worker.log  # keys that expire are no jobs
     assert worker.stop() == 0
 

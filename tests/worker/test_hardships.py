@@ -140,7 +140,7 @@ def test_a_worker_has_no_siblings_when_the_folder_of_locks_is_gone(
     lock = WorkerLock("node/worker")
     shutil.rmtree(tmp_path / "user")
 
-    assert list(lock.dead_siblings()) == []
+    assert list(lock.dead_peers()) == []
     lock.remove()
 
 
@@ -150,16 +150,16 @@ def test_a_dead_worker_is_found_among_those_of_other_stores_also_when_it_said_la
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     here, there = (Address(f"unix:///{name}", None, "default", 1.0) for name in ("here", "there"))
     lock, stranger, sibling = (WorkerLock(f"node/{name}") for name in ("own", "stranger", "sibling"))
-    lock.belongs_to(here, tmp_path)
-    stranger.belongs_to(there, tmp_path)
+    lock.set_store(here, tmp_path)
+    stranger.set_store(there, tmp_path)
     os.close(stranger.descriptor)
-    assert list(lock.dead_siblings()) == []
+    assert list(lock.dead_peers()) == []
 
-    sibling.belongs_to(here, tmp_path)
-    assert list(lock.dead_siblings()) == []
+    sibling.set_store(here, tmp_path)
+    assert list(lock.dead_peers()) == []
     os.close(sibling.descriptor)
 
-    assert [dead.name for dead in lock.dead_siblings()] == ["node/sibling"]
+    assert [dead.name for dead in lock.dead_peers()] == ["node/sibling"]
     lock.remove()
 
 
@@ -168,16 +168,16 @@ def test_what_other_stores_left_for_more_than_a_day_is_removed_though_it_was_kno
 ) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     lock, stranger = WorkerLock("node/own"), WorkerLock("node/stranger")
-    lock.belongs_to(Address("unix:///here", None, "default", 1.0), tmp_path)
-    stranger.belongs_to(Address("unix:///there", None, "default", 1.0), tmp_path)
+    lock.set_store(Address("unix:///here", None, "default", 1.0), tmp_path)
+    stranger.set_store(Address("unix:///there", None, "default", 1.0), tmp_path)
     os.close(stranger.descriptor)
-    assert list(lock.dead_siblings()) == []
+    assert list(lock.dead_peers()) == []
 
     (file,) = tmp_path.glob("*/node@stranger")
     os.utime(file, (0, 0))
     os.utime(lock.descriptor, (0, 0))
 
-    (dead,) = lock.dead_siblings()
+    (dead,) = lock.dead_peers()
     assert (dead.name, dead.held_jobs) == ("node/stranger", False)
     lock.remove()
 
@@ -203,13 +203,13 @@ def test_a_worker_that_is_killed_before_it_has_a_folder_leaves_nothing_for_long(
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     lock, empty, early = (WorkerLock(f"node/{name}") for name in ("own", "empty", "early"))
-    lock.belongs_to(Address("unix:///here", None, "default", 1.0), tmp_path)
+    lock.set_store(Address("unix:///here", None, "default", 1.0), tmp_path)
     early.write(tmp_path / "holdfast-planned")
-    assert list(lock.dead_siblings()) == []
+    assert list(lock.dead_peers()) == []
     os.close(empty.descriptor)
     os.close(early.descriptor)
 
-    found = {dead.name: dead for dead in lock.dead_siblings()}
+    found = {dead.name: dead for dead in lock.dead_peers()}
     assert set(found) == {"", "node/early"}
     assert not any(dead.held_jobs or dead.has_folder for dead in found.values())
     lock.remove()

@@ -152,13 +152,13 @@ def test_a_worker_that_stops_says_what_it_waits_for_and_that_a_second_signal_hur
     until(lambda: crew.get(apart).state == crew.get(inside).state == "running")
     _line(worker, "is ready")
     worker.send(number)
-    line = _line(worker, "stops, within 25 s: waiting for ")
+    line = _line(worker, "is stopping within 25 s: waiting for ")
     assert f"{apart.id} ({wait_for.name})" in line
     assert f"{inside.id} ({wait_for_async.name})" in line
-    assert "Ctrl-C or SIGTERM again requeues at once what still runs" in line
+    assert "a second Ctrl-C or SIGTERM requeues them at once" in line
     worker.send(number)
     assert worker.wait() == 0
-    assert "stops at once, as it was told a second time" in worker.log
+    assert "requeues its running jobs at once: it received a second signal" in worker.log
     assert f"{apart.id}: attempt 1 of {wait_for.name} requeued after " in worker.log
     assert {crew.get(apart).state, crew.get(inside).state} == {"waiting"}
 
@@ -168,7 +168,7 @@ def test_a_worker_that_was_told_to_stop_does_not_say_that_it_is_ready(crew: Crew
     worker = crew.start(app="gated_app", PYTHONPATH=os.pathsep.join([str(crew.folder), *sys.path]))
     _line(worker, "imports")
     worker.send(signal.SIGTERM)
-    _line(worker, "stops, within 25 s")
+    _line(worker, "is stopping within 25 s")
 
     crew.open("import")
 
@@ -187,8 +187,8 @@ def test_an_executor_that_dies_while_it_imports_says_so_and_is_started_ever_less
     (crew.folder / "deadly_app.py").write_text("import os\nos._exit(7)\n")
     worker = crew.start(app="deadly_app", PYTHONPATH=str(crew.folder))
     _line(worker, "died: exit code 7, while it imported deadly_app")
-    _line(worker, "the next executor of pool default is started in 2 s")
-    pauses = re.findall(r"is started in (\S+) s", worker.log)
+    _line(worker, "starting the next executor of pool default in 2 s")
+    pauses = re.findall(r"starting the next executor of pool default in (\S+) s", worker.log)
     assert pauses[:3] == ["0.5", "1", "2"]
     assert worker.log.count("died: exit code 7") == len(pauses) == 3
     assert worker.stop() == 0

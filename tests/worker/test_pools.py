@@ -218,7 +218,7 @@ def test_what_a_worker_says_of_itself_is_never_too_long() -> None:
 
 
 def test_a_worker_of_an_app_with_a_very_long_name_says_a_part_of_it() -> None:
-    text = WorkerReport(WorkerSettings(app="\0" * 100_000)).words([], Usage())
+    text = WorkerReport(WorkerSettings(app="\0" * 100_000)).encode([], Usage())
 
     assert len(text) < 16384
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import Holdfast, Job
-from holdfast.worker.supervisor.reload import Files
+from holdfast.worker.supervisor.reload import SourceFiles
 from tests.support.workers import Crew, Worker, children, new_crew, until
 
 APP = """
@@ -99,7 +99,7 @@ def test_a_changed_file_is_imported_anew(project: Project) -> None:
     project.write("helper.py", "VALUE = 22\n")
 
     assert until(lambda: project.value() == 22)
-    assert "changed: helper.py; starting the app anew" in worker.log
+    assert "changed: helper.py; reloading the app" in worker.log
     assert until(lambda: len(children(worker.pid)) == 1)
     assert worker.stop() == 0
 
@@ -118,11 +118,11 @@ def test_an_error_is_said_and_the_last_good_version_goes_on_until_the_next_chang
     assert project.value() == 1
 
     project.write("helper.py", "VALUE = (\n")
-    until(lambda: "waiting for the next change" in worker.log)
+    until(lambda: "waiting for a file to change" in worker.log)
     assert "SyntaxError" in worker.log
     assert "importlib" not in worker.log
-    assert "the version before goes on" in worker.log
-    assert until(lambda: worker.log.count("has ended") == 1)
+    assert "the previous version keeps running" in worker.log
+    assert until(lambda: worker.log.count("has exited") == 1)
     assert "died" not in worker.log
     assert project.value() == 1
 
@@ -133,7 +133,7 @@ def test_an_error_is_said_and_the_last_good_version_goes_on_until_the_next_chang
 def test_an_app_that_cannot_be_imported_at_first_is_waited_for(project: Project) -> None:
     project.write("helper.py", "VALUE = nothing\n")
     worker = project.start()
-    until(lambda: "waiting for the next change" in worker.log)
+    until(lambda: "waiting for a file to change" in worker.log)
 
     project.write("helper.py", "VALUE = 4\n")
 
@@ -189,7 +189,7 @@ def test_files_are_told_apart_by_time_and_size_and_may_come_and_go(
     (package / "inner").mkdir(parents=True)
     for file in (package / "__init__.py", package / "inner" / "a.py", elsewhere):
         file.write_text("x = 1\n")
-    files = Files("parcel.inner:app")
+    files = SourceFiles("parcel.inner:app")
     assert files.changed() == []
 
     (package / "inner" / "a.py").write_text("x = 11\n")
@@ -197,8 +197,8 @@ def test_files_are_told_apart_by_time_and_size_and_may_come_and_go(
     elsewhere.write_text("x = 2")
     assert files.changed() == [str(package / "b.py"), str(package / "inner" / "a.py")]
 
-    files.know([str(elsewhere)])
+    files.add([str(elsewhere)])
     assert files.changed() == []
     elsewhere.unlink()
     assert files.changed() == [str(elsewhere)]
-    assert Files("no_such_module").changed() == []
+    assert SourceFiles("no_such_module").changed() == []

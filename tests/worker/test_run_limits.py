@@ -208,7 +208,7 @@ def test_an_exclusive_job_is_dead_before_another_worker_can_have_it(crew: Crew, 
 
     crew.pids("alone", "runs", 2)
     assert crew.said("alone", "found") == [["dead"]]
-    assert "it is exclusive: stopping it" in first.worker.log
+    assert "could not be renewed in time; stopping it" in first.worker.log
     relay.mend()
     crew.open("alone")
     assert crew.ended(job).state == "succeeded"
@@ -254,9 +254,9 @@ def test_an_exclusive_job_does_not_take_a_renewal_of_others_for_its_own(crew: Cr
     assert claimed
     until(lambda: datetime.now(UTC) - claimed > timedelta(seconds=1.5), what="more than a quarter of a lease to pass")
 
-    pulse, *_ = [file for file in Path(f"/proc/{first.worker.pid}/fd").iterdir() if "pulse" in os.readlink(file)]
-    seen = LeaseClock(os.open(pulse, os.O_RDWR))
-    seen.beat(1.0, boot_time())
+    clock, *_ = [file for file in Path(f"/proc/{first.worker.pid}/fd").iterdir() if "lease-clock" in os.readlink(file)]
+    seen = LeaseClock(os.open(clock, os.O_RDWR))
+    seen.renewed(1.0, boot_time())
     seen.close()
 
     crew.pids("alone", "runs", 2)

@@ -146,7 +146,9 @@ def test_the_keywords_of_an_embedded_worker_have_the_types_of_its_settings() -> 
 
 
 def test_an_executor_decodes_its_settings_with_the_same_bounds() -> None:
-    start = Start(name="a", parent=1, settings=WorkerSettings(app="a"), pool=Pool(executors=5000), control=3, pulse=4)
+    start = Start(
+        name="a", parent=1, settings=WorkerSettings(app="a"), pool=Pool(executors=5000), control=3, lease_clock=4
+    )
 
     with pytest.raises(msgspec.ValidationError, match="Expected `int` <= 1000"):
         msgspec.json.decode(msgspec.json.encode(start), type=Start)

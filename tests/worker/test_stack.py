@@ -61,7 +61,7 @@ def test_of_a_coroutine_that_keeps_its_event_loop_the_threads_of_its_executor_ar
 
     stack = until(lambda: stack_with(crew.app, job.id, "block_the_loop"))
 
-    assert stack.startswith("its executor does not answer")
+    assert stack.startswith("its executor is unresponsive")
     assert "block_the_loop" in asyncio.run(astack(crew.app, job.id))
     (crew.folder / "go").touch()
     assert job.result(timeout="30s") == "found"

@@ -101,7 +101,7 @@ def test_an_executor_whose_event_loop_is_blocked_is_killed_when_a_job_of_it_is_c
 
     assert crew.ended(blocked).state == "cancelled"
     assert not is_alive(executor)
-    assert "does not answer" in worker.log
+    assert "is unresponsive" in worker.log
 
 
 def test_a_coroutine_that_blocks_its_event_loop_does_not_outlive_its_timeout(crew: Crew) -> None:
@@ -112,7 +112,7 @@ def test_a_coroutine_that_blocks_its_event_loop_does_not_outlive_its_timeout(cre
 
     assert crew.ended(blocked).group == "timeout"
     assert not is_alive(executor)
-    assert "does not answer" in worker.log
+    assert "is unresponsive" in worker.log
     crew.open("neighbour")
     assert crew.ended(neighbour).crashes_used == 0
 
@@ -120,12 +120,12 @@ def test_a_coroutine_that_blocks_its_event_loop_does_not_outlive_its_timeout(cre
 def test_an_executor_whose_event_loop_is_blocked_for_long_is_warned_of_once_and_goes_on(crew: Crew) -> None:
     worker = crew.start("--lease", "2s")
     blocked = crew.put(app.block, "blocked")
-    until(lambda: "a coroutine keeps its event loop" in worker.log)
+    until(lambda: "a coroutine blocks its event loop" in worker.log)
 
     crew.open("blocked")
 
     assert crew.ended(blocked).attempt == 1
-    assert worker.log.count("a coroutine keeps its event loop") == 1
+    assert worker.log.count("a coroutine blocks its event loop") == 1
 
 
 # Stopping a worker
@@ -257,7 +257,7 @@ def test_a_worker_that_has_nothing_more_to_do_does_not_wait_for_a_store_that_is_
         supervisor = Supervisor(WorkerSettings(app="nothing"))
         supervisor._store.connect(Address(f"unix://{tmp_path}/no-server", None, timeout=0.2))
         async with asyncio.timeout(PATIENCE):
-            await supervisor._leave()
+            await supervisor._deregister()
         supervisor._lock.remove()
 
     asyncio.run(leave())
@@ -271,7 +271,7 @@ def test_an_executor_that_is_to_end_does_not_wait_for_a_store_that_is_long_away(
     async def claim() -> None:
         store = AsyncStore(Address(f"unix://{tmp_path}/no-server", None, timeout=0.2))
         settings = WorkerSettings(app="nothing")
-        start = Start(name="node/worker.1", parent=1, settings=settings, pool=Pool(), control=-1, pulse=-1)
+        start = Start(name="node/worker.1", parent=1, settings=settings, pool=Pool(), control=-1, lease_clock=-1)
         claiming = Claiming(
             store, start, is_ending=lambda: True, may_wait=lambda: False, on_wake=lambda: None, on_claim=lambda _: None
         )
@@ -287,7 +287,7 @@ def test_a_worker_that_stops_while_the_store_is_away_does_not_wait_for_it(crew: 
     until(lambda: "cannot be reached" in worker.log)
 
     assert worker.stop() == 0
-    assert "could not say goodbye" in worker.log
+    assert "could not deregister" in worker.log
     assert "a duty of the supervisor failed" not in worker.log
 
 

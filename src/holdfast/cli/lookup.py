@@ -75,7 +75,7 @@ def note_undefined_limits(app: Holdfast, limits: Sequence[str]) -> None:
 def note_undefined(names: Iterable[str], known: Sequence[str]) -> None:
     """Say which limits nobody has defined, and which may have been meant."""
     for name in sorted(names):
-        note(f"limit {name} is not defined, so it does not hold{did_you_mean(name, known)}")
+        note(f"limit {name} is not defined, so it has no effect{did_you_mean(name, known)}")
 
 
 def select(

@@ -3,7 +3,7 @@
     python -m holdfast.entrypoints.executor '<JSON>'
 
 The JSON names the executor, its settings, and the descriptors that it inherits: the connection to the supervisor, the
-shared pulse, and the worker's lock, which is held as long as any process of the worker lives.
+lease clock, and the worker's lock, which is held as long as any process of the worker lives.
 """
 
 from __future__ import annotations
@@ -102,11 +102,11 @@ def _run(start: Start, control: socket.socket, app: Holdfast, noted: fork_safety
     control.sendall(_app_loaded(app))
     if start.name.endswith(".1"):
         app.outage_policy.sender.start()  # of what other processes have kept on disk
-    pulse = LeaseClock(start.pulse)
+    lease_clock = LeaseClock(start.lease_clock)
 
     async def run() -> None:
         # The process ends here, not when the loop does: a coroutine or thread that was abandoned would hold that up.
-        executor = Executor(app, start, control=control, zygote=zygote, pulse=pulse)
+        executor = Executor(app, start, control=control, zygote=zygote, lease_clock=lease_clock)
         code = 1
         try:
             await executor.run()
@@ -142,7 +142,7 @@ def main() -> None:
     log_to(by_context(Outlet(2), 2), start.settings.log_level)
     control = socket.socket(fileno=start.control)
     control.set_inheritable(False)
-    os.set_inheritable(start.pulse, False)  # no program has any business with it
+    os.set_inheritable(start.lease_clock, False)  # no program has any business with it
     gc.disable()
     try:
         with fork_safety.watch_imports(start.settings.app.partition(":")[0]) as noted:

@@ -1,4 +1,4 @@
-"""When leases were last renewed, and when they will be, in memory that the supervisor and its executors share."""
+"""The time of the last lease renewal, in memory shared by the supervisor and its executors."""
 
 from __future__ import annotations
 
@@ -11,33 +11,31 @@ from holdfast.worker.linux import boot_time
 
 
 class LeaseClock:
-    """Shows an executor that the whole worker was stopped, or its machine asleep.
+    """Shows an executor that renewals have stopped: the worker was suspended, or the machine slept.
 
-    Then it claims nothing before the next renewal.
+    Then the executor claims nothing until the next renewal.
     """
 
     def __init__(self, descriptor: int | None = None) -> None:
         if descriptor is None:
-            descriptor = os.memfd_create("holdfast-pulse", 0)
-            os.write(
-                descriptor, struct.pack("ddd", -math.inf, 0, -math.inf)
-            )  # not yet: just after a boot, zero would be recent
+            descriptor = os.memfd_create("holdfast-lease-clock", 0)
+            os.write(descriptor, struct.pack("ddd", -math.inf, 0, -math.inf))  # never: after a boot, zero is recent
         self.descriptor = descriptor
         self._memory = mmap.mmap(descriptor, 24)
 
-    def beat(self, interval: float, began: float) -> None:
-        """Leases were renewed, by calls that were sent from `began` on, and will be again after so many seconds."""
+    def renewed(self, interval: float, began: float) -> None:
+        """Note a renewal whose first call was sent at `began`; the next follows after `interval` seconds."""
         self._memory[:24] = struct.pack("ddd", boot_time(), interval, began)
 
     @property
     def renewed_at(self) -> float:
-        """When the last renewal was begun."""
+        """When the first call of the last renewal was sent."""
         (began,) = struct.unpack("d", self._memory[16:24])
         return float(began)
 
     @property
     def has_stopped(self) -> bool:
-        """Whether four renewals have not come: as many as there are in a lease."""
+        """Whether four renewals are missing: as many as there are in a lease."""
         last, interval = struct.unpack("dd", self._memory[:16])
         return bool(boot_time() - last > 4 * interval)
 

@@ -129,7 +129,7 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
     settings: WorkerSettings
     pool: Pool
     control: int
-    pulse: int
+    lease_clock: int
 
 
 Kind = Literal["flag", "choice", "count", "duration", "size", "queues", "name", "text"]

@@ -39,21 +39,21 @@ from holdfast.worker.waiting import cancel_all
 log = logging.getLogger("holdfast.worker")
 
 MAX_CLAIM = 100  # jobs in one claim
-PULSE_EVERY = 0.05  # seconds between checks of a pulse that stands still
+CHECK_CLOCK_EVERY = 0.05  # seconds between checks of a lease clock that stands still
 
 
 class Executor:
     """Runs jobs until it is stopped, or replaced."""
 
     def __init__(
-        self, app: App, start: Start, *, control: socket.socket, zygote: Zygote | None, pulse: LeaseClock
+        self, app: App, start: Start, *, control: socket.socket, zygote: Zygote | None, lease_clock: LeaseClock
     ) -> None:
         self._name = start.name
         self._settings = start.settings
         self._pool = start.pool
         self._tasks = known_tasks(app, app.tasks, allow_exec=start.settings.allow_exec)
         self._store = AsyncStore(app.address)
-        self._pulse = pulse
+        self._lease_clock = lease_clock
         self._zygote = zygote
         self._wake = asyncio.Event()  # there may be something to do in the next turn
         self._supervisor = SupervisorLink(control)
@@ -77,7 +77,7 @@ class Executor:
             self._directory,
             store=self._store,
             supervisor=self._supervisor,
-            clock=pulse,
+            clock=lease_clock,
             quota=self._quota,
             job_log=self._job_log,
             captures_output=zygote is not None,
@@ -158,8 +158,8 @@ class Executor:
     async def _sleep(self) -> None:
         self._claiming.wait_in_store()
         timer = None
-        if self._pulse.has_stopped:
-            timer = asyncio.get_running_loop().call_later(PULSE_EVERY, self._wake.set)
+        if self._lease_clock.has_stopped:
+            timer = asyncio.get_running_loop().call_later(CHECK_CLOCK_EVERY, self._wake.set)
         elif self._room():
             timer = asyncio.get_running_loop().call_later(self._claiming.wait, self._wake.set)
         try:
@@ -181,7 +181,7 @@ class Executor:
 
         Nothing is claimed while the supervisor renews no leases, as after the machine was suspended.
         """
-        if not self._may_claim or self._is_ending() or self._pulse.has_stopped:
+        if not self._may_claim or self._is_ending() or self._lease_clock.has_stopped:
             return 0
         if self._claiming.requested is not None:
             return 0

@@ -1,4 +1,4 @@
-"""Mistakes of an app that end no job: a worker warns of each once."""
+"""Warnings about mistakes of an app that fail no job, each logged once per worker."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ log = logging.getLogger("holdfast.worker")
 
 
 class AppWarnings:
-    """What this worker has warned of."""
+    """The warnings that this worker has logged."""
 
     def __init__(self, store: RetryingStore) -> None:
         self._store = store
         self._tasks: set[str] = set()
         self._limits: set[str] = set()
-        self._undefined = 0  # the store's number for limits that nobody has defined
+        self._undefined = 0  # changes whenever jobs use another undefined limit
         self._has_changed = asyncio.Event()
 
-    def heard_misfit(self, task: str, id: str, words: str) -> None:
-        """An executor says that a result does not fit the annotation of its task."""
+    def result_mismatch(self, task: str, id: str, note: str) -> None:
+        """Warn that a result does not match the return annotation of its task."""
         if task not in self._tasks:
             self._tasks.add(task)
-            log.warning("%s: %s; correct what task %s is annotated to return (said once)", id, words, task)
+            log.warning("%s: %s; correct the return annotation of task %s (logged once)", id, note, task)
 
-    def heard_undefined(self, number: int) -> None:
-        """The store says whether jobs took part in limits that nobody has defined: it is another number then."""
+    def undefined_limits(self, number: int) -> None:
+        """Note the number that the store replies: it changes when jobs use a limit that is not defined."""
         if number not in (0, self._undefined):
             self._has_changed.set()
         self._undefined = number
 
-    async def keep(self) -> None:
-        """Warn of limits that nobody has defined."""
+    async def run(self) -> None:
+        """Warn about limits that are used but not defined."""
         while await self._has_changed.wait():
             self._has_changed.clear()
             rows = await self._store.run(commands.limits())
@@ -43,8 +43,8 @@ class AppWarnings:
             for name in sorted(row.name for row in rows if not row.slots):
                 if name not in self._limits:
                     self._limits.add(name)
-                    self._warn_of_limit(name, known)
+                    self._warn(name, known)
 
-    def _warn_of_limit(self, name: str, known: list[str]) -> None:
+    def _warn(self, name: str, known: list[str]) -> None:
         how = f"jobs.set_limit({name!r}, slots), or `holdfast limit {name} SLOTS`{did_you_mean(name, known)}"
-        log.warning("limit %s is not defined, so it does not hold. Define it: %s", name, how)
+        log.warning("limit %s is not defined, so it has no effect. Define it: %s", name, how)

@@ -1,8 +1,7 @@
-"""What a worker logs when it is ready and when it stops.
+"""The log lines of a worker when it is ready and when it stops, and its tally of jobs per second.
 
-At first its tasks, queues, slots and store, so that a wrong one is seen at once; at the end the jobs it waits for.
-
-Sums of what all executors of a worker ran, a line a second: for when a line for each job would be too many.
+The first shows tasks, queues, slots and store, so that a wrong one is noticed at once; the last the jobs that it waits
+for. The tally replaces a line per job when there are too many.
 """
 
 from __future__ import annotations
@@ -20,26 +19,26 @@ from holdfast.worker.settings import Pool, WorkerSettings
 log = logging.getLogger("holdfast.worker")
 
 MAX_NAMES = 12  # of tasks
-MAX_JOBS = 10  # that are named at the stop
+MAX_JOBS = 10  # that are named at a shutdown
 NO_TASKS = "no tasks: does the module import them?"
 
 
 def log_banner(worker: str, settings: WorkerSettings, tasks: Sequence[str], address: Address, server: str) -> None:
-    """Log that a worker is ready; as a warning, if it has nothing to run."""
+    """Log that a worker is ready; as a warning if its app has no tasks."""
     rows = [("tasks", _tasks(tasks)), *_pools(settings.pools)]
     rows.append(("store", f"{server or 'server'} at {address.display}, namespace {address.namespace}"))
-    lines = "".join(f"\n    {label:<7} {words}" for label, words in rows)
+    lines = "".join(f"\n    {label:<7} {text}" for label, text in rows)
     log.log(logging.INFO if tasks else logging.WARNING, "worker %s is ready%s", worker, lines)
 
 
 def log_stop(worker: str, seconds: float, running: Sequence[tuple[str, str]]) -> None:
-    """Log that a worker stops, and for which jobs, with their tasks, it waits."""
+    """Log that a worker stops, and the ids and tasks of the jobs that it waits for."""
     if not running:
-        log.info("worker %s stops, within %g s: no job is running", worker, seconds)
+        log.info("worker %s is stopping within %g s: no job is running", worker, seconds)
         return
     more = f" and {len(running) - MAX_JOBS} more" if len(running) > MAX_JOBS else ""
     log.info(
-        "worker %s stops, within %g s: waiting for %s%s; Ctrl-C or SIGTERM again requeues at once what still runs",
+        "worker %s is stopping within %g s: waiting for %s%s; a second Ctrl-C or SIGTERM requeues them at once",
         worker,
         seconds,
         ", ".join(f"{id} ({printable(task)})" for id, task in running[:MAX_JOBS]),
@@ -69,16 +68,16 @@ def _slots(pool: Pool) -> str:
     return each if pool.executors == 1 else f"{each}, in each of {pool.executors} executors"
 
 
-GATHER = 0.25  # seconds in which the executors report the same second
+GATHER = 0.25  # seconds within which all executors report the same second
 
 
 class Tally:
-    """Adds up what executors report at the end of a second; see `journal`."""
+    """Adds up the counts that executors report every second, and logs the sums."""
 
     def __init__(self) -> None:
         self._counts: Counter[str] = Counter()
 
-    def heard(self, message: messages.FromExecutor) -> None:
+    def handle(self, message: messages.FromExecutor) -> None:
         if not isinstance(message, messages.Tally):
             return
         if not self._counts:
@@ -86,7 +85,7 @@ class Tally:
         self._counts.update(message.counts)
 
     def log(self) -> None:
-        """Log the sums; now, if the worker ends."""
+        """Log the sums; called at once when the worker ends."""
         if self._counts:
             counts, self._counts = self._counts, Counter()
             parts = ", ".join(f"{count:,} {name}" for name, count in counts.most_common())

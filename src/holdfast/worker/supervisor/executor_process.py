@@ -1,10 +1,8 @@
-"""Whether an executor still hears what its supervisor says. One whose event loop a coroutine holds does not.
+"""An executor's process as the supervisor sees it: start it, exchange messages, kill it, and track its leases.
 
-Then nothing in it can be stopped: not by a cancellation, nor by a time-out, which is kept by that loop. So it is asked
-now and then, and killed if something is to be stopped and it has not answered for long. Its jobs run again, each in a
-process of its own, where a time-out finds the one that it is meant for.
-
-An executor's process as its supervisor sees it: how to start, hear, tell and kill it, and which leases it holds.
+An executor is unresponsive while a coroutine blocks its event loop. Then no job in it can be stopped: cancellations and
+timeouts are handled by that loop. So the supervisor pings it, and kills an unresponsive executor that has to stop a
+job. Its jobs run again, each in its own process, where a timeout hits only the job that it is meant for.
 """
 
 from __future__ import annotations
@@ -28,70 +26,69 @@ from holdfast.worker.processes import ProcessStat, Usage, kill_group, process_st
 from holdfast.worker.settings import Pool, Start, WorkerSettings
 from holdfast.worker.transport import READ_SIZE, Arriving, Decode, open_ends
 
-DEAF_AFTER = 10.0  # seconds
+UNRESPONSIVE_AFTER = 10.0  # seconds
+READ_EVERY = 0.02  # seconds
 
 
 class Responsiveness:
-    """What one executor was asked and told, and has not answered yet."""
+    """How long an executor has not answered a ping."""
 
     def __init__(self) -> None:
-        self.silent = 0.0  # seconds, as far as we were awake ourselves to hear an answer
-        self.has_told = False  # that a job is to end, and since then it has not answered
-        self.is_warned_of = False
-        self._looked_at: float | None = None  # since the question, if it is not answered
+        self.silent = 0.0  # seconds, without those in which the supervisor itself did not run
+        self.has_interrupts = False  # it was sent an Interrupt since its last answer
+        self.is_logged = False
+        self._checked_at: float | None = None  # None if every ping was answered
 
     @property
-    def is_deaf(self) -> bool:
-        return self.silent > DEAF_AFTER
+    def is_unresponsive(self) -> bool:
+        return self.silent > UNRESPONSIVE_AFTER
 
-    def look(self, longest: float) -> bool:
-        """Count the time since the last look, up to so much. Returns whether to ask: it has answered before."""
+    def check(self, interval: float) -> bool:
+        """Add the time since the last check, up to the interval of checks. Returns whether to send a ping."""
         now = time.monotonic()
-        before, self._looked_at = self._looked_at, now
+        before, self._checked_at = self._checked_at, now
         if before is not None:
-            self.silent += min(now - before, longest)
+            self.silent += min(now - before, interval)
         return before is None
 
     def answered(self) -> None:
-        self.silent, self._looked_at = 0.0, None
-        self.has_told = self.is_warned_of = False
+        self.silent, self._checked_at = 0.0, None
+        self.has_interrupts = self.is_logged = False
 
-
-HEAR_EVERY = 0.02  # seconds
 
 _decode: Decode[messages.FromExecutor] = messages.decoder(messages.FromExecutor)
 
 
 class _Hold(NamedTuple):
-    """A lease that is held: its length in milliseconds, and the job's process, 0 if it has none of its own."""
+    """A job that the executor holds."""
 
-    lease: int
-    patience: int = 0  # milliseconds after which something is to be done about a job that says nothing; 0: nothing is
+    lease: int  # milliseconds
+    patience: int = 0  # milliseconds that it may run, or be silent, before it is stopped; 0: any time
     task: str = ""
-    pid: int = 0
-    created: int = 0  # when the job was, if it has a process; and when that began to run it
-    since: float = 0.0
+    pid: int = 0  # 0 if it shares the executor's process
+    created: int = 0  # when the job was created; only known if it has its own process
+    since: float = 0.0  # when that process started to run it
     stat: ProcessStat = ProcessStat()  # when it started: the pid alone may be another process by now
 
     def kill(self) -> None:
-        """Kill the job's process with its group, if it has one and that is still there."""
+        """Kill the job's own process and its group, if it still exists."""
         if self.pid and start_time(self.pid) == self.stat.started:
             kill_group(self.pid)
 
 
 class JobProcess(NamedTuple):
-    """A process of a job, since when it runs it, and the seconds on processors that it had used before."""
+    """A job's own process."""
 
     id: str
     created: int
     attempt: int
     pid: int
-    since: float
-    used: float
+    since: float  # when it started to run the job
+    used: float  # seconds of CPU before that
 
 
 class Process(Protocol):
-    """What is asked of an executor's process."""
+    """The part of `subprocess.Popen` that is used."""
 
     @property
     def pid(self) -> int: ...
@@ -102,7 +99,7 @@ class Process(Protocol):
 
 
 class ExecutorProcess:
-    """One executor, by the name that is never used again."""
+    """One executor. Its name is never used again."""
 
     def __init__(
         self,
@@ -114,36 +111,43 @@ class ExecutorProcess:
         self.name = name
         self.born = boot_time()
         self.ready = asyncio.Event()  # it has imported the app
-        self.is_due = asyncio.Event()  # to be replaced
-        self.hurry: float | None = None  # seconds that its jobs have when it is replaced, or all the time they need
-        self.is_idle = False  # in a burst: it has found nothing, and runs nothing
-        self.is_retiring = False  # it claims no more
-        self.is_leaving = False  # and of itself, as there is no more work
+        self.is_due = asyncio.Event()  # for replacement
+        self.deadline: float | None = None  # seconds for its jobs when it is replaced; None: no deadline
+        self.is_idle = False  # in burst mode: its queues are empty, and no job runs
+        self.is_retiring = False  # it stops claiming
+        self.is_leaving = False  # because there is no work
         self.waits_for_change = False  # it could not import the app, and the worker watches the app's files
         self.usage = Usage()
-        self.hearing = Responsiveness()
+        self.responsiveness = Responsiveness()
         self._process = process
         self._control = control
         self._writer = writer
         self._held: dict[tuple[str, int], _Hold] = {}  # by (job, attempt)
         self._started: list[Started] = []
-        self._has_said_all = False  # and we have heard it
+        self._all_received = False  # it has closed the connection after its last message
 
     @classmethod
-    async def start(cls, name: str, settings: WorkerSettings, pool: Pool, *, lock: int, pulse: int) -> ExecutorProcess:
-        """Start an executor. There is no wait after the process has started: until it is registered it is an orphan."""
+    async def start(
+        cls, name: str, settings: WorkerSettings, pool: Pool, *, lock: int, lease_clock: int
+    ) -> ExecutorProcess:
+        """Start an executor. Nothing is awaited once the process runs: until it is registered it is an orphan."""
         ours, its = socket.socketpair()
         with its:
             control, writer = await open_ends(ours)
             start = Start(
-                name=name, parent=os.getpid(), settings=settings, pool=pool, control=its.fileno(), pulse=pulse
+                name=name,
+                parent=os.getpid(),
+                settings=settings,
+                pool=pool,
+                control=its.fileno(),
+                lease_clock=lease_clock,
             )
             try:
                 process = subprocess.Popen(
                     [sys.executable, "-m", "holdfast.entrypoints.executor", msgspec.json.encode(start)],
-                    pass_fds=(its.fileno(), lock, pulse),
+                    pass_fds=(its.fileno(), lock, lease_clock),
                     stdin=subprocess.DEVNULL,
-                    start_new_session=True,  # a job in it that kills its group does not kill us
+                    start_new_session=True,  # a job in it that kills its process group does not kill the supervisor
                     env=_environment(settings),
                 )
             except BaseException:
@@ -157,12 +161,12 @@ class ExecutorProcess:
         return self._process.pid
 
     def pid_of(self, id: str, attempt: int) -> int:
-        """The process of a job; 0 if it has none of its own, or is not held."""
+        """Return the pid of a job; 0 if it shares the executor's process, or is not held."""
         return self._held.get((id, attempt), _Hold(0)).pid
 
     @property
     def processes(self) -> list[JobProcess]:
-        """Those of the jobs that have one of their own."""
+        """The jobs that have their own process."""
         return [
             JobProcess(id, hold.created, attempt, hold.pid, hold.since, hold.stat.cpu_seconds)
             for (id, attempt), hold in self._held.items()
@@ -178,50 +182,49 @@ class ExecutorProcess:
 
     @property
     def running(self) -> list[tuple[str, str]]:
-        """The jobs that it holds, and their tasks."""
+        """The ids and tasks of the jobs that it holds."""
         return [(id, hold.task) for (id, _), hold in self._held.items()]
 
-    def may_have_begun(self, lease: Lease) -> bool:
-        """Whether a job may have begun that the store says it holds: it tells us of each before that."""
-        return not self._has_said_all or (lease.id, lease.attempt) in self._held
+    def may_have_started(self, lease: Lease) -> bool:
+        """Return whether a leased job may have started: the executor reports each job before it starts."""
+        return not self._all_received or (lease.id, lease.attempt) in self._held
 
     @property
     def was_not_needed(self) -> bool:
-        """Whether it was to be replaced before it was there, so that we have killed it."""
+        """Whether it was killed because its replacement became due before it was ready."""
         return self.is_due.is_set() and not self.ready.is_set()
 
     @property
     def load(self) -> tuple[int, int]:
-        """How many jobs it holds that have a process of their own, and how many that have none."""
+        """The number of jobs that have their own process, and the number of those that share the executor's."""
         apart = sum(1 for hold in self._held.values() if hold.pid)
         return apart, len(self._held) - apart
 
     @property
     def shortest_lease(self) -> int | None:
-        """In milliseconds; None if it holds none."""
+        """In milliseconds; None if it holds no lease."""
         return min((hold.lease for hold in self._held.values()), default=None)
 
     def take_started(self) -> list[Started]:
-        """Return what was started since this was last asked."""
+        """Return the jobs that were started since the last call."""
         started, self._started = self._started, []
         return started
 
     async def receive(self) -> AsyncIterator[messages.FromExecutor]:
-        """Yield what the executor says, until it is gone.
+        """Yield the messages of the executor until it closes the connection.
 
-        What it says within `HEAR_EVERY` is heard at once: whoever is woken for each word takes the processor from the
-        job that it is about.
+        Messages are read every `READ_EVERY`: a supervisor that woke for each would take CPU time from the job itself.
         """
         arriving, loop = Arriving(_decode), asyncio.get_running_loop()
         with suppress(ConnectionError):
             while part := await loop.sock_recv(self._control, READ_SIZE):
                 for message in arriving.add(part):
                     yield message
-                await asyncio.sleep(HEAR_EVERY)
-            self._has_said_all = True
+                await asyncio.sleep(READ_EVERY)
+            self._all_received = True
 
     def note(self, message: messages.FromExecutor) -> None:
-        """Record what the executor holds, and in which state it is."""
+        """Record the leases and the state of the executor."""
         match message:
             case messages.JobsClaimed(jobs):
                 self.is_idle = False
@@ -233,7 +236,7 @@ class ExecutorProcess:
             case messages.JobStarted():
                 self._note_started(message)
             case messages.Pong():
-                self.hearing.answered()
+                self.responsiveness.answered()
             case messages.Idle():
                 self.is_idle = True
             case messages.Leaving():
@@ -249,38 +252,38 @@ class ExecutorProcess:
             )
             self._started.append(Started(self.name, job.id, job.attempt, job.pid, job.delay))
 
-    def tell_to_stop(self, seconds: float) -> None:
+    def stop(self, seconds: float) -> None:
         self.send(messages.Stop(seconds))
 
     def replace(self) -> None:
-        """Have it claim no more, because another does."""
-        if self.hurry is None:
+        """Stop it from claiming: its successor claims."""
+        if self.deadline is None:
             self.send(messages.Retire())
         else:
-            self.tell_to_stop(self.hurry)
+            self.stop(self.deadline)
 
     def interrupt(self, id: str, attempt: int, reason: Literal["cancelled", "lost", "lapsing"]) -> None:
-        """Have an attempt end early."""
-        self.hearing.has_told = True
+        """End an attempt early."""
+        self.responsiveness.has_interrupts = True
         self.send(messages.Interrupt(id, attempt, reason))
 
-    def ask_whether_it_hears(self, every: float) -> None:
-        """It answers, if user code lets it; whoever asks does so every so many seconds."""
-        if self.ready.is_set() and self._held and self.hearing.look(every):
+    def ping(self, interval: float) -> None:
+        """Check that it answers, unless its last ping is unanswered. Called once per interval, in seconds."""
+        if self.ready.is_set() and self._held and self.responsiveness.check(interval):
             self.send(messages.Ping())
 
     @property
     def is_overdue(self) -> bool:
-        """Whether it has not answered for longer than a job in it may run, or be silent."""
+        """Whether it has been silent for longer than one of its jobs may run, or be silent."""
         inside = [hold.patience / 1000 for hold in self._held.values() if hold.patience and not hold.pid]
-        return bool(inside) and self.hearing.silent > min(inside)
+        return bool(inside) and self.responsiveness.silent > min(inside)
 
     def send(self, message: messages.FromSupervisor) -> None:
         if not self._writer.is_closing():
             self._writer.write(messages.pack(message))
 
     async def wait(self) -> int:
-        """Return the exit code of the process, once it is dead."""
+        """Wait for the process to exit and return its exit code."""
         while (code := self._process.poll()) is None:
             try:
                 pidfd = os.pidfd_open(self._process.pid)
@@ -295,7 +298,7 @@ class ExecutorProcess:
             self._process.kill()
 
     def kill_job(self, id: str, attempt: int) -> None:
-        """Kill a job's process, if it has one of its own; what it has started is left to its executor's zygote."""
+        """Kill a job's own process, if it has one; the zygote of its executor kills what it has started."""
         if hold := self._held.get((id, attempt)):
             hold.kill()
 
@@ -309,7 +312,7 @@ class ExecutorProcess:
 
 
 def _environment(settings: WorkerSettings) -> dict[str, str] | None:
-    """Where files change, compiled ones are not kept: they are told from old ones by whole seconds only."""
+    """With --reload, write no compiled files: they are compared with their sources by whole seconds only."""
     return os.environ | {"PYTHONDONTWRITEBYTECODE": "1"} if settings.reload else None
 
 

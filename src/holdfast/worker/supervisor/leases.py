@@ -1,4 +1,4 @@
-"""Keeps the leases of a worker: renews them, and passes on which jobs are cancelled or lost."""
+"""Renews the leases of a worker, and interrupts jobs that were cancelled or whose lease was lost."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from holdfast.worker.linux import boot_time
 from holdfast.worker.retrying import RetryingStore, retry_until_answered
 from holdfast.worker.settings import WorkerSettings
 from holdfast.worker.supervisor.app_warnings import AppWarnings
-from holdfast.worker.supervisor.exclusive import ExclusiveLeases
+from holdfast.worker.supervisor.exclusive_leases import ExclusiveLeases
 from holdfast.worker.supervisor.executor_process import ExecutorProcess
 from holdfast.worker.supervisor.schedules import WorkerSchedules
 from holdfast.worker.supervisor.served_queues import ServedQueues
@@ -27,12 +27,12 @@ from holdfast.worker.supervisor.stack_requests import StackRequests
 
 log = logging.getLogger("holdfast.worker")
 
-REFILLS = 10  # schedules whose times are computed after a renewal
-MOST_INTERVAL = 7.5  # seconds between renewals
+MAX_REFILLS = 10  # schedules whose times are computed after a renewal
+MAX_INTERVAL = 7.5  # seconds between renewals
 INBOX_BLOCK = 5.0  # seconds
 INBOX_RETRY = 0.5  # seconds
-LOOK_EVERY = 1.0  # seconds, at the clock: the one that `sleep` goes by stands still while the machine sleeps
-SOON = 0.5  # seconds between renewals that something to tell brings forward
+CHECK_CLOCK_EVERY = 1.0  # seconds: the clock of `sleep` stands still while the machine sleeps
+MIN_INTERVAL = 0.5  # seconds between renewals that are brought forward
 
 # Messages of the inbox, and why they interrupt an attempt.
 INTERRUPTS: dict[str, Literal["cancelled", "lost"]] = {"cancel": "cancelled", "lost": "lost"}
@@ -53,9 +53,9 @@ class Leases:
         on_drain: Callable[[], None],
     ) -> None:
         self.stack_requests = StackRequests(store, executors)
-        self.pulse = LeaseClock()
-        self.exclusives = ExclusiveLeases(executors)
-        self.about = ""  # what the worker says of itself
+        self.clock = LeaseClock()
+        self.exclusive = ExclusiveLeases(executors)
+        self.about = ""  # the WorkerReport that is stored with each renewal
         self._worker = worker
         self._settings = settings
         self._store = store
@@ -64,52 +64,55 @@ class Leases:
         self._schedules = schedules
         self.app_warnings = AppWarnings(store)
         self._on_drain = on_drain
-        self._waiting = MOST_INTERVAL  # seconds from the last renewal to the next
+        self._interval = MAX_INTERVAL  # seconds from the last renewal to the next
         self._inbox_key = b""
-        self._inbox_is_known = asyncio.Event()
+        self._inbox_key_known = asyncio.Event()
         self._soon = asyncio.Event()
         self._arrivals = 0
-        self._unnamed: dict[Lease, float] = {}  # since when
+        self._unclaimed_since: dict[Lease, float] = {}  # leases that no executor has reported
 
     @property
     def interval(self) -> float:
         """Seconds between renewals: a quarter of the shortest lease."""
         held = [executor.shortest_lease for executor in self._executors.values()]
         leases = [lease for lease in (self._settings.lease, *held) if lease is not None]
-        return min([lease / 4000 for lease in leases] + [MOST_INTERVAL])
+        return min([lease / 4000 for lease in leases] + [MAX_INTERVAL])
 
-    def heard(self, message: messages.FromExecutor) -> None:
+    def handle(self, message: messages.FromExecutor) -> None:
         """Handle a message of an executor; renew soon if there is something to report, or a short lease."""
         match message:
             case messages.JobsClaimed(jobs):
-                if min(job.lease for job in jobs) < 4000 * self._waiting:
+                if min(job.lease for job in jobs) < 4000 * self._interval:
                     self._soon.set()
             case messages.JobStarted():
                 self._soon.set()
             case messages.StackReply():
-                self.stack_requests.heard(message)
+                self.stack_requests.reply(message)
             case messages.ExclusiveClaimed(executor, id, attempt, lease, claimed_at):
-                self.exclusives.add(executor, id, attempt, lease, claimed_at)
+                self.exclusive.add(executor, id, attempt, lease, claimed_at)
             case messages.ResultMismatch(task, id, note):
-                self.app_warnings.heard_misfit(task, id, note)
+                self.app_warnings.result_mismatch(task, id, note)
 
     def renew_soon(self) -> None:
-        """There is something to tell."""
+        """Bring the next renewal forward: there is something to report."""
         self._soon.set()
 
     async def renew(self) -> None:
-        """Renew all leases every quarter of the shortest; sooner if there is something to tell."""
+        """Renew all leases every quarter of the shortest; sooner if there is something to report."""
         await self._store.connected()
         while True:
             began = boot_time()
             self._soon.clear()
             await self._renew_all()
-            self._look_for_the_deaf()
-            while (passed := boot_time() - began) < self._waiting and not (self._soon.is_set() and passed >= SOON):
-                await self._nap(min(self._waiting - passed, SOON - passed if self._soon.is_set() else LOOK_EVERY))
+            self._kill_unresponsive()
+            while (passed := boot_time() - began) < self._interval and not (
+                self._soon.is_set() and passed >= MIN_INTERVAL
+            ):
+                pause = MIN_INTERVAL - passed if self._soon.is_set() else CHECK_CLOCK_EVERY
+                await self._pause(min(self._interval - passed, pause))
 
-    async def _nap(self, seconds: float) -> None:
-        """Sleep; if there is nothing to tell yet, only until there is."""
+    async def _pause(self, seconds: float) -> None:
+        """Sleep, or until there is something to report."""
         if self._soon.is_set():
             await asyncio.sleep(seconds)
             return
@@ -122,19 +125,19 @@ class Leases:
     async def _renew_all(self) -> None:
         held = [lease for executor in self._executors.values() for lease in executor.held]
         started = [start for executor in self._executors.values() for start in executor.take_started()]
-        unnamed: set[Lease] = set()
+        unclaimed: set[Lease] = set()
         parts = iter(held)
         names = list(self._executors)
         while True:
             part = list(islice(parts, MAX_BATCH))
             renewed = await self._renew_part(part, names, started)
-            self._pass_on(renewed)
+            self._interrupt(renewed)
             self._schedules.refill(renewed.refills)
-            unnamed.update(renewed.unnamed)
+            unclaimed.update(renewed.unnamed)
             started = []
             if len(part) < MAX_BATCH:
                 break
-        await self._release_unnamed(unnamed.difference(held))
+        await self._release_unclaimed(unclaimed.difference(held))
 
     async def _renew_part(self, held: list[Lease], executors: list[str], started: list[Started]) -> RenewReply:
         command = commands.renew(
@@ -146,21 +149,21 @@ class Leases:
             queues=self._served.names,
             matches=self._served.matches,
             arrivals=self._arrivals,
-            refills=REFILLS,
+            refills=MAX_REFILLS,
         )
         began = boot_time()
         renewed = await self._store.run(command)
-        self.exclusives.renewed(held, began)
-        self._waiting = self.interval
-        self.pulse.beat(self._waiting, began)
+        self.exclusive.renewed(held, began)
+        self._interval = self.interval
+        self.clock.renewed(self._interval, began)
         self._arrivals = renewed.arrivals
-        self._served.heard(renewed.queues)
-        self.app_warnings.heard_undefined(renewed.undefined)
+        self._served.check_count(renewed.queues)
+        self.app_warnings.undefined_limits(renewed.undefined)
         self._inbox_key = renewed.inbox_key
-        self._inbox_is_known.set()
+        self._inbox_key_known.set()
         return renewed
 
-    def _pass_on(self, renewed: RenewReply) -> None:
+    def _interrupt(self, renewed: RenewReply) -> None:
         reasons: list[tuple[Literal["cancelled", "lost"], list[Lease]]]
         reasons = [("cancelled", renewed.cancelled), ("lost", renewed.lost)]
         for reason, leases in reasons:
@@ -168,62 +171,66 @@ class Leases:
                 if executor := self._executors.get(lease.executor):
                     executor.interrupt(lease.id, lease.attempt, reason)
 
-    async def _release_unnamed(self, unnamed: set[Lease]) -> None:
-        """Hand back jobs that the store says we hold and we do not know of, once that has been so for a whole lease.
+    async def _release_unclaimed(self, leases: set[Lease]) -> None:
+        """Release leases that the store has for this worker but no executor has reported for the length of a lease.
 
-        They did not begin: an executor tells us before, and does not trust a reply that it hears as late as that.
+        Their jobs have not started: an executor reports a job first, and discards a reply that arrives that late.
         """
         now = boot_time()
-        self._unnamed = {lease: self._unnamed.get(lease, now) for lease in unnamed}
+        self._unclaimed_since = {lease: self._unclaimed_since.get(lease, now) for lease in leases}
         patience = (self._settings.lease or DEFAULT_LEASE) / 1000
-        late = [lease for lease, since in self._unnamed.items() if now - since > patience]
+        late = [lease for lease, since in self._unclaimed_since.items() if now - since > patience]
         for lease in late:
-            log.warning("%s: attempt %d is held by nobody here, handed back", lease.id, lease.attempt)
-            item = Finish(lease.id, lease.attempt, Release("not known"), unstarted=True)
+            log.warning(
+                "%s: attempt %d is leased to this worker, but no executor holds it; released", lease.id, lease.attempt
+            )
+            item = Finish(lease.id, lease.attempt, Release("not held"), unstarted=True)
             await self._store.run(commands.finish(lease.executor, [item]))
 
-    def _look_for_the_deaf(self) -> None:
+    def _kill_unresponsive(self) -> None:
         for executor in self._executors.values():
-            hearing = executor.hearing
-            executor.ask_whether_it_hears(self._waiting)
-            if hearing.is_deaf and (hearing.has_told or executor.is_overdue):
-                log.error("executor %s does not answer, so its jobs cannot be stopped: killed", executor.name)
+            responsiveness = executor.responsiveness
+            executor.ping(self._interval)
+            if not responsiveness.is_unresponsive:
+                continue
+            if responsiveness.has_interrupts or executor.is_overdue:
+                log.error("executor %s is unresponsive, so its jobs cannot be stopped: killing it", executor.name)
                 executor.kill()
-            elif hearing.is_deaf and not hearing.is_warned_of:
-                hearing.is_warned_of = True
+            elif not responsiveness.is_logged:
+                responsiveness.is_logged = True
                 log.warning(
-                    "executor %s does not answer: a coroutine keeps its event loop, and all its neighbours wait; "
-                    "`holdfast stack` of a job of it says where",
+                    "executor %s is unresponsive: a coroutine blocks its event loop, and the other jobs in it wait; "
+                    "`holdfast stack` of one of its jobs shows where",
                     executor.name,
                 )
 
-    async def hand_back(self, executor: ExecutorProcess) -> None:
-        """Release, uncharged, whatever the store says that a dead executor holds; and have it forgotten."""
+    async def release_all(self, executor: ExecutorProcess) -> None:
+        """Release all jobs of an executor that was stopped, and deregister it. Their budgets are not charged."""
         name = executor.name
         while True:
             renewed = await self._store.run(commands.renew(self._worker, [], executors=[name]))
             items = [
-                Finish(lease.id, lease.attempt, Release("stopped"), unstarted=not executor.may_have_begun(lease))
+                Finish(lease.id, lease.attempt, Release("stopped"), unstarted=not executor.may_have_started(lease))
                 for lease in renewed.unnamed
             ]
             if not items:
                 break
             finished = await self._store.run(commands.finish(name, items))
-            log.info("handed back %s", ", ".join(item.id for item in items))
+            log.info("released %s", ", ".join(item.id for item in items))
             if "OK" not in finished.answers:
                 break
         while await self._store.run(commands.requeue_orphaned(executor=name, reason="stopped")):
-            log.warning("executor %s held jobs after all", name)
+            log.warning("executor %s still held jobs; they were requeued", name)
 
-    async def lose(self, **whose: str) -> None:
-        """Take back, charged, whatever a dead executor or worker holds; and have it forgotten."""
-        while lost := await self._store.run(commands.requeue_orphaned(**whose)):
-            log.warning("took back %s", ", ".join(lost))
+    async def requeue_orphaned(self, *, reason: str, **owner: str) -> None:
+        """Requeue the jobs of a dead `executor` or `worker`, and deregister it. A lost lease is charged to each."""
+        while orphaned := await self._store.run(commands.requeue_orphaned(reason=reason, **owner)):
+            log.warning("requeued %s: %s", ", ".join(orphaned), reason)
 
     async def read_inbox(self) -> None:
-        """Hear of cancellations and new queues at once. A message that is lost is made up for by the next renewal."""
+        """Receive cancellations and new queues at once. The next renewal makes up for a lost message."""
         store = await self._store.connected()
-        await self._inbox_is_known.wait()
+        await self._inbox_key_known.wait()
         while True:
             popped = await retry_until_answered(
                 lambda: store.execute("BLPOP", self._inbox_key, INBOX_BLOCK, blocks=INBOX_BLOCK),
@@ -232,15 +239,15 @@ class Leases:
                 max_pause=INBOX_RETRY,
             )
             if popped:
-                self._heed(*popped[1].decode().split())
+                self._handle_inbox(*popped[1].decode().split())
 
-    def _heed(self, word: str, *rest: str) -> None:
-        if word == "queues":
-            self._served.look()
-        elif word == "drain":
+    def _handle_inbox(self, kind: str, *fields: str) -> None:
+        if kind == "queues":
+            self._served.refresh()
+        elif kind == "drain":
             self._on_drain()
-        elif word == "stack":
-            self.stack_requests.ask(*rest)
-        elif word in INTERRUPTS and rest[0] in self._executors:
-            executor, id, attempt = rest
-            self._executors[executor].interrupt(id, int(attempt), INTERRUPTS[word])
+        elif kind == "stack":
+            self.stack_requests.add(*fields)
+        elif kind in INTERRUPTS and fields[0] in self._executors:
+            executor, id, attempt = fields
+            self._executors[executor].interrupt(id, int(attempt), INTERRUPTS[kind])

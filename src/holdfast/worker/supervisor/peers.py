@@ -1,10 +1,9 @@
-"""A locked file per worker, held by all of its processes: when a sibling can lock it, all of them are dead.
+"""The other workers of this node: the jobs of one that died are requeued as soon as all its processes are dead.
 
-The files lie in a directory of this user on this node. Each says whose worker it is, in which store, and where it keeps
-its jobs' directories. The path of that folder is written before the folder is made, and the store when it is known: so
-a worker that is killed while it starts leaves nothing that its siblings cannot find.
-
-Workers of this node that died: what they held is taken back as soon as all of their processes are dead.
+Each worker has a locked file that all its processes hold: when another worker can lock it, all of them are dead. The
+files are in a directory of this user on this node. Each contains the name of the worker, its store, and the path of its
+folder. The path is written before the folder is created, and the store when it is known, so a worker that is killed
+while it starts leaves nothing that its peers cannot find.
 """
 
 from __future__ import annotations
@@ -32,27 +31,30 @@ from holdfast.worker.retrying import RetryingStore
 from holdfast.worker.supervisor.leases import Leases
 from holdfast.worker.waiting import remove
 
+log = logging.getLogger("holdfast.worker")
+
+CHECK_EVERY = 1.0  # seconds
 FORGOTTEN_AFTER = DEFAULT_WORKER_AGE / 1000  # seconds
 TOUCH_EVERY = 3600  # seconds
 PREFIX = "holdfast-"
 
 
 def _folder() -> Path:
-    """The directory of lock files. In a temporary directory that others can write to, it must be ours and private."""
+    """Return the directory of lock files. It must belong to this user and be private: others can write to /tmp."""
     runtime = os.environ.get("XDG_RUNTIME_DIR")
     folder = Path(runtime or tempfile.gettempdir()) / f"holdfast-workers-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     about = folder.lstat()
     if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.getuid() or about.st_mode & 0o077:
         raise HoldfastError(
-            f"{folder} is not a private directory of this user (it belongs to {describe_user(about.st_uid)}, with mode"
+            f"{folder} is not a private directory of this user (it belongs to {describe_user(about.st_uid)}, mode"
             f" {stat.S_IMODE(about.st_mode):04o}): remove it, or set XDG_RUNTIME_DIR to a directory of your own"
         )
     return folder
 
 
 def _files() -> list[Path]:
-    """All lock files; none, if the directory is gone, as that of a user who has logged out."""
+    """Return all lock files; none if the directory is gone, as after the user has logged out."""
     try:
         return list(_folder().iterdir())
     except FileNotFoundError:
@@ -73,19 +75,16 @@ def _try_lock(descriptor: int) -> bool:
 
 
 class DeadWorker(NamedTuple):
-    """A worker that died on this node. `file` is to be removed when all else is done.
-
-    It `held_jobs` if it was one of the same store, and knew that: else there is nothing to take back.
-    """
+    """A worker that died on this node."""
 
     name: str
     directory: Path
-    file: Path
-    held_jobs: bool
+    file: Path  # removed last
+    held_jobs: bool  # it had connected to the same store; else there is nothing to requeue
 
     @property
     def has_folder(self) -> bool:
-        """Whether its folder is there: one of ours, by its name and by its owner."""
+        """Whether its folder exists, with a name and an owner that fit."""
         try:
             about = self.directory.lstat()
         except OSError:
@@ -95,9 +94,9 @@ class DeadWorker(NamedTuple):
 
 
 class WorkerFolder:
-    """A worker's own folder, in a place from which old files are removed, as systemd does in /tmp: not if it is locked.
+    """A worker's own folder in the temporary directory.
 
-    A job may run for longer than files are kept there.
+    It is locked, so that systemd does not remove it as an old file: a job may run for longer than files are kept there.
     """
 
     def __init__(self, lock: WorkerLock) -> None:
@@ -120,64 +119,64 @@ def _make_folder(lock: WorkerLock) -> Path:
 
 
 class WorkerLock:
-    """This worker's lock, and a look at those of its siblings."""
+    """This worker's lock file; also finds those of dead peers."""
 
     def __init__(self, worker: str) -> None:
         self._worker = worker
         self._mark = ""
-        self._others: set[Path] = set()  # files of workers of other stores
+        self._foreign: set[Path] = set()  # files of workers of other stores
         self._path = _folder() / worker.replace("/", "@")
         self.descriptor = _open_locked(self._path)
 
     def write(self, directory: Path) -> None:
-        """Write to the file where the worker keeps its jobs' directories; and its store, once that is known."""
+        """Write the path of the worker's folder to the file, and its store if known."""
         os.pwrite(self.descriptor, f"{self._mark}\n{self._worker}\n{directory}\n".encode(), 0)
 
-    def belongs_to(self, address: Address, directory: Path) -> None:
-        """Say in the file which store the worker works for, once that is known."""
+    def set_store(self, address: Address, directory: Path) -> None:
+        """Write the worker's store to the file."""
         self._mark = _store_mark(address)
         self.write(directory)
 
-    def dead_siblings(self) -> Iterator[DeadWorker]:
-        """Yield the workers of the same store that died on this node, and those that died before they knew theirs.
+    def dead_peers(self) -> Iterator[DeadWorker]:
+        """Yield the workers of the same store that died on this node, and those that died before they had a store.
 
-        While the caller looks at one, its file is locked: nobody else takes it for dead, or its name.
+        The file of each is locked until the next: no other worker handles it, or takes its name.
         """
         if time.time() - os.fstat(self.descriptor).st_mtime > TOUCH_EVERY:
-            os.utime(self.descriptor)  # what is old may be removed, and is not looked at
-            self._others.clear()  # some may be old by now
+            os.utime(self.descriptor)  # old files may be removed, and are ignored
+            self._foreign.clear()  # some may be old by now
         for path in _files():
-            if path == self._path or path in self._others:
+            if path == self._path or path in self._foreign:
                 continue
             with suppress(OSError), _opened(path) as descriptor:
                 if dead := self._dead(path, descriptor):
                     yield dead
 
     def _dead(self, path: Path, descriptor: int) -> DeadWorker | None:
-        if self._is_others(path, descriptor) or not _try_lock(descriptor):
+        if self._is_foreign(path, descriptor) or not _try_lock(descriptor):
             return None
-        if self._is_others(path, descriptor):  # which it wrote just before it died
+        if self._is_foreign(path, descriptor):  # it wrote its store just before it died
             return None
         mark, worker, directory = _read(descriptor)
         return DeadWorker(worker, Path(directory), path, held_jobs=mark == self._mark)
 
-    def _is_others(self, path: Path, descriptor: int) -> bool:
-        """Whether a worker is left to those of its own store. After a day nobody waits for them."""
+    def _is_foreign(self, path: Path, descriptor: int) -> bool:
+        """Return whether a file is left to the workers of its own store. After a day any worker may clean up."""
         mark, *_ = _read(descriptor)
         is_old = time.time() - os.fstat(descriptor).st_mtime > FORGOTTEN_AFTER
         if mark in ("", self._mark) or is_old:
             return False
-        self._others.add(path)
+        self._foreign.add(path)
         return True
 
     def remove(self) -> None:
-        """The worker has gone, and has left nothing behind."""
+        """Remove the file: the worker ends and leaves nothing behind."""
         self._path.unlink(missing_ok=True)
         os.close(self.descriptor)
 
 
 def _open_locked(path: Path) -> int:
-    """Make a file and lock it. A sibling may have removed it in between: it was nobody's then."""
+    """Create and lock a file. A peer may remove it in between, while it is not locked; then try again."""
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -197,43 +196,38 @@ def _opened(path: Path) -> Iterator[int]:
 
 
 def _read(descriptor: int) -> list[str]:
-    """Return what a file says: the mark of a store, a worker, a directory. What is not known yet is empty."""
+    """Return the contents of a file: the mark of a store, a worker, a directory. What is unknown yet is empty."""
     return (os.pread(descriptor, 4096, 0).decode(errors="replace") + "\n\n\n").split("\n")[:3]
 
 
-log = logging.getLogger("holdfast.worker")
-
-LOOK_EVERY = 1.0  # seconds
-
-
 class Peers:
-    """The other workers of a node, as one of them sees them."""
+    """Cleans up after other workers of this node."""
 
     def __init__(self, lock: WorkerLock, store: RetryingStore, leases: Leases) -> None:
         self._lock = lock
         self._store = store
         self._leases = leases
-        self._lost: set[str] = set()  # whose logs are not sent yet
+        self._requeued: set[str] = set()  # workers whose logs are not sent yet
 
-    async def keep(self) -> None:
+    async def run(self) -> None:
         await self._store.connected()
         while True:
-            for dead in self._lock.dead_siblings():
-                await self._bury(dead)
-            await asyncio.sleep(LOOK_EVERY)
+            for dead in self._lock.dead_peers():
+                await self._clean_up(dead)
+            await asyncio.sleep(CHECK_EVERY)
 
-    async def _bury(self, dead: DeadWorker) -> None:
-        if dead.held_jobs and not await self._take_back(dead):
-            return  # tried again soon
+    async def _clean_up(self, dead: DeadWorker) -> None:
+        if dead.held_jobs and not await self._recover(dead):
+            return  # retried at the next check
         if dead.has_folder:
             await remove(dead.directory)
         dead.file.unlink(missing_ok=True)
-        self._lost.discard(dead.name)
+        self._requeued.discard(dead.name)
 
-    async def _take_back(self, dead: DeadWorker) -> bool:
-        """Requeue the jobs of a dead worker and send its logs. Returns whether the store took them."""
-        if dead.name not in self._lost:
+    async def _recover(self, dead: DeadWorker) -> bool:
+        """Requeue the jobs of a dead worker and send its logs. Returns whether the store accepted them."""
+        if dead.name not in self._requeued:
             log.warning("worker %s on this node is dead", dead.name)
-            await self._leases.lose(worker=dead.name, reason="the worker died")
-            self._lost.add(dead.name)
+            await self._leases.requeue_orphaned(worker=dead.name, reason="the worker died")
+            self._requeued.add(dead.name)
         return not dead.has_folder or await send_rest(self._store, dead.directory)

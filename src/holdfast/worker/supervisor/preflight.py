@@ -1,4 +1,4 @@
-"""Whether a worker trusts its server: the doctor is asked once, before anything is claimed."""
+"""The check of the server by the doctor, once, before the first claim."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ log = logging.getLogger("holdfast.worker")
 
 
 class Preflight(NamedTuple):
-    """Whether to work with a server, and which it is: Valkey 9.1.2; '' if it does not tell."""
+    """The result of the check."""
 
-    is_trusted: bool
-    server: str = ""
+    passed: bool
+    server: str = ""  # such as "Valkey 9.1.2"; empty if unknown
 
 
 async def check_server(address: Address, stopping: asyncio.Event, *, accept_data_loss: bool) -> Preflight:
-    """Say what is wrong with a server that loses jobs; return whether to go on."""
+    """Check a server and log why it can lose jobs. It passes if it cannot, or data loss is accepted."""
     try:
-        facts = await _examine(address, stopping)
+        facts = await _probe(address, stopping)
         found = reasons_to_refuse(facts)
     except NotTrusted as error:
         log.error("%s", error)
         return Preflight(False)
-    except Exception:  # of ours, about a server that answers as none before: no reason not to work
-        log.exception("%s could not be examined", address.display)
+    except Exception:  # a bug of the check: an unusual server is no reason not to work
+        log.exception("could not check %s", address.display)
         return Preflight(True)
     for finding in found:
         log.error("%s: %s %s", finding.code, finding.means, finding.advice)
@@ -38,12 +38,12 @@ async def check_server(address: Address, stopping: asyncio.Event, *, accept_data
         log.warning("%s: %s %s", forgetting.code, forgetting.means, forgetting.advice)
     if found and not accept_data_loss:
         log.error(
-            "%s loses jobs, so this worker refuses it; start with --accept-data-loss to go on anyway", address.display
+            "%s can lose jobs, so this worker does not start; use --accept-data-loss to start anyway", address.display
         )
     return Preflight(accept_data_loss or not found, server_name(facts))
 
 
-async def _examine(address: Address, stopping: asyncio.Event) -> ServerFacts:
+async def _probe(address: Address, stopping: asyncio.Event) -> ServerFacts:
     """Probe the server once it answers. Returns no facts if the worker stops before that."""
     store, outage = AsyncStore(address), OutageLog("retrying")
 

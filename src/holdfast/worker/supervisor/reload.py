@@ -1,4 +1,4 @@
-"""The source files of an app, watched while it is developed. They are looked at, not read."""
+"""The source files of an app, watched for changes with `--reload`."""
 
 from __future__ import annotations
 
@@ -14,41 +14,41 @@ Stamp = tuple[int, int]  # time of the last change, size
 
 
 def loaded_files() -> list[str]:
-    """The files of all modules that this process has imported, but for those that are installed, and our own."""
+    """Return the files of all imported modules, except installed ones and those of Holdfast."""
     ours = str(Path(__file__).parents[2])
     installed = tuple(f"{folder}{os.sep}" for folder in (ours, *sysconfig.get_paths().values()))
     files = (getattr(module, "__file__", None) or "" for module in list(sys.modules.values()))
     return sorted({file for file in files if file.endswith(".py") and not file.startswith(installed)})
 
 
-class Files:
-    """What to look at: the files that executors have loaded, and those of the app's package or directory."""
+class SourceFiles:
+    """The files that executors have loaded, and those in the app's package or directory."""
 
     def __init__(self, app: str) -> None:
         self._app = app.partition(":")[0].partition(".")[0]
         self._loaded: set[str] = set()
-        self._stamps = dict(self._look())
+        self._stamps = dict(self._scan())
 
-    def know(self, files: Iterable[str]) -> None:
-        """Look at these files too, from now on."""
+    def add(self, files: Iterable[str]) -> None:
+        """Watch these files too."""
         for file in set(files) - self._loaded:
             self._loaded.add(file)
             if stamp := _stamp(file):
                 self._stamps.setdefault(file, stamp)
 
     def changed(self) -> list[str]:
-        """The files that were changed, added or removed since the last look."""
-        before, self._stamps = self._stamps, dict(self._look())
+        """Return the files that were changed, added or removed since the last call."""
+        before, self._stamps = self._stamps, dict(self._scan())
         names = before.keys() | self._stamps.keys()
         return sorted(name for name in names if before.get(name) != self._stamps.get(name))
 
-    def _look(self) -> Iterator[tuple[str, Stamp]]:
+    def _scan(self) -> Iterator[tuple[str, Stamp]]:
         for file in self._loaded.union(self._files_of_app()):
             if stamp := _stamp(file):
                 yield file, stamp
 
     def _files_of_app(self) -> Iterator[str]:
-        """All modules of the app's package; or, if it is one module, those beside it."""
+        """Yield all modules of the app's package; for a single module, those in its directory."""
         spec = None
         with suppress(ImportError, ValueError):
             importlib.invalidate_caches()

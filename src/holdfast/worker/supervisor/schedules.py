@@ -1,7 +1,7 @@
-"""The worker's part in schedules: it declares those of its app, and tells the store further times when they run out.
+"""The schedules of a worker: it declares those of its app, and computes further run times when the store runs out.
 
-To tell times is a duty of its own: neither a long computation nor a schedule that cannot be understood here (of another
-release, or of a time zone that this machine does not know) keeps leases from being renewed.
+Computing times is a separate duty: neither a long computation nor a schedule that this worker cannot read (of another
+release, or with a time zone that this machine does not know) delays the renewal of leases.
 """
 
 from __future__ import annotations
@@ -24,41 +24,41 @@ Declaration = dict[str, Any]
 
 
 class WorkerSchedules:
-    """What a worker does for schedules."""
+    """Declares and refills schedules."""
 
     def __init__(self, store: RetryingStore) -> None:
         self._store = store
         self._declared: list[Declaration] = []
         self._to_refill: dict[str, None] = {}
-        self._wanted = asyncio.Event()
-        self._said: dict[str, str] = {}  # what is wrong with a schedule
+        self._requested = asyncio.Event()
+        self._logged: dict[str, str] = {}  # the last error of each schedule
 
     async def declare(self, declarations: Iterable[Declaration]) -> None:
-        """Make the schedules of an app, unless that was done: each executor says them, and one may have newer code."""
-        told = list(declarations)
-        if told == self._declared:
+        """Declare the schedules of an app if they have changed: each executor reports them, and may have newer code."""
+        declared = list(declarations)
+        if declared == self._declared:
             return
-        self._declared = told
-        for declaration in told:
+        self._declared = declared
+        for declaration in declared:
             await self._declare(declaration)
 
     def refill(self, names: Iterable[str]) -> None:
-        """Have the store told further times of schedules."""
+        """Request further times of schedules for the store."""
         self._to_refill |= dict.fromkeys(names)
         if self._to_refill:
-            self._wanted.set()
+            self._requested.set()
 
-    async def keep(self) -> None:
-        """Tell the times that were asked for."""
-        while await self._wanted.wait():
-            self._wanted.clear()
+    async def run(self) -> None:
+        """Compute the times that were requested."""
+        while await self._requested.wait():
+            self._requested.clear()
             while self._to_refill:
                 name = next(iter(self._to_refill))
                 await self._refill(name)
                 del self._to_refill[name]
 
     async def _declare(self, declaration: Declaration) -> None:
-        """Make a schedule. A newer release may have made it already."""
+        """Declare a schedule. A newer release may have declared it already."""
         name = declaration["name"]
         try:
             if await self._store.run(commands.schedule(**declaration)):
@@ -72,22 +72,22 @@ class WorkerSchedules:
     async def _refill(self, name: str) -> None:
         try:
             for fields in await self._store.run(commands.schedules([name])):
-                await self._tell_times(name, fields)
-            self._said.pop(name, None)
+                await self._send_times(name, fields)
+            self._logged.pop(name, None)
         except errors.StoreUnavailable:
             raise
-        except Exception as error:  # whatever stands there: it is somebody else's, who can do it
-            self._say(name, f"{type(error).__name__}: {error}")
+        except Exception as error:  # the record is unreadable here; its own release can read it
+            self._log_once(name, f"{type(error).__name__}: {error}")
 
-    async def _tell_times(self, name: str, fields: dict[str, Any]) -> None:
-        """Say further times of a schedule. Of several workers that do, one is heard."""
+    async def _send_times(self, name: str, fields: dict[str, Any]) -> None:
+        """Send further times of a schedule. The store uses those of one worker."""
         if len(fields.get("times", "").split()) >= MIN_TIMES_AHEAD:
             return  # another worker was faster
-        if told := await asyncio.to_thread(timing.further_times, fields):
-            await self._store.run(commands.refill(name, *told))
+        if times := await asyncio.to_thread(timing.further_times, fields):
+            await self._store.run(commands.refill(name, *times))
 
-    def _say(self, name: str, what: str) -> None:
-        """Once, unless it is something else."""
-        if self._said.get(name) != what:
-            self._said[name] = what
-            log.error("schedule %s: its next times are left to other workers: %s", name, what)
+    def _log_once(self, name: str, error: str) -> None:
+        """Log an error of a schedule unless it is the same as before."""
+        if self._logged.get(name) != error:
+            self._logged[name] = error
+            log.error("schedule %s: its next times are left to other workers: %s", name, error)

@@ -1,7 +1,7 @@
-"""Which queues a worker serves now: those that it was told by name, and those that match its patterns.
+"""The queues that a worker serves now: those in its settings, and those that match its patterns.
 
-The store tells a worker that serves patterns when a queue is new, by a word in its inbox; should that be lost, the next
-renewal answers another number. Then all names are asked for, and the executors are told.
+The store sends a message to the inbox of a worker with patterns when a queue is created; should that be lost, the next
+renewal replies with another count of changes. Then the worker lists all queues and informs its executors.
 """
 
 from __future__ import annotations
@@ -19,105 +19,102 @@ from holdfast.worker.settings import MAX_QUEUES, Pool
 
 log = logging.getLogger("holdfast.worker")
 
-LEAST_PAUSE = 0.01  # seconds between two looks at all names; more where there are many
-MOST_SHOWN = 10  # names in a line of the log
+MIN_PAUSE = 0.01  # seconds between two listings; longer if a listing takes long
+MAX_SHOWN = 10  # names in a log line
 
 
 class ServedQueues:
-    """The queues of all pools of a worker. `on_change` hears which pool has other queues than before."""
+    """The queues of all pools of a worker. `on_change` is called with the name of a pool whose queues have changed."""
 
     def __init__(self, pools: Iterable[Pool], store: RetryingStore, *, on_change: Callable[[str], None]) -> None:
         self._store = store
         self._on_change = on_change
         self._patterns = {pool.name: Patterns(pool.queues) for pool in pools}
         self._now = {name: patterns.expand(()) for name, patterns in self._patterns.items()}
-        self._number: int | None = None  # of changes of the queues, when we looked last
-        self._wanted = asyncio.Event()
-        self._after_look: list[Callable[[], None]] = []
-        self._said: set[str] = set()
+        self._changes: int | None = None  # of all queues, at the last listing
+        self._requested = asyncio.Event()
+        self._after_refresh: list[Callable[[], None]] = []
+        self._logged: set[str] = set()
 
     @property
     def matches(self) -> bool:
-        """Whether there is a pattern, so that the store is to tell of new queues."""
+        """Whether there is a pattern, so that the store should report new queues."""
         return any(patterns.wildcards for patterns in self._patterns.values())
 
     @property
     def names(self) -> list[str]:
-        """The names of all queues that are served now, each once; as many as the store hears of in one call."""
+        """The names of all queues that are served now, each once; as many as the store accepts in one call."""
         return list(dict.fromkeys(queue for queues in self._now.values() for queue in queues))[:MAX_QUEUES]
 
     def of(self, pool: Pool) -> dict[str, int] | None:
-        """The queues of a pool now, and their weights. None, if they are as it was told and remain so."""
+        """Return the current queues of a pool and their weights; None if it has no pattern, so they never change."""
         return self._now[pool.name] if self._patterns[pool.name].wildcards else None
 
     def serves(self, queue: str) -> bool:
-        """Whether a queue of this name is served, or would be if there were one."""
+        """Return whether a queue of this name is served, whether or not it exists yet."""
         return any(patterns.serves(queue) for patterns in self._patterns.values())
 
-    # Looking
+    # Listing
 
-    def heard(self, number: int) -> None:
-        """Of a renewal: so many queues were new, or forgotten, so far. Look, if the number is another."""
-        if number != self._number:
-            self._number = number
-            self._wanted.set()
+    def check_count(self, changes: int) -> None:
+        """Refresh if the number of queues created or forgotten so far has changed."""
+        if changes != self._changes:
+            self._changes = changes
+            self._requested.set()
 
-    def look(self, then: Callable[[], None] | None = None) -> None:
-        """Have all names asked for once more, if there are patterns; and then something done."""
+    def refresh(self, then: Callable[[], None] | None = None) -> None:
+        """List all queues again if there are patterns, and then call `then`."""
         if then:
-            self._after_look.append(then)
-        self._wanted.set()
+            self._after_refresh.append(then)
+        self._requested.set()
 
-    async def keep(self) -> None:
-        """Look whenever there is a reason to."""
-        while await self._wanted.wait():
-            self._wanted.clear()
-            then, self._after_look = self._after_look, []
+    async def run(self) -> None:
+        """List all queues whenever that was requested."""
+        while await self._requested.wait():
+            self._requested.clear()
+            then, self._after_refresh = self._after_refresh, []
             began = boot_time()
             try:
                 if self.matches:
-                    self._learn(await self._store.run(commands.queue_names()))
+                    self._update(await self._store.run(commands.queue_names()))
             except errors.Invalid as error:
-                self._say(logging.ERROR, f"no new queues can be found: {error}")
+                self._log_once(logging.ERROR, f"could not look for new queues: {error}")
             except errors.HoldfastError:
-                self._wanted.set()
+                self._requested.set()
                 raise
-            for do in then:
-                do()
-            await asyncio.sleep(max(LEAST_PAUSE, 10 * (boot_time() - began)))
+            for call in then:
+                call()
+            await asyncio.sleep(max(MIN_PAUSE, 10 * (boot_time() - began)))
 
-    def _learn(self, names: list[str]) -> None:
+    def _update(self, names: list[str]) -> None:
         for pool, patterns in self._patterns.items():
             before, now = self._now[pool], patterns.expand(names)
             self._now[pool] = now
             if patterns.wildcards:
-                self._say_change(pool, before, now)
+                self._log_change(pool, before, now)
             if list(now.items()) != list(before.items()):
                 self._on_change(pool)
 
-    # Words
-
-    def _say_change(self, pool: str, before: dict[str, int], now: dict[str, int]) -> None:
+    def _log_change(self, pool: str, before: dict[str, int], now: dict[str, int]) -> None:
         whose = f"pool {pool}: " if len(self._patterns) > 1 else ""
         patterns = ", ".join(self._patterns[pool].wildcards)
         if new := [queue for queue in now if queue not in before]:
             log.info("%squeues that match %s: %s", whose, patterns, _shown(new))
         if not now:
-            self._say(logging.WARNING, f"{whose}no queue matches {patterns} yet; waiting for one")
+            self._log_once(logging.WARNING, f"{whose}no queue matches {patterns} yet; waiting for one")
         if len(now) > MAX_QUEUES:
-            self._say(
+            self._log_once(
                 logging.WARNING,
-                f"{whose}more than {MAX_QUEUES} queues match {patterns}: each claim asks for a part of them, in turn, "
-                "so their order is not exact",
+                f"{whose}more than {MAX_QUEUES} queues match {patterns}: each claim covers a part of them in rotation, "
+                "so their order is approximate",
             )
 
-    def _say(self, level: int, words: str) -> None:
-        """Once."""
-        if words not in self._said:
-            self._said.add(words)
-            log.log(level, "%s", words)
+    def _log_once(self, level: int, message: str) -> None:
+        if message not in self._logged:
+            self._logged.add(message)
+            log.log(level, "%s", message)
 
 
 def _shown(names: list[str]) -> str:
-    more = f", and {len(names) - MOST_SHOWN} more" if len(names) > MOST_SHOWN else ""
-    return ", ".join(names[:MOST_SHOWN]) + more
+    more = f", and {len(names) - MAX_SHOWN} more" if len(names) > MAX_SHOWN else ""
+    return ", ".join(names[:MAX_SHOWN]) + more

@@ -1,7 +1,7 @@
-"""Tells whoever asks what a job does just now.
+"""Answers requests for the stack of a running job (`holdfast stack`).
 
-Of a job that has a process of its own, the process says it. Others are asked for by their executor; if a coroutine
-keeps that from hearing, its process says what all its threads do.
+A job with its own process is inspected there. For other jobs the executor answers; if a coroutine blocks its event
+loop, the stacks of all its threads are shown.
 """
 
 from __future__ import annotations
@@ -20,76 +20,77 @@ from holdfast.worker.stacks import stack_of
 from holdfast.worker.supervisor.executor_process import ExecutorProcess
 from holdfast.worker.waiting import first
 
-HEARS_WITHIN = 1.0  # seconds
-MOST = 40_000  # characters of an answer
-MOST_PROCESSES = 50
+EXECUTOR_TIMEOUT = 1.0  # seconds
+MAX_CHARACTERS = 40_000  # of an answer
+MAX_PROCESSES = 50
 NOT_STARTED = "has been claimed, but has not started yet"
 HAS_ENDED = "has just ended"
-CANNOT_SAY = "runs, but cannot be looked into: it has a handler of its own for SIGUSR2, or has closed all its files"
+NO_STACK = "runs, but its stack cannot be read: it handles SIGUSR2 itself, or has closed all its files"
 STATES = {"R": "running", "S": "sleeping", "D": "waiting for a disk", "T": "stopped", "t": "traced", "Z": "dead"}
 
 
 class StackRequests:
-    """The questions that a worker was asked."""
+    """The requests that a worker is answering."""
 
     def __init__(self, store: RetryingStore, executors: Mapping[str, ExecutorProcess]) -> None:
         self._store = store
         self._executors = executors
         self._answering: set[asyncio.Task[None]] = set()
-        self._asked: dict[str, asyncio.Future[str | None]] = {}  # of executors, by inbox
+        self._pending: dict[str, asyncio.Future[str | None]] = {}  # at executors, by inbox
 
-    def ask(self, executor: str, id: str, attempt: str, inbox: str) -> None:
-        """Answer into an inbox, in a while: what the store says to us goes on meanwhile."""
+    def add(self, executor: str, id: str, attempt: str, inbox: str) -> None:
+        """Answer a request in the background."""
         answering = asyncio.create_task(self._answer(executor, id, int(attempt), inbox))
         self._answering.add(answering)
         answering.add_done_callback(self._answering.discard)
 
-    def heard(self, reply: StackReply) -> None:
-        if (asked := self._asked.get(reply.inbox)) and not asked.done():
-            asked.set_result(reply.stack)
+    def reply(self, reply: StackReply) -> None:
+        """Handle the reply of an executor."""
+        if (pending := self._pending.get(reply.inbox)) and not pending.done():
+            pending.set_result(reply.stack)
 
     async def _answer(self, executor: str, id: str, attempt: int, inbox: str) -> None:
         found = self._executors.get(executor)
-        answer = await self._look(found, id, attempt, inbox) if found else StackAnswer(why=HAS_ENDED)
-        answer.stack = answer.stack[:MOST]
+        answer = await self._inspect(found, id, attempt, inbox) if found else StackAnswer(why=HAS_ENDED)
+        answer.stack = answer.stack[:MAX_CHARACTERS]
         await self._store.run(commands.respond(inbox, msgspec.json.encode(answer)))
 
-    async def _look(self, executor: ExecutorProcess, id: str, attempt: int, inbox: str) -> StackAnswer:
+    async def _inspect(self, executor: ExecutorProcess, id: str, attempt: int, inbox: str) -> StackAnswer:
         if pid := executor.pid_of(id, attempt):
-            return await asyncio.to_thread(_look_at_process, pid)
-        asked = self._asked[inbox] = asyncio.get_running_loop().create_future()
+            return await asyncio.to_thread(_inspect_process, pid)
+        pending = self._pending[inbox] = asyncio.get_running_loop().create_future()
         executor.send(StackRequest(id, attempt, inbox))
         try:
-            await first(asked, timeout=HEARS_WITHIN)
+            await first(pending, timeout=EXECUTOR_TIMEOUT)
         finally:
-            del self._asked[inbox]
-        if not asked.done():
-            return await asyncio.to_thread(_look_at_executor, executor.pid)
-        doing = asked.result()
-        if doing is None:
-            return StackAnswer(why=HAS_ENDED, soon=True)  # or its claim has not come yet: the store knows
-        return StackAnswer(stack=doing) if doing else StackAnswer(why=NOT_STARTED, soon=True)
+            del self._pending[inbox]
+        if not pending.done():
+            return await asyncio.to_thread(_inspect_executor, executor.pid)
+        stack = pending.result()
+        if stack is None:
+            return StackAnswer(why=HAS_ENDED, soon=True)  # or the executor has not received its claim yet
+        return StackAnswer(stack=stack) if stack else StackAnswer(why=NOT_STARTED, soon=True)
 
 
-def _look_at_process(pid: int) -> StackAnswer:
-    """The stacks of a job's process; and which others it has started, which are often what it waits for."""
+def _inspect_process(pid: int) -> StackAnswer:
+    """Return the stacks of a job's process, and the processes that it started: it often waits for one of them."""
     stack = stack_of(pid)
-    lines = [line for each in list(tree(pid))[:MOST_PROCESSES] if (line := _describe(each))]
+    lines = [line for each in list(tree(pid))[:MAX_PROCESSES] if (line := _describe(each))]
     if not lines:
         return StackAnswer(why=HAS_ENDED)
     if not stack:
-        stack = f"process {pid} {CANNOT_SAY}\n"
+        stack = f"process {pid} {NO_STACK}\n"
     return StackAnswer(stack="\n".join([stack, "Processes:", *lines]) + "\n")
 
 
-def _look_at_executor(pid: int) -> StackAnswer:
+def _inspect_executor(pid: int) -> StackAnswer:
     stack = stack_of(pid)
-    words = "its executor does not answer, so a coroutine keeps its event loop. All threads of the executor:\n\n"
-    return StackAnswer(stack=words + stack) if stack else StackAnswer(why=CANNOT_SAY)
+    head = "its executor is unresponsive: a coroutine blocks its event loop. All threads of the executor:\n\n"
+    return StackAnswer(stack=head + stack) if stack else StackAnswer(why=NO_STACK)
 
 
 def _describe(pid: int) -> str:
-    """One line about a process; nothing, if it is gone."""
+    """Return a line about a process; empty if it has exited."""
     stat, command = process_stat(pid), command_line(pid)
     if not stat.state:
         return ""

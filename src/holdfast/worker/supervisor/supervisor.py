@@ -1,10 +1,10 @@
-"""The supervisor: a worker's first process. It imports no user code, so nothing that user code does can stop it.
+"""The supervisor: a worker's first process. It imports no user code, so user code cannot stop it.
 
     supervisor ──┬── executor ──── zygote ──── jobs
                  └── executor ...
 
-It renews the leases of all executors, hears of cancellations, starts executors again that die, takes back what they
-held, and stops everything within one deadline.
+It renews the leases of all executors, receives cancellations, restarts executors that die, requeues their jobs, and
+stops everything within one deadline.
 """
 
 from __future__ import annotations
@@ -23,107 +23,79 @@ from holdfast.store import Address
 from holdfast.worker import linux, messages, processes
 from holdfast.worker.linux import READY, STOPPING, notify, user_name
 from holdfast.worker.output.console import Outlet
-from holdfast.worker.output.shipping import Logs
 from holdfast.worker.retrying import RetryingStore
 from holdfast.worker.settings import Pool, WorkerSettings
-from holdfast.worker.supervisor.banner import Tally, log_banner, log_stop
+from holdfast.worker.supervisor.banner import log_banner, log_stop
+from holdfast.worker.supervisor.duties import WorkerDuties
 from holdfast.worker.supervisor.executor_process import ExecutorProcess
 from holdfast.worker.supervisor.health import HealthCheck, UsageSampler
-from holdfast.worker.supervisor.leases import Leases
 from holdfast.worker.supervisor.peers import Peers, WorkerFolder, WorkerLock
 from holdfast.worker.supervisor.preflight import check_server
-from holdfast.worker.supervisor.reload import Files
-from holdfast.worker.supervisor.schedules import WorkerSchedules
-from holdfast.worker.supervisor.served_queues import ServedQueues
+from holdfast.worker.supervisor.reload import SourceFiles
 from holdfast.worker.supervisor.slots import Burst, ExecutorSlot, shares
-from holdfast.worker.supervisor.store_watch import StoreWatch
-from holdfast.worker.waiting import Duty, cancel_all, first, remove, run_duty
+from holdfast.worker.waiting import cancel_all, first, remove
 
 log = logging.getLogger("holdfast.worker")
 
 REAP_EVERY = 1.0  # seconds
-LOOK_AT_FILES_EVERY = 0.5  # seconds
-GRACE = 3.0  # seconds between the deadline of a stop and the end of all patience
-LOOKS_AT_ORPHANS = 1000  # a hundredth of a second apart
-LAST_WORDS = 1.0  # seconds in which the messages of a dead executor are heard
+CHECK_FILES_EVERY = 0.5  # seconds
+GRACE = 3.0  # seconds between the deadline of a shutdown and the kill
+KILL_ATTEMPTS = 1000  # to kill orphans, 10 ms apart
+READ_REST_WITHIN = 1.0  # seconds to read the last messages of a dead executor
 
 
 class Supervisor:
-    """Runs a worker until it is told to stop: returns the exit code."""
+    """Runs a worker until it is stopped, and returns the exit code."""
 
     def __init__(self, settings: WorkerSettings) -> None:
         self.worker = f"{settings.node or node_name()}/{new_id()[-8:]}"
+        self.stopping = asyncio.Event()
         self._lock = WorkerLock(self.worker)
         self._folder = WorkerFolder(self._lock)
         self._settings = msgspec.structs.replace(settings, directory=str(self._folder.path))
         self._store = RetryingStore()
         self._executors: dict[str, ExecutorProcess] = {}
-        self._served = ServedQueues(settings.pools, self._store, on_change=self._tell_queues)
-        self._schedules = WorkerSchedules(self._store)
-        self._leases = Leases(
+        self._slots = [ExecutorSlot(self, pool, share) for pool in settings.pools for share in shares(pool)]
+        self._duties = WorkerDuties(
             self.worker,
             self._settings,
             self._store,
             self._executors,
-            served=self._served,
-            schedules=self._schedules,
-            on_drain=self._drain,
+            self._slots,
+            outlet=Outlet(1) if settings.show_output else None,
+            on_work=self._resume_burst,
         )
-        outlet = Outlet(1) if settings.show_output else None
-        self._logs = Logs(self._store, self._folder.path, self._is_running, outlet=outlet)
+        self._leases = self._duties.leases
+        self._burst = Burst(self._slots, self._executors, self._duties.served)
         self._usage_sampler = UsageSampler(self._store, self._executors)
-        self._watch = StoreWatch(
-            self._store, accept_data_loss=settings.accept_data_loss, on_change=self._tell_whether_to_claim
-        )
         self._peers = Peers(self._lock, self._store, self._leases)
-        self._files = Files(settings.app) if settings.reload else None
-        self._slots = [ExecutorSlot(self, pool, share) for pool in settings.pools for share in shares(pool)]
-        self._burst = Burst(self._slots, self._executors, self._served)
-        self._health = HealthCheck(self._settings, self._slots, self._executors, self._leases)
+        self._health = HealthCheck(self._slots, self._executors, self._leases, publish=self._duties.publish)
+        self._files = SourceFiles(settings.app) if settings.reload else None
         self._number = 0
-        self._meeting = asyncio.Lock()
-        self.stopping = asyncio.Event()
-        self.draining = asyncio.Event()
-        self._hurry = asyncio.Event()
+        self._connecting = asyncio.Lock()
+        self._second_signal = asyncio.Event()
         self._exit_code = 0
-        self._server: str | None = None  # which it is, until that has been said
-        self._tally = Tally()
-        self._may_leave = True  # no: some of our processes cannot be killed, so what they hold may not be given back
+        self._server: str | None = None  # its name and version, until the banner is logged
+        self._all_killed = True  # if not, leases must expire: the jobs of a process that cannot be killed still run
 
     async def run(self) -> int:
         linux.adopt_orphans()
-        self._heed_signals()
+        self._handle_signals()
         log.info("worker %s starts, importing %s", self.worker, self._settings.app)
-        duties: list[Duty] = [
-            self._leases.renew,
-            self._leases.read_inbox,
-            self._leases.exclusives.keep,
-            self._leases.app_warnings.keep,
-            self._served.keep,
-            self._schedules.keep,
-            self._peers.keep,
-            self._watch.keep,
-            self._health.keep,
-            self._reap,
-            self._logs.keep,
-            self._logs.keep_small,
-            self._usage_sampler.keep,
-        ]
+        duties = [self._peers.run, self._health.run, self._reap, self._usage_sampler.run]
         if self._settings.allow_exec:
             log.warning("--allow-exec: this worker runs any program that is enqueued, as user %s", user_name())
         if self._files:
-            log.warning("--reload is for development: each change of a file starts the app anew")
-            duties.append(self._watch_files)
-        async with asyncio.TaskGroup() as group:
-            running = [group.create_task(run_duty(duty)) for duty in duties]
+            log.warning("--reload is for development: the app is reloaded whenever a file changes")
+            duties.append(self._reload_on_change)
+        async with self._duties.running(*duties) as group:
             await self._work(group)
-            await cancel_all(running)
-        await self._leave()
-        self._tally.log()
+        await self._deregister()
+        self._duties.tally.log()
         log.info("worker %s has stopped", self.worker)
         return self._exit_code
 
-    def _heed_signals(self) -> None:
+    def _handle_signals(self) -> None:
         linux.reset_signals()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -131,11 +103,11 @@ class Supervisor:
                 loop.add_signal_handler(number, self._on_signal)
 
     def _on_signal(self) -> None:
-        """The first signal asks to stop, the second to hurry."""
-        (self._hurry if self.stopping.is_set() else self.stopping).set()
+        """The first signal stops the worker, the second skips the deadline."""
+        (self._second_signal if self.stopping.is_set() else self.stopping).set()
 
     async def _work(self, group: asyncio.TaskGroup) -> None:
-        """Keep executors running until a signal comes, the app cannot be loaded, or there is nothing more to do."""
+        """Keep executors running until a signal arrives, the app cannot be imported, or there is no work."""
         working = group.create_task(self._fill_slots(group))
         await first(working, self.stopping.wait())
         if working.done():
@@ -143,255 +115,222 @@ class Supervisor:
         seconds = self._settings.stop_within / 1000
         log_stop(self.worker, seconds, [job for executor in self._executors.values() for job in executor.running])
         notify(STOPPING)
-        self._tell_all_to_stop(seconds)
+        self._stop_executors(seconds)
         if not any(executor.held for executor in self._executors.values()):
-            self._store.stop_retrying()  # if it is away, there is nothing to tell it
-        await first(working, self._hurry.wait(), timeout=seconds + GRACE)
+            self._store.stop_retrying()  # there is nothing to report
+        await first(working, self._second_signal.wait(), timeout=seconds + GRACE)
         self._store.stop_retrying()
-        if self._hurry.is_set():
-            log.info("worker %s stops at once, as it was told a second time", self.worker)
-            self._tell_all_to_stop(0)
+        if self._second_signal.is_set():
+            log.info("worker %s requeues its running jobs at once: it received a second signal", self.worker)
+            self._stop_executors(0)
             await first(working, timeout=GRACE)
         for executor in self._executors.values():
             executor.kill()
         await working
 
-    def _drain(self) -> None:
-        """Claim no more, and end when all jobs have, however long they take."""
-        if not self.draining.is_set():
-            log.info("worker %s is drained: it ends when its jobs have", self.worker)
-            self.draining.set()
-            self._health.introduction.is_draining = True
-
     async def _fill_slots(self, group: asyncio.TaskGroup) -> None:
-        """Returns when no place is kept any more, and the last executor is buried."""
-        await asyncio.wait([group.create_task(slot.keep(group)) for slot in self._slots])
+        """Keep all slots filled until they are closed and the last executor has exited."""
+        await asyncio.wait([group.create_task(slot.run(group)) for slot in self._slots])
         while left := [monitoring for slot in self._slots for monitoring in slot.monitored.values()]:
             await asyncio.wait(left)
 
-    def _tell_all_to_stop(self, seconds: float) -> None:
+    def _stop_executors(self, seconds: float) -> None:
         for executor in self._executors.values():
-            executor.tell_to_stop(seconds)
-            if not executor.ready.is_set():  # it does not hear before it has imported the app, and has claimed nothing
+            executor.stop(seconds)
+            if not executor.ready.is_set():  # it reads messages only after it has imported the app
                 asyncio.get_running_loop().call_later(GRACE, executor.kill)
 
     # Executors
 
-    async def start_executor(self, pool: Pool) -> ExecutorProcess:
-        self._number += 1
-        name = f"{self.worker}.{self._number}"
-        descriptors = {"lock": self._lock.descriptor, "pulse": self._leases.pulse.descriptor}
-        executor = self._executors[name] = await ExecutorProcess.start(name, self._settings, pool, **descriptors)
-        return executor
-
-    async def monitor(self, executor: ExecutorProcess, slot: ExecutorSlot) -> None:
-        """See an executor to its end. When it is dead, all that it started is killed before anything is given back."""
-        try:
-            code = await self._hear_to_the_end(executor, slot)
-            executor.kill_jobs()
-        finally:
-            del self._executors[executor.name]
-            executor.close()
-        is_over = self._note_end(executor, code)
-        if not await self._kill_orphans():
-            self._may_leave = False
-        elif self._store.is_connected:
-            await self._give_back(executor, "" if is_over else f"the executor died: {_describe(code)}")
-        await remove(self._folder.path / executor.name.replace("/", "-"))
-
-    async def _hear_to_the_end(self, executor: ExecutorProcess, slot: ExecutorSlot) -> int:
-        """Hear what an executor says until it is dead. Returns its exit code."""
-        if self.stopping.is_set():
-            executor.tell_to_stop(0)
-        hearing = asyncio.create_task(self._hear(executor, slot))
-        try:
-            await first(executor.wait(), hearing)
-            executor.kill()  # silent but alive: it has closed the connection
-            code = await executor.wait()
-            await first(hearing, timeout=LAST_WORDS)
-            return code
-        finally:
-            await cancel_all([hearing])
-
-    async def _hear(self, executor: ExecutorProcess, slot: ExecutorSlot) -> None:
-        async for message in executor.receive():
-            match message:
-                case messages.AppLoaded():
-                    await self._note_app(executor, slot, message)
-                case messages.LoadedFiles(paths):
-                    if self._files:
-                        self._files.know(paths)
-                case messages.LoadFailed(reason):
-                    executor.waits_for_change = self._settings.reload
-                    self._note_failed_import(reason)
-                case _:
-                    self._note(executor, slot, message)
-
-    async def _note_app(self, executor: ExecutorProcess, slot: ExecutorSlot, app: messages.AppLoaded) -> None:
-        await self._meet(app.queues, app.url, app.home, app.namespace, app.timeout)
-        if self._store.is_connected:
-            await self._schedules.declare(app.schedules)
-            notify(READY)
-        if queues := self._served.of(slot.pool):
-            executor.send(messages.ServeQueues(queues))
-        self._say_ready(app.tasks)
-        executor.ready.set()
-
-    def _note(self, executor: ExecutorProcess, slot: ExecutorSlot, message: messages.FromExecutor) -> None:
-        executor.note(message)
-        slot.heard(executor, message)
-        self._leases.heard(message)
-        self._tally.heard(message)
-        if isinstance(message, messages.JobsClaimed):
-            self._burst.go_on()
-        elif isinstance(message, messages.Idle):
-            self.leave_if_idle()
+    @property
+    def draining(self) -> asyncio.Event:
+        return self._duties.draining
 
     @property
     def may_claim(self) -> bool:
-        return self._watch.may_claim
+        return self._duties.store_watch.may_claim
 
-    def _tell_whether_to_claim(self) -> None:
-        for slot in self._slots:
-            slot.tell_whether_to_claim()
-
-    def _is_running(self, id: str, attempt: int) -> bool:
-        return any(executor.holds(id, attempt) for executor in self._executors.values())
+    def _resume_burst(self) -> None:
+        self._burst.resume()
 
     def leave_if_idle(self) -> None:
         if self._settings.burst:
             self._burst.leave_if_idle()
 
-    def _tell_queues(self, pool: str) -> None:
-        """A pool serves other queues than before."""
-        for slot in self._slots:
-            if slot.pool.name == pool and (queues := self._served.of(slot.pool)) is not None:
-                for executor in slot.monitored:
-                    executor.is_idle = False
-                    executor.send(messages.ServeQueues(queues))
-        self._burst.go_on()
-        self._leases.renew_soon()
+    async def start_executor(self, pool: Pool) -> ExecutorProcess:
+        self._number += 1
+        name = f"{self.worker}.{self._number}"
+        descriptors = {"lock": self._lock.descriptor, "lease_clock": self._leases.clock.descriptor}
+        executor = self._executors[name] = await ExecutorProcess.start(name, self._settings, pool, **descriptors)
+        return executor
 
-    async def _meet(
-        self,
-        queues: list[str],
-        url: str | None,
-        home: str,
-        namespace: str,
-        timeout: float,
-    ) -> None:
-        """The first executor has imported the app: now we know which store to use. Nothing is claimed before that."""
-        async with self._meeting:
+    async def monitor(self, executor: ExecutorProcess, slot: ExecutorSlot) -> None:
+        """Monitor an executor until it exits. All that it started is killed before its jobs are requeued."""
+        try:
+            code = await self._wait_for_exit(executor, slot)
+            executor.kill_jobs()
+        finally:
+            del self._executors[executor.name]
+            executor.close()
+        is_expected = self._log_exit(executor, code)
+        if not await self._kill_orphans():
+            self._all_killed = False
+        elif self._store.is_connected:
+            await self._requeue_jobs(executor, "" if is_expected else f"the executor died: {_describe(code)}")
+        await remove(self._folder.path / executor.name.replace("/", "-"))
+
+    async def _wait_for_exit(self, executor: ExecutorProcess, slot: ExecutorSlot) -> int:
+        """Handle the messages of an executor until it exits. Returns its exit code."""
+        if self.stopping.is_set():
+            executor.stop(0)
+        receiving = asyncio.create_task(self._receive(executor, slot))
+        try:
+            await first(executor.wait(), receiving)
+            executor.kill()  # if it lives: it has closed the connection
+            code = await executor.wait()
+            await first(receiving, timeout=READ_REST_WITHIN)
+            return code
+        finally:
+            await cancel_all([receiving])
+
+    async def _receive(self, executor: ExecutorProcess, slot: ExecutorSlot) -> None:
+        async for message in executor.receive():
+            match message:
+                case messages.AppLoaded():
+                    await self._app_loaded(executor, slot, message)
+                case messages.LoadedFiles(paths):
+                    if self._files:
+                        self._files.add(paths)
+                case messages.LoadFailed(reason):
+                    executor.waits_for_change = self._settings.reload
+                    self._load_failed(reason)
+                case _:
+                    self._duties.handle(executor, slot, message)
+                    if isinstance(message, messages.Idle):
+                        self.leave_if_idle()
+
+    async def _app_loaded(self, executor: ExecutorProcess, slot: ExecutorSlot, app: messages.AppLoaded) -> None:
+        await self._connect(app)
+        if self._store.is_connected:
+            await self._duties.schedules.declare(app.schedules)
+            notify(READY)
+        self._duties.send_queues(executor, slot)
+        self._duties.set_tasks(app.tasks)
+        self._log_ready(app.tasks)
+        executor.ready.set()
+
+    async def _connect(self, app: messages.AppLoaded) -> None:
+        """Connect to the store of the app, which the first executor has imported. Nothing is claimed before that."""
+        async with self._connecting:
             if self._store.is_connected or self._exit_code:
                 return
-            address = Address(url, Path(home) if home else None, namespace, timeout)
-            trust = await check_server(address, self.stopping, accept_data_loss=self._settings.accept_data_loss)
-            if trust.is_trusted:
-                self._server = trust.server
-                self._warn_of_unserved(queues)
-                self._lock.belongs_to(address, self._folder.path)
+            address = Address(app.url, Path(app.home) if app.home else None, app.namespace, app.timeout)
+            check = await check_server(address, self.stopping, accept_data_loss=self._settings.accept_data_loss)
+            if check.passed:
+                self._server = check.server
+                self._warn_of_unserved(app.queues)
+                self._lock.set_store(address, self._folder.path)
                 self._store.connect(address)
             else:
                 self._exit_code = 1
                 self.stopping.set()
 
-    def _say_ready(self, tasks: list[str]) -> None:
-        """The first executor is ready, so the worker is. A later one may have imported other code."""
-        self._health.know_tasks(tasks)
+    def _log_ready(self, tasks: list[str]) -> None:
+        """Log the banner when the first executor is ready."""
         if self._server is not None and not self.stopping.is_set():
             log_banner(self.worker, self._settings, tasks, self._store.address, self._server)
             self._server = None
 
     def _warn_of_unserved(self, queues: list[str]) -> None:
-        if unserved := [queue for queue in queues if not self._served.serves(queue)]:
+        if unserved := [queue for queue in queues if not self._duties.served.serves(queue)]:
             log.warning(
                 "tasks of %s use queues that this worker does not serve: %s (--queues)",
                 self._settings.app,
                 ", ".join(unserved),
             )
 
-    def _note_failed_import(self, traceback: str) -> None:
-        """An app that never could be loaded ends the worker; one that could may be in the middle of a deploy."""
-        log.error("the app %s cannot be loaded:\n%s", self._settings.app, traceback)
+    def _load_failed(self, reason: str) -> None:
+        """Stop the worker if the app was never imported; a later failure may be the middle of a deploy."""
+        log.error("could not import the app %s:\n%s", self._settings.app, reason)
         if self._settings.reload:
-            goes_on = "; the version before goes on" if self._store.is_connected else ""
-            log.error("waiting for the next change of a file%s", goes_on)
+            meanwhile = "; the previous version keeps running" if self._store.is_connected else ""
+            log.error("waiting for a file to change%s", meanwhile)
         elif not self._store.is_connected:
             self._exit_code = 1
             self.stopping.set()
 
     async def _kill_orphans(self) -> bool:
-        """Kill whatever was left to us, with all its descendants, which are left to us in turn.
+        """Kill all orphaned processes and their descendants, which become orphans of this process too.
 
-        Returns whether all are dead. If not, nothing may be given back: the leases have to end by themselves.
+        Returns whether all are dead. If not, no job may be requeued: the leases have to expire.
         """
-        for _ in range(LOOKS_AT_ORPHANS):
+        for _ in range(KILL_ATTEMPTS):
             left = processes.kill_children(but=[executor.pid for executor in self._executors.values()])
             if not left:
                 return True
             await asyncio.sleep(0.01)
-        log.error("processes %s of a dead executor cannot be killed; its jobs wait for the end of their leases", left)
+        log.error("could not kill processes %s of a dead executor; its jobs wait until their leases expire", left)
         return False
 
-    def _note_end(self, executor: ExecutorProcess, code: int) -> bool:
-        """Return whether an executor ended as it should.
+    def _log_exit(self, executor: ExecutorProcess, code: int) -> bool:
+        """Return whether the exit of an executor was expected.
 
-        Then it holds nothing, unless it was to stop: a job may have ended it, also with exit code 0.
+        Unless the worker stops, it must not hold a job: a job may have ended the executor, also with exit code 0.
         """
-        is_over = (code == 0 and not executor.held) or executor.was_not_needed or executor.waits_for_change
-        if self.stopping.is_set() or is_over:
-            log.info("executor %s has ended", executor.name)
+        is_expected = (code == 0 and not executor.held) or executor.was_not_needed or executor.waits_for_change
+        if self.stopping.is_set() or is_expected:
+            log.info("executor %s has exited", executor.name)
             return True
         while_importing = "" if executor.ready.is_set() else f", while it imported {self._settings.app}"
         log.error("executor %s died: %s%s", executor.name, _describe(code), while_importing)
         return False
 
-    async def _give_back(self, executor: ExecutorProcess, death: str) -> None:
-        """Take back what a dead executor held: charged if it died by itself, and not if it was to stop."""
+    async def _requeue_jobs(self, executor: ExecutorProcess, death: str) -> None:
+        """Requeue the jobs of an executor; a crash is charged to each only if it died unexpectedly."""
         try:
             if death:
-                await self._leases.lose(executor=executor.name, reason=death)
+                await self._leases.requeue_orphaned(executor=executor.name, reason=death)
             else:
-                await self._leases.hand_back(executor)
+                await self._leases.release_all(executor)
         except errors.StoreUnavailable as error:
-            log.error("the jobs of %s wait for the end of their leases: %s", executor.name, error)
+            log.error("the jobs of %s wait until their leases expire: %s", executor.name, error)
 
-    async def _watch_files(self) -> None:
+    # Duties of a worker that has processes
+
+    async def _reload_on_change(self) -> None:
         while self._files:
-            await asyncio.sleep(LOOK_AT_FILES_EVERY)
+            await asyncio.sleep(CHECK_FILES_EVERY)
             if changed := await asyncio.to_thread(self._files.changed):
-                log.info("changed: %s; starting the app anew", ", ".join(map(_short, changed)))
+                log.info("changed: %s; reloading the app", ", ".join(map(_relative, changed)))
                 for slot in self._slots:
-                    slot.renew_code(self._settings.stop_within / 1000)
-
-    # The end
+                    slot.reload(self._settings.stop_within / 1000)
 
     async def _reap(self) -> None:
-        """Take note of orphans that have died: they are ours, wherever in the worker they were started."""
+        """Reap dead orphans: this process adopts all that any process of the worker has started."""
         while True:
             processes.reap_children(but=[executor.pid for executor in self._executors.values()])
             await asyncio.sleep(REAP_EVERY)
 
-    async def _leave(self) -> None:
-        """Remove all traces: the worker is not there any more. Nobody would stop us, so a store is not waited for."""
+    async def _deregister(self) -> None:
+        """Send the last logs and remove the worker from the store, without retries: nothing could stop the wait."""
         self._store.stop_retrying()
+        logs = self._duties.logs
         try:
             if self._store.is_connected:
-                await self._logs.send(last=True)
-                await self._usage_sampler.tell()
-            if self._store.is_connected and self._may_leave:
-                await self._leases.lose(worker=self.worker, reason="the worker stopped")
-            if self._may_leave and not self._logs.are_left:
+                await logs.send(last=True)
+                await self._usage_sampler.save()
+            if self._store.is_connected and self._all_killed:
+                await self._leases.requeue_orphaned(worker=self.worker, reason="the worker stopped")
+            if self._all_killed and not logs.are_left:
                 self._lock.remove()
         except errors.HoldfastError as error:
-            log.warning("could not say goodbye: %s", error)
-        if not self._store.is_connected or not self._logs.are_left:  # or the next worker of this node sends them
+            log.warning("could not deregister the worker: %s", error)
+        if not self._store.is_connected or not logs.are_left:  # else the next worker of this node sends them
             await remove(self._folder.path)
         await self._store.close()
 
 
-def _short(path: str) -> str:
-    """A path as seen from here."""
+def _relative(path: str) -> str:
     return path.removeprefix(f"{os.getcwd()}/")
 
 

@@ -1,9 +1,9 @@
-"""Exclusive jobs, seen from the supervisor: one whose lease was not renewed is killed before the lease can lapse.
+"""Leases of exclusive jobs: a job whose lease is not renewed is killed before the lease can expire.
 
-    a quarter of its lease is left    its executor is told, and stops it
-    an eighth is left                 it is killed from here, whatever its executor does
+    a quarter of the lease is left    the executor interrupts the job
+    an eighth is left                 the supervisor kills the job
 
-A lease counts from when its claim or renewal was sent: the server cannot have heard of it before.
+A lease is counted from when its claim or renewal was sent: the server cannot have received it earlier.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from holdfast.worker.supervisor.executor_process import ExecutorProcess
 
 log = logging.getLogger("holdfast.worker")
 
-KILL_AT = 1 / 8  # of the lease before its end
-LOOK_EVERY = 0.25  # seconds, at most
+KILL_AT = 1 / 8  # of the lease is left
+MAX_PAUSE = 0.25  # seconds between checks
 
 
 class _Lease(NamedTuple):
     length: float  # seconds
     since: float
-    is_told: bool = False
-    is_known: bool = False  # to its executor as one that is renewed with the others
+    is_interrupted: bool = False
+    is_confirmed: bool = False  # its executor has received LeaseRenewed
 
     @property
     def left(self) -> float:
-        """The part of it that is left."""
+        """The part of the lease that is left, from 1 to 0."""
         return (self.since + self.length - boot_time()) / self.length
 
 
@@ -43,41 +43,41 @@ class ExclusiveLeases:
     def __init__(self, executors: Mapping[str, ExecutorProcess]) -> None:
         self._executors = executors
         self._leases: dict[Lease, _Lease] = {}
-        self._some = asyncio.Event()
+        self._not_empty = asyncio.Event()
 
     def add(self, executor: str, id: str, attempt: int, milliseconds: int, since: float) -> None:
         self._leases[Lease(executor, id, attempt)] = _Lease(milliseconds / 1000, since)
-        self._some.set()
+        self._not_empty.set()
 
     def renewed(self, held: Iterable[Lease], since: float) -> None:
-        """These leases were renewed by a call that was sent then.
+        """Note that these leases were renewed by a call sent at this time.
 
-        Its executor is told that once: before, it cannot know whether we have heard of its claim, and a renewal that
-        it sees may have been one of others.
+        The first renewal is confirmed to the executor. Until then it cannot know whether the supervisor has received
+        its claim: a renewal that it sees on the lease clock may have been one of other leases.
         """
         for key in self._leases.keys() & set(held) if self._leases else ():
             executor = self._executors.get(key.executor)
-            if executor and not self._leases[key].is_known:
+            if executor and not self._leases[key].is_confirmed:
                 executor.send(LeaseRenewed(key.id, key.attempt))
-            self._leases[key] = _Lease(self._leases[key].length, since, is_known=True)
+            self._leases[key] = _Lease(self._leases[key].length, since, is_confirmed=True)
 
-    async def keep(self) -> None:
-        while await self._some.wait():
+    async def run(self) -> None:
+        while await self._not_empty.wait():
             for key, lease in list(self._leases.items()):
-                self._look(key, lease)
+                self._check(key, lease)
             if not self._leases:
-                self._some.clear()
+                self._not_empty.clear()
                 continue
             soonest = min((lease.left - KILL_AT) * lease.length for lease in self._leases.values())
-            await asyncio.sleep(min(max(soonest, 0.01), LOOK_EVERY))
+            await asyncio.sleep(min(max(soonest, 0.01), MAX_PAUSE))
 
-    def _look(self, key: Lease, lease: _Lease) -> None:
+    def _check(self, key: Lease, lease: _Lease) -> None:
         executor = self._executors.get(key.executor)
         if executor is None or not executor.holds(key.id, key.attempt):
             del self._leases[key]
         elif lease.left <= KILL_AT:
             executor.kill_job(key.id, key.attempt)
-        elif lease.left <= ASK_AT and not lease.is_told:
-            log.warning("%s: the lease of attempt %d cannot be renewed, and it is exclusive: stopping it", *key[1:])
+        elif lease.left <= ASK_AT and not lease.is_interrupted:
+            log.warning("%s: the lease of exclusive attempt %d could not be renewed in time; stopping it", *key[1:])
             executor.interrupt(key.id, key.attempt, "lapsing")
-            self._leases[key] = lease._replace(is_told=True)
+            self._leases[key] = lease._replace(is_interrupted=True)
