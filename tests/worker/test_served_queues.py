@@ -395,7 +395,7 @@ def test_a_worker_inside_a_program_serves_patterns(jobs: Holdfast) -> None:
 
 
 def test_a_worker_inside_a_program_refuses_bad_patterns_at_once(jobs: Holdfast) -> None:
-    with pytest.raises(Invalid, match="queues has !a, but no pattern"):
+    with pytest.raises(Invalid, match="queues has !a but no pattern"):
         jobs.worker(queues="b,!a")
 
 
