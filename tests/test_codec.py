@@ -20,7 +20,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from holdfast.codec import DEEPEST, Shape, decode_checkpoint, encode_checkpoint
+from holdfast.codec import MAX_DEPTH, Shape, decode_checkpoint, encode_checkpoint
 from holdfast.errors import Invalid
 from holdfast.task.signature import Signature
 
@@ -352,17 +352,17 @@ def linked(depth: int) -> Node:
 
 @pytest.mark.parametrize("annotation", [Any, list[Any]])
 def test_nesting_is_bounded(annotation: Any) -> None:
-    assert there_and_back(annotation, nested(DEEPEST - 1)) == nested(DEEPEST - 1)
+    assert there_and_back(annotation, nested(MAX_DEPTH - 1)) == nested(MAX_DEPTH - 1)
     loop: list[Any] = []
     loop.append(loop)
-    for value in (nested(DEEPEST), nested(DEEPEST + 1), nested(100_000), loop):
+    for value in (nested(MAX_DEPTH), nested(MAX_DEPTH + 1), nested(100_000), loop):
         with pytest.raises(Invalid, match="nested more than 100 levels deep"):
             there_and_back(annotation, value)
 
 
 def test_a_chain_of_structs_is_bounded_like_any_nesting() -> None:
-    assert there_and_back(Node, linked(DEEPEST - 1)) == linked(DEEPEST - 1)
-    for depth in (DEEPEST, 5_000):
+    assert there_and_back(Node, linked(MAX_DEPTH - 1)) == linked(MAX_DEPTH - 1)
+    for depth in (MAX_DEPTH, 5_000):
         with pytest.raises(Invalid, match="nested more than 100 levels deep"):
             there_and_back(Node, linked(depth))
 
@@ -671,14 +671,14 @@ def test_a_checkpoint_is_read_as_the_type_that_the_reader_names() -> None:
     [NAN, [INFINITY], {"a": (NAN,)}, {INFINITY: 1}, Point(NAN), Tree([{NAN}]), Decimal("NaN"), Custom(), "\ud800"],
 )
 def test_a_checkpoint_that_cannot_be_stored_is_refused(value: Any) -> None:
-    with pytest.raises(Invalid, match="the checkpoint cannot be kept: "):
+    with pytest.raises(Invalid, match="the checkpoint cannot be stored: "):
         encode_checkpoint(value)
 
 
 def test_a_checkpoint_without_end_is_refused() -> None:
     loop: list[Any] = []
     loop.append(loop)
-    for value in (loop, nested(100_000), nested(DEEPEST + 1)):
+    for value in (loop, nested(100_000), nested(MAX_DEPTH + 1)):
         with pytest.raises(Invalid, match="nested more than 100 levels deep"):
             encode_checkpoint(value)
 

@@ -1,8 +1,8 @@
-"""The client: what users import. Each verb is one command, run by the sync or by the async store.
+"""The app: declares tasks and exposes the methods of the client.
 
     jobs = Holdfast()                # no I/O before the first call
 
-Each sync method has an async equal whose name begins with `a`: most are written once, see `verbs`.
+Each method has an async counterpart whose name begins with `a`; `client_method` makes both from one generator.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from holdfast.text import suggestion
 from holdfast.units import Duration, milliseconds
 
 if TYPE_CHECKING:
-    import asyncio  # quick to declare tasks with: loaded when it is needed
+    import asyncio  # slow to import, and not needed to declare tasks
 
     from holdfast.items.items import Items
     from holdfast.worker import embedded
@@ -41,21 +41,20 @@ OPTIONS_OF_APP = ("url", "namespace", "timeout", "when_unreachable", "revision",
 
 
 class Holdfast:
-    """An app: its tasks, and the store of its jobs.
+    """An app: its tasks, and the server with its jobs.
 
     `url` is redis://, rediss://, valkey://, valkeys:// or unix://; without one, HOLDFAST_URL; without that, an embedded
-    server that is started when it is first needed and keeps its data in `.holdfast`. A `namespace` keeps apps apart
-    that share a server.
+    server that starts on first use and keeps its data in `.holdfast`. A `namespace` separates apps that share a server.
 
-    `when_unreachable` says what becomes of a call that cannot be stored because the server does not answer within two
-    seconds: `raise` StoreUnavailable, run it `inline`, or write it to the `outbox` on disk and send it later. Default:
-    HOLDFAST_WHEN_UNREACHABLE, else `raise`. Tasks and calls may choose otherwise.
+    `when_unreachable` decides what happens to a call that cannot be stored, because the server does not answer within
+    two seconds: `raise` StoreUnavailable, run it `inline`, or write it to the `outbox` on disk and send it later.
+    Default: HOLDFAST_WHEN_UNREACHABLE, else `raise`. Tasks and calls may override it.
 
-    `revision` (or HOLDFAST_REVISION) is a number that rises with each release: a worker of an older one does not
-    change schedules that a newer one has declared.
+    `revision` (or HOLDFAST_REVISION) is a number that rises with each release of the app: a worker of an older release
+    does not change schedules that a newer one has declared.
 
-    `defaults` are options of all tasks, as `{"queue": "video", "timeout": "6h"}`; those that a task is declared with
-    count more, and None takes one away.
+    `defaults` are options of all tasks, as `{"queue": "video", "timeout": "6h"}`. A task may override them; None
+    removes one.
     """
 
     def __init__(
@@ -117,7 +116,7 @@ class Holdfast:
         @jobs.task(queue="video", retries=3)
         def transcode(source: str) -> str: ...
 
-        With a `schedule` workers declare it when they start: it is called without arguments at those times.
+        With a `schedule`, workers declare it when they start: the task is enqueued without arguments at those times.
 
         @jobs.task(schedule=cron("0 2 * * *", tz="Europe/Berlin"))
         def report() -> None: ...
@@ -128,10 +127,10 @@ class Holdfast:
         def declare(function: Callable[..., Any]) -> Task[..., Any]:
             task: Task[..., Any] = make_task(function, self, chosen, name)
             if task.name == PROGRAM:
-                raise errors.Invalid(f"the name {PROGRAM} stands for programs: pass another name=")
+                raise errors.Invalid(f"the name {PROGRAM} is reserved for programs: pass another name=")
             known = self.tasks.get(task.name)
             if known is not None and not _is_same(known.function, function):
-                raise errors.Invalid(f"there is a task {task.name} already: pass another name=")
+                raise errors.Invalid(f"the task {task.name} exists already: pass another name=")
             self.layers.check(task)
             self.tasks[task.name] = task
             if schedule is not None:
@@ -147,7 +146,7 @@ class Holdfast:
         self, function: None = None, /, *, tasks: Iterable[Task[..., Any] | str] | None = None
     ) -> Callable[[M], M]: ...
     def middleware(self, function: Any = None, /, *, tasks: Iterable[Task[..., Any] | str] | None = None) -> Any:
-        """Put a function that yields around the calls of all tasks, or of `tasks`; the first declared is the outermost.
+        """Run a function that yields around all tasks, or around `tasks`; the first declared is the outermost.
 
         @jobs.middleware
         def timed(job: RunningJob) -> Iterator[None]:
@@ -157,8 +156,8 @@ class Holdfast:
             finally:
                 print(job.task, time.monotonic() - began)
 
-        `result = yield` has what the task returned; what it raised is raised there. A middleware may raise in its turn,
-        also Retry, Fail and Snooze. It runs where the task does. An `async def` goes around tasks that are one too.
+        `result = yield` gets the return value of the task; an exception of the task is raised there. A middleware may
+        raise too, also Retry, Fail and Snooze. It runs where the task runs. An `async def` fits only async tasks.
         """
 
         def declare(function: Any) -> Any:
@@ -168,11 +167,11 @@ class Holdfast:
         return declare if function is None else declare(function)
 
     def carry(self, name: str, variable: ContextVar[Any], /) -> None:
-        """Have a context variable go along with jobs: what is set where one is enqueued is set where it runs.
+        """Carry a context variable with jobs: its value where a job is enqueued is set where the job runs.
 
         jobs.carry("request_id", request_id)
 
-        What a job enqueues carries it on. Values are JSON, all together up to 512 bytes; a worker needs the same line.
+        Jobs that a job enqueues carry it too. Values are JSON, up to 512 bytes together; workers need this call too.
         """
         self.carried.add(name, variable)
 
@@ -185,18 +184,18 @@ class Holdfast:
         env: Mapping[str, str] | None = None,
         stdin: str | None = None,
     ) -> BoundCall[Ended]:
-        """Return a call of any program, to be enqueued as other calls are. Workers make it that `--allow-exec`.
+        """Return a call of any program, to enqueue like other calls. Only workers with `--allow-exec` run it.
 
         jobs.enqueue(jobs.program(["ffmpeg", "-i", "in.mov", "out.mp4"]).options(timeout="6h", memory="2GiB"))
 
-        No shell is involved. What it prints is the log of the attempt; it fails if its exit code is not 0.
+        No shell is involved. The output of the program is the log of the attempt; it fails if its exit code is not 0.
 
         Raises:
-            Invalid, TooBig: the arguments cannot be those of a program.
+            Invalid, TooBig: no program can be started with these arguments.
         """
         return bind_program(self, self.defaults, arguments, cwd=cwd, env=env, stdin=stdin)
 
-    # Storing jobs
+    # Enqueueing jobs
 
     enqueue, aenqueue = client_method(client.enqueue.enqueue)
     enqueue_many, aenqueue_many = client_method(client.enqueue.enqueue_many)
@@ -212,7 +211,7 @@ class Holdfast:
 
     send_outbox, asend_outbox = client_method(_send_outbox)
 
-    # Looking at jobs
+    # Finding jobs
 
     get, aget = client_method(client.jobs.get)
     get_many, aget_many = client_method(client.jobs.get_many)
@@ -220,14 +219,14 @@ class Holdfast:
     count, acount = client_method(client.jobs.count)
     events, aevents = client_method(client.jobs.events)
 
-    # Looking into jobs
+    # Logs and usage of jobs
 
     follow_logs, afollow_logs = client.logs.follow_logs, client.logs.afollow_logs
     logs, alogs = client_method(client.logs.logs)
     stack, astack = client_method(client.jobs.stack)
     usage, ausage = client_method(client.jobs.usage)
 
-    # Steering jobs
+    # Controlling jobs
 
     cancel, acancel = client_method(client.jobs.cancel)
     retry, aretry = client_method(client.jobs.retry)
@@ -243,7 +242,7 @@ class Holdfast:
     release, arelease = client_method(client.jobs.release)
     fail, afail = client_method(client.jobs.fail)
 
-    # Steering all jobs of a kind
+    # Controlling jobs in bulk
 
     cancel_all, acancel_all = client_method(client.bulk.cancel_all)
     retry_all, aretry_all = client_method(client.bulk.retry_all)
@@ -288,10 +287,10 @@ class Holdfast:
     config, aconfig = client_method(client.config.config)
     configure, aconfigure = client_method(client.config.configure)
 
-    # Without tasks and workers
+    # Items, without tasks and workers
 
     def items(self, queue: str = DEFAULT_QUEUE) -> Items:
-        """Return the items of a queue: put, claim, renew and complete any bytes. See `holdfast.items`."""
+        """Return the items of a queue: put, claim, renew and complete raw bytes. See `holdfast.items`."""
         from holdfast.items.items import Items
 
         return Items(self, queue)
@@ -360,6 +359,6 @@ def _check_revision(value: int | str) -> int:
 
 
 def _is_same(one: Callable[..., Any], other: Callable[..., Any]) -> bool:
-    """Whether two functions are the same, perhaps imported twice: once as __main__, or again after a change."""
+    """Whether two functions are the same one, perhaps imported twice: as __main__, or again after a change."""
     modules = {one.__module__, other.__module__} - {"__main__"}
     return one.__qualname__ == other.__qualname__ and len(modules) <= 1

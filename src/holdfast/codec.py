@@ -1,9 +1,8 @@
 """Values as JSON, checked against annotations: arguments, results and checkpoints.
 
-What is accepted comes back equal. So each value is encoded, decoded as its annotation says, and
-compared, before it is stored: JSON writes a NaN as null, a tuple as a list and a subclass as its
-base, and only a comparison finds every such hole. Without an annotation, JSON's own types are all
-that is taken.
+Every accepted value comes back equal. So each value is encoded, decoded as its annotation, and compared before it is
+stored: JSON writes NaN as null, a tuple as a list and a subclass as its base, and only a comparison finds all cases.
+Without an annotation, only JSON's own types are accepted.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from holdfast.errors import Invalid
 
 T = TypeVar("T")
 
-DEEPEST = 100  # levels of nesting: far below the interpreter's limit, wherever the worker's stack stands
+MAX_DEPTH = 100  # levels of nesting: far below the recursion limit, also on the stack of a worker
 EXACT_IN_A_FLOAT = 2**53
 
 _PLAIN = frozenset({str, int, bool, type(None)})
@@ -37,7 +36,7 @@ _TEXT = frozenset({str})
 _SCALARS = _PLAIN | {float, bytes, date, timedelta, UUID}
 REFUSED = (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError)
 _NOT_FINITE = "NaN and infinities cannot be stored; pass None or a string instead"
-_TOO_DEEP = f"it is nested more than {DEEPEST} levels deep"
+_TOO_DEEP = f"it is nested more than {MAX_DEPTH} levels deep"
 
 _UNSUPPORTED = re.compile(r"Encoding objects of type (.+) is unsupported")
 
@@ -65,7 +64,7 @@ class Shape:
         return cls(msgspec.json.Decoder(annotation), isinstance(described, AnyType))
 
     def encode(self, value: object, what: str) -> bytes:
-        """Return the bytes of a value, or refuse it."""
+        """Return the bytes of a value, or raise Invalid."""
         try:
             data = encoder.encode(value)
             came = self.decoder.decode(data)
@@ -76,16 +75,16 @@ class Shape:
         return data
 
     def decode(self, data: bytes, what: str) -> Any:
-        """Return the value of stored bytes, or refuse them."""
+        """Return the value of stored bytes, or raise Invalid."""
         try:
             return self.decoder.decode(data)
         except REFUSED as error:
             raise Invalid(f"{what} does not fit its type: {error}") from None
 
     def objection(self, sent: object, came: object) -> str:
-        """Return why a value that was encoded, and came back from decoding, must be refused, or nothing."""
+        """Return why a value and its decoded copy differ too much to store it, or ""."""
         if type(sent) in _PLAIN and type(sent) is type(came) and sent == came:
-            return ""  # most are such
+            return ""  # the usual case
         try:
             return _not_json(sent) if self.is_json else _difference(sent, came)
         except RecursionError:
@@ -93,14 +92,14 @@ class Shape:
 
 
 def encode_checkpoint(value: object) -> bytes:
-    """Return a checkpoint as bytes. Its type is named only when it is read, so any that can be stored is taken."""
+    """Return a checkpoint as bytes. Its type is known only when it is read, so any storable value is accepted."""
     try:
         data = encoder.encode(value)
         objection = _unfit(msgspec.to_builtins(value, builtin_types=(Decimal,)))
     except REFUSED as error:
         objection = _reason(value, error)
     if objection:
-        raise Invalid(f"the checkpoint cannot be kept: {objection}")
+        raise Invalid(f"the checkpoint cannot be stored: {objection}")
     return data
 
 
@@ -110,8 +109,11 @@ def decode_checkpoint(data: bytes, kind: type[T]) -> T:
     try:
         value: T = _shape(annotation).decode(data, "the checkpoint")
     except Invalid as error:
-        words = f"{error}. It is {data[:100].decode(errors='replace')}: an earlier attempt saved it, perhaps of another"
-        raise Invalid(f"{words} release; ask for both types, as `int | str`, or for Any") from None
+        saved = data[:100].decode(errors="replace")
+        raise Invalid(
+            f"{error}. It is {saved}: an earlier attempt saved it, perhaps of another release; "
+            "ask for both types, as `int | str`, or for Any"
+        ) from None
     return value
 
 
@@ -121,7 +123,7 @@ def _shape(annotation: Any) -> Shape:
 
 
 def _stranger(described: object, seen: set[int]) -> str:
-    """Return the first type inside a description that has no form in JSON, or nothing."""
+    """Return the first type inside a description that JSON cannot represent, or ""."""
     if id(described) in seen:
         return ""
     seen.add(id(described))
@@ -139,15 +141,15 @@ def _stranger(described: object, seen: set[int]) -> str:
 
 
 def _not_json(value: Any, depth: int = 0) -> str:
-    """Return why a value is not made of JSON's own types, or nothing."""
+    """Return why a value does not consist of JSON's own types, or ""."""
     kind = type(value)
     if kind is float or kind in _PLAIN:
         return "" if kind is not float or math.isfinite(value) else _NOT_FINITE
     if kind is not list and kind is not dict:
-        return f"a {kind.__qualname__} is not a JSON type; annotate it with its type, to have it back as one"
+        return f"a {kind.__qualname__} is not a JSON type; annotate it with its type to get it back as one"
     if kind is dict and not _TEXT.issuperset(map(type, value)):
         return "a dict has keys that are not str; annotate it, with dict[int, str] for example"
-    if depth == DEEPEST:
+    if depth == MAX_DEPTH:
         return _TOO_DEEP
     for item in value.values() if kind is dict else value:
         if type(item) not in _PLAIN and (objection := _not_json(item, depth + 1)):
@@ -156,10 +158,10 @@ def _not_json(value: Any, depth: int = 0) -> str:
 
 
 def _difference(sent: Any, came: Any, depth: int = 0) -> str:
-    """Return how a value that came back from decoding differs from the one sent, or nothing."""
+    """Return how a decoded value differs from the original, or ""."""
     if type(came) in _SCALARS:
         return "" if _is_same_scalar(sent, came) else _changed(sent, came)
-    if depth == DEEPEST:
+    if depth == MAX_DEPTH:
         return _TOO_DEEP
     if not _is_alike(sent, came):
         return _changed(sent, came)
@@ -179,7 +181,7 @@ def _changed(sent: object, came: object) -> str:
 
 
 def _is_alike(sent: Any, came: Any) -> bool:
-    """Tell whether two values have the same type and length, so that their parts can be compared."""
+    """Whether two values have the same type and length, so that their parts can be compared."""
     kind: Any = type(came)
     if type(sent) is not kind and (_field_names(kind) is not None or not isinstance(sent, kind)):
         return False
@@ -227,12 +229,12 @@ def _is_same_leaf(sent: Any, came: Any) -> bool:
     if isinstance(came, (datetime, time)) and (sent.tzinfo is None) != (came.tzinfo is None):
         return False
     if isinstance(came, datetime):
-        return bool(sent - came == timedelta())  # `==` says no to all times that a change of the clock repeats
+        return bool(sent - came == timedelta())  # `==` is false for all times that a clock change repeats
     return sent is came if isinstance(came, enum.Enum) else bool(sent == came)
 
 
 def _reason(value: object, error: Exception) -> str:
-    """Return why a value could not be encoded, or not be decoded again, in words."""
+    """Return why a value could not be encoded, or not decoded again."""
     if isinstance(error, RecursionError):
         return _TOO_DEEP
     if not _is_finite(value):
@@ -252,13 +254,13 @@ def _is_finite(value: object) -> bool:
 
 
 def _unfit(value: object, depth: int = 0) -> str:
-    """Return why a value made of builtin types cannot be stored, whatever its type was before, or nothing."""
+    """Return why a value, converted to builtin types, cannot be stored, or ""."""
     if isinstance(value, (float, Decimal)):
         is_finite = value.is_finite() if isinstance(value, Decimal) else math.isfinite(value)
         return "" if is_finite else _NOT_FINITE
     if not isinstance(value, (dict, list, tuple)):
         return ""
-    if depth == DEEPEST:
+    if depth == MAX_DEPTH:
         return _TOO_DEEP
     for item in chain(value, value.values()) if isinstance(value, dict) else value:
         if type(item) not in _PLAIN and (objection := _unfit(item, depth + 1)):

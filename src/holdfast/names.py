@@ -1,4 +1,4 @@
-"""Names and ids: how a new id is made, and what users may call things.
+"""Names and ids: new ids, and the checks of names that users choose.
 
 id         16 base62 characters, or the user's own; a suffix ~7 names partition 7
 queue, namespace, group      letters, digits, `_`, `.` and `-`
@@ -20,7 +20,7 @@ _DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"  # in
 _PAIRS = tuple(high + low for high in _DIGITS for low in _DIGITS)
 _TWO, _FOUR, _EIGHT = 62**2, 62**4, 62**8  # a number below _EIGHT has eight digits
 
-# The system's randomness, asked for in blocks. Processes that forked from each other must never make the same id.
+# Random numbers of the system, read in blocks. Forked processes must never make the same id.
 _BLOCK = "256Q"
 _unused: list[int] = []
 os.register_at_fork(after_in_child=_unused.clear)
@@ -35,7 +35,7 @@ _TASK = re.compile(rf"[A-Za-z0-9_.:-]{{1,{MAX_NAME}}}", re.ASCII)
 
 
 def new_id() -> str:
-    """Return an id that nobody else has: 45 bits of milliseconds, then 50 random bits."""
+    """Return a unique id: 45 bits of milliseconds, then 50 random bits."""
     try:
         random = _unused.pop()
     except IndexError:
@@ -50,49 +50,49 @@ def _eight(number: int) -> str:
     return _PAIRS[a // _TWO] + _PAIRS[a % _TWO] + _PAIRS[b // _TWO] + _PAIRS[b % _TWO]
 
 
-_eight_of_now = lru_cache(8)(_eight)  # of one millisecond there are five
+_eight_of_now = lru_cache(8)(_eight)  # ids of the same moment share them
 
 
 def file_name(id: str) -> str:
-    """Return an id as a part of a file's name: of its characters, only the slash cannot be one."""
+    """Return an id as part of a file name, without its slashes."""
     return id.replace("/", ",")
 
 
 def id_of_file(name: str) -> str:
-    """Return the id that `file_name` was given: no id has a comma."""
+    """Return the id of a file name; ids have no commas."""
     return name.replace(",", "/")
 
 
 def node_name() -> str:
-    """Return this host, as part of an executor's name."""
+    """Return the name of this host, as part of an executor's name."""
     import socket
 
     return re.sub(r"[^A-Za-z0-9_.-]", "-", socket.gethostname())[:MAX_NODE_NAME] or "node"
 
 
 def check_id(value: str) -> str:
-    """Return a job's id, or refuse it."""
+    """Return the id of a job, or raise Invalid."""
     if isinstance(value, str) and _ID.fullmatch(value):
         return value
     if isinstance(getattr(value, "id", None), str):
-        raise Invalid(f"an id is wanted, not {_shown(value)}: give its id")
+        raise Invalid(f"expected an id, got {_shown(value)}: pass its id")
     raise Invalid(
         f"id is {_shown(value)}; it must be 1 to {MAX_ID} of A-Z a-z 0-9 . _ : @ / - (and may end in ~ and a number)"
     )
 
 
 def check_key(value: str) -> str:
-    """Return a key that is to be unique, or refuse it."""
+    """Return a unique key, or raise Invalid."""
     return _check_word(value, "unique", MAX_ID)
 
 
 def check_share(value: str) -> str:
-    """Return the key of a share of a queue, or refuse it."""
+    """Return the key of a share, or raise Invalid."""
     return _check_word(value, "share", MAX_KEY)
 
 
 def check_step(value: str) -> str:
-    """Return the name of a step, or refuse it."""
+    """Return the name of a step, or raise Invalid."""
     return _check_word(value, "the step", MAX_NAME)
 
 
@@ -103,24 +103,24 @@ def _check_word(value: str, what: str, most: int) -> str:
 
 
 def check_limit(value: str) -> str:
-    """Return the name of a limit, perhaps with a key, or refuse it."""
+    """Return the name of a limit, perhaps with a key, or raise Invalid."""
     if isinstance(value, str) and _LIMIT.fullmatch(value):
         return value
     raise Invalid(f"a limit is {_shown(value)}; it must be a name, or a name, a colon and a key: api, api:acme")
 
 
 def check_queue(value: str) -> str:
-    """Return a queue's name, or refuse it."""
+    """Return the name of a queue, or raise Invalid."""
     return check_name(value, "queue")
 
 
 def check_task(value: str) -> str:
-    """Return a task's name, or refuse it."""
+    """Return the name of a task, or raise Invalid."""
     return _check_task(value, "task")
 
 
 def check_schedule(value: str) -> str:
-    """Return a schedule's name, or refuse it: one that is declared has the name of its task."""
+    """Return the name of a schedule, or raise Invalid. A declared schedule has the name of its task."""
     return _check_task(value, "schedule")
 
 
@@ -131,25 +131,25 @@ def _check_task(value: str, what: str) -> str:
 
 
 def check_namespace(value: str) -> str:
-    """Return a namespace, or refuse it."""
+    """Return a namespace, or raise Invalid."""
     return check_name(value, "namespace")
 
 
 def check_name(value: str, what: str) -> str:
-    """Return a name, or refuse it as the name of `what`."""
+    """Return the name of `what`, or raise Invalid."""
     if isinstance(value, str) and _NAME.fullmatch(value):
         return value
     raise Invalid(f"{what} is {_shown(value)}; it must be 1 to {MAX_NAME} of A-Z a-z 0-9 _ . -")
 
 
 def check_text(value: str, what: str) -> str:
-    """Return a text that can be stored, or refuse it as `what`."""
+    """Return text that can be stored, or raise Invalid about `what`."""
     if not isinstance(value, str):
-        raise Invalid(f"{what} is {_shown(value)}; it must be a text")
+        raise Invalid(f"{what} is {_shown(value)}; it must be a str")
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise Invalid(f"{what} is {_shown(value)}, which no encoding can write") from None
+        raise Invalid(f"{what} is {_shown(value)}, which cannot be encoded as UTF-8") from None
     return value
 
 

@@ -1,7 +1,7 @@
-"""Phrases of messages: text made safe to print, and what was meant by a name that does not exist.
+"""Text of messages: escaping of untrusted text, and suggestions for misspelled names.
 
-Most text in the store was written by jobs, and by whoever can enqueue. `printable` is the one function that makes it
-safe: for a terminal, which would obey escape sequences, and for a log, in which a line break would forge a line.
+Most text in the store was written by jobs and by the programs that enqueue. Only `printable` makes it safe: for a
+terminal, which would execute escape sequences, and for a log, in which a line break would forge a line.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 MAX_SUGGESTIONS = 3
-MARGIN = 0.15  # a match that is so much less similar than the best one was not meant
+MARGIN = 0.15  # matches that are less similar than the best one by more than this are dropped
 
 
 def printable(text: str, *, lines: bool = False, tabs: bool = False) -> str:
@@ -28,19 +28,19 @@ def printable(text: str, *, lines: bool = False, tabs: bool = False) -> str:
 
 
 def indented(text: str, indent: str = "    ") -> str:
-    """Return lines that cannot be taken for lines of a log: escaped, each behind an indent."""
+    """Return lines that cannot pass as lines of a log: escaped and indented."""
     return "\n".join(f"{indent}{line}" for line in printable(text.rstrip("\n"), lines=True).split("\n"))
 
 
 def listed(words: Sequence[str], last: str = "or") -> str:
-    """Return words as people list them: a, b or c."""
+    """Return words as a list in a sentence: a, b or c."""
     *before, end = words
     return f"{', '.join(before)} {last} {end}" if before else end
 
 
 def nearest(word: str, names: Iterable[str]) -> list[str]:
-    """Return the names that are most like a word: those that it begins, or that are spelled alike, or end in it."""
-    from difflib import get_close_matches  # rarely needed, and not small
+    """Return the names most similar to a word: those that start with it, are spelled alike, or end in it."""
+    from difflib import get_close_matches  # rarely needed, and slow to import
 
     known = list(dict.fromkeys(names))
     lower = word.lower()
@@ -51,7 +51,7 @@ def nearest(word: str, names: Iterable[str]) -> list[str]:
 
 
 def _best(word: str, matches: list[str]) -> list[str]:
-    """Return the match that is most like a word, and those that are nearly as much."""
+    """Return the most similar match, and those that are nearly as similar."""
     from difflib import SequenceMatcher
 
     ratios = {match: SequenceMatcher(None, match, word).ratio() for match in matches}
@@ -59,12 +59,12 @@ def _best(word: str, matches: list[str]) -> list[str]:
 
 
 def did_you_mean(word: str, names: Iterable[str]) -> str:
-    """Return a question that ends a complaint about a word, or nothing."""
+    """Return "; did you mean ...?" for an unknown word, or ""."""
     near = nearest(word, names)
     return f"; did you mean {listed(near)}?" if near else ""
 
 
 def suggestion(word: str, names: Iterable[str]) -> str:
-    """Return the end of a complaint about an unknown name: the one that was meant, or all that there are."""
+    """Return the end of an error about an unknown name: similar names, or all known ones."""
     known = list(names)
     return did_you_mean(word, known) or f"; there are {', '.join(known)}"

@@ -1,7 +1,4 @@
-"""Durations and moments: what users write, as the integer milliseconds that everything else uses.
-
-Sizes of memory, as users write them: 512M, 2G, 1500000.
-"""
+"""Durations, moments and memory sizes as users write them, converted to integer milliseconds and bytes."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ Duration = timedelta | int | float | str
 
 WEEK, DAY, HOUR, MINUTE, SECOND = 604_800_000, 86_400_000, 3_600_000, 60_000, 1_000
 UNITS = {"w": WEEK, "d": DAY, "h": HOUR, "m": MINUTE, "s": SECOND, "ms": 1}
-WRITTEN = {unit: size for unit, size in UNITS.items() if unit != "w"}  # 90d says more than 12w6d
+WRITTEN = {unit: size for unit, size in UNITS.items() if unit != "w"}  # 90d is clearer than 12w6d
 CENTURY = 36_525 * DAY
 LAST_MOMENT = 253_402_300_799_999  # the last millisecond of the year 9999, where `datetime` ends
 
@@ -31,7 +28,7 @@ def milliseconds(value: Duration, *, what: str, least: int = 0, most: int = CENT
     """Return a duration in whole milliseconds, the nearest.
 
     Raises:
-        Invalid: it is no duration, or not within `least` and `most`.
+        Invalid: the value is not a duration, or not within `least` and `most`.
     """
     exact = _exact(value)
     if exact is None:
@@ -45,7 +42,7 @@ def moment(value: datetime, what: str) -> int:
     """Return the epoch milliseconds of an aware datetime, rounded down.
 
     Raises:
-        Invalid: it is no datetime, has no time zone, or is before 1970.
+        Invalid: the value is not a datetime, has no time zone, or is before 1970.
     """
     if not isinstance(value, datetime):
         raise Invalid(f"{what} is {value!r}; it must be a datetime with a time zone")
@@ -75,7 +72,7 @@ def humanize(ms: int) -> str:
 
 
 def _exact(value: Duration) -> float | None:
-    """Return milliseconds, not yet rounded, or None if the value is no duration."""
+    """Return milliseconds before rounding, or None if the value is not a duration."""
     if isinstance(value, timedelta):
         return value / _MILLISECOND
     if isinstance(value, str):
@@ -86,7 +83,7 @@ def _exact(value: Duration) -> float | None:
 
 
 def _parsed(text: str) -> float | None:
-    """Read "1d12h": each unit once at most, the larger first."""
+    """Read "1d12h": each unit at most once, the larger first."""
     if not _TEXT.fullmatch(text):
         return None
     parts = _PART.findall(text)
@@ -104,7 +101,7 @@ def size_in_bytes(value: str | int, *, what: str, least: int = 1 << 20) -> int:
     """Read a size. The units are powers of 1024.
 
     Raises:
-        Invalid: it is no size, or too small.
+        Invalid: the value is not a size, or too small.
     """
     found = _SIZE.fullmatch(str(value).strip())
     if isinstance(value, bool) or not found:
@@ -116,6 +113,6 @@ def size_in_bytes(value: str | int, *, what: str, least: int = 1 << 20) -> int:
 
 
 def size_words(size: int) -> str:
-    """Say a size in MiB, by tenths unless it is a whole number of them."""
+    """Return a size in MiB, with one decimal unless it is a whole number."""
     mebibytes = size / (1 << 20)
     return f"{mebibytes:.0f} MiB" if mebibytes.is_integer() else f"{mebibytes:.1f} MiB"

@@ -96,7 +96,7 @@ def test_a_checkpoint_comes_back_as_its_type() -> None:
     assert job.checkpoint(dict[str, list[int]], {}) == {"done": [1, 2]}
     with pytest.raises(Invalid, match=r"Expected `int`.*It is {\"done\":\[1,2\]}: an earlier attempt saved it"):
         job.checkpoint(int, 0)
-    with pytest.raises(Invalid, match="the checkpoint cannot be kept: objects of type object cannot be stored"):
+    with pytest.raises(Invalid, match="the checkpoint cannot be stored: objects of type object cannot be stored"):
         job.save(object())
 
 

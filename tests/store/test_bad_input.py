@@ -278,7 +278,7 @@ CASES = [
         "a job instead of an id",
         lambda s: s.app.depend(cast(Any, s.app.get("blocked")), remove="failed"),
         "INVALID",
-        "give its id",
+        "pass its id",
     ),
     Case("deleting what is waited for", lambda s: s.app.delete("failed"), "BLOCKED", "have them not wait"),
     Case(
@@ -436,7 +436,7 @@ CASES = [
     Case("a good setting and a bad one", lambda s: s.app.configure({"grace": 1, "lost": -1}), "INVALID", "lost"),
     Case("a setting of all, for a queue", lambda s: s.app.configure({"events": 500}, queue="q"), "INVALID", "queue"),
     Case("a field with a glob", lambda s: s.app.attach("waiting", {"a*": "x"}), "INVALID", "field"),
-    Case("a field that is not text", lambda s: s.app.attach("waiting", {"a": 1}), "INVALID", "text"),  # type: ignore[dict-item]
+    Case("a field that is not text", lambda s: s.app.attach("waiting", {"a": 1}), "INVALID", "str"),  # type: ignore[dict-item]
     Case("a field too long", lambda s: s.app.attach("waiting", {"a": "x" * 5000}), "TOOBIG", "4096"),
     Case("too many fields", lambda s: s.app.attach("waiting", {f"f{n}": "" for n in range(65)}), "TOOBIG", "64"),
     Case("a field of an unknown job", lambda s: s.app.attach("nobody", {"a": "x"}), "NOTFOUND", "nobody"),

@@ -225,11 +225,11 @@ NOWHERE = Holdfast("redis://127.0.0.1:1")
         ([], {}, Invalid, "expected a program as a list of arguments"),
         ("rm -rf /", {}, Invalid, "expected a program as a list of arguments, not a shell command"),
         ([""], {}, Invalid, "the program has no name"),
-        (["echo", 1], {}, Invalid, "argument 1 of the program is 1; it must be a text"),
+        (["echo", 1], {}, Invalid, "argument 1 of the program is 1; it must be a str"),
         (["echo", b"x"], {}, Invalid, "argument 1 of the program"),
         (["echo", "a\0b"], {}, Invalid, "argument 1 of the program has a NUL character"),
         (["echo\0"], {}, Invalid, "argument 0 of the program has a NUL character"),
-        (["echo", "\udcff"], {}, Invalid, "which no encoding can write"),
+        (["echo", "\udcff"], {}, Invalid, "which cannot be encoded as UTF-8"),
         (["echo", "x" * (2 << 20)], {}, TooBig, f"has more than {MAX_ARGUMENT} bytes"),
         (["echo", "é" * MAX_ARGUMENT], {}, TooBig, f"has more than {MAX_ARGUMENT} bytes"),
         (["echo"] * (MAX_ARGUMENTS + 1), {}, TooBig, rf"\(limit {MAX_ARGUMENTS}\)"),
@@ -240,7 +240,7 @@ NOWHERE = Holdfast("redis://127.0.0.1:1")
         (["echo"], {"env": {"": "c"}}, Invalid, "a name must not be empty or contain ="),
         (["echo"], {"env": {"A": "\0"}}, Invalid, "A in env has a NUL"),
         (["echo"], {"env": ["A"]}, Invalid, "it must be a mapping"),
-        (["echo"], {"stdin": b"x"}, Invalid, "stdin is b'x'; it must be a text"),
+        (["echo"], {"stdin": b"x"}, Invalid, "stdin is b'x'; it must be a str"),
     ],
 )
 def test_what_no_program_can_be_given_is_refused_at_once(
@@ -261,7 +261,7 @@ def test_a_program_has_always_a_process_of_its_own() -> None:
 
 
 def test_the_name_of_programs_is_no_name_for_a_task() -> None:
-    with pytest.raises(Invalid, match="stands for programs"):
+    with pytest.raises(Invalid, match="is reserved for programs"):
         NOWHERE.task(name=PROGRAM)(print)
 
 

@@ -229,7 +229,7 @@ class RunningJob:
         """Add a note to the job's history, up to 1,000 bytes. Returns at once."""
         size = len(check_text(text, "the note").encode())
         if size == 0:
-            raise Invalid("the note is empty; it must be a text")
+            raise Invalid("the note is empty; write something")
         if size > MAX_NOTE:
             raise TooBig(f"the note is {size} bytes (limit {MAX_NOTE})")
         self._link.save(None, None, text)
