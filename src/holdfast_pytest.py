@@ -1,12 +1,12 @@
-"""The pytest plugin: a server for the test session, and the user's app on it, with a namespace for each test.
+"""The pytest plugin: a server for the test session, and an app that uses it with a namespace for each test.
 
     [tool.pytest.ini_options]
     holdfast_app = "tasks:jobs"
 
     def test_signup_sends_a_mail(holdfast_app): ...
 
-pytest loads this in every run, also of projects that never use it. So nothing of Holdfast is imported before it is
-needed; and this is a module beside the package, because importing one of the package would import what users import.
+pytest loads this module in every run, also in projects that never use it. So Holdfast is imported only when needed, and
+this module is outside of the package, whose import would load everything that users import.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from holdfast.testing import Workbench
 
 MISSING = """\
-holdfast_app needs to know your app. Name it in pyproject.toml, as `module:name`,
+the fixture holdfast_app needs your app. Name it in pyproject.toml as `module:name`,
 
     [tool.pytest.ini_options]
     holdfast_app = "tasks:jobs"
@@ -31,12 +31,12 @@ or define a fixture `holdfast_target` that returns it."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addini("holdfast_app", "the Holdfast app whose jobs tests run: module, or module:name")
+    parser.addini("holdfast_app", "the Holdfast app of the tests: `module` or `module:name`")
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup() -> None:
-    """A task that a test calls as a function finds no checkpoint of the test before."""
+    """Discard checkpoints of the previous test, for tasks that are called as functions."""
     if "holdfast.running.running_job" in sys.modules:
         from holdfast.testing.direct_call import forget_running_job
 
@@ -45,7 +45,7 @@ def pytest_runtest_setup() -> None:
 
 @pytest.fixture(scope="session")
 def holdfast_server() -> Iterator[str]:
-    """The URL of a server that runs as long as the tests. Define your own to use another."""
+    """The URL of a server for the test session. Override this fixture to use another server."""
     from holdfast.testing import running_server
 
     with running_server() as url:
@@ -54,7 +54,7 @@ def holdfast_server() -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def holdfast_target(pytestconfig: pytest.Config) -> Holdfast:
-    """The app whose jobs tests run. Define your own if it is not to be found in a module."""
+    """The app of the tests. Override this fixture if the app is not in a module."""
     from holdfast.entrypoints.loading import load_app
 
     path = pytestconfig.getini("holdfast_app")
@@ -65,7 +65,7 @@ def holdfast_target(pytestconfig: pytest.Config) -> Holdfast:
 
 @pytest.fixture
 def holdfast_app(holdfast_target: Holdfast, holdfast_server: str) -> Iterator[Workbench]:
-    """A workbench: the app in a namespace of this test's own, whose jobs run when the test says so."""
+    """A workbench: the app in a namespace of this test, whose jobs run when the test runs them."""
     from holdfast.testing import use
 
     with use(holdfast_target, holdfast_server) as bench:

@@ -30,7 +30,7 @@ def _start() -> None:
     if job.attempt > 1:
         earlier = [entry.pid for entry in LEDGER.read() if entry.job == job.id and entry.attempt < job.attempt]
         if any(_is_alive(pid) for pid in earlier):
-            LEDGER.note("overlap", job)
+            LEDGER.append("overlap", job)
 
 
 @app.task(crashes=20)

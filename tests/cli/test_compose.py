@@ -46,13 +46,13 @@ def test_nothing_in_the_pipe_is_nothing_to_come_after_and_that_is_said(shell: Sh
     code, out, err = shell("enqueue", "any.task", "--after", "-")
 
     assert (code, shell.client.get(out.strip()).state) == (0, "waiting")
-    assert "no ids came" in err
+    assert "contains no ids" in err
 
 
 def test_lines_and_ids_cannot_both_come_from_the_standard_input(shell: Shell) -> None:
     code, _, err = shell("enqueue", "any.task", "--from", "-", "--after", "-", stdin="{}\n")
 
-    assert (code, "both read the standard input" in err) == (2, True)
+    assert (code, "both read standard input" in err) == (2, True)
 
 
 def test_what_to_do_if_nothing_fails_is_not_understood(shell: Shell) -> None:
@@ -73,7 +73,7 @@ def test_what_a_job_waits_for_is_added_and_removed(shell: Shell) -> None:
     assert shell("depend", "mine", "--on", "first", "--on", "other").rows == [["mine", "blocked"]]
     assert shell("depend", "mine", "--not-on", "first", "--not-on", "other", "--json").json == {
         "id": "mine",
-        "answer": "waiting",
+        "state": "waiting",
     }
     assert shell("depend", "mine", "--on", "-", stdin="first\ttasks.add\n").rows == [["mine", "blocked"]]
 
@@ -86,7 +86,7 @@ def test_what_a_job_waits_for_is_added_and_removed(shell: Shell) -> None:
         (("depend", "begun-by-", "--on", "a"), 3, "did you mean begun-by-us?"),
         (("depend", "a", "--on", "begun-by-"), 3, "did you mean begun-by-us?"),
         (("depend", "a", "--on", "b"), 1, "would wait for itself"),
-        (("depend", "a"), 2, "say what to wait for"),
+        (("depend", "a"), 2, "expected --on ID"),
     ],
 )
 def test_what_cannot_be_waited_for_is_refused(shell: Shell, words: tuple[str, ...], code: int, says: str) -> None:
@@ -100,12 +100,12 @@ def test_what_cannot_be_waited_for_is_refused(shell: Shell, words: tuple[str, ..
 
 def test_show_says_what_a_job_waits_for_and_what_to_do_if_that_has_failed(shell: Shell) -> None:
     chain(shell, "first", "mine")
-    assert "blocked\tit waits for 1 of 1 jobs" in shell("show", "mine").out
+    assert "blocked\twaits for 1 of 1 jobs" in shell("show", "mine").out
     assert "waits for 1 job" in shell("jobs", "--state", "blocked").out
     Hand(shell.client).end(Error(failure(), "g", final=True))
 
     text = shell("show", "mine").out
-    assert "job first, which it waits for, failed; `holdfast retry first`, or `holdfast depend mine --not-on" in text
+    assert "waits for job first, which failed; `holdfast retry first`, or `holdfast depend mine --not-on" in text
     assert "after\tfirst failed" in text
     assert shell("depend", "mine", "--on-failed", "run").rows == [["mine", "waiting"]]
 
@@ -114,7 +114,7 @@ def test_show_says_why_a_job_that_could_run_does_not(shell: Shell) -> None:
     shell.put("mine")
     assert "waiting\tno live worker serves queue default" in shell("show", "mine").out
     shell.client.pause("default")
-    assert "waiting\tqueue default is paused; `holdfast resume default`" in shell("show", "mine").out
+    assert "waiting\tqueue default is paused; `holdfast queues resume default`" in shell("show", "mine").out
 
 
 def test_a_job_is_cancelled_with_all_that_wait_for_it(shell: Shell) -> None:
@@ -193,7 +193,7 @@ def test_jobs_are_failed_by_an_operator(shell: Shell) -> None:
     chain(shell, "a", "b")
 
     assert shell("fail", "b", "--group", "hopeless", "--reason", "no use", "--json").json == [
-        {"id": "b", "answer": "failed"}
+        {"id": "b", "state": "failed"}
     ]
     assert (shell.client.get("b").state, shell.client.get("b").group) == ("failed", "hopeless")
     assert "no use" in shell("show", "b").out
@@ -229,7 +229,7 @@ def test_all_jobs_that_are_so_are_steered_and_counted(shell: Shell) -> None:
     assert shell("retry", "--all", "--state", "cancelled", "--yes", "--json").json == {"waiting": 3}
     assert shell("fail", "--all", "--queue", "slow", "--group", "hopeless", "--yes").rows == [["failed", "3"]]
     code, out, err = shell("retry", "--all", "--group", "other", "--yes")
-    assert (code, out, err) == (0, "", "holdfast: nothing to retry: there are no such jobs\n")
+    assert (code, out, err) == (0, "", "holdfast: nothing to retry: no such jobs\n")
     assert shell("retry", "--all", "--group", "hopeless", "--yes").rows == [["waiting", "3"]]
     assert shell("cancel", "--all", "--state", "waiting,blocked", "--yes").rows == [["cancelled", "5"]]
     assert shell("delete", "--all", "--task", "tasks.send", "--yes").rows == [["deleted", "4"]]
@@ -256,14 +256,14 @@ def test_running_jobs_are_released_all_at_once(shell: Shell) -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("cancel", "--all"), "cancel all jobs that are pending: 5. If that is meant, say --yes."),
-        (("cancel", "--all", "--task", "tasks.other"), "pending, task tasks.other: 1. If"),
-        (("delete", "--all", "--state", "failed"), "delete all jobs that are failed: 0. If"),
-        (("cancel", "--all", "mail0"), "'mail0' cannot be one of them"),
-        (("cancel", "mail0", "--queue", "mail"), "choose among --all"),
-        (("cancel", "--all", "--dependents", "--yes"), "--dependents is for jobs that are named"),
-        (("cancel", "--all", "--unless-awaited", "--yes"), "--unless-awaited is for jobs that are named"),
-        (("cancel", "a", "--unless-awaited", "--dependents"), "--dependents cancels all that wait"),
+        (("cancel", "--all"), "cancel all pending jobs: 5. Confirm with --yes."),
+        (("cancel", "--all", "--task", "tasks.other"), "pending jobs, task tasks.other: 1. Confirm"),
+        (("delete", "--all", "--state", "failed"), "delete all failed jobs: 0. Confirm"),
+        (("cancel", "--all", "mail0"), "remove the ID 'mail0'"),
+        (("cancel", "mail0", "--queue", "mail"), "need --all"),
+        (("cancel", "--all", "--dependents", "--yes"), "--dependents needs IDs"),
+        (("cancel", "--all", "--unless-awaited", "--yes"), "--unless-awaited needs IDs"),
+        (("cancel", "a", "--unless-awaited", "--dependents"), "--dependents and --unless-awaited exclude each other"),
         (("cancel", "--all", "--state", "wating", "--yes"), "did you mean waiting?"),
     ],
 )
@@ -287,7 +287,7 @@ def test_all_of_a_queue_that_is_not_there_is_not_found(shell: Shell) -> None:
 def test_people_are_asked_first_and_told_how_many(shell: Shell, answer: str, left: int) -> None:
     put_some(shell)
     with shell.terminal("cancel", "--all", "--queue", "mail") as terminal:
-        terminal.read_until("cancel all jobs that are pending, queue mail: 4. Go on? [y/N]:")
+        terminal.read_until("cancel all pending jobs, queue mail: 4. Continue? [y/N]:")
         terminal.type(f"{answer}\n")
         assert terminal.wait() == (0 if answer == "y" else 130)
 
@@ -297,7 +297,7 @@ def test_people_are_asked_first_and_told_how_many(shell: Shell, answer: str, lef
 def test_people_are_not_asked_about_nothing(shell: Shell) -> None:
     put_some(shell)
 
-    assert "there are no such jobs" in shell.on_a_terminal("cancel", "--all", "--task", "tasks.none")
+    assert "no such jobs" in shell.on_a_terminal("cancel", "--all", "--task", "tasks.none")
 
 
 def test_thousands_that_are_so_are_steered_with_a_bar(shell: Shell) -> None:
@@ -338,19 +338,25 @@ def test_a_queue_that_is_not_there_yet_needs_nothing(shell: Shell) -> None:
 
 
 def test_a_limit_is_made_changed_listed_and_removed(shell: Shell) -> None:
-    assert shell("limit", "api", "5", "--per", "1s").rows == [["api", "5 per 1s", ""]]
-    assert shell("limit", "api", "5", "--per", "1000ms").rows == [["api", "5 per 1s", "it was so before"]]
-    assert shell("limit", "gpu", "2").rows == [["gpu", "2 at once", ""]]
+    assert shell("limits", "set", "api", "5", "--per", "1s").rows == [["api", "5 per 1s", ""]]
+    assert shell("limits", "set", "api", "5", "--per", "1000ms").rows == [["api", "5 per 1s", "unchanged"]]
+    assert shell("limits", "set", "gpu", "2").rows == [["gpu", "2 at once", ""]]
     assert shell("limits").rows == [["api", "5", "1s", "0", "0", "0"], ["gpu", "2", "", "0", "0", "0"]]
 
-    assert shell("unlimit", "api").rows == [["api", "removed"]]
-    code, _, err = shell("unlimit", "gpus")
-    assert (code, "there is no limit gpus; did you mean gpu?" in err) == (3, True)
+    assert shell("limits", "remove", "api").rows == [["api", "removed"]]
+    code, _, err = shell("limits", "remove", "gpus")
+    assert (code, "unknown limit gpus; did you mean gpu?" in err) == (3, True)
     assert [row["limit"] for row in shell("limits", "--json").json] == ["gpu"]
 
 
 @pytest.mark.parametrize(
-    "words", [("limit", "a:b", "1"), ("limit", "a", "0"), ("limit", "a", "x"), ("limit", "a", "1", "--per", "0s")]
+    "words",
+    [
+        ("limits", "set", "a:b", "1"),
+        ("limits", "set", "a", "0"),
+        ("limits", "set", "a", "x"),
+        ("limits", "set", "a", "1", "--per", "0s"),
+    ],
 )
 def test_a_limit_that_is_none_is_refused(shell: Shell, words: tuple[str, ...]) -> None:
     assert shell(*words).code == 2
@@ -358,7 +364,7 @@ def test_a_limit_that_is_none_is_refused(shell: Shell, words: tuple[str, ...]) -
 
 
 def test_a_job_that_a_limit_holds_back_says_so(shell: Shell) -> None:
-    shell("limit", "api", "1")
+    shell("limits", "set", "api", "1")
     for id in ("one", "two"):
         shell("enqueue", "any.task", "--id", id, "--limit", "api", "--limit", "other:key")
     hand = Hand(shell.client)
@@ -368,14 +374,14 @@ def test_a_job_that_a_limit_holds_back_says_so(shell: Shell) -> None:
     assert shell("limits").rows == [["api", "1", "", "1", "1", "1"], ["other", "not defined", "", "0", "0", "0"]]
     job = shell("show", "two", "--json").json
     assert (job["state"], job["throttled_by"], job["limits"]) == ("throttled", "api", ["api", "other:key"])
-    assert "throttled\tlimit api has no free slot for it" in shell("show", "two").out
+    assert "throttled\tlimit api has no free slot" in shell("show", "two").out
     assert "waits for limit api" in shell("jobs", "--state", "throttled").out
     assert shell("queues", "--json").json[0]["throttled"] == 1
-    assert "1 jobs waited for it" in shell("unlimit", "api").err
+    assert "1 jobs waited for it" in shell("limits", "remove", "api").err
 
 
 def test_people_are_told_that_a_limit_is_not_defined(shell: Shell) -> None:
-    shell("limit", "api", "1")
+    shell("limits", "set", "api", "1")
 
     shown = shell.on_a_terminal("enqueue", "any.task", "--limit", "apy:acme", "--limit", "api", columns=200)
     assert "limit apy is not defined, so it has no effect; did you mean api?" in shown
@@ -383,15 +389,15 @@ def test_people_are_told_that_a_limit_is_not_defined(shell: Shell) -> None:
 
 
 def test_shares_of_a_queue_are_weighed(shell: Shell) -> None:
-    assert shell("weigh", "mail", "acme", "3").rows == [["mail", "acme", "3", ""]]
-    assert shell("weigh", "mail", "acme", "3").rows == [["mail", "acme", "3", "it was so before"]]
+    assert shell("limits", "share", "mail", "acme", "3").rows == [["mail", "acme", "3", ""]]
+    assert shell("limits", "share", "mail", "acme", "3").rows == [["mail", "acme", "3", "unchanged"]]
     for number in range(6):
         for share in ("acme", "tiny"):
             shell("enqueue", "any.task", "--id", f"{share}{number}", "--share", share, "--queue", "mail")
 
     order = [job["share"] for job in shell("peek", "mail", "--limit", "4", "--json").json]
     assert order.count("acme") == 3
-    assert shell("weigh", "mail", "acme", "101").code == 2
+    assert shell("limits", "share", "mail", "acme", "101").code == 2
 
 
 def test_a_deadline_is_a_duration_or_a_time(shell: Shell) -> None:
@@ -407,7 +413,7 @@ def test_a_deadline_is_a_duration_or_a_time(shell: Shell) -> None:
 
 
 def test_a_worker_runs_a_chain_that_was_made_here(shell: Shell) -> None:
-    shell("limit", "one", "1")
+    shell("limits", "set", "one", "1")
     first = shell("enqueue", "add", "1", "--app", "tasks", "--limit", "one").out.strip()
     last = shell("enqueue", "add", "2", "--app", "tasks", "--limit", "one", "--after", first).out.strip()
     with running_worker(shell, "--burst"):
@@ -416,11 +422,13 @@ def test_a_worker_runs_a_chain_that_was_made_here(shell: Shell) -> None:
     assert shell("show", last, "--json").json["after"] == [{"id": first, "state": "succeeded"}]
 
 
-@pytest.mark.parametrize("words", [("limits",), ("limit", "api", "1"), ("weigh", "mail", "acme", "3")])
+@pytest.mark.parametrize(
+    "words", [("limits",), ("limits", "set", "api", "1"), ("limits", "share", "mail", "acme", "3")]
+)
 def test_what_there_is_of_limits_is_a_table_on_a_terminal(shell: Shell, words: tuple[str, ...]) -> None:
     if words == ("limits",):
         assert "no limits" in shell.on_a_terminal("limits")
-        shell("limit", "api", "5", "--per", "1s")
+        shell("limits", "set", "api", "5", "--per", "1s")
         assert re.search(r"api +5 +1s", shell.on_a_terminal("limits"))
     else:
-        assert words[1] in shell.on_a_terminal(*words)
+        assert words[2] in shell.on_a_terminal(*words)

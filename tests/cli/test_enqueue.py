@@ -16,7 +16,7 @@ def test_enqueue_prints_the_id_of_a_job_with_arguments_read_as_json_or_text(shel
     words = ("x=1", "name=in.mov", 'deep={"a": [1, null]}', 'text="42"', "empty=", "url=http://x/?a=b")
     code, out, err = shell("enqueue", "any.task", *words)
 
-    assert (code, err) == (0, "holdfast: no worker is running, so it waits; start one: `holdfast work APP`\n")
+    assert (code, err) == (0, "holdfast: no worker is running, so the job waits; start one: `holdfast work APP`\n")
     job = shell.client.get(out.strip())
     assert (job.task, job.queue, job.state) == ("any.task", "default", "waiting")
     given = {"x": 1, "name": "in.mov", "deep": {"a": [1, None]}, "text": "42", "empty": "", "url": "http://x/?a=b"}
@@ -44,7 +44,7 @@ def test_a_second_job_of_an_id_is_not_stored_and_that_is_said(shell: Shell) -> N
     code, out, err = shell("enqueue", "any.task", "n=2", "--id", "mine", "--json")
 
     assert (code, json.loads(out)) == (0, {"id": "mine", "created": False})
-    assert "is there already" in err
+    assert "exists; nothing was stored" in err
     assert shell.client.get("mine").payload == b'{"n":1}'
 
 
@@ -61,7 +61,7 @@ def test_a_unique_key_is_stored_once_and_the_job_that_has_it_is_said(shell: Shel
     second = shell("enqueue", "any.task", "--unique", "daily", "--unique-for", "3600")
 
     assert (second.code, second.out) == (0, first)
-    assert "is there already" in second.err
+    assert "exists; nothing was stored" in second.err
     assert shell("enqueue", "any.task", "--unique", "daily", "--on-exists", "error").code == 1
 
 
@@ -79,14 +79,14 @@ def test_a_job_may_be_run_once_at_most_or_not_be_kept(shell: Shell) -> None:
     shell("enqueue", "any.task", "--id", "unkept", "--no-keep")
 
     assert (shell.client.get("once").at_most_once, shell.client.get("unkept").keep) == (True, False)
-    assert "runs\tonce at most" in shell("show", "once").out
-    assert "runs\twithout being kept afterwards" in shell("show", "unkept").out
+    assert "runs\tat most once" in shell("show", "once").out
+    assert "runs\tnot retained after its end" in shell("show", "unkept").out
 
 
 def test_an_unknown_task_of_an_app_leads_to_the_one_that_is_meant(shell: Shell) -> None:
     code, _, err = shell("enqueue", "gret", "name=ann", "--app", "tasks")
 
-    assert (code, err) == (2, "holdfast: the app has no task gret; did you mean tasks.greet?\n")
+    assert (code, err) == (2, "holdfast: unknown task gret; did you mean tasks.greet?\n")
 
 
 def test_the_app_can_be_named_by_the_environment(shell: Shell) -> None:
@@ -96,21 +96,21 @@ def test_the_app_can_be_named_by_the_environment(shell: Shell) -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("any.task", "1"), "has no name"),
+        (("any.task", "1"), "expected name=value, got '1'"),
         (("any.task", "x=1", "x=2"), "given twice"),
         (("any task",), "task is 'any task'"),
         (("any.task", "--priority", "999"), "priority is 999"),
         (("any.task", "--delay", "soon"), "--delay is 'soon'"),
-        (("any.task", "--at", "noon"), "is no time like"),
+        (("any.task", "--at", "noon"), "expected a time such as"),
         (("any.task", "--at", "2030-01-01", "--delay", "1s"), "delay and at are both given"),
         (("any.task", "--timeout", "1s"), "--wait"),
-        (("add", "one", "--app", "tasks"), "argument 'x' is 'one'; it must be what int takes"),
+        (("add", "one", "--app", "tasks"), "argument 'x': expected int, got 'one'"),
         (("add", "--app", "tasks"), "missing a required argument: 'x'"),
         (("add", "1", "2", "3", "--app", "tasks"), "too many positional arguments"),
         (("add", "1", "z=3", "--app", "tasks"), "unexpected keyword argument 'z'"),
-        (("sub", "--app", "tasks"), "the app has no task sub; it has tasks.add"),
-        (("add", "--app", "tasks.py"), "APP is a module: tasks"),
-        (("add", "--app", "nowhere"), "there is no module 'nowhere'"),
+        (("sub", "--app", "tasks"), "unknown task sub; the app has tasks.add"),
+        (("add", "--app", "tasks.py"), "expected APP as `module` or `module:name`, got a file; try tasks"),
+        (("add", "--app", "nowhere"), "module 'nowhere' is neither in"),
         (("add", "--app", "tasks:nobody"), "no Holdfast app named nobody"),
         (("add", "--app", "broken"), "ZeroDivisionError: division by zero"),
     ],
@@ -161,8 +161,8 @@ def test_waiting_ends_when_the_time_is_over(shell: Shell) -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("nowhere",), "there is no module 'nowhere'"),
-        (("tasks.py",), "APP is a module: tasks"),
+        (("nowhere",), "module 'nowhere' is neither in"),
+        (("tasks.py",), "expected APP as `module` or `module:name`, got a file; try tasks"),
         (("tasks", "--lease", "1ms"), "--lease is '1ms'"),
         (("tasks", "--queues", "a, b!"), "queue is 'b!'"),
         (("tasks", "--processes", "0"), "--processes"),

@@ -57,7 +57,7 @@ def piped(shell: Shell, *words: str) -> Iterator[Piped]:
 
 def test_jobs_are_refreshed_in_place_until_ctrl_c(shell: Shell) -> None:
     shell.put("first")
-    with shell.terminal("jobs", "-f") as terminal:
+    with shell.terminal("jobs", "-w") as terminal:
         place = terminal.read_until(OTHER_SCREEN, "first", "waiting")
         shell.put("second")
         place = terminal.read_until("second", after=place)
@@ -73,7 +73,7 @@ def test_as_many_jobs_are_followed_as_fit_on_the_screen(shell: Shell) -> None:
     jobs = [NewJob(id=f"j{number}", payload=b"{}", queue="default", task="t") for number in range(100)]
     shell.client.store.run(commands.enqueue(jobs))
 
-    with shell.terminal("jobs", "-f") as terminal:  # of 50 lines
+    with shell.terminal("jobs", "-w") as terminal:  # of 50 lines
         place = terminal.read_until("Ctrl-C leaves")
         terminal.read_until("Ctrl-C leaves", after=place)  # so the first is whole
         assert terminal.interrupt() == 0
@@ -92,7 +92,7 @@ def test_lists_are_refreshed_in_place(shell: Shell, name: str) -> None:
 
 
 def test_a_terminal_is_left_as_it_was_also_when_told_to_end(shell: Shell) -> None:
-    with shell.terminal("queues", "-f") as terminal:
+    with shell.terminal("queues", "-w") as terminal:
         terminal.read_until("no queues")
         terminal.process.send_signal(signal.SIGTERM)
 
@@ -102,7 +102,7 @@ def test_a_terminal_is_left_as_it_was_also_when_told_to_end(shell: Shell) -> Non
 
 def test_jobs_that_change_are_lines_in_a_pipe(shell: Shell) -> None:
     shell.put("one")
-    with piped(shell, "jobs", "-f") as follow:
+    with piped(shell, "jobs", "-w") as follow:
         assert follow.line().split("\t")[:4] == ["one", "tasks.add", "default", "waiting"]
         shell.put("two")
         assert follow.line().split("\t")[0] == "two"
@@ -114,7 +114,7 @@ def test_jobs_that_change_are_lines_in_a_pipe(shell: Shell) -> None:
 def test_queues_that_change_are_objects_on_lines(shell: Shell) -> None:
     shell.put("one", queue="a")
     shell.put("two", queue="b")
-    with piped(shell, "queues", "-f", "--json") as follow:
+    with piped(shell, "queues", "-w", "--json") as follow:
         assert {json.loads(follow.line())["queue"] for _ in range(2)} == {"a", "b"}
         shell.client.pause("b")
         changed = json.loads(follow.line())
@@ -124,7 +124,7 @@ def test_queues_that_change_are_objects_on_lines(shell: Shell) -> None:
 
 def test_a_sign_of_life_alone_is_no_news_of_a_worker(shell: Shell) -> None:
     sign_of_life(shell, "node/one")
-    with piped(shell, "workers", "-f") as follow:
+    with piped(shell, "workers", "-w") as follow:
         assert follow.line().startswith("node/one\tlive")
         sign_of_life(shell, "node/one")
         sign_of_life(shell, "node/two")
@@ -135,7 +135,7 @@ def test_a_sign_of_life_alone_is_no_news_of_a_worker(shell: Shell) -> None:
 def test_a_lease_that_is_prolonged_is_no_news_of_a_job(shell: Shell) -> None:
     shell.put("one")
     Hand(shell.client).take()
-    with piped(shell, "jobs", "-f", "--json") as follow:
+    with piped(shell, "jobs", "-w", "--json") as follow:
         before = json.loads(follow.line())
         wait_for_another_millisecond(shell.client)
         sign_of_life(shell, "node/worker", "one")
@@ -148,7 +148,7 @@ def test_a_lease_that_is_prolonged_is_no_news_of_a_job(shell: Shell) -> None:
 def test_show_follows_a_job_until_it_has_ended(shell: Shell) -> None:
     shell.put("mine")
     hand = Hand(shell.client)
-    with shell.terminal("show", "mine", "-f") as terminal:
+    with shell.terminal("show", "mine", "-w") as terminal:
         terminal.read_until(OTHER_SCREEN, "waiting")
         hand.end(Succeed(b'"done"'))
 
@@ -161,7 +161,7 @@ def test_show_follows_a_job_until_it_has_ended(shell: Shell) -> None:
 def test_show_in_a_pipe_says_each_change_and_then_ends(shell: Shell) -> None:
     shell.put("mine")
     hand = Hand(shell.client)
-    with piped(shell, "show", "mine", "-f", "--json") as follow:
+    with piped(shell, "show", "mine", "-w", "--json") as follow:
         assert json.loads(follow.line())["state"] == "waiting"
         hand.end(Succeed(b"42"))
         last = json.loads(follow.line())
@@ -171,7 +171,7 @@ def test_show_in_a_pipe_says_each_change_and_then_ends(shell: Shell) -> None:
 
 def test_to_interrupt_show_before_the_end_is_said_by_the_exit_code(shell: Shell) -> None:
     shell.put("mine")
-    with piped(shell, "show", "mine", "-f") as follow:
+    with piped(shell, "show", "mine", "-w") as follow:
         assert follow.line().split("\t")[3] == "waiting"
         assert follow.interrupt() == (130, "")
 
@@ -179,12 +179,12 @@ def test_to_interrupt_show_before_the_end_is_said_by_the_exit_code(shell: Shell)
 def test_a_job_that_has_ended_is_shown_once(shell: Shell) -> None:
     shell.put("mine")
     shell.client.cancel("mine")
-    code, out, _ = shell("show", "mine", "-f")
+    code, out, _ = shell("show", "mine", "-w")
 
     assert (code, out.count("\n"), "cancelled" in out) == (0, 1, True)
 
 
-@pytest.mark.parametrize("words", [("events", "-f"), ("jobs", "-f"), ("queues", "-f", "--json")])
+@pytest.mark.parametrize("words", [("events", "-f"), ("jobs", "-w"), ("queues", "-w", "--json")])
 def test_what_follows_ends_when_its_reader_goes_away_though_nothing_happens(
     shell: Shell, words: tuple[str, ...]
 ) -> None:
@@ -211,7 +211,7 @@ def test_a_server_that_goes_away_is_said_on_the_screen_and_waited_for(shell: She
     shell.environ["HOLDFAST_HOME"] = str(shell.folder / "home")
     try:
         shell("enqueue", "any.task", "--id", "before")
-        with shell.terminal("jobs", "-f") as terminal:
+        with shell.terminal("jobs", "-w") as terminal:
             place = terminal.read_until("before")
             assert shell("server", "stop", "--force").code == 0
             assert shell("enqueue", "any.task", "--id", "afterwards").code == 0
@@ -225,7 +225,7 @@ def test_limits_and_schedules_are_followed_too(shell: Shell) -> None:
     shell.client.set_limit("api", 5)
     shell("schedules", "add", "nightly", "any.task", "--cron", "0 2 * * *")
 
-    with piped(shell, "limits", "-f") as limits, piped(shell, "schedules", "-f", "--json") as schedules:
+    with piped(shell, "limits", "-w") as limits, piped(shell, "schedules", "-w", "--json") as schedules:
         assert limits.line().split("\t")[:2] == ["api", "5"]
         assert json.loads(schedules.line())["paused"] is False
         shell.client.set_limit("api", 7)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli import exits
+from holdfast.cli import exit_codes
 from tests.support.shells import PROGRAM, Shell
 
 SCRIPT = """
@@ -39,7 +39,7 @@ def test_a_script_puts_claims_and_ends_items(shell: Shell, tmp_path: Path) -> No
     assert states == {"mail-1": "succeeded", "mail-2": "failed", "mail-3": "succeeded"}
     assert shell.client.get("mail-3").result_bytes == b"sent letter 3"
     assert (shell.folder / "log").read_text() == "mail-1\tcompleted\nmail-2\tfailed\nmail-3\tcompleted\n"
-    assert (shell.folder / "errors").read_text() == "holdfast: there is no item to claim in queue mail\n"
+    assert (shell.folder / "errors").read_text() == "holdfast: queue mail has no item to claim\n"
 
 
 def test_what_is_put_comes_from_the_line_a_file_or_a_pipe(shell: Shell) -> None:
@@ -56,7 +56,7 @@ def test_what_is_put_comes_from_the_line_a_file_or_a_pipe(shell: Shell) -> None:
         assert (put.code, put.out) == (0, f"{id}\n"), put.err
         assert items.value(id) == payload
     again = shell("items", "put", "mail", "other", "--id", "a")
-    assert (again.code, again.err) == (0, "holdfast: item a is there already; nothing was stored\n")
+    assert (again.code, again.err) == (0, "holdfast: item a exists; nothing was stored\n")
     options = shell("items", "put", "mail", "x", "--priority", "3", "--retries", "7", "--delay", "1h", "--no-keep")
     job = shell.client.get(options.out.strip())
     assert (job.priority, job.state, job.keep) == (3, "scheduled", False)
@@ -73,29 +73,29 @@ def test_lines_are_items_of_their_own(shell: Shell) -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("put", "mail", "x", "--file", "tasks.py"), "TEXT and --file are both given"),
-        (("put", "mail", "x", "--fresh"), "--fresh is for many items"),
+        (("put", "mail", "x", "--file", "tasks.py"), "TEXT and --file exclude each other"),
+        (("put", "mail", "x", "--fresh"), "--fresh needs --lines"),
         (("put", "mail", "x", "--id", "a b"), "id is"),
         (("put", "a/b", "x"), "queue is"),
         (("put", "mail", "--file", "nowhere"), "nowhere"),
-        (("claim", "mail", "--payload", "-"), "give --token FILE"),
-        (("claim", "mail", "--payload", "-", "--token", "t", "--json"), "both write to the standard output"),
+        (("claim", "mail", "--payload", "-"), "needs --token FILE"),
+        (("claim", "mail", "--payload", "-", "--token", "t", "--json"), "both write to standard output"),
         (("claim", "mail", "--payload", "no/where"), "no/where"),
         (("claim", "mail", "--lease", "1ms"), "--lease"),
-        (("claim", "mail", "--payload", "-", "--token", "-"), "give --token FILE"),
+        (("claim", "mail", "--payload", "-", "--token", "-"), "needs --token FILE"),
         (("claim", "mail", "--token", "-", "--json"), "--token - and --json both write"),
         (("put", "mail", "--lines", "--id", "a"), "--id is for one item"),
         (("complete", "item_x"), "no token of an item"),
-        (("complete", "TOKEN", "x", "--file", "tasks.py"), "RESULT and --file are both given"),
+        (("complete", "TOKEN", "x", "--file", "tasks.py"), "RESULT and --file exclude each other"),
         (("renew", "nothing"), "no token of an item"),
-        (("fail", "TOKEN"), "WHY"),
+        (("fail", "TOKEN"), "REASON"),
         (("release", "TOKEN", "--delay", "soon"), "--delay"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(shell: Shell, words: tuple[str, ...], says: str) -> None:
     shell.client.items("mail").put(b"", id="a")
     ended = shell("items", *words)
-    assert (ended.code, ended.out) == (exits.USAGE, "")
+    assert (ended.code, ended.out) == (exit_codes.USAGE, "")
     assert says in ended.err
     assert shell.client.get("a").attempt == 0
 
@@ -103,7 +103,7 @@ def test_what_cannot_be_meant_is_refused(shell: Shell, words: tuple[str, ...], s
 def test_too_much_is_refused(shell: Shell) -> None:
     for words in (("put", "mail", "--file", "/dev/zero"), ("put", "mail", "--lines", "--file", "/dev/zero")):
         ended = shell("items", *words)
-        assert ended.code == exits.REFUSED, ended.err
+        assert ended.code == exit_codes.REFUSED, ended.err
         assert "1048576" in ended.err
     assert shell.client.count() == 0
 
@@ -136,10 +136,10 @@ def test_an_item_that_cannot_be_handed_out_is_released(shell: Shell) -> None:
     """Whoever was to have it would know of it only when its lease has ended."""
     shell.client.items("mail").put(b"x" * 1000, id="a", at_most_once=True)
     full = shell("items", "claim", "mail", "--payload", "/dev/full")
-    assert full.code == exits.REFUSED
+    assert full.code == exit_codes.REFUSED
     assert "No space left" in full.err
     job = shell.client.get("a")
-    assert (job.state, job.attempts[0].reason) == ("waiting", "it could not be written")
+    assert (job.state, job.attempts[0].reason) == ("waiting", "the claimed item could not be written")
     with open("/dev/full", "wb") as nowhere:
         ended = subprocess.run(
             [*PROGRAM, "items", "claim", "mail"],
@@ -149,7 +149,7 @@ def test_an_item_that_cannot_be_handed_out_is_released(shell: Shell) -> None:
             check=False,
             timeout=60,
         )
-    assert ended.returncode == exits.REFUSED
+    assert ended.returncode == exit_codes.REFUSED
     assert (shell.client.get("a").state, shell.client.get("a").attempt) == ("waiting", 2)
 
 
@@ -157,8 +157,8 @@ def test_nothing_to_claim_has_an_exit_code_of_its_own(shell: Shell) -> None:
     shell.client.items("mail").put(b"", delay="1h")
     for words in ((), ("--wait", "50ms")):
         ended = shell("items", "claim", "mail", *words)
-        assert (ended.code, ended.out) == (exits.NOT_FOUND, "")
-    assert "no item to claim in queue mail" in ended.err
+        assert (ended.code, ended.out) == (exit_codes.NOT_FOUND, "")
+    assert "queue mail has no item to claim" in ended.err
 
 
 def test_a_claim_waits_for_an_item(shell: Shell) -> None:
@@ -186,7 +186,7 @@ def test_a_stale_token_is_refused(shell: Shell, end: tuple[str, ...]) -> None:
     token = claim(shell)
     assert shell("items", "complete", token).code == 0
     refused = shell("items", end[0], token, *end[1:])
-    assert (refused.code, refused.out) == (exits.REFUSED, "")
+    assert (refused.code, refused.out) == (exit_codes.REFUSED, "")
     assert "item a is not held by this token any more" in refused.err
 
 

@@ -57,7 +57,7 @@ def test_jobs_are_chosen_by_queue_and_state(shell: Shell) -> None:
     }
     assert shell("jobs", "--queue", "none").out == ""
     code, _, err = shell("jobs", "--state", "done")
-    assert (code, "there is no state 'done'" in err) == (2, True)
+    assert (code, "unknown state 'done'" in err) == (2, True)
 
 
 def test_json_of_jobs_is_an_array_of_objects(shell: Shell) -> None:
@@ -136,7 +136,7 @@ def test_show_for_people_has_every_attempt_with_its_traceback(shell: Shell) -> N
     facts = [line.split("\t")[0] for line in text.splitlines()]
     assert facts[:2] == ["id", "state"]
     assert [fact for fact in facts if fact.startswith("attempt")] == ["attempt 1", "attempt 2"]
-    for words in ('arguments\t{"n":1}', "ValueError: boom", "made because of: error", "stopped", "no use"):
+    for words in ('arguments\t{"n":1}', "ValueError: boom", "after: error", "stopped", "no use"):
         assert words in text
 
 
@@ -179,7 +179,7 @@ def test_cancel_retry_and_delete_say_what_became_of_each_job(shell: Shell) -> No
 
     assert shell("cancel", "one", "two", "--reason", "why not").rows == [["one", "cancelled"], ["two", "cancelled"]]
     assert [note.text for note in shell.client.get("one").notes] == ["why not"]
-    assert shell("retry", "one", "--json").json == [{"id": "one", "answer": "waiting"}]
+    assert shell("retry", "one", "--json").json == [{"id": "one", "state": "waiting"}]
     assert shell("delete", "two").rows == [["two", "deleted"]]
     assert shell("show", "two").code == 3
 
@@ -264,7 +264,7 @@ def test_show_says_why_a_job_that_is_to_run_at_most_once_cannot_go_on(shell: She
 @pytest.mark.parametrize(
     ("task", "words"),
     [
-        ("holdfast.program", "runs no programs: start one with --allow-exec"),
+        ("holdfast.program", "does not run programs; start one with --allow-exec"),
         ("tasks.other", "does not know task tasks.other"),
     ],
 )
@@ -273,7 +273,7 @@ def test_show_says_that_a_job_was_handed_back_because_its_worker_cannot_run_it(
 ) -> None:
     shell.put("mine", task=task)
     Hand(shell.client).end(Unknown())
-    assert f"scheduled\tthe worker that had it {words}" in shell("show", "mine").out
+    assert f"scheduled\tits last worker {words}" in shell("show", "mine").out
 
 
 def test_peek_shows_what_runs_next_and_takes_nothing(shell: Shell) -> None:
@@ -292,7 +292,7 @@ def test_peek_shows_what_runs_next_and_takes_nothing(shell: Shell) -> None:
     shell.client.cancel("later")
     shell.client.cancel("sooner")
     code, out, err = shell("peek", "default")
-    assert (code, out, err) == (0, "", "holdfast: no job of queue default waits\n")
+    assert (code, out, err) == (0, "", "holdfast: queue default has no waiting job\n")
 
 
 def test_fields_and_notes_are_kept_with_a_job_and_shown(shell: Shell) -> None:
@@ -316,7 +316,7 @@ def test_what_a_job_saved_is_cut_on_a_terminal_and_whole_in_a_pipe(shell: Shell)
     shown = shell.on_a_terminal("show", "mine")
     assert "row 5" in shown
     assert "row 99" not in shown
-    assert "cut here; --json has all of it" in shown
+    assert "cut; --json prints all of it" in shown
     assert "row 99" in shell("show", "mine").out
     assert shell("show", "mine", "--json").json["arguments"] == {"rows": rows}
 
@@ -325,7 +325,7 @@ def test_what_a_job_saved_is_cut_on_a_terminal_and_whole_in_a_pipe(shell: Shell)
 def test_a_mistyped_state_leads_to_the_one_that_is_meant(shell: Shell, word: str, meant: str) -> None:
     code, _, err = shell("jobs", "--state", word)
 
-    assert (code, err) == (2, f"holdfast: there is no state '{word}'; did you mean {meant}?\n")
+    assert (code, err) == (2, f"holdfast: unknown state '{word}'; did you mean {meant}?\n")
 
 
 def test_a_job_that_cannot_be_read_is_shown_with_the_reason(shell: Shell, server_url: str, namespace: str) -> None:

@@ -88,7 +88,7 @@ def test_attempts_are_told_apart(shell: Shell, hand: Hand) -> None:
 def test_a_silent_job_is_said_to_be_one(shell: Shell) -> None:
     shell.put("mine")
     code, out, err = shell("logs", "mine")
-    assert (code, out, err) == (0, "", "holdfast: job mine has printed nothing: it is waiting, and has not run yet\n")
+    assert (code, out, err) == (0, "", "holdfast: job mine has no output; it is waiting and has not run yet\n")
 
 
 def test_it_is_said_why_an_attempt_has_no_log(shell: Shell, hand: Hand) -> None:
@@ -102,9 +102,9 @@ def test_it_is_said_why_an_attempt_has_no_log(shell: Shell, hand: Hand) -> None:
         0,
         "[holdfast: attempt 1 failed: holdfast.Retry]\n    holdfast.Retry\n",
     )
-    assert "no log of attempt 1: it printed nothing, or was too long ago; there are those of 2" in err
+    assert "attempt 1 has no log: it printed nothing, or its log has expired; attempts with a log: 2" in err
     code, _, err = shell("logs", "mine", "--attempt", "7")
-    assert (code, "job mine has no attempt 7: it is running, and has had 2" in err) == (3, True)
+    assert (code, "job mine has no attempt 7; it is running after 2" in err) == (3, True)
 
 
 def failed(shell: Shell, number: int, words: str, **more: Any) -> None:
@@ -142,7 +142,7 @@ def test_a_job_that_failed_for_good_and_printed_nothing_shows_why(shell: Shell, 
     code, out, err = shell("logs", "mine")
     follows = "failed for good (declared), in group ValueError; attempts: 1"
     words = f"[holdfast: attempt 1 failed: ValueError: no hope; {follows}]\n"
-    assert (code, out.startswith(words), "has printed nothing: it is failed" in err) == (0, True, True)
+    assert (code, out.startswith(words), "has no output; it is failed" in err) == (0, True, True)
     assert words in shell("logs", "mine", "--follow").out
 
 

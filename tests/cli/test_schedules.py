@@ -26,10 +26,10 @@ def test_a_schedule_is_made_listed_and_removed(shell: Shell) -> None:
 
 def test_the_same_again_is_no_change_and_another_replaces_it(shell: Shell) -> None:
     assert shell(*NIGHTLY).err == ""
-    assert "was so before" in shell(*NIGHTLY).err
+    assert "is unchanged" in shell(*NIGHTLY).err
 
     other = shell("schedules", "add", "nightly", "tasks.report", "--every", "1h", "--offset", "5m")
-    assert (other.rows[0][1], "was there, and was changed" in other.err) == ("every 1h, offset 5m", True)
+    assert (other.rows[0][1], "existed and was changed" in other.err) == ("every 1h, offset 5m", True)
     (found,) = shell("schedules", "--json").json
     assert (found["cron"], found["every_seconds"], found["offset_seconds"]) == (None, 3600, 300)
 
@@ -60,7 +60,7 @@ def test_a_schedule_is_paused_and_resumed(shell: Shell) -> None:
     shell(*NIGHTLY)
 
     assert shell("schedules", "pause", "nightly").rows[0][4:] == ["", "", "paused"]
-    assert "was so before" in shell("schedules", "pause", "nightly").err
+    assert "is unchanged" in shell("schedules", "pause", "nightly").err
     assert shell("schedules", "show", "nightly", "--json").json["firings"] == []
     assert shell("schedules", "resume", "nightly", "--json").json["paused"] is False
 
@@ -81,7 +81,7 @@ def test_a_schedule_that_is_not_there_is_not_found(shell: Shell, verb: str) -> N
     code, out, err = shell("schedules", verb, "nightli")
 
     assert (code, out) == (3, "")
-    assert "there is no schedule nightli; did you mean nightly?" in err
+    assert "unknown schedule nightli; did you mean nightly?" in err
 
 
 @pytest.mark.parametrize(
@@ -93,9 +93,9 @@ def test_a_schedule_that_is_not_there_is_not_found(shell: Shell, verb: str) -> N
         (("--cron", "0 2 * * *", "--tz", "Europe/Berln"), "did you mean Europe/Berlin"),
         (("--every", "1h", "--tz", "UTC"), "tz is given with every"),
         (("--every", "10ms"), "--every is '10ms'; it must be from 1s"),
-        (("--every", "1h", "--deadline", "2030-01-01"), "the --deadline of a schedule is a duration"),
+        (("--every", "1h", "--deadline", "2030-01-01"), "expected the --deadline of a schedule as a duration"),
         (("--every", "1h", "--missed", "none"), "'none' is not one of"),
-        (("--every", "1h", "word"), "'word' has no name"),
+        (("--every", "1h", "word"), "expected name=value, got 'word'"),
     ],
 )
 def test_a_schedule_that_is_none_is_refused(shell: Shell, words: tuple[str, ...], says: str) -> None:

@@ -54,7 +54,8 @@ def alone(shell: Shell) -> Iterator[Shell]:
 
 READERS = [
     ("jobs",), ("show", "x"), ("count",), ("peek", "q"), ("queues",), ("workers",), ("nodes",), ("events",),
-    ("cancel", "x"), ("retry", "x"), ("delete", "x"), ("wait", "x"), ("pause", "q"), ("resume", "q"), ("forget", "q"),
+    ("cancel", "x"), ("retry", "x"), ("delete", "x"), ("wait", "x"),
+    ("queues", "pause", "q"), ("queues", "resume", "q"), ("queues", "forget", "q"),
     ("attach", "x", "a=b"), ("note", "x", "words"), ("config",),
 ]  # fmt: skip
 
@@ -64,7 +65,7 @@ def test_to_look_at_nothing_starts_no_server(alone: Shell, words: tuple[str, ...
     code, out, err = alone(*words)
 
     assert (code, out) == (4, "")
-    assert err.startswith("holdfast: there is no server here: no URL is given, and ")
+    assert err.startswith("holdfast: found no server: no URL is given, and ")
     assert err.count("\n") == 1
     assert not (alone.folder / "home").exists()
 

@@ -52,7 +52,7 @@ def test_every_view_works_on_a_terminal(shell: Shell) -> None:
     assert "attempt 1" in shell.on_a_terminal("show", "mine")
     assert "WAITING" in shell.on_a_terminal("queues")
     assert "enqueued" in shell.on_a_terminal("events")
-    assert "paused" in shell.on_a_terminal("pause", "default")
+    assert "paused" in shell.on_a_terminal("queues", "pause", "default")
 
 
 @pytest.mark.parametrize("words", [("show", "mine"), ("jobs",), ("workers",), ("show", "mine", "--json")])
@@ -180,5 +180,5 @@ def test_jobs_of_several_states_are_in_the_order_of_time_on_a_terminal_too(shell
 def test_people_are_told_that_the_options_of_a_task_are_not_known_without_its_app(shell: Shell) -> None:
     shown = shell.on_a_terminal("enqueue", "any.task", columns=400)
 
-    assert "without --app (or HOLDFAST_APP) the options of any.task are not known" in shown
-    assert "not known" not in shell("enqueue", "any.task").err
+    assert "without --app (or HOLDFAST_APP) the options of any.task are unknown" in shown
+    assert "are unknown" not in shell("enqueue", "any.task").err

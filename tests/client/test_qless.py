@@ -513,7 +513,7 @@ def as_table(part: Any) -> dict[bytes, Any]:
 
 
 def test_every_command_line_of_the_table_exists() -> None:
-    from holdfast.cli.app import program
+    from holdfast.cli.program import program
 
     for row in rows():
         for line in quoted(row[3]):

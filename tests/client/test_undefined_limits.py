@@ -124,7 +124,7 @@ def test_a_worker_warns_once_of_each_name(crew: Crew) -> None:
     log = until(lambda: worker.log if "limit gpx is not defined" in worker.log else None)
 
     assert log.count("limit apl is not defined") == 1
-    assert "`holdfast limit apl SLOTS`; did you mean api?" in log
+    assert "`holdfast limits set apl SLOTS`; did you mean api?" in log
     assert "limit api is not" not in log
 
 
@@ -166,7 +166,7 @@ def test_the_command_line_shows_them(shell: Shell) -> None:
     assert listed.err == "holdfast: limit apl is not defined, so it has no effect; did you mean api?\n"
     assert [(row["limit"], row["slots"]) for row in shell("limits", "--json").json] == [("api", 5), ("apl", None)]
     assert [(limit.name, limit.is_defined) for limit in sorted(jobs.limits())] == [("api", True), ("apl", False)]
-    assert shell("limit", "apl", "3").code == 0
+    assert shell("limits", "set", "apl", "3").code == 0
     assert shell("limits").err == ""
 
 

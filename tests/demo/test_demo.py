@@ -236,7 +236,7 @@ def test_demonstration_that_loses_a_job_says_so(
         yield None, {}
 
     monkeypatch.setattr(demo, "_stage", stage)
-    monkeypatch.setattr(demo._Play, "act", lambda *_: Account(2, 1, ["a"], [], [("b", 1)], []))
+    monkeypatch.setattr(demo._Demonstration, "run", lambda *_: Account(2, 1, ["a"], [], [("b", 1)], []))
     monkeypatch.setattr(tempfile, "mkdtemp", lambda **_: str(tmp_path))
 
     assert demo.run() == 1

@@ -176,7 +176,7 @@ def test_what_the_documents_retry_by_group_is_retried(crew: Crew, example: str) 
 def test_there_are_examples_in_the_places_that_people_read() -> None:
     found = {str(path.relative_to(ROOT)): examples(path.read_text()) for path in DOCUMENTS}
     assert {name for name, texts in found.items() if texts} >= {
-        *("docs/cli.md", "docs/reference/jobs.md", "docs/pipelines.md", "docs/long.md")
+        *("docs/cli/jobs.md", "docs/reference/jobs.md", "docs/pipelines.md", "docs/long.md")
     }
     assert examples(bulk.retry_all.__doc__ or "") <= found["docs/reference/jobs.md"]
 

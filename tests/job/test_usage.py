@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from holdfast.cli.usage import curve
+from holdfast.cli.usage import chart
 from holdfast.job.usage import MAX_POINTS, JobUsage, Series, read_usage
 from holdfast.worker.linux import boot_time
 from holdfast.worker.processes import start_time
@@ -51,7 +51,7 @@ def test_a_series_shows_when_a_job_was_busy() -> None:
         series.add(2.0, MIB, busy)
 
     assert usage_of(series).cpu == [0, 0, 1, 1, 0, 0.5]
-    assert curve(usage_of(series).cpu) == "▁▁██▁▅"
+    assert chart(usage_of(series).cpu) == "▁▁██▁▅"
 
 
 def test_what_another_release_says_in_other_words_is_nothing() -> None:

@@ -235,9 +235,9 @@ def check_order(site: Site, ids: list[str], edges: list[list[int]]) -> None:
     ended: set[str] = set()
     after = {ids[place]: {ids[other] for other in others} for place, others in enumerate(edges)}
     for entry in site.ledger.read():
-        if entry.word == "end":
+        if entry.event == "end":
             ended.add(entry.job)
-        assert entry.word != "start" or after[entry.job] <= ended, f"{entry.job} started too soon"
+        assert entry.event != "start" or after[entry.job] <= ended, f"{entry.job} started too soon"
 
 
 def check_slots(records: list[Job[int]]) -> None:

@@ -38,7 +38,8 @@ from holdfast import (
     TooBig,
     current_job,
 )
-from holdfast.cli import exits, fields
+from holdfast.cli import exit_codes
+from holdfast.cli.outbox import OUTBOX
 from holdfast.client.enqueue import Chunk
 from holdfast.outbox.outbox import DAMAGED, FORMAT, SENDING, Entry, Outbox
 from holdfast.server import server
@@ -1111,7 +1112,7 @@ def test_a_worker_sends_what_is_kept_when_it_starts(crew: Crew) -> None:
 
 def test_the_command_line_lists_and_sends_what_is_kept(shell: Shell, outbox_folder: Path) -> None:
     shell.environ["HOLDFAST_OUTBOX"] = str(outbox_folder)
-    assert shell("kept", "--json").json == []
+    assert shell("outbox", "--json").json == []
     shell("enqueue", "tasks.add", "x=0", "--id", "taken")
     task: Any = shell.client.task(name="tasks.add")(lambda x: x)
     first, second = task.bind(1), task.options(queue="mail", delay="1h").bind(2)
@@ -1119,15 +1120,15 @@ def test_the_command_line_lists_and_sends_what_is_kept(shell: Shell, outbox_fold
     keep(shell.client, second)
     keep(shell.client, task.options(id="taken", on_exists="error").bind(3))
 
-    listed = shell("kept", "--json").json
-    assert [list(row) for row in listed] == [list(fields.KEPT)] * 3
+    listed = shell("outbox", "--json").json
+    assert [list(row) for row in listed] == [list(OUTBOX.help)] * 3
     assert [row["id"] for row in listed] == [first.id, second.id, "taken"]
     assert listed[1]["due_at"] == "2023-11-14T23:13:20.000Z"
-    assert shell("send", "--json", "--url", "redis://127.0.0.1:1").json == {"sent": 0}  # of another store
-    assert shell("send", "--json").json == {"sent": 3}
-    assert shell("send").out == "0\n"
-    assert [row[0] for row in shell("kept").rows] == ["taken"]
-    assert "exists already" in shell("kept").out
+    assert shell("outbox", "send", "--json", "--url", "redis://127.0.0.1:1").json == {"sent": 0}  # of another store
+    assert shell("outbox", "send", "--json").json == {"sent": 3}
+    assert shell("outbox", "send").out == "0\n"
+    assert [row[0] for row in shell("outbox").rows] == ["taken"]
+    assert "exists already" in shell("outbox").out
     assert shell.client.count() == 3
 
 
@@ -1135,13 +1136,13 @@ def test_the_command_line_says_what_is_kept_while_the_store_is_away(tmp_path: Pa
     shell = Shell(tmp_path, switch.url, "default")
     shell.environ |= {"HOLDFAST_OUTBOX": str(tmp_path / "outbox"), "HOLDFAST_WHEN_UNREACHABLE": "outbox"}
     (id,) = shell("enqueue", "tasks.add", "x=1").rows[0][:1]
-    assert [row[0] for row in shell("kept").rows] == [id]
-    assert shell("send").code == exits.UNAVAILABLE
+    assert [row[0] for row in shell("outbox").rows] == [id]
+    assert shell("outbox", "send").code == exit_codes.UNAVAILABLE
     shell.environ["HOLDFAST_WHEN_UNREACHABLE"] = "inline"
     ended = shell("enqueue", "tasks.add", "x=1")
-    assert (ended.code, "its task is not declared in this process" in ended.err) == (exits.UNAVAILABLE, True)
+    assert (ended.code, "its task is not declared in this process" in ended.err) == (exit_codes.UNAVAILABLE, True)
     switch.on()
-    assert shell("send").out == "1\n"
+    assert shell("outbox", "send").out == "1\n"
     assert shell.client.get(id).state == "waiting"
     shell.client.close()
 

@@ -201,7 +201,7 @@ def test_neither_worker_nor_doctor_shows_the_password(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("url", ["redis://127.0.0.1:abc", "redis://[::1", "unix:///s?foo=bar", "valky://h"])
-@pytest.mark.parametrize("words", [("queues",), ("work", "tasks"), ("enqueue", "tasks.add", "1"), ("kept",)])
+@pytest.mark.parametrize("words", [("queues",), ("work", "tasks"), ("enqueue", "tasks.add", "1"), ("outbox",)])
 def test_the_command_line_refuses_a_url_in_one_line(shell: Shell, words: tuple[str, ...], url: str) -> None:
     (code, out, err), variable = shell(*words, "--url", url), shell(*words, HOLDFAST_URL=url)
 

@@ -97,7 +97,7 @@ class Site:
         return [job for job in self.app.get_many(ids) if job is not None]
 
     def entries(self, word: str) -> list[Entry]:
-        return [entry for entry in self.ledger.read() if entry.word == word]
+        return [entry for entry in self.ledger.read() if entry.event == word]
 
     def running(self) -> list[Entry]:
         """The attempts that have started and not ended, by the ledger, and whose processes are alive."""

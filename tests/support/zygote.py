@@ -65,7 +65,7 @@ def _serve(connection: socket.socket) -> None:
 
 def _become(words: list[str], cwd: str, environ: dict[str, str], streams: list[int]) -> NoReturn:
     """Be the program, as if it was started with these words."""
-    from holdfast.cli.app import main
+    from holdfast.cli.program import main
 
     for number, stream in enumerate(streams):
         os.dup2(stream, number)

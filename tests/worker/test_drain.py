@@ -55,7 +55,10 @@ def test_the_command_line_drains_the_workers_of_a_node_and_waits_for_their_end(
     job = shell.client.enqueue(long_app.wait_for_file.bind(str(crew.folder / "go")))
     until(lambda: len(shell("workers", "--idle").rows) == 2)
 
-    assert sorted(row[1:] for row in shell("drain", "--node", "here").rows) == [["draining", "0"], ["draining", "1"]]
+    assert sorted(row[1:] for row in shell("workers", "drain", "--node", "here").rows) == [
+        ["draining", "0"],
+        ["draining", "1"],
+    ]
     until(lambda: [row[1] for row in shell("workers").rows if row[0].startswith("here/")] == ["draining"])
     assert sorted(worker["draining"] for worker in shell("workers", "--json").json) == [False, True]
 
@@ -63,7 +66,7 @@ def test_the_command_line_drains_the_workers_of_a_node_and_waits_for_their_end(
     assert shell.client.get(job.id).result(timeout="30s") == "found"
     (other,) = until(lambda: left if len(left := shell.client.workers()) == 1 else None)
     assert other.node == "there"
-    assert [row[1] for row in shell("drain", other.name, "--wait").rows] == ["draining", "ended"]
+    assert [row[1] for row in shell("workers", "drain", other.name, "--wait").rows] == ["draining", "ended"]
 
 
 def test_who_waits_for_a_drained_worker_may_lose_patience(shell: Shell, crew: Crew, namespace: str) -> None:
@@ -71,17 +74,17 @@ def test_who_waits_for_a_drained_worker_may_lose_patience(shell: Shell, crew: Cr
     job = shell.client.enqueue(long_app.wait_for_file.bind(str(crew.folder / "go")))
     name = until(lambda: shell.client.get(job.id).worker)
 
-    code, _, err = shell("drain", name, "--wait", "--timeout", "10ms")
+    code, _, err = shell("workers", "drain", name, "--wait", "--timeout", "10ms")
 
-    assert (code, err) == (5, "holdfast: 1 of 1 workers have not ended in the time given; they go on\n")
-    assert shell("drain").code == 2
-    assert shell("drain", "--node", "nowhere").code == 3
+    assert (code, err) == (5, "holdfast: 1 of 1 workers have not ended in time; draining continues\n")
+    assert shell("workers", "drain").code == 2
+    assert shell("workers", "drain", "--node", "nowhere").code == 3
 
 
 def test_a_worker_that_is_waited_for_and_gives_no_sign_of_life_is_named(shell: Shell) -> None:
     silence(shell, "node/gone")
 
-    code, _, err = shell("drain", "node/gone", "--wait", "--timeout", "10ms")
+    code, _, err = shell("workers", "drain", "node/gone", "--wait", "--timeout", "10ms")
 
     assert code == 5
-    assert "worker node/gone gives no sign of life; if it is dead: holdfast workers --forget node/gone" in err
+    assert "worker node/gone sends no heartbeat; if it is dead: holdfast workers forget node/gone" in err

@@ -1,5 +1,5 @@
-"""The command line: `holdfast`, one file per group of commands; `app.py` puts them together."""
+"""The command line: the program `holdfast`, one module per noun; `program.py` puts the commands together."""
 
-from holdfast.cli.app import main
+from holdfast.cli.program import main
 
 __all__ = ["main"]

@@ -1,5 +1,5 @@
 """`python -m holdfast.cli` is `holdfast`."""
 
-from holdfast.cli.app import main
+from holdfast.cli.program import main
 
 main()

@@ -1,6 +1,6 @@
-"""What the shell offers when Tab is pressed.
+"""Completion of names and ids when Tab is pressed.
 
-The store is asked only if it runs and answers at once: pressing a key must neither start a server nor be waited for.
+The store is asked only if it runs, and for a short time: pressing a key must neither start a server nor hang.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast import Holdfast
-from holdfast.cli.lookup import WORDS, select
-from holdfast.cli.session import Session
-from holdfast.cli.text import allowance
+from holdfast.cli.client import Client
+from holdfast.cli.formatting import capacity
+from holdfast.cli.selection import STATE_NAMES, select_jobs
 from holdfast.errors import HoldfastError
 from holdfast.job.job import FINAL, PENDING, STATES, Job
 from holdfast.server import server
@@ -24,46 +24,44 @@ from holdfast.server import server
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-PATIENCE = 0.6  # seconds for all that is asked, unless HOLDFAST_COMPLETION_TIMEOUT says something else
-MOST = 50  # jobs that are offered
-LOOKED_AT = 300  # jobs, for the names of their tasks
+TIMEOUT = 0.6  # seconds for all requests together; HOLDFAST_COMPLETION_TIMEOUT overrides it
+MAX_JOBS = 50  # that are offered
+MAX_TASK_JOBS = 300  # jobs whose tasks are offered
 
-_STATES_OF: dict[str, Sequence[str]] = {
+_STATES_OF_COMMAND: dict[str, Sequence[str]] = {
     "cancel": PENDING, "wait": PENDING, "move": PENDING, "fail": PENDING, "release": ("running",),
-    "stack": ("running",),
-    "retry": FINAL, "delete": FINAL,
+    "stack": ("running",), "retry": FINAL, "delete": FINAL,
 }  # fmt: skip
 
 
-def ask(context: click.Context, question: Callable[[Holdfast], Iterable[Any]]) -> list[Any]:
-    """Return what a store says in time: all of it, a part, or nothing."""
-    heard: list[Any] = []
-    session, patience = context.ensure_object(Session), _patience()
+def query(context: click.Context, request: Callable[[Holdfast], Iterable[Any]]) -> list[Any]:
+    """Return what the store replies in time: all of it, a part, or nothing."""
+    replies: list[Any] = []
+    client, timeout = context.ensure_object(Client), _timeout()
 
-    def listen() -> None:
+    def run() -> None:
         with suppress(HoldfastError):
-            app = _running(session, patience / 2)
+            app = _running_app(client, timeout / 2)
             if app is not None:
-                for each in question(app):
-                    heard.append(each)  # noqa: PERF402 - one by one: time may be over before the last
+                for each in request(app):
+                    replies.append(each)  # noqa: PERF402 - one by one: time may be over before the last
 
-    thread = threading.Thread(target=listen, daemon=True)  # a name that does not resolve keeps it for long
+    thread = threading.Thread(target=run, daemon=True)  # resolving a host name may block it for long
     thread.start()
-    thread.join(patience)
-    return list(heard)
+    thread.join(timeout)
+    return list(replies)
 
 
-def _patience() -> float:
-    """Return how many seconds all questions together may take."""
+def _timeout() -> float:
     try:
-        return min(max(float(os.environ.get("HOLDFAST_COMPLETION_TIMEOUT", PATIENCE)), 0.01), 60.0)
+        return min(max(float(os.environ.get("HOLDFAST_COMPLETION_TIMEOUT", TIMEOUT)), 0.01), 60.0)
     except ValueError:
-        return PATIENCE
+        return TIMEOUT
 
 
-def _running(session: Session, timeout: float) -> Holdfast | None:
-    """Return a client of the store, if it is not an embedded server that would have to be started."""
-    app = Holdfast(session.url, namespace=session.namespace, timeout=timeout)
+def _running_app(client: Client, timeout: float) -> Holdfast | None:
+    """Return an app, unless its embedded server would have to be started."""
+    app = Holdfast(client.url, namespace=client.namespace, timeout=timeout)
     if app.address.home is None:
         return app
     return app if server.status(app.address.home).running else None
@@ -72,60 +70,62 @@ def _running(session: Session, timeout: float) -> Holdfast | None:
 def _items(pairs: Iterable[tuple[str, str]], incomplete: str) -> list[CompletionItem]:
     from click.shell_completion import CompletionItem
 
-    return [CompletionItem(value, help=words or None) for value, words in pairs if value.startswith(incomplete)]
+    return [CompletionItem(value, help=help or None) for value, help in pairs if value.startswith(incomplete)]
 
 
 def complete_queue(context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Offer the names of queues."""
-    found = ask(context, lambda app: app.queues())
+    """Offer queues."""
+    found = query(context, lambda app: app.queues())
     return _items(((queue.name, f"{queue.pending} pending") for queue in found), incomplete)
 
 
 def complete_states(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Offer states, also after a comma."""
     before, comma, _last = incomplete.rpartition(",")
-    return _items(((f"{before}{comma}{word}", "") for word in WORDS if word not in before.split(",")), incomplete)
+    return _items(((f"{before}{comma}{name}", "") for name in STATE_NAMES if name not in before.split(",")), incomplete)
 
 
 def complete_ids(context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Offer the ids of jobs that changed last, of those that the command is for."""
-    states = _STATES_OF.get(context.info_name or "", STATES)
+    """Offer recent jobs in states that the command applies to."""
+    states = _STATES_OF_COMMAND.get(context.info_name or "", STATES)
     given = context.params.get("ids") or ()
-    jobs: list[Job[Any]] = ask(context, lambda app: select(app, app.queues(), states, newest=True, limit=MOST))
+    jobs: list[Job[Any]] = query(
+        context, lambda app: select_jobs(app, app.queues(), states, newest=True, limit=MAX_JOBS)
+    )
     return _items(((job.id, f"{job.task} {job.state}") for job in jobs if job.id not in given), incomplete)
 
 
-def complete_worker(context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Offer workers that gave no sign of life."""
-    found = ask(context, lambda app: app.workers())
+def complete_silent_worker(context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Offer workers that can be forgotten."""
+    found = query(context, lambda app: app.workers())
     return _items(((worker.name, "silent") for worker in found if not worker.is_live), incomplete)
 
 
 def complete_live_worker(context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Offer workers that can be drained."""
-    found = ask(context, lambda app: app.workers())
+    found = query(context, lambda app: app.workers())
     live = [worker for worker in found if worker.is_live and not worker.is_draining]
     return _items(((worker.name, f"{len(worker.held)} jobs") for worker in live), incomplete)
 
 
 def complete_node(context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Offer machines that have live workers."""
-    found = ask(context, lambda app: app.nodes())
+    """Offer nodes that have live workers."""
+    found = query(context, lambda app: app.nodes())
     return _items(((node.name, f"{len(node.workers)} workers") for node in found if node.is_live), incomplete)
 
 
 def complete_limit(context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Offer the names of limits."""
-    found = ask(context, lambda app: app.limits())
+    """Offer limits."""
+    found = query(context, lambda app: app.limits())
     return _items(
-        ((limit.name, allowance(limit.slots, limit.per) if limit.is_defined else "not defined") for limit in found),
+        ((limit.name, capacity(limit.slots, limit.per) if limit.is_defined else "not defined") for limit in found),
         incomplete,
     )
 
 
 def complete_schedule(context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Offer the names of schedules."""
-    found = ask(context, lambda app: app.schedules())
+    """Offer schedules."""
+    found = query(context, lambda app: app.schedules())
     return _items(((schedule.name, schedule.task) for schedule in found), incomplete)
 
 
@@ -137,13 +137,13 @@ def complete_zone(_: click.Context, __: click.Parameter, incomplete: str) -> lis
 
 
 def complete_settings(context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Offer settings; to set one, with an equals sign."""
-    sign = "=" if context.params.get("action") == "set" else ""
-    found = ask(context, lambda app: app.config())
+    """Offer settings; for `config set` with an equals sign."""
+    sign = "=" if context.info_name == "set" else ""
+    found = query(context, lambda app: app.config())
     return _items(((f"{setting.name}{sign}", setting.explanation) for setting in found), incomplete)
 
 
 def complete_task(context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Offer the tasks of the jobs that changed last: the app may take long to import."""
-    jobs = ask(context, lambda app: select(app, app.queues(), STATES, newest=True, limit=LOOKED_AT))
+    """Offer the tasks of recent jobs: importing the app could take long."""
+    jobs = query(context, lambda app: select_jobs(app, app.queues(), STATES, newest=True, limit=MAX_TASK_JOBS))
     return _items(((task, "") for task in dict.fromkeys(job.task for job in jobs)), incomplete)

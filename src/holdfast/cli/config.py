@@ -1,104 +1,147 @@
-"""The command on settings, which can be changed while everything runs."""
+"""`holdfast config`: settings of the namespace and of queues, which can be changed while everything runs."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import click
-import msgspec
 
 from holdfast import Holdfast
+from holdfast.cli.client import Client, pass_client
+from holdfast.cli.command import Group, command
 from holdfast.cli.completers import complete_queue, complete_settings
-from holdfast.cli.fields import SETTING
-from holdfast.cli.lookup import find_queue, note_new_queue
-from holdfast.cli.output import Column
-from holdfast.cli.records import Record
-from holdfast.cli.session import Session, command, pass_session
+from holdfast.cli.output import Output
+from holdfast.cli.suggestions import find_queue, note_new_queue
+from holdfast.cli.table import Field, Record, Table, column, field
 from holdfast.errors import Invalid
 from holdfast.store.commands import Setting
 from holdfast.text import suggestion
 from holdfast.units import humanize, milliseconds
 
-ACTIONS = ("list", "set", "reset")
+
+def _number(name: str, help: str) -> Field:
+    """Declare a value that is shown as users write it."""
+
+    def show(record: Record, _: Output) -> str:
+        return humanize(record[name]) if record["unit"] == "ms" else str(record[name])
+
+    return column(name, help, show=show, right=True, whole=True)
+
+
+SETTINGS = Table(
+    "setting",
+    column("name", "name of the setting", whole=True),
+    _number("value", "its value; milliseconds if its unit is ms"),
+    _number("default", "its default"),
+    _number("least", "its minimum"),
+    _number("most", "its maximum"),
+    field("unit", "ms, or empty for a number"),
+    field("per_queue", "whether a queue may have its own value"),
+    column("source", "where the value comes from: default, global or queue", whole=True),
+    column("explanation", "what it controls", title="MEANING", wraps=True),
+)
+
+
+@click.group(
+    "config", cls=Group, default="list",
+    examples=(
+        "holdfast config", "holdfast config set lease=1m keep_failed=90d -Q video", "holdfast config reset lease",
+    ),
+)  # fmt: skip
+def config() -> None:
+    """List and change settings.
+
+    Without a command, settings are listed. Changes apply from the next call on, to all queues or to one.
+    """
+
+
+_queue = click.option("-Q", "--queue", shell_complete=complete_queue, help="For this queue instead of all queues.")
 
 
 @command(
-    "config",
-    "holdfast config",
-    "holdfast config set lease=1m keep_failed=90d --queue video",
-    "holdfast config reset lease --queue video",
-    fields=SETTING,
-)
-@click.argument("action", type=click.Choice(ACTIONS), default="list", metavar="[list|set|reset]")
-@click.argument("words", nargs=-1, metavar="[NAME|NAME=VALUE]...", shell_complete=complete_settings)
-@click.option("--queue", shell_complete=complete_queue, help="As it holds for this queue, instead of for all.")
-@pass_session
-def config(session: Session, action: str, words: Sequence[str], queue: str | None) -> None:
-    """List settings, change them, or give them their defaults again.
+    "list", "holdfast config", "holdfast config list lease retries", "holdfast config -Q video", output=SETTINGS
+)  # fmt: skip
+@click.argument("names", nargs=-1, metavar="[NAME...]", shell_complete=complete_settings)
+@_queue
+@pass_client
+def list_settings(client: Client, names: Sequence[str], queue: str | None) -> None:
+    """List settings with their values, defaults and bounds.
 
-    That is `list`, `set NAME=VALUE` and `reset NAME`. They hold from the next call on, for all queues or for one. A
-    VALUE is a number, or a duration like 30s or 1h30m; when piped, the columns are name, value, default, least, most,
-    source and meaning. Where a value comes from is its source: default, global or queue. With --json, an array; there
-    durations are in milliseconds.
+    The source of a value is default, global or queue. With --json, durations are in milliseconds.
     """
-    app = session.app if action == "list" else session.new_app
-    known = {setting.name: setting for setting in app.config(queue)}
-    changes = _changes(action, words, known)
-    found = app.configure(changes, queue=queue) if changes else list(known.values())
-    if queue:
-        _check_queue(app, queue, found, is_changed=bool(changes))
-    names = {word.partition("=")[0] for word in words}
-    shown = [msgspec.structs.asdict(setting) for setting in found if setting.name in names or not names]
-    session.output.list(shown, _columns(), "")
+    settings = client.app.config(queue)
+    _check_names(names, settings)
+    if queue and all(setting.source != "queue" for setting in settings):
+        find_queue(client.app, queue)
+    _print(client, settings, names)
 
 
-def _columns() -> list[Column]:
-    return [
-        Column("NAME", lambda row: row["name"], whole=True),
-        Column("VALUE", lambda row: _text(row, "value"), right=True, whole=True),
-        Column("DEFAULT", lambda row: _text(row, "default"), right=True, whole=True),
-        Column("LEAST", lambda row: _text(row, "least"), right=True, whole=True),
-        Column("MOST", lambda row: _text(row, "most"), right=True, whole=True),
-        Column("SOURCE", lambda row: row["source"], whole=True),
-        Column("MEANING", lambda row: row["explanation"], wraps=True),
-    ]
+@command("set", "holdfast config set lease=1m keep_failed=90d -Q video", output=SETTINGS)
+@click.argument("words", nargs=-1, metavar="NAME=VALUE...", shell_complete=complete_settings)
+@_queue
+@pass_client
+def set_settings(client: Client, words: Sequence[str], queue: str | None) -> None:
+    """Change settings.
 
-
-def _text(record: Record, name: str) -> str:
-    """Return a value as it would be set."""
-    return humanize(record[name]) if record["unit"] == "ms" else str(record[name])
-
-
-def _changes(action: str, words: Sequence[str], known: dict[str, Setting]) -> dict[str, Any]:
-    """Return what is to be changed, nothing for `list`; what is wrong with the words is refused."""
+    A VALUE is a number, or a duration such as 30s or 1h30m.
+    """
     pairs = [word.partition("=") for word in words]
-    if action == "set" and (not pairs or any(not equals for _, equals, _ in pairs)):
-        raise click.UsageError("say what to set: NAME=VALUE.")
-    if action == "reset" and not pairs:
-        raise click.UsageError(f"say which: {', '.join(known)}.")
-    for name in words if action != "set" else [name for name, _, _ in pairs]:
+    if not pairs or any(not equals for _, equals, _ in pairs):
+        raise click.UsageError("expected NAME=VALUE.")
+    app = client.app_starting_server
+    settings = {setting.name: setting for setting in app.config(queue)}
+    names = [name for name, _, _ in pairs]
+    _check_names(names, settings.values())
+    _change(client, app, {name: _read(settings[name], value) for name, _, value in pairs}, queue)
+
+
+@command("reset", "holdfast config reset lease -Q video", output=SETTINGS)
+@click.argument("names", nargs=-1, metavar="NAME...", shell_complete=complete_settings)
+@_queue
+@pass_client
+def reset(client: Client, names: Sequence[str], queue: str | None) -> None:
+    """Restore the defaults of settings."""
+    app = client.app_starting_server
+    settings = app.config(queue)
+    if not names:
+        raise click.UsageError(f"expected NAME: {', '.join(setting.name for setting in settings)}.")
+    _check_names(names, settings)
+    _change(client, app, dict.fromkeys(names), queue)
+
+
+def _change(client: Client, app: Holdfast, changes: dict[str, Any], queue: str | None) -> None:
+    settings = app.configure(changes, queue=queue)
+    if queue:
+        note_new_queue(app, queue)  # a queue may be configured before its first job
+    _print(client, settings, changes)
+
+
+def _print(client: Client, settings: Iterable[Setting], names: Iterable[str]) -> None:
+    wanted = set(names)
+    client.output.list(SETTINGS.records(each for each in settings if each.name in wanted or not wanted), SETTINGS)
+
+
+def _check_names(names: Iterable[str], settings: Iterable[Setting]) -> None:
+    known = [setting.name for setting in settings]
+    for name in names:
         if name not in known:
-            raise Invalid(f"there is no setting {name!r}{suggestion(name, known)}")
-    if action == "set":
-        return {name: _value(known[name], value) for name, _, value in pairs}
-    return dict.fromkeys(words) if action == "reset" else {}
+            raise Invalid(f"unknown setting {name!r}{suggestion(name, known)}")
 
 
-def _value(setting: Setting, text: str) -> Any:
-    """Read a value; what is out of bounds is refused here, in the words of the command line."""
+def _read(setting: Setting, text: str) -> Any:
+    """Read a value.
+
+    Raises:
+        Invalid: it is malformed or out of bounds.
+    """
     if setting.unit == "ms":
         duration = f"{text}s" if text[-1:].isdigit() else text
-        number = milliseconds(duration, what=setting.name, least=setting.least, most=setting.most)
-        return number / 1000
+        return milliseconds(duration, what=setting.name, least=setting.least, most=setting.most) / 1000
     if not text.isascii() or not text.isdigit() or not setting.least <= int(text) <= setting.most:
-        raise Invalid(f"{setting.name} is {text!r}; it must be a number from {setting.least} to {setting.most}")
+        raise Invalid(f"{setting.name}: expected a number from {setting.least} to {setting.most}, got {text!r}")
     return int(text)
 
 
-def _check_queue(app: Holdfast, queue: str, found: Sequence[Setting], *, is_changed: bool) -> None:
-    """A queue may be configured before it has jobs, but its name may also be mistyped."""
-    if is_changed:
-        note_new_queue(app, queue)
-    elif all(setting.source != "queue" for setting in found):
-        find_queue(app, queue)
+for each in (list_settings, set_settings, reset):
+    config.add_command(each)

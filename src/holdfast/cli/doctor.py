@@ -1,16 +1,23 @@
-"""The command that says what a server guarantees."""
+"""`holdfast doctor`: what the server guarantees."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from holdfast.cli.client import Client, pass_client
+from holdfast.cli.command import command
+from holdfast.cli.exit_codes import DANGER, REFUSED
+from holdfast.cli.output import Fact
+from holdfast.cli.table import Table, column
 
-from holdfast.cli.exits import IN_DANGER, REFUSED
-from holdfast.cli.fields import FINDING
-from holdfast.cli.output import Column, Fact
-from holdfast.cli.session import Session, command, pass_session
-
-EXIT_CODES = {"ok": 0, "note": 0, "warning": REFUSED, "danger": IN_DANGER}
+EXIT_CODES = {"ok": 0, "note": 0, "warning": REFUSED, "danger": DANGER}
 STYLES = {"ok": "green", "note": "cyan", "unknown": "magenta", "warning": "yellow", "danger": "bold red"}
+
+FINDINGS = Table(
+    "finding",
+    column("level", "ok, note, unknown, warning or danger"),
+    column("code", "what was checked; see docs/doctor.md"),
+    column("means", "what it means"),
+    column("advice", "what to do"),
+)
 
 
 @command(
@@ -18,29 +25,29 @@ STYLES = {"ok": "green", "note": "cyan", "unknown": "magenta", "warning": "yello
     "holdfast doctor",
     "holdfast doctor --url redis://cache.example.org --json | jq '.[] | select(.level == \"danger\")'",
     "holdfast doctor --plain | grep ^danger",
-    fields=FINDING,
+    output=FINDINGS,
 )
-@pass_session
-def doctor(session: Session) -> int:
-    """Say what the server guarantees, and what to do about it.
+@pass_client
+def doctor(client: Client) -> int:
+    """Check what the server guarantees, and what to do about it.
 
-    Its version and its settings are looked at. Each finding has a code, a level, what it means, and what to do, the
-    worst first. When piped, the columns are level, code, meaning, advice. With --json, an array. docs/doctor.md
-    explains every code.
+    Checks its version and settings. Each finding has a level, a code, a meaning and advice; the worst come first.
+    docs/doctor.md explains every code.
 
-    Exit code 0 if nothing is worse than a note; 1 if there are warnings, or something that data depends on could not be
-    known; 6 if there is danger: the server loses jobs, or works for nobody. A worker refuses a server whose version,
-    role, eviction or acl is in danger, unless it is started with --accept-data-loss.
+    Exit code 0 if nothing is worse than a note; 1 if there are warnings, or something that the safety of data depends
+    on is unknown; 6 if there is danger: the server can lose jobs, or refuses to work. Workers refuse a server whose
+    version, role, eviction or acl is in danger, unless they are started with --accept-data-loss.
     """
     from holdfast.doctor import LEVELS, probe_server, run_checks, worst_level
 
-    found = sorted(run_checks(probe_server(session.new_app.store)), key=lambda finding: -LEVELS.index(finding.level))
-    if session.output.mode == "table":
-        session.output.facts(
-            Fact(each.code, f"{each.level}: {each.means}\n{each.advice}".rstrip(), STYLES[each.level]) for each in found
+    findings = sorted(
+        run_checks(probe_server(client.app_starting_server.store)), key=lambda finding: -LEVELS.index(finding.level)
+    )
+    if client.output.on_terminal:
+        client.output.facts(
+            Fact(each.code, f"{each.level}: {each.means}\n{each.advice}".rstrip(), STYLES[each.level])
+            for each in findings
         )
     else:
-        names = ("level", "code", "means", "advice")
-        columns = [Column(name.upper(), lambda record, name=name: record[name]) for name in names]  # type: ignore[misc]
-        session.output.list([asdict(finding) for finding in found], columns, "")
-    return EXIT_CODES[worst_level(found)]
+        client.output.list(FINDINGS.records(findings), FINDINGS)
+    return EXIT_CODES[worst_level(findings)]

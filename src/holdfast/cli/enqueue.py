@@ -1,4 +1,4 @@
-"""Storing jobs from the command line, with the help of the app's signature or without, one or very many."""
+"""`holdfast enqueue`: enqueue a task or a program, with the app's signature or without; one job or many."""
 
 from __future__ import annotations
 
@@ -10,25 +10,38 @@ from typing import Any, BinaryIO
 import click
 
 from holdfast import Holdfast, errors
-from holdfast.cli.arguments import call_options, choose_task, make_call, read_moment
-from holdfast.cli.batch import Batch, store
-from holdfast.cli.complaints import complain, note
-from holdfast.cli.completers import complete_ids, complete_task
-from holdfast.cli.exits import REFUSED
-from holdfast.cli.fields import ENQUEUED
-from holdfast.cli.lookup import note_undefined_limits, saying_which
-from holdfast.cli.many import optional_ids
-from holdfast.cli.output import Column, write
-from holdfast.cli.programs import program_call, program_options, take_program_options
-from holdfast.cli.prospects import warn_if_nobody_runs
-from holdfast.cli.records import decoded, full_record
-from holdfast.cli.session import Session, command, duration_option, pass_session
-from holdfast.cli.text import json_text
-from holdfast.cli.waiting import wait_for
+from holdfast.cli.bulk import expand_ids
+from holdfast.cli.bulk_enqueue import Batch, enqueue_lines
+from holdfast.cli.calls import (
+    app_option,
+    choose_task,
+    make_call,
+    program_call,
+    program_options,
+    take_program_options,
+)
+from holdfast.cli.client import Client, pass_client
+from holdfast.cli.command import command
+from holdfast.cli.completers import complete_task
+from holdfast.cli.errors import print_error, print_note
+from holdfast.cli.exit_codes import REFUSED
+from holdfast.cli.formatting import decoded, json_text
+from holdfast.cli.job_options import job_options
+from holdfast.cli.no_worker import warn_without_worker
+from holdfast.cli.options import duration_option
+from holdfast.cli.output import write
+from holdfast.cli.show import details
+from holdfast.cli.suggestions import note_undefined_limits, suggesting_ids
+from holdfast.cli.table import Table, column, field
+from holdfast.cli.wait import wait_for
 from holdfast.job.errors import JobCancelled, JobFailed
 from holdfast.task.task import BoundCall
 
-ON_FAILED = click.Choice(["block", "cancel", "run"])
+ENQUEUED = Table(
+    "job",
+    column("id", "id of the job"),
+    field("created", "whether it was stored now; false if a job with this id existed"),
+)
 
 
 @command(
@@ -36,168 +49,138 @@ ON_FAILED = click.Choice(["block", "cancel", "run"])
     "holdfast enqueue tasks.transcode source=in.mov height=1080",
     "holdfast enqueue tasks.transcode in.mov --app tasks --wait --timeout 1h",
     "holdfast enqueue tasks.send --from people.jsonl --id 'mail-{address}'",
-    "holdfast jobs --queue map --state pending | holdfast enqueue tasks.reduce --after - --on-failed run",
+    "holdfast jobs -Q map -s pending | holdfast enqueue tasks.reduce --after - --on-failed run",
     "holdfast enqueue --exec --run-timeout 6h --memory 2G -- ffmpeg -i in.mov out.mp4",
-    fields=ENQUEUED,
+    output=ENQUEUED,
 )
 @click.argument("task", required=False, metavar="TASK", shell_complete=complete_task)
 @click.argument("words", nargs=-1, metavar="[ARGUMENT...]")
-@call_options
+@app_option
 @click.option(
-    "--from", "file", type=click.File("rb"), metavar="FILE", envvar="HOLDFAST_ENQUEUE_FROM",
-    help="A job for each line, a JSON object with its arguments; - is the standard input.",
-)  # fmt: skip
-@click.option("--id", help="Id of the job. While one of that id is kept, no second is stored. With --from, a pattern.")
-@click.option("--on-exists", type=click.Choice(["return", "error", "replace"]), help="What to do then.")
-@click.option("--unique", metavar="KEY", help="While a job of this key is there, no second is stored.")
-@click.option("--unique-for", metavar="SPAN", help="For how long: queued, pending, kept, or a duration.")
-@duration_option("--debounce", "Run it after this time without another call; the last call counts.")
-@duration_option("--delay", "Run it after this time: 30s, 1h30m.")
-@click.option(
-    "--at", metavar="ISO", callback=read_moment,
-    help="Run it at this time: 2024-07-01T02:00+02:00; without a zone, local time.",
-)  # fmt: skip
-@click.option(
-    "--after", multiple=True, metavar="ID", shell_complete=complete_ids,
-    help="Run it when this job has ended; may be given several times; - reads ids from the standard input.",
-)  # fmt: skip
-@click.option(
-    "--on-failed", type=ON_FAILED, help="If one of those fails or is cancelled: stay blocked, be cancelled, or run."
+    "--from",
+    "file",
+    type=click.File("rb"),
+    metavar="FILE",
+    help="Enqueue a job for each line, a JSON object with its arguments; - is standard input.",
 )
+@job_options()
 @program_options
 @click.option("--wait", is_flag=True, help="Wait until it has ended, and print its result.")
-@duration_option("--timeout", "Wait no longer than this.")
-@pass_session
+@duration_option("--timeout", help="With --wait: stop waiting after this time.")
+@pass_client
 def enqueue(
-    session: Session,
-    /,
-    task: str | None,
-    words: Sequence[str],
-    path: str | None,
-    *,
-    file: BinaryIO | None,
-    wait: bool,
-    timeout: timedelta | None,
-    **options: Any,
-) -> int:
-    """Store a job, for a worker to run, and print its id.
+    client: Client, /, task: str | None, words: Sequence[str], path: str | None, *,
+    file: BinaryIO | None, wait: bool, timeout: timedelta | None, **options: Any,
+) -> int:  # fmt: skip
+    """Enqueue a job and print its id.
 
-    An ARGUMENT is name=value; with --app it may also be a value alone. A value is read as JSON if it is JSON, else it
-    is text: height=1080 is a number, source=in.mov is text, and tag='"42"' is the text 42. With --app the task's
-    annotations decide, so text that looks like a number stays text where text is wanted.
+    An ARGUMENT is name=value, or with --app also a value alone. A value is read as JSON if it is JSON, else as text:
+    height=1080 is a number, source=in.mov is text, and tag='"42"' is the text 42. With --app the annotations of the
+    task decide, so text that looks like a number stays text where the task expects text.
 
-    Without --app nothing is checked, and a task that no worker knows waits until one does. The options that the task
-    was declared with (queue, retries, at_most_once ...) are not known then: only those given here count.
+    Without --app nothing is checked: a task that no worker knows waits until one does, and only the options given here
+    apply, not those that the task was declared with (queue, retries, at_most_once ...).
 
-    With --from, each line of a file is a JSON object with the arguments of one job, and up to 1,000 are stored together
-    or not at all. In --id, {name} stands for the argument of that name and {line} for the number of the line: with such
-    ids a file can be sent again after a failure. The ids are printed, on a terminal only their number.
+    With --from, each line of a file is a JSON object with the arguments of one job; up to 1,000 jobs are stored
+    together or not at all. In --id, {name} stands for the argument of that name and {line} for the number of the line,
+    so that a file can be sent again after a failure. The ids are printed; a terminal shows only their number.
 
-    With --wait the result is printed, as JSON; exit code 1 if the job failed or was cancelled, 5 if it has not ended
-    within --timeout. Of many jobs the id and state of each are printed. An app with a URL or namespace of its own uses
-    those.
+    With --wait the result is printed as JSON. Exit code 1 if the job failed or was cancelled, 5 if --timeout elapses
+    first. With --from, the id and state of each job are printed. An app with its own URL or namespace uses those.
 
-    With --after the job is blocked until all of those have succeeded; `depend` changes that later. A job with --limit
+    With --after the job is blocked until those jobs have succeeded; `depend` changes this later. A job with --limit
     takes a slot of each limit while it runs, or waits for one: see `limits`.
 
-    With --exec the words after -- are a program and its arguments, that a worker with --allow-exec runs: no shell reads
-    them. What it prints is the log of the job, which fails if its exit code is not 0.
+    With --exec the words after -- are a program and its arguments, run without a shell by a worker with --allow-exec.
+    Its output is the log of the job, which fails if the exit code is not 0.
     """
     if timeout is not None and not wait:
-        raise click.UsageError("--timeout says how long to --wait; give both.")
-    task = _named(task, is_program=options["exec"])
+        raise click.UsageError("--timeout needs --wait.")
+    name = _require_task(task, is_program=options["exec"])
     _check(options, words, file)
-    _ = session.output.mode  # what is wrong with it is said before anything is stored
-    if about := take_program_options(options):
-        program, app = program_call(session, path, [task, *words], about, _as_tasks_take_them(options))
-        return _store(session, app, program, wait, timeout)
-    pattern = options.pop("id") if file else None
-    made, app = choose_task(session, path, task, _as_tasks_take_them(options))
+    _ = client.output  # --json with --plain is refused before anything is stored
+    if process := take_program_options(options):
+        program, app = program_call(client, path, [name, *words], process, _with_ids(options))
+        return _enqueue_one(client, app, program, wait, timeout)
+    id_pattern = options.pop("id") if file else None
+    chosen, app = choose_task(client, path, name, _with_ids(options))
     if file is None:
-        return _store(session, app, make_call(made, words, checked=bool(path)), wait, timeout)
-    ids = _enqueue_many(session, Batch(app, made, bool(path), pattern), file, quiet=wait)
-    warn_if_nobody_runs(app, made.name, made.chosen.queue)
-    return wait_for(session, app.store, ids, timeout) if wait and ids else 0
+        return _enqueue_one(client, app, make_call(chosen, words, checked=bool(path)), wait, timeout)
+    ids = _enqueue_many(client, Batch(app, chosen, bool(path), id_pattern), file, quiet=wait)
+    return wait_for(client, app.store, ids, timeout) if wait and ids else 0
 
 
-def _named(task: str | None, *, is_program: bool) -> str:
+def _require_task(task: str | None, *, is_program: bool) -> str:
     if task is not None:
         return task
-    program = "say which program, after --: holdfast enqueue --exec -- ffmpeg -i in.mov out.mp4"
-    raise click.UsageError(program if is_program else "say which TASK.")
+    program = "a program after --: holdfast enqueue --exec -- ffmpeg -i in.mov out.mp4"
+    raise click.UsageError(f"expected {program if is_program else 'TASK.'}")
 
 
 def _check(options: dict[str, Any], words: Sequence[str], file: BinaryIO | None) -> None:
-    """Refuse what does not go together."""
+    """Refuse options that contradict each other."""
     if file is not None and options["exec"]:
-        raise click.UsageError("--from has the arguments of tasks; a program has its own: give one of them.")
+        raise click.UsageError("--from and --exec exclude each other: a program has its own arguments.")
     if options["on_failed"] and not options["after"]:
-        raise click.UsageError("--on-failed is about the jobs of --after; give both.")
+        raise click.UsageError("--on-failed needs --after.")
     if file is not None and file.fileno() == 0 and "-" in options["after"]:
-        raise click.UsageError("--from and --after both read the standard input; give one of them a file, or ids.")
+        raise click.UsageError("--from - and --after - both read standard input; use a file, or name the ids.")
     if file is not None and words:
-        raise click.UsageError(f"--from has the arguments, so {words[0]!r} cannot be one.")
+        raise click.UsageError(f"--from contains the arguments; remove {words[0]!r}.")
 
 
-def _as_tasks_take_them(options: dict[str, Any]) -> dict[str, Any]:
-    span = options["unique_for"]
-    return {
-        **options,
-        "unique_for": f"{span}s" if span and span[-1].isdigit() else span,
-        "after": optional_ids(options["after"]) or None,
-    }
+def _with_ids(options: dict[str, Any]) -> dict[str, Any]:
+    return {**options, "after": expand_ids(options["after"]) or None}
 
 
-def _store(session: Session, app: Holdfast, call: BoundCall[Any], wait: bool, timeout: timedelta | None) -> int:
-    with saying_which(app, *(call.chosen.after or ())):
+def _enqueue_one(client: Client, app: Holdfast, call: BoundCall[Any], wait: bool, timeout: timedelta | None) -> int:
+    with suggesting_ids(app, *(call.chosen.after or ())):
         job = app.enqueue(call)
     if not (job.ran_inline or job.in_outbox):
         note_undefined_limits(app, call.chosen.limits or ())
-        warn_if_nobody_runs(app, call.name, call.chosen.queue)
-    return _wait(session, app, job.id, timeout) if wait else _say(session, job.id, job.created)
-
-
-def _enqueue_many(session: Session, batch: Batch, file: BinaryIO, *, quiet: bool) -> list[str]:
-    """Store a job for each line, and print their ids; how many they are, if that is enough."""
-    columns = [Column("ID", lambda row: row["id"])]
-    known, ids = 0, []
-    for job in store(batch, file):
-        ids.append(job.id)
-        known += not job.created
-        if not quiet and session.output.mode != "table":
-            session.output.stream({"id": job.id, "created": job.created}, columns)
-    if quiet or session.output.mode == "table":
-        note(f"{len(ids) - known:,} jobs were stored")
-    if known:
-        note(f"{known:,} jobs were there already")
-    note_undefined_limits(batch.app, batch.task.chosen.limits or ())
-    return ids
-
-
-def _say(session: Session, id: str, created: bool) -> int:
-    session.output.value({"id": id, "created": created}, "id")
-    if not created:
-        note(f"job {id} is there already; nothing was stored")
+        warn_without_worker(app, call.name, call.chosen.queue)
+    if wait:
+        return _wait_for_result(client, app, job.id, timeout)
+    client.output.value({"id": job.id, "created": job.created}, "id")
+    if not job.created:
+        print_note(f"job {job.id} exists; nothing was stored")
     return 0
 
 
-def _wait(session: Session, app: Holdfast, id: str, timeout: timedelta | None) -> int:
-    """Wait for a job. Its result goes to the standard output, so its id is said elsewhere."""
-    note(f"job {id} is stored; waiting for it")
+def _enqueue_many(client: Client, batch: Batch, file: BinaryIO, *, quiet: bool) -> list[str]:
+    """Enqueue a job for each line, and print the ids, or their number."""
+    existing, ids = 0, []
+    for job in enqueue_lines(batch, file):
+        ids.append(job.id)
+        existing += not job.created
+        if not quiet and not client.output.on_terminal:
+            client.output.stream({"id": job.id, "created": job.created}, ENQUEUED)
+    if quiet or client.output.on_terminal:
+        print_note(f"{len(ids) - existing:,} jobs were stored")
+    if existing:
+        print_note(f"{existing:,} jobs existed")
+    note_undefined_limits(batch.app, batch.task.chosen.limits or ())
+    warn_without_worker(batch.app, batch.task.name, batch.task.chosen.queue)
+    return ids
+
+
+def _wait_for_result(client: Client, app: Holdfast, id: str, timeout: timedelta | None) -> int:
+    """Wait for a job and print its result; its id goes to standard error."""
+    print_note(f"job {id} is stored; waiting for it")
     try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", errors.ResultTypeWarning)
             app.result(app.get(id), timeout)
     except (JobFailed, JobCancelled) as error:
-        if session.output.mode == "json":
-            session.output.json(full_record(app.get(id)))
-        complain(f"{error}; see `holdfast show {id}`", error.code, id=id)
+        if client.output.mode == "json":
+            client.output.json(details(app.get(id)))
+        print_error(f"{error}; see `holdfast show {id}`", error.code, id=id)
         return REFUSED
     for each in caught:
-        note(str(each.message))
+        print_note(str(each.message))
     job = app.get(id)
-    if session.output.mode == "json":
-        session.output.json(full_record(job))
+    if client.output.mode == "json":
+        client.output.json(details(job))
     else:
         write(json_text(decoded(job.result_bytes)))
     return 0

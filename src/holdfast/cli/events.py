@@ -1,58 +1,55 @@
-"""The command that tells what happened, and what happens."""
+"""`holdfast events`: what happened to jobs, queues and workers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
 
-import click
-
 from holdfast import Holdfast
-from holdfast.cli.fields import EVENT
-from holdfast.cli.output import Column
-from holdfast.cli.records import event_record
-from holdfast.cli.session import Session, command, pass_session
-from holdfast.cli.text import moment
-from holdfast.cli.watch import follow_option, pause
+from holdfast.cli.client import Client, pass_client
+from holdfast.cli.command import command
+from holdfast.cli.formatting import iso_time
+from holdfast.cli.options import limit_option
+from holdfast.cli.table import Table, column, field
+from holdfast.cli.watch import follow_option, sleep
 from holdfast.constants import MAX_BATCH
 from holdfast.store.commands import Event
+from holdfast.units import utc
 
-LOOK_EVERY = 0.25  # seconds, for new events
+POLL_INTERVAL = 0.25  # seconds
 BEGINNING = "0-0"
+
+EVENTS = Table(
+    "event",
+    field("event", "id of the event", lambda event: event.id),
+    column(
+        "at", "when it happened", lambda event: utc(int(event.id.partition("-")[0])),
+        show=lambda record, _: iso_time(record["at"]),
+    ),
+    column("type", "what happened", coloured=True),
+    column("who", "worker, executor or client that caused it"),
+    column("jobs", "ids of the jobs, or names of the queues"),
+)  # fmt: skip
 
 
 @command(
-    "events", "holdfast events -f", "holdfast events --limit 1000 --json | jq 'select(.type == \"failed\")'",
-    fields=EVENT,
+    "events", "holdfast events -f", "holdfast events -n 1000 --json | jq 'select(.type == \"failed\")'",
+    output=EVENTS,
 )  # fmt: skip
-@follow_option("Go on as more happens, until Ctrl-C.")
-@click.option(
-    "--limit",
-    type=click.IntRange(0, MAX_BATCH),
-    metavar="NUMBER",
-    default=20,
-    show_default=True,
-    help="How many of the past.",
-)
-@pass_session
-def events(session: Session, watch: bool, limit: int) -> None:
-    """Show what happened last.
+@follow_option("Print new events until Ctrl-C.")
+@limit_option("Number of past events.", default=20, minimum=0, maximum=MAX_BATCH)
+@pass_client
+def events(client: Client, following: bool, limit: int) -> None:
+    """Print the latest events, or follow them.
 
-    Each line is a time, what happened, who did it, and the ids of the jobs (or the names of queues). With --json, an
-    object on each line.
+    With --json, an object per line.
     """
-    columns = [
-        Column("AT", lambda event: moment(event["at"])),
-        Column("TYPE", lambda event: event["type"], coloured=True),
-        Column("WHO", lambda event: event["who"]),
-        Column("JOBS", lambda event: event["jobs"]),
-    ]
     with suppress(KeyboardInterrupt):
-        for event in _happening(session.app, limit, follow=watch):
-            session.output.stream(event_record(event), columns)
+        for event in _read(client.app, limit, follow=following):
+            client.output.stream(EVENTS.record(event), EVENTS)
 
 
-def _happening(app: Holdfast, limit: int, *, follow: bool) -> Iterator[Event]:
+def _read(app: Holdfast, limit: int, *, follow: bool) -> Iterator[Event]:
     past = app.events(limit=max(limit, 1))
     yield from past[:limit]
     last = past[-1].id if past else BEGINNING
@@ -60,4 +57,4 @@ def _happening(app: Holdfast, limit: int, *, follow: bool) -> Iterator[Event]:
         for event in app.events(last, limit=MAX_BATCH):
             yield event
             last = event.id
-        pause(LOOK_EVERY)
+        sleep(POLL_INTERVAL)

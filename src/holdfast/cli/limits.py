@@ -1,112 +1,151 @@
-"""Commands on limits, and on the shares of a queue."""
+"""`holdfast limits`: how many jobs run at once or start in a period, and the shares of a queue."""
 
 from __future__ import annotations
 
 from datetime import timedelta
+from operator import attrgetter
 
 import click
 
-from holdfast.cli.complaints import note
+from holdfast.cli.client import Client, pass_client
+from holdfast.cli.command import Group, command
 from holdfast.cli.completers import complete_limit, complete_queue
-from holdfast.cli.fields import CHANGED_LIMIT, LIMIT, UNLIMITED, WEIGHED
-from holdfast.cli.lookup import note_new_queue, note_undefined, pick
-from holdfast.cli.output import Column
-from holdfast.cli.records import limit_record
-from holdfast.cli.session import Session, command, duration_option, pass_session
-from holdfast.cli.text import allowance, seconds_text
-from holdfast.cli.watch import View, follow_option, show_list
+from holdfast.cli.errors import print_note
+from holdfast.cli.formatting import capacity, duration_text
+from holdfast.cli.options import duration_option
+from holdfast.cli.suggestions import find, note_new_queue, note_undefined
+from holdfast.cli.table import Record, Table, changed_column, column, done_column, field
+from holdfast.cli.watch import show_list, watch_option
 from holdfast.constants import MAX_SHARE_WEIGHT
 from holdfast.store.commands import Limit
 
-MAX_NOTES = 10  # of limits that nobody has defined
+MAX_NOTES = 10  # about limits that are not defined
+
+_NAME = column("limit", "name of the limit", attrgetter("name"), whole=True)
+_SLOTS_HELP = "number of jobs that run at once, or start in a period"
+_PERIOD_HELP = "length of the period; null if the limit counts running jobs"
+
+LIMITS = Table(
+    "limit",
+    _NAME,
+    column(
+        "slots", f"{_SLOTS_HELP}; null if the limit is not defined",
+        lambda limit: limit.slots if limit.is_defined else None,
+        show=lambda record, _: record["slots"] or "not defined", right=True, whole=True,
+    ),
+    column(
+        "per_seconds", _PERIOD_HELP, lambda limit: limit.per / 1000 if limit.per else None, title="PERIOD",
+        show=lambda record, _: duration_text(record["per_seconds"]), right=True,
+    ),
+    column("held", "number of jobs that hold a slot", right=True),
+    column("parked", "number of jobs that wait for a slot", right=True),
+    column("keys", "number of keys with waiting jobs; jobs without a key count as one key", right=True),
+)  # fmt: skip
+LIMIT_SET = Table(
+    "limit",
+    _NAME,
+    column(
+        "slots", _SLOTS_HELP, title="",
+        show=lambda record, _: capacity(record["slots"], round((record["per_seconds"] or 0) * 1000)),
+    ),
+    field("per_seconds", _PERIOD_HELP),
+    changed_column(),
+)  # fmt: skip
+LIMIT_REMOVED = Table("limit", _NAME, done_column("removed"))
+SHARE_SET = Table(
+    "share",
+    column("queue", "name of the queue", whole=True),
+    column("share", "key of the share", whole=True),
+    column("weight", "turns of the share for each turn of another", right=True),
+    changed_column(),
+)
+
+
+@click.group(
+    "limits", cls=Group, default="list",
+    examples=("holdfast limits", "holdfast limits set gpu 2", "holdfast limits set api 5 --per 1s"),
+)  # fmt: skip
+def limits() -> None:
+    """Limit how many jobs run at once or start in a period.
+
+    Without a command, limits are listed. Jobs name their limits: `enqueue --limit api`, or `--limit api:acme` to count
+    by a key.
+    """
+
+
+_name = click.argument("name", shell_complete=complete_limit)
 
 
 @command(
-    "limits", "holdfast limits", "holdfast limits --json | jq '.[] | select(.parked > 0) | .limit'", fields=LIMIT
+    "list", "holdfast limits", "holdfast limits --json | jq '.[] | select(.parked > 0) | .limit'", output=LIMITS
 )  # fmt: skip
-@follow_option("Refresh until Ctrl-C; when piped, print the limits that change.")
-@pass_session
-def limits(session: Session, watch: bool) -> None:
-    """List limits: how many jobs each lets run, and how many wait.
+@watch_option("Refresh until Ctrl-C; in a pipe, print the limits that change.")
+@pass_client
+def list_limits(client: Client, watching: bool) -> None:
+    """List limits, and how many jobs hold or wait for a slot.
 
-    Jobs say in which limits they take part: `enqueue --limit api`, or `--limit api:acme` to be counted by a key. Those
-    that are held and parked are counted without a key; so many keys of the limit have parked jobs. When piped, the
-    columns are limit, slots, period, held, parked, keys. With --json, an array; with --follow, an object on each line.
-
-    A limit that jobs took part in within the last week and nobody has defined has no slots: it does not hold. Its name
-    may be misspelt; define it with `limit`, or have it forgotten with `unlimit`.
+    `held` and `parked` count all keys together. A limit that jobs named within the last week and that is not defined
+    has no slots and does not apply. Its name may be misspelt: define it with `limits set`, or drop it with `limits
+    remove`.
     """
-    columns = [
-        Column("LIMIT", lambda row: row["limit"], whole=True),
-        Column("SLOTS", lambda row: row["slots"] or "not defined", right=True, whole=True),
-        Column("PERIOD", lambda row: seconds_text(row["per_seconds"]), right=True),
-        *(Column(name.upper(), lambda row, name=name: row[name], right=True) for name in ("held", "parked", "keys")),  # type: ignore[misc]
-    ]
-
     found: list[Limit] = []
 
-    def look() -> View:
-        found[:] = sorted(session.app.limits())
-        return View([limit_record(each) for each in found])
+    def load() -> list[Record]:
+        found[:] = sorted(client.app.limits())
+        return LIMITS.records(found)
 
-    show_list(session.output, look, columns, "limit", watch=watch)
-    known = [each.name for each in found if each.is_defined]
-    note_undefined([each.name for each in found if not each.is_defined][:MAX_NOTES], known)
+    show_list(client.output, load, LIMITS, watching=watching)
+    defined = [each.name for each in found if each.is_defined]
+    note_undefined([each.name for each in found if not each.is_defined][:MAX_NOTES], defined)
 
 
-@command("limit", "holdfast limit gpu 2", "holdfast limit api 5 --per 1s", fields=CHANGED_LIMIT)
-@click.argument("name", shell_complete=complete_limit)
+@command("set", "holdfast limits set gpu 2", "holdfast limits set api 5 --per 1s", output=LIMIT_SET)
+@_name
 @click.argument("slots", type=click.IntRange(1))
-@duration_option("--per", "So many in each such period, instead of at once: 1s, 1h.", least=1)
-@pass_session
-def limit(session: Session, name: str, slots: int, per: timedelta | None) -> None:
-    """Limit how many jobs run at once, or start in a period (--per).
+@duration_option("--per", help="Count jobs that start in each period of this length, not running ones.", minimum=1)
+@pass_client
+def set_limit(client: Client, name: str, slots: int, per: timedelta | None) -> None:
+    """Define or change a limit.
 
-    It holds for jobs that take part in it: `enqueue --limit NAME`; each key (`--limit NAME:KEY`) has so many of its
-    own. It holds from now on, also for jobs that are stored already; those that run go on. A limit that nobody has
-    defined does not hold.
+    It applies to jobs that name it (`enqueue --limit NAME`); each key (`--limit NAME:KEY`) has SLOTS of its own. It
+    applies at once, also to stored jobs; running jobs continue. A limit that is not defined does not apply.
     """
-    changed = session.new_app.set_limit(name, slots, per=per)
+    changed = client.app_starting_server.set_limit(name, slots, per=per)
     period = None if per is None else per.total_seconds()
-    columns = [
-        Column("LIMIT", lambda row: row["limit"], whole=True),
-        Column("", lambda _: allowance(slots, per // timedelta(milliseconds=1) if per else 0)),
-        Column("", lambda row: "" if row["changed"] else "it was so before"),
-    ]
-    session.output.one({"limit": name, "slots": slots, "per_seconds": period, "changed": changed}, columns)
+    client.output.one({"limit": name, "slots": slots, "per_seconds": period, "changed": changed}, LIMIT_SET)
 
 
-@command("unlimit", "holdfast unlimit api", fields=UNLIMITED)
-@click.argument("name", shell_complete=complete_limit)
-@pass_session
-def unlimit(session: Session, name: str) -> None:
-    """Remove a limit; jobs that wait for it start as others do. Exit code 3 if there is no such limit."""
-    known: dict[str, Limit] = {each.name: each for each in session.app.limits()}
-    pick("limit", known, name)
-    session.app.remove_limit(name)
-    columns = [Column("LIMIT", lambda row: row["limit"], whole=True), Column("", lambda _: "removed")]
-    session.output.one({"limit": name, "removed": True}, columns)
-    if known[name].parked:
-        note(f"{known[name].parked:,} jobs waited for it; they start now")
+@command("remove", "holdfast limits remove api", output=LIMIT_REMOVED)
+@_name
+@pass_client
+def remove(client: Client, name: str) -> None:
+    """Remove a limit; jobs that wait for it can start.
+
+    Exit code 3 if the limit does not exist.
+    """
+    known: dict[str, Limit] = {each.name: each for each in client.app.limits()}
+    parked = find("limit", known, name).parked
+    client.app.remove_limit(name)
+    client.output.one({"limit": name, "removed": True}, LIMIT_REMOVED)
+    if parked:
+        print_note(f"{parked:,} jobs waited for it and can start now")
 
 
-@command("weigh", "holdfast weigh mail acme 3", fields=WEIGHED)
+@command("share", "holdfast limits share mail acme 3", output=SHARE_SET)
 @click.argument("queue", shell_complete=complete_queue)
 @click.argument("share")
 @click.argument("weight", type=click.IntRange(1, MAX_SHARE_WEIGHT))
-@pass_session
-def weigh(session: Session, queue: str, share: str, weight: int) -> None:
-    """Give the jobs of a share more of a queue than others get.
+@pass_client
+def share(client: Client, queue: str, share: str, weight: int) -> None:
+    """Give a share of a queue more turns than other shares.
 
-    A SHARE is what jobs were given with `enqueue --share`. Those of different shares take turns; a WEIGHT of 3 gives
-    three turns for each of the others. It holds for jobs that come from now on.
+    SHARE is the key that jobs were enqueued with (`enqueue --share`). Shares of a queue take turns; a WEIGHT of 3 gives
+    three turns for each turn of another. It applies to jobs that are enqueued from now on.
     """
-    note_new_queue(session.new_app, queue)
-    changed = session.new_app.set_share_weight(queue, share, weight)
-    columns = [
-        Column("QUEUE", lambda row: row["queue"], whole=True),
-        Column("SHARE", lambda row: row["share"], whole=True),
-        Column("WEIGHT", lambda row: row["weight"], right=True),
-        Column("", lambda row: "" if row["changed"] else "it was so before"),
-    ]
-    session.output.one({"queue": queue, "share": share, "weight": weight, "changed": changed}, columns)
+    note_new_queue(client.app_starting_server, queue)
+    changed = client.app_starting_server.set_share_weight(queue, share, weight)
+    client.output.one({"queue": queue, "share": share, "weight": weight, "changed": changed}, SHARE_SET)
+
+
+for each in (list_limits, set_limit, remove, share):
+    limits.add_command(each)

@@ -1,4 +1,4 @@
-"""The command that shows what a job printed."""
+"""`holdfast logs`: the output of a job."""
 
 from __future__ import annotations
 
@@ -9,82 +9,91 @@ from typing import Any
 
 import click
 
-from holdfast.cli.complaints import note
+from holdfast.cli.client import Client, pass_client
+from holdfast.cli.command import command
 from holdfast.cli.completers import complete_ids
-from holdfast.cli.exits import NotFound
-from holdfast.cli.fields import LOG
-from holdfast.cli.lookup import saying_which
+from holdfast.cli.errors import print_note
 from holdfast.cli.output import write
-from holdfast.cli.records import failure_record
-from holdfast.cli.session import Session, command, pass_session
-from holdfast.cli.watch import follow_option, pause
+from holdfast.cli.show import failure_record
+from holdfast.cli.suggestions import suggesting_ids
+from holdfast.cli.table import Record, Table, field
+from holdfast.cli.watch import follow_option, sleep
 from holdfast.client.logs import Following, follow
+from holdfast.errors import NotFound
 from holdfast.job.job import Attempt, Job
 from holdfast.job.logs import Log, LogPart, gap
 from holdfast.job.retry_text import what_follows
 from holdfast.text import indented, listed, printable
 
+LOG = Table(
+    "log",
+    field("id", "id of the job"),
+    field("attempt", "number of the attempt; 0 if none has printed anything"),
+    field("attempts", "attempts that have a log; null with --follow"),
+    field("left_out_bytes", "bytes omitted in the middle, or with --follow before this part"),
+    field("text", "output of the job"),
+    field("failure", "failure of this attempt, as in `show`; null with --follow"),
+)
+
 
 @command(
     "logs", "holdfast logs 0QwErTyUiOpAsDfG", "holdfast logs 0QwErTyUiOpAsDfG -f --tail 10",
-    "holdfast logs 0QwErTyUiOpAsDfG --attempt 1 > attempt-1.log", fields=LOG,
+    "holdfast logs 0QwErTyUiOpAsDfG --attempt 1 > attempt-1.log", output=LOG,
 )  # fmt: skip
 @click.argument("id", shell_complete=complete_ids)
-@follow_option("Go on as the job prints more, until it has ended.")
-@click.option("--attempt", type=click.IntRange(1), metavar="NUMBER", help="Of this attempt, instead of the last.")
-@click.option("--tail", type=click.IntRange(0), metavar="NUMBER", help="Only the last so many lines.")
-@pass_session
-def logs(session: Session, id: str, watch: bool, attempt: int | None, tail: int | None) -> None:
-    """Show what a job printed, and wrote by `current_job().log`.
+@follow_option("Print new output until the job has ended.")
+@click.option("--attempt", type=click.IntRange(1), metavar="NUMBER", help="Attempt; else the latest.")
+@click.option("-n", "--tail", type=click.IntRange(0), metavar="NUMBER", help="Only this number of last lines.")
+@pass_client
+def logs(client: Client, id: str, following: bool, attempt: int | None, tail: int | None) -> None:
+    """Print the output of a job, or follow it.
 
-    Of each of the last 10 attempts the beginning and the end are kept: 64 and 192 KiB. A line says how much is left out
-    between them. When piped, these are the very bytes; on a terminal, characters that it would obey are shown escaped.
-    Of a failed attempt, its traceback and what follows stand after them.
+    It consists of standard output, standard error and `current_job().log`. The first 64 and the last 192 KiB of each of
+    the last 10 attempts are stored; a line between them has the number of omitted bytes. A pipe gets the original
+    bytes; on a terminal, control characters are escaped. The output of a failed attempt is followed by its traceback
+    and what happens next.
 
-    With --json, an object; with --follow, an object on each line, with what is new.
+    With --json, an object; with --follow, an object per line with the new output.
     """
-    with saying_which(session.app, id):
-        if watch:
+    with suggesting_ids(client.app, id):
+        if following:
             with suppress(KeyboardInterrupt):
-                _follow(session, id, attempt, tail)
+                _follow(client, id, attempt, tail)
             return
-        _show(session, id, session.app.logs(id, attempt=attempt), tail, attempt)
+        _show(client, id, client.app.logs(id, attempt=attempt), tail, attempt)
 
 
-def _show(session: Session, id: str, log: Log, tail: int | None, attempt: int | None) -> None:
+def _show(client: Client, id: str, log: Log, tail: int | None, attempt: int | None) -> None:
     data = log.data if tail is None else b"".join(log.data.splitlines(keepends=True)[-tail:] if tail else [])
-    job = session.app.get(id)
-    failed = _failed(job, log.attempt, is_chosen=attempt is not None)
-    if session.output.mode == "json":
+    job = client.app.get(id)
+    failed = _failed(job, log.attempt, only=attempt is not None)
+    if client.output.mode == "json":
         failure = next((each.failure for each in job.attempts if each.number == log.attempt), None)
         record = _record(id, log.attempt, log.attempts, data, log.left_out)
-        session.output.json({**record, "failure": failure_record(failure)})
+        client.output.json({**record, "failure": failure_record(failure)})
         return
     _write(data, data.decode(errors="replace"))
     if data and not data.endswith(b"\n") and (failed or sys.stdout.isatty()):
         sys.stdout.write("\n")
-    _write_failures(session, job, failed)
+    _write_failures(client, job, failed)
     if log.attempt not in log.attempts:
-        note(_why_nothing(session, id, log))
+        print_note(_why_no_log(client, id, log))
     elif others := [number for number in log.attempts if number != log.attempt]:
-        note(f"this is attempt {log.attempt}; --attempt shows {listed([str(number) for number in others])}")
+        print_note(f"this is attempt {log.attempt}; --attempt shows {listed([str(number) for number in others])}")
 
 
-def _failed(job: Job[Any], shown: int, *, is_chosen: bool) -> list[Attempt]:
-    """Return the attempts whose failures are shown: the one whose log is, and the last, which may have printed nothing.
-
-    If one was chosen, only that.
-    """
-    wanted = {shown} if is_chosen else {shown, job.attempt}
+def _failed(job: Job[Any], shown: int, *, only: bool) -> list[Attempt]:
+    """Return the failed attempts to show: that of the log and the latest, which may have no log; or the chosen one."""
+    wanted = {shown} if only else {shown, job.attempt}
     return [attempt for attempt in job.attempts if attempt.number in wanted and attempt.failure]
 
 
-def _write_failures(session: Session, job: Job[Any], attempts: Sequence[Attempt]) -> None:
-    """Write why attempts failed, as lines that cannot be taken for what they printed."""
+def _write_failures(client: Client, job: Job[Any], attempts: Sequence[Attempt]) -> None:
+    """Write why attempts failed, in lines that cannot pass for output of the job."""
     for attempt in attempts:
         if attempt.failure:
             is_last, crashed = attempt.number == job.attempt, attempt.outcome == "crash"
-            follows = what_follows(job, session.now(), crashed=crashed) if is_last else ""
+            follows = what_follows(job, client.now(), crashed=crashed) if is_last else ""
             words = printable(attempt.text).removesuffix(": ")
             write(f"[holdfast: attempt {attempt.number} failed: {words}{f'; {follows}' if follows else ''}]")
             if attempt.failure.traceback:
@@ -92,42 +101,42 @@ def _write_failures(session: Session, job: Job[Any], attempts: Sequence[Attempt]
     sys.stdout.flush()
 
 
-def _why_nothing(session: Session, id: str, log: Log) -> str:
-    """Say why there is nothing to show.
+def _why_no_log(client: Client, id: str, log: Log) -> str:
+    """Return why there is no log.
 
     Raises:
-        NotFound: an attempt was asked for that has not been.
+        NotFound: the job has no such attempt.
     """
-    job = session.app.get(id)
+    job = client.app.get(id)
     if log.attempt > job.attempt:
-        raise NotFound(f"job {id} has no attempt {log.attempt}: it is {job.state}, and has had {job.attempt}")
+        raise NotFound(f"job {id} has no attempt {log.attempt}; it is {job.state} after {job.attempt}")
     if not log.attempt:
-        return f"job {id} has printed nothing: it is {job.state}{'' if job.attempt else ', and has not run yet'}"
-    others = f"; there are those of {listed([str(number) for number in log.attempts], 'and')}" if log.attempts else ""
-    return f"there is no log of attempt {log.attempt}: it printed nothing, or was too long ago{others}"
+        return f"job {id} has no output; it is {job.state}{'' if job.attempt else ' and has not run yet'}"
+    others = f"; attempts with a log: {listed([str(number) for number in log.attempts], 'and')}" if log.attempts else ""
+    return f"attempt {log.attempt} has no log: it printed nothing, or its log has expired{others}"
 
 
-def _follow(session: Session, id: str, attempt: int | None, tail: int | None) -> None:
+def _follow(client: Client, id: str, attempt: int | None, tail: int | None) -> None:
     last = None
-    for part in follow(session.app.store, Following(id, attempt, tail), pause):
-        if session.output.mode == "json":
-            session.output.stream(_record(id, part.attempt, None, part.data, part.left_out), [])
+    for part in follow(client.app.store, Following(id, attempt, tail), sleep):
+        if client.output.mode == "json":
+            client.output.stream(_record(id, part.attempt, None, part.data, part.left_out), LOG)
             continue
         if last is not None and part.attempt != last:
             sys.stdout.flush()
-            _write_failed(session, id, last)
-            note(f"attempt {part.attempt} begins")
+            _write_failed(client, id, last)
+            print_note(f"attempt {part.attempt} starts")
         last = part.attempt
         _write_part(part)
-    if session.output.mode != "json":
-        _write_failed(session, id, attempt or last)
+    if client.output.mode != "json":
+        _write_failed(client, id, attempt or last)
 
 
-def _write_failed(session: Session, id: str, number: int | None) -> None:
-    """Write why an attempt failed that was followed to its end; without a number, the last."""
-    job = session.app.get(id)
+def _write_failed(client: Client, id: str, number: int | None) -> None:
+    """Write why an attempt failed after following it to its end; without a number, the latest."""
+    job = client.app.get(id)
     number = job.attempt if number is None else number
-    _write_failures(session, job, [each for each in job.attempts if each.number == number])
+    _write_failures(client, job, [each for each in job.attempts if each.number == number])
 
 
 def _write_part(part: LogPart) -> None:
@@ -144,6 +153,6 @@ def _write(data: bytes, text: str) -> None:
         sys.stdout.buffer.write(data)
 
 
-def _record(id: str, attempt: int, attempts: list[int] | None, data: bytes, left_out: int) -> dict[str, object]:
+def _record(id: str, attempt: int, attempts: list[int] | None, data: bytes, left_out: int) -> Record:
     record = {"id": id, "attempt": attempt, "attempts": attempts, "left_out_bytes": left_out}
     return {**record, "text": data.decode(errors="replace")}

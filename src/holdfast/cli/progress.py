@@ -1,4 +1,4 @@
-"""How far a job is, for people: a bar, a share, how much of what, how fast, and when it will end."""
+"""The progress of a job for people: a bar, a percentage, counts, rates, and the estimated end."""
 
 from __future__ import annotations
 
@@ -6,75 +6,72 @@ from collections.abc import Iterator
 from typing import Any
 
 from holdfast.cli.output import Output
+from holdfast.cli.table import Record
 from holdfast.job.job import Job
 
 BAR = 8  # characters
-Record = dict[str, Any]
 
 
 def progress_record(job: Job[Any]) -> Record | None:
-    """What a job said of its progress, and what follows from it."""
-    said = job.progress
-    if said is None:
+    """Return the progress that a job reported, with rates and the estimated end."""
+    progress = job.progress
+    if progress is None:
         return None
     return {
-        "fraction": said.fraction,
-        "message": said.message,
-        "done": said.done,
-        "total": said.total,
-        "counts": said.counts,
-        "per_second": {name: round(rate, 3) for name, rate in said.rates.items()},
+        "fraction": progress.fraction,
+        "message": progress.message,
+        "done": progress.done,
+        "total": progress.total,
+        "counts": progress.counts,
+        "per_second": {name: round(rate, 3) for name, rate in progress.rates.items()},
         "estimated_end": job.estimated_end,
     }
 
 
-def progress_text(record: Record, output: Output) -> str:
-    """How far a job is, on one line: 45%, with a bar before it and its words after it; or what it waits for.
-
-    Of one that failed it is the group: how far it was is past.
-    """
+def progress_line(record: Record, output: Output) -> str:
+    """Return the progress of a job on one line, or what it waits for; of a failed job the group of its failure."""
     if record["state"] == "failed":
         return str(record["group"])
     if record["state"] == "blocked":
         return f"waits for {record['waits_for']} job{'s' * (record['waits_for'] != 1)}"
     if record["state"] == "throttled":
         return f"waits for limit {record['throttled_by']}"
-    said = record["progress"]
-    if record["state"] == "succeeded" or said is None:
+    progress = record["progress"]
+    if record["state"] == "succeeded" or progress is None:
         return ""
-    ending = [_ending(said, output)] if output.mode == "table" and said["estimated_end"] else []
-    message = [said["message"]] if said["message"] else []
-    return " ".join([*_share(said["fraction"], output), *ending, *message])
+    left = [_time_left(progress, output)] if output.on_terminal and progress["estimated_end"] else []
+    message = [progress["message"]] if progress["message"] else []
+    return " ".join([*_bar(progress["fraction"], output), *left, *message])
 
 
-def described_progress(said: Record, output: Output) -> str:
-    """All that is known of a job's progress, on some lines."""
-    ending = [f"ends {output.text(said['estimated_end'])}"] if said["estimated_end"] else []
-    first = ", ".join([" ".join(_share(said["fraction"], output)), *_amounts(said), *ending])
-    return "\n".join(line for line in (first.removeprefix(", "), said["message"]) if line)
+def progress_lines(progress: Record, output: Output) -> str:
+    """Return everything that is known about the progress of a job."""
+    end = [f"ends {output.text(progress['estimated_end'])}"] if progress["estimated_end"] else []
+    first = ", ".join([" ".join(_bar(progress["fraction"], output)), *_amounts(progress), *end])
+    return "\n".join(line for line in (first.removeprefix(", "), progress["message"]) if line)
 
 
-def _share(fraction: float | None, output: Output) -> Iterator[str]:
+def _bar(fraction: float | None, output: Output) -> Iterator[str]:
     if fraction is not None:
         filled = round(min(max(fraction, 0), 1) * BAR)
-        if output.mode == "table":
+        if output.on_terminal:
             yield "█" * filled + "░" * (BAR - filled)
         yield f"{fraction:.0%}"
 
 
-def _ending(said: Record, output: Output) -> str:
-    """Such as `3m left`."""
-    words = output.text(said["estimated_end"])
-    return f"{words.removeprefix('in ')} left" if words.startswith("in ") else "about to end"
+def _time_left(progress: Record, output: Output) -> str:
+    """Return text such as `3m left`."""
+    end = output.text(progress["estimated_end"])
+    return f"{end.removeprefix('in ')} left" if end.startswith("in ") else "about to end"
 
 
-def _amounts(said: Record) -> Iterator[str]:
-    """Such as `450 of 1,000 items, 12/s` and `4,500 rows, 120/s`."""
-    rates = said["per_second"]
-    if said["done"] is not None:
-        total = f" of {said['total']:,}" if said["total"] is not None else ""
-        yield f"{said['done']:,}{total} items{_rate(rates.get('items'))}"
-    for name, count in said["counts"].items():
+def _amounts(progress: Record) -> Iterator[str]:
+    """Yield texts such as `450 of 1,000 items (12/s)` and `4,500 rows (120/s)`."""
+    rates = progress["per_second"]
+    if progress["done"] is not None:
+        total = f" of {progress['total']:,}" if progress["total"] is not None else ""
+        yield f"{progress['done']:,}{total} items{_rate(rates.get('items'))}"
+    for name, count in progress["counts"].items():
         yield f"{count:,} {name}{_rate(rates.get(name))}"
 
 

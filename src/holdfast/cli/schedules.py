@@ -1,9 +1,10 @@
-"""Commands on schedules: what is enqueued again and again."""
+"""`holdfast schedules`: jobs that are enqueued periodically."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
+from operator import attrgetter
 from typing import Any, get_args
 from zoneinfo import ZoneInfo, available_timezones
 
@@ -11,18 +12,21 @@ import click
 import msgspec
 
 from holdfast import Holdfast
-from holdfast.cli.arguments import call_options, choose_task, make_call
-from holdfast.cli.complaints import note
+from holdfast.cli.calls import app_option, choose_task, make_call
+from holdfast.cli.client import Client, pass_client
+from holdfast.cli.command import Group, command
 from holdfast.cli.completers import complete_schedule, complete_task, complete_zone
-from holdfast.cli.fields import FULL_SCHEDULE, SCHEDULE, TRIGGERED, UNSCHEDULED
-from holdfast.cli.lookup import note_undefined_limits, pick
-from holdfast.cli.output import Column, Fact, Output
-from holdfast.cli.records import Record, decoded, schedule_record
-from holdfast.cli.session import Group, Session, command, duration_option, pass_session
-from holdfast.cli.text import json_text, seconds_text
-from holdfast.cli.watch import View, follow_option, show_list
+from holdfast.cli.errors import print_note
+from holdfast.cli.formatting import decoded, duration_text, json_text
+from holdfast.cli.job_options import job_options
+from holdfast.cli.options import duration_option, limit_option
+from holdfast.cli.output import Fact, Output
+from holdfast.cli.suggestions import find, note_undefined_limits
+from holdfast.cli.table import Record, Table, column, done_column, field
+from holdfast.cli.watch import show_list, watch_option
 from holdfast.client.schedules import Missed, Overlap, Schedule
-from holdfast.constants import MAX_DURATION, MIN_INTERVAL
+from holdfast.client.timing import Cron, Every
+from holdfast.constants import MAX_BATCH, MAX_DURATION, MIN_INTERVAL
 from holdfast.errors import Invalid
 from holdfast.store import commands
 from holdfast.text import did_you_mean
@@ -31,15 +35,70 @@ from holdfast.units import DAY
 TIMING = ("cron", "every", "offset", "missed", "backlog", "late", "overlap", "jitter")
 
 
+def _when(record: Record, _: Output | None = None) -> str:
+    """Return when a schedule fires: 0 2 * * * Europe/Berlin, every 30s."""
+    if record["cron"]:
+        return f"{record['cron']} {record['tz']}"
+    if record["every_seconds"] is None:
+        return "a calendar that this release does not know"
+    offset = f", offset {duration_text(record['offset_seconds'])}" if record["offset_seconds"] else ""
+    return f"every {duration_text(record['every_seconds'])}{offset}"
+
+
+def _of(kind: type, name: str, scale: int = 0) -> Any:
+    """Return a reader of a part of the timing, which is null for timings of another kind."""
+
+    def read(schedule: Schedule) -> Any:
+        value = getattr(schedule.when, name) if isinstance(schedule.when, kind) else None
+        return value / scale if scale and value is not None else value
+
+    return read
+
+
+_NAME = column("schedule", "name of the schedule", attrgetter("name"), whole=True)
+
+SCHEDULES = Table(
+    "schedule",
+    _NAME,
+    column("cron", "cron expression; null for an interval", _of(Cron, "expression"), title="WHEN", show=_when),
+    field("tz", "time zone of the cron expression", _of(Cron, "zone")),
+    field("every_seconds", "interval; null for a cron expression", _of(Every, "interval", 1000)),
+    field("offset_seconds", "offset of the intervals, counted from 1970-01-01 in UTC", _of(Every, "offset", 1000)),
+    column("task", "name of the task"),
+    column("queue", "name of the queue"),
+    column("next_at", "when it fires next, without jitter; null while it is paused", title="NEXT", right=True),
+    column("last_at", "when it fired last", title="LAST", right=True),
+    column(
+        "paused", "whether it is paused", title="STATE", coloured=True, whole=True,
+        show=lambda record, _: "paused" if record["paused"] else "active",
+    ),
+    field("last_job", "id of the last job", lambda schedule: schedule.last_job or None),
+    field("fired", "number of jobs it has enqueued"),
+    field("skipped", "number of times it did not fire: missed, or the last job had not ended"),
+    field("missed", "which missed times are made up for: one, all or skip"),
+    field("overlap", "if the last job has not ended: allow or skip"),
+)  # fmt: skip
+SCHEDULE_DETAILS = SCHEDULES.extended(
+    field("backlog", "with `missed` all: maximum number of missed times that are made up for"),
+    field("late_seconds", "with `missed` skip: how late it may still fire"),
+    field("jitter_seconds", "maximum random delay of each job"),
+    field("revision", "release that declared it; an older one does not change it"),
+    field("arguments", "arguments of the job, by name"),
+    field("options", "options of the job: priority, retries, limits ..."),
+    field("firings", "next times; of each: at, and local (in its time zone)"),
+)
+TRIGGERED = Table("schedule", _NAME, field("id", "id of the job"))
+REMOVED = Table("schedule", _NAME, done_column("removed"))
+
+
 @click.group(
     "schedules", cls=Group, default="list",
     examples=("holdfast schedules", "holdfast schedules add nightly tasks.report --cron '0 2 * * *'"),
 )  # fmt: skip
 def schedules() -> None:
-    """Schedules: jobs that are enqueued again and again.
+    """List, add, pause and trigger periodic jobs.
 
-    They come at the times of a cron expression, or every so often. Without a command, they are listed. Tasks may
-    declare schedules, too: workers make those when they start.
+    Without a command, schedules are listed. Tasks may declare schedules, too; workers add those when they start.
     """
 
 
@@ -47,86 +106,52 @@ _name = click.argument("name", shell_complete=complete_schedule)
 
 
 @command(
-    "list", "holdfast schedules", "holdfast schedules --json | jq '.[] | select(.paused) | .schedule'", fields=SCHEDULE
-)
-@follow_option("Refresh until Ctrl-C; when piped, print the schedules that change.")
-@pass_session
-def list_schedules(session: Session, watch: bool) -> None:
-    """List schedules, with the time at which each fires next.
+    "list", "holdfast schedules", "holdfast schedules --json | jq '.[] | select(.paused) | .schedule'",
+    output=SCHEDULES,
+)  # fmt: skip
+@watch_option("Refresh until Ctrl-C; in a pipe, print the schedules that change.")
+@pass_client
+def list_schedules(client: Client, watching: bool) -> None:
+    """List schedules with the time each fires next."""
 
-    When piped, the columns are schedule, when, task, queue, next, last, and active or paused. With --json, an array;
-    with --follow, an object on each line.
-    """
+    def load() -> list[Record]:
+        now = client.now()
+        return [_record(each, now) for each in client.app.schedules()]
 
-    def look() -> View:
-        now = session.now()
-        return View([schedule_record(each, now) for each in session.app.schedules()])
-
-    show_list(session.output, look, _columns(), "schedule", watch=watch)
+    show_list(client.output, load, SCHEDULES, watching=watching)
 
 
-def _columns() -> list[Column]:
-    return [
-        Column("SCHEDULE", lambda row: row["schedule"], whole=True),
-        Column("WHEN", when),
-        Column("TASK", lambda row: row["task"]),
-        Column("QUEUE", lambda row: row["queue"]),
-        Column("NEXT", lambda row: row["next_at"], right=True),
-        Column("LAST", lambda row: row["last_at"], right=True),
-        Column("STATE", lambda row: "paused" if row["paused"] else "active", coloured=True, whole=True),
-    ]
-
-
-def when(record: Record) -> str:
-    """Return when a schedule fires, for people: 0 2 * * * Europe/Berlin, every 30s."""
-    if record["cron"]:
-        return f"{record['cron']} {record['tz']}"
-    if record["every_seconds"] is None:
-        return "a calendar that is not known here"
-    offset = seconds_text(record["offset_seconds"])
-    return f"every {seconds_text(record['every_seconds'])}{f', offset {offset}' if record['offset_seconds'] else ''}"
+def _record(schedule: Schedule, now: datetime) -> Record:
+    return SCHEDULES.record(schedule, next_at=next(iter(schedule.next(1, after=now)), None))
 
 
 @command(
-    "show",
-    "holdfast schedules show nightly",
-    "holdfast schedules show nightly --json | jq -r '.firings[].at'",
-    fields=FULL_SCHEDULE,
-)
+    "show", "holdfast schedules show nightly", "holdfast schedules show nightly --json | jq -r '.firings[].at'",
+    output=SCHEDULE_DETAILS,
+)  # fmt: skip
 @_name
-@click.option(
-    "--limit",
-    type=click.IntRange(0, 1000),
-    metavar="NUMBER",
-    default=10,
-    show_default=True,
-    help="How many of the next times.",
-)
-@pass_session
-def show(session: Session, name: str, limit: int) -> None:
-    """Show a schedule, and when it fires next: in its time zone, and in UTC.
+@limit_option("Number of next times.", default=10, minimum=0, maximum=MAX_BATCH)
+@pass_client
+def show(client: Client, name: str, limit: int) -> None:
+    """Show a schedule and its next times, in its time zone and in UTC.
 
-    With --json, an object. Exit code 3 if there is no such schedule.
+    Exit code 3 if the schedule does not exist.
     """
-    found = _find(session.app, name)
-    (fields,) = session.app.store.run(commands.schedules([name]))
-    record = {
-        **schedule_record(found, session.now()),
-        **_details(fields),
-        "firings": _firings(found, session.now(), limit),
-    }
-    if session.output.mode == "json":
-        session.output.json(record)
+    schedule, now = _find(client.app, name), client.now()
+    (fields,) = client.app.store.run(commands.schedules([name]))
+    record = {**_record(schedule, now), **_details(fields), "firings": _firings(schedule, now, limit)}
+    if client.output.mode == "json":
+        client.output.json(record)
     else:
-        session.output.facts(_describe(record, session.output))
+        client.output.facts(_describe(record, client.output))
 
 
 def _find(app: Holdfast, name: str) -> Schedule:
-    return pick("schedule", {each.name: each for each in app.schedules()}, name)
+    return find("schedule", {each.name: each for each in app.schedules()}, name)
 
 
 def _details(fields: dict[str, Any]) -> Record:
-    """What a list does not show."""
+    """Return the fields that a list does not show."""
     batch = msgspec.json.decode(fields["batch"])
     codec = batch.pop("codec", "json")
     return {
@@ -139,15 +164,15 @@ def _details(fields: dict[str, Any]) -> Record:
     }
 
 
-def _firings(found: Schedule, now: datetime, limit: int) -> list[Record]:
-    zone = ZoneInfo(getattr(found.when, "zone", "UTC"))
-    return [{"at": at, "local": at.astimezone(zone)} for at in found.next(limit, after=now)]
+def _firings(schedule: Schedule, now: datetime, limit: int) -> list[Record]:
+    zone = ZoneInfo(getattr(schedule.when, "zone", "UTC"))
+    return [{"at": at, "local": at.astimezone(zone)} for at in schedule.next(limit, after=now)]
 
 
 def _describe(record: Record, output: Output) -> Iterator[Fact]:
     yield Fact("schedule", record["schedule"])
     yield Fact("state", "paused" if record["paused"] else "active", "yellow" if record["paused"] else "green")
-    yield Fact("when", when(record))
+    yield Fact("when", _when(record))
     yield Fact("task", record["task"])
     yield Fact("queue", record["queue"])
     yield Fact("arguments", json_text(record["arguments"]))
@@ -156,7 +181,7 @@ def _describe(record: Record, output: Output) -> Iterator[Fact]:
     yield Fact("missed", _missed(record))
     yield Fact("overlap", record["overlap"])
     if record["jitter_seconds"]:
-        yield Fact("jitter", seconds_text(record["jitter_seconds"]))
+        yield Fact("jitter", duration_text(record["jitter_seconds"]))
     yield Fact("fired", f"{record['fired']}, skipped {record['skipped']}")
     if record["last_at"]:
         yield Fact("last", output.when(record["last_at"]))
@@ -167,7 +192,7 @@ def _describe(record: Record, output: Output) -> Iterator[Fact]:
 
 
 def _missed(record: Record) -> str:
-    more = {"all": f", up to {record['backlog']}", "skip": f", if later than {seconds_text(record['late_seconds'])}"}
+    more = {"all": f", up to {record['backlog']}", "skip": f", if later than {duration_text(record['late_seconds'])}"}
     return f"{record['missed']}{more.get(record['missed'], '')}"
 
 
@@ -181,7 +206,7 @@ def _firing(firing: Record, zone: str | None, output: Output) -> str:
     "add",
     "holdfast schedules add nightly tasks.report --cron '0 2 * * *' --tz Europe/Berlin",
     "holdfast schedules add poll tasks.poll inbox --app tasks --every 30s --overlap skip",
-    fields=SCHEDULE,
+    output=SCHEDULES,
 )
 @click.argument("name")
 @click.argument("task", shell_complete=complete_task)
@@ -190,102 +215,105 @@ def _firing(firing: Record, zone: str | None, output: Output) -> str:
 @click.option(
     "--tz", metavar="ZONE", shell_complete=complete_zone, help="Time zone of --cron: Europe/Berlin; else UTC."
 )
-@duration_option("--every", "Every so often, instead of --cron: 30s, 1h.", least=MIN_INTERVAL, most=MAX_DURATION)
-@duration_option("--offset", "Count intervals from so long after midnight in UTC.")
+@duration_option("--every", help="Interval, instead of --cron: 30s, 1h.", minimum=MIN_INTERVAL, maximum=MAX_DURATION)
+@duration_option("--offset", help="Offset of the intervals from midnight in UTC.")
 @click.option(
-    "--missed",
-    type=click.Choice(get_args(Missed)),
-    help="Of times that were missed, make up for one, all, or skip them; else one.",
+    "--missed", type=click.Choice(get_args(Missed)), help="Missed times: make up for one, all, or skip them; else one."
 )
 @click.option(
-    "--backlog", type=click.IntRange(1), metavar="NUMBER", help="With --missed all: the last so many; else 100."
+    "--backlog",
+    type=click.IntRange(1),
+    metavar="NUMBER",
+    help="With --missed all: maximum number to make up for; else 100.",
 )
-@duration_option("--late", "With --missed skip: those that are later than this; else 1m.")
+@duration_option("--late", help="With --missed skip: how late it may still fire; else 1m.")
 @click.option(
     "--overlap", type=click.Choice(get_args(Overlap)), help="If the last job has not ended: fire, or skip; else allow."
 )
-@duration_option("--jitter", "Up to so much later, so that not all come at once.", most=DAY)
-@call_options
-@pass_session
+@duration_option("--jitter", help="Maximum random delay of each job, to spread the load.", maximum=DAY)
+@app_option
+@job_options(not_for="schedule")
+@pass_client
 def add(
-    session: Session, /, name: str, task: str, words: Sequence[str], *, path: str | None, tz: str | None, **options: Any
-) -> None:
-    """Make a schedule, or change the one of this name.
+    client: Client, /, name: str, task: str, words: Sequence[str], *, path: str | None, tz: str | None, **options: Any
+) -> None:  # fmt: skip
+    """Add a schedule, or change the one of this name.
 
-    The arguments of the task are given as to `enqueue`. Each firing is a job of its own, whose id is the name and the
-    time, so no time fires twice. Exit code 2 if an expression, a time zone or an argument is wrong.
+    Arguments of the task are given as for `enqueue`. Each firing is a job whose id consists of the name and the time,
+    so no time fires twice. Exit code 2 if an expression, a time zone or an argument is invalid.
     """
     if tz is not None and tz not in available_timezones():
-        raise Invalid(f"there is no time zone {tz!r}{did_you_mean(tz, available_timezones())}")
+        raise Invalid(f"unknown time zone {tz!r}{did_you_mean(tz, available_timezones())}")
     if isinstance(options["deadline"], datetime):
-        raise click.UsageError("the --deadline of a schedule is a duration, for each of its jobs.")
+        raise click.UsageError("expected the --deadline of a schedule as a duration, which counts for each job.")
     timing = {each: options.pop(each) for each in TIMING}
-    made, app = choose_task(session, path, task, options)
+    chosen, app = choose_task(client, path, task, options)
     given = {each: value for each, value in timing.items() if value is not None}
-    is_known = name in {each.name for each in app.schedules()}
-    changed = app.schedule(name, make_call(made, words, checked=bool(path)), tz=tz, **given)
-    note_undefined_limits(app, made.chosen.limits or ())
-    _say(session, name, changed=changed)
-    if changed and is_known:
-        note(f"schedule {name} was there, and was changed")
+    existed = name in {each.name for each in app.schedules()}
+    changed = app.schedule(name, make_call(chosen, words, checked=bool(path)), tz=tz, **given)
+    note_undefined_limits(app, chosen.chosen.limits or ())
+    _print(client, name, changed=changed)
+    if changed and existed:
+        print_note(f"schedule {name} existed and was changed")
 
 
-def _say(session: Session, name: str, *, changed: bool) -> None:
-    session.output.one(schedule_record(_find(session.app, name), session.now()), _columns())
+def _print(client: Client, name: str, *, changed: bool) -> None:
+    client.output.one(_record(_find(client.app, name), client.now()), SCHEDULES)
     if not changed:
-        note(f"schedule {name} was so before")
+        print_note(f"schedule {name} is unchanged")
 
 
-@command("pause", "holdfast schedules pause nightly", fields=SCHEDULE)
+@command("pause", "holdfast schedules pause nightly", output=SCHEDULES)
 @_name
-@pass_session
-def pause(session: Session, name: str) -> None:
-    """Have a schedule fire no more, until it is resumed. Exit code 3 if there is no such schedule."""
-    _find(session.app, name)
-    _say(session, name, changed=session.app.pause_schedule(name))
+@pass_client
+def pause(client: Client, name: str) -> None:
+    """Pause a schedule.
 
-
-@command("resume", "holdfast schedules resume nightly", fields=SCHEDULE)
-@_name
-@pass_session
-def resume(session: Session, name: str) -> None:
-    """Have a paused schedule fire again; what came due meanwhile is not made up for.
-
-    Exit code 3 if there is no such schedule.
+    Exit code 3 if the schedule does not exist.
     """
-    _find(session.app, name)
-    _say(session, name, changed=session.app.resume_schedule(name))
+    _find(client.app, name)
+    _print(client, name, changed=client.app.pause_schedule(name))
+
+
+@command("resume", "holdfast schedules resume nightly", output=SCHEDULES)
+@_name
+@pass_client
+def resume(client: Client, name: str) -> None:
+    """Resume a paused schedule; times that passed meanwhile are not made up for.
+
+    Exit code 3 if the schedule does not exist.
+    """
+    _find(client.app, name)
+    _print(client, name, changed=client.app.resume_schedule(name))
 
 
 @command(
-    "trigger",
-    "holdfast schedules trigger nightly",
-    "holdfast schedules trigger nightly | holdfast wait",
-    fields=TRIGGERED,
-)
+    "trigger", "holdfast schedules trigger nightly", "holdfast schedules trigger nightly | holdfast wait",
+    output=TRIGGERED,
+)  # fmt: skip
 @_name
-@pass_session
-def trigger(session: Session, name: str) -> None:
-    """Enqueue a job of a schedule now, besides its times, and print its id.
+@pass_client
+def trigger(client: Client, name: str) -> None:
+    """Enqueue a job of a schedule now, and print its id.
 
-    Exit code 3 if there is no such schedule.
+    Exit code 3 if the schedule does not exist.
     """
-    _find(session.app, name)
-    session.output.value({"schedule": name, "id": session.app.trigger(name)}, "id")
+    _find(client.app, name)
+    client.output.value({"schedule": name, "id": client.app.trigger(name)}, "id")
 
 
-@command("remove", "holdfast schedules remove nightly", fields=UNSCHEDULED)
+@command("remove", "holdfast schedules remove nightly", output=REMOVED)
 @_name
-@pass_session
-def remove(session: Session, name: str) -> None:
-    """Remove a schedule; its jobs stay. Exit code 3 if there is no such schedule.
+@pass_client
+def remove(client: Client, name: str) -> None:
+    """Remove a schedule; its jobs stay.
 
-    One that a task declares is made again when a worker of the app starts: pause it instead.
+    A schedule that a task declares is added again when a worker of the app starts: pause it instead. Exit code 3 if the
+    schedule does not exist.
     """
-    _find(session.app, name)
-    session.app.unschedule(name)
-    columns = [Column("SCHEDULE", lambda row: row["schedule"], whole=True), Column("", lambda _: "removed")]
-    session.output.one({"schedule": name, "removed": True}, columns)
+    _find(client.app, name)
+    client.app.unschedule(name)
+    client.output.one({"schedule": name, "removed": True}, REMOVED)
 
 
 for each in (list_schedules, show, add, pause, resume, trigger, remove):

@@ -1,111 +1,125 @@
-"""Commands on the embedded server."""
+"""`holdfast server`: the embedded server of a project."""
 
 from __future__ import annotations
 
 import time
-from dataclasses import asdict
 from pathlib import Path
 
 import click
 
 from holdfast import Holdfast
-from holdfast.cli.complaints import complain, note
-from holdfast.cli.exits import NOT_FOUND
-from holdfast.cli.fields import SERVER
+from holdfast.cli.client import Client, pass_client
+from holdfast.cli.command import Group, command
+from holdfast.cli.errors import print_error, print_note
+from holdfast.cli.exit_codes import NOT_FOUND
+from holdfast.cli.formatting import short_duration
 from holdfast.cli.output import Fact
-from holdfast.cli.session import Group, Session, command, pass_session
-from holdfast.cli.text import length
+from holdfast.cli.table import Table, field
 from holdfast.server import server as embedded
 from holdfast.server.home import find_home
 from holdfast.store import socket_url
 
-LOOKS, BETWEEN_LOOKS = 3, 0.05  # seconds
+SAMPLES, SAMPLE_INTERVAL = 3, 0.05  # seconds
+
+SERVER = Table(
+    "server",
+    field("home", "directory of its data", lambda status: str(status.home)),
+    field("socket", "socket on which it listens"),
+    field("running", "whether it is running"),
+    field("data_bytes", "size of its data on disk"),
+    field("pid", "its process id"),
+    field("version", "its version"),
+    field("uptime", "seconds since it started"),
+    field("clients", "number of connected clients"),
+    field("memory_bytes", "memory that it uses"),
+)
+STARTED = Table("server", field("url", "its address"))
+STOPPED = Table("server", field("stopped", "whether it was running"))
 
 
 @click.group("server", cls=Group, examples=("holdfast server status", "holdfast server stop"))
 def server() -> None:
-    """The embedded server: one Valkey per project, in .holdfast.
+    """Start, stop and inspect the embedded server: one Valkey per project.
 
-    It is used when no URL is given, and starts by itself with the first call that needs it. HOLDFAST_HOME says where
-    its data is, HOLDFAST_SERVER_BIN which program it is. It stops when it had no clients for HOLDFAST_SERVER_IDLE
-    seconds (300; 0: never). A home that was found must belong to you; HOLDFAST_TRUST lists directories of others.
+    It is used when no URL is given, and started by the first call that needs it. Its data is in .holdfast, or in
+    HOLDFAST_HOME; its program is HOLDFAST_SERVER_BIN. It stops after HOLDFAST_SERVER_IDLE seconds without clients (300;
+    0: never). A directory that was found must belong to you; HOLDFAST_TRUST lists directories of others.
     """
 
 
-@command("status", "holdfast server status", "holdfast server status --json | jq .memory_bytes", fields=SERVER)
-@pass_session
-def status(session: Session) -> int:
-    """Say whether the embedded server runs, and where. Exit code 3 if it does not run."""
-    _note_url(session)
+@command("status", "holdfast server status", "holdfast server status --json | jq .memory_bytes", output=SERVER)
+@pass_client
+def status(client: Client) -> int:
+    """Show whether the embedded server is running, and where.
+
+    Exit code 3 if it is not running.
+    """
+    _note_url(client)
     found = embedded.status(find_home())
-    record = {**asdict(found), "home": str(found.home)}
-    if session.output.mode == "json":
-        session.output.json(record)
+    record = SERVER.record(found)
+    if client.output.mode == "json":
+        client.output.json(record)
     else:
+        record["uptime"] = None if found.uptime is None else short_duration(found.uptime)
+        rest = [Fact(name.replace("_", " "), value) for name, value in record.items() if name != "running"]
         running = Fact("running", found.running, "green" if found.running else "red")
-        facts = [
-            Fact(name.replace("_", " "), value) for name, value in record.items() if name not in ("running", "uptime")
-        ]
-        if found.uptime is not None:
-            facts.append(Fact("uptime", length(found.uptime)))
-        session.output.facts([running, *(fact for fact in facts if fact.value is not None)])
+        client.output.facts([running, *(fact for fact in rest if fact.value is not None)])
     return 0 if found.running else NOT_FOUND
 
 
-@command(
-    "start", "holdfast server start", "export HOLDFAST_URL=$(holdfast server start)", fields={"url": "its address"}
-)
-@pass_session
-def start(session: Session) -> None:
-    """Start the embedded server, unless it runs already, and print its URL."""
-    _note_url(session)
-    session.output.value({"url": socket_url(embedded.ensure(find_home()))}, "url")
+@command("start", "holdfast server start", "export HOLDFAST_URL=$(holdfast server start)", output=STARTED)
+@pass_client
+def start(client: Client) -> None:
+    """Start the embedded server unless it is running, and print its URL."""
+    _note_url(client)
+    client.output.value({"url": socket_url(embedded.ensure(find_home()))}, "url")
 
 
-@command("stop", "holdfast server stop", "holdfast server stop --force", fields={"stopped": "whether it was running"})
-@click.option("--force", is_flag=True, help="Also while clients are connected.")
-@pass_session
-def stop(session: Session, force: bool) -> int:
-    """Stop the embedded server; its data stays. Exit code 3 if it was not running.
+@command("stop", "holdfast server stop", "holdfast server stop --force", output=STOPPED)
+@click.option("--force", is_flag=True, help="Even if clients are connected.")
+@pass_client
+def stop(client: Client, force: bool) -> int:
+    """Stop the embedded server; its data stays.
 
-    While clients are connected it is not stopped (exit code 1), unless with --force: a worker would start it again.
+    Refused while clients are connected (exit code 1) unless --force is given: a worker would start it again. Exit code
+    3 if it was not running.
     """
-    _note_url(session)
+    _note_url(client)
     home = find_home()
     if not force and (clients := _clients(home)):
         raise click.ClickException(
-            f"the server in {home} has {clients} client{'s' * (clients > 1)}{_workers(session, home)}, which would"
-            " start it again; stop them first, or stop it with --force"
+            f"the server in {home} has {clients} client{'s' * (clients > 1)}{_workers(client, home)}, which would"
+            " start it again; stop them first, or use --force"
         )
     stopped = embedded.stop(home)
-    if session.output.mode == "json":
-        session.output.json({"stopped": stopped})
+    if client.output.mode == "json":
+        client.output.json({"stopped": stopped})
     elif stopped:
         click.echo("stopped")
     if not stopped:
-        complain(f"no server was running in {home}")
+        print_error(f"no server was running in {home}")
     return 0 if stopped else NOT_FOUND
 
 
 def _clients(home: Path) -> int:
-    """Return how many clients stay connected: the server's keeper comes and goes every second."""
-    least = embedded.status(home).clients or 0
-    for _ in range(LOOKS if least else 0):
-        time.sleep(BETWEEN_LOOKS)
-        least = min(least, embedded.status(home).clients or 0)
-    return least
+    """Return the number of lasting clients: the keeper of the server connects for a moment every second."""
+    fewest = embedded.status(home).clients or 0
+    for _ in range(SAMPLES if fewest else 0):
+        time.sleep(SAMPLE_INTERVAL)
+        fewest = min(fewest, embedded.status(home).clients or 0)
+    return fewest
 
 
-def _workers(session: Session, home: Path) -> str:
-    """Say which workers are among the clients, as far as they are of this namespace."""
-    app = Holdfast(socket_url(embedded.status(home).socket), namespace=session.namespace)
+def _workers(client: Client, home: Path) -> str:
+    """Return the live workers of this namespace, for a message."""
+    app = Holdfast(socket_url(embedded.status(home).socket), namespace=client.namespace)
     live = [worker.name for worker in app.workers() if worker.is_live]
     return f" (worker {', worker '.join(live)})" if live else ""
 
 
-def _note_url(session: Session) -> None:
-    if session.url:
-        note("a URL is given, so jobs are kept there, not in the embedded server")
+def _note_url(client: Client) -> None:
+    if client.url:
+        print_note("a URL is given, so commands use that server, not the embedded one")
 
 
 for each in (status, start, stop):

@@ -1,162 +1,191 @@
-"""One job, described for people: facts, then its attempts, then what else happened to it."""
+"""`holdfast show` and `holdfast peek`: everything about one job, or about the next jobs of a queue."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
+import click
 import msgspec
 
-from holdfast.cli.output import STYLES, Fact, Output
-from holdfast.cli.progress import described_progress
-from holdfast.cli.records import Record
-from holdfast.cli.text import length
-from holdfast.cli.usage import described_usage
-from holdfast.task.program import PROGRAM
+from holdfast.cli.client import Client, pass_client
+from holdfast.cli.command import command
+from holdfast.cli.completers import complete_ids, complete_queue
+from holdfast.cli.describe import describe
+from holdfast.cli.errors import print_note
+from holdfast.cli.exit_codes import INTERRUPTED
+from holdfast.cli.formatting import decoded
+from holdfast.cli.jobs import JOBS
+from holdfast.cli.options import limit_option
+from holdfast.cli.suggestions import find_queue, suggesting_ids
+from holdfast.cli.table import Record, field
+from holdfast.cli.usage import usage_record
+from holdfast.cli.watch import View, Watched, watch, watch_option
+from holdfast.constants import MAX_BATCH
+from holdfast.job.failure import Failure
+from holdfast.job.job import Attempt, Job, Note
+from holdfast.job.usage import JobUsage
 
-WIDE = 100  # characters of JSON on one line
-SOME = 12  # lines of what a job was given, returned or saved, on a terminal
 
-_TIMES = (
-    ("created", "created_at"),
-    ("since", "since"),
-    ("due", "due_at"),
-    ("deadline", "deadline"),
-    ("claimed", "claimed_at"),
-    ("lease ends", "lease_ends_at"),
-)
+def failure_record(failure: Failure | None) -> Record | None:
+    return None if failure is None else msgspec.structs.asdict(failure)
 
 
-def describe(record: Record, output: Output, hint: str = "") -> Iterator[Fact]:
-    """Yield what is known of a job, as `full_record` has it, for this output; a `hint` says why it waits."""
-    yield Fact("id", record["id"])
-    yield Fact("state", _state(record), STYLES.get(record["state"], ""))
-    if record["unreadable"]:
-        yield Fact("unreadable", record["unreadable"])
+def _attempts(attempts: Sequence[Attempt], notes: Sequence[Note]) -> Iterator[Record]:
+    retries = [note.at for note in notes if note.what == "retried"]
+    before: Attempt | None = None
+    for attempt in attempts:
+        yield {
+            **{name: getattr(attempt, name) for name in ("number", "outcome")},
+            "because": _because(attempt, before, retries),
+            **{name: getattr(attempt, name) for name in ("reason", "executor", "node", "pid")},
+            **{name: getattr(attempt, name) for name in ("queued_at", "claimed_at", "started_at", "ended_at")},
+            "failure": failure_record(attempt.failure),
+        }
+        before = attempt
+
+
+def _because(attempt: Attempt, before: Attempt | None, retries: Sequence[datetime]) -> str | None:
+    """Return why an attempt was made: the outcome of the previous one, or a user's retry; None if no longer stored."""
+    if attempt.number == 1:
+        return "first"
+    if before is None or before.number != attempt.number - 1 or before.ended_at is None:
+        return None
+    if any(before.ended_at <= at <= attempt.queued_at for at in retries):
+        return "retry"
+    return before.outcome
+
+
+JOB_DETAILS = JOBS.extended(
+    field("codec", "how its arguments are encoded"),
+    field("arguments", "its arguments, by name", lambda job: decoded(job.payload, job.codec)),
+    field(
+        "after", "jobs it was enqueued after; of each: id, state (pending, succeeded, failed or cancelled)",
+        lambda job: [msgspec.structs.asdict(each) for each in job.after],
+    ),
+    field(
+        "waits", "jobs it has waited for since it ran; the same of each",
+        lambda job: [msgspec.structs.asdict(each) for each in job.waits],
+    ),
+    field("result", "its result", lambda job: decoded(job.result_bytes)),
+    field("checkpoint", "its latest checkpoint", lambda job: decoded(job.checkpoint_bytes)),
+    field(
+        "usage", "memory and CPU of the latest attempt, if it ran for some seconds: attempt, seconds, "
+        "peak_memory_bytes, mean_cpu (1: one core), cpu_seconds; series of memory_bytes and cpu, every_seconds apart",
+    ),
+    field("why", "why it failed, in a sentence"),
+    field(
+        "failure", "latest failure: type, message, notes, traceback, group, fingerprint",
+        lambda job: failure_record(job.failure),
+    ),
+    field("retries", "allowed retries after errors"),
+    field("retries_used", "retries that have started"),
+    field("crashes", "allowed crashes of its process"),
+    field("crashes_used", "crashes so far"),
+    field("lost", "allowed lost leases"),
+    field("lost_used", "leases lost so far"),
+    field(
+        "attempts", "of each: number, outcome, because, reason, executor, node, pid, queued_at, claimed_at, "
+        "started_at, ended_at, failure", lambda job: list(_attempts(job.attempts, job.notes)),
+    ),
+    field(
+        "notes", "other events; of each: at, what, text",
+        lambda job: [{"at": note.at, "what": note.what, "text": note.text} for note in job.notes],
+    ),
+    field("fields", "fields attached to it, by name"),
+)  # fmt: skip
+
+
+def details(job: Job[Any], usage: JobUsage | None = None) -> Record:
+    return JOB_DETAILS.record(job, usage=usage_record(usage))
+
+
+@command(
+    "show", "holdfast show 0QwErTyUiOpAsDfG", "holdfast show 0QwErTyUiOpAsDfG -w",
+    "holdfast show 0QwErTyUiOpAsDfG --json | jq '.attempts[].because'", output=JOB_DETAILS, in_columns=False,
+)  # fmt: skip
+@click.argument("id", shell_complete=complete_ids)
+@watch_option("Refresh until the job has ended; in a pipe, print each change.")
+@pass_client
+def show(client: Client, id: str, watching: bool) -> int:
+    """Show everything about a job, and why it is not running.
+
+    Below the state is what a job waits for: other jobs and how they ended, a limit without a free slot, a paused queue,
+    or a queue without workers.
+
+    Each attempt has an outcome (succeeded, advanced, error, crash, lost, released, snoozed, unknown, cancelled,
+    running) and a cause: `first`, the outcome of the previous attempt, or `retry` if a user asked for it. A terminal
+    shows the beginning of long values; pipes and --json get all.
+
+    With --watch the command ends when the job has ended. In a pipe it prints the columns of `jobs`, or JSON objects.
+    """
+    output, job = client.output, _get(client, id)
+    if watching and not _watch(client, id):
+        return INTERRUPTED
+    if watching and not output.on_terminal:
+        return 0
+    job = _get(client, id) if watching else job
+    record = details(job, _usage(client, job))
+    if output.mode == "json":
+        output.json(record)
     else:
-        yield from _describe_whole(record, output, hint)
+        output.facts(describe(record, output, _hint(client, record)))
+    return 0
 
 
-def _describe_whole(record: Record, output: Output, hint: str) -> Iterator[Fact]:
-    yield from _waits(record, hint)
-    for label in ("group", "final_reason", "task", "queue", "priority", "share", "limits", "schedule"):
-        if record[label] not in ("", None, [], ()):
-            yield Fact(label.replace("_", " "), record[label])
-    yield from (Fact(label, output.when(record[name])) for label, name in _TIMES if record[name])
-    if record["state"] == "running":
-        yield Fact("worker", _where(record))
-    yield Fact("arguments", _json(record["arguments"]), lines=SOME)
-    for label in ("result", "checkpoint"):
-        if record[label] is not None or (label == "result" and record["state"] == "succeeded"):
-            yield Fact(label, _json(record[label]), lines=SOME)
-    if record["progress"]:
-        yield Fact("progress", described_progress(record["progress"], output))
-    if record["usage"]:
-        yield Fact("usage", described_usage(record["usage"], output))
-    yield Fact("budget", _budget(record))
-    if record["unique"]:
-        yield Fact("unique", record["unique"])
-    if record["at_most_once"] or not record["keep"]:
-        yield Fact("runs", ", ".join(_promises(record)))
-    for name in sorted(record["fields"]):
-        yield Fact(f"field {name}", record["fields"][name])
-    for attempt in record["attempts"]:
-        yield Fact(
-            f"attempt {attempt['number']}", "\n".join(_attempt(attempt, output)), STYLES.get(attempt["outcome"], "")
-        )
-    for note in record["notes"]:
-        yield Fact("note", f"{output.when(note['at'])} {note['what']} {note['text']}".rstrip())
+def _get(client: Client, id: str) -> Job[Any]:
+    with suggesting_ids(client.app, id):
+        return client.app.get(id)
 
 
-def _state(record: Record) -> str:
-    return f"{record['state']}{', cancelling' if record['cancelling'] else ''}"
+def _usage(client: Client, job: Job[Any]) -> JobUsage | None:
+    return None if job.unreadable else client.app.usage(job.id)
 
 
-def _waits(record: Record, hint: str) -> Iterator[Fact]:
-    """What a job waits for, or has waited for."""
-    if why := _why(record) or hint:
-        yield Fact(record["state"], why)
-    for label in ("after", "waits"):
-        if record[label]:
-            yield Fact(label, "\n".join(f"{each['id']} {each['state']}" for each in record[label]), lines=SOME)
-
-
-def _why(record: Record) -> str:
-    """Say what a job waits for, and what can be done about it if that does not come by itself; or why it failed."""
-    if record["state"] == "failed":
-        return str(record["why"])
-    if record["state"] in ("scheduled", "waiting") and record["attempts"]:
-        return _unknown(record["attempts"][-1], record["task"])
-    if record["state"] == "throttled":
-        return f"limit {record['throttled_by']} has no free slot for it"
-    if record["state"] != "blocked":
+def _hint(client: Client, record: Record) -> str:
+    """Return why a waiting job is not started, if the reason is its queue."""
+    name = record["queue"]
+    queue = next((each for each in client.app.queues() if each.name == name), None)
+    if record["state"] != "waiting" or queue is None:
         return ""
-    all = [*record["after"], *record["waits"]]
-    ended = next((each for each in record["after"] if each["state"] in _WAS), None)
-    if ended is None or record["waits_for"] <= sum(each["state"] == "pending" for each in all):
-        return f"it waits for {record['waits_for']} of {len(all)} jobs"  # if one has failed, it is to run all the same
-    advice = f"`holdfast retry {ended['id']}`, or `holdfast depend {record['id']} --not-on {ended['id']}`"
-    return f"job {ended['id']}, which it waits for, {_WAS[ended['state']]}; {advice}"
+    if queue.paused:
+        return f"queue {name} is paused; `holdfast queues resume {name}`"
+    return "" if queue.listeners else f"no live worker serves queue {name}"
 
 
-def _unknown(attempt: Record, task: str) -> str:
-    """Say what a job waits for that was handed back because nobody could run it."""
-    if attempt["outcome"] != "unknown":
-        return ""
-    if task == PROGRAM:
-        return "the worker that had it runs no programs: start one with --allow-exec"
-    return f"the worker that had it does not know task {task}: start one whose app has it"
+def _watch(client: Client, id: str) -> bool:
+    output = client.output
+
+    def load() -> View:
+        job = client.app.get(id)
+        usage = _usage(client, job) if output.on_terminal else None
+        return View([details(job, usage)], final=job.is_final or job.unreadable != "")
+
+    def draw(view: View) -> Any:
+        return output.grid(describe(view.records[0], output))
+
+    return watch(output, Watched(load, draw, JOB_DETAILS))
 
 
-_WAS = {"failed": "failed", "cancelled": "was cancelled"}
+@command(
+    "peek", "holdfast peek mail", "holdfast peek mail -n 10 --json | jq '.[].arguments'", output=JOB_DETAILS,
+    in_columns=False,
+)  # fmt: skip
+@click.argument("queue", shell_complete=complete_queue)
+@limit_option("Maximum number of jobs, up to 1,000.", default=1, maximum=MAX_BATCH)
+@pass_client
+def peek(client: Client, queue: str, limit: int) -> None:
+    """Show the next jobs of a queue without claiming them.
 
-
-def _promises(record: Record) -> Iterator[str]:
-    if record["at_most_once"]:
-        yield "once at most"
-    if not record["keep"]:
-        yield "without being kept afterwards"
-
-
-def _where(record: Record) -> str:
-    return f"{record['executor']}{', pid {}'.format(record['pid']) if record['pid'] else ''}"
-
-
-def _json(value: Any) -> str:
-    data = msgspec.json.encode(value)
-    return (data if len(data) <= WIDE else msgspec.json.format(data, indent=2)).decode()
-
-
-def _budget(record: Record) -> str:
-    return ", ".join(f"{name} {record[f'{name}_used']} of {record[name]}" for name in ("retries", "crashes", "lost"))
-
-
-def _attempt(attempt: Record, output: Output) -> Iterator[str]:
-    because = attempt["because"]
-    why = "" if because == "first" else f", made because of: {because or 'not known any more'}"
-    yield f"{attempt['outcome']}{why}"
-    yield f"by {_where(attempt)}"
-    yield ", ".join(_times(attempt, output))
-    if attempt["reason"]:
-        yield attempt["reason"]
-    if failure := attempt["failure"]:
-        words, trace = f"{failure['type']}: {failure['message']}", failure["traceback"].rstrip()
-        if failure["message"] not in trace or not trace:  # an exception's ends with it; a stack, or output, does not
-            yield words
-        if trace:
-            yield trace
-
-
-def _times(attempt: Record, output: Output) -> Iterator[str]:
-    claimed, started, ended = attempt["claimed_at"], attempt["started_at"], attempt["ended_at"]
-    yield f"queued {output.when(attempt['queued_at'])}"
-    yield f"claimed {_after(attempt['queued_at'], claimed)} later"
-    if started:
-        yield f"started {_after(claimed, started)} later"
-    if ended:
-        yield f"ran {_after(started or claimed, ended)}, ended {output.when(ended)}"
-
-
-def _after(first: datetime, second: datetime) -> str:
-    return length((second - first).total_seconds())
+    In a pipe, each is described as by `show`.
+    """
+    find_queue(client.app, queue)
+    ids = [job.id for job in client.app.list(queue=queue, state="waiting", limit=limit)]
+    records = [details(job) for job in (client.app.get_many(ids) if ids else []) if job]
+    if client.output.mode == "json":
+        client.output.list(records, JOB_DETAILS)
+    for record in records if client.output.mode != "json" else []:
+        client.output.facts(describe(record, client.output))
+    if not records:
+        print_note(f"queue {queue} has no waiting job")

@@ -1,4 +1,4 @@
-"""Looking into a job that runs: what it does just now."""
+"""`holdfast stack`: what a running job is doing."""
 
 from __future__ import annotations
 
@@ -6,29 +6,32 @@ from datetime import timedelta
 
 import click
 
+from holdfast.cli.client import Client, pass_client
+from holdfast.cli.command import command
 from holdfast.cli.completers import complete_ids
-from holdfast.cli.fields import STACK
-from holdfast.cli.lookup import saying_which
+from holdfast.cli.options import duration_option
 from holdfast.cli.output import write
-from holdfast.cli.session import Session, command, duration_option, pass_session
+from holdfast.cli.suggestions import suggesting_ids
+from holdfast.cli.table import Table, field
 from holdfast.text import printable
 
+STACK = Table("job", field("id", "id of the job"), field("stack", "its stacks, as text of several lines"))
 
-@command("stack", "holdfast stack 0QwErTyUiOpAsDfG", "watch holdfast stack 0QwErTyUiOpAsDfG", fields=STACK)
+
+@command("stack", "holdfast stack 0QwErTyUiOpAsDfG", "watch holdfast stack 0QwErTyUiOpAsDfG", output=STACK)
 @click.argument("id", shell_complete=complete_ids)
-@duration_option("--timeout", "How long the worker has to answer; else 10s.", least=1)
-@pass_session
-def stack(session: Session, id: str, timeout: timedelta | None) -> None:
-    """Show what a running job does just now.
+@duration_option("--timeout", help="How long to wait for the worker.", default="10s", minimum=1)
+@pass_client
+def stack(client: Client, id: str, timeout: timedelta) -> None:
+    """Print the stack of a running job.
 
-    That is the stack of each of its threads, and the programs that it has started. The job goes on; it need not know of
-    this, and may hold the interpreter. Of a job that runs as a thread or coroutine among others, its own stack is
-    shown. Exit code 1 if the job does not run, 3 if there is none, 5 if its worker does not answer. With --json, an
-    object.
+    Includes each of its threads and the programs it has started. The job continues; it need not cooperate and may hold
+    the GIL. For a job that runs as a thread or coroutine among others, only its own stack is printed. Exit code 1 if
+    the job is not running, 3 if it does not exist, 5 if its worker does not reply.
     """
-    with saying_which(session.app, id):
-        doing = session.app.stack(id, timeout=timeout or timedelta(seconds=10))
-    if session.output.mode == "json":
-        session.output.json({"id": id, "stack": doing})
+    with suggesting_ids(client.app, id):
+        text = client.app.stack(id, timeout=timeout)
+    if client.output.mode == "json":
+        client.output.json({"id": id, "stack": text})
     else:
-        write(printable(doing, lines=True), end="")
+        write(printable(text, lines=True), end="")

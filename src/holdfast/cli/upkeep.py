@@ -1,4 +1,4 @@
-"""A program that moves time on, for where all workers may be gone: it claims nothing, and runs no app."""
+"""`holdfast upkeep`: process due timers where all workers may be scaled to zero."""
 
 from __future__ import annotations
 
@@ -6,78 +6,82 @@ import signal
 
 import click
 
-from holdfast.cli.complaints import complain, note
-from holdfast.cli.exits import REFUSED
-from holdfast.cli.fields import UPKEPT
-from holdfast.cli.output import Column
-from holdfast.cli.session import Session, command, pass_session
+from holdfast.cli.client import Client, pass_client
+from holdfast.cli.command import command
+from holdfast.cli.errors import print_error, print_note
+from holdfast.cli.exit_codes import REFUSED
+from holdfast.cli.table import Table, column, field
 from holdfast.client.upkeep import Upkeep
 from holdfast.errors import StoreUnavailable
 
-EVERY = 1.0  # seconds, at most: something that is due soon may have come meanwhile
-SOON = 0.01  # seconds, at least
-AWAY = 0.5  # seconds until the next try, while the store is away
+MAX_WAIT = 1.0  # seconds: something that is due soon may have been stored meanwhile
+MIN_WAIT = 0.01  # seconds
+RETRY_INTERVAL = 0.5  # seconds, while the store is unreachable
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
+UPKEEP = Table(
+    "timer",
+    column("moved", "number of due jobs, schedules, deadlines, leases and limits that were processed", right=True),
+    field("overdue", "number that could not be processed"),
+)
 
-@command("upkeep", "holdfast upkeep", "holdfast upkeep --once", fields=UPKEPT)
-@click.option("--once", is_flag=True, help="Move all that is due, and end.")
-@pass_session
-def upkeep(session: Session, once: bool) -> int:
-    """Move time on where no worker runs, until SIGTERM or Ctrl-C.
 
-    Due jobs become waiting, schedules fire, deadlines and leases end, parked jobs whose limit has room wait again, and
-    what is kept too long is removed. Workers do all of this in passing, so this is for where all of them may be scaled
-    to zero: then `holdfast load` is right all the same, but nothing moves. It needs no app and claims nothing; any
-    number may run at once. Printed is how much was moved, whenever something was. Exit code 1 if something cannot be
-    moved.
+@command("upkeep", "holdfast upkeep", "holdfast upkeep --once", output=UPKEEP)
+@click.option("--once", is_flag=True, help="Process everything that is due, and exit.")
+@pass_client
+def upkeep(client: Client, once: bool) -> int:
+    """Process due timers without a worker, until SIGTERM or Ctrl-C.
+
+    Due jobs become waiting, schedules fire, deadlines and leases end, parked jobs get free slots of their limits, and
+    expired records are removed. Workers do all of this, so it is needed only where all of them may be scaled to zero:
+    without it `holdfast load` is still right, but nothing moves. It needs no app and claims nothing; several may run at
+    once. The number of processed timers is printed whenever there are any. Exit code 1 if some cannot be processed.
     """
-    app = session.app
+    app = client.app
     if once:
-        done = app.upkeep()
-        _show(session, done)
-        return REFUSED if _complain_of_rest(done) else 0
-    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # they wait until they are looked at, below
-    note(f"moving what is due in namespace {app.address.namespace} of {app.address.display}; Ctrl-C ends it")
-    loop = _Loop(session)
+        result = app.upkeep()
+        _print(client, result)
+        return REFUSED if _print_overdue(result) else 0
+    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # delivered by sigtimedwait below
+    print_note(f"processing timers of namespace {app.address.namespace} at {app.address.display}; Ctrl-C ends it")
+    loop = _Loop(client)
     while not signal.sigtimedwait(SIGNALS, loop.step()):
         pass
     return 0
 
 
 class _Loop:
-    """Moves what is due again and again, and says of what goes on only that it begins and ends."""
+    """Processes due timers repeatedly, and reports changes of the situation only."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
-        self._is_away = False
-        self._rest = 0
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._is_unreachable = False
+        self._overdue = 0
 
     def step(self) -> float:
-        """Move all that is due. Returns how many seconds to wait."""
+        """Process everything that is due. Return how many seconds to wait."""
         try:
-            done = self._session.app.upkeep()
+            result = self._client.app.upkeep()
         except StoreUnavailable as error:
-            if not self._is_away:
-                complain(f"{error}; trying again until it is back", error.code)
-            self._is_away = True
-            return AWAY
-        if self._is_away:
-            note("the store is back")
-        if done.moved:
-            _show(self._session, done)
-        if done.overdue != self._rest:
-            _complain_of_rest(done)
-        self._is_away, self._rest = False, done.overdue
-        return EVERY if done.wait is None or done.overdue else max(SOON, min(EVERY, done.wait))
+            if not self._is_unreachable:
+                print_error(f"{error}; retrying until it is reachable", error.code)
+            self._is_unreachable = True
+            return RETRY_INTERVAL
+        if self._is_unreachable:
+            print_note("the store is reachable again")
+        if result.moved:
+            _print(self._client, result)
+        if result.overdue != self._overdue:
+            _print_overdue(result)
+        self._is_unreachable, self._overdue = False, result.overdue
+        return MAX_WAIT if result.wait is None or result.overdue else max(MIN_WAIT, min(MAX_WAIT, result.wait))
 
 
-def _show(session: Session, done: Upkeep) -> None:
-    columns = [Column("MOVED", lambda row: row["moved"], right=True)]
-    session.output.stream({"moved": done.moved, "overdue": done.overdue}, columns)
+def _print(client: Client, result: Upkeep) -> None:
+    client.output.stream({"moved": result.moved, "overdue": result.overdue}, UPKEEP)
 
 
-def _complain_of_rest(done: Upkeep) -> bool:
-    if done.overdue:
-        complain(f"{done.overdue:,} timers are overdue and cannot be moved; a worker of another release may know how")
-    return done.overdue > 0
+def _print_overdue(result: Upkeep) -> bool:
+    if result.overdue:
+        print_error(f"{result.overdue:,} timers are overdue and cannot be processed; a newer release may know them")
+    return result.overdue > 0

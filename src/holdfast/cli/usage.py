@@ -1,17 +1,16 @@
-"""What a job uses of its machine, for people: its peak, its mean, and a small curve of each."""
+"""The memory and CPU usage of a job for people: peak, mean, and a small chart of each."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
+from holdfast.cli.formatting import short_duration, short_size
 from holdfast.cli.output import Output
-from holdfast.cli.text import length, size
+from holdfast.cli.table import Record
 from holdfast.job.usage import JobUsage
 
 BARS = "▁▂▃▄▅▆▇█"
-MOST_BARS = 30
-Record = dict[str, Any]
+MAX_BARS = 30
 
 
 def usage_record(usage: JobUsage | None) -> Record | None:
@@ -29,20 +28,20 @@ def usage_record(usage: JobUsage | None) -> Record | None:
     }
 
 
-def described_usage(used: Record, output: Output) -> str:
-    """Memory and CPU, on two lines; on a terminal, with a curve."""
-    memory, cpu = (curve(used[name]) if output.mode == "table" else "" for name in ("memory_bytes", "cpu"))
-    times = f"{length(used['cpu_seconds'])} in {length(used['seconds'])}"
+def usage_lines(usage: Record, output: Output) -> str:
+    """Return memory and CPU on two lines; on a terminal, each with a chart."""
+    memory, cpu = (chart(usage[name]) if output.on_terminal else "" for name in ("memory_bytes", "cpu"))
+    times = f"{short_duration(usage['cpu_seconds'])} in {short_duration(usage['seconds'])}"
     lines = (
-        f"memory {size(used['peak_memory_bytes'])} at most {memory}",
-        f"CPU {used['mean_cpu']:.0%} of a core, {times} {cpu}",
+        f"memory {short_size(usage['peak_memory_bytes'])} at most {memory}",
+        f"CPU {usage['mean_cpu']:.0%} of a core, {times} {cpu}",
     )
     return "\n".join(line.rstrip() for line in lines)
 
 
-def curve(values: Sequence[float]) -> str:
-    """A line of bars, from nothing to the highest value; of many values, some are put together."""
-    together = -(-len(values) // MOST_BARS) or 1
-    highest = [max(values[at : at + together]) for at in range(0, len(values), together)]
+def chart(values: Sequence[float]) -> str:
+    """Return a line of bars from zero to the highest value; long series are condensed."""
+    width = -(-len(values) // MAX_BARS) or 1
+    highest = [max(values[start : start + width]) for start in range(0, len(values), width)]
     top = max(highest, default=0) or 1
     return "".join(BARS[round(value / top * (len(BARS) - 1))] for value in highest)

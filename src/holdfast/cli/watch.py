@@ -1,7 +1,7 @@
-"""Following: what a command shows, shown again and again, until Ctrl-C or until there is nothing more to come.
+"""Watching: a command shows its output again and again, until Ctrl-C or until nothing more can change.
 
-On a terminal the view is drawn anew in place, on the alternate screen. Piped, each record that is new or has changed is
-written as a line.
+On a terminal the view is redrawn in place, on the alternate screen. In a pipe, each record that is new or has changed
+is written as a line.
 """
 
 from __future__ import annotations
@@ -9,124 +9,125 @@ from __future__ import annotations
 import select
 import signal
 import sys
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from holdfast.cli.output import Column, Output
-from holdfast.cli.records import Record
-from holdfast.cli.session import Decorator
+from holdfast.cli.options import Decorator
+from holdfast.cli.output import Output
+from holdfast.cli.table import Record, Table
 from holdfast.errors import StoreUnavailable
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-EVERY = 1.0  # seconds between two looks
-NO_ROWS = 4  # lines of a screen that are not for rows
+INTERVAL = 1.0  # seconds between two views
+HEADER_LINES = 4  # lines of a screen that are not rows
 
 
 class View(NamedTuple):
-    """What there is to see at one moment; `over` says that nothing more will come."""
+    """The records at one moment; `final` if they cannot change any more."""
 
     records: Sequence[Record]
-    over: bool = False
+    final: bool = False
 
 
-class Followed(NamedTuple):
-    """What is followed: how to look, how to draw it on a terminal, and how to write it as lines.
+class Watched(NamedTuple):
+    """How to load a view, draw it on a terminal, and write its records as lines."""
 
-    Fields that are `volatile` change all the time, so a change of theirs alone is no news.
-    """
-
-    look: Callable[[], View]
+    load: Callable[[], View]
     draw: Callable[[View], RenderableType]
-    columns: Sequence[Column]
-    key: str
-    volatile: Container[str] = ()
+    table: Table
 
 
-def follow_option(words: str = "Show it again and again, until Ctrl-C.") -> Decorator:
-    """Declare the option that makes a command go on."""
-    return click.option("-f", "--watch", "--follow", "watch", is_flag=True, help=words)
+def watch_option(help: str) -> Decorator:
+    """Declare -w/--watch, which redraws a view."""
+    return click.option("-w", "--watch", "watching", is_flag=True, help=help)
 
 
-def follow(output: Output, what: Followed) -> bool:
-    """Show something until it is over; false if Ctrl-C came first."""
+def follow_option(help: str) -> Decorator:
+    """Declare -f/--follow, which appends what is new."""
+    return click.option("-f", "--follow", "following", is_flag=True, help=help)
+
+
+def watch(output: Output, watched: Watched) -> bool:
+    """Show a view until it is final. Return False if Ctrl-C came first."""
     try:
-        if output.mode == "table":
-            _on_the_screen(output, what)
+        if output.on_terminal:
+            _redraw(output, watched)
         else:
-            _as_lines(output, what)
+            _write_changes(output, watched)
     except KeyboardInterrupt:
         return False
     return True
 
 
-def show_list(
-    output: Output, look: Callable[[], View], columns: Sequence[Column], kind: str, *,
-    watch: bool = False, volatile: Container[str] = (),
-) -> None:  # fmt: skip
-    """List records, each named by its field `kind`: once, or again and again."""
-    nothing = f"no {kind}s"
-    if watch:
+def show_list(output: Output, load: Callable[[], Sequence[Record]], table: Table, *, watching: bool = False) -> None:
+    """List records, once or until Ctrl-C."""
+    if not watching:
+        output.list(load(), table)
+        return
 
-        def draw(view: View) -> RenderableType:
-            return output.table(view.records, columns, nothing)
+    def draw(view: View) -> RenderableType:
+        return output.table(view.records, table)
 
-        follow(output, Followed(look, draw, columns, kind, volatile))
-    else:
-        output.list(look().records, columns, nothing)
+    watch(output, Watched(lambda: View(load()), draw, table))
 
 
-def pause(seconds: float = EVERY) -> None:
-    """Sleep. Whoever reads our output may go away: that is noticed at once, not with the next thing to say."""
+def sleep(seconds: float = INTERVAL) -> None:
+    """Sleep, and notice at once if the reader of the output closes it.
+
+    Raises:
+        BrokenPipeError: the reader closed it.
+    """
     reader = select.poll()
     reader.register(sys.stdout.fileno(), 0)
     if reader.poll(seconds * 1000):
         raise BrokenPipeError
 
 
-def _as_lines(output: Output, what: Followed) -> None:
+def _write_changes(output: Output, watched: Watched) -> None:
+    key, volatile = watched.table.key, watched.table.volatile
     known: dict[str, Any] = {}
     while True:
-        view = what.look()
-        now = {
-            each[what.key]: {name: each[name] for name in each if name not in what.volatile} for each in view.records
+        view = watched.load()
+        current = {
+            record[key]: {name: record[name] for name in record if name not in volatile} for record in view.records
         }
         for record in view.records:
-            if known.get(record[what.key]) != now[record[what.key]]:
-                output.stream(record, what.columns)
-        known = now
-        if view.over:
+            if known.get(record[key]) != current[record[key]]:
+                output.stream(record, watched.table)
+        known = current
+        if view.final:
             return
-        pause()
+        sleep()
 
 
-def _on_the_screen(output: Output, what: Followed) -> None:
-    """Draw the view in place. A server that is away for a while is waited for: people see that, and decide."""
+def _redraw(output: Output, watched: Watched) -> None:
+    """Draw the view in place. While the server is unreachable, its error is shown instead."""
     from rich.console import Group
     from rich.live import Live
     from rich.text import Text
 
-    with _ended_by_signals(), Live(console=output.console, screen=True, auto_refresh=False) as live:
+    with _exit_on_sigterm(), Live(console=output.console, screen=True, auto_refresh=False) as live:
         while True:
-            output.forget_time()
+            output.refresh_time()
             try:
-                view = what.look()
-                drawn = what.draw(view)
+                view = watched.load()
+                drawn = watched.draw(view)
             except StoreUnavailable as error:
                 view, drawn = View([]), Text(str(error), style="red")
-            live.update(Group(Text(f"every {EVERY:g} s; Ctrl-C leaves\n", style="dim"), drawn), refresh=True)
-            if view.over:
+            live.update(Group(Text(f"every {INTERVAL:g} s; Ctrl-C leaves\n", style="dim"), drawn), refresh=True)
+            if view.final:
                 return
-            pause()
+            sleep()
 
 
 @contextmanager
-def _ended_by_signals() -> Iterator[None]:
-    """Have SIGTERM end the program as an exit, so that the terminal is left as it was."""
+def _exit_on_sigterm() -> Iterator[None]:
+    """Exit normally on SIGTERM, so that the terminal is restored."""
 
     def leave(number: int, _: object) -> None:
         sys.exit(128 + number)

@@ -1,20 +1,19 @@
-"""Commands that run jobs: a worker, and the demonstration."""
+"""`holdfast work`: a worker. Its options follow from the settings of workers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 from click.core import ParameterSource
 
-from holdfast.cli.imports import check_module
-from holdfast.cli.session import Session, command, duration, pass_session
+from holdfast.cli.app_import import check_module
+from holdfast.cli.client import Client, pass_client
+from holdfast.cli.command import command
+from holdfast.cli.options import Decorator, F, read_duration
 from holdfast.units import humanize
 from holdfast.worker.settings import POOL_SETTINGS, WORKER_SETTINGS, Setting
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 SHORT = {"queues": "-Q", "concurrency": "-c", "processes": "-p"}
 METAVARS = {"duration": "DURATION", "size": "SIZE"}
@@ -29,14 +28,12 @@ def _setting_options(function: F) -> F:
     return function
 
 
-def _option(setting: Setting) -> Callable[[F], F]:
+def _option(setting: Setting) -> Decorator:
     name = f"--{setting.name.replace('_', '-')}"
     names = [f"{name}/{name.replace('show', 'hide')}"] if setting.name == "show_output" else [name]
     if setting.name in SHORT:
         names.insert(0, SHORT[setting.name])
-    return click.option(
-        *names, help=setting.meta.description, show_envvar=True, show_default=True, **_kind_options(setting, name)
-    )
+    return click.option(*names, help=setting.meta.description, show_default=True, **_kind_options(setting, name))
 
 
 def _kind_options(setting: Setting, name: str) -> dict[str, Any]:
@@ -51,7 +48,7 @@ def _kind_options(setting: Setting, name: str) -> dict[str, Any]:
     def read(_: click.Context, __: click.Parameter, text: str | None) -> Any:
         value: Any = text
         if text is not None and setting.kind == "duration":
-            value = duration(text, name, least=setting.min, most=setting.max)
+            value = read_duration(text, name, minimum=setting.min, maximum=setting.max)
         return None if value is None else setting.read(value, name)
 
     return {"callback": read, "metavar": METAVARS.get(setting.kind), "default": _default_text(setting) or None}
@@ -78,9 +75,9 @@ def _default_text(setting: Setting) -> str | None:
     "--config", type=click.Path(dir_okay=False, path_type=Path), help="TOML file with these settings and pools."
 )
 @click.option("-v", "--verbose", is_flag=True, help="The same as --log-level DEBUG.")
-@pass_session
+@pass_client
 @click.pass_context
-def work(context: click.Context, session: Session, /, app: str | None, config: Path | None, **_: Any) -> int:
+def work(context: click.Context, client: Client, /, app: str | None, config: Path | None, **_: Any) -> int:
     """Run the jobs of an app until SIGTERM or Ctrl-C.
 
     APP is a module with one Holdfast app, or module:name. The current directory is searched first; only the worker's
@@ -109,7 +106,7 @@ def work(context: click.Context, session: Session, /, app: str | None, config: P
         raise click.UsageError("Missing argument 'APP': the module of your app.", context)
     check_module(app)
     settings = make_settings(app, _given(context), file)
-    session.share_address()
+    client.share_address()
     log_to(Outlet(2), settings.log_level)
 
     async def run() -> int:
@@ -128,12 +125,3 @@ def _given(context: click.Context) -> dict[str, Any]:
         and context.get_parameter_source(name) not in (ParameterSource.DEFAULT, ParameterSource.DEFAULT_MAP)
     }
     return {**given, "log_level": "DEBUG"} if context.params["verbose"] else given
-
-
-@command("demo", "holdfast demo", "holdfast demo --keep", shared=())
-@click.option("--keep", is_flag=True, help="Use the server of this project and keep the jobs, to inspect them.")
-def demo(keep: bool) -> int:
-    """Show jobs that are killed again and again and still finish."""
-    from holdfast.demo import demo as demonstration
-
-    return demonstration.run(keep=keep)

@@ -1,129 +1,239 @@
-"""Commands on workers, and on the machines that they run on."""
+"""`holdfast workers` and `holdfast nodes`: workers, the machines they run on, draining and forgetting them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+from operator import attrgetter
+from typing import Any
 
 import click
+import msgspec
 
-from holdfast.cli.completers import complete_worker
-from holdfast.cli.fields import NODE, WORKER
-from holdfast.cli.lookup import pick
-from holdfast.cli.output import Column
-from holdfast.cli.records import Record, node_record, worker_record
-from holdfast.cli.session import Session, command, pass_session
-from holdfast.cli.text import length, size
-from holdfast.cli.watch import View, follow_option, show_list
+from holdfast.cli.client import Client, pass_client
+from holdfast.cli.command import Group, command
+from holdfast.cli.completers import complete_live_worker, complete_node, complete_silent_worker
+from holdfast.cli.errors import print_note
+from holdfast.cli.formatting import short_duration, short_size
+from holdfast.cli.options import duration_option
+from holdfast.cli.output import Output
+from holdfast.cli.suggestions import find
+from holdfast.cli.table import Record, Table, column, done_column, field
+from holdfast.cli.watch import show_list, watch_option
+from holdfast.errors import ResultTimeout
+from holdfast.store.commands import Worker
 
-VOLATILE = ("seen_at", "memory_bytes", "cpu_seconds")
-MOST_IDS = 3  # that a terminal shows
+MAX_SHOWN = 3  # ids or queues of a worker, on a terminal
+POLL_INTERVAL = 0.5  # seconds
+
+
+def _state(record: Record, _: Output) -> str:
+    return ("draining" if record.get("draining") else "live") if record["live"] else "silent"
+
+
+def _memory(record: Record, output: Output) -> str:
+    count = record["memory_bytes"]
+    return str(count) if not output.on_terminal else short_size(count) if count else ""
+
+
+def _cpu(record: Record, output: Output) -> str:
+    seconds = record["cpu_seconds"]
+    return f"{seconds:.1f}" if not output.on_terminal else short_duration(seconds) if seconds else ""
+
+
+def _served(record: Record, output: Output) -> Sequence[str]:
+    """On a terminal, show patterns with the queues that they match now."""
+    patterns, queues = record["queue_patterns"], record["queues"]
+    if patterns == queues or not output.on_terminal:
+        return list(queues)
+    more = f" and {len(queues) - MAX_SHOWN} more" if len(queues) > MAX_SHOWN else ""
+    return [f"{','.join(patterns)} (now {','.join(queues[:MAX_SHOWN]) or 'none'}{more})"]
+
+
+def _job_ids(record: Record, output: Output) -> Sequence[str]:
+    ids = [job["id"] for job in record["jobs"]]
+    if not output.on_terminal or len(ids) <= MAX_SHOWN:
+        return ids
+    return [*ids[:MAX_SHOWN], f"and {len(ids) - MAX_SHOWN} more"]
+
+
+_NAME = column("worker", "name of the worker", attrgetter("name"), whole=True)
+
+WORKERS = Table(
+    "worker",
+    _NAME,
+    field("node", "machine that it runs on"),
+    column(
+        "live", "whether its last heartbeat is less than half a minute old", attrgetter("is_live"), title="STATE",
+        show=_state, coloured=True, whole=True,
+    ),
+    field("draining", "whether it claims no more jobs and exits when its jobs have ended", attrgetter("is_draining")),
+    field("idle", "whether it is live and has no jobs", attrgetter("is_idle")),
+    column("seen_at", "time of its last heartbeat", title="SEEN", right=True, volatile=True),
+    column("started_at", "when it started", title="SINCE", right=True),
+    column("pid", "its process id", lambda worker: worker.about.get("pid"), right=True),
+    column("app", "app whose jobs it runs", lambda worker: worker.about.get("app")),
+    column(
+        "allow_exec", "whether it runs any program that is enqueued", attrgetter("allows_exec"), title="EXEC",
+        show=lambda record, _: "yes" * record["allow_exec"], right=True, on_terminal_only=True,
+    ),
+    column("queues", "names of the queues that it serves", show=_served),
+    field("queue_patterns", "queues of its configuration: names, patterns and exclusions"),
+    column(
+        "memory_bytes", "memory of all its processes", attrgetter("memory"), title="MEMORY", show=_memory, right=True,
+        volatile=True,
+    ),
+    column("cpu_seconds", "CPU time of all its processes", title="CPU", show=_cpu, right=True, volatile=True),
+    column(
+        "jobs", "jobs that it holds; of each: id, attempt, executor, queue, task, pid, claimed_at",
+        lambda worker: [msgspec.structs.asdict(held) for held in worker.held], show=_job_ids,
+    ),
+    field("about", "everything that it reports about itself", volatile=True),
+)  # fmt: skip
+NODES = Table(
+    "node",
+    column("node", "name of the machine", attrgetter("name"), whole=True),
+    column(
+        "live", "whether one of its workers is live", attrgetter("is_live"), title="STATE", show=_state, coloured=True,
+        whole=True,
+    ),
+    column("seen_at", "time of the last heartbeat of its workers", title="SEEN", right=True, volatile=True),
+    column(
+        "workers", "names of its workers", lambda node: [worker.name for worker in node.workers],
+        show=lambda record, _: len(record["workers"]), right=True,
+    ),
+    column(
+        "jobs", "ids of the jobs that they hold", lambda node: [held.id for held in node.held],
+        show=lambda record, _: len(record["jobs"]), right=True,
+    ),
+    column("queues", "names of the queues that its live workers serve"),
+    column(
+        "memory_bytes", "memory of its live workers", attrgetter("memory"), title="MEMORY", show=_memory, right=True,
+        volatile=True,
+    ),
+    column("cpu_seconds", "CPU time of its live workers", title="CPU", show=_cpu, right=True, volatile=True),
+)  # fmt: skip
+DRAINED = Table(
+    "worker",
+    _NAME,
+    column("state", "draining or ended", coloured=True),
+    column("jobs", "number of jobs that it holds", right=True),
+)
+FORGOTTEN = Table("worker", _NAME, done_column("forgotten"))
+
+
+@click.group(
+    "workers", cls=Group, default="list",
+    examples=("holdfast workers -w", "holdfast workers drain --node node7", "holdfast workers forget node7/0Qw-12"),
+)  # fmt: skip
+def workers() -> None:
+    """List, drain and forget workers.
+
+    Without a command, workers are listed.
+    """
 
 
 @command(
-    "workers", "holdfast workers -f", "holdfast workers --json | jq -r '.[].jobs[].id'",
-    "holdfast workers --forget node7/0Qw-12", "holdfast workers --idle", fields=WORKER,
+    "list", "holdfast workers -w", "holdfast workers --json | jq -r '.[].jobs[].id'", "holdfast workers --idle",
+    output=WORKERS,
 )  # fmt: skip
-@click.option("--idle", is_flag=True, help="Only those that are live and have nothing to do.")
-@click.option("--forget", metavar="WORKER", shell_complete=complete_worker, help="Forget a worker that is gone.")
-@follow_option("Refresh until Ctrl-C; when piped, print the workers that change.")
-@pass_session
-def workers(session: Session, forget: str | None, *, idle: bool, watch: bool) -> None:
-    """List workers: which are live, what they serve, need and hold.
+@click.option("--idle", is_flag=True, help="Only live workers without jobs.")
+@watch_option("Refresh until Ctrl-C; in a pipe, print the workers that change.")
+@pass_client
+def list_workers(client: Client, *, idle: bool, watching: bool) -> None:
+    """List workers with their queues, resources and jobs, last seen first.
 
-    Those that were heard of last come first. A worker that gives no sign of life is silent; after a day it is
-    forgotten, with --forget at once (exit code 1 if it is live or holds jobs, 3 if there is none). When piped, the
-    columns are worker, state (live, draining or silent), last seen, since when it runs, process id, app, queues, memory
-    in bytes, seconds of CPU, and the ids of the jobs. With --json, an array; with --follow, an object on each line.
+    A worker without a recent heartbeat is silent. It is forgotten after a day, or with `workers forget`.
     """
-    if forget:
-        return _forget(session, forget)
-    on_terminal = session.output.mode == "table"
 
-    def held(worker: Record) -> Sequence[str]:
-        ids = [job["id"] for job in worker["jobs"]]
-        return [*ids[:MOST_IDS], f"and {len(ids) - MOST_IDS} more"] if on_terminal and len(ids) > MOST_IDS else ids
+    def load() -> list[Record]:
+        return WORKERS.records(each for each in client.app.workers() if each.is_idle or not idle)
 
-    columns = [
-        Column("WORKER", lambda worker: worker["worker"], whole=True),
-        *_signs(),
-        Column("SINCE", lambda worker: worker["started_at"], right=True),
-        Column("PID", lambda worker: worker["pid"], right=True),
-        Column("APP", lambda worker: worker["app"]),
-        *([Column("EXEC", lambda worker: "yes" * worker["allow_exec"], right=True)] if on_terminal else []),
-        Column("QUEUES", lambda worker: _served(worker) if on_terminal else worker["queues"]),
-        *_needs(on_terminal),
-        Column("JOBS", held),
-    ]
-
-    def look() -> View:
-        return View([worker_record(each) for each in session.app.workers() if each.is_idle or not idle])
-
-    return show_list(session.output, look, columns, "worker", watch=watch, volatile=VOLATILE)
+    show_list(client.output, load, WORKERS, watching=watching)
 
 
-@command("nodes", "holdfast nodes", "holdfast nodes --json | jq '.[] | select(.live | not) | .node'", fields=NODE)
-@follow_option("Refresh until Ctrl-C; when piped, print the nodes that change.")
-@pass_session
-def nodes(session: Session, watch: bool) -> None:
-    """List the machines that workers run on.
+@command("nodes", "holdfast nodes", "holdfast nodes --json | jq '.[] | select(.live | not) | .node'", output=NODES)
+@watch_option("Refresh until Ctrl-C; in a pipe, print the nodes that change.")
+@pass_client
+def nodes(client: Client, watching: bool) -> None:
+    """List the machines that workers run on."""
+    show_list(client.output, lambda: NODES.records(client.app.nodes()), NODES, watching=watching)
 
-    When piped, the columns are node, live or silent, last seen, the numbers of its workers and of the jobs that they
-    hold, queues, memory in bytes and seconds of CPU. With --json, an array; with --follow, an object on each line.
+
+@command("forget", "holdfast workers forget node7/0Qw-12", output=FORGOTTEN)
+@click.argument("worker", shell_complete=complete_silent_worker)
+@pass_client
+def forget(client: Client, worker: str) -> None:
+    """Remove a dead worker from the list.
+
+    Exit code 1 if it is live or holds jobs, 3 if it does not exist.
     """
-    on_terminal = session.output.mode == "table"
-    columns = [
-        Column("NODE", lambda node: node["node"], whole=True),
-        *_signs(),
-        Column("WORKERS", lambda node: len(node["workers"]), right=True),
-        Column("JOBS", lambda node: len(node["jobs"]), right=True),
-        Column("QUEUES", lambda node: node["queues"]),
-        *_needs(on_terminal),
-    ]
-
-    def look() -> View:
-        return View([node_record(each) for each in session.app.nodes()])
-
-    show_list(session.output, look, columns, "node", watch=watch, volatile=VOLATILE)
+    find("worker", {each.name: each for each in client.app.workers()}, worker)
+    client.app.deregister(worker)
+    client.output.one({"worker": worker, "forgotten": True}, FORGOTTEN)
 
 
-def _signs() -> list[Column]:
-    return [
-        Column("STATE", _state, coloured=True, whole=True),
-        Column("SEEN", lambda each: each["seen_at"], right=True),
-    ]
+@command(
+    "drain", "holdfast workers drain node7/0QwErTyU", "holdfast workers drain --node node7 --wait",
+    "holdfast workers --idle | cut -f1 | xargs holdfast workers drain", output=DRAINED,
+)  # fmt: skip
+@click.argument("workers", nargs=-1, metavar="[WORKER...]", shell_complete=complete_live_worker)
+@click.option("--node", multiple=True, shell_complete=complete_node, help="All workers of this node.")
+@click.option("--wait", is_flag=True, help="Wait until they have ended, and print each.")
+@duration_option("--timeout", help="With --wait: stop waiting after this time.")
+@pass_client
+def drain(
+    client: Client, workers: Sequence[str], node: Sequence[str], *, wait: bool, timeout: timedelta | None
+) -> None:
+    """Drain workers: they claim no more jobs and exit when theirs have ended.
+
+    Jobs are not interrupted and may take as long as they need; the workers' exit code is 0. (To make jobs yield at
+    their checkpoints and resume elsewhere, send the worker SIGTERM instead.) Draining cannot be undone; start another
+    worker. Exit code 3 if a worker or node does not exist, 5 if --timeout elapses first: draining continues.
+    """
+    if not workers and not node:
+        raise click.UsageError("expected WORKER, or --node NODE for all workers of a node.")
+    chosen = _choose(client.app.workers(), workers, node)
+    if not chosen:
+        print_note("no live worker there; nothing to drain")
+    for each in chosen:
+        client.app.drain(each.name)
+        client.output.stream({"worker": each.name, "state": "draining", "jobs": len(each.held)}, DRAINED)
+    if wait:
+        _wait_until_ended(client, [each.name for each in chosen], timeout)
 
 
-def _needs(on_terminal: bool) -> list[Column]:
-    """What processes need: for people in large units, for programs in the smallest."""
-    return [
-        Column("MEMORY", lambda each: _size(each["memory_bytes"], on_terminal), right=True),
-        Column("CPU", lambda each: _seconds(each["cpu_seconds"], on_terminal), right=True),
-    ]
+def _choose(workers: Iterable[Worker], names: Sequence[str], nodes: Sequence[str]) -> list[Worker]:
+    """Return the workers of these names, silent ones too, and the live workers of these nodes."""
+    known: dict[str, Any] = {worker.name: worker for worker in workers}
+    chosen = {name: find("worker", known, name) for name in names}
+    for node in nodes:
+        find("node", {worker.node: worker for worker in known.values()}, node)
+        chosen |= {name: worker for name, worker in known.items() if worker.node == node and worker.is_live}
+    return list(chosen.values())
 
 
-def _state(each: Record) -> str:
-    return ("draining" if each.get("draining") else "live") if each["live"] else "silent"
+def _wait_until_ended(client: Client, names: Sequence[str], timeout: timedelta | None) -> None:
+    """Wait until workers have ended, and print each."""
+    deadline = float("inf") if timeout is None else time.monotonic() + timeout.total_seconds()
+    left = set(names)
+    silent: set[str] = set()
+    while left:
+        known = {worker.name: worker for worker in client.app.workers()}
+        ended = left.difference(known)
+        for name in sorted(left - ended - silent):
+            if not known[name].is_live:
+                silent.add(name)
+                print_note(f"worker {name} sends no heartbeat; if it is dead: holdfast workers forget {name}")
+        for name in sorted(ended):
+            client.output.stream({"worker": name, "state": "ended", "jobs": 0}, DRAINED)
+        left -= ended
+        if left and time.monotonic() >= deadline:
+            raise ResultTimeout(f"{len(left)} of {len(names)} workers have not ended in time; draining continues")
+        if left:
+            time.sleep(POLL_INTERVAL)
 
 
-def _served(worker: Record) -> Sequence[str]:
-    """For people: what a worker was told, and if there are patterns, what it serves now."""
-    told: list[str] = worker["told"]
-    now: list[str] = worker["queues"]
-    if told == now:
-        return now
-    more = f" and {len(now) - MOST_IDS} more" if len(now) > MOST_IDS else ""
-    return [f"{','.join(told)} (now {','.join(now[:MOST_IDS]) or 'none'}{more})"]
-
-
-def _size(count: int, on_terminal: bool) -> str:
-    return str(count) if not on_terminal else size(count) if count else ""
-
-
-def _seconds(count: float, on_terminal: bool) -> str:
-    return f"{count:.1f}" if not on_terminal else length(count) if count else ""
-
-
-def _forget(session: Session, name: str) -> None:
-    pick("worker", {worker.name: worker for worker in session.app.workers()}, name)
-    session.app.deregister(name)
-    session.output.list([{"worker": name, "forgotten": True}], [Column("WORKER", lambda row: row["worker"])], "")
+for each in (list_workers, drain, forget):
+    workers.add_command(each)

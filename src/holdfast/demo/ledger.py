@@ -1,10 +1,10 @@
-"""A ledger outside of the store: a file to which jobs append a line when they start and when they end.
+"""A ledger outside of the store: a file to which attempts append a line when they start and when they end.
 
     start <job> <attempt> <pid>
     end <job> <attempt> <pid>
 
-The demonstration and the kill tests compare it with what the store says. A line is one write to a file opened for
-appending, so lines of many processes never mix, and a process killed between two lines leaves no half one.
+The demonstration and the kill tests compare it with the store. Each line is a single write to a file opened for
+appending, so lines of different processes never mix, and a killed process leaves no partial line.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from holdfast.running.running_job import RunningJob
 
 
 class Entry(NamedTuple):
-    word: str
+    event: str  # start or end
     job: str
     attempt: int
     pid: int
@@ -33,16 +33,16 @@ class Ledger:
         self.path = Path(path)
 
     def start(self, job: RunningJob) -> None:
-        self.note("start", job)
+        self.append("start", job)
 
     def end(self, job: RunningJob) -> None:
-        """Say that an attempt did its work: to be its last act before it returns."""
-        self.note("end", job)
+        """Record that an attempt did its work, immediately before it returns."""
+        self.append("end", job)
 
-    def note(self, word: str, job: RunningJob) -> None:
+    def append(self, event: str, job: RunningJob) -> None:
         descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         try:
-            os.write(descriptor, f"{word} {job.id} {job.attempt} {os.getpid()}\n".encode())
+            os.write(descriptor, f"{event} {job.id} {job.attempt} {os.getpid()}\n".encode())
         finally:
             os.close(descriptor)
 
@@ -51,20 +51,20 @@ class Ledger:
         if not self.path.exists():
             return []
         rows = (line.split() for line in self.path.read_text().splitlines())
-        return [Entry(word, job, int(attempt), int(pid)) for word, job, attempt, pid in rows]
+        return [Entry(event, job, int(attempt), int(pid)) for event, job, attempt, pid in rows]
 
 
 class Account(NamedTuple):
-    """What came of the jobs that were enqueued. Each but the numbers of jobs is a list of what it counts.
+    """The outcome of all enqueued jobs.
 
-    enqueued         jobs that the store acknowledged to the producer
-    succeeded        those of them that have succeeded, by the store
-    lost             those that have not succeeded, by the store, or that no attempt ended, by the ledger
-    completed_twice  those of whose attempts the store accepted more than one as the success; and those with an `end` by
-                     an attempt that the store does not know, or believes to be running still
-    recovered        (job, attempt) that started, by the ledger, and did not succeed, by the store, but whose job did
-    repeated         those of `recovered` that had written their `end` when they were killed, before the store heard of
-                     it: the work was done again, as at-least-once says. The store accepted one completion.
+    enqueued         number of jobs that the store acknowledged
+    succeeded        number of those that have succeeded, according to the store
+    lost             jobs that have not succeeded according to the store, or have no `end` in the ledger
+    completed_twice  jobs for which the store accepted more than one success, or with an `end` by an attempt that the
+                     store does not know or considers running
+    recovered        (job, attempt) that started according to the ledger and did not succeed, but whose job did
+    repeated         those of `recovered` that were killed after their `end`, before the store recorded the outcome:
+                     the work was repeated, as at-least-once allows; the store accepted one completion
     """
 
     enqueued: int
@@ -76,10 +76,10 @@ class Account(NamedTuple):
 
 
 def compare(enqueued: Sequence[str], jobs: Iterable[Job[Any] | None], entries: Sequence[Entry]) -> Account:
-    """Compare the ledger with the store; `jobs` are the records of `enqueued`, None for one that is gone."""
+    """Compare the ledger with the store; `jobs` are the records of `enqueued`, None for a deleted one."""
     known = {job.id: job for job in jobs if job is not None}
-    started = {(entry.job, entry.attempt) for entry in entries if entry.word == "start"}
-    ended = {(entry.job, entry.attempt) for entry in entries if entry.word == "end"}
+    started = {(entry.job, entry.attempt) for entry in entries if entry.event == "start"}
+    ended = {(entry.job, entry.attempt) for entry in entries if entry.event == "end"}
     outcomes = {(job.id, run.number): run.outcome for job in known.values() for run in job.attempts}
     successes = Counter(job for (job, _), outcome in outcomes.items() if outcome == "succeeded")
     unknown = {job for job, attempt in ended if outcomes.get((job, attempt), "running") == "running"}

@@ -1,4 +1,4 @@
-"""How the demonstration is shown: as a picture that moves, on a terminal; else as lines."""
+"""The output of the demonstration: a live view on a terminal, lines elsewhere."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BAR = 20  # columns
 
 @dataclass(frozen=True)
 class Scene:
-    """What there is to see at one moment."""
+    """The state of the demonstration at one moment."""
 
     elapsed: float
     enqueued: int
@@ -34,45 +34,45 @@ class Scene:
     recovered: int
 
     @property
-    def words(self) -> str:
+    def summary(self) -> str:
         counts = ", ".join(f"{self.counts.get(state, 0)} {state}" for state in ("waiting", "running", "succeeded"))
         kills = f"{self.kills} kills, {self.recovered} attempts recovered"
         return f"{self.enqueued} of {self.total} enqueued, {counts}; {kills}"
 
 
 class Screen(Protocol):
-    def say(self, words: str) -> None: ...
+    def log(self, message: str) -> None: ...
     def show(self, scene: Scene, *, last: bool = False) -> None: ...
     def close(self) -> None: ...
 
 
 def open_screen() -> Screen:
     console = Console()
-    return Picture(console) if console.is_terminal else Lines()
+    return LiveView(console) if console.is_terminal else LineView()
 
 
-class Lines:
-    """A line for each thing that happens, and one each second."""
+class LineView:
+    """Prints a line for each event, and a summary every second."""
 
     def __init__(self) -> None:
         self._elapsed = 0.0
         self._shown_at = -1.0
 
-    def say(self, words: str) -> None:
-        print(f"{self._elapsed:5.1f} s  {words}", flush=True)
+    def log(self, message: str) -> None:
+        print(f"{self._elapsed:5.1f} s  {message}", flush=True)
 
     def show(self, scene: Scene, *, last: bool = False) -> None:
         self._elapsed = scene.elapsed
         if last or scene.elapsed - self._shown_at >= 1:
             self._shown_at = scene.elapsed
-            self.say(scene.words)
+            self.log(scene.summary)
 
     def close(self) -> None:
-        """There is nothing to close."""
+        """Do nothing: there is no view to close."""
 
 
-class Picture:
-    """Counts, workers, a bar for each running job, and what happened last."""
+class LiveView:
+    """Draws counts, workers, a progress bar for each running job, and the latest events."""
 
     def __init__(self, console: Console) -> None:
         self._events: deque[str] = deque(maxlen=EVENTS)
@@ -80,14 +80,14 @@ class Picture:
         self._live = Live(console=console, auto_refresh=False)
         self._live.start()
 
-    def say(self, words: str) -> None:
-        self._events.append(f"{self._elapsed:5.1f} s  {words}")
+    def log(self, message: str) -> None:
+        self._events.append(f"{self._elapsed:5.1f} s  {message}")
 
-    def show(self, scene: Scene, *, last: bool = False) -> None:  # noqa: ARG002 - each scene is drawn
+    def show(self, scene: Scene, *, last: bool = False) -> None:  # noqa: ARG002 - every scene is drawn
         self._elapsed = scene.elapsed
         workers = "   ".join(f"{name} {state}" for name, state in scene.workers.items())
         parts: list[RenderableType] = [
-            Text(f"{scene.elapsed:5.1f} s  {scene.words}", style="bold"),
+            Text(f"{scene.elapsed:5.1f} s  {scene.summary}", style="bold"),
             Columns([ProgressBar(scene.total, scene.counts.get("succeeded", 0), width=3 * BAR)]),
             Text(workers, style="dim"),
             _bars(scene.running[: max(1, min(ROWS, self._live.console.height - EVENTS - 5))]),

@@ -1,7 +1,7 @@
-"""The demonstration's tasks. They write to a ledger outside of the store when they start and when they end.
+"""The tasks of the demonstration. Each attempt writes to a ledger outside of the store when it starts and ends.
 
-Namespace and home of the server come from the environment, as for any app; the ledger's path too. So that the
-killing of so many of their processes does not use up what a job may cost, the tasks allow for more than usual.
+The namespace, the home of the server and the path of the ledger come from the environment. The tasks allow many crashes
+and lost leases, because the demonstration kills many of their processes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _ledger = Ledger(os.environ.get(LEDGER, os.devnull))
 
 @app.task(name="demo.transcode", crashes=100, lost=100)
 def transcode(frames: int, pause: float) -> int:
-    """Work in a process of its own."""
+    """Run in its own process."""
     job = current_job()
     _ledger.start(job)
     for _ in job.each(range(frames)):
@@ -32,7 +32,7 @@ def transcode(frames: int, pause: float) -> int:
 
 @app.task(name="demo.crawl", crashes=100, lost=100)
 async def crawl(pages: int, pause: float) -> int:
-    """Work in the executor, beside other coroutines."""
+    """Run in the executor, beside other coroutines."""
     job = current_job()
     _ledger.start(job)
     for _ in job.each(range(pages)):

@@ -1,4 +1,4 @@
-"""The demonstration's workers: processes that are left in peace, or killed, whole or in part."""
+"""The workers of the demonstration: processes that can be killed, entirely or in part."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from pathlib import Path
 from holdfast.demo import tasks
 from holdfast.worker.processes import all_pids, children_of, environment, is_server, tree
 
-KINDS = ("worker", "job", "executor", "worker", "supervisor", "job")  # what is killed, in turn
-SLOTS = "4"  # jobs at once, of each kind
-PATIENCE = 20.0  # seconds
+KINDS = ("worker", "job", "executor", "worker", "supervisor", "job")  # what to kill, repeated in this order
+SLOTS = "4"  # concurrent jobs of each kind
+STOP_TIMEOUT = 20.0  # seconds
 
 
 class DemoWorker:
-    """`holdfast work` as a process, in a session of its own: Ctrl-C is for the demonstration alone."""
+    """A `holdfast work` process in its own session, so that Ctrl-C reaches only the demonstration."""
 
     def __init__(self, environ: Mapping[str, str], log: Path, lease: float) -> None:
         self._environ = dict(environ)
@@ -47,7 +47,7 @@ class DemoWorker:
         return True
 
     def kill(self, kind: str) -> list[int]:
-        """Kill one process of a kind, or all of them. Returns which; none if there is none of that kind just now."""
+        """Kill a process of a kind, or all of them. Returns their pids; none if no such process is running."""
         executors = _children(self.pid)
         jobs = [job for executor in executors for zygote in _children(executor) for job in _children(zygote)]
         victims = {
@@ -60,10 +60,10 @@ class DemoWorker:
         return victims
 
     def stop(self) -> None:
-        """Stop it as a deploy does, and have it killed if that takes too long."""
+        """Stop the worker gracefully, and kill it if that takes too long."""
         self._process.terminate()
         try:
-            self._process.wait(PATIENCE)
+            self._process.wait(STOP_TIMEOUT)
         except subprocess.TimeoutExpired:
             self.kill("worker")
             self._process.wait()

@@ -339,7 +339,7 @@ class Outbox:
             return self._set_aside(record.data or b"")
         with self._locked(WRITING):
             _append_line(self.folder / REFUSED, line)
-        log.error("%s: refused when it was sent later, see `holdfast kept`: %s", ", ".join(record.kept.ids), error)
+        log.error("%s: refused when it was sent later, see `holdfast outbox`: %s", ", ".join(record.kept.ids), error)
         return None
 
     # Looking

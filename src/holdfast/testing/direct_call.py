@@ -1,4 +1,4 @@
-"""A task called as a function, and the job that it sees then. There is no store."""
+"""Calling a task as a function, with a running job but without a store."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from holdfast.running.running_job import RunningJob
 
 @contextmanager
 def running_job(*, attempt: int = 1, checkpoint: object = None, stopping: bool = False) -> Iterator[RunningJob]:
-    """Be the job that a task sees while it is called as a function.
+    """Provide the job that `current_job()` returns while a task is called as a function.
 
     with running_job(checkpoint=3) as job:
         assert crunch(rows=5) == 5
         assert job.checkpoint(int, 0) == 5
     """
     with tempfile.TemporaryDirectory(prefix="holdfast-job-") as directory:
-        link = Detached(stopping)
-        job = RunningJob(link, id="detached", attempt=attempt, task="", queue="", directory=Path(directory))
+        channel = Detached(stopping)
+        job = RunningJob(channel, id="detached", attempt=attempt, task="", queue="", directory=Path(directory))
         if checkpoint is not None:
             job.save(checkpoint)
         with as_current(job):
@@ -30,5 +30,5 @@ def running_job(*, attempt: int = 1, checkpoint: object = None, stopping: bool =
 
 
 def forget_running_job() -> None:
-    """Have the next test find nothing of what was saved before it."""
+    """Discard the job, so that the next test finds none of its checkpoints."""
     set_current_job(None)

@@ -1,4 +1,4 @@
-"""Where tests happen: a server with no data, and an app that keeps its jobs there for a while."""
+"""The environment of tests: an empty server, and an app that uses it temporarily."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from holdfast.server import server
 from holdfast.store import Address, AsyncStore, Clock, Deadline, Store, socket_url
 from holdfast.testing.workbench import Workbench
 
-PATIENCE = 30.0  # seconds for a server to start or to stop, on a machine that is busy with tests
+SERVER_TIMEOUT = 30.0  # seconds to start or stop it, on a machine that is busy with tests
 
 _in_use: set[Holdfast] = set()
 _lock = threading.Lock()
@@ -29,31 +29,31 @@ _lock = threading.Lock()
 
 @contextmanager
 def running_server() -> Iterator[str]:
-    """Start a server with no data, and yield its URL; afterwards nothing is left of it."""
+    """Start an empty server and yield its URL; remove the server and its data at the end."""
     with tempfile.TemporaryDirectory(prefix="holdfast-test-") as home:
         try:
-            yield socket_url(server.ensure(Path(home), timeout=PATIENCE))
+            yield socket_url(server.ensure(Path(home), timeout=SERVER_TIMEOUT))
         finally:
-            server.stop(Path(home), timeout=PATIENCE)
+            server.stop(Path(home), timeout=SERVER_TIMEOUT)
 
 
 @contextmanager
 def use(app: Holdfast, url: str, *, namespace: str | None = None) -> Iterator[Workbench]:
-    """Have an app keep its jobs elsewhere for a while, and run them there by hand.
+    """Point an app to another server temporarily, and run its jobs by hand.
 
-    All that uses the app meanwhile, in any thread, uses it there. Without a `namespace` it gets a new one, whose keys
-    are removed in the end.
+    It applies to all users of the app, in all threads. Without a `namespace` the app gets a new one, whose keys are
+    removed at the end.
 
     Raises:
-        Invalid: the app is used so already.
-        StoreUnavailable: there is no server at this URL.
+        Invalid: the app is in use by another test.
+        StoreUnavailable: no server is reachable at this URL.
     """
     chosen = f"test-{new_id()}" if namespace is None else check_namespace(namespace)
     address = Address.find(url, namespace=chosen, timeout=app.address.timeout)
     with closing(Store(address)) as store:
         clock = MovableClock(store)
-    directory = Path(tempfile.gettempdir(), f"holdfast-test-{new_id()}")  # made when a job asks for one
-    with _placed_at(app, address, clock):
+    directory = Path(tempfile.gettempdir(), f"holdfast-test-{new_id()}")  # created when a job asks for it
+    with _redirected(app, address, clock):
         try:
             yield Workbench(app, clock, directory)
         finally:
@@ -63,22 +63,22 @@ def use(app: Holdfast, url: str, *, namespace: str | None = None) -> Iterator[Wo
 
 
 @contextmanager
-def _placed_at(app: Holdfast, address: Address, clock: Clock) -> Iterator[None]:
-    """Exchange all that an app knows of where its store is."""
+def _redirected(app: Holdfast, address: Address, clock: Clock) -> Iterator[None]:
+    """Replace everything in an app that depends on its address."""
     with _lock:
         if app in _in_use:
-            raise Invalid(f"this app is used for a test already, in namespace {app.address.namespace}")
+            raise Invalid(f"the app is already in use by a test, in namespace {app.address.namespace}")
         _in_use.add(app)
     store = Store(address, clock=clock)
-    place = {
+    replaced = {
         "address": address,
         "store": store,
-        "async_store": _BriefStore(address, clock=clock),
+        "async_store": _UnpooledStore(address, clock=clock),
         "_inbox": Inbox(store),
         "_async_inboxes": WeakKeyDictionary(),
     }
-    before = {name: vars(app)[name] for name in (*place, "outage_policy")}
-    vars(app).update(place)
+    before = {name: vars(app)[name] for name in (*replaced, "outage_policy")}
+    vars(app).update(replaced)
     app.outage_policy = OutagePolicy(app, app.outage_policy.choice)
     try:
         yield
@@ -88,8 +88,8 @@ def _placed_at(app: Holdfast, address: Address, clock: Clock) -> Iterator[None]:
         _in_use.remove(app)
 
 
-class _BriefStore(AsyncStore):
-    """Connects anew for each command: a test's event loop ends without anybody closing what was opened in it."""
+class _UnpooledStore(AsyncStore):
+    """Opens a connection for each command, because the event loop of a test ends without closing connections."""
 
     async def execute(self, *parts: Any, blocks: float | None = None, deadline: Deadline | None = None) -> Any:
         store = AsyncStore(self.address)
@@ -111,16 +111,16 @@ def _remove_keys(store: Store) -> None:
 
 
 class MovableClock:
-    """The server's time when it was asked, and what has passed since then, or was added.
+    """The server's time, plus the time that tests let pass.
 
-    It counts from before the question was sent, and rounds up, so it is never behind the server. And it reads a clock
-    that libraries which freeze the time leave alone.
+    It counts from before the request for the time, and rounds up, so it is never behind the server. It reads a clock
+    that libraries for freezing time do not patch.
     """
 
     def __init__(self, store: Store) -> None:
-        asked = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+        requested = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
         seconds, microseconds = store.execute("TIME")
-        self._ahead = (int(seconds) * 1_000_000 + int(microseconds)) * 1000 - asked
+        self._ahead = (int(seconds) * 1_000_000 + int(microseconds)) * 1000 - requested
 
     def __call__(self) -> int:
         return -(-(self._ahead + time.clock_gettime_ns(time.CLOCK_BOOTTIME)) // 1_000_000)

@@ -2,8 +2,8 @@
 
     claim ──▶ attempt ──▶ finish
 
-Claims and outcomes go through the same functions of the store as a worker's. What has an async equal is what must run
-in the event loop of the test; the store is asked from there too, for a moment.
+Jobs are claimed and finished by the same functions of the store as those of a worker. Methods that must run in the
+event loop of the test have an async variant; it blocks the loop for the short calls to the store.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from holdfast.store import commands
 from holdfast.store.commands import Finish, Lease
 from holdfast.task.call import Call, CallEnd, LocalCall
 from holdfast.task.task import Task
-from holdfast.testing.attempt import Link, call_of
+from holdfast.testing.attempt import StoreChannel, call_from
 from holdfast.units import Duration, milliseconds, utc
 from holdfast.worker.runners.endings import refused_outcome
 
-LEASE = MAX_LEASE  # the longest: a debugger may hold a job for a while
-LIMIT = 1000  # jobs; after that, a task is believed to enqueue itself for ever
-MENTIONED = 10  # of the jobs that are pending
+LEASE = MAX_LEASE  # a debugger may hold a job for long
+LIMIT = 1000  # jobs; more of them suggest a task that enqueues itself endlessly
+MAX_LISTED = 10  # pending jobs in a message
 
 Names = Sequence[str] | None
 
@@ -50,7 +50,7 @@ class Clock(Protocol):
 
 
 class Workbench:
-    """Runs the jobs of an app where it is used by `use`, or by the pytest fixture `holdfast_app`."""
+    """Runs the jobs of an app in a test; made by `use` and by the pytest fixture `holdfast_app`."""
 
     def __init__(self, app: Holdfast, clock: Clock, directory: Path) -> None:
         self.app = app
@@ -61,17 +61,17 @@ class Workbench:
 
     @property
     def now(self) -> datetime:
-        """The time as the store sees it."""
+        """The time of the store."""
         return utc(self._clock())
 
     def advance(self, duration: Duration) -> None:
-        """Let time pass in the store, so that jobs come due. The machine's clock stays as it is."""
+        """Advance the time of the store, so that jobs become due. The machine's clock does not change."""
         self._clock.advance(milliseconds(duration, what="the duration"))
 
     def declare_schedules(self) -> list[str]:
         """Declare the schedules of the app's tasks, as workers do when they start. Returns their names.
 
-        From then on they fire when time passes: `advance`, then run what is waiting.
+        They fire when time passes: call `advance`, then run the waiting jobs.
         """
         for declared in self.app.declared.values():
             self.app.store.run(commands.schedule(**declared))
@@ -80,13 +80,13 @@ class Workbench:
     # Running
 
     def run_one(self, *, queues: Names = None, stopping: bool = False, raise_errors: bool = False) -> Job[Any] | None:
-        """Run the job that is next, and return it as it is then; None if none is waiting.
+        """Run the next job and return its record afterwards; None if no job is waiting.
 
-        That is the first of the first of `queues` that has one; of all queues, by name, if none are given. How it ended
-        is recorded as a worker would; with `raise_errors` what it raised is raised here too, except a `Retry` or a
-        `Snooze`. With `stopping` it sees what a job sees at a deploy.
+        It is the next job of the first of `queues` that has one; without `queues`, of all queues in the order of their
+        names. The outcome is recorded as by a worker; with `raise_errors`, an exception of the job is raised here, too,
+        unless it is a `Retry` or a `Snooze`. With `stopping` the job sees a worker that is shutting down.
         """
-        _refuse_in_loop()
+        _require_no_loop()
         attempt = self._claim(queues, stopping)
         if attempt is None:
             return None
@@ -95,7 +95,7 @@ class Workbench:
     async def arun_one(
         self, *, queues: Names = None, stopping: bool = False, raise_errors: bool = False
     ) -> Job[Any] | None:
-        """Run the job that is next, as `run_one` does: a coroutine in this event loop, a plain function in a thread."""
+        """Run the next job like `run_one`: coroutines in this event loop, plain functions in a thread."""
         attempt = self._claim(queues, stopping)
         if attempt is None:
             return None
@@ -104,12 +104,12 @@ class Workbench:
     def run_until_empty(
         self, limit: int = LIMIT, *, queues: Names = None, raise_errors: bool = False
     ) -> list[Job[Any]]:
-        """Run jobs until none is waiting, also those that they enqueue. Returns each as it was after it ran.
+        """Run jobs, and those that they enqueue, until none is waiting. Returns the record of each after its run.
 
-        What is due later stays: see `advance`.
+        Jobs that are due later stay: see `advance`.
 
         Raises:
-            AssertionError: `limit` jobs ran, and more are waiting.
+            AssertionError: more jobs are waiting after `limit` jobs.
         """
         done: list[Job[Any]] = []
         while len(done) < limit:
@@ -117,27 +117,27 @@ class Workbench:
             if job is None:
                 return done
             done.append(job)
-        self._refuse_more(done, queues)
+        self._require_empty(done, queues)
         return done
 
     async def arun_until_empty(
         self, limit: int = LIMIT, *, queues: Names = None, raise_errors: bool = False
     ) -> list[Job[Any]]:
-        """Run jobs until none is waiting, as `run_until_empty` does."""
+        """Run jobs until none is waiting, like `run_until_empty`."""
         done: list[Job[Any]] = []
         while len(done) < limit:
             job = await self.arun_one(queues=queues, raise_errors=raise_errors)
             if job is None:
                 return done
             done.append(job)
-        self._refuse_more(done, queues)
+        self._require_empty(done, queues)
         return done
 
     def _claim(self, queues: Names, stopping: bool) -> LocalCall | None:
         self._refill()
         if queues is not None:
             return self._claim_of(queues, stopping) if queues else None
-        # Also if there is no queue: whoever claims moves time on, and a schedule that fires then may make a new one.
+        # Claim even if there is no queue: claiming processes timers, and a schedule that fires may create one.
         before, names = None, self._queue_names()
         while names != before:
             if attempt := self._claim_of(names or [DEFAULT_QUEUE], stopping):
@@ -153,12 +153,12 @@ class Workbench:
             names, counter=next(self._counter), limit=1, lease=LEASE, pid=os.getpid(), idle=True
         )
         for job in self.app.store.run(commands.claim(self._executor, request)).jobs:
-            link = Link(self.app.store, Lease(self._executor, job.id, job.attempt), stopping=stopping)
-            return LocalCall(call_of(job, self._directory / new_id()), self.app.tasks.get(job.task), link)
+            channel = StoreChannel(self.app.store, Lease(self._executor, job.id, job.attempt), stopping=stopping)
+            return LocalCall(call_from(job, self._directory / new_id()), self.app.tasks.get(job.task), channel)
         return None
 
     def _refill(self) -> None:
-        """Tell the store further times of schedules, as workers do, before it comes to those that it has."""
+        """Send further times of schedules to the store before it runs out of them, as workers do."""
         for fields in self.app.store.run(commands.schedules()):
             ahead = sum(int(time) > int(fields["now"]) for time in fields.get("times", "").split())
             if ahead < MIN_TIMES_AHEAD and (further := further_times(fields)):
@@ -168,56 +168,56 @@ class Workbench:
         job = attempt.job
         shutil.rmtree(job.directory, ignore_errors=True)
         (before,) = self.app.get_many([job.id])
-        answer = self._say(job, end.outcome)
+        answer = self._record(job, end.outcome)
         end.reraise(raise_errors)
-        if answer not in ("OK", "LOST"):  # then that is how it ended, as at a worker
+        if answer not in ("OK", "LOST"):  # refused: that is the outcome, as with a worker
             refused = refused_outcome(end.outcome, answer)
-            answer = self._say(job, refused)
+            answer = self._record(job, refused)
             if raise_errors and isinstance(refused, Error):
                 raise errors.Invalid(failure.decode(refused.error).message)
         if answer != "OK":
-            raise errors.BY_CODE[answer](f"the outcome of attempt {job.attempt} of job {job.id} is refused")
+            raise errors.BY_CODE[answer](f"the store refused the outcome of attempt {job.attempt} of job {job.id}")
         (after,) = self.app.get_many([job.id])
-        return after or _gone(before or self.app.get(job.id), end)
+        return after or _final_record(before or self.app.get(job.id), end)
 
-    def _say(self, job: Call, outcome: Outcome) -> str:
-        """Say how an attempt ended. Returns the store's answer."""
+    def _record(self, job: Call, outcome: Outcome) -> str:
+        """Record the outcome of an attempt. Returns the reply of the store."""
         item = Finish(job.id, job.attempt, outcome, os.getpid(), 0)
         return self.app.store.run(commands.finish(self._executor, [item])).answers[0]
 
-    def _refuse_more(self, done: Sequence[Job[Any]], queues: Names) -> None:
+    def _require_empty(self, done: Sequence[Job[Any]], queues: Names) -> None:
         left = [queue.name for queue in self.app.queues() if queue.counts["waiting"] and not queue.paused]
         if any(queues is None or name in queues for name in left):
             last = ", ".join(job.task for job in done[-3:])
             raise AssertionError(
-                f"{len(done)} jobs ran, and more are waiting. Does a task enqueue itself? If not, give a higher limit. "
-                f"The last were of {last or 'no task'}"
+                f"more jobs are waiting after {len(done)} jobs. If no task enqueues itself endlessly, give a higher "
+                f"limit. The last tasks were {last or 'none'}"
             )
 
-    # Looking
+    # Inspecting
 
     def jobs(self, task: Task[..., Any] | None = None) -> list[Job[Any]]:
-        """Return all jobs, or those of a task, in the order in which they were enqueued, as they are now."""
+        """Return the current records of all jobs, or of those of a task, in the order in which they were enqueued."""
         ids = self._enqueued_ids()
         parts = [self.app.get_many(ids[first : first + MAX_BATCH]) for first in range(0, len(ids), MAX_BATCH)]
         return [job for part in parts for job in part if job and (task is None or job.task == task.name)]
 
     def enqueued(self, task: Task[..., Any]) -> list[dict[str, Any]]:
-        """Return the arguments of each job of a task, by name, as they were given, in the order of `jobs`.
+        """Return the arguments that each job of a task was given, by name, in the order of `jobs`.
 
         assert bench.enqueued(welcome) == [{"address": "ann@example.org"}]
         """
         return [_arguments(task, job.payload or b"{}") for job in self.jobs(task)]
 
     def assert_nothing_pending(self) -> None:
-        """Fail if a job has not ended: it waits, is blocked by another or by a limit, or is due later."""
-        if found := list(self.app.list(state="pending", limit=MENTIONED)):
+        """Fail if a job has not ended: it is waiting, running, blocked, throttled, or due later."""
+        if found := list(self.app.list(state="pending", limit=MAX_LISTED)):
             pending = filter(None, self.app.get_many([job.id for job in found]))
             lines = "".join(f"\n  {job.state}: {job.task}, job {job.id}{_when(job)}" for job in pending)
             raise AssertionError(f"{self.app.count(state='pending')} jobs have not ended:{lines}")
 
     def _enqueued_ids(self) -> list[str]:
-        """Neither ids nor times tell the order of what was enqueued in one millisecond. The events do."""
+        """Return ids in the order of the events: ids and times do not order jobs of the same millisecond."""
         ids: dict[str, None] = {}
         after = "0"
         while events := self.app.events(after, limit=MAX_BATCH):
@@ -226,12 +226,12 @@ class Workbench:
         return list(ids)
 
 
-def _refuse_in_loop() -> None:
+def _require_no_loop() -> None:
     try:
         asyncio.get_running_loop()
     except RuntimeError:
         return
-    raise RuntimeError("an event loop is running here: await arun_one() or arun_until_empty() instead")
+    raise RuntimeError("an event loop is running in this thread; await arun_one() or arun_until_empty() instead")
 
 
 def _when(job: Job[Any]) -> str:
@@ -240,11 +240,11 @@ def _when(job: Job[Any]) -> str:
     if job.state == "blocked":
         left = [f"{each.id} ({each.state})" for each in (*job.after, *job.waits) if each.state != "succeeded"]
         return f", waits for {', '.join(left)}"
-    return f", by the limit {job.throttled_by}" if job.throttled_by else ""
+    return f", waits for limit {job.throttled_by}" if job.throttled_by else ""
 
 
 def _arguments(task: Task[..., Any], payload: bytes) -> dict[str, Any]:
-    """Return what is stored of a call, decoded; what is left to defaults is not stored."""
+    """Return the stored arguments of a call, decoded; defaults are not stored."""
     signature = task.signature
     args, kwargs = signature.decode(payload)
     bound = signature.python.bind(*args, **kwargs).arguments
@@ -253,8 +253,8 @@ def _arguments(task: Task[..., Any], payload: bytes) -> dict[str, Any]:
     return {name: value for name, value in bound.items() if keys[name] in given}
 
 
-def _gone(job: Job[Any], end: CallEnd) -> Job[Any]:
-    """A job that is not kept, as it was when it ended."""
+def _final_record(job: Job[Any], end: CallEnd) -> Job[Any]:
+    """Return the final record of a job that is not retained."""
     if isinstance(end.outcome, Succeed):
         return msgspec.structs.replace(job, state="succeeded", result_bytes=end.outcome.result)
     return msgspec.structs.replace(job, state="cancelled")

@@ -46,5 +46,5 @@ class AppWarnings:
                     self._warn(name, known)
 
     def _warn(self, name: str, known: list[str]) -> None:
-        how = f"jobs.set_limit({name!r}, slots), or `holdfast limit {name} SLOTS`{did_you_mean(name, known)}"
+        how = f"jobs.set_limit({name!r}, slots), or `holdfast limits set {name} SLOTS`{did_you_mean(name, known)}"
         log.warning("limit %s is not defined, so it has no effect. Define it: %s", name, how)

@@ -10,7 +10,7 @@ def test_enqueue_says_that_no_worker_serves_a_queue_or_knows_a_task(shell: Shell
     alone = shell(*words)
     assert (alone.code, alone.err) == (
         0,
-        "holdfast: no worker is running, so it waits; start one: `holdfast work APP`\n",
+        "holdfast: no worker is running, so the job waits; start one: `holdfast work APP`\n",
     )
     with running_worker(shell, "--queues", "default,video-*"):
         tasks = ["tasks.add", "tasks.greet", "tasks.fail"]
@@ -18,21 +18,21 @@ def test_enqueue_says_that_no_worker_serves_a_queue_or_knows_a_task(shell: Shell
         assert shell(*words).err == ""
         assert shell(*words, "--queue", "video-new").err == ""
         assert shell(*words, "--queue", "defualt").err == (
-            "holdfast: no live worker serves queue defualt, so it waits; did you mean default?\n"
+            "holdfast: no live worker serves queue defualt, so the job waits; did you mean default?\n"
         )
         assert shell(*words, "--queue", "mail").err == (
-            "holdfast: no live worker serves queue mail, so it waits; they serve default, video-*\n"
+            "holdfast: no live worker serves queue mail, so the job waits; they serve default, video-*\n"
         )
         unknown = shell("enqueue", "tasks.ad", "x=1")
         assert unknown.code == 0
         assert unknown.err == (
-            "holdfast: no live worker of queue default knows task tasks.ad, so it waits; did you mean tasks.add?\n"
+            "holdfast: no live worker of queue default knows task tasks.ad, so the job waits; did you mean tasks.add?\n"
         )
         assert shell.client.get(unknown.out.strip()).task == "tasks.ad"
-        assert "knows task nothing.like.it, so it waits\n" in shell("enqueue", "nothing.like.it").err
+        assert "knows task nothing.like.it, so the job waits\n" in shell("enqueue", "nothing.like.it").err
 
 
 def test_a_misspelt_limit_is_said_also_when_nobody_sits_at_a_terminal(shell: Shell) -> None:
-    shell("limit", "api", "1")
+    shell("limits", "set", "api", "1")
     err = shell("enqueue", "tasks.add", "x=1", "--limit", "apl").err
     assert "holdfast: limit apl is not defined, so it has no effect; did you mean api?\n" in err

@@ -33,7 +33,7 @@ def test_no_ids_are_nothing_to_do_in_a_pipe_and_a_mistake_on_a_terminal(shell: S
     assert (code, out) == (0, "")
     assert err.startswith(f"holdfast: nothing to {verb}")
 
-    assert "no ID is given" in shell.on_a_terminal(verb)
+    assert "expected ID" in shell.on_a_terminal(verb)
 
 
 def test_thousands_are_steered_and_each_is_answered_for(shell: Shell) -> None:
@@ -117,7 +117,7 @@ def lines(count: int) -> str:
 def test_a_job_is_stored_for_each_line(shell: Shell) -> None:
     code, out, err = shell("enqueue", "any.task", "--from", "-", "--queue", "bulk", stdin='{"x": 1}\n\n{"y": "two"}\n')
 
-    waits = "holdfast: no worker is running, so it waits; start one: `holdfast work APP --queues bulk`\n"
+    waits = "holdfast: no worker is running, so the job waits; start one: `holdfast work APP --queues bulk`\n"
     assert (code, err) == (0, waits)
     stored = [shell.client.get(id) for id in out.split()]
     assert [(job.payload, job.queue) for job in stored] == [(b'{"x":1}', "bulk"), (b'{"y":"two"}', "bulk")]
@@ -137,11 +137,11 @@ def test_with_the_app_each_line_is_checked_by_the_signature(shell: Shell) -> Non
     [
         (("add", "--app", "tasks"), '{"x": "one"}', "line 2: argument 'x'"),
         (("add", "--app", "tasks"), '{"z": 1}', "line 2: task tasks.add"),
-        (("any.task",), "not json", "line 2: it is no JSON object with the arguments"),
-        (("any.task",), "[1]", "line 2: it is no JSON object with the arguments"),
-        (("any.task", "--id", "{y}"), '{"x": 1}', "line 2: --id has {y}, but there is no such argument"),
+        (("any.task",), "not json", "line 2: expected a JSON object with the arguments"),
+        (("any.task",), "[1]", "line 2: expected a JSON object with the arguments"),
+        (("any.task", "--id", "{y}"), '{"x": 1}', "line 2: --id contains {y}, which is not an argument of this line"),
         (("any.task", "--id", "{x}"), '{"x": "a b"}', "line 2: id is 'a b'"),
-        (("any.task", "x=1"), '{"x": 1}', "--from has the arguments"),
+        (("any.task", "x=1"), '{"x": 1}', "--from contains the arguments"),
     ],
 )
 def test_a_line_that_is_wrong_is_named_and_nothing_is_stored(
@@ -171,7 +171,7 @@ def test_with_ids_of_a_pattern_a_file_can_be_sent_again(shell: Shell) -> None:
     assert shell(*words).out.split() == ["mail-0/1", "mail-1/2", "mail-2/3"]
     again = shell(*words)
     assert (again.code, again.out.split()) == (0, ["mail-0/1", "mail-1/2", "mail-2/3"])
-    assert again.err.startswith("holdfast: 3 jobs were there already\nholdfast: no worker is running")
+    assert again.err.startswith("holdfast: 3 jobs existed\nholdfast: no worker is running")
     assert shell.client.count() == 3
 
 

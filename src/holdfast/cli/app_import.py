@@ -1,4 +1,4 @@
-"""Apps, named on the command line: `module` or `module:name`. What is wrong with one is said without our own frames."""
+"""The user's app, named on the command line as `module` or `module:name`. Errors show the user's frames only."""
 
 from __future__ import annotations
 
@@ -10,24 +10,27 @@ import click
 
 from holdfast import Holdfast
 
-LAST_LINES = 8  # of a traceback
+MAX_TRACEBACK = 8  # lines
 
 
 def check_module(path: str) -> None:
-    """Refuse an app whose module is not there, as far as that can be told without importing anything."""
+    """Check that the module of an app can be found, without importing it.
+
+    Raises:
+        UsageError: the path is malformed, or there is no such module.
+    """
     module, colon, name = path.partition(":")
     top = module.partition(".")[0]
     if module.endswith(".py") or "/" in module:
         meant = module.removesuffix(".py").strip("./").replace("/", ".")
-        raise click.UsageError(f"{path!r} is a file; APP is a module: {meant}, or {meant}:name.")
+        raise click.UsageError(f"expected APP as `module` or `module:name`, got a file; try {meant}, or {meant}:name.")
     if not all(part.isidentifier() for part in (*module.split("."), *([name] if colon else []))):
-        raise click.UsageError(f"{path!r} is no APP; it is a module, or module:name.")
+        raise click.UsageError(f"expected APP as `module` or `module:name`, got {path!r}.")
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     if top not in sys.modules and importlib.util.find_spec(top) is None:
         raise click.UsageError(
-            f"there is no module {top!r} in {os.getcwd()}, nor is it installed; "
-            "run this where the module is, or set PYTHONPATH."
+            f"module {top!r} is neither in {os.getcwd()} nor installed; change to its directory, or set PYTHONPATH."
         )
 
 
@@ -41,13 +44,11 @@ def import_app(path: str) -> Holdfast:
     except LookupError as error:
         raise click.UsageError(f"{error.args[0] if error.args else error}.") from None
     except (Exception, SystemExit) as error:
-        raise click.UsageError(
-            f"the app {path} cannot be imported; correct this first:\n{_last_lines(error)}"
-        ) from None
+        raise click.UsageError(f"cannot import the app {path}:\n{_end_of_traceback(error)}") from None
 
 
-def _last_lines(error: BaseException) -> str:
-    """Return the end of a traceback, without the frames that only import."""
+def _end_of_traceback(error: BaseException) -> str:
+    """Return the last lines of a traceback, without the frames of the import system."""
     from holdfast.entrypoints.loading import failed_import
 
-    return "\n".join(failed_import(error).splitlines()[-LAST_LINES:])
+    return "\n".join(failed_import(error).splitlines()[-MAX_TRACEBACK:])

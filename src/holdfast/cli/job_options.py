@@ -1,0 +1,100 @@
+"""The options of a job on the command line, derived from the table of job options (job/option_table.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+import click
+
+from holdfast.cli.completers import complete_ids, complete_limit, complete_queue
+from holdfast.cli.options import Decorator, F, read_duration, read_size, read_time
+from holdfast.job.option_table import BY_NAME, OPTIONS, Option
+from holdfast.job.options import Given
+
+SPELLING = {
+    "queue": ("-Q", "--queue"),
+    "timeout": ("--run-timeout",),  # --timeout is how long to wait for the job
+    "limits": ("--limit", "limits"),
+    "keep": ("--keep/--no-keep",),
+}
+HELP = {
+    "queue": "Queue, instead of the task's.",
+    "at": "Start the job at this time: 2024-07-01T02:00+02:00; without a zone, local time.",
+    "after": "Id of a job that has to end first; repeatable; - reads ids from standard input.",
+    "limits": "Limit that the job takes part in, optionally counted by a key; repeatable.",
+}
+METAVARS = {
+    "id": "ID", "unique": "KEY", "share": "KEY", "limits": "NAME[:KEY]", "after": "ID", "unique_for": "SPAN",
+    "deadline": "DURATION|ISO", "at": "ISO",
+}  # fmt: skip
+COMPLETERS = {"queue": complete_queue, "limits": complete_limit, "after": complete_ids}
+LEFT_OUT = ("runner",)  # a worker takes it from the task
+NEEDS = {"on_failed": "after"}  # an option that is about another
+
+
+def job_options(names: Collection[str] | None = None, *, not_for: str = "") -> Decorator:
+    """Declare the options of a job: those of these names, or all that this user can have."""
+    chosen = [
+        option
+        for option in OPTIONS
+        if option.name not in LEFT_OUT
+        and not_for not in BY_NAME[NEEDS.get(option.name, option.name)].not_for
+        and (names is None or option.name in names)
+    ]
+
+    def declare(function: F) -> F:
+        for option in reversed(chosen):
+            function = _click_option(option)(function)
+        return function
+
+    return declare
+
+
+def _click_option(option: Option) -> Decorator:
+    help = HELP.get(option.name, option.help) + (f" Default: {option.default}." if option.default else "")
+    names = SPELLING.get(option.name, (f"--{option.name.replace('_', '-')}",))
+    more: dict[str, Any] = {"metavar": METAVARS[option.name]} if option.name in METAVARS else {}
+    return click.option(*names, help=help, shell_complete=COMPLETERS.get(option.name), **_type(option), **more)
+
+
+def _type(option: Option) -> dict[str, Any]:
+    """Return the arguments of `click.option` that follow from the kind of an option."""
+    kind = option.kind
+
+    def read_bounded(_: click.Context, parameter: click.Parameter, text: str | None) -> timedelta | None:
+        if text is None:
+            return None
+        return read_duration(text, parameter.opts[-1], minimum=kind.min or 0, maximum=kind.max or 0)
+
+    def read_time_or_duration(
+        context: click.Context, parameter: click.Parameter, text: str | None
+    ) -> timedelta | datetime | None:
+        if text is None or "-" in text or "T" in text:
+            return read_time(context, parameter, text)
+        return read_bounded(context, parameter, text)
+
+    def read_choice_or_duration(_: click.Context, __: click.Parameter, text: str | None) -> str | None:
+        return f"{text}s" if text and text[-1].isdigit() else text
+
+    arguments: dict[str, dict[str, Any]] = {
+        "text": {},
+        "integer": {"type": int, "metavar": "NUMBER"},
+        "flag": {"is_flag": True, "default": None},
+        "choice": {"type": click.Choice(kind.choices)},
+        "size": {"callback": read_size, "metavar": "SIZE"},
+        "moment": {"callback": read_time},
+        "moment or duration": {"callback": read_time_or_duration},
+        "duration": {"callback": read_bounded, "metavar": "DURATION"},
+        "choice or duration": {"callback": read_choice_or_duration},
+        "ids": {"multiple": True},
+        "limits": {"multiple": True},
+    }
+    return arguments[kind.name]
+
+
+def given_options(options: Mapping[str, Any]) -> Given:
+    """Return the options that were given, by their names in Python."""
+    renamed = {"timeout" if name == "run_timeout" else name: value for name, value in options.items()}
+    return {name: value for name, value in renamed.items() if value not in (None, ())}  # type: ignore[return-value]

@@ -1,0 +1,86 @@
+"""`holdfast outbox`: calls that wait on disk because the store was unreachable. Works while it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import click
+
+from holdfast import Holdfast
+from holdfast.cli.client import Client, pass_client
+from holdfast.cli.command import Group, command
+from holdfast.cli.formatting import iso_time
+from holdfast.cli.table import Record, Table, column, field
+from holdfast.outbox.outbox import Entry
+from holdfast.units import utc
+
+OUTBOX = Table(
+    "call",
+    column("id", "id of the job that it will become", whole=True),
+    column("task", "name of the task"),
+    column("queue", "name of the queue"),
+    column("stored_at", "when it was written to disk", title="STORED"),
+    column("due_at", "when the job is due, if later", title="DUE"),
+    column("refused", "why the store refused it, if it did"),
+)
+SENT = Table("call", field("sent", "number of calls that were sent"))
+
+
+@click.group(
+    "outbox", cls=Group, default="list", examples=("holdfast outbox", "holdfast outbox send")
+)  # fmt: skip
+def outbox() -> None:
+    """List and send calls that wait on disk for an unreachable server.
+
+    Without a command, calls are listed.
+    """
+
+
+@command("list", "holdfast outbox", "holdfast outbox --json | jq '.[] | select(.refused)'", output=OUTBOX)
+@pass_client
+def list_outbox(client: Client) -> None:
+    """List calls in the outbox in the order of sending.
+
+    They are followed by calls that the store has refused, which stay in the file `refused` until you remove it.
+    """
+    app = unconnected_app(client)
+    client.output.list(outbox_records(app), OUTBOX, f"the outbox for {app.address.display} is empty")
+
+
+@command("send", "holdfast outbox send", "holdfast outbox send --json | jq .sent", output=SENT)
+@pass_client
+def send(client: Client) -> None:
+    """Send the calls in the outbox now, and print their number.
+
+    They are also sent automatically: when a worker of the app starts, and by every process that has put calls there.
+    Exit code 4 if the store is unreachable; the calls stay in the outbox.
+    """
+    client.output.value({"sent": unconnected_app(client).send_outbox()}, "sent")
+
+
+for each in (list_outbox, send):
+    outbox.add_command(each)
+
+
+def unconnected_app(client: Client) -> Holdfast:
+    """Return an app whose server may not exist."""
+    return Holdfast(client.url, namespace=client.namespace)
+
+
+def outbox_records(app: Holdfast) -> list[Record]:
+    outbox = app.outage_policy.outbox
+    waiting = [record for entry in outbox.entries() for record in _records(entry, None)]
+    return waiting + [record for refused in outbox.refused() for record in _records(refused.entry, refused.reason)]
+
+
+def _records(entry: Entry, refused: str | None) -> Iterator[Record]:
+    """Yield the calls of one entry. Times are text, as ages would need the time of the store."""
+    for id, batch in entry.calls:
+        yield {
+            "id": id,
+            "task": batch["task"],
+            "queue": batch["queue"],
+            "stored_at": iso_time(utc(entry.at)),
+            "due_at": iso_time(utc(batch["at"])) if "at" in batch else None,
+            "refused": refused,
+        }

@@ -1,0 +1,102 @@
+"""`holdfast wait`: wait until jobs have ended, one or many."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+
+import click
+
+from holdfast.cli.bulk import chunks, progress_bar, read_ids
+from holdfast.cli.client import Client, pass_client
+from holdfast.cli.command import command
+from holdfast.cli.completers import complete_ids
+from holdfast.cli.errors import print_error, print_note
+from holdfast.cli.exit_codes import NOT_FOUND, REFUSED
+from holdfast.cli.options import duration_option
+from holdfast.cli.suggestions import JobIds
+from holdfast.cli.table import Table, column
+from holdfast.constants import MAX_BATCH
+from holdfast.errors import JobNotFound, ResultTimeout
+from holdfast.job.job import FINAL
+from holdfast.names import new_id
+from holdfast.store import Store, commands
+
+RECHECK = 5.0  # seconds: an announcement may be lost
+
+ENDED_JOBS = Table(
+    "job",
+    column("id", "id of the job", whole=True),
+    column("state", "succeeded, failed or cancelled", coloured=True),
+)
+
+
+@command(
+    "wait", "holdfast wait 0QwErTyUiOpAsDfG --timeout 1h", "holdfast jobs -Q mail -s pending | holdfast wait",
+    output=ENDED_JOBS,
+)  # fmt: skip
+@click.argument("ids", nargs=-1, metavar="[ID...]", shell_complete=complete_ids)
+@duration_option("--timeout", help="Stop waiting after this time.")
+@pass_client
+def wait(client: Client, ids: Sequence[str], timeout: timedelta | None) -> int:
+    """Wait until jobs have ended, and print each as it ends.
+
+    Exit code 1 if one failed or was cancelled, 3 if one does not exist, 5 if --timeout elapses first. With --json, an
+    object per line. Without an ID, ids are read from standard input: the first column of each line.
+    """
+    wanted = read_ids(ids)
+    if not wanted:
+        print_note("nothing to wait for: standard input contains no ids")
+        return 0
+    return wait_for(client, client.app.store, wanted, timeout)
+
+
+def wait_for(client: Client, store: Store, ids: Sequence[str], timeout: timedelta | None) -> int:
+    """Wait for jobs, print how each ended, and return the exit code."""
+    codes = {0}
+    with progress_bar("wait", len(ids), minimum=2) as advance:
+        for id, state in ended_jobs(store, ids, timeout):
+            if state:
+                client.output.stream({"id": id, "state": state}, ENDED_JOBS)
+            else:
+                print_error(f"job {id} does not exist{JobIds(client.app).did_you_mean(id)}", JobNotFound.code, id=id)
+            codes.add(0 if state == "succeeded" else REFUSED if state else NOT_FOUND)
+            advance(1)
+    return max(codes)
+
+
+def ended_jobs(store: Store, ids: Sequence[str], timeout: timedelta | None) -> Iterator[tuple[str, str]]:
+    """Yield each job with its state when it has ended; the state is empty if the job does not exist.
+
+    Raises:
+        ResultTimeout: the timeout elapsed.
+    """
+    deadline = float("inf") if timeout is None else time.monotonic() + timeout.total_seconds()
+    left, announced = dict.fromkeys(ids), list[str]()
+    inbox, key, recheck_at = new_id(), b"", 0.0
+    while left:
+        if not announced:
+            announced, recheck_at = list(left), time.monotonic() + RECHECK
+        for chunk in chunks(announced):
+            waiting = store.run(commands.wait(chunk, inbox))
+            key = waiting.inbox_key
+            for id, state in zip(chunk, waiting.states, strict=True):
+                if state in (*FINAL, ""):
+                    del left[id]
+                    yield id, state
+        if left and time.monotonic() >= deadline:
+            raise ResultTimeout(f"{len(left):,} of {len(ids):,} jobs have not ended in time; they continue")
+        announced = _announced(store, key, left, min(recheck_at, deadline)) if left else []
+
+
+def _announced(store: Store, key: bytes, left: dict[str, None], until: float) -> list[str]:
+    """Return the jobs whose end is announced; none when all have to be checked again."""
+    while (seconds := until - time.monotonic()) > 0:
+        seconds = max(seconds, 0.01)
+        popped = store.execute("BLPOP", key, seconds, blocks=seconds)
+        more = store.execute("LPOP", key, MAX_BATCH) or [] if popped else []
+        ids = dict.fromkeys(each.decode() for each in (popped[1], *more)) if popped else {}
+        if known := [id for id in ids if id in left]:
+            return known
+    return []
