@@ -185,7 +185,7 @@ def test_settings_are_set_and_reset_for_all_queues_or_one(shell: Shell) -> None:
         (("reset",), "expected NAME"),
         (("reset", "leese"), "did you mean lease?"),
         (("list", "leese"), "did you mean lease?"),
-        (("set", "events=1000", "--queue", "video"), "one for all queues"),
+        (("set", "events=1000", "--queue", "video"), "applies to all queues"),
         (("sett", "lease=1m"), "sett"),
     ],
 )

@@ -97,7 +97,7 @@ def test_one_has_to_say_which(jobs: Holdfast) -> None:
         jobs.cancel_all()
     with pytest.raises(errors.Invalid, match="unknown state"):
         jobs.cancel_all(state="asleep")
-    with pytest.raises(errors.Invalid, match="to which queue"):
+    with pytest.raises(errors.Invalid, match="specify `queue` or `priority`"):
         jobs.move_all(queue="q")
 
 

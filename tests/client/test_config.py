@@ -114,17 +114,17 @@ def refused() -> Iterator[tuple[dict[str, Any], str]]:
     wrong: Any
     for wrong in (1.5, "1m", True, [], {}, -1, 1e400):
         yield {"set": {"lease": wrong}}, "lease"
-    yield {"set": {"leese": 1}}, "there is no setting leese; there are: lease, grace"
+    yield {"set": {"leese": 1}}, "unknown setting leese; expected one of lease, grace"
     yield {"set": {"retries": 5, "history": 0}}, "history"
-    yield {"set": {"retries": 5}, "reset": ["colour"]}, "no setting colour"
+    yield {"set": {"retries": 5}, "reset": ["colour"]}, "unknown setting colour"
     yield {"set": {"retries": 5}, "reset": "colour"}, "reset"
     yield {"set": {"retries": 5}, "reset": ["lease"] * 1001}, "reset"
     yield {"set": 5}, "set"
     yield {"set": {"retries": 5}, "queue": "a/b"}, "queue"
     yield {"set": {"retries": 5}, "queue": ""}, "queue"
     for name in OF_ALL:
-        yield {"set": {name: 100_000}, "queue": "q"}, "one for all queues"
-        yield {"reset": [name], "queue": "q"}, "one for all queues"
+        yield {"set": {name: 100_000}, "queue": "q"}, "applies to all queues"
+        yield {"reset": [name], "queue": "q"}, "applies to all queues"
 
 
 @pytest.mark.parametrize(("args", "words"), list(refused()))
@@ -141,9 +141,9 @@ def test_what_is_refused_changes_nothing(
 def test_a_thousand_settings_may_differ_and_can_still_be_changed(store: Store) -> None:
     for number in range(1000):
         configure(store, f"q{number}", lease=5000)
-    with pytest.raises(Invalid, match="1000 settings differ"):
+    with pytest.raises(Invalid, match="1000 settings already differ"):
         configure(store, lease=5000)
-    with pytest.raises(Invalid, match="1000 settings differ"):
+    with pytest.raises(Invalid, match="1000 settings already differ"):
         configure(store, "q1", grace=1)
     configure(store, "q999", lease=6000)
     assert value(store, "lease", "q999") == (6000, "queue")

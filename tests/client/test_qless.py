@@ -257,7 +257,7 @@ def test_a_join_counts_ends_of_any_kind(store: Store, clock: TestClock) -> None:
 
 
 def test_a_dependency_that_does_not_exist_is_refused_and_not_taken_for_done(store: Store) -> None:
-    with pytest.raises(errors.JobNotFound, match="no job ghost to wait for"):
+    with pytest.raises(errors.JobNotFound, match="dependency ghost does not exist"):
         put(store, "next", after=("ghost",))
     put(store, "next")
     with pytest.raises(errors.JobNotFound, match="no job ghost"):

@@ -159,7 +159,7 @@ def test_replacing_by_id_takes_no_key_from_a_third_job(store: Store, client: red
     one(store, "owner")
     put(store, "a")
     before = dump(client, namespace)
-    with pytest.raises(JobExists, match="job a cannot be replaced: job owner has the unique key k"):
+    with pytest.raises(JobExists, match="job a cannot be replaced: job owner owns the unique key k"):
         one(store, "a", on_exists="replace")
     assert dump(client, namespace) == before
     assert one(store, "a") == (False, "a")  # by its id
@@ -260,11 +260,11 @@ def test_one_call_stores_several_keys_and_finds_those_that_are_there(store: Stor
 @pytest.mark.parametrize(
     ("jobs", "words"),
     [
-        ([new("b", unique="x"), new("c", task="other", unique="x")], "the unique key x stands twice"),
-        ([new("b"), new("c"), new("b", task="other")], "job b stands twice"),
-        ([new("b", unique="k"), new("a")], "job a stands twice"),
-        ([new("b", unique="k"), new("b", task="other")], "job b stands twice"),
-        ([new("b", unique="x"), new("c", unique="x")], "the unique key x stands twice"),
+        ([new("b", unique="x"), new("c", task="other", unique="x")], "the unique key x occurs twice"),
+        ([new("b"), new("c"), new("b", task="other")], "job b occurs twice"),
+        ([new("b", unique="k"), new("a")], "job a occurs twice"),
+        ([new("b", unique="k"), new("b", task="other")], "job b occurs twice"),
+        ([new("b", unique="x"), new("c", unique="x")], "the unique key x occurs twice"),
     ],
 )
 @pytest.mark.parametrize("on_exists", ["return", "replace"])

@@ -116,7 +116,7 @@ def test_a_job_whose_payload_is_gone_says_so_as_well(shell: Shell) -> None:
 
     job = shell.client.get("mine")
     assert (job.group, job.final_reason) == ("payload-lost", "refused")
-    assert job.why == "its payload is gone from the store: enqueue it again"
+    assert job.why == "its payload is missing from the store: enqueue it again"
 
 
 # The examples of the documents, as they are written there, with jobs that had retries

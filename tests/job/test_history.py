@@ -93,9 +93,9 @@ def test_a_job_has_64_fields_at_most(store: Store, client: redis.Redis, namespac
     put(store, "a")
     store.run(commands.attach("a", {f"f{number}": "x" * 4096 for number in range(64)}))
     before = dump(client, namespace)
-    with pytest.raises(TooBig, match="65 fields; 64 are allowed"):
+    with pytest.raises(TooBig, match=r"65 fields \(limit 64\)"):
         store.run(commands.attach("a", {"one.more": ""}))
-    with pytest.raises(TooBig, match="4097 bytes; 4096 are allowed"):
+    with pytest.raises(TooBig, match=r"4097 bytes \(limit 4096\)"):
         store.run(commands.attach("a", {"f0": "x" * 4097}))
     assert dump(client, namespace) == before
     assert len(store.run(commands.attach("a", {"one.more": ""}, remove=["f0"]))) == 64
@@ -339,10 +339,10 @@ def test_a_queue_without_jobs_is_forgotten_with_all_that_was_known_of_it(
     timed.configure({"lease": "1m"}, queue="mail")
     timed.pause("mail")
     put(store, "a", queue="mail")
-    with pytest.raises(WrongState, match="queue mail has 1 jobs that are waiting: cancel or delete them first"):
+    with pytest.raises(WrongState, match="queue mail has 1 waiting jobs: cancel or delete them first"):
         timed.forget("mail")
     timed.cancel("a")
-    with pytest.raises(WrongState, match="1 jobs that are cancelled"):
+    with pytest.raises(WrongState, match="1 cancelled jobs"):
         timed.forget("mail")
     timed.delete("a")
     take(store, ONE, "mail")

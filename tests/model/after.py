@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 LETTERS = {"succeeded": "S", "failed": "F", "cancelled": "C"}
 CONTINUED_AT_ONCE = 100
 FIRST = float("-inf")
-DOOMED = "a job that it waits for has failed"
+DOOMED = "one of its dependencies has failed"
 
 
 @dataclass

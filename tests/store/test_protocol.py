@@ -239,7 +239,7 @@ def test_a_record_can_be_read_by_its_tables_alone(wire: Wire) -> None:
     assert (record["p"], wire.send("GET", wire.key("p:a"))) == (b">", "x" * 65)
     (note,) = wire.send("LRANGE", wire.key("n:a"), "0", "-1")
     packed = note.encode("utf-8", "surrogateescape")
-    assert _unpack("note", packed) == {"when": created + 300, "what": b"N", "words": b"hello"}
+    assert _unpack("note", packed) == {"time": created + 300, "what": b"N", "text": b"hello"}
     assert wire.send("HGET", wire.key("x:host/abc.0"), "a") == "1@60000"
 
 
@@ -276,7 +276,7 @@ def _fits(reply: Any, documented: Any) -> bool:
 def _walk(namespace: str) -> list[tuple[list[str], Any]]:
     block = (
         TEXT.replace("{walk}", f"{{{namespace}}}")
-        .partition("## A walk")[2]
+        .partition("## A session over")[2]
         .partition("```text\n")[2]
         .partition("```")[0]
     )

@@ -100,7 +100,7 @@ def test_a_job_that_has_not_started_yet_is_waited_for(crew: Crew) -> None:
 def test_a_job_that_does_not_run_has_no_stack(crew: Crew) -> None:
     job = crew.put(long_app.wait_for_file, "")
 
-    with pytest.raises(errors.WrongState, match=f"job {job.id} is waiting: only a running one can be looked into"):
+    with pytest.raises(errors.WrongState, match=f"job {job.id} is waiting: only a running job has a stack"):
         job.stack()
     with pytest.raises(errors.JobNotFound):
         crew.app.stack("nobody")
@@ -156,5 +156,5 @@ def test_the_command_line_shows_the_stack(shell: Shell, crew: Crew, namespace: s
     assert shell.client.get(job.id).result(timeout="30s") == "found"
 
     assert shell("stack", job.id).code == 1
-    assert "is succeeded: only a running one" in shell("stack", job.id).err
+    assert "is succeeded: only a running job" in shell("stack", job.id).err
     assert shell("stack", "nobody").code == 3

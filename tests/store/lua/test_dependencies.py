@@ -274,7 +274,7 @@ def test_where_a_refusal_to_cancel_cannot_be_asked_for_it_is_refused(
 
 
 def test_an_unknown_job_cannot_be_waited_for(store: Store) -> None:
-    with pytest.raises(errors.JobNotFound, match="no job nobody to wait for"):
+    with pytest.raises(errors.JobNotFound, match="dependency nobody does not exist"):
         put(store, "next", after=("nobody",))
     assert standing(store) == {}
 
@@ -312,7 +312,7 @@ def test_a_running_job_takes_no_more_dependencies(store: Store) -> None:
     put(store, "one", "two")
     take(store)
 
-    with pytest.raises(errors.WrongState, match="has not started"):
+    with pytest.raises(errors.WrongState, match="only before a job starts"):
         store.run(commands.depend("one", add=["two"]))
 
 

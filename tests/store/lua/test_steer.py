@@ -134,7 +134,7 @@ def test_a_stage_may_come_after_a_delay(store: Store, clock: TestClock) -> None:
 
 def test_a_move_to_nowhere_is_refused(store: Store) -> None:
     put(store, "a")
-    with pytest.raises(errors.Invalid, match="which queue"):
+    with pytest.raises(errors.Invalid, match="specify `queue` or `priority`"):
         store.run(commands.move(["a"]))
     with pytest.raises(errors.Invalid, match="queue"):
         store.run(commands.move(["a"], queue="{x}"))

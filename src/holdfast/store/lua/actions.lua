@@ -12,15 +12,15 @@ local action, check_action = {}, {}
 local function changed_nothing(answer) return answer ~= 'OK' and not string.find(answer, '%l') end
 
 local function check_reason(args)
-  if type(args.reason or '') ~= 'string' then refuse('INVALID', '`reason` must be a text') end
+  if type(args.reason or '') ~= 'string' then refuse('INVALID', '`reason` must be text') end
 end
 
-local function apply_to_each(words, args, ids)
+local function apply_to_each(name, args, ids)
   local answers, is_unchanged, at = {}, true, 0
   loop_despite_errors(function()
     while at < #ids do
       at = at + 1
-      answers[at] = action[words](ids[at], args)
+      answers[at] = action[name](ids[at], args)
       is_unchanged = is_unchanged and changed_nothing(answers[at])
       flush()
     end
@@ -28,11 +28,11 @@ local function apply_to_each(words, args, ids)
   return answers, is_unchanged
 end
 
-local function register_action(words, flags)
-  register(words, flags, function(args)
+local function register_action(name, flags)
+  register(name, flags, function(args)
     local ids = check_ids(args.ids)
-    if check_action[words] then check_action[words](args) end
-    local answers, is_unchanged = apply_to_each(words, args, ids)
+    if check_action[name] then check_action[name](args) end
+    local answers, is_unchanged = apply_to_each(name, args, ids)
     publish_events()
     return answers, is_unchanged
   end)

@@ -20,9 +20,9 @@ local function check_fields(args)
   if type(args.set or {}) ~= 'table' then refuse('INVALID', '`set` must be a table of names and texts') end
   for field, text in pairs(args.set or {}) do
     check_name(field, 'the name of a field', constants.MAX_NAME, '%w_.%-')
-    if type(text) ~= 'string' then refuse('INVALID', 'field ' .. field .. ' must be a text') end
+    if type(text) ~= 'string' then refuse('INVALID', 'field ' .. field .. ' must be text') end
     if #text > MAX_FIELD then
-      refuse('TOOBIG', string.format('field %s has %d bytes; %d are allowed', field, #text, MAX_FIELD))
+      refuse('TOOBIG', string.format('field %s is %d bytes (limit %d)', field, #text, MAX_FIELD))
     end
     fields[#fields + 1], fields[#fields + 2] = field, text
   end
@@ -36,7 +36,7 @@ local function check_number(id, fields, removed)
   for _, field in ipairs(removed) do names[field] = nil end
   for _ in pairs(names) do count = count + 1 end
   if count > MAX_FIELDS then
-    refuse('TOOBIG', string.format('job %s would have %d fields; %d are allowed', id, count, MAX_FIELDS))
+    refuse('TOOBIG', string.format('job %s would have %d fields (limit %d)', id, count, MAX_FIELDS))
   end
 end
 
@@ -54,9 +54,9 @@ register('attach', {}, function(args)
 end)
 
 register('note', {}, function(args)
-  if type(args.text) ~= 'string' or args.text == '' then refuse('INVALID', 'a note must be a text that is not empty') end
+  if type(args.text) ~= 'string' or args.text == '' then refuse('INVALID', 'a note must be text, and not empty') end
   if #args.text > MAX_NOTE then
-    refuse('TOOBIG', string.format('the note has %d bytes; %d are allowed', #args.text, MAX_NOTE))
+    refuse('TOOBIG', string.format('the note is %d bytes (limit %d)', #args.text, MAX_NOTE))
   end
   add_note(require_job(check_id(args.id)), 'N', args.text)
   return 'OK'

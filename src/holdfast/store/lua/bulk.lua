@@ -29,14 +29,14 @@ local function check_act(args)
   if not ACTIONS[args.action] then refuse('INVALID', 'unknown action ' .. tostring(args.action)) end
   if check_action[args.action] then check_action[args.action](args.with or {}) end
   check_optional(args.since, '`since`', 0, 2 ^ 52)
-  if type(args.group or '') ~= 'string' then refuse('INVALID', '`group` must be a text') end
+  if type(args.group or '') ~= 'string' then refuse('INVALID', '`group` must be text') end
   args.group = args.group and truncate(args.group, INLINE) -- as records store it
   return check_walk(args)
 end
 
 register('bulk', { 'allow-oom' }, function(args)
-  local most, since = check_act(args), math.min(args.since or now, now)
-  local ids, cursor = walk(args, most)
+  local max, since = check_act(args), math.min(args.since or now, now)
+  local ids, cursor = walk(args, max)
   local counts, reply, is_unchanged, at = {}, {}, true, 0
   local function count(answer) counts[answer] = (counts[answer] or 0) + 1 end
   loop_despite_errors(function()

@@ -6,24 +6,24 @@ local MAX_BATCH, MAX_ID, REPLY_TTL = constants.MAX_BATCH, constants.MAX_ID, cons
 local SCHEMA = '1'
 
 -- End the call with an error. Nothing may have been written yet.
-local function refuse(code, words) error({ refusal = code .. ' ' .. words }, 0) end
+local function refuse(code, message) error({ refusal = code .. ' ' .. message }, 0) end
 
-local function check_integer(value, what, least, most)
-  if type(value) ~= 'number' or value % 1 ~= 0 or value < least or value > most then
-    refuse('INVALID', string.format('%s must be a whole number from %.0f to %.0f, not %s', what, least, most,
+local function check_integer(value, what, min, max)
+  if type(value) ~= 'number' or value % 1 ~= 0 or value < min or value > max then
+    refuse('INVALID', string.format('%s must be a whole number from %.0f to %.0f, not %s', what, min, max,
       string.sub(tostring(value), 1, 40)))
   end
   return value
 end
 
-local function check_optional(value, what, least, most)
-  if value ~= nil then check_integer(value, what, least, most) end
+local function check_optional(value, what, min, max)
+  if value ~= nil then check_integer(value, what, min, max) end
   return value
 end
 
-local function check_name(value, what, most, characters)
-  if type(value) ~= 'string' or #value < 1 or #value > most or not string.find(value, '^[' .. characters .. ']+$') then
-    refuse('INVALID', string.format('%s must be 1 to %d letters, digits or any of %s, not %q', what, most,
+local function check_name(value, what, max, characters)
+  if type(value) ~= 'string' or #value < 1 or #value > max or not string.find(value, '^[' .. characters .. ']+$') then
+    refuse('INVALID', string.format('%s must be 1 to %d letters, digits or any of %s, not %q', what, max,
       (string.gsub(characters, '%%w?', '')), string.sub(tostring(value), 1, 40)))
   end
   return value
@@ -40,9 +40,9 @@ local function check_id(value)
   return check_name(value, 'a job id', MAX_ID, '%w._:@/%-')
 end
 
-local function check_list(value, what, least)
-  if type(value) ~= 'table' or #value < (least or 1) or #value > MAX_BATCH then
-    refuse('INVALID', string.format('%s must be a list of %d to %d', what, least or 1, MAX_BATCH))
+local function check_list(value, what, min)
+  if type(value) ~= 'table' or #value < (min or 1) or #value > MAX_BATCH then
+    refuse('INVALID', string.format('%s must be a list of %d to %d', what, min or 1, MAX_BATCH))
   end
   return value
 end
@@ -54,10 +54,10 @@ local function check_ids(value)
 end
 
 -- Check that no id occurs twice.
-local function check_distinct_ids(value, what, least)
+local function check_distinct_ids(value, what, min)
   local seen = {}
-  for _, id in ipairs(check_list(value, what, least)) do
-    if seen[check_id(id)] then refuse('INVALID', 'job ' .. id .. ' stands twice in `' .. what .. '`') end
+  for _, id in ipairs(check_list(value, what, min)) do
+    if seen[check_id(id)] then refuse('INVALID', 'job ' .. id .. ' occurs twice in `' .. what .. '`') end
     seen[id] = true
   end
   return value
@@ -67,14 +67,14 @@ end
 -- field of an attempt stays within 64 bytes.
 local function check_executor(value)
   if type(value) ~= 'string' or #value > 39 or not string.find(value, '^[%w_.%-]+/%w+%.%d+$') then
-    refuse('INVALID', 'an executor must be <node>/<worker>.<number>, not ' .. string.sub(tostring(value), 1, 60))
+    refuse('INVALID', 'expected an executor as <node>/<worker>.<number>, got ' .. string.sub(tostring(value), 1, 60))
   end
   return value
 end
 
 local function check_worker(value)
   if type(value) ~= 'string' or not string.find(value, '^[%w_.%-]+/%w+$') then
-    refuse('INVALID', 'a worker must be <node>/<worker>, not ' .. string.sub(tostring(value), 1, 60))
+    refuse('INVALID', 'expected a worker as <node>/<worker>, got ' .. string.sub(tostring(value), 1, 60))
   end
   check_executor(value .. '.0')
   return value
@@ -238,9 +238,9 @@ end
 -- Register a library function. Its name carries the library's digest, so that releases run side by side. `body(args,
 -- blobs)` returns the reply, and whether nothing was changed; otherwise the reply is stored under the call's token.
 -- `is_light`: the call needs only the schema and the markers.
-local function register(words, flags, body, is_light)
+local function register(name, flags, body, is_light)
   redis.register_function({
-    function_name = 'hf_' .. DIGEST .. '_' .. words,
+    function_name = 'hf_' .. DIGEST .. '_' .. name,
     flags = flags,
     callback = function(keys, argv)
       if not string then initialize() end

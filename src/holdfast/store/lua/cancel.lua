@@ -33,7 +33,7 @@ local function cancel_running(job, reason)
 end
 
 function check_action.cancel(args)
-  if args.unless_awaited then refuse('INVALID', '`unless_awaited` is for jobs that are named by ids') end
+  if args.unless_awaited then refuse('INVALID', '`unless_awaited` requires `ids`') end
   args.awaited = nil
   check_reason(args)
 end
@@ -57,7 +57,7 @@ local function find_dependents(ids)
     for _, id in ipairs(redis.call('ZRANGE', key.dependents(queue[at]), 0, MAX_BATCH)) do
       if not seen[id] then seen[id], queue[#queue + 1] = true, id end
     end
-    if #queue > MAX_BATCH then refuse('TOOBIG', string.format('more than %d jobs wait for these: cancel them in parts', MAX_BATCH)) end
+    if #queue > MAX_BATCH then refuse('TOOBIG', string.format('these jobs have more than %d dependents: cancel them in parts', MAX_BATCH)) end
     at = at + 1
   end
   local found = {}
@@ -96,7 +96,7 @@ local function find_awaited(ids)
     local is_awaited, edges = awaited_by_others(id, named, before)
     if is_awaited then found[id], list[#list + 1] = true, id end
     looked_at = looked_at + edges
-    if looked_at > MAX_DEPENDENCIES then refuse('TOOBIG', 'too many jobs wait for these: cancel them in parts') end
+    if looked_at > MAX_DEPENDENCIES then refuse('TOOBIG', 'these jobs have too many dependents: cancel them in parts') end
   end
   local at = 1
   while at <= #list do
@@ -110,7 +110,7 @@ end
 
 local function check_cancel(args)
   if args.dependents and args.unless_awaited then
-    refuse('INVALID', '`dependents` and `unless_awaited` exclude each other: the first cancels all that wait')
+    refuse('INVALID', '`dependents` and `unless_awaited` are mutually exclusive: the first cancels all dependents')
   end
   check_reason(args)
 end

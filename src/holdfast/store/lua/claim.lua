@@ -125,7 +125,7 @@ end
 local function start_or_park(job, args, got, length, payload)
   local is_plain = job.flags == 0
   if not payload then
-    add_note(job, 'F', 'its payload is gone from the store: enqueue it again')
+    add_note(job, 'F', 'its payload is missing from the store: enqueue it again')
     fail_job(job, 'payload-lost', 'R', nil, {})
   elseif not is_plain and deadlines.has_passed(job) then
     deadlines.miss(job)
@@ -183,11 +183,11 @@ local function room_in(queue, concurrency)
   return concurrency - redis.call('ZCARD', index)
 end
 
--- Claim up to `most` jobs of one queue. Returns whether the claim is complete.
-local function take(queue, args, got, most)
+-- Claim up to `max` jobs of one queue. Returns whether the claim is complete.
+local function take(queue, args, got, max)
   local concurrency = setting('concurrency', queue)
-  if concurrency > 0 then most = math.min(most, room_in(queue, concurrency)) end
-  local enough = got.count + most
+  if concurrency > 0 then max = math.min(max, room_in(queue, concurrency)) end
+  local enough = got.count + max
   got.skipped, got.lease = 0, lease_of(queue, args)
   got.length = got.lease + setting('grace', queue)
   while got.count < enough and got.bytes < MAX_REPLY do

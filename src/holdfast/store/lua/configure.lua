@@ -20,13 +20,13 @@ local function setting_row(wanted)
   end
   local names = {}
   for place, row in ipairs(SETTINGS) do names[place] = row[1] end
-  refuse('INVALID', string.format('there is no setting %s; there are: %s', string.sub(tostring(wanted), 1, 40),
+  refuse('INVALID', string.format('unknown setting %s; expected one of %s', string.sub(tostring(wanted), 1, 40),
     table.concat(names, ', ')))
 end
 
 local function check_setting(name, queue)
   local row = setting_row(name)
-  if queue and not row[6] then refuse('INVALID', name .. ' is one for all queues: set it without a queue') end
+  if queue and not row[6] then refuse('INVALID', name .. ' applies to all queues: set it without a queue') end
   return row
 end
 
@@ -46,7 +46,7 @@ local function check_configure(args)
     gone[#gone + 1] = prefix .. name
   end
   if new > 0 and redis.call('HLEN', key.config()) + new > MAX_SETTINGS then
-    refuse('INVALID', string.format('%d settings differ from the defaults already: reset some', MAX_SETTINGS))
+    refuse('INVALID', string.format('%d settings already differ from their defaults (the limit): reset some', MAX_SETTINGS))
   end
   return fields, gone
 end
@@ -54,9 +54,9 @@ end
 local function list_settings(queue)
   local reply = {}
   for place, row in ipairs(SETTINGS) do
-    local name, default, least, most, unit, per_queue, words = unpack(row)
+    local name, default, min, max, unit, per_queue, description = unpack(row)
     local source = setting_source(name, queue)
-    reply[place] = { name, setting(name, queue), default, least, most, unit, per_queue and 1 or 0, source, words }
+    reply[place] = { name, setting(name, queue), default, min, max, unit, per_queue and 1 or 0, source, description }
   end
   return reply
 end

@@ -29,7 +29,7 @@ end
 local function check_depend(args)
   local job, field = require_job(check_id(args.id), 'b')
   if job.state == 'running' or FINAL[job.state] then
-    refuse('STATE', 'job ' .. args.id .. ' is ' .. job.state .. ': only a job that has not started can wait for others')
+    refuse('STATE', 'job ' .. args.id .. ' is ' .. job.state .. ': dependencies can change only before a job starts')
   end
   if args.on_failed and not dependencies.LETTER_OF_POLICY[args.on_failed] then
     refuse('INVALID', "`on_failed` must be 'block', 'cancel' or 'run'")
@@ -38,11 +38,11 @@ local function check_depend(args)
   for _, id in ipairs(check_distinct_ids(args.add or {}, 'add', 0)) do known[id] = require_job(check_id(id)) end
   check_distinct_ids(args.remove or {}, 'remove', 0)
   if redis.call('HLEN', key.after(args.id)) + #(args.add or {}) > MAX_BATCH then
-    refuse('INVALID', string.format('job %s would wait for more than %d jobs', args.id, MAX_BATCH))
+    refuse('INVALID', string.format('job %s would have more than %d dependencies', args.id, MAX_BATCH))
   end
   local is_cycle = dependencies.is_cycle(args.id, all_waited_for(args))
   if is_cycle then refuse('CYCLE', 'job ' .. args.id .. ' would wait for itself') end
-  if is_cycle == nil then refuse('INVALID', 'too many jobs wait for each other to look for cycles') end
+  if is_cycle == nil then refuse('INVALID', 'there are too many indirect dependencies to check for cycles') end
   return job, field, known
 end
 

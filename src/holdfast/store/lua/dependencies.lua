@@ -140,15 +140,15 @@ function dependencies.resolve_without_edges(job)
     redis.call('HSET', key.job(job.id), 'b', dependencies.pack_field(0, policy, due))
     dependencies.unblock(job, due)
   elseif policy == 'c' then
-    add_note(job, 'C', 'what it waits for is gone from the store')
+    add_note(job, 'C', 'its dependencies are missing from the store')
     finish_job(job, 'cancelled')
   end
 end
 
 -- Resolve some dependents of an ended job. A dependent for which this fails is skipped, as it would fail in every call.
 -- Returns the arrival of the last one, or nil if all are done, and their number.
-function dependencies.resolve_some(ended, letter, from, most)
-  local list = redis.call('ZRANGEBYSCORE', key.dependents(ended), '(' .. from, '+inf', 'WITHSCORES', 'LIMIT', 0, most)
+function dependencies.resolve_some(ended, letter, from, max)
+  local list = redis.call('ZRANGEBYSCORE', key.dependents(ended), '(' .. from, '+inf', 'WITHSCORES', 'LIMIT', 0, max)
   local place = -1
   loop_despite_errors(function()
     while place + 2 < #list do
@@ -156,7 +156,7 @@ function dependencies.resolve_some(ended, letter, from, most)
       dependencies.resolve(list[place], ended, letter)
     end
   end)
-  return #list == 2 * most and list[#list] or nil, #list / 2
+  return #list == 2 * max and list[#list] or nil, #list / 2
 end
 
 function dependencies.save_position(ended, letter, from)
@@ -255,7 +255,7 @@ end
 -- Cancel a job one of whose dependencies has failed already. It is in no index yet, or flushed.
 function dependencies.cancel_doomed(job, fields)
   unlink(job)
-  add_note(job, 'C', 'a job that it waits for has failed')
+  add_note(job, 'C', 'one of its dependencies has failed')
   finish_job(job, 'cancelled', nil, fields)
 end
 

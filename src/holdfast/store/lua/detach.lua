@@ -17,7 +17,7 @@ local function check_detach(args)
   check_id(args.id)
   check_integer(args.attempt, 'the attempt', 1, 2 ^ 31)
   if string.sub(args.to, 1, 9) ~= 'detached/' then
-    refuse('INVALID', 'a job is detached to detached/<name>.<number>, not to ' .. args.to)
+    refuse('INVALID', 'expected `to` as detached/<name>.<number>, got ' .. args.to)
   end
 end
 

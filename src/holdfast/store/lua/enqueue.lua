@@ -67,11 +67,11 @@ end
 
 local function check_limits(names)
   if #check_list(names, 'limits', 0) > constants.MAX_LIMITS_PER_JOB then
-    refuse('INVALID', string.format('a job takes part in %d limits at most', constants.MAX_LIMITS_PER_JOB))
+    refuse('INVALID', string.format('a job can have at most %d limits', constants.MAX_LIMITS_PER_JOB))
   end
   local seen = {}
   for _, full in ipairs(names) do
-    if seen[full] then refuse('INVALID', 'limit ' .. tostring(full) .. ' stands twice in `limits`') end
+    if seen[full] then refuse('INVALID', 'limit ' .. tostring(full) .. ' occurs twice in `limits`') end
     seen[full] = true
     local key_of = string.match(tostring(full), '^[^:]+:(.+)$')
     check_name(limits.name_of(tostring(full)), 'a limit', constants.MAX_KEY, '%w_.%-')
@@ -85,7 +85,7 @@ local function check_times(batch)
   check_optional(batch.deadline, 'the deadline', 1, MAX_DURATION)
   check_optional(batch.deadline_at, 'the time of the deadline', 0, now + MAX_DURATION)
   local due, deadline_at = due_time(batch), batch.deadline_at or (batch.deadline and now + batch.deadline)
-  if due and deadline_at and deadline_at <= due then refuse('INVALID', 'it would be due after its deadline') end
+  if due and deadline_at and deadline_at <= due then refuse('INVALID', 'the deadline must be after the due time') end
 end
 
 local function check_batch(batch)
@@ -101,7 +101,7 @@ local function check_batch(batch)
   check_times(batch)
   if not CODEC_NUMBER[batch.codec or 'json'] then refuse('INVALID', 'unknown codec ' .. tostring(batch.codec)) end
   if batch.run and (type(batch.run) ~= 'string' or #batch.run > constants.MAX_RUN_OPTIONS) then
-    refuse('INVALID', string.format('`run` must be a text of up to %d bytes', constants.MAX_RUN_OPTIONS))
+    refuse('INVALID', string.format('`run` must be text of up to %d bytes', constants.MAX_RUN_OPTIONS))
   end
   check_unique(batch)
   check_limits(batch.limits or {})
@@ -109,10 +109,10 @@ local function check_batch(batch)
 end
 
 -- Replace ids of this call by the ids of the existing jobs that own their unique keys.
-local function resolve_ids(ids, there)
+local function resolve_ids(ids, existing)
   local names, seen = {}, {}
   for _, id in ipairs(ids) do
-    local known_as = there[id] or id
+    local known_as = existing[id] or id
     if not seen[known_as] then names[#names + 1] = known_as end
     seen[known_as] = true
   end
@@ -122,21 +122,21 @@ end
 -- An existing dependency.
 local function parent(id)
   if redis.call('EXISTS', key.job(id)) == 0 then
-    refuse('NOTFOUND', 'there is no job ' .. id .. ' to wait for: it must be stored before, or in the same call')
+    refuse('NOTFOUND', 'dependency ' .. id .. ' does not exist: store it before, or in the same call')
   end
   return (require_job(id))
 end
 
 -- Check dependencies. `existing`: ids of this call -> ids of existing jobs. Returns existing dependencies by id, and a
 -- set of those in this call.
-local function check_after(args, is_new, there)
+local function check_after(args, is_new, existing)
   local known, awaited, edges = {}, {}, 0
   for _, batch in ipairs(args.batches) do
     if batch.after then
       if not dependencies.LETTER_OF_POLICY[batch.on_failed or 'block'] then
         refuse('INVALID', "`on_failed` must be 'block', 'cancel' or 'run'")
       end
-      batch.after = resolve_ids(check_distinct_ids(batch.after, 'after'), there)
+      batch.after = resolve_ids(check_distinct_ids(batch.after, 'after'), existing)
       edges = edges + #batch.after * #batch.ids
       if edges > MAX_DEPENDENCIES then refuse('INVALID', string.format('more than %d dependencies in one call', MAX_DEPENDENCIES)) end
       for _, id in ipairs(batch.after) do
@@ -148,10 +148,10 @@ local function check_after(args, is_new, there)
 end
 
 -- Refuse cycles. They can only be among jobs of this call, as no existing job depends on these.
-local function check_cycles(args, awaited, there)
+local function check_cycles(args, awaited, existing)
   local waits, state = {}, {} -- 1 in progress, 2 done
   for _, batch in ipairs(args.batches) do
-    for _, id in ipairs(batch.ids) do waits[there[id] or id] = batch.after or {} end
+    for _, id in ipairs(batch.ids) do waits[existing[id] or id] = batch.after or {} end
   end
   for id in pairs(awaited) do
     local path, at = { id }, { 0 }
@@ -175,7 +175,7 @@ end
 local function check_payload(id, payload)
   if not payload then refuse('INVALID', 'job ' .. id .. ' has no payload') end
   if #payload > MAX_PAYLOAD then
-    refuse('TOOBIG', string.format('the payload of job %s has %d bytes; %d are allowed: store it elsewhere and pass '
+    refuse('TOOBIG', string.format('the payload of job %s is %d bytes (limit %d): store it elsewhere and pass '
       .. 'a reference', id, #payload, MAX_PAYLOAD))
   end
 end
@@ -183,7 +183,7 @@ end
 -- A job with dependencies cannot replace one with dependents: they might wait for each other.
 local function check_replaced(id, batch, is_there)
   if batch.after and (is_there or markers.resolving) and redis.call('EXISTS', key.dependents(id)) == 1 then
-    refuse('BLOCKED', 'other jobs wait for job ' .. id .. ', so no job that waits itself can have its place')
+    refuse('BLOCKED', 'job ' .. id .. ' has dependents, so it cannot be replaced by a job with dependencies')
   end
 end
 
@@ -191,35 +191,35 @@ end
 local function look_up(id, batch, args)
   local unique = batch.unique
   local owner = unique and owner_of(unique)
-  local there = (not args.fresh and redis.call('EXISTS', key.job(id)) == 1 and id) or owner
-  if not there then check_replaced(id, batch) end
-  if not there or args.on_exists == 'return' then return there end
+  local existing = (not args.fresh and redis.call('EXISTS', key.job(id)) == 1 and id) or owner
+  if not existing then check_replaced(id, batch) end
+  if not existing or args.on_exists == 'return' then return existing end
   if args.on_exists == 'error' then
-    refuse('EXISTS', 'job ' .. there .. (there == id and '' or ' with the unique key ' .. unique) .. ' exists already')
+    refuse('EXISTS', 'job ' .. existing .. (existing == id and '' or ' with the unique key ' .. unique) .. ' exists already')
   end
-  if owner and owner ~= there then
-    refuse('EXISTS', 'job ' .. there .. ' cannot be replaced: job ' .. owner .. ' has the unique key ' .. unique)
+  if owner and owner ~= existing then
+    refuse('EXISTS', 'job ' .. existing .. ' cannot be replaced: job ' .. owner .. ' owns the unique key ' .. unique)
   end
   local job, kept
-  if redis.call('EXISTS', key.job(there)) == 1 then job, kept = require_job(there, 'u') end
+  if redis.call('EXISTS', key.job(existing)) == 1 then job, kept = require_job(existing, 'u') end
   -- A key owned for a fixed time outlives its job, whose id may have been reused since.
-  if job and there ~= id and string.sub(kept or '', 2) ~= unique then
-    refuse('EXISTS', 'job ' .. there .. ' cannot be replaced: it is not the one that was given the unique key ' .. unique)
+  if job and existing ~= id and string.sub(kept or '', 2) ~= unique then
+    refuse('EXISTS', 'job ' .. existing .. ' cannot be replaced: it does not own the unique key ' .. unique)
   end
   if job and job.state == 'running' then
-    refuse('STATE', 'job ' .. there .. ' is running and cannot be replaced: cancel it first')
+    refuse('STATE', 'job ' .. existing .. ' is running and cannot be replaced: cancel it first')
   end
-  check_replaced(there, batch, job)
-  return there
+  check_replaced(existing, batch, job)
+  return existing
 end
 
 -- Refuse two jobs with the same id, key or replaced job in one call.
-local function check_duplicates(seen, id, there, unique)
-  if unique and seen[' ' .. unique] then refuse('INVALID', 'the unique key ' .. unique .. ' stands twice in one call') end
-  if seen[id] or seen[there or id] then
-    refuse('INVALID', 'job ' .. (seen[id] and id or there) .. ' stands twice in one call')
+local function check_duplicates(seen, id, existing, unique)
+  if unique and seen[' ' .. unique] then refuse('INVALID', 'the unique key ' .. unique .. ' occurs twice in one call') end
+  if seen[id] or seen[existing or id] then
+    refuse('INVALID', 'job ' .. (seen[id] and id or existing) .. ' occurs twice in one call')
   end
-  seen[id], seen[there or id] = true, true
+  seen[id], seen[existing or id] = true, true
   if unique then seen[' ' .. unique] = true end
 end
 
@@ -232,11 +232,11 @@ local function prepare_batch(batch)
 end
 
 -- The ids that the stored jobs will have.
-local function new_ids(args, there)
+local function new_ids(args, existing)
   local is_new = {}
   for _, batch in ipairs(args.batches) do
     for _, id in ipairs(batch.ids) do
-      if not there[id] or args.on_exists == 'replace' then is_new[there[id] or id] = true end
+      if not existing[id] or args.on_exists == 'replace' then is_new[existing[id] or id] = true end
     end
   end
   return is_new
@@ -245,7 +245,7 @@ end
 -- Check everything before anything is written. Returns existing ids, the number of jobs to store, existing
 -- dependencies, and the jobs of this call that are dependencies.
 local function check_enqueue(args, blobs)
-  local batches, count, new, waits, there, seen = args.batches, 0, 0, false, {}, nil
+  local batches, count, new, waits, existing, seen = args.batches, 0, 0, false, {}, nil
   local replaces = args.on_exists == 'replace'
   args.on_exists = args.on_exists or 'return'
   if not EXISTS[args.on_exists] then refuse('INVALID', "`on_exists` must be 'return', 'error' or 'replace'") end
@@ -265,15 +265,15 @@ local function check_enqueue(args, blobs)
       if count > MAX_BATCH then refuse('INVALID', string.format('more than %d jobs in one call', MAX_BATCH)) end
       check_payload(check_id(id), blobs[count + 2])
       local found = look_up(id, batch, args)
-      there[id] = found
+      existing[id] = found
       if not found or replaces then new = new + 1 end
       if seen then check_duplicates(seen, id, found, batch.unique) end
     end
   end
-  local found = { there = there, new = new, replaces = replaces, awaited = {} }
+  local found = { existing = existing, new = new, replaces = replaces, awaited = {} }
   if waits then
-    found.known, found.awaited = check_after(args, new_ids(args, there), there)
-    check_cycles(args, found.awaited, there)
+    found.known, found.awaited = check_after(args, new_ids(args, existing), existing)
+    check_cycles(args, found.awaited, existing)
   end
   return found
 end
@@ -336,11 +336,11 @@ end
 
 -- Store a job unless one exists. Returns its answer, and whether it was stored.
 local function enqueue_one(batch, id, arrival, payload, found)
-  local there = found.there[id]
-  if there and not found.replaces then return there == id and 0 or '=' .. there, false end
-  if there then remove_existing(there, found) else inherit_dependents(id, found) end
-  store_job(batch, there or id, arrival, payload, found)
-  return (there or id) == id and 1 or '+' .. there, true
+  local existing = found.existing[id]
+  if existing and not found.replaces then return existing == id and 0 or '=' .. existing, false end
+  if existing then remove_existing(existing, found) else inherit_dependents(id, found) end
+  store_job(batch, existing or id, arrival, payload, found)
+  return (existing or id) == id and 1 or '+' .. existing, true
 end
 
 -- Cancel jobs whose dependency has failed already.
@@ -365,7 +365,7 @@ end
 
 local function enqueue(args, blobs)
   local found, batches = check_enqueue(args, blobs), args.batches
-  local reply, came, place, soon = { now }, {}, 0, now + MAX_IDLE_WAIT
+  local reply, touched, place, soon = { now }, {}, 0, now + MAX_IDLE_WAIT
   if args.fresh and is_repeated(args) then
     for at = 3, #blobs do reply[at - 1] = 1 end
     return reply
@@ -383,24 +383,24 @@ local function enqueue(args, blobs)
       if stored then arrival = arrival + 1 end
     end
     if arrival > before then
-      came[#came + 1] = queue
+      touched[#touched + 1] = queue
       -- Wake for jobs that are due soon, too: an idle executor may be about to block for longer.
-      came[queue] = came[queue] or not batch.due_time or batch.due_time < soon
+      touched[queue] = touched[queue] or not batch.due_time or batch.due_time < soon
     end
   end
-  for at = 1, #came do -- once all are stored, as replacing a job flushes
-    if came[came[at]] then wake_later(came[at]) end
+  for at = 1, #touched do -- once all are stored, as replacing a job flushes
+    if touched[touched[at]] then wake_later(touched[at]) end
   end
   flush()
-  for at = 1, #came do
-    if not known_queues[came[at]] then register_queue(came[at]) end
+  for at = 1, #touched do
+    if not known_queues[touched[at]] then register_queue(touched[at]) end
   end
   if found.doomed then cancel_doomed(found.doomed) end
   return reply, found.new == 0
 end
 
 -- Give each batch its ids.
-local IDS_FORMAT = 'they are one text, with spaces between them'
+local IDS_FORMAT = 'expected all ids as one text, separated by spaces'
 local function assign_ids(args, ids)
   if ids and args.is_cached and #args.batches == 1 and not args.batches[1].count then -- the id is checked later
     args.batches[1].ids[1] = ids
@@ -410,10 +410,10 @@ local function assign_ids(args, ids)
   for _, batch in ipairs(check_list(args.batches, 'batches')) do
     batch.ids = {}
     for place = 1, check_integer(batch.count or 1, 'the count of a batch', 1, MAX_BATCH) do
-      batch.ids[place] = next_id() or refuse('INVALID', 'there are fewer ids than jobs: ' .. IDS_FORMAT)
+      batch.ids[place] = next_id() or refuse('INVALID', 'fewer ids than jobs: ' .. IDS_FORMAT)
     end
   end
-  if next_id() then refuse('INVALID', 'there are more ids than jobs: ' .. IDS_FORMAT) end
+  if next_id() then refuse('INVALID', 'more ids than jobs: ' .. IDS_FORMAT) end
 end
 
 -- Whether the arguments can be cached: nothing in them is specific to this call, and they are few, as the last ids are

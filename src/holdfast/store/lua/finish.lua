@@ -177,8 +177,8 @@ local LETTER_OF_OUTCOME = {
 }
 
 -- Optional values may be nil.
-local function is_integer(value, most)
-  return value == nil or type(value) == 'number' and value % 1 == 0 and value >= 0 and value <= most
+local function is_integer(value, max)
+  return value == nil or type(value) == 'number' and value % 1 == 0 and value >= 0 and value <= max
 end
 
 local function is_text(value) return value == nil or type(value) == 'string' end
@@ -192,19 +192,19 @@ local function refusal_of(check, ...)
 end
 
 local function check_next(item, job, blob)
-  local batch = type(item.next) == 'table' and item.next or refuse('INVALID', 'an object is wanted')
+  local batch = type(item.next) == 'table' and item.next or refuse('INVALID', '`next` must be an object')
   if blob and #blob > constants.MAX_PAYLOAD then refuse('TOOBIG', 'the payload is too long') end
-  if batch.unique then refuse('INVALID', 'the unique key of a job stays') end
+  if batch.unique then refuse('INVALID', '`next` cannot change the unique key') end
   batch.ids, batch.queue, batch.task = { item.id }, batch.queue or job.queue, batch.task or job.task
   batch.codec = batch.codec or job.spec.codec
   check_batch(batch)
   item.known = batch.after and check_after({ batches = { batch } }, {}, {}) or {}
-  if batch.after and dependencies.is_cycle(item.id, batch.after) ~= false then refuse('CYCLE', 'it would wait for itself') end
+  if batch.after and dependencies.is_cycle(item.id, batch.after) ~= false then refuse('CYCLE', 'the job would wait for itself') end
 end
 
 local function check_wait(item)
   check_distinct_ids(item.after, 'after')
-  if dependencies.is_cycle(item.id, item.after) ~= false then refuse('CYCLE', 'it would wait for itself') end
+  if dependencies.is_cycle(item.id, item.after) ~= false then refuse('CYCLE', 'the job would wait for itself') end
 end
 
 local checks = { advance = check_next, wait = check_wait } -- of existing jobs

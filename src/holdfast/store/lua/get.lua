@@ -71,7 +71,7 @@ local function describe_more(id, reply, fields, job)
   for letter, name in pairs({ p = 'payload', r = 'result', c = 'checkpoint' }) do
     if fields[letter] then
       local blob = load_blob(letter, id, fields[letter])
-      if not blob and letter == 'r' then error('the result is gone', 0) end -- not to be mistaken for an empty result
+      if not blob and letter == 'r' then error('the result is missing', 0) end -- not to be mistaken for an empty result
       if blob then
         bytes = bytes + #blob
         reply[#reply + 1], reply[#reply + 2] = name, blob
@@ -79,15 +79,15 @@ local function describe_more(id, reply, fields, job)
     end
   end
   local attempts, more = describe_attempts(job, fields)
-  local notes, words = describe_notes(id)
+  local notes, size = describe_notes(id)
   local own = redis.call('HGETALL', key.fields(id))
-  for _, text in ipairs(own) do words = words + #text end
+  for _, text in ipairs(own) do size = size + #text end
   local rows, waits = {}, {}
   if has(job.flags, AFTER) then rows, waits = describe_after(id) end
   for _, part in ipairs({ 'attempts', attempts, 'notes', notes, 'fields', own, 'after', rows, 'waits', waits }) do
     reply[#reply + 1] = part
   end
-  return bytes + more + words
+  return bytes + more + size
 end
 
 local function describe_job(id, brief)
@@ -129,7 +129,7 @@ register('get', { 'no-writes' }, function(args)
   for place, id in ipairs(check_ids(args.ids)) do
     local job, size = describe(id, args.brief)
     reply[place], bytes = job, bytes + size
-    if bytes > MAX_REPLY then refuse('TOOBIG', 'these jobs are too big for one reply: get fewer at once') end
+    if bytes > MAX_REPLY then refuse('TOOBIG', 'these jobs exceed the size of one reply: get fewer at once') end
   end
   return reply
 end)

@@ -43,15 +43,15 @@ local function load_held(executor, id, attempt, created)
 end
 
 -- End the attempt of a running job. Returns the fields to write with its move. `item`: see finish.lua.
-local function end_attempt(job, run, outcome, words, item)
+local function end_attempt(job, run, outcome, reason, item)
   local queue, ran = job.queue, now > run.claimed and now - run.claimed or 0
   collect(held_removals, key.held(run.executor), job.id)
   count_throughput(queue, 'o', 1, 'r', ran)
   if job.flags > 0 and has(job.flags, LIMITED) then limits.release_slots(job) end
   if setting('concurrency', queue) > 0 then wake_later(queue) end
   local fields = { attempt_field[job.attempt], pack_run(run, item or {}, ran, outcome), nil, nil } -- room for more
-  if words and words ~= '' then
-    fields[3], fields[4] = 'o' .. decimal[job.attempt], truncate(words, INLINE)
+  if reason and reason ~= '' then
+    fields[3], fields[4] = 'o' .. decimal[job.attempt], truncate(reason, INLINE)
   end
   return fields
 end
@@ -102,8 +102,8 @@ local function requeue(job, delay, fields, unstarted)
   if delay > 0 then to_scheduled(job, now + delay, fields) else to_waiting(job, fields) end
 end
 
-local function is_exhausted(job, count, most)
-  return (count > most or has(job.flags, AT_MOST_ONCE)) and not has(job.flags, CANCELLING)
+local function is_exhausted(job, count, max)
+  return (count > max or has(job.flags, AT_MOST_ONCE)) and not has(job.flags, CANCELLING)
 end
 
 local function exhausted_reason(job) return has(job.flags, AT_MOST_ONCE) and 'O' or 'E' end
@@ -117,8 +117,8 @@ local function charge_crash(job, waiters, fields)
 end
 
 -- The attempt lost its lease.
-local function charge_lost(job, run, words)
-  local fields = end_attempt(job, run, 'L', words)
+local function charge_lost(job, run, reason)
+  local fields = end_attempt(job, run, 'L', reason)
   job.lost_used, job.misses = job.lost_used + 1, 0
   emit('lost', job.id)
   if is_exhausted(job, job.lost_used, option(job, 'lost')) then return fail_job(job, 'lost', exhausted_reason(job), nil, fields) end
@@ -138,16 +138,16 @@ function outages.parse()
 end
 
 function outages.store(list)
-  local words = {}
-  for _, gap in ipairs(list) do words[#words + 1] = string.format('%.0f %.0f', gap.ended, gap.length) end
-  set_marker('outages', words[1] and table.concat(words, ' '))
+  local parts = {}
+  for _, outage in ipairs(list) do parts[#parts + 1] = string.format('%.0f %.0f', outage.ended, outage.length) end
+  set_marker('outages', parts[1] and table.concat(parts, ' '))
 end
 
 -- An outage spares leases shorter than twice its length, for one lease; so it is irrelevant after twice its length.
 function outages.add(length)
   local list = {}
-  for _, gap in ipairs(outages.parse()) do
-    if gap.length > length and gap.ended + 2 * gap.length > now then list[#list + 1] = gap end
+  for _, outage in ipairs(outages.parse()) do
+    if outage.length > length and outage.ended + 2 * outage.length > now then list[#list + 1] = outage end
   end
   if #list == outages.MAX then list[#list].ended = now else list[#list + 1] = { ended = now, length = length } end
   outages.store(list)
@@ -157,8 +157,8 @@ end
 -- The number of times is limited: otherwise, where calls are rare, an abandoned lease would never expire.
 function outages.spare_lease(job, run)
   local until_then = 0
-  for _, gap in ipairs(outages.parse()) do
-    if gap.length * 2 > job.lease then until_then = gap.ended + job.lease end
+  for _, outage in ipairs(outages.parse()) do
+    if outage.length * 2 > job.lease then until_then = outage.ended + job.lease end
   end
   if until_then <= now then return false end
   local attempt, cancelling, spared, length = parse_hold(redis.call('HGET', key.held(run.executor), job.id), job)

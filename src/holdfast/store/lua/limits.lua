@@ -37,13 +37,13 @@ local function counts_until(full, place, per)
   return started and started <= now and started + per or 0
 end
 
--- How many more jobs could start now, up to `most`.
-function limits.free_slots(full, most)
+-- How many more jobs could start now, up to `max`.
+function limits.free_slots(full, max)
   local slots, per = limits.definition(full)
-  if not slots then return most end
-  if per == 0 then return math.min(slots - redis.call('SCARD', key.holders(full)), most) end
+  if not slots then return max end
+  if per == 0 then return math.min(slots - redis.call('SCARD', key.holders(full)), max) end
   local free = 0
-  while free < math.min(slots, most) and counts_until(full, slots - free - 1, per) <= now do free = free + 1 end
+  while free < math.min(slots, max) and counts_until(full, slots - free - 1, per) <= now do free = free + 1 end
   return free
 end
 
@@ -116,13 +116,13 @@ local function unpark_some(full, queue, count)
   drop_if_empty(full, queue)
 end
 
--- Make parked jobs of each queue waiting: as many as could start now, or `most`. A queue may be paused or have no
+-- Make parked jobs of each queue waiting: as many as could start now, or `max`. A queue may be paused or have no
 -- workers, so each queue gets that many; jobs that find no slot are parked again. The timer handles what exceeds one
 -- call.
-function limits.unpark(full, most)
+function limits.unpark(full, max)
   local free = limits.free_slots(full, limits.MAX_UNPARKED + 1)
   local queues = redis.call('SRANDMEMBER', key.parking(full), limits.MAX_UNPARKED)
-  local wanted = math.min(free, most or free)
+  local wanted = math.min(free, max or free)
   local count = math.min(wanted, math.max(1, math.floor(limits.MAX_UNPARKED / math.max(1, #queues))))
   local is_more = wanted > 0 and redis.call('SCARD', key.parking(full)) > #queues
   for _, queue in ipairs(wanted > 0 and queues or {}) do

@@ -50,7 +50,7 @@ local MAX_QUEUES = 10000
 
 local function all_queues()
   if redis.call('ZCARD', key.queues()) > MAX_QUEUES then
-    refuse('INVALID', string.format('there are more than %d queues: say which', MAX_QUEUES))
+    refuse('INVALID', string.format('there are more than %d queues: name them', MAX_QUEUES))
   end
   return redis.call('ZRANGE', key.queues(), 0, -1)
 end
@@ -69,7 +69,7 @@ end
 local function check_states(states)
   for _, state in ipairs(states) do
     if not LETTER_OF[state] then
-      refuse('INVALID', string.format('unknown state %q; there are: %s', tostring(state), table.concat(STATES, ', ')))
+      refuse('INVALID', string.format('unknown state %q; expected one of %s', tostring(state), table.concat(STATES, ', ')))
     end
   end
   return states
@@ -101,7 +101,7 @@ local function check_scope(args)
 end
 
 local function check_walk(args)
-  if args.cursor and (#args.cursor ~= 4 or not tonumber(args.cursor[3])) then refuse('INVALID', 'this is no cursor of ours') end
+  if args.cursor and (#args.cursor ~= 4 or not tonumber(args.cursor[3])) then refuse('INVALID', 'expected the cursor of an earlier page') end
   return check_scope(args)
 end
 

@@ -98,7 +98,7 @@ local function read_cursor(cursor)
   local from = {}
   for place = 1, #cursor, 3 do
     local state, text, id = cursor[place], cursor[place + 1], cursor[place + 2]
-    if not tonumber(text) or type(id) ~= 'string' then refuse('INVALID', 'this is no cursor of ours') end
+    if not tonumber(text) or type(id) ~= 'string' then refuse('INVALID', 'expected the cursor of an earlier page') end
     from[state] = { text = text, id = id }
   end
   return from

@@ -30,11 +30,11 @@ end
 -- The sums of all slots, and the time since the first of them began.
 local function sum_slots(queue)
   local sums, first = { i = 0, o = 0, r = 0 }, math.floor(now / SLOT)
-  local least, list = first - SLOTS, redis.pcall('HGETALL', key.load(queue))
+  local min, list = first - SLOTS, redis.pcall('HGETALL', key.load(queue))
   for place = 1, #list, 2 do
     local letter, slot = string.match(list[place], '^([ior])(%d+)$')
     slot = tonumber(slot)
-    if slot and slot >= least then
+    if slot and slot >= min then
       sums[letter] = sums[letter] + (tonumber(list[place + 1]) or 0)
       first = math.min(first, slot)
     end

@@ -22,12 +22,12 @@ local function check_once(args, result)
   check_integer(args.attempt, 'the attempt', 1, 2 ^ 31)
   check_name(args.step, 'a step', constants.MAX_NAME, '%w._:@/%-')
   if result and #result > MAX_STEP_RESULT then
-    refuse('TOOBIG', string.format('the result of step %s has %d bytes; %d are allowed: keep a reference', args.step, #result,
+    refuse('TOOBIG', string.format('the result of step %s is %d bytes (limit %d): return a reference', args.step, #result,
       MAX_STEP_RESULT))
   end
   local job = load_held(args.executor, args.id, args.attempt, args.created)
   if not job then
-    refuse('LOST', string.format('attempt %d of job %s has lost its lease: step %s is not kept', args.attempt, args.id, args.step))
+    refuse('LOST', string.format('attempt %d of job %s has lost its lease: step %s was not saved', args.attempt, args.id, args.step))
   end
   return job
 end
@@ -37,7 +37,7 @@ register('once', { 'allow-oom' }, function(args, blobs)
   local known = redis.call('HGET', key.steps(args.id), args.step)
   if known then return known end
   if redis.call('HLEN', key.steps(args.id)) >= MAX_STEPS then -- report this before the step is executed
-    refuse('TOOBIG', string.format('job %s has %d steps already: one step may do several things', args.id, MAX_STEPS))
+    refuse('TOOBIG', string.format('job %s already has %d steps (the limit): combine some', args.id, MAX_STEPS))
   end
   if not blobs[2] then return nil end
   mark_extra(job)

@@ -28,19 +28,19 @@ local function prune_one(id, queue, state)
 end
 
 -- Find jobs beyond the retention limits, oldest first, after the first `skipped`.
-local function find_surplus(queue, state, skipped, most)
+local function find_surplus(queue, state, skipped, max)
   local index = key.index[queue][state]
-  local old = redis.call('ZRANGEBYSCORE', index, '-inf', now - setting('keep_' .. state, queue), 'LIMIT', skipped, most)
-  local over = math.min(redis.call('ZCARD', index) - setting('keep_' .. state .. '_count', queue) - skipped, most)
+  local old = redis.call('ZRANGEBYSCORE', index, '-inf', now - setting('keep_' .. state, queue), 'LIMIT', skipped, max)
+  local over = math.min(redis.call('ZCARD', index) - setting('keep_' .. state .. '_count', queue) - skipped, max)
   if over > #old then old = redis.call('ZRANGE', index, skipped, skipped + over - 1) end
   return old
 end
 
--- Delete up to `most` ended jobs of a queue. Flush first. Returns how many were deleted.
-local function prune(queue, state, most)
+-- Delete up to `max` ended jobs of a queue. Flush first. Returns how many were deleted.
+local function prune(queue, state, max)
   local skipped, removed = 0, 0
-  while removed < most and skipped < MAX_BATCH do
-    local ids, at, stay = find_surplus(queue, state, skipped, most - removed), 0, 0
+  while removed < max and skipped < MAX_BATCH do
+    local ids, at, stay = find_surplus(queue, state, skipped, max - removed), 0, 0
     if #ids == 0 then break end
     loop_despite_errors(function()
       while at < #ids do

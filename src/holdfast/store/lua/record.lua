@@ -218,10 +218,10 @@ local function unpack_attempt(packed)
 end
 
 -- Repack an attempt with what its executor reports: process id, and milliseconds from claim to start.
-local function pack_run(run, said, ran, outcome)
-  local delay, started = run.delay, said.started
+local function pack_run(run, report, ran, outcome)
+  local delay, started = run.delay, report.started
   if started then delay = (started < MAX_START_DELAY and started or MAX_START_DELAY) + 1 end
-  return struct.pack(ATTEMPT, run.claimed, run.waited, delay, ran, said.pid or run.pid, outcome) .. run.executor
+  return struct.pack(ATTEMPT, run.claimed, run.waited, delay, ran, report.pid or run.pid, outcome) .. run.executor
 end
 
 -- An option of the job, or else the setting of its queue: retries, crashes, lost, backoff or timeout.
@@ -287,11 +287,11 @@ local function load_blob(letter, id, field)
   return type(bytes) == 'string' and bytes
 end
 
--- At most `most` bytes of a text, without splitting a UTF-8 character.
-local function truncate(text, most)
-  if #text <= most then return text end
-  while most > 0 and has(string.byte(text, most + 1), 128) and not has(string.byte(text, most + 1), 64) do most = most - 1 end
-  return string.sub(text, 1, most)
+-- At most `max` bytes of a text, without splitting a UTF-8 character.
+local function truncate(text, max)
+  if #text <= max then return text end
+  while max > 0 and has(string.byte(text, max + 1), 128) and not has(string.byte(text, max + 1), 64) do max = max - 1 end
+  return string.sub(text, 1, max)
 end
 
 -- Flag that the job has other keys. Call this before writing one.
@@ -302,10 +302,10 @@ local function mark_extra(job)
 end
 
 -- Add an entry to the job's history. The letter is its kind.
-local function add_note(job, letter, words)
+local function add_note(job, letter, text)
   mark_extra(job)
   local notes = key.notes(job.id)
-  redis.call('RPUSH', notes, struct.pack(NOTE, now, letter) .. truncate(words or '', MAX_NOTE))
+  redis.call('RPUSH', notes, struct.pack(NOTE, now, letter) .. truncate(text or '', MAX_NOTE))
   redis.call('LTRIM', notes, -setting('history', job.queue), -1)
 end
 

@@ -31,15 +31,15 @@ local CHECKED = 100 -- unreported entries checked per executor
 local function check_renew(args)
   check_worker(args.worker)
   for _, queue in ipairs(args.queues and check_list(args.queues, 'queues', 0) or {}) do check_queue(queue) end
-  if #(args.about or '') > MAX_WORKER_INFO then refuse('TOOBIG', 'what the worker says of itself is too long') end
+  if #(args.about or '') > MAX_WORKER_INFO then refuse('TOOBIG', string.format('`about` is %d bytes (limit %d)', #args.about, MAX_WORKER_INFO)) end
   local count, started = 0, args.started or {}
   for place = 1, #args.held, 2 do
     local executor = check_executor(args.held[place])
-    if worker_of(executor) ~= args.worker then refuse('INVALID', executor .. ' is not of worker ' .. args.worker) end
+    if worker_of(executor) ~= args.worker then refuse('INVALID', executor .. ' does not belong to worker ' .. args.worker) end
     count = count + #args.held[place + 1] / 2
     for at = 2, #args.held[place + 1], 2 do check_integer(args.held[place + 1][at], 'the attempt', 0, 2 ^ 31) end
   end
-  if count > MAX_BATCH then refuse('INVALID', string.format('%d jobs in one call; %d are allowed', count, MAX_BATCH)) end
+  if count > MAX_BATCH then refuse('INVALID', string.format('%d jobs in one call (limit %d)', count, MAX_BATCH)) end
   for place = 1, #started, 5 do
     check_integer(started[place + 2], 'the attempt', 1, 2 ^ 31)
     check_integer(started[place + 3], 'the process id', 0, MAX_PID)
@@ -53,7 +53,7 @@ end
 
 -- Returns whether the record contradicts that the executor runs this attempt; and the job, if it does run it. If the
 -- record cannot be read, only the hold counts.
-local function is_held(executor, id, attempt)
+local function compare_record(executor, id, attempt)
   local job, _, _, fault = load_held(executor, id, attempt)
   return not job and fault ~= 'NEWER' and fault ~= 'DAMAGED', job
 end
@@ -66,7 +66,7 @@ end
 
 -- Returns whether the executor holds the attempt. The record decides, regardless of the hold.
 local function renew_one(executor, id, attempt, marks, found)
-  local is_over, job = is_held(executor, id, attempt)
+  local is_over, job = compare_record(executor, id, attempt)
   local holds, cancelling, spared, length = parse_hold(marks)
   local is_right = holds == attempt
   if job and not is_right then holds, cancelling, spared, length = parse_hold(nil, job) end
@@ -88,7 +88,7 @@ local function find_unreported(executor, named, found)
   for place = 1, math.min(#held, 2 * MAX_BATCH), 2 do
     local id, attempt = held[place], (parse_hold(held[place + 1]))
     if not named[id] then
-      local is_over = left > 0 and is_held(executor, id, attempt)
+      local is_over = left > 0 and compare_record(executor, id, attempt)
       left = left - 1
       if is_over then drop_hold(executor, id) else add_three(found.unnamed, executor, id, attempt) end
     end

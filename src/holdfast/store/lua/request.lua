@@ -17,13 +17,13 @@ local RESPONSE_TTL = 60000 -- milliseconds
 local function find_worker(args)
   if args.kind == 'drain' then
     if not redis.call('ZSCORE', key.workers(), check_worker(args.worker)) then
-      refuse('NOWORKER', 'there is no worker ' .. args.worker .. '; holdfast workers lists them')
+      refuse('NOWORKER', 'there is no worker ' .. args.worker .. '; `holdfast workers` lists them')
     end
     return args.worker, 'drain'
   end
   if args.kind ~= 'stack' then refuse('INVALID', "`kind` must be 'drain' or 'stack'") end
   local job = require_job(check_id(args.id))
-  if job.state ~= 'running' then refuse('STATE', 'job ' .. args.id .. ' is ' .. job.state .. ': only a running one can be looked into') end
+  if job.state ~= 'running' then refuse('STATE', 'job ' .. args.id .. ' is ' .. job.state .. ': only a running job has a stack') end
   local run = current_attempt(job)
   if run.executor == NO_EXECUTOR then refuse('DAMAGED', 'the record of the last attempt of job ' .. args.id .. ' is damaged') end
   return worker_of(run.executor), string.format('stack %s %s %d', run.executor, job.id, job.attempt)
@@ -31,8 +31,8 @@ end
 
 register('request', { 'allow-oom' }, function(args)
   check_name(args.inbox, 'an inbox', 40, '%w')
-  local worker, words = find_worker(args)
-  send_message(worker, words .. ' ' .. args.inbox)
+  local worker, message = find_worker(args)
+  send_message(worker, message .. ' ' .. args.inbox)
   return { worker, key.inbox(args.inbox) }
 end)
 

@@ -34,10 +34,10 @@ end
 local function requeue_executor(executor, args, lost)
   local held = redis.call('HGETALL', key.held(executor))
   local charge = args.worker and 'lost' or (#held == 2 and 'crash' or 'none')
-  local most = #held / 2 == MAX_BATCH + 1 and MAX_BATCH - 1 or MAX_BATCH -- never leave a single job of several
+  local max = #held / 2 == MAX_BATCH + 1 and MAX_BATCH - 1 or MAX_BATCH -- never leave a single job of several
   local place = -1
   loop_despite_errors(function()
-    while place + 2 < #held and #lost < most do
+    while place + 2 < #held and #lost < max do
       place = place + 2
       lost[#lost + 1] = held[place]
       requeue_job(executor, held[place], parse_hold(held[place + 1]), charge, args.reason)

@@ -33,9 +33,9 @@ local function save_fields(job, args, checkpoint)
 end
 
 local function check_notes(notes)
-  if #check_list(notes, 'notes', 0) > MAX_NOTES then refuse('TOOBIG', string.format('more than %d notes', MAX_NOTES)) end
-  for _, words in ipairs(notes) do
-    if type(words) ~= 'string' then refuse('INVALID', 'a note must be a text') end
+  if #check_list(notes, 'notes', 0) > MAX_NOTES then refuse('TOOBIG', string.format('more than %d notes in one call', MAX_NOTES)) end
+  for _, text in ipairs(notes) do
+    if type(text) ~= 'string' then refuse('INVALID', 'a note must be text') end
   end
 end
 
@@ -52,10 +52,10 @@ register('save', { 'allow-oom' }, function(args, blobs)
   check_integer(args.attempt, 'the attempt', 1, 2 ^ 31)
   local checkpoint = blobs[2]
   if checkpoint and #checkpoint > MAX_CHECKPOINT then
-    refuse('TOOBIG', string.format('the checkpoint of job %s has %d bytes; %d are allowed: save a reference', args.id,
+    refuse('TOOBIG', string.format('the checkpoint of job %s is %d bytes (limit %d): save a reference', args.id,
       #checkpoint, MAX_CHECKPOINT))
   end
-  if type(args.progress or '') ~= 'string' then refuse('INVALID', 'the progress must be a text') end
+  if type(args.progress or '') ~= 'string' then refuse('INVALID', '`progress` must be text') end
   if #(args.progress or '') > MAX_PROGRESS then refuse('TOOBIG', 'the progress of job ' .. args.id .. ' is too long') end
   check_notes(args.notes or {})
   local job = load_held(args.executor, args.id, args.attempt, args.created)
@@ -64,7 +64,7 @@ register('save', { 'allow-oom' }, function(args, blobs)
   end
   local fields = save_fields(job, args, checkpoint)
   if #fields > 0 then redis.call('HSET', key.job(args.id), unpack(fields)) end
-  for _, words in ipairs(args.notes or {}) do add_note(job, 'n', words) end
+  for _, text in ipairs(args.notes or {}) do add_note(job, 'n', text) end
   if args.renew then renew_lease(args.executor, job) end
   emit('saved', args.id)
   publish_events(args.executor)

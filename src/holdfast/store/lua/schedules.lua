@@ -47,9 +47,9 @@ local function parse_times(text)
 end
 
 local function format_times(times, first)
-  local words = {}
-  for place = first or 1, #times do words[#words + 1] = string.format('%.0f', times[place]) end
-  return table.concat(words, ' ')
+  local parts = {}
+  for place = first or 1, #times do parts[#parts + 1] = string.format('%.0f', times[place]) end
+  return table.concat(parts, ' ')
 end
 
 local function load_schedule(name)
@@ -196,7 +196,7 @@ local function check_times(times)
   if #check_list(times, 'times', 0) > MAX_TIMES then refuse('INVALID', string.format('more than %d times', MAX_TIMES)) end
   for place, time in ipairs(times) do
     check_integer(time, 'a time', 0, 2 ^ 47)
-    if place > 1 and time <= times[place - 1] then refuse('INVALID', 'the times must be in order') end
+    if place > 1 and time <= times[place - 1] then refuse('INVALID', '`times` must be in ascending order') end
   end
   return times
 end
@@ -205,7 +205,7 @@ local function check_schedule(args, payload)
   schedule_name(args.name)
   if type(args.batch) ~= 'table' then refuse('INVALID', '`batch` must be a table') end
   for field in pairs(args.batch) do
-    if not BATCH_OPTIONS[field] then refuse('INVALID', '`' .. tostring(field) .. '` cannot be said of the jobs of a schedule') end
+    if not BATCH_OPTIONS[field] then refuse('INVALID', '`' .. tostring(field) .. '` does not apply to the jobs of a schedule') end
   end
   args.batch.ids = { args.name }
   check_batch(args.batch)
@@ -276,7 +276,7 @@ register('schedule', {}, function(args, blobs)
   end
   if known and is_same(known, fields) then return 0 end
   if not known and redis.call('ZCARD', key.schedules()) >= MAX_SCHEDULES then
-    refuse('INVALID', string.format('there are %d schedules already', MAX_SCHEDULES))
+    refuse('INVALID', string.format('there are already %d schedules (the limit)', MAX_SCHEDULES))
   end
   if not known or not keep_times(known, fields, args) then
     redis.call('HDEL', key.schedule(args.name), 'every', 'offset', 'next', 'times')

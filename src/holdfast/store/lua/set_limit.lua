@@ -35,7 +35,7 @@ register('set_limit', {}, function(args)
   local before = redis.call('HGET', key.limits(), args.name)
   if before == text then return 0 end
   if not before and redis.call('HLEN', key.limits()) >= MAX_LIMITS then
-    refuse('INVALID', string.format('there are %d limits already', MAX_LIMITS))
+    refuse('INVALID', string.format('there are already %d limits (the maximum)', MAX_LIMITS))
   end
   redis.call('HSET', key.limits(), args.name, text)
   limits.forget_undefined(args.name)

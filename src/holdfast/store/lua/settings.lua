@@ -16,24 +16,24 @@ local DEFAULTS_ONLY = {}
 
 SETTINGS = {
   { 'lease', constants.DEFAULT_LEASE, constants.MIN_LEASE, constants.MAX_LEASE, 'ms', true,
-    'how long a claimed job is its executor\'s without a renewal; renewals come every quarter of it' },
-  { 'grace', 0, 0, 3600 * SECOND, 'ms', true, 'how much longer than its lease a silent job is waited for' },
-  { 'retries', 3, 0, constants.MAX_RETRIES, '', true, 'how often a job is run again after an error, unless it says itself' },
+    'how long an executor holds a claimed job without renewing it; workers renew after a quarter' },
+  { 'grace', 0, 0, 3600 * SECOND, 'ms', true, 'extra time before an expired lease is taken back' },
+  { 'retries', 3, 0, constants.MAX_RETRIES, '', true, 'retries after an error, unless the job sets its own' },
   { 'backoff', 20 * SECOND, 0, constants.MAX_BACKOFF, 'ms', true,
-    'the wait before the first retry, doubled for each further one, unless the job says itself' },
-  { 'crashes', 3, 0, constants.MAX_RETRIES, '', true, 'how often a job may kill its process, unless it says itself' },
-  { 'lost', 10, 0, constants.MAX_RETRIES, '', true, 'how often a job may lose its lease, unless it says itself' },
-  { 'timeout', 0, 0, constants.MAX_DURATION, 'ms', true, 'how long an attempt may take, unless the job says itself; 0: no limit' },
-  { 'keep_succeeded', 7 * DAY, 0, 10 * YEAR, 'ms', true, 'how long jobs that succeeded are kept' },
-  { 'keep_succeeded_count', 50000, 0, MAX_KEPT, '', true, 'how many jobs that succeeded are kept, of each queue' },
-  { 'keep_failed', 30 * DAY, 0, 10 * YEAR, 'ms', true, 'how long jobs that failed are kept' },
-  { 'keep_failed_count', MAX_KEPT, 0, MAX_KEPT, '', true, 'how many jobs that failed are kept, of each queue' },
+    'wait before the first retry, doubled for each further one, unless the job sets its own' },
+  { 'crashes', 3, 0, constants.MAX_RETRIES, '', true, 'crashes that a job survives, unless it sets its own' },
+  { 'lost', 10, 0, constants.MAX_RETRIES, '', true, 'lost leases that a job survives, unless it sets its own' },
+  { 'timeout', 0, 0, constants.MAX_DURATION, 'ms', true, 'maximum duration of an attempt, unless the job sets its own; 0: no limit' },
+  { 'keep_succeeded', 7 * DAY, 0, 10 * YEAR, 'ms', true, 'how long succeeded jobs are kept' },
+  { 'keep_succeeded_count', 50000, 0, MAX_KEPT, '', true, 'how many succeeded jobs are kept per queue' },
+  { 'keep_failed', 30 * DAY, 0, 10 * YEAR, 'ms', true, 'how long failed jobs are kept' },
+  { 'keep_failed_count', MAX_KEPT, 0, MAX_KEPT, '', true, 'how many failed jobs are kept per queue' },
   { 'keep_cancelled', 7 * DAY, 0, 10 * YEAR, 'ms', true, 'how long cancelled jobs are kept' },
-  { 'keep_cancelled_count', 50000, 0, MAX_KEPT, '', true, 'how many cancelled jobs are kept, of each queue' },
-  { 'concurrency', 0, 0, 1000000, '', true, 'how many jobs of a queue may run at once; 0: no limit' },
-  { 'history', 100, 1, 1000, '', true, 'how many attempts, and how many notes, of a job are kept' },
-  { 'worker_age', constants.DEFAULT_WORKER_AGE, MINUTE, YEAR, 'ms', false, 'after how long a worker that gives no sign of life is forgotten' },
-  { 'events', 100000, 100, 10000000, '', false, 'how many events are kept, about' },
+  { 'keep_cancelled_count', 50000, 0, MAX_KEPT, '', true, 'how many cancelled jobs are kept per queue' },
+  { 'concurrency', 0, 0, 1000000, '', true, 'maximum number of running jobs of a queue; 0: no limit' },
+  { 'history', 100, 1, 1000, '', true, 'attempts, and notes, kept per job' },
+  { 'worker_age', constants.DEFAULT_WORKER_AGE, MINUTE, YEAR, 'ms', false, 'time after its last heartbeat when a worker is forgotten' },
+  { 'events', 100000, 100, 10000000, '', false, 'approximate number of events that are kept' },
 }
 
 local known, known_count = {}, 0 -- digest -> config
@@ -69,11 +69,11 @@ end
 
 -- Call this after changing the hash.
 local function store_config_digest()
-  local list, words = redis.call('HGETALL', key.config()), {}
-  for place = 1, #list, 2 do words[#words + 1] = list[place] .. '=' .. list[place + 1] end
-  if #words == 0 then return set_marker('config', nil) end
-  table.sort(words)
-  set_marker('config', redis.sha1hex(table.concat(words, ' ')) .. string.format(' %d', #words))
+  local list, parts = redis.call('HGETALL', key.config()), {}
+  for place = 1, #list, 2 do parts[#parts + 1] = list[place] .. '=' .. list[place + 1] end
+  if #parts == 0 then return set_marker('config', nil) end
+  table.sort(parts)
+  set_marker('config', redis.sha1hex(table.concat(parts, ' ')) .. string.format(' %d', #parts))
 end
 
 core.setting, core.read_config, core.SECOND, core.DAY, core.SETTINGS = setting, read_config, SECOND, DAY, SETTINGS

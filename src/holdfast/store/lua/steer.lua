@@ -78,7 +78,7 @@ end)
 function check_action.move(args)
   if args.queue then check_queue(args.queue) end
   check_optional(args.priority, 'the priority', constants.MIN_PRIORITY, constants.MAX_PRIORITY)
-  if not args.queue and not args.priority then refuse('INVALID', 'say to which queue, or which priority') end
+  if not args.queue and not args.priority then refuse('INVALID', 'specify `queue` or `priority`') end
 end
 
 register_action('move', {})

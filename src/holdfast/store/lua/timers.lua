@@ -26,7 +26,7 @@ local function shorten_leases()
     end
   end
   local known = outages.parse()
-  for _, gap in ipairs(known) do gap.ended = math.min(gap.ended, now) end
+  for _, outage in ipairs(known) do outage.ended = math.min(outage.ended, now) end
   outages.store(known)
 end
 

@@ -32,9 +32,9 @@ register('workers', { 'no-writes' }, function(args)
   local list = redis.call('ZREVRANGEBYSCORE', key.workers(), '+inf', args.since or '-inf', 'WITHSCORES', 'LIMIT', 0, MAX_BATCH)
   for place = 1, #list, 2 do
     local worker, seen = list[place], tonumber(list[place + 1])
-    local said = redis.call('HMGET', key.worker(worker), 'queues', 'about')
+    local fields = redis.call('HMGET', key.worker(worker), 'queues', 'about')
     jobs, left = held_by(worker, left)
-    reply[#reply + 1] = { worker, seen, seen >= now - HEARTBEAT_TIMEOUT and 1 or 0, said[1] or '', said[2] or '', jobs }
+    reply[#reply + 1] = { worker, seen, seen >= now - HEARTBEAT_TIMEOUT and 1 or 0, fields[1] or '', fields[2] or '', jobs }
   end
   return reply
 end)
@@ -44,12 +44,12 @@ register('deregister', { 'allow-oom' }, function(args)
   local seen = redis.call('ZSCORE', key.workers(), args.worker)
   if not seen then refuse('NOWORKER', 'there is no worker ' .. args.worker) end
   if tonumber(seen) >= now - HEARTBEAT_TIMEOUT then
-    refuse('STATE', string.format('worker %s was seen %.0f seconds ago: stop it first; if it is dead, wait until it has '
-      .. 'been silent for %.0f', args.worker, (now - seen) / 1000, HEARTBEAT_TIMEOUT / 1000))
+    refuse('STATE', string.format('worker %s sent a heartbeat %.0f seconds ago: stop it first; if it is dead, wait until '
+      .. '%.0f seconds after its last heartbeat', args.worker, (now - seen) / 1000, HEARTBEAT_TIMEOUT / 1000))
   end
   for _, executor in ipairs(executors_of(args.worker)) do
     if redis.call('EXISTS', key.held(executor)) == 1 then
-      refuse('STATE', 'worker ' .. args.worker .. ' holds jobs: wait until their leases have ended')
+      refuse('STATE', 'worker ' .. args.worker .. ' holds jobs: wait until their leases expire')
     end
   end
   redis.call('DEL', key.worker(args.worker), key.inbox(args.worker))
