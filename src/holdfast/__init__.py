@@ -35,15 +35,21 @@ from holdfast.errors import (
     WorkerNotFound,
     WrongState,
 )
-from holdfast.job.errors import JobCancelled, JobFailed
-from holdfast.job.job import Job
-from holdfast.job.logs import Log, LogPart
-from holdfast.job.outcome import Advance, Fail, Retry, Snooze
-from holdfast.job.progress import Progress
-from holdfast.job.usage import JobUsage
-from holdfast.running.current import current_job
-from holdfast.running.running_job import RunningJob
-from holdfast.task.task import BoundCall, Task
+from holdfast.job import (
+    Advance,
+    Fail,
+    Job,
+    JobCancelled,
+    JobFailed,
+    JobUsage,
+    Log,
+    LogPart,
+    Progress,
+    Retry,
+    Snooze,
+)
+from holdfast.running import RunningJob, current_job
+from holdfast.task import BoundCall, Task
 from holdfast.version import __version__ as __version__
 
 __all__ = [

@@ -16,9 +16,9 @@ from weakref import WeakKeyDictionary
 from holdfast import client, errors
 from holdfast.client.results import AsyncInbox, Inbox, deadline_after
 from holdfast.client.schedules import Timing, declaration
-from holdfast.job.job import Job
+from holdfast.job import DEFAULT_QUEUE, Given, Job
 from holdfast.job.option_table import WhenUnreachable, check_options
-from holdfast.job.options import DEFAULT_QUEUE, Given, default_options
+from holdfast.job.options import default_options
 from holdfast.names import check_namespace
 from holdfast.outbox.policy import OutagePolicy
 from holdfast.store import Address, AsyncStore, Steps, Store, client_method

@@ -1,1 +1,36 @@
-"""A job seen from outside: its record, its options, how its attempts ended."""
+"""A job seen from outside: its record, its options, and the outcomes of its attempts."""
+
+from __future__ import annotations
+
+from holdfast.job.errors import JobCancelled, JobFailed
+from holdfast.job.failure import Failure
+from holdfast.job.job import FINAL, PENDING, STATES, Job
+from holdfast.job.logs import Log, LogPart
+from holdfast.job.options import DEFAULT_QUEUE, Awaited, Given, Options, Run
+from holdfast.job.outcome import Advance, Fail, Outcome, Retry, Snooze
+from holdfast.job.progress import Progress
+from holdfast.job.usage import JobUsage
+
+__all__ = [
+    "DEFAULT_QUEUE",
+    "FINAL",
+    "PENDING",
+    "STATES",
+    "Advance",
+    "Awaited",
+    "Fail",
+    "Failure",
+    "Given",
+    "Job",
+    "JobCancelled",
+    "JobFailed",
+    "JobUsage",
+    "Log",
+    "LogPart",
+    "Options",
+    "Outcome",
+    "Progress",
+    "Retry",
+    "Run",
+    "Snooze",
+]

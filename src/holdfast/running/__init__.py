@@ -1,1 +1,9 @@
-"""A job seen from inside: what a task asks of `current_job()`."""
+"""A job seen from inside: the methods of `current_job()`."""
+
+from __future__ import annotations
+
+from holdfast.running.channel import Detached, Link
+from holdfast.running.current import current_job
+from holdfast.running.running_job import RunningJob
+
+__all__ = ["Detached", "Link", "RunningJob", "current_job"]
