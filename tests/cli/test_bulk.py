@@ -133,7 +133,7 @@ def test_with_the_app_each_line_is_checked_by_the_signature(shell: Shell) -> Non
 
 
 @pytest.mark.parametrize(
-    ("words", "line", "says"),
+    ("words", "line", "expected"),
     [
         (("add", "--app", "tasks"), '{"x": "one"}', "line 2: argument 'x'"),
         (("add", "--app", "tasks"), '{"z": 1}', "line 2: task tasks.add"),
@@ -145,13 +145,13 @@ def test_with_the_app_each_line_is_checked_by_the_signature(shell: Shell) -> Non
     ],
 )
 def test_a_line_that_is_wrong_is_named_and_nothing_is_stored(
-    shell: Shell, words: tuple[str, ...], line: str, says: str
+    shell: Shell, words: tuple[str, ...], line: str, expected: str
 ) -> None:
     first = '{"x": 1, "y": 1}\n'
     code, out, err = shell("enqueue", *words, "--from", "-", stdin=f"{first}{line}\n")
 
     assert (code, out) == (2, "")
-    assert says in err
+    assert expected in err
     assert shell.client.count() == 0
 
 

@@ -156,19 +156,22 @@ def test_a_word_after_two_dashes_is_no_option(shell: Shell) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "says"),
+    ("words", "expected"),
     [
         (("enqeue", "x"), "unknown command 'enqeue'; did you mean enqueue?"),
         (("server", "sttus"), "unknown command 'sttus'; did you mean status?"),
+        (("pause", "mail"), "unknown command 'pause'; did you mean `queues pause` or `schedules pause`?"),
+        (("drain",), "unknown command 'drain'; did you mean `workers drain`?"),
+        (("limit", "api", "5"), "unknown command 'limit'; did you mean limits?"),
         (("jobs", "--stat", "failed"), "--state"),
         (("frobnicate",), "unknown command 'frobnicate'; see `holdfast help commands`"),
     ],
 )
-def test_what_is_mistyped_leads_to_what_is_meant(shell: Shell, words: tuple[str, ...], says: str) -> None:
+def test_what_is_mistyped_leads_to_what_is_meant(shell: Shell, words: tuple[str, ...], expected: str) -> None:
     code, out, err = shell(*words)
 
     assert (code, out) == (2, "")
-    assert says in err
+    assert expected in err
 
 
 @pytest.mark.parametrize(

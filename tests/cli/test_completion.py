@@ -67,6 +67,8 @@ def test_bash_offers_commands_and_options(shell: Shell) -> None:
     assert offered_by_bash(shell, "wo") == ["work", "workers"]
     assert offered_by_bash(shell, "server st") == ["status", "start", "stop"]
     assert offered_by_bash(shell, "jobs --st") == ["--state"]
+    assert offered_by_bash(shell, "queues --w") == ["--watch"]  # an option of its default command
+    assert offered_by_bash(shell, "help exit") == ["exit-codes"]
     assert offered_by_bash(shell, "completion ") == list(SHELLS)
 
 
@@ -77,6 +79,7 @@ def test_bash_offers_what_is_in_the_store(shell: Shell) -> None:
 
     assert offered_by_bash(shell, "jobs --queue vi") == ["video"]
     assert offered_by_bash(shell, "queues pause ") == ["mail", "video"]
+    assert offered_by_bash(shell, "config --queue vi") == ["video"]
     assert sorted(offered_by_bash(shell, "show ")) == ["one", "two"]
     assert offered_by_bash(shell, "cancel ") == ["one"]
     assert offered_by_bash(shell, "retry ") == ["two"]

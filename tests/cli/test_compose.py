@@ -79,7 +79,7 @@ def test_what_a_job_waits_for_is_added_and_removed(shell: Shell) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "says"),
+    ("words", "code", "expected"),
     [
         (("depend", "b", "--on", "nobody"), 3, "there is no job nobody"),
         (("depend", "nobody", "--on", "a"), 3, "there is no job nobody"),
@@ -89,13 +89,13 @@ def test_what_a_job_waits_for_is_added_and_removed(shell: Shell) -> None:
         (("depend", "a"), 2, "expected --on ID"),
     ],
 )
-def test_what_cannot_be_waited_for_is_refused(shell: Shell, words: tuple[str, ...], code: int, says: str) -> None:
+def test_what_cannot_be_waited_for_is_refused(shell: Shell, words: tuple[str, ...], code: int, expected: str) -> None:
     chain(shell, "a", "b")
     shell.put("begun-by-us")
 
     ended = shell(*words)
     assert (ended.code, ended.out) == (code, "")
-    assert says in ended.err
+    assert expected in ended.err
 
 
 def test_show_says_what_a_job_waits_for_and_what_to_do_if_that_has_failed(shell: Shell) -> None:
@@ -254,7 +254,7 @@ def test_running_jobs_are_released_all_at_once(shell: Shell) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "says"),
+    ("words", "expected"),
     [
         (("cancel", "--all"), "cancel all pending jobs: 5. Confirm with --yes."),
         (("cancel", "--all", "--task", "tasks.other"), "pending jobs, task tasks.other: 1. Confirm"),
@@ -267,12 +267,12 @@ def test_running_jobs_are_released_all_at_once(shell: Shell) -> None:
         (("cancel", "--all", "--state", "wating", "--yes"), "did you mean waiting?"),
     ],
 )
-def test_who_does_not_say_what_is_meant_changes_nothing(shell: Shell, words: tuple[str, ...], says: str) -> None:
+def test_who_does_not_say_what_is_meant_changes_nothing(shell: Shell, words: tuple[str, ...], expected: str) -> None:
     put_some(shell)
     code, out, err = shell(*words)
 
     assert (code, out) == (2, "")
-    assert says in err
+    assert expected in err
     assert shell.client.count(state="waiting") == 5
 
 

@@ -94,7 +94,7 @@ def test_the_app_can_be_named_by_the_environment(shell: Shell) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "says"),
+    ("words", "expected"),
     [
         (("any.task", "1"), "expected name=value, got '1'"),
         (("any.task", "x=1", "x=2"), "given twice"),
@@ -115,13 +115,13 @@ def test_the_app_can_be_named_by_the_environment(shell: Shell) -> None:
         (("add", "--app", "broken"), "ZeroDivisionError: division by zero"),
     ],
 )
-def test_what_cannot_be_enqueued_is_a_usage_error_in_words(shell: Shell, words: tuple[str, ...], says: str) -> None:
+def test_what_cannot_be_enqueued_is_a_usage_error_in_words(shell: Shell, words: tuple[str, ...], expected: str) -> None:
     (shell.folder / "broken.py").write_text("x = 1 / 0\n")
     code, out, err = shell("enqueue", *words)
 
     assert (code, out) == (2, "")
     assert err.startswith("holdfast: ")
-    assert says in err
+    assert expected in err
     assert "importlib" not in err
     assert shell.client.count() == 0
 
@@ -159,7 +159,7 @@ def test_waiting_ends_when_the_time_is_over(shell: Shell) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "says"),
+    ("words", "expected"),
     [
         (("nowhere",), "module 'nowhere' is neither in"),
         (("tasks.py",), "expected APP as `module` or `module:name`, got a file; try tasks"),
@@ -170,12 +170,12 @@ def test_waiting_ends_when_the_time_is_over(shell: Shell) -> None:
         ((), "APP"),
     ],
 )
-def test_a_worker_that_cannot_be_is_a_usage_error(shell: Shell, words: tuple[str, ...], says: str) -> None:
+def test_a_worker_that_cannot_be_is_a_usage_error(shell: Shell, words: tuple[str, ...], expected: str) -> None:
     code, out, err = shell("work", *words)
 
     assert (code, out) == (2, "")
     assert err.startswith("holdfast: ")
-    assert says in err
+    assert expected in err
 
 
 def test_a_worker_whose_app_cannot_be_imported_says_why(shell: Shell) -> None:

@@ -71,7 +71,7 @@ def test_lines_are_items_of_their_own(shell: Shell) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "says"),
+    ("words", "expected"),
     [
         (("put", "mail", "x", "--file", "tasks.py"), "TEXT and --file exclude each other"),
         (("put", "mail", "x", "--fresh"), "--fresh needs --lines"),
@@ -92,11 +92,11 @@ def test_lines_are_items_of_their_own(shell: Shell) -> None:
         (("release", "TOKEN", "--delay", "soon"), "--delay"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(shell: Shell, words: tuple[str, ...], says: str) -> None:
+def test_what_cannot_be_meant_is_refused(shell: Shell, words: tuple[str, ...], expected: str) -> None:
     shell.client.items("mail").put(b"", id="a")
     ended = shell("items", *words)
     assert (ended.code, ended.out) == (exit_codes.USAGE, "")
-    assert says in ended.err
+    assert expected in ended.err
     assert shell.client.get("a").attempt == 0
 
 
@@ -133,7 +133,7 @@ def test_the_payload_goes_to_a_file_or_to_the_standard_output(shell: Shell) -> N
 
 
 def test_an_item_that_cannot_be_handed_out_is_released(shell: Shell) -> None:
-    """Whoever was to have it would know of it only when its lease has ended."""
+    """Otherwise it could be claimed again only after its lease has ended."""
     shell.client.items("mail").put(b"x" * 1000, id="a", at_most_once=True)
     full = shell("items", "claim", "mail", "--payload", "/dev/full")
     assert full.code == exit_codes.REFUSED

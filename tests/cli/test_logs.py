@@ -64,8 +64,8 @@ def test_the_last_lines_are_enough(shell: Shell) -> None:
 @pytest.mark.usefixtures("hand")
 def test_what_is_left_out_is_said(shell: Shell) -> None:
     printed(shell, b"a" * 8192, *[b""] * 40, b"end\n")
-    said = shell("logs", "mine").out
-    assert said == "a" * 8192 + f"\n[holdfast: {40 * 8192:,} bytes are left out here]\nend\n"
+    output = shell("logs", "mine").out
+    assert output == "a" * 8192 + f"\n[holdfast: {40 * 8192:,} bytes are left out here]\nend\n"
     assert shell("logs", "mine", "--json").json["left_out_bytes"] == 40 * 8192
 
 
@@ -125,10 +125,10 @@ def test_a_failed_attempt_has_its_traceback_and_what_follows(shell: Shell, hand:
     failed(shell, 2, "no luck", delay=40_000)
 
     for following in ((), ("--follow", "--attempt", "2")):
-        said = shell("logs", "mine", *following).out
+        output = shell("logs", "mine", *following).out
         follows = r"retry 2 of 3 in [34]\d(\.\d)? s"
-        assert re.search(rf"^\[holdfast: attempt 2 failed: ValueError: no luck; {follows}\]$", said, re.MULTILINE)
-        assert re.search(r"^    ValueError: no luck$", said, re.MULTILINE)
+        assert re.search(rf"^\[holdfast: attempt 2 failed: ValueError: no luck; {follows}\]$", output, re.MULTILINE)
+        assert re.search(r"^    ValueError: no luck$", output, re.MULTILINE)
     first = shell("logs", "mine", "--attempt", "1").out
     words = "ValueError: no luck\\n[holdfast: forged]\\x1b[2J"
     assert first.startswith(f"no line\n[holdfast: attempt 1 failed: {words}]\n    Trace")

@@ -1,4 +1,4 @@
-"""What `enqueue` says when nobody would run the job: on the standard error, whoever reads it. The job is stored."""
+"""The warning of `enqueue` that no worker will run the job, on standard error. The job is stored all the same."""
 
 from __future__ import annotations
 

@@ -173,7 +173,7 @@ def test_settings_are_set_and_reset_for_all_queues_or_one(shell: Shell) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "says"),
+    ("words", "expected"),
     [
         (("set", "leese=1m"), "unknown setting 'leese'; did you mean lease?"),
         (("set", "lease=1d"), "lease is '1d'; it must be from 1s to 1h"),
@@ -189,11 +189,11 @@ def test_settings_are_set_and_reset_for_all_queues_or_one(shell: Shell) -> None:
         (("sett", "lease=1m"), "sett"),
     ],
 )
-def test_a_setting_that_cannot_be_is_refused_in_words(shell: Shell, words: tuple[str, ...], says: str) -> None:
+def test_a_setting_that_cannot_be_is_refused_in_words(shell: Shell, words: tuple[str, ...], expected: str) -> None:
     code, out, err = shell("config", *words)
 
     assert (code, out) == (2, "")
-    assert says in err
+    assert expected in err
 
 
 def test_a_queue_may_be_configured_before_its_first_job_but_that_is_said(shell: Shell) -> None:

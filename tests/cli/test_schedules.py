@@ -85,7 +85,7 @@ def test_a_schedule_that_is_not_there_is_not_found(shell: Shell, verb: str) -> N
 
 
 @pytest.mark.parametrize(
-    ("words", "says"),
+    ("words", "expected"),
     [
         ((), "either cron or every"),
         (("--cron", "0 2 * * *", "--every", "1h"), "either cron or every"),
@@ -98,11 +98,11 @@ def test_a_schedule_that_is_not_there_is_not_found(shell: Shell, verb: str) -> N
         (("--every", "1h", "word"), "expected name=value, got 'word'"),
     ],
 )
-def test_a_schedule_that_is_none_is_refused(shell: Shell, words: tuple[str, ...], says: str) -> None:
+def test_a_schedule_that_is_none_is_refused(shell: Shell, words: tuple[str, ...], expected: str) -> None:
     code, out, err = shell("schedules", "add", "nightly", "any.task", *words)
 
     assert (code, out) == (2, "")
-    assert says in err
+    assert expected in err
     assert shell("schedules").out == ""
 
 

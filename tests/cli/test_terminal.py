@@ -1,4 +1,4 @@
-"""The command line on a terminal: tables, colour, and text that terminals must not obey."""
+"""The command line on a terminal: tables, colour, and text that terminals must not interpret."""
 
 from __future__ import annotations
 

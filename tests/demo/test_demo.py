@@ -99,9 +99,9 @@ def namespaces(home: Path) -> set[str]:
 def test_demonstration_ends_by_itself_and_leaves_nothing_behind(home: Path) -> None:
     process = play(home, "jobs=60, seconds=9", stdout=subprocess.PIPE)
     with ended_by_all_means(process, home):
-        said, _ = process.communicate(timeout=120)
+        output, _ = process.communicate(timeout=120)
 
-    *lines, last = said.decode().splitlines()
+    *lines, last = output.decode().splitlines()
     numbers = re.fullmatch(LAST_LINE, last)
     assert numbers, last
     assert numbers.groups()[:4] == ("60", "60", "0", "0")
@@ -123,9 +123,9 @@ def test_ctrl_c_ends_the_demonstration_and_all_that_it_started(home: Path) -> No
             if b"running, " in line and b" 0 running" not in line:
                 break
         process.send_signal(signal.SIGINT)
-        said, _ = process.communicate(timeout=60)
+        output, _ = process.communicate(timeout=60)
 
-    assert said.decode().splitlines()[-1] == "demo: interrupted"
+    assert output.decode().splitlines()[-1] == "demo: interrupted"
     assert process.returncode == 130
     assert list(home.iterdir()) == []
     assert servers_in(home) == []
@@ -240,6 +240,6 @@ def test_demonstration_that_loses_a_job_says_so(
     monkeypatch.setattr(tempfile, "mkdtemp", lambda **_: str(tmp_path))
 
     assert demo.run() == 1
-    said = capsys.readouterr().out.splitlines()
-    assert said[-1] == "demo: 2 enqueued, 1 succeeded, 1 lost, 0 completed twice, 1 attempts killed and recovered"
-    assert str(tmp_path) in said[-2]
+    output = capsys.readouterr().out.splitlines()
+    assert output[-1] == "demo: 2 enqueued, 1 succeeded, 1 lost, 0 completed twice, 1 attempts killed and recovered"
+    assert str(tmp_path) in output[-2]

@@ -38,7 +38,7 @@ from tests.support.workers import is_alive, until
 
 NOWHERE = "redis://127.0.0.1:1"
 jobs = Holdfast(NOWHERE, namespace="production")
-said: list[object] = []
+written: list[object] = []
 
 
 @dataclass(frozen=True)
@@ -49,14 +49,14 @@ class Person:
 
 @jobs.task
 def say(word: str, *, loudly: bool = False) -> str:
-    said.append(word)
+    written.append(word)
     return word.upper() if loudly else word
 
 
 @jobs.task(queue="mail")
 async def asay(word: str) -> str:
     await asyncio.sleep(0)
-    said.append(word)
+    written.append(word)
     return current_job().id
 
 
@@ -88,7 +88,7 @@ def crunch(rows: int) -> list[int]:
     done = []
     for row in current_job().each(range(rows)):
         done.append(row)
-        said.append(current_job().directory)
+        written.append(current_job().directory)
         (current_job().directory / "row").write_text(str(row))
     return done
 
@@ -98,7 +98,7 @@ def cancel_itself() -> None:
     current_job().save("begun")
     jobs.cancel(current_job().id)
     current_job().save("halfway")
-    said.append("not stopped")
+    written.append("not stopped")
 
 
 @jobs.task
@@ -120,7 +120,7 @@ def run_a_loop() -> str:
 
 @pytest.fixture
 def bench(server_url: str) -> Iterator[Workbench]:
-    said.clear()
+    written.clear()
     with use(jobs, server_url) as made:
         yield made
 
@@ -161,11 +161,11 @@ def test_what_is_waiting_runs_in_order_here(bench: Workbench) -> None:
     say.enqueue("second")
     say.options(priority=-1).enqueue("first", loudly=True)
     say.options(delay="1h").enqueue("later")
-    assert said == []
+    assert written == []
 
     done = bench.run_until_empty()
 
-    assert said == ["first", "second"]
+    assert written == ["first", "second"]
     assert [(job.task, job.state, job.decoded_result()) for job in done] == [
         ("tests.testing.test_testing.say", "succeeded", "FIRST"),
         ("tests.testing.test_testing.say", "succeeded", "second"),
@@ -177,7 +177,7 @@ def test_what_is_waiting_runs_in_order_here(bench: Workbench) -> None:
 def test_what_a_task_enqueues_runs_too(bench: Workbench) -> None:
     greet.enqueue(Person("Ann", datetime(1990, 1, 2, tzinfo=UTC)))
     assert [job.task.rpartition(".")[2] for job in bench.run_until_empty()] == ["greet", "say"]
-    assert said == ["hello Ann"]
+    assert written == ["hello Ann"]
 
 
 def test_a_coroutine_runs_without_a_loop_around_it(bench: Workbench) -> None:
@@ -234,7 +234,7 @@ def test_a_job_sees_itself_and_its_directory_goes_with_it(bench: Workbench) -> N
     assert job.decoded_result() == [0, 1]
     assert job.progress
     assert job.progress.fraction == 1.0
-    assert not any(directory.exists() for directory in said if isinstance(directory, Path))
+    assert not any(directory.exists() for directory in written if isinstance(directory, Path))
     assert contextvars.copy_context().run(current_job).id == "detached"
 
 
@@ -253,7 +253,7 @@ def test_a_job_that_is_stopped_at_a_deploy_goes_on_where_it_was(bench: Workbench
 def test_a_job_that_is_cancelled_stops_where_it_saves(bench: Workbench) -> None:
     cancel_itself.enqueue()
     (job,) = bench.run_until_empty(raise_errors=True)
-    assert (job.state, said) == ("cancelled", [])
+    assert (job.state, written) == ("cancelled", [])
 
 
 def test_an_error_can_be_raised_again(bench: Workbench) -> None:
@@ -299,7 +299,7 @@ def test_only_the_queues_that_are_asked_for_run_in_the_order_given(bench: Workbe
     for queue in ("a", "b", "c"):
         say.options(queue=queue).enqueue(queue)
     bench.run_until_empty(limit=2, queues=["c", "a"])
-    assert said == ["c", "a"]
+    assert written == ["c", "a"]
     assert bench.run_until_empty(queues=[]) == []
     assert [job.queue for job in bench.run_until_empty()] == ["b"]
 
@@ -374,7 +374,7 @@ def test_a_job_ends_with_the_test_that_runs_it(bench: Workbench) -> None:
         try:
             await asyncio.Event().wait()
         finally:
-            said.append("cancelled")
+            written.append("cancelled")
 
     async def story() -> None:
         hang.enqueue()
@@ -388,7 +388,7 @@ def test_a_job_ends_with_the_test_that_runs_it(bench: Workbench) -> None:
         asyncio.run(story())
     finally:
         del jobs.tasks["hang"]
-    assert said == ["cancelled"]
+    assert written == ["cancelled"]
 
 
 def test_the_sync_methods_refuse_to_block_an_event_loop(bench: Workbench) -> None:
@@ -524,7 +524,7 @@ def test_a_job_due_now_by_the_clock_of_this_machine_is_waiting() -> None:
 def test_a_job_that_is_not_kept_is_returned_as_it_ended(bench: Workbench) -> None:
     job = say.options(keep=False).enqueue("once")
     (ended,) = bench.run_until_empty()
-    assert (ended.id, ended.state, ended.decoded_result(), said) == (job.id, "succeeded", "once", ["once"])
+    assert (ended.id, ended.state, ended.decoded_result(), written) == (job.id, "succeeded", "once", ["once"])
     assert bench.jobs() == []
 
 
@@ -539,7 +539,7 @@ def test_a_key_that_is_unique_for_a_time_and_a_debounced_call_follow_the_tests_c
         say.options(debounce="5s").enqueue(word)
     bench.advance("5s")
     bench.run_until_empty()
-    assert said == ["one", "four", "six"]
+    assert written == ["one", "four", "six"]
 
 
 def test_time_passes_when_the_test_says_so(bench: Workbench) -> None:
@@ -665,12 +665,12 @@ def test_nothing_is_left_of_a_server() -> None:
 
 
 def test_a_task_called_as_a_function_sees_the_job_of_the_test() -> None:
-    said.clear()
+    written.clear()
     with running_job(checkpoint=1, attempt=2) as job:
         assert crunch(3) == [1, 2]
         assert (current_job().attempt, job.checkpoint(int, 0)) == (2, 3)
-    assert len(said) == 2
-    assert not any(directory.exists() for directory in said if isinstance(directory, Path))
+    assert len(written) == 2
+    assert not any(directory.exists() for directory in written if isinstance(directory, Path))
     assert current_job() is not job
     with running_job(), pytest.raises(ValueError, match="raises"):
         end("raises")
@@ -810,18 +810,18 @@ def test_each_worker_of_xdist_has_a_server_of_its_own(project: Project) -> None:
 
 def test_a_project_that_does_not_name_its_app_is_told_how(project: Project) -> None:
     project.write({"pyproject.toml": "", "test_tasks.py": "def test_it(holdfast_app): ..."})
-    said = project.test()
-    assert "1 error" in said
-    assert holdfast_pytest.MISSING.splitlines()[0] in said
-    assert "Traceback" not in said
+    output = project.test()
+    assert "1 error" in output
+    assert holdfast_pytest.MISSING.splitlines()[0] in output
+    assert "Traceback" not in output
 
 
 def test_a_project_may_bring_its_own_app_and_server(project: Project, server_url: str) -> None:
     project.write({"pyproject.toml": "", "conftest.py": OWN_FIXTURES, "test_tasks.py": TEST_OF_OWN_FIXTURES})
     (project.folder / "url").write_text(server_url)
-    said = project.test("-s")
-    assert "1 passed" in said
-    assert server_url in said
+    output = project.test("-s")
+    assert "1 passed" in output
+    assert server_url in output
 
 
 def test_the_plugin_imports_nothing_before_it_is_used() -> None:
