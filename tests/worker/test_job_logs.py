@@ -272,7 +272,7 @@ def test_what_a_full_store_does_not_take_is_sent_when_it_has_room(crew: Crew) ->
     store.execute("CONFIG", "SET", "maxmemory", "1")
     try:
         worker = crew.start(app=APP)
-        until(lambda: job.refresh().is_final and "until the store takes them" in worker.log)
+        until(lambda: job.refresh().is_final and "until the store accepts them" in worker.log)
         assert job.logs().lines == []
     finally:
         store.execute("CONFIG", "SET", "maxmemory", "0")
