@@ -206,5 +206,6 @@ def checked(name: str, value: Any) -> Any:
     Raises:
         Invalid: there is no such option, or the value is invalid.
     """
-    check_options([name])
+    if name not in BY_NAME:
+        check_options([name])
     return None if value is None else BY_NAME[name].kind.check(name, value)

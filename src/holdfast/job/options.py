@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from operator import attrgetter
 from typing import Any, Protocol, TypedDict, Unpack
 
 import msgspec
@@ -31,6 +32,8 @@ _TO_STORE = tuple(option.name for option in OPTIONS if option.goes_to == "job")
 _TO_WORKER = tuple(option.name for option in OPTIONS if option.goes_to == "worker")
 
 
+_values_for_store = attrgetter(*_TO_STORE)
+_values_for_worker = attrgetter(*_TO_WORKER)
 _NOT_OF_STAGES = frozenset(not_for("stage"))
 
 
@@ -93,7 +96,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def encode(self) -> str | None:
         """Return the text that the store keeps; None if there is nothing to keep."""
-        return None if self == PLAIN else msgspec.json.encode(self).decode()
+        return None if self is PLAIN or self == PLAIN else msgspec.json.encode(self).decode()
 
     @classmethod
     def decode(cls, text: bytes) -> Run:
@@ -161,14 +164,21 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def batch(self) -> dict[str, Any]:
         """Return the arguments of the store that jobs with these options share."""
-        sent: dict[str, Any] = {name: getattr(self, name) for name in _TO_STORE}
-        sent |= {"queue": self.queue or DEFAULT_QUEUE, "deadline_at": self.deadline_at, "run": self.run.encode()}
-        sent |= {"keep": False if self.keep is False else None, "at_most_once": self.at_most_once or None}
+        values = zip(_TO_STORE, _values_for_store(self), strict=True)
+        sent = {name: value for name, value in values if value is not None and value != ()}
+        sent.setdefault("queue", DEFAULT_QUEUE)
+        for name, default in (("keep", True), ("at_most_once", False)):
+            if sent.get(name) is default:
+                del sent[name]
+        if not self.after:
+            sent.pop("on_failed", None)
         if self.debounce is not None:
             sent |= {"delay": self.debounce, "unique_for": "queued"}
-        if not self.after:
-            sent["on_failed"] = None
-        return {name: value for name, value in sent.items() if value is not None and value != ()}
+        if self.deadline_at is not None:
+            sent["deadline_at"] = self.deadline_at
+        if (run := self.run.encode()) is not None:
+            sent["run"] = run
+        return sent
 
     def stage(self) -> dict[str, Any]:
         """Return the arguments of the store for a job that continues with these options."""
@@ -177,8 +187,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def run(self) -> Run:
         """The options that only workers read."""
-        given = {name: value for name in _TO_WORKER if (value := getattr(self, name))}
-        return Run(**given) if given else PLAIN
+        values = _values_for_worker(self)
+        if not any(values):
+            return PLAIN
+        return Run(**{name: value for name, value in zip(_TO_WORKER, values, strict=True) if value})
 
 
 DEFAULTS = Options()
