@@ -36,7 +36,7 @@ from holdfast.task.task import Task
 
 
 class Call(NamedTuple):
-    """What a job's process is job."""
+    """A claimed job, as it is sent to the process that runs it."""
 
     id: str
     attempt: int
