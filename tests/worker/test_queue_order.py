@@ -10,22 +10,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.worker.queue_order import Strict, Turn, Weighted, new_order
+from holdfast.worker.queue_order import ClaimPlan, Strict, Weighted, new_order
 
 
 class Takes(Protocol):
     """An order: strict, by weight, or in rotation."""
 
-    def turn(self, limit: int, /) -> Turn: ...
+    def plan(self, limit: int, /) -> ClaimPlan: ...
 
-    def took(self, turn: Turn, queues: Iterable[str]) -> None: ...
+    def record(self, plan: ClaimPlan, queues: Iterable[str]) -> None: ...
 
 
-def claim(waiting: Counter[str], turn: Turn, limit: int) -> list[str]:
+def claim(waiting: Counter[str], plan: ClaimPlan, limit: int) -> list[str]:
     """Take jobs as a claim does: at first at most the share of each queue, then whatever is there, in order."""
     taken: list[str] = []
-    for shares in (turn.shares, [limit] * len(turn.queues)):
-        for queue, share in zip(turn.queues, shares or [limit] * len(turn.queues), strict=True):
+    for shares in (plan.shares, [limit] * len(plan.queues)):
+        for queue, share in zip(plan.queues, shares or [limit] * len(plan.queues), strict=True):
             count = min(share, waiting[queue], limit - len(taken))
             waiting[queue] -= count
             taken += [queue] * count
@@ -36,9 +36,9 @@ def take(order: Takes, waiting: Counter[str], limit: int, claims: int) -> list[s
     """Claim so many times. Returns the queues of the jobs, in the order in which they came."""
     came: list[str] = []
     for _ in range(claims):
-        turn = order.turn(limit)
-        taken = claim(waiting, turn, limit)
-        order.took(turn, taken)
+        plan = order.plan(limit)
+        taken = claim(waiting, plan, limit)
+        order.record(plan, taken)
         came += taken
     return came
 
@@ -93,15 +93,15 @@ def test_a_queue_that_was_idle_has_saved_up_no_turns() -> None:
 
 def test_a_claim_that_brings_nothing_changes_nothing() -> None:
     order = Weighted({"a": 2, "b": 1})
-    before = order.turn(3)
+    before = order.plan(3)
 
     take(order, Counter(), limit=3, claims=5)
 
-    assert order.turn(3) == before
+    assert order.plan(3) == before
 
 
 def test_executors_that_end_after_one_job_each_turn_to_all_queues() -> None:
-    first = Counter(order.turn(1).queues[0] for _ in range(1000) if (order := new_order("weighted", {"a": 3, "b": 1})))
+    first = Counter(order.plan(1).queues[0] for _ in range(1000) if (order := new_order("weighted", {"a": 3, "b": 1})))
 
     assert 150 < first["b"] < 350
 
@@ -123,12 +123,12 @@ def test_nothing_that_waits_is_left_while_there_is_room_and_no_queue_waits_for_e
     order = Weighted(weights)
     for limit, busy in claims:
         waiting = many(*(busy & set(weights)))
-        turn = order.turn(limit)
-        assert sorted(turn.queues) == sorted(weights)
-        assert sum(turn.planned or ()) == limit
-        taken = claim(waiting, turn, limit)
+        plan = order.plan(limit)
+        assert sorted(plan.queues) == sorted(weights)
+        assert sum(plan.planned or ()) == limit
+        taken = claim(waiting, plan, limit)
         assert len(taken) == (limit if busy & set(weights) else 0)
-        order.took(turn, taken)
+        order.record(plan, taken)
 
     came = take(order, many(*weights), limit=1, claims=22 * sum(weights.values()))
 
@@ -138,6 +138,6 @@ def test_nothing_that_waits_is_left_while_there_is_room_and_no_queue_waits_for_e
 def test_what_a_repeated_claim_brings_of_a_queue_that_its_turn_does_not_name_counts() -> None:
     order = Weighted({"a": 1, "b": 1})
 
-    order.took(Turn(["b"], [1]), ["a", "a"])
+    order.record(ClaimPlan(["b"], [1]), ["a", "a"])
 
     assert take(order, many("a", "b"), limit=1, claims=3).count("b") > 1

@@ -152,13 +152,13 @@ def test_a_new_queue_neither_waits_for_long_nor_has_saved_up_turns() -> None:
 
 def test_a_claim_on_its_way_may_bring_jobs_of_a_queue_that_is_not_served_any_more() -> None:
     order = Weighted({"a": 1, "gone": 1})
-    turn = order.turn(2)
+    plan = order.plan(2)
 
     order.change({"a": 1, "new": 1})
-    order.took(turn, ["gone", "a"])
-    order.took(turn, ["gone"])
+    order.record(plan, ["gone", "a"])
+    order.record(plan, ["gone"])
 
-    assert order.turn(1).queues[0] == "new"
+    assert order.plan(1).queues[0] == "new"
 
 
 weights = st.dictionaries(st.sampled_from("abcdef"), st.integers(1, 9), min_size=1)
@@ -186,15 +186,15 @@ ORDERS: list[Order] = ["strict", "round-robin", "weighted"]
 @pytest.mark.parametrize("limit", [1, 7])
 def test_all_jobs_of_many_queues_are_found_before_an_executor_is_idle(order: Order, limit: int) -> None:
     queues = {f"q{number:02}": 1 + number % 3 for number in range(25)}
-    rotation = Rotation(order, queues, most=4)
+    rotation = Rotation(order, queues, max_queues=4)
     waiting = Counter({queue: 3 for number, queue in enumerate(queues) if number % 5 == 0})
 
     came: list[str] = []
-    while waiting.total() or rotation.is_half_way:
-        turn = rotation.turn(limit)
-        assert len(turn.queues) <= 4
-        taken = claim(waiting, turn, limit)
-        rotation.took(turn, taken)
+    while waiting.total() or rotation.is_partial:
+        plan = rotation.plan(limit)
+        assert len(plan.queues) <= 4
+        taken = claim(waiting, plan, limit)
+        rotation.record(plan, taken)
         came += taken
 
     assert Counter(came) == {queue: 3 for number, queue in enumerate(queues) if number % 5 == 0}
@@ -203,24 +203,24 @@ def test_all_jobs_of_many_queues_are_found_before_an_executor_is_idle(order: Ord
 @pytest.mark.parametrize("order", ORDERS)
 def test_an_executor_has_asked_for_all_of_many_queues_when_it_is_idle(order: Order) -> None:
     queues = {f"q{number:02}": 1 for number in range(25)}
-    rotation = Rotation(order, queues, most=4)
+    rotation = Rotation(order, queues, max_queues=4)
     take(rotation, Counter(q03=5), limit=1, claims=20)
-    while rotation.is_half_way:
-        rotation.took(rotation.turn(1), [])
+    while rotation.is_partial:
+        rotation.record(rotation.plan(1), [])
 
     for _ in range(3):
         asked: list[str] = []
-        while not asked or rotation.is_half_way:
-            turn = rotation.turn(1)
-            rotation.took(turn, [])
-            asked += turn.queues
+        while not asked or rotation.is_partial:
+            plan = rotation.plan(1)
+            rotation.record(plan, [])
+            asked += plan.queues
         assert set(asked) == set(queues)
 
 
 @pytest.mark.parametrize("order", ORDERS)
 def test_a_queue_that_has_jobs_for_ever_keeps_no_other_of_many_from_its_turn(order: Order) -> None:
     queues = {f"q{number:02}": 1 for number in range(25)}
-    rotation = Rotation(order, queues, most=4)
+    rotation = Rotation(order, queues, max_queues=4)
     waiting = Counter(q20=1_000_000)
     take(rotation, waiting, limit=1, claims=30)
     waiting["q07"] = 5

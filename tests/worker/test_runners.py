@@ -397,7 +397,7 @@ def test_a_job_of_a_worker_that_stops_is_handed_over_and_resumed(crew: Crew, run
     job = first.put("step", runner, "steps", 3)
     until(lambda: crew.said("steps", "item", "0"))
     first.worker.send(signal.SIGTERM)
-    until(lambda: "stops" in first.worker.log)
+    until(lambda: "is stopping" in first.worker.log)
     crew.open("steps-0")
     assert first.worker.wait() == 0
     assert crew.get(job).state == "waiting"

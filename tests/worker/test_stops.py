@@ -137,7 +137,7 @@ def test_a_job_that_yields_is_resumed_by_another_worker_uncharged_and_ahead_of_l
     until(lambda: crew.said("steps", "item", "0"))
     crew.put(app.say, "later")
     first.send(signal.SIGTERM)
-    until(lambda: "stops" in first.log)
+    until(lambda: "is stopping" in first.log)
     crew.open("steps-0")
     assert first.wait() == 0
     assert crew.get(job).state == "waiting"
@@ -172,7 +172,7 @@ def test_a_worker_that_stops_lets_its_job_end_and_claims_no_other(crew: Crew) ->
     running = crew.put(app.hold, "running")
     crew.pids("running", "runs")
     worker.send(signal.SIGTERM)
-    until(lambda: "stops" in worker.log)
+    until(lambda: "is stopping" in worker.log)
     other = crew.put(app.say, "other")
     crew.open("running")
 
@@ -212,7 +212,7 @@ def test_a_second_signal_hurries(crew: Crew) -> None:
     job = crew.put(app.hold, "slow")
     crew.pids("slow", "runs")
     worker.send(signal.SIGTERM)
-    until(lambda: "stops" in worker.log)
+    until(lambda: "is stopping" in worker.log)
 
     worker.send(signal.SIGTERM)
 
@@ -240,7 +240,7 @@ def test_jobs_do_not_end_by_a_sigterm_that_all_processes_get_as_from_systemd(cre
     until(lambda: crew.said("steps", "item", "0"))
     for pid in [*descendants(worker.pid), worker.pid]:
         crew.kill(pid, signal.SIGTERM)
-    until(lambda: "stops" in worker.log)
+    until(lambda: "is stopping" in worker.log)
     crew.open("steps-0")
 
     assert worker.wait() == 0

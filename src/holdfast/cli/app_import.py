@@ -49,6 +49,6 @@ def import_app(path: str) -> Holdfast:
 
 def _end_of_traceback(error: BaseException) -> str:
     """Return the last lines of a traceback, without the frames of the import system."""
-    from holdfast.entrypoints.loading import failed_import
+    from holdfast.entrypoints.loading import format_import_error
 
-    return "\n".join(failed_import(error).splitlines()[-MAX_TRACEBACK:])
+    return "\n".join(format_import_error(error).splitlines()[-MAX_TRACEBACK:])

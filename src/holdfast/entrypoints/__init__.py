@@ -1,1 +1,1 @@
-"""The programs that a worker starts with `python -m`: they import the app."""
+"""The programs that a worker starts with `python -m`; they import the app."""

@@ -1,9 +1,9 @@
-"""The start of an executor's process: import the app, fork the zygote, run.
+"""The program of an executor: import the app, fork the zygote, run jobs.
 
     python -m holdfast.entrypoints.executor '<JSON>'
 
-The JSON names the executor, its settings, and the descriptors that it inherits: the connection to the supervisor, the
-lease clock, and the worker's lock, which is held as long as any process of the worker lives.
+The JSON is a `Start`: the executor's name, its settings, and the descriptors that it inherits: the connection to the
+supervisor and the lease clock. It also inherits the worker's lock, which is held while any process of the worker lives.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any, NoReturn
 import msgspec
 
 from holdfast.app import Holdfast
-from holdfast.entrypoints.loading import NoApp, failed_import, load_app
+from holdfast.entrypoints.loading import AppNotFound, format_import_error, load_app
 from holdfast.job.options import DEFAULT_QUEUE
 from holdfast.task.task import Task
 from holdfast.worker import messages, stacks
@@ -57,12 +57,12 @@ def _app_loaded(app: Holdfast) -> bytes:
     )
 
 
-def _say_that_nothing_is_forked(start: Start, app: Holdfast, left: list[fork_safety.Thread]) -> None:
-    """If that changes anything; and the worker's first executor says it for all."""
+def _warn_of_threads(start: Start, app: Holdfast, left: list[fork_safety.Thread]) -> None:
+    """Warn that jobs are not forked, if the app has any that would be. The worker's first executor warns for all."""
     if start.name.endswith(".1") and any(chosen_runner(task, start.pool) in FORKED for task in app.tasks.values()):
         log.warning(
             "importing %s started threads that a fork would not copy: %s. So jobs of the runner fork are spawned, each "
-            "in a new interpreter that imports the app, and those of the runner process in interpreters that are kept. "
+            "in a new interpreter that imports the app, and those of the runner process in reused interpreters. "
             "To have them forked, move into the task: %s",
             start.settings.app,
             fork_safety.listed(left),
@@ -73,10 +73,10 @@ def _say_that_nothing_is_forked(start: Start, app: Holdfast, left: list[fork_saf
 def _start_zygote(
     start: Start, control: socket.socket, app: Holdfast, noted: fork_safety.ImportedThreads
 ) -> zygote.Zygote:
-    """Start a zygote, before there is a loop, a thread or a connection of ours here."""
+    """Start a zygote, before this process has an event loop, a thread or a connection."""
     answers, settings = stacks.enable(), start.settings
     if left := fork_safety.threads_against_fork(noted):
-        _say_that_nothing_is_forked(start, app, left)
+        _warn_of_threads(start, app, left)
         return zygote.start_spawning(settings.app, settings.log_level, answers)
 
     def prepare() -> zygote.Run:
@@ -92,20 +92,20 @@ def _start_zygote(
 
         return run
 
-    print(end="", flush=True)  # or each job would print what is left of it
+    print(end="", flush=True)  # else each job would print the buffered rest
     return zygote.start(prepare, close=[control])
 
 
 def _run(start: Start, control: socket.socket, app: Holdfast, noted: fork_safety.ImportedThreads) -> NoReturn:
     zygote = _start_zygote(start, control, app, noted)
-    _say_files(start, control)
+    _send_files(start, control)
     control.sendall(_app_loaded(app))
     if start.name.endswith(".1"):
-        app.outage_policy.sender.start()  # of what other processes have kept on disk
+        app.outage_policy.sender.start()  # sends calls that other processes left in the outbox
     lease_clock = LeaseClock(start.lease_clock)
 
     async def run() -> None:
-        # The process ends here, not when the loop does: a coroutine or thread that was abandoned would hold that up.
+        # Exit here, not after the loop: an abandoned coroutine or thread would delay that.
         executor = Executor(app, start, control=control, zygote=zygote, lease_clock=lease_clock)
         code = 1
         try:
@@ -113,7 +113,7 @@ def _run(start: Start, control: socket.socket, app: Holdfast, noted: fork_safety
             code = 0
             atexit._run_exitfuncs()
         except BaseException:
-            log.exception("%s has failed", start.name)
+            log.exception("executor %s failed", start.name)
         finally:
             os._exit(code)
 
@@ -121,13 +121,13 @@ def _run(start: Start, control: socket.socket, app: Holdfast, noted: fork_safety
     os._exit(1)
 
 
-def _fail(start: Start, control: socket.socket, why: str) -> NoReturn:
-    _say_files(start, control)
-    control.sendall(messages.pack(messages.LoadFailed(why)))
+def _fail(start: Start, control: socket.socket, reason: str) -> NoReturn:
+    _send_files(start, control)
+    control.sendall(messages.pack(messages.LoadFailed(reason)))
     sys.exit(3)
 
 
-def _say_files(start: Start, control: socket.socket) -> None:
+def _send_files(start: Start, control: socket.socket) -> None:
     if start.settings.reload:
         control.sendall(messages.pack(messages.LoadedFiles(loaded_files())))
 
@@ -136,24 +136,24 @@ def main() -> None:
     start = msgspec.json.decode(sys.argv[1], type=Start)
     die_with_parent(start.parent)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # the supervisor hears them, and says what to do
+        signal.signal(number, signal.SIG_IGN)  # the supervisor handles them
     flush_each_line()
     capture_by_context()
     log_to(by_context(Outlet(2), 2), start.settings.log_level)
     control = socket.socket(fileno=start.control)
     control.set_inheritable(False)
-    os.set_inheritable(start.lease_clock, False)  # no program has any business with it
+    os.set_inheritable(start.lease_clock, False)  # jobs and programs must not inherit it
     gc.disable()
     try:
         with fork_safety.watch_imports(start.settings.app.partition(":")[0]) as noted:
             app = load_app(start.settings.app)
-    except NoApp as error:
+    except AppNotFound as error:
         _fail(start, control, str(error))
     except BaseException as error:
-        _fail(start, control, failed_import(error))
+        _fail(start, control, format_import_error(error))
     gc.enable()
-    if words := refusal(app.tasks, start.pool):
-        _fail(start, control, words)
+    if reason := refusal(app.tasks, start.pool):
+        _fail(start, control, reason)
     _run(start, control, app, noted)
 
 

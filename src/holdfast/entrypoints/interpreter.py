@@ -1,9 +1,9 @@
-"""Jobs in an interpreter of their own, that nothing was forked into: for CUDA, gRPC, and apps that have threads.
+"""The program of a spawned job process: a new interpreter, for CUDA, gRPC, and apps that start threads.
 
     python -m holdfast.entrypoints.interpreter KIND DESCRIPTOR APP LEVEL STACKS
 
-The zygote executes it in a process that it has forked, so it is a job's process as all others are. It runs one job, or
-if KIND is `reuse` many.
+The zygote executes it in a process that it has forked, so it is managed like any other job process. It runs one job, or
+many if KIND is `reuse`.
 """
 
 from __future__ import annotations

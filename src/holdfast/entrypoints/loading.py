@@ -1,4 +1,4 @@
-"""Importing an app by the name of its module: in executors, in a job's own interpreter, on the command line."""
+"""Import an app by the name of its module: in executors, spawned job processes, and the command line."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from holdfast.store import mask
 _IMPORTERS = ("<frozen importlib", os.path.dirname(importlib.__file__), os.path.dirname(os.path.dirname(__file__)))
 
 
-class NoApp(LookupError):
-    """A module was imported, and the app is not there."""
+class AppNotFound(LookupError):
+    """The module was imported, but it has no such app."""
 
 
 def load_app(path: str) -> Holdfast:
@@ -25,18 +25,18 @@ def load_app(path: str) -> Holdfast:
     if name:
         app = getattr(module, name, None)
         if not isinstance(app, Holdfast):
-            raise NoApp(f"{module_name} has no Holdfast app named {name}")
+            raise AppNotFound(f"{module_name} has no Holdfast app named {name}")
         return app
     apps = {id(value): value for value in vars(module).values() if isinstance(value, Holdfast)}
     if not apps:
-        raise NoApp(f"{module_name} has no Holdfast app: it needs a line such as `jobs = Holdfast()`")
+        raise AppNotFound(f"{module_name} has no Holdfast app: it needs a line such as `jobs = Holdfast()`")
     if len(apps) > 1:
-        raise NoApp(f"{module_name} has {len(apps)} Holdfast apps; say which: {module_name}:name")
+        raise AppNotFound(f"{module_name} has {len(apps)} Holdfast apps; choose one: {module_name}:name")
     return apps.popitem()[1]
 
 
-def failed_import(error: BaseException) -> str:
-    """Return the traceback of an import, without the frames that only import, and without passwords of a URL."""
+def format_import_error(error: BaseException) -> str:
+    """Return the traceback of an import, without the frames of the import system and passwords of URLs."""
     described = traceback.TracebackException.from_exception(error)
     frames = [frame for frame in described.stack if not frame.filename.startswith(_IMPORTERS)]
     described.stack = traceback.StackSummary.from_list(frames)

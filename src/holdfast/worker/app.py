@@ -1,4 +1,4 @@
-"""What a worker needs of an app: its tasks, its schedules, and the address of its store."""
+"""The part of an app that a worker uses: its tasks, its schedules, and the address of its store."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from holdfast.store import AsyncStore, Command, commands
 from holdfast.store.commands import ClaimReply, Finish, FinishReply, Lease, RenewReply
 from holdfast.store.connection import BlockingPipeline
 from holdfast.worker.linux import boot_time
-from holdfast.worker.queue_order import Rotation, Turn
+from holdfast.worker.queue_order import ClaimPlan, Rotation
 from holdfast.worker.queue_patterns import Patterns
 from holdfast.worker.retrying import retry_until_answered
 from holdfast.worker.settings import Start
@@ -38,7 +38,7 @@ NO_QUEUES = ClaimReply(constants.MAX_IDLE_WAIT, b"", [])  # the reply to a claim
 class Waiting(NamedTuple):
     """A claim that waits in the store."""
 
-    turn: Turn
+    plan: ClaimPlan
     command: Command[FinishReply]
 
 
@@ -105,18 +105,18 @@ class Claiming:
         if not room or not self._queues:
             return self._finish_only(items, room)
         self._waiting = None
-        turn = self._queues.turn(room)
-        request = self._request(turn, room)
+        plan = self._queues.plan(room)
+        request = self._request(plan, room)
         self._use_number()
-        return self._finish_and_claim(items, turn, request)
+        return self._finish_and_claim(items, plan, request)
 
-    async def _finish_and_claim(self, items: list[Finish], turn: Turn, request: dict[str, Any]) -> FinishReply:
+    async def _finish_and_claim(self, items: list[Finish], plan: ClaimPlan, request: dict[str, Any]) -> FinishReply:
         finished = await self._send(items, request)
-        return finished._replace(claim=await self._take(turn, finished.claim))
+        return finished._replace(claim=await self._take(plan, finished.claim))
 
-    async def _take(self, turn: Turn, claim: ClaimReply) -> ClaimReply:
+    async def _take(self, plan: ClaimPlan, claim: ClaimReply) -> ClaimReply:
         """Note the reply to a claim, without the jobs that may be lost already."""
-        self._queues.took(turn, [job.queue for job in claim.jobs])
+        self._queues.record(plan, [job.queue for job in claim.jobs])
         return self._remember(await self._checked(claim))
 
     async def _finish_only(self, items: list[Finish], room: int) -> FinishReply:
@@ -180,11 +180,11 @@ class Claiming:
     def _renewal(self, held: list[Lease]) -> Command[RenewReply]:
         return commands.renew(self._executor.rpartition(".")[0], held, executors=[self._executor])
 
-    def _request(self, turn: Turn, room: int) -> dict[str, Any]:
+    def _request(self, plan: ClaimPlan, room: int) -> dict[str, Any]:
         self._woken = False
         return commands.claim_args(
-            turn.queues,
-            shares=turn.shares,
+            plan.queues,
+            shares=plan.shares,
             counter=self._counter + 1,
             limit=room,
             lease=self._lease,
@@ -193,8 +193,8 @@ class Claiming:
         )
 
     def _remember(self, claim: ClaimReply) -> ClaimReply:
-        is_half_way = not claim.jobs and self._queues.is_half_way
-        self._is_idle = not claim.jobs and not is_half_way
+        is_partial = not claim.jobs and self._queues.is_partial
+        self._is_idle = not claim.jobs and not is_partial
         if self._is_idle:
             self._at = time.monotonic() + claim.wait / 1000 * random.uniform(1, 1.1)  # noqa: S311, as above
             self._wake_key = claim.wake_key
@@ -202,7 +202,7 @@ class Claiming:
         else:
             self._at = 0.0
             self._blocks.clear()
-        return claim._replace(wait=constants.MIN_IDLE_WAIT) if is_half_way else claim
+        return claim._replace(wait=constants.MIN_IDLE_WAIT) if is_partial else claim
 
     async def await_wakes(self) -> None:
         """While idle, block on this executor's wake key until a client adds work.
@@ -241,12 +241,12 @@ class Claiming:
         Any other claim that is sent meanwhile has the same number. So only the first of them is carried out, the other
         gets the same reply, and this one is then a mere wake-up.
         """
-        if self._waiting or not self._may_wait() or not self._is_idle or self._woken or not self._queues.is_whole:
+        if self._waiting or not self._may_wait() or not self._is_idle or self._woken or not self._queues.fits_one_claim:
             return
-        turn = self._queues.turn(1)
-        command = commands.finish(self._executor, [], request=self._request(turn, 1))
+        plan = self._queues.plan(1)
+        command = commands.finish(self._executor, [], request=self._request(plan, 1))
         if self._store.send_pipelined(self._pipeline, command):
-            self._waiting = Waiting(turn, command)
+            self._waiting = Waiting(plan, command)
             self._sent_at = self._sent_at or boot_time()
 
     async def was_carried_out(self) -> bool:
@@ -276,7 +276,7 @@ class Claiming:
         self.requested = 1
         self._use_number()
         try:
-            claim = await self._take(waiting.turn, waiting.command.read(reply).claim)
+            claim = await self._take(waiting.plan, waiting.command.read(reply).claim)
         except BaseException:
             self.requested = None
             raise

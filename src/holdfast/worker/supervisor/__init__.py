@@ -1,1 +1,1 @@
-"""The first process of a worker: it starts executors, renews leases and ships logs, and runs no user code."""
+"""The supervisor: the worker's first process. It starts executors, renews leases, and runs no user code."""

@@ -196,7 +196,7 @@ def _opened(path: Path) -> Iterator[int]:
 
 
 def _read(descriptor: int) -> list[str]:
-    """Return the contents of a file: the mark of a store, a worker, a directory. What is unknown yet is empty."""
+    """Return the contents of a file: the mark of a store, a worker, a directory. Unknown parts are empty."""
     return (os.pread(descriptor, 4096, 0).decode(errors="replace") + "\n\n\n").split("\n")[:3]
 
 

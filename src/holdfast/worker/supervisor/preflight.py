@@ -29,7 +29,7 @@ async def check_server(address: Address, stopping: asyncio.Event, *, accept_data
     except NotTrusted as error:
         log.error("%s", error)
         return Preflight(False)
-    except Exception:  # a bug of the check: an unusual server is no reason not to work
+    except Exception:  # a bug of the check; work anyway
         log.exception("could not check %s", address.display)
         return Preflight(True)
     for finding in found:
