@@ -140,8 +140,7 @@ FAILS = {
 }
 DOCUMENTS = [
     ROOT / "README.md",
-    *sorted((ROOT / "docs").glob("*.md")),
-    *sorted((ROOT / "docs" / "reference").glob("*.md")),
+    *(path for folder in ("", "cli", "reference") for path in sorted((ROOT / "docs" / folder).glob("*.md"))),
 ]
 EXAMPLE = re.compile(r"jobs\.retry_all\([^)]*group=[^)]*\)|holdfast retry --all [^`\n]*--group [\w.-]+[^`\n#]*")
 OWN_GROUP = {'jobs.retry_all(queue="later", group="no-disk")'}  # of `fail_all`, in a document that is run
