@@ -266,7 +266,7 @@ def test_a_worker_that_has_nothing_more_to_do_does_not_wait_for_a_store_that_is_
 def test_an_executor_that_is_to_end_does_not_wait_for_a_store_that_is_long_away(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.worker.executor.claiming.LATE", -1)  # longer than a reply is trusted
+    monkeypatch.setattr("holdfast.worker.executor.claiming.MAX_DELAY", -1)  # longer than a reply is trusted
 
     async def claim() -> None:
         store = AsyncStore(Address(f"unix://{tmp_path}/no-server", None, timeout=0.2))
