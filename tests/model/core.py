@@ -1,4 +1,4 @@
-"""The jobs of the model and what becomes of them as time goes on: the rules that its verbs share. See `model.py`."""
+"""The jobs of the model and how time changes them: the rules that its methods share. See `model.py`."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 
 from holdfast.constants import MAX_IDLE_WAIT
 from holdfast.store.commands import Lease
-from tests.model.after import After
+from tests.model.dependencies import After
 from tests.model.job import Job, Settings, Steps
 from tests.model.limits import Limits
 from tests.model.load import Load
+from tests.model.operators import Steer
 from tests.model.schedules import Schedules
 from tests.model.shares import Shares
-from tests.model.steer import Steer
 from tests.support.new_job import NewJob
 
 PRUNE_EVERY = 1000

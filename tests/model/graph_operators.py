@@ -1,4 +1,4 @@
-"""What operators do to the jobs of a `World`, at the wrong moments."""
+"""Operator actions on the jobs of a `World`, at inconvenient moments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shapes of graphs of jobs, and jobs of such a shape with options of all kinds."""
+"""Shapes of job graphs, and jobs of such a shape with all kinds of options."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class Seen:
     state: str = "pending"
     attempt: int = 0
     executor: str = ""
-    after: dict[str, str] = field(default_factory=dict)  # job -> letter, as in after.lua
+    after: dict[str, str] = field(default_factory=dict)  # job -> letter, as in dependencies.lua
     waits: dict[str, str] = field(default_factory=dict)  # the same, of others, that it began to wait for while it ran
     however: set[str] = field(default_factory=set)  # of `after`: those that it began to wait for again while it ran
     deadline: int | None = None

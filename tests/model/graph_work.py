@@ -1,4 +1,4 @@
-"""What the executors and workers of a `World` do, and what befalls them. Executors are the store's commands alone."""
+"""Simulated executors and workers of a `World`, and their failures. They use only the commands of the store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A store with simulated executors, a watch over it, and faults: calls that are carried out twice, or late again."""
+"""A store with simulated executors, a watch, and faults: calls that run twice, or again later."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is true of the keys of a namespace at any time, checked on the keys alone.
+"""Invariants of the keys of a namespace, checked on the keys alone.
 
     snapshot = check(client, namespace)
 
@@ -17,7 +17,7 @@ from typing import Any
 import redis
 
 from holdfast.constants import DEFAULT_LEASE, MAX_NOTE
-from tests.model import invariants_compose
+from tests.model import composition_invariants
 
 STATE_OF = {
     "s": "scheduled",
@@ -125,7 +125,7 @@ class Snapshot:
     refill: set[str] = field(default_factory=set)
     matchers: set[str] = field(default_factory=set)
     schedules: dict[str, float] = field(default_factory=dict)
-    families: dict[str, dict[str, Any]] = field(default_factory=dict)  # the rest: see `invariants_compose.py`
+    families: dict[str, dict[str, Any]] = field(default_factory=dict)  # the rest: see `composition_invariants.py`
 
     def others(self, family: str) -> dict[str, Any]:
         return self.families.get(family, {})
@@ -155,7 +155,7 @@ def check(client: redis.Redis, namespace: str, *, now: int | None = None, least_
     _check_uniques(snapshot)
     _check_blobs(snapshot)
     _check_steps_and_logs(snapshot)
-    invariants_compose.check(snapshot)
+    composition_invariants.check(snapshot)
     return snapshot
 
 
@@ -306,7 +306,7 @@ def _check_queues(snapshot: Snapshot) -> None:
     assert {record.queue for record in snapshot.jobs.values()} <= known, "a queue is not registered"
     assert snapshot.paused <= known, "a queue that nobody knows is paused"
     assert bool(snapshot.paused) == ("paused" in snapshot.markers), "whether queues are paused"
-    arrivals = [record.arrival for record in snapshot.jobs.values() if not record.flags & invariants_compose.FAIR]
+    arrivals = [record.arrival for record in snapshot.jobs.values() if not record.flags & composition_invariants.FAIR]
     assert len(set(arrivals)) == len(arrivals), "two jobs have one arrival number"
     assert max(arrivals, default=0) <= int(snapshot.meta.get("arrivals", b"0")), "an arrival number was not counted"
     assert not snapshot.jobs or snapshot.meta["schema"] == b"1"
@@ -320,7 +320,7 @@ def _check_record(snapshot: Snapshot, record: Record) -> None:
     assert ("r" in fields) == (record.state == "succeeded"), f"{id}: result"
     assert ("g" in fields) == ("y" in fields) == (record.state == "failed"), f"{id}: group, and why it is final"
     assert record.state not in FINAL or not record.flags & OF_THE_MOMENT, f"{id}: flags"
-    may_go = {"succeeded"} if record.flags & invariants_compose.AWAITED else {"succeeded", "cancelled"}
+    may_go = {"succeeded"} if record.flags & composition_invariants.AWAITED else {"succeeded", "cancelled"}
     assert not record.flags & UNKEPT or record.state not in may_go, f"{id} is kept"
     assert ("u" in fields) == bool(record.flags & UNIQUE), f"{id}: unique key"
     for name, value in fields.items():

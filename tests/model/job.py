@@ -1,4 +1,4 @@
-"""What the model knows of one job, and the settings that hold for it."""
+"""A job of the model, and the settings that apply to it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""So many at once, or in any period, in plain Python: the rules at the heads of `limit.lua` and `limits.lua`."""
+"""The model of limits: the rules at the heads of `limits.lua` and `set_limit.lua`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What came to a queue and what was done, in the last minutes: the rules at the heads of `tally.lua` and `load.lua`."""
+"""The model of throughput: the rules at the heads of `throughput.lua` and `load.lua`."""
 
 from __future__ import annotations
 

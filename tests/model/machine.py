@@ -1,4 +1,4 @@
-"""A store, its model, and what is compared between them after each command. The commands are in `model_rules.py`."""
+"""A store, its model, and the comparison of both after each command. The commands are in `job_rules.py`."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from holdfast.store import commands
 from holdfast.store.commands import Command, Lease
 from holdfast.store.store import Address, Store
 from tests.conftest import TestClock
-from tests.model import drawn, invariants, overdue
-from tests.model.drawn import DETACHED, EXECUTORS, IDS, LEASES, QUEUES
+from tests.model import invariants, overdue, strategies
 from tests.model.job import Order, Steps
 from tests.model.model import Model, Place
+from tests.model.strategies import DETACHED, EXECUTORS, IDS, LEASES, QUEUES
 
 NAMESPACE = "model"
 START = 1_700_000_000_000
@@ -111,7 +111,7 @@ class Machine(RuleBasedStateMachine):
     def next_request(self, data: st.DataObject, executor: str) -> dict[str, Any]:
         counter = self.requests.get(executor, {"counter": 0})["counter"] + 1
         request = commands.claim_args(
-            data.draw(st.just(QUEUES) | st.just(QUEUES[::-1]) | drawn.queue_lists, label="queues"),
+            data.draw(st.just(QUEUES) | st.just(QUEUES[::-1]) | strategies.queue_lists, label="queues"),
             counter=counter,
             limit=data.draw(st.sampled_from([1, 2, 3, 5, 5, 150]), label="limit"),
             shares=data.draw(st.none() | st.lists(st.integers(0, 3), max_size=4), label="shares"),

@@ -1,4 +1,4 @@
-"""What the store does, in plain Python: a dictionary of jobs and the rules of DESIGN, without indexes, keys or bytes.
+"""The behaviour of the store in plain Python: a dictionary of jobs and the rules, without indexes, keys or bytes.
 
 Written from the contracts at the heads of `lua/*.lua`, not from their code. Every index, count, held job and timer is
 worked out anew from the jobs. A method per verb takes the time and returns what the command's reply must be, or raises

@@ -1,4 +1,4 @@
-"""What is due and nobody has moved, in plain Python: the rules at the head of `overdue.lua` and `upkeep.lua`."""
+"""The model of overdue timers: the rules at the heads of `overdue.lua` and `upkeep.lua`."""
 
 from __future__ import annotations
 

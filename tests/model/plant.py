@@ -1,10 +1,10 @@
-"""Planted bugs: does any test notice? Each is one line of the state machine, changed in a copy.
+"""Planted bugs: does a test fail for each? A bug is one changed line in a copy of the Lua library.
 
-    python -m tests.model.model.plant             plants each bug in turn, and prints which tests caught it and how soon
-    python -m tests.model.model.plant "fence"     only the bugs whose name has that word
-    python -m tests.model.model.plant "" model    only by the model
+    python -m tests.model.plant             plant one bug after the other, and print which tests fail, and how soon
+    python -m tests.model.plant "fence"     only the bugs whose name has that word
+    python -m tests.model.plant "" model    only by the model
 
-It is its own pytest plugin too: `-p tests.plant` loads the copy that HOLDFAST_PLANT names in place of the real files.
+It is also a pytest plugin: `-p tests.model.plant` loads the copy that HOLDFAST_PLANT names.
 """
 
 from __future__ import annotations
@@ -26,21 +26,31 @@ MODEL = [
     f"tests/model/test_model.py::test_random_commands_do_what_the_model_says[{backend}]"
     for backend in ("small", "valkey")
 ]
-OLDER = ("lua_unique", "lua_settings", "lua_found", "repeats", "lua")
-NEWER = (
-    "after",
-    "newest",
-    "limit",
-    "fair",
-    "steer",
-    "schedule",
-    "lua_review",
-    "undefined_limits",
-    "returned",
-    "groups",
-    "damage",
-)
-DIRECT = [f"tests/test_{name}.py" for name in (*OLDER, *NEWER)]
+DIRECT = [
+    f"tests/{name}.py"
+    for name in (
+        "client/test_unique",
+        "client/test_config",
+        "store/lua/test_lua_found",
+        "store/lua/test_repeats",
+        "store/lua/test_lua",
+        "store/lua/test_settings",
+        "store/lua/test_unique_keys",
+        "store/lua/test_dependencies",
+        "client/test_newest",
+        "store/lua/test_limits",
+        "store/lua/test_fair",
+        "store/lua/test_steer",
+        "client/test_schedules_stored",
+        "store/lua/test_lua_review",
+        "client/test_undefined_limits",
+        "store/lua/test_deadline",
+        "job/test_history",
+        "job/test_groups",
+        "job/test_result",
+        "store/test_damage",
+    )
+]
 
 
 @dataclass(frozen=True)
@@ -288,10 +298,10 @@ BUGS = [
     ),
     Bug(
         "the worker of a job that is taken away is not told",
-        "steer",
+        "actions",
         "send_message(worker_of(run.executor), string.format('lost %s %s %d', run.executor, job.id, job.attempt))",
     ),
-    Bug("a moved job is not known in its new queue", "steer", "register_queue(queue)"),
+    Bug("a moved job is not known in its new queue", "move", "register_queue(queue)"),
     Bug(
         "the next stage has the checkpoint of the last",
         "finish",

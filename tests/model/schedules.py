@@ -1,4 +1,4 @@
-"""Jobs that are enqueued again and again, in plain Python: the rules at the head of `schedule.lua`."""
+"""The model of schedules: the rules at the head of `schedules.lua`."""
 
 from __future__ import annotations
 

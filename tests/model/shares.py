@@ -1,4 +1,4 @@
-"""Keys that share a queue, in plain Python: the rules at the head of `fair.lua`."""
+"""The model of shares: the rules at the head of `shares.lua`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs that go on as another call, or when others have ended, in plain Python: the rules of `finish.lua`."""
+"""The model of jobs that advance to another call, or wait for others: the rules of `finish.lua`."""
 
 from __future__ import annotations
 

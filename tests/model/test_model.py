@@ -1,8 +1,8 @@
-"""Random commands, sent to a real server and to a model in plain Python: after each, the whole state must be the same.
+"""Random commands, sent to a real server and to a model in plain Python; after each, both must have the same state.
 
-Commands come twice, replies get lost, the clock leaps and goes back. For long runs:
+Commands are repeated, replies get lost, the clock leaps and goes back. For long runs:
 
-    python -m tests.model.model.test_model --minutes 30 [--backend valkey|small|cluster|redis]
+    python -m tests.model.test_model --minutes 30 [--backend valkey|small|cluster|redis]
 
 or HOLDFAST_MODEL_MINUTES=30 with pytest; HOLDFAST_MODEL_SHRINK=0 shows a failure as it was found, at once. To repeat a
 failure, put the `@reproduce_failure(...)` that it prints above `Here` in `run_machine`.
@@ -23,7 +23,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from holdfast.server.binary import bundled_binary
 from holdfast.store import library
-from tests.model.compose import Composition
+from tests.model.composition_rules import Composition
 from tests.model.job import Steps
 from tests.model.machine import Machine
 from tests.support.servers import redis_7, running_server

@@ -1,4 +1,4 @@
-"""What executors and workers do, in plain Python: claim, renew, save, detach, finish, lose and deregister."""
+"""The model of executors and workers: claim, renew, save, detach, finish, requeue_orphaned and deregister."""
 
 from __future__ import annotations
 

@@ -3,8 +3,10 @@
 -- `action[name](id, args)` acts on one job and returns its answer; `check_action[name](args)` checks the arguments before.
 -- `bulk` applies actions to all jobs that match a filter.
 
-local check_ids, flush, loop_despite_errors = core.check_ids, core.flush, core.loop_despite_errors
-local publish_events, refuse, register = core.publish_events, core.refuse, core.register
+local FINAL, NO_EXECUTOR, check_ids = core.FINAL, core.NO_EXECUTOR, core.check_ids
+local current_attempt, end_attempt, flush = core.current_attempt, core.end_attempt, core.flush
+local load_job, loop_despite_errors, publish_events = core.load_job, core.loop_despite_errors, core.publish_events
+local refuse, register, send_message, worker_of = core.refuse, core.register, core.send_message, core.worker_of
 
 local action, check_action = {}, {}
 
@@ -13,6 +15,24 @@ local function changed_nothing(answer) return answer ~= 'OK' and not string.find
 
 local function check_reason(args)
   if type(args.reason or '') ~= 'string' then refuse('INVALID', '`reason` must be text') end
+end
+
+-- An action on jobs that have not ended.
+local function unless_final(change)
+  return function(id, args)
+    local job, waiters = load_job(id, 'w')
+    if not job then return waiters end -- NOTFOUND, NEWER or DAMAGED
+    return FINAL[job.state] and 'STATE' or change(job, args, waiters)
+  end
+end
+
+-- End the attempt of a running job, and have its worker stop it. Returns the fields to write with the job's move.
+local function stop_attempt(job, letter, reason)
+  local run = current_attempt(job)
+  if run.executor ~= NO_EXECUTOR then
+    send_message(worker_of(run.executor), string.format('lost %s %s %d', run.executor, job.id, job.attempt))
+  end
+  return end_attempt(job, run, letter, reason)
 end
 
 local function apply_to_each(name, args, ids)
@@ -39,4 +59,5 @@ local function register_action(name, flags)
 end
 
 core.action, core.check_action, core.check_reason = action, check_action, check_reason
-core.apply_to_each, core.register_action = apply_to_each, register_action
+core.apply_to_each, core.register_action, core.unless_final = apply_to_each, register_action, unless_final
+core.stop_attempt = stop_attempt

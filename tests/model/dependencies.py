@@ -1,4 +1,4 @@
-"""Jobs that wait for others, in plain Python: the rules at the heads of `after.lua`, `depend.lua` and `cancel.lua`."""
+"""The model of dependencies: the rules at the heads of `dependencies.lua`, `depend.lua` and `cancel.lua`."""
 
 from __future__ import annotations
 

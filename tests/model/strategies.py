@@ -1,4 +1,4 @@
-"""Strategies for the random commands of `test_model`: few names, so that they collide, and values at the bounds."""
+"""Strategies for the random commands of `test_model`: few names, so that they collide, and boundary values."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What attempts keep beside their result, in plain Python and as random commands: the rules at the heads of `once.lua`,
-`log.lua` and `ask.lua`."""
+"""Steps, logs and requests of attempts, as a model and as random commands: the rules at the heads of `once.lua`,
+`log.lua` and `request.lua`."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from holdfast import errors
 from holdfast.constants import LOG_HEAD, LOG_TAIL, USAGE_BLOCK
 from holdfast.store import commands
 from holdfast.store.commands import Lease, LogBlock, LogReply
-from tests.model import drawn
-from tests.model.act import Acts
+from tests.model import strategies
+from tests.model.bulk_rules import Acts
 from tests.model.core import worker_of
-from tests.model.drawn import WORKERS
 from tests.model.job import STATES
 from tests.model.machine import NAMESPACE
 from tests.model.model import Model
+from tests.model.strategies import WORKERS
 
 ATTEMPTS = 10
 STEPS = ["charge-card", "a/b:c@d._-", "x" * 100]
@@ -101,7 +101,7 @@ class Asking(Acts):
         self.runs = Runs(self.model)
 
     @precondition(lambda self: self.is_busy)
-    @rule(data=st.data(), step=st.sampled_from(STEPS), result=st.none() | drawn.blobs, fault=drawn.faults)
+    @rule(data=st.data(), step=st.sampled_from(STEPS), result=st.none() | strategies.blobs, fault=strategies.faults)
     def once(self, data: st.DataObject, step: str, result: bytes | None, fault: str) -> None:
         executor = self.draw_executor(data)
         held = Lease(executor, *self.draw_leases(data, executor)[0])
@@ -109,7 +109,7 @@ class Asking(Acts):
         expected = partial(self.runs.once, held, step, result, created)
         self.send(commands.once(held, step, result, created=created), expected, lambda reply: reply, fault)
 
-    @rule(data=st.data(), fault=drawn.faults)
+    @rule(data=st.data(), fault=strategies.faults)
     def print_something(self, data: st.DataObject, fault: str) -> None:
         blocks = data.draw(st.lists(self.draw_block(data), min_size=1, max_size=4), label="blocks")
         self.send(commands.log(blocks), partial(self.runs.log, blocks), list, fault)

@@ -1,4 +1,4 @@
-"""The random commands of the model test about schedules."""
+"""Random commands about schedules."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from hypothesis.stateful import precondition, rule
 
 from holdfast.store import commands
 from holdfast.store.commands import Command
-from tests.model import drawn
-from tests.model.rules import Rules
+from tests.model import strategies
+from tests.model.job_rules import Rules
 
 NAMES = ["nightly", "a.b-c_D"]
 AHEAD = [-1000, 1, 999, 1000, 5000, 60_000, 3_600_000]
 
 batches = st.fixed_dictionaries(
-    {"queue": drawn.queue_names, "task": st.just("send")},
+    {"queue": strategies.queue_names, "task": st.just("send")},
     optional={
         "priority": st.sampled_from([-1, 1]),
-        "limits": drawn.limits.map(list),
-        "share": st.sampled_from(drawn.SHARES),
+        "limits": strategies.limits.map(list),
+        "share": st.sampled_from(strategies.SHARES),
         "deadline": st.sampled_from([1000, 90_000]),
         "keep": st.just(False),
     },
@@ -45,13 +45,13 @@ intervals = st.fixed_dictionaries(
 
 
 class Schedules(Rules):
-    @rule(data=st.data(), name=st.sampled_from(NAMES), batch=batches, policy=policies, fault=drawn.faults)
+    @rule(data=st.data(), name=st.sampled_from(NAMES), batch=batches, policy=policies, fault=strategies.faults)
     def schedule(
         self, data: st.DataObject, name: str, batch: dict[str, Any], policy: dict[str, Any], fault: str
     ) -> None:
         times = st.fixed_dictionaries({"times": st.lists(st.sampled_from(AHEAD), unique=True).map(self.to_times)})
         how = {**policy, **data.draw(intervals | times, label="when")}
-        payload = data.draw(drawn.blobs, label="payload")
+        payload = data.draw(strategies.blobs, label="payload")
         command = commands.schedule(name, batch, payload, **how)
         declare = self.model.schedules.declare
         self.send(command, lambda: declare(name, batch, payload, how, self.now), bool, fault)
@@ -60,7 +60,7 @@ class Schedules(Rules):
         return sorted(self.now + time for time in ahead)
 
     @precondition(lambda self: bool(self.model.schedules.all))
-    @rule(data=st.data(), fault=drawn.faults)
+    @rule(data=st.data(), fault=strategies.faults)
     def steer_a_schedule(self, data: st.DataObject, fault: str) -> None:
         schedules = self.model.schedules
         name = data.draw(st.sampled_from([*schedules.all] * 5 + NAMES), label="name")
@@ -78,17 +78,17 @@ class Schedules(Rules):
         command, expected_answer = acts[data.draw(st.sampled_from([0, 0, 1, 2, 2, 3, 4]), label="act")]
         self.send(command, expected_answer, lambda reply: reply, fault)
 
-    @rule(step=st.sampled_from(drawn.STEPS), fault=drawn.faults)
+    @rule(step=st.sampled_from(strategies.STEPS), fault=strategies.faults)
     def upkeep(self, step: int, fault: str) -> None:
         self.time_passes(step)
         command = commands.upkeep(refills=5)
         self.send(command, lambda: self.model.upkeep(self.now), lambda reply: (*reply[:5], {*reply.refills}), fault)
 
     @precondition(lambda self: bool(self.model.schedules.timers()))
-    @rule(late=st.sampled_from([0, 1, 999, 1000, 3500, 600_000]), executor=st.sampled_from(drawn.EXECUTORS))
+    @rule(late=st.sampled_from([0, 1, 999, 1000, 3500, 600_000]), executor=st.sampled_from(strategies.EXECUTORS))
     def it_is_time(self, late: int, executor: str) -> None:
         """Of the next firing, or somewhat later."""
         self.time_passes(max(0, min(self.model.schedules.timers().values()) - self.now) + late)
         counter = self.requests.get(executor, {"counter": 0})["counter"] + 1
-        self.requests[executor] = commands.claim_args(drawn.QUEUES, counter=counter, limit=2)
+        self.requests[executor] = commands.claim_args(strategies.QUEUES, counter=counter, limit=2)
         self.send_claim(executor, self.requests[executor], "none")

@@ -1,4 +1,4 @@
-"""The random commands of the model test, one rule each: what jobs, workers and settings go through.
+"""The random commands of the model test, one rule each, for jobs, workers and settings.
 
 What jobs have to do with each other is in `model_compose.py`.
 """
@@ -17,18 +17,18 @@ from holdfast.job.outcome import Outcome
 from holdfast.names import new_id
 from holdfast.store import commands
 from holdfast.store.commands import Command, Finish, Lease, Started
-from tests.model import drawn
+from tests.model import strategies
 from tests.model.core import worker_of
-from tests.model.drawn import BACK, DETACHED, EXECUTORS, IDS, LEAPS, QUEUES, STEPS, WORKERS
 from tests.model.job import STATES
 from tests.model.machine import NAMESPACE, Expected, Machine, normal_renewal
+from tests.model.strategies import BACK, DETACHED, EXECUTORS, IDS, LEAPS, QUEUES, STEPS, WORKERS
 from tests.support.new_job import NewJob
 
 
 class Rules(Machine):
     @initialize(
-        jobs=st.lists(drawn.new_jobs, min_size=2, max_size=8, unique_by=lambda job: job.id),
-        values=st.just({}) | drawn.settings_set,
+        jobs=st.lists(strategies.new_jobs, min_size=2, max_size=8, unique_by=lambda job: job.id),
+        values=st.just({}) | strategies.settings_set,
         has_many=st.sampled_from([False] * 5 + [True]),
     )
     def fill(self, jobs: list[NewJob], values: dict[str, int], has_many: bool) -> None:
@@ -38,12 +38,12 @@ class Rules(Machine):
             self.known_ids.add("many")
 
     @rule(
-        jobs=st.sampled_from([drawn.distinct_jobs] * 4 + [st.lists(drawn.new_jobs, min_size=2, max_size=9)]).flatmap(
-            lambda jobs: jobs
-        ),
+        jobs=st.sampled_from(
+            [strategies.distinct_jobs] * 4 + [st.lists(strategies.new_jobs, min_size=2, max_size=9)]
+        ).flatmap(lambda jobs: jobs),
         due=st.none() | st.sampled_from([-1000, 0, 1, 5000]),
         on_exists=st.sampled_from(["return", "return", "replace", "error"]),
-        fault=drawn.faults,
+        fault=strategies.faults,
     )
     def enqueue(self, jobs: list[NewJob], due: int | None, on_exists: str, fault: str) -> None:
         if due is not None:
@@ -54,7 +54,7 @@ class Rules(Machine):
     @rule(
         count=st.integers(98, 130),
         delay=st.sampled_from([0, 1000]),
-        budget=drawn.small,
+        budget=strategies.small,
         limits=st.sampled_from([None, ("api",)]),
     )
     def enqueue_more_than_a_call_advances(
@@ -69,7 +69,7 @@ class Rules(Machine):
         self.send_enqueue([msgspec.structs.replace(one, id=name) for name in names], "return", "none")
 
     @precondition(lambda self: len(self.known_ids) < len(IDS) + 6)
-    @rule(jobs=st.lists(drawn.new_jobs, min_size=1, max_size=2), fault=drawn.faults)
+    @rule(jobs=st.lists(strategies.new_jobs, min_size=1, max_size=2), fault=strategies.faults)
     def enqueue_fresh(self, jobs: list[NewJob], fault: str) -> None:
         names = [f"fresh{len(self.known_ids) + place}" for place in range(len(jobs))]
         self.known_ids.update(names)
@@ -86,7 +86,7 @@ class Rules(Machine):
         place = data.draw(st.integers(1, min(5, len(self.sent))), label="so many before")
         self.send(*self.sent[-place], "none")
 
-    @rule(data=st.data(), executor=st.sampled_from(EXECUTORS), fault=drawn.faults)
+    @rule(data=st.data(), executor=st.sampled_from(EXECUTORS), fault=strategies.faults)
     def claim(self, data: st.DataObject, executor: str, fault: str) -> None:
         self.send_claim(executor, self.next_request(data, executor), fault)
 
@@ -109,7 +109,7 @@ class Rules(Machine):
         assert claim.wake_key.decode() == f"hf:{{{NAMESPACE}}}:wake:{executor}"
         return claim.wait, claim.jobs
 
-    @rule(data=st.data(), worker=st.sampled_from(WORKERS), fault=drawn.faults)
+    @rule(data=st.data(), worker=st.sampled_from(WORKERS), fault=strategies.faults)
     def renew(self, data: st.DataObject, worker: str, fault: str) -> None:
         executors = [executor for executor in EXECUTORS if worker_of(executor) == worker]
         if not data.draw(st.sampled_from([True, True, False]), label="all executors"):
@@ -122,7 +122,7 @@ class Rules(Machine):
             "executors": executors,
             "started": [Started(*one, 4711, 25) for one in held[:2] if data.draw(st.booleans(), label="started")],
             "about": data.draw(st.sampled_from([None, "", "a worker"]), label="about"),
-            "queues": data.draw(st.none() | st.lists(drawn.queue_names, max_size=3), label="queues"),
+            "queues": data.draw(st.none() | st.lists(strategies.queue_names, max_size=3), label="queues"),
             "matches": data.draw(st.sampled_from([False, False, True]), label="matches"),
         }
         self.send_renew(worker, held, said, fault)
@@ -149,13 +149,13 @@ class Rules(Machine):
             self.send_renew("n1/other", [], said, "none")
 
     @precondition(lambda self: self.is_busy)
-    @rule(data=st.data(), checkpoint=st.none() | drawn.blobs, fault=drawn.faults)
+    @rule(data=st.data(), checkpoint=st.none() | strategies.blobs, fault=strategies.faults)
     def save(self, data: st.DataObject, checkpoint: bytes | None, fault: str) -> None:
         executor = self.draw_executor(data)
         held = Lease(executor, *self.draw_leases(data, executor)[0])
         said: dict[str, Any] = {
             "progress": data.draw(st.sampled_from([None, "", "50 %", "x" * 100]), label="progress"),
-            "notes": data.draw(drawn.notes, label="notes"),
+            "notes": data.draw(strategies.notes, label="notes"),
             "created": self.draw_created(data, held.id),
             "renew": data.draw(st.booleans(), label="renew"),
         }
@@ -163,7 +163,7 @@ class Rules(Machine):
         self.send(command, lambda: self.model.save(held, checkpoint, self.now, **said), bool, fault)
 
     @precondition(lambda self: self.is_busy)
-    @rule(data=st.data(), to=st.sampled_from(DETACHED), fault=drawn.faults)
+    @rule(data=st.data(), to=st.sampled_from(DETACHED), fault=strategies.faults)
     def detach(self, data: st.DataObject, to: str, fault: str) -> None:
         executor = self.draw_executor(data)
         held = Lease(executor, *self.draw_leases(data, executor)[0])
@@ -172,7 +172,7 @@ class Rules(Machine):
         self.send(command, lambda: self.model.detach(held, to, self.now, created=created), bool, fault)
 
     @precondition(lambda self: self.is_busy)
-    @rule(data=st.data(), outcome=drawn.outcomes)
+    @rule(data=st.data(), outcome=strategies.outcomes)
     def write_without_the_right_to(self, data: st.DataObject, outcome: Outcome) -> None:
         """Another executor, or one that had an attempt before."""
         job = data.draw(st.sampled_from([job for job in self.model.jobs.values() if job.state == "running"]))
@@ -191,13 +191,13 @@ class Rules(Machine):
         return data.draw(st.sampled_from([job.created if job else 0] * 3 + [None, 1]), label="created")
 
     @precondition(lambda self: self.is_busy)
-    @rule(data=st.data(), claims=st.booleans(), fault=drawn.faults)
+    @rule(data=st.data(), claims=st.booleans(), fault=strategies.faults)
     def finish(self, data: st.DataObject, claims: bool, fault: str) -> None:
         executor = self.draw_executor(data)
         items = [
             Finish(
                 *lease,
-                data.draw(drawn.outcomes, label="outcome"),
+                data.draw(strategies.outcomes, label="outcome"),
                 pid=data.draw(st.sampled_from([None, 88]), label="pid"),
                 started=data.draw(st.sampled_from([None, 0, 12]), label="started"),
                 created=self.draw_created(data, lease[0]),
@@ -228,7 +228,9 @@ class Rules(Machine):
             fault,
         )
 
-    @rule(data=st.data(), before=st.sampled_from(STEPS), meanwhile=st.sampled_from([0, 1, 400]), fault=drawn.faults)
+    @rule(
+        data=st.data(), before=st.sampled_from(STEPS), meanwhile=st.sampled_from([0, 1, 400]), fault=strategies.faults
+    )
     def work(self, data: st.DataObject, before: int, meanwhile: int, fault: str) -> None:
         """What an executor does all day: claim jobs, save, and end most of them."""
         executor = data.draw(st.sampled_from(EXECUTORS), label="executor")
@@ -237,14 +239,14 @@ class Rules(Machine):
         self.time_passes(meanwhile)
         held = [self.model.lease(job) for job in self.model.held(executor)]
         for lease in held[:1] + held[:2]:
-            checkpoint = data.draw(drawn.blobs, label="checkpoint")
+            checkpoint = data.draw(strategies.blobs, label="checkpoint")
             expected = partial(self.model.save, lease, checkpoint, self.now)
             self.send(commands.save(lease, checkpoint), expected, bool, "none")
         kept = data.draw(st.sampled_from([0, 0, 1, 2]), label="kept")
-        items = [Finish(*lease[1:], data.draw(drawn.outcomes, label="outcome")) for lease in held[kept:9]]
+        items = [Finish(*lease[1:], data.draw(strategies.outcomes, label="outcome")) for lease in held[kept:9]]
         self.send_finish(executor, items, None, fault)
 
-    @rule(data=st.data(), jobs=st.lists(drawn.new_jobs, min_size=1, max_size=3), outcome=drawn.outcomes)
+    @rule(data=st.data(), jobs=st.lists(strategies.new_jobs, min_size=1, max_size=3), outcome=strategies.outcomes)
     def enqueue_and_work(self, data: st.DataObject, jobs: list[NewJob], outcome: Outcome) -> None:
         """Jobs come, and end at once."""
         executor = data.draw(st.sampled_from(EXECUTORS), label="executor")
@@ -253,7 +255,7 @@ class Rules(Machine):
         items = [Finish(job.id, job.attempt, outcome, unstarted=True) for job in self.model.held(executor)]
         self.send_finish(executor, items, None, "none")
 
-    @rule(dead=st.sampled_from([*EXECUTORS, *DETACHED, *WORKERS]), reason=drawn.reasons, fault=drawn.faults)
+    @rule(dead=st.sampled_from([*EXECUTORS, *DETACHED, *WORKERS]), reason=strategies.reasons, fault=strategies.faults)
     def lose(self, dead: str, reason: str, fault: str) -> None:
         who = {"executor": None, "worker": None} | {"executor" if dead in EXECUTORS + DETACHED else "worker": dead}
         self.send(
@@ -263,12 +265,12 @@ class Rules(Machine):
             fault,
         )
 
-    @rule(data=st.data(), fault=drawn.faults)
+    @rule(data=st.data(), fault=strategies.faults)
     def cancel_retry_or_delete(self, data: st.DataObject, fault: str) -> None:
         has_ended = any(job.state in STATES[5:] for job in self.model.jobs.values())
         verb = data.draw(st.sampled_from(["cancel"] + ["retry", "retry", "delete"] * has_ended), label="verb")
         ids = self.draw_ids(data, STATES[:5] if verb == "cancel" else STATES[5:])
-        reason = data.draw(drawn.reasons, label="reason") if verb == "cancel" else ""
+        reason = data.draw(strategies.reasons, label="reason") if verb == "cancel" else ""
         force = verb == "retry" and data.draw(st.booleans(), label="force")
         command, expected = {
             "cancel": (commands.cancel(ids, reason=reason), lambda: self.model.cancel(ids, reason, self.now)),
@@ -277,12 +279,15 @@ class Rules(Machine):
         }[verb]
         self.send(command, expected, list, fault)
 
-    @rule(data=st.data(), queue=drawn.queue_names, worker=st.sampled_from(WORKERS), fault=drawn.faults)
+    @rule(data=st.data(), queue=strategies.queue_names, worker=st.sampled_from(WORKERS), fault=strategies.faults)
     def do_something_on_the_side(self, data: st.DataObject, queue: str, worker: str, fault: str) -> None:
         queue = min(self.model.paused, default=queue)
         ids = self.draw_ids(data, STATES)
-        words, inbox = data.draw(drawn.words, label="words"), data.draw(st.sampled_from(["me", "you"]), label="inbox")
-        fields, gone = data.draw(drawn.fields, label="fields")
+        words, inbox = (
+            data.draw(strategies.words, label="words"),
+            data.draw(st.sampled_from(["me", "you"]), label="inbox"),
+        )
+        fields, gone = data.draw(strategies.fields, label="fields")
         acts: list[tuple[Command[Any], Expected]] = [
             (commands.pause(queue), lambda: self.model.pause(queue)),
             (commands.resume(queue), lambda: self.model.resume(queue)),
@@ -296,16 +301,16 @@ class Rules(Machine):
         self.send(command, expected, lambda reply: getattr(reply, "states", reply), fault)
 
     @rule(
-        queue=st.none() | drawn.queue_names,
-        values=drawn.settings_set,
-        reset=st.just([]) | st.lists(drawn.setting_names, max_size=3),
-        fault=drawn.faults,
+        queue=st.none() | strategies.queue_names,
+        values=strategies.settings_set,
+        reset=st.just([]) | st.lists(strategies.setting_names, max_size=3),
+        fault=strategies.faults,
     )
     def configure(self, queue: str | None, values: dict[str, int], reset: list[str], fault: str) -> None:
         self.send_configure(queue, values, reset, fault)
 
     @precondition(lambda self: bool(self.model.settings))
-    @rule(data=st.data(), fault=drawn.faults)
+    @rule(data=st.data(), fault=strategies.faults)
     def configure_as_before(self, data: st.DataObject, fault: str) -> None:
         queue, name = data.draw(st.sampled_from(list(self.model.settings)))
         everything = [name for other, name in self.model.settings if other == queue]
@@ -321,7 +326,7 @@ class Rules(Machine):
         )
 
     @rule(
-        queues=st.none() | st.lists(drawn.queue_names, max_size=3, unique=True),
+        queues=st.none() | st.lists(strategies.queue_names, max_size=3, unique=True),
         states=st.none() | st.lists(st.sampled_from(STATES), min_size=1, max_size=3, unique=True),
         limit=st.integers(1, 7),
         newest=st.booleans(),

@@ -1,4 +1,4 @@
-"""The random commands of the model test about what jobs have to do with each other."""
+"""Random commands that relate jobs to each other: dependencies, limits, shares, moves."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from hypothesis.stateful import rule
 
 from holdfast.store import commands
 from holdfast.store.commands import Finish
-from tests.model import drawn
-from tests.model.drawn import EXECUTORS, IDS, QUEUES
+from tests.model import strategies
+from tests.model.attempt_rules import Asking
 from tests.model.job import STATES
-from tests.model.runs import Asking
+from tests.model.strategies import EXECUTORS, IDS, QUEUES
 from tests.support.new_job import NewJob
 
 
@@ -27,9 +27,9 @@ class Composition(Asking):
 
     @rule(
         data=st.data(),
-        jobs=st.lists(drawn.new_jobs, min_size=1, max_size=4, unique_by=lambda job: job.id),
+        jobs=st.lists(strategies.new_jobs, min_size=1, max_size=4, unique_by=lambda job: job.id),
         on_exists=st.sampled_from(["return", "return", "return", "replace"]),
-        fault=drawn.faults,
+        fault=strategies.faults,
     )
     def enqueue_linked(self, data: st.DataObject, jobs: list[NewJob], on_exists: str, fault: str) -> None:
         """Jobs that wait for each other, and for others."""
@@ -44,11 +44,11 @@ class Composition(Asking):
         deadline_at = data.draw(st.sampled_from([None] * 8 + [-1, 0, 40_000]), label="start by")
         return {
             "after": tuple(after) or None,
-            "on_failed": data.draw(st.none() | drawn.policies, label="on_failed"),
+            "on_failed": data.draw(st.none() | strategies.policies, label="on_failed"),
             "deadline_at": None if deadline_at is None else self.now + deadline_at,
         }
 
-    @rule(data=st.data(), on_failed=st.none() | drawn.policies, fault=drawn.faults)
+    @rule(data=st.data(), on_failed=st.none() | strategies.policies, fault=strategies.faults)
     def depend(self, data: st.DataObject, on_failed: str | None, fault: str) -> None:
         [id, *_] = self.draw_ids(data, STATES[:4])
         add, remove = self.draw_some(data, STATES), self.draw_some(data, STATES, most=2)
@@ -64,7 +64,7 @@ class Composition(Asking):
         awaited = [job for job in self.model.jobs.values() if self.model.after.line(job.id)]
         return [job.id for job in awaited for _ in range(5 if job.state in STATES[5:] else 1)]
 
-    @rule(data=st.data(), reason=drawn.reasons, fault=drawn.faults)
+    @rule(data=st.data(), reason=strategies.reasons, fault=strategies.faults)
     def cancel_with_dependents(self, data: st.DataObject, reason: str, fault: str) -> None:
         ids = data.draw(st.sampled_from(self.awaited() or IDS).map(lambda id: [id]), label="id")
         if data.draw(st.booleans(), label="others too"):
@@ -78,7 +78,7 @@ class Composition(Asking):
         name=st.sampled_from(["api", "api", "db"]),
         slots=st.sampled_from([0, 1, 1, 2, 5]),
         per=st.sampled_from([0, 0, 60_000, 600_000]),
-        fault=drawn.faults,
+        fault=strategies.faults,
     )
     def limit_or_unlimit(self, name: str, slots: int, per: int, fault: str) -> None:
         self.send_limit(name, slots, per, fault)
@@ -91,10 +91,10 @@ class Composition(Asking):
             self.send(commands.remove_limit(name), lambda: self.model.limits.unlimit(name, self.now), bool, fault)
 
     @rule(
-        queue=drawn.queue_names,
-        share=st.sampled_from(drawn.SHARES),
+        queue=strategies.queue_names,
+        share=st.sampled_from(strategies.SHARES),
         weight=st.sampled_from([1, 2, 3, 100]),
-        fault=drawn.faults,
+        fault=strategies.faults,
     )
     def weigh(self, queue: str, share: str, weight: int, fault: str) -> None:
         command = commands.set_share_weight(queue, share, weight)
@@ -102,9 +102,9 @@ class Composition(Asking):
 
     @rule(
         data=st.data(),
-        queue=st.none() | drawn.queue_names,
+        queue=st.none() | strategies.queue_names,
         priority=st.sampled_from([None, -1, 0, 1]),
-        fault=drawn.faults,
+        fault=strategies.faults,
     )
     def move(self, data: st.DataObject, queue: str | None, priority: int | None, fault: str) -> None:
         ids = self.draw_ids(data, STATES[:5])
@@ -114,7 +114,7 @@ class Composition(Asking):
             move = partial(steer.move, queue=queue, priority=priority)
             self.send(command, lambda: steer.each(ids, move, self.now), list, fault)
 
-    @rule(data=st.data(), delay=st.sampled_from([0, 2000]), reason=drawn.reasons, fault=drawn.faults)
+    @rule(data=st.data(), delay=st.sampled_from([0, 2000]), reason=strategies.reasons, fault=strategies.faults)
     def release_or_fail(self, data: st.DataObject, delay: int, reason: str, fault: str) -> None:
         steer, is_release = self.model.steer, data.draw(st.booleans(), label="release")
         ids = self.draw_ids(data, STATES[4:5] if is_release else STATES[:5])
@@ -127,18 +127,18 @@ class Composition(Asking):
             change = partial(steer.fail, group=group, reason=reason)
         self.send(command, lambda: steer.each(ids, change, self.now), list, fault)
 
-    @rule(data=st.data(), jobs=st.lists(drawn.plain_jobs, min_size=3, max_size=5, unique_by=lambda job: job.id))
+    @rule(data=st.data(), jobs=st.lists(strategies.plain_jobs, min_size=3, max_size=5, unique_by=lambda job: job.id))
     def link_and_work(self, data: st.DataObject, jobs: list[NewJob]) -> None:
         """Some jobs, and the last ones wait for them; most end."""
         first = tuple(job.id for job in jobs[:2])
-        links = {"after": first, "on_failed": data.draw(drawn.policies, label="on_failed")}
+        links = {"after": first, "on_failed": data.draw(strategies.policies, label="on_failed")}
         self.send_enqueue([*jobs[:2], *(msgspec.structs.replace(job, **links) for job in jobs[2:])], "return", "none")
         self.work_off(data)
 
     @rule(
         data=st.data(),
-        jobs=st.lists(drawn.plain_jobs, min_size=2, max_size=4, unique_by=lambda job: job.id),
-        full=st.sampled_from(drawn.LIMITS),
+        jobs=st.lists(strategies.plain_jobs, min_size=2, max_size=4, unique_by=lambda job: job.id),
+        full=st.sampled_from(strategies.LIMITS),
     )
     def limit_and_work(self, data: st.DataObject, jobs: list[NewJob], full: str) -> None:
         """Some jobs that cannot all run at once, because of a limit or because of their queue."""
@@ -157,5 +157,7 @@ class Composition(Asking):
             counter = self.requests.get(executor, {"counter": 0})["counter"] + 1
             self.requests[executor] = commands.claim_args(QUEUES, counter=counter, limit=5)
             self.send_claim(executor, self.requests[executor], "none")
-            items = [Finish(job.id, job.attempt, data.draw(drawn.endings)) for job in self.model.held(executor)[:3]]
+            items = [
+                Finish(job.id, job.attempt, data.draw(strategies.endings)) for job in self.model.held(executor)[:3]
+            ]
             self.send_finish(executor, items, None, "none")

@@ -1,4 +1,4 @@
-"""What an operator does to jobs, and deadlines, in plain Python: the rules of `steer.lua` and `deadline.lua`."""
+"""The model of operator actions and deadlines: `move.lua`, `release.lua`, `fail.lua` and `deadlines.lua`."""
 
 from __future__ import annotations
 

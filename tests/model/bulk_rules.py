@@ -1,4 +1,4 @@
-"""The same to all jobs of a kind, in plain Python and as random commands: the rules at the head of `act.lua`."""
+"""Bulk actions, as a model and as random commands: the rules at the head of `bulk.lua`."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from hypothesis.stateful import rule
 
 from holdfast.store import commands
 from holdfast.store.commands import BulkReply
-from tests.model.drawn import LONG_GROUP, QUEUES
 from tests.model.job import FINAL, STATES, Job
 from tests.model.model import Model, Place
-from tests.model.timetable import Schedules
+from tests.model.schedule_rules import Schedules
+from tests.model.strategies import LONG_GROUP, QUEUES
 
 ARGUMENTS: dict[str, dict[str, Any]] = {
     "cancel": {"reason": "because"},
