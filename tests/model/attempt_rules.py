@@ -81,7 +81,7 @@ class Runs:
         if word == "drain":
             if worker not in self.model.workers:
                 raise errors.WorkerNotFound
-            self.model.tell(worker, f"drain {inbox}")
+            self.model.send_message(worker, f"drain {inbox}")
             return worker, list_key
         job = self.model.jobs.get(id)
         if not job:
@@ -89,7 +89,7 @@ class Runs:
         if job.state != "running":
             raise errors.WrongState
         asked = worker_of(job.run.executor)
-        self.model.tell(asked, f"stack {job.run.executor} {id} {job.attempt} {inbox}")
+        self.model.send_message(asked, f"stack {job.run.executor} {id} {job.attempt} {inbox}")
         return asked, list_key
 
 
@@ -146,7 +146,7 @@ class Asking(Acts):
     def answer(self, text: str) -> None:
         self.send(
             commands.respond("me", text.encode()),
-            partial(self.model.tell, "me", text[: 256 << 10]),
+            partial(self.model.send_message, "me", text[: 256 << 10]),
             lambda reply: reply,
             "none",
         )

@@ -76,7 +76,7 @@ class Act:
         if self.action in actions:
             return actions[self.action]()
         job = model.jobs[id]
-        return "STATE" if job.state in FINAL else str(getattr(model.steer, self.action)(job, now=now, **arguments))
+        return "STATE" if job.state in FINAL else str(getattr(model.operators, self.action)(job, now=now, **arguments))
 
 
 class Acts(Schedules):

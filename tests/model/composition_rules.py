@@ -54,14 +54,14 @@ class Composition(Asking):
         add, remove = self.draw_some(data, STATES), self.draw_some(data, STATES, most=2)
         self.send(
             commands.depend(id, add=add, remove=remove, on_failed=on_failed),
-            lambda: self.model.after.depend(id, add, remove, on_failed, self.now),
+            lambda: self.model.dependencies.depend(id, add, remove, on_failed, self.now),
             tuple,
             fault,
         )
 
     def awaited(self) -> list[str]:
         """Those that others wait for; mostly such that have ended, and hold them up."""
-        awaited = [job for job in self.model.jobs.values() if self.model.after.line(job.id)]
+        awaited = [job for job in self.model.jobs.values() if self.model.dependencies.line(job.id)]
         return [job.id for job in awaited for _ in range(5 if job.state in STATES[5:] else 1)]
 
     @rule(data=st.data(), reason=strategies.reasons, fault=strategies.faults)
@@ -110,22 +110,22 @@ class Composition(Asking):
         ids = self.draw_ids(data, STATES[:5])
         if queue or priority is not None:
             command = commands.move(ids, queue=queue, priority=priority)
-            steer = self.model.steer
-            move = partial(steer.move, queue=queue, priority=priority)
-            self.send(command, lambda: steer.each(ids, move, self.now), list, fault)
+            operators = self.model.operators
+            move = partial(operators.move, queue=queue, priority=priority)
+            self.send(command, lambda: operators.each(ids, move, self.now), list, fault)
 
     @rule(data=st.data(), delay=st.sampled_from([0, 2000]), reason=strategies.reasons, fault=strategies.faults)
     def release_or_fail(self, data: st.DataObject, delay: int, reason: str, fault: str) -> None:
-        steer, is_release = self.model.steer, data.draw(st.booleans(), label="release")
+        operators, is_release = self.model.operators, data.draw(st.booleans(), label="release")
         ids = self.draw_ids(data, STATES[4:5] if is_release else STATES[:5])
         if is_release:
             command = commands.release(ids, delay=delay, reason=reason)
-            change = partial(steer.release, delay=delay, reason=reason)
+            change = partial(operators.release, delay=delay, reason=reason)
         else:
             group = data.draw(st.sampled_from([None, "bad"]), label="group")
             command = commands.fail(ids, group=group, reason=reason)
-            change = partial(steer.fail, group=group, reason=reason)
-        self.send(command, lambda: steer.each(ids, change, self.now), list, fault)
+            change = partial(operators.fail, group=group, reason=reason)
+        self.send(command, lambda: operators.each(ids, change, self.now), list, fault)
 
     @rule(data=st.data(), jobs=st.lists(strategies.plain_jobs, min_size=3, max_size=5, unique_by=lambda job: job.id))
     def link_and_work(self, data: st.DataObject, jobs: list[NewJob]) -> None:

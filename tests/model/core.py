@@ -8,11 +8,11 @@ from typing import Any
 
 from holdfast.constants import MAX_IDLE_WAIT
 from holdfast.store.commands import Lease
-from tests.model.dependencies import After
+from tests.model.dependencies import Dependencies
 from tests.model.job import Job, Settings, Steps
 from tests.model.limits import Limits
 from tests.model.load import Load
-from tests.model.operators import Steer
+from tests.model.operators import Operators
 from tests.model.schedules import Schedules
 from tests.model.shares import Shares
 from tests.support.new_job import NewJob
@@ -28,10 +28,10 @@ class Core:
         self.steps = steps
         self.settings = Settings()
         self.jobs: dict[str, Job] = {}
-        self.after = After(self)
+        self.dependencies = Dependencies(self)
         self.limits = Limits(self)
         self.shares = Shares(self)
-        self.steer = Steer(self)
+        self.operators = Operators(self)
         self.load = Load()
         self.storing: dict[str, NewJob] = {}  # in this call
         self.keys: dict[str, tuple[str | int, Job]] = {}  # unique key -> for how long which job has it
@@ -61,7 +61,7 @@ class Core:
         if token in self.answers:
             return self.answers[token]
         self.was_idle = False
-        self.after.begin_call()
+        self.dependencies.begin_call()
         answer = call()
         if token and not self.was_idle:
             self.answers[token] = answer
@@ -115,8 +115,8 @@ class Core:
         new = job.new
         due = new.at if new.at is not None else now + (new.delay or 0)
         job.due = due if new.after and due > now else 0
-        is_doomed = self.after.begin(job, arrival)
-        self.steer.set_deadline(job, now)
+        is_doomed = self.dependencies.begin(job, arrival)
+        self.operators.set_deadline(job, now)
         if job.unsatisfied():
             job.move("blocked", now, place=now)
         elif due > now:
@@ -150,10 +150,10 @@ class Core:
 
     def settle(self, now: int) -> None:
         """What follows from what was done."""
-        self.after.settle(now)
+        self.dependencies.settle(now)
 
     def _advance(self, now: int) -> None:
-        self.after.go_on(now)
+        self.dependencies.go_on(now)
         due = sorted((time, name) for name, time in self.timers().items() if time <= now)
         for _, name in due[: self.steps.advanced]:
             self._ring(name, now)
@@ -182,7 +182,7 @@ class Core:
             self.schedules.fire(name[1:], now)
         elif name[0] == "!":
             self.settle(now)
-            self.steer.ring(name[1:], now)
+            self.operators.ring(name[1:], now)
         elif job and job.state == "scheduled":
             self.arrive(job)
             self.to_waiting(job, now)
@@ -206,7 +206,7 @@ class Core:
         gone = ended[: min(most, max(too_many, sum(job.place <= first for job in ended)))]
         for job in gone:
             self._remove(job)
-            self.after.forget(job.id)
+            self.dependencies.forget(job.id)
             self.event("deleted", job)
         return len(gone)
 
@@ -221,7 +221,7 @@ class Core:
         self._charge_lost(job, now)
 
     def _next_wait(self, now: int) -> int:
-        if self.after.is_unfinished or self.surplus:
+        if self.dependencies.is_unfinished or self.surplus:
             return 1
         return max(1, min([MAX_IDLE_WAIT, *(timer - now for timer in self.timers().values())]))
 
@@ -269,11 +269,11 @@ class Core:
     def conclude(self, job: Job, state: str, now: int) -> None:
         job.cancelling = job.retrying = job.alone = False
         self._free(job, "queued", "pending")
-        self.after.leave(job)
-        self.steer.drop_deadline(job)
+        self.dependencies.leave(job)
+        self.operators.drop_deadline(job)
         self.limits.leave(job, now)
         if job.awaited:
-            self.after.tell(job.id, state[0].upper())
+            self.dependencies.note_end(job.id, state[0].upper())
         if self._goes(job, state):
             self._remove(job)
             job.state = state
@@ -286,14 +286,14 @@ class Core:
     def _goes(self, job: Job, state: str) -> bool:
         """Not if somebody may want to retry it."""
         return job.new.keep is False and (
-            state == "succeeded" or (state == "cancelled" and not self.after.line(job.id))
+            state == "succeeded" or (state == "cancelled" and not self.dependencies.line(job.id))
         )
 
     def _tell_waiters(self, job: Job) -> None:
         for inbox in job.waiters:
-            self.tell(inbox, job.id)
+            self.send_message(inbox, job.id)
 
-    def tell(self, inbox: str, message: str) -> None:
+    def send_message(self, inbox: str, message: str) -> None:
         self.inboxes.setdefault(inbox, []).append(message)
 
     def know_queue(self, queue: str) -> None:
@@ -304,7 +304,7 @@ class Core:
         self.queue_changes += 1
         for worker in self.matchers:
             if self.inboxes.get(worker, [""])[-1] != "queues":
-                self.tell(worker, "queues")
+                self.send_message(worker, "queues")
 
     def event(self, kind: str, job: Job) -> None:
         self.events.append((kind, job.id))

@@ -30,7 +30,7 @@ class Ended:
     behind: float = FIRST
 
 
-class After:
+class Dependencies:
     """Who waits for whom. A job is in line with those it waits for only while it is blocked."""
 
     def __init__(self, model: Core) -> None:
@@ -213,7 +213,7 @@ class After:
 
     # Telling those that wait
 
-    def tell(self, id: str, letter: str) -> None:
+    def note_end(self, id: str, letter: str) -> None:
         self.ended.append(Ended(id, letter))
 
     def settle(self, now: int) -> None:

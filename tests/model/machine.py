@@ -175,7 +175,7 @@ class Machine(RuleBasedStateMachine):
         assert snapshot.matchers == self.model.matchers, f"told of queues are {snapshot.matchers}"
         assert snapshot.refill == self.model.schedules.wanting, f"times are wanted for {snapshot.refill}"
         same("timers", snapshot.timers, self.model.timers())
-        same("lines", {id: set(line) for id, line in snapshot.others("d").items()}, self.model.after.all_lines())
+        same("lines", {id: set(line) for id, line in snapshot.others("d").items()}, self.model.dependencies.all_lines())
         shares = {queue: {k: int(v) for k, v in fields.items()} for queue, fields in snapshot.others("fair").items()}
         same("shares", shares, self.model.shares.fields())
         same("ends of shares", snapshot.others("shares"), self.model.shares.stored_ends())

@@ -55,9 +55,9 @@ class Model(Workers):
             raise errors.JobExists  # a call that comes again is answered by its token
         names = [id or new.id for new, id in zip(jobs, there, strict=True)]
         stored = [on_exists == "replace" or not id for id in there]
-        jobs = self.after.rename(jobs, names)
+        jobs = self.dependencies.rename(jobs, names)
         self.storing = {id: new for id, new, is_stored in zip(names, jobs, stored, strict=True) if is_stored}
-        self.after.check_new(jobs, self.storing)
+        self.dependencies.check_new(jobs, self.storing)
         self._store_all(now)
         self.was_idle = not any(stored)
         return now, stored, names
@@ -72,14 +72,14 @@ class Model(Workers):
         self.storing = {}
         self.settle(now)
         for job in doomed:
-            self.after.doom(job, now)
+            self.dependencies.doom(job, now)
         self.settle(now)
 
     def _look_up(self, new: NewJob, on_exists: str, now: int) -> str | None:
         """The id of the job that is there already: of this id, or with this key."""
         owner = self.owner(new.unique, now)
         id = new.id if new.id in self.jobs else owner
-        if id is None and new.after and self.after.has_heirs(new.id):
+        if id is None and new.after and self.dependencies.has_heirs(new.id):
             raise errors.JobBlocked
         if id is None or on_exists == "return":
             return id
@@ -89,7 +89,7 @@ class Model(Workers):
             raise errors.JobExists  # the id is another's by now
         if id in self.jobs and self.jobs[id].state == "running":
             raise errors.WrongState
-        if new.after and (self.after.line(id) if id in self.jobs else self.after.has_heirs(id)):
+        if new.after and (self.dependencies.line(id) if id in self.jobs else self.dependencies.has_heirs(id)):
             raise errors.JobBlocked
         return id
 
@@ -97,11 +97,13 @@ class Model(Workers):
         """Returns whether it is to be cancelled with one that it waits for."""
         if old := self.jobs.get(id):
             self._replace(old, now)
-        elif self.after.has_heirs(id):
-            self.after.tell(id, "-")
+        elif self.dependencies.has_heirs(id):
+            self.dependencies.note_end(id, "-")
         self.know_queue(new.queue)
         job = self.jobs[id] = Job(msgspec.structs.replace(new, id=id), self.settings, now, arrival)
-        job.awaited = any(id in (other.after or ()) for other in self.storing.values()) or bool(self.after.line(id))
+        job.awaited = any(id in (other.after or ()) for other in self.storing.values()) or bool(
+            self.dependencies.line(id)
+        )
         if new.unique:
             self.keys[new.unique] = new.unique_for or "pending", job
         if new.share or self.shares.is_fair(new.queue):
@@ -112,17 +114,19 @@ class Model(Workers):
     def _replace(self, old: Job, now: int) -> None:
         self.limits.leave(old, now)
         self._remove(old)
-        self.after.leave(old)
+        self.dependencies.leave(old)
         if old.state in FINAL and old.awaited:
-            self.after.tell(old.id, "-")
+            self.dependencies.note_end(old.id, "-")
         self.event("deleted", old)
         self._tell_waiters(old)
 
     def cancel(
         self, ids: Sequence[str], reason: str, now: int, *, dependents: bool = False, unless_awaited: bool = False
     ) -> list[str]:
-        found = self.after.all_dependents(ids) if dependents else []
-        awaited = [id for id in ids if not set(self.after.all_dependents([id])) <= set(ids)] if unless_awaited else []
+        found = self.dependencies.all_dependents(ids) if dependents else []
+        awaited = (
+            [id for id in ids if not set(self.dependencies.all_dependents([id])) <= set(ids)] if unless_awaited else []
+        )
         answers = [self._cancel(id, reason, now, is_refused=id in awaited) for id in ids]
         self.was_idle = set(answers) <= {"NOTFOUND", "STATE", "BLOCKED"} and not found
         for id in found:
@@ -146,7 +150,7 @@ class Model(Workers):
         if not job.cancelling:
             job.cancelling = True
             job.note(now, b"cancelling", reason)
-            self.tell(worker_of(job.run.executor), f"cancel {job.run.executor} {id} {job.attempt}")
+            self.send_message(worker_of(job.run.executor), f"cancel {job.run.executor} {id} {job.attempt}")
         return "cancelling"
 
     def retry(self, ids: Iterable[str], now: int, *, force: bool = False) -> list[str]:
@@ -162,7 +166,7 @@ class Model(Workers):
             return "STATE"
         if job.group in WORK_DONE and not force:
             return "DONE"
-        if self.after.would_wait_for_itself(id, [*job.marks]):
+        if self.dependencies.would_wait_for_itself(id, [*job.marks]):
             return "CYCLE"
         if job.unique:
             key, span = job.unique
@@ -174,14 +178,14 @@ class Model(Workers):
         job.result, job.deadline_at = None, 0
         job.note(now, b"retried", "")
         self.arrive(job)
-        self.after.begin_again(job)
+        self.dependencies.begin_again(job)
         job.due = 0
         if job.unsatisfied():
             job.move("blocked", now, place=now)
         else:
             self.to_waiting(job, now)
         if job.awaited:
-            self.after.tell(id, "-")
+            self.dependencies.note_end(id, "-")
         self.event("retried", job)
         self.settle(now)
         return job.state
@@ -195,7 +199,7 @@ class Model(Workers):
             return "NOTFOUND"
         if job.state not in FINAL:
             return "STATE"
-        if self.after.line(id):
+        if self.dependencies.line(id):
             return "BLOCKED"
         self._remove(job)
         self.event("deleted", job)

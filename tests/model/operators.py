@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tests.model.core import Core
 
 
-class Steer:
+class Operators:
     def __init__(self, model: Core) -> None:
         self.model = model
 
@@ -73,7 +73,7 @@ class Steer:
 
     def _take_away(self, job: Job, outcome: str, reason: str, now: int) -> None:
         executor = job.run.executor
-        self.model.tell(executor.rpartition(".")[0], f"lost {executor} {job.id} {job.attempt}")
+        self.model.send_message(executor.rpartition(".")[0], f"lost {executor} {job.id} {job.attempt}")
         self.model.end_attempt(job, outcome, reason, now)
 
     # Deadlines

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def count(model: Core, now: int) -> int:
-    return sum(time <= now for time in model.timers().values()) + model.after.is_unfinished
+    return sum(time <= now for time in model.timers().values()) + model.dependencies.is_unfinished
 
 
 def by_queue(model: Core, now: int) -> Counter[str]:
@@ -30,7 +30,7 @@ def by_queue(model: Core, now: int) -> Counter[str]:
 
 
 def others(model: Core, queue: str, now: int) -> int:
-    is_unfinished = model.after.is_unfinished and bool(model.index(queue, "blocked"))
+    is_unfinished = model.dependencies.is_unfinished and bool(model.index(queue, "blocked"))
     return by_queue(model, now)[queue] + is_unfinished
 
 

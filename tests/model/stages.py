@@ -31,7 +31,7 @@ def refusal(model: Core, job: Job, outcome: Outcome, now: int) -> str | None:
         return "INVALID"
     if isinstance(outcome, Advanced) and not set(others) <= set(model.jobs):
         return "NOTFOUND"
-    return "CYCLE" if model.after.would_wait_for_itself(job.id, others) else None
+    return "CYCLE" if model.dependencies.would_wait_for_itself(job.id, others) else None
 
 
 def is_due_too_late(new: NewJob, now: int) -> bool:
@@ -68,7 +68,7 @@ def advance(model: Core, job: Job, outcome: Advanced, now: int) -> None:
     model.arrive(job, outcome.batch.get("share"))
     if model.begin(job, model.next_arrival() if job.new.after else 0, now):
         job.deadline_at = 0
-        model.after.doom(job, now)
+        model.dependencies.doom(job, now)
 
 
 def wait(model: Core, job: Job, others: Sequence[str], now: int) -> None:
@@ -77,7 +77,7 @@ def wait(model: Core, job: Job, others: Sequence[str], now: int) -> None:
     if job.cancelling or job.new.at_most_once:
         model.come_back(job, 0, now)
         return
-    model.after.begin_while_running(job, others)
+    model.dependencies.begin_while_running(job, others)
     job.due = 0
     if job.unsatisfied():
         job.move("blocked", now, place=now)

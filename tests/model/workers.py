@@ -84,8 +84,8 @@ class Workers(Core):
                 break
 
     def _start(self, job: Job, executor: str, request: dict[str, Any], now: int) -> bool:
-        if self.steer.is_too_late(job, now):
-            self.steer.miss(job, now)
+        if self.operators.is_too_late(job, now):
+            self.operators.miss(job, now)
             return False
         if not self.limits.may_start(job, now):
             return False
