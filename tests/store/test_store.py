@@ -6,6 +6,7 @@ import asyncio
 import gc
 import multiprocessing
 import os
+import re
 import select
 import shutil
 import signal
@@ -620,11 +621,19 @@ def test_closing_ends_what_is_on_its_way_which_begins_anew(address: Address) -> 
     async def use() -> None:
         store, other = AsyncStore(address), AsyncStore(address)
         key = address.key + ":closing"
+
+        async def blocked() -> set[str]:
+            return set(re.findall(r"\bid=(\d+) [^\n]* cmd=blpop ", (await other.execute("CLIENT", "LIST")).decode()))
+
+        closed: set[str] = set()
         waiting = asyncio.create_task(store.execute("BLPOP", key, 30, blocks=30))
         for _ in range(2):
-            while "cmd=blpop" not in str(await other.execute("CLIENT", "LIST")):
+            while not (new := await blocked() - closed):
                 await asyncio.sleep(0)
             await store.close()
+            closed |= new
+        while await blocked() & closed:  # until the server notices that they are closed, it may give them the element
+            await asyncio.sleep(0)
         await other.execute("RPUSH", key, "x")
         assert await waiting == (key.encode(), b"x")
         await store.close()

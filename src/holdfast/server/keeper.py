@@ -156,7 +156,7 @@ def unlock(*descriptors: int) -> None:
 
 
 def take_life_locks(home: str) -> list[int]:
-    """Take the locks that allow to run a server in this directory; empty if a server, or its keeper, holds them.
+    """Take the locks that a server in this directory needs; empty if a server, or its keeper, holds them.
 
     The data directory is locked too: people delete lock files when something seems stuck, and a second server would
     ruin the data.
