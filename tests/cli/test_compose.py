@@ -63,7 +63,7 @@ def test_a_job_to_come_after_that_is_not_there_is_not_found(shell: Shell) -> Non
     shell.put("begun-by-us")
     code, _, err = shell("enqueue", "any.task", "--after", "begun-by-us", "--after", "begun-by-")
 
-    assert (code, "there is no job begun-by- " in err, "did you mean begun-by-us?" in err) == (3, True, True)
+    assert (code, "dependency begun-by- does not exist" in err, "did you mean begun-by-us?" in err) == (3, True, True)
 
 
 def test_what_a_job_waits_for_is_added_and_removed(shell: Shell) -> None:
