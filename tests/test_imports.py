@@ -28,8 +28,8 @@ def test_a_program_that_declares_tasks_loads_neither_the_redis_client_nor_asynci
         add.bind(1, 2)
         print([name for name in {LATER} if name in sys.modules])
     """
-    said = _run(sys.executable, "-I", "-c", "if True:" + program, folder=tmp_path)
-    assert said == "[]\n"
+    output = _run(sys.executable, "-I", "-c", "if True:" + program, folder=tmp_path)
+    assert output == "[]\n"
 
 
 def test_a_test_run_that_does_not_use_holdfast_does_not_load_it(tmp_path: Path) -> None:
@@ -58,5 +58,5 @@ def test_loading_the_redis_client_does_not_count_as_time_in_which_the_store_did_
         jobs.task(len, name="len")
         jobs.tasks["len"].enqueue([])
     """
-    said = _run(sys.executable, "-I", "-c", "if True:" + program, folder=tmp_path)
-    assert said == "True\n"
+    output = _run(sys.executable, "-I", "-c", "if True:" + program, folder=tmp_path)
+    assert output == "True\n"

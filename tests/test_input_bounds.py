@@ -18,7 +18,7 @@ MEMORY = 2_000_000  # KiB of addresses: what reads without end fails, and does n
 
 
 def limited(shell: Shell, limit: str, words: str) -> tuple[int, str]:
-    """Run the program under a limit of the shell. Returns the exit code and what it said."""
+    """Run the program under a limit of the shell. Returns its exit code and its errors."""
     line = f"ulimit {limit}; exec {shlex.join(PROGRAM)} {words}"
     done = subprocess.run(
         ["bash", "-c", line],
@@ -34,7 +34,7 @@ def limited(shell: Shell, limit: str, words: str) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize(
-    ("words", "says"),
+    ("words", "message"),
     [
         ("work tasks --config /dev/zero", "/dev/zero has more than 1 MiB; expected a TOML file with settings"),
         ("enqueue tasks.add --from /dev/zero", "line 1: it has more than 8 MiB; 0 jobs were stored before"),
@@ -42,10 +42,10 @@ def limited(shell: Shell, limit: str, words: str) -> tuple[int, str]:
         ("cancel < /dev/zero", "the standard input has more than 256 MiB: pipe in ids, one on each line."),
     ],
 )
-def test_a_file_without_end_is_refused(shell: Shell, words: str, says: str) -> None:
+def test_a_file_without_end_is_refused(shell: Shell, words: str, message: str) -> None:
     code, err = limited(shell, f"-v {MEMORY}", words)
 
-    assert says in err
+    assert message in err
     assert code != 0
     assert "Traceback" not in err
 

@@ -45,7 +45,7 @@ def test_ids_do_not_repeat() -> None:
 FORK = """
 import os, time
 from holdfast.names import new_id
-time.time_ns = lambda: 10**18  # so that only randomness tells them apart
+time.time_ns = lambda: 10**18  # so that they differ only by random bits
 new_id()
 os.fork()
 os.write(1, "".join(new_id() + " " for _ in range(200)).encode())

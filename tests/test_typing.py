@@ -33,6 +33,6 @@ def test_each_wrong_call_is_an_error_on_its_own_line(tmp_path: Path) -> None:
     bare = tmp_path / "bare_cases.py"
     bare.write_text(IGNORED.sub("", text))
 
-    said = re.findall(r"bare_cases\.py:(\d+): error: .*\[([a-z-]+)\]$", mypy(bare).stdout, re.MULTILINE)
-    assert {(int(number), code) for number, code in said} == expected
+    reported = re.findall(r"bare_cases\.py:(\d+): error: .*\[([a-z-]+)\]$", mypy(bare).stdout, re.MULTILINE)
+    assert {(int(number), code) for number, code in reported} == expected
     assert len(expected) > 15

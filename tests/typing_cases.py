@@ -1,4 +1,4 @@
-"""What a type checker must say about tasks. It is not run: `test_typing` gives it to mypy.
+"""Tasks as a type checker must see them. It is not run: `test_typing` gives it to mypy.
 
 Each `type: ignore` stands on a line that must be an error; one that is not needed is an error itself.
 """

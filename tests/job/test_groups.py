@@ -1,4 +1,4 @@
-"""The group of a failure is the error's own, however many retries it had; why it is final is said beside it."""
+"""The group of a failure is that of its error, regardless of retries; `final_reason` tells why it is final."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ ENDS: dict[str, tuple[dict[str, Any], Ends, str, str]] = {
         "exhausted",
     ),
     "there are none": ({"retries": 0}, [Error(b"", "Disk")], "Disk", "exhausted"),
-    "the task says so": ({}, [Error(b"", "Disk", final=True)], "Disk", "declared"),
+    "declared by the task": ({}, [Error(b"", "Disk", final=True)], "Disk", "declared"),
     "it is refused": ({}, [Error(b"", "Disk", final="refused")], "Disk", "refused"),
     "crashes are used up": ({"crashes": 1}, [Crash(b"")] * 2, "crashed", "exhausted"),
     "once, an error": ({"at_most_once": True}, [Error(b"", "Disk")], "Disk", "at_most_once"),
@@ -181,7 +181,7 @@ def test_there_are_examples_in_the_places_that_people_read() -> None:
 
 
 def _run(example: str, crew: Crew) -> int:
-    """Do as an example says. Returns how many jobs are to run again."""
+    """Run an example. Returns how many jobs it retries."""
     if example.startswith("holdfast "):
         line = [sys.executable, "-m", "holdfast.cli", *shlex.split(example)[1:], "--json"]
         where = {

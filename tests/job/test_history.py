@@ -227,10 +227,10 @@ def test_a_note_that_is_repeated_after_a_lost_reply_is_written_once(store: Store
     put(store, "a")
     note = commands.note("a", "words")
     take(store)
-    said = commands.save(Lease(ONE, "a", 1), notes=["said"])
+    save = commands.save(Lease(ONE, "a", 1), notes=["said"])
     for _ in range(2):
         store.run(note)
-        store.run(said)
+        store.run(save)
     assert [words for _, _, words in job(store, "a")["notes"]] == [b"words", b"said"]
 
 

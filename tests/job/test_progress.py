@@ -1,4 +1,4 @@
-"""How far a job is: what it says, what is computed from that, and what people see."""
+"""The progress of a job: its reports, the estimates derived from them, and what is shown."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def bench(server_url: str) -> Iterator[Workbench]:
         yield made
 
 
-def said(text: str | None) -> Progress:
+def read(text: str | None) -> Progress:
     assert text is not None
     progress = read_progress(text)
     assert progress
@@ -66,15 +66,15 @@ def test_what_cannot_be_told_is_not(progress: Progress) -> None:
 def test_a_report_says_when_it_was_made_and_of_what(clock: Clock) -> None:
     reporter = Reporter(2, resumes=False)
     clock.now += 30
-    assert said(reporter.report(0.25, "page 1")) == Progress(fraction=0.25, message="page 1", attempt=2, after=30.0)
+    assert read(reporter.report(0.25, "page 1")) == Progress(fraction=0.25, message="page 1", attempt=2, after=30.0)
 
 
 def test_a_job_that_goes_on_by_itself_is_measured_from_its_first_report(clock: Clock) -> None:
     reporter = Reporter(2, resumes=True)
     clock.now += 10
-    first = said(reporter.report(0.5, None))
+    first = read(reporter.report(0.5, None))
     clock.now += 20
-    second = said(reporter.report(0.6, None))
+    second = read(reporter.report(0.6, None))
 
     assert first.seconds_left is None
     assert second.seconds_left == pytest.approx(80.0)
@@ -82,12 +82,12 @@ def test_a_job_that_goes_on_by_itself_is_measured_from_its_first_report(clock: C
 
 def test_counters_are_said_a_few_times_a_second_and_with_every_report(clock: Clock) -> None:
     reporter = Reporter(1, resumes=False)
-    assert said(reporter.count({"rows": 1})).counts == {"rows": 1}
+    assert read(reporter.count({"rows": 1})).counts == {"rows": 1}
     assert reporter.count({"rows": 1, "bytes": 512}) is None
     clock.now += 1
-    assert said(reporter.count({"bytes": 0.5})).counts == {"rows": 2, "bytes": 512.5}
+    assert read(reporter.count({"bytes": 0.5})).counts == {"rows": 2, "bytes": 512.5}
     assert reporter.count({"rows": 1}) is None
-    assert said(reporter.report(0.5, None)).counts == {"rows": 3, "bytes": 512.5}
+    assert read(reporter.report(0.5, None)).counts == {"rows": 3, "bytes": 512.5}
     assert reporter.rest() is None
 
 
@@ -95,7 +95,7 @@ def test_counting_keeps_what_was_reported(clock: Clock) -> None:
     reporter = Reporter(1, resumes=False)
     reporter.report(0.5, "half")
     clock.now += 1
-    progress = said(reporter.count({"rows": 1}))
+    progress = read(reporter.count({"rows": 1}))
     assert (progress.fraction, progress.message, progress.counts) == (0.5, "half", {"rows": 1})
 
 
@@ -148,7 +148,7 @@ def test_a_long_message_is_cut_to_what_the_store_takes(letter: str) -> None:
     text = reporter.report(0.5, letter * 1000)
     assert text
     assert len(text.encode()) <= 1024
-    assert said(text).message.startswith(letter)
+    assert read(text).message.startswith(letter)
 
 
 @pytest.mark.parametrize("text", ["90 %", '{"message":[]}', "[]", "7", '{"progress":"half"}'])

@@ -1,4 +1,4 @@
-"""What a job's process says and asks, by threads, after its end, and while it is stopped; and what it is told."""
+"""Messages between a job's process and its executor: from threads, after its end, and while it is stopped."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def test_a_job_hears_of_an_error_of_its_executor(crew: Crew) -> None:
 
 
 class Played:
-    """A process that says and hears what the test wants. It has been forked when the test says so."""
+    """A process whose messages the test sends and receives. It is forked when the test starts it."""
 
     def __init__(self) -> None:
         loop = asyncio.get_running_loop()
@@ -185,7 +185,7 @@ class Played:
     def refuse(self) -> None:
         self._forked.set_result(None)
 
-    def heard(self) -> list[Any]:
+    def received(self) -> list[Any]:
         arriving: Arriving[messages.ToJob] = Arriving(messages.decoder(messages.ToJob))
         return [type(message).__name__ for message in arriving.add(self.its.recv(READ_SIZE))]
 
@@ -204,7 +204,7 @@ class Zygote:
         return self.ready.pop(0).process
 
 
-PID = 1 << 30  # there is no such process
+PID = 1 << 30  # of no process
 NO_STORE: Any = None  # for what does not need one
 GARBAGE = (3).to_bytes(4) + b"\xc1\xff\xff"
 
@@ -246,19 +246,19 @@ def test_a_job_that_is_to_stop_while_its_process_is_forked_does_not_start(how: s
             assert await running == Release("worker" if how == "interrupt" else "stopping")
             assert attempt.finish(Release("")).unstarted
             with pytest.raises(BlockingIOError):
-                played.heard()
+                played.received()
 
     play(main())
 
 
-async def run_and_hear(said: bytes, monkeypatch: pytest.MonkeyPatch, *, stays: bool) -> Outcome:
-    """Run a job whose process says something that cannot be understood, and so is killed."""
+async def run_with_message(message: bytes, monkeypatch: pytest.MonkeyPatch, *, stays: bool) -> Outcome:
+    """Run a job whose process sends an invalid message, and is killed for it."""
     with Played() as played:
         monkeypatch.setattr(job_process, "kill_group", played.die)
         played.fork()
         running = asyncio.create_task(played.process.run(claimed(), stays=stays))
         await soon()
-        played.its.sendall(said)
+        played.its.sendall(message)
         try:
             return await running
         finally:
@@ -270,15 +270,15 @@ def test_a_process_that_is_not_understood_is_killed_and_its_job_ends(
     monkeypatch: pytest.MonkeyPatch, stays: bool
 ) -> None:
     with pytest.raises(ValueError, match="malformed"):
-        play(run_and_hear(GARBAGE, monkeypatch, stays=stays))
+        play(run_with_message(GARBAGE, monkeypatch, stays=stays))
 
 
 @pytest.mark.parametrize("stays", [True, False])
 def test_an_outcome_counts_that_is_followed_by_what_is_not_understood(
     monkeypatch: pytest.MonkeyPatch, stays: bool
 ) -> None:
-    said = messages.pack(messages.JobEnded.of(Succeed(b"1"))) + GARBAGE
-    assert play(run_and_hear(said, monkeypatch, stays=stays)) == Succeed(b"1")
+    message = messages.pack(messages.JobEnded.of(Succeed(b"1"))) + GARBAGE
+    assert play(run_with_message(message, monkeypatch, stays=stays)) == Succeed(b"1")
 
 
 def test_a_program_is_asked_to_end_once_however_often_it_is_to_stop(monkeypatch: pytest.MonkeyPatch) -> None:

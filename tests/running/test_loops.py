@@ -28,7 +28,7 @@ class Cut(BaseException):
 
 
 class Done(list[Any]):
-    """What a job has done; it is killed when it has done so much."""
+    """The items that a job has done; it is killed at a given number of them."""
 
     def __init__(self, most: int = 1000) -> None:
         super().__init__()
@@ -78,7 +78,7 @@ def over_a_cursor(job: RunningJob, done: Done) -> None:
 
 
 def over_days(job: RunningJob, done: Done) -> None:
-    """A key comes back as the type that its function says."""
+    """A key is read as the type in the annotation of its function."""
     first = date(2024, 2, 25)
 
     def days(after: date | None) -> Iterator[date]:
@@ -142,7 +142,7 @@ def test_a_loop_that_is_cut_off_anywhere_goes_on_after_what_is_saved(work: Work,
 
 @pytest.mark.parametrize("work", WORKS)
 def test_what_was_not_saved_is_done_again_and_nothing_is_left_out(work: Work) -> None:
-    """Of all that was said, any may be the last that was sent."""
+    """Any of the reports may be the last one that was sent."""
     link, done = Listener(), Done(7)
     with pytest.raises(Cut):
         work(running(link), done)
@@ -243,7 +243,7 @@ def test_a_loop_that_saved_nothing_does_not_take_the_place_of_another() -> None:
     three_loops(running(link, saved), again, second=[])
     three_loops(running(link, saved), otherwise, second=["x", "y"])
     assert again == [*range(3, 10)]
-    assert otherwise == ["x", "y", *range(10)]  # what comes after a loop that goes on is begun anew
+    assert otherwise == ["x", "y", *range(10)]  # a loop after one that resumes starts over
 
 
 def three_loops(job: RunningJob, done: Done, second: list[str]) -> None:

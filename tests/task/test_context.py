@@ -175,7 +175,7 @@ def test_what_a_job_cannot_carry_on_is_its_error(server_url: str) -> None:
 
 
 def test_all_that_is_allowed_fits_beside_all_limits(server_url: str) -> None:
-    """The store keeps so much for workers; whatever may be carried has room in it."""
+    """The largest carried context fits the options that the store keeps for workers."""
     jobs = Holdfast(NOWHERE)
     variables: list[ContextVar[str]] = []
     for number in range(16):

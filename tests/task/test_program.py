@@ -60,7 +60,7 @@ class Staff:
     def run(self, arguments: list[str], **more: Any) -> Job[Any]:
         return self.crew.ended(self.put(arguments, **more))
 
-    def says(self, arguments: list[str], **more: Any) -> str:
+    def output(self, arguments: list[str], **more: Any) -> str:
         """Run a program to its success, and return its last line."""
         ended = self.put(arguments, **more).result(timeout="40s")
         assert ended.exit_code == 0
@@ -102,7 +102,7 @@ def test_it_runs_whatever_runner_the_worker_has_for_tasks(crew: Crew, runner: st
 def test_its_arguments_arrive_as_they_were_given_and_no_shell_reads_them(staff: Staff, tmp_path: Path) -> None:
     code = "import json, sys; print(json.dumps(sys.argv[1:]))"
 
-    assert json.loads(staff.says(python(code, *HOSTILE), cwd=str(tmp_path))) == HOSTILE
+    assert json.loads(staff.output(python(code, *HOSTILE), cwd=str(tmp_path))) == HOSTILE
     assert list(tmp_path.iterdir()) == []
     assert staff.run(["true; touch owned"], cwd=str(tmp_path), retries=0).failure
     assert list(tmp_path.iterdir()) == []
@@ -117,10 +117,10 @@ def test_it_has_its_environment_directory_and_input(staff: Staff, tmp_path: Path
                           os.stat(directory).st_mode & 0o777, os.listdir(directory), directory]))
     """
     text = "first\nsecond é\n" * 10_000
-    said = staff.run(python(code), cwd=str(tmp_path), env={"COLOUR": "blue = green"}, stdin=text)
+    job = staff.run(python(code), cwd=str(tmp_path), env={"COLOUR": "blue = green"}, stdin=text)
 
-    assert said.state == "succeeded"
-    *seen, directory = json.loads(_whole_log(staff, said))
+    assert job.state == "succeeded"
+    *seen, directory = json.loads(_whole_log(staff, job))
     assert seen == [
         str(tmp_path),
         "blue = green",
@@ -142,13 +142,13 @@ def test_without_a_text_its_input_is_empty_and_it_inherits_nothing_of_the_worker
         import os, signal, sys
         found = [f"/proc/self/fd/{n}" for n in range(3, 256)]
         strange = [os.readlink(path) for path in found if os.path.lexists(path)]
-        strange = [name for name in strange if "/holdfast-workers-" not in name]  # the lock says that someone lives
+        strange = [name for name in strange if "/holdfast-workers-" not in name]  # the lock of a live worker
         status = open("/proc/self/status").read()
         ignored = int(status.split("SigIgn:")[1].split()[0], 16)
         print(repr(sys.stdin.read()), strange, ignored, os.getpgid(0) == os.getpid())
     """
 
-    assert staff.says(python(code)) == f"'' [] {_ignored_here()} True"
+    assert staff.output(python(code)) == f"'' [] {_ignored_here()} True"
 
 
 def _ignored_here() -> int:
@@ -157,7 +157,7 @@ def _ignored_here() -> int:
 
 
 def test_the_end_of_a_pipe_ends_a_program_as_in_a_shell(staff: Staff) -> None:
-    assert staff.says(["sh", "-c", "yes | head -1; echo done"]) == "done"
+    assert staff.output(["sh", "-c", "yes | head -1; echo done"]) == "done"
 
 
 def test_an_exit_code_is_the_group_of_its_failure_and_its_last_lines_are_kept(staff: Staff) -> None:
@@ -297,7 +297,7 @@ def _new_id() -> str:
 
 
 def _trap(staff: Staff, name: str) -> list[str]:
-    """A program that says what it runs as, with a child, and ignores SIGTERM if it is asked to."""
+    """A program that prints its process ids, has a child, and ignores SIGTERM if asked to."""
     ledger = staff.crew.folder / "ledger"
     ignore = "trap '' TERM; " if "stubborn" in name else ""
     return ["sh", "-c", f"{ignore}sleep 1000 & echo {name} runs $$ >> {ledger}; echo {name} child $! >> {ledger}; wait"]
@@ -375,7 +375,7 @@ def test_silent_for_too_long_it_is_stopped_and_a_printed_line_counts(staff: Staf
     silent = staff.put(["sleep", "1000"], stalled="0.5s", retries=0)
     talks = ["sh", "-c", "for i in 1 2 3 4 5 6 7 8 9 10; do sleep 0.2; echo $i; done"]
 
-    assert staff.says(talks, stalled="1.5s") == "10"
+    assert staff.output(talks, stalled="1.5s") == "10"
     ended = staff.crew.ended(silent)
     assert ended.failure
     assert ended.failure.group == "stalled"
@@ -498,8 +498,8 @@ def test_the_command_line_says_if_nobody_runs_programs(shell: Shell) -> None:
     assert "no worker is running, so it waits; start one: `holdfast work APP --allow-exec`" in shell(*words).err
     with running_worker(shell):
         wait_until(lambda: shell.client.workers() != [])
-        said = "no live worker of queue default runs programs: it waits for one that is started with --allow-exec"
-        assert shell(*words).err == f"holdfast: {said}\n"
+        message = "no live worker of queue default runs programs: it waits for one that is started with --allow-exec"
+        assert shell(*words).err == f"holdfast: {message}\n"
 
 
 def test_the_command_line_keeps_what_was_said(shell: Shell) -> None:
