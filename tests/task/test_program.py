@@ -495,10 +495,10 @@ def test_the_command_line_stores_a_program_and_waits_for_it(shell: Shell) -> Non
 
 def test_the_command_line_says_if_nobody_runs_programs(shell: Shell) -> None:
     words = ("enqueue", "--exec", "--", "true")
-    assert "no worker is running, so it waits; start one: `holdfast work APP --allow-exec`" in shell(*words).err
+    assert "no worker is running, so the job waits; start one: `holdfast work APP --allow-exec`" in shell(*words).err
     with running_worker(shell):
         wait_until(lambda: shell.client.workers() != [])
-        message = "no live worker of queue default runs programs: it waits for one that is started with --allow-exec"
+        message = "no live worker of queue default runs programs; start one with --allow-exec"
         assert shell(*words).err == f"holdfast: {message}\n"
 
 
@@ -519,12 +519,12 @@ def test_the_command_line_keeps_what_was_said(shell: Shell) -> None:
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (("--exec",), "say which program, after --: holdfast enqueue --exec -- ffmpeg"),
+        (("--exec",), "expected a program after --: holdfast enqueue --exec -- ffmpeg"),
         (("--exec", "--", ""), "the program has no name"),
-        (("--exec", "--env", "A", "--", "true"), "'A' has no value; write NAME=VALUE"),
+        (("--exec", "--env", "A", "--", "true"), "expected NAME=VALUE, got 'A'"),
         (("--exec", "--memory", "many", "--", "true"), "--memory is 'many'"),
-        (("--exec", "--from", "-", "--", "true"), "--from has the arguments of tasks"),
-        (("--cwd", "/", "tasks.add"), "--cwd is about a program; give --exec"),
+        (("--exec", "--from", "-", "--", "true"), "--from and --exec exclude each other"),
+        (("--cwd", "/", "tasks.add"), "--cwd needs --exec, and the program after --"),
         (("--exec", "ffmpeg", "-i", "in.mov"), "No such option"),
     ],
 )
