@@ -1,7 +1,8 @@
 -- call: what all functions of the library share: argument checks, errors, events, the clock, tokens, registration.
 
 local use_namespace = core.use_namespace
-local MAX_BATCH, MAX_ID, REPLY_TTL = constants.MAX_BATCH, constants.MAX_ID, constants.REPLY_TTL
+local MAX_BATCH, MAX_ID, MAX_NAME = constants.MAX_BATCH, constants.MAX_ID, constants.MAX_NAME
+local REPLY_TTL = constants.REPLY_TTL
 
 local SCHEMA = '1'
 
@@ -29,7 +30,7 @@ local function check_name(value, what, max, characters)
   return value
 end
 
-local function check_queue(value) return check_name(value, 'a queue', constants.MAX_NAME, '%w_.%-') end
+local function check_queue(value) return check_name(value, 'a queue', MAX_NAME, '%w_.%-') end
 
 local function check_id(value)
   if type(value) == 'string' and #value <= MAX_ID and string.find(value, '^[%w._:@/%-]+$') then return value end
@@ -135,7 +136,7 @@ local function read_clock(args)
   return time[1] * 1000 + math.floor(time[2] / 1000)
 end
 
--- Markers tell a call that something rare needs attention: outages (lease.lua), config, resolving (dependencies.lua),
+-- Markers indicate that something rare needs attention: outages (lease.lua), config, resolving (dependencies.lua),
 -- changed and undefined (limits.lua), fair (shares.lua), refill (schedules.lua), paused, surplus (prune.lua). They are
 -- one JSON field, so most calls read one missing field instead of nine.
 local markers_text = false -- as it is stored

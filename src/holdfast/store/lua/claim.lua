@@ -138,7 +138,7 @@ local function start_or_park(job, args, got, length, payload)
 end
 
 -- Claim one job. If its record does not fit the index, it is repaired; an unreadable record is skipped.
-local function take_one(queue, args, got, id)
+local function claim_one(queue, args, got, id)
   local job, payload, run = load_scratch_job(id, 'p', 'x')
   if not job or job.state ~= 'waiting' or job.queue ~= queue then
     got.mismatched = got.mismatched + 1
@@ -155,16 +155,16 @@ local function take_one(queue, args, got, id)
 end
 
 -- Claim jobs of one queue until there are `enough`, from the page after the skipped ones.
-local function take_some(queue, args, got, enough)
+local function claim_page(queue, args, got, enough)
   local size = got.mismatched > 0 and PAGE or enough - got.count -- mismatches rarely come alone
   local ids, at = redis.call('ZRANGE', key.index[queue].waiting, got.skipped, got.skipped + size - 1), 0
-  local function take_all()
+  local function claim_all()
     while at < #ids and got.count < enough and got.bytes < MAX_REPLY do
       at = at + 1
-      take_one(queue, args, got, ids[at])
+      claim_one(queue, args, got, ids[at])
     end
   end
-  loop_despite_errors(take_all, function()
+  loop_despite_errors(claim_all, function()
     got.mismatched = got.mismatched + 1
     if redis.call('ZSCORE', key.index[queue].waiting, ids[at]) then got.skipped = got.skipped + 1 end
   end)
@@ -184,7 +184,7 @@ local function room_in(queue, concurrency)
 end
 
 -- Claim up to `max` jobs of one queue. Returns whether the claim is complete.
-local function take(queue, args, got, max)
+local function claim_from(queue, args, got, max)
   local concurrency = setting('concurrency', queue)
   if concurrency > 0 then max = math.min(max, room_in(queue, concurrency)) end
   local enough = got.count + max
@@ -192,7 +192,7 @@ local function take(queue, args, got, max)
   got.length = got.lease + setting('grace', queue)
   while got.count < enough and got.bytes < MAX_REPLY do
     local passed = got.parked + got.mismatched
-    take_some(queue, args, got, enough)
+    claim_page(queue, args, got, enough)
     if got.parked + got.mismatched == passed or got.parked >= limits.MAX_PARKED or got.mismatched >= MAX_BATCH then break end
   end
   return got.count >= args.limit or got.bytes >= MAX_REPLY or got.parked >= limits.MAX_PARKED
@@ -280,10 +280,10 @@ local function pass_on(open, place, was_idle)
 end
 
 -- Claim from all queues in order, and wake others for remaining work. Returns whether the claim is complete.
-local function take_in_turn(args, open, got, shares)
+local function claim_in_order(args, open, got, shares)
   for place, queue in ipairs(open) do
     local left = args.limit - got.count
-    local enough = take(queue, args, got, shares and math.min(left, shares[place] or left) or left)
+    local enough = claim_from(queue, args, got, shares and math.min(left, shares[place] or left) or left)
     if enough then
       pass_on(open, args.shares and 1 or place, args.idle or args.shares)
       return true
@@ -302,7 +302,7 @@ local function claim(args)
   local open, shares = open_queues(args)
   local got = new_reply(args.executor)
   claim_in_progress = { args = args, taken = got.taken }
-  if not args.shares or not take_in_turn(args, open, got, shares) then take_in_turn(args, open, got) end
+  if not args.shares or not claim_in_order(args, open, got, shares) then claim_in_order(args, open, got) end
   remember_claim(args, got.taken)
   claim_in_progress = nil
   if got.count == 0 then

@@ -268,7 +268,7 @@ function dependencies.drop_runtime_edges(id)
   if #old > 0 then redis.call('HDEL', key.after(id), unpack(old)) end
 end
 
--- Block a running job until other jobs have ended, in whatever way. Jobs that have ended or are gone are skipped.
+-- Block a running job until other jobs have ended, with any outcome. Jobs that have ended or are gone are skipped.
 -- Returns as above.
 function dependencies.wait_while_running(job, ids)
   dependencies.drop_runtime_edges(job.id)

@@ -120,7 +120,7 @@ local function resolve_ids(ids, existing)
 end
 
 -- An existing dependency.
-local function parent(id)
+local function require_dependency(id)
   if redis.call('EXISTS', key.job(id)) == 0 then
     refuse('NOTFOUND', 'dependency ' .. id .. ' does not exist: store it before, or in the same call')
   end
@@ -140,7 +140,7 @@ local function check_after(args, is_new, existing)
       edges = edges + #batch.after * #batch.ids
       if edges > MAX_DEPENDENCIES then refuse('INVALID', string.format('more than %d dependencies in one call', MAX_DEPENDENCIES)) end
       for _, id in ipairs(batch.after) do
-        if is_new[id] then awaited[id] = true else known[id] = known[id] or parent(id) end
+        if is_new[id] then awaited[id] = true else known[id] = known[id] or require_dependency(id) end
       end
     end
   end

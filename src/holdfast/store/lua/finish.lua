@@ -11,7 +11,7 @@
 --                   crash (blob: description)
 --                   release (delay; reason; unstarted: it certainly did not start), snooze (delay)
 --                   unknown (this worker does not have the task), cancelled
---                   wait (block until the jobs `after` have ended, in whatever way)
+--                   wait (block until the jobs `after` have ended, with any outcome)
 --                   advance (continue as another call; `next`: a batch as in enqueue.lua, without ids and unique keys; queue,
 --                   task and share are kept unless given, the unique key and `keep` always; blob: the new payload)
 --     blob          true if the item has a blob
@@ -230,7 +230,7 @@ end
 
 local ERROR_REASONS = { E = true, D = true, R = true, O = true } -- letters of WHY_FINAL
 
--- Whether an error has the same group and finality, as far as the job's record still tells.
+-- Whether an error has the same group and finality, as far as the job's record still shows.
 local function is_same_error(item)
   local job, group, why = load_job(item.id, 'g', 'y')
   if not job or job.attempt ~= item.attempt or job.state == 'cancelled' then return true end

@@ -16,7 +16,7 @@ local with = core.with
 -- than 10^11 jobs before the queue is empty once.
 local fair_shares = { TURN = 100, MAX_START = 2 ^ 44 - 1 }
 
--- A marker tells whether any queue is shared.
+-- A marker records whether any queue is shared.
 function fair_shares.is_shared(queue) return markers.fair and redis.call('EXISTS', key.fair(queue)) == 1 end
 
 -- The virtual start of a new job of a share.
