@@ -165,7 +165,10 @@ def refused(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crew]:
 @pytest.mark.parametrize(
     ("task", "says"),
     [
-        (app.go_on_with_too_much, "the arguments of tests.apps.refused_app.store_text are 70,000,011 bytes; 1,048,576"),
+        (
+            app.go_on_with_too_much,
+            "the arguments of tests.apps.refused_app.store_text are 70,000,011 bytes (limit 1,048,576)",
+        ),
         (app.go_on_with_too_much_async, "the arguments of tests.apps.refused_app.store_text are 70,000,011 bytes"),
         (app.go_on_after_nobody, "a job that it would wait for does not exist"),
         (app.go_on_after_itself, "it would wait for itself"),
