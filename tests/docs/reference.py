@@ -71,7 +71,7 @@ PAGES = {
     "tasks": Page("Tasks and options", "`Task`, `BoundCall`, every option of a job",
      [holdfast.Task, holdfast.BoundCall, options.Given, program.Ended]),
     "jobs": Page("Jobs", "find jobs, read their logs, cancel, retry, delete, move them, one by one or in bulk",
-     [bulk.Kind], ("jobs", "logs", "bulk", "results")),
+     [bulk.Kind], ("jobs", "running_jobs", "logs", "bulk", "results")),
     "job": Page("The `Job` value", "fields and methods of a job and the values in it",
      [holdfast.Job, job.Attempt, Failure, job.Note, job.Entry, job.Dependency, holdfast.Progress, holdfast.Log,
       holdfast.LogPart, holdfast.JobUsage]),
