@@ -232,10 +232,10 @@ def test_demonstration_that_loses_a_job_says_so(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     @contextmanager
-    def stage(*_: object) -> Iterator[tuple[None, dict[str, str]]]:
+    def server(*_: object) -> Iterator[tuple[None, dict[str, str]]]:
         yield None, {}
 
-    monkeypatch.setattr(demo, "_stage", stage)
+    monkeypatch.setattr(demo, "_server", server)
     monkeypatch.setattr(demo._Demonstration, "run", lambda *_: Account(2, 1, ["a"], [], [("b", 1)], []))
     monkeypatch.setattr(tempfile, "mkdtemp", lambda **_: str(tmp_path))
 
