@@ -382,6 +382,6 @@ def test_limits_travel_as_a_text_that_other_releases_can_read() -> None:
     text = task.chosen.batch()["run"]
 
     assert Run.decode(text.encode()) == Run(soft_timeout=60_000, memory=2 << 30, stalled=600_000, exclusive=True)
-    assert jobs.task(name="plain")(idle).chosen.batch()["run"] is None
+    assert jobs.task(name="plain")(idle).chosen.batch().get("run") is None
     assert Run.decode(b"") is PLAIN
     assert Run.decode(b'{"memory":5,"of a newer release":1}') == Run(memory=5)
