@@ -41,7 +41,8 @@ from holdfast import (
 from holdfast.cli import exit_codes
 from holdfast.cli.outbox import OUTBOX
 from holdfast.client.enqueue import Chunk
-from holdfast.outbox.outbox import DAMAGED, FORMAT, SENDING, Entry, Outbox
+from holdfast.outbox.entry import FORMAT, Entry
+from holdfast.outbox.outbox import DAMAGED, SEND_LOCK, Outbox
 from holdfast.server import server
 from holdfast.store import commands
 from holdfast.store.deadline import Deadline
@@ -661,7 +662,7 @@ def test_calls_line_up_behind_those_that_another_process_is_sending(switch: Swit
     one, first = app_at(switch.url, "outbox")
     keep(one, call := first.bind(1, 1))
     two, second = app_at(switch.url, "outbox")
-    with one.outage_policy.outbox._locked(SENDING):
+    with one.outage_policy.outbox._locked(SEND_LOCK):
         jobs = [second.enqueue(2, 2), run_async(two, second.aenqueue(3, 3))]
     assert all(job.in_outbox for job in jobs)
     assert [record.levelname for record in caplog.records if "line up" in record.message] == ["WARNING"]
@@ -790,7 +791,7 @@ def test_a_call_that_the_store_refuses_later_does_not_hold_up_the_others(switch:
     eventually(lambda: not app.outage_policy.outbox.has_entries)
     assert app.get(fine.id).state == "waiting"
     assert [(each.code, each.entry.ids) for each in app.outage_policy.outbox.refused()] == [("EXISTS", ["taken"])]
-    assert [record.levelname for record in caplog.records if "refused when" in record.message] == ["ERROR"]
+    assert [record.levelname for record in caplog.records if "refused when sent" in record.message] == ["ERROR"]
     with pytest.raises(JobExists, match="taken"):
         refused.result(timeout="5s")
     with (app.outage_policy.outbox.folder / "refused").open("ab") as file:
@@ -824,12 +825,12 @@ def test_there_is_a_bound_to_what_is_kept(monkeypatch: pytest.MonkeyPatch) -> No
         monkeypatch.setattr("holdfast.outbox.outbox.MAX_CALLS", 30)
         app.enqueue_many([add.bind(number, 0) for number in range(28)])
         add.enqueue(28, 0)
-        with pytest.raises(StoreUnavailable, match=r"29 calls .* 30 and 64 MiB are allowed"):
+        with pytest.raises(StoreUnavailable, match=r"29 calls .*limit 30 in 64 MiB"):
             app.enqueue_many([add.bind(29, 0), add.bind(30, 0)])
         add.enqueue(29, 0)
         monkeypatch.undo()
         monkeypatch.setattr("holdfast.outbox.outbox.MAX_BYTES", app.outage_policy.outbox.size)
-        with pytest.raises(StoreUnavailable, match="are allowed"):
+        with pytest.raises(StoreUnavailable, match="limit 10,000 in 0 MiB"):
             add.enqueue(30, 0)
         assert sum(len(kept.ids) for kept in app.outage_policy.outbox.entries()) == 30
 
@@ -887,7 +888,7 @@ def test_a_record_that_was_broken_off_is_set_aside_and_blocks_nothing(switch: Sw
     app.close()
 
 
-@pytest.mark.parametrize("damage", [b"\0" * 40, b"nonsense\n", b"K 00001 000000400 12345678 {}\n", b"\n\n"])
+@pytest.mark.parametrize("damage", [b"\0" * 40, b"nonsense\n", b"P 00001 000000400 12345678 {}\n", b"\n\n"])
 def test_damage_anywhere_is_passed_over(switch: Switch, damage: bytes) -> None:
     app, add = app_at(switch.url, "outbox")
     app.outage_policy.sender.start = lambda: None  # type: ignore[method-assign]
@@ -1009,7 +1010,7 @@ def test_files_that_cannot_be_read_are_said_by_those_who_send(switch: Switch) ->
     app, add = app_at(switch.url, "outbox")
     app.outage_policy.sender.start = lambda: None  # type: ignore[method-assign]
     add.enqueue(1, 1)
-    lock = app.outage_policy.outbox.folder / SENDING
+    lock = app.outage_policy.outbox.folder / SEND_LOCK
     lock.mkdir()
     switch.on()
     with pytest.raises(StoreUnavailable, match=r"calls in the outbox cannot be sent: .*Is a directory"):
@@ -1033,7 +1034,7 @@ def test_what_is_kept_is_json_of_a_stated_form() -> None:
 
 def _hold(outbox: Outbox, ready: Any, end: Any) -> None:
     """Hold the lock of those who send, fork a child that lives on, and die."""
-    with outbox._locked(SENDING):
+    with outbox._locked(SEND_LOCK):
         child = os.fork()
         if child == 0:
             end.recv()

@@ -354,7 +354,7 @@ def test_calls_that_another_user_put_into_an_outbox_are_not_sent(folder: Path, s
     address = Address(server_url, None, "t")
     outbox = Outbox(folder / ".holdfast" / "outbox", address)
     outbox.folder.mkdir(parents=True, mode=0o700)
-    (outbox.folder / "calls").write_text("K 00001 000000002 00000000 {}\n")
+    (outbox.folder / "calls").write_text("P 00001 000000002 00000000 {}\n")
     assert outbox.has_entries
     os.chown(outbox.folder.parents[1] if planted == "home" else outbox.folder, NOBODY, NOBODY)
 
@@ -371,7 +371,7 @@ def test_an_outbox_that_was_chosen_may_belong_to_another_user(
     monkeypatch.setenv("HOLDFAST_OUTBOX", str(folder / "outbox"))
     outbox = Outbox(folder / "outbox", Address(server_url, None, "t"))
     outbox.folder.mkdir(parents=True, mode=0o700)
-    (outbox.folder / "calls").write_text("K 00001 000000002 00000000 {}\n")
+    (outbox.folder / "calls").write_text("P 00001 000000002 00000000 {}\n")
     os.chown(outbox.folder, NOBODY, NOBODY)
     assert not outbox.has_entries
 

@@ -1,23 +1,15 @@
-"""A call as it is kept on disk, and the file of such records.
+"""The outbox: calls on disk that could not be stored, to be sent later, in order.
 
-    K 00001 000000412 1a2b3c4d {"at":1700000000000,"args":{...},"ids":["..."],"blobs":["..."],"format":2}⏎
-    │ calls length    checksum
+    outbox/<store>/    mode 0700; one directory per address and namespace
+    ├── about          the address and namespace, for people
+    ├── calls          one record per enqueue; see `record_file`
+    ├── refused        entries that the store refused when they were sent, with the reason
+    ├── damaged        damaged records, such as the rest of a write that a power cut interrupted
+    ├── write.lock     held while `calls` is written or truncated
+    └── send.lock      held by the process that sends
 
-K becomes S, in place, when the record was sent. A record that is not whole is known by its length or its checksum; as
-JSON has no line breaks, the next one begins after the next line break. Its first byte becomes X when it was set aside.
-
-Calls that are kept on disk while the store cannot be reached, to be sent later, in order.
-
-    outbox/<store>/    mode 0700; a store is an address and a namespace
-    ├── about         which store that is, for people
-    ├── calls         one record per enqueue
-    ├── refused       what the store refused when it was sent, with the reason
-    ├── damaged       what is no record: the rest of a write that a power cut broke off
-    ├── write.lock    held while `calls` is written to or cut
-    └── send.lock     held by whoever sends
-
-A record is marked when it was sent; when all were, the file is emptied. Whoever is killed between sending and marking
-leaves a record that is sent again: the same command, with the same ids and token, so it is stored once.
+A record is marked when the store has acknowledged it; when all are marked, the file is truncated. A process killed in
+between leaves a record that is sent again: the same command with the same ids and token, so it is stored once.
 """
 
 from __future__ import annotations
@@ -26,135 +18,39 @@ import errno
 import fcntl
 import logging
 import os
-import re
 import stat
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
-from zlib import crc32
+from typing import BinaryIO, NamedTuple
 
 import msgspec
 
 from holdfast import errors
+from holdfast.outbox.entry import Entry, Refused
+from holdfast.outbox.record_file import (
+    CHUNK,
+    HEADER_SIZE,
+    MAX_BYTES,
+    SENT,
+    SET_ASIDE,
+    Record,
+    append,
+    append_line,
+    encode_record,
+    end_of_last_line,
+    opened,
+    read_records,
+    sync_folder,
+)
 from holdfast.server.home import OTHERS_MAY_WRITE, check_trust, describe_user, write_once
-from holdfast.store import Address, Command
+from holdfast.store import Address
 
-MAX_BYTES = 64 << 20
-FORMAT = 2
-SET_ASIDE = b"X\n"  # how a damaged line begins that was set aside, and an empty one, where nothing is to be
-
-_HEADER = re.compile(rb"([KS]) (\d{5}) (\d{9}) ([0-9a-f]{8}) ")
-HEADER_SIZE = 27
-
-
-class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An enqueue that waits on disk: when it was kept, in milliseconds of this machine's clock, and what to send."""
-
-    at: int
-    args: dict[str, Any]
-    ids: list[str]
-    blobs: tuple[bytes, ...]
-    format: int = 1  # of those that do not say
-
-    @classmethod
-    def of(cls, command: Command[Any], now: int) -> Entry:
-        """Delay and deadline count from now on. And an id must be looked up then, however new it is today."""
-        batches = [_with_times(batch, now) for batch in command.args["batches"]]
-        args = {name: value for name, value in command.args.items() if name != "fresh"}
-        ids, *payloads = command.blobs
-        return cls(now, {**args, "batches": batches}, ids.decode().split(" "), tuple(payloads), FORMAT)
-
-    @property
-    def command(self) -> Command[None]:
-        return Command("enqueue", self.args, lambda _: None, (" ".join(self.ids).encode(), *self.blobs))
-
-    @property
-    def batches(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self.args["batches"]
-        return found
-
-    @property
-    def calls(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Each id, and what is said of it and of its like."""
-        ids = iter(self.ids)
-        for batch in self.batches:
-            for _ in range(batch.get("count", 1)):
-                yield next(ids), batch
-
-
-def _with_times(batch: dict[str, Any], now: int) -> dict[str, Any]:
-    """Say when, in the place of how long from now."""
-    names = {"delay": "at", "deadline": "deadline_at"}
-    return {names.get(name, name): now + value if name in names else value for name, value in batch.items()}
-
-
-class Refused(msgspec.Struct, frozen=True):
-    """A kept call that the store refused when it was sent: when, with which code and words."""
-
-    at: int
-    code: str
-    reason: str
-    entry: Entry
-
-    @property
-    def error(self) -> errors.HoldfastError:
-        return errors.BY_CODE.get(self.code, errors.HoldfastError)(self.reason)
-
-
-class Record(NamedTuple):
-    """What stands in the file from `place` to `end`.
-
-    `data` is nothing of a part that is damaged; that is never sent, but once set aside it counts as if it were.
-    """
-
-    place: int
-    end: int
-    is_sent: bool
-    calls: int
-    data: bytes | None
-
-    @property
-    def kept(self) -> Entry:
-        """What is kept.
-
-        Raises:
-            MsgspecError: another release wrote it, in a form that is not known here.
-        """
-        kept = msgspec.json.decode(self.data or b"", type=Entry)
-        if kept.format != FORMAT:
-            raise msgspec.ValidationError(f"the form of the record is {kept.format}, not {FORMAT}")
-        return kept
-
-
-def line_of(kept: Entry) -> bytes:
-    data = msgspec.json.encode(kept)
-    return b"K %05d %09d %08x %b\n" % (len(kept.ids), len(data), crc32(data), data)
-
-
-def read_records(file: BinaryIO, place: int = 0) -> Iterator[Record]:
-    """Read from a place on. What is no record is passed over, up to the end of its line."""
-    file.seek(place)
-    while header := file.read(HEADER_SIZE):
-        found = _HEADER.fullmatch(header)
-        body = file.read(int(found[3]) + 1) if found and int(found[3]) <= MAX_BYTES else b""
-        data = body[:-1]
-        if found and len(data) == int(found[3]) and body.endswith(b"\n") and crc32(data) == int(found[4], 16):
-            record = Record(place, place + len(header) + len(body), found[1] == b"S", int(found[2]), data)
-        else:
-            file.seek(place)
-            record = Record(place, place + len(file.readline()), header[:1] in SET_ASIDE, calls=0, data=None)
-        yield record
-        place = record.end
-        file.seek(place)
-
-
-CALLS, REFUSED, DAMAGED, WRITING, SENDING = "calls", "refused", "damaged", "write.lock", "send.lock"
+CALLS, REFUSED, DAMAGED, WRITE_LOCK, SEND_LOCK = "calls", "refused", "damaged", "write.lock", "send.lock"
 MAX_CALLS = 10_000
-CHUNK = 4 << 20  # bytes that are read at once, at least one record
-SHORT, LONG = 5.0, 60.0  # seconds that a lock is waited for, by those who write and who send
+WRITE_TIMEOUT, SEND_TIMEOUT = 5.0, 60.0  # seconds to wait for a lock
 PAUSE = 0.005
 
 log = logging.getLogger("holdfast.outbox")
@@ -162,17 +58,17 @@ log = logging.getLogger("holdfast.outbox")
 _locks: set[int] = set()  # descriptors of this process
 
 
-def _forget_locks() -> None:
-    """Let go, in a forked process, of the locks of its parent: they would be held for as long as it lives."""
+def _close_locks() -> None:
+    """Close, in a forked process, the locks of its parent: it would hold them for as long as it lives."""
     while _locks:
         os.close(_locks.pop())
 
 
-os.register_at_fork(after_in_child=_forget_locks)
+os.register_at_fork(after_in_child=_close_locks)
 
 
 class _Counted(NamedTuple):
-    """How many calls were in a file of so many bytes, that began with this record: another has been emptied since."""
+    """The number of calls in the first `size` bytes of the file, which is the same file if `first` still matches."""
 
     first: bytes = b""
     size: int = 0
@@ -180,7 +76,7 @@ class _Counted(NamedTuple):
 
 
 class Outbox:
-    """The calls that are kept for one store. Any number of processes use it at once."""
+    """The calls to be sent to one store. Any number of processes may use it at once."""
 
     def __init__(self, folder: Path, address: Address) -> None:
         self._about = f"{address.display}, namespace {address.namespace}"
@@ -191,7 +87,7 @@ class Outbox:
 
     @property
     def has_entries(self) -> bool:
-        """Whether anything is to be sent, or was just being sent."""
+        """Whether there are calls to send, or that are being sent."""
         return self.size > 0
 
     @property
@@ -203,7 +99,7 @@ class Outbox:
             return 0
 
     def _check(self) -> None:
-        """Refuse a folder that another user may have prepared. One that is not there is no danger.
+        """Refuse a directory that another user may have prepared. A missing one is harmless.
 
         Raises:
             OSError: it is not trusted.
@@ -214,165 +110,164 @@ class Outbox:
             found = os.lstat(self.folder)
         except FileNotFoundError:
             return
-        is_private = stat.S_ISDIR(found.st_mode) and not found.st_mode & OTHERS_MAY_WRITE
-        if not is_private or found.st_uid not in self._owners():
-            words = f"it is not private, or belongs to another user, {describe_user(found.st_uid)}: set HOLDFAST_OUTBOX"
-            raise OSError(errno.EPERM, words, str(self.folder))
-
-    def _owners(self) -> set[int]:
-        """Who may own the folder of a store: this user, and the owner of the outbox or home that the user chose."""
         chosen = self.folder.parent if self._is_chosen else self.folder.parent.parent
-        return {os.geteuid(), os.stat(chosen).st_uid}
+        is_private = stat.S_ISDIR(found.st_mode) and not found.st_mode & OTHERS_MAY_WRITE
+        if not is_private or found.st_uid not in (os.geteuid(), os.stat(chosen).st_uid):
+            why = f"not private, or owned by another user, {describe_user(found.st_uid)}; set HOLDFAST_OUTBOX"
+            raise OSError(errno.EPERM, why, str(self.folder))
 
     # Writing
 
-    def add(self, kept: Entry) -> None:
-        """Write a call down, behind those that are there. When this returns, it is on the disk.
+    def add(self, entry: Entry) -> None:
+        """Append an entry. When this returns, it is on disk.
 
         Raises:
-            OSError: it could not be written, or there is no room for more.
+            OSError: it could not be written, or the outbox is full.
         """
-        line = line_of(kept)
+        line = encode_record(entry)
         self._prepare()
-        with self._locked(WRITING), _opened(self._calls, os.O_RDWR | os.O_CREAT) as file:
-            size = self._mend(file)
-            self._check_room(file, size, len(line), len(kept.ids))
-            _append(file, size, line)
+        with self._locked(WRITE_LOCK), opened(self._calls, os.O_RDWR | os.O_CREAT) as file:
+            size = self._repair_end(file)
+            self._check_limits(file, size, len(line), len(entry.ids))
+            append(file, size, line)
             if size == 0:
-                _sync_folder(self.folder)
+                sync_folder(self.folder)
 
     def _prepare(self) -> None:
+        """Create the directory."""
         self._check()
         if self.folder.is_dir():
             return
         missing = [folder for folder in (self.folder, *self.folder.parents) if not folder.exists()]
         for folder in reversed(missing):
             folder.mkdir(mode=0o700, exist_ok=True)
-            _sync_folder(folder.parent)
-        self._check()  # perhaps somebody else has just made it
+            sync_folder(folder.parent)
+        self._check()  # another user may have created it first
         write_once(self.folder.parent / ".gitignore", "*\n")
         write_once(self.folder / "about", f"{self._about}\n")
 
-    def _mend(self, file: BinaryIO) -> int:
-        """Set aside what a write that was broken off has left at the end. Returns the size of what is whole."""
+    def _repair_end(self, file: BinaryIO) -> int:
+        """Set aside an incomplete line at the end. Return the size of the file without it."""
         size = file.seek(0, os.SEEK_END)
         if size == 0:
             return 0
         file.seek(size - 1)
         if file.read(1) == b"\n":
             return size
-        whole = _last_line_end(file, size)
-        file.seek(whole)
+        end = end_of_last_line(file, size)
+        file.seek(end)
         self._set_aside(file.read())
-        os.ftruncate(file.fileno(), whole)
-        return whole
+        os.ftruncate(file.fileno(), end)
+        return end
 
     def _set_aside(self, data: bytes) -> None:
-        _append_line(self.folder / DAMAGED, data.rstrip(b"\n"))
-        log.error("%s: %d bytes are no whole record; they are set aside in %s", self._calls, len(data), DAMAGED)
+        append_line(self.folder / DAMAGED, data.rstrip(b"\n"))
+        log.error("%s: %d bytes are damaged, and were set aside in the file %s", self._calls, len(data), DAMAGED)
 
-    def _check_room(self, file: BinaryIO, size: int, more_bytes: int, more_calls: int) -> None:
-        """What was sent counts too, until all was sent: then the file is emptied."""
-        first = os.pread(file.fileno(), HEADER_SIZE, 1)  # without the mark whether it was sent
+    def _check_limits(self, file: BinaryIO, size: int, more_bytes: int, more_calls: int) -> None:
+        """Count the calls in the file, also those already sent, as they stay until it is truncated."""
+        first = os.pread(file.fileno(), HEADER_SIZE, 1)  # without the mark
         counted = self._counted if self._counted.first == first and self._counted.size <= size else _Counted()
         calls = counted.calls + sum(record.calls for record in read_records(file, counted.size))
         self._counted = _Counted(first, size, calls)
         if calls + more_calls > MAX_CALLS or size + more_bytes > MAX_BYTES:
-            words = f"{calls:,} calls of {size / 2**20:.1f} MiB are kept already; {MAX_CALLS:,} and {MAX_BYTES >> 20}"
-            raise OSError(errno.EDQUOT, f"{words} MiB are allowed", self._calls)
+            held = f"the outbox holds {calls:,} calls in {size / 2**20:.1f} MiB"
+            raise OSError(errno.EDQUOT, f"{held} (limit {MAX_CALLS:,} in {MAX_BYTES >> 20} MiB)", self._calls)
 
     # Sending
 
-    def send(self, deliver: Callable[[Entry], None], *, lock_timeout: float = LONG) -> int:
-        """Send all that is kept, in order, and return how many calls that were.
+    def send(self, deliver: Callable[[Entry], None], *, lock_timeout: float = SEND_TIMEOUT) -> int:
+        """Send all entries in order and return the number of their calls.
 
-        What the store refuses is set aside. If it cannot be reached or is full, `deliver` raises that, and the rest
-        stays as it is.
+        Entries that the store refuses are set aside. If it is unreachable or full, `deliver` raises the error, and the
+        unsent entries stay.
 
         Raises:
-            OSError: another process has been sending for as long as there is patience.
+            OSError: another process is still sending after the timeout.
         """
-        number, place = 0, 0
+        number, start = 0, 0
         self._check()
         if not self.has_entries:
             return 0
-        with self._locked(SENDING, lock_timeout):
-            while records := self._next(place):
+        with self._locked(SEND_LOCK, lock_timeout):
+            while records := self._next_records(start):
                 for record in records:
-                    if record.data is not None and not record.is_sent:
-                        number += self._send(record, deliver)
-                    place = record.end
+                    if record.is_pending:
+                        number += self._send_record(record, deliver)
+                    start = record.end
         return number
 
-    def _send(self, record: Record, deliver: Callable[[Entry], None]) -> int:
+    def _send_record(self, record: Record, deliver: Callable[[Entry], None]) -> int:
         try:
-            deliver(record.kept)
+            deliver(record.entry)
         except (*_REFUSALS, msgspec.MsgspecError) as error:
             self._refuse(record, error)
-        with _opened(self._calls, os.O_RDWR) as file:
-            os.pwrite(file.fileno(), b"S", record.place)
+        with opened(self._calls, os.O_RDWR) as file:
+            os.pwrite(file.fileno(), SENT, record.start)
         return record.calls
 
-    def _next(self, place: int) -> list[Record]:
-        """Read the next records; at the end, empty the file."""
-        with self._locked(WRITING), _opened(self._calls, os.O_RDWR) as file:
-            size = self._mend(file)
-            if place >= size:
+    def _next_records(self, start: int) -> list[Record]:
+        """Read the next records; at the end, truncate the file."""
+        with self._locked(WRITE_LOCK), opened(self._calls, os.O_RDWR) as file:
+            size = self._repair_end(file)
+            if start >= size:
                 os.ftruncate(file.fileno(), 0)
                 return []
             found: list[Record] = []
-            for record in read_records(file, place):
+            for record in read_records(file, start):
                 found.append(record)
-                if record.data is None and not record.is_sent:
-                    file.seek(record.place)
-                    self._set_aside(file.read(record.end - record.place))
-                    os.pwrite(file.fileno(), SET_ASIDE[:1], record.place)
-                if record.end - place > CHUNK:
+                if record.is_new_damage:
+                    file.seek(record.start)
+                    self._set_aside(file.read(record.end - record.start))
+                    os.pwrite(file.fileno(), SET_ASIDE, record.start)
+                if record.end - start > CHUNK:
                     break
             return found
 
     def _refuse(self, record: Record, error: Exception) -> None:
         code = error.code if isinstance(error, errors.HoldfastError) else "ERROR"
         try:
-            line = msgspec.json.encode(Refused(_now(), code, str(error), record.kept))
+            entry = record.entry
         except msgspec.MsgspecError:  # written by another release
             return self._set_aside(record.data or b"")
-        with self._locked(WRITING):
-            _append_line(self.folder / REFUSED, line)
-        log.error("%s: refused when it was sent later, see `holdfast outbox`: %s", ", ".join(record.kept.ids), error)
+        with self._locked(WRITE_LOCK):
+            refused = Refused(time.time_ns() // 1_000_000, code, str(error), entry)
+            append_line(self.folder / REFUSED, msgspec.json.encode(refused))
+        log.error("%s: refused when sent later, see `holdfast outbox`: %s", ", ".join(entry.ids), error)
         return None
 
-    # Looking
+    # Reading
 
     def entries(self) -> Iterator[Entry]:
-        """Return what is to be sent, in order."""
+        """Return the entries to be sent, in order."""
         self._check()
         try:
-            with _opened(self._calls, os.O_RDONLY) as file:
+            with opened(self._calls, os.O_RDONLY) as file:
                 for record in read_records(file):
-                    if record.data and not record.is_sent:
+                    if record.is_pending:
                         with suppress(msgspec.MsgspecError):  # written by another release
-                            yield record.kept
+                            yield record.entry
         except FileNotFoundError:
             return
 
     def refused(self) -> Iterator[Refused]:
+        """Return the entries that the store refused."""
         self._check()
         try:
-            with _opened(str(self.folder / REFUSED), os.O_RDONLY) as file:
+            with opened(self.folder / REFUSED, os.O_RDONLY) as file:
                 for line in file:
-                    with suppress(msgspec.MsgspecError):  # broken off by a power cut
+                    with suppress(msgspec.MsgspecError):  # interrupted by a power cut
                         yield msgspec.json.decode(line, type=Refused)
         except FileNotFoundError:
             return
 
     def has_job(self, id: str) -> bool:
-        """Whether a job is still to be sent.
+        """Return whether a job is still to be sent.
 
         Raises:
             HoldfastError: the store refused it.
         """
-        if any(id in kept.ids for kept in self.entries()):
+        if any(id in entry.ids for entry in self.entries()):
             return True
         for refused in self.refused():
             if id in refused.entry.ids:
@@ -380,12 +275,12 @@ class Outbox:
         return False
 
     @contextmanager
-    def _locked(self, name: str, patience: float = SHORT) -> Iterator[None]:
-        """Hold a lock of the folder."""
+    def _locked(self, name: str, timeout: float = WRITE_TIMEOUT) -> Iterator[None]:
+        """Hold a lock of the outbox."""
         lock = os.open(self.folder / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         _locks.add(lock)
         try:
-            _take(lock, self.folder / name, patience)
+            _acquire(lock, self.folder / name, timeout)
             try:
                 yield
             finally:
@@ -403,68 +298,15 @@ _REFUSALS = (
     errors.JobNotFound,
     errors.JobBlocked,
     errors.DependencyCycle,
-)  # each concerns one call; anything else concerns all, and may pass
+)  # each concerns one entry; any other error concerns all of them, and may be temporary
 
 
-def _take(lock: int, path: Path, patience: float) -> None:
-    deadline = time.monotonic() + patience
+def _acquire(lock: int, path: Path, timeout: float) -> None:
+    deadline = time.monotonic() + timeout
     while True:
         try:
             return fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             if time.monotonic() >= deadline:
-                raise OSError(errno.EBUSY, "another process holds it", str(path)) from None
+                raise OSError(errno.EBUSY, "another process holds the lock", str(path)) from None
             time.sleep(PAUSE)
-
-
-@contextmanager
-def _opened(path: str, flags: int) -> Iterator[BinaryIO]:
-    descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    with open(descriptor, "rb") as file:  # only read through it: writing is by descriptor, at a place
-        yield file
-
-
-def _append(file: BinaryIO, size: int, data: bytes) -> None:
-    """Write to the end of a file and wait until it is on the disk; if that fails, leave the file as it was."""
-    try:
-        written = 0
-        while written < len(data):
-            written += os.pwrite(file.fileno(), data[written:], size + written)
-        os.fsync(file.fileno())
-    except BaseException:
-        os.ftruncate(file.fileno(), size)
-        raise
-
-
-def _append_line(path: Path, line: bytes) -> None:
-    """Write a line to the end of a file, which may end with part of another."""
-    with _opened(str(path), os.O_RDWR | os.O_CREAT) as file:
-        size = file.seek(0, os.SEEK_END)
-        file.seek(max(0, size - 1))
-        before = b"\n" if size and file.read(1) != b"\n" else b""
-        _append(file, size, before + line + b"\n")
-
-
-def _last_line_end(file: BinaryIO, size: int) -> int:
-    """Return where the last whole line of a file ends."""
-    end = size
-    while end > 0:
-        start = max(0, end - CHUNK)
-        file.seek(start)
-        found = file.read(end - start).rfind(b"\n")
-        if found >= 0:
-            return start + found + 1
-        end = start
-    return 0
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _now() -> int:
-    return time.time_ns() // 1_000_000

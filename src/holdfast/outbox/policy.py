@@ -157,7 +157,7 @@ class OutagePolicy:
         for call in chunk.calls:
             if len(call.payload) > MAX_PAYLOAD:
                 raise errors.TooBig(f"payload of job {call.id} is {len(call.payload)} bytes (limit {MAX_PAYLOAD})")
-        from holdfast.outbox.outbox import Entry
+        from holdfast.outbox.entry import Entry
 
         now = _now()
         try:

@@ -13,7 +13,8 @@ import time
 from pathlib import Path
 
 from holdfast import errors
-from holdfast.outbox.outbox import Entry, Outbox
+from holdfast.outbox.entry import Entry
+from holdfast.outbox.outbox import Outbox
 from holdfast.store import Deadline, Store
 from holdfast.store.deadline import SECONDS
 
