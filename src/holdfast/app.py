@@ -223,8 +223,8 @@ class Holdfast:
 
     follow_logs, afollow_logs = client.logs.follow_logs, client.logs.afollow_logs
     logs, alogs = client_method(client.logs.logs)
-    stack, astack = client_method(client.jobs.stack)
-    usage, ausage = client_method(client.jobs.usage)
+    stack, astack = client_method(client.running_jobs.stack)
+    usage, ausage = client_method(client.running_jobs.usage)
 
     # Controlling jobs
 

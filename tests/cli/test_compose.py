@@ -132,7 +132,7 @@ def test_a_job_that_others_wait_for_is_not_cancelled_if_that_is_to_be_refused(sh
 
     assert refused.code == 1
     assert refused.out == ""
-    assert "job a is waited for by others and was not cancelled; cancel these too" in refused.err
+    assert "job a has dependents and was not cancelled; cancel them too" in refused.err
     assert shell("cancel", "a", "b", "c", "--unless-awaited").rows == [[id, "cancelled"] for id in "abc"]
 
 
@@ -141,7 +141,7 @@ def test_a_job_that_others_wait_for_is_retried_and_not_deleted(shell: Shell) -> 
     shell.client.cancel("a")
 
     code, _, err = shell("delete", "a")
-    assert (code, "is waited for by others" in err) == (1, True)
+    assert (code, "has dependents and" in err) == (1, True)
     assert shell("retry", "a").rows == [["a", "waiting"]]
 
 
@@ -186,7 +186,7 @@ def test_a_running_job_is_released(shell: Shell) -> None:
     assert shell("release", "mine", "--delay", "1h", "--reason", "node is slow").rows == [["mine", "scheduled"]]
     assert "node is slow" in shell("show", "mine").out
     code, _, err = shell("release", "mine", "nobody")
-    assert (code, "does not run" in err, "nobody does not exist" in err) == (1, True, True)
+    assert (code, "is not running" in err, "nobody does not exist" in err) == (1, True, True)
 
 
 def test_jobs_are_failed_by_an_operator(shell: Shell) -> None:

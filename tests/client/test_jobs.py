@@ -203,7 +203,7 @@ def test_a_job_that_others_wait_for_is_not_deleted(ask: Ask, bench: Workbench) -
     put("last", after=[first])
     bench.run_until_empty()
 
-    with pytest.raises(JobBlocked, match=r"waited for by others .* retry it, or have them not wait"):
+    with pytest.raises(JobBlocked, match=r"has dependents .* retry it, or remove the dependency"):
         ask("delete", "first")
     jobs.cancel("last")
     ask("delete", "first")
@@ -294,7 +294,7 @@ def test_a_job_that_others_wait_for_is_cancelled_unless_that_is_to_be_refused(as
     put("root")
     put("left", "right", after=["root"])
 
-    with pytest.raises(JobBlocked, match="job root is waited for by others and was not cancelled; cancel these too"):
+    with pytest.raises(JobBlocked, match="job root has dependents and was not cancelled; cancel them too"):
         ask("cancel", "root", unless_awaited=True)
     answers = ask("cancel_many", ["root", "left"], unless_awaited=True)
     assert isinstance(answers[0], JobBlocked)
@@ -351,7 +351,7 @@ def test_a_job_moves_to_another_queue_or_priority(ask: Ask, bench: Workbench) ->
     assert jobs.get("c").priority == -5
     bench.run_until_empty(queues=["default"])
     assert said == ["c", "b"]
-    with pytest.raises(WrongState, match="b has ended and cannot be moved, or runs and cannot change its queue"):
+    with pytest.raises(WrongState, match="b has ended and cannot be moved, or is running and cannot change its queue"):
         ask("move", "b", queue="other")
 
 
@@ -384,7 +384,7 @@ def test_a_job_that_has_not_started_is_failed_by_an_operator(ask: Ask) -> None:
         ask("result", job)
     with pytest.raises(WrongState, match="bad has ended already and cannot be failed"):
         ask("fail", "bad")
-    with pytest.raises(WrongState, match="bad does not run, so it cannot be released"):
+    with pytest.raises(WrongState, match="bad is not running, so it cannot be released"):
         ask("release", "bad")
 
 

@@ -113,7 +113,7 @@ def test_a_job_has_64_fields_at_most(store: Store, client: redis.Redis, namespac
         ({"a": "\ud800"}, "which cannot be encoded as UTF-8"),
         ({5: "x"}, "a name is 5"),
         ({"good": "x", "bad": ["x"]}, "field bad"),
-        ("a=b", "fields are a table of names and texts"),
+        ("a=b", "expected fields as a dict of texts"),
     ],
 )
 def test_fields_that_cannot_be_kept_are_refused(

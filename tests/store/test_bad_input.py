@@ -280,7 +280,7 @@ CASES = [
         "INVALID",
         "pass its id",
     ),
-    Case("deleting what is waited for", lambda s: s.app.delete("failed"), "BLOCKED", "have them not wait"),
+    Case("deleting what is waited for", lambda s: s.app.delete("failed"), "BLOCKED", "remove the dependency"),
     Case(
         "replacing what is waited for by one that waits",
         lambda s: s.task.options(id="failed", after="blocked", on_exists="replace").enqueue(),
@@ -324,7 +324,7 @@ CASES = [
     Case("moving what runs", lambda s: s.app.move("running", queue="other"), "STATE", "cannot be moved"),
     Case("moving nobody", lambda s: s.app.move("nobody", queue="other"), "NOTFOUND", "nobody"),
     Case("moving, async", asynchronously(lambda s: s.app.amove("ended", priority=1)), "STATE", "has ended"),
-    Case("releasing what waits", lambda s: s.app.release("waiting"), "STATE", "does not run"),
+    Case("releasing what waits", lambda s: s.app.release("waiting"), "STATE", "is not running"),
     Case("releasing with a bad delay", lambda s: s.app.release("running", delay="soon"), "INVALID", "delay"),
     Case(
         "releasing with a reason of bytes", lambda s: s.app.release("running", reason=cast(Any, 1)), "INVALID", "text"

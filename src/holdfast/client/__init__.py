@@ -1,5 +1,31 @@
 """The methods of the client, one file per noun: `Holdfast` exposes them."""
 
-from holdfast.client import bulk, config, enqueue, jobs, limits, logs, queues, results, schedules, upkeep, workers
+from holdfast.client import (
+    bulk,
+    config,
+    enqueue,
+    jobs,
+    limits,
+    logs,
+    queues,
+    results,
+    running_jobs,
+    schedules,
+    upkeep,
+    workers,
+)
 
-__all__ = ["bulk", "config", "enqueue", "jobs", "limits", "logs", "queues", "results", "schedules", "upkeep", "workers"]
+__all__ = [
+    "bulk",
+    "config",
+    "enqueue",
+    "jobs",
+    "limits",
+    "logs",
+    "queues",
+    "results",
+    "running_jobs",
+    "schedules",
+    "upkeep",
+    "workers",
+]

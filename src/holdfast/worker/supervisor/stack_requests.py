@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from holdfast.client.jobs import StackAnswer
+from holdfast.client.running_jobs import StackResponse
 from holdfast.store import commands
 from holdfast.worker.messages import StackReply, StackRequest
 from holdfast.worker.processes import command_line, process_stat, tree, usage_of
@@ -51,11 +51,11 @@ class StackRequests:
 
     async def _answer(self, executor: str, id: str, attempt: int, inbox: str) -> None:
         found = self._executors.get(executor)
-        answer = await self._inspect(found, id, attempt, inbox) if found else StackAnswer(why=HAS_ENDED)
+        answer = await self._inspect(found, id, attempt, inbox) if found else StackResponse(why=HAS_ENDED)
         answer.stack = answer.stack[:MAX_CHARACTERS]
         await self._store.run(commands.respond(inbox, msgspec.json.encode(answer)))
 
-    async def _inspect(self, executor: ExecutorProcess, id: str, attempt: int, inbox: str) -> StackAnswer:
+    async def _inspect(self, executor: ExecutorProcess, id: str, attempt: int, inbox: str) -> StackResponse:
         if pid := executor.pid_of(id, attempt):
             return await asyncio.to_thread(_inspect_process, pid)
         pending = self._pending[inbox] = asyncio.get_running_loop().create_future()
@@ -68,25 +68,25 @@ class StackRequests:
             return await asyncio.to_thread(_inspect_executor, executor.pid)
         stack = pending.result()
         if stack is None:
-            return StackAnswer(why=HAS_ENDED, soon=True)  # or the executor has not received its claim yet
-        return StackAnswer(stack=stack) if stack else StackAnswer(why=NOT_STARTED, soon=True)
+            return StackResponse(why=HAS_ENDED, soon=True)  # or the executor has not received its claim yet
+        return StackResponse(stack=stack) if stack else StackResponse(why=NOT_STARTED, soon=True)
 
 
-def _inspect_process(pid: int) -> StackAnswer:
+def _inspect_process(pid: int) -> StackResponse:
     """Return the stacks of a job's process, and the processes that it started: it often waits for one of them."""
     stack = stack_of(pid)
     lines = [line for each in list(tree(pid))[:MAX_PROCESSES] if (line := _describe(each))]
     if not lines:
-        return StackAnswer(why=HAS_ENDED)
+        return StackResponse(why=HAS_ENDED)
     if not stack:
         stack = f"process {pid} {NO_STACK}\n"
-    return StackAnswer(stack="\n".join([stack, "Processes:", *lines]) + "\n")
+    return StackResponse(stack="\n".join([stack, "Processes:", *lines]) + "\n")
 
 
-def _inspect_executor(pid: int) -> StackAnswer:
+def _inspect_executor(pid: int) -> StackResponse:
     stack = stack_of(pid)
     head = "its executor is unresponsive: a coroutine blocks its event loop. All threads of the executor:\n\n"
-    return StackAnswer(stack=head + stack) if stack else StackAnswer(why=NO_STACK)
+    return StackResponse(stack=head + stack) if stack else StackResponse(why=NO_STACK)
 
 
 def _describe(pid: int) -> str:
