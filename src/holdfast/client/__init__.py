@@ -1,4 +1,4 @@
-"""The methods of the client, one file per noun: `Holdfast` exposes them."""
+"""The client methods, one module per noun; `Holdfast` exposes them."""
 
 from holdfast.client import (
     bulk,

@@ -1,4 +1,4 @@
-"""Settings that can be changed while everything runs, of all queues and of one. Which there are, the store knows."""
+"""Settings in the store, of all queues or of one, which take effect without a restart. The store defines them."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from holdfast.units import Duration, milliseconds
 
 
 class Changes(NamedTuple):
-    """What is to be set, and which settings are to have their defaults again."""
+    """The settings to set, and those to reset to their defaults."""
 
     set: dict[str, int]
     reset: list[str]
 
 
-def read_changes(given: Mapping[str, Duration | int | None], rows: Sequence[Setting]) -> Changes:
-    """Return changes as the store takes them: durations in milliseconds.
+def read_changes(given: Mapping[str, Duration | int | None], settings: Sequence[Setting]) -> Changes:
+    """Check changes, and convert durations to milliseconds.
 
     Raises:
-        Invalid: there is no such setting, or the value is out of its bounds.
+        Invalid: a setting does not exist, or a value is out of bounds.
     """
     if not isinstance(given, Mapping):
-        raise Invalid(f'settings are {given!r}; they must be a table of names and values, as {{"lease": "1m"}}')
-    known = {row.name: row for row in rows}
+        raise Invalid(f'expected settings as a dict, like {{"lease": "1m"}}, got {given!r}')
+    known = {setting.name: setting for setting in settings}
     changes = Changes({}, [])
     for name, value in given.items():
         if name not in known:
@@ -39,16 +39,17 @@ def read_changes(given: Mapping[str, Duration | int | None], rows: Sequence[Sett
     return changes
 
 
-def _number(row: Setting, value: Any) -> int:
-    if row.unit == "ms":
-        return milliseconds(value, what=row.name, least=row.least, most=row.most)
-    if type(value) is int and row.least <= value <= row.most:
+def _number(setting: Setting, value: Any) -> int:
+    least, most = setting.least, setting.most
+    if setting.unit == "ms":
+        return milliseconds(value, what=setting.name, least=least, most=most)
+    if type(value) is int and least <= value <= most:
         return value
-    raise Invalid(f"{row.name} is {value!r}; it must be a whole number from {row.least} to {row.most}")
+    raise Invalid(f"{setting.name} is {value!r}; it must be a whole number from {least} to {most}")
 
 
 def config(_: Stores, queue: str | None = None) -> Steps[list[Setting]]:
-    """Return all settings that can be changed while everything runs, as they hold for a queue, or for all."""
+    """Return all settings with their values, of one queue or of all."""
     settings: list[Setting] = yield commands.config(queue)
     return settings
 
@@ -56,12 +57,12 @@ def config(_: Stores, queue: str | None = None) -> Steps[list[Setting]]:
 def configure(
     _: Stores, changes: Mapping[str, Duration | int | None], *, queue: str | None = None
 ) -> Steps[list[Setting]]:
-    """Change settings, of all queues or of one; None stands for the default. They hold from the next call on.
+    """Change settings of all queues or of one; None resets one to its default. They take effect at once.
 
     jobs.configure({"lease": "1m", "keep_failed": "90d"}, queue="video")
 
     Raises:
-        Invalid: there is no such setting, or the value is out of its bounds. Nothing was changed.
+        Invalid: a setting does not exist, or a value is out of bounds; nothing was changed.
     """
     wanted = read_changes(changes, (yield commands.config(queue)))
     settings: list[Setting] = yield commands.configure(queue, set=wanted.set, reset=wanted.reset)

@@ -1,7 +1,4 @@
-"""Queues. Verbs of the client; see `verbs`.
-
-How much work queues have, and how many jobs have to run at once for it: the signal for autoscaling. See `verbs`.
-"""
+"""Queues: list, pause and forget them; their load, and the concurrency it needs, for autoscaling."""
 
 from __future__ import annotations
 
@@ -17,25 +14,25 @@ from holdfast.units import Duration, milliseconds
 
 
 def queues(_: Stores) -> Steps[list[Queue]]:
-    """Return all queues with their numbers of jobs."""
+    """Return all queues, with the number of jobs in each state."""
     found: list[Queue] = yield commands.queues()
     return found
 
 
 def pause(_: Stores, queue: str) -> Steps[bool]:
-    """Start no more jobs of a queue; those that run go on. Returns whether that changed anything."""
+    """Pause a queue: no more of its jobs start; running jobs continue. Return whether it changed anything."""
     changed: bool = yield commands.pause(queue)
     return changed
 
 
 def resume(_: Stores, queue: str) -> Steps[bool]:
-    """Start jobs of a paused queue again. Returns whether that changed anything."""
+    """Resume a paused queue. Return whether it changed anything."""
     changed: bool = yield commands.resume(queue)
     return changed
 
 
 def forget(_: Stores, queue: str) -> Steps[bool]:
-    """Forget a queue that has no jobs: its name, its settings, that it is paused. Returns whether it was known.
+    """Forget a queue without jobs: its name, its settings, whether it is paused. Return whether it was known.
 
     Raises:
         WrongState: it has jobs.
@@ -44,30 +41,30 @@ def forget(_: Stores, queue: str) -> Steps[bool]:
     return was_known
 
 
-MOST_NEEDED = 1_000_000
-AT_ONCE = 200  # queues in one call
+MAX_NEEDED = 1_000_000
+QUEUES_PER_CALL = 200  # the server does nothing else during a call
 
 
 class Load(msgspec.Struct, frozen=True):
-    """The work of a queue: exact numbers of this moment, and rates of the last minutes. Times are in seconds.
+    """The load of a queue: current counts, and rates of the last minutes. Times are in seconds.
 
-    `needed` is how many jobs have to run at once so that what waits, and what will come, starts within the target. It
-    is at least 1 while something of the queue is overdue: also without any worker, who would have moved it.
+    `needed` is the concurrency with which waiting and arriving jobs start within the target. It is at least 1 while
+    anything in the queue is overdue, even if no worker is live to notice.
     """
 
     queue: str
     paused: bool
-    workers: int  # live ones that serve it
+    workers: int  # live workers that serve it
     waiting: int
     running: int
     scheduled: int
     blocked: int
     throttled: int
-    overdue: int  # what is due and nobody has moved: scheduled jobs; schedules, limits and deadlines of the queue
-    oldest: float | None  # for how long the one that waits longest could have been claimed
-    arriving: float  # jobs per second that could be claimed, retries included
+    overdue: int  # due but not processed: scheduled jobs, schedules, limits and deadlines
+    oldest: float | None  # how long the oldest waiting job could have been claimed
+    arriving: float  # jobs per second that became claimable, including retries
     ending: float  # attempts per second that ended
-    run_time: float | None  # how long an attempt took, on average; None: none has ended
+    run_time: float | None  # average duration of an attempt; None if none has ended
     needed: int
 
 
@@ -75,7 +72,7 @@ Loads = list[Load]
 
 
 def load(_: Stores, *queues: str, target: Duration = "1m") -> Steps[Loads]:
-    """Return how much work queues have, all of them if none is named, and how many jobs have to run at once for it.
+    """Return the load of queues, all of them unless some are named, and the concurrency it needs.
 
     [load] = jobs.load("video", target="5m")
     print(load.waiting, load.oldest, load.needed)
@@ -83,26 +80,26 @@ def load(_: Stores, *queues: str, target: Duration = "1m") -> Steps[Loads]:
     wait = milliseconds(target, what="target", least=1, most=MAX_DURATION) / 1000
     names = [check_queue(queue) for queue in queues] or (yield from _all_queues())
     found: list[Load] = []
-    for first in range(0, len(names), AT_ONCE):  # nothing else is served meanwhile
-        loaded: LoadReply = yield commands.load(names[first : first + AT_ONCE])
-        found += [_read(row, wait) for row in loaded.samples]
+    for first in range(0, len(names), QUEUES_PER_CALL):
+        reply: LoadReply = yield commands.load(names[first : first + QUEUES_PER_CALL])
+        found += [_read(sample, wait) for sample in reply.samples]
     return found
 
 
 def overdue(_: Stores) -> Steps[int]:
-    """Return how much is due and nobody has moved: jobs, leases that ended, schedules, limits, deadlines.
+    """Return how many jobs, leases, schedules, limits and deadlines are due but were not processed.
 
-    Where workers run it is about 0. If it stays above that, none do: start one, or `holdfast upkeep`.
+    About 0 while workers run. If it stays above that, no worker is live: start one, or `holdfast upkeep`.
     """
-    loaded: LoadReply = yield commands.load([])
-    return loaded.overdue
+    reply: LoadReply = yield commands.load([])
+    return reply.overdue
 
 
 def _all_queues() -> Steps[list[str]]:
-    """All queues, with those that have no jobs yet but a schedule that is due."""
+    """Return all queues, including those without jobs whose schedule is due."""
     names: list[str] = yield commands.queue_names()
-    loaded: LoadReply = yield commands.load([])
-    return [*names, *sorted(set(loaded.about).difference(names))]
+    reply: LoadReply = yield commands.load([])
+    return [*names, *sorted(set(reply.about).difference(names))]
 
 
 def _read(row: LoadSample, target: float) -> Load:
@@ -128,29 +125,30 @@ def _read(row: LoadSample, target: float) -> Load:
 
 
 def _needed(row: LoadSample, arriving: float, run_time: float | None, target: float) -> int:
-    """What is due counts as waiting: whoever comes makes it so."""
+    """Count due jobs as waiting: the next claim makes them so."""
     jobs = needed(row.waiting + row.due, row.running, arriving, run_time, target)
     return max(jobs, 1 if row.others else 0)
 
 
 def needed(waiting: int, running: int, arriving: float, run_time: float | None, target: float) -> int:
-    """Return how many jobs have to run at once.
+    """Return the concurrency that a queue needs.
 
-    Of c slots, c - running are free now, and c * target / run_time come free within the target. These have to be enough
-    for all that waits and arrives within it; and in the long run there must be more of them than are busy on average.
+    Of c slots, c - running are free now, and c * target / run_time become free within the target. Together they must
+    suffice for all jobs that wait, or arrive within it; and in the long run there must be more slots than are busy on
+    average.
     """
     if run_time is None:
-        return running + waiting if running else min(waiting, 1)  # one has to run before anything is known
+        return running + waiting if running else min(waiting, 1)  # the first job shows how long they take
     busy = arriving * run_time
     soon = (waiting + arriving * target + running) / (1 + target / run_time) if run_time else 0.0
     least = 1 if waiting or running else 0
-    return min(MOST_NEEDED, max(least, math.ceil(soon - 1e-9), _for_the_long_run(busy, run_time, target)))
+    return min(MAX_NEEDED, max(least, math.ceil(soon - 1e-9), _steady_slots(busy, run_time, target)))
 
 
-def _for_the_long_run(busy: float, run_time: float, target: float) -> int:
-    """The least number of slots with which jobs that come at random wait for no longer than the target, on average."""
-    if busy >= MOST_NEEDED or busy == 0:
-        return min(MOST_NEEDED, math.ceil(busy))
+def _steady_slots(busy: float, run_time: float, target: float) -> int:
+    """Return the smallest number of slots with which randomly arriving jobs wait for the target or less, on average."""
+    if busy >= MAX_NEEDED or busy == 0:
+        return min(MAX_NEEDED, math.ceil(busy))
     slots, blocked = 0, 1.0  # Erlang's formulas: B by recursion, then C
     while True:
         slots += 1

@@ -1,7 +1,7 @@
-"""Workers and nodes: who serves what, what each holds, and when it gave its last sign of life.
+"""Workers and nodes: the queues they serve, the jobs they hold, and their last heartbeat.
 
-A worker says so itself, every few seconds. One that says nothing for half a minute is not live: it counts for no queue
-any more, whether it has crashed, hangs, or cannot reach the store. After the age that is configured it is forgotten.
+A worker sends a heartbeat every few seconds. Without one for half a minute it is not live, whether it crashed, hangs or
+cannot reach the server; after a configurable time it is forgotten.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from holdfast.store.commands import HeldJob, Worker
 
 
 class Node(msgspec.Struct, frozen=True):
-    """A host, with its workers; the latest seen first."""
+    """A host and its workers, the most recently seen first."""
 
     name: str
     workers: list[Worker]
@@ -48,7 +48,7 @@ class Node(msgspec.Struct, frozen=True):
 
 
 def by_node(workers: Sequence[Worker]) -> list[Node]:
-    """Put workers together by their hosts, in the order of the names."""
+    """Group workers by host, sorted by name."""
     nodes: dict[str, list[Worker]] = {}
     for worker in workers:
         nodes.setdefault(worker.node, []).append(worker)
@@ -56,7 +56,7 @@ def by_node(workers: Sequence[Worker]) -> list[Node]:
 
 
 def workers(_: Stores) -> Steps[list[Worker]]:
-    """Return the workers that gave a sign of life, the latest first."""
+    """Return all workers, the latest heartbeat first."""
     found: list[Worker] = yield commands.workers()
     return found
 
@@ -67,19 +67,19 @@ def nodes(_: Stores) -> Steps[list[Node]]:
 
 
 def deregister(_: Stores, worker: str) -> Steps[None]:
-    """Forget a worker that is gone, before its time.
+    """Forget a dead worker now instead of after the configured time.
 
     Raises:
-        WorkerNotFound: there is no such worker.
+        WorkerNotFound: no worker has this name.
         WrongState: it is live, or holds jobs.
     """
     yield commands.deregister(worker)
 
 
 def drain(_: Stores, worker: str) -> Steps[None]:
-    """Have a worker claim no more, and end when its jobs have, however long they take.
+    """Drain a worker: it claims no more jobs and exits when its jobs have ended, however long they take.
 
     Raises:
-        WorkerNotFound: there is no such worker.
+        WorkerNotFound: no worker has this name.
     """
     yield commands.request("drain", worker=worker, inbox=new_id())
