@@ -13,7 +13,7 @@ job.result()
 """
 
 from holdfast.app import Holdfast
-from holdfast.client.schedules import cron, every
+from holdfast.client.timing import cron, every
 from holdfast.errors import (
     DependencyCycle,
     HoldfastError,

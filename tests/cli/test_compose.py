@@ -243,7 +243,7 @@ def test_what_could_not_be_done_is_counted_too(shell: Shell) -> None:
     shell.client.cancel("c")
 
     code, out, _ = shell("delete", "--all", "--yes")
-    assert (code, sorted(out.splitlines())) == (1, ["deleted\t1", "others wait for it\t1"])
+    assert (code, sorted(out.splitlines())) == (1, ["deleted\t1", "has dependents\t1"])
 
 
 def test_running_jobs_are_released_all_at_once(shell: Shell) -> None:

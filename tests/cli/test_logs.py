@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.client.logs import Following
+from holdfast.client.logs import LogReader
 from holdfast.job.outcome import Error, Retry, Succeed, outcome_of
 from holdfast.store import commands
 from holdfast.store.commands import LogBlock
@@ -172,18 +172,18 @@ def test_following_goes_on_until_the_job_has_ended(shell: Shell) -> None:
 @pytest.mark.usefixtures("hand")
 @pytest.mark.parametrize("tail", [0, 1])
 def test_only_of_what_there_is_at_first_the_last_lines_are_enough(shell: Shell, tail: int) -> None:
-    following = Following("mine", None, tail)
-    assert drive(following.look(), shell.client.store.run) == []
+    reader = LogReader("mine", None, tail)
+    assert drive(reader.poll(), shell.client.store.run) == []
 
     printed(shell, "one\ntwo\nthree ä".encode()[:-1])
-    (part,) = drive(following.look(), shell.client.store.run)
+    (part,) = drive(reader.poll(), shell.client.store.run)
     assert part.text == "one\ntwo\nthree "
 
-    late = Following("mine", None, 1)
-    (part,) = drive(late.look(), shell.client.store.run)
+    late = LogReader("mine", None, 1)
+    (part,) = drive(late.poll(), shell.client.store.run)
     assert part.text == "three "
     printed(shell, "one\ntwo\nthree äh".encode())
-    (part,) = drive(late.look(), shell.client.store.run)
+    (part,) = drive(late.poll(), shell.client.store.run)
     assert part.text == "äh"
 
 

@@ -80,7 +80,7 @@ def test_what_others_wait_for_is_not_deleted_and_said(jobs: Holdfast, store: Sto
     for id in take(store, limit=2):
         end(store, id, Error(b"", "g", final=True))
 
-    assert jobs.delete_all(queue="q") == {"deleted": 1, "others wait for it": 1}
+    assert jobs.delete_all(queue="q") == {"deleted": 1, "has dependents": 1}
 
 
 def test_jobs_are_moved_released_and_failed(jobs: Holdfast, store: Store) -> None:

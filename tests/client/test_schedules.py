@@ -12,8 +12,8 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from holdfast import Holdfast, Invalid, ScheduleNotFound, WrongState, cron, every
-from holdfast.client.schedules import Schedule, Timing
-from holdfast.client.timing import Cron, Every
+from holdfast.client.schedules import Schedule
+from holdfast.client.timing import Cron, Every, Timing
 from holdfast.store import commands
 from holdfast.store.store import Address, Store
 from holdfast.testing import Workbench, use
@@ -371,7 +371,7 @@ def test_of_ten_workers_that_claim_at_once_one_has_the_job_of_a_firing(address: 
         (lambda: cron("61 * * * *"), r"cron is '61 \* \* \* \*': Bad minute; it must be like '30 2 \* \* mon-fri'"),
         (lambda: cron("* * *"), "Wrong number of fields"),
         (lambda: cron("0 0 31 2 *"), "day-of-month"),
-        (lambda: cron("* * * * *", tz="Mars"), "no time zone 'Mars'; they are named like Europe/Berlin"),
+        (lambda: cron("* * * * *", tz="Mars"), "no time zone 'Mars'; expected a name like Europe/Berlin"),
         (
             lambda: cron("* * * * *", missed=cast(Any, "none")),
             "missed is 'none'; it must be one of 'one', 'all', 'skip'",
@@ -384,7 +384,7 @@ def test_of_ten_workers_that_claim_at_once_one_has_the_job_of_a_firing(address: 
         (lambda: every("1m", jitter="2d"), "jitter is '2d'; it must be from 0s to 1d"),
         (lambda: every("1m", late=-1), "late is -1; it must be from 0s"),
         (lambda: declare("* * * * *"), r"schedule is '\* \* \* \* \*'; it must be cron\(...\) or every\(...\)"),
-        (lambda: declare(every("1m"), delay=5), "delay is no option of a scheduled call"),
+        (lambda: declare(every("1m"), delay=5), "a scheduled call cannot have the option delay"),
         (lambda: declare(every("1m"), deadline=datetime(2030, 1, 1, tzinfo=UTC)), "give a duration"),
         (lambda: declare(every("1m", jitter="10s"), deadline="5s"), "the jitter may be longer than the deadline"),
         (lambda: declare(every("1m"), needs_arguments), "missing a required argument: 'x'"),

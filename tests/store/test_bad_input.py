@@ -339,7 +339,7 @@ CASES = [
         "cancelling all of a mistyped kind",
         lambda s: s.app.cancel_all(queue="default", taks="typed"),  # type: ignore[call-arg]
         "INVALID",
-        "knows no taks",
+        "has no argument taks",
     ),
     Case(
         "retrying all of an unknown state",
@@ -381,7 +381,7 @@ CASES = [
         "a zone that is none",
         lambda s: s.app.schedule("nightly", s.task.bind(), cron="0 2 * * *", tz="Europe/Berln"),
         "INVALID",
-        "named like Europe/Berlin",
+        "a name like Europe/Berlin",
     ),
     Case(
         "a zone of an interval", lambda s: s.app.schedule("x", s.task.bind(), every=60, tz="UTC"), "INVALID", "use cron"

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast, Invalid, Job, JobNotFound
-from holdfast.client.logs import QUIET, Following, follow
+from holdfast.client.logs import MAX_EMPTY_POLLS, LogReader, follow
 from holdfast.constants import LOG_BLOCK, LOG_HEAD, LOG_TAIL
 from holdfast.job.logs import LogPart
 from holdfast.store.steps import drive
@@ -375,22 +375,22 @@ def test_following_goes_on_while_a_job_waits_and_while_it_is_silent(desk: Crew, 
     gate, done = tmp_path / "gate", tmp_path / "done"
     desk.app.pause("default")
     job = desk.put(log_app.hear_a_thread, str(gate), str(done))
-    following = Following(job.id, None, None)
-    look_often(desk, following)
+    reader = LogReader(job.id, None, None)
+    look_often(desk, reader)
     desk.app.resume("default")
     until(lambda: job.logs().lines == ["first"])
 
-    assert look_often(desk, following) == ["first\n"]
+    assert look_often(desk, reader) == ["first\n"]
     done.touch()
     until(lambda: job.logs().lines == ["first", "last"])
-    assert [part.text for part in follow(desk.app.store, following, lambda _: None)] == ["last\n"]
+    assert [part.text for part in follow(desk.app.store, reader, lambda _: None)] == ["last\n"]
     assert job.refresh().state == "succeeded"
 
 
-def look_often(crew: Crew, following: Following) -> list[str]:
+def look_often(crew: Crew, reader: LogReader) -> list[str]:
     """Look more often than one does who waits for the last words of a job that has ended."""
-    parts = [part for _ in range(3 * QUIET) for part in drive(following.look(), crew.app.store.run)]
-    assert not following.is_over
+    parts = [part for _ in range(3 * MAX_EMPTY_POLLS) for part in drive(reader.poll(), crew.app.store.run)]
+    assert not reader.is_complete
     return [part.text for part in parts]
 
 

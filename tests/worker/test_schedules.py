@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast, cron, every
-from holdfast.client.schedules import Timing
-from holdfast.client.timing import Cron, encode
+from holdfast.client.timing import Cron, Timing, encode
 from holdfast.store import commands
 from holdfast.store.store import Address
 from holdfast.worker.retrying import RetryingStore

@@ -1,7 +1,7 @@
-"""Doing the same to all jobs of a kind, however many: in bounded steps, in constant space. Verbs of the client.
+"""Bulk methods: change all jobs that match a filter, in bounded steps and constant memory.
 
-A job is met once: those that come to be of the kind after the first step are not. What comes of it is counted by
-answer, the state that a job has now; those that could not be changed are counted too, by the reason.
+Each job is processed once; jobs that match only after the first step are left out. The result counts jobs by their new
+state, and jobs that could not be changed by the reason.
 """
 
 from __future__ import annotations
@@ -20,93 +20,102 @@ from holdfast.units import Duration, milliseconds
 
 Counts = dict[str, int]
 
-AT_ONCE = 500  # jobs that are looked at in one call
+JOBS_PER_CALL = 500  # that one call looks at
 NOT_RUNNING = tuple(state for state in PENDING if state != "running")
-WORK_WAS_DONE = "its work was done"  # of a job that is retried by force only
-_WORDS = {
+WORK_WAS_DONE = "its work was done"  # such a job is retried only with `force`
+_REASONS = {
     "OK": "deleted",
     "NOTFOUND": "gone",
     "STATE": "in another state",
-    "BLOCKED": "others wait for it",
+    "BLOCKED": "has dependents",
     "DONE": WORK_WAS_DONE,
     "EXISTS": "another job has its unique key",
     "CYCLE": "it would wait for itself",
 }
 
 
-class Kind(TypedDict, total=False):
-    """Which jobs. All that is given must be so; something has to be."""
+class JobFilter(TypedDict, total=False):
+    """The jobs to change: those that match all given filters. At least one is required."""
 
     queue: str | Sequence[str] | None
-    state: str | Sequence[str] | None  # else all states in which that can be done; `pending` is five of them
+    state: str | Sequence[str] | None  # by default all states in which it is possible; `pending` stands for five
     task: Task[..., Any] | str | None
     group: str | None  # of the failure
-    progress: Callable[[int], object] | None  # is told how many more jobs were looked at
+    progress: Callable[[int], object] | None  # called with the number of jobs that each step has looked at
 
 
-def cancel_all(_: Stores, *, reason: str = "", **kind: Unpack[Kind]) -> Steps[Counts]:
-    """Cancel all jobs of a kind.
+def cancel_all(_: Stores, *, reason: str = "", **filters: Unpack[JobFilter]) -> Steps[Counts]:
+    """Cancel all matching jobs.
 
     jobs.cancel_all(queue="mail", task="remind")
     """
-    return (yield from _act("cancel", PENDING, kind, reason=reason))
+    return (yield from _act("cancel", PENDING, filters, reason=reason))
 
 
-def retry_all(_: Stores, *, force: bool = False, **kind: Unpack[Kind]) -> Steps[Counts]:
-    """Run all jobs of a kind once more: those that failed, unless a `state` is given.
+def retry_all(_: Stores, *, force: bool = False, **filters: Unpack[JobFilter]) -> Steps[Counts]:
+    """Retry all matching jobs that failed; others only if a `state` is given.
 
     jobs.retry_all(queue="mail", group="smtplib.SMTPServerDisconnected")
 
-    Those whose work was done, see `retry`, only with `force`.
+    Jobs whose work was done are retried only with `force`; see `retry`.
     """
-    return (yield from _act("retry", ("failed",), kind, force=force or None))
+    return (yield from _act("retry", ("failed",), filters, force=force or None))
 
 
-def delete_all(_: Stores, **kind: Unpack[Kind]) -> Steps[Counts]:
-    """Remove all jobs of a kind that have ended."""
-    return (yield from _act("delete", FINAL, kind))
+def delete_all(_: Stores, **filters: Unpack[JobFilter]) -> Steps[Counts]:
+    """Delete all matching jobs that have ended."""
+    return (yield from _act("delete", FINAL, filters))
 
 
-def move_all(_: Stores, *, to: str | None = None, priority: int | None = None, **kind: Unpack[Kind]) -> Steps[Counts]:
-    """Move all jobs of a kind that do not run to another queue, or give them another priority.
+def move_all(
+    _: Stores, *, to: str | None = None, priority: int | None = None, **filters: Unpack[JobFilter]
+) -> Steps[Counts]:
+    """Move all matching jobs that are not running to another queue, or change their priority.
 
     jobs.move_all(queue="mail", task="remind", to="slow")
     """
-    return (yield from _act("move", NOT_RUNNING, kind, queue=to, priority=priority))
+    return (yield from _act("move", NOT_RUNNING, filters, queue=to, priority=priority))
 
 
-def release_all(_: Stores, *, delay: Duration = 0, reason: str = "", **kind: Unpack[Kind]) -> Steps[Counts]:
-    """Take all running jobs of a kind from their workers, uncharged, for others to run."""
+def release_all(_: Stores, *, delay: Duration = 0, reason: str = "", **filters: Unpack[JobFilter]) -> Steps[Counts]:
+    """Requeue all matching running jobs for other workers, without counting an attempt."""
     wait = milliseconds(delay, what="delay", most=MAX_DURATION)
-    return (yield from _act("release", ("running",), kind, delay=wait, reason=reason))
+    return (yield from _act("release", ("running",), filters, delay=wait, reason=reason))
 
 
-def fail_all(_: Stores, *, with_group: str | None = None, reason: str = "", **kind: Unpack[Kind]) -> Steps[Counts]:
-    """End all jobs of a kind as failed."""
-    return (yield from _act("fail", PENDING, kind, group=with_group, reason=reason))
+def fail_all(
+    _: Stores, *, with_group: str | None = None, reason: str = "", **filters: Unpack[JobFilter]
+) -> Steps[Counts]:
+    """Fail all matching jobs."""
+    return (yield from _act("fail", PENDING, filters, group=with_group, reason=reason))
 
 
-def _act(action: str, states: Sequence[str], kind: Kind, **arguments: Any) -> Steps[Counts]:
+def _act(action: str, states: Sequence[str], filters: JobFilter, **arguments: Any) -> Steps[Counts]:
     counts: Counter[str] = Counter()
-    progress = kind.get("progress") or (lambda _: None)
-    which = _which(action, states, kind)
+    progress = filters.get("progress") or (lambda _: None)
+    selection = _selection(action, states, filters)
     given = {name: value for name, value in arguments.items() if value is not None}
     cursor = since = None
     while True:
-        acted = yield commands.bulk(action, **which, arguments=given, cursor=cursor, since=since, limit=AT_ONCE)
-        counts.update(acted.answers)
-        progress(acted.looked_at)
-        cursor, since = acted.cursor, acted.since
+        reply = yield commands.bulk(
+            action, **selection, arguments=given, cursor=cursor, since=since, limit=JOBS_PER_CALL
+        )
+        counts.update(reply.answers)
+        progress(reply.looked_at)
+        cursor, since = reply.cursor, reply.since
         if cursor is None:
-            return {_WORDS.get(answer, answer): count for answer, count in counts.items()}
+            return {_REASONS.get(answer, answer): count for answer, count in counts.items()}
 
 
-def _which(action: str, states: Sequence[str], kind: Kind) -> dict[str, Any]:
-    if unknown := kind.keys() - Kind.__annotations__.keys():  # without it, more jobs would be meant
-        raise Invalid(f"{action}_all knows no {', '.join(sorted(unknown))}; it takes {', '.join(Kind.__annotations__)}")
-    if all(kind.get(name) is None for name in ("queue", "state", "task", "group")):
-        raise Invalid(f"{action}_all has to be told of which jobs: give queue, state, task or group")
-    queue, state, task, group = kind.get("queue"), kind.get("state"), kind.get("task"), kind.get("group")
+def _selection(action: str, states: Sequence[str], filters: JobFilter) -> dict[str, Any]:
+    if (
+        unknown := filters.keys() - JobFilter.__annotations__.keys()
+    ):  # ignoring a misspelt filter would select more jobs
+        names = ", ".join(JobFilter.__annotations__)
+        raise Invalid(f"{action}_all has no argument {', '.join(sorted(unknown))}; it takes {names}")
+    if all(filters.get(name) is None for name in ("queue", "state", "task", "group")):
+        raise Invalid(f"{action}_all needs a filter: give queue, state, task or group")
+    queue, state, task, group = filters.get("queue"), filters.get("state"), filters.get("task"), filters.get("group")
     queues: list[Any] = list(queue) if isinstance(queue, list | tuple) else [queue]
     chosen = [state] if isinstance(state, str) else state
     return {

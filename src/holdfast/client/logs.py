@@ -1,9 +1,10 @@
-"""What jobs printed, as the client reads it: a log at one moment, or as it grows.
+"""The output of jobs: read a log, or follow it as it grows.
 
     jobs.logs(id).text
     for part in jobs.follow_logs(id): print(part.text, end="")
 
-A log belongs to an attempt. Of a long one the beginning and the end are kept: a line of ours says how much is left out.
+Each attempt has its own log. Of a long log the beginning and the end are retained, with a line between them that gives
+the number of omitted bytes.
 """
 
 from __future__ import annotations
@@ -13,27 +14,27 @@ from codecs import getincrementaldecoder
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
-from holdfast.constants import LOG_BLOCK
+from holdfast.constants import LOG_BLOCK, USAGE_BLOCK
 from holdfast.errors import Invalid, JobNotFound
 from holdfast.job.job import FINAL
 from holdfast.job.logs import Log, LogPart
 from holdfast.names import check_id
 from holdfast.store import Steps, Store, Stores, adrive, commands, drive
 
-LOOK_EVERY = 0.3  # seconds; workers send what is new as often
-QUIET = 4  # looks without news after the end of a job: what its worker has not sent by then is not waited for
+POLL_INTERVAL = 0.3  # seconds; workers send output as often
+MAX_EMPTY_POLLS = 4  # after the end of a job, before output that its worker has not sent is given up
 
 
 def logs(_: Stores, id: str, /, *, attempt: int | None = None) -> Steps[Log]:
-    """Return what an attempt of a job printed, and wrote by `current_job().log`: the last that did, or this one.
+    """Return the output of an attempt, including `current_job().log`; by default of the last attempt that has any.
 
-    The first 64 KiB and the last 192 are kept, of the last 10 attempts.
+    The first 64 and the last 192 KiB of the last 10 attempts are retained.
 
     Raises:
-        JobNotFound: there is none of this id.
+        JobNotFound: no job has this id.
     """
-    found: commands.LogReply = yield commands.logs(check_id(id), _checked(attempt))
-    if attempt is None and found.attempts and found.attempt not in found.attempts:  # the last one is silent so far
+    found: commands.LogReply = yield commands.logs(check_id(id), _check_attempt(attempt))
+    if attempt is None and found.attempts and found.attempt not in found.attempts:  # the last attempt has no output yet
         found = yield commands.logs(id, found.attempts[-1])
     head, left_out, tail = b"", 0, b""
     for number, data in _blocks(found):
@@ -47,66 +48,66 @@ def logs(_: Stores, id: str, /, *, attempt: int | None = None) -> Steps[Log]:
 
 
 def follow_logs(self: Stores, id: str, /, *, attempt: int | None = None, tail: int | None = None) -> Iterator[LogPart]:
-    """Iterate over what a job prints, as it does, until it has ended; or until one `attempt` has.
+    """Iterate over the output of a job as it is written, until the job, or the given `attempt`, has ended.
 
-    It begins with what the last attempt, or the given one, has printed so far; of that, with `tail`, the last so many
-    lines. Then come the attempts after it.
+    It starts with the output so far of the last attempt, or the given one; with `tail`, only with that number of lines.
+    Later attempts follow.
 
     Raises:
-        JobNotFound: there is none of this id, or no more.
+        JobNotFound: no job has this id, or it was deleted.
     """
-    return follow(self.store, Following(id, attempt, tail), time.sleep)
+    return follow(self.store, LogReader(id, attempt, tail), time.sleep)
 
 
 async def afollow_logs(
     self: Stores, id: str, /, *, attempt: int | None = None, tail: int | None = None
 ) -> AsyncIterator[LogPart]:
-    """Iterate over what a job prints, as `follow_logs` does."""
+    """Iterate over the output of a job, like `follow_logs`."""
     import asyncio
 
-    following = Following(id, attempt, tail)
-    while not following.is_over:
-        for part in await adrive(following.look(), self.async_store.run):
+    reader = LogReader(id, attempt, tail)
+    while not reader.is_complete:
+        for part in await adrive(reader.poll(), self.async_store.run):
             yield part
-        if not following.is_over:
-            await asyncio.sleep(LOOK_EVERY)
+        if not reader.is_complete:
+            await asyncio.sleep(POLL_INTERVAL)
 
 
-def follow(store: Store, following: Following, sleep: Callable[[float], object]) -> Iterator[LogPart]:
-    """Look again and again, until it is over."""
-    while not following.is_over:
-        yield from drive(following.look(), store.run)
-        if not following.is_over:
-            sleep(LOOK_EVERY)
+def follow(store: Store, reader: LogReader, sleep: Callable[[float], object]) -> Iterator[LogPart]:
+    """Poll a log until it is complete."""
+    while not reader.is_complete:
+        yield from drive(reader.poll(), store.run)
+        if not reader.is_complete:
+            sleep(POLL_INTERVAL)
 
 
-class Following:
-    """Where somebody is who reads a log as it grows."""
+class LogReader:
+    """Reads a growing log: remembers its position, and follows from attempt to attempt."""
 
     def __init__(self, id: str, attempt: int | None, tail: int | None) -> None:
         if tail is not None and (type(tail) is not int or tail < 0):
             raise Invalid(f"tail is {tail!r}; it must be a number of lines")
         self._id = check_id(id)
-        self._only = _checked(attempt)
+        self._only = _check_attempt(attempt)
         self._tail = tail
         self._attempt = attempt
-        self._quiet = 0  # looks since the end that brought nothing
+        self._empty_polls = 0  # since the end
         self._begin()
-        self.is_over = False
+        self.is_complete = False
 
     def _begin(self) -> None:
         self._read = 0  # bytes of this attempt
         self._decoder = getincrementaldecoder("utf-8")("replace")
 
-    def look(self) -> Steps[list[LogPart]]:
-        """Return what is new; of what there is at first, only the end may be wanted."""
-        parts = yield from self._look()
+    def poll(self) -> Steps[list[LogPart]]:
+        """Return new output; of the first output only the last lines, if `tail` is given."""
+        parts = yield from self._poll()
         if self._tail is not None:
             parts, self._tail = self._last_lines(parts, self._tail), None
         return parts
 
-    def _look(self) -> Steps[list[LogPart]]:
-        """Return what is new. The job may begin another attempt at any time."""
+    def _poll(self) -> Steps[list[LogPart]]:
+        """Return new output, of this attempt or, once it is complete, of the next one."""
         block = self._read // LOG_BLOCK
         found: commands.LogReply = yield commands.logs(self._id, self._attempt, block=block)
         if self._attempt is None:
@@ -114,29 +115,29 @@ class Following:
                 return (yield from self._nothing_new())
             self._attempt = found.attempts[-1]
             if found.attempt != self._attempt:
-                return (yield from self._look())
+                return (yield from self._poll())
         if parts := self._take(found):
-            self._quiet = 0
+            self._empty_polls = 0
             return parts
         later = [number for number in found.attempts if number > found.attempt]
         if later and self._only is None:
             self._attempt = later[0]
             self._begin()
-            return (yield from self._look())
+            return (yield from self._poll())
         return (yield from self._nothing_new()) if found.has_ended else []
 
     def _nothing_new(self) -> Steps[list[LogPart]]:
-        """See whether the job has ended; a log may come late, but not for ever."""
+        """Check whether the job has ended; its last output may arrive a little later."""
         (job,) = yield commands.get([self._id])
         if job is None:
-            raise JobNotFound(f"there is no job {self._id} any more")
-        is_last_word = job["state"] in FINAL or self._has_ended(job)
-        self._quiet = self._quiet + 1 if is_last_word else 0
-        self.is_over = self._quiet > QUIET
+            raise JobNotFound(f"job {self._id} was deleted")
+        has_ended = job["state"] in FINAL or self._has_attempt_ended(job)
+        self._empty_polls = self._empty_polls + 1 if has_ended else 0
+        self.is_complete = self._empty_polls > MAX_EMPTY_POLLS
         return []
 
-    def _has_ended(self, job: dict[str, Any]) -> bool:
-        """Whether the only attempt that is wanted has; the job may go on for long."""
+    def _has_attempt_ended(self, job: dict[str, Any]) -> bool:
+        """Return whether the given attempt has ended, if one was given; the job may continue for long."""
         if self._only is None:
             return False
         number = int(job["attempt"])
@@ -157,16 +158,16 @@ class Following:
         data = b"".join(lines[-wanted:] if wanted else [])
         if not data:
             return []
-        self._decoder.reset()  # it begins at a line, and may end within a character
+        self._decoder.reset()  # data starts with a line, but may end within a character
         return [LogPart(parts[0].attempt, data, self._decoder.decode(data))]
 
 
 def _blocks(found: commands.LogReply) -> list[tuple[int, bytes]]:
-    """What was printed, block by block: the one before the first is about the use of the machine."""
-    return sorted((number, data) for number, data in found.blocks.items() if number >= 0)
+    """Return the output, block by block, without the block of resource usage."""
+    return sorted((number, data) for number, data in found.blocks.items() if number != USAGE_BLOCK)
 
 
-def _checked(attempt: Any) -> int | None:
+def _check_attempt(attempt: Any) -> int | None:
     if attempt is not None and (type(attempt) is not int or attempt < 1):
         raise Invalid(f"attempt is {attempt!r}; it must be a number from 1")
     return attempt

@@ -1,9 +1,8 @@
-"""Waiting for jobs to end: one inbox per process and event loop, however many wait.
+"""Results: wait for a job to end, and return its result or raise its failure.
 
-Whoever waits names the inbox on the job; finishing the job pushes its id there. One reader takes ids from the inbox and
-hands them to those who wait. What arrives is a hint: everybody looks again every few seconds.
-
-What comes of a job that was waited for: its result, or why there is none. Steps of the client; see `verbs`.
+A process, or event loop, has one inbox. A waiter registers the inbox with the job, and the store pushes the id of each
+ended job there. One of the waiters reads the inbox and wakes the others. A message is only a hint: each waiter also
+checks its job every few seconds.
 """
 
 from __future__ import annotations
@@ -28,31 +27,31 @@ if TYPE_CHECKING:
 
 
 RECHECK = 5.0  # seconds
-_NO_MORE_TO_COME = (*FINAL, "", "NEWER", "DAMAGED")  # it has ended, does not exist, or cannot be read
+_ENDED = (*FINAL, "", "NEWER", "DAMAGED")  # or does not exist, or cannot be read
 
 
 def deadline_after(timeout: Duration | None) -> float | None:
     return None if timeout is None else time.monotonic() + milliseconds(timeout, what="timeout") / 1000
 
 
-def _patience(id: str, state: str, deadline: float | None) -> float:
-    """Return how long to wait before looking again."""
+def _next_wait(id: str, state: str, deadline: float | None) -> float:
+    """Return the seconds to wait before the next check."""
     if deadline is None:
         return RECHECK
     left = deadline - time.monotonic()
     if left <= 0:
-        raise errors.ResultTimeout(f"job {id} has not ended in the time given; it is still {state}")
+        raise errors.ResultTimeout(f"job {id} has not ended within the timeout; it is still {state}")
     return max(0.01, min(RECHECK, left))
 
 
 class Inbox:
-    """Lets threads wait for jobs. One of them reads the inbox for all; when it leaves, another takes over."""
+    """Lets threads wait for jobs. One of them reads the inbox for all; when it is done, another takes over."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._forget(os.getpid())  # here, or threads that come first together would each forget the others
+        self._reset(os.getpid())  # not lazily: the first threads would reset each other
 
-    def _forget(self, pid: int) -> None:
+    def _reset(self, pid: int) -> None:
         self._pid = pid
         self._name = new_id()
         self._lock = threading.Lock()
@@ -60,19 +59,19 @@ class Inbox:
         self._reader: threading.Event | None = None
 
     def wait(self, id: str, deadline: float | None) -> None:
-        """Return when a job has ended or does not exist."""
+        """Wait until a job has ended or does not exist."""
         if self._pid != os.getpid():
-            self._forget(os.getpid())
+            self._reset(os.getpid())
         mine = threading.Event()
         with self._lock:
             self._waiting.setdefault(id, []).append(mine)
         try:
             while True:
-                mine.clear()  # before asking: what is said from now on is not missed
+                mine.clear()  # before the request, so that no later message is missed
                 waiting = self._store.run(commands.wait([id], self._name))
-                if waiting.states[0] in _NO_MORE_TO_COME:
+                if waiting.states[0] in _ENDED:
                     return
-                self._sleep(mine, waiting.inbox_key, _patience(id, waiting.states[0], deadline))
+                self._sleep(mine, waiting.inbox_key, _next_wait(id, waiting.states[0], deadline))
         finally:
             self._leave(id, mine)
 
@@ -94,14 +93,14 @@ class Inbox:
                 del self._waiting[id]
             if self._reader is mine:
                 self._reader = None
-            if self._reader is None:  # also if it was to be us, and our job has ended meanwhile
+            if self._reader is None:  # also if this thread was woken to become the reader, but its job has ended
                 for events in self._waiting.values():
-                    events[0].set()  # it looks again, and becomes the reader
+                    events[0].set()  # this thread checks its job and becomes the reader
                     break
 
 
 class AsyncInbox:
-    """Lets coroutines of one event loop wait for jobs. A task reads the inbox while anybody waits."""
+    """Lets coroutines of one event loop wait for jobs. A task reads the inbox while any of them waits."""
 
     def __init__(self, store: AsyncStore) -> None:
         self._store = store
@@ -110,20 +109,20 @@ class AsyncInbox:
         self._reader: asyncio.Task[None] | None = None
 
     async def wait(self, id: str, deadline: float | None) -> None:
-        """Return when a job has ended or does not exist."""
+        """Wait until a job has ended or does not exist."""
         import asyncio
 
         mine = asyncio.Event()
         self._waiting.setdefault(id, []).append(mine)
         try:
             while True:
-                mine.clear()  # before asking: what is said from now on is not missed
+                mine.clear()  # before the request, so that no later message is missed
                 waiting = await self._store.run(commands.wait([id], self._name))
-                if waiting.states[0] in _NO_MORE_TO_COME:
+                if waiting.states[0] in _ENDED:
                     return
                 if self._reader is None or self._reader.done():
                     self._reader = asyncio.create_task(self._read(waiting.inbox_key))
-                await self._sleep(mine, _patience(id, waiting.states[0], deadline))
+                await self._sleep(mine, _next_wait(id, waiting.states[0], deadline))
         finally:
             self._waiting[id].remove(mine)
             if not self._waiting[id]:
@@ -138,7 +137,7 @@ class AsyncInbox:
             return
 
     async def _read(self, key: bytes) -> None:
-        """Read until nobody waits any more; those who wait see by themselves if the store is away."""
+        """Read until no coroutine waits; they notice an unreachable server themselves."""
         with suppress(errors.StoreUnavailable):
             while self._waiting:
                 popped = await self._store.execute("BLPOP", key, RECHECK, blocks=RECHECK)
@@ -159,11 +158,11 @@ R = TypeVar("R")
 
 def check_job(job: Job[R]) -> None:
     if not isinstance(job, Job):
-        raise errors.Invalid(f"{job!r} is no job; to wait for a job by its id, write jobs.get(id).result()")
+        raise errors.Invalid(f"expected a Job, got {job!r}; to wait for a job by its id, use jobs.get(id).result()")
 
 
 def outcome(job: Job[R]) -> R:
-    """Return the result of a job that has ended, or raise what became of it."""
+    """Return the result of an ended job, or raise its failure."""
     if job.state == "succeeded":
         return job.decoded_result()
     if job.unreadable:
@@ -173,7 +172,7 @@ def outcome(job: Job[R]) -> R:
     if job.state == "failed":
         final = f" ({job.final_reason})" if job.final_reason not in ("", job.group) else ""
         raise JobFailed(f"job {job.id} failed in group {job.group}{final}: {printable(job.why)}", job)
-    raise errors.WrongState(f"job {job.id} was retried while its result was awaited")
+    raise errors.WrongState(f"job {job.id} was retried while this call waited for its result")
 
 
 def ended(self: jobs.App, job: Job[R]) -> Steps[R]:
@@ -183,12 +182,12 @@ def ended(self: jobs.App, job: Job[R]) -> Steps[R]:
     except errors.JobNotFound:
         if job.keep:
             raise
-        raise errors.JobNotFound(f"job {job.id} is not kept: it has ended, and its result is gone") from None
+        raise errors.JobNotFound(f"job {job.id} has keep=False: it has ended, and its result was deleted") from None
     return outcome(found)
 
 
 def obstacle(self: jobs.App, id: str) -> Steps[str]:
-    """Say why a job does not start, to end a sentence with; nothing if it is not known."""
+    """Return why a job does not start, to end an error message with; empty if unknown."""
     try:
         job = yield from jobs.get(self, id)
         [queue] = yield commands.queues([job.queue])

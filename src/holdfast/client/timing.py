@@ -1,7 +1,9 @@
-"""Schedules: when to enqueue again and again. Calendars are known here, time is kept in the store.
+"""Timing: when a schedule fires, and what happens to missed firings.
 
-Every(interval, offset)       the store computes the times itself
-Cron("0 2 * * *", zone)       the store is given the next ones, and asks for more when they run out
+Every(interval, offset)       the store computes the firing times
+Cron("0 2 * * *", zone)       clients and workers compute them; the store holds the next ones and requests more
+
+`cron` and `every` create a `Timing` for `@jobs.task(schedule=...)`.
 """
 
 from __future__ import annotations
@@ -11,21 +13,25 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import lru_cache
 from itertools import islice, takewhile
-from typing import Any
+from typing import Any, Literal, TypedDict, Unpack, get_args
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
 import msgspec
 
+from holdfast.constants import MAX_BACKLOG, MAX_DURATION, MAX_JITTER, MIN_INTERVAL
 from holdfast.errors import Invalid
-from holdfast.units import utc
+from holdfast.units import Duration, milliseconds, utc
 
-AHEAD = 100  # times that the store is given
-MOST_MISSED = 10_000  # times that are looked at after an outage
+Missed = Literal["one", "all", "skip"]
+Overlap = Literal["allow", "skip"]
+
+AHEAD = 100  # firing times that the store is given
+MAX_MISSED = 10_000  # firing times that are computed after an outage
 
 
 @dataclass(frozen=True)
 class Every:
-    """Every so many milliseconds, counted from an offset: 0 is the beginning of 1970, so all hours and days in UTC."""
+    """An interval in milliseconds, aligned to an offset from 1970-01-01 UTC: hours and days are those of UTC."""
 
     interval: int
     offset: int = 0
@@ -35,26 +41,26 @@ class Every:
 class Cron:
     """Five fields (minute, hour, day, month, weekday), or six with seconds first, in a time zone.
 
-    Across daylight saving it does as Debian's cron: a time that the clock leaps over fires right after the leap, and
-    one that comes twice fires once; what runs every minute or hour goes on every minute or hour.
+    Daylight saving is handled like in Debian's cron: a time that is skipped fires right after the change, and one that
+    occurs twice fires once; expressions for every minute or hour are not affected.
     """
 
     expression: str
     zone: str = "UTC"
 
     def __post_init__(self) -> None:
-        """Raises Invalid if the expression or the zone is none, or if it never fires."""
+        """Raise Invalid if the expression or the zone is wrong, or it never fires."""
         if not isinstance(self.expression, str):
-            raise Invalid(f"cron is {self.expression!r}; it must be a text like '30 2 * * mon-fri'")
+            raise Invalid(f"cron is {self.expression!r}; it must be a str like '30 2 * * mon-fri'")
         if next(self.after(0), None) is None:
             raise Invalid(f"cron {self.expression!r} never fires")
 
     def after(self, ms: int) -> Iterator[int]:
-        """Iterate over the times after a time, in milliseconds."""
+        """Iterate over the firing times after a time, in milliseconds."""
         last = ms
         for moment in self._moments(utc(ms).astimezone(_zone(self.zone))):
             time = int(moment.astimezone(UTC).timestamp()) * 1000
-            if time > last:  # of two times that a leap of the clock makes one, one
+            if time > last:  # a clock change can make two of them equal
                 last = time
                 yield time
 
@@ -62,23 +68,23 @@ class Cron:
         from cronsim import CronSim, CronSimError
 
         fields = self.expression.split()
-        # What Debian's cron does at a leap is done there for five fields only.
-        is_ours = len(fields) == 6 and not fields[1].startswith("*") and not fields[2].startswith("*")
+        # CronSim handles clock changes like Debian's cron, but only for five fields.
+        handle_here = len(fields) == 6 and not fields[1].startswith("*") and not fields[2].startswith("*")
         try:
-            moments = CronSim(self.expression, start.replace(tzinfo=None, fold=0) if is_ours else start)
+            moments = CronSim(self.expression, start.replace(tzinfo=None, fold=0) if handle_here else start)
         except CronSimError as error:
             raise Invalid(
                 f"cron is {self.expression!r}: {error}; "
                 "it must be like '30 2 * * mon-fri' (minute, hour, day, month, weekday)"
             ) from None
-        return (_real(moment.replace(tzinfo=start.tzinfo)) for moment in moments) if is_ours else moments
+        return (_existing(moment.replace(tzinfo=start.tzinfo)) for moment in moments) if handle_here else moments
 
     def next(self, ms: int, number: int = AHEAD) -> list[int]:
         return list(islice(self.after(ms), number))
 
 
-def _real(moment: datetime) -> datetime:
-    """The moment itself, or the end of the leap of the clock in which it would be."""
+def _existing(moment: datetime) -> datetime:
+    """Return the moment, or the end of the clock change that skips it."""
     while moment != moment.astimezone(UTC).astimezone(moment.tzinfo):
         moment = moment.replace(second=0) + timedelta(minutes=1)
     return moment
@@ -92,15 +98,15 @@ def _zone(name: str) -> tzinfo:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, TypeError, OSError):
         if not available_timezones():
-            raise Invalid(f"no time zones are known on this machine, so {name!r} is not: install tzdata") from None
-        raise Invalid(f"there is no time zone {name!r}; they are named like Europe/Berlin, and UTC") from None
+            raise Invalid(f"time zone {name!r} not found: this machine has no time zones; install tzdata") from None
+        raise Invalid(f"there is no time zone {name!r}; expected a name like Europe/Berlin, or UTC") from None
 
 
 When = Every | Cron
 
 
 def encode(when: When) -> str:
-    """Return what the store keeps for those who have to compute further times."""
+    """Return the text in the store from which further firing times can be computed."""
     kind = "every" if isinstance(when, Every) else "cron"
     return msgspec.json.encode({"kind": kind, **msgspec.to_builtins(when)}).decode()
 
@@ -112,17 +118,17 @@ def decode(spec: str) -> When:
 
 
 def more_times(cron: Cron, last: int, now: int) -> list[int]:
-    """Return the times that follow the last known one: the latest of those that were missed, and the next ones."""
-    missed = list(islice(takewhile(lambda time: time <= now, cron.after(last)), MOST_MISSED))
-    if len(missed) == MOST_MISSED:  # a long outage: only what is recent counts
+    """Return the firing times after the last known one: the latest missed ones, and the next ones."""
+    missed = list(islice(takewhile(lambda time: time <= now, cron.after(last)), MAX_MISSED))
+    if len(missed) == MAX_MISSED:  # a long outage: only the last day counts
         missed = list(takewhile(lambda time: time <= now, cron.after(now - 86_400_000)))
     return [*missed[-AHEAD:], *cron.next(max(now, last))]
 
 
 def further_times(fields: Mapping[str, str]) -> tuple[int, list[int]] | None:
-    """Return the last time that the store knows of a schedule, and those that follow; None: it needs none.
+    """Return the last firing time that the store knows, and those that follow; None if the store computes them itself.
 
-    `fields` is what the store says of the schedule.
+    `fields` are those of the schedule in the store.
     """
     when = decode(fields["spec"])
     if isinstance(when, Every):
@@ -133,9 +139,94 @@ def further_times(fields: Mapping[str, str]) -> tuple[int, list[int]] | None:
 
 
 def next_firings(when: When, now: datetime, number: int = 10) -> list[datetime]:
-    """Return the next times at which it fires."""
+    """Return the next firing times."""
     ms = int(now.timestamp() * 1000)
     if isinstance(when, Cron):
         return [utc(time) for time in when.next(ms, number)]
     first = when.offset + max(0, -((when.offset - ms) // when.interval)) * when.interval
-    return [utc(first + place * when.interval) for place in range(number)]
+    return [utc(first + step * when.interval) for step in range(number)]
+
+
+class Timing(msgspec.Struct, frozen=True, kw_only=True):
+    """When a schedule fires, and what happens to missed firings. Durations are in milliseconds."""
+
+    when: When
+    missed: Missed = "one"
+    backlog: int | None = None
+    late: int | None = None
+    overlap: Overlap = "allow"
+    jitter: int | None = None
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        cron: str | None = None,
+        tz: str | None = None,
+        every: Duration | None = None,
+        offset: Duration = 0,
+        missed: Missed = "one",
+        backlog: int | None = None,
+        late: Duration | None = None,
+        overlap: Overlap = "allow",
+        jitter: Duration | None = None,
+    ) -> Timing:
+        """Check and convert the arguments.
+
+        Raises:
+            Invalid: neither or both of `cron` and `every` are given, or a value is not allowed.
+        """
+        if (cron is None) == (every is None):
+            raise Invalid("a schedule needs either cron or every, not both")
+        if every is None and cron is not None:
+            if offset != 0:
+                raise Invalid("offset is given with cron; it can only be used with every")
+            when: When = Cron(cron, tz or "UTC")
+        elif tz is not None:
+            raise Invalid("tz is given with every; an interval has no time zone: use cron, or offset")
+        else:
+            interval = milliseconds(every or 0, what="every", least=MIN_INTERVAL, most=MAX_DURATION)
+            when = Every(interval, milliseconds(offset, what="offset"))
+        _check_choice("missed", missed, get_args(Missed))
+        _check_choice("overlap", overlap, get_args(Overlap))
+        if backlog is not None and (type(backlog) is not int or not 1 <= backlog <= MAX_BACKLOG):
+            raise Invalid(f"backlog is {backlog!r}; it must be an int from 1 to {MAX_BACKLOG}")
+        wait = None if late is None else milliseconds(late, what="late", most=MAX_DURATION)
+        spread = None if jitter is None else milliseconds(jitter, what="jitter", most=MAX_JITTER)
+        return cls(when=when, missed=missed, backlog=backlog, late=wait, overlap=overlap, jitter=spread)
+
+    def next(self, number: int = 10, *, after: datetime | None = None) -> list[datetime]:
+        """Return the next firing times, without jitter."""
+        return next_firings(self.when, after or datetime.now(UTC), number)
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the arguments of the command. The firing times of a cron expression are sent later, in a refill."""
+        when = self.when
+        times = {"every": when.interval, "offset": when.offset} if isinstance(when, Every) else {}
+        policy = {name: getattr(self, name) for name in ("missed", "backlog", "late", "overlap", "jitter")}
+        return {"spec": encode(when), **times, **policy}
+
+
+def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise Invalid(f"{name} is {value!r}; it must be one of {', '.join(map(repr, choices))}")
+
+
+class Policy(TypedDict, total=False):
+    """What happens to missed firings, and to those while the last job is unfinished. See `Holdfast.schedule`."""
+
+    missed: Missed  # after a gap, fire the last `one`, `all`, or `skip` those that are too late; default one
+    backlog: int  # maximum number of firings that `all` makes up for; default 100
+    late: Duration  # maximum delay of a firing with `skip`; default one minute
+    overlap: Overlap  # whether it fires while its last job has not ended; default allow
+    jitter: Duration  # maximum random delay, always the same for the same firing time; default 0
+
+
+def cron(expression: str, *, tz: str = "UTC", **policy: Unpack[Policy]) -> Timing:
+    """Fire at the times of a cron expression, in a time zone: `@jobs.task(schedule=cron("0 2 * * *"))`."""
+    return Timing.of(cron=expression, tz=tz, **policy)
+
+
+def every(interval: Duration, *, offset: Duration = 0, **policy: Unpack[Policy]) -> Timing:
+    """Fire at an interval: `@jobs.task(schedule=every("30s"))`."""
+    return Timing.of(every=interval, offset=offset, **policy)
