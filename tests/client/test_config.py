@@ -196,7 +196,7 @@ def test_the_async_client_does_the_same(app: Holdfast) -> None:
         ({"leese": "1m"}, "there is no setting 'leese'; did you mean lease?"),
         ({"leese": None}, "there is no setting 'leese'"),
         ({"lost": 5, "lease": "1ms"}, "lease"),
-        ([("lease", "1m")], "a table of names and values"),
+        ([("lease", "1m")], "expected settings as a dict"),
     ],
 )
 def test_the_client_says_what_is_wrong_and_changes_nothing(app: Holdfast, changes: Any, words: str) -> None:

@@ -24,7 +24,7 @@ __all__ = ["app", "items", "lossy", "timed"]
 @pytest.fixture(autouse=True)
 def nobody_has_warned(monkeypatch: pytest.MonkeyPatch) -> None:
     """The warning is said once a process: each test is one of its own."""
-    monkeypatch.setattr("holdfast.items.claim_slot._has_warned", False)
+    monkeypatch.setattr("holdfast.items.held_items._has_warned", False)
 
 
 def said(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -284,7 +284,9 @@ def test_a_block_that_outlives_that_of_its_items_does_not_pass_for_completed(app
         item = got(items)
     assert (app.get("a").state, item.is_lost) == ("waiting", True)
     with (
-        pytest.raises(LeaseLost, match="item a was not completed: `with items` ended before its block, and gave it"),
+        pytest.raises(
+            LeaseLost, match="item a was not completed: `with items` ended before its block, and released it"
+        ),
         item,
     ):
         pass
@@ -347,11 +349,11 @@ def test_many_more_than_one_call_holds_are_put_the_fast_way(app: Holdfast, items
 @pytest.mark.parametrize(
     ("many", "options", "words"),
     [
-        ([b"1", "text"], {}, "an item is bytes"),
+        ([b"1", "text"], {}, "expected an item as bytes"),
         ([b"1", ("a b", b"")], {}, "id is"),
-        ([b"1", ("a", "text")], {}, "an item is bytes"),
-        ([b"1", ("a", b"", b"")], {}, "an item is bytes"),
-        ({"a": b""}, {}, "an item is bytes"),
+        ([b"1", ("a", "text")], {}, "expected an item as bytes"),
+        ([b"1", ("a", b"", b"")], {}, "expected an item as bytes"),
+        ({"a": b""}, {}, "expected an item as bytes"),
         ([b"1"], {"id": "a"}, r"put_many\(\[\(id, payload\)"),
         ([b"1"], {"timeout": "1m"}, "no worker runs it"),
     ],

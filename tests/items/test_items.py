@@ -475,7 +475,7 @@ def test_inside_of_async_with_leases_are_renewed_and_the_loop_goes_on(app: Holdf
 def test_an_item_that_is_claimed_just_before_heartbeat_rests_is_renewed_in_time(
     app: Holdfast, items: Items, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.items.heartbeat.SIGN_EVERY", 600.0)
+    monkeypatch.setattr("holdfast.items.heartbeat.MAX_INTERVAL", 600.0)
     next_due, claimed = items._heartbeat._next_due, list[Item]()
 
     def claim_at_the_last_moment() -> float:
@@ -534,12 +534,12 @@ def test_leaving_gives_back_what_was_not_completed_and_is_forgotten_as_a_worker(
     assert [thread.name for thread in threading.enumerate() if thread.name == "holdfast-heartbeat"] == []
 
 
-def test_leaving_by_an_error_raises_that_error_also_if_the_store_is_away(namespace: str) -> None:
+def test_leaving_by_an_error_raises_that_error_also_if_the_store_is_unreachable(namespace: str) -> None:
     with running_server() as url:
         app = Holdfast(url, namespace=namespace, timeout="1s")
         app.items("mail").put(b"")
 
-        def fail_while_it_is_away() -> None:
+        def fail_while_it_is_unreachable() -> None:
             with app.items("mail") as items:
                 assert items.claim()
                 with suppress(redis.RedisError), redis.Redis.from_url(url) as client:
@@ -547,11 +547,13 @@ def test_leaving_by_an_error_raises_that_error_also_if_the_store_is_away(namespa
                 raise KeyError("mine")
 
         with pytest.raises(KeyError, match="mine"):
-            fail_while_it_is_away()
+            fail_while_it_is_unreachable()
         app.close()
 
 
-def test_heartbeat_survives_a_store_that_is_away(app: Holdfast, items: Items, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_heartbeat_survives_a_store_that_is_unreachable(
+    app: Holdfast, items: Items, monkeypatch: pytest.MonkeyPatch
+) -> None:
     calls, away = [], threading.Event()
     send = app.store.run
 
@@ -566,7 +568,7 @@ def test_heartbeat_survives_a_store_that_is_away(app: Holdfast, items: Items, mo
     with items:
         item = got(items, lease="1m")
         away.set()
-        items._heartbeat._say_sooner()
+        items._heartbeat._wake()
         until(lambda: len(calls) >= 2, what="two tries")
         before = timer(app, "a")
         away.clear()
@@ -574,7 +576,7 @@ def test_heartbeat_survives_a_store_that_is_away(app: Holdfast, items: Items, mo
         assert item.complete()
 
 
-def test_async_heartbeat_survives_a_store_that_is_away_and_so_does_leaving(
+def test_async_heartbeat_survives_a_store_that_is_unreachable_and_so_does_leaving(
     app: Holdfast, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     calls, away = [], set[str]()
@@ -591,12 +593,12 @@ def test_async_heartbeat_survives_a_store_that_is_away_and_so_does_leaving(
             await items.aput(b"", id="a")
             item = await agot(items, lease="1m")
             away.add("renew")
-            items._heartbeat._say_sooner()
+            items._heartbeat._wake()
             while len(calls) < 3:
                 await asyncio.sleep(0.01)  # between looks at a condition
             before = timer(app, "a")
             away.clear()
-            while timer(app, "a") == before or items._heartbeat._is_away:  # until the reply was heard, too
+            while timer(app, "a") == before or items._heartbeat._is_unreachable:  # until the reply was heard, too
                 await asyncio.sleep(0.01)
             away.update(("finish", "requeue_orphaned"))
         assert not item.is_lost
@@ -719,18 +721,18 @@ def test_a_claim_whose_reply_was_lost_is_given_back_by_heartbeat_if_nobody_claim
         lossy.lose_next("claim")
         with pytest.raises(StoreUnavailable):
             items.claim()
-        items._heartbeat._say_sooner()
+        items._heartbeat._wake()
         until(lambda: app.get("a").state == "waiting", what="its return")
         lossy.lose_next("claim")
         with pytest.raises(StoreUnavailable):
             items.claim()
     job = app.get("a")
     assert (job.state, job.lost_used) == ("waiting", 0)
-    assert {attempt.reason for attempt in job.attempts} == {"its claim was not heard"}
+    assert {attempt.reason for attempt in job.attempts} == {"the reply to its claim was lost"}
 
 
 def test_the_seat_with_an_unanswered_question_is_taken_first() -> None:
-    holder = ClaimSlots().holder
+    holder = ClaimSlots()
     with holder.slot() as one, holder.slot() as two, holder.slot() as three:
         one.unanswered = {"counter": 1}
     with holder.unanswered_slot() as slot:
@@ -817,10 +819,10 @@ def test_a_forked_process_that_leaves_does_not_give_back_what_its_parent_holds(a
     items.put(b"", id="b")
     with items:
         item = got(items)
-        parent = items._slots.holder.worker
+        parent = items._slots.current.worker
 
         def leave_in_child() -> None:
-            assert items._slots.holder.worker != parent
+            assert items._slots.current.worker != parent
             other = got(items, lease="1s")
             assert other.id == "b"
             before = timer(app, "b")

@@ -148,7 +148,7 @@ def test_there_is_nothing_to_attach_to_a_job_that_is_not_there(timed: Holdfast) 
         timed.note("nobody", "words")
     with pytest.raises(Invalid, match="id is <function"):
         timed.attach(current_job, {"a": "b"})  # type: ignore[arg-type]
-    with pytest.raises(Invalid, match="remove is a list"):
+    with pytest.raises(Invalid, match="remove as a list"):
         timed.attach("nobody", {}, remove="a")
 
 

@@ -1,1 +1,1 @@
-"""Leases on raw bytes, without tasks and workers."""
+"""Items: leases on raw bytes, without tasks or workers."""

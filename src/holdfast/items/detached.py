@@ -1,4 +1,4 @@
-"""Items that no process holds: whoever has the token of one renews it and ends it. See `item_token` and `Items`."""
+"""Detached items: no process holds them; their token is the right to renew and end them. See `items.token`."""
 
 from __future__ import annotations
 
@@ -21,54 +21,56 @@ class Queue(Stores, Protocol):
 
 
 def renew(items: Queue, token: str, /, data: Buffer | None = None) -> Steps[bool]:
-    """Prolong the lease of a detached item by its whole length, and keep `data` for the next attempt, up to 256 KiB.
+    """Renew the lease of a detached item, and save up to 256 KiB of `data` for the next attempt.
 
-    Returns whether somebody has cancelled the item: then stop, and release it, which ends it.
+    Return whether the item was cancelled: then stop, and release it, which ends it.
 
     Raises:
-        LeaseLost: it has ended, or its lease was lost: another may have the item. Nothing was saved.
-        Invalid: this is no token, or one of another queue.
+        LeaseLost: it has ended, or another program may have claimed it; nothing was saved.
+        Invalid: the token is malformed, or of another queue.
     """
     held = _token_of(items, token)
-    kept = None if data is None else as_bytes(data, "data")
+    saved = None if data is None else as_bytes(data, "data")
     try:
-        is_cancelled: bool = yield commands.save(held.held, kept, created=held.created, renew=True)
+        is_cancelled: bool = yield commands.save(held.held, saved, created=held.created, renew=True)
     except errors.LeaseLost:
         raise _lost(held) from None
     return is_cancelled
 
 
 def complete(items: Queue, token: str, /, result: Buffer = b"") -> Steps[bool]:
-    """End a detached item with a result. Returns True, and that to exactly one caller, ever.
+    """Complete a detached item with a result. Return True to exactly one caller, ever.
 
-    If it raises StoreUnavailable, whether it was completed is unknown; `jobs.get(id).state` says so.
+    After StoreUnavailable it is unknown whether the item was completed; check `jobs.get(id).state`.
 
     Raises:
-        LeaseLost: it has ended already, or its lease was lost: another may have the item.
-        TooBig: the result has more than 1 MiB. The item is still held.
-        Invalid: this is no token, or one of another queue.
+        LeaseLost: it has ended already, or another program may have claimed it.
+        TooBig: the result is over 1 MiB; the item is still held.
+        Invalid: the token is malformed, or of another queue.
     """
     return (yield from _end(_token_of(items, token), outcomes.success(result)))
 
 
-def fail(items: Queue, token: str, words: str, /, *, final: bool = False, delay: Duration | None = None) -> Steps[bool]:
-    """Say that a detached item could not be done: it is tried again as its retries allow, unless this is `final`.
+def fail(
+    items: Queue, token: str, message: str, /, *, final: bool = False, delay: Duration | None = None
+) -> Steps[bool]:
+    """Fail a detached item: it is retried while it has retries left, unless `final` is given.
 
     Raises:
-        LeaseLost: it has ended already, or its lease was lost: another may have the item.
-        Invalid: this is no token, or one of another queue.
+        LeaseLost: it has ended already, or another program may have claimed it.
+        Invalid: the token is malformed, or of another queue.
     """
-    return (yield from _end(_token_of(items, token), outcomes.failure(words, final=final, delay=delay)))
+    return (yield from _end(_token_of(items, token), outcomes.failure(message, final=final, delay=delay)))
 
 
 def release(
     items: Queue, token: str, /, *, delay: Duration = 0, reason: str = "released", unstarted: bool = False
 ) -> Steps[bool]:
-    """Give a detached item back, uncharged: it goes to its old place, or comes after a delay. See `Item.release`.
+    """Requeue a detached item without counting an attempt. See `Item.release`.
 
     Raises:
-        LeaseLost: it has ended already, or its lease was lost: another may have the item.
-        Invalid: this is no token, or one of another queue.
+        LeaseLost: it has ended already, or another program may have claimed it.
+        Invalid: the token is malformed, or of another queue.
     """
     outcome = outcomes.release(reason, delay=delay)
     return (yield from _end(_token_of(items, token), outcome, unstarted=unstarted))
@@ -77,7 +79,7 @@ def release(
 def _token_of(items: Queue, text: str) -> Token:
     token = read_token(text)
     if token.queue != items.queue:
-        raise errors.Invalid(f"the token is of an item of queue {token.queue}, not of {items.queue}")
+        raise errors.Invalid(f"the token belongs to an item of queue {token.queue}, not {items.queue}")
     return token
 
 
@@ -89,5 +91,5 @@ def _end(token: Token, outcome: Outcome, *, unstarted: bool = False) -> Steps[bo
 
 def _lost(token: Token) -> errors.LeaseLost:
     return errors.LeaseLost(
-        f"item {token.id} is not held by this token any more: it has ended, or its lease has, and another may have it"
+        f"item {token.id} is no longer held by this token: it has ended, or its lease expired, and another may have it"
     )

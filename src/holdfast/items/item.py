@@ -1,4 +1,4 @@
-"""A claimed item: its bytes, and the right to end it."""
+"""A claimed item: its payload, and the right to end it."""
 
 from __future__ import annotations
 
@@ -28,28 +28,28 @@ log = logging.getLogger("holdfast.items")
 class Item:
     """An item that this program holds.
 
-    `data` is what `renew` saved last, in this attempt or one before. `is_lost` and `is_cancelled` become true while
-    leases are renewed: then stop, and `release` what was cancelled.
+    `data` is what `renew` saved last, in this attempt or an earlier one. Heartbeats set `is_lost` and `is_cancelled`:
+    then stop, and `release` a cancelled item.
 
-    As a `with` block it ends with the block: completed, or failed with the exception that left the block. An item that
-    nothing refers to any more is not renewed.
+    Used in `with`, it ends with the block: completed, or failed with the exception that left the block. An item without
+    references is no longer renewed.
     """
 
     def __init__(self, items: Items, claimed: ClaimedJob, executor: str) -> None:
         self.id: str = claimed.id
         self.payload: bytes = claimed.payload
-        self.data: bytes = claimed.checkpoint  # what was saved last
+        self.data: bytes = claimed.checkpoint
         self.attempt: int = claimed.attempt
         self.queue: str = claimed.queue
-        self.is_lost: bool = False  # another may have it
-        self.is_cancelled: bool = False  # somebody wished so
+        self.is_lost: bool = False  # another program may have claimed it
+        self.is_cancelled: bool = False
         self.held = Lease(executor, claimed.id, claimed.attempt)
         self.lease: float = claimed.lease / 1000  # seconds
         self._created = claimed.created
         self._items = items
-        self._rights = ["to end it"]  # of several threads, one takes it; it is given back if that failed
-        self._was_given_back = False  # by the end of `with items`, not by its own block
-        self._detached: Token | None = None  # under which it is, or may be, detached
+        self._rights = ["to end it"]  # taken by one of several threads, and returned if ending failed
+        self._was_released_at_exit = False  # by the end of `with items`, not by its own block
+        self._detached: Token | None = None  # of a detachment that succeeded, or may have
         self._tokens: dict[tuple[int, type[Outcome]], str] = {}
         self.was_renewed(time.monotonic())
 
@@ -68,57 +68,56 @@ class Item:
         self.renew_at = at + self.lease / 4
 
     def _renew(self, data: Buffer | None = None) -> Steps[None]:
-        """Prolong the lease by its whole length, and keep `data` for the next attempt, up to 256 KiB.
+        """Renew the lease for its full duration, and save up to 256 KiB of `data` for the next attempt.
 
         Raises:
-            LeaseLost: it was lost: another may have the item. Nothing was saved.
+            LeaseLost: another program may have claimed the item; nothing was saved.
         """
-        kept = None if data is None else as_bytes(data, "data")
+        saved = None if data is None else as_bytes(data, "data")
         began = time.monotonic()
         try:
-            is_cancelled = yield commands.save(self.held, kept, created=self._created, renew=True)
+            is_cancelled = yield commands.save(self.held, saved, created=self._created, renew=True)
         except errors.LeaseLost:
             self.is_lost = True
             self._items.forget(self)
             raise
         self.was_renewed(began)
         self.is_cancelled = self.is_cancelled or is_cancelled
-        self.data = self.data if kept is None else kept
+        self.data = self.data if saved is None else saved
 
     renew, arenew = client_method(_renew)
 
     def _complete(self, result: Buffer = b"") -> Steps[bool]:
-        """End the item with a result. Returns True for exactly one caller, ever; False if the lease was lost.
+        """Complete the item with a result. Return True to exactly one caller, ever; False if the lease was lost.
 
-        If it raises StoreUnavailable, whether it was completed is unknown: call it again, within ten minutes.
+        After StoreUnavailable it is unknown whether the item was completed: call again within ten minutes.
 
         Raises:
-            TooBig: the result has more than 1 MiB. The item is still held.
+            TooBig: the result is over 1 MiB; the item is still held.
         """
         return (yield from self._end(outcomes.success(result)))
 
     complete, acomplete = client_method(_complete)
 
-    def _fail(self, words: str, *, final: bool = False, delay: Duration | None = None) -> Steps[bool]:
-        """Say that it could not be done: it is tried again as its retries allow, unless this is `final`."""
-        return (yield from self._end(outcomes.failure(words, final=final, delay=delay)))
+    def _fail(self, message: str, *, final: bool = False, delay: Duration | None = None) -> Steps[bool]:
+        """Fail the item: it is retried while it has retries left, unless `final` is given."""
+        return (yield from self._end(outcomes.failure(message, final=final, delay=delay)))
 
     fail, afail = client_method(_fail)
 
     def _release(self, *, delay: Duration = 0, reason: str = "released", unstarted: bool = False) -> Steps[bool]:
-        """Give the item back, uncharged: it goes to its old place, or comes after a delay.
+        """Requeue the item without counting an attempt: at its former position, or after a delay.
 
-        One that must not run twice (`at_most_once`) fails instead, unless you say that nothing was done about it
-        (`unstarted`). One that was cancelled ends.
+        An item with `at_most_once` fails instead, unless work on it has not begun (`unstarted`). A cancelled item ends.
         """
         return (yield from self._end(outcomes.release(reason, delay=delay), unstarted=unstarted))
 
     release, arelease = client_method(_release)
 
-    def _give_back(self) -> Steps[None]:
-        """Release what its program has not ended within `with items`: a thread that still works on it has lost it."""
-        self._was_given_back = yield from self._release(reason="the program went on without it")
-        self.is_lost = self.is_lost or self._was_given_back
+    def _release_at_exit(self) -> Steps[None]:
+        """Release the item at the end of `with items`; a thread that still works on it has lost it."""
+        self._was_released_at_exit = yield from self._release(reason="the program left `with items`")
+        self.is_lost = self.is_lost or self._was_released_at_exit
 
     def _end(self, outcome: Outcome, *, unstarted: bool = False) -> Steps[bool]:
         try:
@@ -126,13 +125,13 @@ class Item:
         except IndexError:
             return False
         try:
-            return (yield from self._say_end(outcome, unstarted))
+            return (yield from self._report_end(outcome, unstarted))
         except BaseException:
             self._rights.append(right)
             raise
 
-    def _say_end(self, outcome: Outcome, unstarted: bool) -> Steps[bool]:
-        """Tell the store. Said again by the same process, because its answer was lost, it gets the same answer."""
+    def _report_end(self, outcome: Outcome, unstarted: bool) -> Steps[bool]:
+        """Report the outcome to the store. If the same process repeats it, the reply is the same."""
         caller = os.getpid(), type(outcome)
         token = self._tokens.setdefault(caller, new_id())
         try:
@@ -140,29 +139,31 @@ class Item:
         except errors.StoreUnavailable:
             raise
         except errors.HoldfastError:
-            del self._tokens[caller]  # it was refused: another end is another call
+            del self._tokens[caller]  # it was refused: the next report is a new one
             raise
         self.is_lost = not is_ended
         self._items.forget(self)
         return is_ended
 
     def _detach(self) -> Steps[str]:
-        """Give the item away: returns a token, by which any process may renew it and end it.
+        """Detach the item from this program: return a token with which any process can renew or end it.
 
         token = item.detach()
-        items.complete(token, b"sent")           # anywhere, any time before the lease ends
+        items.complete(token, b"sent")           # in any process, before the lease expires
 
-        The lease begins anew, and is renewed by `items.renew(token)` only: this program holds the item no more.
+        The lease starts again, and only `items.renew(token)` renews it: this program no longer holds the item.
 
         Raises:
-            LeaseLost: it was lost: another may have the item. Or it has ended here.
+            LeaseLost: another program may have claimed the item, or it has ended here.
         """
         try:
             right = self._rights.pop()
         except IndexError:
-            raise errors.LeaseLost(f"item {self.id} cannot be detached: it has ended, or was detached before") from None
+            raise errors.LeaseLost(
+                f"item {self.id} cannot be detached: it has ended, or was already detached"
+            ) from None
         token = self._detached or Token(self.queue, self.id, self.attempt, self._created, new_executor())
-        self._detached = token  # a second call says the same
+        self._detached = token  # so that a repetition uses the same token
         try:
             yield commands.detach(self.held, token.executor, created=self._created)
         except BaseException as error:
@@ -174,31 +175,31 @@ class Item:
 
     detach, adetach = client_method(_detach)
 
-    # As a block
+    # In `with`
 
     def _leave(self, error: BaseException | None) -> Steps[None]:
-        """End the item as its block has ended, unless it was ended there.
+        """End the item at the end of its block, unless it was ended there.
 
         Raises:
-            LeaseLost: the block went well, but the lease was lost.
+            LeaseLost: the block succeeded, but the lease was lost.
         """
         if not self._rights:
-            if self._was_given_back and error is None:
+            if self._was_released_at_exit and error is None:
                 raise errors.LeaseLost(
-                    f"item {self.id} was not completed: `with items` ended before its block, and gave it back"
+                    f"item {self.id} was not completed: `with items` ended before its block, and released it"
                 )
             return
         if error is None:
             if not (yield from self._complete()):
                 raise errors.LeaseLost(
-                    f"item {self.id} was not completed: its lease was lost, and another program may have it"
+                    f"item {self.id} was not completed: its lease was lost, and another program may have claimed it"
                 )
             return
         try:
             yield from self._end(_outcome_of(error))
         except errors.HoldfastError as refusal:
             log.warning(
-                "the failure of item %s could not be stored (%s); it comes back when its lease has ended",
+                "the failure of item %s could not be stored (%s); it is requeued when its lease expires",
                 self.id,
                 refusal,
             )
@@ -217,17 +218,17 @@ class Item:
     async def __aexit__(
         self, _: type[BaseException] | None, error: BaseException | None, __: TracebackType | None
     ) -> None:
-        if not isinstance(error, GeneratorExit):  # its coroutine is closed: nothing can be awaited any more
+        if not isinstance(error, GeneratorExit):  # the coroutine is being closed: nothing can be awaited
             await self.aleave(error)
 
 
 def _outcome_of(error: BaseException) -> Outcome:
-    """What an exception that left a block means: who is interrupted has not failed."""
+    """Return the outcome of a block that raised: an interruption is not a failure."""
     return outcome_of(error) if isinstance(error, Exception) else Release(f"interrupted by {type(error).__name__}")
 
 
 class NoItem:
-    """What a claim returns that got nothing: it is false, and as a `with` block it has None inside."""
+    """The result of a claim that got no item: it is false, and `with` gives None."""
 
     def __bool__(self) -> Literal[False]:
         return False
@@ -238,7 +239,7 @@ class NoItem:
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            raise AttributeError(f"no item was claimed, so there is no {name}; look first: `if item:`")
+            raise AttributeError(f"no item was claimed, so it has no {name}; check `if item:` first")
 
     def __enter__(self) -> None:
         return None

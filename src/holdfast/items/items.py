@@ -1,11 +1,11 @@
-"""Four calls for those who want no tasks and no worker: put, claim, renew, complete, on any bytes.
+"""Items: put, claim, renew and complete raw bytes, without tasks or workers.
 
-    with jobs.items("mail") as items:            # leases are renewed while in here
+    with jobs.items("mail") as items:            # renews leases inside the block
         items.put(b"any bytes", id="order-17")
         with items.claim(wait="10s") as item:    # completed at the end of the block, failed by an exception
             ...
 
-Each call has an async equal whose name begins with `a`, and `async with` does what `with` does.
+Each method has an async variant whose name begins with `a`; `async with` is the variant of `with`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from holdfast import errors
 from holdfast.client import enqueue
 from holdfast.constants import MAX_LEASE, MIN_LEASE
 from holdfast.items import detached
-from holdfast.items.claim_slot import ClaimSlot, ClaimSlots
+from holdfast.items.claim_slot import ClaimSlot, ProcessSlots
 from holdfast.items.heartbeat import Heartbeat
 from holdfast.items.item import NO_ITEM, Item, NoItem
 from holdfast.items.outcomes import Buffer, as_bytes
@@ -40,15 +40,15 @@ if TYPE_CHECKING:
 
 __all__ = ["Item", "Items", "NoItem"]
 
-TASK = "raw"  # what a job without a task has in its place
+TASK = "raw"  # the task name of an item
 
 
 class App(enqueue.App, task.App, Protocol):
-    """The app whose items they are."""
+    """The app that the items belong to."""
 
 
 class Items:
-    """The items of a queue. Threads may share it; a forked process gets an identity of its own."""
+    """The items of a queue. Threads can share it; a forked process claims under a name of its own."""
 
     def __init__(self, app: App, queue: str) -> None:
         self.queue = check_queue(queue)
@@ -56,7 +56,7 @@ class Items:
         self._task = replace(
             make_task(_raw, app, Options(queue=self.queue, when_unreachable="raise"), TASK), codec="raw"
         )
-        self._slots = ClaimSlots()
+        self._slots = ProcessSlots()
         self._heartbeat = Heartbeat(self, self._slots)
 
     def __repr__(self) -> str:
@@ -71,13 +71,13 @@ class Items:
         return self._app.async_store
 
     def _put(self, payload: Buffer, /, **options: Unpack[Given]) -> Steps[Job[bytes]]:
-        """Store an item. If one of its `id`, or with its `unique` key, is there, that one is returned.
+        """Store an item. If one with its `id` or `unique` key exists, return that one.
 
         `options` are those of tasks: id, delay, at, priority, retries, unique, keep, at_most_once and so on.
 
         Raises:
-            TooBig: it has more than 1 MiB.
-            StoreUnavailable: the store cannot be reached, within two seconds. Call it again with the same `id`.
+            TooBig: it is over 1 MiB.
+            StoreUnavailable: the server did not answer within two seconds; call again with the same `id`.
         """
         data = as_bytes(payload, "an item")
         task = self._task_with(options)
@@ -89,20 +89,20 @@ class Items:
     def _put_many(
         self, many: Iterable[Buffer | tuple[str, Buffer]], /, *, fresh: bool = False, **options: Unpack[Given]
     ) -> Steps[list[Job[bytes]]]:
-        """Store items in order, each of them bytes, or an id and bytes; up to 1,000 together or not at all.
+        """Store items in order, each as bytes or (id, bytes), in chunks of 1,000 that are stored completely or not.
 
         items.put_many(line.encode() for line in lines)
 
-        `fresh` is the fast way for ids that cannot be there yet, as those of items without an id: if all of them are,
-        the store takes this for a call that was made before, and stores nothing. `options` are for all of them.
+        `fresh` is faster, for ids that cannot exist yet, such as those of items without an id: if all of them exist,
+        the store takes this call for a repetition and stores nothing. `options` apply to all items.
 
         Raises:
-            JobExists: `fresh` is given, and some of the ids are there, but not all.
-            Invalid, TooBig: one of them cannot be stored. Of a list, none is.
-            StoreUnavailable: the store cannot be reached. If `maybe_done`, some may be stored.
+            JobExists: `fresh` is given, and some of the ids exist, but not all.
+            Invalid, TooBig: an item cannot be stored. If a list was given, none was.
+            StoreUnavailable: the server did not answer. If `maybe_done`, some may be stored.
         """
         if options.get("id") is not None:
-            raise errors.Invalid("many items cannot have one id: put_many([(id, payload), ...])")
+            raise errors.Invalid("put_many has no option id; give each item its own: put_many([(id, payload), ...])")
         task = self._task_with(options)
         calls = (self._call(each, task) for each in many)
         return enqueue.enqueue_many(self._app, list(calls) if isinstance(many, Sized) else calls, fresh=fresh)
@@ -116,15 +116,15 @@ class Items:
         if not isinstance(item, tuple):
             return BoundCall(new_id(), task, as_bytes(item, "an item"))
         if len(item) != 2:
-            raise errors.Invalid(f"an item is bytes, or an id and bytes, not {len(item)} values")
+            raise errors.Invalid(f"expected an item as bytes or (id, bytes), got a tuple of {len(item)}")
         id, payload = item
         return BoundCall(check_id(id), task, as_bytes(payload, "an item"))
 
     def _value(self, id: str, /) -> Steps[bytes]:
-        """Return the bytes of an item, claimed or not.
+        """Return the payload of an item, claimed or not.
 
         Raises:
-            JobNotFound: there is none of this id.
+            JobNotFound: no item has this id.
         """
         found = yield commands.get([check_id(id)])
         if found[0] is None:
@@ -135,20 +135,20 @@ class Items:
     value, avalue = client_method(_value)
 
     def _claim(self, *, wait: Duration | None = 0, lease: Duration | None = None) -> Steps[Item | NoItem]:
-        """Take the next item, under a lease. Waits so long for one; None: for ever.
+        """Claim the next item. Wait up to `wait` for one; None waits without limit.
 
         with items.claim(wait="10s") as item:
             if item:
                 send(item.payload)
 
-        The item is completed when the block ends, and fails with an exception that leaves it. If there was none, what
-        is returned is false, and the block has None. Without a block end the item yourself:
+        The item is completed at the end of the block, and fails with an exception that leaves it. Without an item, the
+        result is false, and `with` gives None. Without a block, end the item yourself:
 
         while item := items.claim(wait="10s"):
             item.complete(send(item.payload))
 
-        The lease is that of the queue (see `jobs.config`), unless given. Inside of `with items` it is renewed for as
-        long as the program refers to the item.
+        The default lease is a setting of the queue (see `jobs.config`). Inside `with items` it is renewed as long as
+        the program refers to the item.
         """
         items = yield from self._claim_many(1, wait=wait, lease=lease)
         return items[0] if items else NO_ITEM
@@ -156,30 +156,32 @@ class Items:
     claim, aclaim = client_method(_claim)
 
     def _claim_many(self, limit: int, *, wait: Duration | None = 0, lease: Duration | None = None) -> Steps[list[Item]]:
-        """Take up to `limit` items. Waits until there is at least one, as `claim` does."""
+        """Claim up to `limit` items. Wait for the first, like `claim`."""
         deadline = None if wait is None else time.monotonic() + milliseconds(wait, what="wait") / 1000
         length = None if lease is None else milliseconds(lease, what="lease", least=MIN_LEASE, most=MAX_LEASE)
-        self._slots.holder.held.warn_of_dropped(self.queue)
-        with self._slots.holder.slot() as slot:
+        self._slots.current.held.warn_of_dropped(self.queue)
+        with self._slots.current.slot() as slot:
             while True:
                 is_over = deadline is not None and time.monotonic() >= deadline
-                claim = yield from self.ask(slot, limit, length, leaves=is_over)
+                claim = yield from self.request_claim(slot, limit, length, leaves=is_over)
                 if claim.jobs or is_over:
                     return [self._hold(job, slot) for job in claim.jobs]
                 left = math.inf if deadline is None else deadline - time.monotonic()
-                yield pop(self, claim.wake_key, max(min(left, _look_within(claim, length)), 0.01))
+                yield pop(self, claim.wake_key, max(min(left, _seconds_until_next_claim(claim, length)), 0.01))
 
     claim_many, aclaim_many = client_method(_claim_many)
 
-    # Of items that were detached
+    # Detached items
 
     renew, arenew = client_method(detached.renew, "Items")
     complete, acomplete = client_method(detached.complete, "Items")
     fail, afail = client_method(detached.fail, "Items")
     release, arelease = client_method(detached.release, "Items")
 
-    def ask(self, slot: ClaimSlot, limit: int, lease: int | None = None, *, leaves: bool) -> Steps[commands.ClaimReply]:
-        """Claim. If the answer to the last question never came, ask that one again: it may have got items."""
+    def request_claim(
+        self, slot: ClaimSlot, limit: int, lease: int | None = None, *, leaves: bool
+    ) -> Steps[commands.ClaimReply]:
+        """Send a claim; or again the last one, if its reply was lost: it may have got items."""
         request = slot.unanswered or commands.claim_args(
             [self.queue],
             counter=slot.next_number(),
@@ -201,13 +203,13 @@ class Items:
 
     def _hold(self, job: ClaimedJob, slot: ClaimSlot) -> Item:
         item = Item(self, job, slot.name)
-        self._slots.holder.held.add(item)
-        self._heartbeat.look_at(item)
+        self._slots.current.held.add(item)
+        self._heartbeat.include(item)
         return item
 
     def forget(self, item: Item) -> None:
-        """An item has ended: there is nothing to renew any more."""
-        self._slots.holder.held.discard(item.held)
+        """Stop renewing an item that has ended."""
+        self._slots.current.held.discard(item.held)
 
     def __enter__(self) -> Self:
         self._heartbeat.start()
@@ -225,8 +227,8 @@ class Items:
 
 
 def _raw(item: bytes) -> bytes:
-    """What an item has in place of a task."""
-    raise TypeError(f"an item of {len(item)} bytes is for programs that claim it, not for a worker")
+    """Stand for the task that an item does not have."""
+    raise TypeError(f"this is an item of {len(item)} bytes: programs claim it, workers cannot run it")
 
 
 def _fitting(options: Given, queue: str) -> Given:
@@ -240,9 +242,10 @@ def _fitting(options: Given, queue: str) -> Given:
     return options
 
 
-def _look_within(claim: commands.ClaimReply, lease: int | None) -> float:
-    """Seconds until who waits asks again: as often as one who holds such a lease renews it.
+def _seconds_until_next_claim(claim: commands.ClaimReply, lease: int | None) -> float:
+    """Return how long to wait before the next claim: a quarter of the lease, as often as a holder would renew it.
 
-    The store takes a silence of half a lease for an absence of its own, and spares leases then, also those of the dead.
+    If the store receives no command for half a lease, it assumes that it was unreachable, and extends all leases, also
+    those of dead programs.
     """
     return min(claim.wait, lease / 4 if lease else math.inf) / 1000

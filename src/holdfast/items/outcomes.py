@@ -1,4 +1,4 @@
-"""How an item ends: what a program says becomes an outcome, and that is sent to the store."""
+"""The outcomes of items: checked, encoded and sent to the store."""
 
 from __future__ import annotations
 
@@ -19,19 +19,21 @@ GROUP = "failed"
 
 def as_bytes(value: Buffer, what: str) -> bytes:
     if not isinstance(value, Buffer):
-        raise errors.Invalid(f"{what} is bytes, not {type(value).__name__}; encode it first")
+        raise errors.Invalid(f"expected {what} as bytes, got {type(value).__name__}; encode it first")
     return bytes(value)
 
 
 def success(result: Buffer) -> Succeed:
     data = as_bytes(result, "a result")
     if len(data) > MAX_RESULT:
-        raise errors.TooBig(f"the result has {len(data)} bytes; {MAX_RESULT} are allowed: store it elsewhere")
+        raise errors.TooBig(
+            f"result is {len(data)} bytes (limit {MAX_RESULT}); store it elsewhere and return a reference"
+        )
     return Succeed(data)
 
 
-def failure(words: str, *, final: bool, delay: Duration | None) -> Error:
-    described = Failure(type="Failed", message=message_from(words), group=GROUP, fingerprint=GROUP)
+def failure(message: str, *, final: bool, delay: Duration | None) -> Error:
+    described = Failure(type="Failed", message=message_from(message), group=GROUP, fingerprint=GROUP)
     wait = None if delay is None else milliseconds(delay, what="delay", most=MAX_DURATION)
     return Error(encode_failure(described), GROUP, final=final, delay=wait)
 
@@ -41,13 +43,13 @@ def release(reason: str, *, delay: Duration) -> Release:
 
 
 def end(held: Lease, created: int, outcome: Outcome, *, token: str, unstarted: bool = False) -> Steps[bool]:
-    """End an item. Returns whether it is so now; False: the lease was lost.
+    """End an item. Return False if its lease was lost.
 
-    The same `token` gets the same answer; another one does not.
+    A repetition with the same `token` gets the same reply.
     """
     finish = Finish(held.id, held.attempt, outcome, os.getpid(), created=created, unstarted=unstarted)
     finished = yield commands.finish(held.executor, [finish], token=token)
     answer = finished.answers[0]
     if refusal := errors.BY_CODE.get("" if answer == "LOST" else answer):
-        raise refusal(f"the store refuses this end of item {held.id}: {outcome!r}"[:500])
+        raise refusal(f"the store refused this outcome of item {held.id}: {outcome!r}"[:500])
     return bool(answer == "OK")
