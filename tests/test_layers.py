@@ -44,7 +44,6 @@ ORDER = (
     "cli",
 )
 RANK = {package: rank for rank, package in enumerate(ORDER)}
-TYPES_IN_CYCLES = ("items",)  # an item and the `Items` it was claimed from name each other, in annotations
 PLUGIN = SOURCE.parent / "holdfast_pytest.py"  # outside of the package, which pytest would import with it
 MODULES = [PLUGIN, *sorted(SOURCE.rglob("*.py"))]
 
@@ -62,13 +61,9 @@ def _package(module: str) -> str:
 
 
 @cache
-def _imports(module: str, *, types: bool = True) -> frozenset[str]:
-    """The modules of Holdfast that a module imports: also inside functions and, with `types`, for annotations only."""
+def _imports(module: str) -> frozenset[str]:
+    """Return the modules of Holdfast that a module imports, also inside functions and for annotations only."""
     tree = ast.parse(PATHS[module].read_text())
-    if not types:
-        for part in tree.body:
-            if isinstance(part, ast.If) and ast.unparse(part.test) == "TYPE_CHECKING":
-                part.body.clear()
     return frozenset(name for node in ast.walk(tree) for name in _named(node)) - {module}
 
 
@@ -92,9 +87,8 @@ def test_imports_point_down(module: str) -> None:
 @pytest.mark.parametrize("package", ORDER)
 def test_the_modules_of_a_package_have_an_order(package: str) -> None:
     """No two of them need each other: they can be read one after the other."""
-    types = package not in TYPES_IN_CYCLES
     graph = {
-        module: {other for other in _imports(module, types=types) if _package(other) == package and other != "holdfast"}
+        module: {other for other in _imports(module) if _package(other) == package and other != "holdfast"}
         for module in PATHS
         if _package(module) == package and PATHS[module].name != "__init__.py"
     }

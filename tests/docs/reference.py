@@ -21,7 +21,7 @@ import holdfast.testing
 import holdfast_pytest
 from holdfast import errors
 from holdfast.client import bulk, queues, schedules, timing, upkeep, workers
-from holdfast.items import items
+from holdfast.items import Item, Items, NoItem
 from holdfast.job import job, option_table, options
 from holdfast.job.errors import JobCancelled, JobFailed
 from holdfast.job.failure import Failure
@@ -29,7 +29,6 @@ from holdfast.store.commands import Event, HeldJob, Limit, Queue, Setting, Worke
 from holdfast.task import program
 from holdfast.worker import embedded
 
-Item: type = vars(items)["Item"]
 ENDINGS = """\
 ## How a task ends
 
@@ -85,7 +84,7 @@ PAGES = {
     "schedules": Page("Schedules", "`cron`, `every`, and the methods that manage schedules",
      [holdfast.cron, holdfast.every, schedules.Policy, schedules.Schedule, timing.Cron, timing.Every],
      ("schedules", "timing")),
-    "items": Page("Items", "four calls on raw bytes, without tasks or workers", [items.Items, Item, items.NoItem],
+    "items": Page("Items", "four calls on raw bytes, without tasks or workers", [Items, Item, NoItem],
      intro="`jobs.items(queue)` returns an `Items`: four calls on raw bytes, without tasks or workers."),
     "errors": Page("Errors", "every exception, its code and its base class", []),
     "testing": Page("Testing", "`holdfast.testing` and the fixtures of the pytest plugin",
@@ -129,7 +128,7 @@ HIDDEN = {  # attributes that only other parts of Holdfast use
     holdfast.Job: {"app", "returns"},
     holdfast.Progress: {"base"},
     timing.Cron: {"after", "next"},
-    items.Items: {"forget", "sign", "leave", "store", "async_store", "hold", "held", "seats", "ask"},
+    Items: {"forget", "store", "async_store", "request_claim"},
     Item: {"store", "async_store", "held", "was_renewed", "leave", "aleave"},
 }
 

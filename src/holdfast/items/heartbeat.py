@@ -13,20 +13,19 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
 from holdfast import errors
 from holdfast.constants import MAX_BATCH
-from holdfast.items.claim_slot import ClaimSlots, ProcessSlots
-from holdfast.items.item import Item
+from holdfast.items.claim_slot import ClaimSlot, ClaimSlots, ProcessSlots
+from holdfast.items.item import Item, Owner
 from holdfast.store import Steps, client_method, commands
 
 if TYPE_CHECKING:
     import asyncio
 
-    from holdfast.items.items import Items
     from holdfast.store import AsyncStore, Store
 
 MAX_INTERVAL = 10.0  # seconds between heartbeats
@@ -37,10 +36,20 @@ _ALREADY_ENTERED = "these items are already used in `with`; call jobs.items() ag
 log = logging.getLogger(__name__)
 
 
+class Claims(Owner, Protocol):
+    """The `Items` whose leases are renewed."""
+
+    queue: str
+
+    def request_claim(
+        self, slot: ClaimSlot, limit: int, lease: int | None = None, *, leaves: bool
+    ) -> Steps[commands.ClaimReply]: ...
+
+
 class Heartbeat:
     """Renews the leases that a program holds. A forked process that claims items gets a thread of its own."""
 
-    def __init__(self, items: Items, slots: ProcessSlots) -> None:
+    def __init__(self, items: Claims, slots: ProcessSlots) -> None:
         self._items = items
         self._slots = slots
         self._started = time.time()

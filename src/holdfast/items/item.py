@@ -6,7 +6,7 @@ import logging
 import os
 import time
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
 
 from holdfast import errors
 from holdfast.items import outcomes
@@ -14,15 +14,20 @@ from holdfast.items.outcomes import Buffer, as_bytes
 from holdfast.items.token import Token, new_executor
 from holdfast.job.outcome import Outcome, Release, outcome_of
 from holdfast.names import new_id
-from holdfast.store import Steps, client_method, commands
+from holdfast.store import Steps, Stores, client_method, commands
 from holdfast.store.commands import ClaimedJob, Lease
 from holdfast.units import Duration
 
 if TYPE_CHECKING:
-    from holdfast.items.items import Items
     from holdfast.store import AsyncStore, Store
 
 log = logging.getLogger("holdfast.items")
+
+
+class Owner(Stores, Protocol):
+    """The `Items` that an item was claimed from."""
+
+    def forget(self, item: Item) -> None: ...
 
 
 class Item:
@@ -35,7 +40,7 @@ class Item:
     references is no longer renewed.
     """
 
-    def __init__(self, items: Items, claimed: ClaimedJob, executor: str) -> None:
+    def __init__(self, owner: Owner, claimed: ClaimedJob, executor: str) -> None:
         self.id: str = claimed.id
         self.payload: bytes = claimed.payload
         self.data: bytes = claimed.checkpoint
@@ -46,7 +51,7 @@ class Item:
         self.held = Lease(executor, claimed.id, claimed.attempt)
         self.lease: float = claimed.lease / 1000  # seconds
         self._created = claimed.created
-        self._items = items
+        self._owner = owner
         self._rights = ["to end it"]  # taken by one of several threads, and returned if ending failed
         self._was_released_at_exit = False  # by the end of `with items`, not by its own block
         self._detached: Token | None = None  # of a detachment that succeeded, or may have
@@ -58,11 +63,11 @@ class Item:
 
     @property
     def store(self) -> Store:
-        return self._items.store
+        return self._owner.store
 
     @property
     def async_store(self) -> AsyncStore:
-        return self._items.async_store
+        return self._owner.async_store
 
     def was_renewed(self, at: float) -> None:
         self.renew_at = at + self.lease / 4
@@ -79,7 +84,7 @@ class Item:
             is_cancelled = yield commands.save(self.held, saved, created=self._created, renew=True)
         except errors.LeaseLost:
             self.is_lost = True
-            self._items.forget(self)
+            self._owner.forget(self)
             raise
         self.was_renewed(began)
         self.is_cancelled = self.is_cancelled or is_cancelled
@@ -142,7 +147,7 @@ class Item:
             del self._tokens[caller]  # it was refused: the next report is a new one
             raise
         self.is_lost = not is_ended
-        self._items.forget(self)
+        self._owner.forget(self)
         return is_ended
 
     def _detach(self) -> Steps[str]:
@@ -170,7 +175,7 @@ class Item:
             self._rights.append(right)
             self.is_lost = self.is_lost or isinstance(error, errors.LeaseLost)
             raise
-        self._items.forget(self)
+        self._owner.forget(self)
         return str(token)
 
     detach, adetach = client_method(_detach)

@@ -38,8 +38,6 @@ from holdfast.units import Duration, milliseconds
 if TYPE_CHECKING:
     from holdfast.store import AsyncStore, Store
 
-__all__ = ["Item", "Items", "NoItem"]
-
 TASK = "raw"  # the task name of an item
 
 
@@ -110,7 +108,7 @@ class Items:
     put_many, aput_many = client_method(_put_many)
 
     def _task_with(self, options: Given) -> Task[..., bytes]:
-        return self._task.options(**_fitting(options, self.queue)) if options else self._task
+        return self._task.options(**_check_options(options, self.queue)) if options else self._task
 
     def _call(self, item: Buffer | tuple[str, Buffer], task: Task[..., bytes]) -> BoundCall[bytes]:
         if not isinstance(item, tuple):
@@ -231,14 +229,14 @@ def _raw(item: bytes) -> bytes:
     raise TypeError(f"this is an item of {len(item)} bytes: programs claim it, workers cannot run it")
 
 
-def _fitting(options: Given, queue: str) -> Given:
-    """Return the options of an item, unless one of them is only for tasks."""
+def _check_options(options: Given, queue: str) -> Given:
+    """Refuse options that only tasks have."""
     for name in not_for("item"):
         if options.get(name) not in (None, queue if name == "queue" else None):
             why = f"it goes to the queue {queue}" if name == "queue" else "no worker runs it"
-            raise errors.Invalid(f"{name} is no option of an item: {why}")
+            raise errors.Invalid(f"an item cannot have the option {name}: {why}")
     if options.get("debounce") is not None and options.get("unique") is None:
-        raise errors.Invalid("debounce is given without unique; say which key the items share")
+        raise errors.Invalid("debounce is given without unique; give the key that the items share")
     return options
 
 

@@ -1,1 +1,5 @@
-"""Enqueues while the server is unreachable."""
+"""The outage policy: what happens to calls while the server is unreachable."""
+
+from holdfast.outbox.policy import OutagePolicy
+
+__all__ = ["OutagePolicy"]

@@ -16,7 +16,7 @@ from holdfast.app import Holdfast
 from holdfast.client.results import Inbox
 from holdfast.errors import Invalid
 from holdfast.names import check_namespace, new_id
-from holdfast.outbox.policy import OutagePolicy
+from holdfast.outbox import OutagePolicy
 from holdfast.server import server
 from holdfast.store import Address, AsyncStore, Clock, Deadline, Store, socket_url
 from holdfast.testing.workbench import Workbench
