@@ -32,12 +32,12 @@ from tests.support.faces import FACES, Ask
 from tests.support.workers import Crew, until
 
 jobs = Holdfast("redis://127.0.0.1:1")
-said: list[object] = []
+ran: list[object] = []
 
 
 @jobs.task
 def say(word: str = "") -> str:
-    said.append(word)
+    ran.append(word)
     return word
 
 
@@ -74,7 +74,7 @@ async def alook() -> list[str]:
 
 @pytest.fixture
 def bench(server_url: str) -> Iterator[Workbench]:
-    said.clear()
+    ran.clear()
     with use(jobs, server_url) as made:
         yield made
 
@@ -108,7 +108,7 @@ def test_a_job_comes_after_a_job_an_id_or_a_bound_call_one_or_several(bench: Wor
     assert (last.state, last.waits_for, last.after) == ("blocked", 1, ())
     assert last.refresh().after == (Dependency("first", "pending"),)
     bench.run_until_empty()
-    assert said == ["first", "last"]
+    assert ran == ["first", "last"]
     assert last.refresh().after == (Dependency("first", "succeeded"),)
 
 
@@ -121,7 +121,7 @@ def test_a_whole_graph_is_stored_in_one_call_and_its_calls_may_be_in_any_order(b
     assert [job.state for job in stored] == ["blocked", "waiting", "waiting"]
     assert [job.created for job in stored] == [True] * 3
     bench.run_until_empty()
-    assert said == ["1", "2", "3"]
+    assert ran == ["1", "2", "3"]
 
 
 def test_what_has_ended_is_not_waited_for(bench: Workbench) -> None:
@@ -179,7 +179,7 @@ def test_dependencies_are_added_and_removed_later(ask: Ask, bench: Workbench) ->
     two.cancel()
     assert states("one", "two", "last") == ["waiting", "cancelled", "cancelled"]
     bench.run_until_empty()
-    assert said == ["one"]
+    assert ran == ["one"]
 
 
 def test_what_depend_refuses(ask: Ask, bench: Workbench) -> None:
@@ -220,7 +220,7 @@ def test_results_come_in_the_order_of_after_whatever_the_order_of_their_ends(ben
     last = task.options(after=["b", "c", "a"]).enqueue()  # type: ignore[attr-defined]
     bench.run_until_empty()
 
-    assert said == ["b", "c", "a"]
+    assert ran == ["b", "c", "a"]
     assert last.result() == ["b", "c", "a"]
 
 
@@ -350,7 +350,7 @@ def test_a_job_moves_to_another_queue_or_priority(ask: Ask, bench: Workbench) ->
     assert [job.id for job in jobs.list(queue="other")] == ["a"]
     assert jobs.get("c").priority == -5
     bench.run_until_empty(queues=["default"])
-    assert said == ["c", "b"]
+    assert ran == ["c", "b"]
     with pytest.raises(WrongState, match="b has ended and cannot be moved, or is running and cannot change its queue"):
         ask("move", "b", queue="other")
 
@@ -366,7 +366,7 @@ def test_blocked_and_scheduled_jobs_move_as_they_are(ask: Ask, bench: Workbench)
     bench.run_until_empty()
     bench.advance("1d")
     bench.run_until_empty()
-    assert said == ["first", "late", "tomorrow"]
+    assert ran == ["first", "late", "tomorrow"]
     assert {job.queue for job in bench.jobs()} == {"default", "other"}
 
 
@@ -483,7 +483,7 @@ def test_jobs_over_a_limit_per_period_are_parked_and_start_when_it_allows(bench:
     put("a", "b", "c", "d", limits="api")
 
     bench.run_until_empty()
-    assert said == ["a", "b"]
+    assert ran == ["a", "b"]
     parked = jobs.get("c")
     assert (parked.state, parked.throttled_by) == ("throttled", "api")
     with pytest.raises(ResultTimeout, match="still throttled by the limit api"):
@@ -491,12 +491,12 @@ def test_jobs_over_a_limit_per_period_are_parked_and_start_when_it_allows(bench:
 
     bench.advance("10s")
     bench.run_until_empty()
-    assert said == ["a", "b", "c", "d"]
+    assert ran == ["a", "b", "c", "d"]
     put("e", limits="api")
     assert bench.run_until_empty() == []
     ask("remove_limit", "api")
     bench.run_until_empty()
-    assert said == ["a", "b", "c", "d", "e"]
+    assert ran == ["a", "b", "c", "d", "e"]
 
 
 def test_a_limit_counts_each_key_by_itself(bench: Workbench) -> None:
@@ -506,16 +506,16 @@ def test_a_limit_counts_each_key_by_itself(bench: Workbench) -> None:
             say.options(limits=f"api:{tenant}").enqueue(f"{tenant}{number}")
 
     bench.run_until_empty()
-    assert said == ["acme1", "bolt1"]
+    assert ran == ["acme1", "bolt1"]
     bench.advance("1m")
     bench.run_until_empty()
-    assert said == ["acme1", "bolt1", "acme2", "bolt2"]
+    assert ran == ["acme1", "bolt1", "acme2", "bolt2"]
 
 
 def test_a_limit_that_nobody_has_defined_does_not_hold(bench: Workbench) -> None:
     put("a", "b", limits=["api", "gpu"])
     bench.run_until_empty()
-    assert said == ["a", "b"]
+    assert ran == ["a", "b"]
 
 
 def test_shares_take_turns_and_a_weight_gives_more_of_them(ask: Ask, bench: Workbench) -> None:
@@ -523,16 +523,16 @@ def test_shares_take_turns_and_a_weight_gives_more_of_them(ask: Ask, bench: Work
         for number in range(9 if owner == "big" else 2):
             say.options(share=owner).enqueue(f"{owner}{number}")
     bench.run_until_empty()
-    assert said[:4] == ["big0", "small0", "big1", "small1"]
+    assert ran[:4] == ["big0", "small0", "big1", "small1"]
 
-    said.clear()
+    ran.clear()
     ask("set_share_weight", "default", "small", 3)
     for owner in ("big", "small"):
         for number in range(4):
             say.options(share=owner).enqueue(f"{owner}{number}")
     bench.run_until_empty()
-    assert len([word for word in said[:4] if str(word).startswith("small")]) >= 2
-    assert sorted(map(str, said)) == sorted(f"{owner}{number}" for owner in ("big", "small") for number in range(4))
+    assert len([word for word in ran[:4] if str(word).startswith("small")]) >= 2
+    assert sorted(map(str, ran)) == sorted(f"{owner}{number}" for owner in ("big", "small") for number in range(4))
 
 
 # Pipelines and waiting
@@ -640,7 +640,7 @@ def test_children_are_gathered_and_made_once_however_often_the_parent_begins_aga
     bench.run_until_empty()
 
     assert job.result() == ["a", "b", "last", "own"]
-    assert said == ["a", "b", "last", "own"]
+    assert ran == ["a", "b", "last", "own"]
     assert [each.id for each in bench.jobs(say)] == ["parent.1", "parent.2", "parent.3", "own"]
     assert [attempt.outcome for attempt in job.refresh().attempts] == ["snoozed", "snoozed", "error", "succeeded"]
 
@@ -758,7 +758,7 @@ def test_a_job_that_has_not_started_by_its_deadline_fails(bench: Workbench, ask:
     jobs.resume("default")
     bench.run_until_empty()
 
-    assert said == ["in time"]
+    assert ran == ["in time"]
     assert (job.refresh().state, job.refresh().group) == ("failed", "deadline")
     with pytest.raises(JobFailed, match="in group deadline: its deadline has passed"):
         ask("result", job)

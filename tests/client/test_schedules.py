@@ -23,29 +23,29 @@ from tests.support.faces import FACES, Ask
 from tests.support.workers import Crew, until
 
 jobs = Holdfast("redis://127.0.0.1:1", revision=3)
-said: list[str] = []
+ran: list[str] = []
 BERLIN = ZoneInfo("Europe/Berlin")
 
 
 @jobs.task
 def say(word: str = "hello") -> str:
-    said.append(word)
+    ran.append(word)
     return word
 
 
 @jobs.task(schedule=cron("0 2 * * *", tz="Europe/Berlin", missed="skip", late="10m"), queue="reports", retries=1)
 def nightly() -> None:
-    said.append("nightly")
+    ran.append("nightly")
 
 
 @jobs.task(name="poll", schedule=every("30s", overlap="skip"))
 def poll(box: str = "inbox") -> None:
-    said.append(box)
+    ran.append(box)
 
 
 @pytest.fixture
 def bench(server_url: str) -> Iterator[Workbench]:
-    said.clear()
+    ran.clear()
     with use(jobs, server_url) as made:
         yield made
 
@@ -97,7 +97,7 @@ def test_each_time_of_an_interval_fires_once_and_its_job_is_the_call(bench: Work
     assert len(times) == 4
     assert {later - earlier for earlier, later in pairwise(times)} == {timedelta(hours=1)}
     assert all((time.minute, time.second, time.microsecond) == (0, 3, 0) for time in times)
-    assert said == ["tick"] * 4
+    assert ran == ["tick"] * 4
     job = jobs.get(f"beat@{int(times[0].timestamp() * 1000)}")
     assert (job.queue, job.priority, job.limits, job.share, job.retries) == ("beats", -7, ("beat",), "me", 2)
     assert job.deadline is not None
@@ -148,7 +148,7 @@ def test_times_that_were_missed_are_made_up_for_as_the_schedule_says(
     bench.run_until_empty()
 
     assert fired("hourly") == [past - timedelta(minutes=30, hours=back) for back in reversed(range(number))]
-    assert len(said) == number
+    assert len(ran) == number
     found = jobs.get_schedule("hourly")
     assert (found.fired, found.fired + found.skipped) == (number, 10)
     bench.advance("30m")
@@ -161,12 +161,12 @@ def test_an_outage_of_months_is_made_up_for_once(bench: Workbench) -> None:
     move_time_on(bench, "90d")
     bench.run_until_empty()
 
-    assert said == ["hello"]
+    assert ran == ["hello"]
     (time,) = fired("minutely")
     assert timedelta(0) <= bench.now - time < timedelta(minutes=2)
     bench.advance("1m")
     bench.run_until_empty()
-    assert said == ["hello"] * 2
+    assert ran == ["hello"] * 2
 
 
 def test_a_backlog_of_hundreds_comes_in_steps_and_in_order(bench: Workbench) -> None:
@@ -228,7 +228,7 @@ def test_a_schedule_is_paused_and_resumed_and_nothing_is_made_up_for(bench: Work
     assert ask("pause_schedule", "hourly") is False
     bench.advance("10h")
     bench.run_until_empty()
-    assert said == []
+    assert ran == []
     assert ask("get_schedule", "hourly").paused
     assert ask("get_schedule", "hourly").next(3) == []
     assert ask("schedule", "hourly", say.bind(), cron="0 * * * *", missed="one") is True
@@ -237,10 +237,10 @@ def test_a_schedule_is_paused_and_resumed_and_nothing_is_made_up_for(bench: Work
     assert ask("resume_schedule", "hourly") is True
     assert ask("resume_schedule", "hourly") is False
     bench.run_until_empty()
-    assert said == []
+    assert ran == []
     bench.advance("1h")
     bench.run_until_empty()
-    assert said == ["hello"]
+    assert ran == ["hello"]
 
 
 def test_a_job_of_it_is_had_now_also_while_it_is_paused(bench: Workbench, ask: Ask) -> None:
@@ -265,7 +265,7 @@ def test_a_schedule_is_removed_and_its_jobs_stay(bench: Workbench, ask: Ask) -> 
     assert ask("schedules") == []
     bench.advance("5h")
     bench.run_until_empty()
-    assert said == ["hello"]
+    assert ran == ["hello"]
 
 
 @pytest.mark.parametrize("verb", ["get_schedule", "pause_schedule", "resume_schedule", "trigger"])
@@ -318,7 +318,7 @@ def test_the_workbench_declares_what_tasks_declare_as_workers_do(bench: Workbenc
     assert (known["poll"].when, known["poll"].overlap) == (Every(30_000), "skip")
     bench.advance(known[nightly.name].next(1)[0] - bench.now)
     bench.run_until_empty()
-    assert sorted(said) == ["inbox", "nightly"]
+    assert sorted(ran) == ["inbox", "nightly"]
     assert jobs.get(jobs.get_schedule(nightly.name).last_job).retries == 1
 
 

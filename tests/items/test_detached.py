@@ -1,4 +1,4 @@
-"""Items that no process holds: a token says who may renew and end them, from anywhere."""
+"""Detached items: a token is the right to renew and end them, from any process."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_a_detached_item_is_renewed_by_its_token_only_and_comes_back(timed: Hold
     item = got(items, lease="10s")
     clock.advance(4)
     token = item.detach()
-    assert timer(timed, "a") == clock() + 10_000  # the lease begins anew
+    assert timer(timed, "a") == clock() + 10_000  # the lease starts again
     for _ in range(4):
         clock.advance(4)
         assert not items.renew(token)
@@ -215,13 +215,13 @@ def test_a_detach_whose_reply_was_lost_is_called_again(app: Holdfast, items: Ite
 def test_a_lost_item_cannot_be_detached(items: Items) -> None:
     items.put(b"", id="a")
     item = got(items)
-    items.store.run(commands.requeue_orphaned(executor=item.held.executor, reason="a test says so"))
+    items.store.run(commands.requeue_orphaned(executor=item.held.executor, reason="a test"))
     with pytest.raises(LeaseLost, match="it was not detached"):
         item.detach()
     assert item.is_lost
 
 
-# What is no token
+# Malformed tokens
 
 
 def test_what_is_no_token_is_refused_and_what_was_cut_too(app: Holdfast, items: Items) -> None:

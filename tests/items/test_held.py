@@ -23,11 +23,11 @@ __all__ = ["app", "items", "lossy", "timed"]
 
 @pytest.fixture(autouse=True)
 def nobody_has_warned(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The warning is said once a process: each test is one of its own."""
+    """The warning is logged once per process; let each test start without it."""
     monkeypatch.setattr("holdfast.items.held_items._has_warned", False)
 
 
-def said(caplog: pytest.LogCaptureFixture) -> list[str]:
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.name == "holdfast.items"]
 
 
@@ -46,7 +46,7 @@ def test_an_item_that_is_dropped_is_not_renewed_and_comes_back(
         again = sorted(got(items, wait="30s", lease="1m").id for _ in range(2))
         assert again == ["b", "c"]
         assert (app.get("b").lost_used, held.is_lost, held.complete()) == (1, False, True)
-    (message,) = said(caplog)
+    (message,) = warnings(caplog)
     assert "item b of mail was dropped" in message
     assert "with items.claim() as item" in message
 
@@ -64,7 +64,7 @@ def test_a_dropped_item_is_not_renewed_in_an_event_loop_either(
             assert await held.pop().acomplete()
 
     run(app, use())
-    assert len(said(caplog)) == 1
+    assert len(warnings(caplog)) == 1
 
 
 def test_items_in_a_list_are_held_until_the_list_is_dropped(app: Holdfast, items: Items) -> None:
@@ -88,7 +88,7 @@ def test_one_who_drops_items_outside_of_with_is_told_at_the_next_claim_and_once(
         items.put(b"")
         got(items, lease="1h")
     assert not items.claim()
-    assert len(said(caplog)) == 1
+    assert len(warnings(caplog)) == 1
 
 
 def test_items_that_have_ended_may_be_dropped(items: Items, caplog: pytest.LogCaptureFixture) -> None:
@@ -99,11 +99,11 @@ def test_items_that_have_ended_may_be_dropped(items: Items, caplog: pytest.LogCa
             assert end(got(items))
         items.put(b"", id="lost")
         lost = got(items)
-        items.store.run(commands.requeue_orphaned(executor=lost.held.executor, reason="a test says so"))
+        items.store.run(commands.requeue_orphaned(executor=lost.held.executor, reason="a test"))
         with pytest.raises(LeaseLost):
             lost.renew()
         del lost
-    assert said(caplog) == []
+    assert warnings(caplog) == []
 
 
 @FORKS
@@ -117,7 +117,7 @@ def test_a_forked_copy_that_is_dropped_is_its_parents_still(
         def drop_in_child() -> None:
             held.clear()
             assert not items.claim()
-            assert said(caplog) == []
+            assert warnings(caplog) == []
 
         assert _in_fork(drop_in_child) == 0
         for _ in range(2):
@@ -132,7 +132,7 @@ def test_a_forked_copy_that_is_dropped_is_its_parents_still(
 def test_a_program_that_ends_while_it_holds_items_ends_without_a_word(
     app: Holdfast, server_url: str, held: str
 ) -> None:
-    """A global is dropped at the very end of an interpreter; nobody is to hear of it."""
+    """A global is dropped at the very end of an interpreter, without a warning."""
     app.items("mail").put(b"", id="a")
     text = f"""
 from holdfast import Holdfast
@@ -270,7 +270,7 @@ def test_a_block_whose_item_was_lost_says_so(items: Items) -> None:
     def work() -> None:
         with items.claim() as item:
             assert item
-            items.store.run(commands.requeue_orphaned(executor=item.held.executor, reason="a test says so"))
+            items.store.run(commands.requeue_orphaned(executor=item.held.executor, reason="a test"))
 
     items.put(b"", id="a")
     with pytest.raises(LeaseLost, match="item a was not completed: its lease was lost"):
@@ -311,7 +311,7 @@ def test_an_error_of_the_block_is_raised_also_if_the_store_cannot_be_told(
     items.put(b"", id="a")
     with pytest.raises(KeyError, match="mine"):
         work()
-    assert "the failure of item a could not be stored" in said(caplog)[0]
+    assert "the failure of item a could not be stored" in warnings(caplog)[0]
 
 
 def test_a_block_whose_end_is_not_answered_says_that(items: Items, lossy: Lossy) -> None:
@@ -367,7 +367,7 @@ def test_what_cannot_be_among_many_is_refused_and_nothing_is_stored(
 
 
 def test_many_items_are_never_kept_on_disk(namespace: str, server_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the app chooses for tasks is not for items: who puts them is to know that they are stored."""
+    """The outage choice of the app is for tasks: a caller that puts items must know that they are stored."""
     app = Holdfast(server_url, namespace=namespace, when_unreachable="outbox")
 
     def be_away(_: Any) -> None:

@@ -504,7 +504,7 @@ def test_heartbeat_tells_what_was_cancelled_and_what_was_lost(app: Holdfast, ite
             items.put(b"", id=id)
         a, b = items.claim_many(2, lease="1s")
         app.cancel("a")
-        app.store.run(commands.requeue_orphaned(executor=b.held.executor, reason="a test says so"))
+        app.store.run(commands.requeue_orphaned(executor=b.held.executor, reason="a test"))
         until(lambda: b.is_lost, what="the news")
         assert (a.complete(), b.complete()) == (False, False)
     items = app.items("calls")

@@ -550,7 +550,7 @@ def test_a_batch_that_was_stored_may_be_done_though_the_store_went_before_all_wa
     direct.close()
 
 
-# Keep
+# Outbox
 
 
 def test_calls_are_kept_in_order_and_sent_when_the_store_is_back(switch: Switch, caplog: Any) -> None:
@@ -660,7 +660,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 def test_calls_line_up_behind_those_that_another_process_is_sending(switch: Switch, caplog: Any) -> None:
     switch.on()
     one, first = app_at(switch.url, "outbox")
-    keep(one, call := first.bind(1, 1))
+    add_to_outbox(one, call := first.bind(1, 1))
     two, second = app_at(switch.url, "outbox")
     with one.outage_policy.outbox._locked(SEND_LOCK):
         jobs = [second.enqueue(2, 2), run_async(two, second.aenqueue(3, 3))]
@@ -992,8 +992,8 @@ def test_a_record_of_another_form_is_set_aside(switch: Switch, caplog: Any) -> N
 def test_what_the_server_refuses_for_reasons_of_its_own_stays_and_is_said_once(switch: Switch, caplog: Any) -> None:
     switch.on()
     app, add = app_at(switch.url, "outbox")
-    keep(app, call := add.bind(1, 1))
-    keep(app, add.bind(2, 2))
+    add_to_outbox(app, call := add.bind(1, 1))
+    add_to_outbox(app, add.bind(2, 2))
     app.store.execute("ACL", "SETUSER", "default", "-hset")
     app.outage_policy.sender.start()
     eventually(lambda: caplog.records)
@@ -1094,8 +1094,8 @@ add.enqueue(1, 2)
     assert "Traceback" not in done.stderr
 
 
-def keep(app: Holdfast, *calls: BoundCall[Any]) -> None:
-    """Keep calls on disk as if the store could not be reached."""
+def add_to_outbox(app: Holdfast, *calls: BoundCall[Any]) -> None:
+    """Add calls to the outbox as if the server were unreachable."""
     app.outage_policy.outbox.add(Entry.of(Chunk.of(app, calls).command, 1_700_000_000_000))
 
 
@@ -1103,7 +1103,7 @@ def test_a_worker_sends_what_is_kept_when_it_starts(crew: Crew) -> None:
     from tests.apps.worker_app import add
 
     call = add.bind(1, 2)
-    keep(crew.app, call)
+    add_to_outbox(crew.app, call)
     worker = crew.start()
     eventually(lambda: crew.app.get_many([call.id])[0])
     assert crew.app.get(call.id).result(timeout="40s") == 3
@@ -1117,9 +1117,9 @@ def test_the_command_line_lists_and_sends_what_is_kept(shell: Shell, outbox_fold
     shell("enqueue", "tasks.add", "x=0", "--id", "taken")
     task: Any = shell.client.task(name="tasks.add")(lambda x: x)
     first, second = task.bind(1), task.options(queue="mail", delay="1h").bind(2)
-    keep(shell.client, first)
-    keep(shell.client, second)
-    keep(shell.client, task.options(id="taken", on_exists="error").bind(3))
+    add_to_outbox(shell.client, first)
+    add_to_outbox(shell.client, second)
+    add_to_outbox(shell.client, task.options(id="taken", on_exists="error").bind(3))
 
     listed = shell("outbox", "--json").json
     assert [list(row) for row in listed] == [list(OUTBOX.help)] * 3
