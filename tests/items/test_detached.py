@@ -85,7 +85,7 @@ def test_the_program_that_gave_it_away_has_no_right_to_it(app: Holdfast, items: 
         assert not item.complete(b"mine")
         with pytest.raises(LeaseLost):
             item.renew()
-        with pytest.raises(LeaseLost, match="was detached before"):
+        with pytest.raises(LeaseLost, match="was already detached"):
             item.detach()
     assert app.get("a").state == "running"  # leaving gives back what is held
     assert items.complete(token, b"theirs")
@@ -146,7 +146,7 @@ def test_the_holder_of_a_token_fails_releases_and_hears_of_a_cancel(app: Holdfas
 
 def test_nobody_is_asked_what_a_detached_item_does(app: Holdfast, items: Items) -> None:
     detached(items)
-    with pytest.raises(WrongState, match="no process is known that works on it"):
+    with pytest.raises(WrongState, match="no process is known to work on it"):
         app.stack("a")
 
 
@@ -240,7 +240,7 @@ def test_what_is_no_token_is_refused_and_what_was_cut_too(app: Holdfast, items: 
         for call in (items.renew, items.complete, items.release, lambda text: items.fail(text, "no")):
             with pytest.raises(Invalid, match=words):
                 call(bad)  # type: ignore[arg-type]
-    with pytest.raises(Invalid, match="of an item of queue mail, not of other"):
+    with pytest.raises(Invalid, match="an item of queue mail, not other"):
         app.items("other").complete(token)
     with pytest.raises(Invalid, match="encode it first"):
         items.complete(token, "text")  # type: ignore[arg-type]
