@@ -390,7 +390,7 @@ CASES = [
         "an offset of a cron",
         lambda s: s.app.schedule("x", s.task.bind(), cron="0 2 * * *", offset=5),
         "INVALID",
-        "use it with every",
+        "only be used with every",
     ),
     Case("an interval too short", lambda s: s.app.schedule("x", s.task.bind(), every=0.1), "INVALID", "from 1s"),
     Case(
@@ -409,7 +409,7 @@ CASES = [
         "a scheduled call after another",
         lambda s: s.app.schedule("x", s.task.options(after="waiting").bind(), every=60),
         "INVALID",
-        "after is no option",
+        "cannot have the option after",
     ),
     Case(
         "a scheduled call with a time for a deadline",
