@@ -15,12 +15,13 @@ from weakref import WeakKeyDictionary
 
 from holdfast import client, errors
 from holdfast.client.results import AsyncInbox, Inbox, deadline_after
-from holdfast.client.schedules import Timing, declaration
+from holdfast.client.schedules import declaration
+from holdfast.client.timing import Timing
 from holdfast.job import DEFAULT_QUEUE, Given, Job
 from holdfast.job.option_table import WhenUnreachable, check_options
 from holdfast.job.options import default_options
 from holdfast.names import check_namespace
-from holdfast.outbox.policy import OutagePolicy
+from holdfast.outbox import OutagePolicy
 from holdfast.store import Address, AsyncStore, Steps, Store, client_method
 from holdfast.task.context import Carried
 from holdfast.task.middleware import Layers, M
@@ -32,7 +33,7 @@ from holdfast.units import Duration, milliseconds
 if TYPE_CHECKING:
     import asyncio  # slow to import, and not needed to declare tasks
 
-    from holdfast.items.items import Items
+    from holdfast.items import Items
     from holdfast.worker import embedded
 
 P = ParamSpec("P")
@@ -291,7 +292,7 @@ class Holdfast:
 
     def items(self, queue: str = DEFAULT_QUEUE) -> Items:
         """Return the items of a queue: put, claim, renew and complete raw bytes. See `holdfast.items`."""
-        from holdfast.items.items import Items
+        from holdfast.items import Items
 
         return Items(self, queue)
 

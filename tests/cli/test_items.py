@@ -85,9 +85,9 @@ def test_lines_are_items_of_their_own(shell: Shell) -> None:
         (("claim", "mail", "--payload", "-", "--token", "-"), "needs --token FILE"),
         (("claim", "mail", "--token", "-", "--json"), "--token - and --json both write"),
         (("put", "mail", "--lines", "--id", "a"), "--id is for one item"),
-        (("complete", "item_x"), "no token of an item"),
+        (("complete", "item_x"), "expected the token of an item"),
         (("complete", "TOKEN", "x", "--file", "tasks.py"), "RESULT and --file exclude each other"),
-        (("renew", "nothing"), "no token of an item"),
+        (("renew", "nothing"), "expected the token of an item"),
         (("fail", "TOKEN"), "REASON"),
         (("release", "TOKEN", "--delay", "soon"), "--delay"),
     ],
@@ -187,7 +187,7 @@ def test_a_stale_token_is_refused(shell: Shell, end: tuple[str, ...]) -> None:
     assert shell("items", "complete", token).code == 0
     refused = shell("items", end[0], token, *end[1:])
     assert (refused.code, refused.out) == (exit_codes.REFUSED, "")
-    assert "item a is not held by this token any more" in refused.err
+    assert "item a is no longer held by this token" in refused.err
 
 
 def test_a_token_is_good_after_the_program_that_claimed_was_killed(shell: Shell) -> None:

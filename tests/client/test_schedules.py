@@ -383,7 +383,10 @@ def test_of_ten_workers_that_claim_at_once_one_has_the_job_of_a_firing(address: 
         (lambda: every("1m", backlog=0), "backlog is 0; it must be an int from 1 to 1000"),
         (lambda: every("1m", jitter="2d"), "jitter is '2d'; it must be from 0s to 1d"),
         (lambda: every("1m", late=-1), "late is -1; it must be from 0s"),
-        (lambda: declare("* * * * *"), r"schedule is '\* \* \* \* \*'; it must be holdfast.cron\(...\) or holdfast.every\(...\)"),
+        (
+            lambda: declare("* * * * *"),
+            r"schedule is '\* \* \* \* \*'; it must be holdfast.cron\(...\) or holdfast.every\(...\)",
+        ),
         (lambda: declare(every("1m"), delay=5), "a scheduled call cannot have the option delay"),
         (lambda: declare(every("1m"), deadline=datetime(2030, 1, 1, tzinfo=UTC)), "give a duration"),
         (lambda: declare(every("1m", jitter="10s"), deadline="5s"), "the jitter may be longer than the deadline"),

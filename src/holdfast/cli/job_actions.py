@@ -19,7 +19,7 @@ from holdfast.cli.options import duration_option
 from holdfast.cli.output import Fact
 from holdfast.cli.suggestions import note_new_queue, suggesting_ids
 from holdfast.cli.table import Table, column, field
-from holdfast.client.jobs import read_answer
+from holdfast.client.jobs import read_reply
 from holdfast.constants import MAX_DURATION, MAX_PRIORITY, MIN_PRIORITY
 from holdfast.store import Command, commands
 
@@ -38,7 +38,7 @@ def _command_on(client: Client, verb: str, make: Callable[[Sequence[str]], Comma
 
     def act(ids: Sequence[str]) -> Iterable[Answer]:
         replies = client.app.store.run(make(ids))
-        return [(id, read_answer(verb, id, reply)) for id, reply in zip(ids, replies, strict=True)]
+        return [(id, read_reply(verb, id, reply)) for id, reply in zip(ids, replies, strict=True)]
 
     return act
 

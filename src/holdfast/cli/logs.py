@@ -18,7 +18,7 @@ from holdfast.cli.show import failure_record
 from holdfast.cli.suggestions import suggesting_ids
 from holdfast.cli.table import Record, Table, field
 from holdfast.cli.watch import follow_option, sleep
-from holdfast.client.logs import Following, follow
+from holdfast.client.logs import LogReader, follow
 from holdfast.errors import NotFound
 from holdfast.job.job import Attempt, Job
 from holdfast.job.logs import Log, LogPart, gap
@@ -118,7 +118,7 @@ def _why_no_log(client: Client, id: str, log: Log) -> str:
 
 def _follow(client: Client, id: str, attempt: int | None, tail: int | None) -> None:
     last = None
-    for part in follow(client.app.store, Following(id, attempt, tail), sleep):
+    for part in follow(client.app.store, LogReader(id, attempt, tail), sleep):
         if client.output.mode == "json":
             client.output.stream(_record(id, part.attempt, None, part.data, part.left_out), LOG)
             continue

@@ -11,7 +11,7 @@ from holdfast.cli.client import Client, pass_client
 from holdfast.cli.command import Group, command
 from holdfast.cli.formatting import iso_time
 from holdfast.cli.table import Record, Table, column, field
-from holdfast.outbox.outbox import Entry
+from holdfast.outbox.entry import Entry
 from holdfast.units import utc
 
 OUTBOX = Table(

@@ -24,8 +24,8 @@ from holdfast.cli.output import Fact, Output
 from holdfast.cli.suggestions import find, note_undefined_limits
 from holdfast.cli.table import Record, Table, column, done_column, field
 from holdfast.cli.watch import show_list, watch_option
-from holdfast.client.schedules import Missed, Overlap, Schedule
-from holdfast.client.timing import Cron, Every
+from holdfast.client.schedules import Schedule
+from holdfast.client.timing import Cron, Every, Missed, Overlap
 from holdfast.constants import MAX_BATCH, MAX_DURATION, MIN_INTERVAL
 from holdfast.errors import Invalid
 from holdfast.store import commands
