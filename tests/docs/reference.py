@@ -70,7 +70,7 @@ PAGES = {
     "tasks": Page("Tasks and options", "`Task`, `BoundCall`, every option of a job",
      [holdfast.Task, holdfast.BoundCall, options.Given, program.Ended]),
     "jobs": Page("Jobs", "find jobs, read their logs, cancel, retry, delete, move them, one by one or in bulk",
-     [bulk.Kind], ("jobs", "running_jobs", "logs", "bulk", "results")),
+     [bulk.JobFilter], ("jobs", "running_jobs", "logs", "bulk", "results")),
     "job": Page("The `Job` value", "fields and methods of a job and the values in it",
      [holdfast.Job, job.Attempt, Failure, job.Note, job.Entry, job.Dependency, holdfast.Progress, holdfast.Log,
       holdfast.LogPart, holdfast.JobUsage]),
@@ -82,7 +82,7 @@ PAGES = {
     "workers": Page("Workers", "list and drain workers; run a worker inside a program",
      [Worker, HeldJob, workers.Node, embedded.EmbeddedWorker, embedded.Given], ("workers",)),
     "schedules": Page("Schedules", "`cron`, `every`, and the methods that manage schedules",
-     [holdfast.cron, holdfast.every, schedules.Policy, schedules.Schedule, timing.Cron, timing.Every],
+     [holdfast.cron, holdfast.every, timing.Policy, schedules.Schedule, timing.Cron, timing.Every],
      ("schedules", "timing")),
     "items": Page("Items", "four calls on raw bytes, without tasks or workers", [Items, Item, NoItem],
      intro="`jobs.items(queue)` returns an `Items`: four calls on raw bytes, without tasks or workers."),
@@ -97,13 +97,13 @@ OPTIONS = {
 The options of `@jobs.task(...)`, `task.options(...)`, `call.options(...)` and, where they apply, `items.put(...)`. None
 means the default.
 """,
-    bulk.Kind: """\
+    bulk.JobFilter: """\
 ### Filters
 
 The filters of `jobs.cancel_all(...)` and the other bulk methods. A job must match all of them; at least one is
 required.
 """,
-    schedules.Policy: """\
+    timing.Policy: """\
 ### Options of a schedule
 
 The options of `cron(...)`, `every(...)` and `jobs.schedule(...)`; [schedules](../schedules.md) explains them.
