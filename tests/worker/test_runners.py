@@ -128,8 +128,8 @@ def test_a_task_with_a_wrong_annotation_succeeds_and_its_result_is_the_json_valu
     (note,) = staff.crew.get(jobs[0]).notes
     assert (note.what, staff.crew.outcomes(jobs[0])) == ("said", ["succeeded"])
     assert note.text.startswith(f"the result of task give.{runner}: Expected `int`, got `str`; it is stored as JSON")
-    log = until(lambda: log if f"task give.{runner} is annotated" in (log := staff.worker.log) else None)
-    assert log.count(f"task give.{runner} is annotated to return") == 1
+    log = until(lambda: log if f"annotation of task give.{runner} " in (log := staff.worker.log) else None)
+    assert log.count(f"correct the return annotation of task give.{runner} (logged once)") == 1
 
 
 def test_what_is_done_when_a_worker_stops_is_not_done_again_though_it_cannot_be_stored(
