@@ -57,7 +57,9 @@ local function find_dependents(ids)
     for _, id in ipairs(redis.call('ZRANGE', key.dependents(queue[at]), 0, MAX_BATCH)) do
       if not seen[id] then seen[id], queue[#queue + 1] = true, id end
     end
-    if #queue > MAX_BATCH then refuse('TOOBIG', string.format('these jobs have more than %d dependents: cancel them in parts', MAX_BATCH)) end
+    if #queue > MAX_BATCH then
+      refuse('TOOBIG', string.format('these jobs have more than %d dependents: cancel them in parts', MAX_BATCH))
+    end
     at = at + 1
   end
   local found = {}
@@ -96,7 +98,9 @@ local function find_awaited(ids)
     local is_awaited, edges = awaited_by_others(id, named, before)
     if is_awaited then found[id], list[#list + 1] = true, id end
     looked_at = looked_at + edges
-    if looked_at > MAX_DEPENDENCIES then refuse('TOOBIG', 'these jobs have too many dependents: cancel them in parts') end
+    if looked_at > MAX_DEPENDENCIES then
+      refuse('TOOBIG', 'these jobs have too many dependents: cancel them in parts')
+    end
   end
   local at = 1
   while at <= #list do

@@ -138,7 +138,9 @@ local function check_after(args, is_new, existing)
       end
       batch.after = resolve_ids(check_distinct_ids(batch.after, 'after'), existing)
       edges = edges + #batch.after * #batch.ids
-      if edges > MAX_DEPENDENCIES then refuse('INVALID', string.format('more than %d dependencies in one call', MAX_DEPENDENCIES)) end
+      if edges > MAX_DEPENDENCIES then
+        refuse('INVALID', string.format('more than %d dependencies in one call', MAX_DEPENDENCIES))
+      end
       for _, id in ipairs(batch.after) do
         if is_new[id] then awaited[id] = true else known[id] = known[id] or require_dependency(id) end
       end
@@ -215,7 +217,9 @@ end
 
 -- Refuse two jobs with the same id, key or replaced job in one call.
 local function check_duplicates(seen, id, existing, unique)
-  if unique and seen[' ' .. unique] then refuse('INVALID', 'the unique key ' .. unique .. ' occurs twice in one call') end
+  if unique and seen[' ' .. unique] then
+    refuse('INVALID', 'the unique key ' .. unique .. ' occurs twice in one call')
+  end
   if seen[id] or seen[existing or id] then
     refuse('INVALID', 'job ' .. (seen[id] and id or existing) .. ' occurs twice in one call')
   end

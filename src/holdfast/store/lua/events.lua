@@ -11,7 +11,9 @@ local MAX_BATCH = constants.MAX_BATCH
 register('events', { 'no-writes' }, function(args)
   local limit, list = check_integer(args.limit or constants.DEFAULT_PAGE, 'the limit', 1, MAX_BATCH), nil
   if args.after then
-    if not string.find(tostring(args.after), '^%d+%-?%d*$') then refuse('INVALID', 'expected the id of an event as `after`') end
+    if not string.find(tostring(args.after), '^%d+%-?%d*$') then
+      refuse('INVALID', 'expected the id of an event as `after`')
+    end
     list = redis.call('XRANGE', key.events, '(' .. args.after, '+', 'COUNT', limit)
   else
     list = redis.call('XREVRANGE', key.events, '+', '-', 'COUNT', limit)

@@ -199,7 +199,9 @@ local function check_next(item, job, blob)
   batch.codec = batch.codec or job.spec.codec
   check_batch(batch)
   item.known = batch.after and check_after({ batches = { batch } }, {}, {}) or {}
-  if batch.after and dependencies.is_cycle(item.id, batch.after) ~= false then refuse('CYCLE', 'the job would wait for itself') end
+  if batch.after and dependencies.is_cycle(item.id, batch.after) ~= false then
+    refuse('CYCLE', 'the job would wait for itself')
+  end
 end
 
 local function check_wait(item)

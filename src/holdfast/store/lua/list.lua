@@ -101,7 +101,9 @@ local function check_scope(args)
 end
 
 local function check_walk(args)
-  if args.cursor and (#args.cursor ~= 4 or not tonumber(args.cursor[3])) then refuse('INVALID', 'expected the cursor of an earlier page') end
+  if args.cursor and (#args.cursor ~= 4 or not tonumber(args.cursor[3])) then
+    refuse('INVALID', 'expected the cursor of an earlier page')
+  end
   return check_scope(args)
 end
 

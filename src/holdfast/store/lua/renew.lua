@@ -31,11 +31,15 @@ local CHECKED = 100 -- unreported entries checked per executor
 local function check_renew(args)
   check_worker(args.worker)
   for _, queue in ipairs(args.queues and check_list(args.queues, 'queues', 0) or {}) do check_queue(queue) end
-  if #(args.about or '') > MAX_WORKER_INFO then refuse('TOOBIG', string.format('`about` is %d bytes (limit %d)', #args.about, MAX_WORKER_INFO)) end
+  if #(args.about or '') > MAX_WORKER_INFO then
+    refuse('TOOBIG', string.format('`about` is %d bytes (limit %d)', #args.about, MAX_WORKER_INFO))
+  end
   local count, started = 0, args.started or {}
   for place = 1, #args.held, 2 do
     local executor = check_executor(args.held[place])
-    if worker_of(executor) ~= args.worker then refuse('INVALID', executor .. ' does not belong to worker ' .. args.worker) end
+    if worker_of(executor) ~= args.worker then
+      refuse('INVALID', executor .. ' does not belong to worker ' .. args.worker)
+    end
     count = count + #args.held[place + 1] / 2
     for at = 2, #args.held[place + 1], 2 do check_integer(args.held[place + 1][at], 'the attempt', 0, 2 ^ 31) end
   end

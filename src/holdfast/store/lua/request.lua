@@ -23,9 +23,13 @@ local function find_worker(args)
   end
   if args.kind ~= 'stack' then refuse('INVALID', "`kind` must be 'drain' or 'stack'") end
   local job = require_job(check_id(args.id))
-  if job.state ~= 'running' then refuse('STATE', 'job ' .. args.id .. ' is ' .. job.state .. ': only a running job has a stack') end
+  if job.state ~= 'running' then
+    refuse('STATE', 'job ' .. args.id .. ' is ' .. job.state .. ': only a running job has a stack')
+  end
   local run = current_attempt(job)
-  if run.executor == NO_EXECUTOR then refuse('DAMAGED', 'the record of the last attempt of job ' .. args.id .. ' is damaged') end
+  if run.executor == NO_EXECUTOR then
+    refuse('DAMAGED', 'the record of the last attempt of job ' .. args.id .. ' is damaged')
+  end
   return worker_of(run.executor), string.format('stack %s %s %d', run.executor, job.id, job.attempt)
 end
 

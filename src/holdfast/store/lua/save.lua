@@ -33,7 +33,9 @@ local function save_fields(job, args, checkpoint)
 end
 
 local function check_notes(notes)
-  if #check_list(notes, 'notes', 0) > MAX_NOTES then refuse('TOOBIG', string.format('more than %d notes in one call', MAX_NOTES)) end
+  if #check_list(notes, 'notes', 0) > MAX_NOTES then
+    refuse('TOOBIG', string.format('more than %d notes in one call', MAX_NOTES))
+  end
   for _, text in ipairs(notes) do
     if type(text) ~= 'string' then refuse('INVALID', 'a note must be text') end
   end
@@ -56,7 +58,9 @@ register('save', { 'allow-oom' }, function(args, blobs)
       #checkpoint, MAX_CHECKPOINT))
   end
   if type(args.progress or '') ~= 'string' then refuse('INVALID', '`progress` must be text') end
-  if #(args.progress or '') > MAX_PROGRESS then refuse('TOOBIG', 'the progress of job ' .. args.id .. ' is too long') end
+  if #(args.progress or '') > MAX_PROGRESS then
+    refuse('TOOBIG', 'the progress of job ' .. args.id .. ' is too long')
+  end
   check_notes(args.notes or {})
   local job = load_held(args.executor, args.id, args.attempt, args.created)
   if not job then

@@ -193,7 +193,9 @@ local function repair_schedules()
 end
 
 local function check_times(times)
-  if #check_list(times, 'times', 0) > MAX_TIMES then refuse('INVALID', string.format('more than %d times', MAX_TIMES)) end
+  if #check_list(times, 'times', 0) > MAX_TIMES then
+    refuse('INVALID', string.format('more than %d times', MAX_TIMES))
+  end
   for place, time in ipairs(times) do
     check_integer(time, 'a time', 0, 2 ^ 47)
     if place > 1 and time <= times[place - 1] then refuse('INVALID', '`times` must be in ascending order') end
@@ -205,7 +207,9 @@ local function check_schedule(args, payload)
   schedule_name(args.name)
   if type(args.batch) ~= 'table' then refuse('INVALID', '`batch` must be a table') end
   for field in pairs(args.batch) do
-    if not BATCH_OPTIONS[field] then refuse('INVALID', '`' .. tostring(field) .. '` does not apply to the jobs of a schedule') end
+    if not BATCH_OPTIONS[field] then
+      refuse('INVALID', '`' .. tostring(field) .. '` does not apply to the jobs of a schedule')
+    end
   end
   args.batch.ids = { args.name }
   check_batch(args.batch)
