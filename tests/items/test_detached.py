@@ -264,7 +264,7 @@ def test_every_flipped_character_of_a_token_is_noticed(items: Items) -> None:
 def test_a_lease_goes_to_no_executor_that_is_a_process(store: Store) -> None:
     put(store, "a")
     take(store)
-    with pytest.raises(Invalid, match="detached to detached/"):
+    with pytest.raises(Invalid, match="expected `to` as detached/"):
         store.run(commands.detach(commands.Lease(ONE, "a", 1), TWO))
     for to in ("detached/", "detached/a", "detached/a.b", "detached/" + "a" * 40 + ".0"):
         with pytest.raises(Invalid):

@@ -606,7 +606,7 @@ def test_async_heartbeat_survives_a_store_that_is_unreachable_and_so_does_leavin
     monkeypatch.setattr(app.async_store, "run", run_if_there)
     run(app, use())
     assert app.get("a").state == "running"  # until its lease ends
-    assert [record.message for record in caplog.records] == ["leases of items of mail cannot be renewed now: away"] * 2
+    assert [record.message for record in caplog.records] == ["leases of items of mail cannot be renewed: away"] * 2
 
 
 def test_a_program_that_ends_in_the_middle_is_not_held_up_by_its_heartbeat(app: Holdfast, server_url: str) -> None:
@@ -928,7 +928,7 @@ def test_the_same_items_are_not_kept_up_twice(app: Holdfast, items: Items) -> No
             pass
 
     for _ in range(2):
-        with items, pytest.raises(Invalid, match="inside of `with` already"):
+        with items, pytest.raises(Invalid, match="already used in `with`"):
             items.__enter__()
     run(app, use())
 
