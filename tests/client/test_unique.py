@@ -589,7 +589,7 @@ def test_who_waits_for_a_job_that_is_not_kept_is_told_that_there_is_no_result(
         waiting = pool.submit(stored.result, "30s")
         until(lambda: store.execute("HEXISTS", f"hf:{{{store.address.namespace}}}:j:{stored.id}", "w"))
         run_to(store, stored.id, Succeed(b"null"))
-        with pytest.raises(JobNotFound, match="is not kept"):
+        with pytest.raises(JobNotFound, match="has keep=False: it has ended"):
             waiting.result()
     with pytest.raises(JobNotFound):
         timed.get(stored.id)
