@@ -115,7 +115,17 @@ def listener(path: Path, user: int) -> Iterator[Callable[[], bytes]]:
 
 @needs_root
 @pytest.mark.parametrize(
-    "words", ["queues", "enqueue any.task", "server status", "server stop", "server start", "doctor", "send", "kept"]
+    "words",
+    [
+        "queues",
+        "enqueue any.task",
+        "server status",
+        "server stop",
+        "server start",
+        "doctor",
+        "outbox send",
+        "outbox list",
+    ],
 )
 def test_a_home_of_another_user_is_refused_and_nothing_in_it_is_run(folder: Path, foreign: Path, words: str) -> None:
     code, output = run(foreign, *words.split())
