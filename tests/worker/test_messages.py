@@ -13,7 +13,7 @@ import holdfast
 from holdfast.job import outcome
 from holdfast.job.outcome import Outcome
 from holdfast.worker import messages
-from holdfast.worker.transport import MAX_MESSAGE, Arriving
+from holdfast.worker.transport import MAX_MESSAGE, Arriving, ignoring_unknown
 
 SOURCE = Path(holdfast.__file__).parent
 UNIONS = {
@@ -78,6 +78,17 @@ def test_what_is_not_a_message_of_the_sender_is_refused(data: bytes) -> None:
 
     with pytest.raises((ConnectionError, msgspec.MsgspecError)):
         list(arriving.add(data))
+
+
+def test_supervisor_and_executor_ignore_a_message_of_another_release(caplog: pytest.LogCaptureFixture) -> None:
+    newer = msgspec.msgpack.encode(["Teleport", 1])
+    data = b"".join(
+        (messages.pack(messages.Stop(1.5)), len(newer).to_bytes(4) + newer, messages.pack(messages.Retire()))
+    )
+    decode = ignoring_unknown(messages.decoder(messages.FromSupervisor), "supervisor")
+
+    assert [*Arriving(decode).add(data)] == [messages.Stop(1.5), None, messages.Retire()]
+    assert "ignored a message of the supervisor that this release does not know" in caplog.text
 
 
 @pytest.mark.parametrize(

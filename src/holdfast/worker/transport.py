@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import select
 import socket
 from collections.abc import Callable, Iterator
 from threading import get_ident
 from typing import Generic, TypeVar, cast
 
+import msgspec
+
 from holdfast.worker import linux
 from holdfast.worker.messages import ToJob, decoder
+
+log = logging.getLogger("holdfast.worker")
 
 MAX_MESSAGE = 64 * 1024 * 1024  # bytes
 READ_SIZE = 1 << 16  # bytes in one read; for more, malloc would ask the system each time
@@ -30,13 +35,14 @@ class Arriving(Generic[T]):
         """Add received bytes, and yield the messages that are complete.
 
         Raises:
-            ConnectionError, msgspec.MsgspecError: the rest is not understood; the messages before it were yielded.
+            ConnectionError, msgspec.MsgspecError: the next bytes are not a valid message; the messages before them were
+                yielded.
         """
         self._data += part
         while len(self._data) >= 4 and len(self._data) >= (end := 4 + _length(self._data[:4])):
-            message = self._decode(self._data[4:end])
+            body = self._data[4:end]
             del self._data[:end]
-            yield message
+            yield self._decode(body)
 
 
 def _length(head: bytes | bytearray) -> int:
@@ -46,11 +52,27 @@ def _length(head: bytes | bytearray) -> int:
     return length
 
 
-async def read(reader: asyncio.StreamReader, decode: Decode[T]) -> T | None:
-    """Return the next message, or None when the connection is closed."""
+def ignoring_unknown(decode: Decode[T], sender: str) -> Decode[T | None]:
+    """Make a function that decodes messages, and returns None for those that this release does not know.
+
+    Supervisor and executors may be of two releases, while the package is upgraded under a running worker.
+    """
+
+    def decode_known(body: bytes | bytearray) -> T | None:
+        try:
+            return decode(body)
+        except msgspec.MsgspecError as error:
+            log.warning("ignored a message of the %s that this release does not know: %s", sender, error)
+            return None
+
+    return decode_known
+
+
+async def read(reader: asyncio.StreamReader) -> bytes | None:
+    """Return the body of the next message, or None when the connection is closed."""
     try:
         head = await reader.readexactly(4)
-        return decode(await reader.readexactly(_length(head)))
+        return await reader.readexactly(_length(head))
     except (asyncio.IncompleteReadError, ConnectionError):
         return None
 

@@ -7,9 +7,11 @@ import socket
 from collections.abc import AsyncIterator
 
 from holdfast.worker import messages
-from holdfast.worker.transport import Decode, read
+from holdfast.worker.transport import Decode, ignoring_unknown, read
 
-_decode: Decode[messages.FromSupervisor] = messages.decoder(messages.FromSupervisor)
+_decode: Decode[messages.FromSupervisor | None] = ignoring_unknown(
+    messages.decoder(messages.FromSupervisor), "supervisor"
+)
 
 
 class SupervisorLink:
@@ -38,8 +40,9 @@ class SupervisorLink:
 
     async def receive(self) -> AsyncIterator[messages.FromSupervisor]:
         """Yield messages until the supervisor closes the connection."""
-        while (message := await read(self._reader, _decode)) is not None:
-            yield message
+        while (body := await read(self._reader)) is not None:
+            if (message := _decode(body)) is not None:
+                yield message
 
     async def drain(self) -> None:
         """Wait until everything is sent."""

@@ -24,7 +24,7 @@ from holdfast.worker import messages
 from holdfast.worker.linux import boot_time
 from holdfast.worker.processes import ProcessStat, Usage, kill_group, process_stat, start_time
 from holdfast.worker.settings import Pool, Start, WorkerSettings
-from holdfast.worker.transport import READ_SIZE, Arriving, Decode, open_ends
+from holdfast.worker.transport import READ_SIZE, Arriving, Decode, ignoring_unknown, open_ends
 
 UNRESPONSIVE_AFTER = 10.0  # seconds
 READ_EVERY = 0.02  # seconds
@@ -56,7 +56,7 @@ class Responsiveness:
         self.has_interrupts = self.is_logged = False
 
 
-_decode: Decode[messages.FromExecutor] = messages.decoder(messages.FromExecutor)
+_decode: Decode[messages.FromExecutor | None] = ignoring_unknown(messages.decoder(messages.FromExecutor), "executor")
 
 
 class _Hold(NamedTuple):
@@ -219,7 +219,8 @@ class ExecutorProcess:
         with suppress(ConnectionError):
             while part := await loop.sock_recv(self._control, READ_SIZE):
                 for message in arriving.add(part):
-                    yield message
+                    if message is not None:
+                        yield message
                 await asyncio.sleep(READ_EVERY)
             self._all_received = True
 
