@@ -122,7 +122,7 @@ BUGS = [
     ),
     Bug(
         "the wait before a retry is doubled once too often",
-        "finish",
+        "backoff",
         "math.min(job.retries_used, 40)",
         "(job.retries_used + 1)",
     ),

@@ -259,9 +259,9 @@ class Job(msgspec.Struct, Generic[R], frozen=True, kw_only=True, eq=False, repr_
         return await self.app.aget(self.id)
 
     def cancel(self, *, reason: str = "", unless_awaited: bool = False) -> str:
-        """Cancel the job in any state. Returns `cancelled`, or `cancelling` while its worker stops it.
+        """Cancel the job unless it has ended. Returns `cancelled`, or `cancelling` until its worker has stopped it.
 
-        With `unless_awaited` it is not cancelled while other jobs wait for it.
+        With `unless_awaited`, refuse to cancel while other jobs wait for it.
         """
         return self.app.cancel(self.id, reason=reason, unless_awaited=unless_awaited)
 

@@ -46,6 +46,7 @@ PARTS = (
     "once",
     "log",
     "request",
+    "backoff",
     "finish",
     "cancel",
     "retry",

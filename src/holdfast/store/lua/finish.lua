@@ -36,8 +36,8 @@ local has, load_blob, load_held, load_job = core.has, core.load_blob, core.load_
 local loop_despite_errors, option, pack_head = core.loop_despite_errors, core.option, core.pack_head
 local pack_spec, permanent, prune, publish_events = core.pack_spec, core.permanent, core.prune, core.publish_events
 local refuse, register, register_queue, requeue = core.refuse, core.register, core.register_queue, core.requeue
-local reserve_arrivals, store_blob, to_scheduled = core.reserve_arrivals, core.store_blob, core.to_scheduled
-local to_waiting, truncate, wake_executor = core.to_waiting, core.truncate, core.wake_executor
+local reserve_arrivals, retry_delay, store_blob = core.reserve_arrivals, core.retry_delay, core.store_blob
+local to_scheduled, to_waiting, truncate, wake_executor = core.to_scheduled, core.to_waiting, core.truncate, core.wake_executor
 local wake_later, with, worker_of = core.wake_later, core.with, core.worker_of
 local MAX_BATCH, MAX_DURATION, MAX_ERROR = constants.MAX_BATCH, constants.MAX_DURATION, constants.MAX_ERROR
 local MAX_RESULT = constants.MAX_RESULT
@@ -52,12 +52,6 @@ local function store_error(job, blob)
     job.flags = with(job.flags, EXTRA, true) -- written with its move
     redis.call('HSET', key.errors(job.id), decimal[job.attempt], blob)
   end
-end
-
--- Backoff: c, 2c, 4c ... from the end of the failed attempt. Retries count when they start.
-local function retry_delay(job, item)
-  if item.delay then return item.delay end
-  return math.min(option(job, 'backoff') * 2 ^ math.min(job.retries_used, 40), MAX_DURATION)
 end
 
 local WHY_OF_FINAL = { [true] = 'D', refused = 'R' }
