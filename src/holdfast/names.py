@@ -71,7 +71,7 @@ def node_name() -> str:
 
 
 def check_id(value: str) -> str:
-    """Return the id of a job, or raise Invalid."""
+    """Return `value` if it is a valid job id; otherwise raise Invalid."""
     if isinstance(value, str) and _ID.fullmatch(value):
         return value
     if isinstance(getattr(value, "id", None), str):
@@ -82,17 +82,17 @@ def check_id(value: str) -> str:
 
 
 def check_key(value: str) -> str:
-    """Return a unique key, or raise Invalid."""
+    """Return `value` if it is a valid unique key; otherwise raise Invalid."""
     return _check_word(value, "unique", MAX_ID)
 
 
 def check_share(value: str) -> str:
-    """Return the key of a share, or raise Invalid."""
+    """Return `value` if it is a valid share key; otherwise raise Invalid."""
     return _check_word(value, "share", MAX_KEY)
 
 
 def check_step(value: str) -> str:
-    """Return the name of a step, or raise Invalid."""
+    """Return `value` if it is a valid step name; otherwise raise Invalid."""
     return _check_word(value, "the step", MAX_NAME)
 
 
@@ -103,24 +103,27 @@ def _check_word(value: str, what: str, most: int) -> str:
 
 
 def check_limit(value: str) -> str:
-    """Return the name of a limit, perhaps with a key, or raise Invalid."""
+    """Return `value` if it is a valid limit name, perhaps with a key; otherwise raise Invalid."""
     if isinstance(value, str) and _LIMIT.fullmatch(value):
         return value
     raise Invalid(f"a limit is {_shown(value)}; it must be a name, or a name, a colon and a key: api, api:acme")
 
 
 def check_queue(value: str) -> str:
-    """Return the name of a queue, or raise Invalid."""
+    """Return `value` if it is a valid queue name; otherwise raise Invalid."""
     return check_name(value, "queue")
 
 
 def check_task(value: str) -> str:
-    """Return the name of a task, or raise Invalid."""
+    """Return `value` if it is a valid task name; otherwise raise Invalid."""
     return _check_task(value, "task")
 
 
 def check_schedule(value: str) -> str:
-    """Return the name of a schedule, or raise Invalid. A declared schedule has the name of its task."""
+    """Return `value` if it is a valid schedule name; otherwise raise Invalid.
+
+    A declared schedule has the name of its task.
+    """
     return _check_task(value, "schedule")
 
 
@@ -131,7 +134,7 @@ def _check_task(value: str, what: str) -> str:
 
 
 def check_namespace(value: str) -> str:
-    """Return a namespace, or raise Invalid."""
+    """Return `value` if it is a valid namespace; otherwise raise Invalid."""
     return check_name(value, "namespace")
 
 

@@ -1,6 +1,6 @@
 """Completion of names and ids when Tab is pressed.
 
-The store is asked only if it runs, and for a short time: pressing a key must neither start a server nor hang.
+Queries the store only if it is already running, with a short timeout: Tab must neither start a server nor hang.
 """
 
 from __future__ import annotations

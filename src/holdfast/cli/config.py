@@ -1,4 +1,4 @@
-"""`holdfast config`: settings of the namespace and of queues, which can be changed while everything runs."""
+"""`holdfast config`: runtime settings of the namespace and of queues."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ class Table:
 
 
 def changed_column() -> Field:
-    """Declare the field of commands that may find what they set to be so already."""
+    """Declare the field `changed`: false if nothing had to change."""
     return column(
         "changed", "whether it changed anything", title="", show=lambda row, _: "" if row["changed"] else "unchanged"
     )

@@ -91,7 +91,7 @@ def ended_jobs(store: Store, ids: Sequence[str], timeout: timedelta | None) -> I
 
 
 def _announced(store: Store, key: bytes, left: dict[str, None], until: float) -> list[str]:
-    """Return the jobs whose end is announced; none when all have to be checked again."""
+    """Wait for notifications until `until`; return the ids of jobs that ended. Empty: check all jobs again."""
     while (seconds := until - time.monotonic()) > 0:
         seconds = max(seconds, 0.01)
         popped = store.execute("BLPOP", key, seconds, blocks=seconds)

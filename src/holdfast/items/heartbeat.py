@@ -1,7 +1,7 @@
 """The heartbeat of a program that claims items: renews their leases while the program is inside `with items`.
 
 A thread, or in an asyncio program a task, sends one command for all leases: when the first of them has used a quarter
-of its time, and at least every ten seconds. No claim waits for it.
+of its time, and at least every ten seconds. Claims never wait for a heartbeat.
 """
 
 from __future__ import annotations

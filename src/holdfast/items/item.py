@@ -53,7 +53,7 @@ class Item:
         self._created = claimed.created
         self._owner = owner
         self._rights = ["to end it"]  # taken by one of several threads, and returned if ending failed
-        self._was_released_at_exit = False  # by the end of `with items`, not by its own block
+        self._was_released_at_exit = False  # released at the end of `with items`, not of its own block
         self._detached: Token | None = None  # of a detachment that succeeded, or may have
         self._tokens: dict[tuple[int, type[Outcome]], str] = {}
         self.was_renewed(time.monotonic())

@@ -3,6 +3,8 @@
 fits its annotation ──▶ Succeed
 is other JSON ────────▶ Succeed, with a note          read as the JSON value, with a warning
 cannot be stored ─────▶ Error, final: a retry would repeat the work
+
+The limit of its size is `constants.MAX_RESULT`.
 """
 
 from __future__ import annotations

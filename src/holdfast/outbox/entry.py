@@ -24,7 +24,7 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @classmethod
     def of(cls, command: Command[Any], now: int) -> Entry:
-        """Make delay and deadline count from now, and have the store look up each id, however fresh it is today."""
+        """Convert delay and deadline to absolute times; drop `fresh`: by the time of sending, the ids may exist."""
         batches = [_with_times(batch, now) for batch in command.args["batches"]]
         args = {name: value for name, value in command.args.items() if name != "fresh"}
         ids, *payloads = command.blobs

@@ -265,9 +265,9 @@ def _poll(sock: socket.socket) -> select.poll:
 
 
 def _wait_in_pieces(sock: socket.socket) -> None:
-    """Make each system call return soon, by options of the socket: a timeout set in Python costs a second call each.
+    """Let system calls time out every `_PIECE` seconds by socket options.
 
-    TLS and gevent sockets need Python's timeout; they wait in their own way.
+    Python's own timeout costs a second system call. TLS and gevent sockets use Python's timeout.
     """
     if type(sock).__module__ != "socket":
         sock.settimeout(_PIECE)

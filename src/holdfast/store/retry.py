@@ -48,7 +48,8 @@ def _retry(parts: Parts, error: Exception, address: Address, deadline: Deadline)
         if isinstance(error, errors.HoldfastError) or not isinstance(error, server_errors.STORE_ERRORS):
             raise error
         deadline.unanswered += server_errors.is_non_local_key(error)
-        cause = cause if cause and isinstance(error, server_errors.TIMED_OUT) else error  # a timeout explains the least
+        # Prefer any other error over a timeout, which explains least.
+        cause = cause if cause and isinstance(error, server_errors.TIMED_OUT) else error
         if deadline.remaining <= pause or not deadline.may_resend or not server_errors.may_recover(error, previous):
             raise server_errors.translate(cause, address, deadline.seconds) from error
         yield sleep(pause)

@@ -52,7 +52,7 @@ def is_not_primary(error: BaseException) -> bool:
 
 
 def is_non_local_key(error: BaseException) -> bool:
-    """Whether a cluster took the slot away; the only such error that a function may get after it has written."""
+    """Whether the slot moved to another node during a function, which may already have written."""
     return _is_from_server(error, _NON_LOCAL_KEY)
 
 

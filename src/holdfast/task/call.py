@@ -113,7 +113,7 @@ class CallEnd(NamedTuple):
         return cls(Cancelled() if isinstance(error, Interrupted) else outcome_of_exception(error), error)
 
     def reraise(self, errors: bool) -> None:
-        """Raise the exception of the call again, if it concerns the process, or with `errors` if it is an error."""
+        """Re-raise the exception if it concerns the process (such as KeyboardInterrupt); with `errors`, any error."""
         if self.error is not None and not isinstance(self.error, _REQUESTS if errors else _RECORDED):
             raise self.error
 

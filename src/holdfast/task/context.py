@@ -74,7 +74,7 @@ class Carried:
 
 
 def carried_by(app: object) -> dict[str, Any] | None:
-    """Return the values that a job carries that is enqueued now."""
+    """Return the values that a job enqueued now would carry."""
     carried = getattr(app, "carried", None)
     return carried.values() if isinstance(carried, Carried) else None
 

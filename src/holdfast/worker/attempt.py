@@ -51,7 +51,7 @@ class Attempt:
     start_delay: int | None = None  # milliseconds
     stop_reason = ""  # WORKER, SOFT
     interrupt_reason = ""  # cancelled, lost, stopped, stalled, timeout, memory, lapsing
-    interrupt_outcome: Outcome | None = None  # of an attempt that has broken a limit
+    interrupt_outcome: Outcome | None = None  # the outcome for the limit that it exceeded
     outcome: Outcome | None = None
     may_have_directory = True
     saves: PendingSaves | None = None  # once it has saved something; most jobs never do
@@ -148,9 +148,9 @@ class Attempt:
         return min(GRACE, self.job.lease / 16_000) if self.interrupt_reason == "lapsing" else GRACE
 
     def claimed_again(self) -> None:
-        """Keep running: a server that lost its last writes forgot the claim, and has now made the same one again.
+        """Keep running: the same attempt was claimed again, because the server lost its last writes.
 
-        If the attempt is about to end because its lease was lost, it requeues the job.
+        If it is already being interrupted, requeue the job when it ends.
         """
         if self.interrupt_reason:
             self.interrupt_reason = "rewound"

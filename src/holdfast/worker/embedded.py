@@ -181,7 +181,7 @@ class _Serving:
         log.info("worker %s has stopped", self._name)
 
     def _clean_up(self, folder: WorkerFolder, lock: WorkerLock) -> None:
-        """Leave behind, as a supervisor does, only what the next worker of this node has to send or requeue."""
+        """Remove our files, except what the next worker of this node must send or requeue."""
         logs_left = self._duties.logs.are_left
         if not logs_left:
             shutil.rmtree(folder.path, ignore_errors=True)

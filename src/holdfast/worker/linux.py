@@ -1,4 +1,4 @@
-"""What a process of the worker asks of Linux for itself: signals, sessions, orphans, descriptors, clocks, systemd."""
+"""Linux calls for the current process: signals, sessions, orphans, descriptors, clocks, systemd."""
 
 from __future__ import annotations
 

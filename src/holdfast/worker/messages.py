@@ -42,7 +42,10 @@ class LeaveIfIdle(Message):
 
 
 class AllowClaims(Message):
-    """Claim jobs, or claim none and release those that have not started: the server evicts jobs."""
+    """Start or stop claiming; when stopped, release jobs that have not started.
+
+    Sent to a new executor, and when the server starts or stops evicting jobs.
+    """
 
     allowed: bool
 
@@ -280,7 +283,7 @@ ToJob = RunCall | StopJob | Reply
 
 
 class JobReceived(Message):
-    """The process has read its RunCall: from now on its death is the job's."""
+    """The process has read its RunCall: a crash from now on is charged to the job."""
 
 
 class Save(Message):

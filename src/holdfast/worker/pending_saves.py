@@ -17,7 +17,7 @@ class Update(NamedTuple):
     notes: tuple[str, ...] = ()
 
     def then(self, later: Update) -> Update:
-        """Combine two updates: the last checkpoint and progress, and the last notes of both."""
+        """Merge two updates: the later checkpoint and progress, and the latest notes of both."""
         return Update(
             self.checkpoint if later.checkpoint is None else later.checkpoint,
             self.progress if later.progress is None else later.progress,

@@ -25,11 +25,11 @@ from typing import NamedTuple
 
 from holdfast.worker.settings import MAX_QUEUES, Order
 
-MAX_OFFSET = 10_000  # jobs, of the position in the cycle at which an executor starts
+MAX_OFFSET = 10_000  # maximum random starting position in the cycle, in jobs
 
 
 class ClaimPlan(NamedTuple):
-    """One claim: the queues in their order, and how many jobs are planned from each; None if the first may give all."""
+    """The queues of one claim in order, and the number of jobs planned from each; None: take from the first."""
 
     queues: list[str]
     planned: list[int] | None

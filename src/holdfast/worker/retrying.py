@@ -95,7 +95,7 @@ class RetryingStore:
         return self._store
 
     def stop_retrying(self) -> None:
-        """Raise StoreUnavailable from now on instead of retrying; after the first failed call, without calling."""
+        """Stop retrying: calls that fail raise StoreUnavailable; after the first failure they are not even sent."""
         self._retries_ended = True
         soon = asyncio.get_running_loop().time() + LAST_CALL
         for timeout in self._timeouts:

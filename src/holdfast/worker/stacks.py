@@ -130,7 +130,7 @@ def _is_caught(pid: int) -> bool:
 
 
 def _wait_for_answer(pid: int) -> None:
-    """Wait until the handler has run: a signal is pending before, and blocked meanwhile."""
+    """Wait until the signal is neither pending nor blocked: the handler has run."""
     deadline = time.monotonic() + ANSWER_WITHIN
     while time.monotonic() < deadline:
         states = list(Path(f"/proc/{pid}/task").glob("*/status"))

@@ -143,7 +143,8 @@ function outages.store(list)
   set_marker('outages', parts[1] and table.concat(parts, ' '))
 end
 
--- An outage spares leases shorter than twice its length, for one lease; so it is irrelevant after twice its length.
+-- An outage extends leases shorter than twice its length, until one lease after its end: it no longer matters after
+-- twice its length.
 function outages.add(length)
   local list = {}
   for _, outage in ipairs(outages.parse()) do

@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 BLOCK = constants.MAX_IDLE_WAIT / 1000  # seconds that an idle executor waits for a wake-up in one call
 MAX_DELAY = 10.0  # seconds; if a claim took longer, its leases are checked before its jobs start
-MAX_DELAY_PART = 1 / 8  # of a lease; likewise
+MAX_DELAY_PART = 1 / 8  # fraction of a lease; a slower claim is checked too
 NOTHING = FinishReply([], ClaimReply(0, b"", []))
 NOTHING_RENEWED = RenewReply(b"", 0, [], [], [])
 FIRST_PAUSE = 0.05  # seconds after a wait for wake-ups that failed: there may be a new server
@@ -77,7 +77,7 @@ class Claiming:
         self._pipeline = BlockingPipeline()
         self._waiting: Waiting | None = None
         self._sent_at: float | None = None  # when a claim with the next number was first sent
-        self.requested: int | None = None  # jobs, by the call under way; until its caller has them
+        self.requested: int | None = None  # number of jobs requested by the call in flight, until its caller has them
         self.requested_at = 0.0  # when the last claim was sent; its leases cannot have begun earlier
 
     @property
@@ -128,7 +128,7 @@ class Claiming:
         return finished._replace(claim=NO_QUEUES)
 
     async def _checked(self, claim: ClaimReply) -> ClaimReply:
-        """Remove jobs that may be others' by now from a reply that took long, as after the machine was suspended."""
+        """Drop jobs whose leases may have expired because the reply took long, e.g. after a suspend."""
         in_time = min([MAX_DELAY, *(job.lease / 1000 * MAX_DELAY_PART for job in claim.jobs)])
         is_trusted = not claim.jobs or boot_time() - self.requested_at <= in_time
         return claim if is_trusted else await self._still_ours(claim)
@@ -223,7 +223,7 @@ class Claiming:
                     self._wake_up()
                 pause = FIRST_PAUSE
             except errors.HoldfastError as error:
-                if pipeline.is_used:  # perhaps it was carried out: the next claim has its number, or had
+                if pipeline.is_used:  # it may have been executed; the next claim repeats its number
                     self._waiting = None
                     self._wake_up()
                 if not isinstance(error, errors.Invalid):
@@ -238,8 +238,8 @@ class Claiming:
     def wait_in_store(self) -> None:
         """If nothing runs here, pipeline a claim behind the blocking call, so that a wake-up brings a job at once.
 
-        Any other claim that is sent meanwhile has the same number. So only the first of them is carried out, the other
-        gets the same reply, and this one is then a mere wake-up.
+        Other claims sent meanwhile use the same number: the store executes the first and repeats its reply to the
+        others.
         """
         if self._waiting or not self._may_wait() or not self._is_idle or self._woken or not self._queues.fits_one_claim:
             return
@@ -250,9 +250,9 @@ class Claiming:
             self._sent_at = self._sent_at or boot_time()
 
     async def was_carried_out(self) -> bool:
-        """Whether a claim that waited in the store has brought jobs whose reply was not read. No claim waits any more.
+        """Whether a pipelined claim took jobs although its reply was never read. No claim waits any more.
 
-        If so, the next call has the same number, and gets these jobs.
+        If so, the next call reuses its number and gets them.
         """
         if self._sent_at is None:
             return False

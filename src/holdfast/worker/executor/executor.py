@@ -113,9 +113,9 @@ class Executor:
         return self._is_ending() and not self._has_work()
 
     async def _runs_last_claim(self, waking: asyncio.Task[None]) -> bool:
-        """Whether the claim that waited in the store has brought a job at the last moment, which then runs here.
+        """Whether the pipelined claim took a job just before retirement; it then runs here.
 
-        An executor that stops does not run it: the supervisor requeues the jobs that it was not informed of.
+        If stopping, the supervisor requeues it: it was not reported.
         """
         await cancel_all([waking])
         if self._stopping or not await self._claiming.was_carried_out():
@@ -169,9 +169,9 @@ class Executor:
                 timer.cancel()
 
     def _may_claim_in_store(self) -> bool:
-        """Whether a job could start that is claimed at any time from now.
+        """Whether a job claimed at any moment could start at once.
 
-        No other job runs here, this is not a program's event loop, and the worker has no limit of jobs.
+        That is: no other job runs here, this is not a program's event loop, and the worker has no limit of jobs.
         """
         is_free = self._zygote is not None and not self._quota.is_granted
         return is_free and not self._has_work() and self._room() > 0
@@ -227,7 +227,10 @@ class Executor:
                 self._jobs.begin(job, self._claimed_at)
 
     def _report_claim(self, claim: ClaimReply) -> None:
-        """Have leases renewed, before any of the jobs starts and perhaps holds the GIL."""
+        """Report claimed jobs to the supervisor before any starts.
+
+        From then on it renews their leases, even if a job holds the GIL.
+        """
         if not claim.jobs:
             return
         jobs = [messages.ClaimedJob(job.id, job.attempt, job.lease, patience(job), job.task) for job in claim.jobs]

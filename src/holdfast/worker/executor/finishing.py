@@ -1,4 +1,4 @@
-"""Outcomes on their way to the store, and what happens to those that it refuses."""
+"""The queue of outcomes to send to the store, and how refused outcomes are replaced or dropped."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ class JobLog:
         self._failures = self._share if log.isEnabledFor(logging.WARNING) else 0
 
     def report(self) -> None:
-        """Send the sums of a second that is over, if not every job got a line; or at the end of the executor."""
+        """Send the counts of the past second if some jobs got no line; also called at exit."""
         if self._timer:
             self._timer.cancel()
         counts, self._counts = self._counts, {}

@@ -39,7 +39,7 @@ class Quota:
         return self._ran + running >= self._own
 
     def return_unused(self, running: int) -> int:
-        """Give up the part of the grant that running jobs do not need. Returns how many jobs that is."""
+        """Return the number of granted jobs that will not run, and give them up."""
         unused = max(0, self._granted - self._ran - running) if self.is_granted else 0
         self._granted -= unused
         return unused

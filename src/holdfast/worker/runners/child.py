@@ -38,7 +38,7 @@ Load = Callable[[], Mapping[str, Task[..., Any]]]
 
 
 class _Link:
-    """Sends the messages of a job to its executor. To check `stopping` costs one look at the socket.
+    """Sends the messages of a job to its executor. Checking `stopping` polls the socket once.
 
     After the outcome, the last message of a job, threads that it left running can send nothing: the next messages are
     those of another job. Each names its call, as copies that a job has forked do not know of its end.
@@ -111,10 +111,10 @@ def run_jobs(inbox: Inbox, connection: socket.socket, load: Load, *, stay: bool)
 
 
 def rehearse(log: str) -> Inbox:
-    """Run an empty job some times, in the zygote, before it forks; `log` is its log. Returns an inbox for the children.
+    """Run an empty job a few times in the zygote; `log` is its log. Returns an inbox for the children.
 
-    A forked process copies each page of memory that it writes to, which is most of its cost. Whatever Python looks up
-    and caches while it runs a job is then in place already, and need not be written again.
+    What Python caches while running a job is then already in memory, so children copy fewer pages: copying is most of
+    the cost of a fork.
     """
     inbox = Inbox(Channel())
     task = make_task(_nothing, programs.Nowhere(), DEFAULTS)
@@ -132,7 +132,7 @@ def rehearse(log: str) -> Inbox:
 
 
 def _act_as_after_fork() -> None:
-    """Call what Python calls first in each child; it has no public name. With one thread, it changes nothing here."""
+    """Run Python's private after-fork hooks; in a single-threaded process they change nothing."""
     for module, name in ((threading, "_after_fork"), (logging, "_after_at_fork_child_reinit_locks")):
         if act := getattr(module, name, None):
             act()
@@ -143,7 +143,10 @@ def _nothing(number: int) -> int:
 
 
 def _has_many_dead() -> bool:
-    """Whether jobs left many dead children, which only the end of this process removes: a library may reap them."""
+    """Whether jobs left many unreaped children.
+
+    They are not reaped here, because a library may do it; the process is replaced instead.
+    """
     try:
         if os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
             return False
@@ -164,7 +167,7 @@ def _run_next(inbox: Inbox, load: Load, *, stay: bool) -> None:
     context, output = copy_context(), Redirected(call.log)
     with output:
         outcome = context.run(_attempt, call, link, load)
-    if os.getpid() != own:  # a copy that the task has forked and that returned from it: its outcome does not count
+    if os.getpid() != own:  # a fork made by the task returned from it; ignore its outcome
         _exit(0)
     set_signal(signal.SIGTERM, IGNORED)  # the outcome is sent as a whole
     link.end(outcome)

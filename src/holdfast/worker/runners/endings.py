@@ -1,7 +1,7 @@
 """How an attempt ends, by itself or by force; the same for every runner.
 
-An interrupted attempt is first asked to end, then forced. Its own outcome only counts if its work is done: it may have
-been faster.
+An interrupted attempt is first asked to end, then forced. Its own outcome counts only if it
+finished its work before it was stopped.
 """
 
 from __future__ import annotations

@@ -153,7 +153,7 @@ class _Connection:
 
 
 class JobProcess:
-    """A process that runs jobs. It may not have been forked yet, and perhaps cannot be."""
+    """A process that runs jobs; its fork may be pending, or may have failed."""
 
     def __init__(self, forked: asyncio.Future[Process | None], ours: socket.socket) -> None:
         self.has_job = False  # the process has received the last job

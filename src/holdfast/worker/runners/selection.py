@@ -114,7 +114,7 @@ class Runners:
         self._recent_processes = sum(self._recent)
 
     def room(self, attempts: int, predecessors: PredecessorLoad = NO_LOAD) -> int:
-        """Return how many jobs can start now, if as many of them take a process as half of the recent jobs did.
+        """Return how many jobs can start now, if they need processes at most twice as often as recent jobs did.
 
         A job that finds no slot after all is requeued soon. While no process is free, nothing is claimed: the first
         job might need one, and would be requeued again and again, ahead of all others.
@@ -202,7 +202,7 @@ class Runners:
         """Replace a runner that is impossible here.
 
         An app with threads is never forked: a lock that one of them holds would never be released in the child. The
-        processes of the runner `process` are spawned then, and reused all the same.
+        processes of the runner `process` are spawned then; they are still reused.
         """
         if not self.zygote and kind not in IN_PROCESS:
             return "thread"

@@ -24,15 +24,15 @@ from holdfast.worker.runners.inprocess_job import InProcessJob, InProcessJobs
 class ThreadRunner:
     """Runs functions in threads: up to `concurrency` jobs, and as many that were abandoned.
 
-    A thread runs the waiting jobs one after the other. Before it begins with one, it calls another thread for the rest:
-    so a long job never delays the next one, and one thread runs several short jobs without a switch.
+    A thread runs the waiting jobs one after the other. Before it begins with one, it submits another thread
+    for the remaining jobs, so a long job never delays the next; one thread runs several short jobs without a switch.
     """
 
     def __init__(self, jobs: InProcessJobs, concurrency: int) -> None:
         self._jobs = jobs
         self._pool = ThreadPoolExecutor(2 * concurrency, thread_name_prefix="job")
         self._waiting: deque[tuple[InProcessJob, Context]] = deque()
-        self._is_called = False  # a thread, which has not come yet
+        self._is_called = False  # a thread was submitted and has not started
 
     def begin(self, attempt: Attempt) -> None:
         self._waiting.append((InProcessJob(attempt, self._jobs), copy_context()))

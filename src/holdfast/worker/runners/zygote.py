@@ -281,7 +281,7 @@ def _reap(pid: int) -> tuple[int, int]:
 
 
 def _guard(control: socket.socket, run: Run) -> NoReturn:
-    """Be the parent of a zygote for one job, as an executor would be: a job may kill this process too."""
+    """Run as the parent of a one-job zygote, in the executor's place: the job may kill its parent."""
     guard = os.getpid()
     pid = os.fork()
     if pid == 0:

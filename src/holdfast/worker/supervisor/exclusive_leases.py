@@ -50,10 +50,9 @@ class ExclusiveLeases:
         self._not_empty.set()
 
     def renewed(self, held: Iterable[Lease], since: float) -> None:
-        """Note that these leases were renewed by a call sent at this time.
+        """Record a renewal sent at this time.
 
-        The first renewal is confirmed to the executor. Until then it cannot know whether the supervisor has received
-        its claim: a renewal that it sees on the lease clock may have been one of other leases.
+        Confirm the first to the executor: the lease clock alone does not show that this lease was included.
         """
         for key in self._leases.keys() & set(held) if self._leases else ():
             executor = self._executors.get(key.executor)

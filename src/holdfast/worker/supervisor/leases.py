@@ -172,9 +172,9 @@ class Leases:
                     executor.interrupt(lease.id, lease.attempt, reason)
 
     async def _release_unclaimed(self, leases: set[Lease]) -> None:
-        """Release leases that the store has for this worker but no executor has reported for the length of a lease.
+        """Release leases that the store records for this worker but no executor has reported within a lease.
 
-        Their jobs have not started: an executor reports a job first, and discards a reply that arrives that late.
+        Their jobs never started: an executor reports a job first, and discards a reply that arrives that late.
         """
         now = boot_time()
         self._unclaimed_since = {lease: self._unclaimed_since.get(lease, now) for lease in leases}

@@ -76,7 +76,8 @@ class Supervisor:
         self._second_signal = asyncio.Event()
         self._exit_code = 0
         self._server: str | None = None  # its name and version, until the banner is logged
-        self._all_killed = True  # if not, leases must expire: the jobs of a process that cannot be killed still run
+        # False if a process could not be killed: its jobs may still run, so they wait for their leases to expire.
+        self._all_killed = True
 
     async def run(self) -> int:
         linux.adopt_orphans()
