@@ -236,7 +236,7 @@ def test_what_cannot_be_read_stays_and_holds_nothing_up(
     assert (done.moved, done.overdue, jobs.overdue(), row(store).waiting) == (250, 1, 1, 250)
     ended = shell("upkeep", "--once")
     assert (ended.code, ended.out) == (1, "0\n")
-    assert "1 timers are overdue and cannot be moved" in ended.err
+    assert "1 timers are overdue and cannot be processed" in ended.err
     client.hset(record, "h", head)
     assert jobs.upkeep().moved == 1
 
@@ -328,7 +328,9 @@ def test_the_program_moves_time_until_it_is_stopped(shell: Shell, way: signal.Si
         process.kill()
     assert process.returncode == 0
     assert sum(json.loads(line)["moved"] for line in out.splitlines()) == 3
-    assert [json.loads(line)["note"].startswith("moving what is due") for line in err.splitlines()] == [True]
+    assert [json.loads(line)["note"].startswith("processing timers of namespace") for line in err.splitlines()] == [
+        True
+    ]
     assert shell.client.workers() == []
 
 

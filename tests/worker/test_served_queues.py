@@ -251,8 +251,8 @@ def test_the_command_line_shows_both(shell: Shell) -> None:
     assert "v-*,!v-x,m (now v-a,v-b,v-c and 2 more)" in shown
     assert "v-*,!v-x,m (now m)" in shown
     other, worker = sorted(json.loads(shell("workers", "--json").out), key=lambda each: each["worker"])
-    assert (worker["queues"], worker["told"]) == (served, ["v-*", "!v-x", "m"])
-    assert (other["queues"], other["told"]) == (["m"], ["v-*", "!v-x", "m"])
+    assert (worker["queues"], worker["queue_patterns"]) == (served, ["v-*", "!v-x", "m"])
+    assert (other["queues"], other["queue_patterns"]) == (["m"], ["v-*", "!v-x", "m"])
 
 
 def test_an_app_whose_queues_match_is_not_warned_of(crew: Crew) -> None:

@@ -37,7 +37,7 @@ class Command(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Name the variable of each option after the option, as `holdfast help environment` says."""
-        for option in self.params:
+        for option in self.params if ctx.auto_envvar_prefix else ():
             if isinstance(option, click.Option) and option.allow_from_autoenv and option.envvar is None:
                 option.envvar = variable_of(option, ctx)
         return super().parse_args(ctx, args)
