@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,18 @@ def test_status_shows_the_outbox(shell: Shell, tmp_path: Path) -> None:
     code, out, err = shell("status", "--url", nowhere)
     assert (code, out) == (4, "")
     assert err.startswith("holdfast: the outbox has 1 calls; see `holdfast outbox`\n")
+
+
+def test_an_outbox_that_others_may_write_to_does_not_hide_the_rest(shell: Shell, tmp_path: Path) -> None:
+    shell.put("mine")
+    (tmp_path / "outbox").mkdir()
+    (tmp_path / "outbox").chmod(0o777)
+    code, out, _ = shell("status", "--json", HOLDFAST_OUTBOX=str(tmp_path / "outbox"))
+
+    assert code == 0
+    status = json.loads(out)
+    assert (status["outbox"], status["jobs"]["waiting"]) == (None, 1)
+    assert "the outbox of this directory cannot be read; see `holdfast outbox`" in status["problems"]
 
 
 def test_status_without_a_server_has_its_exit_code(shell: Shell) -> None:

@@ -441,7 +441,7 @@ def test_data_of_another_schema_is_a_danger(server_url: str, namespace: str) -> 
 def test_a_clock_behind_the_last_sign_of_life_of_a_worker_has_gone_back(server_url: str, namespace: str) -> None:
     with client_of(server_url) as client:
         seconds, _ = client.time()
-        client.hset(f"hf:{{{namespace}}}:meta", mapping={"schema": "1", "pulse": str((seconds + 3600) * 1000)})
+        client.hset(f"hf:{{{namespace}}}:meta", mapping={"schema": "2", "pulse": str((seconds + 3600) * 1000)})
         finding = find(server_url, namespace)["clock"]
 
     assert finding.level == "warning"

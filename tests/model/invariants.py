@@ -309,7 +309,7 @@ def _check_queues(snapshot: Snapshot) -> None:
     arrivals = [record.arrival for record in snapshot.jobs.values() if not record.flags & composition_invariants.FAIR]
     assert len(set(arrivals)) == len(arrivals), "two jobs have one arrival number"
     assert max(arrivals, default=0) <= int(snapshot.meta.get("arrivals", b"0")), "an arrival number was not counted"
-    assert not snapshot.jobs or snapshot.meta["schema"] == b"1"
+    assert not snapshot.jobs or snapshot.meta["schema"] == b"2"
 
 
 def _check_record(snapshot: Snapshot, record: Record) -> None:

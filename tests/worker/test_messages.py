@@ -88,7 +88,15 @@ def test_supervisor_and_executor_ignore_a_message_of_another_release(caplog: pyt
     decode = ignoring_unknown(messages.decoder(messages.FromSupervisor), "supervisor")
 
     assert [*Arriving(decode).add(data)] == [messages.Stop(1.5), None, messages.Retire()]
-    assert "ignored a message of the supervisor that this release does not know" in caplog.text
+    assert "ignored a message of the supervisor of a kind that this release does not know: Teleport" in caplog.text
+
+
+@pytest.mark.parametrize("body", [["JobsClaimed", [["id", 1]]], ["AppLoaded"], [], 7], ids=str)
+def test_a_message_of_a_known_kind_that_cannot_be_decoded_is_an_error(body: object) -> None:
+    decode = ignoring_unknown(messages.decoder(messages.FromExecutor), "executor")
+
+    with pytest.raises(msgspec.MsgspecError):
+        decode(msgspec.msgpack.encode(body))
 
 
 @pytest.mark.parametrize(

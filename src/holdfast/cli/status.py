@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from holdfast import Holdfast
 from holdfast.cli.client import Client, pass_client
 from holdfast.cli.command import command
 from holdfast.cli.doctor import STYLES as LEVEL_STYLES
@@ -19,7 +20,7 @@ from holdfast.cli.queues import QUEUES
 from holdfast.cli.selection import select_jobs
 from holdfast.cli.table import Record, Table, column, field
 from holdfast.cli.watch import View, Watched, watch, watch_option
-from holdfast.errors import StoreUnavailable
+from holdfast.errors import HoldfastError, StoreUnavailable
 from holdfast.job.job import STATES
 from holdfast.store.commands import Queue, Worker
 
@@ -61,7 +62,7 @@ def status(client: Client, watching: bool) -> None:
 
     Problems are weak guarantees of the server, waiting jobs that no worker serves or that are paused, silent workers
     that hold jobs, overdue timers, and calls in the outbox of this machine. The cost does not depend on the number of
-    jobs. Exit code 4 if no server is running or it is unreachable.
+    jobs. Exit code 4 if there is no server, or it is unreachable.
     """
     output = client.output
     try:
@@ -78,7 +79,7 @@ def status(client: Client, watching: bool) -> None:
             return
         record = _status(client, server)
     except StoreUnavailable:
-        if calls := outbox_records(unconnected_app(client)):
+        if calls := _outbox(unconnected_app(client)):
             print_note(f"the outbox has {len(calls):,} calls; see `holdfast outbox`")
         raise
     if output.mode == "json":
@@ -104,9 +105,9 @@ def _server(client: Client) -> Record:
 
 def _status(client: Client, server: Record) -> Record:
     app = client.app
-    queues, workers, overdue, outbox = app.queues(), app.workers(), app.overdue(), outbox_records(app)
+    queues, workers, overdue, outbox = app.queues(), app.workers(), app.overdue(), _outbox(app)
     live = [worker for worker in workers if worker.is_live]
-    refused = sum(call["refused"] is not None for call in outbox)
+    refused = sum(call["refused"] is not None for call in outbox or ())
     record = {
         "namespace": app.address.namespace,
         "server": server,
@@ -120,15 +121,23 @@ def _status(client: Client, server: Record) -> Record:
         },
         "overdue": overdue,
         "failed_groups": _failed_groups(client, queues),
-        "outbox": {"waiting": len(outbox) - refused, "refused": refused},
+        "outbox": None if outbox is None else {"waiting": len(outbox) - refused, "refused": refused},
     }
     return {**record, "problems": list(_problems(record, queues, workers))}
+
+
+def _outbox(app: Holdfast) -> list[Record] | None:
+    """Return the calls in the outbox; None if it cannot be read, for example because others may write there."""
+    try:
+        return outbox_records(app)
+    except (OSError, HoldfastError):
+        return None
 
 
 def _failed_groups(client: Client, queues: Sequence[Queue]) -> dict[str, int]:
     failed = sorted((each for each in queues if each.counts["failed"]), key=lambda each: -each.counts["failed"])
     jobs = select_jobs(client.app, failed[:FAILED_QUEUES], ["failed"], newest=True, limit=FAILED_JOBS) if failed else ()
-    return dict(Counter(job.group for job in jobs).most_common())
+    return dict(Counter(job.group or "unreadable" for job in jobs).most_common())
 
 
 def _problems(record: Record, queues: Sequence[Queue], workers: Sequence[Worker]) -> Iterator[str]:
@@ -145,6 +154,9 @@ def _problems(record: Record, queues: Sequence[Queue], workers: Sequence[Worker]
             yield f"worker {worker.name} sends no heartbeat and holds {len(worker.held)} jobs until their leases end"
     if record["overdue"] and not record["workers"]["live"]:
         yield f"{record['overdue']:,} timers are overdue; start a worker, or `holdfast upkeep`"
+    if record["outbox"] is None:
+        yield "the outbox of this directory cannot be read; see `holdfast outbox`"
+        return
     if waiting := record["outbox"]["waiting"]:
         yield f"the outbox has {waiting:,} calls to send; see `holdfast outbox`"
     if refused := record["outbox"]["refused"]:
@@ -170,10 +182,16 @@ def _describe(record: Record) -> Iterator[Fact]:
         more = f" and {len(groups) - MAX_GROUPS} more groups" if len(groups) > MAX_GROUPS else ""
         counted = ", ".join(f"{group} {count}" for group, count in groups[:MAX_GROUPS])
         yield Fact("failures", f"{counted}{more} (latest {sum(record['failed_groups'].values())})")
-    refused = f", {outbox['refused']:,} refused" if outbox["refused"] else ""
-    yield Fact("outbox", f"{outbox['waiting']:,} calls{refused}" if outbox["waiting"] or refused else "empty")
+    yield Fact("outbox", _describe_outbox(outbox))
     for problem in record["problems"]:
         yield Fact("problem", problem, "yellow")
+
+
+def _describe_outbox(outbox: dict[str, int] | None) -> str:
+    if outbox is None:
+        return "cannot be read"
+    refused = f", {outbox['refused']:,} refused" if outbox["refused"] else ""
+    return f"{outbox['waiting']:,} calls{refused}" if outbox["waiting"] or refused else "empty"
 
 
 def _pending(counts: dict[str, int]) -> int:

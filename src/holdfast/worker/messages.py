@@ -379,6 +379,8 @@ UNKNOWN_STATUS = -1
 FromZygote = ProcessStarted | ProcessRefused | ProcessEnded
 
 
+KINDS = frozenset(str(kind.__struct_config__.tag) for kind in Message.__subclasses__())
+
 encode = msgspec.msgpack.Encoder().encode
 
 

@@ -13,7 +13,7 @@ from typing import Generic, TypeVar, cast
 import msgspec
 
 from holdfast.worker import linux
-from holdfast.worker.messages import ToJob, decoder
+from holdfast.worker.messages import KINDS, ToJob, decoder
 
 log = logging.getLogger("holdfast.worker")
 
@@ -53,19 +53,31 @@ def _length(head: bytes | bytearray) -> int:
 
 
 def ignoring_unknown(decode: Decode[T], sender: str) -> Decode[T | None]:
-    """Make a function that decodes messages, and returns None for those that this release does not know.
+    """Make a function that decodes messages, and returns None for kinds of messages that this release does not know.
 
-    Supervisor and executors may be of two releases, while the package is upgraded under a running worker.
+    Supervisor and executors may be of two releases, while the package is upgraded under a running worker. A message of
+    a known kind that cannot be decoded is an error: leases would not be renewed without it.
     """
 
     def decode_known(body: bytes | bytearray) -> T | None:
         try:
             return decode(body)
-        except msgspec.MsgspecError as error:
-            log.warning("ignored a message of the %s that this release does not know: %s", sender, error)
+        except msgspec.MsgspecError:
+            kind = _kind_of(body)
+            if kind is None or kind in KINDS:
+                raise
+            log.warning("ignored a message of the %s of a kind that this release does not know: %s", sender, kind)
             return None
 
     return decode_known
+
+
+def _kind_of(body: bytes | bytearray) -> str | None:
+    """Return the first element of a message, which names its kind."""
+    try:
+        return str(msgspec.msgpack.decode(body, type=list[object])[0])
+    except (msgspec.MsgspecError, IndexError):
+        return None
 
 
 async def read(reader: asyncio.StreamReader) -> bytes | None:

@@ -1016,15 +1016,15 @@ def test_data_of_another_schema_is_refused_and_left_alone(
 ) -> None:
     put(store, "a", "b")
     take(store)
-    client.hset(store.address.key, "schema", "2")
+    client.hset(store.address.key, "schema", "3")
     before = dump(client, namespace)
 
     with pytest.raises(
-        errors.WrongSchema, match=r"schema 2, .* use the release that wrote the data, or another namespace"
+        errors.WrongSchema, match=r"schema 3, .* use the release that wrote the data, or another namespace"
     ):
         store.run(command)
     assert dump(client, namespace) == before
-    client.hset(store.address.key, "schema", "1")
+    client.hset(store.address.key, "schema", "2")
 
 
 def raw(verb: str, *blobs: bytes, **args: Any) -> Command[Any]:

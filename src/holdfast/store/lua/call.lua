@@ -4,7 +4,7 @@ local use_namespace = core.use_namespace
 local MAX_BATCH, MAX_ID, MAX_NAME = constants.MAX_BATCH, constants.MAX_ID, constants.MAX_NAME
 local REPLY_TTL = constants.REPLY_TTL
 
-local SCHEMA = '1'
+local SCHEMA = '2'
 
 -- End the call with an error. Nothing may have been written yet.
 local function refuse(code, message) error({ refusal = code .. ' ' .. message }, 0) end
