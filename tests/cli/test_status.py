@@ -64,11 +64,12 @@ def test_status_shows_the_outbox(shell: Shell, tmp_path: Path) -> None:
     assert err.startswith("holdfast: the outbox has 1 calls; see `holdfast outbox`\n")
 
 
-def test_an_outbox_that_others_may_write_to_does_not_hide_the_rest(shell: Shell, tmp_path: Path) -> None:
+def test_an_outbox_that_others_may_write_to_does_not_hide_the_rest(shell: Shell) -> None:
     shell.put("mine")
-    (tmp_path / "outbox").mkdir()
-    (tmp_path / "outbox").chmod(0o777)
-    code, out, _ = shell("status", "--json", HOLDFAST_OUTBOX=str(tmp_path / "outbox"))
+    home = shell.folder / ".holdfast"
+    home.mkdir(exist_ok=True)
+    home.chmod(0o777)
+    code, out, _ = shell("status", "--json")
 
     assert code == 0
     status = json.loads(out)
