@@ -146,7 +146,8 @@ def test_demonstration_that_is_kept_goes_on_until_ctrl_c_and_its_jobs_stay(home:
     last = re.fullmatch(LAST_LINE, picture.splitlines()[-1])
     assert last
     frame = picture[picture.rindex(" of 10 enqueued") - 20 :]
-    assert f"10 of 10 enqueued, 0 waiting, 0 running, 10 succeeded; 0 kills, {last[5]} attempts recovered" in frame
+    counts = "10 of 10 enqueued, 0 waiting, 0 running, 10 succeeded"
+    assert re.search(rf"{counts}; \d+ kills, {last[5]} attempts recovered", frame)
     assert "good worker stopped" in frame
     assert "good worker" in picture
     assert process.returncode == 0

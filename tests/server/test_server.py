@@ -294,7 +294,9 @@ def test_keeper_that_adopted_a_server_stops_it_as_its_own_would(
 def test_keeper_that_is_frozen_does_not_keep_another_server_from_having_one(home: Path) -> None:
     server.ensure(home)
     assert kill_keepers(home)
+    until(lambda: not processes(home, "keeper.py"))
     server.ensure(home)  # so that its keeper is not the one that holds the life locks
+    until(lambda: processes(home, "keeper.py"))
     (frozen,) = processes(home, "keeper.py")
     os.kill(frozen, signal.SIGSTOP)
     try:
