@@ -220,3 +220,19 @@ def test_a_working_directory_that_is_gone_is_said(shell: Shell) -> None:
     code, err = in_a_shell(shell, "mkdir gone; cd gone; rmdir ../gone; holdfast jobs")
 
     assert (code, err) == (1, "holdfast: the working directory has been removed; change to another\n")
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("queues --json pause mail", "options go after the command: `holdfast queues pause ...`"),
+        ("config set retries 5", "expected NAME=VALUE, got 'retries'."),
+        ("limits set api x", "expected an integer of at least 1, got 'x'"),
+        ("work app --executors 5000", "expected an integer from 1 to 1000, got '5000'"),
+    ],
+)
+def test_a_usage_error_names_what_was_expected(shell: Shell, line: str, expected: str) -> None:
+    code, _, err = shell(*line.split())
+
+    assert code == 2
+    assert expected in err

@@ -55,6 +55,9 @@ class Command(click.Command):
         write_examples(formatter, self.examples)
 
 
+_NAMED_LATER = "holdfast.cli.named_later"  # in `Context.meta`: a command of the group that follows its options
+
+
 class Group(click.Group):
     """Commands under one name, whose help ends with examples.
 
@@ -70,6 +73,7 @@ class Group(click.Group):
         """Insert the default command if none is named."""
         is_named = args and (args[0][:1].isalnum() or args[0] in ctx.help_option_names)
         if self._default and not is_named and (args or not ctx.resilient_parsing):
+            ctx.meta[_NAMED_LATER] = next((word for word in args if word in self.commands), None)
             args = [self._default, *args]
         return super().parse_args(ctx, args)
 
@@ -104,7 +108,13 @@ class Group(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command; without one, print the help."""
-        code = super().invoke(ctx)
+        try:
+            code = super().invoke(ctx)
+        except click.UsageError as error:
+            if not (named := ctx.meta.get(_NAMED_LATER)):
+                raise
+            hint = f"options go after the command: `{ctx.command_path} {named} ...`"
+            raise click.UsageError(f"{error.format_message().rstrip('.')}; {hint}", error.ctx) from None
         if ctx.invoked_subcommand is None:
             click.echo(ctx.get_help())
         return code

@@ -88,7 +88,8 @@ def set_settings(client: Client, words: Sequence[str], queue: str | None) -> Non
     """
     pairs = [word.partition("=") for word in words]
     if not pairs or any(not equals for _, equals, _ in pairs):
-        raise click.UsageError("expected NAME=VALUE.")
+        wrong = next((f", got {word!r}" for word in words if "=" not in word), "")
+        raise click.UsageError(f"expected NAME=VALUE{wrong}.")
     app = client.app_starting_server
     settings = {setting.name: setting for setting in app.config(queue)}
     names = [name for name, _, _ in pairs]

@@ -15,7 +15,7 @@ from holdfast.cli.client import Client, pass_client
 from holdfast.cli.command import command
 from holdfast.cli.completers import complete_ids, complete_queue
 from holdfast.cli.job_options import job_options
-from holdfast.cli.options import duration_option
+from holdfast.cli.options import Integer, duration_option
 from holdfast.cli.output import Fact
 from holdfast.cli.suggestions import note_new_queue, suggesting_ids
 from holdfast.cli.table import Table, column, field
@@ -132,7 +132,7 @@ def delete(client: Client, /, ids: Sequence[str], **selection: Any) -> int:
 @click.option("--to", metavar="QUEUE", shell_complete=complete_queue, help="Queue to move them to.")
 @click.option(
     "--priority",
-    type=click.IntRange(MIN_PRIORITY, MAX_PRIORITY),
+    type=Integer(MIN_PRIORITY, MAX_PRIORITY),
     metavar="NUMBER",
     help="-256 to 255; lower runs first.",
 )

@@ -12,7 +12,7 @@ from holdfast.cli.command import Group, command
 from holdfast.cli.completers import complete_limit, complete_queue
 from holdfast.cli.errors import print_note
 from holdfast.cli.formatting import capacity, duration_text
-from holdfast.cli.options import duration_option
+from holdfast.cli.options import Integer, duration_option
 from holdfast.cli.suggestions import find, note_new_queue, note_undefined
 from holdfast.cli.table import Record, Table, changed_column, column, done_column, field
 from holdfast.cli.watch import show_list, watch_option
@@ -101,7 +101,7 @@ def list_limits(client: Client, watching: bool) -> None:
 
 @command("set", "holdfast limits set gpu 2", "holdfast limits set api 5 --per 1s", output=LIMIT_SET)
 @_name
-@click.argument("slots", type=click.IntRange(1))
+@click.argument("slots", type=Integer(1))
 @duration_option("--per", help="Count jobs that start in each period of this length, not running ones.", minimum=1)
 @pass_client
 def set_limit(client: Client, name: str, slots: int, per: timedelta | None) -> None:
@@ -134,7 +134,7 @@ def remove(client: Client, name: str) -> None:
 @command("share", "holdfast limits share mail acme 3", output=SHARE_SET)
 @click.argument("queue", shell_complete=complete_queue)
 @click.argument("share")
-@click.argument("weight", type=click.IntRange(1, MAX_SHARE_WEIGHT))
+@click.argument("weight", type=Integer(1, MAX_SHARE_WEIGHT))
 @pass_client
 def share(client: Client, queue: str, share: str, weight: int) -> None:
     """Give a share of a queue more turns than other shares.

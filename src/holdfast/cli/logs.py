@@ -13,6 +13,7 @@ from holdfast.cli.client import Client, pass_client
 from holdfast.cli.command import command
 from holdfast.cli.completers import complete_ids
 from holdfast.cli.errors import print_note
+from holdfast.cli.options import Integer
 from holdfast.cli.output import write
 from holdfast.cli.show import failure_record
 from holdfast.cli.suggestions import suggesting_ids
@@ -42,8 +43,8 @@ LOG = Table(
 )  # fmt: skip
 @click.argument("id", shell_complete=complete_ids)
 @follow_option("Print new output until the job has ended.")
-@click.option("--attempt", type=click.IntRange(1), metavar="NUMBER", help="Attempt; else the latest.")
-@click.option("-n", "--tail", type=click.IntRange(0), metavar="NUMBER", help="Only this number of last lines.")
+@click.option("--attempt", type=Integer(1), metavar="NUMBER", help="Attempt; else the latest.")
+@click.option("-n", "--tail", type=Integer(0), metavar="NUMBER", help="Only this number of last lines.")
 @pass_client
 def logs(client: Client, id: str, following: bool, attempt: int | None, tail: int | None) -> None:
     """Print the output of a job, or follow it.

@@ -15,6 +15,19 @@ F = TypeVar("F", bound=Callable[..., Any])
 SHARED = ("url", "namespace", "json", "plain")
 
 
+class Integer(click.IntRange):
+    """An integer within bounds, whose error message names them."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter:
+            self.fail(f"expected an integer {self._bounds()}, got {value!r}", param, ctx)
+
+    def _bounds(self) -> str:
+        return f"of at least {self.min}" if self.max is None else f"from {self.min} to {self.max}"
+
+
 class Decorator(Protocol):
     """Returns the function that it is given."""
 
@@ -91,7 +104,7 @@ def read_size(_: click.Context, parameter: click.Parameter, text: str | None) ->
 def limit_option(help: str, *, default: int | None = None, minimum: int = 1, maximum: int | None = None) -> Decorator:
     """Declare -n/--limit: the maximum number of rows."""
     return click.option(
-        "-n", "--limit", type=click.IntRange(minimum, maximum), metavar="NUMBER", default=default,
+        "-n", "--limit", type=Integer(minimum, maximum), metavar="NUMBER", default=default,
         show_default=default is not None, help=help,
     )  # fmt: skip
 

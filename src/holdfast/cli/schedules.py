@@ -19,7 +19,7 @@ from holdfast.cli.completers import complete_schedule, complete_task, complete_z
 from holdfast.cli.errors import print_note
 from holdfast.cli.formatting import decoded, duration_text, json_text
 from holdfast.cli.job_options import job_options
-from holdfast.cli.options import duration_option, limit_option
+from holdfast.cli.options import Integer, duration_option, limit_option
 from holdfast.cli.output import Fact, Output
 from holdfast.cli.suggestions import find, note_undefined_limits
 from holdfast.cli.table import Record, Table, column, done_column, field
@@ -222,7 +222,7 @@ def _firing(firing: Record, zone: str | None, output: Output) -> str:
 )
 @click.option(
     "--backlog",
-    type=click.IntRange(1),
+    type=Integer(1),
     metavar="NUMBER",
     help="With --missed all: maximum number to make up for; else 100.",
 )

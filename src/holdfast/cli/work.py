@@ -11,7 +11,7 @@ from click.core import ParameterSource
 from holdfast.cli.app_import import check_module
 from holdfast.cli.client import Client, pass_client
 from holdfast.cli.command import command
-from holdfast.cli.options import Decorator, F, read_duration
+from holdfast.cli.options import Decorator, F, Integer, read_duration
 from holdfast.units import humanize
 from holdfast.worker.settings import POOL_SETTINGS, WORKER_SETTINGS, Setting
 
@@ -43,7 +43,7 @@ def _kind_options(setting: Setting, name: str) -> dict[str, Any]:
     if setting.kind == "choice":
         return {"type": click.Choice(setting.choices, case_sensitive=False), "default": setting.default}
     if setting.kind == "count":
-        return {"type": click.IntRange(setting.min, setting.max), "metavar": "NUMBER", "default": setting.default}
+        return {"type": Integer(setting.min, setting.max), "metavar": "NUMBER", "default": setting.default}
 
     def read(_: click.Context, __: click.Parameter, text: str | None) -> Any:
         value: Any = text
