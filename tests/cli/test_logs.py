@@ -15,7 +15,7 @@ from holdfast.client.logs import LogReader
 from holdfast.job.outcome import Error, Retry, Succeed, outcome_of
 from holdfast.store import commands
 from holdfast.store.commands import LogBlock
-from holdfast.store.steps import drive
+from holdfast.store.driver import drive
 from tests.support.shells import ESCAPE, EVIL, Hand, Shell
 
 TEXT = b"one\ntwo\tand \xff\nthree\n"

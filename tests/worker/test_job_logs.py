@@ -18,7 +18,7 @@ from holdfast import Holdfast, Invalid, Job, JobNotFound
 from holdfast.client.logs import MAX_EMPTY_POLLS, LogReader, follow
 from holdfast.constants import LOG_BLOCK, LOG_HEAD, LOG_TAIL
 from holdfast.job.logs import LogPart
-from holdfast.store.steps import drive
+from holdfast.store.driver import drive
 from holdfast.worker.output.capture import LogFile
 from holdfast.worker.output.console import Outlet
 from tests.apps import log_app

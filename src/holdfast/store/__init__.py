@@ -10,7 +10,7 @@ from holdfast.store.address import Address, mask, read_url, socket_url
 from holdfast.store.client_method import Stores, client_method, pop
 from holdfast.store.commands import Command
 from holdfast.store.deadline import Deadline
-from holdfast.store.steps import Action, Steps, adrive, drive, sleep
+from holdfast.store.driver import Action, Steps, adrive, drive, sleep
 from holdfast.store.store import AsyncStore, Clock, Store
 
 __all__ = [

@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine
 from functools import update_wrapper
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
-from holdfast.store.steps import Action, Steps, adrive, drive
+from holdfast.store.driver import Action, Steps, adrive, drive
 from holdfast.store.store import AsyncStore, Store
 
 P = ParamSpec("P")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast import errors
 from holdfast.store import library, server_errors
 from holdfast.store.deadline import Deadline
-from holdfast.store.steps import Action, sleep
+from holdfast.store.driver import Action, sleep
 
 if TYPE_CHECKING:
     from holdfast.store.address import Address

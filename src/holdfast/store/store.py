@@ -21,7 +21,7 @@ from holdfast.store import library
 from holdfast.store.address import Address
 from holdfast.store.commands import Command
 from holdfast.store.deadline import Deadline
-from holdfast.store.steps import adrive, drive
+from holdfast.store.driver import adrive, drive
 
 if TYPE_CHECKING:
     import asyncio
