@@ -63,7 +63,7 @@ _ASYNC_CLASSES: dict[str, Any] = {
 
 
 def new_client(target: Target, address: Address) -> Any:
-    """Return a Redis client that is not connected, and never retries: see `retry`."""
+    """Return a Redis client that is not connected, and never retries: see `command_retry`."""
     options = _options(address) | target.options
     pool = redis.ConnectionPool(_CLASSES[target.kind], retry=Retry(NoBackoff(), 0), **options)
     return redis.Redis(connection_pool=pool)

@@ -1,9 +1,9 @@
 """The store: runs commands on a Valkey or Redis server, sync or async; the two differ in their `await`s.
 
     run ──▶ execute ──▶ Pool.exchange ──▶ Connection.exchange
-              └── after an error: the policy in `retry`
+              └── after an error: the policy in `command_retry`
 
-`pool` and `retry` need the Redis client library, so they are imported when a store is first used: that takes longer
+`pool` and `command_retry` need the Redis client library, so they are imported when a store is first used: that takes longer
 than importing everything else.
 """
 
@@ -82,9 +82,9 @@ class Store:
             return self._retry(parts, error, deadline)
 
     def _retry(self, parts: tuple[Any, ...], error: Exception, deadline: Deadline) -> Any:
-        from holdfast.store.retry import retry
+        from holdfast.store.command_retry import retry_command
 
-        return drive(retry(parts, error, self.address, deadline), lambda parts: self._resend(parts, deadline))
+        return drive(retry_command(parts, error, self.address, deadline), lambda parts: self._resend(parts, deadline))
 
     def _resend(self, parts: tuple[Any, ...], deadline: Deadline) -> Any:
         """Send again. If an embedded server was lost, connect again, which starts it."""
@@ -170,9 +170,9 @@ class AsyncStore:
             return await self._retry(parts, error, deadline)
 
     async def _retry(self, parts: tuple[Any, ...], error: Exception, deadline: Deadline) -> Any:
-        from holdfast.store.retry import retry
+        from holdfast.store.command_retry import retry_command
 
-        return await adrive(retry(parts, error, self.address, deadline), lambda parts: self._resend(parts, deadline))
+        return await adrive(retry_command(parts, error, self.address, deadline), lambda parts: self._resend(parts, deadline))
 
     async def _resend(self, parts: tuple[Any, ...], deadline: Deadline) -> Any:
         if self.address.url is None and (pool := self._state().pool) is not None and pool.is_broken:

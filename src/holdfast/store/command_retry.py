@@ -23,7 +23,7 @@ Parts = tuple[Any, ...]
 Retries = Generator[Parts | Action[None], Any, Any]
 
 
-def retry(parts: Parts, error: Exception, address: Address, deadline: Deadline) -> Retries:
+def retry_command(parts: Parts, error: Exception, address: Address, deadline: Deadline) -> Retries:
     """Yield commands to send and pauses after a command failed with `error`. Returns the reply of the command.
 
     Raises:
