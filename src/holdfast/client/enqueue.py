@@ -2,7 +2,7 @@
 
     enqueue, enqueue_many ──▶ Chunk.of (the command) ──▶ store ──▶ jobs
 
-`store` is the one place where the app's outage policy applies; see `outbox.policy`.
+`store` is the one place where the app's outage policy applies; see `outbox.outage_policy`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class OutagePolicy(Protocol):
     is_out: bool  # whether the last attempt to store failed
 
     def check(self, tasks: Tasks) -> object: ...
-    def line_up(self, chunk: Chunk) -> Action[Jobs | None] | None: ...
+    def append_behind_unsent(self, chunk: Chunk) -> Action[Jobs | None] | None: ...
     def fall_back(self, chunk: Chunk, error: errors.StoreUnavailable) -> Action[Jobs]: ...
 
 
@@ -110,8 +110,8 @@ def store(app: App, chunk: Chunk, meanwhile: Callable[[], None] | None = None) -
     """
     jobs: Iterable[Job[Any]] | None
     policy = app.outage_policy
-    if lining_up := policy.line_up(chunk):
-        jobs = yield lining_up
+    if appending := policy.append_behind_unsent(chunk):
+        jobs = yield appending
         if jobs is not None:
             return jobs
     _import_client_library()

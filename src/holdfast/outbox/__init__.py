@@ -1,5 +1,5 @@
 """The outage policy: what happens to calls while the server is unreachable."""
 
-from holdfast.outbox.policy import OutagePolicy
+from holdfast.outbox.outage_policy import OutagePolicy
 
 __all__ = ["OutagePolicy"]

@@ -5,7 +5,7 @@
     outbox   write the call to disk and send it later: in order, and stored once
 
 An app, a task or a call chooses one with `when_unreachable`. `client.enqueue.store` consults the policy before it asks
-the server (`line_up`) and when the server did not answer (`fall_back`).
+the server (`append_behind_unsent`) and when the server did not answer (`fall_back`).
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class OutagePolicy:
             raise errors.Invalid(f"calls enqueued together must have the same when_unreachable, not {found}")
         return choices.pop() if choices else self.choice
 
-    def line_up(self, chunk: Chunk) -> Action[Jobs | None] | None:
+    def append_behind_unsent(self, chunk: Chunk) -> Action[Jobs | None] | None:
         """Return the step that puts a chunk behind earlier calls in the outbox; None if it contains no calls.
 
         The step first sends those calls. If that succeeds it returns None, and the chunk can be stored.
