@@ -1,5 +1,5 @@
-"""Steps, logs and requests of attempts, as a model and as random commands: the rules at the heads of `once.lua`,
-`log.lua` and `request.lua`."""
+"""Steps, logs and requests of attempts, as a model and as random commands: the rules at the heads of `steps.lua`,
+`log.lua` and `worker_requests.lua`."""
 
 from __future__ import annotations
 

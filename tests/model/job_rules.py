@@ -295,7 +295,7 @@ class Rules(Machine):
             (commands.deregister(worker), lambda: self.model.deregister(worker, self.now)),
             (commands.note(ids[0], words), lambda: self.model.note(ids[0], words, self.now)),
             (commands.attach(ids[0], fields, remove=gone), lambda: dict(self.model.attach(ids[0], fields, gone))),
-            (commands.wait(ids, inbox), lambda: self.model.wait(ids, inbox)),
+            (commands.add_waiter(ids, inbox), lambda: self.model.add_waiter(ids, inbox)),
         ]
         command, expected = acts[data.draw(st.integers(0, len(acts) - 1), label="act")]
         self.send(command, expected, lambda reply: getattr(reply, "states", reply), fault)

@@ -1,4 +1,4 @@
-"""The model of limits: the rules at the heads of `limits.lua` and `set_limit.lua`."""
+"""The model of limits: the rules at the heads of `limits.lua` and `limit_definitions.lua`."""
 
 from __future__ import annotations
 

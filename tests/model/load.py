@@ -1,4 +1,4 @@
-"""The model of throughput: the rules at the heads of `throughput.lua` and `load.lua`."""
+"""The model of throughput: the rules at the heads of `throughput.lua` and `queue_load.lua`."""
 
 from __future__ import annotations
 

@@ -344,7 +344,7 @@ class Model(Workers):
         self.events.append(("configured", queue or "*"))
         return {name: self.settings.find(name, queue) for name in DEFAULTS}
 
-    def wait(self, ids: Sequence[str], inbox: str) -> list[str]:
+    def add_waiter(self, ids: Sequence[str], inbox: str) -> list[str]:
         jobs = [self.jobs.get(id) for id in ids]
         for job in jobs:
             if job and job.state not in FINAL and inbox not in job.waiters:

@@ -116,7 +116,7 @@ BUGS = [
     ),
     Bug(
         "a limit stays noted as undefined when it is defined",
-        "set_limit",
+        "limit_definitions",
         "  limits.forget_undefined(args.name)\n  changed(args.name)",
         "  changed(args.name)",
     ),
@@ -276,7 +276,7 @@ BUGS = [
         "counts_until(full, slots - free - 1, per) <= now",
         "counts_until(full, slots - free, per) <= now",
     ),
-    Bug("a limit that is raised strands who is parked", "set_limit", "limits.review(name)"),
+    Bug("a limit that is raised strands who is parked", "limit_definitions", "limits.review(name)"),
     Bug(
         "a parked job that begins to wait stays parked",
         "depend",

@@ -296,7 +296,7 @@ def test_the_walk_of_the_document_works_with_nothing_but_a_socket(wire: Wire) ->
         reply = wire.send(*parts)
         assert _fits(reply, documented), f"{' '.join(parts)}\nreply: {reply}\ndocumented: {documented}"
     called = {parts[1].removeprefix(f"hf_{DIGEST}_") for parts, _ in steps if parts[0] == "FCALL"}
-    assert {"enqueue", "claim", "renew", "save", "finish", "get", "wait", "requeue_orphaned"} <= called
+    assert {"enqueue", "claim", "renew", "save", "finish", "get", "add_waiter", "requeue_orphaned"} <= called
 
 
 def test_who_speaks_by_the_document_and_python_understand_each_other(wire: Wire, server_url: str) -> None:

@@ -79,7 +79,7 @@ def ended_jobs(store: Store, ids: Sequence[str], timeout: timedelta | None) -> I
         if not announced:
             announced, recheck_at = list(left), time.monotonic() + RECHECK
         for chunk in chunks(announced):
-            waiting = store.run(commands.wait(chunk, inbox))
+            waiting = store.run(commands.add_waiter(chunk, inbox))
             key = waiting.inbox_key
             for id, state in zip(chunk, waiting.states, strict=True):
                 if state in (*FINAL, ""):

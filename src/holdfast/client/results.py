@@ -68,7 +68,7 @@ class Inbox:
         try:
             while True:
                 mine.clear()  # before the request, so that no later message is missed
-                waiting = self._store.run(commands.wait([id], self._name))
+                waiting = self._store.run(commands.add_waiter([id], self._name))
                 if waiting.states[0] in _ENDED:
                     return
                 self._sleep(mine, waiting.inbox_key, _next_wait(id, waiting.states[0], deadline))
@@ -117,7 +117,7 @@ class AsyncInbox:
         try:
             while True:
                 mine.clear()  # before the request, so that no later message is missed
-                waiting = await self._store.run(commands.wait([id], self._name))
+                waiting = await self._store.run(commands.add_waiter([id], self._name))
                 if waiting.states[0] in _ENDED:
                     return
                 if self._reader is None or self._reader.done():

@@ -789,9 +789,9 @@ def test_a_job_that_is_to_be_cancelled_does_not_come_back(store: Store, outcome:
 def test_those_who_wait_are_told_once_however_the_job_ends(store: Store, client: redis.Redis) -> None:
     put(store, "good", "bad", "stopped", "replaced", "lost", lost=0)
     names = ["good", "bad", "stopped", "replaced", "lost", "none"]
-    waiting = store.run(commands.wait(names, "me"))
+    waiting = store.run(commands.add_waiter(names, "me"))
     assert waiting.states == ["waiting"] * 5 + [""]
-    store.run(commands.wait(names, "me"))
+    store.run(commands.add_waiter(names, "me"))
     store.run(commands.cancel(["stopped"]))
     store.run(commands.enqueue([new("replaced", queue="r")], on_exists="replace"))
     take(store, limit=5)
@@ -800,7 +800,7 @@ def test_those_who_wait_are_told_once_however_the_job_ends(store: Store, client:
     store.run(commands.requeue_orphaned(worker="node/one"))
 
     assert inbox(client, waiting.inbox_key) == ["stopped", "replaced", "good", "bad", "lost"]
-    assert store.run(commands.wait(["good"], "me")).states == ["succeeded"]
+    assert store.run(commands.add_waiter(["good"], "me")).states == ["succeeded"]
 
 
 # Saving
@@ -980,7 +980,7 @@ def test_a_full_store_refuses_new_jobs_and_lets_all_others_drain(store: Store) -
     assert store.run(commands.requeue_orphaned(executor=TWO)) == ["a"]
     assert store.run(commands.retry(["d"])) == ["waiting"]
     assert store.run(commands.delete(["b"])) == ["OK"]
-    assert store.run(commands.wait(["c"], "me")).states == ["running"]
+    assert store.run(commands.add_waiter(["c"], "me")).states == ["running"]
     assert store.run(commands.pause("q")) is True
     assert store.run(commands.resume("q")) is True
     assert standing(store) == {"waiting": ["a", "d"], "running": ["c"]}
@@ -1004,7 +1004,7 @@ def every_verb() -> list[Command[Any]]:
         commands.queues(),
         commands.pause("q"),
         commands.resume("q"),
-        commands.wait(["a"], "me"),
+        commands.add_waiter(["a"], "me"),
         commands.workers(),
         commands.events(),
     ]
@@ -1090,8 +1090,8 @@ INVALID = [
     commands.cancel(["b"] * 1001),
     commands.retry(["done", "no spaces"]),
     commands.delete(["done", "no spaces"]),
-    commands.wait(["b", "no spaces"], "me"),
-    commands.wait(["b"], "not me"),
+    commands.add_waiter(["b", "no spaces"], "me"),
+    commands.add_waiter(["b"], "not me"),
     commands.get(["a", "no spaces"]),
     commands.list_jobs(limit=1001),
     commands.list_jobs(states=["waitng"]),
@@ -1129,7 +1129,7 @@ def test_a_thousand_of_anything_is_allowed(store: Store) -> None:
     assert take(store, limit=1000) == names
     held = [Lease(ONE, name, 1) for name in names]
     assert keep(store, *held).lost == []
-    assert store.run(commands.wait(names, "me")).states == ["running"] * 1000
+    assert store.run(commands.add_waiter(names, "me")).states == ["running"] * 1000
     answers = store.run(commands.finish(ONE, [Finish(name, 1, Succeed(b"1")) for name in names])).answers
     assert answers == ["OK"] * 1000
     assert len(store.run(commands.list_jobs(limit=1000)).jobs) == 1000

@@ -73,7 +73,7 @@ def test_a_job_has_its_key_for_as_long_as_was_said(store: Store, span: str | int
 
 def test_a_second_job_of_a_key_is_the_first_or_refused_or_takes_its_place(store: Store) -> None:
     put_unique(store, "a")
-    before = commands.wait(["a"], "me")
+    before = commands.add_waiter(["a"], "me")
     store.run(before)
 
     assert put_unique(store, "b") == (False, "a")
@@ -176,7 +176,7 @@ def test_a_key_is_removed_when_its_job_starts_or_is_deleted(store: Store) -> Non
 def test_a_job_that_is_not_kept_goes_when_it_ends_unless_it_fails(store: Store, ending: str) -> None:
     put(store, "a", keep=False, payload=b"p" * 100)
     store.run(commands.attach("a", {"owner": "me"}))
-    store.run(commands.wait(["a"], "me"))
+    store.run(commands.add_waiter(["a"], "me"))
     if ending == "is cancelled":
         store.run(commands.cancel(["a"]))
     else:

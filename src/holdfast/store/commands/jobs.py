@@ -60,14 +60,17 @@ def _read_log(reply: list[Any]) -> LogReply:
     return LogReply(attempt, ended == 1, attempts, dict(zip(parts[::2], parts[1::2], strict=True)))
 
 
-class WaitReply(NamedTuple):
+class WaiterReply(NamedTuple):
+    """The list on which the ids of ended jobs arrive, and the present state of each job: '' if it does not exist."""
+
     inbox_key: bytes
     states: list[str]
 
 
-def wait(ids: Sequence[str], inbox: str) -> Command[WaitReply]:
-    """Request a message when jobs end. The state of a job that does not exist is ''."""
-    return Command("wait", {"ids": list(ids), "inbox": inbox}, lambda reply: WaitReply(reply[0], read_texts(reply[1:])))
+def add_waiter(ids: Sequence[str], inbox: str) -> Command[WaiterReply]:
+    """Register an inbox with jobs, to be notified when they end."""
+    args = {"ids": list(ids), "inbox": inbox}
+    return Command("add_waiter", args, lambda reply: WaiterReply(reply[0], read_texts(reply[1:])))
 
 
 class Event(NamedTuple):

@@ -23,7 +23,7 @@ function key.blob(letter, id) return base .. letter .. ':' .. id end
 -- Hash: attempt number -> error description, as the executor wrote it.
 function key.errors(id) return base .. 'e:' .. id end
 
--- Hash: step results, see once.lua. Hash: output of attempts, see log.lua.
+-- Hash: step results, see steps.lua. Hash: output of attempts, see log.lua.
 function key.steps(id) return base .. 'o:' .. id end
 function key.log(id) return base .. 'g:' .. id end
 

@@ -1,4 +1,4 @@
--- load: the backlog and throughput of queues, for autoscaling. See throughput.lua.
+-- queue_load: the backlog and throughput of queues, for autoscaling. See throughput.lua.
 --
 --   args.queues   names, possibly none (default: all)
 --

@@ -1,4 +1,4 @@
--- set_limit: define or change a limit. remove_limit, limits: remove and list limits. See limits.lua.
+-- limit_definitions: define, remove and list limits. See limits.lua for how they are enforced.
 --
 --   set_limit(name, slots, per)   `slots` concurrent jobs, or starts within any `per` milliseconds
 --   remove_limit(name)            parked jobs start as others do; an undefined name is forgotten until a job uses it again

@@ -1,4 +1,6 @@
--- once: steps of a job that later attempts do not repeat.
+-- steps: results of the steps of a job, which later attempts do not repeat.
+--
+-- once: return the stored result of a step, or store a new one.
 --
 --   args.executor, args.id, args.attempt   the attempt
 --   args.created    when the job was created, according to its claim

@@ -1,4 +1,4 @@
--- wait: be notified when jobs end.
+-- add_waiter: register an inbox with jobs, to be notified when they end.
 --
 --   args.ids     up to 1,000
 --   args.inbox   a name that only the caller uses
@@ -10,7 +10,7 @@
 local FINAL, MAX_WAITERS, check_ids, check_name = core.FINAL, core.MAX_WAITERS, core.check_ids, core.check_name
 local load_job, register = core.load_job, core.register
 
-local function add_waiter(id, waiters, inbox)
+local function add_inbox(id, waiters, inbox)
   waiters = waiters or ''
   if string.find(' ' .. waiters .. ' ', ' ' .. inbox .. ' ', 1, true) then return end
   local _, count = string.gsub(waiters, '%S+', '')
@@ -19,13 +19,13 @@ local function add_waiter(id, waiters, inbox)
   redis.call('HSET', key.job(id), 'w', waiters == '' and inbox or waiters .. ' ' .. inbox)
 end
 
-register('wait', { 'allow-oom' }, function(args)
+register('add_waiter', { 'allow-oom' }, function(args)
   check_name(args.inbox, 'an inbox', 40, '%w')
   local reply = { key.inbox(args.inbox) }
   for _, id in ipairs(check_ids(args.ids)) do
     local job, waiters = load_job(id, 'w')
     reply[#reply + 1] = job and job.state or waiters == 'NOTFOUND' and '' or waiters
-    if job and not FINAL[job.state] then add_waiter(id, waiters, args.inbox) end
+    if job and not FINAL[job.state] then add_inbox(id, waiters, args.inbox) end
   end
   return reply
 end)

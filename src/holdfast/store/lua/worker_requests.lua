@@ -1,4 +1,4 @@
--- request: send a request to a worker's inbox. respond: the worker's response.
+-- worker_requests: send a request to a worker's inbox, and the worker's response back.
 --
 --   request(kind, worker or id, inbox)   kind: 'drain' (a worker: claim no more, and exit when all jobs have ended), 'stack' (the
 --                                        id of a running job: return its stack). Errors: NOTFOUND, NOWORKER, STATE if the
