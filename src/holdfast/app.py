@@ -302,21 +302,21 @@ class Holdfast:
         """Wait until a job has ended, and return its result. See `Job.result`."""
         client.results.check_job(job)
         if job.ran_inline:
-            return client.results.outcome(job)
+            return client.results.result_or_raise(job)
         deadline = deadline_after(timeout)
         if job.in_outbox:
             self.outage_policy.sender.wait_until_sent(job.id, deadline)
         try:
             self._inbox.wait(job.id, deadline)
         except errors.ResultTimeout as error:
-            raise errors.ResultTimeout(f"{error}{self._obstacle(job.id)}") from None
-        return self._ended(job)
+            raise errors.ResultTimeout(f"{error}{self._why_not_started(job.id)}") from None
+        return self._fetch_result(job)
 
     async def aresult(self, job: Job[R], /, timeout: Duration | None = None) -> R:
         """Wait until a job has ended, and return its result. See `Job.result`."""
         client.results.check_job(job)
         if job.ran_inline:
-            return client.results.outcome(job)
+            return client.results.result_or_raise(job)
         deadline = deadline_after(timeout)
         if job.in_outbox:
             await self.outage_policy.sender.await_until_sent(job.id, deadline)
@@ -327,11 +327,11 @@ class Holdfast:
         try:
             await inbox.wait(job.id, deadline)
         except errors.ResultTimeout as error:
-            raise errors.ResultTimeout(f"{error}{await self._aobstacle(job.id)}") from None
-        return await self._aended(job)
+            raise errors.ResultTimeout(f"{error}{await self._awhy_not_started(job.id)}") from None
+        return await self._afetch_result(job)
 
-    _obstacle, _aobstacle = client_method(client.results.obstacle)
-    _ended, _aended = client_method(client.results.ended)
+    _why_not_started, _awhy_not_started = client_method(client.results.why_not_started)
+    _fetch_result, _afetch_result = client_method(client.results.fetch_result)
 
     def worker(self, **settings: Unpack[embedded.Given]) -> embedded.EmbeddedWorker:
         """Run jobs inside this program while a block lasts: `with jobs.worker(queues=["mail"]):`, or `async with`."""

@@ -260,7 +260,7 @@ def test_waiting_for_a_result_ends_in_time(app: Holdfast, resize: Task[[str, Siz
 def test_many_threads_wait_for_results_without_taking_each_others(
     app: Holdfast, resize: Task[[str, Size], Size], hands: Hands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.client.results.RECHECK", 600.0)  # so that only being told ends the wait
+    monkeypatch.setattr("holdfast.client.results.RECHECK_INTERVAL", 600.0)  # so that only being told ends the wait
     jobs = [resize.enqueue(str(n), Size(n, n)) for n in range(12)]
     with ThreadPoolExecutor(12) as pool:
         waiting = [pool.submit(job.result, "60s") for job in jobs]
@@ -273,7 +273,7 @@ def test_many_threads_wait_for_results_without_taking_each_others(
 def test_many_coroutines_wait_on_one_connection(
     app: Holdfast, resize: Task[[str, Size], Size], hands: Hands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.client.results.RECHECK", 600.0)
+    monkeypatch.setattr("holdfast.client.results.RECHECK_INTERVAL", 600.0)
 
     async def wait() -> list[Size]:
         jobs = [await resize.aenqueue(str(n), Size(n, n)) for n in range(30)]

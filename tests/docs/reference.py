@@ -82,7 +82,7 @@ PAGES = {
     "workers": Page("Workers", "list and drain workers; run a worker inside a program",
      [Worker, HeldJob, workers.Node, embedded.EmbeddedWorker, embedded.Given], ("workers",)),
     "schedules": Page("Schedules", "`cron`, `every`, and the methods that manage schedules",
-     [holdfast.cron, holdfast.every, timing.Policy, schedules.Schedule, timing.Cron, timing.Every],
+     [holdfast.cron, holdfast.every, timing.SchedulePolicy, schedules.Schedule, timing.Cron, timing.Every],
      ("schedules", "timing")),
     "items": Page("Items", "four calls on raw bytes, without tasks or workers", [Items, Item, NoItem],
      intro="`jobs.items(queue)` returns an `Items`: four calls on raw bytes, without tasks or workers."),
@@ -103,7 +103,7 @@ means the default.
 The filters of `jobs.cancel_all(...)` and the other bulk methods. A job must match all of them; at least one is
 required.
 """,
-    timing.Policy: """\
+    timing.SchedulePolicy: """\
 ### Options of a schedule
 
 The options of `cron(...)`, `every(...)` and `jobs.schedule(...)`; [schedules](../schedules.md) explains them.

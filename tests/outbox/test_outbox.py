@@ -182,7 +182,7 @@ def test_a_reply_that_came_while_the_process_stood_still_is_heard(
         def has_passed(self) -> bool:
             return self.unanswered > 0
 
-    monkeypatch.setattr("holdfast.store.connection._PIECE", PATIENCE)
+    monkeypatch.setattr("holdfast.store.connection._POLL_INTERVAL", PATIENCE)
     store = Store(Address.find(server_url, namespace=namespace))
     command = commands.enqueue([NewJob(id="a", payload=b"{}", queue="q", task="t")])
     assert store.run(command.within(Standing(PATIENCE))).created == [True]

@@ -108,7 +108,7 @@ def test_all_idle_connections_of_threads_are_closed_and_one_is_made(two: Pair) -
     store, old, at_once = Store(Address.find(two.url)), two.primary, threading.Barrier(5, timeout=PATIENCE)
 
     def work() -> None:
-        store.execute("PING", deadline=Deadline(PATIENCE, meanwhile=lambda: print(at_once.wait())))
+        store.execute("PING", deadline=Deadline(PATIENCE, on_sent=lambda: print(at_once.wait())))
 
     threads = [threading.Thread(target=work) for _ in range(5)]
     for thread in threads:

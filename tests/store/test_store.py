@@ -387,7 +387,7 @@ def test_each_command_has_its_own_time_on_a_line_that_all_share(server_url: str,
 def test_a_reply_that_is_coming_is_waited_for(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.store.deadline.MAX_EXTENSION", 1000)
     monkeypatch.setattr("holdfast.store.connection.GRACE", PATIENCE)
-    monkeypatch.setattr("holdfast.store.connection._PIECE", PATIENCE)
+    monkeypatch.setattr("holdfast.store.connection._POLL_INTERVAL", PATIENCE)
 
     def answer(command: list[bytes]) -> Iterator[bytes]:
         if command[0] == b"GET":
@@ -405,7 +405,7 @@ def test_a_reply_that_is_coming_is_waited_for(how: str, monkeypatch: pytest.Monk
 def test_a_command_that_is_going_out_is_waited_for(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.store.deadline.MAX_EXTENSION", 1000)
     monkeypatch.setattr("holdfast.store.connection.GRACE", PATIENCE)
-    monkeypatch.setattr("holdfast.store.connection._PIECE", PATIENCE)
+    monkeypatch.setattr("holdfast.store.connection._POLL_INTERVAL", PATIENCE)
     deadlines: list[Deadline] = []
 
     def answer(command: list[bytes]) -> Iterator[bytes]:
@@ -462,7 +462,7 @@ def test_a_command_that_trickles_out_is_not_waited_for_without_end(how: str) -> 
 @pytest.mark.parametrize("size", [50_000, 300_000], ids=["one part", "several parts"])
 def test_a_command_that_goes_out_in_pieces_arrives_whole(how: str, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "holdfast.store.connection._PIECE", 0.001
+        "holdfast.store.connection._POLL_INTERVAL", 0.001
     )  # so each piece is cut off where the other end stands still
 
     def read_at_times() -> None:
@@ -523,7 +523,7 @@ def test_a_url_that_asks_for_another_protocol_gets_ours(how: str, server_url: st
 def test_a_command_is_not_repeated_when_its_answer_may_be_forgotten(
     server_url: str, namespace: str, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.store.deadline.RESEND_WITHIN", 0)
+    monkeypatch.setattr("holdfast.store.deadline.RESEND_WINDOW", 0)
     with outages.losing_a_reply(server_url) as url, running(how, Address.find(url, namespace=namespace)) as call:
         with pytest.raises(StoreUnavailable) as caught:
             call("run", commands.enqueue([job("a")], fresh=True).within(Deadline(PATIENCE)))
@@ -540,7 +540,7 @@ def test_something_is_done_while_the_server_works(call: Callable[..., Any]) -> N
             pass
         done.append(deadline.unanswered)
 
-    deadline = Deadline(0.5, meanwhile=work)
+    deadline = Deadline(0.5, on_sent=work)
     assert [call("execute", "ECHO", word, deadline=deadline) for word in ("a", "b")] == [b"a", b"b"]
     assert done == [1]
 
@@ -574,7 +574,7 @@ def test_a_command_that_timed_out_is_answered_to_nobody_else(how: str) -> None:
         assert call("execute", "ECHO", "first") == b"first"
         with pytest.raises(StoreUnavailable, match="did not answer"):
             call("execute", "ECHO", "late", deadline=Deadline(0.1))
-        assert call("execute", "ECHO", "next", deadline=Deadline(PATIENCE, meanwhile=late.may_answer.set)) == b"next"
+        assert call("execute", "ECHO", "next", deadline=Deadline(PATIENCE, on_sent=late.may_answer.set)) == b"next"
 
 
 def test_a_command_that_was_cancelled_is_answered_to_nobody_else() -> None:
@@ -588,7 +588,7 @@ def test_a_command_that_was_cancelled_is_answered_to_nobody_else() -> None:
         asking.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asking
-        deadline = Deadline(PATIENCE, meanwhile=late.may_answer.set)
+        deadline = Deadline(PATIENCE, on_sent=late.may_answer.set)
         assert await store.execute("ECHO", "next", deadline=deadline) == b"next"
         await store.close()
 

@@ -103,7 +103,7 @@ def enqueue_many(self: App, calls: Iterable[BoundCall[Any]], *, fresh: bool = Fa
     return jobs
 
 
-def store(app: App, chunk: Chunk, meanwhile: Callable[[], None] | None = None) -> Steps[Iterable[Job[Any]]]:
+def store(app: App, chunk: Chunk, on_sent: Callable[[], None] | None = None) -> Steps[Iterable[Job[Any]]]:
     """Store a chunk; while the server is unreachable, the app's outage policy decides instead.
 
     New jobs are created lazily, as the result is iterated: by then the server may work on the next chunk.
@@ -115,7 +115,7 @@ def store(app: App, chunk: Chunk, meanwhile: Callable[[], None] | None = None) -
         if jobs is not None:
             return jobs
     _import_client_library()
-    deadline = Deadline(size=sum(map(len, chunk.command.blobs)), meanwhile=meanwhile)
+    deadline = Deadline(size=sum(map(len, chunk.command.blobs)), on_sent=on_sent)
     is_answered = False
     try:
         stored = yield chunk.command.within(deadline)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import asyncio
 
 
-RECHECK = 5.0  # seconds
+RECHECK_INTERVAL = 5.0  # seconds; a message from the store may be lost
 _ENDED = (*FINAL, "", "NEWER", "DAMAGED")  # or does not exist, or cannot be read
 
 
@@ -37,11 +37,11 @@ def deadline_after(timeout: Duration | None) -> float | None:
 def _next_wait(id: str, state: str, deadline: float | None) -> float:
     """Return the seconds to wait before the next check."""
     if deadline is None:
-        return RECHECK
+        return RECHECK_INTERVAL
     left = deadline - time.monotonic()
     if left <= 0:
         raise errors.ResultTimeout(f"job {id} has not ended within the timeout; it is still {state}")
-    return max(0.01, min(RECHECK, left))
+    return max(0.01, min(RECHECK_INTERVAL, left))
 
 
 class Inbox:
@@ -140,7 +140,7 @@ class AsyncInbox:
         """Read until no coroutine waits; they notice an unreachable server themselves."""
         with suppress(errors.StoreUnavailable):
             while self._waiting:
-                popped = await self._store.execute("BLPOP", key, RECHECK, blocks=RECHECK)
+                popped = await self._store.execute("BLPOP", key, RECHECK_INTERVAL, blocks=RECHECK_INTERVAL)
                 if popped:
                     for event in self._waiting.get(popped[1].decode(), ()):
                         event.set()
@@ -161,7 +161,7 @@ def check_job(job: Job[R]) -> None:
         raise errors.Invalid(f"expected a Job, got {job!r}; to wait for a job by its id, use jobs.get(id).result()")
 
 
-def outcome(job: Job[R]) -> R:
+def result_or_raise(job: Job[R]) -> R:
     """Return the result of an ended job, or raise its failure."""
     if job.state == "succeeded":
         return job.decoded_result()
@@ -175,27 +175,27 @@ def outcome(job: Job[R]) -> R:
     raise errors.WrongState(f"job {job.id} was retried while this call waited for its result")
 
 
-def ended(self: jobs.App, job: Job[R]) -> Steps[R]:
-    """Return the result of a job that has just ended."""
+def fetch_result(self: jobs.App, job: Job[R]) -> Steps[R]:
+    """Return the result of a job that has just ended, or raise its failure."""
     try:
         found: Job[R] = yield from jobs.get(self, job.id)
     except errors.JobNotFound:
         if job.keep:
             raise
         raise errors.JobNotFound(f"job {job.id} has keep=False: it has ended, and its result was deleted") from None
-    return outcome(found)
+    return result_or_raise(found)
 
 
-def obstacle(self: jobs.App, id: str) -> Steps[str]:
-    """Return why a job does not start, to end an error message with; empty if unknown."""
+def why_not_started(self: jobs.App, id: str) -> Steps[str]:
+    """Return the end of an error message that explains why a job does not start; empty if unknown."""
     try:
         job = yield from jobs.get(self, id)
         [queue] = yield commands.queues([job.queue])
     except errors.HoldfastError:
         return ""
-    left = [f"{each.id} ({each.state})" for each in job.after if each.state != "succeeded"]
-    if job.state == "blocked" and left:
-        return f": it waits for {', '.join(left[:3])}{' and others' if len(left) > 3 else ''}"
+    unmet = [f"{each.id} ({each.state})" for each in job.after if each.state != "succeeded"]
+    if job.state == "blocked" and unmet:
+        return f": it waits for {', '.join(unmet[:3])}{' and others' if len(unmet) > 3 else ''}"
     if job.state == "waiting" and (queue.paused or not queue.listeners):
         return f": queue {job.queue} is paused" if queue.paused else f": no live worker serves queue {job.queue}"
     return f" by the limit {job.throttled_by}" if job.throttled_by else ""

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
+from typing import Any, Unpack
 
 import msgspec
 
-from holdfast.client.timing import Missed, Overlap, Timing, When, decode, further_times, next_firings
+from holdfast.client.timing import SchedulePolicy, Timing, When, decode, further_times, next_firings
 from holdfast.errors import Invalid, ScheduleNotFound
 from holdfast.job.option_table import not_for
 from holdfast.names import check_schedule
 from holdfast.store import Steps, Stores, commands
 from holdfast.task.task import BoundCall
-from holdfast.units import Duration, utc
+from holdfast.units import Duration, humanize, utc
 
 
 class Schedule(msgspec.Struct, frozen=True):
@@ -44,9 +44,12 @@ def declaration(name: str, call: BoundCall[Any], timing: Timing, revision: int |
     if not isinstance(timing, Timing):
         raise Invalid(f"schedule is {timing!r}; it must be holdfast.cron(...) or holdfast.every(...)")
     if call.chosen.deadline_at is not None:
-        raise Invalid("deadline is a point in time, but each firing needs its own: give a duration")
+        raise Invalid("deadline of a scheduled call must be a duration, not a time: it applies to each firing")
     if call.chosen.deadline is not None and call.chosen.deadline <= (timing.jitter or 0):
-        raise Invalid("the jitter may be longer than the deadline: a job could be due after it")
+        raise Invalid(
+            f"deadline ({humanize(call.chosen.deadline)}) must be longer than jitter ({humanize(timing.jitter or 0)}):"
+            " the jitter may delay a job beyond its deadline"
+        )
     for option in not_for("schedule"):
         if getattr(call.chosen, option) is not None:
             raise Invalid(f"a scheduled call cannot have the option {option}: each firing is a job of its own")
@@ -64,31 +67,18 @@ def schedule(
     tz: str | None = None,
     every: Duration | None = None,
     offset: Duration = 0,
-    missed: Missed = "one",
-    backlog: int | None = None,
-    late: Duration | None = None,
-    overlap: Overlap = "allow",
-    jitter: Duration | None = None,
+    **policy: Unpack[SchedulePolicy],
 ) -> Steps[bool]:
     """Enqueue a call at the times of a cron expression, or at an interval.
 
     jobs.schedule("nightly", report.bind(), cron="0 2 * * *", tz="Europe/Berlin")
     jobs.schedule("poll", poll.bind("inbox"), every="30s", overlap="skip")
 
-    After a gap in which no worker ran, missed firings are made up for by `one` job, by `all` (the last `backlog`), or
-    skipped if they are more than `late` overdue (`skip`). Return whether it changed anything.
+    If no worker ran for a while, missed firings are made up for by one job (`missed="one"`), by one job each
+    (`"all"`, for the last `backlog` firings), or skipped if they are more than `late` overdue (`"skip"`). Return whether
+    it changed anything.
     """
-    timing = Timing.of(
-        cron=cron,
-        tz=tz,
-        every=every,
-        offset=offset,
-        missed=missed,
-        backlog=backlog,
-        late=late,
-        overlap=overlap,
-        jitter=jitter,
-    )
+    timing = Timing.of(cron=cron, tz=tz, every=every, offset=offset, **policy)
     changed: bool = yield commands.schedule(**declaration(name, call, timing))
     if changed:
         for fields in (yield commands.schedules([name])):

@@ -212,21 +212,21 @@ def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
         raise Invalid(f"{name} is {value!r}; it must be one of {', '.join(map(repr, choices))}")
 
 
-class Policy(TypedDict, total=False):
+class SchedulePolicy(TypedDict, total=False):
     """What happens to missed firings, and to those while the last job is unfinished. See `Holdfast.schedule`."""
 
     missed: Missed  # after a gap, fire the last `one`, `all`, or `skip` those that are too late; default one
-    backlog: int  # maximum number of firings that `all` makes up for; default 100
-    late: Duration  # maximum delay of a firing with `skip`; default one minute
+    backlog: int | None  # maximum number of firings that `all` makes up for; default 100
+    late: Duration | None  # maximum delay of a firing with `skip`; default one minute
     overlap: Overlap  # whether it fires while its last job has not ended; default allow
-    jitter: Duration  # maximum random delay, always the same for the same firing time; default 0
+    jitter: Duration | None  # maximum random delay, always the same for the same firing time; default 0
 
 
-def cron(expression: str, *, tz: str = "UTC", **policy: Unpack[Policy]) -> Timing:
+def cron(expression: str, *, tz: str = "UTC", **policy: Unpack[SchedulePolicy]) -> Timing:
     """Fire at the times of a cron expression, in a time zone: `@jobs.task(schedule=cron("0 2 * * *"))`."""
     return Timing.of(cron=expression, tz=tz, **policy)
 
 
-def every(interval: Duration, *, offset: Duration = 0, **policy: Unpack[Policy]) -> Timing:
+def every(interval: Duration, *, offset: Duration = 0, **policy: Unpack[SchedulePolicy]) -> Timing:
     """Fire at an interval: `@jobs.task(schedule=every("30s"))`."""
     return Timing.of(every=interval, offset=offset, **policy)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
@@ -20,6 +21,8 @@ from holdfast.units import Duration
 
 if TYPE_CHECKING:
     from holdfast.store import AsyncStore, Store
+
+RENEW_AFTER = 1 / 4  # of the duration of a lease
 
 log = logging.getLogger("holdfast.items")
 
@@ -52,7 +55,7 @@ class Item:
         self.lease: float = claimed.lease / 1000  # seconds
         self._created = claimed.created
         self._owner = owner
-        self._rights = ["to end it"]  # taken by one of several threads, and returned if ending failed
+        self._ending = threading.Lock()  # held by the caller that ends or detaches it; released only if that fails
         self._was_released_at_exit = False  # released at the end of `with items`, not of its own block
         self._detached: Token | None = None  # of a detachment that succeeded, or may have
         self._tokens: dict[tuple[int, type[Outcome]], str] = {}
@@ -70,7 +73,7 @@ class Item:
         return self._owner.async_store
 
     def was_renewed(self, at: float) -> None:
-        self.renew_at = at + self.lease / 4
+        self.renew_at = at + self.lease * RENEW_AFTER
 
     def _renew(self, data: Buffer | None = None) -> Steps[None]:
         """Renew the lease for its full duration, and save up to 256 KiB of `data` for the next attempt.
@@ -125,14 +128,12 @@ class Item:
         self.is_lost = self.is_lost or self._was_released_at_exit
 
     def _end(self, outcome: Outcome, *, unstarted: bool = False) -> Steps[bool]:
-        try:
-            right = self._rights.pop()
-        except IndexError:
+        if not self._ending.acquire(blocking=False):
             return False
         try:
             return (yield from self._report_end(outcome, unstarted))
         except BaseException:
-            self._rights.append(right)
+            self._ending.release()
             raise
 
     def _report_end(self, outcome: Outcome, unstarted: bool) -> Steps[bool]:
@@ -161,18 +162,14 @@ class Item:
         Raises:
             LeaseLost: another program may have claimed the item, or it has ended here.
         """
-        try:
-            right = self._rights.pop()
-        except IndexError:
-            raise errors.LeaseLost(
-                f"item {self.id} cannot be detached: it has ended, or was already detached"
-            ) from None
+        if not self._ending.acquire(blocking=False):
+            raise errors.LeaseLost(f"item {self.id} cannot be detached: it has ended, or was already detached")
         token = self._detached or Token(self.queue, self.id, self.attempt, self._created, new_executor())
         self._detached = token  # so that a repetition uses the same token
         try:
             yield commands.detach(self.held, token.executor, created=self._created)
         except BaseException as error:
-            self._rights.append(right)
+            self._ending.release()
             self.is_lost = self.is_lost or isinstance(error, errors.LeaseLost)
             raise
         self._owner.forget(self)
@@ -188,7 +185,7 @@ class Item:
         Raises:
             LeaseLost: the block succeeded, but the lease was lost.
         """
-        if not self._rights:
+        if self._ending.locked():
             if self._was_released_at_exit and error is None:
                 raise errors.LeaseLost(
                     f"item {self.id} was not completed: `with items` ended before its block, and released it"

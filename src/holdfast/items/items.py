@@ -23,7 +23,7 @@ from holdfast.constants import MAX_LEASE, MIN_LEASE
 from holdfast.items import detached
 from holdfast.items.claim_slot import ClaimSlot, ProcessSlots
 from holdfast.items.heartbeat import Heartbeat
-from holdfast.items.item import NO_ITEM, Item, NoItem
+from holdfast.items.item import NO_ITEM, RENEW_AFTER, Item, NoItem
 from holdfast.items.outcomes import Buffer, as_bytes
 from holdfast.job.job import Job
 from holdfast.job.option_table import not_for
@@ -246,4 +246,4 @@ def _seconds_until_next_claim(claim: commands.ClaimReply, lease: int | None) -> 
     If the store receives no command for half a lease, it assumes that it was unreachable, and extends all leases, also
     those of dead programs.
     """
-    return min(claim.wait, lease / 4 if lease else math.inf) / 1000
+    return min(claim.wait, lease * RENEW_AFTER if lease else math.inf) / 1000

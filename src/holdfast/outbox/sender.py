@@ -16,7 +16,7 @@ from holdfast import errors
 from holdfast.outbox.entry import Entry
 from holdfast.outbox.outbox import Outbox
 from holdfast.store import Deadline, Store
-from holdfast.store.deadline import SECONDS
+from holdfast.store.deadline import DEFAULT_SECONDS
 
 MIN_PAUSE, MAX_PAUSE = 0.1, 2.0  # seconds between two attempts
 POLL_INTERVAL = 0.1  # seconds, while waiting for a job to be sent
@@ -70,7 +70,7 @@ class Sender:
             return False
         return not self.outbox.has_entries
 
-    def _deliver(self, entry: Entry, seconds: float = SECONDS) -> None:
+    def _deliver(self, entry: Entry, seconds: float = DEFAULT_SECONDS) -> None:
         self._store.run(entry.command.within(Deadline(seconds, size=sum(map(len, entry.blobs)))))
 
     def start(self) -> None:

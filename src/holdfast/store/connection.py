@@ -23,7 +23,7 @@ import hiredis
 from holdfast.store.deadline import Deadline
 
 LATE, GRACE = 0.05, 0.1  # seconds: an event loop that wakes up this late was blocked itself, and gets some more time
-_PIECE = 0.1  # seconds that a system call waits before the deadline is checked
+_POLL_INTERVAL = 0.1  # seconds that a system call waits before the deadline is checked
 _RECEIVE_BYTES = 65536  # in one system call
 _SEND_BYTES = 262144  # in one system call: it would not return while the other end accepts a little
 _NOT_YET = (BlockingIOError, TimeoutError)
@@ -40,7 +40,7 @@ class Connection:
         self._socket: socket.socket = connection._sock
         self._reader = _reader(connection)
         self._poll = _poll(self._socket)
-        _wait_in_pieces(self._socket)
+        _set_timeouts(self._socket)
         # Close the socket explicitly, even if the garbage collector takes both in any order.
         weakref.finalize(self, connection.disconnect).atexit = False
 
@@ -59,11 +59,11 @@ class Connection:
         data = hiredis.pack_command(parts)
         deadline.unanswered += 1
         self._send(data, deadline)
-        if deadline.meanwhile:
-            deadline.do_meanwhile()
+        if deadline.on_sent:
+            deadline.call_on_sent()
         self._receive(deadline)
         while (reply := self._reader.gets()) is False:
-            if deadline.remaining_at_most <= 0 and not self._poll.poll(0):
+            if deadline.max_remaining <= 0 and not self._poll.poll(0):
                 raise TimeoutError("the reply arrives too slowly")
             self._receive(deadline)
         deadline.unanswered -= 1
@@ -78,7 +78,7 @@ class Connection:
             except _NOT_YET:
                 if deadline.has_passed:
                     raise TimeoutError("the server accepts no data") from None
-            if sent < len(data) and deadline.remaining_at_most <= 0:
+            if sent < len(data) and deadline.max_remaining <= 0:
                 raise TimeoutError("the server accepts data too slowly")
 
     def _receive(self, deadline: Deadline) -> None:
@@ -134,10 +134,10 @@ class AsyncConnection(asyncio.Protocol):
         """Send a command and return its reply, like `Connection.exchange`."""
         deadline.unanswered += 1
         pending = self.send(parts)
-        if deadline.meanwhile:
-            deadline.do_meanwhile()
+        if deadline.on_sent:
+            deadline.call_on_sent()
         now = self._loop.time()
-        self._due, self._last = now + deadline.remaining, now + deadline.remaining_at_most
+        self._due, self._last = now + deadline.remaining, now + deadline.max_remaining
         if self._timer is None or self._timer.when() > self._due:
             self._check_when_due()
         reply = await pending
@@ -264,17 +264,17 @@ def _poll(sock: socket.socket) -> select.poll:
     return poll
 
 
-def _wait_in_pieces(sock: socket.socket) -> None:
-    """Let system calls time out every `_PIECE` seconds by socket options.
+def _set_timeouts(sock: socket.socket) -> None:
+    """Let system calls time out every `_POLL_INTERVAL` seconds by socket options.
 
     Python's own timeout costs a second system call. TLS and gevent sockets use Python's timeout.
     """
     if type(sock).__module__ != "socket":
-        sock.settimeout(_PIECE)
+        sock.settimeout(_POLL_INTERVAL)
         return
     sock.setblocking(True)
     for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
-        sock.setsockopt(socket.SOL_SOCKET, option, _timeval(_PIECE))
+        sock.setsockopt(socket.SOL_SOCKET, option, _timeval(_POLL_INTERVAL))
 
 
 def _timeval(seconds: float) -> bytes:

@@ -9,34 +9,34 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-SECONDS = 1.8  # so that an enqueue returns within two seconds, even if the network is down
+DEFAULT_SECONDS = 1.8  # so that an enqueue returns within two seconds, even if the network is down
 FREE_BYTES = 1 << 20
 BYTES_PER_SECOND = 4 << 20  # a large batch may take longer
 MAX_EXTENSION = 2  # times the seconds, while a command is still being sent or its reply still arrives, however slowly
-RESEND_WITHIN = 300  # seconds: the store remembers its replies for ten minutes
+RESEND_WINDOW = 300  # seconds: the store remembers its replies for ten minutes
 
 
 class Deadline:
     """The time left for a command, and the number of requests that were sent and not answered.
 
-    `meanwhile` is called once, while the server works on the first request; the time it takes does not count.
+    `on_sent` is called once, while the server works on the first request; the time it takes does not count.
     `blocks` is the number of seconds that the command itself may block.
     """
 
-    __slots__ = ("_began", "_ends", "blocks", "meanwhile", "seconds", "unanswered")
+    __slots__ = ("_began", "_ends", "blocks", "on_sent", "seconds", "unanswered")
 
     def __init__(
         self,
-        seconds: float = SECONDS,
+        seconds: float = DEFAULT_SECONDS,
         *,
         size: int = 0,
-        meanwhile: Callable[[], None] | None = None,
+        on_sent: Callable[[], None] | None = None,
         blocks: float | None = None,
     ) -> None:
         self.blocks = blocks
         self.seconds = seconds if size <= FREE_BYTES else seconds + (size - FREE_BYTES) / BYTES_PER_SECOND
         self.unanswered = 0
-        self.meanwhile = meanwhile
+        self.on_sent = on_sent
         self._began = time.monotonic()
         self._ends = self._began + self.seconds
 
@@ -50,7 +50,7 @@ class Deadline:
         return self.remaining <= 0
 
     @property
-    def remaining_at_most(self) -> float:
+    def max_remaining(self) -> float:
         """The seconds left for a transfer that makes progress."""
         return self.remaining + (MAX_EXTENSION - 1) * self.seconds
 
@@ -58,9 +58,9 @@ class Deadline:
     def may_resend(self) -> bool:
         """Whether a request is safe to send again: it was never sent, or the store still remembers its reply.
 
-        `meanwhile` may have taken longer than the store remembers.
+        `on_sent` may have taken longer than the store remembers.
         """
-        return not self.unanswered or time.monotonic() - self._began < RESEND_WITHIN
+        return not self.unanswered or time.monotonic() - self._began < RESEND_WINDOW
 
     @property
     def block_seconds(self) -> float:
@@ -83,9 +83,9 @@ class Deadline:
         self.seconds += more
         self._ends += more
 
-    def do_meanwhile(self) -> None:
-        """Call `meanwhile`, unless it was called before."""
-        act, self.meanwhile = self.meanwhile, None
+    def call_on_sent(self) -> None:
+        """Call `on_sent`, unless it was called before."""
+        act, self.on_sent = self.on_sent, None
         if act:
             with self.paused():
                 act()

@@ -73,7 +73,7 @@ class Connections(Generic[C]):
                 return
 
     @contextmanager
-    def blocking(self, connection: C) -> Iterator[None]:
+    def track_blocked(self, connection: C) -> Iterator[None]:
         """Wake a connection on which a command blocks if its generation ends."""
         self._blocked.add(connection)
         try:
@@ -103,7 +103,7 @@ class Pool:
                 if deadline.blocks is None:
                     reply = connection.exchange(parts, deadline)
                 else:
-                    with self._connections.blocking(connection):
+                    with self._connections.track_blocked(connection):
                         reply = connection.exchange(parts, deadline)
             except BaseException as error:  # interrupted or broken
                 connection.close()
@@ -163,7 +163,7 @@ class AsyncPool:
                 if deadline.blocks is None:
                     reply = await connection.exchange(parts, deadline)
                 else:
-                    with self._connections.blocking(connection):
+                    with self._connections.track_blocked(connection):
                         reply = await connection.exchange(parts, deadline)
             except BaseException as error:  # cancelled or broken
                 connection.close()
@@ -181,7 +181,7 @@ class AsyncPool:
         try:
             connection = self._connections.take() or await self._connect(deadline)
             try:
-                with self._connections.blocking(connection):
+                with self._connections.track_blocked(connection):
                     reply = await pipeline.exchange(connection, parts, deadline)
             except BaseException as error:
                 (self._connections.end_generation if is_not_primary(error) else AsyncConnection.close)(connection)

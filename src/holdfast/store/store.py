@@ -146,16 +146,16 @@ class AsyncStore:
         return await self._state().limit.run(self._execute, parts, deadline)
 
     async def block(
-        self, *parts: Any, seconds: float, pipeline: BlockingPipeline, meanwhile: Callable[[], None]
+        self, *parts: Any, seconds: float, pipeline: BlockingPipeline, on_sent: Callable[[], None]
     ) -> Any:
-        """Send a plain Redis command that blocks for at most `seconds`, and call `meanwhile` while it does.
+        """Send a plain Redis command that blocks for at most `seconds`, and call `on_sent` once it is sent.
 
         Returns its reply, or that of the command pipelined behind it. Never retried: after an error it is unknown
         whether the pipelined command was executed.
         """
         deadline = _deadline(None, self.address, seconds)
         pool = await self._find_pool(deadline)
-        deadline.meanwhile = meanwhile
+        deadline.on_sent = on_sent
         return await pool.block(parts, deadline, pipeline)
 
     def send_pipelined(self, pipeline: BlockingPipeline, command: Command[Any]) -> bool:

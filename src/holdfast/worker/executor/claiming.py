@@ -215,7 +215,7 @@ class Claiming:
             try:
                 key = self._wake_key
                 reply = await self._store.block(
-                    "BLPOP", key, BLOCK, seconds=BLOCK, pipeline=pipeline, meanwhile=self.wait_in_store
+                    "BLPOP", key, BLOCK, seconds=BLOCK, pipeline=pipeline, on_sent=self.wait_in_store
                 )
                 if self._waiting:
                     await self._take_waiting(self._waiting, reply)
