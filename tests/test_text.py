@@ -41,14 +41,14 @@ def test_no_line_of_an_indented_text_begins_at_the_margin() -> None:
 def _misspelt(app: Holdfast) -> Iterator[tuple[Callable[[], Any], str]]:
     anything: Any = app
     task: Any = app.task(name="named")(print)
-    yield lambda: task.options(prioritty=1), "there is no option 'prioritty'; did you mean priority?"
-    yield lambda: task.bind().options(quue="a"), "there is no option 'quue'; did you mean queue?"
-    yield lambda: anything.task(retires=3), "there is no option 'retires'; did you mean retries?"
-    yield lambda: anything.task(shedule=None), "there is no option 'shedule'; did you mean schedule?"
+    yield lambda: task.options(prioritty=1), "unknown option 'prioritty'; did you mean priority?"
+    yield lambda: task.bind().options(quue="a"), "unknown option 'quue'; did you mean queue?"
+    yield lambda: anything.task(retires=3), "unknown option 'retires'; did you mean retries?"
+    yield lambda: anything.task(shedule=None), "unknown option 'shedule'; did you mean schedule?"
     yield lambda: Holdfast(namespce="a"), "Holdfast() has no option 'namespce'; did you mean namespace?"  # type: ignore[arg-type]
     yield lambda: Holdfast(xyz="a"), "Holdfast() has no option 'xyz'; there are url, namespace, timeout"  # type: ignore[arg-type]
     yield lambda: anything.worker(queus="a"), "has no setting 'queus'; did you mean queues?"
-    yield lambda: app.configure({"keep_sucseeded": 1}), "there is no setting 'keep_sucseeded'; did you mean keep_succ"
+    yield lambda: app.configure({"keep_sucseeded": 1}), "unknown setting 'keep_sucseeded'; did you mean keep_succ"
 
 
 def test_a_misspelt_name_is_answered_with_the_one_that_was_meant(app: Holdfast) -> None:

@@ -2,9 +2,9 @@
 
     HoldfastError
     ├── NotFound           NOTFOUND  what was asked for does not exist; it is a LookupError too
-    │   ├── JobNotFound              there is no job of this id
-    │   ├── WorkerNotFound           there is no worker of this name
-    │   └── ScheduleNotFound         there is no schedule of this name
+    │   ├── JobNotFound              no job has this id
+    │   ├── WorkerNotFound           no worker has this name
+    │   └── ScheduleNotFound         no schedule has this name
     ├── JobExists          EXISTS    a job of this id or unique key exists, and the call asked for an error
     ├── WrongState         STATE     the call does not apply to a job in this state
     ├── WorkDone           DONE      the job has done its work; only a forced retry repeats it

@@ -81,8 +81,8 @@ def test_what_a_job_waits_for_is_added_and_removed(shell: Shell) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "expected"),
     [
-        (("depend", "b", "--on", "nobody"), 3, "there is no job nobody"),
-        (("depend", "nobody", "--on", "a"), 3, "there is no job nobody"),
+        (("depend", "b", "--on", "nobody"), 3, "job nobody does not exist"),
+        (("depend", "nobody", "--on", "a"), 3, "job nobody does not exist"),
         (("depend", "begun-by-", "--on", "a"), 3, "did you mean begun-by-us?"),
         (("depend", "a", "--on", "begun-by-"), 3, "did you mean begun-by-us?"),
         (("depend", "a", "--on", "b"), 1, "would wait for itself"),
@@ -345,7 +345,7 @@ def test_a_limit_is_made_changed_listed_and_removed(shell: Shell) -> None:
 
     assert shell("limits", "remove", "api").rows == [["api", "removed"]]
     code, _, err = shell("limits", "remove", "gpus")
-    assert (code, "unknown limit gpus; did you mean gpu?" in err) == (3, True)
+    assert (code, "limit gpus does not exist; did you mean gpu?" in err) == (3, True)
     assert [row["limit"] for row in shell("limits", "--json").json] == ["gpu"]
 
 

@@ -68,13 +68,13 @@ def test_a_queue_that_is_not_there_is_not_found_and_one_like_it_is_named(shell: 
     code, out, err = shell(*words, "vidoe")
 
     assert (code, out) == (3, "")
-    assert err == "holdfast: unknown queue vidoe; did you mean video?\n"
+    assert err == "holdfast: queue vidoe does not exist; did you mean video?\n"
 
 
 def test_without_one_like_it_the_queues_that_there_are_are_named(shell: Shell) -> None:
-    assert "unknown queue video; there are none" in shell("queues", "pause", "video").err
+    assert "queue video does not exist; there are no queues" in shell("queues", "pause", "video").err
     shell.put("mine", queue="mail")
-    assert "unknown queue video; there are mail" in shell("queues", "pause", "video").err
+    assert "queue video does not exist; existing queues: mail" in shell("queues", "pause", "video").err
 
 
 def test_a_queue_is_forgotten_when_it_is_empty(shell: Shell) -> None:
@@ -132,7 +132,7 @@ def test_a_silent_worker_can_be_forgotten_and_a_live_one_cannot(shell: Shell) ->
     assert shell("workers", "forget", "node/silent").rows == [["node/silent", "forgotten"]]
     assert [row[0] for row in shell("workers").rows] == ["node/live"]
     code, _, err = shell("workers", "forget", "node/lieve")
-    assert (code, err) == (3, "holdfast: unknown worker node/lieve; did you mean node/live?\n")
+    assert (code, err) == (3, "holdfast: worker node/lieve does not exist; did you mean node/live?\n")
 
 
 def test_nodes_are_the_sum_of_their_workers(shell: Shell) -> None:

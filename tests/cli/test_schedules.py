@@ -81,7 +81,7 @@ def test_a_schedule_that_is_not_there_is_not_found(shell: Shell, verb: str) -> N
     code, out, err = shell("schedules", verb, "nightli")
 
     assert (code, out) == (3, "")
-    assert "unknown schedule nightli; did you mean nightly?" in err
+    assert "schedule nightli does not exist; did you mean nightly?" in err
 
 
 @pytest.mark.parametrize(

@@ -270,7 +270,7 @@ def test_a_schedule_is_removed_and_its_jobs_stay(bench: Workbench, ask: Ask) -> 
 
 @pytest.mark.parametrize("verb", ["get_schedule", "pause_schedule", "resume_schedule", "trigger"])
 def test_a_schedule_that_is_not_there_is_named(ask: Ask, verb: str) -> None:
-    with pytest.raises(ScheduleNotFound, match="there is no schedule nobody"):
+    with pytest.raises(ScheduleNotFound, match="schedule nobody does not exist"):
         ask(verb, "nobody")
 
 
@@ -388,7 +388,7 @@ def test_of_ten_workers_that_claim_at_once_one_has_the_job_of_a_firing(address: 
             r"schedule is '\* \* \* \* \*'; it must be holdfast.cron\(...\) or holdfast.every\(...\)",
         ),
         (lambda: declare(every("1m"), delay=5), "a scheduled call cannot have the option delay"),
-        (lambda: declare(every("1m"), deadline=datetime(2030, 1, 1, tzinfo=UTC)), "give a duration"),
+        (lambda: declare(every("1m"), deadline=datetime(2030, 1, 1, tzinfo=UTC)), "must be a duration, not a time"),
         (lambda: declare(every("1m", jitter="10s"), deadline="5s"), r"deadline \(5s\) must be longer than jitter \(10s\)"),
         (lambda: declare(every("1m"), needs_arguments), "missing a required argument: 'x'"),
     ],

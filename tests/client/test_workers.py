@@ -162,7 +162,7 @@ def test_a_worker_is_deregistered_when_it_is_silent_and_holds_nothing(
     assert lives(app) == {"node/two": True}
     left = {key for key in set(dump(client, namespace)) - before if b":t:" not in key}
     assert {key.rpartition(b":")[2] for key in left} <= {b"a", b"cancelled"}  # the job, and the index that it is in
-    with pytest.raises(WorkerNotFound, match="there is no worker node/one"):
+    with pytest.raises(WorkerNotFound, match="worker node/one does not exist"):
         app.deregister("node/one")
 
 

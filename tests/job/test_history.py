@@ -142,9 +142,9 @@ def test_a_field_that_another_language_wrote_badly_is_shown_all_the_same(
 
 
 def test_there_is_nothing_to_attach_to_a_job_that_is_not_there(timed: Holdfast) -> None:
-    with pytest.raises(JobNotFound, match="there is no job nobody"):
+    with pytest.raises(JobNotFound, match="job nobody does not exist"):
         timed.attach("nobody", {"a": "b"})
-    with pytest.raises(JobNotFound, match="there is no job nobody"):
+    with pytest.raises(JobNotFound, match="job nobody does not exist"):
         timed.note("nobody", "words")
     with pytest.raises(Invalid, match="id is <function"):
         timed.attach(current_job, {"a": "b"})  # type: ignore[arg-type]

@@ -276,7 +276,7 @@ def test_defaults_are_the_options_of_all_tasks_and_their_own_count_more() -> Non
 @pytest.mark.parametrize(
     ("defaults", "reason"),
     [
-        ({"retires": 3}, "defaults: there is no option 'retires'; did you mean retries?"),
+        ({"retires": 3}, "defaults: unknown option 'retires'; did you mean retries?"),
         ({"retries": -1}, "defaults: retries is -1"),
         ({"timeout": "1h", "soft_timeout": "2h"}, "defaults: soft_timeout is 2h, timeout is 1h; it must be shorter"),
         ({"id": "same"}, "defaults: id is about a single job"),

@@ -42,7 +42,7 @@ def test_an_idle_worker_that_is_drained_ends_at_once(crew: Crew) -> None:
 
 
 def test_a_worker_that_is_not_there_cannot_be_drained(crew: Crew) -> None:
-    with pytest.raises(errors.WorkerNotFound, match="there is no worker node/nobody"):
+    with pytest.raises(errors.WorkerNotFound, match="worker node/nobody does not exist"):
         crew.app.drain("node/nobody")
 
 

@@ -179,7 +179,7 @@ def test_code_that_is_newer_declares_anew(jobs: Holdfast) -> None:
 @pytest.mark.parametrize(
     ("spec", "says"),
     [
-        ('{"kind": "cron", "expression": "0 2 * * *", "zone": "Mars/Base"}', "there is no time zone 'Mars/Base'"),
+        ('{"kind": "cron", "expression": "0 2 * * *", "zone": "Mars/Base"}', "unknown time zone 'Mars/Base'"),
         ('{"kind": "cron", "expression": "at noon", "zone": "UTC"}', "cron is 'at noon'"),
         ('{"kind": "moon", "phase": "full"}', "TypeError"),
         ("of another language", "DecodeError"),

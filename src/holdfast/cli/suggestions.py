@@ -32,8 +32,8 @@ def find(kind: str, known: Mapping[str, T], name: str) -> T:
     """
     if name in known:
         return known[name]
-    existing = f"; there are {', '.join(sorted(known)[:MAX_NAMES])}" if known else "; there are none"
-    raise NotFound(f"unknown {kind} {name}{did_you_mean(name, known) or existing}")
+    existing = f"; existing {kind}s: {', '.join(sorted(known)[:MAX_NAMES])}" if known else f"; there are no {kind}s"
+    raise NotFound(f"{kind} {name} does not exist{did_you_mean(name, known) or existing}")
 
 
 def find_queue(app: Holdfast, name: str) -> Queue:

@@ -31,7 +31,7 @@ def read_changes(given: Mapping[str, Duration | int | None], settings: Sequence[
     changes = Changes({}, [])
     for name, value in given.items():
         if name not in known:
-            raise Invalid(f"there is no setting {name!r}{suggestion(name, known)}")
+            raise Invalid(f"unknown setting {name!r}{suggestion(name, known)}")
         if value is None:
             changes.reset.append(name)
         else:

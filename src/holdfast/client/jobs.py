@@ -50,7 +50,7 @@ def get(self: App, id: str, /) -> Steps[Job[Any]]:
     """
     found = yield commands.get([id])
     if found[0] is None:
-        raise errors.JobNotFound(f"there is no job {id}; it may have been deleted")
+        raise errors.JobNotFound(f"job {id} does not exist; it may have been deleted")
     return read(self, found[0])
 
 

@@ -127,7 +127,7 @@ def get_schedule(_: Stores, name: str) -> Steps[Schedule]:
     """
     found = yield commands.schedules([name])
     if not found:
-        raise ScheduleNotFound(f"there is no schedule {name}")
+        raise ScheduleNotFound(f"schedule {name} does not exist")
     return _read(found[0])
 
 

@@ -98,8 +98,8 @@ def _zone(name: str) -> tzinfo:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, TypeError, OSError):
         if not available_timezones():
-            raise Invalid(f"time zone {name!r} not found: this machine has no time zones; install tzdata") from None
-        raise Invalid(f"there is no time zone {name!r}; expected a name like Europe/Berlin, or UTC") from None
+            raise Invalid(f"unknown time zone {name!r}: this machine has no time zone data; install tzdata") from None
+        raise Invalid(f"unknown time zone {name!r}; expected a name like Europe/Berlin, or UTC") from None
 
 
 When = Every | Cron

@@ -126,7 +126,7 @@ class Items:
         """
         found = yield commands.get([check_id(id)])
         if found[0] is None:
-            raise errors.JobNotFound(f"there is no item {id}; it may have been completed and removed")
+            raise errors.JobNotFound(f"item {id} does not exist; it may have been completed and removed")
         payload: bytes = found[0]["payload"]
         return payload
 

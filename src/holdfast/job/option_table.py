@@ -197,7 +197,7 @@ def check_options(names: Iterable[str], also: Sequence[str] = ()) -> None:
     """Raise Invalid if one of the names is neither an option of a job nor one of `also`."""
     for name in names:
         if name not in BY_NAME and name not in also:
-            raise Invalid(f"there is no option {name!r}{suggestion(name, (*BY_NAME, *also))}")
+            raise Invalid(f"unknown option {name!r}{suggestion(name, (*BY_NAME, *also))}")
 
 
 def checked(name: str, value: Any) -> Any:

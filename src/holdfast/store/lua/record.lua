@@ -246,7 +246,7 @@ end
 local function require_job(id, ...)
   local job, first, second, third = load_job(id, ...)
   if job then return job, first, second, third end
-  if first == 'NOTFOUND' then refuse('NOTFOUND', 'there is no job ' .. id .. '; it may have been deleted') end
+  if first == 'NOTFOUND' then refuse('NOTFOUND', 'job ' .. id .. ' does not exist; it may have been deleted') end
   if first == 'NEWER' then refuse('NEWER', 'job ' .. id .. ' was written by a newer release: upgrade this one') end
   refuse('DAMAGED', 'the record of job ' .. id .. ' is damaged: nothing was changed')
 end

@@ -63,7 +63,7 @@ end
 
 local function require_schedule(name)
   local schedule = load_schedule(schedule_name(name))
-  if not schedule then refuse('NOSCHEDULE', 'there is no schedule ' .. name) end
+  if not schedule then refuse('NOSCHEDULE', 'schedule ' .. name .. ' does not exist') end
   return schedule
 end
 

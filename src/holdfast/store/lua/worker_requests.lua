@@ -17,7 +17,7 @@ local RESPONSE_TTL = 60000 -- milliseconds
 local function find_worker(args)
   if args.kind == 'drain' then
     if not redis.call('ZSCORE', key.workers(), check_worker(args.worker)) then
-      refuse('NOWORKER', 'there is no worker ' .. args.worker .. '; `holdfast workers` lists them')
+      refuse('NOWORKER', 'worker ' .. args.worker .. ' does not exist; `holdfast workers` lists them')
     end
     return args.worker, 'drain'
   end

@@ -42,7 +42,7 @@ end)
 register('deregister', { 'allow-oom' }, function(args)
   check_worker(args.worker)
   local seen = redis.call('ZSCORE', key.workers(), args.worker)
-  if not seen then refuse('NOWORKER', 'there is no worker ' .. args.worker) end
+  if not seen then refuse('NOWORKER', 'worker ' .. args.worker .. ' does not exist; `holdfast workers` lists them') end
   if tonumber(seen) >= now - HEARTBEAT_TIMEOUT then
     refuse('STATE', string.format('worker %s sent a heartbeat %.0f seconds ago: stop it first; if it is dead, wait until '
       .. '%.0f seconds after its last heartbeat', args.worker, (now - seen) / 1000, HEARTBEAT_TIMEOUT / 1000))
