@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     import asyncio  # slow to import, and not needed to declare tasks
 
     from holdfast.items import Items
+    from holdfast.outbox.outbox import SendResult
     from holdfast.worker import embedded
 
 P = ParamSpec("P")
@@ -202,13 +203,15 @@ class Holdfast:
     enqueue_many, aenqueue_many = client_method(client.enqueue.enqueue_many)
 
     def _send_outbox(self) -> Steps[int]:
-        """Send the calls in the outbox now and return their number. They are also sent in the background.
+        """Send the calls in the outbox now, and return how many the store accepted.
+
+        They are also sent in the background. `holdfast outbox` lists calls that the store refused.
 
         Raises:
             StoreUnavailable, StoreFull: the unsent calls stay in the outbox.
         """
-        number: int = yield self.outage_policy.send()
-        return number
+        result: SendResult = yield self.outage_policy.send()
+        return result.sent
 
     send_outbox, asend_outbox = client_method(_send_outbox)
 

@@ -389,7 +389,7 @@ def test_people_are_told_that_a_limit_is_not_defined(shell: Shell) -> None:
 
 
 def test_shares_of_a_queue_are_weighed(shell: Shell) -> None:
-    assert shell("limits", "share", "mail", "acme", "3").rows == [["mail", "acme", "3", ""]]
+    assert shell("limits", "share", "mail", "acme", "3", "--create").rows == [["mail", "acme", "3", ""]]
     assert shell("limits", "share", "mail", "acme", "3").rows == [["mail", "acme", "3", "unchanged"]]
     for number in range(6):
         for share in ("acme", "tiny"):
@@ -423,7 +423,7 @@ def test_a_worker_runs_a_chain_that_was_made_here(shell: Shell) -> None:
 
 
 @pytest.mark.parametrize(
-    "words", [("limits",), ("limits", "set", "api", "1"), ("limits", "share", "mail", "acme", "3")]
+    "words", [("limits",), ("limits", "set", "api", "1"), ("limits", "share", "mail", "acme", "3", "--create")]
 )
 def test_what_there_is_of_limits_is_a_table_on_a_terminal(shell: Shell, words: tuple[str, ...]) -> None:
     if words == ("limits",):

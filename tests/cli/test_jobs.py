@@ -295,6 +295,24 @@ def test_peek_shows_what_runs_next_and_takes_nothing(shell: Shell) -> None:
     assert (code, out, err) == (0, "", "holdfast: queue default has no waiting job\n")
 
 
+def test_peek_skips_jobs_whose_records_are_gone_and_names_them(shell: Shell, server_url: str) -> None:
+    for name in ("gone", "damaged", "next"):
+        shell.put(name)
+    record = f"hf:{{{shell.client.address.namespace}}}:j:"
+    with redis.Redis.from_url(server_url) as server:
+        server.delete(f"{record}gone")
+        server.hset(f"{record}damaged", "h", "?")
+
+    code, out, err = shell("peek", "default", "--json")
+    assert (code, [job["id"] for job in json.loads(out)]) == (0, ["next"])
+    assert json.loads(err) == {"note": "skipped jobs whose records are missing or cannot be read: gone, damaged"}
+
+    shell.client.cancel("next")
+    code, out, err = shell("peek", "default")
+    assert (code, out) == (0, "")
+    assert err == "holdfast: skipped jobs whose records are missing or cannot be read: gone, damaged\n"
+
+
 def test_fields_and_notes_are_kept_with_a_job_and_shown(shell: Shell) -> None:
     shell.put("mine")
 

@@ -71,6 +71,18 @@ def test_a_queue_that_is_not_there_is_not_found_and_one_like_it_is_named(shell: 
     assert err == "holdfast: queue vidoe does not exist; did you mean video?\n"
 
 
+def test_a_share_of_a_queue_that_does_not_exist_is_weighted_only_on_request(shell: Shell) -> None:
+    shell.put("mine", queue="video")
+    code, out, err = shell("limits", "share", "vidoe", "acme", "3")
+
+    assert (code, out) == (3, "")
+    assert err == "holdfast: queue vidoe does not exist; did you mean video?\n"
+    assert [queue.name for queue in shell.client.queues()] == ["video"]
+
+    assert shell("limits", "share", "vidoe", "acme", "3", "--create").code == 0
+    assert [queue.name for queue in shell.client.queues()] == ["video", "vidoe"]
+
+
 def test_without_one_like_it_the_queues_that_there_are_are_named(shell: Shell) -> None:
     assert "queue video does not exist; there are no queues" in shell("queues", "pause", "video").err
     shell.put("mine", queue="mail")

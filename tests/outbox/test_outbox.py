@@ -791,7 +791,7 @@ def test_a_call_that_the_store_refuses_later_does_not_hold_up_the_others(switch:
     eventually(lambda: not app.outage_policy.outbox.has_entries)
     assert app.get(fine.id).state == "waiting"
     assert [(each.code, each.entry.ids) for each in app.outage_policy.outbox.refused()] == [("EXISTS", ["taken"])]
-    assert [record.levelname for record in caplog.records if "refused when sent" in record.message] == ["ERROR"]
+    assert [record.levelname for record in caplog.records if "refused calls from the outbox" in record.message] == ["ERROR"]
     with pytest.raises(JobExists, match="taken"):
         refused.result(timeout="5s")
     with (app.outage_policy.outbox.folder / "refused").open("ab") as file:

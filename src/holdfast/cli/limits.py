@@ -13,7 +13,7 @@ from holdfast.cli.completers import complete_limit, complete_queue
 from holdfast.cli.errors import print_note
 from holdfast.cli.formatting import capacity, duration_text
 from holdfast.cli.options import Integer, duration_option
-from holdfast.cli.suggestions import find, note_new_queue, note_undefined
+from holdfast.cli.suggestions import find, find_queue, note_undefined
 from holdfast.cli.table import Record, Table, changed_column, column, done_column, field
 from holdfast.cli.watch import show_list, watch_option
 from holdfast.constants import MAX_SHARE_WEIGHT
@@ -131,19 +131,23 @@ def remove(client: Client, name: str) -> None:
         print_note(f"{parked:,} jobs waited for it and can start now")
 
 
-@command("share", "holdfast limits share mail acme 3", output=SHARE_SET)
+@command("share", "holdfast limits share mail acme 3", "holdfast limits share mail acme 3 --create", output=SHARE_SET)
 @click.argument("queue", shell_complete=complete_queue)
 @click.argument("share")
 @click.argument("weight", type=Integer(1, MAX_SHARE_WEIGHT))
+@click.option("--create", is_flag=True, help="Also if the queue has no jobs yet.")
 @pass_client
-def share(client: Client, queue: str, share: str, weight: int) -> None:
+def share(client: Client, queue: str, share: str, weight: int, create: bool) -> None:
     """Give a share of a queue more turns than other shares.
 
     SHARE is the key that jobs were enqueued with (`enqueue --share`). Shares of a queue take turns; a WEIGHT of 3 gives
-    three turns for each turn of another. It applies to jobs that are enqueued from now on.
+    three turns for each turn of another. It applies to jobs that are enqueued from now on. Exit code 3 if the queue does
+    not exist; --create sets the weight before its first job.
     """
-    note_new_queue(client.app_starting_server, queue)
-    changed = client.app_starting_server.set_share_weight(queue, share, weight)
+    app = client.app_starting_server if create else client.app
+    if not create:
+        find_queue(app, queue)
+    changed = app.set_share_weight(queue, share, weight)
     client.output.one({"queue": queue, "share": share, "weight": weight, "changed": changed}, SHARE_SET)
 
 

@@ -9,6 +9,8 @@ import click
 from holdfast import Holdfast
 from holdfast.cli.client import Client, pass_client
 from holdfast.cli.command import Group, command
+from holdfast.cli.errors import print_error
+from holdfast.cli.exit_codes import REFUSED
 from holdfast.cli.formatting import iso_time
 from holdfast.cli.table import Record, Table, column, field
 from holdfast.outbox.entry import Entry
@@ -23,7 +25,11 @@ OUTBOX = Table(
     column("due_at", "when the job is due, if later", title="DUE"),
     column("refused", "why the store refused it, if it did"),
 )
-SENT = Table("call", field("sent", "number of calls that were sent"))
+SENT = Table(
+    "call",
+    field("sent", "number of calls that were sent and stored"),
+    field("refused", "number of calls that the store refused"),
+)
 
 
 @click.group(
@@ -49,13 +55,18 @@ def list_outbox(client: Client) -> None:
 
 @command("send", "holdfast outbox send", "holdfast outbox send --json | jq .sent", output=SENT)
 @pass_client
-def send(client: Client) -> None:
-    """Send the calls in the outbox now, and print their number.
+def send(client: Client) -> int:
+    """Send the calls in the outbox now, and print how many were stored.
 
     They are also sent automatically: when a worker of the app starts, and by every process that has put calls there.
-    Exit code 4 if the store is unreachable; the calls stay in the outbox.
+    Exit code 1 if the store refused some of them; 4 if it is unreachable: the calls stay in the outbox.
     """
-    client.output.value({"sent": unconnected_app(client).send_outbox()}, "sent")
+    result = unconnected_app(client).outage_policy.sender.send()
+    client.output.value(result._asdict(), "sent")
+    if not result.refused:
+        return 0
+    print_error(f"calls that the store refused: {result.refused:,}; `holdfast outbox` lists them with the reason")
+    return REFUSED
 
 
 for each in (list_outbox, send):

@@ -27,6 +27,8 @@ from holdfast.job.failure import Failure
 from holdfast.job.job import Attempt, Job, Note
 from holdfast.job.usage import JobUsage
 
+MAX_UNREADABLE = 20  # records that `peek` skips
+
 
 def failure_record(failure: Failure | None) -> Record | None:
     return None if failure is None else msgspec.structs.asdict(failure)
@@ -178,14 +180,27 @@ def _watch(client: Client, id: str) -> bool:
 def peek(client: Client, queue: str, limit: int) -> None:
     """Show the next jobs of a queue without claiming them.
 
-    In a pipe, each is described as by `show`.
+    In a pipe, each is described as by `show`. Jobs whose records cannot be read are skipped.
     """
     find_queue(client.app, queue)
-    ids = [job.id for job in client.app.list(queue=queue, state="waiting", limit=limit)]
+    ids, unreadable = _next_ids(client, queue, limit)
     records = [details(job) for job in (client.app.get_many(ids) if ids else []) if job]
     if client.output.mode == "json":
         client.output.list(records, JOB_DETAILS)
     for record in records if client.output.mode != "json" else []:
         client.output.facts(describe(record, client.output))
-    if not records:
+    if unreadable:
+        print_note(f"skipped jobs whose records are missing or cannot be read: {', '.join(unreadable)}")
+    elif not records:
         print_note(f"queue {queue} has no waiting job")
+
+
+def _next_ids(client: Client, queue: str, limit: int) -> tuple[list[str], list[str]]:
+    """Return the ids of the next jobs, and those of up to `MAX_UNREADABLE` jobs among them that cannot be read."""
+    readable: list[str] = []
+    unreadable: list[str] = []
+    for job in client.app.list(queue=queue, state="waiting", limit=limit + MAX_UNREADABLE):
+        (unreadable if job.unreadable else readable).append(job.id)
+        if len(readable) == limit or len(unreadable) == MAX_UNREADABLE:
+            break
+    return readable, unreadable

@@ -32,7 +32,7 @@ from holdfast.task.task import BoundCall, Task
 if TYPE_CHECKING:  # imported when needed: most programs never do
     from logging import Logger
 
-    from holdfast.outbox.outbox import Outbox
+    from holdfast.outbox.outbox import Outbox, SendResult
     from holdfast.outbox.sender import Sender
 
 T = TypeVar("T")
@@ -104,7 +104,7 @@ class OutagePolicy:
             else _in_thread(lambda: self._add_to_outbox(chunk, error))
         )
 
-    def send(self) -> Action[int]:
+    def send(self) -> Action[SendResult]:
         """Return the step that sends all calls in the outbox."""
         return _in_thread(self.sender.send)
 

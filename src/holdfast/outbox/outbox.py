@@ -50,8 +50,8 @@ from holdfast.store import Address
 
 CALLS, REFUSED, DAMAGED, WRITE_LOCK, SEND_LOCK = "calls", "refused", "damaged", "write.lock", "send.lock"
 MAX_CALLS = 10_000
-WRITE_TIMEOUT, SEND_TIMEOUT = 5.0, 60.0  # seconds to wait for a lock
-PAUSE = 0.005
+WRITE_TIMEOUT, SEND_TIMEOUT = 5.0, 60.0  # seconds to wait for each lock
+LOCK_POLL_INTERVAL = 0.005  # seconds
 
 log = logging.getLogger("holdfast.outbox")
 
@@ -73,6 +73,13 @@ class _Counted(NamedTuple):
     first: bytes = b""
     size: int = 0
     calls: int = 0
+
+
+class SendResult(NamedTuple):
+    """How many calls the store accepted, and how many it refused."""
+
+    sent: int
+    refused: int
 
 
 class Outbox:
@@ -176,8 +183,8 @@ class Outbox:
 
     # Sending
 
-    def send(self, deliver: Callable[[Entry], None], *, lock_timeout: float = SEND_TIMEOUT) -> int:
-        """Send all entries in order and return the number of their calls.
+    def send(self, deliver: Callable[[Entry], None], *, lock_timeout: float = SEND_TIMEOUT) -> SendResult:
+        """Send all entries in order, and count their calls.
 
         Entries that the store refuses are set aside. If it is unreachable or full, `deliver` raises the error, and the
         unsent entries stay.
@@ -185,26 +192,31 @@ class Outbox:
         Raises:
             OSError: another process is still sending after the timeout.
         """
-        number, start = 0, 0
+        sent, refused, start = 0, 0, 0
         self._check()
         if not self.has_entries:
-            return 0
+            return SendResult(0, 0)
         with self._locked(SEND_LOCK, lock_timeout):
             while records := self._next_records(start):
                 for record in records:
                     if record.is_pending:
-                        number += self._send_record(record, deliver)
+                        is_accepted = self._send_record(record, deliver)
+                        sent += record.calls if is_accepted else 0
+                        refused += 0 if is_accepted else record.calls
                     start = record.end
-        return number
+        return SendResult(sent, refused)
 
-    def _send_record(self, record: Record, deliver: Callable[[Entry], None]) -> int:
+    def _send_record(self, record: Record, deliver: Callable[[Entry], None]) -> bool:
+        """Send one record and mark it. Return whether the store accepted it; otherwise it is set aside."""
+        is_accepted = True
         try:
             deliver(record.entry)
         except (*_REFUSALS, msgspec.MsgspecError) as error:
+            is_accepted = False
             self._refuse(record, error)
         with opened(self._calls, os.O_RDWR) as file:
             os.pwrite(file.fileno(), SENT, record.start)
-        return record.calls
+        return is_accepted
 
     def _next_records(self, start: int) -> list[Record]:
         """Read the next records; at the end, truncate the file."""
@@ -233,7 +245,7 @@ class Outbox:
         with self._locked(WRITE_LOCK):
             refused = Refused(time.time_ns() // 1_000_000, code, str(error), entry)
             append_line(self.folder / REFUSED, msgspec.json.encode(refused))
-        log.error("%s: refused when sent later, see `holdfast outbox`: %s", ", ".join(entry.ids), error)
+        log.error("the store refused calls from the outbox (job %s): %s", ", ".join(entry.ids), error)
         return None
 
     # Reading
@@ -309,4 +321,4 @@ def _acquire(lock: int, path: Path, timeout: float) -> None:
         except BlockingIOError:
             if time.monotonic() >= deadline:
                 raise OSError(errno.EBUSY, "another process holds the lock", str(path)) from None
-            time.sleep(PAUSE)
+            time.sleep(LOCK_POLL_INTERVAL)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from holdfast import errors
 from holdfast.outbox.entry import Entry
-from holdfast.outbox.outbox import Outbox
+from holdfast.outbox.outbox import Outbox, SendResult
 from holdfast.store import Deadline, Store
 from holdfast.store.deadline import DEFAULT_SECONDS
 
@@ -38,21 +38,21 @@ class Sender:
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
 
-    def send(self) -> int:
-        """Send all calls in the outbox and return their number.
+    def send(self) -> SendResult:
+        """Send all calls in the outbox, and count them.
 
         Raises:
             StoreUnavailable, StoreFull: the unsent calls stay in the outbox.
         """
         try:
-            number = self.outbox.send(self._deliver)
+            result = self.outbox.send(self._deliver)
         except errors.HoldfastError:
             raise
         except OSError as error:
             raise errors.StoreUnavailable(f"calls in the outbox cannot be sent: {error}") from error
-        if number:
-            log.info("sent %d calls from the outbox", number)
-        return number
+        if result.sent:
+            log.info("sent %d calls from the outbox", result.sent)
+        return result
 
     def catch_up(self) -> bool:
         """Send for up to two seconds, unless another process is sending. Return whether the outbox is empty now.
