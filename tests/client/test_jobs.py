@@ -382,7 +382,7 @@ def test_a_job_that_has_not_started_is_failed_by_an_operator(ask: Ask) -> None:
     assert states("late") == ["cancelled"]
     with pytest.raises(JobFailed, match=r"in group spam \(operator\): an operator said so"):
         ask("result", job)
-    with pytest.raises(WrongState, match="bad has ended already and cannot be failed"):
+    with pytest.raises(WrongState, match="bad has already ended and cannot be failed"):
         ask("fail", "bad")
     with pytest.raises(WrongState, match="bad is not running, so it cannot be released"):
         ask("release", "bad")

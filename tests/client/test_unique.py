@@ -138,7 +138,7 @@ def test_a_key_that_is_had_for_a_time_is_free_after_it_whatever_became_of_the_jo
 def test_error_refuses_and_replace_takes_the_place_and_the_id(store: Store, span: str | int, state: str) -> None:
     delay = 60_000 if state == "scheduled" else None
     store_all(store, new("a", unique="k", unique_for=span, delay=delay), new("other"))
-    with pytest.raises(JobExists, match="job a with the unique key k exists already"):
+    with pytest.raises(JobExists, match="job a with the unique key k already exists"):
         one(store, "b", span=span, on_exists="error")
     assert one(store, "b", span=span, on_exists="replace") == (True, "a")
     assert fields(store, "a", "state", "payload", "unique") == ("waiting", b"b", "k")
@@ -301,7 +301,7 @@ def test_the_client_says_what_is_there_and_the_snapshot_is_what_the_store_says(
         again = unique.enqueue("two")
         assert (first.created, again.created, again.id) == (True, False, first.id)
         assert first.unique == first.refresh().unique == again.unique == f"k{number}"
-        with pytest.raises(JobExists, match=f"unique key k{number} exists already"):
+        with pytest.raises(JobExists, match=f"unique key k{number} already exists"):
             unique.options(on_exists="error").enqueue("three")
     assert timed.count() == len(SPANS)
 
@@ -438,7 +438,7 @@ def test_fresh_ids_that_are_there_after_all_harm_nothing(store: Store, client: r
     store_all(store, *jobs, fresh=True)
     assert store_all(store, *jobs, fresh=True).created == [True] * 5  # by another call, with a token of its own
     before = dump(client, namespace)
-    with pytest.raises(JobExists, match="2 of these 3 jobs exist already: their ids are not fresh"):
+    with pytest.raises(JobExists, match="2 of these 3 jobs already exist: their ids are not fresh"):
         store_all(store, new("new"), *jobs[:2], fresh=True)
     with pytest.raises(Invalid, match="unique keys cannot be `fresh`"):
         store_all(store, new("x", unique="k"), fresh=True)

@@ -207,7 +207,7 @@ def test_an_item_that_is_there_is_returned_refused_or_replaced(items: Items) -> 
     items.put(b"1", id="a")
     assert not items.put(b"2", id="a").created
     assert items.value("a") == b"1"
-    with pytest.raises(JobExists, match="job a exists already"):
+    with pytest.raises(JobExists, match="job a already exists"):
         items.put(b"3", id="a", on_exists="error")
     assert items.put(b"4", id="a", on_exists="replace").created
     assert items.value("a") == b"4"

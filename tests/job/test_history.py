@@ -192,8 +192,8 @@ def test_a_jobs_history_tells_what_happened_in_order(
         ("created", "", 0),
         ("noted", "looked at by ann", 0),
         ("claimed", ONE, 1),
-        ("said", "half", 0),
-        ("said", "way", 0),
+        ("reported", "half", 0),
+        ("reported", "way", 0),
         ("error", "", 1),
         ("claimed", ONE, 2),
         ("released", "stopping", 2),
@@ -201,7 +201,7 @@ def test_a_jobs_history_tells_what_happened_in_order(
         ("retried", "", 0),
     ]
     assert [entry.at for entry in found] == sorted(entry.at for entry in found)
-    assert [note.what for note in timed.get("a").notes] == ["noted", "said", "said", "cancelled", "retried"]
+    assert [note.what for note in timed.get("a").notes] == ["noted", "reported", "reported", "cancelled", "retried"]
 
 
 def test_what_happens_in_one_millisecond_is_told_in_order_too(store: Store, clock: TestClock, timed: Holdfast) -> None:

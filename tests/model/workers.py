@@ -151,7 +151,7 @@ class Workers(Core):
         if progress is not None:
             job.progress = progress
         for words in notes:
-            job.note(now, b"said", words)
+            job.note(now, b"reported", words)
         if renew:
             job.timer, job.spared, self.latest = now + job.lease, 0, max(now, self.latest)
         self.event("saved", job)
@@ -206,7 +206,7 @@ class Workers(Core):
             case Succeed(result, note):
                 job.result = result
                 if note:
-                    job.note(now, b"said", note)
+                    job.note(now, b"reported", note)
                 self.conclude(job, "succeeded", now)
             case Error():
                 self._fail_attempt(job, item.outcome, now)

@@ -1129,7 +1129,7 @@ def test_the_command_line_lists_and_sends_what_is_kept(shell: Shell, outbox_fold
     assert shell("outbox", "send", "--json").json == {"sent": 3}
     assert shell("outbox", "send").out == "0\n"
     assert [row[0] for row in shell("outbox").rows] == ["taken"]
-    assert "exists already" in shell("outbox").out
+    assert "already exists" in shell("outbox").out
     assert shell.client.count() == 3
 
 

@@ -329,7 +329,7 @@ CASES = [
     Case(
         "releasing with a reason of bytes", lambda s: s.app.release("running", reason=cast(Any, 1)), "INVALID", "text"
     ),
-    Case("failing what has ended", lambda s: s.app.fail("ended"), "STATE", "has ended already"),
+    Case("failing what has ended", lambda s: s.app.fail("ended"), "STATE", "has already ended"),
     Case("failing with a bad group", lambda s: s.app.fail("waiting", group="a b"), "INVALID", "group is 'a b'"),
     Case("failing nobody", asynchronously(lambda s: s.app.afail("nobody")), "NOTFOUND", "nobody"),
     Case("cancelling no job at all", lambda s: s.app.cancel_with_dependents(), "INVALID", "1 to 1000"),

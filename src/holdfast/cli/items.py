@@ -121,7 +121,7 @@ def _source(text: str | None, file: BinaryIO | None) -> BinaryIO:
 def _lines(source: BinaryIO) -> Iterator[bytes]:
     while line := source.readline(MAX_PAYLOAD + 2):
         if len(line.removesuffix(b"\n")) > MAX_PAYLOAD:
-            raise TooBig(f"a line has more than {MAX_PAYLOAD} bytes, the limit of an item")
+            raise TooBig(f"a line is over {MAX_PAYLOAD} bytes (limit of an item)")
         yield line.removesuffix(b"\n")
 
 

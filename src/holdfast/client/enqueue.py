@@ -162,7 +162,7 @@ def tasks_of(calls: Sequence[Any]) -> Tasks:
     tasks = set()
     for call in calls:
         if not isinstance(call, BoundCall):
-            raise errors.Invalid(f"expected a bound call, task.bind(...), got {call!r}")
+            raise errors.Invalid(f"expected a bound call, as task.bind(...), got {call!r}")
         tasks.add(call.variant)
     return tasks
 
@@ -245,7 +245,7 @@ def _existing_jobs(app: App, chunk: Chunk, stored: EnqueueReply, deadline: Deadl
                 jobs[call.id] = replace(_existing_job(app, call, fields), created=created)
         if len(jobs) == len(chunk.calls):
             return [jobs[call.id] for call in chunk.calls]
-    raise errors.JobExists(f"{_identity(left.calls[0])} existed, but its job was removed before it could be read")
+    raise errors.JobExists(f"{_identity(left.calls[0])} was taken, but its job was removed before it could be read; enqueue again")
 
 
 def _take_new(
@@ -263,7 +263,9 @@ def _take_new(
 
 def _existing_job(app: App, call: BoundCall[R], fields: dict[str, Any]) -> Job[R]:
     if fields["task"] != call.name:  # its result would have another type
-        raise errors.JobExists(f"job {fields['id']} exists already, with task {fields['task']} instead of {call.name}")
+        raise errors.JobExists(
+            f"job {fields['id']} already exists with task {fields['task']}, not {call.name}; use another id or unique key"
+        )
     return read_job(fields, app, call.variant.signature.result)
 
 

@@ -135,7 +135,7 @@ def cancel(_: Stores, id: str, /, *, reason: str = "", unless_awaited: bool = Fa
 
     Raises:
         JobNotFound: no job has this id.
-        WrongState: it has ended already.
+        WrongState: it has already ended.
         JobBlocked: it has dependents, and `unless_awaited` is given.
     """
     return _only_reply("cancel", id, (yield commands.cancel([id], reason=reason, unless_awaited=unless_awaited)))
@@ -265,7 +265,7 @@ def fail(_: Stores, id: str, /, *, group: str | None = None, reason: str = "") -
 
     Raises:
         JobNotFound: no job has this id.
-        WrongState: it has ended already.
+        WrongState: it has already ended.
     """
     chosen = None if group is None else check_name(group, "group")
     return _only_reply("fail", id, (yield commands.fail([check_id(id)], group=chosen, reason=reason)))
@@ -297,7 +297,7 @@ def note(_: Stores, id: str, text: str, /) -> Steps[None]:
 # Replies
 
 _REFUSALS = {
-    ("cancel", "STATE"): "has ended already and cannot be cancelled",
+    ("cancel", "STATE"): "has already ended and cannot be cancelled",
     ("cancel", "BLOCKED"): "has dependents and was not cancelled; cancel them too, or remove the dependency (depend)",
     ("retry", "STATE"): "has not ended, so it cannot be retried; cancel it first to run it again from the start",
     ("retry", "DONE"): "has done its work but could not store the result, so a retry would repeat the work; to do so,"
@@ -308,7 +308,7 @@ _REFUSALS = {
     ("delete", "BLOCKED"): "has dependents and cannot be deleted; retry it, or remove the dependency (depend)",
     ("move", "STATE"): "has ended and cannot be moved, or is running and cannot change its queue",
     ("release", "STATE"): "is not running, so it cannot be released",
-    ("fail", "STATE"): "has ended already and cannot be failed",
+    ("fail", "STATE"): "has already ended and cannot be failed",
 }
 _COMMON_REFUSALS = {
     "NOTFOUND": "does not exist; it may have been deleted",

@@ -20,7 +20,8 @@ def set_limit(_: Stores, name: str, slots: int, *, per: Duration | None = None) 
     """
     if ":" in check_limit(name):
         raise errors.Invalid(
-            f"{name} has a key, but a limit is the same for all of its keys: set_limit({name.partition(':')[0]!r}, ...)"
+            f"expected the name of a limit without a key, got {name!r}: it applies to each of its keys, so call"
+            f" set_limit({name.partition(':')[0]!r}, ...)"
         )
     period = None if per is None else milliseconds(per, what="per", least=1, most=MAX_DURATION)
     changed: bool = yield commands.set_limit(name, slots, per=period)

@@ -40,7 +40,7 @@ class Schedule(msgspec.Struct, frozen=True):
 def declaration(name: str, call: BoundCall[Any], timing: Timing, revision: int | None = None) -> dict[str, Any]:
     """Return the arguments of `commands.schedule`."""
     if not isinstance(call, BoundCall):
-        raise Invalid(f"expected a bound call, task.bind(...), got {call!r}")
+        raise Invalid(f"expected a bound call, as task.bind(...), got {call!r}")
     if not isinstance(timing, Timing):
         raise Invalid(f"schedule is {timing!r}; it must be holdfast.cron(...) or holdfast.every(...)")
     if call.chosen.deadline_at is not None:

@@ -44,7 +44,7 @@ def complete(items: Queue, token: str, /, result: Buffer = b"") -> Steps[bool]:
     After StoreUnavailable it is unknown whether the item was completed; check `jobs.get(id).state`.
 
     Raises:
-        LeaseLost: it has ended already, or another program may have claimed it.
+        LeaseLost: it has already ended, or another program may have claimed it.
         TooBig: the result is over 1 MiB; the item is still held.
         Invalid: the token is malformed, or of another queue.
     """
@@ -57,7 +57,7 @@ def fail(
     """Fail a detached item: it is retried while it has retries left, unless `final` is given.
 
     Raises:
-        LeaseLost: it has ended already, or another program may have claimed it.
+        LeaseLost: it has already ended, or another program may have claimed it.
         Invalid: the token is malformed, or of another queue.
     """
     return (yield from _end(_token_of(items, token), outcomes.failure(message, final=final, delay=delay)))
@@ -69,7 +69,7 @@ def release(
     """Requeue a detached item without counting an attempt. See `Item.release`.
 
     Raises:
-        LeaseLost: it has ended already, or another program may have claimed it.
+        LeaseLost: it has already ended, or another program may have claimed it.
         Invalid: the token is malformed, or of another queue.
     """
     outcome = outcomes.release(reason, delay=delay)

@@ -64,8 +64,8 @@ class Attempt(msgspec.Struct, frozen=True, gc=False):
 class Note(msgspec.Struct, frozen=True, gc=False):
     """An event in the life of a job outside of its attempts, or a note.
 
-    `what` is cancelled, cancelling, retried, failed (by an operator or a deadline), said (a note of the job itself) or
-    noted (a note of somebody else).
+    `what` is cancelled, cancelling, retried, failed (by an operator or a deadline), reported (a note that the
+    job wrote itself) or noted (a note that somebody else wrote).
     """
 
     at: datetime
@@ -318,7 +318,7 @@ def _came_first(note: Entry, entry: Entry) -> bool:
     """Order entries of one millisecond: notes of the job come before its end, other notes before the next claim."""
     if entry.what in ("created", "started"):
         return False
-    return (entry.what != "claimed") == (note.what in ("said", "cancelling"))
+    return (entry.what != "claimed") == (note.what in ("reported", "cancelling"))
 
 
 UNREADABLE = {

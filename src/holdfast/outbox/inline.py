@@ -94,7 +94,7 @@ def _ended(stored: Job[R], end: CallEnd) -> Job[R]:
         final_reason=_final_reason(outcome) if described else "",
         result_bytes=outcome.result if isinstance(outcome, Succeed) else None,
         attempts=[attempt],
-        notes=[job.Note(now, "said", outcome.note)] if isinstance(outcome, Succeed) and outcome.note else [],
+        notes=[job.Note(now, "reported", outcome.note)] if isinstance(outcome, Succeed) and outcome.note else [],
         ran_inline=True,
     )
 

@@ -85,7 +85,7 @@ local function check_times(batch)
   check_optional(batch.deadline, 'the deadline', 1, MAX_DURATION)
   check_optional(batch.deadline_at, 'the time of the deadline', 0, now + MAX_DURATION)
   local due, deadline_at = due_time(batch), batch.deadline_at or (batch.deadline and now + batch.deadline)
-  if due and deadline_at and deadline_at <= due then refuse('INVALID', 'the deadline must be after the due time') end
+  if due and deadline_at and deadline_at <= due then refuse('INVALID', 'the deadline must be later than the due time') end
 end
 
 local function check_batch(batch)
@@ -197,7 +197,7 @@ local function look_up(id, batch, args)
   if not existing then check_replaced(id, batch) end
   if not existing or args.on_exists == 'return' then return existing end
   if args.on_exists == 'error' then
-    refuse('EXISTS', 'job ' .. existing .. (existing == id and '' or ' with the unique key ' .. unique) .. ' exists already')
+    refuse('EXISTS', 'job ' .. existing .. (existing == id and '' or ' with the unique key ' .. unique) .. ' already exists')
   end
   if owner and owner ~= existing then
     refuse('EXISTS', 'job ' .. existing .. ' cannot be replaced: job ' .. owner .. ' owns the unique key ' .. unique)
@@ -362,7 +362,7 @@ local function is_repeated(args)
     found, count = found + redis.call('EXISTS', unpack(jobs)), count + #jobs
   end
   if found > 0 and found < count then
-    refuse('EXISTS', string.format('%d of these %d jobs exist already: their ids are not fresh', found, count))
+    refuse('EXISTS', string.format('%d of these %d jobs already exist: their ids are not fresh', found, count))
   end
   return found > 0
 end

@@ -187,7 +187,9 @@ end
 
 local function check_next(item, job, blob)
   local batch = type(item.next) == 'table' and item.next or refuse('INVALID', '`next` must be an object')
-  if blob and #blob > constants.MAX_PAYLOAD then refuse('TOOBIG', 'the payload is too long') end
+  if blob and #blob > constants.MAX_PAYLOAD then
+    refuse('TOOBIG', string.format('the payload of job %s is %d bytes (limit %d)', item.id, #blob, constants.MAX_PAYLOAD))
+  end
   if batch.unique then refuse('INVALID', '`next` cannot change the unique key') end
   batch.ids, batch.queue, batch.task = { item.id }, batch.queue or job.queue, batch.task or job.task
   batch.codec = batch.codec or job.spec.codec

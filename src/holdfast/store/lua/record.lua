@@ -271,7 +271,7 @@ local function current_attempt(job)
 end
 
 -- Kinds of notes, by letter.
-local NOTE_OF = { C = 'cancelled', c = 'cancelling', R = 'retried', n = 'said', N = 'noted', F = 'failed' }
+local NOTE_OF = { C = 'cancelled', c = 'cancelling', R = 'retried', n = 'reported', N = 'noted', F = 'failed' }
 
 -- Store a long value under its own key. Returns what the record contains.
 local function store_blob(letter, id, bytes)

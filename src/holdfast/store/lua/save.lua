@@ -59,7 +59,7 @@ register('save', { 'allow-oom' }, function(args, blobs)
   end
   if type(args.progress or '') ~= 'string' then refuse('INVALID', '`progress` must be text') end
   if #(args.progress or '') > MAX_PROGRESS then
-    refuse('TOOBIG', 'the progress of job ' .. args.id .. ' is too long')
+    refuse('TOOBIG', string.format('the progress of job %s is %d bytes (limit %d)', args.id, #args.progress, MAX_PROGRESS))
   end
   check_notes(args.notes or {})
   local job = load_held(args.executor, args.id, args.attempt, args.created)

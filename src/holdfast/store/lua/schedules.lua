@@ -29,7 +29,7 @@ local set_marker = core.set_marker
 local MAX_BACKLOG, MAX_BATCH, MAX_DURATION = constants.MAX_BACKLOG, constants.MAX_BATCH, constants.MAX_DURATION
 local MIN_TIMES_AHEAD = constants.MIN_TIMES_AHEAD
 
-local MAX_TIMES, MAX_SCHEDULES, MAX_FIRINGS = 500, 10000, 100
+local MAX_TIMES, MAX_SCHEDULES, MAX_FIRINGS, MAX_SPEC = 500, 10000, 100, 4096
 local MAX_REPLY = 33554432 -- bytes of one reply
 local SAMPLE = 5 -- schedules checked for a missing timer at once
 local MISSED = { one = true, all = true, skip = true }
@@ -203,6 +203,10 @@ local function check_times(times)
   return times
 end
 
+local function check_size(text, what, max)
+  if #text > max then refuse('TOOBIG', string.format('%s is %d bytes (limit %d)', what, #text, max)) end
+end
+
 local function check_schedule(args, payload)
   schedule_name(args.name)
   if type(args.batch) ~= 'table' then refuse('INVALID', '`batch` must be a table') end
@@ -214,8 +218,9 @@ local function check_schedule(args, payload)
   args.batch.ids = { args.name }
   check_batch(args.batch)
   args.batch.ids = nil
-  if not payload or #payload > constants.MAX_PAYLOAD then refuse('TOOBIG', 'the payload is missing or too long') end
-  if #(args.spec or '') > 4096 then refuse('TOOBIG', '`spec` is too long') end
+  if not payload then refuse('INVALID', 'schedule ' .. args.name .. ' has no payload') end
+  check_size(payload, 'the payload of schedule ' .. args.name, constants.MAX_PAYLOAD)
+  check_size(args.spec or '', '`spec`', MAX_SPEC)
   if args.every then
     check_integer(args.every, '`every`', constants.MIN_INTERVAL, MAX_DURATION)
     check_integer(args.offset or 0, '`offset`', 0, 2 ^ 47)
