@@ -218,7 +218,7 @@ def test_what_happens_in_one_millisecond_is_told_in_order_too(store: Store, cloc
     take(store)
     end(store, "a", Succeed(b""))
     assert [entry.what for entry in timed.get("a").history] == [
-        *("created", "claimed", "said", "error", "claimed", "cancelling", "error"),
+        *("created", "claimed", "reported", "error", "claimed", "cancelling", "error"),
         *("noted", "retried", "claimed", "succeeded"),
     ]
 
@@ -303,7 +303,7 @@ def test_a_job_adds_entries_to_its_own_history_under_every_runner(crew: Crew, ru
     found = crew.ended(stored)
     assert found.state == "succeeded"
     assert [note.text for note in found.notes] == [f"step {number}" for number in range(20)]
-    assert {note.what for note in found.notes} == {"said"}
+    assert {note.what for note in found.notes} == {"reported"}
     what = [entry.what for entry in found.history]
     assert what[:3] == ["created", "claimed", "started"]
     assert what[-1] == "succeeded"

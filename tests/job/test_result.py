@@ -208,7 +208,7 @@ def test_a_wrong_annotation_is_noted_and_warned_of_where_results_are_read(bench:
     with pytest.warns(ResultTypeWarning):
         assert second.result() == "seven"
     assert total.result() == [VALUES["dict"]]
-    assert [entry.what for entry in first.refresh().history] == ["created", "claimed", "started", "said", "succeeded"]
+    assert [entry.what for entry in first.refresh().history] == ["created", "claimed", "started", "reported", "succeeded"]
 
 
 def test_a_job_that_is_not_kept_leaves_no_note(bench: Workbench) -> None:
@@ -237,7 +237,7 @@ def test_a_call_that_runs_inline_does_so_too() -> None:
     assert misfit.state == "succeeded"
     with pytest.warns(ResultTypeWarning):
         assert misfit.result() == "seven"  # type: ignore[comparison-overlap]
-    assert [note.what for note in misfit.notes] == ["said"]
+    assert [note.what for note in misfit.notes] == ["reported"]
     app.close()
 
 

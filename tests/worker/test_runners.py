@@ -126,7 +126,7 @@ def test_a_task_with_a_wrong_annotation_succeeds_and_its_result_is_the_json_valu
             result: Any = job.result(timeout="30s")
         assert result == "seven"
     (note,) = staff.crew.get(jobs[0]).notes
-    assert (note.what, staff.crew.outcomes(jobs[0])) == ("said", ["succeeded"])
+    assert (note.what, staff.crew.outcomes(jobs[0])) == ("reported", ["succeeded"])
     assert note.text.startswith(f"the result of task give.{runner}: Expected `int`, got `str`; it is stored as JSON")
     log = until(lambda: log if f"annotation of task give.{runner} " in (log := staff.worker.log) else None)
     assert log.count(f"correct the return annotation of task give.{runner} (logged once)") == 1
