@@ -39,7 +39,7 @@ def test_what_came_what_ended_and_how_long_it_took_is_counted(store: Store, cloc
     found = row(store)
 
     assert (found.waiting, found.running, found.scheduled, found.blocked) == (1, 1, 1, 1)
-    assert (found.came, found.ended, found.ran) == (4, 2, 4000 + 10_000)
+    assert (found.arrived, found.ended, found.run_time) == (4, 2, 4000 + 10_000)
     assert found.oldest == 10_000
 
 

@@ -92,7 +92,7 @@ def test_a_deadline_that_has_passed_calls_for_a_worker(jobs: Holdfast, store: St
     put(store, "a", after=("x",), deadline=10_000)
     assert needed(jobs)["q"] == 0
     clock.advance(11)
-    assert (needed(jobs)["q"], row(store).due, row(store).others) == (1, 0, 1)
+    assert (needed(jobs)["q"], row(store).due, row(store).other_overdue) == (1, 0, 1)
     jobs.upkeep()
     assert state(store, "a") == "failed"
     assert needed(jobs)["q"] == 0
@@ -105,7 +105,7 @@ def test_a_limit_that_has_room_again_calls_for_a_worker(jobs: Holdfast, store: S
     end(store, "a", Succeed(b""))
     assert (row(store).throttled, needed(jobs)["q"]) == (1, 0)
     clock.advance(60)
-    assert (row(store).others, needed(jobs)["q"]) == (1, 1)
+    assert (row(store).other_overdue, needed(jobs)["q"]) == (1, 1)
     jobs.upkeep()
     assert take(store) == ["b"]
 
@@ -178,23 +178,23 @@ def test_upkeep_moves_all_that_is_due_and_says_how_much(jobs: Holdfast, store: S
     put(store, "later", delay=60_000)
     jobs.schedule("poll", jobs.tasks["work"].bind(), every="1m")
     first = jobs.upkeep()
-    assert (first.moved, first.overdue) == (0, 0)
+    assert (first.processed, first.overdue) == (0, 0)
     assert first.wait is not None
     assert first.wait <= 1.0
     clock.advance(61)
 
     done = jobs.upkeep()
 
-    assert (done.moved, done.overdue, jobs.overdue()) == (352, 0, 0)
+    assert (done.processed, done.overdue, jobs.overdue()) == (352, 0, 0)
     assert done.wait is not None
     assert 0 < done.wait <= 60
     assert row(store).waiting == 352
-    assert jobs.upkeep().moved == 0
+    assert jobs.upkeep().processed == 0
 
 
 def test_upkeep_with_nothing_ahead_says_so(jobs: Holdfast) -> None:
     done = jobs.upkeep()
-    assert (done.moved, done.overdue, done.wait) == (0, 0, None)
+    assert (done.processed, done.overdue, done.wait) == (0, 0, None)
 
 
 def test_upkeep_has_further_times_of_calendars(jobs: Holdfast, clock: TestClock) -> None:
@@ -233,12 +233,12 @@ def test_what_cannot_be_read_stays_and_holds_nothing_up(
     client.hset(record, "h", b"\x02" + head[1:])
     clock.advance(2)
     done = jobs.upkeep()
-    assert (done.moved, done.overdue, jobs.overdue(), row(store).waiting) == (250, 1, 1, 250)
+    assert (done.processed, done.overdue, jobs.overdue(), row(store).waiting) == (250, 1, 1, 250)
     ended = shell("upkeep", "--once")
     assert (ended.code, ended.out) == (1, "0\n")
     assert "1 timers are overdue and cannot be processed" in ended.err
     client.hset(record, "h", head)
-    assert jobs.upkeep().moved == 1
+    assert jobs.upkeep().processed == 1
 
 
 def test_all_missed_firings_are_made_up_for_at_once(jobs: Holdfast, clock: TestClock) -> None:
@@ -281,7 +281,7 @@ def test_the_async_equals_do_the_same(server_url: str, namespace: str) -> None:
         while not await jobs.aoverdue():
             await asyncio.sleep(0.001)  # between looks at a condition
         assert (await jobs.aload("q"))[0].needed == 1
-        assert (await jobs.aupkeep()).moved == 1
+        assert (await jobs.aupkeep()).processed == 1
         assert await jobs.aoverdue() == 0
         await jobs.aclose()
 
@@ -295,7 +295,7 @@ def test_of_many_upkeeps_at_once_a_schedule_fires_once(jobs: Holdfast, store: St
     put(store, *(f"d{number}" for number in range(300)), delay=1000)
     clock.advance(3 * 3600)
     with ThreadPoolExecutor(8) as pool:
-        moved = sum(done.moved for done in pool.map(lambda _: jobs.upkeep(), range(16)))
+        moved = sum(done.processed for done in pool.map(lambda _: jobs.upkeep(), range(16)))
     assert {schedule.fired for schedule in jobs.schedules()} == {3}
     assert (row(store).waiting, jobs.overdue()) == (20 * 3 + 300, 0)
     assert moved >= 320
@@ -327,7 +327,7 @@ def test_the_program_moves_time_until_it_is_stopped(shell: Shell, way: signal.Si
     finally:
         process.kill()
     assert process.returncode == 0
-    assert sum(json.loads(line)["moved"] for line in out.splitlines()) == 3
+    assert sum(json.loads(line)["processed"] for line in out.splitlines()) == 3
     assert [json.loads(line)["note"].startswith("processing timers of namespace") for line in err.splitlines()] == [
         True
     ]
@@ -342,7 +342,7 @@ def test_once_moves_what_is_due_and_ends(shell: Shell) -> None:
     ended = shell("upkeep", "--once")
     assert (ended.code, ended.out, ended.err) == (0, "1\n", "")
     assert shell.client.get("a").state == "waiting"
-    assert shell("upkeep", "--once", "--json").json == {"moved": 0, "overdue": 0}
+    assert shell("upkeep", "--once", "--json").json == {"processed": 0, "overdue": 0}
 
 
 def test_the_program_outlives_an_absence_of_the_store(shell: Shell, namespace: str) -> None:

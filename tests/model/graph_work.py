@@ -146,7 +146,7 @@ def renew(world: World, worker: str) -> None:
         if by_name[name].held[id].attempt == attempt:
             del by_name[name].held[id]
     _stop(world, by_name, told.cancelled, Cancelled())
-    _stop(world, by_name, [each for each in told.unnamed if world.chance.random() < 0.5], Release("unknown"))
+    _stop(world, by_name, [each for each in told.unreported if world.chance.random() < 0.5], Release("unknown"))
 
 
 def _stop(world: World, executors: dict[str, Executor], held: list[Lease], outcome: Outcome) -> None:

@@ -152,7 +152,7 @@ class Machine(RuleBasedStateMachine):
         load = {row.queue: row for row in loaded.samples}
         same("load", load, {row.queue: row for row in self.model.load_rows(self.now)})
         assert loaded.overdue == overdue.count(self.model, self.now), f"{loaded.overdue} timers are overdue"
-        assert {*loaded.about} == {*overdue.by_queue(self.model, self.now)}, f"overdue is about {loaded.about}"
+        assert {*loaded.overdue_queues} == {*overdue.by_queue(self.model, self.now)}, f"overdue is about {loaded.overdue_queues}"
         self.compare_workers()
         self.compare_schedules()
 
@@ -242,8 +242,8 @@ def outcome_of(call: Callable[[], Any]) -> Any:
         return type(error)
 
 
-def normal_renewal(cancelled: list[Lease], lost: list[Lease], unnamed: list[Lease]) -> tuple[list[Lease], ...]:
-    return cancelled, lost, sorted(unnamed)
+def normal_renewal(cancelled: list[Lease], lost: list[Lease], unreported: list[Lease]) -> tuple[list[Lease], ...]:
+    return cancelled, lost, sorted(unreported)
 
 
 def normal_inboxes(inboxes: dict[str, list[str]]) -> dict[str, list[str]]:

@@ -402,7 +402,7 @@ def test_a_call_that_fails_inline_says_why(inline: Holdfast) -> None:
             raise Snooze("1h")
         raise Fail("no", group="none") if how == "fail" else ValueError(how)
 
-    groups = {"value": "ValueError", "fail": "none", "exit": "crashed", "later": "no-later"}
+    groups = {"value": "ValueError", "fail": "none", "exit": "crashed", "later": "cannot-continue"}
     for how, group in groups.items():
         job = fail.enqueue(how)
         assert (job.state, job.group) == ("failed", group)

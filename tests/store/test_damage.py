@@ -731,7 +731,7 @@ def test_an_attempt_that_its_record_says_an_executor_runs_is_renewed_whatever_th
     for _ in range(3):
         scene.clock.advance(14)
         renewed = scene.store.run(commands.renew("node/one", [Lease(ONE, "x", 1), Lease(ONE, "y", 1)], executors=[ONE]))
-        assert (renewed.lost, renewed.unnamed) == ([], [])
+        assert (renewed.lost, renewed.unreported) == ([], [])
     scene.check()
     assert scene.store.run(commands.finish(ONE, [Finish("x", 1, Succeed(b""))])).answers == ["OK"]
 
@@ -753,7 +753,7 @@ def test_an_entry_of_an_executor_that_its_record_denies_is_removed(scenes: Calla
     scene.client.hset(scene.key(f"x:{ONE}"), "x", "1")
 
     renewed = scene.store.run(commands.renew("node/one", [Lease(ONE, "y", 1)], executors=[ONE]))
-    assert renewed.unnamed == []
+    assert renewed.unreported == []
     assert scene.store.run(commands.renew("node/one", [Lease(ONE, "x", 1)], executors=[])).lost == [Lease(ONE, "x", 1)]
     scene.check()
 

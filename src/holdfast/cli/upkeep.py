@@ -21,7 +21,7 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 UPKEEP = Table(
     "timer",
-    column("moved", "number of due jobs, schedules, deadlines, leases and limits that were processed", right=True),
+    column("processed", "number of due jobs, schedules, deadlines, leases and limits that were processed", right=True),
     field("overdue", "number that could not be processed"),
 )
 
@@ -69,7 +69,7 @@ class _Loop:
             return RETRY_INTERVAL
         if self._is_unreachable:
             print_note("the store is reachable again")
-        if result.moved:
+        if result.processed:
             _print(self._client, result)
         if result.overdue != self._overdue:
             _print_overdue(result)
@@ -78,7 +78,7 @@ class _Loop:
 
 
 def _print(client: Client, result: Upkeep) -> None:
-    client.output.stream({"moved": result.moved, "overdue": result.overdue}, UPKEEP)
+    client.output.stream({"processed": result.processed, "overdue": result.overdue}, UPKEEP)
 
 
 def _print_overdue(result: Upkeep) -> bool:

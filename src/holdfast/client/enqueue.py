@@ -37,7 +37,7 @@ ATTEMPTS = 5  # to store a call whose existing job is removed at the same time
 class OutagePolicy(Protocol):
     """Decides what happens to calls while the server is unreachable."""
 
-    is_out: bool  # whether the last attempt to store failed
+    is_unreachable: bool  # whether the last attempt to store failed
 
     def check(self, tasks: Tasks) -> object: ...
     def append_behind_unsent(self, chunk: Chunk) -> Action[Jobs | None] | None: ...
@@ -128,7 +128,7 @@ def store(app: App, chunk: Chunk, on_sent: Callable[[], None] | None = None) -> 
         error.maybe_done = error.maybe_done or is_answered
         jobs = yield policy.fall_back(chunk, error)
     else:
-        policy.is_out = False
+        policy.is_unreachable = False
     return jobs
 
 

@@ -61,7 +61,7 @@ class Load(msgspec.Struct, frozen=True):
     blocked: int
     throttled: int
     overdue: int  # due but not processed: scheduled jobs, schedules, limits and deadlines
-    oldest: float | None  # how long the oldest waiting job could have been claimed
+    oldest: float | None  # seconds since the oldest waiting job became claimable
     arriving: float  # jobs per second that became claimable, including retries
     ending: float  # attempts per second that ended
     run_time: float | None  # average duration of an attempt; None if none has ended
@@ -99,13 +99,13 @@ def _all_queues() -> Steps[list[str]]:
     """Return all queues, including those without jobs whose schedule is due."""
     names: list[str] = yield commands.queue_names()
     reply: LoadReply = yield commands.load([])
-    return [*names, *sorted(set(reply.about).difference(names))]
+    return [*names, *sorted(set(reply.overdue_queues).difference(names))]
 
 
 def _read(row: LoadSample, target: float) -> Load:
     period = row.period / 1000
-    run_time = row.ran / row.ended / 1000 if row.ended else None
-    arriving = row.came / period
+    run_time = row.run_time / row.ended / 1000 if row.ended else None
+    arriving = row.arrived / period
     return Load(
         queue=row.queue,
         paused=row.paused,
@@ -115,7 +115,7 @@ def _read(row: LoadSample, target: float) -> Load:
         scheduled=row.scheduled,
         blocked=row.blocked,
         throttled=row.throttled,
-        overdue=row.due + row.others,
+        overdue=row.due + row.other_overdue,
         oldest=None if row.oldest < 0 else row.oldest / 1000,
         arriving=arriving,
         ending=row.ended / period,
@@ -127,7 +127,7 @@ def _read(row: LoadSample, target: float) -> Load:
 def _needed(row: LoadSample, arriving: float, run_time: float | None, target: float) -> int:
     """Count due jobs as waiting: the next claim makes them so."""
     jobs = needed(row.waiting + row.due, row.running, arriving, run_time, target)
-    return max(jobs, 1 if row.others else 0)
+    return max(jobs, 1 if row.other_overdue else 0)
 
 
 def needed(waiting: int, running: int, arriving: float, run_time: float | None, target: float) -> int:

@@ -1,4 +1,4 @@
-"""Upkeep without a worker: processes due jobs, schedules, deadlines, expired leases, limits and retention.
+"""Upkeep without a worker: process due jobs, schedules, deadlines, expired leases, limits and retention.
 
 Workers do this as part of each claim and heartbeat. Where all workers may be scaled to zero, `holdfast upkeep` does it
 instead; it claims nothing and runs no tasks.
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 
 class Upkeep(msgspec.Struct, frozen=True):
-    """The result of an upkeep."""
+    """The result of `upkeep`: timers are due jobs, schedules, deadlines, limits and expired leases."""
 
-    moved: int  # due jobs, schedules, deadlines, expired leases and limits that were processed
-    overdue: int  # those that could not be: of jobs that are damaged, or of a newer release
-    wait: float | None  # seconds until the next one is due; None if there is none
+    processed: int  # timers that were due
+    overdue: int  # timers that could not be processed: their jobs are damaged, or of a newer release
+    wait: float | None  # seconds until the next timer is due; None if there is none
 
 
 def upkeep(_: Stores) -> Steps[Upkeep]:
@@ -39,16 +39,16 @@ def upkeep(_: Stores) -> Steps[Upkeep]:
 
     This loop is `holdfast upkeep`. It is not needed while workers run, and any number of processes may run it.
     """
-    moved, refilled = 0, set[str]()
+    processed, refilled = 0, set[str]()
     while True:
         step: UpkeepReply = yield commands.upkeep(refills=REFILLS)
-        moved += max(0, step.before - step.after)
+        processed += max(0, step.before - step.after)
         new = [name for name in step.refills if name not in refilled]
         for name in new:
             yield from _refill(name)
         refilled.update(new)
         if not (new or step.surplus or step.stuck < min(step.after, MAX_BATCH)):
-            return Upkeep(moved, step.after, None if step.wait is None else step.wait / 1000)
+            return Upkeep(processed, step.after, None if step.wait is None else step.wait / 1000)
 
 
 def _refill(name: str) -> Steps[None]:

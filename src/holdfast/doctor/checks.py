@@ -103,7 +103,7 @@ def persistence(facts: ServerFacts) -> Result:
     if info.get("aof_enabled") == "1":
         fsync = settings.get("appendfsync", "no" if facts.is_embedded else "")
         if facts.is_embedded and fsync == "no":
-            fsync = "keeper" if facts.is_kept else "orphan"
+            fsync = "keeper" if facts.has_keeper else "orphan"
         return _FSYNC.get(fsync) or unknown("How much a power cut loses", "settings")
     if settings.get("save") == "":
         return danger("Nothing is written to disk: a restart of the server loses all jobs.", _ENABLE_AOF)

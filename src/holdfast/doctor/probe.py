@@ -60,7 +60,7 @@ class ServerFacts:
     host: str = ""  # empty for a unix socket
     has_password: bool = False
     is_embedded: bool = False  # its keeper syncs its files
-    is_kept: bool = True  # its keeper is alive
+    has_keeper: bool = True  # its keeper is alive
 
 
 def probe_server(store: Store) -> ServerFacts:
@@ -97,7 +97,7 @@ def _ask(address: Address) -> Asking[ServerFacts]:
         host=_host(address),
         has_password=_has_password(address),
         is_embedded=(home := _home(address, settings or {})) is not None,
-        is_kept=home is None or keeper.has_keeper(home) is not False,
+        has_keeper=home is None or keeper.has_keeper(home) is not False,
     )
 
 

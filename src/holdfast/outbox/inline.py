@@ -113,4 +113,4 @@ def _final(outcome: Outcome) -> Outcome:
     if isinstance(outcome, Succeed | Error | Crash):
         return outcome
     message = "the task asked to continue later, but it ran inline because the server was unreachable"
-    return failed("NoLater", message, group="no-later")
+    return failed("CannotContinue", message, group="cannot-continue")

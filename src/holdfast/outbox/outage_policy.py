@@ -53,7 +53,7 @@ class OutagePolicy:
     """The outage policy of an app."""
 
     def __init__(self, app: App, choice: WhenUnreachable | None) -> None:
-        self.is_out = False  # whether the last attempt to store failed
+        self.is_unreachable = False  # whether the last attempt to store failed
         self._app = app
         self.choice = _check_choice(choice or os.environ.get("HOLDFAST_WHEN_UNREACHABLE") or "raise")
         self._folder = _find_folder(app.address)
@@ -148,7 +148,7 @@ class OutagePolicy:
 
     def _catch_up(self) -> bool:
         """Send the calls that are in the outbox, unless an outage is known. Return whether it is empty now."""
-        if not self.is_out and self.sender.catch_up():
+        if not self.is_unreachable and self.sender.catch_up():
             return True
         self._warn_once("%s: earlier calls have not been sent yet; new calls line up behind them", self.outbox.folder)
         return False
@@ -179,8 +179,8 @@ class OutagePolicy:
 
     def _warn_once(self, message: str, *values: object) -> None:
         """Log a warning when an outage begins."""
-        if not self.is_out:
-            self.is_out = True
+        if not self.is_unreachable:
+            self.is_unreachable = True
             _log().warning(message, *values)
 
 

@@ -87,7 +87,7 @@ class Outbox:
 
     def __init__(self, folder: Path, address: Address) -> None:
         self._about = f"{address.display}, namespace {address.namespace}"
-        self._is_chosen = bool(os.environ.get("HOLDFAST_OUTBOX"))
+        self._is_custom = bool(os.environ.get("HOLDFAST_OUTBOX"))
         self.folder = folder / sha256(self._about.encode()).hexdigest()[:16]
         self._calls = str(self.folder / CALLS)
         self._counted = _Counted()
@@ -111,13 +111,13 @@ class Outbox:
         Raises:
             OSError: it is not trusted.
         """
-        if not self._is_chosen:
+        if not self._is_custom:
             check_trust(self.folder.parent.parent)
         try:
             found = os.lstat(self.folder)
         except FileNotFoundError:
             return
-        chosen = self.folder.parent if self._is_chosen else self.folder.parent.parent
+        chosen = self.folder.parent if self._is_custom else self.folder.parent.parent
         is_private = stat.S_ISDIR(found.st_mode) and not found.st_mode & OTHERS_MAY_WRITE
         if not is_private or found.st_uid not in (os.geteuid(), os.stat(chosen).st_uid):
             why = f"not private, or owned by another user, {describe_user(found.st_uid)}; set HOLDFAST_OUTBOX"

@@ -548,7 +548,7 @@ def test_renew_tells_what_is_held_but_was_not_named(store: Store) -> None:
 
     renewed = keep(store, Lease(ONE, "a", 1), Lease(ONE, "b", 1), Lease(ONE, "b", 1))
     assert renewed.lost == [Lease(ONE, "a", 1)]
-    assert renewed.unnamed == [Lease(ONE, "a", 2)]
+    assert renewed.unreported == [Lease(ONE, "a", 2)]
 
 
 def test_renew_notes_who_runs_a_job_since_when(store: Store, clock: TestClock) -> None:

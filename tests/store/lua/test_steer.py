@@ -88,7 +88,7 @@ def test_an_operator_fails_a_job(store: Store, state: str) -> None:
     assert store.run(commands.fail(["a"], group="bad-data", reason="no such file")) == ["failed"]
 
     assert fields(store, "a", "state", "group") == ("failed", "bad-data")
-    assert keep(store).unnamed == []
+    assert keep(store).unreported == []
 
 
 def test_a_pipeline_of_three_stages_is_one_job_with_one_history(store: Store) -> None:

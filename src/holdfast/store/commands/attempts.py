@@ -101,11 +101,11 @@ class Started(NamedTuple):
 
 class RenewReply(NamedTuple):
     inbox_key: bytes
-    arrivals: int
-    cancelled: list[Lease]
+    arrivals: int  # the highest arrival number
+    cancelled: list[Lease]  # cancellation was requested
     lost: list[Lease]
-    unnamed: list[Lease]
-    refills: list[str] = []  # noqa: RUF012
+    unreported: list[Lease]  # held in the store, but not among those to renew
+    refills: list[str] = []  # noqa: RUF012 - schedules that need more firing times
     queues: int = 0  # changes when a queue is created or forgotten
     undefined: int = 0  # changes when a job names a limit that is not defined
 
@@ -138,8 +138,8 @@ def renew(
 
 
 def _read_renewed(reply: list[Any]) -> RenewReply:
-    cancelled, lost, unnamed = (_read_held(part) for part in reply[2:5])
-    return RenewReply(reply[0], reply[1], cancelled, lost, unnamed, read_texts(reply[5]), *reply[6:8])
+    cancelled, lost, unreported = (_read_held(part) for part in reply[2:5])
+    return RenewReply(reply[0], reply[1], cancelled, lost, unreported, read_texts(reply[5]), *reply[6:8])
 
 
 def _read_held(part: list[Any]) -> list[Lease]:
@@ -211,7 +211,7 @@ class Finish(msgspec.Struct, frozen=True):
 
 
 class FinishReply(NamedTuple):
-    answers: list[str]
+    answers: list[str]  # per item: OK, LOST, or why it was refused
     claim: ClaimReply
 
 

@@ -41,18 +41,18 @@ class LoadSample(NamedTuple):
     scheduled: int
     blocked: int
     throttled: int
-    oldest: int
+    oldest: int  # since the oldest waiting job became claimable; -1: none waits
     due: int  # scheduled jobs that are overdue
-    others: int  # schedules, limits and deadlines of the queue that are overdue
-    period: int
-    came: int
-    ended: int
-    ran: int
+    other_overdue: int  # schedules, limits and deadlines of the queue that are overdue
+    period: int  # to which the next three refer
+    arrived: int  # jobs that became claimable
+    ended: int  # attempts
+    run_time: int  # of these attempts together
 
 
 class LoadReply(NamedTuple):
     overdue: int  # timers of the namespace
-    about: list[str]  # queues that have overdue schedules, limits or deadlines
+    overdue_queues: list[str]  # queues that have overdue schedules, limits or deadlines
     samples: list[LoadSample]
 
 
@@ -61,8 +61,8 @@ def load(queues: Sequence[str] | None = None) -> Command[LoadReply]:
 
 
 def _read_load(reply: list[Any]) -> LoadReply:
-    overdue, about, *rows = reply
-    return LoadReply(overdue, read_texts(about), [LoadSample(row[0].decode(), row[1] == 1, *row[2:]) for row in rows])
+    overdue, queues, *rows = reply
+    return LoadReply(overdue, read_texts(queues), [LoadSample(row[0].decode(), row[1] == 1, *row[2:]) for row in rows])
 
 
 class UpkeepReply(NamedTuple):
@@ -71,9 +71,9 @@ class UpkeepReply(NamedTuple):
     before: int  # overdue timers before the step
     after: int  # overdue timers after it
     stuck: int  # overdue timers of jobs that cannot be read
-    surplus: bool  # whether more finished jobs are due for removal
+    surplus: bool  # whether more ended jobs are due for deletion
     wait: int | None  # milliseconds until the next timer
-    refills: list[str]  # schedules that need further times
+    refills: list[str]  # schedules that need more firing times
 
 
 def upkeep(*, refills: int | None = None) -> Command[UpkeepReply]:

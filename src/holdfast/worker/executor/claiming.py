@@ -261,7 +261,7 @@ class Claiming:
                 renewed = await self._run_until_answered(self._renewal([]), otherwise=NOTHING_RENEWED)
         except TimeoutError:
             return False
-        return bool(renewed.unnamed)
+        return bool(renewed.unreported)
 
     def _use_number(self) -> None:
         """Use the next number. Its jobs may have been claimed as early as a claim with this number was first sent."""

@@ -133,7 +133,7 @@ class Leases:
             renewed = await self._renew_part(part, names, started)
             self._interrupt(renewed)
             self._schedules.refill(renewed.refills)
-            unclaimed.update(renewed.unnamed)
+            unclaimed.update(renewed.unreported)
             started = []
             if len(part) < MAX_BATCH:
                 break
@@ -211,7 +211,7 @@ class Leases:
             renewed = await self._store.run(commands.renew(self._worker, [], executors=[name]))
             items = [
                 Finish(lease.id, lease.attempt, Release("stopped"), unstarted=not executor.may_have_started(lease))
-                for lease in renewed.unnamed
+                for lease in renewed.unreported
             ]
             if not items:
                 break
