@@ -49,10 +49,10 @@ def test_a_retry_comes_again_and_a_parked_job_does_not(store: Store) -> None:
     assert take(store, limit=2) == ["a"]
     end(store, "a", Error(b"", "g", delay=0))
 
-    assert row(store).came == 3
+    assert row(store).arrived == 3
     assert take(store, limit=2) == ["b"]
     end(store, "b", Succeed(b""))
-    assert row(store).came == 3
+    assert row(store).arrived == 3
 
 
 def test_the_oldest_is_found_whatever_its_priority(store: Store, clock: TestClock) -> None:
@@ -76,7 +76,7 @@ def test_what_is_some_minutes_old_counts_no_more_and_leaves_nothing(store: Store
         clock.advance(10)
 
     found = row(store)
-    assert 29 <= found.came <= 32
+    assert 29 <= found.arrived <= 32
     assert 290_000 <= found.period <= 315_000
     clock.advance(600)
     assert row(store)[-3:] == (0, 0, 0)

@@ -17,7 +17,7 @@ from tests.model.schedules import Schedules
 from tests.model.shares import Shares
 from tests.support.new_job import NewJob
 
-PRUNE_EVERY = 1000
+PRUNE_INTERVAL = 1000
 SPARES = 3
 
 
@@ -158,7 +158,7 @@ class Core:
         for _, name in due[: self.steps.advanced]:
             self._ring(name, now)
         self.settle(now)
-        if self.surplus or abs(now - self.pruned) >= PRUNE_EVERY:
+        if self.surplus or abs(now - self.pruned) >= PRUNE_INTERVAL:
             self._prune_in_turn(now)
 
     def _prune_in_turn(self, now: int) -> None:

@@ -11,7 +11,7 @@ from holdfast.units import Duration, milliseconds
 
 
 def set_limit(_: Stores, name: str, slots: int, *, per: Duration | None = None) -> Steps[bool]:
-    """Let up to `slots` jobs of a limit run at the same time; or, with `per`, start in each such period.
+    """Define or change a limit: at most `slots` of its jobs run at once or, with `per`, start in each period.
 
     jobs.set_limit("gpu", 2)
     jobs.set_limit("api", 5, per="1s")
@@ -31,7 +31,7 @@ def set_limit(_: Stores, name: str, slots: int, *, per: Duration | None = None) 
 def remove_limit(_: Stores, name: str) -> Steps[bool]:
     """Remove a limit; its parked jobs can start. Return whether it existed.
 
-    An undefined limit is no longer listed, until one of its jobs starts.
+    A limit that jobs use, but that was never defined, is no longer listed until another of its jobs starts.
     """
     changed: bool = yield commands.remove_limit(name)
     return changed
@@ -46,7 +46,7 @@ def limits(_: Stores) -> Steps[list[Limit]]:
 def set_share_weight(_: Stores, queue: str, share: str, weight: int) -> Steps[bool]:
     """Give the jobs of a share (`share=`) `weight` times as many turns in a queue as others: 1 to 100.
 
-    Return whether it changed anything.
+    A queue that does not exist yet is created, as by `pause`. Return whether it changed anything.
     """
     changed: bool = yield commands.set_share_weight(queue, share, weight)
     return changed

@@ -20,7 +20,10 @@ def queues(_: Stores) -> Steps[list[Queue]]:
 
 
 def pause(_: Stores, queue: str) -> Steps[bool]:
-    """Pause a queue: no more of its jobs start; running jobs continue. Return whether it changed anything."""
+    """Pause a queue: no more of its jobs start; running jobs continue. Return whether it changed anything.
+
+    A queue that does not exist yet is created, so that it can be paused before its first job.
+    """
     changed: bool = yield commands.pause(queue)
     return changed
 

@@ -60,7 +60,7 @@ def _is_safe(version: Version, first_safe: Iterable[Version]) -> bool:
 def role(facts: ServerFacts) -> Result:
     if info_of(facts).get("role") == "slave":
         return danger(
-            "This is a replica: it refuses writes, or loses them at the next synchronization.",
+            "This is a replica: it refuses writes, or loses them at the next synchronisation.",
             "Use the address of the primary.",
         )
     return ok("This is a primary.")

@@ -18,7 +18,7 @@ from holdfast.server import keeper
 from holdfast.store import Address, AsyncStore, Store, adrive, drive, library
 
 T = TypeVar("T")
-Asking = Generator[tuple[Any, ...], Any, T]  # yields requests, receives replies or refusals
+Requests = Generator[tuple[Any, ...], Any, T]  # yields requests, receives replies or errors
 
 SAMPLES = 5  # of the clock, and of the duration of a call
 SETTINGS = (
@@ -44,7 +44,7 @@ class Clock(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerFacts:
-    """The facts about a server; None if it refused to tell. Times are in seconds."""
+    """The facts about a server; None if it refused the request. Times are in seconds."""
 
     info: Mapping[str, str] | None = None
     settings: Mapping[str, str] | None = None
@@ -69,28 +69,28 @@ def probe_server(store: Store) -> ServerFacts:
     Raises:
         StoreUnavailable: it cannot be reached.
     """
-    return drive(_ask(store.address), lambda request: store.execute(*request))
+    return drive(_collect(store.address), lambda request: store.execute(*request))
 
 
 async def aprobe_server(store: AsyncStore) -> ServerFacts:
     """Ask a server, like `probe_server`."""
-    return await adrive(_ask(store.address), lambda request: store.execute(*request))
+    return await adrive(_collect(store.address), lambda request: store.execute(*request))
 
 
-def _ask(address: Address) -> Asking[ServerFacts]:
-    info = _read_info((yield from _try("INFO")))
-    user = _text((yield from _try("ACL", "WHOAMI")))
+def _collect(address: Address) -> Requests[ServerFacts]:
+    info = _read_info((yield from _reply_or_none("INFO")))
+    user = _text((yield from _reply_or_none("ACL", "WHOAMI")))
     call, schema = yield from _time_call(address)
-    settings = _read_pairs((yield from _try("CONFIG", "GET", *SETTINGS)))
+    settings = _read_pairs((yield from _reply_or_none("CONFIG", "GET", *SETTINGS)))
     return ServerFacts(
         info=info,
         settings=settings,
         user=user,
-        default_flags=_read_flags((yield from _try("ACL", "GETUSER", "default"))),
-        default_may_write=(yield from _ask_default_may_write(address)),
-        libraries=_read_libraries((yield from _try("FUNCTION", "LIST", "LIBRARYNAME", "holdfast_*"))),
+        default_flags=_read_flags((yield from _reply_or_none("ACL", "GETUSER", "default"))),
+        default_may_write=(yield from _check_default_may_write(address)),
+        libraries=_read_libraries((yield from _reply_or_none("FUNCTION", "LIST", "LIBRARYNAME", "holdfast_*"))),
         schema=schema,
-        undefined_limits=(yield from _ask_undefined_limits(address)),
+        undefined_limits=(yield from _list_undefined_limits(address)),
         clock=(yield from _read_clock(address)),
         ping=(yield from _time_ping()),
         call=call,
@@ -101,7 +101,7 @@ def _ask(address: Address) -> Asking[ServerFacts]:
     )
 
 
-def _try(*request: Any) -> Asking[Any]:
+def _reply_or_none(*request: Any) -> Requests[Any]:
     """Return the reply; None if this user may not send the request, or the server does not know it."""
     try:
         return (yield request)
@@ -111,7 +111,7 @@ def _try(*request: Any) -> Asking[Any]:
         return None
 
 
-def _time_call(address: Address) -> Asking[tuple[float | None, str | None]]:
+def _time_call(address: Address) -> Requests[tuple[float | None, str | None]]:
     """Return the duration of a read-only function, and why it was refused. The first call loads the library."""
     request = ("FCALL", library.function("count"), 1, address.key, b"{}")
     try:
@@ -123,7 +123,7 @@ def _time_call(address: Address) -> Asking[tuple[float | None, str | None]]:
         return None, None
 
 
-def _ask_undefined_limits(address: Address) -> Asking[tuple[str, ...] | None]:
+def _list_undefined_limits(address: Address) -> Requests[tuple[str, ...] | None]:
     try:
         reply = yield ("FCALL", library.function("limits"), 1, address.key, b"{}")
     except errors.HoldfastError:  # as above
@@ -131,14 +131,14 @@ def _ask_undefined_limits(address: Address) -> Asking[tuple[str, ...] | None]:
     return tuple(sorted(str(_text(row[0])) for row in reply if row[1] == 0))
 
 
-def _time_ping() -> Asking[float | None]:
+def _time_ping() -> Requests[float | None]:
     try:
         return (yield from _fastest(("PING",)))
     except errors.HoldfastError:  # as above
         return None
 
 
-def _fastest(request: tuple[Any, ...]) -> Asking[float]:
+def _fastest(request: tuple[Any, ...]) -> Requests[float]:
     best = float("inf")
     for _ in range(SAMPLES):
         began = time.perf_counter()
@@ -147,21 +147,21 @@ def _fastest(request: tuple[Any, ...]) -> Asking[float]:
     return best
 
 
-def _ask_default_may_write(address: Address) -> Asking[bool | None]:
+def _check_default_may_write(address: Address) -> Requests[bool | None]:
     for command, *arguments in WRITES:
-        answer = _text((yield from _try("ACL", "DRYRUN", "default", command, address.key, *arguments)))
+        answer = _text((yield from _reply_or_none("ACL", "DRYRUN", "default", command, address.key, *arguments)))
         if answer != "OK":
             return None if answer is None else False
     return True
 
 
-def _read_clock(address: Address) -> Asking[Clock | None]:
+def _read_clock(address: Address) -> Requests[Clock | None]:
     """Compare the clocks; also with the server's time at the last heartbeat of a worker, which must be earlier."""
-    pulse = _text((yield from _try("HGET", address.key, "pulse")))
+    pulse = _text((yield from _reply_or_none("HGET", address.key, "pulse")))
     samples: list[tuple[float, float, float]] = []
     for _ in range(SAMPLES):
         before = time.time()
-        reply = yield from _try("TIME")
+        reply = yield from _reply_or_none("TIME")
         after = time.time()
         if reply is None:
             return None

@@ -139,7 +139,7 @@ class Heartbeat:
         times = [item.renew_at for item in self._slots.current.held.items()]
         return min([time.monotonic() + MAX_INTERVAL, *times])
 
-    def _note(self, error: errors.HoldfastError | None) -> None:
+    def _log_outage(self, error: errors.HoldfastError | None) -> None:
         """Log the first failure of an outage. No lease expires while nobody can reach the server."""
         if error and not self._is_unreachable:
             log.warning("leases of items of %s cannot be renewed: %s", self._items.queue, error)
@@ -165,16 +165,16 @@ class Heartbeat:
         try:
             self.leave()
         except errors.StoreUnavailable as error:
-            self._note(error)  # held items are requeued when their leases expire
+            self._log_outage(error)  # held items are requeued when their leases expire
 
     def _run(self, wake: threading.Event) -> None:
         while not self._stopping:
             try:
                 self.beat()
             except errors.HoldfastError as error:
-                self._note(error)
+                self._log_outage(error)
             else:
-                self._note(None)
+                self._log_outage(None)
             self._due = math.inf  # before the next time is computed: any item claimed from now on wakes the thread
             wake.clear()
             self._due = self._next_due()
@@ -203,7 +203,7 @@ class Heartbeat:
         try:
             await self.aleave()
         except errors.StoreUnavailable as error:
-            self._note(error)
+            self._log_outage(error)
 
     async def _arun(self, wake: asyncio.Event) -> None:
         import asyncio
@@ -212,9 +212,9 @@ class Heartbeat:
             try:
                 await self.abeat()
             except errors.HoldfastError as error:
-                self._note(error)
+                self._log_outage(error)
             else:
-                self._note(None)
+                self._log_outage(None)
             self._due = math.inf
             wake.clear()
             self._due = self._next_due()

@@ -225,7 +225,7 @@ class Items:
 
 
 def _raw(item: bytes) -> bytes:
-    """Stand for the task that an item does not have."""
+    """Serve as the function of the task `raw`, which items have instead of a real one."""
     raise TypeError(f"this is an item of {len(item)} bytes: programs claim it, workers cannot run it")
 
 

@@ -1,7 +1,7 @@
 """Runs a call in the process that enqueued it, because the server is unreachable, with the same checks as in a worker.
 
 Arguments are decoded, the result is encoded, `current_job()` is a detached job, and the outcome is a finished job.
-There is one attempt: a task that asks for a later one has failed.
+There is one attempt: a task that asks for another one fails.
 """
 
 from __future__ import annotations

@@ -117,10 +117,11 @@ class Outbox:
             found = os.lstat(self.folder)
         except FileNotFoundError:
             return
-        chosen = self.folder.parent if self._is_custom else self.folder.parent.parent
+        trusted = self.folder.parent if self._is_custom else self.folder.parent.parent
         is_private = stat.S_ISDIR(found.st_mode) and not found.st_mode & OTHERS_MAY_WRITE
-        if not is_private or found.st_uid not in (os.geteuid(), os.stat(chosen).st_uid):
-            why = f"not private, or owned by another user, {describe_user(found.st_uid)}; set HOLDFAST_OUTBOX"
+        if not is_private or found.st_uid not in (os.geteuid(), os.stat(trusted).st_uid):
+            owner = describe_user(found.st_uid)
+            why = f"the directory is not private, or has another owner ({owner}); set HOLDFAST_OUTBOX to another one"
             raise OSError(errno.EPERM, why, str(self.folder))
 
     # Writing

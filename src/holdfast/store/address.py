@@ -51,7 +51,7 @@ class Address:
         """Use the given URL, HOLDFAST_URL, or the embedded server of this project.
 
         Raises:
-            Invalid: the URL is not that of a store.
+            Invalid: it is not a valid URL of a store.
         """
         url = url or os.environ.get("HOLDFAST_URL") or None
         if url is None:
@@ -93,7 +93,7 @@ def read_url(url: str) -> Target:
     """Parse the URL of a store.
 
     Raises:
-        Invalid: the URL is not that of a store.
+        Invalid: it is not a valid URL of a store.
     """
     if not isinstance(url, str):
         raise _invalid(f"it must be text such as redis://localhost:6379, not {type(url).__name__}")

@@ -31,8 +31,8 @@ class ConcurrencyLimit:
         """Wait for a slot, and send a command.
 
         Raises:
-            StoreUnavailable: the server cannot be reached; or another command failed so during the wait, and this one
-                was not sent.
+            StoreUnavailable: the server cannot be reached. If another command failed with this error during the wait,
+                this one was not sent.
         """
         slots = self._deadline_slots if deadline else self._slots
         if slots.locked():

@@ -1,4 +1,4 @@
-"""Generators that run against the sync or the async store, so that a sequence of requests is written once.
+"""Drives generators against the sync or the async store, so that a sequence of requests is written once.
 
     def _get(self, id: str, /) -> Steps[Job[Any]]:
         found = yield commands.get([id])
@@ -28,7 +28,7 @@ class Action(Generic[T]):
     arun: Callable[[], Awaitable[T]]
 
 
-Steps = Generator[Command[Any] | Action[Any], Any, T]
+Steps = Generator[Command[Any] | Action[Any], Any, T]  # the generator of a client method, which returns a T
 
 
 def sleep(seconds: float) -> Action[None]:

@@ -30,7 +30,7 @@ class _EmbeddedConnection(redis.UnixDomainSocketConnection):  # type: ignore[mis
 
 
 class _AsyncEmbeddedConnection(redis.asyncio.UnixDomainSocketConnection):  # type: ignore[misc]
-    """The same in an event loop."""
+    """The async variant of `_EmbeddedConnection`."""
 
     def __init__(self, *, users: frozenset[int], **options: Any) -> None:
         super().__init__(**options)
@@ -70,7 +70,7 @@ def new_client(target: Target, address: Address) -> Any:
 
 
 def new_async_client(target: Target, address: Address) -> Any:
-    """Return the same for an event loop."""
+    """Return an async Redis client, like `new_client`."""
     options = _options(address) | target.options
     pool = redis.asyncio.ConnectionPool(_ASYNC_CLASSES[target.kind], retry=AsyncRetry(NoBackoff(), 0), **options)
     return redis.asyncio.Redis(connection_pool=pool)

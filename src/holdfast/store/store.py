@@ -116,7 +116,7 @@ class Store:
 
 
 class _LoopState:
-    """What belongs to one event loop: its concurrency limit, and the connections of the process that opened them."""
+    """The concurrency limit and the connections of one event loop; `pid` is the process that opened them."""
 
     def __init__(self) -> None:
         from holdfast.store.concurrency import ConcurrencyLimit

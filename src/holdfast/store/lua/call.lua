@@ -231,9 +231,9 @@ end
 
 local last_call_succeeded = false
 
-local function initialize()
+local function initialise()
   redis, string, table, math, struct, type, tonumber, pairs, ipairs, next, unpack, pcall = globals()
-  for _, prepare_batch in ipairs(on_first_call) do prepare_batch() end
+  for _, prepare in ipairs(on_first_call) do prepare() end
 end
 
 -- Register a library function. Its name carries the library's digest, so that releases run side by side. `body(args,
@@ -244,7 +244,7 @@ local function register(name, flags, body, is_light)
     function_name = 'hf_' .. DIGEST .. '_' .. name,
     flags = flags,
     callback = function(keys, argv)
-      if not string then initialize() end
+      if not string then initialise() end
       use_namespace(keys[1])
       core.begin_call(last_call_succeeded)
       last_call_succeeded = false

@@ -4,6 +4,7 @@
 --   args.add         ids of new dependencies
 --   args.remove      ids of dependencies to remove
 --   args.on_failed   the policy if one fails or is cancelled (default: unchanged); see enqueue.lua
+--   args.token       see call.lua
 --
 -- Errors: NOTFOUND; STATE if the job is running or has ended; CYCLE; INVALID. Returns the job's state, and its number of unmet
 -- dependencies.

@@ -17,7 +17,7 @@
 --     blob          true if the item has a blob
 --     pid, started  process id, and milliseconds from claim to start
 --   args.claim      arguments of claim, without the executor (default: do not claim)
---   args.token      see call.lua; repeated calls are then recognized by the token only, even for jobs that are not kept
+--   args.token      see call.lua; repeated calls are then recognised by the token only, even for jobs that are not kept
 --   blobs           in the order of the items
 --
 -- Errors: INVALID. Items are independent of each other. Returns two lists: an answer per item (OK; LOST: the lease is lost;

@@ -9,8 +9,8 @@ local to_waiting, wake_executor = core.to_waiting, core.wake_executor
 local MAX_BATCH, MIN_LEASE = constants.MAX_BATCH, constants.MIN_LEASE
 
 local MAX_TIMERS = 100 -- handled per call
-local RETRY_FAILED_AFTER = 60000 -- milliseconds
-local PRUNE_EVERY, PRUNE_QUEUES, PRUNE_JOBS = 1000, 10, 500
+local FAILED_TIMER_DELAY = 60000 -- milliseconds until a timer that failed is processed again
+local PRUNE_INTERVAL, PRUNE_QUEUES, PRUNE_JOBS = 1000, 10, 500
 
 -- After the clock went back: no lease may end later than a full lease from now, and no outage lies in the future. This
 -- must happen in one call for all queues, as the next call would not notice; it covers up to 10,000 leases.
@@ -100,7 +100,7 @@ end
 -- After an error: timers of schedules and limits were removed before, so they are set again. Returns whether the timer
 -- is still due.
 local function has_failed(timer)
-  if string.find(timer, '^[%%&].') then redis.call('ZADD', key.timers, 'NX', now + RETRY_FAILED_AFTER, timer) end
+  if string.find(timer, '^[%%&].') then redis.call('ZADD', key.timers, 'NX', now + FAILED_TIMER_DELAY, timer) end
   return tonumber(redis.call('ZSCORE', key.timers, timer) or now + 1) <= now
 end
 
@@ -147,7 +147,7 @@ local function advance(served)
   end
   unreadable_timers = stay
   for queue in pairs(queues) do wake_executor(queue) end
-  if markers.surplus or math.abs(now - meta.pruned) >= PRUNE_EVERY then
+  if markers.surplus or math.abs(now - meta.pruned) >= PRUNE_INTERVAL then
     run_all({ function() prune_next_queues(served or {}) end })
   end
 end

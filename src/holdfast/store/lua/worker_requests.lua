@@ -1,8 +1,8 @@
 -- worker_requests: send a request to a worker's inbox, and the worker's response back.
 --
 --   request(kind, worker or id, inbox)   kind: 'drain' (a worker: claim no more, and exit when all jobs have ended), 'stack' (the
---                                        id of a running job: return its stack). Errors: NOTFOUND, NOWORKER, STATE if the
---                                        job is not running, INVALID. Returns the worker, and the key of the list on which
+--                                        id of a running job: return its stack). Errors: NOTFOUND, NEWER, DAMAGED, NOWORKER,
+--                                        STATE if the job is not running, INVALID. Returns the worker, and the key of the list on which
 --                                        the response arrives; a drain has none, and can be repeated
 --   respond(inbox), blobs                the response
 
