@@ -2,8 +2,8 @@
 --
 --   request(kind, worker or id, inbox)   kind: 'drain' (a worker: claim no more, and exit when all jobs have ended), 'stack' (the
 --                                        id of a running job: return its stack). Errors: NOTFOUND, NEWER, DAMAGED, NOWORKER,
---                                        STATE if the job is not running, INVALID. Returns the worker, and the key of the list on which
---                                        the response arrives; a drain has none, and can be repeated
+--                                        STATE if the job is not running, INVALID. Returns the worker, and the key of the list
+--                                        on which the response arrives; a drain has none, and can be repeated
 --   respond(inbox), blobs                the response
 
 local NO_EXECUTOR, check_id, check_name = core.NO_EXECUTOR, core.check_id, core.check_name
