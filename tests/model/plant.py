@@ -256,14 +256,14 @@ BUGS = [
     Bug(
         "a slot stays with a job that has ended",
         "limits",
-        "if redis.call('SREM', key.holders(full), job.id) == 1 then limits.offer_slots(full) end",
-        "limits.offer_slots(full)",
+        "if redis.call('SREM', key.holders(limit), job.id) == 1 then limits.offer_slots(limit) end",
+        "limits.offer_slots(limit)",
     ),
     Bug(
         "a slot that is given back is for nobody",
         "limits",
-        "if redis.call('SREM', key.holders(full), job.id) == 1 then limits.offer_slots(full) end",
-        "redis.call('SREM', key.holders(full), job.id)",
+        "if redis.call('SREM', key.holders(limit), job.id) == 1 then limits.offer_slots(limit) end",
+        "redis.call('SREM', key.holders(limit), job.id)",
     ),
     Bug(
         "a job that was handed on and goes leaves its slot to nobody",
@@ -273,8 +273,8 @@ BUGS = [
     Bug(
         "one start too many in a period",
         "limits",
-        "counts_until(full, slots - free - 1, per) <= now",
-        "counts_until(full, slots - free, per) <= now",
+        "counts_until(limit, slots - free - 1, per) <= now",
+        "counts_until(limit, slots - free, per) <= now",
     ),
     Bug("a limit that is raised strands who is parked", "limit_definitions", "limits.review(name)"),
     Bug(
@@ -383,7 +383,7 @@ BUGS = [
     Bug(
         "a slot whose holder is gone stays taken",
         "limits",
-        "redis.call('SREM', key.holders(full), id)\n      is_stale = true",
+        "redis.call('SREM', key.holders(limit), id)\n      is_stale = true",
         "",
     ),
     Bug("a job is pruned whatever its record says", "prune", "if not job or job.state ~= state or", "if not job or"),

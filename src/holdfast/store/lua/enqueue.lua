@@ -70,11 +70,11 @@ local function check_limits(names)
     refuse('INVALID', string.format('a job can have at most %d limits', constants.MAX_LIMITS_PER_JOB))
   end
   local seen = {}
-  for _, full in ipairs(names) do
-    if seen[full] then refuse('INVALID', 'limit ' .. tostring(full) .. ' occurs twice in `limits`') end
-    seen[full] = true
-    local key_of = string.match(tostring(full), '^[^:]+:(.+)$')
-    check_name(limits.name_of(tostring(full)), 'a limit', constants.MAX_KEY, '%w_.%-')
+  for _, limit in ipairs(names) do
+    if seen[limit] then refuse('INVALID', 'limit ' .. tostring(limit) .. ' occurs twice in `limits`') end
+    seen[limit] = true
+    local key_of = string.match(tostring(limit), '^[^:]+:(.+)$')
+    check_name(limits.name_of(tostring(limit)), 'a limit', constants.MAX_KEY, '%w_.%-')
     if key_of then check_name(key_of, 'the key of a limit', constants.MAX_KEY, '%w._@/%-') end
   end
 end

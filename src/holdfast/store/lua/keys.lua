@@ -51,10 +51,10 @@ function key.limits() return base .. 'limits' end
 
 -- Set: names of limits that jobs used but nobody has defined; it expires. See limits.lua.
 function key.undefined() return base .. 'undefined' end
-function key.holders(full) return base .. 'lh:' .. full end
-function key.starts(full) return base .. 'lr:' .. full end
-function key.parked(full, queue) return base .. 'lp:' .. full .. ' ' .. queue end
-function key.parking(full) return base .. 'lq:' .. full end
+function key.holders(limit) return base .. 'lh:' .. limit end
+function key.starts(limit) return base .. 'lr:' .. limit end
+function key.parked(limit, queue) return base .. 'lp:' .. limit .. ' ' .. queue end
+function key.parking(limit) return base .. 'lq:' .. limit end
 function key.throttling(name) return base .. 'lt:' .. name end
 function key.reviewing(name) return base .. 'lv:' .. name end
 function key.changed() return base .. 'changed' end

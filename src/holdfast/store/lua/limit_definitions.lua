@@ -49,10 +49,10 @@ register('remove_limit', { 'allow-oom' }, function(args)
   return (limits.forget_undefined(args.name) or gone == 1) and 1 or 0
 end)
 
-local function count_parked(full)
+local function count_parked(limit)
   local count = 0
-  for _, queue in ipairs(redis.call('SMEMBERS', key.parking(full))) do
-    count = count + redis.call('ZCARD', key.parked(full, queue))
+  for _, queue in ipairs(redis.call('SMEMBERS', key.parking(limit))) do
+    count = count + redis.call('ZCARD', key.parked(limit, queue))
   end
   return count
 end

@@ -1,10 +1,10 @@
 -- limits: named limits on concurrent jobs, or on starts per period.
 --
--- A job lists its limits as `name`, or as `name:key` to be counted per key; both forms are called `full` here. If a limit is
--- exhausted when a job is claimed, the job is parked: it becomes `throttled`, in a sorted set per limit and queue. A released
--- slot makes one parked job of each queue waiting again, in its old position; so does the timer of a limit per period
--- (`%name` in `timers`), for as many jobs as could start. They still have to take their slots. A job with several limits is
--- parked by one of them, and counts as waiting for the others.
+-- A job lists its limits as `name`, or as `name:key` to be counted per key. Here `limit` is either form, and `name` is the
+-- part before the colon. If a limit is exhausted when a job is claimed, the job is parked: it becomes `throttled`, in a
+-- sorted set per limit and queue. A released slot makes one parked job of each queue waiting again, in its old position; so
+-- does the timer of a limit per period (`%name` in `timers`), for as many jobs as could start. They still have to take their
+-- slots. A job with several limits is parked by one of them, and counts as waiting for the others.
 --
 --   limits       hash: name -> slots, and the period in milliseconds (0: concurrent jobs)
 --   holders      set per limit: running jobs that hold its slots
@@ -20,30 +20,30 @@ local to_waiting, wake_later = core.to_waiting, core.wake_later
 local limits = { MAX_UNPARKED = 100, MAX_PARKED = 200, MAX_INSPECTED = 100, HOLDERS_CHECKED = 3, MAX_SLOTS = 1000000,
   MAX_PER_PERIOD = 100000 }
 
-function limits.name_of(full) return string.match(full, '^[^:]+') end
+function limits.name_of(limit) return string.match(limit, '^[^:]+') end
 
 function limits.names_in(names) return string.gmatch(names or '', '%S+') end
 
 -- Slots and period of a limit; nil if it is undefined, and therefore not enforced.
-function limits.definition(full)
-  local slots, per = string.match(redis.call('HGET', key.limits(), limits.name_of(full)) or '', '^(%d+) (%d+)$')
+function limits.definition(limit)
+  local slots, per = string.match(redis.call('HGET', key.limits(), limits.name_of(limit)) or '', '^(%d+) (%d+)$')
   return tonumber(slots), tonumber(per)
 end
 
 -- When the start at this position (0 is the newest) stops counting. A start in the future does not count: the clock
 -- went back.
-local function counts_until(full, place, per)
-  local started = tonumber(redis.call('LINDEX', key.starts(full), place))
+local function counts_until(limit, place, per)
+  local started = tonumber(redis.call('LINDEX', key.starts(limit), place))
   return started and started <= now and started + per or 0
 end
 
 -- How many more jobs could start now, up to `max`.
-function limits.free_slots(full, max)
-  local slots, per = limits.definition(full)
+function limits.free_slots(limit, max)
+  local slots, per = limits.definition(limit)
   if not slots then return max end
-  if per == 0 then return math.min(slots - redis.call('SCARD', key.holders(full)), max) end
+  if per == 0 then return math.min(slots - redis.call('SCARD', key.holders(limit)), max) end
   local free = 0
-  while free < math.min(slots, max) and counts_until(full, slots - free - 1, per) <= now do free = free + 1 end
+  while free < math.min(slots, max) and counts_until(limit, slots - free - 1, per) <= now do free = free + 1 end
   return free
 end
 
@@ -67,35 +67,35 @@ function limits.forget_undefined(name)
 end
 
 -- Holders are recorded for undefined limits and limits per period too: the definition may change while jobs run.
-function limits.take_slot(full, id)
-  local slots, per = limits.definition(full)
-  redis.call('SADD', key.holders(full), id)
-  if not slots then note_undefined(limits.name_of(full)) end
+function limits.take_slot(limit, id)
+  local slots, per = limits.definition(limit)
+  redis.call('SADD', key.holders(limit), id)
+  if not slots then note_undefined(limits.name_of(limit)) end
   if not slots or per == 0 then return end
-  redis.call('LPUSH', key.starts(full), now)
-  redis.call('LTRIM', key.starts(full), 0, slots - 1)
-  redis.call('PEXPIRE', key.starts(full), per)
+  redis.call('LPUSH', key.starts(limit), now)
+  redis.call('LTRIM', key.starts(limit), 0, slots - 1)
+  redis.call('PEXPIRE', key.starts(limit), per)
 end
 
-local function set_timer(full, time) redis.call('ZADD', key.timers, 'LT', time, '%' .. full) end
+local function set_timer(limit, time) redis.call('ZADD', key.timers, 'LT', time, '%' .. limit) end
 
 -- Set the timer of a limit per period to when more than `free` jobs can start.
-local function set_check_timer(full, free)
-  local slots, per = limits.definition(full)
+local function set_check_timer(limit, free)
+  local slots, per = limits.definition(limit)
   if not slots or per == 0 then return end
-  set_timer(full, free < slots and math.max(now, counts_until(full, slots - free - 1, per)) or now + per)
+  set_timer(limit, free < slots and math.max(now, counts_until(limit, slots - free - 1, per)) or now + per)
 end
 
-local function drop_if_empty(full, queue)
-  if redis.call('EXISTS', key.parked(full, queue)) == 1 then return end
-  if redis.call('SREM', key.parking(full), queue) == 1 and redis.call('EXISTS', key.parking(full)) == 0 then
-    redis.call('SREM', key.throttling(limits.name_of(full)), full)
+local function drop_if_empty(limit, queue)
+  if redis.call('EXISTS', key.parked(limit, queue)) == 1 then return end
+  if redis.call('SREM', key.parking(limit), queue) == 1 and redis.call('EXISTS', key.parking(limit)) == 0 then
+    redis.call('SREM', key.throttling(limits.name_of(limit)), limit)
   end
 end
 
 -- Returns whether the job was parked.
-local function unpark_one(full, queue, id)
-  redis.call('ZREM', key.parked(full, queue), id)
+local function unpark_one(limit, queue, id)
+  redis.call('ZREM', key.parked(limit, queue), id)
   local job = load_job(id)
   if not job or job.state ~= 'throttled' or job.queue ~= queue then
     core.repair(id, key.index[queue].throttled)
@@ -106,82 +106,82 @@ local function unpark_one(full, queue, id)
   return true
 end
 
-local function unpark_some(full, queue, count)
-  local ids, gone = redis.call('ZRANGE', key.parked(full, queue), 0, count - 1), 0
+local function unpark_some(limit, queue, count)
+  local ids, gone = redis.call('ZRANGE', key.parked(limit, queue), 0, count - 1), 0
   for _, id in ipairs(ids) do
-    if not unpark_one(full, queue, id) then gone = gone + 1 end
+    if not unpark_one(limit, queue, id) then gone = gone + 1 end
   end
   budget.unparked = budget.unparked - #ids
-  if gone > 0 and budget.unparked > 0 then return unpark_some(full, queue, gone) end -- continue with the next ones
-  drop_if_empty(full, queue)
+  if gone > 0 and budget.unparked > 0 then return unpark_some(limit, queue, gone) end -- continue with the next ones
+  drop_if_empty(limit, queue)
 end
 
 -- Make parked jobs of each queue waiting: as many as could start now, or `max`. A queue may be paused or have no
 -- workers, so each queue gets that many; jobs that find no slot are parked again. The timer handles what exceeds one
 -- call.
-function limits.unpark(full, max)
-  local free = limits.free_slots(full, limits.MAX_UNPARKED + 1)
-  local queues = redis.call('SRANDMEMBER', key.parking(full), limits.MAX_UNPARKED)
+function limits.unpark(limit, max)
+  local free = limits.free_slots(limit, limits.MAX_UNPARKED + 1)
+  local queues = redis.call('SRANDMEMBER', key.parking(limit), limits.MAX_UNPARKED)
   local wanted = math.min(free, max or free)
   local count = math.min(wanted, math.max(1, math.floor(limits.MAX_UNPARKED / math.max(1, #queues))))
-  local is_more = wanted > 0 and redis.call('SCARD', key.parking(full)) > #queues
+  local is_more = wanted > 0 and redis.call('SCARD', key.parking(limit)) > #queues
   for _, queue in ipairs(wanted > 0 and queues or {}) do
-    if budget.unparked > 0 then unpark_some(full, queue, count) end
-    is_more = is_more or ((count < wanted or budget.unparked <= 0) and redis.call('EXISTS', key.parked(full, queue)) == 1)
+    if budget.unparked > 0 then unpark_some(limit, queue, count) end
+    is_more = is_more or ((count < wanted or budget.unparked <= 0) and redis.call('EXISTS', key.parked(limit, queue)) == 1)
   end
   if is_more then
-    set_timer(full, now)
-  elseif redis.call('EXISTS', key.parking(full)) == 1 then
-    set_check_timer(full, free)
+    set_timer(limit, now)
+  elseif redis.call('EXISTS', key.parking(limit)) == 1 then
+    set_check_timer(limit, free)
   end
 end
 
 -- Unpark a job that ends or is deleted. Returns the limit that had parked it.
 function limits.remove_parked(job)
-  local full = redis.call('HGET', key.job(job.id), 'z')
-  if not full then return nil end
-  redis.call('ZREM', key.parked(full, job.queue), job.id)
-  drop_if_empty(full, job.queue)
-  return full
+  local limit = redis.call('HGET', key.job(job.id), 'z')
+  if not limit then return nil end
+  redis.call('ZREM', key.parked(limit, job.queue), job.id)
+  drop_if_empty(limit, job.queue)
+  return limit
 end
 
 -- Offer the slots that a job did not take to parked ones.
-function limits.offer_slots(names, but)
-  for full in limits.names_in(names) do
-    if full ~= but and redis.call('EXISTS', key.parking(full)) == 1 then limits.unpark(full, 1) end
+function limits.offer_slots(names, except)
+  for limit in limits.names_in(names) do
+    if limit ~= except and redis.call('EXISTS', key.parking(limit)) == 1 then limits.unpark(limit, 1) end
   end
 end
 
-local function index_parked(full, queue)
-  redis.call('SADD', key.parking(full), queue)
-  redis.call('SADD', key.throttling(limits.name_of(full)), full)
+local function index_parked(limit, queue)
+  redis.call('SADD', key.parking(limit), queue)
+  redis.call('SADD', key.throttling(limits.name_of(limit)), limit)
 end
 
-local function add_parked(full, queue, place, id)
-  if redis.call('ZADD', key.parked(full, queue), place, id) == 1 then index_parked(full, queue) end
+local function add_parked(limit, queue, place, id)
+  if redis.call('ZADD', key.parked(limit, queue), place, id) == 1 then index_parked(limit, queue) end
 end
 
 -- Whether a throttled job is in all indexes of its limit.
 function limits.is_parked(job)
-  local full = redis.call('HGET', key.job(job.id), 'z')
-  return full and redis.call('ZSCORE', key.parked(full, job.queue), job.id)
-    and redis.call('SISMEMBER', key.parking(full), job.queue) == 1
-    and redis.call('SISMEMBER', key.throttling(limits.name_of(full)), full) == 1
+  local limit = redis.call('HGET', key.job(job.id), 'z')
+  return limit and redis.call('ZSCORE', key.parked(limit, job.queue), job.id)
+    and redis.call('SISMEMBER', key.parking(limit), job.queue) == 1
+    and redis.call('SISMEMBER', key.throttling(limits.name_of(limit)), limit) == 1
 end
 
 -- Restore the index entries of a throttled job (see repair.lua). Slots may be free by now, so the limit's timer is set.
 function limits.restore_parked(job, place)
-  local full = redis.call('HGET', key.job(job.id), 'z')
-  if not full then return end
-  redis.call('ZADD', key.parked(full, job.queue), place, job.id)
-  index_parked(full, job.queue)
-  set_timer(full, now)
+  local limit = redis.call('HGET', key.job(job.id), 'z')
+  if not limit then return end
+  redis.call('ZADD', key.parked(limit, job.queue), place, job.id)
+  index_parked(limit, job.queue)
+  set_timer(limit, now)
 end
 
-local function has_limit(id, full)
+local function has_limit(id, limit)
   local _, names = load_job(id, 'l')
   for other in limits.names_in(names) do
-    if other == full then return true end
+    if other == limit then return true end
   end
   return false
 end
@@ -193,52 +193,53 @@ local function is_narrower(one, other)
   return one < other
 end
 
--- Unpark the first job that does not use the full limit `but`. The jobs before it could just as well be parked by
--- `but`; they move there if it is the narrower limit, and never back, or large groups could oscillate.
-local function offer_to_queue(full, queue, but)
-  local list, go = redis.call('ZRANGE', key.parked(full, queue), 0, limits.MAX_INSPECTED - 1, 'WITHSCORES'), is_narrower(but, full)
+-- Unpark the first job that does not use the limit `except`, which is full. The jobs before it could just as well be
+-- parked by `except`; they move there if it is the narrower limit, and never back, or large groups could oscillate.
+local function offer_to_queue(limit, queue, except)
+  local list = redis.call('ZRANGE', key.parked(limit, queue), 0, limits.MAX_INSPECTED - 1, 'WITHSCORES')
+  local must_move = is_narrower(except, limit)
   for at = 1, #list, 2 do
     local id = list[at]
     budget.inspected = budget.inspected - 1
-    if not has_limit(id, but) then
-      if unpark_one(full, queue, id) then break end
-    elseif go then
-      redis.call('ZREM', key.parked(full, queue), id)
-      add_parked(but, queue, list[at + 1], id)
-      redis.call('HSET', key.job(id), 'z', but)
+    if not has_limit(id, except) then
+      if unpark_one(limit, queue, id) then break end
+    elseif must_move then
+      redis.call('ZREM', key.parked(limit, queue), id)
+      add_parked(except, queue, list[at + 1], id)
+      redis.call('HSET', key.job(id), 'z', except)
     end
-    if at + 1 == #list and go then set_timer(full, now) end
+    if at + 1 == #list and must_move then set_timer(limit, now) end
   end
-  drop_if_empty(full, queue)
+  drop_if_empty(limit, queue)
 end
 
 -- A job that could have taken a slot is parked by another limit; until that has a slot, others may take this one.
-local function offer(full, but)
-  if redis.call('EXISTS', key.parking(full)) == 0 or limits.free_slots(full, 1) < 1 then return end
-  for _, queue in ipairs(redis.call('SRANDMEMBER', key.parking(full), 10)) do
-    if budget.inspected > 0 then offer_to_queue(full, queue, but) end
+local function offer(limit, except)
+  if redis.call('EXISTS', key.parking(limit)) == 0 or limits.free_slots(limit, 1) < 1 then return end
+  for _, queue in ipairs(redis.call('SRANDMEMBER', key.parking(limit), 10)) do
+    if budget.inspected > 0 then offer_to_queue(limit, queue, except) end
   end
 end
 
-function limits.park(job, full, names)
+function limits.park(job, limit, names)
   local place = job.priority * PRIORITY_STEP + job.arrival
-  add_parked(full, job.queue, place, job.id)
-  move(job, 'throttled', place, nil, 'z', full)
-  set_check_timer(full, 0)
-  if names == full then return end
+  add_parked(limit, job.queue, place, job.id)
+  move(job, 'throttled', place, nil, 'z', limit)
+  set_check_timer(limit, 0)
+  if names == limit then return end
   flush() -- or the same job could be moved twice
   for other in limits.names_in(names) do
-    if other ~= full then offer(other, full) end
+    if other ~= limit then offer(other, limit) end
   end
 end
 
 -- Remove some holders that no longer run, according to their records. Returns whether there were any.
-local function drop_stale_holders(full)
+local function drop_stale_holders(limit)
   local is_stale = false
-  for _, id in ipairs(redis.call('SRANDMEMBER', key.holders(full), limits.HOLDERS_CHECKED)) do
+  for _, id in ipairs(redis.call('SRANDMEMBER', key.holders(limit), limits.HOLDERS_CHECKED)) do
     local job, fault = load_job(id)
     if fault == 'NOTFOUND' or (job and job.state ~= 'running') then
-      redis.call('SREM', key.holders(full), id)
+      redis.call('SREM', key.holders(limit), id)
       is_stale = true
     end
   end
@@ -246,12 +247,12 @@ local function drop_stale_holders(full)
 end
 
 -- Check the holders of a full limit once per call, unless some are stale.
-local function is_full(full)
-  if limits.free_slots(full, 1) > 0 then return false end
+local function is_full(limit)
+  if limits.free_slots(limit, 1) > 0 then return false end
   local compared = full_limits or {}
-  if compared[full] then return true end
-  if drop_stale_holders(full) then return limits.free_slots(full, 1) < 1 end
-  compared[full] = true
+  if compared[limit] then return true end
+  if drop_stale_holders(limit) then return limits.free_slots(limit, 1) < 1 end
+  compared[limit] = true
   full_limits = compared
   return true
 end
@@ -259,33 +260,33 @@ end
 -- Unpark jobs of a random limit whose slots are held by no running job, or whose timer is missing.
 function limits.repair_some()
   local name = redis.call('HRANDFIELD', key.limits())
-  local full = name and redis.call('SRANDMEMBER', key.throttling(name))
-  if not full then return end
-  local _, per = limits.definition(full)
+  local limit = name and redis.call('SRANDMEMBER', key.throttling(name))
+  if not limit then return end
+  local _, per = limits.definition(limit)
   if per and per > 0 then
-    if not redis.call('ZSCORE', key.timers, '%' .. full) then limits.unpark(full) end
-  elseif limits.free_slots(full, 1) < 1 and drop_stale_holders(full) then
-    limits.unpark(full)
+    if not redis.call('ZSCORE', key.timers, '%' .. limit) then limits.unpark(limit) end
+  elseif limits.free_slots(limit, 1) < 1 and drop_stale_holders(limit) then
+    limits.unpark(limit)
   end
 end
 
 -- Take all slots of a job that is about to start, or park it. Returns whether it may start.
 function limits.try_start(job)
   local names = redis.call('HGET', key.job(job.id), 'l')
-  for full in limits.names_in(names) do
-    if is_full(full) then
-      limits.park(job, full, names)
+  for limit in limits.names_in(names) do
+    if is_full(limit) then
+      limits.park(job, limit, names)
       return false
     end
   end
-  for full in limits.names_in(names) do limits.take_slot(full, job.id) end
+  for limit in limits.names_in(names) do limits.take_slot(limit, job.id) end
   return true
 end
 
 -- Release the slots of an attempt that ended.
 function limits.release_slots(job)
-  for full in limits.names_in(redis.call('HGET', key.job(job.id), 'l')) do
-    if redis.call('SREM', key.holders(full), job.id) == 1 then limits.offer_slots(full) end
+  for limit in limits.names_in(redis.call('HGET', key.job(job.id), 'l')) do
+    if redis.call('SREM', key.holders(limit), job.id) == 1 then limits.offer_slots(limit) end
   end
 end
 
