@@ -46,7 +46,7 @@ function key.schedules() return base .. 'schedules' end
 function key.schedule(name) return base .. 'sc:' .. name end
 function key.refill() return base .. 'refill' end
 
--- See limits.lua.
+-- Hash: limits that are defined. See limits.lua.
 function key.limits() return base .. 'limits' end
 
 -- Set: names of limits that jobs used but nobody has defined; it expires. See limits.lua.

@@ -1,4 +1,4 @@
--- timers: claims and renewals advance time, in bounded steps, so there is no scheduler process that could fail.
+-- timers: process due timers, a bounded number in each call. Claims and renewals do this, so no scheduler process is needed.
 
 local FINAL, SCHEMA, assign_arrival, deadlines = core.FINAL, core.SCHEMA, core.assign_arrival, core.deadlines
 local dependencies, expire_lease, fair_shares = core.dependencies, core.expire_lease, core.fair_shares
