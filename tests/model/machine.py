@@ -152,7 +152,7 @@ class Machine(RuleBasedStateMachine):
         load = {row.queue: row for row in loaded.samples}
         same("load", load, {row.queue: row for row in self.model.load_rows(self.now)})
         assert loaded.overdue == overdue.count(self.model, self.now), f"{loaded.overdue} timers are overdue"
-        assert {*loaded.overdue_queues} == {*overdue.by_queue(self.model, self.now)}, f"overdue is about {loaded.overdue_queues}"
+        assert {*loaded.overdue_queues} == {*overdue.by_queue(self.model, self.now)}, loaded.overdue_queues
         self.compare_workers()
         self.compare_schedules()
 

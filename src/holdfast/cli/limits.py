@@ -141,8 +141,9 @@ def share(client: Client, queue: str, share: str, weight: int, create: bool) -> 
     """Give a share of a queue more turns than other shares.
 
     SHARE is the key that jobs were enqueued with (`enqueue --share`). Shares of a queue take turns; a WEIGHT of 3 gives
-    three turns for each turn of another. It applies to jobs that are enqueued from now on. Exit code 3 if the queue does
-    not exist; --create sets the weight before its first job.
+    three turns for each turn of another. It applies to jobs that are enqueued from now on.
+
+    Exit code 3 if the queue does not exist; --create sets the weight before its first job.
     """
     app = client.app_starting_server if create else client.app
     if not create:

@@ -245,7 +245,8 @@ def _existing_jobs(app: App, chunk: Chunk, stored: EnqueueReply, deadline: Deadl
                 jobs[call.id] = replace(_existing_job(app, call, fields), created=created)
         if len(jobs) == len(chunk.calls):
             return [jobs[call.id] for call in chunk.calls]
-    raise errors.JobExists(f"{_identity(left.calls[0])} was taken, but its job was removed before it could be read; enqueue again")
+    taken = _identity(left.calls[0])
+    raise errors.JobExists(f"{taken} was taken, but its job was removed before it could be read; enqueue it again")
 
 
 def _take_new(
@@ -264,7 +265,8 @@ def _take_new(
 def _existing_job(app: App, call: BoundCall[R], fields: dict[str, Any]) -> Job[R]:
     if fields["task"] != call.name:  # its result would have another type
         raise errors.JobExists(
-            f"job {fields['id']} already exists with task {fields['task']}, not {call.name}; use another id or unique key"
+            f"job {fields['id']} already exists, with task {fields['task']} instead of {call.name};"
+            " use another id or unique key"
         )
     return read_job(fields, app, call.variant.signature.result)
 

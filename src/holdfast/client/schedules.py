@@ -74,9 +74,10 @@ def schedule(
     jobs.schedule("nightly", report.bind(), cron="0 2 * * *", tz="Europe/Berlin")
     jobs.schedule("poll", poll.bind("inbox"), every="30s", overlap="skip")
 
-    If no worker ran for a while, missed firings are made up for by one job (`missed="one"`), by one job each
-    (`"all"`, for the last `backlog` firings), or skipped if they are more than `late` overdue (`"skip"`). Return whether
-    it changed anything.
+    If no worker ran for a while, missed firings are made up for by one job (`missed="one"`) or by one job each
+    (`"all"`, for the last `backlog`), or skipped if they are more than `late` overdue (`"skip"`).
+
+    Return whether it changed anything.
     """
     timing = Timing.of(cron=cron, tz=tz, every=every, offset=offset, **policy)
     changed: bool = yield commands.schedule(**declaration(name, call, timing))

@@ -1,6 +1,6 @@
 """The store: the only package that talks to Valkey or Redis.
 
-commands ──▶ store ──▶ pool ──▶ connection        command_retry and server_errors: what happens after an error
+commands ──▶ store ──▶ pool ──▶ connection        after an error: command_retry and server_errors
 """
 
 from __future__ import annotations

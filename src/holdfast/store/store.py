@@ -3,8 +3,8 @@
     run ──▶ execute ──▶ Pool.exchange ──▶ Connection.exchange
               └── after an error: the policy in `command_retry`
 
-`pool` and `command_retry` need the Redis client library, so they are imported when a store is first used: that takes longer
-than importing everything else.
+`pool` and `command_retry` need the Redis client library, so they are imported when a store is first used: that takes
+longer than importing everything else.
 """
 
 from __future__ import annotations
@@ -84,7 +84,8 @@ class Store:
     def _retry(self, parts: tuple[Any, ...], error: Exception, deadline: Deadline) -> Any:
         from holdfast.store.command_retry import retry_command
 
-        return drive(retry_command(parts, error, self.address, deadline), lambda parts: self._resend(parts, deadline))
+        steps = retry_command(parts, error, self.address, deadline)
+        return drive(steps, lambda parts: self._resend(parts, deadline))
 
     def _resend(self, parts: tuple[Any, ...], deadline: Deadline) -> Any:
         """Send again. If an embedded server was lost, connect again, which starts it."""
@@ -172,7 +173,8 @@ class AsyncStore:
     async def _retry(self, parts: tuple[Any, ...], error: Exception, deadline: Deadline) -> Any:
         from holdfast.store.command_retry import retry_command
 
-        return await adrive(retry_command(parts, error, self.address, deadline), lambda parts: self._resend(parts, deadline))
+        steps = retry_command(parts, error, self.address, deadline)
+        return await adrive(steps, lambda parts: self._resend(parts, deadline))
 
     async def _resend(self, parts: tuple[Any, ...], deadline: Deadline) -> Any:
         if self.address.url is None and (pool := self._state().pool) is not None and pool.is_broken:
