@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.store.commands import given
+from holdfast.store.commands import omit_none
 
 _ITS_OWN = ("id", "payload")
 
@@ -41,4 +41,4 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def batch(self) -> dict[str, Any]:
-        return given(**{name: value for name, value in msgspec.structs.asdict(self).items() if name not in _ITS_OWN})
+        return omit_none(**{name: value for name, value in msgspec.structs.asdict(self).items() if name not in _ITS_OWN})

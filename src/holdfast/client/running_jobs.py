@@ -11,10 +11,10 @@ from holdfast import errors
 from holdfast.constants import USAGE_BLOCK
 from holdfast.job.usage import JobUsage, read_usage
 from holdfast.names import check_id, new_id
-from holdfast.store import Steps, Stores, commands, pop, sleep
+from holdfast.store import Steps, Stores, commands, pop_message, sleep
 from holdfast.units import Duration, humanize, milliseconds
 
-TIMEOUT = "10s"  # a worker answers within milliseconds, or three seconds if a job holds the interpreter
+STACK_TIMEOUT = "10s"  # a worker answers within milliseconds, or three seconds if a job holds the interpreter
 POLL_INTERVAL = 0.05  # seconds, while a job is about to start
 NO_BLOCK = 2**40  # a block number that no log reaches: the response contains only the usage
 
@@ -27,7 +27,7 @@ class StackResponse(msgspec.Struct, omit_defaults=True):
     soon: bool = False
 
 
-def stack(self: Stores, id: str, /, *, timeout: Duration = TIMEOUT) -> Steps[str]:
+def stack(self: Stores, id: str, /, *, timeout: Duration = STACK_TIMEOUT) -> Steps[str]:
     """Return the stack of each thread of a running job's process, without stopping it.
 
     A job that runs as a thread or coroutine among others shows only its own.
@@ -43,7 +43,7 @@ def stack(self: Stores, id: str, /, *, timeout: Duration = TIMEOUT) -> Steps[str
         worker, key = yield commands.request("stack", id=check_id(id), inbox=new_id())
         if worker.startswith("detached/"):
             raise errors.WrongState(f"job {id} is a detached item: no process is known to work on it")
-        popped = yield pop(self, key, max(deadline - time.monotonic(), 0.001))
+        popped = yield pop_message(self, key, max(deadline - time.monotonic(), 0.001))
         if popped is None:
             raise errors.ResultTimeout(
                 f"worker {worker}, which runs job {id}, has not answered within {humanize(limit)}: it is dead, stopped"

@@ -29,7 +29,7 @@ from holdfast.job.job import Job
 from holdfast.job.option_table import not_for
 from holdfast.job.options import Given, Options
 from holdfast.names import check_id, check_queue, new_id
-from holdfast.store import Steps, client_method, commands, pop
+from holdfast.store import Steps, client_method, commands, pop_message
 from holdfast.store.commands import ClaimedJob
 from holdfast.task import task
 from holdfast.task.task import BoundCall, Task, make_task
@@ -165,7 +165,7 @@ class Items:
                 if claim.jobs or is_over:
                     return [self._hold(job, slot) for job in claim.jobs]
                 left = math.inf if deadline is None else deadline - time.monotonic()
-                yield pop(self, claim.wake_key, max(min(left, _seconds_until_next_claim(claim, length)), 0.01))
+                yield pop_message(self, claim.wake_key, max(min(left, _seconds_until_next_claim(claim, length)), 0.01))
 
     claim_many, aclaim_many = client_method(_claim_many)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from holdfast.store import commands
 from holdfast.store.address import Address, mask, read_url, socket_url
-from holdfast.store.client_method import Stores, client_method, pop
+from holdfast.store.client_method import Stores, client_method, pop_message
 from holdfast.store.commands import Command
 from holdfast.store.deadline import Deadline
 from holdfast.store.driver import Action, Steps, adrive, drive, sleep
@@ -28,7 +28,7 @@ __all__ = [
     "commands",
     "drive",
     "mask",
-    "pop",
+    "pop_message",
     "read_url",
     "sleep",
     "socket_url",

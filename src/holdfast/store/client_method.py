@@ -51,8 +51,8 @@ def client_method(
     return run, arun
 
 
-def pop(stores: Stores, key: bytes, seconds: float) -> Action[Any]:
-    """Wait for a message on a list for at most `seconds`; the reply is None if none arrived."""
+def pop_message(stores: Stores, key: bytes, seconds: float) -> Action[Any]:
+    """Wait at most `seconds` for a message on a list; the reply is None if none arrived."""
     request = ("BLPOP", key, seconds)
     return Action(
         lambda: stores.store.execute(*request, blocks=seconds),

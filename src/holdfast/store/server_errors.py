@@ -80,7 +80,7 @@ def translate(error: Exception, address: Address, seconds: float) -> errors.Hold
     if reason := _unavailable(error, address, seconds):
         return errors.StoreUnavailable(f"{address.display} {reason}")
     if isinstance(error, OutOfMemoryError):
-        return errors.StoreFull("the server is out of memory and stored nothing: raise its maxmemory, or delete ended jobs")
+        return errors.StoreFull("the server is out of memory: nothing was stored; raise its maxmemory, or delete jobs")
     return errors.from_reply(str(error)) or errors.HoldfastError(f"{address.display} refused a command: {error}")
 
 

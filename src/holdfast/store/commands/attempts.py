@@ -10,7 +10,7 @@ import msgspec
 from holdfast.constants import DEFAULT_LEASE
 from holdfast.job.outcome import Advanced, Cancelled, Crash, Error, Outcome, Release, Snoozed, Succeed, Unknown, Waits
 from holdfast.names import new_id
-from holdfast.store.commands.command import Command, Fields, given, read_texts
+from holdfast.store.commands.command import Command, Fields, omit_none, read_texts
 
 
 class ClaimedJob(msgspec.Struct, frozen=True):
@@ -49,7 +49,7 @@ def claim_args(
     idle: bool = False,
     leaves: bool = False,
 ) -> dict[str, Any]:
-    options = given(shares=shares, lease=lease, pid=pid, idle=idle or None, leaves=leaves or None)
+    options = omit_none(shares=shares, lease=lease, pid=pid, idle=idle or None, leaves=leaves or None)
     return {"queues": list(queues), "counter": counter, "limit": limit, **options}
 
 
@@ -132,8 +132,8 @@ def renew(
         by_executor.setdefault(executor, []).extend((id, attempt))
     flat = [part for pair in by_executor.items() for part in pair]
     starts = [part for start in started for part in start]
-    args = given(worker=worker, held=flat, started=starts or None, about=about, queues=queues, arrivals=arrivals)
-    args |= given(refills=refills, matches=matches or None)
+    args = omit_none(worker=worker, held=flat, started=starts or None, about=about, queues=queues, arrivals=arrivals)
+    args |= omit_none(refills=refills, matches=matches or None)
     return Command("renew", args, _read_renewed)
 
 
@@ -156,22 +156,22 @@ def save(
     renew: bool = False,
 ) -> Command[bool]:
     """Save a checkpoint, the progress and notes of an attempt. Returns whether the job was cancelled."""
-    options = given(
+    options = omit_none(
         progress=progress, notes=list(notes) or None, renew=renew or None, token=new_id() if notes else None
     )
-    args = given(executor=held.executor, id=held.id, attempt=held.attempt, created=created, **options)
+    args = omit_none(executor=held.executor, id=held.id, attempt=held.attempt, created=created, **options)
     return Command("save", args, lambda reply: reply == 1, () if checkpoint is None else (checkpoint,))
 
 
 def detach(held: Lease, to: str, *, created: int | None = None) -> Command[bool]:
     """Transfer a lease to an executor without a process. Returns whether the job was cancelled."""
-    args = given(executor=held.executor, id=held.id, attempt=held.attempt, created=created, to=to)
+    args = omit_none(executor=held.executor, id=held.id, attempt=held.attempt, created=created, to=to)
     return Command("detach", args, lambda reply: reply == 1)
 
 
 def once(held: Lease, step: str, result: bytes | None = None, *, created: int | None = None) -> Command[bytes | None]:
     """Return the stored result of a step; store `result` if there is none."""
-    args = given(executor=held.executor, id=held.id, attempt=held.attempt, created=created, step=step)
+    args = omit_none(executor=held.executor, id=held.id, attempt=held.attempt, created=created, step=step)
     return Command("once", args, lambda reply: reply, () if result is None else (result,))
 
 
@@ -231,11 +231,11 @@ def finish(
             continue
         row, blob = _outcome_row(item.outcome)
         fields = {"id": item.id, "attempt": item.attempt, "created": item.created, **row}
-        rows.append(given(pid=item.pid, started=item.started, unstarted=item.unstarted or None, **fields))
+        rows.append(omit_none(pid=item.pid, started=item.started, unstarted=item.unstarted or None, **fields))
         if blob is not None:
             rows[-1]["blob"] = True
             blobs.append(blob)
-    args = given(executor=executor, items=rows, claim=request, token=token)
+    args = omit_none(executor=executor, items=rows, claim=request, token=token)
     return Command("finish", args, _read_finished, tuple(blobs))
 
 
@@ -256,7 +256,7 @@ def _outcome_row(outcome: Outcome) -> tuple[Fields, bytes | None]:  # noqa: PLR0
         case Release(reason, delay):
             return {"outcome": "release", "reason": reason or None, "delay": delay or None}, None
         case Advanced(task, batch, payload):
-            return {"outcome": "advance", "next": given(task=task, **batch)}, payload
+            return {"outcome": "advance", "next": omit_none(task=task, **batch)}, payload
         case Waits(after):
             return {"outcome": "wait", "after": list(after)}, None
         case Snoozed(delay):
@@ -273,4 +273,4 @@ def _read_finished(reply: list[Any]) -> FinishReply:
 
 def requeue_orphaned(*, executor: str | None = None, worker: str | None = None, reason: str = "") -> Command[list[str]]:
     """Requeue jobs of a dead executor or worker. Returns their ids; repeat until there are none."""
-    return Command("requeue_orphaned", given(executor=executor, worker=worker, reason=reason), read_texts)
+    return Command("requeue_orphaned", omit_none(executor=executor, worker=worker, reason=reason), read_texts)

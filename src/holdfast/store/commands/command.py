@@ -30,7 +30,7 @@ def read_texts(reply: list[bytes]) -> list[str]:
     return [text.decode() for text in reply]
 
 
-def given(**args: Any) -> Fields:
+def omit_none(**args: Any) -> Fields:
     """Leave out None: a null in JSON is a true value in Lua."""
     return {name: value for name, value in args.items() if value is not None}
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.store.commands.command import Command, given
+from holdfast.store.commands.command import Command, omit_none
 from holdfast.units import humanize
 
 
@@ -37,13 +37,13 @@ class Setting(msgspec.Struct, frozen=True):
 
 
 def config(queue: str | None = None) -> Command[list[Setting]]:
-    return Command("config", given(queue=queue), _read_settings)
+    return Command("config", omit_none(queue=queue), _read_settings)
 
 
 def configure(
     queue: str | None = None, *, set: dict[str, int] | None = None, reset: Sequence[str] = ()
 ) -> Command[list[Setting]]:
-    args = given(queue=queue, set=set or None, reset=list(reset) or None)
+    args = omit_none(queue=queue, set=set or None, reset=list(reset) or None)
     return Command("configure", args, _read_settings)
 
 

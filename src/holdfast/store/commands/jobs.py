@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 
 from holdfast.constants import DEFAULT_PAGE
 from holdfast.names import new_id
-from holdfast.store.commands.command import Command, Fields, given, read_fields, read_pairs, read_texts
+from holdfast.store.commands.command import Command, Fields, omit_none, read_fields, read_pairs, read_texts
 
 
 def get(ids: Sequence[str], *, brief: bool = False) -> Command[list[Fields | None]]:
     return Command(
-        "get", given(ids=list(ids), brief=brief or None), lambda reply: [read_fields(part) for part in reply]
+        "get", omit_none(ids=list(ids), brief=brief or None), lambda reply: [read_fields(part) for part in reply]
     )
 
 
@@ -29,7 +29,7 @@ def list_jobs(
     newest: bool = False,
     cursor: Sequence[str] | None = None,
 ) -> Command[ListReply]:
-    args = given(queues=queues, states=states, limit=limit, newest=newest or None, cursor=cursor)
+    args = omit_none(queues=queues, states=states, limit=limit, newest=newest or None, cursor=cursor)
     return Command("list", args, _read_page)
 
 
@@ -39,7 +39,7 @@ def _read_page(reply: list[Any]) -> ListReply:
 
 
 def count(*, queues: Sequence[str] | None = None, states: Sequence[str] | None = None) -> Command[int]:
-    return Command("count", given(queues=queues, states=states), int)
+    return Command("count", omit_none(queues=queues, states=states), int)
 
 
 class LogReply(NamedTuple):
@@ -52,7 +52,7 @@ class LogReply(NamedTuple):
 
 
 def logs(id: str, attempt: int | None = None, *, block: int = 0) -> Command[LogReply]:
-    return Command("logs", given(id=id, attempt=attempt, block=block), _read_log)
+    return Command("logs", omit_none(id=id, attempt=attempt, block=block), _read_log)
 
 
 def _read_log(reply: list[Any]) -> LogReply:
@@ -83,7 +83,7 @@ class Event(NamedTuple):
 
 
 def events(after: str | None = None, *, limit: int = DEFAULT_PAGE) -> Command[list[Event]]:
-    return Command("events", given(after=after, limit=limit), lambda reply: [_read_event(*row) for row in reply])
+    return Command("events", omit_none(after=after, limit=limit), lambda reply: [_read_event(*row) for row in reply])
 
 
 def _read_event(id: bytes, type: bytes, jobs: bytes, who: bytes) -> Event:
@@ -93,8 +93,8 @@ def _read_event(id: bytes, type: bytes, jobs: bytes, who: bytes) -> Event:
 def cancel(
     ids: Sequence[str], *, reason: str = "", dependents: bool = False, unless_awaited: bool = False
 ) -> Command[list[str]]:
-    args = given(ids=list(ids), reason=reason, token=new_id())
-    args |= given(dependents=dependents or None, unless_awaited=unless_awaited or None)
+    args = omit_none(ids=list(ids), reason=reason, token=new_id())
+    args |= omit_none(dependents=dependents or None, unless_awaited=unless_awaited or None)
     return Command("cancel", args, read_texts)
 
 
@@ -102,25 +102,25 @@ def depend(
     id: str, *, add: Sequence[str] = (), remove: Sequence[str] = (), on_failed: str | None = None
 ) -> Command[tuple[str, int]]:
     """Add or remove dependencies of a job. Returns its state, and how many it still waits for."""
-    args = given(id=id, add=list(add) or None, remove=list(remove) or None, on_failed=on_failed, token=new_id())
+    args = omit_none(id=id, add=list(add) or None, remove=list(remove) or None, on_failed=on_failed, token=new_id())
     return Command("depend", args, lambda reply: (reply[0].decode(), reply[1]))
 
 
 def move(ids: Sequence[str], *, queue: str | None = None, priority: int | None = None) -> Command[list[str]]:
-    args = given(ids=list(ids), queue=queue, priority=priority, token=new_id())
+    args = omit_none(ids=list(ids), queue=queue, priority=priority, token=new_id())
     return Command("move", args, read_texts)
 
 
 def release(ids: Sequence[str], *, delay: int | None = None, reason: str = "") -> Command[list[str]]:
-    return Command("release", given(ids=list(ids), delay=delay, reason=reason, token=new_id()), read_texts)
+    return Command("release", omit_none(ids=list(ids), delay=delay, reason=reason, token=new_id()), read_texts)
 
 
 def fail(ids: Sequence[str], *, group: str | None = None, reason: str = "") -> Command[list[str]]:
-    return Command("fail", given(ids=list(ids), group=group, reason=reason, token=new_id()), read_texts)
+    return Command("fail", omit_none(ids=list(ids), group=group, reason=reason, token=new_id()), read_texts)
 
 
 def retry(ids: Sequence[str], *, force: bool = False) -> Command[list[str]]:
-    return Command("retry", given(ids=list(ids), force=force or None, token=new_id()), read_texts)
+    return Command("retry", omit_none(ids=list(ids), force=force or None, token=new_id()), read_texts)
 
 
 def delete(ids: Sequence[str]) -> Command[list[str]]:
@@ -149,8 +149,8 @@ def bulk(
     arguments: Fields | None = None,
 ) -> Command[BulkReply]:
     """Apply an action to all jobs that match, a bounded number in each call."""
-    args = given(action=action, queues=queues, states=states, task=task, group=group, since=since, cursor=cursor)
-    args |= given(limit=limit, token=new_id(), **{"with": arguments or None})
+    args = omit_none(action=action, queues=queues, states=states, task=task, group=group, since=since, cursor=cursor)
+    args |= omit_none(limit=limit, token=new_id(), **{"with": arguments or None})
     return Command("bulk", args, _read_bulk)
 
 
@@ -161,7 +161,7 @@ def _read_bulk(reply: list[Any]) -> BulkReply:
 
 
 def attach(id: str, fields: dict[str, str], *, remove: Sequence[str] = ()) -> Command[dict[str, str]]:
-    args = given(id=id, set=fields or None, remove=list(remove) or None)
+    args = omit_none(id=id, set=fields or None, remove=list(remove) or None)
     return Command("attach", args, read_pairs)
 
 

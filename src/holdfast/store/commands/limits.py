@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from holdfast.store.commands.command import Command, given
+from holdfast.store.commands.command import Command, omit_none
 
 
 class Limit(NamedTuple):
@@ -26,7 +26,7 @@ class Limit(NamedTuple):
 
 
 def set_limit(name: str, slots: int, *, per: int | None = None) -> Command[bool]:
-    return Command("set_limit", given(name=name, slots=slots, per=per), lambda reply: reply == 1)
+    return Command("set_limit", omit_none(name=name, slots=slots, per=per), lambda reply: reply == 1)
 
 
 def remove_limit(name: str) -> Command[bool]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from holdfast.job.job import FINAL, STATES
-from holdfast.store.commands.command import Command, given, read_texts
+from holdfast.store.commands.command import Command, omit_none, read_texts
 
 
 class Queue(NamedTuple):
@@ -23,7 +23,7 @@ class Queue(NamedTuple):
 
 
 def queues(names: Sequence[str] | None = None) -> Command[list[Queue]]:
-    return Command("queues", given(queues=names), lambda reply: [_read_queue(*row) for row in reply])
+    return Command("queues", omit_none(queues=names), lambda reply: [_read_queue(*row) for row in reply])
 
 
 def _read_queue(name: bytes, paused: int, listeners: int, *counts: int) -> Queue:
@@ -57,7 +57,7 @@ class LoadReply(NamedTuple):
 
 
 def load(queues: Sequence[str] | None = None) -> Command[LoadReply]:
-    return Command("load", given(queues=queues), _read_load)
+    return Command("load", omit_none(queues=queues), _read_load)
 
 
 def _read_load(reply: list[Any]) -> LoadReply:
@@ -78,7 +78,7 @@ class UpkeepReply(NamedTuple):
 
 def upkeep(*, refills: int | None = None) -> Command[UpkeepReply]:
     """Process overdue timers, a bounded number in each call."""
-    return Command("upkeep", given(refills=refills), _read_upkeep)
+    return Command("upkeep", omit_none(refills=refills), _read_upkeep)
 
 
 def _read_upkeep(reply: list[Any]) -> UpkeepReply:

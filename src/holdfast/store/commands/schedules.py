@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from holdfast.names import new_id
-from holdfast.store.commands.command import Command, Fields, given, read_fields
+from holdfast.store.commands.command import Command, Fields, omit_none, read_fields
 
 
 def schedule(name: str, batch: Fields, payload: bytes, **timing: Any) -> Command[bool]:
     """Declare a schedule; `timing` has the other arguments of `lua/schedules.lua`. Returns whether it changed."""
-    return Command("schedule", given(name=name, batch=batch, **timing), lambda reply: reply == 1, (payload,))
+    return Command("schedule", omit_none(name=name, batch=batch, **timing), lambda reply: reply == 1, (payload,))
 
 
 def refill(name: str, expected: int, times: Sequence[int]) -> Command[bool]:
@@ -36,7 +36,7 @@ def trigger(name: str) -> Command[str]:
 
 def schedules(names: Sequence[str] | None = None, *, after: str | None = None) -> Command[list[Fields]]:
     """Return the schedules of these names, or one page of all: those whose names sort after `after`."""
-    return Command("schedules", given(names=names, after=after), _read_schedules)
+    return Command("schedules", omit_none(names=names, after=after), _read_schedules)
 
 
 def _read_schedules(reply: list[list[Any]]) -> list[Fields]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.store.commands.command import Command, given
+from holdfast.store.commands.command import Command, omit_none
 from holdfast.units import LAST_MOMENT, utc
 
 
@@ -93,7 +93,7 @@ class Worker(msgspec.Struct, frozen=True):
 
 
 def workers(*, since: int | None = None) -> Command[list[Worker]]:
-    return Command("workers", given(since=since), lambda reply: [_read_worker(row) for row in reply])
+    return Command("workers", omit_none(since=since), lambda reply: [_read_worker(row) for row in reply])
 
 
 def _read_worker(row: list[Any]) -> Worker:
@@ -121,5 +121,5 @@ def deregister(worker: str) -> Command[None]:
 
 def request(kind: str, *, inbox: str, worker: str | None = None, id: str | None = None) -> Command[tuple[str, bytes]]:
     """Send a request to a worker. Returns its name, and the key of the list on which it answers."""
-    args = given(kind=kind, inbox=inbox, worker=worker, id=id)
+    args = omit_none(kind=kind, inbox=inbox, worker=worker, id=id)
     return Command("request", args, lambda reply: (reply[0].decode(), reply[1]))
