@@ -31,9 +31,7 @@ def test_calls_that_the_store_refuses_are_not_counted_as_sent(shell: Shell, outb
     code, out, err = shell("outbox", "send")
 
     assert (code, out) == (1, "1\n")
-    assert err == (
-        "holdfast: calls that the store refused: 1; `holdfast outbox` lists them with the reason\n"
-    )
+    assert err == ("holdfast: calls that the store refused: 1; `holdfast outbox` lists them with the reason\n")
     assert [row[0] for row in shell("outbox").rows] == ["taken"]
     assert shell.client.get("new").state == "waiting"
     assert not outbox.has_entries
@@ -42,3 +40,4 @@ def test_calls_that_the_store_refuses_are_not_counted_as_sent(shell: Shell, outb
 def test_refused_calls_are_counted_in_json(shell: Shell, outbox: Outbox) -> None:
     assert shell("outbox", "send", "--json").json == {"sent": 1, "refused": 1}
     assert shell("outbox", "send", "--json").json == {"sent": 0, "refused": 0}
+    assert len(list(outbox.refused())) == 1

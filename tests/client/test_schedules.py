@@ -389,7 +389,10 @@ def test_of_ten_workers_that_claim_at_once_one_has_the_job_of_a_firing(address: 
         ),
         (lambda: declare(every("1m"), delay=5), "a scheduled call cannot have the option delay"),
         (lambda: declare(every("1m"), deadline=datetime(2030, 1, 1, tzinfo=UTC)), "must be a duration, not a time"),
-        (lambda: declare(every("1m", jitter="10s"), deadline="5s"), r"deadline \(5s\) must be longer than jitter \(10s\)"),
+        (
+            lambda: declare(every("1m", jitter="10s"), deadline="5s"),
+            r"deadline \(5s\) must be longer than jitter \(10s\)",
+        ),
         (lambda: declare(every("1m"), needs_arguments), "missing a required argument: 'x'"),
     ],
 )

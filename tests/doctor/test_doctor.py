@@ -22,7 +22,7 @@ import pytest
 import redis
 
 from holdfast import Holdfast
-from holdfast.doctor import checks, durability, report
+from holdfast.doctor import checks, report
 from holdfast.doctor.probe import WRITES, Clock, ServerFacts, aprobe_server, probe_server
 from holdfast.doctor.report import Finding
 from holdfast.errors import StoreUnavailable
@@ -296,7 +296,7 @@ def test_the_embedded_server_is_synced_by_its_keeper_however_it_is_addressed() -
         url = f"unix://{server.ensure(home)}"
         for address in (Address(None, home), Address(url, None)):
             store = Store(address)
-            result = durability.persistence(probe_server(store))
+            result = checks.persistence(probe_server(store))
             store.close()
             assert result.level == "note"
             assert "keeper" in result.means
@@ -313,14 +313,14 @@ def test_the_embedded_server_whose_keeper_was_killed_is_synced_by_nobody_until_i
         (keeping,) = keepers(home)
         os.kill(keeping, signal.SIGKILL)
         until(lambda: not keepers(home))
-        result = durability.persistence(probe_server(store))
+        result = checks.persistence(probe_server(store))
         assert result.level == "warning"
         assert "its keeper died, so nothing syncs" in result.means
         assert "holdfast server start" in result.advice
 
-        result = durability.persistence(probe_server(Store(Address(None, home))))
+        result = checks.persistence(probe_server(Store(Address(None, home))))
         assert result.level == "note"
-        assert durability.persistence(probe_server(store)) == result
+        assert checks.persistence(probe_server(store)) == result
         store.close()
     finally:
         server.stop(home)

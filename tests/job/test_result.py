@@ -208,7 +208,13 @@ def test_a_wrong_annotation_is_noted_and_warned_of_where_results_are_read(bench:
     with pytest.warns(ResultTypeWarning):
         assert second.result() == "seven"
     assert total.result() == [VALUES["dict"]]
-    assert [entry.what for entry in first.refresh().history] == ["created", "claimed", "started", "reported", "succeeded"]
+    assert [entry.what for entry in first.refresh().history] == [
+        "created",
+        "claimed",
+        "started",
+        "reported",
+        "succeeded",
+    ]
 
 
 def test_a_job_that_is_not_kept_leaves_no_note(bench: Workbench) -> None:

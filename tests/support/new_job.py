@@ -41,4 +41,6 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def batch(self) -> dict[str, Any]:
-        return omit_none(**{name: value for name, value in msgspec.structs.asdict(self).items() if name not in _ITS_OWN})
+        return omit_none(
+            **{name: value for name, value in msgspec.structs.asdict(self).items() if name not in _ITS_OWN}
+        )

@@ -146,9 +146,7 @@ class AsyncStore:
             return await self._execute(parts, _deadline(deadline, self.address, blocks))
         return await self._state().limit.run(self._execute, parts, deadline)
 
-    async def block(
-        self, *parts: Any, seconds: float, pipeline: BlockingPipeline, on_sent: Callable[[], None]
-    ) -> Any:
+    async def block(self, *parts: Any, seconds: float, pipeline: BlockingPipeline, on_sent: Callable[[], None]) -> Any:
         """Send a plain Redis command that blocks for at most `seconds`, and call `on_sent` once it is sent.
 
         Returns its reply, or that of the command pipelined behind it. Never retried: after an error it is unknown
