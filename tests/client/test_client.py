@@ -215,7 +215,7 @@ def test_a_cancelled_job_raises_and_can_be_retried_or_deleted(app: Holdfast, res
     assert job.cancel(reason="not needed") == "cancelled"
     with pytest.raises(JobCancelled):
         job.result()
-    with pytest.raises(WrongState, match="ended already"):
+    with pytest.raises(WrongState, match="already ended"):
         job.cancel()
     assert [note.text for note in job.refresh().notes] == ["not needed"]
 

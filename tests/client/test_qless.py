@@ -260,7 +260,7 @@ def test_a_dependency_that_does_not_exist_is_refused_and_not_taken_for_done(stor
     with pytest.raises(errors.JobNotFound, match="dependency ghost does not exist"):
         put(store, "next", after=("ghost",))
     put(store, "next")
-    with pytest.raises(errors.JobNotFound, match="no job ghost"):
+    with pytest.raises(errors.JobNotFound, match="job ghost does not exist"):
         store.run(commands.depend("next", add=["ghost"]))
 
     assert job(store, "next")["state"] == "waiting"

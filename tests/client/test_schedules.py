@@ -371,7 +371,7 @@ def test_of_ten_workers_that_claim_at_once_one_has_the_job_of_a_firing(address: 
         (lambda: cron("61 * * * *"), r"cron is '61 \* \* \* \*': Bad minute; it must be like '30 2 \* \* mon-fri'"),
         (lambda: cron("* * *"), "Wrong number of fields"),
         (lambda: cron("0 0 31 2 *"), "day-of-month"),
-        (lambda: cron("* * * * *", tz="Mars"), "no time zone 'Mars'; expected a name like Europe/Berlin"),
+        (lambda: cron("* * * * *", tz="Mars"), "unknown time zone 'Mars'; expected a name like Europe/Berlin"),
         (
             lambda: cron("* * * * *", missed=cast(Any, "none")),
             "missed is 'none'; it must be one of 'one', 'all', 'skip'",

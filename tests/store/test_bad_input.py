@@ -309,7 +309,7 @@ CASES = [
     Case("a share with a space", lambda s: s.task.options(share="a b").enqueue(), "INVALID", "share is 'a b'"),
     Case("a limit of none", lambda s: s.app.set_limit("gpu", 0), "INVALID", "from 1 to 1000000, not 0"),
     Case("a limit of a text", lambda s: s.app.set_limit("gpu", cast(Any, "5")), "INVALID", "slots"),
-    Case("a limit of one key", lambda s: s.app.set_limit("api:acme", 5), "INVALID", "the same for all of its keys"),
+    Case("a limit of one key", lambda s: s.app.set_limit("api:acme", 5), "INVALID", "applies to each of its keys"),
     Case("a limit without a name", lambda s: s.app.set_limit("", 5), "INVALID", "a limit is ''"),
     Case("a limit per nothing", lambda s: s.app.set_limit("api", 5, per=0), "INVALID", "per is 0"),
     Case("a limit, async", asynchronously(lambda s: s.app.aset_limit("api", -1)), "INVALID", "not -1"),
@@ -415,7 +415,7 @@ CASES = [
         "a scheduled call with a time for a deadline",
         lambda s: s.app.schedule("x", s.task.options(deadline=datetime.now(UTC)).bind(), every=60),
         "INVALID",
-        "give a duration",
+        "must be a duration, not a time",
     ),
     Case(
         "a schedule, async",

@@ -111,5 +111,5 @@ def test_one_that_ends_before_leaves_no_timer(store: Store, server_url: str, nam
 
 
 def test_a_job_cannot_be_due_after_its_deadline(store: Store) -> None:
-    with pytest.raises(errors.Invalid, match="deadline must be after the due time"):
+    with pytest.raises(errors.Invalid, match="deadline must be later than the due time"):
         put(store, "job", delay=5000, deadline=5000)
