@@ -20,7 +20,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from holdfast.codec import MAX_DEPTH, Shape, decode_checkpoint, encode_checkpoint
+from holdfast.codec import MAX_DEPTH, TypeCodec, decode_checkpoint, encode_checkpoint
 from holdfast.errors import Invalid
 from holdfast.task.signature import Signature
 
@@ -28,11 +28,11 @@ NAN, INFINITY = float("nan"), float("inf")
 
 
 def encode_result(value: object, annotation: Any = Any) -> bytes:
-    return Shape.of(annotation).encode(value, "the result")
+    return TypeCodec.of(annotation).encode(value, "the result")
 
 
 def decode_result(data: bytes, annotation: Any = Any) -> Any:
-    return Shape.of(annotation).decode(data, "the result")
+    return TypeCodec.of(annotation).decode(data, "the result")
 
 
 class Color(Enum):
@@ -683,10 +683,10 @@ def test_a_checkpoint_without_end_is_refused() -> None:
             encode_checkpoint(value)
 
 
-def test_a_shape_can_be_made_of_any_annotation_that_can_be_stored() -> None:
-    assert Shape.of(list[int]).decode(b"[1]", "it") == [1]
+def test_every_annotation_that_can_be_stored_has_a_codec() -> None:
+    assert TypeCodec.of(list[int]).decode(b"[1]", "it") == [1]
     with pytest.raises(TypeError, match="Custom"):
-        Shape.of(Custom)
+        TypeCodec.of(Custom)
 
 
 class Zone(tzinfo):

@@ -63,8 +63,8 @@ def test_what_is_no_duration_is_refused_and_named(written: Any) -> None:
 
 def test_a_duration_out_of_range_is_refused_with_the_range() -> None:
     with pytest.raises(Invalid, match=r"lease is '2h'; it must be from 1s to 1h"):
-        milliseconds("2h", what="lease", least=1000, most=3_600_000)
-    assert milliseconds("1h", what="lease", least=1000, most=3_600_000) == 3_600_000
+        milliseconds("2h", what="lease", minimum=1000, maximum=3_600_000)
+    assert milliseconds("1h", what="lease", minimum=1000, maximum=3_600_000) == 3_600_000
     with pytest.raises(Invalid):
         milliseconds(CENTURY / 1000 + 1, what="delay")
 

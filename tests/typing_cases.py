@@ -15,7 +15,7 @@ from holdfast.app import Holdfast
 from holdfast.client.queues import Load
 from holdfast.client.schedules import Schedule
 from holdfast.job.job import Job
-from holdfast.job.options import Options
+from holdfast.job.options import CheckedOptions
 from holdfast.store.commands import Limit
 from holdfast.task.task import AsyncTask, BoundCall, Task, make_task
 
@@ -96,7 +96,7 @@ def options_are_typed() -> None:
     chosen.options(priority="high")  # type: ignore[arg-type]
     chosen.options(urgent=True)  # type: ignore[call-arg]
     chosen.bind("a").options(on_exists="ignore")  # type: ignore[arg-type]
-    Options().but(delay=b"1h")  # type: ignore[arg-type]
+    CheckedOptions().replace(delay=b"1h")  # type: ignore[arg-type]
     jobs.task(retries="3")  # type: ignore[call-overload]
 
 

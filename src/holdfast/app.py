@@ -2,7 +2,7 @@
 
     jobs = Holdfast()                # no I/O before the first call
 
-Each method has an async counterpart whose name begins with `a`; `client_method` makes both from one generator.
+Each method has an async counterpart whose name starts with `a`; `client_method` makes both from one generator.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from holdfast import client, errors
 from holdfast.client.results import AsyncInbox, Inbox, deadline_after
 from holdfast.client.schedules import declaration
 from holdfast.client.timing import Timing
-from holdfast.job import DEFAULT_QUEUE, Given, Job
+from holdfast.job import DEFAULT_QUEUE, Job, JobOptions
 from holdfast.job.option_table import WhenUnreachable, check_options
 from holdfast.job.options import default_options
 from holdfast.names import check_namespace
 from holdfast.outbox import OutagePolicy
 from holdfast.store import Address, AsyncStore, Steps, Store, client_method
-from holdfast.task.context import Carried
-from holdfast.task.middleware import Layers, M
-from holdfast.task.program import PROGRAM, Ended, Word, bind_program
+from holdfast.task.context import CarriedContext
+from holdfast.task.middleware import M, MiddlewareStack
+from holdfast.task.program import PROGRAM, ProgramResult, StrPath, bind_program
 from holdfast.task.task import AsyncTask, BoundCall, Declare, Task, make_task
 from holdfast.text import suggestion
 from holdfast.units import Duration, milliseconds
@@ -45,17 +45,17 @@ OPTIONS_OF_APP = ("url", "namespace", "timeout", "when_unreachable", "revision",
 class Holdfast:
     """An app: its tasks, and the server with its jobs.
 
-    `url` is redis://, rediss://, valkey://, valkeys:// or unix://; without one, HOLDFAST_URL; without that, an embedded
+    `url` is redis://, rediss://, valkey://, valkeys:// or unix://. The default is HOLDFAST_URL, or else an embedded
     server that starts on first use and keeps its data in `.holdfast`. A `namespace` separates apps that share a server.
 
-    `when_unreachable` decides what happens to a call that cannot be stored, because the server does not answer within
+    `when_unreachable` decides what happens to a call that cannot be stored because the server does not answer within
     two seconds: `raise` StoreUnavailable, run it `inline`, or write it to the `outbox` on disk and send it later.
-    Default: HOLDFAST_WHEN_UNREACHABLE, else `raise`. Tasks and calls may override it.
+    The default is HOLDFAST_WHEN_UNREACHABLE, or else `raise`. Tasks and calls may override it.
 
     `revision` (or HOLDFAST_REVISION) is a number that rises with each release of the app: a worker of an older release
     does not change schedules that a newer one has declared.
 
-    `defaults` are options of all tasks, as `{"queue": "video", "timeout": "6h"}`. A task may override them; None
+    `defaults` are options of all tasks, such as `{"queue": "video", "timeout": "6h"}`. A task may override them; None
     removes one.
     """
 
@@ -67,19 +67,19 @@ class Holdfast:
         timeout: Duration = "5s",
         when_unreachable: WhenUnreachable | None = None,
         revision: int | None = None,
-        defaults: Given | None = None,
+        defaults: JobOptions | None = None,
         **unknown: Never,
     ) -> None:
         for name in unknown:
             raise errors.Invalid(f"Holdfast() has no option {name!r}{suggestion(name, OPTIONS_OF_APP)}")
-        seconds = milliseconds(timeout, what="timeout", least=1) / 1000
-        chosen = namespace if namespace is not None else os.environ.get("HOLDFAST_NAMESPACE") or "default"
-        self.address = Address.find(url, namespace=check_namespace(chosen), timeout=seconds)
+        seconds = milliseconds(timeout, what="timeout", minimum=1) / 1000
+        found = namespace if namespace is not None else os.environ.get("HOLDFAST_NAMESPACE") or "default"
+        self.address = Address.find(url, namespace=check_namespace(found), timeout=seconds)
         self.tasks: dict[str, Task[..., Any]] = {}
         self.declared: dict[str, dict[str, Any]] = {}  # schedules
         self.defaults = default_options(defaults or {})
-        self.layers = Layers()
-        self.carried = Carried()
+        self.middleware_stack = MiddlewareStack()
+        self.carried = CarriedContext()
         self.revision = _check_revision(os.environ.get("HOLDFAST_REVISION") or "0" if revision is None else revision)
         self.store = Store(self.address)
         self.async_store = AsyncStore(self.address)
@@ -102,7 +102,7 @@ class Holdfast:
         *,
         name: str | None = None,
         schedule: Timing | None = None,
-        **options: Unpack[Given],
+        **options: Unpack[JobOptions],
     ) -> Declare: ...
     def task(
         self,
@@ -111,29 +111,30 @@ class Holdfast:
         *,
         name: str | None = None,
         schedule: Timing | None = None,
-        **options: Unpack[Given],
+        **options: Unpack[JobOptions],
     ) -> Any:
-        """Make a task of a function.
+        """Declare a function as a task.
 
         @jobs.task(queue="video", retries=3)
         def transcode(source: str) -> str: ...
 
-        With a `schedule`, workers declare it when they start: the task is enqueued without arguments at those times.
+        With a `schedule`, the task is enqueued without arguments at those times. Workers declare schedules when they
+        start.
 
         @jobs.task(schedule=cron("0 2 * * *", tz="Europe/Berlin"))
         def report() -> None: ...
         """
         check_options(options, also=("name", "schedule"))
-        chosen = self.defaults.but(**options)
+        checked = self.defaults.replace(**options)
 
         def declare(function: Callable[..., Any]) -> Task[..., Any]:
-            task: Task[..., Any] = make_task(function, self, chosen, name)
+            task: Task[..., Any] = make_task(function, self, checked, name)
             if task.name == PROGRAM:
-                raise errors.Invalid(f"the name {PROGRAM} is reserved for programs: pass another name=")
+                raise errors.Invalid(f"the task name {PROGRAM} is reserved for programs; pass another name=")
             known = self.tasks.get(task.name)
             if known is not None and not _is_same(known.function, function):
-                raise errors.Invalid(f"the task {task.name} exists already: pass another name=")
-            self.layers.check(task)
+                raise errors.Invalid(f"another task is already named {task.name}; pass another name=")
+            self.middleware_stack.check(task)
             self.tasks[task.name] = task
             if schedule is not None:
                 self.declared[task.name] = declaration(task.name, task.bind(), schedule, self.revision)
@@ -148,7 +149,7 @@ class Holdfast:
         self, function: None = None, /, *, tasks: Iterable[Task[..., Any] | str] | None = None
     ) -> Callable[[M], M]: ...
     def middleware(self, function: Any = None, /, *, tasks: Iterable[Task[..., Any] | str] | None = None) -> Any:
-        """Run a function that yields around all tasks, or around `tasks`; the first declared is the outermost.
+        """Run a function that yields once around all tasks, or around `tasks`. The one declared first is the outermost.
 
         @jobs.middleware
         def timed(job: RunningJob) -> Iterator[None]:
@@ -159,38 +160,40 @@ class Holdfast:
                 print(job.task, time.monotonic() - began)
 
         `result = yield` gets the return value of the task; an exception of the task is raised there. A middleware may
-        raise too, also Retry, Fail and Snooze. It runs where the task runs. An `async def` fits only async tasks.
+        raise as well, also Retry, Fail and Snooze. It runs where the task runs. An `async def` works only around async
+        tasks.
         """
 
         def declare(function: Any) -> Any:
-            self.layers.add(function, tasks, self.tasks)
+            self.middleware_stack.add(function, tasks, self.tasks)
             return function
 
         return declare if function is None else declare(function)
 
     def carry(self, name: str, variable: ContextVar[Any], /) -> None:
-        """Carry a context variable with jobs: its value where a job is enqueued is set where the job runs.
+        """Carry a context variable with jobs: the value that it has when a job is enqueued is set when the job runs.
 
         jobs.carry("request_id", request_id)
 
-        Jobs that a job enqueues carry it too. Values are JSON, up to 512 bytes together; workers need this call too.
+        Jobs that a job enqueues carry it as well. Values are JSON, together up to 512 bytes. The workers' app must make
+        this call, too.
         """
         self.carried.add(name, variable)
 
     def program(
         self,
-        arguments: Sequence[Word],
+        arguments: Sequence[StrPath],
         /,
         *,
-        cwd: Word | None = None,
+        cwd: StrPath | None = None,
         env: Mapping[str, str] | None = None,
         stdin: str | None = None,
-    ) -> BoundCall[Ended]:
-        """Return a call of any program, to enqueue like other calls. Only workers with `--allow-exec` run it.
+    ) -> BoundCall[ProgramResult]:
+        """Return a call that runs a program, to enqueue like other calls. Only workers with `--allow-exec` run it.
 
         jobs.enqueue(jobs.program(["ffmpeg", "-i", "in.mov", "out.mp4"]).options(timeout="6h", memory="2GiB"))
 
-        No shell is involved. The output of the program is the log of the attempt; it fails if its exit code is not 0.
+        No shell is involved. The program's output is the log of the attempt, which fails if the exit code is not 0.
 
         Raises:
             Invalid, TooBig: no program can be started with these arguments.
@@ -294,7 +297,7 @@ class Holdfast:
     # Items, without tasks and workers
 
     def items(self, queue: str = DEFAULT_QUEUE) -> Items:
-        """Return the items of a queue: put, claim, renew and complete raw bytes. See `holdfast.items`."""
+        """Return the items of a queue, to put, claim, renew and complete raw bytes. See `holdfast.items`."""
         from holdfast.items import Items
 
         return Items(self, queue)
@@ -337,7 +340,7 @@ class Holdfast:
     _fetch_result, _afetch_result = client_method(client.results.fetch_result)
 
     def worker(self, **settings: Unpack[embedded.Given]) -> embedded.EmbeddedWorker:
-        """Run jobs inside this program while a block lasts: `with jobs.worker(queues=["mail"]):`, or `async with`."""
+        """Run jobs inside this program during a block: `with jobs.worker(queues=["mail"]):`, or `async with`."""
         from holdfast.worker.embedded import EmbeddedWorker
 
         return EmbeddedWorker(self, **settings)
@@ -363,6 +366,6 @@ def _check_revision(value: int | str) -> int:
 
 
 def _is_same(one: Callable[..., Any], other: Callable[..., Any]) -> bool:
-    """Whether two functions are the same one, perhaps imported twice: as __main__, or again after a change."""
+    """Return whether two functions are the same, perhaps imported twice: as __main__, or again after a change."""
     modules = {one.__module__, other.__module__} - {"__main__"}
     return one.__qualname__ == other.__qualname__ and len(modules) <= 1

@@ -34,7 +34,7 @@ EXACT_IN_A_FLOAT = 2**53
 _PLAIN = frozenset({str, int, bool, type(None)})
 _TEXT = frozenset({str})
 _SCALARS = _PLAIN | {float, bytes, date, timedelta, UUID}
-REFUSED = (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError)
+CODEC_ERRORS = (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError)
 _NOT_FINITE = "NaN and infinities cannot be stored; pass None or a string instead"
 _TOO_DEEP = f"it is nested more than {MAX_DEPTH} levels deep"
 
@@ -44,62 +44,62 @@ encoder = msgspec.json.Encoder()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Shape:
-    """The values of one annotation, and how they are stored."""
+class TypeCodec:
+    """Encodes and decodes the values of one annotation."""
 
     decoder: msgspec.json.Decoder[Any]
-    is_json: bool
+    is_json: bool  # the annotation is Any: values of JSON's own types
 
     @classmethod
-    def of(cls, annotation: Any) -> Shape:
-        """Return the shape of an annotation.
+    def of(cls, annotation: Any) -> TypeCodec:
+        """Return the codec of an annotation.
 
         Raises:
-            TypeError: values of it cannot be stored.
+            TypeError: values of this type cannot be stored.
         """
         annotation = Any if annotation is object else annotation
         described = type_info(annotation)
-        if stranger := _stranger(described, set()):
-            raise TypeError(f"{stranger} cannot be stored")
+        if unsupported := _unsupported_type(described, set()):
+            raise TypeError(f"{unsupported} cannot be stored as JSON")
         return cls(msgspec.json.Decoder(annotation), isinstance(described, AnyType))
 
     def encode(self, value: object, what: str) -> bytes:
-        """Return the bytes of a value, or raise Invalid."""
+        """Return a value as bytes, or raise Invalid about `what`."""
         try:
             data = encoder.encode(value)
-            came = self.decoder.decode(data)
-        except REFUSED as error:
-            raise Invalid(f"{what}: {_reason(value, error)}") from None
-        if objection := self.objection(value, came):
-            raise Invalid(f"{what}: {objection}")
+            decoded = self.decoder.decode(data)
+        except CODEC_ERRORS as error:
+            raise Invalid(f"{what}: {_codec_problem(value, error)}") from None
+        if problem := self.roundtrip_problem(value, decoded):
+            raise Invalid(f"{what}: {problem}")
         return data
 
     def decode(self, data: bytes, what: str) -> Any:
-        """Return the value of stored bytes, or raise Invalid."""
+        """Return the value of stored bytes, or raise Invalid about `what`."""
         try:
             return self.decoder.decode(data)
-        except REFUSED as error:
+        except CODEC_ERRORS as error:
             raise Invalid(f"{what} does not fit its type: {error}") from None
 
-    def objection(self, sent: object, came: object) -> str:
-        """Return why a value and its decoded copy differ too much to store it, or ""."""
-        if type(sent) in _PLAIN and type(sent) is type(came) and sent == came:
+    def roundtrip_problem(self, original: object, decoded: object) -> str:
+        """Return why a value would not come back equal, or "" if it would."""
+        if type(original) in _PLAIN and type(original) is type(decoded) and original == decoded:
             return ""  # the usual case
         try:
-            return _not_json(sent) if self.is_json else _difference(sent, came)
+            return _json_problem(original) if self.is_json else _difference(original, decoded)
         except RecursionError:
             return _TOO_DEEP
 
 
 def encode_checkpoint(value: object) -> bytes:
-    """Return a checkpoint as bytes. Its type is known only when it is read, so any storable value is accepted."""
+    """Return a checkpoint as bytes. Its type is known only when it is read, so accept any value that can be stored."""
     try:
         data = encoder.encode(value)
-        objection = _unfit(msgspec.to_builtins(value, builtin_types=(Decimal,)))
-    except REFUSED as error:
-        objection = _reason(value, error)
-    if objection:
-        raise Invalid(f"the checkpoint cannot be stored: {objection}")
+        problem = _value_problem(msgspec.to_builtins(value, builtin_types=(Decimal,)))
+    except CODEC_ERRORS as error:
+        problem = _codec_problem(value, error)
+    if problem:
+        raise Invalid(f"the checkpoint cannot be stored: {problem}")
     return data
 
 
@@ -107,23 +107,23 @@ def decode_checkpoint(data: bytes, kind: type[T]) -> T:
     """Return the checkpoint that `encode_checkpoint` stored, as a value of `kind`."""
     annotation: Any = kind
     try:
-        value: T = _shape(annotation).decode(data, "the checkpoint")
+        value: T = _codec_of(annotation).decode(data, "the checkpoint")
     except Invalid as error:
         saved = data[:100].decode(errors="replace")
         raise Invalid(
-            f"{error}. It is {saved}: an earlier attempt saved it, perhaps of another release; "
-            "ask for both types, as `int | str`, or for Any"
+            f"{error}. An earlier attempt saved {saved}, perhaps with an older release of the task; read the "
+            "checkpoint as both types, as in checkpoint(int | str), or as Any"
         ) from None
     return value
 
 
 @lru_cache(maxsize=4096)
-def _shape(annotation: Any) -> Shape:
-    return Shape.of(annotation)
+def _codec_of(annotation: Any) -> TypeCodec:
+    return TypeCodec.of(annotation)
 
 
-def _stranger(described: object, seen: set[int]) -> str:
-    """Return the first type inside a description that JSON cannot represent, or ""."""
+def _unsupported_type(described: object, seen: set[int]) -> str:
+    """Return the first type inside a description of msgspec that JSON cannot represent, or ""."""
     if id(described) in seen:
         return ""
     seen.add(id(described))
@@ -137,72 +137,74 @@ def _stranger(described: object, seen: set[int]) -> str:
         parts = astuple(described)
     else:
         return ""
-    return next(filter(None, (_stranger(part, seen) for part in parts)), "")
+    return next(filter(None, (_unsupported_type(part, seen) for part in parts)), "")
 
 
-def _not_json(value: Any, depth: int = 0) -> str:
+def _json_problem(value: Any, depth: int = 0) -> str:
     """Return why a value does not consist of JSON's own types, or ""."""
     kind = type(value)
     if kind is float or kind in _PLAIN:
         return "" if kind is not float or math.isfinite(value) else _NOT_FINITE
     if kind is not list and kind is not dict:
-        return f"a {kind.__qualname__} is not a JSON type; annotate it with its type to get it back as one"
+        return f"a {kind.__qualname__} is not a JSON type; annotate it with its type, so that it comes back as one"
     if kind is dict and not _TEXT.issuperset(map(type, value)):
-        return "a dict has keys that are not str; annotate it, with dict[int, str] for example"
+        return "a dict has keys that are not str; annotate it, as dict[int, str] for example"
     if depth == MAX_DEPTH:
         return _TOO_DEEP
     for item in value.values() if kind is dict else value:
-        if type(item) not in _PLAIN and (objection := _not_json(item, depth + 1)):
-            return objection
+        if type(item) not in _PLAIN and (problem := _json_problem(item, depth + 1)):
+            return problem
     return ""
 
 
-def _difference(sent: Any, came: Any, depth: int = 0) -> str:
+def _difference(original: Any, decoded: Any, depth: int = 0) -> str:
     """Return how a decoded value differs from the original, or ""."""
-    if type(came) in _SCALARS:
-        return "" if _is_same_scalar(sent, came) else _changed(sent, came)
+    if type(decoded) in _SCALARS:
+        return "" if _is_same_scalar(original, decoded) else _describe_change(original, decoded)
     if depth == MAX_DEPTH:
         return _TOO_DEEP
-    if not _is_alike(sent, came):
-        return _changed(sent, came)
-    pairs = _pairs(sent, came)
+    if not _have_same_structure(original, decoded):
+        return _describe_change(original, decoded)
+    pairs = _paired_parts(original, decoded)
     if pairs is None:
-        return "" if _is_same_leaf(sent, came) else _changed(sent, came)
-    for part, twin in pairs:
-        if objection := _difference(part, twin, depth + 1):
-            return objection
+        return "" if _is_same_leaf(original, decoded) else _describe_change(original, decoded)
+    for part, decoded_part in pairs:
+        if problem := _difference(part, decoded_part, depth + 1):
+            return problem
     return ""
 
 
-def _changed(sent: object, came: object) -> str:
-    if not _is_finite(sent):
+def _describe_change(original: object, decoded: object) -> str:
+    if not _is_finite(original):
         return _NOT_FINITE
-    return f"{sent!r:.200} would come back as {came!r:.200}; annotate it with the type that it has"
+    return f"{original!r:.200} would come back as {decoded!r:.200}; annotate it with its actual type"
 
 
-def _is_alike(sent: Any, came: Any) -> bool:
-    """Whether two values have the same type and length, so that their parts can be compared."""
-    kind: Any = type(came)
-    if type(sent) is not kind and (_field_names(kind) is not None or not isinstance(sent, kind)):
+def _have_same_structure(original: Any, decoded: Any) -> bool:
+    """Return whether two values have the same type and length, so that their parts can be compared."""
+    kind: Any = type(decoded)
+    if type(original) is not kind and (_field_names(kind) is not None or not isinstance(original, kind)):
         return False
-    return not hasattr(came, "__len__") or len(sent) == len(came)
+    return not hasattr(decoded, "__len__") or len(original) == len(decoded)
 
 
-def _pairs(sent: Any, came: Any) -> Iterable[tuple[Any, Any]] | None:
-    """Return the parts of two values that are alike, pair by pair, or None if they have no parts."""
-    if isinstance(came, (list, tuple)):
-        kinds = list(map(type, came))
-        if _SCALARS.issuperset(kinds) and kinds == list(map(type, sent)) and sent == came:
+def _paired_parts(original: Any, decoded: Any) -> Iterable[tuple[Any, Any]] | None:
+    """Return the parts of two values of the same structure, in pairs; None if they have no parts."""
+    if isinstance(decoded, (list, tuple)):
+        kinds = list(map(type, decoded))
+        if _SCALARS.issuperset(kinds) and kinds == list(map(type, original)) and original == decoded:
             return ()  # the usual case of a long list, at the speed of C
-        return zip(sent, came, strict=True)
-    if isinstance(came, dict):
-        return chain(zip(sent, came, strict=True), zip(sent.values(), came.values(), strict=True))
-    if isinstance(came, (set, frozenset)):
-        twins = {item: item for item in came}
-        return [(item, twins.get(item)) for item in sent]
-    kind: Any = type(came)
+        return zip(original, decoded, strict=True)
+    if isinstance(decoded, dict):
+        return chain(zip(original, decoded, strict=True), zip(original.values(), decoded.values(), strict=True))
+    if isinstance(decoded, (set, frozenset)):
+        decoded_items = {item: item for item in decoded}
+        return [(item, decoded_items.get(item)) for item in original]
+    kind: Any = type(decoded)
     names = _field_names(kind)
-    return None if names is None else [(getattr(sent, name, UNSET), getattr(came, name, UNSET)) for name in names]
+    return (
+        None if names is None else [(getattr(original, name, UNSET), getattr(decoded, name, UNSET)) for name in names]
+    )
 
 
 @lru_cache(maxsize=4096)
@@ -216,44 +218,44 @@ def _field_names(kind: Hashable) -> tuple[str, ...] | None:
     return None if attributes is None else tuple(each.name for each in attributes)
 
 
-def _is_same_scalar(sent: object, came: object) -> bool:
-    if type(came) is float:
-        whole = type(sent) is int and abs(sent) <= EXACT_IN_A_FLOAT
-        return (whole or isinstance(sent, float)) and sent == came and math.isfinite(came)
-    return isinstance(sent, type(came)) and sent == came
+def _is_same_scalar(original: object, decoded: object) -> bool:
+    if type(decoded) is float:
+        whole = type(original) is int and abs(original) <= EXACT_IN_A_FLOAT
+        return (whole or isinstance(original, float)) and original == decoded and math.isfinite(decoded)
+    return isinstance(original, type(decoded)) and original == decoded
 
 
-def _is_same_leaf(sent: Any, came: Any) -> bool:
-    if isinstance(came, Decimal):
-        return bool(came.is_finite() and sent == came)
-    if isinstance(came, (datetime, time)) and (sent.tzinfo is None) != (came.tzinfo is None):
+def _is_same_leaf(original: Any, decoded: Any) -> bool:
+    if isinstance(decoded, Decimal):
+        return bool(decoded.is_finite() and original == decoded)
+    if isinstance(decoded, (datetime, time)) and (original.tzinfo is None) != (decoded.tzinfo is None):
         return False
-    if isinstance(came, datetime):
-        return bool(sent - came == timedelta())  # `==` is false for all times that a clock change repeats
-    return sent is came if isinstance(came, enum.Enum) else bool(sent == came)
+    if isinstance(decoded, datetime):
+        return bool(original - decoded == timedelta())  # `==` is false for all times that a clock change repeats
+    return original is decoded if isinstance(decoded, enum.Enum) else bool(original == decoded)
 
 
-def _reason(value: object, error: Exception) -> str:
-    """Return why a value could not be encoded, or not decoded again."""
+def _codec_problem(value: object, error: Exception) -> str:
+    """Return why a value could not be encoded, or not be decoded again."""
     if isinstance(error, RecursionError):
         return _TOO_DEEP
     if not _is_finite(value):
         return _NOT_FINITE
     if isinstance(error, UnicodeEncodeError):
-        return "its text is not Unicode (a lone surrogate); decode it properly, or pass bytes and annotate them"
+        return "its text has a lone surrogate, which is not valid Unicode; decode it correctly, or pass annotated bytes"
     if found := _UNSUPPORTED.fullmatch(str(error)):
-        return f"objects of type {found[1]} cannot be stored; JSON's own types, dates, dataclasses and the like can"
+        return f"objects of type {found[1]} cannot be stored; use JSON's own types, dates, dataclasses or Structs"
     return str(error)
 
 
 def _is_finite(value: object) -> bool:
     try:
-        return _unfit(msgspec.to_builtins(value, builtin_types=(Decimal,))) != _NOT_FINITE
-    except REFUSED:
+        return _value_problem(msgspec.to_builtins(value, builtin_types=(Decimal,))) != _NOT_FINITE
+    except CODEC_ERRORS:
         return True  # it cannot be stored for another reason
 
 
-def _unfit(value: object, depth: int = 0) -> str:
+def _value_problem(value: object, depth: int = 0) -> str:
     """Return why a value, converted to builtin types, cannot be stored, or ""."""
     if isinstance(value, (float, Decimal)):
         is_finite = value.is_finite() if isinstance(value, Decimal) else math.isfinite(value)
@@ -263,6 +265,6 @@ def _unfit(value: object, depth: int = 0) -> str:
     if depth == MAX_DEPTH:
         return _TOO_DEEP
     for item in chain(value, value.values()) if isinstance(value, dict) else value:
-        if type(item) not in _PLAIN and (objection := _unfit(item, depth + 1)):
-            return objection
+        if type(item) not in _PLAIN and (problem := _value_problem(item, depth + 1)):
+            return problem
     return ""

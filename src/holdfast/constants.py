@@ -1,16 +1,16 @@
 """Numbers that Python and the Lua library share, declared here and rendered into the library as the table `constants`.
 
-The library enforces each limit. Python checks a limit as well only where it can report the problem earlier: when a task
-is declared, called, or saves something. Sizes are in bytes and durations in milliseconds.
+The library enforces every limit. Python also checks a limit where it can report the problem earlier: when a task is
+declared, called, or saves something. Sizes are in bytes, durations in milliseconds.
 """
 
 from __future__ import annotations
 
 # Calls
 MAX_BATCH = 1000  # entries in any list that one call takes or returns
-MAX_DEPENDENCIES = 10_000  # that one call adds, or follows
+MAX_DEPENDENCIES = 10_000  # that one call adds or follows
 DEFAULT_PAGE = 100  # entries that a listing call returns unless it has a limit
-REPLY_TTL = 600_000  # for how long a repeated call with a token gets the same reply
+REPLY_TTL = 600_000  # how long a repeated call with the same token gets the same reply
 
 # Names, in characters
 MAX_ID = 128  # of a job; a unique key
@@ -45,16 +45,16 @@ USAGE_BLOCK = -1  # the block number under which resource usage is stored
 DEFAULT_LEASE = 30_000
 MIN_LEASE = 1000
 MAX_LEASE = 3_600_000
-MAX_IDLE_WAIT = 5000  # an idle executor blocks no longer before it claims again
+MAX_IDLE_WAIT = 5000  # the longest that an idle executor blocks before it claims again
 MIN_IDLE_WAIT = 1  # the reply of a claim that left work undone: claim again at once
-HEARTBEAT_TIMEOUT = 30_000  # a worker is live while its last heartbeat is younger
-DEFAULT_WORKER_AGE = 86_400_000  # a silent worker is forgotten after it
+HEARTBEAT_TIMEOUT = 30_000  # a worker is live while its last heartbeat is not older than this
+DEFAULT_WORKER_AGE = 86_400_000  # a worker without heartbeats is forgotten after this time
 MAX_WORKER_INFO = 16_384
 
 # Schedules
 MIN_INTERVAL = 1000
 MAX_JITTER = 86_400_000
-MIN_TIMES_AHEAD = 20  # with fewer known firing times, a schedule is refilled by a worker
+MIN_TIMES_AHEAD = 20  # if fewer firing times are known, a worker refills the schedule
 DEFAULT_BACKLOG = 100
 MAX_BACKLOG = 1000
 

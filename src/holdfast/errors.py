@@ -1,19 +1,19 @@
 """The errors of Holdfast, as one tree.
 
     HoldfastError
-    ├── NotFound           NOTFOUND  what was asked for does not exist; it is a LookupError too
+    ├── NotFound           NOTFOUND  something does not exist; also a LookupError
     │   ├── JobNotFound              no job has this id
     │   ├── WorkerNotFound           no worker has this name
     │   └── ScheduleNotFound         no schedule has this name
-    ├── JobExists          EXISTS    a job of this id or unique key exists, and the call asked for an error
+    ├── JobExists          EXISTS    a job with this id or unique key exists, and the call has on_exists="error"
     ├── WrongState         STATE     the call does not apply to a job in this state
     ├── WorkDone           DONE      the job has done its work; only a forced retry repeats it
     ├── LeaseLost          LOST      this attempt no longer holds the lease of its job
     ├── JobBlocked         BLOCKED   other jobs depend on this one
     ├── DependencyCycle    CYCLE     a job would depend on itself
-    ├── TooBig             TOOBIG    a payload, result or checkpoint exceeds its limit; it is a ValueError too
+    ├── TooBig             TOOBIG    a payload, result or checkpoint exceeds its limit; also a ValueError
     ├── StoreFull          FULL      the server is out of memory; nothing was stored
-    ├── Invalid            INVALID   an argument is invalid; it is a ValueError too
+    ├── Invalid            INVALID   an argument is invalid; also a ValueError
     ├── WrongSchema        SCHEMA    another release wrote the data
     ├── JobUnreadable      DAMAGED   the record of the job is damaged
     │   └── JobIsNewer     NEWER     a newer release wrote it
@@ -25,8 +25,8 @@
 
 `ResultTypeWarning` is a warning: a result does not fit the type that it is read as.
 
-JobFailed and JobCancelled carry a job, so `holdfast.job.errors` defines them. The Lua functions refuse a call with
-`CODE text`; `from_reply` makes that an error.
+JobFailed and JobCancelled have a job, so `holdfast.job.errors` defines them. A Lua function refuses a call with the
+reply `CODE text`, which `from_reply` turns into one of these errors.
 """
 
 from __future__ import annotations
@@ -101,13 +101,13 @@ class JobUnreadable(HoldfastError):
 
 
 class JobIsNewer(JobUnreadable):
-    """A newer release wrote the record of this job: upgrade this one."""
+    """A newer release of Holdfast wrote the record of this job: upgrade this one."""
 
     code = "NEWER"
 
 
 class StoreUnavailable(HoldfastError, ConnectionError):
-    """`maybe_done` is false if the command was certainly not carried out: it was refused, or never sent."""
+    """`maybe_done` is false if the command certainly had no effect: it was refused, or never sent."""
 
     code = "UNAVAILABLE"
     maybe_done = True
@@ -122,10 +122,10 @@ class ResultTimeout(HoldfastError, TimeoutError):
 
 
 class ResultTypeWarning(UserWarning):
-    """A result does not fit the type that it is read as, and is returned as the stored JSON value."""
+    """A result does not fit the type that it is read as; its JSON value is returned instead."""
 
 
-# By the code that a Lua function refuses with.
+# The error for each code with which a Lua function refuses a call.
 BY_CODE: dict[str, type[HoldfastError]] = {
     "NOTFOUND": JobNotFound,
     "NOWORKER": WorkerNotFound,
@@ -151,7 +151,7 @@ BY_CODE: dict[str, type[HoldfastError]] = {
 
 
 def from_reply(message: str) -> HoldfastError | None:
-    """Return the error that a Lua function refused with; None if the message has no code of ours."""
+    """Return the error with which a Lua function refused a call; None if the message has none of our codes."""
     code, _, text = message.partition(" ")
     kind = BY_CODE.get(code)
     return kind(text) if kind else None

@@ -1,8 +1,8 @@
-"""Names and ids: new ids, and the checks of names that users choose.
+"""Names and ids: creates ids, and checks the names that users choose.
 
-id         16 base62 characters, or the user's own; a suffix ~7 names partition 7
-queue, namespace, group      letters, digits, `_`, `.` and `-`
-task, schedule               these, and `:`, as in My::Job::Class
+id                         16 base62 characters, or one that the user chose; a suffix such as ~7 names partition 7
+queue, namespace, group    letters, digits, `_`, `.` and `-`
+task, schedule             these characters and `:`, as in My::Job::Class
 """
 
 from __future__ import annotations
@@ -42,24 +42,24 @@ def new_id() -> str:
         _unused.extend(struct.unpack(_BLOCK, os.urandom(struct.calcsize(_BLOCK))))
         return new_id()
     high, low = divmod((time.time_ns() // 1_000_000 << 50) | random >> 14, _EIGHT)
-    return _eight_of_now(high) + _eight(low)
+    return _eight_recent_digits(high) + _eight_digits(low)
 
 
-def _eight(number: int) -> str:
+def _eight_digits(number: int) -> str:
     a, b = number // _FOUR, number % _FOUR
     return _PAIRS[a // _TWO] + _PAIRS[a % _TWO] + _PAIRS[b // _TWO] + _PAIRS[b % _TWO]
 
 
-_eight_of_now = lru_cache(8)(_eight)  # ids of the same moment share them
+_eight_recent_digits = lru_cache(8)(_eight_digits)  # ids of the same moment share them
 
 
-def file_name(id: str) -> str:
-    """Return an id as part of a file name, without its slashes."""
+def id_to_file_name(id: str) -> str:
+    """Return an id as part of a file name, with commas for its slashes."""
     return id.replace("/", ",")
 
 
-def id_of_file(name: str) -> str:
-    """Return the id of a file name; ids have no commas."""
+def file_name_to_id(name: str) -> str:
+    """Return the id that `id_to_file_name` converted; ids have no commas."""
     return name.replace(",", "/")
 
 
@@ -75,13 +75,14 @@ def check_id(value: str) -> str:
     if isinstance(value, str) and _ID.fullmatch(value):
         return value
     if isinstance(getattr(value, "id", None), str):
-        raise Invalid(f"expected an id, got {_shown(value)}: pass its id")
+        raise Invalid(f"expected the id of a job, got {_short_repr(value)}; pass its .id")
     raise Invalid(
-        f"id is {_shown(value)}; it must be 1 to {MAX_ID} of A-Z a-z 0-9 . _ : @ / - (and may end in ~ and a number)"
+        f"id is {_short_repr(value)}; it must be 1 to {MAX_ID} characters of A-Z a-z 0-9 . _ : @ / -, and may end in ~ "
+        "and a number"
     )
 
 
-def check_key(value: str) -> str:
+def check_unique_key(value: str) -> str:
     """Return `value` if it is a valid unique key; otherwise raise Invalid."""
     return _check_word(value, "unique", MAX_ID)
 
@@ -96,17 +97,17 @@ def check_step(value: str) -> str:
     return _check_word(value, "the step", MAX_NAME)
 
 
-def _check_word(value: str, what: str, most: int) -> str:
-    if isinstance(value, str) and len(value) <= most and _WORD.fullmatch(value):
+def _check_word(value: str, what: str, max: int) -> str:
+    if isinstance(value, str) and len(value) <= max and _WORD.fullmatch(value):
         return value
-    raise Invalid(f"{what} is {_shown(value)}; it must be 1 to {most} of A-Z a-z 0-9 . _ : @ / -")
+    raise Invalid(f"{what} is {_short_repr(value)}; it must be 1 to {max} characters of A-Z a-z 0-9 . _ : @ / -")
 
 
 def check_limit(value: str) -> str:
-    """Return `value` if it is a valid limit name, perhaps with a key; otherwise raise Invalid."""
+    """Return `value` if it is a valid name of a limit, with or without a key; otherwise raise Invalid."""
     if isinstance(value, str) and _LIMIT.fullmatch(value):
         return value
-    raise Invalid(f"a limit is {_shown(value)}; it must be a name, or a name, a colon and a key: api, api:acme")
+    raise Invalid(f"a limit is {_short_repr(value)}; it must be a name, or a name and a key, such as api or api:acme")
 
 
 def check_queue(value: str) -> str:
@@ -130,7 +131,7 @@ def check_schedule(value: str) -> str:
 def _check_task(value: str, what: str) -> str:
     if isinstance(value, str) and _TASK.fullmatch(value):
         return value
-    raise Invalid(f"{what} is {_shown(value)}; it must be 1 to {MAX_NAME} of A-Z a-z 0-9 _ . : -")
+    raise Invalid(f"{what} is {_short_repr(value)}; it must be 1 to {MAX_NAME} characters of A-Z a-z 0-9 _ . : -")
 
 
 def check_namespace(value: str) -> str:
@@ -139,23 +140,23 @@ def check_namespace(value: str) -> str:
 
 
 def check_name(value: str, what: str) -> str:
-    """Return the name of `what`, or raise Invalid."""
+    """Return `value` if it is a valid name; otherwise raise Invalid about `what`."""
     if isinstance(value, str) and _NAME.fullmatch(value):
         return value
-    raise Invalid(f"{what} is {_shown(value)}; it must be 1 to {MAX_NAME} of A-Z a-z 0-9 _ . -")
+    raise Invalid(f"{what} is {_short_repr(value)}; it must be 1 to {MAX_NAME} characters of A-Z a-z 0-9 _ . -")
 
 
 def check_text(value: str, what: str) -> str:
-    """Return text that can be stored, or raise Invalid about `what`."""
+    """Return `value` if it is text that can be stored; otherwise raise Invalid about `what`."""
     if not isinstance(value, str):
-        raise Invalid(f"{what} is {_shown(value)}; it must be a str")
+        raise Invalid(f"{what} is {_short_repr(value)}; it must be a str")
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise Invalid(f"{what} is {_shown(value)}, which cannot be encoded as UTF-8") from None
+        raise Invalid(f"{what} is {_short_repr(value)}, which cannot be encoded as UTF-8") from None
     return value
 
 
-def _shown(value: object) -> str:
+def _short_repr(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 200 else f"{text[:200]}..."

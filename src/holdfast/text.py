@@ -1,7 +1,7 @@
-"""Text of messages: escaping of untrusted text, and suggestions for misspelled names.
+"""Text for messages: escapes untrusted text, and suggests names for misspelled ones.
 
-Most text in the store was written by jobs and by the programs that enqueue. Only `printable` makes it safe: for a
-terminal, which would execute escape sequences, and for a log, in which a line break would forge a line.
+Most text in the store comes from jobs, and from programs that enqueue them. `printable` makes it safe for a terminal,
+which would execute escape sequences, and for a log, where a line break could forge a line.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 MAX_SUGGESTIONS = 3
-MARGIN = 0.15  # matches that are less similar than the best one by more than this are dropped
+SIMILARITY_MARGIN = 0.15  # a match that is less similar than the best one by more than this is dropped
 
 
 def printable(text: str, *, lines: bool = False, tabs: bool = False) -> str:
-    """Return text in which every invisible character is escaped: controls (C0 and C1), line breaks, bidi marks.
+    """Return text with every invisible character escaped: control characters (C0 and C1), line breaks, bidi marks.
 
-    With `lines`, line breaks stay; with `tabs`, tabs.
+    With `lines`, line breaks are not escaped; with `tabs`, tabs are not.
     """
     if text.isprintable():
         return text
@@ -28,26 +28,26 @@ def printable(text: str, *, lines: bool = False, tabs: bool = False) -> str:
 
 
 def indented(text: str, indent: str = "    ") -> str:
-    """Return lines that cannot pass as lines of a log: escaped and indented."""
+    """Return text with its lines escaped and indented, so that they cannot be mistaken for lines of a log."""
     return "\n".join(f"{indent}{line}" for line in printable(text.rstrip("\n"), lines=True).split("\n"))
 
 
 def listed(words: Sequence[str], last: str = "or") -> str:
-    """Return words as a list in a sentence: a, b or c."""
+    """Return words as an enumeration: a, b or c."""
     *before, end = words
     return f"{', '.join(before)} {last} {end}" if before else end
 
 
 def nearest(word: str, names: Iterable[str]) -> list[str]:
-    """Return the names most similar to a word: those that start with it, are spelled alike, or end in it."""
+    """Return the names most similar to a word: those that start with it, are spelled similarly, or end in it."""
     from difflib import get_close_matches  # rarely needed, and slow to import
 
     known = list(dict.fromkeys(names))
     lower = word.lower()
-    begun = [name for name in known if lower and name.lower().startswith(lower)]
-    alike = _best(word, get_close_matches(word, known, n=MAX_SUGGESTIONS))
-    parts = [name for name in known if "." in name and get_close_matches(word, [name.rpartition(".")[2]])]
-    return list(dict.fromkeys([*begun, *alike, *parts]))[:MAX_SUGGESTIONS]
+    prefixed = [name for name in known if lower and name.lower().startswith(lower)]
+    similar = _best(word, get_close_matches(word, known, n=MAX_SUGGESTIONS))
+    same_end = [name for name in known if "." in name and get_close_matches(word, [name.rpartition(".")[2]])]
+    return list(dict.fromkeys([*prefixed, *similar, *same_end]))[:MAX_SUGGESTIONS]
 
 
 def _best(word: str, matches: list[str]) -> list[str]:
@@ -55,16 +55,16 @@ def _best(word: str, matches: list[str]) -> list[str]:
     from difflib import SequenceMatcher
 
     ratios = {match: SequenceMatcher(None, match, word).ratio() for match in matches}
-    return [match for match in matches if ratios[match] >= ratios[matches[0]] - MARGIN]
+    return [match for match in matches if ratios[match] >= ratios[matches[0]] - SIMILARITY_MARGIN]
 
 
 def did_you_mean(word: str, names: Iterable[str]) -> str:
     """Return "; did you mean ...?" for an unknown word, or ""."""
-    near = nearest(word, names)
-    return f"; did you mean {listed(near)}?" if near else ""
+    similar = nearest(word, names)
+    return f"; did you mean {listed(similar)}?" if similar else ""
 
 
 def suggestion(word: str, names: Iterable[str]) -> str:
     """Return the end of an error about an unknown name: similar names, or all known ones."""
     known = list(names)
-    return did_you_mean(word, known) or f"; there are {', '.join(known)}"
+    return did_you_mean(word, known) or f"; expected one of {', '.join(known)}"

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from holdfast.job.options import Run
+from holdfast.job.options import RunOptions
 from holdfast.store import commands
 from tests.support.shells import Shell, running_worker, wait_until
 
@@ -206,4 +206,6 @@ def test_limits_of_a_run_are_told_to_workers(shell: Shell, lines: list[tuple[str
     request = commands.claim_args(["default"], counter=1, limit=1)
     (job,) = shell.client.store.run(commands.claim("node/worker.1", request)).jobs
     assert job.timeout == 6 * 3_600_000
-    assert Run.decode(job.run) == Run(soft_timeout=5 * 3_600_000, stalled=600_000, memory=2 << 30, exclusive=True)
+    assert RunOptions.decode(job.run) == RunOptions(
+        soft_timeout=5 * 3_600_000, stalled=600_000, memory=2 << 30, exclusive=True
+    )

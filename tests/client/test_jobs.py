@@ -240,7 +240,7 @@ def test_results_raise_if_a_member_has_none_and_say_how_to_see_them_all(bench: W
     bench.run_until_empty()
 
     assert strict.refresh().failure is not None
-    with pytest.raises(JobFailed, match=r"JobFailed: job b is failed, so it has no result; see .*dependencies\(\)"):
+    with pytest.raises(JobFailed, match=r"JobFailed: job b is failed and has no result; check .*dependencies\(\)"):
         strict.result()
     assert lenient.result() == ["a succeeded a", "b failed holdfast.Fail", "c cancelled "]
     assert alenient.result() == ["a succeeded", "b failed", "c cancelled"]
@@ -259,7 +259,7 @@ def test_a_member_that_is_not_kept_has_no_result_any_more(bench: Workbench) -> N
     put("a", keep=False)
     last = collect.options(after="a", id="last").enqueue()
     bench.run_until_empty()
-    with pytest.raises(JobFailed, match="JobNotFound: job a, which this job waited for, is not kept any more"):
+    with pytest.raises(JobFailed, match="JobNotFound: job a, which this job waited for, no longer exists; enqueue it "):
         last.result()
 
 
@@ -705,7 +705,7 @@ def wait_for_nobody(how: str) -> int:
     [
         ("an unknown id", "JobNotFound: job nobody, which this job waits for, does not exist: enqueue it first"),
         ("a call that is not stored", "enqueue it first"),
-        ("a task", "cannot be waited for; a call of it can: enqueue it, or bind its arguments"),
+        ("a task", r"a job cannot wait for <Task .*>, which is a task; pass a job, from enqueue\(...\), or a call"),
         ("children that are no calls", r"expected a bound call, as task.bind\(...\), got <Task"),
         ("children that are not kept", "a child of `gather` must be kept until it is read; .*say has keep=False"),
         ("a stage that is no call", r"expected a bound call, as task.bind\(...\), got <Task"),

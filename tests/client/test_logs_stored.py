@@ -156,7 +156,7 @@ def test_a_worker_is_asked_and_answers(store: Store) -> None:
     end(store, "job", Succeed(b""))
     with pytest.raises(errors.WrongState, match="only a running job"):
         store.run(commands.request("stack", id="job", inbox="me"))
-    with pytest.raises(errors.WorkerNotFound, match="worker .* does not exist"):
+    with pytest.raises(errors.WorkerNotFound, match=r"worker .* does not exist"):
         store.run(commands.request("drain", worker="node/nobody", inbox="me"))
 
 

@@ -337,7 +337,7 @@ def test_the_async_client_does_the_same(app: Holdfast) -> None:
         ({"debounce": "5s", "unique_for": "kept", "unique": "k"}, "debounce and unique_for"),
         ({"debounce": "5s", "on_exists": "error"}, "debounce and on_exists"),
         ({"debounce": 0}, "debounce"),
-        ({"keep": False, "unique": "k", "unique_for": "kept"}, "a job that is not kept cannot be found"),
+        ({"keep": False, "unique": "k", "unique_for": "kept"}, "the unique key would outlive the record of its job"),
         ({"keep": "no"}, "keep is 'no'; it must be True or False"),
         ({"at_most_once": 1}, "at_most_once is 1"),
     ],

@@ -68,11 +68,11 @@ class Page(NamedTuple):
 PAGES = {
     "app": Page("The app", "`Holdfast`: declare tasks, enqueue, connect", [holdfast.Holdfast]),
     "tasks": Page("Tasks and options", "`Task`, `BoundCall`, every option of a job",
-     [holdfast.Task, holdfast.BoundCall, options.Given, program.Ended]),
+     [holdfast.Task, holdfast.BoundCall, options.JobOptions, program.ProgramResult]),
     "jobs": Page("Jobs", "find jobs, read their logs, cancel, retry, delete, move them, one by one or in bulk",
      [bulk.JobFilter], ("jobs", "running_jobs", "logs", "bulk", "results")),
     "job": Page("The `Job` value", "fields and methods of a job and the values in it",
-     [holdfast.Job, job.Attempt, Failure, job.Note, job.Entry, job.Dependency, holdfast.Progress, holdfast.Log,
+     [holdfast.Job, job.Attempt, Failure, job.Note, job.HistoryEntry, job.Dependency, holdfast.Progress, holdfast.Log,
       holdfast.LogPart, holdfast.JobUsage]),
     "running": Page("Inside a task", "`current_job()`: checkpoints, progress, loops, steps; exceptions that end a task",
      [holdfast.current_job, holdfast.RunningJob, ENDINGS, holdfast.Retry, holdfast.Fail, holdfast.Snooze,
@@ -91,7 +91,7 @@ PAGES = {
      [getattr(holdfast.testing, name) for name in holdfast.testing.__all__]),
 }  # fmt: skip
 OPTIONS = {
-    options.Given: """\
+    options.JobOptions: """\
 ### Options
 
 The options of `@jobs.task(...)`, `task.options(...)`, `call.options(...)` and, where they apply, `items.put(...)`. None
@@ -123,8 +123,8 @@ WRITTEN = {  # calls whose annotations are less helpful than a written signature
 }
 HIDDEN = {  # attributes that only other parts of Holdfast use
     holdfast.Holdfast: {"address", "tasks", "store", "async_store", "outage_policy"},
-    holdfast.Task: {"app", "signature", "chosen", "origin"},
-    holdfast.BoundCall: {"chosen", "outline", "variant"},
+    holdfast.Task: {"app", "signature", "effective_options", "origin"},
+    holdfast.BoundCall: {"effective_options", "job_template", "variant"},
     holdfast.Job: {"app", "returns"},
     holdfast.Progress: {"base"},
     timing.Cron: {"after", "next"},
@@ -343,7 +343,7 @@ def _is_code(part: str) -> bool:
 
 def _options(given: type) -> str:
     module = vars(sys.modules[given.__module__])
-    notes = _help_of_options() if given is options.Given else _comments(given)
+    notes = _help_of_options() if given is options.JobOptions else _comments(given)
     rows = []
     for name, kept in _raw_annotations(given).items():
         rows.append(f"| `{name}` | {_type(kept.removesuffix(' | None'), module)} | {notes.get(name, '')} |")

@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.errors import Invalid
 from holdfast.job.option_table import OPTIONS, Option, not_for
-from holdfast.job.options import Given, Options, Run
+from holdfast.job.options import CheckedOptions, JobOptions, RunOptions
 from tests.support.new_job import NewJob
 
 ROOT = Path(__file__).parents[2]
@@ -22,9 +22,11 @@ WAYS_TO_STORE = {"deadline_at"}  # a deadline that is a time
 
 
 def test_the_types_have_the_names_of_the_table() -> None:
-    assert list(Given.__annotations__) == NAMES
-    assert [name for name in Options.__struct_fields__ if name not in WAYS_TO_STORE] == NAMES
-    assert {*Run.__struct_fields__} == {option.name for option in OPTIONS if option.goes_to == "worker"} | {"carry"}
+    assert list(JobOptions.__annotations__) == NAMES
+    assert [name for name in CheckedOptions.__struct_fields__ if name not in WAYS_TO_STORE] == NAMES
+    assert {*RunOptions.__struct_fields__} == {option.name for option in OPTIONS if option.goes_to == "worker"} | {
+        "carry"
+    }
 
 
 def test_jobs_of_tests_have_the_arguments_of_the_store() -> None:
@@ -49,8 +51,8 @@ def test_the_store_takes_the_same_options_of_a_schedule() -> None:
 @pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)
 def test_an_option_names_itself_when_it_is_invalid(option: Option) -> None:
     given: Any = {option.name: object()}
-    with pytest.raises(Invalid, match=f"{option.name} is|cannot be waited for"):
-        Options().but(**given)
+    with pytest.raises(Invalid, match=f"{option.name} is|cannot wait for"):
+        CheckedOptions().replace(**given)
 
 
 @pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)
@@ -59,12 +61,12 @@ def test_an_option_has_a_sentence_of_help(option: Option) -> None:
 
 
 def test_a_batch_has_only_what_was_given() -> None:
-    assert Options().batch() == {"queue": "default"}
-    assert Options().but(keep=True, at_most_once=False, exclusive=False, limits=[], after=[]).batch() == {
+    assert CheckedOptions().batch() == {"queue": "default"}
+    assert CheckedOptions().replace(keep=True, at_most_once=False, exclusive=False, limits=[], after=[]).batch() == {
         "queue": "default"
     }
 
 
 def test_a_stage_has_neither_id_nor_unique_key_nor_retention() -> None:
-    options = Options().but(id="a", unique="k", unique_for="kept", on_exists="error", priority=1)
-    assert options.but(unique_for=None, keep=False).stage() == {"queue": "default", "priority": 1}
+    options = CheckedOptions().replace(id="a", unique="k", unique_for="kept", on_exists="error", priority=1)
+    assert options.replace(unique_for=None, keep=False).stage_batch() == {"queue": "default", "priority": 1}

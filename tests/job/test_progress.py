@@ -88,7 +88,7 @@ def test_counters_are_said_a_few_times_a_second_and_with_every_report(clock: Clo
     assert read(reporter.count({"bytes": 0.5})).counts == {"rows": 2, "bytes": 512.5}
     assert reporter.count({"rows": 1}) is None
     assert read(reporter.report(0.5, None)).counts == {"rows": 3, "bytes": 512.5}
-    assert reporter.rest() is None
+    assert reporter.unreported() is None
 
 
 def test_counting_keeps_what_was_reported(clock: Clock) -> None:
@@ -133,11 +133,11 @@ def test_what_is_no_number_is_not_counted(amount: Any) -> None:
 def test_there_are_not_too_many_counters() -> None:
     job = running(Listener())
     job.count(**{f"counter{number}": 1 for number in range(8)})
-    with pytest.raises(TooBig, match=r"ninth \(limit 8\)"):
+    with pytest.raises(TooBig, match=r"there are 9 counters \(limit 8\): .*, ninth;"):
         job.count(ninth=1)
-    with pytest.raises(Invalid, match="a name has up to 32"):
+    with pytest.raises(Invalid, match="it must be up to 32 printable"):
         job.count(**{"x" * 33: 1})
-    with pytest.raises(Invalid, match="a name has up to 32"):
+    with pytest.raises(Invalid, match="it must be up to 32 printable"):
         running(Listener()).count(**{"\x01": 1})
 
 

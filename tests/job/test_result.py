@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from holdfast import Fail, Holdfast, Invalid, ResultTypeWarning, WorkDone, current_job
-from holdfast.codec import Shape
+from holdfast.codec import TypeCodec
 from holdfast.constants import MAX_NOTE
 from holdfast.job import failure
 from holdfast.job.outcome import WORK_DONE, Error, Succeed
@@ -82,30 +82,30 @@ def bench(server_url: str) -> Iterator[Workbench]:
 @pytest.mark.parametrize("annotation", [int, None, date, list[int]])
 @pytest.mark.parametrize("what", ["object", "generator", "nan", "unmeasurable"])
 def test_what_cannot_be_stored_is_an_error_that_allows_no_retry(annotation: Any, what: str) -> None:
-    outcome = outcome_of_value("pay", Shape.of(annotation), VALUES[what])
+    outcome = outcome_of_value("pay", TypeCodec.of(annotation), VALUES[what])
 
     assert isinstance(outcome, Error)
-    assert (outcome.group, outcome.final, outcome.is_of_work_done) == ("result-not-stored", "refused", True)
+    assert (outcome.group, outcome.final, outcome.work_is_done) == ("result-not-stored", "refused", True)
     assert failure.decode(outcome.error).message.startswith("the result of task pay: ")
 
 
 @pytest.mark.parametrize("annotation", [int, None, date, list[int]])
 @pytest.mark.parametrize("value", ["seven", {"a": [1, None, 2.5]}, True])
 def test_json_that_does_not_fit_its_annotation_is_a_success_with_a_note(annotation: Any, value: Any) -> None:
-    outcome = outcome_of_value("pay", Shape.of(annotation), value)
+    outcome = outcome_of_value("pay", TypeCodec.of(annotation), value)
 
     assert isinstance(outcome, Succeed)
-    assert decode_result(Shape.of(Any), outcome.result, "it") == value
+    assert decode_result(TypeCodec.of(Any), outcome.result, "it") == value
     assert outcome.note.startswith("the result of task pay: ")
 
 
 def test_a_value_that_fits_has_no_note() -> None:
-    assert outcome_of_value("pay", Shape.of(int), 7) == Succeed(b"7")
-    assert outcome_of_value("pay", Shape.of(date), date(2026, 1, 1)) == Succeed(b'"2026-01-01"')
+    assert outcome_of_value("pay", TypeCodec.of(int), 7) == Succeed(b"7")
+    assert outcome_of_value("pay", TypeCodec.of(date), date(2026, 1, 1)) == Succeed(b'"2026-01-01"')
 
 
 def test_a_note_is_one_line_that_fits_into_the_history() -> None:
-    outcome = outcome_of_value("pay", Shape.of(list[tuple[str]]), [["\x1b[31m\n\u202e" * 3, "é" * 2000]])
+    outcome = outcome_of_value("pay", TypeCodec.of(list[tuple[str]]), [["\x1b[31m\n\u202e" * 3, "é" * 2000]])
 
     assert isinstance(outcome, Succeed)
     assert outcome.note.isprintable()
@@ -113,10 +113,10 @@ def test_a_note_is_one_line_that_fits_into_the_history() -> None:
 
 
 def test_a_result_that_is_too_big_is_no_less_done_if_it_does_not_fit_its_annotation_either() -> None:
-    outcome = outcome_of_value("pay", Shape.of(int), "x" * 2**20)
+    outcome = outcome_of_value("pay", TypeCodec.of(int), "x" * 2**20)
 
     assert isinstance(outcome, Error)
-    assert (outcome.group, outcome.is_of_work_done) == ("result-too-big", True)
+    assert (outcome.group, outcome.work_is_done) == ("result-too-big", True)
 
 
 @pytest.mark.parametrize(("answer", "group"), [("TOOBIG", "result-too-big"), ("INVALID", "result-not-stored")])
@@ -124,13 +124,13 @@ def test_a_result_that_the_store_refuses_is_of_a_job_that_has_done_its_work(answ
     outcome = refused_outcome(Succeed(b"1"), answer)
 
     assert isinstance(outcome, Error)
-    assert (outcome.group, outcome.is_of_work_done) == (group, True)
+    assert (outcome.group, outcome.work_is_done) == (group, True)
 
 
 def test_the_warning_names_the_line_of_the_program_that_reads_the_result() -> None:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        assert decode_result(Shape.of(int), b'"seven"', "the result of job 1") == "seven"
+        assert decode_result(TypeCodec.of(int), b'"seven"', "the result of job 1") == "seven"
 
     assert [(each.category, each.filename) for each in caught] == [(ResultTypeWarning, __file__)]
 
@@ -140,20 +140,20 @@ def test_the_warning_names_the_line_of_the_program_that_reads_the_result() -> No
     [(bytes, "abcd"), (date, "2026-01-01"), (set[int], [1, 1]), (Point, {"x": 1, "z": 3}), (tuple[int, int], [1, 2])],
 )
 def test_what_the_annotation_would_read_as_another_value_comes_back_as_it_was(annotation: Any, value: Any) -> None:
-    outcome = outcome_of_value("pay", Shape.of(annotation), value)
+    outcome = outcome_of_value("pay", TypeCodec.of(annotation), value)
 
     assert isinstance(outcome, Succeed)
     with pytest.warns(ResultTypeWarning, match="the result of job 1 does not fit its type: the task returned a "):
-        assert decode_result(Shape.of(annotation), outcome.result, "the result of job 1") == value
+        assert decode_result(TypeCodec.of(annotation), outcome.result, "the result of job 1") == value
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for corrected in (type(value), Any):
-            assert decode_result(Shape.of(corrected), outcome.result, "the result of job 1") == value
+            assert decode_result(TypeCodec.of(corrected), outcome.result, "the result of job 1") == value
 
 
 def test_what_is_no_json_is_still_refused() -> None:
     with pytest.raises(Invalid, match="the result of job 1 does not fit its type"):
-        decode_result(Shape.of(int), b"{", "the result of job 1")
+        decode_result(TypeCodec.of(int), b"{", "the result of job 1")
 
 
 # Retries

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.job.outcome import Advanced, Cancelled, Crash, Error, Outcome, Release, Snoozed, Succeed, Unknown, Waits
+from holdfast.job.outcome import Advanced, Blocked, Cancelled, Crash, Error, Outcome, Release, Snoozed, Succeed, Unknown
 from holdfast.names import new_id
 from holdfast.store import commands
 from holdfast.store.commands import ClaimedJob, Command, Finish, FinishReply, Lease
@@ -23,7 +23,7 @@ def work(world: World, executor: Executor) -> None:
     ending = [item_of(world, job, executor) for job in executor.held.values() if world.chance.random() < 0.5]
     if len(executor.held) > 1 and world.chance.random() < 0.1:
         ending = _entangled(world, executor)
-    while sum(isinstance(item.outcome, Waits | Advanced) for item in ending) > 1:  # each could make the other a cycle
+    while sum(isinstance(item.outcome, Blocked | Advanced) for item in ending) > 1:  # each could make the other a cycle
         ending.pop()
     if ending:
         return finish(world, executor, ending, request)
@@ -47,7 +47,7 @@ def _wanted(world: World, executor: Executor, item: Finish) -> str:
     if not world.watch.holds(executor.name, item.id, item.attempt):
         return "LOST"
     others: tuple[str, ...] = ()
-    if isinstance(item.outcome, Waits):
+    if isinstance(item.outcome, Blocked):
         others = item.outcome.after
     elif isinstance(item.outcome, Advanced):
         others = tuple(item.outcome.batch.get("after", ()))
@@ -82,7 +82,7 @@ def item_of(world: World, job: ClaimedJob, executor: Executor) -> Finish:
 def _entangled(world: World, executor: Executor) -> list[Finish]:
     """One of two jobs begins to wait for the other, which ends in the same call, before or after that."""
     one, other = world.chance.sample(list(executor.held.values()), 2)
-    items = [Finish(one.id, one.attempt, Waits((other.id,))), Finish(other.id, other.attempt, Succeed(b"1"))]
+    items = [Finish(one.id, one.attempt, Blocked((other.id,))), Finish(other.id, other.attempt, Succeed(b"1"))]
     return items[:: world.chance.choice([1, -1])]
 
 
@@ -99,7 +99,7 @@ def _outcome(world: World, job: ClaimedJob, executor: Executor) -> Outcome:
             Snoozed(world.chance.choice([0, 500])),
             Unknown(),
             Cancelled(),
-            Waits(_others(world, job, executor)),
+            Blocked(_others(world, job, executor)),
             _advances(world, job, executor),
         ],
         [60, 8, 8, 6, 4, 3, 2, 3, 6, 5],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from holdfast.job.outcome import Advanced, Outcome, Waits
+from holdfast.job.outcome import Advanced, Blocked, Outcome
 from tests.model.job import Job
 from tests.support.new_job import NewJob
 
@@ -18,7 +18,7 @@ WAITS = "waits for other jobs"
 def refusal(model: Core, job: Job, outcome: Outcome, now: int) -> str | None:
     """Why an attempt cannot end so."""
     match outcome:
-        case Waits(after):
+        case Blocked(after):
             others: Sequence[str] = after
         case Advanced():
             new = next_stage(job, outcome)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from holdfast.job.outcome import Advanced, Cancelled, Crash, Error, Outcome, Release, Snoozed, Succeed, Unknown, Waits
+from holdfast.job.outcome import Advanced, Blocked, Cancelled, Crash, Error, Outcome, Release, Snoozed, Succeed, Unknown
 from tests.model.core import worker_of
 from tests.support.new_job import NewJob
 
@@ -119,12 +119,12 @@ outcomes: st.SearchStrategy[Outcome] = st.one_of(
     st.builds(Snoozed, st.sampled_from([0, 3000])),
     st.builds(Unknown),
     st.builds(Cancelled),
-    st.builds(Waits, others),
+    st.builds(Blocked, others),
     st.builds(Advanced, st.sampled_from(["send", "next"]), stages, blobs),
 )
 endings: st.SearchStrategy[Outcome] = st.one_of(
     st.sampled_from([Succeed(b"1"), Succeed(b"1"), Error(b"", "ValueError", final=True), WORK_DONE, Snoozed(0)]),
-    st.builds(Waits, others),
+    st.builds(Blocked, others),
 )
 plain_jobs = st.builds(
     NewJob, id=ids, payload=blobs, queue=queue_names, task=st.just("send"), share=st.sampled_from([None, *SHARES])

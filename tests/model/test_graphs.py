@@ -20,7 +20,7 @@ import pytest
 import redis
 
 from holdfast.job.job import Job
-from holdfast.job.outcome import Advanced, Error, Outcome, Succeed, Waits
+from holdfast.job.outcome import Advanced, Blocked, Error, Outcome, Succeed
 from holdfast.names import new_id
 from holdfast.store import commands
 from holdfast.store.commands import Finish
@@ -134,7 +134,7 @@ def test_every_job_of_a_mistreated_graph_ends_or_is_explained(server_url: str, c
 
 
 @pytest.mark.parametrize("order", [1, -1])
-@pytest.mark.parametrize("outcome", [Waits(("other",)), Advanced("task", {"after": ["other"]}, b"[]")])
+@pytest.mark.parametrize("outcome", [Blocked(("other",)), Advanced("task", {"after": ["other"]}, b"[]")])
 def test_a_job_that_begins_to_wait_for_one_that_ends_in_the_same_call_stands_in_one_list(
     store: Store, client: redis.Redis, outcome: Outcome, order: int
 ) -> None:

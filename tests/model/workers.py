@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast import errors
-from holdfast.job.outcome import Advanced, Cancelled, Crash, Error, Outcome, Release, Snoozed, Succeed, Unknown, Waits
+from holdfast.job.outcome import Advanced, Blocked, Cancelled, Crash, Error, Outcome, Release, Snoozed, Succeed, Unknown
 from holdfast.store.commands import ClaimedJob, Finish, Lease, Started
 from tests.model import stages
 from tests.model.core import Core
@@ -23,7 +23,7 @@ OUTCOME_NAMES = {
     Snoozed: "snoozed",
     Unknown: "unknown",
     Cancelled: "cancelled",
-    Waits: "snoozed",
+    Blocked: "snoozed",
     Advanced: "advanced",
 }
 
@@ -228,7 +228,7 @@ class Workers(Core):
             case Cancelled():
                 self.event("released", job)
                 self.come_back(job, 0, now)
-            case Waits(after):
+            case Blocked(after):
                 stages.wait(self, job, after, now)
             case Advanced():
                 stages.advance(self, job, item.outcome, now)
@@ -307,7 +307,7 @@ def _ended_so(job: Job, run: Attempt, outcome: Outcome) -> bool:
             return run.error == error and not run.reason
         case Release(reason):
             return run.reason == reason
-        case Waits():
+        case Blocked():
             return run.reason == stages.WAITS
         case Unknown():
             return True

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from holdfast import Invalid, Task
-from holdfast.running.running_job import HandOver, RunningJob
+from holdfast.running.running_job import RunningJob, YieldNow
 from tests.apps import long_app
 from tests.support.listener import Listener, running
 from tests.support.workers import Crew
@@ -178,7 +178,7 @@ def test_each_says_how_far_it_is_in_a_file(tmp_path: Path) -> None:
         rows = running(link).each(file)
         assert [next(rows) for _ in range(5)]
         link.stopping = True
-        with pytest.raises(HandOver):
+        with pytest.raises(YieldNow):
             next(rows)
     assert (link.checkpoints, link.progress[-1]["progress"]) == ([b'{"key":25,"done":5}'], 0.5)
 
@@ -189,7 +189,7 @@ def test_each_takes_what_has_no_length() -> None:
 
     link = Listener()
     link.stopping = True
-    with pytest.raises(HandOver):
+    with pytest.raises(YieldNow):
         list(running(link).each(letters()))
     assert link.checkpoints == [b"1"]
     assert "progress" not in link.progress[-1]
@@ -203,7 +203,7 @@ def test_each_yields_at_a_deploy_after_the_item_in_hand() -> None:
             done.append(item)
             link.stopping = item == 3
 
-    with pytest.raises(HandOver):
+    with pytest.raises(YieldNow):
         work()
     assert done == [0, 1, 2, 3]
     assert link.checkpoints[-1] == b"4"

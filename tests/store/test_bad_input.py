@@ -278,7 +278,7 @@ CASES = [
         "a job instead of an id",
         lambda s: s.app.depend(cast(Any, s.app.get("blocked")), remove="failed"),
         "INVALID",
-        "pass its id",
+        "pass its .id",
     ),
     Case("deleting what is waited for", lambda s: s.app.delete("failed"), "BLOCKED", "remove the dependency"),
     Case(

@@ -266,11 +266,12 @@ def test_defaults_are_the_options_of_all_tasks_and_their_own_count_more() -> Non
     @jobs.task(name="own", queue="mail", retries=0, timeout=None)
     def own() -> None: ...
 
-    assert (plain.chosen.queue, plain.chosen.retries, plain.chosen.timeout) == ("video", 7, 6 * 3_600_000)
-    assert plain.bind().options(queue="other").chosen.queue == "other"
-    assert (own.chosen.queue, own.chosen.retries, own.chosen.timeout) == ("mail", 0, None)
-    assert own.chosen.memory == 2 << 30
-    assert jobs.program(["true"]).chosen.queue == "video"
+    options = plain.effective_options
+    assert (options.queue, options.retries, options.timeout) == ("video", 7, 6 * 3_600_000)
+    assert plain.bind().options(queue="other").effective_options.queue == "other"
+    options = own.effective_options
+    assert (options.queue, options.retries, options.timeout, options.memory) == ("mail", 0, None, 2 << 30)
+    assert jobs.program(["true"]).effective_options.queue == "video"
 
 
 @pytest.mark.parametrize(
@@ -278,9 +279,9 @@ def test_defaults_are_the_options_of_all_tasks_and_their_own_count_more() -> Non
     [
         ({"retires": 3}, "defaults: unknown option 'retires'; did you mean retries?"),
         ({"retries": -1}, "defaults: retries is -1"),
-        ({"timeout": "1h", "soft_timeout": "2h"}, "defaults: soft_timeout is 2h, timeout is 1h; it must be shorter"),
-        ({"id": "same"}, "defaults: id is about a single job"),
-        ({"after": "job"}, "defaults: after is about a single job"),
+        ({"timeout": "1h", "soft_timeout": "2h"}, "defaults: soft_timeout is 2h; it must be shorter than timeout"),
+        ({"id": "same"}, "defaults: id applies to a single job"),
+        ({"after": "job"}, "defaults: after applies to a single job"),
         ([("queue", "video")], "defaults is .*; it must be a dict of options"),
     ],
 )
@@ -298,7 +299,7 @@ def test_a_default_that_a_task_cannot_have_is_refused_where_the_task_is_declared
         Invalid, match=r"memory cannot be enforced for .*task, which runs in the executor's own process"
     ):
         jobs.task(name="task")(task)
-    assert jobs.task(name="task", memory=None)(task).chosen.memory is None
+    assert jobs.task(name="task", memory=None)(task).effective_options.memory is None
 
 
 def test_a_worker_heeds_defaults(staff: Crew) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from holdfast.errors import Invalid
-from holdfast.job.options import Options
+from holdfast.job.options import CheckedOptions
 from holdfast.task.task import AsyncTask, BoundCall, Task, make_task
 
 
@@ -42,7 +42,7 @@ async def fetch(url: str) -> bytes:
 
 
 def declared(**options: Any) -> Task[..., Any]:
-    return make_task(transcode, Shelf(), Options().but(**options))
+    return make_task(transcode, Shelf(), CheckedOptions().replace(**options))
 
 
 def test_a_task_is_called_as_the_plain_function() -> None:
@@ -67,7 +67,7 @@ def test_a_bound_call_has_its_id_and_payload_at_once() -> None:
     one, other = task.bind("in.mov"), task.bind("in.mov", height=480)
     assert one.id != other.id
     assert len(one.id) == 16
-    assert (one.name, one.payload, one.chosen.queue) == (
+    assert (one.name, one.payload, one.effective_options.queue) == (
         "tests.task.test_task.transcode",
         b'{"source":"in.mov"}',
         "video",
@@ -79,10 +79,10 @@ def test_a_bound_call_has_its_id_and_payload_at_once() -> None:
 def test_a_bound_call_keeps_its_id_when_options_change() -> None:
     call = declared(retries=1).bind("in.mov")
     changed = call.options(priority=3)
-    assert (changed.id, changed.chosen.priority, changed.chosen.retries) == (call.id, 3, 1)
+    assert (changed.id, changed.effective_options.priority, changed.effective_options.retries) == (call.id, 3, 1)
     assert changed.options(id="mine").id == "mine"
     assert declared().options(id="mine").bind("x").options(priority=1).id == "mine"
-    assert call.chosen.priority is None
+    assert call.effective_options.priority is None
 
 
 def test_arguments_are_checked_when_they_are_bound() -> None:
@@ -108,21 +108,25 @@ def test_the_task_of_a_call_is_the_one_that_was_declared() -> None:
     assert call.task is task
     assert call.options(queue="video").options(retries=0).task is task
     assert task.options(priority=2).options(queue="video").declared is task
-    assert call.options(queue="video").chosen == Options().but(priority=2, queue="video")
+    assert call.options(queue="video").effective_options == CheckedOptions().replace(priority=2, queue="video")
 
 
 def test_options_change_a_copy() -> None:
     task = declared(queue="video", retries=1)
     urgent = task.options(priority=-5, retries=None)
-    assert (urgent.chosen.queue, urgent.chosen.priority, urgent.chosen.retries) == ("video", -5, None)
-    assert (task.chosen.priority, task.chosen.retries) == (None, 1)
+    assert (urgent.effective_options.queue, urgent.effective_options.priority, urgent.effective_options.retries) == (
+        "video",
+        -5,
+        None,
+    )
+    assert (task.effective_options.priority, task.effective_options.retries) == (None, 1)
     assert urgent.name == task.name
     assert type(make_task(fetch, Shelf()).options(priority=1)) is AsyncTask
 
 
 def test_options_are_kept_in_the_units_of_the_store() -> None:
     when = datetime(2026, 1, 1, tzinfo=UTC)
-    chosen = Options().but(
+    chosen = CheckedOptions().replace(
         queue="video",
         priority=255,
         delay="30s",
@@ -135,7 +139,7 @@ def test_options_are_kept_in_the_units_of_the_store() -> None:
         on_exists="replace",
         runner="fork",
     )
-    assert chosen == Options(
+    assert chosen == CheckedOptions(
         queue="video",
         priority=255,
         delay=30_000,
@@ -148,16 +152,16 @@ def test_options_are_kept_in_the_units_of_the_store() -> None:
         on_exists="replace",
         runner="fork",
     )
-    assert Options().but(at=when).at == 1_767_225_600_000
+    assert CheckedOptions().replace(at=when).at == 1_767_225_600_000
 
 
 def test_a_job_is_due_after_a_delay_or_at_a_time_whichever_was_said_last() -> None:
     when = datetime(2026, 1, 1, tzinfo=UTC)
     with pytest.raises(Invalid, match="delay and at are both given"):
-        Options().but(delay=1, at=when)
-    assert Options().but(delay=1).but(at=when).delay is None
-    assert Options().but(at=when).but(delay=1).at is None
-    assert Options().but(at=when).but(delay=None).at is not None
+        CheckedOptions().replace(delay=1, at=when)
+    assert CheckedOptions().replace(delay=1).replace(at=when).delay is None
+    assert CheckedOptions().replace(at=when).replace(delay=1).at is None
+    assert CheckedOptions().replace(at=when).replace(delay=None).at is not None
 
 
 @pytest.mark.parametrize(
@@ -190,7 +194,7 @@ def test_a_job_is_due_after_a_delay_or_at_a_time_whichever_was_said_last() -> No
     ],
 )
 def test_an_option_that_is_not_acceptable_is_refused_by_name(option: str, value: Any) -> None:
-    for refuse in (Options().but, declared().options, declared().bind("x").options):
+    for refuse in (CheckedOptions().replace, declared().options, declared().bind("x").options):
         with pytest.raises(Invalid, match=rf"^({option} is |unknown option '{option}')"):
             refuse(**{option: value})
 
@@ -200,7 +204,7 @@ def test_the_async_runner_is_for_async_functions() -> None:
         declared(runner="async")
     with pytest.raises(Invalid, match="runner is 'async', but transcode is a plain function"):
         declared().options(runner="async")
-    assert make_task(fetch, Shelf(), Options().but(runner="async")).chosen.runner == "async"
+    assert make_task(fetch, Shelf(), CheckedOptions().replace(runner="async")).effective_options.runner == "async"
 
 
 def test_a_task_is_named_after_its_module_and_function() -> None:

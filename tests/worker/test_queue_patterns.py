@@ -72,7 +72,7 @@ def test_every_queue_is_served_once_or_not_at_all(served: list[str], excluded: l
 @pytest.mark.parametrize(
     ("told", "says"),
     [
-        ("video-[ab]*", "queue is 'video-[ab]*'; a pattern must be 1 to 100 of"),
+        ("video-[ab]*", "queue is 'video-[ab]*'; a pattern must be 1 to 100 characters of"),
         ("video *", "a pattern must be"),
         ("a,!", "a pattern must be"),
         ("*,!!a", "a pattern must be"),

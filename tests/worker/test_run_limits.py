@@ -14,7 +14,7 @@ import pytest
 
 from holdfast import Holdfast, Invalid, Job
 from holdfast.job.option_table import Runner
-from holdfast.job.options import PLAIN, Run
+from holdfast.job.options import NO_RUN_OPTIONS, RunOptions
 from holdfast.worker.lease_clock import LeaseClock
 from holdfast.worker.linux import boot_time
 from tests.apps import limits_app as app
@@ -333,7 +333,7 @@ async def wait() -> None: ...
         (wait, {"exclusive": True}, "choose the runner fork, spawn or process"),
         (idle, {"memory": "1KiB"}, "memory is '1KiB'; it must be at least 1 MiB"),
         (idle, {"memory": "much"}, "it must be a size in bytes"),
-        (idle, {"soft_timeout": "1h", "timeout": "1h"}, "soft_timeout is 1h, timeout is 1h; it must be shorter"),
+        (idle, {"soft_timeout": "1h", "timeout": "1h"}, "soft_timeout is 1h; it must be shorter than timeout"),
         (idle, {"exclusive": "yes"}, "it must be True or False"),
         (idle, {"stalled": 0}, "stalled"),
     ],
@@ -379,9 +379,11 @@ def test_limits_travel_with_the_next_stage_and_with_schedules(staff: Staff) -> N
 def test_limits_travel_as_a_text_that_other_releases_can_read() -> None:
     task = jobs.task(name="limited", soft_timeout="1m", memory="2GiB", stalled="10m", exclusive=True)(idle)
 
-    text = task.chosen.batch()["run"]
+    text = task.effective_options.batch()["run"]
 
-    assert Run.decode(text.encode()) == Run(soft_timeout=60_000, memory=2 << 30, stalled=600_000, exclusive=True)
-    assert jobs.task(name="plain")(idle).chosen.batch().get("run") is None
-    assert Run.decode(b"") is PLAIN
-    assert Run.decode(b'{"memory":5,"of a newer release":1}') == Run(memory=5)
+    assert RunOptions.decode(text.encode()) == RunOptions(
+        soft_timeout=60_000, memory=2 << 30, stalled=600_000, exclusive=True
+    )
+    assert jobs.task(name="plain")(idle).effective_options.batch().get("run") is None
+    assert RunOptions.decode(b"") is NO_RUN_OPTIONS
+    assert RunOptions.decode(b'{"memory":5,"of a newer release":1}') == RunOptions(memory=5)

@@ -93,7 +93,7 @@ def test_a_result_of_one_mebibyte_arrives_and_a_bigger_one_fails_clearly(company
     assert len(fits.result(timeout="30s")) == 2**20 - 2
     for job in (too_big, far_too_big):
         with pytest.raises(
-            JobFailed, match=r"result-too-big \(refused\): .* bytes \(limit 1048576\): store it elsewhere"
+            JobFailed, match=r"result-too-big \(refused\): .* bytes \(limit 1048576\); store it elsewhere"
         ):
             job.result(timeout="30s")
         assert company.outcomes(job) == ["error"]

@@ -18,9 +18,9 @@ from holdfast.cli.errors import print_note
 from holdfast.cli.job_options import given_options
 from holdfast.cli.options import F
 from holdfast.constants import MAX_PAYLOAD
-from holdfast.job.options import Options
+from holdfast.job.options import CheckedOptions
 from holdfast.names import check_task, new_id
-from holdfast.task.program import Ended
+from holdfast.task.program import ProgramResult
 from holdfast.task.signature import Parameter
 from holdfast.task.task import BoundCall, Task, make_task
 from holdfast.text import did_you_mean
@@ -50,7 +50,8 @@ def choose_task(client: Client, path: str | None, name: str, options: Mapping[st
         print_note(
             f"without --app (or HOLDFAST_APP) the options of {name} are unknown: queue, retries, at_most_once ..."
         )
-    return _unknown_task(client.app_starting_server, name, Options().but(**given)), client.app_starting_server
+    app = client.app_starting_server
+    return _unknown_task(app, name, CheckedOptions().replace(**given)), app
 
 
 def _imported_app(client: Client, path: str) -> Holdfast:
@@ -72,7 +73,7 @@ def find_task(app: Holdfast, name: str) -> AnyTask:
     raise errors.Invalid(f"unknown task {name}{did_you_mean(name, app.tasks) or known}")
 
 
-def _unknown_task(app: Holdfast, name: str, options: Options) -> AnyTask:
+def _unknown_task(app: Holdfast, name: str, options: CheckedOptions) -> AnyTask:
     """Return a task of which only the name is known; `unchecked_call` makes its calls."""
 
     def unknown() -> Any: ...
@@ -130,7 +131,7 @@ def checked_json_call(task: AnyTask, named: Mapping[str, msgspec.Raw]) -> BoundC
 
 def unchecked_call(task: AnyTask, named: Mapping[str, Any]) -> BoundCall[Any]:
     """Return a call whose arguments are not checked."""
-    return BoundCall(task.chosen.id or new_id(), task, msgspec.json.encode(named))
+    return BoundCall(task.effective_options.id or new_id(), task, msgspec.json.encode(named))
 
 
 def _parameters(task: AnyTask) -> dict[str, Parameter]:
@@ -151,13 +152,13 @@ def _convert(word: str, parameter: Parameter | None) -> Any:
         return _json_or_text(word)
     for data in (word.encode(), msgspec.json.encode(word)):
         with suppress(errors.Invalid):
-            return parameter.shape.decode(data, parameter.key)
+            return parameter.codec.decode(data, parameter.key)
     expected = formatannotation(parameter.annotation)
     raise errors.Invalid(f"argument {parameter.key!r}: expected {expected}, got {word!r}")
 
 
 def _decode(data: bytes, name: str, parameter: Parameter | None) -> Any:
-    return parameter.shape.decode(data, f"argument {name!r}") if parameter else msgspec.json.decode(data)
+    return parameter.codec.decode(data, f"argument {name!r}") if parameter else msgspec.json.decode(data)
 
 
 # Calls of programs: enqueue --exec -- ffmpeg -i in.mov out.mp4
@@ -205,7 +206,7 @@ def take_program_options(options: dict[str, Any]) -> dict[str, Any]:
 
 def program_call(
     client: Client, path: str | None, words: Sequence[str], process: Mapping[str, Any], options: Mapping[str, Any]
-) -> tuple[BoundCall[Ended], Holdfast]:  # fmt: skip
+) -> tuple[BoundCall[ProgramResult], Holdfast]:  # fmt: skip
     """Return the call of a program, and the app to enqueue it with."""
     app = _imported_app(client, path) if path else client.app_starting_server
     call = app.program(list(words), cwd=process["cwd"], env=process["env"], stdin=_read_text(process["stdin"]))

@@ -138,7 +138,7 @@ def _read(setting: Setting, text: str) -> Any:
     """
     if setting.unit == "ms":
         duration = f"{text}s" if text[-1:].isdigit() else text
-        return milliseconds(duration, what=setting.name, least=setting.least, most=setting.most) / 1000
+        return milliseconds(duration, what=setting.name, minimum=setting.least, maximum=setting.most) / 1000
     if not text.isascii() or not text.isdigit() or not setting.least <= int(text) <= setting.most:
         raise Invalid(f"{setting.name}: expected a number from {setting.least} to {setting.most}, got {text!r}")
     return int(text)

@@ -134,11 +134,11 @@ def _with_ids(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _enqueue_one(client: Client, app: Holdfast, call: BoundCall[Any], wait: bool, timeout: timedelta | None) -> int:
-    with suggesting_ids(app, *(call.chosen.after or ())):
+    with suggesting_ids(app, *(call.effective_options.after or ())):
         job = app.enqueue(call)
     if not (job.ran_inline or job.in_outbox):
-        note_undefined_limits(app, call.chosen.limits or ())
-        warn_without_worker(app, call.name, call.chosen.queue)
+        note_undefined_limits(app, call.effective_options.limits or ())
+        warn_without_worker(app, call.name, call.effective_options.queue)
     if wait:
         return _wait_for_result(client, app, job.id, timeout)
     client.output.value({"id": job.id, "created": job.created}, "id")
@@ -159,8 +159,8 @@ def _enqueue_many(client: Client, batch: Batch, file: BinaryIO, *, quiet: bool) 
         print_note(f"{len(ids) - existing:,} jobs were stored")
     if existing:
         print_note(f"{existing:,} jobs existed")
-    note_undefined_limits(batch.app, batch.task.chosen.limits or ())
-    warn_without_worker(batch.app, batch.task.name, batch.task.chosen.queue)
+    note_undefined_limits(batch.app, batch.task.effective_options.limits or ())
+    warn_without_worker(batch.app, batch.task.name, batch.task.effective_options.queue)
     return ids
 
 

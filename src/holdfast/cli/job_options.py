@@ -11,7 +11,7 @@ import click
 from holdfast.cli.completers import complete_ids, complete_limit, complete_queue
 from holdfast.cli.options import Decorator, F, read_duration, read_size, read_time
 from holdfast.job.option_table import BY_NAME, OPTIONS, Option
-from holdfast.job.options import Given
+from holdfast.job.options import JobOptions
 
 SPELLING = {
     "queue": ("-Q", "--queue"),
@@ -94,7 +94,7 @@ def _type(option: Option) -> dict[str, Any]:
     return arguments[kind.name]
 
 
-def given_options(options: Mapping[str, Any]) -> Given:
+def given_options(options: Mapping[str, Any]) -> JobOptions:
     """Return the options that were given, by their names in Python."""
     renamed = {"timeout" if name == "run_timeout" else name: value for name, value in options.items()}
     return {name: value for name, value in renamed.items() if value not in (None, ())}  # type: ignore[return-value]

@@ -23,7 +23,7 @@ from holdfast.client.logs import LogReader, follow
 from holdfast.errors import NotFound
 from holdfast.job.job import Attempt, Job
 from holdfast.job.logs import Log, LogPart, gap
-from holdfast.job.retry_text import what_follows
+from holdfast.job.next_step import describe_next_step
 from holdfast.text import indented, listed, printable
 
 LOG = Table(
@@ -94,7 +94,7 @@ def _write_failures(client: Client, job: Job[Any], attempts: Sequence[Attempt]) 
     for attempt in attempts:
         if attempt.failure:
             is_last, crashed = attempt.number == job.attempt, attempt.outcome == "crash"
-            follows = what_follows(job, client.now(), crashed=crashed) if is_last else ""
+            follows = describe_next_step(job, client.now(), crashed=crashed) if is_last else ""
             words = printable(attempt.text).removesuffix(": ")
             write(f"[holdfast: attempt {attempt.number} failed: {words}{f'; {follows}' if follows else ''}]")
             if attempt.failure.traceback:

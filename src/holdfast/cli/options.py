@@ -79,7 +79,7 @@ def duration_option(
 def read_duration(text: str, name: str, *, minimum: int = 0, maximum: int = CENTURY) -> timedelta:
     """Read a duration: 30s, 1h30m, or a number of seconds."""
     with_unit = f"{text}s" if text[-1:].isdigit() else text
-    return timedelta(milliseconds=milliseconds(with_unit, what=name, least=minimum, most=maximum))
+    return timedelta(milliseconds=milliseconds(with_unit, what=name, minimum=minimum, maximum=maximum))
 
 
 def read_time(_: click.Context, parameter: click.Parameter, text: str | None) -> datetime | None:

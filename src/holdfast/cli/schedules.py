@@ -251,7 +251,7 @@ def add(
     given = {each: value for each, value in timing.items() if value is not None}
     existed = name in {each.name for each in app.schedules()}
     changed = app.schedule(name, make_call(chosen, words, checked=bool(path)), tz=tz, **given)
-    note_undefined_limits(app, chosen.chosen.limits or ())
+    note_undefined_limits(app, chosen.effective_options.limits or ())
     _print(client, name, changed=changed)
     if changed and existed:
         print_note(f"schedule {name} existed and was changed")

@@ -79,7 +79,7 @@ def move_all(
 
 def release_all(_: Stores, *, delay: Duration = 0, reason: str = "", **filters: Unpack[JobFilter]) -> Steps[Counts]:
     """Requeue all matching running jobs for other workers, without counting an attempt."""
-    wait = milliseconds(delay, what="delay", most=MAX_DURATION)
+    wait = milliseconds(delay, what="delay", maximum=MAX_DURATION)
     return (yield from _act("release", ("running",), filters, delay=wait, reason=reason))
 
 

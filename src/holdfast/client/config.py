@@ -42,7 +42,7 @@ def read_changes(given: Mapping[str, Duration | int | None], settings: Sequence[
 def _number(setting: Setting, value: Any) -> int:
     least, most = setting.least, setting.most
     if setting.unit == "ms":
-        return milliseconds(value, what=setting.name, least=least, most=most)
+        return milliseconds(value, what=setting.name, minimum=least, maximum=most)
     if type(value) is int and least <= value <= most:
         return value
     raise Invalid(f"{setting.name} is {value!r}; it must be a whole number from {least} to {most}")

@@ -21,7 +21,7 @@ from holdfast.job.job import App as JobApp
 from holdfast.job.job import Job, read_job
 from holdfast.store import Action, Command, Deadline, Steps, Stores, commands
 from holdfast.store.commands import EnqueueReply
-from holdfast.task.context import carried_by, with_carried
+from holdfast.task.context import carried_values, with_carried
 from holdfast.task.task import BoundCall, Task
 from holdfast.units import utc
 
@@ -120,7 +120,7 @@ def store(app: App, chunk: Chunk, on_sent: Callable[[], None] | None = None) -> 
     try:
         stored = yield chunk.command.within(deadline)
         is_answered = True
-        if all(stored.created) and not any(task.chosen.after for task in chunk.tasks):
+        if all(stored.created) and not any(task.effective_options.after for task in chunk.tasks):
             jobs = _new_jobs(app, chunk, stored)
         else:
             jobs = yield from _existing_jobs(app, chunk, stored, deadline)
@@ -148,7 +148,7 @@ class Chunk(msgspec.Struct, frozen=True, eq=False):
 
     @classmethod
     def of(cls, app: App, calls: Calls, *, fresh: bool = False) -> Chunk:
-        tasks, carried = tasks_of(calls), carried_by(app)
+        tasks, carried = tasks_of(calls), carried_values(app)
         jobs = calls if carried is None else _carrying(calls, tasks, carried)
         return cls(calls, tasks, commands.enqueue(jobs, on_exists=_on_exists(tasks), fresh=fresh), fresh)
 
@@ -168,7 +168,10 @@ def tasks_of(calls: Sequence[Any]) -> Tasks:
 
 
 def _on_exists(tasks: Tasks) -> str:
-    choices = {"replace" if task.chosen.debounce is not None else task.chosen.on_exists or "return" for task in tasks}
+    choices = {
+        "replace" if task.effective_options.debounce is not None else task.effective_options.on_exists or "return"
+        for task in tasks
+    }
     if len(choices) > 1:
         raise errors.Invalid(f"calls enqueued together must have the same on_exists, not {', '.join(sorted(choices))}")
     return choices.pop()
@@ -183,7 +186,7 @@ class _CarryingCall(NamedTuple):
 
 
 def _carrying(calls: Calls, tasks: Tasks, carried: dict[str, Any]) -> list[_CarryingCall]:
-    batches = {task: with_carried(task.batch, task.chosen.run, carried) for task in tasks}
+    batches = {task: with_carried(task.batch, task.effective_options.run, carried) for task in tasks}
     return [_CarryingCall(call.id, call.payload, batches[call.variant]) for call in calls]
 
 
@@ -255,7 +258,7 @@ def _take_new(
     """Add the new jobs. Return the calls of the others, by job id, and whether each was created."""
     unknown = {}
     for call, created, job in zip(chunk.calls, stored.created, _new_jobs(app, chunk, stored), strict=True):
-        if created and not call.variant.chosen.after:
+        if created and not call.variant.effective_options.after:
             jobs[call.id] = job
         else:
             unknown[job.id] = call, created
@@ -272,12 +275,12 @@ def _existing_job(app: App, call: BoundCall[R], fields: dict[str, Any]) -> Job[R
 
 
 def _identity(call: BoundCall[Any]) -> str:
-    return f"unique key {call.chosen.unique}" if call.chosen.unique else f"job {call.id}"
+    return f"unique key {call.effective_options.unique}" if call.effective_options.unique else f"job {call.id}"
 
 
 def job_template(task: Task[..., R], now: int, app: JobApp) -> Job[R]:
     """Return the fields that all new jobs of a task share; `job_of` adds those of one call."""
-    chosen, stored_at = task.chosen, utc(now)
+    chosen, stored_at = task.effective_options, utc(now)
     changed: dict[str, Any] = {"created_at": stored_at, "since": stored_at, "app": app}
     delay = chosen.delay if chosen.debounce is None else chosen.debounce
     due = chosen.at if delay is None else now + delay
@@ -286,7 +289,7 @@ def job_template(task: Task[..., R], now: int, app: JobApp) -> Job[R]:
     deadline = chosen.deadline_at if chosen.deadline is None else now + chosen.deadline
     if deadline is not None:
         changed["deadline"] = utc(deadline)
-    return replace(task.outline, **changed)
+    return replace(task.job_template, **changed)
 
 
 def job_of(call: BoundCall[R], id: str, template: Job[R]) -> Job[R]:

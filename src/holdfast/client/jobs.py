@@ -16,7 +16,7 @@ from holdfast.job.option_table import OnFailed
 from holdfast.job.options import Awaited
 from holdfast.names import check_id, check_name, check_text
 from holdfast.store import Command, Steps, Stores, commands
-from holdfast.task.program import PROGRAM, RESULT
+from holdfast.task.program import PROGRAM, PROGRAM_RESULT
 from holdfast.task.task import Task
 from holdfast.units import Duration, milliseconds
 
@@ -38,7 +38,7 @@ def read(app: App, fields: dict[str, Any]) -> Job[Any]:
     """Read the fields of a job; its result is decoded as the return type of its task."""
     name = fields.get("task", "")
     task = app.tasks.get(name)
-    returns = task.signature.result if task else RESULT if name == PROGRAM else None
+    returns = task.signature.result if task else PROGRAM_RESULT if name == PROGRAM else None
     return read_job(fields, app, returns)  # type: ignore[arg-type] # the methods that a job calls are client methods
 
 
@@ -256,7 +256,7 @@ def release(_: Stores, id: str, /, *, delay: Duration = 0, reason: str = "") -> 
         JobNotFound: no job has this id.
         WrongState: it is not running.
     """
-    wait = milliseconds(delay, what="delay", most=MAX_DURATION)
+    wait = milliseconds(delay, what="delay", maximum=MAX_DURATION)
     return _only_reply("release", id, (yield commands.release([check_id(id)], delay=wait, reason=reason)))
 
 

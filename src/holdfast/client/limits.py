@@ -23,7 +23,7 @@ def set_limit(_: Stores, name: str, slots: int, *, per: Duration | None = None) 
             f"expected the name of a limit without a key, got {name!r}: it applies to each of its keys, so call"
             f" set_limit({name.partition(':')[0]!r}, ...)"
         )
-    period = None if per is None else milliseconds(per, what="per", least=1, most=MAX_DURATION)
+    period = None if per is None else milliseconds(per, what="per", minimum=1, maximum=MAX_DURATION)
     changed: bool = yield commands.set_limit(name, slots, per=period)
     return changed
 

@@ -80,7 +80,7 @@ def load(_: Stores, *queues: str, target: Duration = "1m") -> Steps[Loads]:
     [load] = jobs.load("video", target="5m")
     print(load.waiting, load.oldest, load.needed)
     """
-    wait = milliseconds(target, what="target", least=1, most=MAX_DURATION) / 1000
+    wait = milliseconds(target, what="target", minimum=1, maximum=MAX_DURATION) / 1000
     names = [check_queue(queue) for queue in queues] or (yield from _all_queues())
     found: list[Load] = []
     for first in range(0, len(names), QUEUES_PER_CALL):

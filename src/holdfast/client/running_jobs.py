@@ -37,7 +37,7 @@ def stack(self: Stores, id: str, /, *, timeout: Duration = STACK_TIMEOUT) -> Ste
         WrongState: it is not running.
         ResultTimeout: its worker does not answer.
     """
-    limit = milliseconds(timeout, what="timeout", least=1)
+    limit = milliseconds(timeout, what="timeout", minimum=1)
     deadline = time.monotonic() + limit / 1000
     while True:
         worker, key = yield commands.request("stack", id=check_id(id), inbox=new_id())

@@ -43,15 +43,16 @@ def declaration(name: str, call: BoundCall[Any], timing: Timing, revision: int |
         raise Invalid(f"expected a bound call, as task.bind(...), got {call!r}")
     if not isinstance(timing, Timing):
         raise Invalid(f"schedule is {timing!r}; it must be holdfast.cron(...) or holdfast.every(...)")
-    if call.chosen.deadline_at is not None:
+    options, jitter = call.effective_options, timing.jitter or 0
+    if options.deadline_at is not None:
         raise Invalid("deadline of a scheduled call must be a duration, not a time: it applies to each firing")
-    if call.chosen.deadline is not None and call.chosen.deadline <= (timing.jitter or 0):
+    if options.deadline is not None and options.deadline <= jitter:
         raise Invalid(
-            f"deadline ({humanize(call.chosen.deadline)}) must be longer than jitter ({humanize(timing.jitter or 0)}):"
-            " the jitter may delay a job beyond its deadline"
+            f"deadline ({humanize(options.deadline)}) must be longer than jitter ({humanize(jitter)}): the jitter may delay "
+            "a job beyond its deadline"
         )
     for option in not_for("schedule"):
-        if getattr(call.chosen, option) is not None:
+        if getattr(options, option) is not None:
             raise Invalid(f"a scheduled call cannot have the option {option}: each firing is a job of its own")
     fields = {"name": check_schedule(name), "batch": call.variant.batch, "payload": call.payload}
     return {**fields, "revision": revision, **timing.arguments()}

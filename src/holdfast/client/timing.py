@@ -185,14 +185,14 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
         elif tz is not None:
             raise Invalid("tz is given with every; an interval has no time zone: use cron, or offset")
         else:
-            interval = milliseconds(every or 0, what="every", least=MIN_INTERVAL, most=MAX_DURATION)
+            interval = milliseconds(every or 0, what="every", minimum=MIN_INTERVAL, maximum=MAX_DURATION)
             when = Every(interval, milliseconds(offset, what="offset"))
         _check_choice("missed", missed, get_args(Missed))
         _check_choice("overlap", overlap, get_args(Overlap))
         if backlog is not None and (type(backlog) is not int or not 1 <= backlog <= MAX_BACKLOG):
             raise Invalid(f"backlog is {backlog!r}; it must be an int from 1 to {MAX_BACKLOG}")
-        wait = None if late is None else milliseconds(late, what="late", most=MAX_DURATION)
-        spread = None if jitter is None else milliseconds(jitter, what="jitter", most=MAX_JITTER)
+        wait = None if late is None else milliseconds(late, what="late", maximum=MAX_DURATION)
+        spread = None if jitter is None else milliseconds(jitter, what="jitter", maximum=MAX_JITTER)
         return cls(when=when, missed=missed, backlog=backlog, late=wait, overlap=overlap, jitter=spread)
 
     def next(self, number: int = 10, *, after: datetime | None = None) -> list[datetime]:

@@ -42,7 +42,7 @@ log = logging.getLogger("holdfast.worker")
 
 def _app_loaded(app: Holdfast) -> bytes:
     address = app.address
-    queues = sorted({task.chosen.queue or DEFAULT_QUEUE for task in app.tasks.values()})
+    queues = sorted({task.effective_options.queue or DEFAULT_QUEUE for task in app.tasks.values()})
     declared = list(app.declared.values())
     return messages.pack(
         messages.AppLoaded(

@@ -27,7 +27,7 @@ from holdfast.items.item import NO_ITEM, RENEW_AFTER, Item, NoItem
 from holdfast.items.outcomes import Buffer, as_bytes
 from holdfast.job.job import Job
 from holdfast.job.option_table import not_for
-from holdfast.job.options import Given, Options
+from holdfast.job.options import CheckedOptions, JobOptions
 from holdfast.names import check_id, check_queue, new_id
 from holdfast.store import Steps, client_method, commands, pop_message
 from holdfast.store.commands import ClaimedJob
@@ -52,7 +52,7 @@ class Items:
         self.queue = check_queue(queue)
         self._app = app
         self._task = replace(
-            make_task(_raw, app, Options(queue=self.queue, when_unreachable="raise"), TASK), codec="raw"
+            make_task(_raw, app, CheckedOptions(queue=self.queue, when_unreachable="raise"), TASK), codec="raw"
         )
         self._slots = ProcessSlots()
         self._heartbeat = Heartbeat(self, self._slots)
@@ -68,7 +68,7 @@ class Items:
     def async_store(self) -> AsyncStore:
         return self._app.async_store
 
-    def _put(self, payload: Buffer, /, **options: Unpack[Given]) -> Steps[Job[bytes]]:
+    def _put(self, payload: Buffer, /, **options: Unpack[JobOptions]) -> Steps[Job[bytes]]:
         """Store an item. If one with its `id` or `unique` key exists, return that one.
 
         `options` are those of tasks: id, delay, at, priority, retries, unique, keep, at_most_once and so on.
@@ -79,13 +79,13 @@ class Items:
         """
         data = as_bytes(payload, "an item")
         task = self._task_with(options)
-        call = BoundCall(task.chosen.id or new_id(), task, data)
+        call = BoundCall(task.effective_options.id or new_id(), task, data)
         return enqueue.enqueue(self._app, call)
 
     put, aput = client_method(_put)
 
     def _put_many(
-        self, many: Iterable[Buffer | tuple[str, Buffer]], /, *, fresh: bool = False, **options: Unpack[Given]
+        self, many: Iterable[Buffer | tuple[str, Buffer]], /, *, fresh: bool = False, **options: Unpack[JobOptions]
     ) -> Steps[list[Job[bytes]]]:
         """Store items in order, each as bytes or (id, bytes), in chunks of 1,000 that are stored completely or not.
 
@@ -107,7 +107,7 @@ class Items:
 
     put_many, aput_many = client_method(_put_many)
 
-    def _task_with(self, options: Given) -> Task[..., bytes]:
+    def _task_with(self, options: JobOptions) -> Task[..., bytes]:
         return self._task.options(**_check_options(options, self.queue)) if options else self._task
 
     def _call(self, item: Buffer | tuple[str, Buffer], task: Task[..., bytes]) -> BoundCall[bytes]:
@@ -156,7 +156,7 @@ class Items:
     def _claim_many(self, limit: int, *, wait: Duration | None = 0, lease: Duration | None = None) -> Steps[list[Item]]:
         """Claim up to `limit` items. Wait for the first, like `claim`."""
         deadline = None if wait is None else time.monotonic() + milliseconds(wait, what="wait") / 1000
-        length = None if lease is None else milliseconds(lease, what="lease", least=MIN_LEASE, most=MAX_LEASE)
+        length = None if lease is None else milliseconds(lease, what="lease", minimum=MIN_LEASE, maximum=MAX_LEASE)
         self._slots.current.held.warn_of_dropped(self.queue)
         with self._slots.current.slot() as slot:
             while True:
@@ -229,7 +229,7 @@ def _raw(item: bytes) -> bytes:
     raise TypeError(f"this is an item of {len(item)} bytes: programs claim it, workers cannot run it")
 
 
-def _check_options(options: Given, queue: str) -> Given:
+def _check_options(options: JobOptions, queue: str) -> JobOptions:
     """Refuse options that only tasks have."""
     for name in not_for("item"):
         if options.get(name) not in (None, queue if name == "queue" else None):

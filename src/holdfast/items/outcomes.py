@@ -6,7 +6,7 @@ import os
 
 from holdfast import errors
 from holdfast.constants import MAX_DURATION, MAX_RESULT
-from holdfast.job.failure import Failure, message_from
+from holdfast.job.failure import Failure, message_of
 from holdfast.job.failure import encode as encode_failure
 from holdfast.job.outcome import Error, Outcome, Release, Succeed
 from holdfast.store import Steps, commands
@@ -33,13 +33,13 @@ def success(result: Buffer) -> Succeed:
 
 
 def failure(message: str, *, final: bool, delay: Duration | None) -> Error:
-    described = Failure(type="Failed", message=message_from(message), group=GROUP, fingerprint=GROUP)
-    wait = None if delay is None else milliseconds(delay, what="delay", most=MAX_DURATION)
+    described = Failure(type="Failed", message=message_of(message), group=GROUP, fingerprint=GROUP)
+    wait = None if delay is None else milliseconds(delay, what="delay", maximum=MAX_DURATION)
     return Error(encode_failure(described), GROUP, final=final, delay=wait)
 
 
 def release(reason: str, *, delay: Duration) -> Release:
-    return Release(message_from(reason), milliseconds(delay, what="delay", most=MAX_DURATION))
+    return Release(message_of(reason), milliseconds(delay, what="delay", maximum=MAX_DURATION))
 
 
 def end(held: Lease, created: int, outcome: Outcome, *, token: str, unstarted: bool = False) -> Steps[bool]:

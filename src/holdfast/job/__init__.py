@@ -6,7 +6,7 @@ from holdfast.job.errors import JobCancelled, JobFailed
 from holdfast.job.failure import Failure
 from holdfast.job.job import FINAL, PENDING, STATES, Job
 from holdfast.job.logs import Log, LogPart
-from holdfast.job.options import DEFAULT_QUEUE, Awaited, Given, Options, Run
+from holdfast.job.options import DEFAULT_QUEUE, Awaited, CheckedOptions, JobOptions, RunOptions
 from holdfast.job.outcome import Advance, Fail, Outcome, Retry, Snooze
 from holdfast.job.progress import Progress
 from holdfast.job.usage import JobUsage
@@ -18,19 +18,19 @@ __all__ = [
     "STATES",
     "Advance",
     "Awaited",
+    "CheckedOptions",
     "Fail",
     "Failure",
-    "Given",
     "Job",
     "JobCancelled",
     "JobFailed",
+    "JobOptions",
     "JobUsage",
     "Log",
     "LogPart",
-    "Options",
     "Outcome",
     "Progress",
     "Retry",
-    "Run",
+    "RunOptions",
     "Snooze",
 ]

@@ -1,4 +1,4 @@
-"""Errors that carry the job that they are about."""
+"""Errors that have the job that failed or was cancelled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why an attempt failed, as a value: text to read and a fingerprint to group by. Exceptions are never rebuilt."""
+"""A failure: why an attempt failed, as text, with a fingerprint to group by. It never becomes an exception again."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def describe(exception: BaseException, *, group: str | None = None) -> Failure:
-    """Describe an exception. Never raises, even if a method of the exception does."""
-    kind = _kind(exception)
+    """Describe an exception. Never raise, even if a method of the exception does."""
+    kind = _type_name(exception)
     return Failure(
         type=_cut(kind, 512),
         message=message_of(exception),
@@ -73,23 +73,21 @@ def describe(exception: BaseException, *, group: str | None = None) -> Failure:
     )
 
 
-def message_of(exception: BaseException) -> str:
-    """Return the text of an exception, shortened if it is too long. Never raises."""
-    return message_from(exception)
+def message_of(value: object) -> str:
+    """Return the text of an exception or another value as a message, shortened if it is too long. Never raise.
 
-
-def message_from(value: object) -> str:
-    """Return the text of a value as a message that UTF-8 can encode: a file name in an OSError may have surrogates."""
+    UTF-8 can encode the message; a file name in an OSError may have surrogates.
+    """
     return _cut(_text(value), MAX_MESSAGE)
 
 
 def group_of(exception: BaseException) -> str:
-    """Return the group of an exception without a group of its own: its type."""
-    return _NOT_IN_A_GROUP.sub("_", _kind(exception).replace("<locals>.", ""))[:MAX_NAME]
+    """Return the default group of an exception: its type."""
+    return _NOT_IN_A_GROUP.sub("_", _type_name(exception).replace("<locals>.", ""))[:MAX_NAME]
 
 
 def encode(failure: Failure) -> bytes:
-    """Return a failure as bytes for the store, shortened if escaped control characters make them too many."""
+    """Return a failure as bytes for the store. Shorten it if escaped control characters make it too long."""
     data = msgspec.json.encode(failure)
     if len(data) > MAX_ERROR:
         message, trace = _cut(failure.message, 2048), _cut(failure.traceback, 16 * 1024)
@@ -98,7 +96,7 @@ def encode(failure: Failure) -> bytes:
 
 
 def decode(data: bytes) -> Failure:
-    """Return the failure that `encode` wrote. Invalid bytes become a failure too, so that any job can be read."""
+    """Return the failure that `encode` wrote. Invalid bytes become a failure as well, so that every job can be read."""
     try:
         return msgspec.json.decode(data, type=Failure)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -106,7 +104,7 @@ def decode(data: bytes) -> Failure:
         return Failure(type="Unreadable", message=message, group="unreadable", fingerprint="unreadable")
 
 
-def _kind(exception: BaseException) -> str:
+def _type_name(exception: BaseException) -> str:
     kind = type(exception)
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
@@ -136,7 +134,7 @@ def _traceback(exception: BaseException) -> str:
 
 
 def _without_runner(trace: TracebackType | None) -> TracebackType | None:
-    """Skip the frames that called the task: those of Holdfast, then those of the event loop as well."""
+    """Skip the frames that called the task: those of Holdfast, and then those of the event loop."""
     own = trace
     prefixes: tuple[str, ...] = _RUNNERS[:1]
     while own is not None and _module(own).startswith(prefixes):
@@ -157,7 +155,7 @@ def _fingerprint(exception: BaseException, kind: str) -> str:
     user = [(module, code) for module, code in frames if not code.co_filename.startswith((*_LIBRARIES, "<frozen"))]
     places = dict.fromkeys(f"{module}:{code.co_qualname}" for module, code in user or frames)
     members = exception.exceptions if isinstance(exception, BaseExceptionGroup) else ()
-    return _digest(kind, *places, *sorted({_kind(member) for member in members}))
+    return _digest(kind, *places, *sorted({_type_name(member) for member in members}))
 
 
 def _frames(trace: TracebackType | None) -> Iterator[tuple[str, CodeType]]:
@@ -178,7 +176,7 @@ def _signal_name(number: int) -> str:
 
 
 def _cut(text: str, max: int) -> str:
-    """Return text that UTF-8 can encode in `max` bytes: the middle is cut out."""
+    """Return text that UTF-8 can encode in `max` bytes, with the middle cut out if necessary."""
     half = (max - len(_CUT)) // 2
     if len(text) > 2 * max:  # a huge text is not encoded as a whole
         text = f"{text[:max]}{text[-max:]}"

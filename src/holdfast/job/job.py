@@ -1,9 +1,9 @@
-"""A job as it was at one moment: a frozen snapshot, with methods that call the store.
+"""A job: a frozen snapshot of its record, with methods that call the store.
 
 job = transcode.enqueue("in.mov")
-job.state                  # as it was then
-job.refresh().state        # as it is now
-job.result(timeout="60s")  # as soon as it ends
+job.state                  # when the snapshot was taken
+job.refresh().state        # now
+job.result(timeout="60s")  # wait for its end
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, Generic, Protocol, TypeVar, cast
 
 import msgspec
 
-from holdfast.codec import Shape
+from holdfast.codec import TypeCodec
 from holdfast.job import failure
 from holdfast.job.failure import Failure
 from holdfast.job.logs import Log
@@ -31,7 +31,7 @@ FINAL = ("succeeded", "failed", "cancelled")
 PENDING = STATES[:5]
 MAX_REASON = 1000  # characters
 
-# The parts of a job have gc=False: they hold text, numbers and times, which are never part of a cycle.
+# The parts of a job have gc=False: they contain text, numbers and times, which are never part of a reference cycle.
 
 
 class Attempt(msgspec.Struct, frozen=True, gc=False):
@@ -48,7 +48,7 @@ class Attempt(msgspec.Struct, frozen=True, gc=False):
     outcome: str
     pid: int
     executor: str  # node/worker.number
-    reason: str  # details of its end, or ""
+    reason: str  # why it ended, or ""
     failure: Failure | None  # the exception that it raised, or the crash of its process
 
     @property
@@ -57,12 +57,12 @@ class Attempt(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def text(self) -> str:
-        """The failure or the reason of its end, in a line."""
+        """Its failure, or the reason for its end."""
         return f"{self.failure.type}: {self.failure.message}" if self.failure else self.reason
 
 
 class Note(msgspec.Struct, frozen=True, gc=False):
-    """An event in the life of a job outside of its attempts, or a note.
+    """An event of a job outside of its attempts, or a note.
 
     `what` is cancelled, cancelling, retried, failed (by an operator or a deadline), reported (a note that the
     job wrote itself) or noted (a note that somebody else wrote).
@@ -80,7 +80,7 @@ class Dependency(msgspec.Struct, frozen=True, gc=False):
     state: str
 
 
-class Entry(msgspec.Struct, frozen=True, gc=False):
+class HistoryEntry(msgspec.Struct, frozen=True, gc=False):
     """One line of a job's history. `attempt` is 0 for events outside of attempts."""
 
     at: datetime
@@ -90,7 +90,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
 
 
 class App(Protocol):
-    """The methods that a job calls of its client."""
+    """The client methods that a job calls."""
 
     def get(self, id: str, /) -> Job[Any]: ...
     async def aget(self, id: str, /) -> Job[Any]: ...
@@ -113,8 +113,8 @@ class App(Protocol):
 class Job(msgspec.Struct, Generic[R], frozen=True, kw_only=True, eq=False, repr_omit_defaults=True):
     """A job's record. Times are aware datetimes in UTC.
 
-    If the store could not be reached, it may have been kept on disk, to be sent later, or have run in the process that
-    enqueued it.
+    If the server was unreachable when the job was enqueued, it may be in the outbox on disk (`in_outbox`), or may have
+    run in the process that enqueued it (`ran_inline`).
     """
 
     id: str
@@ -137,14 +137,14 @@ class Job(msgspec.Struct, Generic[R], frozen=True, kw_only=True, eq=False, repr_
     lease_ends_at: datetime | None = None  # of a running job
     claimed_at: datetime | None = None  # of the last attempt, like executor and pid
     executor: str = ""  # node/worker.number
-    pid: int = 0  # its process; before it has started, its executor's
+    pid: int = 0  # of its process; before that has started, of its executor
     group: str = ""  # group of its failure
     final_reason: str = (
         ""  # why it failed for good: exhausted, declared, refused, at_most_once, deadline, operator, inline
     )
     progress: Progress | None = None  # its last report
     codec: str = "json"  # `json`, or `raw` for items
-    waits_for: int = 0  # number of jobs that a blocked job waits for
+    waits_for: int = 0  # number of jobs that a blocked job still waits for
     after: tuple[Dependency, ...] = ()  # dependencies that it was enqueued with
     waits: tuple[Dependency, ...] = ()  # dependencies that it added while it ran: `wait_for`
     limits: tuple[str, ...] = ()  # limits that it takes part in
@@ -160,11 +160,11 @@ class Job(msgspec.Struct, Generic[R], frozen=True, kw_only=True, eq=False, repr_
     attempts: tuple[Attempt, ...] = ()  # the last ones, oldest first; the setting `history` limits them
     notes: tuple[Note, ...] = ()  # events outside of its attempts
     fields: dict[str, str] = {}  # attached by programs
-    in_outbox: bool = False  # the store could not be reached: it is sent later
+    in_outbox: bool = False  # the server was unreachable: it is sent later
     unreadable: str = ""  # why its record cannot be read; then only its id is known
     ran_inline: bool = False  # the server was unreachable: it ran in the process that enqueued it
     app: App
-    returns: Shape | None = None
+    returns: TypeCodec | None = None
 
     def __repr__(self) -> str:
         return f"<Job {self.id} {self.task} {self.state}>"
@@ -180,7 +180,7 @@ class Job(msgspec.Struct, Generic[R], frozen=True, kw_only=True, eq=False, repr_
 
     @property
     def why(self) -> str:
-        """Why it failed, as a sentence; "" if it has not."""
+        """Why it failed, as a sentence; "" if it has not failed."""
         if self.state != "failed":
             return ""
         last = self.attempts[-1] if self.attempts else None
@@ -196,7 +196,7 @@ class Job(msgspec.Struct, Generic[R], frozen=True, kw_only=True, eq=False, repr_
 
     @property
     def estimated_end(self) -> datetime | None:
-        """When it will end at its current rate, by its last report; None if there is too little to estimate from."""
+        """When it will end, estimated from its last report; None if there is too little to estimate from."""
         report = self.progress
         if self.state != "running" or report is None or report.attempt != self.attempt:
             return None
@@ -205,19 +205,19 @@ class Job(msgspec.Struct, Generic[R], frozen=True, kw_only=True, eq=False, repr_
         return None if left is None else began + timedelta(seconds=report.after + left)
 
     @property
-    def history(self) -> list[Entry]:
+    def history(self) -> list[HistoryEntry]:
         """The events of the job, in order: its creation, its attempts and its notes.
 
-        The setting `history` limits how many are kept.
+        The setting `history` limits how many attempts and notes are kept.
         """
-        entries = [Entry(self.created_at, "created")]
+        entries = [HistoryEntry(self.created_at, "created")]
         for attempt in self.attempts:
-            entries.append(Entry(attempt.claimed_at, "claimed", attempt.executor, attempt.number))
+            entries.append(HistoryEntry(attempt.claimed_at, "claimed", attempt.executor, attempt.number))
             if attempt.started_at:
-                entries.append(Entry(attempt.started_at, "started", f"process {attempt.pid}", attempt.number))
+                entries.append(HistoryEntry(attempt.started_at, "started", f"process {attempt.pid}", attempt.number))
             if attempt.ended_at:
-                entries.append(Entry(attempt.ended_at, attempt.outcome, attempt.text, attempt.number))
-        return _merged(entries, [Entry(note.at, note.what, note.text) for note in self.notes])
+                entries.append(HistoryEntry(attempt.ended_at, attempt.outcome, attempt.text, attempt.number))
+        return _merge_by_time(entries, [HistoryEntry(note.at, note.what, note.text) for note in self.notes])
 
     @property
     def worker(self) -> str:
@@ -232,8 +232,8 @@ class Job(msgspec.Struct, Generic[R], frozen=True, kw_only=True, eq=False, repr_
         if self.codec == "raw":
             raw: Any = self.result_bytes or b""
             return cast("R", raw)
-        shape = self.returns or Shape.of(Any)
-        result: R = decode_result(shape, self.result_bytes or b"null", f"the result of job {self.id}")
+        result_codec = self.returns or TypeCodec.of(Any)
+        result: R = decode_result(result_codec, self.result_bytes or b"null", f"the result of job {self.id}")
         return result
 
     def result(self, timeout: Duration | None = None) -> R:
@@ -242,8 +242,8 @@ class Job(msgspec.Struct, Generic[R], frozen=True, kw_only=True, eq=False, repr_
         Raises:
             JobFailed: the job failed, for the reason in the message.
             JobCancelled: the job was cancelled.
-            ResultTimeout: it has not ended in time, and continues.
-            JobNotFound: the job does not exist, or not any more.
+            ResultTimeout: the job has not ended within the timeout; it continues.
+            JobNotFound: the job does not exist, or no longer exists.
         """
         return self.app.result(self, timeout)
 
@@ -252,16 +252,16 @@ class Job(msgspec.Struct, Generic[R], frozen=True, kw_only=True, eq=False, repr_
         return await self.app.aresult(self, timeout)
 
     def refresh(self) -> Job[R]:
-        """Return a new snapshot of the job. This one stays as it is."""
+        """Return a new snapshot of the job. This one does not change."""
         return self.app.get(self.id)
 
     async def arefresh(self) -> Job[R]:
         return await self.app.aget(self.id)
 
     def cancel(self, *, reason: str = "", unless_awaited: bool = False) -> str:
-        """Cancel the job unless it has ended. Returns `cancelled`, or `cancelling` until its worker has stopped it.
+        """Cancel the job, unless it has ended. Return `cancelled`, or `cancelling` if its worker still has to stop it.
 
-        With `unless_awaited`, refuse to cancel while other jobs wait for it.
+        With `unless_awaited`, raise JobBlocked if other jobs wait for it.
         """
         return self.app.cancel(self.id, reason=reason, unless_awaited=unless_awaited)
 
@@ -276,14 +276,14 @@ class Job(msgspec.Struct, Generic[R], frozen=True, kw_only=True, eq=False, repr_
         return await self.app.alogs(self.id, attempt=attempt)
 
     def retry(self, *, force: bool = False) -> None:
-        """Run a job that has ended again; with `force` even if its work was done."""
+        """Run an ended job again; with `force`, even if its work was done."""
         self.app.retry(self.id, force=force)
 
     async def aretry(self, *, force: bool = False) -> None:
         await self.app.aretry(self.id, force=force)
 
     def delete(self) -> None:
-        """Remove a job that has ended."""
+        """Delete an ended job."""
         self.app.delete(self.id)
 
     async def adelete(self) -> None:
@@ -297,46 +297,46 @@ class Job(msgspec.Struct, Generic[R], frozen=True, kw_only=True, eq=False, repr_
         return await self.app.astack(self.id)
 
     def usage(self) -> JobUsage | None:
-        """Return memory and CPU of its last attempt over time; None if it was short, or had no process of its own."""
+        """Return memory and CPU of its last attempt over time; None if it was short or had no process of its own."""
         return self.app.usage(self.id)
 
     async def ausage(self) -> JobUsage | None:
         return await self.app.ausage(self.id)
 
 
-def _merged(runs: list[Entry], notes: list[Entry]) -> list[Entry]:
-    """Merge the entries of attempts and notes by time."""
-    merged, left = [], deque(notes)
+def _merge_by_time(runs: list[HistoryEntry], notes: list[HistoryEntry]) -> list[HistoryEntry]:
+    """Merge the entries of attempts and notes, each sorted by time."""
+    merged, rest = [], deque(notes)
     for entry in runs:
-        while left and (left[0].at < entry.at or (left[0].at == entry.at and _came_first(left[0], entry))):
-            merged.append(left.popleft())
+        while rest and (rest[0].at < entry.at or (rest[0].at == entry.at and _note_comes_first(rest[0], entry))):
+            merged.append(rest.popleft())
         merged.append(entry)
-    return [*merged, *left]
+    return [*merged, *rest]
 
 
-def _came_first(note: Entry, entry: Entry) -> bool:
-    """Order entries of one millisecond: notes of the job come before its end, other notes before the next claim."""
+def _note_comes_first(note: HistoryEntry, entry: HistoryEntry) -> bool:
+    """Order entries of the same millisecond: notes of the attempt come before its end, others before the next claim."""
     if entry.what in ("created", "started"):
         return False
     return (entry.what != "claimed") == (note.what in ("reported", "cancelling"))
 
 
-UNREADABLE = {
+UNREADABLE_REASONS = {
     "NEWER": "a newer release wrote its record: upgrade this one",
     "DAMAGED": "its record is damaged; no other job is affected",
     "NOTFOUND": "an index lists it, but its record is gone; workers remove such entries",
 }
 
 
-def read_job(fields: dict[str, Any], app: App, returns: Shape | None = None) -> Job[Any]:
-    """Make a snapshot of the fields of a job; one that cannot be read is in the state `unreadable`."""
-    fault = fields.get("unreadable")
-    if fault is None:
+def read_job(fields: dict[str, Any], app: App, returns: TypeCodec | None = None) -> Job[Any]:
+    """Make a snapshot from the fields of a record. If the record cannot be read, the state is `unreadable`."""
+    code = fields.get("unreadable")
+    if code is None:
         try:
-            return _read_whole(fields, app, returns)
+            return _read_record(fields, app, returns)
         except (ValueError, LookupError, TypeError, OverflowError, msgspec.MsgspecError):
-            fault = "DAMAGED"
-    unknown, why = utc(0), UNREADABLE[fault]
+            code = "DAMAGED"
+    unknown, why = utc(0), UNREADABLE_REASONS[code]
     return Job(
         id=fields["id"],
         state="unreadable",
@@ -349,7 +349,7 @@ def read_job(fields: dict[str, Any], app: App, returns: Shape | None = None) -> 
     )
 
 
-def _read_whole(fields: dict[str, Any], app: App, returns: Shape | None) -> Job[Any]:
+def _read_record(fields: dict[str, Any], app: App, returns: TypeCodec | None) -> Job[Any]:
     timer = _moment(fields["timer"])
     state = fields["state"]
     return Job(

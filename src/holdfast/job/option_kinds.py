@@ -1,4 +1,4 @@
-"""The kinds of values that job options have: how each is checked, and converted to what is stored."""
+"""The kinds of values that job options have: how each is checked and converted for the store."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from holdfast.units import milliseconds, moment, size_in_bytes
 
 
 class Kind(NamedTuple):
-    """A kind of value. Bounds and choices are for those who show them or read text; `check` enforces them."""
+    """A kind of value. `check` enforces the bounds and choices; the command line and the reference show them."""
 
     name: str
-    check: Callable[[str, Any], Any]  # takes the name of the option, for the message of an error
+    check: Callable[[str, Any], Any]  # takes the name of the option, for error messages, and the value
     min: int | None = None
     max: int | None = None
     choices: tuple[str, ...] = ()
@@ -36,7 +36,7 @@ def integer(min: int, max: int) -> Kind:
 
 
 def duration(min: int, max: int = MAX_DURATION) -> Kind:
-    return Kind("duration", lambda name, value: milliseconds(value, what=name, least=min, most=max), min, max)
+    return Kind("duration", lambda name, value: milliseconds(value, what=name, minimum=min, maximum=max), min, max)
 
 
 def choice(*choices: str) -> Kind:
@@ -53,9 +53,9 @@ def choice_or_duration(*choices: str) -> Kind:
         if isinstance(value, str) and value in choices:
             return value
         try:
-            return milliseconds(value, what=name, least=1, most=MAX_DURATION)
+            return milliseconds(value, what=name, minimum=1, maximum=MAX_DURATION)
         except Invalid as error:
-            raise Invalid(f"{error}; or one of {', '.join(map(repr, choices))}") from None
+            raise Invalid(f"{error}, or one of {', '.join(map(repr, choices))}") from None
 
     return Kind("choice or duration", check, 1, MAX_DURATION, choices)
 
@@ -69,7 +69,7 @@ def _check_flag(name: str, value: Any) -> bool:
 def _check_moment_or_duration(name: str, value: Any) -> int:
     if isinstance(value, datetime):
         return moment(value, name)
-    return milliseconds(value, what=name, least=1, most=MAX_DURATION)
+    return milliseconds(value, what=name, minimum=1, maximum=MAX_DURATION)
 
 
 def _check_limits(name: str, value: Any) -> tuple[str, ...]:
@@ -78,21 +78,24 @@ def _check_limits(name: str, value: Any) -> tuple[str, ...]:
         raise Invalid(f"{name} is {value!r}; it must be a name, or a list of names")
     found = tuple(dict.fromkeys(map(check_limit, names)))
     if len(found) > MAX_LIMITS_PER_JOB:
-        raise Invalid(f"{name} is {value!r}; a job takes part in {MAX_LIMITS_PER_JOB} limits at most")
+        raise Invalid(f"{name} has {len(found)} names (limit {MAX_LIMITS_PER_JOB}): {value!r}")
     return found
 
 
 def ids_of(value: Any) -> tuple[str, ...]:
-    """Return the ids of a job, a bound call or an id, or of a list of them, each once."""
+    """Return the ids of a job, a bound call or an id, or of a list of these, without duplicates."""
     found = [value] if isinstance(value, str) or hasattr(value, "id") or hasattr(value, "bind") else value
     if not isinstance(found, Iterable):
-        raise Invalid(f"{value!r} cannot be waited for; it must be a job, a bound call or an id, or a list of them")
+        raise Invalid(f"a job cannot wait for {value!r}; expected a job, a bound call or an id, or a list of them")
     return tuple(dict.fromkeys(map(_id_of, found)))
 
 
 def _id_of(awaited: Any) -> str:
     if hasattr(awaited, "bind"):
-        raise Invalid(f"{awaited!r} cannot be waited for; a call of it can: enqueue it, or bind its arguments")
+        raise Invalid(
+            f"a job cannot wait for {awaited!r}, which is a task; pass a job, from enqueue(...), or a call, from "
+            "bind(...)"
+        )
     return check_id(awaited if isinstance(awaited, str) else getattr(awaited, "id", awaited))
 
 

@@ -1,10 +1,10 @@
 """The table of job options: each option is declared once, here.
 
 The checks, the arguments of the store, the text for workers, the options of `holdfast enqueue` and the reference derive
-from it. `options.py` repeats the names for type checkers; `tests/job/test_options.py` compares them with this table, as
-well as the lists of the Lua library.
+from it. `options.py` repeats the names for type checkers. `tests/job/test_options.py` compares them, and the lists of
+the Lua library, with this table.
 
-The table is in `job/` and not in `task/`, because a running job and the items, which have no task, use it as well.
+The table is in `job/` and not in `task/`, because running jobs and items, which have no task, use it as well.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from holdfast.job.option_kinds import (
     integer,
     text,
 )
-from holdfast.names import check_id, check_key, check_queue, check_share
+from holdfast.names import check_id, check_queue, check_share, check_unique_key
 from holdfast.text import suggestion
 
 OnExists = Literal["return", "error", "replace"]
-Span = Literal["queued", "pending", "kept"]
+UniqueFor = Literal["queued", "pending", "kept"]
 OnFailed = Literal["block", "cancel", "run"]
 Runner = Literal["fork", "spawn", "process", "thread", "async"]
 WhenUnreachable = Literal["raise", "inline", "outbox"]
 
-# Where an option goes: to the store with each job, or with the whole call; to the worker, as text that the store only
-# carries; or nowhere, because the client or the worker reads it from the task.
+# Where an option is sent: to the store, with each job or with the whole call; to the worker, as text that the store
+# does not read; or nowhere, because the client or the worker reads it from the task.
 Destination = Literal["job", "call", "worker", "nowhere"]
 # Who cannot use an option: the defaults of an app, a schedule, an item, the next stage of a pipeline (`Advance`).
 User = Literal["defaults", "schedule", "item", "stage"]
@@ -60,7 +60,7 @@ OPTIONS = (
     Option("queue", text(check_queue), "Queue of the job.", "`default`", not_for=("item",)),
     Option("priority", integer(MIN_PRIORITY, MAX_PRIORITY), "-256 to 255; lower runs first.", "0"),
     Option("delay", duration(0), "Start the job after this time.", not_for=("schedule",)),
-    Option("at", MOMENT, "Start the job at this time, which has a time zone.", not_for=("defaults", "schedule")),
+    Option("at", MOMENT, "Start the job at this time, with a time zone.", not_for=("defaults", "schedule")),
     Option("retries", integer(0, MAX_RETRIES), "Allowed retries after errors.", "the queue's setting, 3"),
     Option(
         "backoff",
@@ -107,7 +107,7 @@ OPTIONS = (
     Option(
         "id",
         text(check_id),
-        "Id of the job; while a job of this id is kept, no second is stored.",
+        "Id of the job; while a job with this id exists, no second one is stored.",
         "a new id",
         "nowhere",
         not_for=("defaults", "schedule", "stage"),
@@ -115,20 +115,20 @@ OPTIONS = (
     Option(
         "on_exists",
         choice(*get_args(OnExists)),
-        "If a job of this id or unique key exists: return it, raise an error, or replace it.",
+        "If a job with this id or unique key exists: return it, raise an error, or replace it.",
         "`return`",
         "call",
         not_for=("schedule", "stage"),
     ),
     Option(
         "unique",
-        text(check_key),
-        "Unique key: while a job holds it, no second is stored.",
+        text(check_unique_key),
+        "Unique key: while a job holds it, no second job with this key is stored.",
         not_for=("defaults", "schedule", "stage"),
     ),
     Option(
         "unique_for",
-        choice_or_duration(*get_args(Span)),
+        choice_or_duration(*get_args(UniqueFor)),
         "How long the job holds its unique key: until it starts (queued), ends (pending) or is removed (kept), "
         "or a duration.",
         "`pending`",
@@ -137,14 +137,14 @@ OPTIONS = (
     Option(
         "debounce",
         duration(1),
-        "Start after this time without another call of the same unique key, or task; the last call counts.",
+        "Start after this time without another call with the same unique key, or task; the last call counts.",
         goes_to="nowhere",  # the store gets it as a delay
         not_for=("schedule",),
     ),
     Option(
         "keep",
         FLAG,
-        "Whether its record is kept when it has ended; a failed job always is.",
+        "Whether its record is kept after its end; that of a failed job always is.",
         "True",
         not_for=("stage",),
     ),
@@ -160,10 +160,12 @@ OPTIONS = (
         choice(*get_args(OnFailed)),
         "If one of those fails or is cancelled: stay blocked, be cancelled, or run.",
         "`block`",
-        not_for=("defaults",),
+        not_for=(
+            "defaults",
+        ),  # a schedule ignores it: without `after` it is not sent, and the task's other calls use it
     ),
     Option("limits", LIMITS, "Limits that the job takes part in: `api`, or `api:acme` to count by key."),
-    Option("share", text(check_share), "Key of its share of a fair queue: a customer, say."),
+    Option("share", text(check_share), "Key of its share of a fair queue, such as a customer."),
     Option(
         "deadline", MOMENT_OR_DURATION, "No attempt starts after this time; then the job fails.", "none"
     ),  # the store gets a time as `deadline_at`
@@ -189,7 +191,7 @@ NEED_A_PROCESS = tuple(option.name for option in OPTIONS if option.needs_process
 
 
 def not_for(user: User) -> tuple[str, ...]:
-    """Return the names of the options that this user cannot have."""
+    """Return the names of the options that this user cannot use."""
     return tuple(option.name for option in OPTIONS if user in option.not_for)
 
 
@@ -204,7 +206,7 @@ def checked(name: str, value: Any) -> Any:
     """Return the value of an option as it is stored; None stays None.
 
     Raises:
-        Invalid: there is no such option, or the value is invalid.
+        Invalid: the option is unknown, or the value is invalid.
     """
     if name not in BY_NAME:
         check_options([name])

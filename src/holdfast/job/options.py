@@ -1,4 +1,9 @@
-"""The options of a job: as users write them, checked, and as the store and the workers get them.
+"""The options of a job.
+
+    JobOptions                    as users write them
+    └─▶ CheckedOptions            checked and converted
+        ├─▶ batch()               arguments of the store's `enqueue`
+        └─▶ RunOptions            what only workers read; the store keeps it as text
 
 Invalid options raise where they are written: in the declaration of a task, or in a call.
 """
@@ -19,7 +24,7 @@ from holdfast.job.option_table import (
     OnExists,
     OnFailed,
     Runner,
-    Span,
+    UniqueFor,
     WhenUnreachable,
     checked,
     not_for,
@@ -31,10 +36,9 @@ DEFAULT_QUEUE = "default"
 _TO_STORE = tuple(option.name for option in OPTIONS if option.goes_to == "job")
 _TO_WORKER = tuple(option.name for option in OPTIONS if option.goes_to == "worker")
 
-
 _values_for_store = attrgetter(*_TO_STORE)
 _values_for_worker = attrgetter(*_TO_WORKER)
-_NOT_OF_STAGES = frozenset(not_for("stage"))
+_NOT_FOR_STAGES = frozenset(not_for("stage"))
 
 
 class Awaited(Protocol):
@@ -44,8 +48,8 @@ class Awaited(Protocol):
     def id(self) -> str: ...
 
 
-class Given(TypedDict, total=False):
-    """Options of a job as users write them; None stands for the default."""
+class JobOptions(TypedDict, total=False):
+    """Options of a job as users write them; None means the default."""
 
     queue: str | None
     priority: int | None
@@ -63,7 +67,7 @@ class Given(TypedDict, total=False):
     id: str | None
     on_exists: OnExists | None
     unique: str | None
-    unique_for: Span | Duration | None
+    unique_for: UniqueFor | Duration | None
     debounce: Duration | None
     keep: bool | None
     at_most_once: bool | None
@@ -76,43 +80,43 @@ class Given(TypedDict, total=False):
     when_unreachable: WhenUnreachable | None
 
 
-class Run(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The options that only workers read, and the carried context. The store keeps them with the job, as text."""
+class RunOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The options that only workers read, and the carried context. The store keeps them as text, with the job."""
 
     soft_timeout: int | None = None
     stalled: int | None = None
     memory: int | None = None
     exclusive: bool = False
-    carry: dict[str, Any] | None = None  # values of context variables, by name: see `Holdfast(carry=...)`
+    carry: dict[str, Any] | None = None  # values of context variables, by name: see `Holdfast.carry`
 
     @property
-    def needing(self) -> list[str]:
-        """The options that apply only to a job that has a process of its own."""
+    def options_needing_process(self) -> list[str]:
+        """The names of the set options that apply only to a job with a process of its own."""
         return [name for name in NEED_A_PROCESS if getattr(self, name)]
 
     @property
     def needs_process(self) -> bool:
-        return self is not PLAIN and bool(self.needing)
+        return self is not NO_RUN_OPTIONS and bool(self.options_needing_process)
 
     def encode(self) -> str | None:
-        """Return the text that the store keeps; None if there is nothing to keep."""
-        return None if self is PLAIN or self == PLAIN else msgspec.json.encode(self).decode()
+        """Return the text that the store keeps; None if no option is set."""
+        return None if self is NO_RUN_OPTIONS or self == NO_RUN_OPTIONS else msgspec.json.encode(self).decode()
 
     @classmethod
-    def decode(cls, text: bytes) -> Run:
-        """Read the text of a job. Options of a newer release are ignored; text that cannot be read is UNREADABLE."""
+    def decode(cls, text: bytes) -> RunOptions:
+        """Read the text of a job. Ignore options of a newer release; return UNREADABLE_RUN_OPTIONS for invalid text."""
         try:
-            return msgspec.json.decode(text, type=cls) if text else PLAIN
+            return msgspec.json.decode(text, type=cls) if text else NO_RUN_OPTIONS
         except (msgspec.MsgspecError, UnicodeDecodeError):
-            return UNREADABLE
+            return UNREADABLE_RUN_OPTIONS
 
 
-PLAIN = Run()
-UNREADABLE = Run()  # compared by identity: a job whose limits are unknown does not run
+NO_RUN_OPTIONS = RunOptions()
+UNREADABLE_RUN_OPTIONS = RunOptions()  # compared by identity; a job whose limits are unknown does not run
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Checked options. Times are in milliseconds; None stands for the default."""
+class CheckedOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Checked options, converted: times to milliseconds, sizes to bytes, jobs to ids. None means the default."""
 
     queue: str | None = None
     priority: int | None = None
@@ -130,7 +134,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     id: str | None = None
     on_exists: OnExists | None = None
     unique: str | None = None
-    unique_for: Span | int | None = None
+    unique_for: UniqueFor | int | None = None
     debounce: int | None = None
     keep: bool | None = None
     at_most_once: bool | None = None
@@ -143,14 +147,14 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     runner: Runner | None = None
     when_unreachable: WhenUnreachable | None = None
 
-    def but(self, **given: Unpack[Given]) -> Options:
-        """Return these options with some changed.
+    def replace(self, **given: Unpack[JobOptions]) -> CheckedOptions:
+        """Check options, and return a copy with these options replaced.
 
         Raises:
             Invalid: an option is unknown or invalid, or contradicts another.
         """
         if given.get("delay") is not None and given.get("at") is not None:
-            raise Invalid("delay and at are both given; a job is due after a delay or at a time, so give one")
+            raise Invalid("delay and at are both given; give one of them")
         values = {name: checked(name, value) for name, value in given.items()}
         if values.get("delay") is not None:
             values["at"] = None
@@ -160,10 +164,12 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             values["deadline"], values["deadline_at"] = None, values["deadline"]
         elif "deadline" in values:
             values["deadline_at"] = None
-        return _consistent(msgspec.structs.replace(self, **values))
+        options = msgspec.structs.replace(self, **values)
+        _check_consistency(options)
+        return options
 
     def batch(self) -> dict[str, Any]:
-        """Return the arguments of the store that jobs with these options share."""
+        """Return the arguments of the store's `enqueue` that all jobs with these options share."""
         values = zip(_TO_STORE, _values_for_store(self), strict=True)
         sent = {name: value for name, value in values if value is not None and value != ()}
         sent.setdefault("queue", DEFAULT_QUEUE)
@@ -180,58 +186,58 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             sent["run"] = run
         return sent
 
-    def stage(self) -> dict[str, Any]:
-        """Return the arguments of the store for a job that continues with these options."""
-        return {name: value for name, value in self.batch().items() if name not in _NOT_OF_STAGES}
+    def stage_batch(self) -> dict[str, Any]:
+        """Return the arguments of the store for a job that continues with these options: see `Advance`."""
+        return {name: value for name, value in self.batch().items() if name not in _NOT_FOR_STAGES}
 
     @property
-    def run(self) -> Run:
+    def run(self) -> RunOptions:
         """The options that only workers read."""
         values = _values_for_worker(self)
         if not any(values):
-            return PLAIN
-        return Run(**{name: value for name, value in zip(_TO_WORKER, values, strict=True) if value})
+            return NO_RUN_OPTIONS
+        return RunOptions(**{name: value for name, value in zip(_TO_WORKER, values, strict=True) if value})
 
 
-DEFAULTS = Options()
+DEFAULTS = CheckedOptions()
 
 
-def default_options(given: Given) -> Options:
-    """Return the defaults of an app: the options of tasks that are declared without their own.
+def default_options(given: JobOptions) -> CheckedOptions:
+    """Check the defaults of an app: the options of all its tasks, unless a task overrides them.
 
     Raises:
         Invalid: an option is unknown or invalid, or applies to a single job.
     """
     if not isinstance(given, dict):
-        raise Invalid(f'defaults is {given!r}; it must be a dict of options, as {{"queue": "video", "timeout": "6h"}}')
+        raise Invalid(f'defaults is {given!r}; it must be a dict of options, such as {{"queue": "video"}}')
     try:
         for name in not_for("defaults"):
             if name in given:
-                raise Invalid(f"{name} is about a single job, so it cannot be that of all tasks")
-        return DEFAULTS.but(**given)
+                raise Invalid(f"{name} applies to a single job and cannot be a default; set it with task.options(...)")
+        return DEFAULTS.replace(**given)
     except Invalid as error:
         raise Invalid(f"defaults: {error}") from None
 
 
-def _consistent(options: Options) -> Options:
-    """Return the options, unless one of them contradicts another."""
+def _check_consistency(options: CheckedOptions) -> None:
+    """Raise Invalid if an option contradicts another."""
     if options.unique_for is not None and options.unique is None:
         raise Invalid("unique_for is given without unique; give the unique key as well")
     if options.debounce is not None:
         for name in ("delay", "at", "unique_for", "on_exists"):
             if getattr(options, name) is not None:
-                raise Invalid(
-                    f"debounce and {name} are both given; debounce decides when the job is due, and which call counts"
-                )
+                raise Invalid(f"debounce and {name} are both given; omit {name}: debounce decides when the job is due")
     for due, latest in ((options.debounce or options.delay, options.deadline), (options.at, options.deadline_at)):
         if due is not None and latest is not None and latest <= due:
-            raise Invalid("the job would be due after its deadline; give it a later one")
+            raise Invalid("the job would be due after its deadline; set a later deadline")
     if options.timeout and options.soft_timeout and options.soft_timeout >= options.timeout:
         soft, hard = humanize(options.soft_timeout), humanize(options.timeout)
         raise Invalid(
-            f"soft_timeout is {soft}, timeout is {hard}; it must be shorter, so that the job has time to save"
+            f"soft_timeout is {soft}; it must be shorter than timeout, which is {hard}, so that the job can still save"
         )
     if options.keep is False and options.unique_for not in (None, "queued", "pending"):
         span = humanize(options.unique_for) if isinstance(options.unique_for, int) else options.unique_for
-        raise Invalid(f"keep is False, but unique_for is {span!r}; a job that is not kept cannot be found")
-    return options
+        raise Invalid(
+            f"keep is False, but unique_for is {span!r}: the unique key would outlive the record of its job; omit "
+            "keep, or set unique_for to 'queued' or 'pending'"
+        )

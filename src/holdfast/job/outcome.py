@@ -1,8 +1,8 @@
-"""How an attempt ended: the exceptions that a task raises for that, and the values that they become.
+"""Outcomes: how an attempt ended, and the exceptions with which a task decides that.
 
-    return ─▶ Succeed       any exception, Retry, Fail ─▶ Error       Snooze ─▶ Snoozed       Advance ─▶ Advanced
+    return ─▶ Succeed       Retry, Fail, any other exception ─▶ Error       Snooze ─▶ Snoozed       Advance ─▶ Advanced
 
-Only `Error` counts as a retry, and only `Crash` as a crash. The others count as neither.
+Only an `Error` uses up a retry, and only a `Crash` uses up an allowed crash.
 """
 
 from __future__ import annotations
@@ -17,24 +17,25 @@ from holdfast.job.failure import Failure
 from holdfast.names import check_name
 from holdfast.units import Duration, milliseconds
 
-# Whether an error is final, regardless of retries: the task declared it (true), or its outcome was refused.
-Final = bool | Literal["refused"]
+# Whether an error is final, whatever retries are left: the task raised Fail (True), or its outcome was refused.
+IsFinal = bool | Literal["refused"]
 
-# Groups of jobs that did their work but could not record it: a retry would repeat it. `retry.lua` has them too.
+# Failure groups of jobs that did their work but could not store its result: a retry would repeat it. `retry.lua` has
+# them as well.
 NOT_STORED, TOO_BIG, STEP_NOT_KEPT = "result-not-stored", "result-too-big", "step-not-kept"
 WORK_DONE = frozenset({NOT_STORED, TOO_BIG, STEP_NOT_KEPT})
 
 
 class Retry(Exception):
-    """Raise it in a task to fail this attempt and retry, after `delay` or the backoff."""
+    """Raise this in a task to fail the attempt and retry the job, after `delay` or the backoff."""
 
     def __init__(self, delay: Duration | None = None, message: str = "") -> None:
         super().__init__(message)
-        self.delay = None if delay is None else milliseconds(delay, what="the delay of Retry", most=MAX_DURATION)
+        self.delay = None if delay is None else milliseconds(delay, what="the delay of Retry", maximum=MAX_DURATION)
 
 
 class Fail(Exception):
-    """Raise it in a task to fail the job for good, regardless of retries."""
+    """Raise this in a task to fail the job for good, whatever retries are left."""
 
     def __init__(self, message: str = "", group: str | None = None) -> None:
         super().__init__(message)
@@ -49,11 +50,11 @@ class Bound(Protocol):
     @property
     def payload(self) -> bytes: ...
     @property
-    def chosen(self) -> Any: ...
+    def effective_options(self) -> Any: ...
 
 
 class Advance(Exception):
-    """Raise it in a task to continue its job as another call, with its options: the next stage of a pipeline.
+    """Raise this in a task to continue its job with another call and its options: the next stage of a pipeline.
 
     raise Advance(upload.bind(path))
     raise Advance(upload.bind(path).options(delay="1m", after=[thumbnails]))
@@ -69,16 +70,16 @@ class Advance(Exception):
 
 
 class Snooze(Exception):
-    """Raise it in a task to run it again after `delay`. Neither a retry nor an error is counted."""
+    """Raise this in a task to run it again after `delay`. It counts neither as a retry nor as an error."""
 
     def __init__(self, delay: Duration) -> None:
         super().__init__()
-        self.delay = milliseconds(delay, what="the delay of Snooze", most=MAX_DURATION)
+        self.delay = milliseconds(delay, what="the delay of Snooze", maximum=MAX_DURATION)
 
 
 @dataclass(frozen=True, slots=True)
 class Succeed:
-    """The task returned. The `note`, if any, goes into the job's history: the result does not fit its annotation."""
+    """The task returned. If the result does not fit its annotation, the job's history gets a `note`."""
 
     result: bytes
     note: str = ""
@@ -86,16 +87,16 @@ class Succeed:
 
 @dataclass(frozen=True, slots=True)
 class Error:
-    """The task raised. `delay` replaces the backoff, in milliseconds; a `final` error is not retried."""
+    """The task raised. `delay`, in milliseconds, replaces the backoff; a `final` error is not retried."""
 
     error: bytes
     group: str
-    final: Final = False
+    final: IsFinal = False
     delay: int | None = None
 
     @property
-    def is_of_work_done(self) -> bool:
-        """Whether the task has done its work and only the record of that failed."""
+    def work_is_done(self) -> bool:
+        """Whether the task did its work, and only storing its result failed."""
         return bool(self.final) and self.group in WORK_DONE
 
 
@@ -116,7 +117,7 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class Advanced:
-    """The job continues as another task; `batch` has its options."""
+    """The job continues with another task; `batch` has its options."""
 
     task: str
     batch: dict[str, Any]
@@ -124,8 +125,8 @@ class Advanced:
 
 
 @dataclass(frozen=True, slots=True)
-class Waits:
-    """The job is blocked until other jobs have ended, and holds no slot meanwhile."""
+class Blocked:
+    """The job waits until other jobs have ended, and holds no slot meanwhile."""
 
     after: tuple[str, ...]
 
@@ -147,19 +148,19 @@ class Cancelled:
     """The task was stopped because its job was cancelled."""
 
 
-Outcome = Advanced | Waits | Succeed | Error | Crash | Release | Unknown | Snoozed | Cancelled
+Outcome = Advanced | Blocked | Succeed | Error | Crash | Release | Unknown | Snoozed | Cancelled
 
 
 def outcome_of(exception: BaseException) -> Outcome:
     """Return the outcome of a task that raised an exception.
 
-    `raise Retry() from error` and `raise Fail() from error` belong to the group of that error.
+    The failure group of `raise Retry() from error` and of `raise Fail() from error` is that of the error.
     """
     if isinstance(exception, Snooze):
         return Snoozed(exception.delay)
     if isinstance(exception, Advance):
         call = exception.call
-        return Advanced(call.name, call.chosen.stage(), call.payload)
+        return Advanced(call.name, call.effective_options.stage_batch(), call.payload)
     group = exception.group if isinstance(exception, Fail) else None
     if group is None and isinstance(exception, Retry | Fail):
         group = failure.group_of(exception.__cause__ or exception)
@@ -172,7 +173,7 @@ def outcome_of(exception: BaseException) -> Outcome:
     )
 
 
-def failed(kind: str, message: str, *, group: str, final: Final = False, traceback: str = "") -> Outcome:
-    """Return an error that has no exception of the task."""
+def failed(kind: str, message: str, *, group: str, final: IsFinal = False, traceback: str = "") -> Outcome:
+    """Return the outcome of an error that is not an exception of the task."""
     described = Failure(type=kind, message=message, traceback=traceback, group=group, fingerprint=group)
     return Error(failure.encode(described), group, final=final)

@@ -2,8 +2,8 @@
 
     report, count, each ──▶ Reporter ──▶ text in the store ──▶ Progress ──▶ rates, seconds left
 
-Nothing that changes with time is stored. A report has the seconds since the attempt began, by the clock of the machine
-that runs it; the estimated end is computed when the progress is shown.
+Estimates are not stored, because they change with time: they are computed when the progress is shown. A report has the
+seconds since the attempt began, by the clock of the machine that runs it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Number = int | float
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, eq=True):
-    """The last report of a job: of this attempt, or of the one before if this one has not reported yet."""
+    """The last report of a job: from this attempt, or from an earlier one if this one has not reported yet."""
 
     fraction: float | None = msgspec.field(default=None, name="progress")  # from 0 to 1
     message: str = ""
@@ -39,7 +39,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, eq
     counts: dict[str, Number] = {}  # what this attempt has counted
     attempt: int = 0  # the attempt that reported; 0: unknown
     after: float = 0.0  # seconds after the beginning of that attempt
-    base: tuple[float, float, int] = (0.0, 0.0, 0)  # where it began: seconds after, fraction, items done
+    base: tuple[float, float, int] = (0.0, 0.0, 0)  # where that attempt began: seconds, fraction, items done
 
     @property
     def rates(self) -> dict[str, float]:
@@ -60,7 +60,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, eq
 
 
 def read_progress(text: str) -> Progress | None:
-    """Read stored progress. Text of another program is taken as the message."""
+    """Read stored progress. Text that is not ours becomes the message."""
     if not text:
         return None
     try:
@@ -79,11 +79,11 @@ class Reporter:
         self._reported: dict[str, Any] = {}
         self._counts: dict[str, Number] = {}
         self._counted_at = -math.inf
-        self._is_behind = False  # something was counted since the last report
+        self._has_unreported = False  # something was counted since the last report
         self._lock = Lock()
 
     def begin(self, fraction: float, done: int) -> None:
-        """Set where a loop begins: earlier work does not count as the speed of this attempt."""
+        """Set where a loop begins, so that earlier work does not count towards the rate of this attempt."""
         self._base = (self._seconds(), fraction, done)
 
     def report(
@@ -93,20 +93,20 @@ class Reporter:
         if fraction is None and message is None and done is None:
             return None
         if fraction is not None and not (isinstance(fraction, int | float) and 0 <= fraction <= 1):
-            raise Invalid(f"progress is {fraction!r}; it must be a number from 0 to 1: 45 % is 0.45")
+            raise Invalid(f"progress is {fraction!r}; it must be a number from 0 to 1, such as 0.45 for 45 %")
         with self._lock:
-            self._reported = _given(fraction=fraction, message=message, done=done, total=total)
+            self._reported = _report_fields(fraction=fraction, message=message, done=done, total=total)
             return self._text()
 
     def count(self, amounts: dict[str, Number]) -> str | None:
-        """Add to counters. Returns the text to store; None if that can wait."""
-        _check(amounts)
+        """Add to counters. Return the text to store; None if that can wait."""
+        _check_amounts(amounts)
         with self._lock:
             if not amounts.keys() <= self._counts.keys():
                 self._add(amounts)
             for name, amount in amounts.items():
                 self._counts[name] += amount
-            self._is_behind = True
+            self._has_unreported = True
             return self._text() if time.monotonic() - self._counted_at >= REPORT_COUNTS_EVERY else None
 
     def _add(self, names: Iterable[str]) -> None:
@@ -115,27 +115,30 @@ class Reporter:
             counts.setdefault(_check_name(name), 0)
         if len(counts) > MAX_COUNTERS:
             raise TooBig(
-                f"the counters are {', '.join(counts)} (limit {MAX_COUNTERS}); use the checkpoint or the log for more"
+                f"there are {len(counts)} counters (limit {MAX_COUNTERS}): {', '.join(counts)}; use the checkpoint or "
+                "the log for more"
             )
         self._counts = counts
 
-    def rest(self) -> str | None:
-        """Return the text to store if something was counted since the last report."""
+    def unreported(self) -> str | None:
+        """Return the text to store if something was counted since the last report; otherwise None."""
         with self._lock:
-            return self._text() if self._is_behind else None
+            return self._text() if self._has_unreported else None
 
     def _seconds(self) -> float:
         return round(time.monotonic() - self._began, 3)
 
     def _text(self) -> str:
         reported, after = self._reported, self._seconds()
-        if self._base is None:  # a job that resumes by itself shows in its first report where it began
+        if self._base is None:  # the first report of a job that resumes shows where the attempt began
             self._base = (after, reported.get("fraction") or 0.0, 0)
-        self._is_behind, self._counted_at = False, time.monotonic()
+        self._has_unreported, self._counted_at = False, time.monotonic()
         return _encode(Progress(**reported, counts=self._counts, attempt=self._attempt, after=after, base=self._base))
 
 
-def _given(*, fraction: float | None, message: str | None, done: int | None, total: int | None) -> dict[str, Any]:
+def _report_fields(
+    *, fraction: float | None, message: str | None, done: int | None, total: int | None
+) -> dict[str, Any]:
     values = {
         "fraction": None if fraction is None else round(fraction, 4),
         "message": check_text(message or "", "the message")[:MAX_MESSAGE],
@@ -145,20 +148,20 @@ def _given(*, fraction: float | None, message: str | None, done: int | None, tot
     return {name: value for name, value in values.items() if value not in (None, "")}
 
 
-def _check(amounts: dict[str, Number]) -> None:
+def _check_amounts(amounts: dict[str, Number]) -> None:
     for name, amount in amounts.items():
         if isinstance(amount, bool) or not isinstance(amount, int | float) or not abs(amount) <= MAX_COUNT:
-            raise Invalid(f"counter {name} cannot grow by {amount!r}; it must be a number up to 10^15")
+            raise Invalid(f"counter {name} cannot grow by {amount!r}; the amount must be a number up to 10^15")
 
 
 def _check_name(name: str) -> str:
     if len(name) > MAX_COUNTER_NAME or not (name.isascii() and name.isprintable()):
-        raise Invalid(f"counter {name!r}: a name has up to {MAX_COUNTER_NAME} printable ASCII characters")
+        raise Invalid(f"counter name is {name!r}; it must be up to {MAX_COUNTER_NAME} printable ASCII characters")
     return name
 
 
 def _encode(progress: Progress) -> str:
-    """Return progress as text; the message is shortened if the text would be too long for the store."""
+    """Return progress as text. Shorten the message if the text would be too long for the store."""
     while len(data := msgspec.json.encode(progress)) > MAX_PROGRESS and progress.message:
         progress = msgspec.structs.replace(progress, message=progress.message[: len(progress.message) // 2])
     return data.decode()

@@ -1,4 +1,4 @@
-"""Memory and CPU of a job over time: about 60 points, further apart the longer it runs.
+"""Memory and CPU of a job over time: up to 60 points, further apart the longer the job runs.
 
 The worker adds its samples to a `Series` and stores it as text; the client reads that as a `JobUsage`.
 """
@@ -26,7 +26,7 @@ class JobUsage(msgspec.Struct, frozen=True):
 
     @property
     def peak_memory(self) -> int:
-        """Bytes."""
+        """In bytes."""
         return max(self.memory, default=0)
 
     @property
@@ -63,19 +63,19 @@ class Series:
         while len(self._memory) * self.step < self.seconds:
             self._memory.append(0)
             self._cpu.append(0.0)
-        for place in range(int(began / self.step), len(self._memory)):
-            first, last = max(began, place * self.step), min(self.seconds, (place + 1) * self.step)
-            self._memory[place] = max(self._memory[place], memory)
-            self._cpu[place] += cpu_seconds * (last - first) / seconds
+        for point in range(int(began / self.step), len(self._memory)):
+            first, last = max(began, point * self.step), min(self.seconds, (point + 1) * self.step)
+            self._memory[point] = max(self._memory[point], memory)
+            self._cpu[point] += cpu_seconds * (last - first) / seconds
 
     def _merge(self) -> None:
-        """Merge each two points into one."""
+        """Merge every two points into one."""
         self.step *= 2
         self._memory = [max(self._memory[at : at + 2]) for at in range(0, len(self._memory), 2)]
         self._cpu = [sum(self._cpu[at : at + 2]) for at in range(0, len(self._cpu), 2)]
 
     def text(self) -> bytes:
-        lengths = [min(self.step, self.seconds - place * self.step) for place in range(len(self._cpu))]
+        lengths = [min(self.step, self.seconds - point * self.step) for point in range(len(self._cpu))]
         return msgspec.json.encode(
             _Text(
                 round(self.seconds, 2),
@@ -88,7 +88,7 @@ class Series:
 
 
 def read_usage(attempt: int, text: bytes) -> JobUsage | None:
-    """Read the stored text of a worker; None if another release wrote it in another form."""
+    """Read the text that a worker stored; return None if another release wrote it in another form."""
     try:
         stored = msgspec.json.decode(text, type=_Text)
     except msgspec.MsgspecError:

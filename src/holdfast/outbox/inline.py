@@ -45,7 +45,7 @@ async def arun_inline(call: BoundCall[R], stored: Job[R]) -> Job[R]:
 
 def why_not_inline(call: BoundCall[Any], now: int, *, is_async: bool) -> str:
     """Return the reason why a call cannot run inline; empty if it can."""
-    chosen = call.chosen
+    chosen = call.effective_options
     if chosen.delay or chosen.debounce or (chosen.at or 0) > now:
         return "it is due later"
     if chosen.after:

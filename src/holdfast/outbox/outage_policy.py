@@ -74,7 +74,7 @@ class OutagePolicy:
         Raises:
             Invalid: their choices differ.
         """
-        choices = {task.chosen.when_unreachable or self.choice for task in tasks}
+        choices = {task.effective_options.when_unreachable or self.choice for task in tasks}
         if len(choices) > 1:
             found = ", ".join(sorted(choices))
             raise errors.Invalid(f"calls enqueued together must have the same when_unreachable, not {found}")
@@ -136,7 +136,7 @@ class OutagePolicy:
             why = why_not_inline(call, _now(), is_async=is_async)
             if call.name not in self._app.tasks:
                 why = "its task is not declared in this process"
-            if call.chosen.at_most_once and error.maybe_done:
+            if call.effective_options.at_most_once and error.maybe_done:
                 why = "it may have been stored, and must not run twice"
             if why:
                 refusal = errors.StoreUnavailable(f"{error}; job {call.id} cannot run inline either: {why}")
@@ -175,7 +175,7 @@ class OutagePolicy:
     def _unstored_job(self, call: BoundCall[Any], now: int) -> Job[Any]:
         """Return the job that a call would have if it were stored now."""
         job = job_of(call, call.id, job_template(call.variant, now, self._app))
-        return msgspec.structs.replace(job, state="blocked", due_at=None) if call.chosen.after else job
+        return msgspec.structs.replace(job, state="blocked", due_at=None) if call.effective_options.after else job
 
     def _warn_once(self, message: str, *values: object) -> None:
         """Log a warning when an outage begins."""

@@ -18,9 +18,9 @@ from typing import Any, ParamSpec, Protocol, Self, TypeVar
 from holdfast.codec import decode_checkpoint, encode_checkpoint
 from holdfast.constants import MAX_BATCH, MAX_CHECKPOINT, MAX_NOTE
 from holdfast.errors import HoldfastError, Invalid, TooBig
-from holdfast.job.dependencies import all_there, ended_and_left, ids_of, in_parts, result_of
+from holdfast.job.dependencies import dependency_result, ids_of, in_batches, require_all, split_ended
 from holdfast.job.job import Job
-from holdfast.job.options import Awaited, Options
+from holdfast.job.options import Awaited, CheckedOptions
 from holdfast.job.progress import Number, Reporter
 from holdfast.names import check_text
 from holdfast.running.channel import Link, unwrap
@@ -32,12 +32,12 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class HandOver(BaseException):
+class YieldNow(BaseException):
     """Raised by `yield_now`. Not an Exception, so that `except Exception` in a task does not catch it."""
 
 
 class WaitFor(BaseException):
-    """Raised by `wait_for`. Not an Exception, like `HandOver`."""
+    """Raised by `wait_for`. Not an Exception, like `YieldNow`."""
 
 
 class BoundCall(Protocol[R]):
@@ -48,9 +48,9 @@ class BoundCall(Protocol[R]):
     @property
     def name(self) -> str: ...
     @property
-    def chosen(self) -> Options: ...
+    def effective_options(self) -> CheckedOptions: ...
     @property
-    def outline(self) -> Job[R]: ...
+    def job_template(self) -> Job[R]: ...
     def options(self, *, id: str) -> Self: ...
 
 
@@ -205,7 +205,7 @@ class RunningJob:
     def _keep(self, value: object, progress: str | None) -> None:
         checkpoint = encode_checkpoint(value)
         if len(checkpoint) > MAX_CHECKPOINT:
-            raise TooBig(f"the checkpoint is {len(checkpoint)} bytes (limit {MAX_CHECKPOINT}): save a reference")
+            raise TooBig(f"the checkpoint is {len(checkpoint)} bytes (limit {MAX_CHECKPOINT}); save a reference")
         self._checkpoint = checkpoint
         self._link.save(checkpoint, progress)
 
@@ -252,12 +252,12 @@ class RunningJob:
             JobNotFound: one of them is not kept any more.
         """
         ids = [each.id for each in self._known_app.get(self.id).after]
-        return all_there(ids, self._known_app.get_many(ids) if ids else [])
+        return require_all(ids, self._known_app.get_many(ids) if ids else [])
 
     async def adependencies(self) -> list[Job[Any]]:
         """Return the jobs that this one waited for, like `dependencies`."""
         ids = [each.id for each in (await self._known_app.aget(self.id)).after]
-        return all_there(ids, await self._known_app.aget_many(ids) if ids else [])
+        return require_all(ids, await self._known_app.aget_many(ids) if ids else [])
 
     def results(self, kind: type[T]) -> list[T]:
         """Return the results of the jobs that this one waited for (`after=`), in their order.
@@ -266,11 +266,11 @@ class RunningJob:
             JobFailed, JobCancelled: one of them did not succeed. See `dependencies`.
             JobNotFound: one of them is not kept any more.
         """
-        return [result_of(job, kind) for job in self.dependencies()]
+        return [dependency_result(job, kind) for job in self.dependencies()]
 
     async def aresults(self, kind: type[T]) -> list[T]:
         """Return the results of the jobs that this one waited for, like `results`."""
-        return [result_of(job, kind) for job in await self.adependencies()]
+        return [dependency_result(job, kind) for job in await self.adependencies()]
 
     def wait_for(self, *jobs: Awaited | str | Sequence[Awaited | str]) -> list[Job[Any]]:
         """Wait until these jobs have ended in any state: until then this job is blocked, and holds no slot.
@@ -282,12 +282,12 @@ class RunningJob:
             JobNotFound: one of them does not exist.
         """
         ids = ids_of(jobs)
-        return _ended_or_leave(ids, [job for part in in_parts(ids) for job in self._known_app.get_many(part)])
+        return _ended_or_wait(ids, [job for part in in_batches(ids) for job in self._known_app.get_many(part)])
 
     async def await_for(self, *jobs: Awaited | str | Sequence[Awaited | str]) -> list[Job[Any]]:
         """Wait until these jobs have ended, like `wait_for`."""
         ids = ids_of(jobs)
-        return _ended_or_leave(ids, [job for part in in_parts(ids) for job in await self._known_app.aget_many(part)])
+        return _ended_or_wait(ids, [job for part in in_batches(ids) for job in await self._known_app.aget_many(part)])
 
     def gather(self, *calls: BoundCall[R]) -> list[Job[R]]:
         """Enqueue calls as children of this job, and wait until all have ended in any state, like `wait_for`.
@@ -315,10 +315,12 @@ class RunningJob:
         for call in calls:
             if not hasattr(call, "payload"):
                 raise Invalid(f"expected a bound call, as task.bind(...), got {call!r}")
-            if call.chosen.keep is False:
+            if call.effective_options.keep is False:
                 raise Invalid(f"a child of `gather` must be kept until it is read; {call.name} has keep=False")
             self._children += 1
-            named.append(call if call.chosen.id else call.options(id=f"{own}.{self._children}{mark}{partition}"))
+            named.append(
+                call if call.effective_options.id else call.options(id=f"{own}.{self._children}{mark}{partition}")
+            )
         return named
 
     @property
@@ -332,7 +334,7 @@ class RunningJob:
 
     def yield_now(self) -> None:
         """Requeue the job, ahead of later jobs, to continue from its checkpoint. No retry is counted."""
-        raise HandOver
+        raise YieldNow
 
     def each(
         self,
@@ -367,7 +369,7 @@ class RunningJob:
 
     def _end(self) -> None:
         """Send unreported counts: the task has ended."""
-        if (text := self._reporter.rest()) is not None:
+        if (text := self._reporter.unreported()) is not None:
             self._link.save(None, text)
 
     def _remove_directory(self) -> None:
@@ -377,8 +379,9 @@ class RunningJob:
             shutil.rmtree(self._directory, ignore_errors=True)
 
 
-def _ended_or_leave(ids: list[str], jobs: list[Job[Any] | None]) -> list[Job[Any]]:
-    ended, left = ended_and_left(ids, jobs)
-    if left:
-        raise WaitFor(*left[:MAX_BATCH])  # the next attempt waits for the others
+def _ended_or_wait(ids: list[str], jobs: list[Job[Any] | None]) -> list[Job[Any]]:
+    """Return the jobs if all have ended; otherwise raise WaitFor, which ends this attempt."""
+    ended, pending = split_ended(ids, jobs)
+    if pending:
+        raise WaitFor(*pending[:MAX_BATCH])  # the next attempt waits for the others
     return ended

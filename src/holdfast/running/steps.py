@@ -9,7 +9,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any, NamedTuple, get_type_hints
 
-from holdfast.codec import Shape
+from holdfast.codec import TypeCodec
 from holdfast.constants import MAX_STEP_RESULT
 from holdfast.errors import HoldfastError, Invalid, TooBig
 from holdfast.job.failure import message_of
@@ -22,7 +22,7 @@ class Step(NamedTuple):
     """One step: its name, and the type that its function returns."""
 
     name: str
-    shape: Shape
+    codec: TypeCodec
 
     @classmethod
     def of(cls, name: str, function: Callable[..., Any]) -> Step:
@@ -36,14 +36,14 @@ class Step(NamedTuple):
                 f"step {name}: expected a function and its arguments, got {function!r:.100}; write "
                 'job.once("charge-card", charge, order)'
             )
-        return cls(check_step(name), _shape_of(function))
+        return cls(check_step(name), _result_codec(function))
 
     def encode(self, value: object) -> bytes:
         """Return the result of the step, which was just done, as bytes for the store."""
         try:
-            result = self.shape.encode(value, "its result")
+            result = self.codec.encode(value, "its result")
             if len(result) > MAX_STEP_RESULT:
-                raise TooBig(f"its result is {len(result)} bytes (limit {MAX_STEP_RESULT}): return a reference")
+                raise TooBig(f"its result is {len(result)} bytes (limit {MAX_STEP_RESULT}); return a reference")
         except (Invalid, TooBig) as error:
             raise self._not_stored(error) from None
         except Exception as error:  # raised by a method of the value
@@ -51,7 +51,7 @@ class Step(NamedTuple):
         return result
 
     def decode(self, result: bytes) -> Any:
-        return self.shape.decode(result, f"the result of step {self.name}")
+        return self.codec.decode(result, f"the result of step {self.name}")
 
     def stored(self, reply: tuple[str, Any]) -> Any:
         """Return the stored result: the new one, or an earlier one."""
@@ -69,8 +69,8 @@ class Step(NamedTuple):
         return Fail(message, group=STEP_NOT_KEPT)
 
 
-def _shape_of(function: Callable[..., Any]) -> Shape:
+def _result_codec(function: Callable[..., Any]) -> TypeCodec:
     try:
-        return Shape.of(get_type_hints(function).get("return", Any))
+        return TypeCodec.of(get_type_hints(function).get("return", Any))
     except (TypeError, NameError, AttributeError):
-        return Shape.of(Any)
+        return TypeCodec.of(Any)

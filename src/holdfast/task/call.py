@@ -1,6 +1,6 @@
-"""Calling a task: in a process of its own, in an executor, in a test, or inline in the program that enqueued it.
+"""Calls a task: in a job process, in an executor, in a test, or inline in the program that enqueued it.
 
-claimed job ──▶ Call ──▶ the task's function ──▶ outcome
+claimed job ──▶ Call ──▶ function of the task ──▶ outcome
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from holdfast.job.failure import Failure
 from holdfast.job.outcome import (
     Advance,
     Advanced,
+    Blocked,
     Cancelled,
     Crash,
     Outcome,
@@ -24,7 +25,6 @@ from holdfast.job.outcome import (
     Retry,
     Snooze,
     Unknown,
-    Waits,
     failed,
     outcome_of,
 )
@@ -45,8 +45,8 @@ class Call(NamedTuple):
     payload: bytes
     checkpoint: bytes
     directory: str
-    log: str = ""  # the file that gets its output; "": none
-    run: bytes = b""  # options that only workers read: see `Run`
+    log: str = ""  # the file that its output is written to; "": none
+    run: bytes = b""  # options that only workers read: see `RunOptions`
 
     def make_current(self, link: Link, app: running_job.App | None = None) -> None:
         """Make `current_job()` return this job."""
@@ -88,18 +88,18 @@ def make_current(job: JobToRun, link: Link, *, directory: str, app: running_job.
 
 
 class Interrupted(BaseException):
-    """Raised in a task to cancel it, where a worker would stop its process."""
+    """Raised in a task to cancel it, in places where no worker can stop its process."""
 
 
 _REQUESTS = (
     Retry,
     Snooze,
     Advance,
-    running_job.HandOver,
+    running_job.YieldNow,
     running_job.WaitFor,
     Interrupted,
 )  # raised to continue later or to stop: not errors
-_RECORDED = (*_REQUESTS, Exception, SystemExit, asyncio.CancelledError)  # others concern the process, as Ctrl-C does
+_RECORDED = (*_REQUESTS, Exception, SystemExit, asyncio.CancelledError)  # others are for the process, such as Ctrl-C
 
 
 class CallEnd(NamedTuple):
@@ -113,7 +113,7 @@ class CallEnd(NamedTuple):
         return cls(Cancelled() if isinstance(error, Interrupted) else outcome_of_exception(error), error)
 
     def reraise(self, errors: bool) -> None:
-        """Re-raise the exception if it concerns the process (such as KeyboardInterrupt); with `errors`, any error."""
+        """Re-raise an exception that is for the process, such as KeyboardInterrupt; with `errors`, any error."""
         if self.error is not None and not isinstance(self.error, _REQUESTS if errors else _RECORDED):
             raise self.error
 
@@ -130,7 +130,7 @@ class LocalCall(NamedTuple):
         if self.task is None:
             return CallEnd(Unknown())
         try:
-            return CallEnd(outcome_of_return(self.task, _awaited(self._begin(self.task))))
+            return CallEnd(outcome_of_return(self.task, _run_if_coroutine(self._begin(self.task))))
         except BaseException as error:
             return CallEnd.of_exception(error)
 
@@ -163,29 +163,29 @@ def app_of(task: Task[..., Any]) -> running_job.App | None:
 
 
 def call_task(task: Task[..., Any], payload: bytes) -> Any:
-    """Call the function of a task in this thread, also an `async def`. Returns its value."""
-    return _awaited(start_call(task, payload))
+    """Call the function of a task, also an `async def`, in this thread, and return its value."""
+    return _run_if_coroutine(start_call(task, payload))
 
 
-def _awaited(value: Any) -> Any:
-    """Run a coroutine. A generator is a value, although asyncio of Python 3.11 accepts it as a coroutine."""
+def _run_if_coroutine(value: Any) -> Any:
+    """Run a coroutine; return any other value. A generator is a value, although asyncio of Python 3.11 would run it."""
     return asyncio.run(value) if isinstance(value, Coroutine) else value
 
 
 def start_call(task: Task[..., Any], payload: bytes) -> Any:
-    """Call the function of a task inside its middleware. Returns its value, or its coroutine."""
+    """Call the function of a task inside its middleware, and return its value, or its coroutine."""
     args, kwargs = task.signature.decode(payload)
-    layers = getattr(task.app, "layers", None)
-    around = layers.around(task) if isinstance(layers, middleware.Layers) else []
-    if not around:
+    stack = getattr(task.app, "middleware_stack", None)
+    layers = stack.around(task) if isinstance(stack, middleware.MiddlewareStack) else []
+    if not layers:
         return task.function(*args, **kwargs)
     job = current.current_job()
     job.arguments = task.signature.python.bind(*args, **kwargs).arguments
-    return middleware.call_within(around, job, task, args, kwargs)
+    return middleware.call_within(layers, job, task, args, kwargs)
 
 
 def outcome_of_return(task: Task[..., Any], value: Any) -> Outcome:
-    """Return the outcome of a task that returned a value. Never raises: that would count as an error of the task."""
+    """Return the outcome of a task that returned a value. Never raise: that would count as an error of the task."""
     current.end_current_job()
     return outcome_of_value(task.name, task.signature.result, value)
 
@@ -193,33 +193,31 @@ def outcome_of_return(task: Task[..., Any], value: Any) -> Outcome:
 def outcome_of_exception(error: BaseException) -> Outcome:
     """Return the outcome of a task that raised an exception."""
     current.end_current_job()
-    if isinstance(error, running_job.HandOver):
+    if isinstance(error, running_job.YieldNow):
         soft = current.current_job().stop_reason == "soft_timeout"
         return Release("yielded at its soft timeout" if soft else "yielded")
     if isinstance(error, running_job.WaitFor):
-        return Waits(error.args)
+        return Blocked(error.args)
     if isinstance(error, SystemExit):
-        # Leaving the process is a crash with any exit code: nothing was returned.
-        return crash_outcome("the job left its process by sys.exit", exit_code=exit_code(error))
+        # sys.exit is a crash, whatever the exit code: nothing was returned.
+        return crash_outcome("the task called sys.exit", exit_code=exit_code(error))
     outcome = outcome_of(error)
     if isinstance(error, Advance) and isinstance(outcome, Advanced):
         try:
-            outcome = _carrying(outcome, error)
+            outcome = _with_carried_context(outcome, error)
         except HoldfastError as refused:
             return outcome_of(refused)
-    if (
-        isinstance(outcome, Advanced) and len(outcome.payload) > MAX_PAYLOAD
-    ):  # it may not even fit a message to the executor
-        message = f"the arguments of {outcome.task} are {len(outcome.payload):,} bytes (limit {MAX_PAYLOAD:,})"
+    if isinstance(outcome, Advanced) and len(outcome.payload) > MAX_PAYLOAD:  # too big for a message to the executor
+        message = f"the arguments of {outcome.task} are {len(outcome.payload)} bytes (limit {MAX_PAYLOAD})"
         return failed("Refused", message, group="refused", final="refused")
     return outcome
 
 
-def _carrying(outcome: Advanced, advance: Advance) -> Advanced:
-    """Add the context that is set now to the call that the job continues as."""
+def _with_carried_context(outcome: Advanced, advance: Advance) -> Advanced:
+    """Add the context that is set now to the call that the job continues with."""
     call: Any = advance.call
-    carried = context.carried_by(call.variant.app)
-    return replace(outcome, batch=context.with_carried(outcome.batch, call.chosen.run, carried))
+    carried = context.carried_values(call.variant.app)
+    return replace(outcome, batch=context.with_carried(outcome.batch, call.effective_options.run, carried))
 
 
 def crash_outcome(
@@ -229,7 +227,7 @@ def crash_outcome(
 
 
 def exit_code(error: SystemExit) -> int:
-    """Return the exit code of a process that raises this."""
+    """Return the exit code of a process that ends with this exception."""
     if error.code is None:
         return 0
     return error.code if isinstance(error.code, int) else 1

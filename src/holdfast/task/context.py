@@ -3,8 +3,8 @@
     request_id: ContextVar[str] = ContextVar("request_id")
     jobs.carry("request_id", request_id)
 
-The values that are set where a job is enqueued are stored with it, with the options that only workers read (`Run`), and
-set again before its middleware and its task run. They are short JSON values: an id, a tenant, a language.
+When a job is enqueued, the values of these variables are stored with it, in its `RunOptions`. They are set again before
+its middleware and its task run. They are short JSON values: an id, a tenant, a language.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from typing import Any
 
 import msgspec
 
-from holdfast.codec import Shape
+from holdfast.codec import TypeCodec
 from holdfast.errors import Invalid, TooBig
-from holdfast.job.options import Run
+from holdfast.job.options import RunOptions
 from holdfast.names import check_name
 
-MAX_BYTES = 512  # of all values of a job: half of MAX_RUN_OPTIONS
+MAX_BYTES = 512  # all carried values of a job: half of MAX_RUN_OPTIONS
 MAX_VARIABLES = 16
 
-_anything = Shape.of(Any)
+_json = TypeCodec.of(Any)
 
 
-class Carried:
+class CarriedContext:
     """The variables that an app's jobs carry, by name."""
 
     def __init__(self) -> None:
@@ -36,30 +36,30 @@ class Carried:
         """Declare a variable.
 
         Raises:
-            Invalid: the name is taken or invalid, or there are too many variables.
+            Invalid: the name is invalid or in use, or there are too many variables.
         """
         if not isinstance(variable, ContextVar):
-            raise Invalid(f"{variable!r} cannot be carried; it must be a ContextVar")
+            raise Invalid(f"expected a ContextVar to carry as {name}, got {variable!r}")
         if self._variables.get(check_name(name, "the name of a carried variable"), variable) is not variable:
-            raise Invalid(f"another variable is already carried as {name}; give one of them another name")
+            raise Invalid(f"another variable is already carried as {name}; choose another name")
         self._variables[name] = variable
         if len(self._variables) > MAX_VARIABLES:
-            raise Invalid(f"{len(self._variables)} variables are carried (limit {MAX_VARIABLES})")
+            raise Invalid(
+                f"{len(self._variables)} variables are carried (limit {MAX_VARIABLES}); carry one dict instead"
+            )
 
     def values(self) -> dict[str, Any] | None:
         """Return the values that are set in this context; None if there are none.
 
         Raises:
             Invalid: a value cannot be stored as JSON.
-            TooBig: all values together are too long.
+            TooBig: the values together are too long.
         """
         if not self._variables:
             return None
         context = copy_context()
         found = {name: context[variable] for name, variable in self._variables.items() if variable in context}
-        size = sum(
-            len(name) + len(_anything.encode(value, f"carried variable {name}")) for name, value in found.items()
-        )
+        size = sum(len(name) + len(_json.encode(value, f"carried variable {name}")) for name, value in found.items())
         if size > MAX_BYTES:
             raise TooBig(
                 f"carried context ({', '.join(found)}) is {size} bytes (limit {MAX_BYTES}); carry an id instead"
@@ -73,19 +73,19 @@ class Carried:
                 variable.set(values[name])
 
 
-def carried_by(app: object) -> dict[str, Any] | None:
-    """Return the values that a job enqueued now would carry."""
+def carried_values(app: object) -> dict[str, Any] | None:
+    """Return the values that a job would carry if it were enqueued now."""
     carried = getattr(app, "carried", None)
-    return carried.values() if isinstance(carried, Carried) else None
+    return carried.values() if isinstance(carried, CarriedContext) else None
 
 
 def restore(app: object, run: bytes) -> None:
     """Set the carried values of a job, if its app has declared them."""
     carried = getattr(app, "carried", None)
-    if run and isinstance(carried, Carried):
-        carried.restore(Run.decode(run).carry or {})
+    if run and isinstance(carried, CarriedContext):
+        carried.restore(RunOptions.decode(run).carry or {})
 
 
-def with_carried(batch: dict[str, Any], run: Run, carried: dict[str, Any] | None) -> dict[str, Any]:
-    """Return the arguments of the store with the carried values."""
+def with_carried(batch: dict[str, Any], run: RunOptions, carried: dict[str, Any] | None) -> dict[str, Any]:
+    """Return the arguments of the store's `enqueue`, with the carried values."""
     return batch if carried is None else {**batch, "run": msgspec.structs.replace(run, carry=carried).encode()}

@@ -8,8 +8,9 @@
         finally:
             print(job.task, time.monotonic() - began)
 
-The same generator works around a `def` and an `async def`. The first that is declared is the outermost. An error of a
-middleware is an error of the job. A middleware cannot swallow an error of the task: it is raised again afterwards.
+The same generator works around a `def` and an `async def`. The middleware that is declared first is the outermost. An
+error in a middleware is an error of the job. A middleware cannot suppress an error of the task: it is raised again
+afterwards.
 """
 
 from __future__ import annotations
@@ -36,12 +37,12 @@ from holdfast.task.task import Task
 Middleware = Callable[[RunningJob], Iterator[None] | AsyncIterator[None]]
 M = TypeVar("M", bound=Middleware)
 
-Known = Mapping[str, Task[..., Any]]
-Called = Callable[[], Awaitable[Any]]
+Tasks = Mapping[str, Task[..., Any]]
+CallTask = Callable[[], Awaitable[Any]]
 
 
 class Layer(NamedTuple):
-    """A middleware and its tasks; None: all."""
+    """A middleware, and the names of its tasks; None: all tasks."""
 
     function: Middleware
     tasks: frozenset[str] | None
@@ -54,39 +55,39 @@ class Layer(NamedTuple):
         return self.tasks is None or task.name in self.tasks
 
     def check(self, task: Task[..., Any]) -> None:
-        """Raise Invalid for an `async def` around a plain function."""
+        """Raise Invalid if the middleware is an `async def` and the task is a plain function."""
         if self.is_for(task) and inspect.isasyncgenfunction(self.function) and not task.is_async:
             raise Invalid(
-                f"middleware {self.name} is an async def, but task {task.name} is a plain function, which cannot wait "
-                "for it: make the middleware a def, which goes around both, or name its tasks: middleware(tasks=[...])"
+                f"middleware {self.name} is an async def, but task {task.name} is a plain function, which cannot await "
+                "it; write the middleware as a def, which works for both, or restrict it with middleware(tasks=[...])"
             )
 
 
-class Layers:
+class MiddlewareStack:
     """The middleware of an app, the outermost first."""
 
     def __init__(self) -> None:
         self._layers: list[Layer] = []
 
-    def add(self, function: Any, tasks: Iterable[Task[..., Any] | str] | None, known: Known) -> None:
+    def add(self, function: Any, tasks: Iterable[Task[..., Any] | str] | None, known: Tasks) -> None:
         """Declare a middleware.
 
         Raises:
             TypeError: the object is not a function that yields.
-            Invalid: it does not fit one of its tasks.
+            Invalid: one of its tasks cannot have this middleware.
         """
         if not inspect.isgeneratorfunction(function) and not inspect.isasyncgenfunction(function):
             raise TypeError(
                 f"{function!r} cannot be a middleware; expected a function, def or async def, that yields once"
             )
         _check_parameters(function)
-        layer = Layer(function, None if tasks is None else frozenset(map(_name_of, _several(tasks))))
+        layer = Layer(function, None if tasks is None else frozenset(map(_name_of, _check_tasks(tasks))))
         for task in known.values():
             layer.check(task)
         self._layers.append(layer)
 
     def check(self, task: Task[..., Any]) -> None:
-        """Raise Invalid if one of them does not fit a task."""
+        """Raise Invalid if a task cannot have one of its middlewares."""
         for layer in self._layers:
             layer.check(task)
 
@@ -103,7 +104,7 @@ def _check_parameters(function: Callable[..., Any]) -> None:
         ) from None
 
 
-def _several(tasks: Any) -> Iterable[Any]:
+def _check_tasks(tasks: Any) -> Iterable[Any]:
     if isinstance(tasks, str | Task) or not isinstance(tasks, Iterable):
         raise Invalid(f"tasks is {tasks!r}; it must be a list of tasks, or of their names")
     return tasks
@@ -114,9 +115,9 @@ def _name_of(task: Task[..., Any] | str) -> str:
 
 
 def call_within(layers: list[Layer], job: RunningJob, task: Task[..., Any], args: Any, kwargs: Any) -> Any:
-    """Call the function of a task inside middleware. Returns its value, or the coroutine of an `async def`.
+    """Call the function of a task inside its middleware, and return its value, or the coroutine of an `async def`.
 
-    Around a plain function nothing is awaited: a single `send` runs everything, without an event loop.
+    Around a plain function nothing is awaited, so a single `send` runs everything, without an event loop.
     """
 
     async def call() -> Any:
@@ -132,7 +133,7 @@ def call_within(layers: list[Layer], job: RunningJob, task: Task[..., Any], args
         work.send(None)
     except StopIteration as end:
         return end.value
-    raise RuntimeError("a middleware awaited something around a plain function")
+    raise RuntimeError(f"a middleware of task {task.name}, a plain function, awaited something")
 
 
 def _run(coroutine: Coroutine[Any, Any, Any]) -> Any:
@@ -141,52 +142,52 @@ def _run(coroutine: Coroutine[Any, Any, Any]) -> Any:
     return asyncio.run(coroutine)
 
 
-async def _within(layers: list[Layer], job: RunningJob, call: Called) -> Any:
-    """Run a call inside the first layer, which is around the others."""
+async def _within(layers: list[Layer], job: RunningJob, call: CallTask) -> Any:
+    """Run a call inside the first layer, which contains the others."""
     if not layers:
         return await call()
-    running = _Running(layers[0], job)
-    await running.begin()
+    layer = _RunningLayer(layers[0], job)
+    await layer.enter()
     try:
         value = await _within(layers[1:], job, call)
     except BaseException as error:
-        await running.end_by(error)
+        await layer.exit_with_error(error)
         raise
-    await running.end(value)
+    await layer.exit(value)
     return value
 
 
-class _Running:
-    """A middleware around one call: the code before its `yield`, and the code after it."""
+class _RunningLayer:
+    """A middleware around one call: runs the code before its `yield`, and the code after it."""
 
     def __init__(self, layer: Layer, job: RunningJob) -> None:
         self._layer = layer
         self._steps: Any = layer.function(job)
 
-    async def begin(self) -> None:
+    async def enter(self) -> None:
         if not await self._advance(None):
-            raise self._blamed(RuntimeError("it returned without a yield, so the task was not called"))
+            raise self._with_note(RuntimeError("it returned without a yield, so the task was not called"))
 
-    async def end(self, value: Any) -> None:
+    async def exit(self, value: Any) -> None:
         """Continue after a call that returned a value."""
         if await self._advance(value):
-            await self._refuse_second()
+            await self._raise_second_yield()
 
-    async def end_by(self, error: BaseException) -> None:
-        """Continue after a call that raised. Raises only if the middleware raises another exception."""
+    async def exit_with_error(self, error: BaseException) -> None:
+        """Continue after a call that raised. Raise only if the middleware raises another exception."""
         trace = error.__traceback__
         try:
             has_yielded = await self._throw(error)
         except BaseException as other:
-            if other is not error and not _stands_for(other, error):
-                raise self._blamed(other)  # noqa: B904, its context is set already
+            if other is not error and not _is_converted_stop(other, error):
+                raise self._with_note(other)  # noqa: B904, its context is set already
             has_yielded = False
         error.__traceback__ = trace  # without the frames of the middleware
         if has_yielded:
-            await self._refuse_second()
+            await self._raise_second_yield()
 
     async def _advance(self, value: Any) -> bool:
-        """Run to the next yield. Returns whether there is one."""
+        """Run to the next `yield`. Return whether there is one."""
         steps: Generator[None, Any, None] | AsyncGenerator[None, Any] = self._steps
         try:
             if isinstance(steps, Generator):
@@ -196,7 +197,7 @@ class _Running:
         except (StopIteration, StopAsyncIteration):
             return False
         except BaseException as error:
-            raise self._blamed(error)  # noqa: B904, the same
+            raise self._with_note(error)  # noqa: B904, the same
         return True
 
     async def _throw(self, error: BaseException) -> bool:
@@ -210,19 +211,19 @@ class _Running:
             return False
         return True
 
-    async def _refuse_second(self) -> None:
+    async def _raise_second_yield(self) -> None:
         steps: Generator[None, Any, None] | AsyncGenerator[None, Any] = self._steps
         if isinstance(steps, Generator):
             steps.close()
         else:
             await steps.aclose()
-        raise self._blamed(RuntimeError("it yielded twice; a task is called once"))
+        raise self._with_note(RuntimeError("it yielded twice; a task is called once"))
 
-    def _blamed(self, error: BaseException) -> BaseException:
+    def _with_note(self, error: BaseException) -> BaseException:
         error.add_note(f"raised by the middleware {self._layer.name}")
         return error
 
 
-def _stands_for(other: BaseException, error: BaseException) -> bool:
-    """Whether Python replaced an error: a StopIteration that leaves a generator becomes a RuntimeError."""
+def _is_converted_stop(other: BaseException, error: BaseException) -> bool:
+    """Return whether Python made `other` of `error`: a StopIteration that leaves a generator becomes a RuntimeError."""
     return isinstance(error, StopIteration | StopAsyncIteration) and other.__cause__ is error

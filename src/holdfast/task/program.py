@@ -1,9 +1,9 @@
-"""Any program as a job: an argument list, stored as a call of a task that only some workers know.
+"""Programs as jobs: an argument list, stored as a call of a task that only workers with --allow-exec know.
 
     jobs.enqueue(jobs.program(["ffmpeg", "-i", "in.mov", "out.mp4"]))
 
-No shell is involved, and the arguments are passed as they are. Workers that were started with --allow-exec run it; for
-all others it is an unknown task. See `worker/runners/programs.py`.
+No shell is involved, and the arguments are passed as they are. For workers that were started without --allow-exec it is
+an unknown task. `worker/runners/programs.py` runs programs.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from holdfast.codec import Shape
+from holdfast.codec import TypeCodec
 from holdfast.errors import Invalid, TooBig
-from holdfast.job.options import Options
+from holdfast.job.options import CheckedOptions
 from holdfast.names import check_text
 from holdfast.task.task import App, BoundCall, Task, make_task
 
@@ -26,21 +26,21 @@ MAX_ARGUMENT = 128 * 1024 - 1  # bytes; Linux allows no more
 MAX_BYTES = 512 * 1024  # of all arguments and environment variables
 
 
-Word = str | os.PathLike[str]
+StrPath = str | os.PathLike[str]
 
 
-class Ended(msgspec.Struct, frozen=True):
+class ProgramResult(msgspec.Struct, frozen=True):
     """The result of a program that succeeded: its exit code, 0, and the last line that it printed."""
 
     exit_code: int
     last_line: str
 
 
-RESULT = Shape.of(Ended)
+PROGRAM_RESULT = TypeCodec.of(ProgramResult)
 
 
 class Program(NamedTuple):
-    """A checked program."""
+    """A program to run, with its arguments checked."""
 
     arguments: list[str]
     cwd: str | None
@@ -49,13 +49,17 @@ class Program(NamedTuple):
 
     @classmethod
     def of(
-        cls, arguments: Sequence[Word], cwd: Word | None = None, env: Mapping[str, str] | None = None, stdin: Any = None
+        cls,
+        arguments: Sequence[StrPath],
+        cwd: StrPath | None = None,
+        env: Mapping[str, str] | None = None,
+        stdin: Any = None,
     ) -> Program:
         """Check the arguments of a program.
 
         Raises:
-            Invalid: no program can be started with them.
-            TooBig: they are too many or too long.
+            Invalid: no program can be started with these arguments.
+            TooBig: there are too many arguments, or they are too long.
         """
         if isinstance(arguments, str) or not isinstance(arguments, Sequence) or not arguments:
             raise Invalid(
@@ -66,28 +70,33 @@ class Program(NamedTuple):
             raise TooBig(f"the program has {len(arguments)} arguments (limit {MAX_ARGUMENTS})")
         words = [_checked(word, f"argument {number} of the program") for number, word in enumerate(arguments)]
         if not words[0]:
-            raise Invalid("the program has no name: its first argument is empty")
-        made = cls(words, _optional(cwd, "cwd"), _variables(env), None if stdin is None else check_text(stdin, "stdin"))
-        made._check_size()
-        return made
+            raise Invalid('the first argument, the name of the program, is empty; write ["ffmpeg", "-i", "in.mov"]')
+        program = cls(
+            words, _optional(cwd, "cwd"), _variables(env), None if stdin is None else check_text(stdin, "stdin")
+        )
+        program._check_size()
+        return program
 
     def _check_size(self) -> None:
         size = sum(len(word.encode()) + 1 for word in (*self.arguments, *self.env, *self.env.values()))
         if size > MAX_BYTES:
-            raise TooBig(f"the program's arguments and variables are {size} bytes (limit {MAX_BYTES})")
+            raise TooBig(
+                f"the program's arguments and variables are {size} bytes (limit {MAX_BYTES}); write them to a file, or "
+                "use stdin"
+            )
 
 
-def bind_program(app: App, chosen: Options, *arguments: Any, **more: Any) -> BoundCall[Ended]:
+def bind_program(app: App, options: CheckedOptions, *arguments: Any, **more: Any) -> BoundCall[ProgramResult]:
     """Return a call of a program with these options."""
     program = Program.of(*arguments, **more)
     # The app's default soft timeout is for tasks, which can yield; a program would start over.
-    runs_apart = msgspec.structs.replace(chosen, runner="fork", soft_timeout=None)
-    return program_task(app, runs_apart).bind(program.arguments, program.cwd, program.env or None, program.stdin)
+    options = msgspec.structs.replace(options, runner="fork", soft_timeout=None)
+    return program_task(app, options).bind(program.arguments, program.cwd, program.env or None, program.stdin)
 
 
-def program_task(app: App, chosen: Options) -> Task[..., Ended]:
-    """Return the task of all programs. Its function is never called: a process executes the program."""
-    return make_task(_exec, app, chosen, PROGRAM)
+def program_task(app: App, options: CheckedOptions) -> Task[..., ProgramResult]:
+    """Return the task of all programs. Its function is never called: the job's process executes the program."""
+    return make_task(_exec, app, options, PROGRAM)
 
 
 def _exec(
@@ -95,13 +104,13 @@ def _exec(
     cwd: str | None = None,  # noqa: ARG001, only the signature counts
     env: dict[str, str] | None = None,  # noqa: ARG001
     stdin: str | None = None,  # noqa: ARG001
-) -> Ended:
+) -> ProgramResult:
     raise Invalid(f"{arguments[0]} is a program and cannot be called; enqueue it for a worker with --allow-exec")
 
 
-def _check_options(options: Options) -> None:
+def _check_options(options: CheckedOptions) -> None:
     if options.runner not in (None, "fork"):
-        raise Invalid(f"runner is {options.runner!r}, but a program always has its own process; leave runner out")
+        raise Invalid(f"runner is {options.runner!r}, but a program always runs in its own process; omit runner")
 
 
 _exec.check_options = _check_options  # type: ignore[attr-defined]
@@ -112,7 +121,7 @@ def _checked(value: Any, what: str) -> str:
     if "\0" in text:
         raise Invalid(f"{what} has a NUL character, which cannot be passed to a program")
     if len(text) > MAX_ARGUMENT or len(text.encode()) > MAX_ARGUMENT:
-        raise TooBig(f"{what} has more than {MAX_ARGUMENT} bytes; write it to a file, or use stdin")
+        raise TooBig(f"{what} is {len(text.encode())} bytes (limit {MAX_ARGUMENT}); write it to a file, or use stdin")
     return text
 
 
@@ -120,7 +129,7 @@ def _optional(value: Any, what: str) -> str | None:
     if value is None:
         return None
     if not (text := _checked(value, what)):
-        raise Invalid(f"{what} is empty; leave it out, or name a directory")
+        raise Invalid(f"{what} is empty; omit it, or name a directory")
     return text
 
 
@@ -130,5 +139,5 @@ def _variables(env: Any) -> dict[str, str]:
     found = {_checked(name, "a name in env"): _checked(text, f"{name} in env") for name, text in (env or {}).items()}
     for name in found:
         if not name or "=" in name:
-            raise Invalid(f"env has a variable {name!r}; a name must not be empty or contain =")
+            raise Invalid(f"env has a variable named {name!r}; a name must not be empty or contain =")
     return found

@@ -1,6 +1,6 @@
-"""The signature of a task: its arguments as JSON, bound and checked as Python does.
+"""The signature of a task: binds arguments as Python does, checks them, and stores them as JSON.
 
-{"source": "in.mov", "height": 1080, "*": [more positional], "**": {more named}}
+{"source": "in.mov", "height": 1080, "*": [further positional arguments], "**": {further named arguments}}
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import msgspec
 from msgspec import UNSET
 from msgspec.structs import astuple
 
-from holdfast.codec import REFUSED, Shape, encoder
+from holdfast.codec import CODEC_ERRORS, TypeCodec, encoder
 from holdfast.errors import Invalid
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -30,7 +30,7 @@ class Parameter(typing.NamedTuple):
     kind: inspect._ParameterKind
     default: object
     annotation: Any
-    shape: Shape
+    codec: TypeCodec
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,7 +40,7 @@ class Signature:
     task: str
     python: inspect.Signature
     parameters: tuple[Parameter, ...]
-    result: Shape
+    result: TypeCodec
     decoder: msgspec.json.Decoder[Any]
     positional: tuple[str, ...]
     named: frozenset[str]
@@ -53,7 +53,7 @@ class Signature:
         """Read the signature of a function.
 
         Raises:
-            TypeError: an annotation cannot be resolved, or values of it cannot be stored.
+            TypeError: an annotation cannot be resolved, or its values cannot be stored.
         """
         task = task or function.__qualname__
         python = inspect.signature(function)
@@ -63,7 +63,7 @@ class Signature:
             task=task,
             python=python,
             parameters=parameters,
-            result=_declared(_returned(hints), f"task {task}: the return value"),
+            result=_codec_of(_return_annotation(hints), f"task {task}: the return value"),
             decoder=_decoder(parameters),
             positional=tuple(each.key for each in parameters if each.kind in _POSITIONAL),
             named=frozenset(each.key for each in parameters if each.kind in _NAMED),
@@ -77,37 +77,37 @@ class Signature:
         Defaults are not stored: the worker's release of the function applies its own.
 
         Raises:
-            Invalid: they do not fit the signature, or would not come back equal.
+            Invalid: the arguments do not fit the signature, or would not come back equal.
         """
         given = self._bind(args, kwargs)
         try:
             data = encoder.encode(given)
-            came = astuple(self.decoder.decode(data))
-        except REFUSED as error:
-            self._blame(given)
+            decoded = astuple(self.decoder.decode(data))
+        except CODEC_ERRORS as error:
+            self._raise_for_unstorable(given)
             raise Invalid(f"task {self.task}: {error}") from None
-        for parameter, value in zip(self.parameters, came, strict=True):
-            if value is not UNSET and (objection := parameter.shape.objection(given[parameter.key], value)):
-                raise Invalid(f"{self._argument(parameter)}: {objection}")
+        for parameter, value in zip(self.parameters, decoded, strict=True):
+            if value is not UNSET and (problem := parameter.codec.roundtrip_problem(given[parameter.key], value)):
+                raise Invalid(f"{self._label(parameter)}: {problem}")
         return data
 
     def decode(self, data: bytes) -> tuple[list[Any], dict[str, Any]]:
         """Return the positional and the named arguments that `encode` stored.
 
         Raises:
-            Invalid: they do not fit the signature, which may have changed with a release.
+            Invalid: the arguments do not fit the signature, which a release may have changed.
         """
         try:
-            came = astuple(self.decoder.decode(data))
-        except REFUSED as error:
+            decoded = astuple(self.decoder.decode(data))
+        except CODEC_ERRORS as error:
             raise Invalid(
                 f"task {self.task}: the stored arguments do not fit {self.python}: {error}. While jobs of an older "
                 "release exist, do not remove or rename parameters, and give new ones a default"
             ) from None
         args: list[Any] = []
         kwargs: dict[str, Any] = {}
-        for parameter, value in zip(self.parameters, came, strict=True):
-            _place(parameter, value, args, kwargs)
+        for parameter, value in zip(self.parameters, decoded, strict=True):
+            _add_argument(parameter, value, args, kwargs)
         return args, kwargs
 
     def _bind(self, args: Sequence[object], kwargs: Mapping[str, object]) -> dict[str, object]:
@@ -136,23 +136,23 @@ class Signature:
         except TypeError as error:
             raise Invalid(f"task {self.task}: {error}; it takes {self.python}") from None
 
-    def _blame(self, given: Mapping[str, object]) -> None:
+    def _raise_for_unstorable(self, given: Mapping[str, object]) -> None:
         """Raise Invalid for the first argument that cannot be stored."""
         for parameter in self.parameters:
             if parameter.key in given:
-                parameter.shape.encode(given[parameter.key], self._argument(parameter))
+                parameter.codec.encode(given[parameter.key], self._label(parameter))
 
-    def _argument(self, parameter: Parameter) -> str:
+    def _label(self, parameter: Parameter) -> str:
         return f"task {self.task}: argument {parameter.key!r}"
 
 
-def _declared(annotation: Any, what: str) -> Shape:
+def _codec_of(annotation: Any, what: str) -> TypeCodec:
     try:
-        return Shape.of(annotation)
+        return TypeCodec.of(annotation)
     except TypeError as error:
         raise TypeError(
-            f"{what}: {error}. Annotate it with a type that JSON can carry: a dataclass, a msgspec.Struct, "
-            "str, int, datetime, list[...] and the like; or pass an id or a path instead"
+            f"{what}: {error}. Annotate it with a supported type, such as str, int, datetime, list[...], a dataclass "
+            "or a msgspec.Struct; instead of any other object, pass an id or a path"
         ) from None
 
 
@@ -160,7 +160,7 @@ def _hints(function: Callable[..., Any], task: str) -> dict[str, Any]:
     try:
         return typing.get_type_hints(function, include_extras=True)
     except Exception as error:
-        raise TypeError(f"task {task}: {error}; define the names in annotations above the task") from None
+        raise TypeError(f"task {task}: {error}; define the names in its annotations above it") from None
 
 
 def _parameter(parameter: inspect.Parameter, annotation: Any, task: str) -> Parameter:
@@ -170,15 +170,15 @@ def _parameter(parameter: inspect.Parameter, annotation: Any, task: str) -> Para
     elif parameter.kind is parameter.VAR_KEYWORD:
         is_unpacked = typing.get_origin(annotation) is typing.Unpack
         key, annotation = "**", typing.get_args(annotation)[0] if is_unpacked else dict[str, annotation]
-    shape = _declared(annotation, f"task {task}: parameter {parameter.name!r}")
-    return Parameter(key, parameter.kind, parameter.default, Any if annotation is object else annotation, shape)
+    codec = _codec_of(annotation, f"task {task}: parameter {parameter.name!r}")
+    return Parameter(key, parameter.kind, parameter.default, Any if annotation is object else annotation, codec)
 
 
 def _is_required(parameter: Parameter) -> bool:
     return parameter.kind in (*_POSITIONAL, *_NAMED) and parameter.default is inspect.Parameter.empty
 
 
-def _returned(hints: dict[str, Any]) -> Any:
+def _return_annotation(hints: dict[str, Any]) -> Any:
     annotation = hints.get("return", Any)
     if annotation in (typing.NoReturn, typing.Never):
         return None
@@ -188,7 +188,7 @@ def _returned(hints: dict[str, Any]) -> Any:
 
 
 def _decoder(parameters: Iterable[Parameter]) -> msgspec.json.Decoder[Any]:
-    """Return a decoder of stored arguments, into a struct of one field per parameter."""
+    """Return a decoder that reads stored arguments as a struct with one field per parameter."""
     fields = [
         (f"p{n}", each.annotation) if _is_required(each) else (f"p{n}", each.annotation, UNSET)
         for n, each in enumerate(parameters)
@@ -198,8 +198,8 @@ def _decoder(parameters: Iterable[Parameter]) -> msgspec.json.Decoder[Any]:
     return msgspec.json.Decoder(struct)
 
 
-def _place(parameter: Parameter, value: Any, args: list[Any], kwargs: dict[str, Any]) -> None:
-    """Put a decoded argument where the call needs it."""
+def _add_argument(parameter: Parameter, value: Any, args: list[Any], kwargs: dict[str, Any]) -> None:
+    """Add a decoded argument to the positional or the named arguments of a call."""
     if parameter.kind in _POSITIONAL:
         args.append(parameter.default if value is UNSET else value)
     elif value is UNSET:

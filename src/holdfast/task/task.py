@@ -1,4 +1,4 @@
-"""A task: a function with a name and options. A bound call: a task with its arguments, ready to enqueue.
+"""A task: a function with a name and options. A bound call: a task with arguments, ready to enqueue.
 
     function ──make_task──▶ Task ──bind──▶ BoundCall ──enqueue──▶ Job
 
@@ -21,7 +21,7 @@ import msgspec
 from holdfast.errors import Invalid
 from holdfast.job.job import Job
 from holdfast.job.option_table import NEED_A_PROCESS
-from holdfast.job.options import DEFAULT_QUEUE, DEFAULTS, Given, Options
+from holdfast.job.options import DEFAULT_QUEUE, DEFAULTS, CheckedOptions, JobOptions
 from holdfast.names import check_task, new_id
 from holdfast.running.current import detached_unless_running
 from holdfast.task.signature import Signature
@@ -31,7 +31,7 @@ R = TypeVar("R")
 
 
 class App(Protocol):
-    """The app that stores the calls of a task."""
+    """The app that enqueues the calls of a task."""
 
     def enqueue(self, call: BoundCall[R], /) -> Job[R]: ...
 
@@ -46,23 +46,23 @@ class Task(Generic[P, R]):
     function: Callable[P, Any]
     app: App
     signature: Signature
-    chosen: Options
+    effective_options: CheckedOptions
     codec: str = "json"  # of its arguments
     origin: Task[P, R] | None = field(default=None, repr=False)  # the declared task, if `options` made this one
-    batch: dict[str, Any] = field(init=False, repr=False)  # the arguments of the store that all calls share
-    outline: Job[R] = field(init=False, repr=False)  # the job of a call, as far as it is known before it is stored
+    batch: dict[str, Any] = field(init=False, repr=False)  # the arguments of the store's `enqueue` that all calls share
+    job_template: Job[R] = field(init=False, repr=False)  # the job of a call, with the fields that all calls share
 
     def __post_init__(self) -> None:
-        """Compute what all calls share: most tasks are declared once and called often."""
+        """Compute in advance what all calls share: most tasks are declared once and called often."""
         for attribute in ("__doc__", "__module__", "__name__", "__qualname__"):
             vars(self)[attribute] = getattr(self.function, attribute, None)
-        vars(self).update(__wrapped__=self.function, batch=_batch(self), outline=_outline(self))
+        vars(self).update(__wrapped__=self.function, batch=_batch(self), job_template=_job_template(self))
 
     def __repr__(self) -> str:
         return f"<Task {self.name}>"
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Call the function in this process. Outside of a job, `current_job()` is a detached one meanwhile."""
+        """Call the function in this process. Outside of a job, `current_job()` returns a detached job meanwhile."""
         with detached_unless_running(self.name):
             result: R = self.function(*args, **kwargs)
         return result
@@ -76,22 +76,22 @@ class Task(Generic[P, R]):
         """The task as it was declared, without later options."""
         return self.origin or self
 
-    def options(self, **given: Unpack[Given]) -> Self:
-        """Return this task with other options.
+    def options(self, **given: Unpack[JobOptions]) -> Self:
+        """Return a copy of this task with some options changed.
 
         transcode.options(priority=-5, delay="30s").enqueue("in.mov")
         """
-        chosen = _fitting(self.function, self.chosen.but(**given))
-        return replace(self, chosen=chosen, origin=self.declared)
+        options = _checked_options(self.function, self.effective_options.replace(**given))
+        return replace(self, effective_options=options, origin=self.declared)
 
     def bind(self, *args: P.args, **kwargs: P.kwargs) -> BoundCall[R]:
-        """Return a call of this task with these arguments. It has an id, and is not stored yet.
+        """Return a call of this task with these arguments. It has an id, but is not stored yet.
 
         Raises:
             Invalid: the arguments do not fit the signature, or cannot be stored.
         """
         payload = self.signature.encode(args, kwargs)
-        return BoundCall(self.chosen.id or new_id(), self, payload)
+        return BoundCall(self.effective_options.id or new_id(), self, payload)
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
         """Enqueue a call of this task for a worker to run."""
@@ -113,7 +113,7 @@ class AsyncTask(Task[P, R]):
 
 
 class BoundCall(msgspec.Struct, Generic[R], frozen=True, eq=False):
-    """A task with its encoded arguments, and the id of the future job."""
+    """A task with its encoded arguments, and the id that its job will have."""
 
     id: str
     variant: Task[..., R]  # the task with the options of this call
@@ -132,23 +132,23 @@ class BoundCall(msgspec.Struct, Generic[R], frozen=True, eq=False):
         return self.variant.name
 
     @property
-    def chosen(self) -> Options:
-        return self.variant.chosen
+    def effective_options(self) -> CheckedOptions:
+        return self.variant.effective_options
 
     @property
     def batch(self) -> dict[str, Any]:
-        """The arguments of the store, besides the id and the payload."""
+        """The arguments of the store's `enqueue`, besides the id and the payload."""
         return self.variant.batch
 
     @property
-    def outline(self) -> Job[R]:
-        """The job of this call, as far as it is known before it is stored."""
-        return self.variant.outline
+    def job_template(self) -> Job[R]:
+        """The job of this call before it is stored, without its id, arguments and times."""
+        return self.variant.job_template
 
-    def options(self, **given: Unpack[Given]) -> BoundCall[R]:
-        """Return this call with other options. It keeps its id, unless another one is given."""
+    def options(self, **given: Unpack[JobOptions]) -> BoundCall[R]:
+        """Return a copy of this call with some options changed. It has the same id, unless `id` is given."""
         variant = self.variant.options(**given)
-        return BoundCall((given.get("id") and variant.chosen.id) or self.id, variant, self.payload)
+        return BoundCall((given.get("id") and variant.effective_options.id) or self.id, variant, self.payload)
 
 
 class Declare(Protocol):
@@ -162,12 +162,14 @@ class Declare(Protocol):
 
 @overload
 def make_task(
-    function: Callable[P, Coroutine[Any, Any, R]], app: App, options: Options = ..., name: str | None = None
+    function: Callable[P, Coroutine[Any, Any, R]], app: App, options: CheckedOptions = ..., name: str | None = None
 ) -> AsyncTask[P, R]: ...
 @overload
-def make_task(function: Callable[P, R], app: App, options: Options = ..., name: str | None = None) -> Task[P, R]: ...
 def make_task(
-    function: Callable[..., Any], app: App, options: Options = DEFAULTS, name: str | None = None
+    function: Callable[P, R], app: App, options: CheckedOptions = ..., name: str | None = None
+) -> Task[P, R]: ...
+def make_task(
+    function: Callable[..., Any], app: App, options: CheckedOptions = DEFAULTS, name: str | None = None
 ) -> Task[..., Any]:
     """Make a task of a function.
 
@@ -177,33 +179,34 @@ def make_task(
     """
     if not inspect.isroutine(function) or inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise TypeError(f"{function!r} cannot be a task; expected a function, def or async def, without yield")
-    chosen = check_task(name) if name is not None else _default_name(function)
+    task_name = check_task(name) if name is not None else _default_name(function)
     kind = AsyncTask if inspect.iscoroutinefunction(function) else Task
-    return kind(chosen, function, app, Signature.of(function, chosen), _fitting(function, options))
+    signature = Signature.of(function, task_name)
+    return kind(task_name, function, app, signature, _checked_options(function, options))
 
 
-def _fitting(function: Callable[..., Any], options: Options) -> Options:
-    """Return the options, unless they do not fit the function. A function may bring its own check."""
+def _checked_options(function: Callable[..., Any], options: CheckedOptions) -> CheckedOptions:
+    """Return the options, or raise Invalid if they do not fit the function. It may have a check of its own."""
     if check := getattr(function, "check_options", None):
         check(options)
     if options.runner == "async" and not inspect.iscoroutinefunction(function):
-        raise Invalid(f"runner is 'async', but {function.__qualname__} is a plain function; make it an async def")
+        raise Invalid(f"runner is 'async', but {function.__qualname__} is a plain function; declare it with async def")
     runner = options.runner or ("async" if inspect.iscoroutinefunction(function) else None)
-    if runner in ("thread", "async") and (wanted := [name for name in NEED_A_PROCESS if getattr(options, name)]):
+    if runner in ("thread", "async") and (found := [name for name in NEED_A_PROCESS if getattr(options, name)]):
         raise Invalid(
-            f"{wanted[0]} cannot be enforced for {function.__qualname__}, which runs in the executor's own process "
+            f"{found[0]} cannot be enforced for {function.__qualname__}, which runs in the executor's own process "
             f"(runner {runner!r}); choose the runner fork, spawn or process"
         )
     return options
 
 
 def _unique_key(task: Task[..., Any]) -> str | None:
-    return task.chosen.unique or (task.name if task.chosen.debounce is not None else None)
+    return task.effective_options.unique or (task.name if task.effective_options.debounce is not None else None)
 
 
 def _batch(task: Task[..., Any]) -> dict[str, Any]:
-    """Return the arguments of the store that all calls share."""
-    batch = {"task": task.name, **task.chosen.batch()}
+    """Return the arguments of the store's `enqueue` that all calls share."""
+    batch = {"task": task.name, **task.effective_options.batch()}
     if task.codec != "json":
         batch["codec"] = task.codec
     if (unique := _unique_key(task)) is not None:
@@ -211,26 +214,26 @@ def _batch(task: Task[..., Any]) -> dict[str, Any]:
     return batch
 
 
-def _outline(task: Task[..., R]) -> Job[R]:
+def _job_template(task: Task[..., R]) -> Job[R]:
     """Return the job as it will be stored, without its app, id, arguments and times."""
-    chosen, unknown = task.chosen, datetime.fromtimestamp(0, UTC)
+    options, unknown = task.effective_options, datetime.fromtimestamp(0, UTC)
     no_app: Any = None
     return Job(
         id="",
         state="waiting",
-        queue=chosen.queue or DEFAULT_QUEUE,
+        queue=options.queue or DEFAULT_QUEUE,
         task=task.name,
         created=True,
         created_at=unknown,
         since=unknown,
-        priority=chosen.priority or 0,
-        retries=chosen.retries,
+        priority=options.priority or 0,
+        retries=options.retries,
         codec=task.codec,
         unique=_unique_key(task) or "",
-        keep=chosen.keep is not False,
-        at_most_once=chosen.at_most_once is True,
-        limits=tuple(chosen.limits or ()),
-        share=chosen.share or "",
+        keep=options.keep is not False,
+        at_most_once=options.at_most_once is True,
+        limits=tuple(options.limits or ()),
+        share=options.share or "",
         app=no_app,
         returns=task.signature.result,
     )

@@ -1,4 +1,4 @@
-"""One attempt at a job, made in the process of the test, and connected to the store."""
+"""An attempt of a job that runs in the process of a test."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holdfast.task.call import Call, Interrupted
 
 
 class StoreChannel(Detached):
-    """Saves the checkpoints and steps of a job to the store at once, where it learns of a cancellation."""
+    """Sends the checkpoints and steps of a job to the store at once; the reply tells whether the job was cancelled."""
 
     def __init__(self, store: Store, lease: Lease, *, stopping: bool) -> None:
         super().__init__(stopping)
@@ -31,5 +31,6 @@ class StoreChannel(Detached):
             raise Interrupted
 
 
-def call_from(job: ClaimedJob, directory: Path) -> Call:
+def call_of(job: ClaimedJob, directory: Path) -> Call:
+    """Return the call that runs a claimed job, with this working directory."""
     return Call(job.id, job.attempt, job.queue, job.task, job.payload, job.checkpoint, str(directory), run=job.run)

@@ -1,4 +1,4 @@
-"""Calling a task as a function, with a running job but without a store."""
+"""Calls of a task as a function, with a running job but without a store."""
 
 from __future__ import annotations
 
@@ -30,5 +30,5 @@ def running_job(*, attempt: int = 1, checkpoint: object = None, stopping: bool =
 
 
 def forget_running_job() -> None:
-    """Discard the job, so that the next test finds none of its checkpoints."""
+    """Forget the current job, so that the next test does not find its checkpoints."""
     set_current_job(None)

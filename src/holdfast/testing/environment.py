@@ -21,7 +21,7 @@ from holdfast.server import server
 from holdfast.store import Address, AsyncStore, Clock, Deadline, Store, socket_url
 from holdfast.testing.workbench import Workbench
 
-SERVER_TIMEOUT = 30.0  # seconds to start or stop it, on a machine that is busy with tests
+SERVER_TIMEOUT = 30.0  # seconds to start or stop the server, on a machine that is busy with tests
 
 _in_use: set[Holdfast] = set()
 _lock = threading.Lock()
@@ -29,7 +29,7 @@ _lock = threading.Lock()
 
 @contextmanager
 def running_server() -> Iterator[str]:
-    """Start an empty server and yield its URL; remove the server and its data at the end."""
+    """Start an empty server and yield its URL. Stop it and delete its data at the end."""
     with tempfile.TemporaryDirectory(prefix="holdfast-test-") as home:
         try:
             yield socket_url(server.ensure(Path(home), timeout=SERVER_TIMEOUT))
@@ -39,20 +39,20 @@ def running_server() -> Iterator[str]:
 
 @contextmanager
 def use(app: Holdfast, url: str, *, namespace: str | None = None) -> Iterator[Workbench]:
-    """Point an app to another server temporarily, and run its jobs by hand.
+    """Connect an app to another server during a block, and yield a workbench that runs its jobs.
 
-    It applies to all users of the app, in all threads. Without a `namespace` the app gets a new one, whose keys are
-    removed at the end.
+    The change applies to all threads that use the app. Without a `namespace`, the app gets a new one, whose keys are
+    deleted at the end.
 
     Raises:
         Invalid: the app is in use by another test.
         StoreUnavailable: no server is reachable at this URL.
     """
-    chosen = f"test-{new_id()}" if namespace is None else check_namespace(namespace)
-    address = Address.find(url, namespace=chosen, timeout=app.address.timeout)
+    name = f"test-{new_id()}" if namespace is None else check_namespace(namespace)
+    address = Address.find(url, namespace=name, timeout=app.address.timeout)
     with closing(Store(address)) as store:
         clock = MovableClock(store)
-    directory = Path(tempfile.gettempdir(), f"holdfast-test-{new_id()}")  # created when a job asks for it
+    directory = Path(tempfile.gettempdir(), f"holdfast-test-{new_id()}")  # created when a job uses it
     with _redirected(app, address, clock):
         try:
             yield Workbench(app, clock, directory)
@@ -67,7 +67,7 @@ def _redirected(app: Holdfast, address: Address, clock: Clock) -> Iterator[None]
     """Replace everything in an app that depends on its address."""
     with _lock:
         if app in _in_use:
-            raise Invalid(f"the app is already in use by a test, in namespace {app.address.namespace}")
+            raise Invalid(f"another test is using the app, in namespace {app.address.namespace}; wait for its end")
         _in_use.add(app)
     store = Store(address, clock=clock)
     replaced = {
@@ -100,7 +100,7 @@ class _UnpooledStore(AsyncStore):
 
 
 def _remove_keys(store: Store) -> None:
-    """Remove the keys of a namespace."""
+    """Delete all keys of the store's namespace."""
     cursor, pattern = 0, store.address.key.removesuffix("meta") + "*"
     while True:
         cursor, keys = store.execute("SCAN", cursor, "MATCH", pattern, "COUNT", 1000)
@@ -111,9 +111,9 @@ def _remove_keys(store: Store) -> None:
 
 
 class MovableClock:
-    """The server's time, plus the time that tests let pass.
+    """The server's time, plus the time by which tests have advanced it.
 
-    It counts from before the request for the time, and rounds up, so it is never behind the server. It reads a clock
+    It starts before the server is asked for its time, and rounds up, so it is never behind the server. It reads a clock
     that libraries for freezing time do not patch.
     """
 

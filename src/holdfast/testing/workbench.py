@@ -1,9 +1,9 @@
-"""The workbench: runs an app's jobs by hand, one after the other.
+"""The workbench: runs an app's jobs in a test, one after the other.
 
     claim ──▶ attempt ──▶ finish
 
-Jobs are claimed and finished by the same functions of the store as those of a worker. Methods that must run in the
-event loop of the test have an async variant; it blocks the loop for the short calls to the store.
+It claims and finishes jobs with the same functions of the store as a worker. Methods that run jobs have an async
+variant for the event loop of the test; it blocks the loop during the short calls to the store.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from holdfast.store import commands
 from holdfast.store.commands import Finish, Lease
 from holdfast.task.call import Call, CallEnd, LocalCall
 from holdfast.task.task import Task
-from holdfast.testing.attempt import StoreChannel, call_from
+from holdfast.testing.attempt import StoreChannel, call_of
 from holdfast.units import Duration, milliseconds, utc
 from holdfast.worker.runners.endings import refused_outcome
 
-LEASE = MAX_LEASE  # a debugger may hold a job for long
-LIMIT = 1000  # jobs; more of them suggest a task that enqueues itself endlessly
+LEASE = MAX_LEASE  # a debugger may stop a job for a long time
+LIMIT = 1000  # jobs; with more, a task probably enqueues itself endlessly
 MAX_LISTED = 10  # pending jobs in a message
 
-Names = Sequence[str] | None
+QueueNames = Sequence[str] | None
 
 
 class Clock(Protocol):
@@ -69,7 +69,7 @@ class Workbench:
         self._clock.advance(milliseconds(duration, what="the duration"))
 
     def declare_schedules(self) -> list[str]:
-        """Declare the schedules of the app's tasks, as workers do when they start. Returns their names.
+        """Declare the schedules of the app's tasks, as workers do when they start. Return their names.
 
         They fire when time passes: call `advance`, then run the waiting jobs.
         """
@@ -79,12 +79,14 @@ class Workbench:
 
     # Running
 
-    def run_one(self, *, queues: Names = None, stopping: bool = False, raise_errors: bool = False) -> Job[Any] | None:
-        """Run the next job and return its record afterwards; None if no job is waiting.
+    def run_one(
+        self, *, queues: QueueNames = None, stopping: bool = False, raise_errors: bool = False
+    ) -> Job[Any] | None:
+        """Run the next job, and return its record afterwards; None if no job is waiting.
 
-        It is the next job of the first of `queues` that has one; without `queues`, of all queues in the order of their
-        names. The outcome is recorded as by a worker; with `raise_errors`, an exception of the job is raised here, too,
-        unless it is a `Retry` or a `Snooze`. With `stopping` the job sees a worker that is shutting down.
+        The job comes from the first of `queues` that has one; without `queues`, from all queues in the order of their
+        names. The outcome is recorded as a worker records it. With `raise_errors`, an exception of the job is raised
+        here as well, unless it is a `Retry` or a `Snooze`. With `stopping`, the job sees a worker that shuts down.
         """
         _require_no_loop()
         attempt = self._claim(queues, stopping)
@@ -93,23 +95,23 @@ class Workbench:
         return self._finish(attempt, copy_context().run(attempt.call), raise_errors)
 
     async def arun_one(
-        self, *, queues: Names = None, stopping: bool = False, raise_errors: bool = False
+        self, *, queues: QueueNames = None, stopping: bool = False, raise_errors: bool = False
     ) -> Job[Any] | None:
-        """Run the next job like `run_one`: coroutines in this event loop, plain functions in a thread."""
+        """Run the next job, like `run_one`: coroutines in this event loop, plain functions in a thread."""
         attempt = self._claim(queues, stopping)
         if attempt is None:
             return None
         return self._finish(attempt, await attempt.acall(), raise_errors)
 
     def run_until_empty(
-        self, limit: int = LIMIT, *, queues: Names = None, raise_errors: bool = False
+        self, limit: int = LIMIT, *, queues: QueueNames = None, raise_errors: bool = False
     ) -> list[Job[Any]]:
-        """Run jobs, and those that they enqueue, until none is waiting. Returns the record of each after its run.
+        """Run jobs, and those that they enqueue, until none is waiting. Return the record of each job after its run.
 
-        Jobs that are due later stay: see `advance`.
+        Jobs that are due later are not run: see `advance`.
 
         Raises:
-            AssertionError: more jobs are waiting after `limit` jobs.
+            AssertionError: jobs are still waiting after `limit` jobs have run.
         """
         done: list[Job[Any]] = []
         while len(done) < limit:
@@ -121,7 +123,7 @@ class Workbench:
         return done
 
     async def arun_until_empty(
-        self, limit: int = LIMIT, *, queues: Names = None, raise_errors: bool = False
+        self, limit: int = LIMIT, *, queues: QueueNames = None, raise_errors: bool = False
     ) -> list[Job[Any]]:
         """Run jobs until none is waiting, like `run_until_empty`."""
         done: list[Job[Any]] = []
@@ -133,7 +135,7 @@ class Workbench:
         self._require_empty(done, queues)
         return done
 
-    def _claim(self, queues: Names, stopping: bool) -> LocalCall | None:
+    def _claim(self, queues: QueueNames, stopping: bool) -> LocalCall | None:
         self._refill()
         if queues is not None:
             return self._claim_of(queues, stopping) if queues else None
@@ -154,11 +156,11 @@ class Workbench:
         )
         for job in self.app.store.run(commands.claim(self._executor, request)).jobs:
             channel = StoreChannel(self.app.store, Lease(self._executor, job.id, job.attempt), stopping=stopping)
-            return LocalCall(call_from(job, self._directory / new_id()), self.app.tasks.get(job.task), channel)
+            return LocalCall(call_of(job, self._directory / new_id()), self.app.tasks.get(job.task), channel)
         return None
 
     def _refill(self) -> None:
-        """Send further times of schedules to the store before it runs out of them, as workers do."""
+        """Send further firing times of schedules to the store before it runs out of them, as workers do."""
         for fields in self.app.store.run(commands.schedules()):
             ahead = sum(int(time) > int(fields["now"]) for time in fields.get("times", "").split())
             if ahead < MIN_TIMES_AHEAD and (further := further_times(fields)):
@@ -170,7 +172,7 @@ class Workbench:
         (before,) = self.app.get_many([job.id])
         answer = self._record(job, end.outcome)
         end.reraise(raise_errors)
-        if answer not in ("OK", "LOST"):  # refused: that is the outcome, as with a worker
+        if answer not in ("OK", "LOST"):  # the store refused the outcome: record that, as a worker does
             refused = refused_outcome(end.outcome, answer)
             answer = self._record(job, refused)
             if raise_errors and isinstance(refused, Error):
@@ -181,43 +183,43 @@ class Workbench:
         return after or _final_record(before or self.app.get(job.id), end)
 
     def _record(self, job: Call, outcome: Outcome) -> str:
-        """Record the outcome of an attempt. Returns the reply of the store."""
+        """Record the outcome of an attempt. Return the reply of the store."""
         item = Finish(job.id, job.attempt, outcome, os.getpid(), 0)
         return self.app.store.run(commands.finish(self._executor, [item])).answers[0]
 
-    def _require_empty(self, done: Sequence[Job[Any]], queues: Names) -> None:
-        left = [queue.name for queue in self.app.queues() if queue.counts["waiting"] and not queue.paused]
-        if any(queues is None or name in queues for name in left):
+    def _require_empty(self, done: Sequence[Job[Any]], queues: QueueNames) -> None:
+        waiting = [queue.name for queue in self.app.queues() if queue.counts["waiting"] and not queue.paused]
+        if any(queues is None or name in queues for name in waiting):
             last = ", ".join(job.task for job in done[-3:])
             raise AssertionError(
-                f"more jobs are waiting after {len(done)} jobs. If no task enqueues itself endlessly, give a higher "
-                f"limit. The last tasks were {last or 'none'}"
+                f"jobs are still waiting after {len(done)} jobs have run; the last tasks were {last or 'none'}. Does a "
+                "task enqueue itself endlessly? If not, pass a higher limit"
             )
 
     # Inspecting
 
     def jobs(self, task: Task[..., Any] | None = None) -> list[Job[Any]]:
-        """Return the current records of all jobs, or of those of a task, in the order in which they were enqueued."""
+        """Return the current records of all jobs, or of the jobs of a task, in the order of their enqueueing."""
         ids = self._enqueued_ids()
         parts = [self.app.get_many(ids[first : first + MAX_BATCH]) for first in range(0, len(ids), MAX_BATCH)]
         return [job for part in parts for job in part if job and (task is None or job.task == task.name)]
 
     def enqueued(self, task: Task[..., Any]) -> list[dict[str, Any]]:
-        """Return the arguments that each job of a task was given, by name, in the order of `jobs`.
+        """Return the arguments of each job of a task, by name, in the order of `jobs`.
 
         assert bench.enqueued(welcome) == [{"address": "ann@example.org"}]
         """
         return [_arguments(task, job.payload or b"{}") for job in self.jobs(task)]
 
     def assert_nothing_pending(self) -> None:
-        """Fail if a job has not ended: it is waiting, running, blocked, throttled, or due later."""
+        """Raise AssertionError if a job has not ended: it is waiting, running, blocked, throttled, or due later."""
         if found := list(self.app.list(state="pending", limit=MAX_LISTED)):
             pending = filter(None, self.app.get_many([job.id for job in found]))
             lines = "".join(f"\n  {job.state}: {job.task}, job {job.id}{_when(job)}" for job in pending)
             raise AssertionError(f"{self.app.count(state='pending')} jobs have not ended:{lines}")
 
     def _enqueued_ids(self) -> list[str]:
-        """Return ids in the order of the events: ids and times do not order jobs of the same millisecond."""
+        """Return ids in the order of the events: neither ids nor times order jobs of the same millisecond."""
         ids: dict[str, None] = {}
         after = "0"
         while events := self.app.events(after, limit=MAX_BATCH):
@@ -238,8 +240,8 @@ def _when(job: Job[Any]) -> str:
     if job.due_at:
         return f", due at {job.due_at:%Y-%m-%d %H:%M:%S} UTC"
     if job.state == "blocked":
-        left = [f"{each.id} ({each.state})" for each in (*job.after, *job.waits) if each.state != "succeeded"]
-        return f", waits for {', '.join(left)}"
+        unmet = [f"{each.id} ({each.state})" for each in (*job.after, *job.waits) if each.state != "succeeded"]
+        return f", waits for {', '.join(unmet)}"
     return f", waits for limit {job.throttled_by}" if job.throttled_by else ""
 
 
@@ -254,7 +256,7 @@ def _arguments(task: Task[..., Any], payload: bytes) -> dict[str, Any]:
 
 
 def _final_record(job: Job[Any], end: CallEnd) -> Job[Any]:
-    """Return the final record of a job that is not retained."""
+    """Return the final record of a job that the store did not keep."""
     if isinstance(end.outcome, Succeed):
         return msgspec.structs.replace(job, state="succeeded", result_bytes=end.outcome.result)
     return msgspec.structs.replace(job, state="cancelled")

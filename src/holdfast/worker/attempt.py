@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from holdfast.errors import LeaseLost
-from holdfast.job.options import PLAIN, Run
+from holdfast.job.options import NO_RUN_OPTIONS, RunOptions
 from holdfast.job.outcome import Outcome
-from holdfast.names import file_name
+from holdfast.names import id_to_file_name
 from holdfast.running.channel import Link
 from holdfast.running.running_job import App, RunningJob
 from holdfast.store.commands import ClaimedJob, Finish, Lease
@@ -62,7 +62,7 @@ class Attempt:
 
     def __init__(self, job: ClaimedJob, context: ExecutorContext, requested_at: float) -> None:
         self.job = job
-        self.run = Run.decode(job.run)
+        self.run = RunOptions.decode(job.run)
         self.key = job.id, job.attempt
         self.claimed_at = self.active_at = time.monotonic()  # when the executor last received a message of the job
         self._context = context
@@ -71,7 +71,7 @@ class Attempt:
     @property
     def has_limits(self) -> bool:
         """Whether it has to be watched while it runs."""
-        return self.job.timeout > 0 or self.run is not PLAIN
+        return self.job.timeout > 0 or self.run is not NO_RUN_OPTIONS
 
     @property
     def is_lost(self) -> bool:
@@ -91,7 +91,7 @@ class Attempt:
 
     @property
     def _directory(self) -> str:
-        return f"{self._context.directory}/{self.job.attempt}-{file_name(self.job.id)}"
+        return f"{self._context.directory}/{self.job.attempt}-{id_to_file_name(self.job.id)}"
 
     @property
     def log(self) -> str:

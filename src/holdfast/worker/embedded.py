@@ -203,13 +203,17 @@ class _Serving:
 
     def _warn_of_processes(self) -> None:
         """Warn about tasks that need a process of their own, which an embedded worker does not start."""
-        apart = [name for name, task in self._app.tasks.items() if (task.chosen.runner or "thread") not in IN_PROCESS]
+        apart = [
+            name
+            for name, task in self._app.tasks.items()
+            if (task.effective_options.runner or "thread") not in IN_PROCESS
+        ]
         if apart:
             log.warning(
                 "an embedded worker starts no processes: %s run in threads, regardless of their runner",
                 ", ".join(apart),
             )
-        if limited := [name for name, task in self._app.tasks.items() if task.chosen.run.needs_process]:
+        if limited := [name for name, task in self._app.tasks.items() if task.effective_options.run.needs_process]:
             log.warning(
                 "jobs of %s need processes for their limits: they are left to other workers", ", ".join(limited)
             )

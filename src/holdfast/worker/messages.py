@@ -326,7 +326,7 @@ _OUTCOMES = {
     kind.__name__: kind
     for kind in (
         outcome.Advanced,
-        outcome.Waits,
+        outcome.Blocked,
         outcome.Succeed,
         outcome.Error,
         outcome.Crash,

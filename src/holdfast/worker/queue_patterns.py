@@ -78,8 +78,8 @@ def check_entry(entry: str) -> str:
     if _ENTRY.fullmatch(entry):
         return entry
     raise Invalid(
-        f"queue is {entry[:200]!r}; a pattern must be 1 to {MAX_NAME} of A-Z a-z 0-9 _ . - and * (any characters),"
-        " after ! to exclude what it matches"
+        f"queue is {entry[:200]!r}; a pattern must be 1 to {MAX_NAME} characters of A-Z a-z 0-9 _ . - and * (any "
+        "characters), after ! to exclude what it matches"
     )
 
 

@@ -16,7 +16,7 @@ from msgspec import Meta
 from holdfast.constants import MAX_BATCH, MAX_LEASE, MIN_LEASE
 from holdfast.errors import Invalid
 from holdfast.names import MAX_NODE_NAME, check_name
-from holdfast.units import CENTURY, SECOND, milliseconds, size_in_bytes, size_words
+from holdfast.units import CENTURY, SECOND, humanize_size, milliseconds, size_in_bytes
 from holdfast.worker.queue_patterns import NOT, check_entries, check_entry
 
 Order = Literal["strict", "round-robin", "weighted"]
@@ -237,15 +237,15 @@ def _read_count(setting: Setting, value: Any, label: str) -> int:
 
 
 def _read_duration(setting: Setting, value: Any, label: str) -> int:
-    return milliseconds(value, what=label, least=setting.min, most=setting.max)
+    return milliseconds(value, what=label, minimum=setting.min, maximum=setting.max)
 
 
 def _read_size(setting: Setting, value: Any, label: str) -> int:
     if not isinstance(value, str | int):
         raise Invalid(f'{label} is {value!r}; it must be a size: "512M", "2G", or a number of bytes')
-    size = size_in_bytes(value, what=label, least=setting.min)
+    size = size_in_bytes(value, what=label, minimum=setting.min)
     if size > setting.max:
-        raise Invalid(f"{label} is {value!r}; it must be at most {size_words(setting.max)}")
+        raise Invalid(f"{label} is {value!r}; it must be at most {humanize_size(setting.max)}")
     return size
 
 

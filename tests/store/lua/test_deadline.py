@@ -8,7 +8,7 @@ import pytest
 import redis
 
 from holdfast import errors
-from holdfast.job.outcome import Advanced, Error, Release, Succeed, Waits
+from holdfast.job.outcome import Advanced, Blocked, Error, Release, Succeed
 from holdfast.store import commands
 from holdfast.store.store import Store
 from tests.conftest import TestClock
@@ -63,7 +63,7 @@ def test_one_that_has_started_in_time_goes_on(store: Store, clock: TestClock, se
     assert timers(server_url, namespace) == []
 
 
-@pytest.mark.parametrize("outcome", [Error(b"", "g", delay=0), Release(), Waits(("other",))])
+@pytest.mark.parametrize("outcome", [Error(b"", "g", delay=0), Release(), Blocked(("other",))])
 def test_no_second_attempt_starts_after_it(store: Store, clock: TestClock, outcome: Any) -> None:
     put(store, "job", deadline=5000)
     take(store)

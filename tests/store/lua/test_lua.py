@@ -12,7 +12,7 @@ import redis
 
 from holdfast import errors
 from holdfast.job.job import STATES
-from holdfast.job.outcome import Cancelled, Crash, Error, Outcome, Release, Snoozed, Succeed, Unknown, Waits
+from holdfast.job.outcome import Blocked, Cancelled, Crash, Error, Outcome, Release, Snoozed, Succeed, Unknown
 from holdfast.store import commands
 from holdfast.store.commands import Command, Finish, Lease, Started
 from holdfast.store.store import Address, Store
@@ -1212,7 +1212,7 @@ def test_calls_of_two_namespaces_in_turn_know_nothing_of_each_other(
         (Error(b"{}", "E"), Succeed(b"1")),
         (Crash(b"{}"), Crash(b'{"other":1}')),
         (Release("one"), Release("two")),
-        (Snoozed(5), Waits(("other",))),
+        (Snoozed(5), Blocked(("other",))),
     ],
     ids=lambda outcome: type(outcome).__name__,
 )

@@ -8,7 +8,7 @@ import pytest
 import redis
 
 from holdfast import errors
-from holdfast.job.outcome import Advanced, Error, Succeed, Waits
+from holdfast.job.outcome import Advanced, Blocked, Error, Succeed
 from holdfast.store import commands
 from holdfast.store.store import Store
 from tests.conftest import TestClock
@@ -189,7 +189,7 @@ def test_a_job_that_waits_for_one_that_waits_for_it_is_refused(store: Store) -> 
     take(store)
     put(store, "child", after=("job",))
 
-    assert end(store, "job", Waits(("child",))) == "CYCLE"
+    assert end(store, "job", Blocked(("child",))) == "CYCLE"
     assert fields(store, "job", "state") == ("running",)
 
 
@@ -199,7 +199,7 @@ def test_what_a_job_waits_for_while_it_runs_is_not_what_it_came_after(store: Sto
     take(store, limit=2)
     end(store, "input", Succeed(b""))
     take(store, TWO, "next")
-    end(store, "job", Waits(("child",)), executor=TWO)
+    end(store, "job", Blocked(("child",)), executor=TWO)
     assert fields(store, "job", "state", "waits_for", "waits") == ("blocked", 1, [[b"child", b"pending"]])
 
     end(store, "child", Error(b"", "g", final=True))

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from holdfast.constants import DEFAULT_LEASE
-from holdfast.job.outcome import Advanced, Cancelled, Crash, Error, Outcome, Release, Snoozed, Succeed, Unknown, Waits
+from holdfast.job.outcome import Advanced, Blocked, Cancelled, Crash, Error, Outcome, Release, Snoozed, Succeed, Unknown
 from holdfast.names import new_id
 from holdfast.store.commands.command import Command, Fields, omit_none, read_texts
 
@@ -27,7 +27,7 @@ class ClaimedJob(msgspec.Struct, frozen=True):
     created: int
     alone: bool
     lease: int = DEFAULT_LEASE
-    run: bytes = b""  # options of the runner; see `Run`
+    run: bytes = b""  # options of the runner; see `RunOptions`
 
 
 class ClaimReply(NamedTuple):
@@ -257,7 +257,7 @@ def _outcome_row(outcome: Outcome) -> tuple[Fields, bytes | None]:  # noqa: PLR0
             return {"outcome": "release", "reason": reason or None, "delay": delay or None}, None
         case Advanced(task, batch, payload):
             return {"outcome": "advance", "next": omit_none(task=task, **batch)}, payload
-        case Waits(after):
+        case Blocked(after):
             return {"outcome": "wait", "after": list(after)}, None
         case Snoozed(delay):
             return {"outcome": "snooze", "delay": delay}, None

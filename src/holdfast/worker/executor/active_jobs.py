@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from holdfast.job.options import UNREADABLE
+from holdfast.job.options import UNREADABLE_RUN_OPTIONS
 from holdfast.job.outcome import Outcome, Succeed, Unknown
 from holdfast.store import AsyncStore
 from holdfast.store.commands import ClaimedJob
@@ -86,7 +86,7 @@ class ActiveJobs:
         attempt = Attempt(job, self._context, claimed_at)
         self._attempts[attempt.key] = attempt
         try:
-            if job.task not in self.runners.tasks or attempt.run is UNREADABLE:
+            if job.task not in self.runners.tasks or attempt.run is UNREADABLE_RUN_OPTIONS:
                 attempt.end(Unknown())
             elif (running := self.runners.begin(attempt)) is not None:
                 self.create_task(running)

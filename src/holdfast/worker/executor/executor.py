@@ -15,7 +15,7 @@ import socket
 from pathlib import Path
 
 from holdfast.constants import MIN_IDLE_WAIT
-from holdfast.job.options import Run
+from holdfast.job.options import RunOptions
 from holdfast.job.outcome import Release
 from holdfast.store import AsyncStore
 from holdfast.store.commands import ClaimedJob, ClaimReply, Finish
@@ -237,7 +237,7 @@ class Executor:
         self._supervisor.send(messages.JobsClaimed(jobs))
         requested_at = self._claiming.requested_at
         for job in claim.jobs:
-            if job.run and Run.decode(job.run).exclusive:
+            if job.run and RunOptions.decode(job.run).exclusive:
                 exclusive = messages.ExclusiveClaimed(self._name, job.id, job.attempt, job.lease, requested_at)
                 self._supervisor.send(exclusive)
         self._supervisor.flush()

@@ -18,9 +18,9 @@ from typing import Any, cast
 from holdfast.errors import HoldfastError
 from holdfast.job import failure
 from holdfast.job.job import App, Job, read_job
-from holdfast.job.options import UNREADABLE
-from holdfast.job.outcome import Advanced, Cancelled, Crash, Error, Outcome, Release, Snoozed, Succeed, Unknown, Waits
-from holdfast.job.retry_text import what_follows
+from holdfast.job.next_step import describe_next_step
+from holdfast.job.options import UNREADABLE_RUN_OPTIONS
+from holdfast.job.outcome import Advanced, Blocked, Cancelled, Crash, Error, Outcome, Release, Snoozed, Succeed, Unknown
 from holdfast.store import AsyncStore, commands
 from holdfast.store.commands import Finish
 from holdfast.text import indented, printable
@@ -43,7 +43,7 @@ _WORDS: dict[type[Outcome], str] = {
     Release: "requeued",
     Unknown: "requeued",
     Snoozed: "snoozed",
-    Waits: "waiting for other jobs",
+    Blocked: "waiting for other jobs",
     Advanced: "advanced",
     Cancelled: "cancelled",
 }
@@ -136,12 +136,12 @@ class JobLog:
             return
         for fields in filter(None, jobs):
             job: Job[Any] = read_job(fields, cast(App, None))  # only read
-            if follows := what_follows(job, crashed=crashed[job.id]):
+            if follows := describe_next_step(job, crashed=crashed[job.id]):
                 log.log(logging.ERROR if job.state == "failed" else logging.INFO, "%s: %s", job.id, follows)
 
 
 def _unknown(attempt: Attempt) -> str:
-    if attempt.run is UNREADABLE:
+    if attempt.run is UNREADABLE_RUN_OPTIONS:
         return "its options cannot be read here; another release may have enqueued it"
     return f"task {printable(attempt.job.task)} is not known here; does the module import it?"
 

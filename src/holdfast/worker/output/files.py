@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import NamedTuple, TextIO
 from weakref import WeakSet
 
-from holdfast.names import file_name, id_of_file
+from holdfast.names import file_name_to_id, id_to_file_name
 
 FOLDER = "logs"
 DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EFBIG)  # they do not fail a job
@@ -38,14 +38,14 @@ class LogName(NamedTuple):
         rest, _, attempt = name.rpartition(".")
         id, _, created = rest.rpartition(".")
         try:
-            return cls(id_of_file(id), int(created), int(attempt))
+            return cls(file_name_to_id(id), int(created), int(attempt))
         except ValueError:
             return None
 
 
 def log_path(folder: str, id: str, created: int, attempt: int) -> str:
     """Return the path of an attempt's log; `LogName` parses its name."""
-    return f"{folder}/{file_name(id)}.{created}.{attempt}"
+    return f"{folder}/{id_to_file_name(id)}.{created}.{attempt}"
 
 
 def open_log(path: str) -> int | None:

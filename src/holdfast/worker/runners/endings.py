@@ -14,12 +14,12 @@ from holdfast.job.outcome import (
     NOT_STORED,
     TOO_BIG,
     Advanced,
+    Blocked,
     Cancelled,
     Error,
     Outcome,
     Release,
     Succeed,
-    Waits,
     failed,
 )
 from holdfast.worker.attempt import Attempt
@@ -64,7 +64,7 @@ def unable_to_run(attempt: Attempt, error: BaseException) -> Outcome:
 
 def forced_outcome(attempt: Attempt, reported: Outcome | None) -> Outcome:
     """Return the outcome of an attempt that was interrupted; that of a lost one is never sent."""
-    if isinstance(reported, Succeed) or (isinstance(reported, Error) and reported.is_of_work_done):
+    if isinstance(reported, Succeed) or (isinstance(reported, Error) and reported.work_is_done):
         return reported
     if attempt.interrupt_outcome:
         return attempt.interrupt_outcome
@@ -77,7 +77,7 @@ def refused_outcome(outcome: Outcome, answer: str) -> Outcome:
     match outcome:
         case Advanced(task):
             what = f"to go on as {task}"
-        case Waits(after):
+        case Blocked(after):
             what = f"to wait for {', '.join(after)}"[:200]
         case Succeed():
             what, group = "to keep its result; its work is done", TOO_BIG if answer == "TOOBIG" else NOT_STORED

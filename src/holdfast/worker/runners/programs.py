@@ -23,7 +23,7 @@ from holdfast.job.failure import Failure
 from holdfast.job.options import DEFAULTS
 from holdfast.job.outcome import Error, Outcome, Release, Succeed, failed
 from holdfast.task.call import Call
-from holdfast.task.program import PROGRAM, Ended, Program, program_task
+from holdfast.task.program import PROGRAM, Program, ProgramResult, program_task
 from holdfast.task.task import App, Task
 
 MAX_LINE = 4096  # characters of a line of output
@@ -105,7 +105,7 @@ def ended(status: int, log: str, *, asked: str) -> Outcome:
     lines = _last_lines(log)
     last = lines[-1] if lines else ""
     if status == 0:
-        return Succeed(msgspec.json.encode(Ended(0, last)))
+        return Succeed(msgspec.json.encode(ProgramResult(0, last)))
     if asked and os.WIFEXITED(status) and os.WEXITSTATUS(status) == RUN_AGAIN:
         return Release(asked)
     group, words = _describe(status)

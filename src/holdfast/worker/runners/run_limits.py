@@ -20,10 +20,10 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from holdfast.job.options import Run
+from holdfast.job.options import RunOptions
 from holdfast.job.outcome import Release, failed
 from holdfast.store.commands import ClaimedJob
-from holdfast.units import size_words
+from holdfast.units import humanize_size
 from holdfast.worker.attempt import SOFT, Attempt
 from holdfast.worker.linux import boot_time
 from holdfast.worker.processes import memory_of_tree
@@ -45,7 +45,7 @@ ReadStack = Callable[[], str]
 
 def patience(job: ClaimedJob) -> int:
     """Return the milliseconds after which an unresponsive job has broken a limit; 0 if it has no such limit."""
-    stalled = Run.decode(job.run).stalled if job.run else None
+    stalled = RunOptions.decode(job.run).stalled if job.run else None
     return min(job.timeout, stalled) if job.timeout and stalled else job.timeout or stalled or 0
 
 
@@ -102,7 +102,7 @@ async def _time_out(attempt: Attempt, read_stack: ReadStack) -> None:
 async def _watch_memory(attempt: Attempt, limit: int) -> None:
     while (used := await probes.call(memory_of_tree, attempt.pid or 0, limit)) <= limit:
         await asyncio.sleep(MEMORY_EVERY)
-    words = f"the job's processes used {size_words(used)} of memory, more than their limit of {size_words(limit)}"
+    words = f"the job's processes used {humanize_size(used)} of memory, more than their limit of {humanize_size(limit)}"
     attempt.interrupt("memory", failed("MemoryLimit", f"{words}, and were killed", group="memory"))
 
 

@@ -56,18 +56,18 @@ NO_LOAD = PredecessorLoad(0, 0)
 
 def chosen_runner(known: task.Task[..., Any], pool: Pool) -> option_table.Runner:
     """Return the runner that a task declares, or else that of its pool."""
-    return known.chosen.runner or ("async" if known.is_async else pool.runner)
+    return known.effective_options.runner or ("async" if known.is_async else pool.runner)
 
 
 def refusal(tasks: Mapping[str, task.Task[..., Any]], pool: Pool) -> str:
     """Explain why a pool cannot run the tasks of an app; '' if it can."""
     for name, known in tasks.items():
         runner = chosen_runner(known, pool)
-        if runner in IN_PROCESS and known.chosen.run.needs_process:
+        if runner in IN_PROCESS and known.effective_options.run.needs_process:
+            options = " and ".join(known.effective_options.run.options_needing_process)
             return (
-                f"task {name} is declared with {' and '.join(known.chosen.run.needing)}, which the runner "
-                f"{runner} of pool {pool.name} cannot keep: give the task a runner that can (fork, spawn, "
-                "process), or start the worker with one"
+                f"task {name} is declared with {options}, which the runner {runner} of pool {pool.name} cannot keep: "
+                "give the task a runner that can (fork, spawn, process), or start the worker with one"
             )
     return ""
 

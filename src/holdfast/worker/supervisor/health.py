@@ -23,7 +23,7 @@ from holdfast.constants import MAX_WORKER_INFO, USAGE_BLOCK
 from holdfast.job.usage import FIRST_STEP, Series
 from holdfast.store import commands
 from holdfast.store.commands import LogBlock
-from holdfast.units import humanize, size_words
+from holdfast.units import humanize, humanize_size
 from holdfast.version import __version__
 from holdfast.worker.linux import boot_time
 from holdfast.worker.processes import Usage, usage_of, usage_of_tree
@@ -51,7 +51,7 @@ def replacement_reason(executor: ExecutorProcess, pool: Pool) -> str:
     if pool.max_age is not None and age >= pool.max_age:
         return f"it is {humanize(age // 1000 * 1000)} old"
     if pool.max_memory is not None and executor.usage.memory > pool.max_memory:
-        return f"it uses {size_words(executor.usage.memory)} of memory"
+        return f"it uses {humanize_size(executor.usage.memory)} of memory"
     return ""
 
 

@@ -1,4 +1,4 @@
-"""Describes what follows a failed attempt: a retry and when, or that the job failed for good."""
+"""Describes the next step of a job whose attempt failed: when it is retried, or that it failed for good."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from holdfast.text import printable
 from holdfast.units import humanize
 
 
-def what_follows(job: Job[Any], now: datetime | None = None, *, crashed: bool) -> str:
-    """Describe what follows the last attempt of a job, which failed or crashed; waits count from its end, or `now`.
+def describe_next_step(job: Job[Any], now: datetime | None = None, *, crashed: bool) -> str:
+    """Describe the next step of a job whose last attempt failed or crashed. Delays count from `now`, or from that end.
 
-    Return "" if that is unknown: the next attempt is running, or the job continued in another way.
+    Return "" if it is unknown: the next attempt is running already, or the job continued in another way.
     """
     if job.state == "failed":
         return f"failed for good ({job.final_reason}), in group {printable(job.group)}; attempts: {job.attempt}"
     if job.state == "cancelled":
         return "cancelled, so it is not retried"
     if job.state == "scheduled" and job.due_at:
-        wait = (job.due_at - (now or job.since)).total_seconds()
-        return f"retry {job.retries_used + 1} of {job.retries} in {_span(wait)}"
+        delay = (job.due_at - (now or job.since)).total_seconds()
+        return f"retry {job.retries_used + 1} of {job.retries} in {_duration(delay)}"
     if job.state == "waiting" and crashed:
         return f"requeued, after crash {job.crashes_used} of {job.crashes}"
     return f"retry {job.retries_used + 1} of {job.retries} now" if job.state == "waiting" else ""
 
 
-def _span(seconds: float) -> str:
+def _duration(seconds: float) -> str:
     return f"{max(seconds, 0):.3g} s" if seconds < 100 else humanize(round(seconds) * 1000)
