@@ -48,8 +48,8 @@ def declaration(name: str, call: BoundCall[Any], timing: Timing, revision: int |
         raise Invalid("deadline of a scheduled call must be a duration, not a time: it applies to each firing")
     if options.deadline is not None and options.deadline <= jitter:
         raise Invalid(
-            f"deadline ({humanize(options.deadline)}) must be longer than jitter ({humanize(jitter)}): the jitter may delay "
-            "a job beyond its deadline"
+            f"deadline ({humanize(options.deadline)}) must be longer than jitter ({humanize(jitter)}): the jitter may "
+            "delay a job beyond its deadline"
         )
     for option in not_for("schedule"):
         if getattr(options, option) is not None:
