@@ -46,7 +46,7 @@ def _misspelt(app: Holdfast) -> Iterator[tuple[Callable[[], Any], str]]:
     yield lambda: anything.task(retires=3), "unknown option 'retires'; did you mean retries?"
     yield lambda: anything.task(shedule=None), "unknown option 'shedule'; did you mean schedule?"
     yield lambda: Holdfast(namespce="a"), "Holdfast() has no option 'namespce'; did you mean namespace?"  # type: ignore[arg-type]
-    yield lambda: Holdfast(xyz="a"), "Holdfast() has no option 'xyz'; there are url, namespace, timeout"  # type: ignore[arg-type]
+    yield lambda: Holdfast(xyz="a"), "Holdfast() has no option 'xyz'; expected one of url, namespace, timeout"  # type: ignore[arg-type]
     yield lambda: anything.worker(queus="a"), "has no setting 'queus'; did you mean queues?"
     yield lambda: app.configure({"keep_sucseeded": 1}), "unknown setting 'keep_sucseeded'; did you mean keep_succ"
 

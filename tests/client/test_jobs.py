@@ -251,7 +251,7 @@ def test_results_raise_if_a_member_was_cancelled(bench: Workbench) -> None:
     member.cancel()
     last = collect.options(after=member, on_failed="run").enqueue()
     bench.run_until_empty()
-    with pytest.raises(JobFailed, match="JobCancelled: job a was cancelled, so it has no result"):
+    with pytest.raises(JobFailed, match="JobCancelled: job a was cancelled and has no result"):
         last.result()
 
 

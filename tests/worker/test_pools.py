@@ -123,7 +123,7 @@ def test_a_table_of_a_project_that_is_none_is_refused(tmp_path: Path, write: Wri
         ("a = 1\nprocesses = \nb = 2", "is not valid TOML: Invalid value (at line 2"),
         ("\n\nproceses = 2", "line 3: unknown setting 'proceses'; did you mean processes?"),
         ("max-jobs = 2", "line 1: unknown setting 'max-jobs'; did you mean max_jobs or"),
-        ("zzz = 2", "line 1: unknown setting 'zzz'; there are app, lease"),
+        ("zzz = 2", "line 1: unknown setting 'zzz'; expected one of app, lease"),
         ("pool = 2", "did you mean pools?"),
         ("app = 'a'\n\n[[pool]]\nname = 'a'", "line 3: unknown setting 'pool'; did you mean pools?"),
         ("processes = 0", "line 1: processes is 0; it must be a whole number from 1 to"),
