@@ -235,7 +235,9 @@ CASES = [
         "NOTFOUND",
         "nobody",
     ),
-    Case("after a task", lambda s: s.task.options(after=cast(Any, s.task)).enqueue(), "INVALID", "bind its arguments"),
+    Case(
+        "after a task", lambda s: s.task.options(after=cast(Any, s.task)).enqueue(), "INVALID", "or a call, from bind"
+    ),
     Case("after a number", lambda s: s.task.options(after=cast(Any, 7)).enqueue(), "INVALID", "a job, a bound call"),
     Case("after nothing", lambda s: s.task.options(after=cast(Any, [None])).enqueue(), "INVALID", "id is None"),
     Case("after a glob", lambda s: s.task.options(after="*").enqueue(), "INVALID", "id is '*'"),
@@ -305,7 +307,12 @@ CASES = [
     Case("a limit with a space", lambda s: s.task.options(limits="a b").enqueue(), "INVALID", "api:acme"),
     Case("a limit with two keys", lambda s: s.task.options(limits="a:b:c").enqueue(), "INVALID", "api:acme"),
     Case("limits that are a number", lambda s: s.task.options(limits=cast(Any, 5)).enqueue(), "INVALID", "a name"),
-    Case("nine limits", lambda s: s.task.options(limits=list("abcdefghi")).enqueue(), "INVALID", "8 limits at most"),
+    Case(
+        "nine limits",
+        lambda s: s.task.options(limits=list("abcdefghi")).enqueue(),
+        "INVALID",
+        "limits has 9 names (limit 8)",
+    ),
     Case("a share with a space", lambda s: s.task.options(share="a b").enqueue(), "INVALID", "share is 'a b'"),
     Case("a limit of none", lambda s: s.app.set_limit("gpu", 0), "INVALID", "from 1 to 1000000, not 0"),
     Case("a limit of a text", lambda s: s.app.set_limit("gpu", cast(Any, "5")), "INVALID", "slots"),

@@ -237,7 +237,7 @@ def test_what_is_wrong_with_a_declaration_is_said() -> None:
     jobs.carry("variable", variable)
     with pytest.raises(Invalid, match="another variable is already carried as variable"):
         jobs.carry("variable", ContextVar("other"))
-    with pytest.raises(Invalid, match="expected a ContextVar to carry as text, got .text."):
+    with pytest.raises(Invalid, match=r"expected a ContextVar to carry as text, got .text."):
         jobs.carry("text", "text")  # type: ignore[arg-type]
     with pytest.raises(Invalid, match="the name of a carried variable"):
         jobs.carry("a b", ContextVar("a"))

@@ -305,7 +305,7 @@ def test_an_async_one_is_refused_around_a_plain_function_whichever_comes_first(j
         jobs.middleware(_atwice)
     other = Holdfast(NOWHERE)
     other.middleware(_atwice)
-    with pytest.raises(Invalid, match=r"name its tasks: middleware\(tasks="):
+    with pytest.raises(Invalid, match=r"restrict it with middleware\(tasks="):
         other.task(name="plain")(plain)
     assert "plain" not in other.tasks
 

@@ -224,7 +224,7 @@ NOWHERE = Holdfast("redis://127.0.0.1:1")
     [
         ([], {}, Invalid, "expected a program as a list of arguments"),
         ("rm -rf /", {}, Invalid, "expected a program as a list of arguments, not a shell command"),
-        ([""], {}, Invalid, "the program has no name"),
+        ([""], {}, Invalid, "the name of the program, is empty"),
         (["echo", 1], {}, Invalid, "argument 1 of the program is 1; it must be a str"),
         (["echo", b"x"], {}, Invalid, "argument 1 of the program"),
         (["echo", "a\0b"], {}, Invalid, "argument 1 of the program has a NUL character"),
@@ -256,7 +256,7 @@ def test_paths_are_words_too() -> None:
 
 
 def test_a_program_has_always_a_process_of_its_own() -> None:
-    with pytest.raises(Invalid, match="runner is 'thread', but a program always has its own process"):
+    with pytest.raises(Invalid, match="runner is 'thread', but a program always runs in its own process"):
         NOWHERE.program(["ls"]).options(runner="thread")
 
 
@@ -520,7 +520,7 @@ def test_the_command_line_keeps_what_was_said(shell: Shell) -> None:
     ("words", "reason"),
     [
         (("--exec",), "expected a program after --: holdfast enqueue --exec -- ffmpeg"),
-        (("--exec", "--", ""), "the program has no name"),
+        (("--exec", "--", ""), "the name of the program, is empty"),
         (("--exec", "--env", "A", "--", "true"), "expected NAME=VALUE, got 'A'"),
         (("--exec", "--memory", "many", "--", "true"), "--memory is 'many'"),
         (("--exec", "--from", "-", "--", "true"), "--from and --exec exclude each other"),
