@@ -70,7 +70,7 @@ def test_a_server_that_cannot_be_reached_has_its_exit_code(shell: Shell) -> None
     assert err.startswith("holdfast: redis://localhost:1 cannot be reached")
 
 
-def test_a_url_that_is_none_is_a_usage_error(shell: Shell) -> None:
+def test_an_invalid_url_is_a_usage_error(shell: Shell) -> None:
     assert shell("jobs", "--url", "http://localhost").code == 2
 
 

@@ -38,7 +38,7 @@ def hand(shell: Shell) -> Hand:
 
 
 @pytest.mark.usefixtures("hand")
-def test_piped_they_are_the_very_bytes(shell: Shell, tmp_path: Path) -> None:
+def test_a_piped_log_is_byte_for_byte_the_output(shell: Shell, tmp_path: Path) -> None:
     printed(shell, TEXT)
     out = tmp_path / "out"
     with shell.terminal("/bin/sh", "-c", f"{sys.executable} -m holdfast.cli logs mine > {out}") as terminal:
@@ -47,7 +47,7 @@ def test_piped_they_are_the_very_bytes(shell: Shell, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("hand")
-def test_on_a_terminal_nothing_is_obeyed(shell: Shell) -> None:
+def test_control_characters_of_logs_are_escaped_on_a_terminal(shell: Shell) -> None:
     printed(shell, f"{EVIL}\r\nnext\ttab".encode())
     shown = shell.on_a_terminal("logs", "mine")
     assert shown == r"\x1b[31mred\x07\x9b2J\u202e[bold]b[/bold]" + "\nnext\ttab\n"
@@ -62,7 +62,7 @@ def test_the_last_lines_are_enough(shell: Shell) -> None:
 
 
 @pytest.mark.usefixtures("hand")
-def test_what_is_left_out_is_said(shell: Shell) -> None:
+def test_omitted_output_is_reported(shell: Shell) -> None:
     printed(shell, b"a" * 8192, *[b""] * 40, b"end\n")
     output = shell("logs", "mine").out
     assert output == "a" * 8192 + f"\n[holdfast: {40 * 8192:,} bytes are left out here]\nend\n"
@@ -85,7 +85,7 @@ def test_attempts_are_told_apart(shell: Shell, hand: Hand) -> None:
     }  # fmt: skip
 
 
-def test_a_silent_job_is_said_to_be_one(shell: Shell) -> None:
+def test_a_job_without_output_is_reported_as_such(shell: Shell) -> None:
     shell.put("mine")
     code, out, err = shell("logs", "mine")
     assert (code, out, err) == (0, "", "holdfast: job mine has no output; it is waiting and has not run yet\n")

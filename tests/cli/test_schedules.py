@@ -98,7 +98,7 @@ def test_a_schedule_that_is_not_there_is_not_found(shell: Shell, verb: str) -> N
         (("--every", "1h", "word"), "expected name=value, got 'word'"),
     ],
 )
-def test_a_schedule_that_is_none_is_refused(shell: Shell, words: tuple[str, ...], expected: str) -> None:
+def test_an_invalid_schedule_is_refused(shell: Shell, words: tuple[str, ...], expected: str) -> None:
     code, out, err = shell("schedules", "add", "nightly", "any.task", *words)
 
     assert (code, out) == (2, "")
@@ -106,7 +106,7 @@ def test_a_schedule_that_is_none_is_refused(shell: Shell, words: tuple[str, ...]
     assert shell("schedules").out == ""
 
 
-def test_a_command_that_is_none_says_which_there_are(shell: Shell) -> None:
+def test_an_unknown_subcommand_is_answered_with_the_known_ones(shell: Shell) -> None:
     code, _, err = shell("schedules", "run", "nightly")
 
     assert (code, "there are list, show, add, pause, resume, trigger, remove" in err) == (2, True)

@@ -61,7 +61,7 @@ READERS = [
 
 
 @pytest.mark.parametrize("words", READERS, ids=lambda words: words[0])
-def test_to_look_at_nothing_starts_no_server(alone: Shell, words: tuple[str, ...]) -> None:
+def test_commands_that_only_read_start_no_server(alone: Shell, words: tuple[str, ...]) -> None:
     code, out, err = alone(*words)
 
     assert (code, out) == (4, "")

@@ -12,7 +12,7 @@ from holdfast.job.outcome import Error, Succeed
 from holdfast.store import commands
 from holdfast.store.store import Store
 from tests.conftest import TestClock
-from tests.store.lua.test_lua import end, fields, put, take
+from tests.store.lua.test_state_machine import end, fields, put, take
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ def test_failures_of_one_group_are_retried(jobs: Holdfast, store: Store) -> None
     assert jobs.delete_all(state="failed") == {"deleted": 2}
 
 
-def test_what_others_wait_for_is_not_deleted_and_said(jobs: Holdfast, store: Store) -> None:
+def test_bulk_delete_reports_jobs_with_dependents_and_keeps_them(jobs: Holdfast, store: Store) -> None:
     put(store, "a", "b")
     put(store, "c", after=("a",), queue="next")
     for id in take(store, limit=2):
@@ -92,7 +92,7 @@ def test_jobs_are_moved_released_and_failed(jobs: Holdfast, store: Store) -> Non
     assert jobs.count(state="failed") == 10
 
 
-def test_one_has_to_say_which(jobs: Holdfast) -> None:
+def test_a_bulk_action_needs_a_filter(jobs: Holdfast) -> None:
     with pytest.raises(errors.Invalid, match="give queue, state, task or group"):
         jobs.cancel_all()
     with pytest.raises(errors.Invalid, match="unknown state"):
@@ -111,7 +111,7 @@ def test_progress_is_told(jobs: Holdfast, store: Store) -> None:
     assert len(seen) > 1
 
 
-def test_it_can_be_awaited(server_url: str, namespace: str, store: Store) -> None:
+def test_bulk_actions_have_async_methods(server_url: str, namespace: str, store: Store) -> None:
     put(store, "a")
     take(store)
     end(store, "a", Succeed(b""))

@@ -17,7 +17,7 @@ from holdfast.store.commands import Command, Lease, Setting
 from holdfast.store.store import Address, Store
 from holdfast.units import milliseconds
 from tests.conftest import TestClock
-from tests.store.lua.test_lua import (
+from tests.store.lua.test_state_machine import (
     ONE,
     TWO,
     dump,

@@ -28,7 +28,7 @@ from holdfast.store import commands
 from holdfast.store.commands import Finish, Limit
 from holdfast.testing import Workbench, use
 from tests.apps.worker_app import hold
-from tests.support.faces import FACES, Ask
+from tests.support.sync_and_async import FACES, Ask
 from tests.support.workers import Crew, until
 
 jobs = Holdfast("redis://127.0.0.1:1")
@@ -151,7 +151,7 @@ def test_what_happens_if_one_fails_or_is_cancelled_is_chosen(
         assert [note.text for note in now.notes] == [f"job {first.id} {ends}"]
 
 
-def test_retrying_what_failed_wakes_what_waits_for_it(bench: Workbench, ask: Ask) -> None:
+def test_retrying_a_failed_dependency_releases_its_dependents(bench: Workbench, ask: Ask) -> None:
     first = fail.enqueue()
     last = say.options(after=[first]).enqueue("last")
     bench.run_until_empty()
@@ -279,7 +279,7 @@ def test_a_job_is_cancelled_with_all_that_waits_for_it_in_one_answer(ask: Ask) -
     assert [note.text for note in jobs.get("leaf").notes] == ["not wanted"]
 
 
-def test_what_has_ended_is_told_and_what_waits_for_it_is_cancelled(ask: Ask, bench: Workbench) -> None:
+def test_cancel_with_dependents_reports_an_ended_job_and_cancels_its_dependents(ask: Ask, bench: Workbench) -> None:
     first = fail.options(id="first").enqueue()
     put("last", after=[first])
     bench.run_until_empty()
@@ -290,7 +290,7 @@ def test_what_has_ended_is_told_and_what_waits_for_it_is_cancelled(ask: Ask, ben
     assert [type(answers[id]) for id in ("first", "nobody")] == [WrongState, JobNotFound]
 
 
-def test_a_job_that_others_wait_for_is_cancelled_unless_that_is_to_be_refused(ask: Ask) -> None:
+def test_a_job_with_dependents_is_cancelled_except_with_unless_awaited(ask: Ask) -> None:
     put("root")
     put("left", "right", after=["root"])
 
@@ -302,7 +302,7 @@ def test_a_job_that_others_wait_for_is_cancelled_unless_that_is_to_be_refused(as
     assert ask("cancel_many", ["root", "right"], unless_awaited=True) == ["cancelled", "cancelled"]
 
 
-def test_a_job_refuses_to_be_cancelled_by_itself_too(ask: Ask) -> None:
+def test_unless_awaited_works_as_a_method_of_a_job(ask: Ask) -> None:
     (root,) = put("root")
     put("last", after=["root"])
 
@@ -312,7 +312,7 @@ def test_a_job_refuses_to_be_cancelled_by_itself_too(ask: Ask) -> None:
     assert root.cancel(unless_awaited=True) == "cancelled"
 
 
-def test_very_many_jobs_are_cancelled_with_those_that_wait_for_them_wherever_these_are_named(ask: Ask) -> None:
+def test_cancel_many_finds_dependents_anywhere_among_thousands_of_ids(ask: Ask) -> None:
     """A chain over three parts of a thousand, with its end in the last: each part waits for the next."""
     ids = [f"job{number:04}" for number in range(2001)]
     jobs.enqueue_many(say.options(id=id).bind(id) for id in ids)
@@ -444,7 +444,7 @@ def test_the_same_is_done_to_all_jobs_of_a_kind(ask: Ask, bench: Workbench) -> N
     assert jobs.count() == 0
 
 
-def test_the_load_of_queues_is_told(ask: Ask, bench: Workbench) -> None:
+def test_the_load_of_queues_is_returned(ask: Ask, bench: Workbench) -> None:
     put("a", "b", queue="one")
     put("c", after=["a"], queue="two")
     bench.advance("10s")
@@ -512,7 +512,7 @@ def test_a_limit_counts_each_key_by_itself(bench: Workbench) -> None:
     assert ran == ["acme1", "bolt1", "acme2", "bolt2"]
 
 
-def test_a_limit_that_nobody_has_defined_does_not_hold(bench: Workbench) -> None:
+def test_an_undefined_limit_is_not_enforced(bench: Workbench) -> None:
     put("a", "b", limits=["api", "gpu"])
     bench.run_until_empty()
     assert ran == ["a", "b"]
@@ -548,7 +548,7 @@ def finish(word: str) -> str:
     return word
 
 
-def test_a_job_goes_on_as_the_call_says_with_all_of_its_options(bench: Workbench) -> None:
+def test_a_job_advances_to_a_call_with_all_its_options(bench: Workbench) -> None:
     job = begin.enqueue("hello")
 
     now = bench.run_one()
@@ -633,7 +633,7 @@ async def afan_out(words: list[str]) -> list[str]:
     return [job.decoded_result() for job in await current_job().agather(*[say.bind(word) for word in words])]
 
 
-def test_children_are_gathered_and_made_once_however_often_the_parent_begins_again(bench: Workbench) -> None:
+def test_gather_enqueues_children_once_however_often_the_parent_restarts(bench: Workbench) -> None:
     job = fan_out.options(id="parent").enqueue(["a", "b"])
     bench.run_until_empty()
     bench.advance("1s")
@@ -711,7 +711,7 @@ def wait_for_nobody(how: str) -> int:
         ("a stage that is no call", r"expected a bound call, as task.bind\(...\), got <Task"),
     ],
 )
-def test_waiting_for_what_is_not_there_is_an_error_of_the_task(bench: Workbench, how: str, words: str) -> None:
+def test_waiting_for_a_missing_job_is_an_error_of_the_task(bench: Workbench, how: str, words: str) -> None:
     job = wait_for_nobody.enqueue(how)
     bench.run_until_empty()
     with pytest.raises(JobFailed, match=words):

@@ -13,7 +13,7 @@ from holdfast.job.outcome import Error, Succeed
 from holdfast.store import commands
 from holdfast.store.store import Store
 from tests.conftest import TestClock
-from tests.store.lua.test_lua import ONE, end, put, take
+from tests.store.lua.test_state_machine import ONE, end, put, take
 
 
 def row(store: Store, queue: str = "q") -> commands.LoadSample:

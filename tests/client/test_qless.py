@@ -26,7 +26,21 @@ from holdfast.store.commands import Lease
 from holdfast.store.store import Address, Store
 from holdfast.task.task import Task
 from tests.conftest import TestClock
-from tests.store.lua.test_lua import LEASE, ONE, THREE, TWO, dump, end, fields, happened, job, keep, put, standing, take
+from tests.store.lua.test_state_machine import (
+    LEASE,
+    ONE,
+    THREE,
+    TWO,
+    dump,
+    end,
+    fields,
+    happened,
+    job,
+    keep,
+    put,
+    standing,
+    take,
+)
 
 HOUR = 3_600_000
 ROOT = Path(__file__).parents[2]
@@ -350,9 +364,7 @@ def test_a_worker_that_lost_its_lease_releases_no_dependents_and_no_slot_of_anot
     assert take(store, THREE, limit=5) == []
 
 
-def test_any_number_that_look_for_ended_leases_give_a_job_and_its_slot_back_once(
-    store: Store, clock: TestClock
-) -> None:
+def test_several_heartbeats_requeue_an_expired_job_and_release_its_slot_once(store: Store, clock: TestClock) -> None:
     store.run(commands.set_limit("one", 1))
     put(store, "a", "b", limits=("one",))
     take(store)

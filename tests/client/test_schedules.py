@@ -19,7 +19,7 @@ from holdfast.store.store import Address, Store
 from holdfast.testing import Workbench, use
 from tests.apps import schedule_app
 from tests.conftest import TestClock
-from tests.support.faces import FACES, Ask
+from tests.support.sync_and_async import FACES, Ask
 from tests.support.workers import Crew, until
 
 jobs = Holdfast("redis://127.0.0.1:1", revision=3)
@@ -138,7 +138,7 @@ def test_a_cron_fires_at_its_time_in_its_zone_for_years(bench: Workbench) -> Non
     ],
 )
 @pytest.mark.parametrize("when", [{"every": "1h"}, {"cron": "0 * * * *"}], ids=["every", "cron"])
-def test_times_that_were_missed_are_made_up_for_as_the_schedule_says(
+def test_missed_times_are_caught_up_on_as_declared(
     bench: Workbench, when: dict[str, Any], policy: dict[str, Any], number: int
 ) -> None:
     jobs.schedule("hourly", say.bind(), **when, **policy)
@@ -243,7 +243,7 @@ def test_a_schedule_is_paused_and_resumed_and_nothing_is_made_up_for(bench: Work
     assert ran == ["hello"]
 
 
-def test_a_job_of_it_is_had_now_also_while_it_is_paused(bench: Workbench, ask: Ask) -> None:
+def test_trigger_works_while_the_schedule_is_paused(bench: Workbench, ask: Ask) -> None:
     ask("schedule", "yearly", say.bind("happy new year"), cron="0 0 1 1 *")
     ask("pause_schedule", "yearly")
 

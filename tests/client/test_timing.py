@@ -21,7 +21,7 @@ from holdfast.store import commands
 from holdfast.store.store import Store
 from holdfast.units import utc
 from tests.conftest import TestClock
-from tests.store.lua.test_lua import keep, take
+from tests.store.lua.test_state_machine import keep, take
 
 ZONES = [
     "Europe/Berlin", "Europe/London", "Europe/Dublin", "Europe/Lisbon", "Europe/Moscow", "America/New_York",

@@ -15,7 +15,7 @@ from holdfast.store import commands
 from holdfast.store.store import Store
 from tests.apps import worker_app as app
 from tests.conftest import TestClock
-from tests.store.lua.test_lua import ONE, ask, end, keep, put, take
+from tests.store.lua.test_state_machine import ONE, ask, end, keep, put, take
 from tests.support.shells import Shell
 from tests.support.workers import Crew, until
 
@@ -170,7 +170,7 @@ def test_the_command_line_shows_them(shell: Shell) -> None:
     assert shell("limits").err == ""
 
 
-def test_who_enqueues_on_a_terminal_is_told_of_one_job_and_of_many(shell: Shell) -> None:
+def test_enqueueing_on_a_terminal_warns_for_one_job_and_for_many(shell: Shell) -> None:
     shell.client.set_limit("api", 5)
     (shell.folder / "lines").write_text('{"x": 1}\n{"x": 2}\n')
     words = "limit apl is not defined, so it has no effect; did you mean api?"

@@ -19,7 +19,7 @@ from holdfast.store.commands import LoadSample
 from holdfast.store.store import Store
 from tests.conftest import TestClock
 from tests.model import invariants
-from tests.store.lua.test_lua import ONE, end, job, put, take
+from tests.store.lua.test_state_machine import ONE, end, job, put, take
 from tests.support.consistency import client
 from tests.support.servers import running_server
 from tests.support.shells import PROGRAM, Shell
@@ -154,7 +154,7 @@ def test_the_queues_of_very_many_due_jobs_hide_no_queue_for_good(
 # Moving
 
 
-def test_nothing_moves_time_but_a_claim_a_renewal_and_upkeep(jobs: Holdfast, store: Store, clock: TestClock) -> None:
+def test_only_claims_renewals_and_upkeep_process_timers(jobs: Holdfast, store: Store, clock: TestClock) -> None:
     moves: list[Callable[[], object]] = [
         lambda: take(store, ONE, "other"),
         lambda: store.run(commands.renew("node/one", [])),
@@ -289,7 +289,7 @@ def test_the_async_equals_do_the_same(server_url: str, namespace: str) -> None:
     jobs.close()
 
 
-def test_of_many_upkeeps_at_once_a_schedule_fires_once(jobs: Holdfast, store: Store, clock: TestClock) -> None:
+def test_concurrent_upkeeps_fire_a_schedule_once(jobs: Holdfast, store: Store, clock: TestClock) -> None:
     for number in range(20):
         jobs.schedule(f"s{number}", jobs.tasks["work"].bind(), every="1h", missed="all", backlog=10)
     put(store, *(f"d{number}" for number in range(300)), delay=1000)

@@ -18,7 +18,7 @@ from holdfast.store.store import Store
 from holdfast.units import utc
 from tests.apps import worker_app
 from tests.conftest import TestClock
-from tests.store.lua.test_lua import ONE, TWO, dump, end, keep, put, take
+from tests.store.lua.test_state_machine import ONE, TWO, dump, end, keep, put, take
 from tests.support.consistency import check_all_keys, client
 from tests.support.processes import kill_tree
 from tests.support.workers import Crew, until

@@ -136,7 +136,7 @@ def test_every_document_is_in_the_index(index: str) -> None:
 
 
 @pytest.mark.parametrize(("document", "least"), [("guarantees.md", 15), ("comparison.md", 8), ("upgrade.md", 5)])
-def test_every_promise_names_a_test_that_exists(document: str, least: int) -> None:
+def test_every_promise_names_an_existing_test(document: str, least: int) -> None:
     promises = (ROOT / "docs" / document).read_text()
     names = re.findall(r"`([\w/]*test_\w+\.py)::(test_\w+|Test\w+|\w+)`", promises)
     assert len(names) > least

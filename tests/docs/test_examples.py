@@ -169,7 +169,7 @@ def test_a_pipeline_of_three_stages_repeats_only_the_stage_that_failed(folder: F
 
 
 @pytest.mark.parametrize("folder", ["nightly"], indirect=True)
-def test_a_nightly_report_is_had_now(folder: Folder) -> None:
+def test_a_nightly_report_is_triggered_now(folder: Folder) -> None:
     lines = _story(folder, "", "", "")
     assert {*_shown("nightly")} <= {*lines}
     assert len(re.findall(r" \d\d:\d\d", lines[0])) == 10

@@ -346,7 +346,7 @@ def test_a_policy_that_evicts_is_a_danger_and_refused() -> None:
     assert checks.memory(facts).level == "ok"
 
 
-def test_keys_that_expire_are_none_of_jobs(server_url: str, namespace: str) -> None:
+def test_keys_with_an_expiry_belong_to_no_job(server_url: str, namespace: str) -> None:
     """So a policy that evicts only those loses no job."""
     store = Store(Address.find(server_url, namespace=namespace))
     ids = ["waits", "runs", "ended"]
@@ -391,7 +391,7 @@ def test_a_cluster_is_noted() -> None:
     assert found["schema"].level == "ok"
 
 
-def test_who_may_not_ask_for_settings_is_told_what_is_not_known() -> None:
+def test_without_the_right_to_read_settings_the_doctor_names_what_is_unknown() -> None:
     with running_server(options=AOF) as url:
         with client_of(url) as client:
             client.execute_command("ACL", "SETUSER", "ann", "on", ">secret", "~*", "+@all", "-config", "-acl")
@@ -404,7 +404,7 @@ def test_who_may_not_ask_for_settings_is_told_what_is_not_known() -> None:
     assert report.worst_level(found.values()) == "warning"
 
 
-def test_who_may_do_nothing_but_use_holdfast_is_told_so() -> None:
+def test_with_minimal_rights_the_doctor_names_what_is_unknown() -> None:
     with running_server() as url:
         ask(url)  # loads the library
         with client_of(url) as client:

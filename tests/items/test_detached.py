@@ -18,7 +18,7 @@ from holdfast.store import commands
 from holdfast.store.store import Store
 from tests.conftest import TestClock
 from tests.items.test_items import FORKS, Lossy, _in_fork, agot, app, got, items, lossy, run, timed, timer
-from tests.store.lua.test_lua import ONE, TWO, end, put, take
+from tests.store.lua.test_state_machine import ONE, TWO, end, put, take
 from tests.support.workers import until
 
 __all__ = ["app", "items", "lossy", "timed"]
@@ -49,7 +49,7 @@ def test_a_detached_item_is_completed_by_its_token_once(app: Holdfast, items: It
             again()
 
 
-def test_of_many_who_complete_by_one_token_one_does(items: Items) -> None:
+def test_one_of_many_callers_with_a_token_completes_the_item(items: Items) -> None:
     for number in range(10):
         token = detached(items, f"n{number}", keep=number % 2 == 0)
 
@@ -77,7 +77,7 @@ items.complete(sys.argv[1], b"from afar")
     assert app.get("a").checkpoint_bytes == b"half"
 
 
-def test_the_program_that_gave_it_away_has_no_right_to_it(app: Holdfast, items: Items) -> None:
+def test_the_program_that_detached_an_item_can_no_longer_end_it(app: Holdfast, items: Items) -> None:
     items.put(b"", id="a")
     with items:
         item = got(items, lease="1s")
@@ -92,7 +92,7 @@ def test_the_program_that_gave_it_away_has_no_right_to_it(app: Holdfast, items: 
     assert app.get("a").result_bytes == b"theirs"
 
 
-def test_a_block_leaves_what_was_detached_in_it(app: Holdfast, items: Items) -> None:
+def test_the_end_of_a_block_does_not_end_an_item_detached_in_it(app: Holdfast, items: Items) -> None:
     items.put(b"", id="a")
     with items.claim() as item:
         assert item
@@ -131,7 +131,7 @@ def test_a_token_of_an_item_whose_id_is_used_again_is_stale(items: Items) -> Non
     assert items.complete(other)
 
 
-def test_the_holder_of_a_token_fails_releases_and_hears_of_a_cancel(app: Holdfast, items: Items) -> None:
+def test_the_holder_of_a_token_can_fail_release_and_learn_of_a_cancellation(app: Holdfast, items: Items) -> None:
     assert items.fail(detached(items, "a"), "never", final=True)
     assert app.get("a").state == "failed"
     assert items.release(detached(items, "b"), delay="1h", reason="the shop is closed")
@@ -144,7 +144,7 @@ def test_the_holder_of_a_token_fails_releases_and_hears_of_a_cancel(app: Holdfas
     assert app.get("c").state == "cancelled"
 
 
-def test_nobody_is_asked_what_a_detached_item_does(app: Holdfast, items: Items) -> None:
+def test_a_detached_item_has_no_stack(app: Holdfast, items: Items) -> None:
     detached(items)
     with pytest.raises(WrongState, match="no process is known to work on it"):
         app.stack("a")
@@ -187,7 +187,7 @@ def test_a_forked_process_may_end_what_its_parent_detached(app: Holdfast, items:
     assert app.get("a").state == "succeeded"
 
 
-def test_what_was_detached_is_neither_given_back_nor_missed(app: Holdfast, caplog: pytest.LogCaptureFixture) -> None:
+def test_leaving_the_block_does_not_release_detached_items(app: Holdfast, caplog: pytest.LogCaptureFixture) -> None:
     items = app.items("mail")
     with items:
         token = detached(items)
@@ -224,7 +224,7 @@ def test_a_lost_item_cannot_be_detached(items: Items) -> None:
 # Malformed tokens
 
 
-def test_what_is_no_token_is_refused_and_what_was_cut_too(app: Holdfast, items: Items) -> None:
+def test_malformed_and_truncated_tokens_are_refused(app: Holdfast, items: Items) -> None:
     token = detached(items)
     cut = [token[:-1], token[:30], token[:20] + ("A" if token[20] != "A" else "B") + token[21:]]
     for bad, words in [

@@ -170,13 +170,13 @@ def test_items_come_by_priority_and_then_in_order_and_several_at_once(items: Ite
         (b"", {"colour": "red"}, "no option"),
     ],
 )
-def test_what_an_item_cannot_be_is_refused(app: Holdfast, items: Items, payload: Any, options: Any, words: str) -> None:
+def test_an_invalid_item_is_refused(app: Holdfast, items: Items, payload: Any, options: Any, words: str) -> None:
     with pytest.raises(Invalid, match=words):
         items.put(payload, **options)
     assert app.count() == 0
 
 
-def test_what_cannot_be_asked_is_refused_and_the_next_claim_works(app: Holdfast, items: Items) -> None:
+def test_an_invalid_claim_is_refused_and_the_next_one_works(app: Holdfast, items: Items) -> None:
     items.put(b"x")
     for call in (
         lambda: items.claim(wait=-1),
@@ -203,7 +203,7 @@ def test_what_cannot_be_asked_is_refused_and_the_next_claim_works(app: Holdfast,
         items.value("nobody")
 
 
-def test_an_item_that_is_there_is_returned_refused_or_replaced(items: Items) -> None:
+def test_an_existing_item_is_returned_refused_or_replaced(items: Items) -> None:
     items.put(b"1", id="a")
     assert not items.put(b"2", id="a").created
     assert items.value("a") == b"1"
@@ -278,9 +278,7 @@ def test_why_an_item_failed_or_was_released_may_be_any_words(app: Holdfast, item
         assert len(attempt.text) < 10_000
 
 
-def test_a_released_item_comes_back_uncharged_to_its_old_place_or_after_a_delay(
-    timed: Holdfast, clock: TestClock
-) -> None:
+def test_a_released_item_is_requeued_in_its_old_position_or_after_a_delay(timed: Holdfast, clock: TestClock) -> None:
     items = timed.items("mail")
     for id in ("a", "b"):
         items.put(b"", id=id)
@@ -306,7 +304,7 @@ def test_a_cancelled_item_ends_when_it_is_released(app: Holdfast, items: Items) 
     assert app.get("a").state == "cancelled"
 
 
-def test_an_item_that_runs_once_at_most_comes_back_only_if_nothing_was_done(app: Holdfast, items: Items) -> None:
+def test_an_at_most_once_item_is_requeued_only_if_it_is_unstarted(app: Holdfast, items: Items) -> None:
     items.put(b"", id="a", at_most_once=True)
     assert got(items).release(unstarted=True)
     assert got(items).release()
@@ -347,7 +345,7 @@ def test_complete_is_true_for_one_of_many_forked_copies(items: Items, kept: bool
 
 
 @FORKS
-def test_a_lost_reply_is_answered_to_the_process_that_asked_and_not_to_its_fork(items: Items, lossy: Lossy) -> None:
+def test_a_repeated_complete_is_true_for_the_same_process_and_not_for_its_fork(items: Items, lossy: Lossy) -> None:
     items.put(b"", id="a")
     item = got(items)
     lossy.lose_next("finish")
@@ -392,7 +390,7 @@ def test_complete_whose_reply_was_lost_is_true_when_it_is_called_again(
     assert app.count(state="succeeded") == int(kept)
 
 
-def test_another_end_after_a_lost_reply_does_not_claim_to_have_happened(
+def test_a_different_outcome_after_a_lost_reply_is_not_reported_as_done(
     app: Holdfast, items: Items, lossy: Lossy
 ) -> None:
     items.put(b"", id="a")
@@ -498,7 +496,7 @@ def test_an_item_that_is_claimed_just_before_heartbeat_rests_is_renewed_in_time(
         assert claimed[0].complete()
 
 
-def test_heartbeat_tells_what_was_cancelled_and_what_was_lost(app: Holdfast, items: Items) -> None:
+def test_the_heartbeat_marks_cancelled_and_lost_items(app: Holdfast, items: Items) -> None:
     with items:
         for id in ("a", "b"):
             items.put(b"", id=id)
@@ -517,7 +515,7 @@ def test_heartbeat_tells_what_was_cancelled_and_what_was_lost(app: Holdfast, ite
     assert app.get("c").state == "cancelled"
 
 
-def test_leaving_gives_back_what_was_not_completed_and_is_forgotten_as_a_worker(app: Holdfast) -> None:
+def test_leaving_the_block_requeues_unfinished_items_and_deregisters(app: Holdfast) -> None:
     with app.items("mail") as items:
         items.put(b"", id="a")
         item = got(items)
@@ -683,9 +681,7 @@ def test_a_claim_that_waits_in_an_event_loop_is_woken_and_ends_in_time(app: Hold
     run(app, use())
 
 
-def test_who_waits_asks_as_often_as_leases_are_renewed_or_the_dead_would_be_spared(
-    items: Items, server_url: str
-) -> None:
+def test_a_waiting_claim_claims_as_often_as_leases_are_renewed(items: Items, server_url: str) -> None:
     def calls() -> int:
         with redis.Redis.from_url(server_url) as client:
             return int(client.info("commandstats").get("cmdstat_fcall", {"calls": 0})["calls"])
@@ -731,7 +727,7 @@ def test_a_claim_whose_reply_was_lost_is_given_back_by_heartbeat_if_nobody_claim
     assert {attempt.reason for attempt in job.attempts} == {"the reply to its claim was lost"}
 
 
-def test_the_seat_with_an_unanswered_question_is_taken_first() -> None:
+def test_the_claim_slot_with_an_unanswered_claim_is_used_first() -> None:
     holder = ClaimSlots()
     with holder.slot() as one, holder.slot() as two, holder.slot() as three:
         one.unanswered = {"counter": 1}
@@ -908,7 +904,7 @@ with Holdfast({server_url!r}, namespace={app.address.namespace!r}).items("mail")
     assert app.count() == total / 2
 
 
-def test_what_a_killed_program_held_comes_back(timed: Holdfast, clock: TestClock) -> None:
+def test_the_items_of_a_killed_program_are_requeued(timed: Holdfast, clock: TestClock) -> None:
     items, others = timed.items("mail"), timed.items("mail")
     items.put(b"", id="a")
     got(items)
@@ -919,7 +915,7 @@ def test_what_a_killed_program_held_comes_back(timed: Holdfast, clock: TestClock
     assert timed.get("a").lost_used == 1
 
 
-def test_the_same_items_are_not_kept_up_twice(app: Holdfast, items: Items) -> None:
+def test_the_same_items_cannot_be_entered_twice(app: Holdfast, items: Items) -> None:
     async def use() -> None:
         async with items:
             with pytest.raises(Invalid, match="already"):

@@ -18,7 +18,7 @@ from holdfast.store.store import Store
 from holdfast.task.task import Task
 from tests.apps import record_app
 from tests.conftest import TestClock
-from tests.store.lua.test_lua import ONE, dump, end, job, new, put, take
+from tests.store.lua.test_state_machine import ONE, dump, end, job, new, put, take
 from tests.support.consistency import check_all_keys, client
 from tests.support.workers import Crew
 

@@ -59,7 +59,7 @@ def test_the_time_that_is_left_follows_from_the_speed_of_this_attempt() -> None:
     Progress(), Progress(message="begins"), Progress(fraction=0.0, after=5.0), Progress(fraction=0.5),
     Progress(fraction=0.4, after=9.0, base=(1.0, 0.4, 0)),
 ])  # fmt: skip
-def test_what_cannot_be_told_is_not(progress: Progress) -> None:
+def test_seconds_left_is_none_without_enough_data(progress: Progress) -> None:
     assert progress.seconds_left is None
 
 
@@ -99,7 +99,7 @@ def test_counting_keeps_what_was_reported(clock: Clock) -> None:
     assert (progress.fraction, progress.message, progress.counts) == (0.5, "half", {"rows": 1})
 
 
-def test_what_was_counted_last_is_said_at_the_end(bench: Workbench) -> None:
+def test_the_last_counts_are_reported_at_the_end(bench: Workbench) -> None:
     @bench.app.task(name="count")
     def count() -> None:
         for _ in range(1000):
@@ -111,7 +111,7 @@ def test_what_was_counted_last_is_said_at_the_end(bench: Workbench) -> None:
     assert job.progress.counts == {"rows": 1000}
 
 
-def test_what_was_counted_before_an_error_is_said_too(bench: Workbench) -> None:
+def test_counts_before_an_error_are_reported_too(bench: Workbench) -> None:
     @bench.app.task(name="count", retries=0)
     def count() -> None:
         current_job().count(rows=1)
@@ -125,7 +125,7 @@ def test_what_was_counted_before_an_error_is_said_too(bench: Workbench) -> None:
 
 
 @pytest.mark.parametrize("amount", [float("nan"), float("inf"), True, "1", 10**16])
-def test_what_is_no_number_is_not_counted(amount: Any) -> None:
+def test_counting_refuses_what_is_not_a_number(amount: Any) -> None:
     with pytest.raises(Invalid, match="must be a number"):
         running(Listener()).count(rows=amount)
 
@@ -152,7 +152,7 @@ def test_a_long_message_is_cut_to_what_the_store_takes(letter: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["90 %", '{"message":[]}', "[]", "7", '{"progress":"half"}'])
-def test_what_others_wrote_is_a_message(text: str) -> None:
+def test_progress_written_by_another_program_is_read_as_a_message(text: str) -> None:
     assert read_progress(text) == Progress(message=text)
 
 

@@ -20,7 +20,7 @@ from holdfast.store import commands
 from holdfast.store.store import Store
 from holdfast.testing import Workbench, use
 from holdfast.worker.runners.endings import refused_outcome
-from tests.store.lua.test_lua import end, fields, put, take
+from tests.store.lua.test_state_machine import end, fields, put, take
 from tests.support.shells import Hand, Shell
 from tests.support.shells import failure as described
 

@@ -5,7 +5,7 @@ worked out anew from the jobs. A method per verb takes the time and returns what
 the error that it must be refused with.
 
 Not here: waking, and what the server removes by its own clock, that is tokens and the records of silent workers.
-`store/lua/test_lua.py` has those.
+`store/lua/test_state_machine.py` has those.
 """
 
 from __future__ import annotations

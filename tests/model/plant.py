@@ -23,32 +23,32 @@ from holdfast.store import library
 
 LUA = Path(library.__file__).parent / "lua"
 MODEL = [
-    f"tests/model/test_model.py::test_random_commands_do_what_the_model_says[{backend}]"
+    f"tests/model/test_model.py::test_random_commands_have_the_effect_that_the_model_predicts[{backend}]"
     for backend in ("small", "valkey")
 ]
 DIRECT = [
     f"tests/{name}.py"
     for name in (
-        "client/test_unique",
+        "client/test_duplicates",
         "client/test_config",
-        "store/lua/test_lua_found",
-        "store/lua/test_repeats",
-        "store/lua/test_lua",
+        "store/lua/test_bugs_found_by_model",
+        "store/lua/test_repeated_calls",
+        "store/lua/test_state_machine",
         "store/lua/test_settings",
         "store/lua/test_unique_keys",
         "store/lua/test_dependencies",
-        "client/test_newest",
+        "client/test_list_newest",
         "store/lua/test_limits",
-        "store/lua/test_fair",
-        "store/lua/test_steer",
-        "client/test_schedules_stored",
-        "store/lua/test_lua_review",
+        "store/lua/test_shares",
+        "store/lua/test_operators_and_pipelines",
+        "store/lua/test_schedules",
+        "store/lua/test_bugs_found_by_review",
         "client/test_undefined_limits",
-        "store/lua/test_deadline",
+        "store/lua/test_deadlines",
         "job/test_history",
-        "job/test_groups",
+        "job/test_failure_groups",
         "job/test_result",
-        "store/test_damage",
+        "store/test_damaged_records",
     )
 ]
 

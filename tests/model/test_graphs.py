@@ -33,7 +33,7 @@ from tests.model.graph_operators import resume_one
 from tests.model.graph_shapes import SHAPES, plan
 from tests.model.graph_world import World
 from tests.model.graphs import check, delete_all, drain, explain, mistreat, roots, succeed_all
-from tests.store.lua.test_lua import ONE, end, put, standing, take
+from tests.store.lua.test_state_machine import ONE, end, put, standing, take
 from tests.support.new_job import NewJob
 from tests.support.processes import Site, kill_tree, new_site, send
 from tests.support.servers import running_server
@@ -171,7 +171,7 @@ def test_a_job_retried_after_one_that_it_waited_for_is_gone_does_not_wait_for_th
     assert store.run(commands.retry(["next"])) == ["waiting"]
 
 
-def test_who_waited_for_a_job_and_does_not_any_more_makes_no_cycle(store: Store) -> None:
+def test_a_former_dependency_makes_no_cycle(store: Store) -> None:
     put(store, "bad", "slow", "next")
     store.run(commands.depend("next", add=["bad", "slow"], on_failed="run"))
     take(store)

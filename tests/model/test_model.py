@@ -109,7 +109,7 @@ def run_for(url: str, minutes: float, *, name: str) -> None:
 
 @pytest.mark.timeout(0)
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_random_commands_do_what_the_model_says(backend: str) -> None:
+def test_random_commands_have_the_effect_that_the_model_predicts(backend: str) -> None:
     minutes = float(os.environ.get("HOLDFAST_MODEL_MINUTES", "0"))
     with backend_server(backend) as url:
         if minutes:

@@ -55,7 +55,7 @@ def test_a_thread_that_a_job_leaves_behind_does_no_step_of_the_next_job(crew: Cr
     assert crew.said("ghost", "ended") == [["LeaseLost"]]
 
 
-def test_a_thread_that_asks_in_an_idle_process_takes_no_job_away(crew: Crew) -> None:
+def test_a_request_of_a_thread_in_an_idle_process_takes_no_job(crew: Crew) -> None:
     start(crew)
     process = crew.put(app.haunt, "ghost").result(timeout="30s")
 
@@ -103,7 +103,7 @@ def test_a_copy_that_a_job_leaves_behind_says_nothing_for_the_next_job(crew: Cre
 # Threads of a job
 
 
-def test_a_job_speaks_and_hears_while_a_thread_of_it_waits_for_an_answer(crew: Crew, relay: Relay) -> None:
+def test_a_job_sends_and_receives_while_one_of_its_threads_waits_for_a_reply(crew: Crew, relay: Relay) -> None:
     start(crew, HOLDFAST_URL=relay.url)
     job = crew.put(app.speak_while_a_thread_asks.options(soft_timeout="1s"), "both")
     crew.pids("both", "runs")
@@ -118,7 +118,7 @@ def test_a_job_speaks_and_hears_while_a_thread_of_it_waits_for_an_answer(crew: C
     assert crew.said("both", "ended") == [["heard"]]
 
 
-def test_each_of_many_threads_hears_its_own_answers(crew: Crew) -> None:
+def test_each_of_many_threads_gets_its_own_replies(crew: Crew) -> None:
     start(crew)
 
     assert crew.put(app.ask_at_once, 8, 40).result(timeout="40s") == [True] * 8
@@ -148,7 +148,7 @@ def test_a_step_is_kept_though_the_machine_had_nothing_left_for_a_while(crew: Cr
     assert crew.put(app.step_here).result(timeout="30s") == "done"
 
 
-def test_a_job_hears_of_an_error_of_its_executor(crew: Crew) -> None:
+def test_a_job_gets_an_error_of_its_executor(crew: Crew) -> None:
     start(crew, FAIL_STEPS="bug")
 
     ended = crew.ended(crew.put(app.step_here))
@@ -362,7 +362,7 @@ def test_a_job_that_was_given_up_is_told_that_nothing_was_saved_and_its_end_is_s
     play(main())
 
 
-def test_who_waits_for_a_save_is_told_when_the_supervisor_hears_that_the_lease_is_lost(
+def test_a_flush_ends_when_the_supervisor_reports_that_the_lease_is_lost(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def main() -> None:

@@ -131,7 +131,7 @@ WORKS: list[Work] = [
 @pytest.mark.parametrize("work", WORKS)
 @pytest.mark.parametrize("cut", range(11))
 @pytest.mark.usefixtures("all_saved")
-def test_a_loop_that_is_cut_off_anywhere_goes_on_after_what_is_saved(work: Work, cut: int) -> None:
+def test_an_interrupted_loop_resumes_after_its_last_save(work: Work, cut: int) -> None:
     link, done, again = Listener(), Done(cut), Done()
     with suppress(Cut):
         work(running(link), done)
@@ -141,7 +141,7 @@ def test_a_loop_that_is_cut_off_anywhere_goes_on_after_what_is_saved(work: Work,
 
 
 @pytest.mark.parametrize("work", WORKS)
-def test_what_was_not_saved_is_done_again_and_nothing_is_left_out(work: Work) -> None:
+def test_unsaved_items_are_repeated_and_none_is_skipped(work: Work) -> None:
     """Any of the reports may be the last one that was sent."""
     link, done = Listener(), Done(7)
     with pytest.raises(Cut):
@@ -161,7 +161,7 @@ def test_a_loop_that_is_done_is_not_begun_again(work: Work) -> None:
     assert again == []
 
 
-def test_each_says_how_far_it_is() -> None:
+def test_each_reports_its_progress() -> None:
     link = Listener()
     list(running(link).each(range(5)))
     assert link.checkpoints[-1] == b"5"
@@ -170,7 +170,7 @@ def test_each_says_how_far_it_is() -> None:
     }  # fmt: skip
 
 
-def test_each_says_how_far_it_is_in_a_file(tmp_path: Path) -> None:
+def test_each_reports_its_progress_in_a_file(tmp_path: Path) -> None:
     path = tmp_path / "rows"
     path.write_text("four\n" * 10)
     link = Listener()
@@ -300,7 +300,7 @@ def test_a_save_beside_a_loop_is_refused_for_it_would_overwrite_where_the_loop_i
 
 
 @pytest.mark.parametrize("task", [long_app.copy_lines, long_app.acopy_rows], ids=["lines", "rows"])
-def test_a_job_that_is_killed_again_and_again_repeats_no_more_than_came_after_the_last_save_sent(
+def test_a_job_that_is_killed_repeatedly_repeats_only_items_after_the_last_sent_save(
     crew: Crew, tmp_path: Path, task: Task[[str, str], Any]
 ) -> None:
     source, target = tmp_path / "source", tmp_path / "target"

@@ -17,7 +17,7 @@ APP = "tests.apps.long_app"
 
 
 @pytest.mark.parametrize("runner", ["fork", "spawn", "process", "thread", "async"])
-def test_a_step_is_done_once_whoever_runs_the_job(crew: Crew, tmp_path: Path, runner: str) -> None:
+def test_a_step_is_done_once_under_every_runner(crew: Crew, tmp_path: Path, runner: str) -> None:
     crew.start(app=APP)
     job = crew.put(long_app.jobs.tasks[f"pay-{runner}"], str(tmp_path / "ledger"))
 
@@ -28,7 +28,7 @@ def test_a_step_is_done_once_whoever_runs_the_job(crew: Crew, tmp_path: Path, ru
     assert job.refresh().attempt == 2
 
 
-def test_what_is_flushed_is_there_after_a_kill(crew: Crew, tmp_path: Path) -> None:
+def test_a_flushed_save_survives_a_kill(crew: Crew, tmp_path: Path) -> None:
     crew.start(app=APP)
     job = crew.put(long_app.pay_and_die, str(tmp_path / "ledger"))
 
@@ -43,7 +43,7 @@ def test_called_as_a_function_a_step_is_done_once_too(tmp_path: Path) -> None:
     assert (tmp_path / "ledger").read_text() == "charged\n"
 
 
-def test_what_is_no_step_is_refused_before_anything_is_done() -> None:
+def test_an_invalid_step_is_refused_before_it_runs() -> None:
     job = running(Listener())
     with pytest.raises(Invalid, match="the step is 'charge card'"):
         job.once("charge card", lambda: 1)
@@ -54,7 +54,7 @@ def test_what_is_no_step_is_refused_before_anything_is_done() -> None:
 
 
 @pytest.mark.parametrize("result", [float("nan"), object(), "x" * 70_000, {1: 2}])
-def test_a_step_that_was_done_and_cannot_be_kept_is_not_done_again_by_a_retry(result: object) -> None:
+def test_a_finished_step_whose_result_cannot_be_stored_is_not_repeated_by_a_retry(result: object) -> None:
     def charge() -> object:
         return result
 

@@ -258,7 +258,7 @@ def test_keeper_killed_later_leaves_a_server_to_join_and_to_stop(home: Path) -> 
     assert identity(home) != first
 
 
-def test_keeper_that_was_killed_is_replaced_by_whoever_connects_next(home: Path) -> None:
+def test_keeper_that_was_killed_is_replaced_by_the_next_client(home: Path) -> None:
     first, pid = identity(home), pid_of(home)
     for _ in range(2):
         assert keeper.has_keeper(str(home))
@@ -642,7 +642,7 @@ def test_versions_are_compared_by_number_and_kind(one: str, reads: bool, other: 
 
 
 @pytest.mark.parametrize("text", ["", "valkey", "keydb 6.3.4", "valkey 9.1.2; rm", "/bin/sh", "valkey 9." + "1" * 5000])
-def test_what_is_no_version_counts_as_none(tmp_path: Path, text: str) -> None:
+def test_an_invalid_version_counts_as_unknown(tmp_path: Path, text: str) -> None:
     (tmp_path / "server").write_text(text)
 
     assert read_build(tmp_path) is None

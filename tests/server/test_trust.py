@@ -29,7 +29,7 @@ from holdfast.store.address import Address, Target
 from holdfast.store.deadline import Deadline
 from holdfast.store.pool import AsyncPool, Pool
 from tests.apps import worker_app as app
-from tests.server.test_starts import NOBODY, as_nobody
+from tests.server.test_start_errors import NOBODY, as_nobody
 from tests.support.shells import PROGRAM
 from tests.support.workers import Crew
 

@@ -275,7 +275,7 @@ REFUSALS = {
 
 
 @pytest.mark.parametrize("refusal", REFUSALS.values(), ids=REFUSALS)
-def test_what_passes_with_time_is_waited_for(server_url: str, store: str, refusal: str) -> None:
+def test_temporary_errors_are_retried(server_url: str, store: str, refusal: str) -> None:
     def work(call: Callable[..., Any]) -> None:
         assert call("run", enqueue(secrets.token_hex(6))).created == [True]
 
@@ -285,7 +285,7 @@ def test_what_passes_with_time_is_waited_for(server_url: str, store: str, refusa
 
 
 @pytest.mark.parametrize("words", ["UNBLOCKED", *REFUSALS.values()], ids=["UNBLOCKED", *REFUSALS])
-def test_what_our_functions_quote_is_no_failover(server_url: str, store: str, words: str) -> None:
+def test_an_error_text_quoted_by_our_functions_is_not_a_failover(server_url: str, store: str, words: str) -> None:
     """A refusal of theirs has the names that somebody chose in it."""
 
     def work(call: Callable[..., Any]) -> None:
@@ -299,7 +299,7 @@ def test_what_our_functions_quote_is_no_failover(server_url: str, store: str, wo
 
 
 @pytest.mark.parametrize(("name", "maybe_done"), [("READONLY", False), ("LOADING", False), ("non local key", True)])
-def test_whether_it_may_have_been_done_is_known(server_url: str, store: str, name: str, maybe_done: bool) -> None:
+def test_maybe_done_is_right_for_each_error(server_url: str, store: str, name: str, maybe_done: bool) -> None:
     def work(call: Callable[..., Any]) -> None:
         with pytest.raises(StoreUnavailable) as caught:
             call("run", enqueue("a", Deadline(0.5)))
@@ -322,7 +322,7 @@ def test_a_library_that_may_have_been_loaded_says_nothing_of_the_command(store: 
         use(store, url, work)
 
 
-def test_a_password_that_is_wrong_is_tried_once(store: str) -> None:
+def test_a_wrong_password_is_tried_once(store: str) -> None:
     asked: list[bytes] = []
 
     def answer(command: list[bytes]) -> bytes:
@@ -464,7 +464,7 @@ def test_items_follow_a_failover(two: Pair) -> None:
 
 
 @pytest.mark.timeout(300)
-def test_failovers_under_load_lose_no_job_and_stop_nobody() -> None:
+def test_failovers_under_load_lose_no_job_and_interrupt_no_client() -> None:
     report = failover_load.run(
         2
     )  # `python -m tests.support.failover_load` has more of them, and prints how long they took

@@ -101,7 +101,7 @@ def test_releases_run_side_by_side(run: Run, server_url: str) -> None:
         client.function_delete("holdfast_" + "0" * 12)
 
 
-def test_a_connection_that_was_cut_is_made_anew(run: Run, server_url: str) -> None:
+def test_a_connection_that_was_cut_is_opened_again(run: Run, server_url: str) -> None:
     run(commands.enqueue([job("a")]))
     with redis.Redis.from_url(server_url) as client:
         client.client_kill_filter(_type="normal", skipme=True)
@@ -130,7 +130,7 @@ def test_a_full_server_refuses_new_jobs_and_lets_the_old_ones_end(namespace: str
         store.close()
 
 
-def test_what_the_server_refuses_for_reasons_of_its_own_is_said_in_one_sentence(run: Run, server_url: str) -> None:
+def test_an_error_of_the_server_itself_is_reported_in_one_sentence(run: Run, server_url: str) -> None:
     run(commands.count())
     with redis.Redis.from_url(server_url) as client:
         client.acl_setuser("default", enabled=True, nopass=True, keys=["*"], commands=["+@all", "-hset"])
@@ -156,7 +156,7 @@ def test_a_stopped_server_gives_a_clear_time_out(namespace: str) -> None:
         store.close()
 
 
-def test_a_reply_that_comes_late_answers_nobody_else(address: Address) -> None:
+def test_a_late_reply_is_not_taken_for_that_of_another_command(address: Address) -> None:
     async def use() -> None:
         store = AsyncStore(address)
         waiting = asyncio.create_task(store.execute("BLPOP", "nothing", 30, blocks=30))
@@ -172,7 +172,7 @@ def test_a_reply_that_comes_late_answers_nobody_else(address: Address) -> None:
 
 
 @pytest.mark.parametrize("steps", range(30))
-def test_a_call_that_is_cancelled_ends_whatever_it_was_about_to_do(address: Address, steps: int) -> None:
+def test_a_cancelled_call_ends_at_any_point(address: Address, steps: int) -> None:
     async def use() -> None:
         store = AsyncStore(address)
         waiting = asyncio.create_task(store.execute("BLPOP", "nothing", 30, blocks=30))
@@ -303,7 +303,7 @@ async def _end_others() -> None:
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl, to make a certificate")
-def test_tls_is_spoken_and_certificates_are_checked(tmp_path: Path, server_url: str, namespace: str, how: str) -> None:
+def test_tls_works_and_certificates_are_checked(tmp_path: Path, server_url: str, namespace: str, how: str) -> None:
     with tls_proxy(tmp_path, server_url.removeprefix("unix://")) as port:
         trusting = f"rediss://localhost:{port}?ssl_ca_certs={tmp_path}/cert.pem"
         with running(how, Address.find(trusting, namespace=namespace)) as call:
@@ -318,7 +318,7 @@ def test_tls_is_spoken_and_certificates_are_checked(tmp_path: Path, server_url: 
             call("run", commands.count())
 
 
-def test_a_password_and_the_number_of_a_database_are_heeded(how: str) -> None:
+def test_password_and_database_number_are_used(how: str) -> None:
     with running_server() as url, redis.Redis.from_url(url) as client:
         client.config_set("requirepass", "secret")
         with running(how, Address.find(f"unix://:secret@{url.removeprefix('unix://')}?db=3")) as call:
@@ -339,7 +339,7 @@ def test_a_reply_that_comes_in_pieces_is_put_together(server_url: str, namespace
         assert [(each.id, each.payload) for each in claimed] == [(each.id, each.payload) for each in jobs]
 
 
-def test_what_nobody_asked_for_answers_no_other_command(how: str) -> None:
+def test_an_unsolicited_reply_is_not_taken_for_that_of_a_command(how: str) -> None:
     answers = iter(range(100))
 
     def answer(command: list[bytes]) -> bytes:
@@ -349,7 +349,7 @@ def test_what_nobody_asked_for_answers_no_other_command(how: str) -> None:
         assert [call("execute", "GET", "x") for _ in range(20)] == list(range(20))
 
 
-def test_what_is_no_reply_is_a_server_that_cannot_be_reached(how: str) -> None:
+def test_an_invalid_reply_counts_as_an_unreachable_server(how: str) -> None:
     def answer(command: list[bytes]) -> bytes:
         return b"+OK\r\n" if command[0] != b"FCALL" else b"HTTP/1.1 400 Bad Request\r\n\r\n"
 
@@ -371,7 +371,7 @@ def test_a_blocking_pop_has_the_time_that_it_asks_for_and_no_more(call: Callable
         other("execute", "BLPOP", "nothing", 0.05, blocks=0.05)
 
 
-def test_each_command_has_its_own_time_on_a_line_that_all_share(server_url: str, namespace: str, how: str) -> None:
+def test_each_command_has_its_own_deadline_on_a_shared_connection(server_url: str, namespace: str, how: str) -> None:
     def answer(command: list[bytes]) -> bytes:
         return b"" if command[0] == b"GET" else b"+OK\r\n"
 
@@ -384,7 +384,7 @@ def test_each_command_has_its_own_time_on_a_line_that_all_share(server_url: str,
         assert call("execute", "BLPOP", "nothing", 0.3, deadline=Deadline(600)) is None
 
 
-def test_a_reply_that_is_coming_is_waited_for(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reply_that_is_arriving_extends_the_deadline(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.store.deadline.MAX_EXTENSION", 1000)
     monkeypatch.setattr("holdfast.store.connection.GRACE", PATIENCE)
     monkeypatch.setattr("holdfast.store.connection._POLL_INTERVAL", PATIENCE)
@@ -402,7 +402,7 @@ def test_a_reply_that_is_coming_is_waited_for(how: str, monkeypatch: pytest.Monk
         assert call("execute", "GET", "x", deadline=deadline) == [1, b"OK"]
 
 
-def test_a_command_that_is_going_out_is_waited_for(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_command_that_is_being_sent_extends_the_deadline(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.store.deadline.MAX_EXTENSION", 1000)
     monkeypatch.setattr("holdfast.store.connection.GRACE", PATIENCE)
     monkeypatch.setattr("holdfast.store.connection._POLL_INTERVAL", PATIENCE)
@@ -545,7 +545,7 @@ def test_something_is_done_while_the_server_works(call: Callable[..., Any]) -> N
     assert done == [1]
 
 
-def test_lines_are_used_again(how: str, switch: Switch) -> None:
+def test_connections_are_reused(how: str, switch: Switch) -> None:
     switch.on()
     with running(how, Address.find(switch.url)) as use:
         for _ in range(50):
@@ -568,7 +568,7 @@ class _Late:
         return b"+%b\r\n" % command[-1]
 
 
-def test_a_command_that_timed_out_is_answered_to_nobody_else(how: str) -> None:
+def test_the_reply_to_a_timed_out_command_reaches_no_other_command(how: str) -> None:
     late = _Late()
     with outages.answering(late.answer) as url, running(how, Address.find(url)) as call:
         assert call("execute", "ECHO", "first") == b"first"
@@ -577,7 +577,7 @@ def test_a_command_that_timed_out_is_answered_to_nobody_else(how: str) -> None:
         assert call("execute", "ECHO", "next", deadline=Deadline(PATIENCE, on_sent=late.may_answer.set)) == b"next"
 
 
-def test_a_command_that_was_cancelled_is_answered_to_nobody_else() -> None:
+def test_the_reply_to_a_cancelled_command_reaches_no_other_command() -> None:
     late = _Late()
 
     async def use(url: str) -> None:
@@ -617,7 +617,7 @@ def test_a_command_may_be_cancelled_at_any_moment_and_others_get_their_own_repli
     asyncio.run(use())
 
 
-def test_closing_ends_what_is_on_its_way_which_begins_anew(address: Address) -> None:
+def test_closing_interrupts_commands_in_flight_which_are_retried(address: Address) -> None:
     async def use() -> None:
         store, other = AsyncStore(address), AsyncStore(address)
         key = address.key + ":closing"
@@ -655,7 +655,7 @@ def test_nothing_is_open_when_a_store_was_closed(address: Address) -> None:
     gc.collect()  # an unclosed connection would say so now
 
 
-def test_closing_that_is_cancelled_has_closed_all_the_same(address: Address) -> None:
+def test_a_cancelled_close_still_closes_everything(address: Address) -> None:
     complaints: list[dict[str, Any]] = []
 
     async def use() -> None:
@@ -728,9 +728,7 @@ def test_an_event_loop_that_stands_still_while_it_connects_gets_some_more_time(
     asyncio.run(use())
 
 
-def test_a_connection_that_broke_while_nobody_used_it_is_not_one_that_may_have_carried_a_command(
-    switch: Switch, how: str
-) -> None:
+def test_a_connection_that_broke_while_idle_does_not_make_a_command_maybe_done(switch: Switch, how: str) -> None:
     switch.on()
     with running(how, Address.find(switch.url)) as call:
         call("run", commands.count())

@@ -87,7 +87,7 @@ def staff(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Staff]:
 
 
 @pytest.mark.parametrize("runner", ["fork", "spawn", "process", "thread", "none can be forked"])
-def test_it_runs_whatever_runner_the_worker_has_for_tasks(crew: Crew, runner: str) -> None:
+def test_a_program_runs_whatever_the_runner_of_the_worker(crew: Crew, runner: str) -> None:
     if runner == "none can be forked":
         worker = start(crew, app="tests.apps.runner_app", START_THREAD="yes")
     else:
@@ -243,7 +243,7 @@ NOWHERE = Holdfast("redis://127.0.0.1:1")
         (["echo"], {"stdin": b"x"}, Invalid, "stdin is b'x'; it must be a str"),
     ],
 )
-def test_what_no_program_can_be_given_is_refused_at_once(
+def test_arguments_that_no_program_can_get_are_refused_at_once(
     arguments: Any, more: dict[str, Any], error: type[Exception], reason: str
 ) -> None:
     with pytest.raises(error, match=reason):
@@ -279,7 +279,7 @@ def test_the_name_of_programs_is_no_name_for_a_task() -> None:
         b'{"arguments": [%s]}' % b",".join([b'"x"'] * 5000),
     ],
 )
-def test_what_a_stranger_has_stored_is_checked_by_the_worker_too(staff: Staff, payload: bytes) -> None:
+def test_a_program_stored_by_another_client_is_checked_by_the_worker_too(staff: Staff, payload: bytes) -> None:
     store = staff.crew.app.store
     (id,) = store.run(commands.enqueue([NewJob(id=_new_id(), payload=payload, queue="default", task=PROGRAM)])).ids
 
@@ -444,7 +444,7 @@ def test_kill_of_the_worker_ends_it_and_another_worker_runs_it_again(crew: Crew)
 # Who may
 
 
-def test_a_worker_that_does_not_allow_it_leaves_it_to_one_that_does(crew: Crew) -> None:
+def test_a_worker_without_allow_exec_leaves_a_program_to_one_with_it(crew: Crew) -> None:
     staff = start(crew, allow=False)
     job = staff.put(["touch", str(crew.folder / "touched")])
     until(lambda: crew.get(job).attempt == 1 and crew.get(job).state == "scheduled", what="its release")

@@ -96,7 +96,7 @@ def found(told: Story) -> str:
     return "; ".join(finding.words for finding in check(told))
 
 
-def test_a_good_story_is_believed() -> None:
+def test_a_correct_ledger_has_no_findings() -> None:
     assert check(story()) == []
     assert check(replace(story(), exclusive=True)) == []
 

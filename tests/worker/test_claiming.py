@@ -122,7 +122,7 @@ def test_a_wake_up_brings_the_job(address: Address) -> None:
     idle(address, show)
 
 
-def test_one_job_is_brought_and_the_others_are_for_whoever_asks(address: Address) -> None:
+def test_a_waiting_claim_brings_one_job_and_leaves_the_others(address: Address) -> None:
     async def show(it: Idle) -> None:
         first, second = it.enqueue(), it.enqueue()
         await it.hear()
@@ -242,7 +242,7 @@ def test_a_reply_that_comes_late_is_renewed_before_it_is_trusted(
     idle(address, show)
 
 
-def test_who_is_to_end_learns_what_it_was_given(address: Address) -> None:
+def test_a_stopping_executor_learns_whether_its_waiting_claim_was_carried_out(address: Address) -> None:
     async def show(it: Idle) -> None:
         it.is_ending = True
         it.others("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
@@ -262,7 +262,7 @@ def test_who_is_to_end_learns_what_it_was_given(address: Address) -> None:
     idle(address, show_late)
 
 
-def test_who_is_to_end_takes_nothing(address: Address) -> None:
+def test_a_stopping_executor_claims_nothing(address: Address) -> None:
     async def show(it: Idle) -> None:
         it.enqueue()
         it.is_ending = True
@@ -289,7 +289,7 @@ def test_a_job_that_comes_when_an_executor_has_to_stop_is_handed_back_in_its_nex
         end.close()
 
 
-def test_inside_a_program_no_claim_waits_for_the_program_may_keep_the_loop(address: Address) -> None:
+def test_an_embedded_worker_has_no_waiting_claim(address: Address) -> None:
     app = Holdfast(address.url, namespace=address.namespace)
 
     @app.task(name="nothing")
@@ -304,7 +304,7 @@ def test_inside_a_program_no_claim_waits_for_the_program_may_keep_the_loop(addre
 
 
 @pytest.mark.parametrize("is_ended", [False, True])
-def test_what_an_executor_has_told_of_may_have_begun_until_it_says_that_it_ended(is_ended: bool) -> None:
+def test_a_reported_claim_may_have_started_until_its_end_is_reported(is_ended: bool) -> None:
     async def hear() -> bool:
         ours, its = socket.socketpair()
         executor = ExecutorProcess(EXECUTOR, _ThisProcess(), *await open_ends(ours))
@@ -323,7 +323,7 @@ def test_what_an_executor_has_told_of_may_have_begun_until_it_says_that_it_ended
 
 
 @pytest.mark.parametrize("once", [False, True])
-def test_what_an_executor_was_given_and_never_heard_of_is_handed_back_as_not_begun(crew: Crew, once: bool) -> None:
+def test_an_unreported_claim_is_released_as_unstarted(crew: Crew, once: bool) -> None:
     worker = crew.start()
     with redis.Redis.from_url(crew.url, decode_responses=True) as client:
         [name] = until(lambda: client.zrange(f"hf:{{{crew.namespace}}}:idle:default", 0, -1))

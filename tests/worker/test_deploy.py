@@ -126,7 +126,7 @@ def test_systemd_waits_for_long_enough_and_accepts_the_unit(tmp_path: Path) -> N
     assert "holdfast@1.service:" not in done.stderr, "a line that systemd does not understand"
 
 
-def test_systemd_hears_that_a_worker_is_ready_and_that_it_stops(crew: Crew) -> None:
+def test_systemd_is_notified_when_a_worker_is_ready_and_when_it_stops(crew: Crew) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
         listener.bind(f"\0{crew.namespace}")
         listener.settimeout(30)
@@ -138,7 +138,7 @@ def test_systemd_hears_that_a_worker_is_ready_and_that_it_stops(crew: Crew) -> N
         assert listener.recv(100) == b"STOPPING=1"
 
 
-def test_a_worker_that_is_process_1_hears_signals_and_reaps_what_jobs_leave_behind(crew: Crew) -> None:
+def test_a_worker_as_process_1_handles_signals_and_reaps_orphans(crew: Crew) -> None:
     apart = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child", "--mount-proc"]
     if not shutil.which("unshare") or subprocess.run([*apart, "true"], capture_output=True, check=False).returncode:
         pytest.skip("there are no namespaces here")

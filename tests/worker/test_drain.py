@@ -69,7 +69,7 @@ def test_the_command_line_drains_the_workers_of_a_node_and_waits_for_their_end(
     assert [row[1] for row in shell("workers", "drain", other.name, "--wait").rows] == ["draining", "ended"]
 
 
-def test_who_waits_for_a_drained_worker_may_lose_patience(shell: Shell, crew: Crew, namespace: str) -> None:
+def test_waiting_for_a_drained_worker_can_time_out(shell: Shell, crew: Crew, namespace: str) -> None:
     crew.start(app=APP, HOLDFAST_NAMESPACE=namespace)
     job = shell.client.enqueue(long_app.wait_for_file.bind(str(crew.folder / "go")))
     name = until(lambda: shell.client.get(job.id).worker)

@@ -97,7 +97,7 @@ def test_a_sync_program_has_a_worker_in_a_thread(jobs: Holdfast) -> None:
     assert "holdfast-worker" not in [thread.name for thread in threading.enumerate()]
 
 
-def test_leases_are_renewed_and_cancellations_heard(jobs: Holdfast) -> None:
+def test_leases_are_renewed_and_cancellations_received(jobs: Holdfast) -> None:
     go = threading.Event()
 
     @jobs.task(name="hold")
@@ -122,7 +122,7 @@ def test_leases_are_renewed_and_cancellations_heard(jobs: Holdfast) -> None:
     assert jobs.get(kept.id).attempt == 1
 
 
-def test_jobs_may_end_or_yield_when_the_block_ends_and_the_rest_is_handed_back(jobs: Holdfast) -> None:
+def test_jobs_may_end_or_yield_when_the_block_ends_and_the_others_are_requeued(jobs: Holdfast) -> None:
     @jobs.task(name="polite")
     def polite() -> str:
         job = current_job()
@@ -166,7 +166,7 @@ def test_a_thread_that_is_abandoned_takes_no_neighbour_with_it(jobs: Holdfast) -
         go.set()
 
 
-def test_runners_apart_are_not_possible_and_that_is_said(jobs: Holdfast, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_embedded_worker_warns_that_it_starts_no_processes(jobs: Holdfast, caplog: pytest.LogCaptureFixture) -> None:
     @jobs.task(runner="process", name="apart")
     def apart() -> int:
         return os.getpid()
@@ -490,7 +490,7 @@ def test_a_forked_copy_of_a_program_that_ends_takes_nothing_from_its_worker(serv
     assert done.returncode == 0, done.stderr
 
 
-def test_the_jobs_of_a_program_that_is_killed_are_taken_back_by_a_sibling(
+def test_the_jobs_of_a_killed_program_are_requeued_by_another_worker_on_the_node(
     jobs: Holdfast, server_url: str, namespace: str, tmp_path: Path
 ) -> None:
     here = {"HOLDFAST_URL": server_url, "HOLDFAST_NAMESPACE": namespace}

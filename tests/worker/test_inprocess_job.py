@@ -273,7 +273,7 @@ def has_started(attempt: Attempt) -> bool:
 
 
 @pytest.mark.parametrize("make", [one_thread, AsyncRunner], ids=INSIDE)
-def test_what_was_asked_to_end_before_it_began_has_not_started(
+def test_a_job_that_was_stopped_before_it_began_has_not_started(
     monkeypatch: pytest.MonkeyPatch, make: Callable[[InProcessJobs], AsyncRunner | ThreadRunner]
 ) -> None:
     async def main() -> None:

@@ -82,7 +82,7 @@ def test_bytes_that_are_no_text_are_kept_as_they_are(desk: Crew, runner: str) ->
 
 
 @pytest.mark.parametrize("runner", ALL)
-def test_handlers_that_were_made_at_import_and_lines_written_by_hand_are_the_jobs(desk: Crew, runner: str) -> None:
+def test_output_of_handlers_made_at_import_and_of_job_log_is_in_the_log(desk: Crew, runner: str) -> None:
     assert lines_of(desk, run(desk, f"logged-{runner}")) == ["WARNING logged", "by hand"]
 
 
@@ -119,12 +119,12 @@ def test_threads_that_print_at_once_do_not_mix_their_lines(tmp_path: Path) -> No
     assert (tmp_path / "log").read_text() == "between\none two\nthe end"
 
 
-def test_in_threads_of_a_job_that_is_one_itself_it_is_the_current_job(desk: Crew) -> None:
+def test_threads_of_a_thread_job_see_it_as_the_current_job(desk: Crew) -> None:
     job = run(desk, "in_threads-thread")
     assert {line.split(", ")[1] for line in lines_of(desk, job)} == {job.id}
 
 
-def test_what_a_pool_does_for_a_job_is_the_jobs_whoever_made_the_thread(desk: Crew) -> None:
+def test_output_of_pool_threads_belongs_to_the_job_that_submitted_the_work(desk: Crew) -> None:
     for word in ("one", "two"):
         assert lines_of(desk, run(desk, "in_a_pool-thread", word)) == [f"pooled {word}"]
 
@@ -134,7 +134,7 @@ def test_what_subprocesses_print_is_there_too(desk: Crew, runner: str) -> None:
     assert lines_of(desk, run(desk, f"children-{runner}")) == ["from a subprocess", "and its errors"]
 
 
-def test_coroutines_that_print_in_turns_have_each_their_own_log(desk: Crew) -> None:
+def test_coroutines_that_print_alternately_have_their_own_logs(desk: Crew) -> None:
     some = [desk.put(log_app.in_turns, name, 100) for name in ("one", "two")]
     for job, name in zip(some, ("one", "two"), strict=True):
         desk.ended(job)
@@ -150,7 +150,7 @@ def test_a_job_that_prints_nothing_leaves_nothing(desk: Crew, runner: str) -> No
     assert job.logs() == (0, [], b"", 0, b"")
 
 
-def test_what_a_thread_prints_that_a_job_has_left_is_not_the_next_jobs(crew: Crew, tmp_path: Path) -> None:
+def test_output_of_a_thread_left_behind_is_not_in_the_log_of_the_next_job(crew: Crew, tmp_path: Path) -> None:
     worker = crew.start("--processes", "1", app=APP)
     gate, done = str(tmp_path / "gate"), str(tmp_path / "done")
     process = crew.put(log_app.leave_a_thread, gate, done).result(timeout=60)
@@ -169,9 +169,7 @@ def test_what_a_thread_prints_that_a_job_has_left_is_not_the_next_jobs(crew: Cre
     [*(("job", runner) for runner in APART), *((victim, "fork") for victim in ("executor", "supervisor")),
      ("executor", "thread"), ("supervisor", "thread")],
 )  # fmt: skip
-def test_every_line_that_was_printed_is_there_after_a_kill(
-    crew: Crew, tmp_path: Path, runner: str, victim: str
-) -> None:
+def test_every_printed_line_is_in_the_log_after_a_kill(crew: Crew, tmp_path: Path, runner: str, victim: str) -> None:
     worker = crew.start("--lease", "1s", app=APP)
     told = tmp_path / "told"
     job = crew.put(log_app.jobs.tasks[f"chatter-{runner}"], str(told))
@@ -227,7 +225,7 @@ def test_what_cannot_be_sent_when_a_worker_ends_is_sent_by_the_next_on_the_node(
 # Floods and broken disks
 
 
-def test_a_flood_is_cut_in_the_middle_and_the_disk_is_given_back(crew: Crew, tmp_path: Path) -> None:
+def test_a_flood_is_cut_in_the_middle_and_its_disk_space_is_freed(crew: Crew, tmp_path: Path) -> None:
     """Also while nothing can be sent, because the store is away."""
     relay = Relay(tmp_path, crew.url)
     crew.start("--hide-output", app=APP, HOLDFAST_URL=relay.url)
@@ -266,7 +264,7 @@ def test_a_full_disk_is_no_reason_for_a_job_to_fail(desk: Crew) -> None:
     assert len(text_of(desk, job)) == 1000
 
 
-def test_what_a_full_store_does_not_take_is_sent_when_it_has_room(crew: Crew) -> None:
+def test_logs_that_a_full_store_refuses_are_sent_later(crew: Crew) -> None:
     job = crew.put(log_app.jobs.tasks["talk-fork"], 50)
     store = crew.app.store
     store.execute("CONFIG", "SET", "maxmemory", "1")
@@ -280,7 +278,7 @@ def test_what_a_full_store_does_not_take_is_sent_when_it_has_room(crew: Crew) ->
     assert len(lines_of(crew, job)) == 101
 
 
-def test_without_a_place_for_logs_jobs_run_all_the_same(crew: Crew) -> None:
+def test_jobs_run_even_if_logs_cannot_be_written(crew: Crew) -> None:
     crew.start(app=APP)
     run(crew, "silent-fork")
     shutil.rmtree(crew.directories()[0] / "logs")
@@ -307,7 +305,7 @@ def test_a_worker_shows_what_jobs_print_or_hides_it(crew: Crew) -> None:
 
 
 @pytest.mark.parametrize("is_there", [True, False])
-def test_a_reader_of_the_worker_s_output_that_stands_still_or_goes_away_stops_nothing(
+def test_a_blocked_or_closed_reader_of_the_workers_output_stops_nothing(
     crew: Crew, tmp_path: Path, is_there: bool
 ) -> None:
     reads, writes = os.pipe()
@@ -328,7 +326,7 @@ def test_a_reader_of_the_worker_s_output_that_stands_still_or_goes_away_stops_no
         os.close(reads)
 
 
-def test_what_nobody_read_is_counted_and_said_to_whoever_reads_next() -> None:
+def test_unread_output_lines_are_counted_and_the_count_is_shown_to_the_next_reader() -> None:
     reads, writes = os.pipe()
     outlet, line = Outlet(writes), "x" * 1023 + "\n"
     for _ in range(100):
@@ -345,7 +343,7 @@ def test_what_nobody_read_is_counted_and_said_to_whoever_reads_next() -> None:
     os.close(writes)
 
 
-def test_inside_a_program_lines_written_by_hand_are_kept_and_prints_go_where_they_go(crew: Crew) -> None:
+def test_in_an_embedded_worker_job_log_is_stored_and_prints_are_not_captured(crew: Crew) -> None:
     app, printed = Holdfast(crew.url, namespace=crew.namespace), io.StringIO()
     app.tasks.update(log_app.jobs.tasks)
     job = app.enqueue(log_app.jobs.tasks["logged-async"].bind())

@@ -98,7 +98,7 @@ def test_an_error_after_a_crash_is_followed_by_a_retry(crew: Crew) -> None:
     _line(worker, f"{job.id}: retry 1 of 3 now")  # not: requeued, after crash 1 of 3
 
 
-def test_what_a_job_raises_is_obeyed_by_no_terminal_and_forges_no_line(crew: Crew) -> None:
+def test_text_of_an_exception_neither_controls_the_terminal_nor_forges_a_line(crew: Crew) -> None:
     worker = crew.start(app=APP)
     for task in (shout, shout_async):
         job = crew.app.enqueue(task.bind(HOSTILE).options(retries=0))
@@ -144,7 +144,9 @@ def test_below_info_no_job_has_a_line_and_at_debug_each_has(crew: Crew) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_worker_that_stops_says_what_it_waits_for_and_that_a_second_signal_hurries(crew: Crew, number: int) -> None:
+def test_a_stopping_worker_logs_the_jobs_it_waits_for_and_the_effect_of_a_second_signal(
+    crew: Crew, number: int
+) -> None:
     if signal.getsignal(number) is signal.SIG_IGN:
         pytest.skip("the signal is ignored here, as in the background of a shell")
     worker = crew.start(app=APP)

@@ -43,7 +43,7 @@ def test_calls_are_made_by_the_loop_in_the_order_of_each_thread() -> None:
         assert [number for each, number in made if each == thread] == list(range(1000))
 
 
-def test_calls_are_made_in_the_context_of_who_made_the_box() -> None:
+def test_calls_run_in_the_context_of_the_creator() -> None:
     seen: list[str] = []
 
     async def main() -> None:
@@ -116,7 +116,7 @@ def test_the_loop_makes_some_calls_at_once_and_then_looks_after_others() -> None
     assert made == list(range(2 * BATCH))
 
 
-def test_who_is_far_ahead_of_the_loop_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_thread_far_ahead_of_the_loop_is_slowed_down(monkeypatch: pytest.MonkeyPatch) -> None:
     waited: list[float] = []
     monkeypatch.setattr("holdfast.worker.runners.loop_calls.time.sleep", waited.append)
 
@@ -132,7 +132,7 @@ def test_who_is_far_ahead_of_the_loop_waits_for_it(monkeypatch: pytest.MonkeyPat
     assert waited == [SLOW_DOWN]
 
 
-def test_what_was_posted_is_made_early_by_who_catches_up_though_no_wake_up_has_come() -> None:
+def test_catch_up_makes_posted_calls_before_the_wake_up() -> None:
     made: list[tuple[str, str]] = []
 
     async def main() -> None:
@@ -153,7 +153,7 @@ def test_what_was_posted_is_made_early_by_who_catches_up_though_no_wake_up_has_c
     assert made == [(word, "executor") for word in ("error", *map(str, range(2 * BATCH)))]
 
 
-def test_who_posts_next_wakes_the_loop_if_the_last_could_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_next_post_wakes_the_loop_if_the_last_one_could_not(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[str] = []
 
     async def main() -> None:

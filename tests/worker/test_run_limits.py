@@ -120,7 +120,7 @@ def test_the_stack_is_there_though_the_job_holds_its_interpreter(staff: Staff, a
     assert "in add_up\n" in ended.failure.traceback
 
 
-def test_whatever_a_job_says_counts(staff: Staff) -> None:
+def test_every_kind_of_report_counts_as_a_sign_of_life(staff: Staff) -> None:
     said = ("save", "report", "note", "print")
     jobs = [staff.put("talk", "fork", how, 3.5, stalled="2s", retries=0) for how in said]
     jobs += [staff.put("talk", runner, how, 3.5, stalled="2s", retries=0) for runner in INSIDE for how in said]
@@ -201,7 +201,7 @@ def cut_off(crew: Crew, relay: Relay, runner: Runner) -> tuple[Staff, Job[Any]]:
     return first, job
 
 
-def test_an_exclusive_job_is_dead_before_another_worker_can_have_it(crew: Crew, relay: Relay, apart: Runner) -> None:
+def test_an_exclusive_job_is_dead_before_another_worker_can_claim_it(crew: Crew, relay: Relay, apart: Runner) -> None:
     first, job = cut_off(crew, relay, apart)
 
     relay.cut()
@@ -215,7 +215,7 @@ def test_an_exclusive_job_is_dead_before_another_worker_can_have_it(crew: Crew, 
     assert len(crew.said("alone", "runs")) == 2
 
 
-def test_an_exclusive_job_is_killed_though_its_executor_hears_nothing(crew: Crew, relay: Relay) -> None:
+def test_an_exclusive_job_is_killed_although_its_executor_is_frozen(crew: Crew, relay: Relay) -> None:
     first, job = cut_off(crew, relay, "fork")
     executor = first.worker.executor
     crew.kill(executor, signal.SIGSTOP)
@@ -230,7 +230,7 @@ def test_an_exclusive_job_is_killed_though_its_executor_hears_nothing(crew: Crew
     assert crew.ended(job).crashes_used == 0
 
 
-def test_an_exclusive_job_is_stopped_though_its_supervisor_stands_still(crew: Crew, relay: Relay) -> None:
+def test_an_exclusive_job_is_stopped_although_its_supervisor_is_frozen(crew: Crew, relay: Relay) -> None:
     first, job = cut_off(crew, relay, "fork")
 
     first.worker.send(signal.SIGSTOP)
@@ -338,7 +338,7 @@ async def wait() -> None: ...
         (idle, {"stalled": 0}, "stalled"),
     ],
 )
-def test_what_a_runner_cannot_keep_is_refused_where_it_is_declared(
+def test_limits_that_a_runner_cannot_enforce_are_refused_at_the_declaration(
     function: Any, options: dict[str, Any], words: str
 ) -> None:
     with pytest.raises(Invalid, match=words):

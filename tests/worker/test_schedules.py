@@ -87,7 +87,7 @@ def test_ten_workers_make_one_firing_of_each_time(jobs: Holdfast, timing: Timing
     assert configured == [["tick"]]
 
 
-def test_of_ten_workers_that_tell_times_one_is_heard(jobs: Holdfast) -> None:
+def test_of_ten_workers_that_send_times_one_succeeds(jobs: Holdfast) -> None:
     first = now() // 1000 * 1000 + 2000
     jobs.store.run(schedule("tick", first, first + 1000))
 
@@ -107,7 +107,7 @@ def test_of_ten_workers_that_tell_times_one_is_heard(jobs: Holdfast) -> None:
     assert len(times) == 102
 
 
-def test_times_that_run_out_are_told_while_workers_run(jobs: Holdfast) -> None:
+def test_times_that_run_out_are_refilled_while_workers_run(jobs: Holdfast) -> None:
     start = now()
     jobs.store.run(schedule("tick", start + 100, start + 200))
     ran: list[str] = []
@@ -187,7 +187,7 @@ def test_code_that_is_newer_declares_anew(jobs: Holdfast) -> None:
         ("[1]", "TypeError"),
     ],
 )
-def test_a_schedule_that_is_not_understood_is_left_to_others_and_said_once(
+def test_an_unreadable_schedule_is_left_to_others_and_logged_once(
     jobs: Holdfast, caplog: pytest.LogCaptureFixture, spec: str, says: str
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -212,7 +212,7 @@ def test_a_schedule_that_is_not_understood_is_left_to_others_and_said_once(
     assert "a duty of the supervisor failed" not in caplog.text
 
 
-def test_a_worker_without_the_library_of_calendars_works_on(
+def test_a_worker_without_cronsim_continues(
     jobs: Holdfast, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(__import__("sys").modules, "cronsim", None)

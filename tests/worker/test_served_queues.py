@@ -85,7 +85,7 @@ def add_unheard(client: redis.Redis[bytes], crew: Crew, queue: str) -> Any:
     return crew.put(app.add.options(queue=queue), 1, 2)
 
 
-def test_a_word_in_the_inbox_is_enough(crew: Crew, client: redis.Redis[bytes]) -> None:
+def test_one_inbox_message_suffices_to_find_a_new_queue(crew: Crew, client: redis.Redis[bytes]) -> None:
     crew.start("--queues", "video-*,mail")
     is_idle(client, crew, "mail")
     job = add_unheard(client, crew, "video-one")
@@ -95,7 +95,7 @@ def test_a_word_in_the_inbox_is_enough(crew: Crew, client: redis.Redis[bytes]) -
     assert job.result(timeout="30s") == 3
 
 
-def test_a_word_that_is_lost_is_made_up_for_by_the_next_renewal(crew: Crew, client: redis.Redis[bytes]) -> None:
+def test_a_lost_inbox_message_is_made_up_for_by_the_next_renewal(crew: Crew, client: redis.Redis[bytes]) -> None:
     crew.start("--queues", "video-*,mail", "--lease", "1s")
     is_idle(client, crew, "mail")
     job = add_unheard(client, crew, "video-one")
@@ -105,7 +105,7 @@ def test_a_word_that_is_lost_is_made_up_for_by_the_next_renewal(crew: Crew, clie
     assert job.result(timeout="30s") == 3
 
 
-def test_a_word_that_is_not_known_does_no_harm(crew: Crew, client: redis.Redis[bytes]) -> None:
+def test_an_unknown_inbox_message_is_ignored(crew: Crew, client: redis.Redis[bytes]) -> None:
     worker = crew.start("--queues", "video-*")
     until(crew.app.workers)
     client.rpush(key(crew, f"inbox:{crew.app.workers()[0].name}"), "what", "is this now", "cancel nobody/x.1 id 1")

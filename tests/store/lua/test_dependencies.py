@@ -16,7 +16,7 @@ from holdfast.store import commands
 from holdfast.store.commands import Command
 from holdfast.store.store import Store
 from tests.conftest import TestClock
-from tests.store.lua.test_lua import ONE, end, fields, happened, job, new, put, standing, take
+from tests.store.lua.test_state_machine import ONE, end, fields, happened, job, new, put, standing, take
 
 LETTERS = {"succeeded": "S", "failed": "F", "cancelled": "C"}
 
@@ -74,7 +74,7 @@ def fail(store: Store, id: str) -> None:
     assert end(store, id, Error(b"", "g", final=True)) == "OK"
 
 
-def test_a_job_waits_for_the_last_of_those_that_it_waits_for(store: Store) -> None:
+def test_a_job_waits_for_the_last_of_its_dependencies(store: Store) -> None:
     put(store, "one", "two")
     put(store, "both", after=("one", "two"))
     assert standing(store) == {"waiting": ["one", "two"], "blocked": ["both"]}
@@ -97,7 +97,7 @@ def test_jobs_of_one_call_may_wait_for_each_other_in_any_order(store: Store) -> 
         succeed(store, id)
 
 
-def test_what_has_ended_already_is_not_waited_for(store: Store) -> None:
+def test_ended_dependencies_are_not_waited_for(store: Store) -> None:
     put(store, "done")
     succeed(store, "done")
 
@@ -110,7 +110,7 @@ def test_what_has_ended_already_is_not_waited_for(store: Store) -> None:
     ("policy", "state"), [(None, "blocked"), ("block", "blocked"), ("cancel", "cancelled"), ("run", "waiting")]
 )
 @pytest.mark.parametrize("before", [True, False])
-def test_what_becomes_of_a_job_whose_dependency_fails_is_its_choice(
+def test_on_failed_decides_what_happens_when_a_dependency_fails(
     store: Store, policy: str | None, state: str, before: bool
 ) -> None:
     put(store, "bad")
@@ -124,7 +124,7 @@ def test_what_becomes_of_a_job_whose_dependency_fails_is_its_choice(
     assert job(store, "next")["after"] == [[b"bad", b"failed"]]
 
 
-def test_a_dependency_that_is_retried_and_succeeds_releases_what_stayed_blocked(store: Store) -> None:
+def test_a_dependency_that_is_retried_and_succeeds_releases_its_blocked_dependents(store: Store) -> None:
     put(store, "bad")
     put(store, "next", after=("bad",))
     fail(store, "bad")
@@ -137,7 +137,7 @@ def test_a_dependency_that_is_retried_and_succeeds_releases_what_stayed_blocked(
     assert fields(store, "next", "state") == ("waiting",)
 
 
-def test_a_cancellation_goes_down_a_chain_of_those_that_wish_so(store: Store) -> None:
+def test_a_cancellation_cascades_along_on_failed_cancel(store: Store) -> None:
     jobs = [new("a"), *(new(b, after=(a,), on_failed="cancel") for a, b in zip("abcd", "bcde", strict=True))]
     store.run(commands.enqueue(jobs))
 
@@ -146,7 +146,7 @@ def test_a_cancellation_goes_down_a_chain_of_those_that_wish_so(store: Store) ->
     assert standing(store) == {"cancelled": ["a", "b", "c", "d", "e"]}
 
 
-def test_a_job_is_cancelled_with_all_that_depends_on_it_in_one_answer(store: Store) -> None:
+def test_a_job_is_cancelled_with_all_dependents_in_one_call(store: Store) -> None:
     store.run(commands.enqueue([new("a"), new("b", after=("a",)), new("c", after=("a", "b")), new("other")]))
 
     answers = store.run(commands.cancel(["a"], dependents=True))
@@ -155,7 +155,7 @@ def test_a_job_is_cancelled_with_all_that_depends_on_it_in_one_answer(store: Sto
     assert standing(store) == {"cancelled": ["a", "b", "c"], "waiting": ["other"]}
 
 
-def test_a_job_that_others_wait_for_is_not_cancelled_if_that_is_to_be_refused(store: Store) -> None:
+def test_unless_awaited_does_not_cancel_a_job_with_dependents(store: Store) -> None:
     store.run(commands.enqueue([new("a"), new("b", after=("a",)), new("c", after=("b",)), new("free")]))
     before = happened(store)
 
@@ -166,13 +166,13 @@ def test_a_job_that_others_wait_for_is_not_cancelled_if_that_is_to_be_refused(st
     assert happened(store)[len(before) :] == [("cancelled", ["free"])]
 
 
-def test_jobs_are_cancelled_with_all_that_wait_for_them_if_these_are_named(store: Store) -> None:
+def test_unless_awaited_cancels_jobs_whose_dependents_are_all_named(store: Store) -> None:
     store.run(commands.enqueue([new("a"), new("b", after=("a",)), new("c", after=("a", "b"))]))
 
     assert store.run(commands.cancel(["a", "c", "b"], unless_awaited=True)) == ["cancelled"] * 3
 
 
-def test_a_job_is_not_cancelled_if_one_of_those_that_wait_for_it_is_not(store: Store) -> None:
+def test_unless_awaited_does_not_cancel_a_job_with_one_unnamed_dependent(store: Store) -> None:
     """Of a chain of four all but the last are named: not one of them can be cancelled without leaving another stuck."""
     store.run(commands.enqueue([new("a"), *(new(b, after=(a,)) for a, b in zip("abc", "bcd", strict=True))]))
 
@@ -180,7 +180,7 @@ def test_a_job_is_not_cancelled_if_one_of_those_that_wait_for_it_is_not(store: S
         assert store.run(commands.cancel(ids, unless_awaited=True)) == ["BLOCKED"] * 3
 
 
-def test_a_running_job_that_others_wait_for_is_not_cancelled_if_that_is_to_be_refused(store: Store) -> None:
+def test_unless_awaited_does_not_cancel_a_running_job_with_dependents(store: Store) -> None:
     put(store, "a")
     put(store, "b", after=("a",))
     take(store)
@@ -191,7 +191,7 @@ def test_a_running_job_that_others_wait_for_is_not_cancelled_if_that_is_to_be_re
     assert store.run(commands.cancel(["a"], unless_awaited=True)) == ["cancelling"]
 
 
-def test_a_refusal_to_cancel_is_asked_again_when_the_call_is_repeated(store: Store) -> None:
+def test_unless_awaited_is_checked_again_when_the_call_is_repeated(store: Store) -> None:
     """Nothing was done, so there is no answer to keep."""
     put(store, "a")
     put(store, "b", after=("a",))
@@ -202,7 +202,7 @@ def test_a_refusal_to_cancel_is_asked_again_when_the_call_is_repeated(store: Sto
     assert store.run(cancel) == ["cancelled"]
 
 
-def test_a_job_with_very_many_dependents_is_refused_by_looking_at_few(store: Store) -> None:
+def test_unless_awaited_inspects_only_a_few_of_very_many_dependents(store: Store) -> None:
     put(store, "a")
     for part in range(3):
         put(store, *(f"{part}-{number}" for number in range(1000)), after=("a",))
@@ -210,7 +210,7 @@ def test_a_job_with_very_many_dependents_is_refused_by_looking_at_few(store: Sto
     assert store.run(commands.cancel(["a"], unless_awaited=True)) == ["BLOCKED"]
 
 
-def test_a_thousand_jobs_that_others_wait_for_are_refused_each(store: Store) -> None:
+def test_unless_awaited_refuses_each_of_a_thousand_awaited_jobs(store: Store) -> None:
     ids = [f"a{number}" for number in range(1000)]
     put(store, *ids)
     for number in range(25):
@@ -219,9 +219,7 @@ def test_a_thousand_jobs_that_others_wait_for_are_refused_each(store: Store) -> 
     assert store.run(commands.cancel(ids, unless_awaited=True)) == ["BLOCKED"] * 1000
 
 
-def test_an_entry_of_a_job_that_is_gone_refuses_no_cancellation(
-    store: Store, client: redis.Redis, namespace: str
-) -> None:
+def test_unless_awaited_ignores_dependents_that_are_gone(store: Store, client: redis.Redis, namespace: str) -> None:
     """The record decides; whoever stands in a set is asked."""
     put(store, "a", "b")
     put(store, "gone", after=("a",))
@@ -233,9 +231,7 @@ def test_an_entry_of_a_job_that_is_gone_refuses_no_cancellation(
     client.delete(*client.keys(f"hf:{{{namespace}}}:*"))
 
 
-def test_a_job_is_not_cancelled_if_one_that_cannot_be_read_waits_for_it(
-    store: Store, client: redis.Redis, namespace: str
-) -> None:
+def test_unless_awaited_counts_unreadable_dependents(store: Store, client: redis.Redis, namespace: str) -> None:
     """It cannot be cancelled, though it is named, and would be left behind."""
     put(store, "a")
     put(store, "newer", after=("a",))
@@ -247,7 +243,7 @@ def test_a_job_is_not_cancelled_if_one_that_cannot_be_read_waits_for_it(
     assert store.run(commands.cancel(["a", "newer"], unless_awaited=True)) == ["cancelled", "cancelled"]
 
 
-def test_so_many_edges_are_not_looked_at_in_one_call(store: Store) -> None:
+def test_unless_awaited_refuses_too_many_edges_in_one_call(store: Store) -> None:
     ids = [f"n{number:03}" for number in range(150)]
     for place, id in enumerate(ids):
         put(store, id, after=tuple(ids[:place]) or None)
@@ -264,9 +260,7 @@ def test_so_many_edges_are_not_looked_at_in_one_call(store: Store) -> None:
         ("bulk", {"action": "cancel", "with": {"unless_awaited": True}}),
     ],
 )
-def test_where_a_refusal_to_cancel_cannot_be_asked_for_it_is_refused(
-    store: Store, verb: str, args: dict[str, Any]
-) -> None:
+def test_unless_awaited_is_refused_for_bulk_and_with_dependents(store: Store, verb: str, args: dict[str, Any]) -> None:
     put(store, "a")
     with pytest.raises(errors.Invalid, match="unless_awaited"):
         store.run(Command(verb, args, list))
@@ -316,7 +310,7 @@ def test_a_running_job_takes_no_more_dependencies(store: Store) -> None:
         store.run(commands.depend("one", add=["two"]))
 
 
-def test_a_blocked_job_that_is_due_later_is_scheduled_when_it_is_free(store: Store, clock: TestClock) -> None:
+def test_a_blocked_job_that_is_due_later_becomes_scheduled_when_unblocked(store: Store, clock: TestClock) -> None:
     put(store, "one")
     put(store, "next", after=("one",), delay=60_000)
     succeed(store, "one")
@@ -336,7 +330,7 @@ def test_a_job_that_others_wait_for_cannot_be_deleted(store: Store) -> None:
     assert store.run(commands.delete(["bad"])) == ["OK"]
 
 
-def test_three_thousand_dependents_are_released_in_steps_by_whoever_comes_next(store: Store) -> None:
+def test_three_thousand_dependents_are_released_in_steps_by_the_next_calls(store: Store) -> None:
     put(store, "first")
     for part in range(3):
         put(store, *(f"n{part}-{n}" for n in range(1000)), after=("first",), queue="other")
@@ -349,7 +343,7 @@ def test_three_thousand_dependents_are_released_in_steps_by_whoever_comes_next(s
     assert released == 3000
 
 
-def test_a_dependency_that_is_not_kept_releases_what_waits_for_it(store: Store) -> None:
+def test_a_dependency_that_is_not_kept_releases_its_dependents(store: Store) -> None:
     put(store, "gone", keep=False)
     put(store, "next", after=("gone",))
 

@@ -15,7 +15,7 @@ from holdfast.store import commands
 from holdfast.store.store import Store
 from tests.conftest import TestClock
 from tests.store.lua.test_dependencies import everything
-from tests.store.lua.test_lua import LEASE, ONE, TWO, end, fields, job, keep, put, standing, take
+from tests.store.lua.test_state_machine import LEASE, ONE, TWO, end, fields, job, keep, put, standing, take
 
 
 @pytest.fixture(autouse=True)
@@ -72,7 +72,7 @@ def _check_nobody_is_stranded(store: Store, client: redis.Redis, base: str, park
         assert is_full or has_timer or full in waiting, f"{full} strands its jobs"
 
 
-def test_so_many_run_at_once_and_a_freed_slot_goes_to_the_next_in_its_old_place(store: Store) -> None:
+def test_a_limit_is_never_exceeded_and_a_freed_slot_goes_to_the_next_job_in_its_old_position(store: Store) -> None:
     store.run(commands.set_limit("gpu", 2))
     put(store, "a", "b", "c", "d", limits=("gpu",))
     put(store, "free")
@@ -87,7 +87,7 @@ def test_so_many_run_at_once_and_a_freed_slot_goes_to_the_next_in_its_old_place(
     assert take(store, limit=10) == ["b"]  # it stands ahead of d
 
 
-def test_keys_are_counted_by_themselves(store: Store) -> None:
+def test_each_key_of_a_limit_is_counted_separately(store: Store) -> None:
     store.run(commands.set_limit("tenant", 1))
     put(store, "a1", "a2", limits=("tenant:a",))
     put(store, "b1", "b2", limits=("tenant:b",))
@@ -109,7 +109,7 @@ def test_a_job_takes_all_its_slots_or_none(store: Store) -> None:
     assert sorted(take(store, limit=10)) == ["fourth", "other"]
 
 
-def test_a_slot_that_its_job_cannot_use_goes_to_the_next(store: Store) -> None:
+def test_a_slot_that_a_job_cannot_use_goes_to_the_next_job(store: Store) -> None:
     store.run(commands.set_limit("a", 1))
     store.run(commands.set_limit("b", 1))
     put(store, "runs-a", limits=("a",))
@@ -135,7 +135,7 @@ def test_a_cancelled_job_leaves_its_turn_to_the_next(store: Store) -> None:
     assert take(store, limit=10) == ["third"]
 
 
-def test_a_paused_queue_does_not_keep_the_slots_of_others(store: Store) -> None:
+def test_a_paused_queue_withholds_no_slots_from_others(store: Store) -> None:
     store.run(commands.set_limit("a", 1))
     put(store, "runs", limits=("a",))
     assert take(store, limit=10) == ["runs"]
@@ -149,7 +149,7 @@ def test_a_paused_queue_does_not_keep_the_slots_of_others(store: Store) -> None:
     assert take(store, ONE, "p", "o", limit=10) == ["open"]
 
 
-def test_a_dead_holder_gives_its_slot_back(store: Store, clock: TestClock) -> None:
+def test_the_slot_of_a_dead_holder_is_released(store: Store, clock: TestClock) -> None:
     store.run(commands.set_limit("a", 1))
     put(store, "first", "second", limits=("a",))
     take(store, limit=10)
@@ -162,7 +162,7 @@ def test_a_dead_holder_gives_its_slot_back(store: Store, clock: TestClock) -> No
     assert take(store, TWO, limit=10) == ["first"]
 
 
-def test_no_more_than_so_many_start_in_any_period(store: Store, clock: TestClock) -> None:
+def test_a_rate_limit_is_never_exceeded_in_any_period(store: Store, clock: TestClock) -> None:
     store.run(commands.set_limit("api", 5, per=1000))
     put(store, *(f"j{n}" for n in range(60)), limits=("api",))
     chance = random.Random(4)
@@ -198,7 +198,7 @@ def test_when_the_clock_goes_back_a_period_does_not_last_longer(store: Store, cl
     assert fields(store, "b", "state") == ("running",)
 
 
-def test_a_limit_per_period_that_becomes_one_at_once_counts_those_that_run(store: Store) -> None:
+def test_a_rate_limit_that_becomes_a_concurrency_limit_counts_running_jobs(store: Store) -> None:
     store.run(commands.set_limit("api", 5, per=1000))
     put(store, "a", "b", limits=("api",))
     assert take(store) == ["a"]
@@ -229,7 +229,7 @@ def test_all_slots_of_a_raised_limit_are_used(store: Store) -> None:
 
 
 @pytest.mark.parametrize("change", ["raise", "delete", "lower"])
-def test_changing_a_limit_strands_nobody(store: Store, change: str) -> None:
+def test_changing_a_limit_strands_no_job(store: Store, change: str) -> None:
     store.run(commands.set_limit("a", 2))
     ids = [f"j{n:03}" for n in range(300)]
     put(store, *ids, limits=("a",))
@@ -252,7 +252,7 @@ def test_changing_a_limit_strands_nobody(store: Store, change: str) -> None:
         assert len(take(store, limit=1000)) == 1
 
 
-def test_a_queue_runs_so_many_at_once_as_it_is_configured(store: Store) -> None:
+def test_the_concurrency_setting_limits_the_running_jobs_of_a_queue(store: Store) -> None:
     store.run(commands.configure("q", set={"concurrency": 2}))
     put(store, "a", "b", "c")
 
@@ -290,7 +290,7 @@ def test_a_bad_name_of_a_limit_is_refused(store: Store, limits: tuple[str, ...])
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_in_any_order_no_slot_is_lost_and_nobody_is_stranded(
+def test_random_orders_lose_no_slot_and_strand_no_job(
     store: Store, clock: TestClock, client: redis.Redis, namespace: str, seed: int
 ) -> None:
     chance = random.Random(seed)

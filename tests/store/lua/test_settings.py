@@ -10,7 +10,7 @@ from holdfast.store import commands
 from holdfast.store.commands import Lease
 from holdfast.store.store import Store
 from tests.conftest import TestClock
-from tests.store.lua.test_lua import (
+from tests.store.lua.test_state_machine import (
     ONE,
     THREE,
     TWO,
@@ -42,7 +42,7 @@ def woken(store: Store) -> set[str]:
     return {key.decode().removeprefix(base) for key in store.execute("KEYS", base + "*")}
 
 
-def test_a_queue_has_its_own_setting_or_that_of_all_or_the_default(store: Store) -> None:
+def test_a_queue_uses_its_own_setting_the_global_one_or_the_default(store: Store) -> None:
     assert found(store, "retries", "q") == (3, "default")
     configure(store, retries=5)
     assert found(store, "retries", "q") == (5, "global")
@@ -66,7 +66,7 @@ def test_a_queue_has_its_own_setting_or_that_of_all_or_the_default(store: Store)
         commands.configure("q", set={"retries": 1}, reset=["no_such"]),
     ],
 )
-def test_what_cannot_be_set_changes_nothing(store: Store, command: commands.Command[None]) -> None:
+def test_an_invalid_setting_changes_nothing(store: Store, command: commands.Command[None]) -> None:
     with pytest.raises(errors.Invalid):
         store.run(command)
     assert {row.source for queue in (None, "q") for row in store.run(commands.config(queue))} == {"default"}
@@ -89,7 +89,7 @@ def test_the_settings_of_a_queue_are_forgotten_with_it(store: Store) -> None:
     assert take(store) == ["a"]
 
 
-def test_budgets_that_a_job_does_not_name_are_those_of_its_queue_when_they_are_asked_for(store: Store) -> None:
+def test_a_job_without_budgets_uses_the_current_ones_of_its_queue(store: Store) -> None:
     put(store, "a", "b")
     put(store, "own", retries=2, crashes=2)
     put(store, "other", queue="other")
@@ -107,7 +107,7 @@ def test_budgets_that_a_job_does_not_name_are_those_of_its_queue_when_they_are_a
     assert charges(store, "other")[0] == "waiting"
 
 
-def test_a_lease_is_as_long_as_its_queue_says_and_the_grace_and_stays_so(store: Store, clock: TestClock) -> None:
+def test_a_lease_has_the_length_and_grace_of_its_queue_and_keeps_them(store: Store, clock: TestClock) -> None:
     configure(store, lease=10_000)
     configure(store, "q", lease=2000, grace=500)
     put(store, "a")
@@ -159,7 +159,7 @@ def test_a_lease_keeps_its_length_whatever_happens_to_it(store: Store, clock: Te
     assert job(store, "a")["timer"] == clock.now + 2000
 
 
-def test_a_lease_that_was_asked_for_comes_before_that_of_the_queue(store: Store) -> None:
+def test_a_requested_lease_overrides_that_of_the_queue(store: Store) -> None:
     configure(store, lease=10_000, grace=1000)
     put(store, "a")
     [got] = store.run(commands.claim(ONE, ask("q", lease=5000))).jobs
@@ -167,7 +167,7 @@ def test_a_lease_that_was_asked_for_comes_before_that_of_the_queue(store: Store)
     assert (got.lease, job(store, "a")["lease"]) == (5000, 6000)
 
 
-def test_shares_are_given_first_and_then_what_is_left_in_order(store: Store) -> None:
+def test_the_shares_of_a_claim_come_first_then_the_rest_in_order(store: Store) -> None:
     put(store, *"abcd")
     put(store, *"xyz", queue="other")
 
@@ -184,7 +184,7 @@ def test_the_share_of_a_paused_queue_is_not_that_of_the_next(store: Store) -> No
     assert take(store, ONE, "paused", "q", "other", limit=5, shares=[3, 1, 2]) == ["b", "x", "y", "c", "d"]
 
 
-def test_work_that_is_left_by_shares_wakes_somebody(store: Store, clock: TestClock) -> None:
+def test_jobs_left_over_by_the_shares_of_a_claim_wake_an_executor(store: Store, clock: TestClock) -> None:
     for executor in (ONE, TWO):
         clock.now += 1
         assert take(store, executor, "q", "other") == []
@@ -196,7 +196,7 @@ def test_work_that_is_left_by_shares_wakes_somebody(store: Store, clock: TestClo
     assert woken(store) == {ONE, TWO}
 
 
-def test_who_leaves_when_there_is_nothing_is_not_woken(store: Store, clock: TestClock) -> None:
+def test_an_executor_that_exits_when_idle_is_not_woken(store: Store, clock: TestClock) -> None:
     assert take(store, ONE) == []
     clock.now += 1
     assert take(store, TWO, leaves=True) == []
@@ -229,7 +229,7 @@ def test_ended_jobs_are_kept_as_their_queue_says(
     assert standing(store) == {state: ["other0", "other1", "other2", "other3"]}
 
 
-def test_what_is_kept_for_no_time_is_gone_when_it_ends(store: Store) -> None:
+def test_a_job_with_zero_retention_is_deleted_when_it_ends(store: Store) -> None:
     configure(store, keep_succeeded=0)
     put(store, "a")
     take(store)

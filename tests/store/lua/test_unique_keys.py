@@ -13,7 +13,7 @@ from holdfast.store import commands
 from holdfast.store.commands import Command, Finish, Lease
 from holdfast.store.store import Store
 from tests.conftest import TestClock
-from tests.store.lua.test_lua import (
+from tests.store.lua.test_state_machine import (
     ONE,
     TWO,
     charges,
@@ -54,7 +54,7 @@ def has_key(store: Store, id: str) -> bool:
     ("span", "until"),
     [("queued", "claim"), (None, "end"), ("pending", "end"), ("kept", "delete"), (3_600_000, "never")],
 )
-def test_a_job_has_its_key_for_as_long_as_was_said(store: Store, span: str | int | None, until: str) -> None:
+def test_a_job_owns_its_key_for_its_declared_span(store: Store, span: str | int | None, until: str) -> None:
     steps: list[tuple[str, Callable[[], object]]] = [
         ("claim", lambda: take(store)),
         ("release", lambda: end(store, "a", Release())),
@@ -71,7 +71,7 @@ def test_a_job_has_its_key_for_as_long_as_was_said(store: Store, span: str | int
         assert has_key(store, "a") == has_it, name
 
 
-def test_a_second_job_of_a_key_is_the_first_or_refused_or_takes_its_place(store: Store) -> None:
+def test_a_second_job_with_a_key_returns_the_first_is_refused_or_replaces_it(store: Store) -> None:
     put_unique(store, "a")
     before = commands.add_waiter(["a"], "me")
     store.run(before)
@@ -97,7 +97,7 @@ def test_a_key_is_not_taken_from_one_job_by_replacing_another(store: Store) -> N
     assert job(store, "b")["unique"] == ""
 
 
-def test_a_key_or_a_job_that_stands_twice_in_a_call_is_refused(store: Store) -> None:
+def test_a_key_or_job_that_occurs_twice_in_a_call_is_refused(store: Store) -> None:
     put_unique(store, "a")
     for jobs in (
         [new("b", unique="other"), new("c", unique="other", payload=b"x")],
@@ -122,7 +122,7 @@ def test_a_retried_job_has_its_key_again_unless_another_has_it(store: Store) -> 
 
 
 @pytest.mark.parametrize("span", ["queued", "pending", "kept", 600_000])
-def test_a_job_is_not_kept_from_a_retry_by_its_own_key(store: Store, span: str | int) -> None:
+def test_the_own_key_of_a_job_does_not_prevent_its_retry(store: Store, span: str | int) -> None:
     put_unique(store, "a", span=span)
     store.run(commands.cancel(["a"]))
 
@@ -130,7 +130,7 @@ def test_a_job_is_not_kept_from_a_retry_by_its_own_key(store: Store, span: str |
     assert has_key(store, "a")
 
 
-def test_a_job_that_is_replaced_gives_its_old_key_back(store: Store) -> None:
+def test_a_replaced_job_releases_its_key(store: Store) -> None:
     put_unique(store, "a", "old")
     assert put_unique(store, "a", "new", on_exists="replace") == (True, "a")
 
@@ -138,7 +138,7 @@ def test_a_job_that_is_replaced_gives_its_old_key_back(store: Store) -> None:
     assert put_unique(store, "c", "new") == (False, "a")
 
 
-def test_a_job_that_is_kept_no_longer_gives_its_key_back(store: Store) -> None:
+def test_a_pruned_job_releases_its_key(store: Store) -> None:
     store.run(commands.configure(set={"keep_succeeded_count": 1}))
     put_unique(store, "a", span="kept")
     put(store, "b")
@@ -151,7 +151,7 @@ def test_a_job_that_is_kept_no_longer_gives_its_key_back(store: Store) -> None:
 
 
 @pytest.mark.parametrize("span", ["queued", "pending", "kept"])
-def test_a_key_that_nobody_has_is_not_stored(store: Store, span: str) -> None:
+def test_a_key_without_an_owner_is_not_stored(store: Store, span: str) -> None:
     put_unique(store, "a", span=span)
     take(store)
     store.run(commands.configure(set={"keep_succeeded": int(span == "pending")}))
@@ -173,7 +173,7 @@ def test_a_key_is_removed_when_its_job_starts_or_is_deleted(store: Store) -> Non
 
 
 @pytest.mark.parametrize("ending", ["succeeds", "is cancelled", "is cancelled while it runs", "fails"])
-def test_a_job_that_is_not_kept_goes_when_it_ends_unless_it_fails(store: Store, ending: str) -> None:
+def test_a_job_that_is_not_kept_is_deleted_when_it_ends_unless_it_fails(store: Store, ending: str) -> None:
     put(store, "a", keep=False, payload=b"p" * 100)
     store.run(commands.attach("a", {"owner": "me"}))
     store.run(commands.add_waiter(["a"], "me"))
@@ -192,7 +192,7 @@ def test_a_job_that_is_not_kept_goes_when_it_ends_unless_it_fails(store: Store, 
     assert happened(store)[-1] == ({"fails": "failed", "succeeds": "succeeded"}.get(ending, "cancelled"), ["a"])
 
 
-def test_an_end_that_is_said_again_with_its_token_gets_the_same_answer_though_the_job_is_gone(store: Store) -> None:
+def test_a_repeated_finish_with_its_token_gets_the_same_answer_after_the_job_is_deleted(store: Store) -> None:
     put(store, "a", keep=False)
     take(store)
     done = [Finish("a", 1, Succeed(b"1"))]
@@ -214,9 +214,7 @@ def test_an_end_that_is_said_again_with_its_token_gets_the_same_answer_though_th
         (Cancelled(), "interrupted"),
     ],
 )
-def test_a_job_that_runs_once_at_most_does_not_come_back_from_an_attempt(
-    store: Store, outcome: Outcome, group: str
-) -> None:
+def test_an_at_most_once_job_is_not_requeued_after_an_attempt(store: Store, outcome: Outcome, group: str) -> None:
     put(store, "a", at_most_once=True)
     take(store)
     end(store, "a", outcome)
@@ -226,7 +224,7 @@ def test_a_job_that_runs_once_at_most_does_not_come_back_from_an_attempt(
     assert take(store) == ["a"]
 
 
-def test_a_job_that_runs_once_at_most_comes_back_if_it_did_not_start(store: Store, clock: TestClock) -> None:
+def test_an_at_most_once_job_is_requeued_if_it_did_not_start(store: Store, clock: TestClock) -> None:
     put(store, "a", at_most_once=True)
     take(store)
     end(store, "a", Unknown())
@@ -253,7 +251,7 @@ def silence(store: Store, clock: TestClock) -> None:
         (None, "lost", 1),
     ],
 )
-def test_a_job_that_runs_once_at_most_fails_when_who_runs_it_dies(
+def test_an_at_most_once_job_fails_when_its_executor_or_worker_dies(
     store: Store, clock: TestClock, death: Command[list[str]] | None, group: str, limit: int
 ) -> None:
     put(store, "a", at_most_once=True)

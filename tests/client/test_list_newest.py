@@ -16,7 +16,7 @@ from holdfast.store import commands
 from holdfast.store.commands import Command
 from holdfast.store.store import Store
 from tests.conftest import TestClock
-from tests.store.lua.test_lua import ONE, end, new, put, take
+from tests.store.lua.test_state_machine import ONE, end, new, put, take
 
 QUEUES = ("a", "b", "c")
 

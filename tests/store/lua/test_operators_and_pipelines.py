@@ -12,10 +12,10 @@ from holdfast.job.outcome import Advanced, Blocked, Error, Succeed
 from holdfast.store import commands
 from holdfast.store.store import Store
 from tests.conftest import TestClock
-from tests.store.lua.test_lua import ONE, TWO, end, fields, job, keep, put, standing, take
+from tests.store.lua.test_state_machine import ONE, TWO, end, fields, job, keep, put, standing, take
 
 
-def test_a_job_moves_to_another_queue_and_stands_last_there(store: Store) -> None:
+def test_a_job_moved_to_another_queue_is_last_there(store: Store) -> None:
     put(store, "a", "b")
     put(store, "c", queue="other")
 
@@ -26,7 +26,7 @@ def test_a_job_moves_to_another_queue_and_stands_last_there(store: Store) -> Non
     assert take(store, limit=5) == ["b"]
 
 
-def test_a_changed_priority_keeps_the_place_among_equals(store: Store) -> None:
+def test_a_changed_priority_keeps_the_arrival_order(store: Store) -> None:
     put(store, "a", "b", "c")
 
     store.run(commands.move(["c", "b"], priority=-1))
@@ -64,7 +64,7 @@ def test_a_running_job_cannot_move_and_an_ended_neither(store: Store) -> None:
     assert store.run(commands.move(["a"], queue="other")) == ["STATE"]
 
 
-def test_an_operator_gives_a_running_job_back_uncharged_and_its_worker_hears_of_it(
+def test_releasing_a_running_job_uses_up_no_retry_and_notifies_its_worker(
     store: Store, server_url: str, namespace: str
 ) -> None:
     put(store, "a")
@@ -108,7 +108,7 @@ def test_a_pipeline_of_three_stages_is_one_job_with_one_history(store: Store) ->
     assert [row[5] for row in found["attempts"]] == [b"advanced", b"advanced", b"succeeded"]
 
 
-def test_a_stage_has_retries_of_its_own(store: Store, clock: TestClock) -> None:
+def test_a_stage_has_its_own_retries(store: Store, clock: TestClock) -> None:
     put(store, "job", retries=1)
     take(store)
     end(store, "job", Error(b"", "g"))
@@ -132,7 +132,7 @@ def test_a_stage_may_come_after_a_delay(store: Store, clock: TestClock) -> None:
     assert take(store, ONE, "next") == ["job"]
 
 
-def test_a_move_to_nowhere_is_refused(store: Store) -> None:
+def test_a_move_without_queue_and_priority_is_refused(store: Store) -> None:
     put(store, "a")
     with pytest.raises(errors.Invalid, match="specify `queue` or `priority`"):
         store.run(commands.move(["a"]))
@@ -140,7 +140,7 @@ def test_a_move_to_nowhere_is_refused(store: Store) -> None:
         store.run(commands.move(["a"], queue="{x}"))
 
 
-def test_a_stage_has_options_of_its_own(store: Store) -> None:
+def test_a_stage_has_its_own_options(store: Store) -> None:
     store.run(commands.set_limit("one", 1))
     put(store, "job", limits=("one",), timeout=9000, priority=7, share="acme")
     take(store)
@@ -173,7 +173,7 @@ def test_a_stage_may_wait_for_others(store: Store, policy: str, state: str) -> N
         ({"unique": "key"}, "INVALID"),
     ],
 )
-def test_a_stage_that_cannot_be_is_refused_and_nothing_changes(store: Store, batch: Any, answer: str) -> None:
+def test_an_invalid_stage_is_refused_and_nothing_changes(store: Store, batch: Any, answer: str) -> None:
     put(store, "job")
     take(store)
     put(store, "child", after=("job",))
@@ -184,7 +184,7 @@ def test_a_stage_that_cannot_be_is_refused_and_nothing_changes(store: Store, bat
     assert job(store, "job") == before
 
 
-def test_a_job_that_waits_for_one_that_waits_for_it_is_refused(store: Store) -> None:
+def test_a_cycle_by_wait_for_is_refused(store: Store) -> None:
     put(store, "job")
     take(store)
     put(store, "child", after=("job",))
@@ -193,7 +193,7 @@ def test_a_job_that_waits_for_one_that_waits_for_it_is_refused(store: Store) -> 
     assert fields(store, "job", "state") == ("running",)
 
 
-def test_what_a_job_waits_for_while_it_runs_is_not_what_it_came_after(store: Store) -> None:
+def test_dependencies_added_by_wait_for_are_not_listed_in_after(store: Store) -> None:
     put(store, "input", "child")
     put(store, "job", after=("input",), queue="next")
     take(store, limit=2)
@@ -218,7 +218,7 @@ def test_a_job_moved_into_a_shared_queue_shares_it(store: Store) -> None:
     assert take(store, ONE, "fair", limit=2) == ["job", "a3"]
 
 
-def test_a_stage_that_is_to_run_once_at_most_does(store: Store) -> None:
+def test_an_at_most_once_stage_runs_once(store: Store) -> None:
     put(store, "job", retries=5)
     take(store)
     end(store, "job", Advanced("charge", {"queue": "q", "at_most_once": True}, b""))
@@ -227,7 +227,7 @@ def test_a_stage_that_is_to_run_once_at_most_does(store: Store) -> None:
     assert fields(store, "job", "state", "group") == ("failed", "g")
 
 
-def test_a_stage_after_one_that_was_to_run_once_may_be_tried_again(store: Store) -> None:
+def test_a_stage_after_an_at_most_once_stage_may_be_retried(store: Store) -> None:
     put(store, "job", at_most_once=True)
     take(store)
     end(store, "job", Advanced("mail", {"queue": "q"}, b""))

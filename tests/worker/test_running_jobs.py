@@ -60,7 +60,7 @@ def test_an_idle_worker_starts_a_delayed_job_when_it_is_due(crew: Crew) -> None:
     assert crew.calls() - before < 20, "it polls"
 
 
-def test_an_unknown_task_is_handed_back_uncharged_and_runs_when_a_worker_knows_it(crew: Crew) -> None:
+def test_an_unknown_task_is_released_without_using_up_a_retry_and_runs_on_a_worker_that_knows_it(crew: Crew) -> None:
     old = crew.start(app="tests.apps.other_app")
     job = crew.put(app.add, 1, 2)
     until(lambda: crew.outcomes(job) == ["unknown"])
@@ -121,7 +121,7 @@ def test_a_job_that_raises_retry_runs_again_until_its_retries_are_spent(company:
     assert company.outcomes(too_few) == ["error", "error"]
 
 
-def test_a_job_that_raises_snooze_runs_again_uncharged(company: Crew) -> None:
+def test_a_job_that_raises_snooze_runs_again_without_using_up_a_retry(company: Crew) -> None:
     job = company.put(app.try_until.options(retries=0), 3, "snooze")
 
     assert job.result(timeout="30s") == 3

@@ -20,7 +20,7 @@ from holdfast.store.commands import Finish, Lease
 from holdfast.store.store import Address, Store
 from tests.conftest import TestClock
 from tests.model import invariants
-from tests.store.lua.test_lua import ONE, THREE, TWO, ask, job, new, put, take
+from tests.store.lua.test_state_machine import ONE, THREE, TWO, ask, job, new, put, take
 
 IDS = [f"a{number}" for number in range(6)]
 DAY = 86_400
@@ -302,7 +302,7 @@ VERBS: dict[str, tuple[Callable[[Scene], None], Callable[[Scene], dict[str, Any]
 @pytest.mark.parametrize("place", [0, 3, 5])
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: str(damage.__name__))
 @pytest.mark.parametrize("verb", VERBS)
-def test_a_damaged_record_concerns_its_own_job_alone(
+def test_a_damaged_record_affects_only_its_own_job(
     scenes: Callable[[], Scene], verb: str, damage: Callable[[Scene, str], None], place: int
 ) -> None:
     prepare, run = VERBS[verb]
@@ -393,7 +393,7 @@ def test_due_timers_without_records_are_removed_and_time_goes_on(scenes: Callabl
 
 
 @pytest.mark.parametrize("state", ["succeeded", "cancelled", "scheduled", "running", "failed", "blocked", "throttled"])
-def test_a_job_that_stands_in_the_waiting_index_is_claimed_only_if_its_record_says_so(
+def test_a_job_in_the_waiting_index_is_claimed_only_if_its_record_is_waiting(
     scenes: Callable[[], Scene], state: str
 ) -> None:
     scene = scenes()
@@ -426,7 +426,7 @@ def test_a_job_that_stands_in_the_waiting_index_is_claimed_only_if_its_record_sa
     scene.check()
 
 
-def test_a_running_record_that_nobody_holds_gets_a_lease_and_comes_back_when_it_ends(
+def test_a_running_record_without_a_holder_gets_a_lease_and_is_requeued_when_it_expires(
     scenes: Callable[[], Scene],
 ) -> None:
     scene = scenes()
@@ -444,7 +444,7 @@ def test_a_running_record_that_nobody_holds_gets_a_lease_and_comes_back_when_it_
     assert job(scene.store, "x")["lost_used"] == 1
 
 
-def test_a_running_job_without_a_timer_is_found_though_nothing_leads_to_it(scenes: Callable[[], Scene]) -> None:
+def test_a_running_job_without_a_timer_is_found(scenes: Callable[[], Scene]) -> None:
     scene = scenes()
     put(scene.store, "x")
     take(scene.store, ONE)
@@ -454,7 +454,7 @@ def test_a_running_job_without_a_timer_is_found_though_nothing_leads_to_it(scene
     assert take(scene.store, TWO) == ["x"]
 
 
-def test_a_slot_whose_holder_is_gone_is_given_to_another(scenes: Callable[[], Scene]) -> None:
+def test_a_slot_whose_holder_is_gone_is_reassigned(scenes: Callable[[], Scene]) -> None:
     scene = scenes()
     scene.store.run(commands.set_limit("one", 1))
     put(scene.store, "x", "y", limits=["one"])
@@ -464,7 +464,7 @@ def test_a_slot_whose_holder_is_gone_is_given_to_another(scenes: Callable[[], Sc
     assert take(scene.store, TWO) == ["y"]
 
 
-def test_a_parked_job_gets_the_slot_of_one_that_is_gone_though_nobody_comes(scenes: Callable[[], Scene]) -> None:
+def test_a_parked_job_gets_the_slot_of_a_missing_holder_without_another_claim(scenes: Callable[[], Scene]) -> None:
     scene = scenes()
     scene.store.run(commands.set_limit("one", 1))
     put(scene.store, "x", "y", limits=["one"])
@@ -475,7 +475,7 @@ def test_a_parked_job_gets_the_slot_of_one_that_is_gone_though_nobody_comes(scen
     assert take(scene.store, TWO) == ["y"]
 
 
-def test_room_for_running_jobs_is_not_held_by_those_that_are_gone(scenes: Callable[[], Scene]) -> None:
+def test_missing_jobs_do_not_count_as_running(scenes: Callable[[], Scene]) -> None:
     scene = scenes()
     scene.store.run(commands.configure("q", set={"concurrency": 1}))
     put(scene.store, "x", "y")
@@ -487,7 +487,7 @@ def test_room_for_running_jobs_is_not_held_by_those_that_are_gone(scenes: Callab
 
 @pytest.mark.parametrize("policy", ["block", "cancel", "run"])
 @pytest.mark.parametrize("state", ["waiting", "scheduled", "running", "blocked"])
-def test_a_parent_that_is_gone_counts_as_cancelled(scenes: Callable[[], Scene], state: str, policy: str) -> None:
+def test_a_missing_dependency_counts_as_cancelled(scenes: Callable[[], Scene], state: str, policy: str) -> None:
     scene = scenes()
     put(scene.store, "other", delay=10**9)
     put(scene.store, "parent", delay=1000 if state == "scheduled" else None)
@@ -506,7 +506,7 @@ def test_a_parent_that_is_gone_counts_as_cancelled(scenes: Callable[[], Scene], 
     assert (found["state"], found["after"]) == (wanted, [[b"parent", b"cancelled"]])
 
 
-def test_a_job_whose_payload_is_gone_fails_and_says_so(scenes: Callable[[], Scene]) -> None:
+def test_a_job_whose_payload_is_missing_fails_with_a_note(scenes: Callable[[], Scene]) -> None:
     scene = scenes()
     put(scene.store, "x", payload=b'["' + b"x" * 100 + b'"]')
     put(scene.store, "y")
@@ -519,7 +519,7 @@ def test_a_job_whose_payload_is_gone_fails_and_says_so(scenes: Callable[[], Scen
     scene.check()
 
 
-def test_a_checkpoint_that_is_gone_makes_a_job_begin_anew(scenes: Callable[[], Scene]) -> None:
+def test_a_job_whose_checkpoint_is_missing_starts_from_the_beginning(scenes: Callable[[], Scene]) -> None:
     scene = scenes()
     put(scene.store, "x")
     take(scene.store, ONE)
@@ -531,7 +531,7 @@ def test_a_checkpoint_that_is_gone_makes_a_job_begin_anew(scenes: Callable[[], S
     assert (claimed.id, claimed.checkpoint) == ("x", b"")
 
 
-def test_a_call_that_fails_all_the_same_leaves_whole_what_it_wrote(scenes: Callable[[], Scene]) -> None:
+def test_a_call_that_fails_halfway_leaves_consistent_what_it_wrote(scenes: Callable[[], Scene]) -> None:
     """The worker's record has a wrong type, so the claim fails at its end, after the jobs were claimed."""
     scene = scenes()
     waiting(scene)
@@ -547,7 +547,7 @@ def test_a_call_that_fails_all_the_same_leaves_whole_what_it_wrote(scenes: Calla
     assert sorted(scene.check().jobs) == IDS
 
 
-def test_one_end_that_cannot_be_written_refuses_no_other(scenes: Callable[[], Scene]) -> None:
+def test_an_outcome_that_cannot_be_written_does_not_affect_the_others(scenes: Callable[[], Scene]) -> None:
     scene = scenes()
     running(scene)
     scene.client.set(scene.key("e:a2"), "not a hash")
@@ -602,7 +602,7 @@ def test_a_key_of_a_wrong_type_stops_no_other_job(scenes: Callable[[], Scene], k
 
 
 @pytest.mark.parametrize("text", ["C nowhere", "X -inf", "", "C"])
-def test_a_note_of_what_is_left_to_do_that_makes_no_sense_stops_nobody(scenes: Callable[[], Scene], text: str) -> None:
+def test_a_damaged_marker_of_unfinished_work_stops_no_call(scenes: Callable[[], Scene], text: str) -> None:
     scene = scenes()
     put(scene.store, "parent", delay=10**6)
     put(scene.store, "child", after=["parent"])
@@ -616,9 +616,7 @@ def test_a_note_of_what_is_left_to_do_that_makes_no_sense_stops_nobody(scenes: C
 
 
 @pytest.mark.parametrize("key", ["resolving", "changed"])
-def test_what_is_left_to_do_and_cannot_be_read_does_not_make_executors_spin(
-    scenes: Callable[[], Scene], key: str
-) -> None:
+def test_unreadable_unfinished_work_does_not_make_executors_spin(scenes: Callable[[], Scene], key: str) -> None:
     scene = scenes()
     put(scene.store, "x", queue="elsewhere")
     take(scene.store, ONE, "elsewhere")
@@ -648,7 +646,7 @@ def test_a_schedule_whose_firing_fails_fires_later(scenes: Callable[[], Scene]) 
 
 @pytest.mark.parametrize("ends", ["succeeded", "failed", "gone"])
 @pytest.mark.parametrize("policy", ["block", "cancel", "run"])
-def test_a_blocked_job_hears_of_the_end_of_another_though_what_leads_to_it_is_gone(
+def test_a_blocked_job_is_resolved_although_the_index_of_dependents_is_gone(
     scenes: Callable[[], Scene], policy: str, ends: str
 ) -> None:
     scene = scenes()
@@ -667,7 +665,9 @@ def test_a_blocked_job_hears_of_the_end_of_another_though_what_leads_to_it_is_go
 
 
 @pytest.mark.parametrize("key", ["lp:one q", "lq:one", "lt:one", "lp:often q", "lq:often"])
-def test_a_throttled_job_gets_a_slot_though_what_leads_to_it_is_gone(scenes: Callable[[], Scene], key: str) -> None:
+def test_a_throttled_job_gets_a_slot_although_the_indexes_of_its_limit_are_gone(
+    scenes: Callable[[], Scene], key: str
+) -> None:
     scene = scenes()
     scene.store.run(commands.set_limit("one", 1))
     scene.store.run(commands.set_limit("often", 1, per=60_000))
@@ -681,7 +681,7 @@ def test_a_throttled_job_gets_a_slot_though_what_leads_to_it_is_gone(scenes: Cal
     scene.check()
 
 
-def test_a_slot_is_not_handed_to_parked_jobs_that_are_gone(scenes: Callable[[], Scene]) -> None:
+def test_missing_parked_jobs_get_no_slot(scenes: Callable[[], Scene]) -> None:
     scene = scenes()
     scene.store.run(commands.set_limit("one", 1))
     lost = [f"y{number}" for number in range(150)]
@@ -697,7 +697,7 @@ def test_a_slot_is_not_handed_to_parked_jobs_that_are_gone(scenes: Callable[[], 
 
 
 @pytest.mark.parametrize("policy", ["block", "cancel", "run"])
-def test_a_blocked_job_that_knows_no_more_what_it_waits_for_takes_it_for_cancelled(
+def test_a_blocked_job_whose_dependencies_are_lost_treats_them_as_cancelled(
     scenes: Callable[[], Scene], policy: str
 ) -> None:
     scene = scenes()
@@ -717,7 +717,7 @@ def test_a_blocked_job_that_knows_no_more_what_it_waits_for_takes_it_for_cancell
 
 
 @pytest.mark.parametrize("marks", [None, "garbage", "7", "0", ""])
-def test_an_attempt_that_its_record_says_an_executor_runs_is_renewed_whatever_the_entry_says(
+def test_the_record_decides_whether_an_attempt_is_renewed_not_the_entry(
     scenes: Callable[[], Scene], marks: str | None
 ) -> None:
     scene = scenes()
@@ -737,7 +737,7 @@ def test_an_attempt_that_its_record_says_an_executor_runs_is_renewed_whatever_th
 
 
 @pytest.mark.parametrize("state", ["succeeded", "waiting", "running elsewhere", "never stored"])
-def test_an_entry_of_an_executor_that_its_record_denies_is_removed(scenes: Callable[[], Scene], state: str) -> None:
+def test_a_hold_that_the_record_contradicts_is_removed(scenes: Callable[[], Scene], state: str) -> None:
     scene = scenes()
     if state != "never stored":
         put(scene.store, "x")
@@ -758,7 +758,7 @@ def test_an_entry_of_an_executor_that_its_record_denies_is_removed(scenes: Calla
     scene.check()
 
 
-def test_one_job_that_cannot_be_taken_back_keeps_no_other(scenes: Callable[[], Scene]) -> None:
+def test_one_job_that_cannot_be_requeued_does_not_prevent_the_others(scenes: Callable[[], Scene]) -> None:
     scene = scenes()
     scene.store.run(commands.set_limit("one", 9))
     put(scene.store, *IDS)
@@ -775,7 +775,7 @@ def test_one_job_that_cannot_be_taken_back_keeps_no_other(scenes: Callable[[], S
 
 
 @pytest.mark.parametrize("verb", [commands.cancel, commands.release, commands.fail])
-def test_an_operator_can_steer_a_running_job_whose_attempt_is_garbled(
+def test_a_running_job_with_a_damaged_attempt_can_be_cancelled_released_and_failed(
     scenes: Callable[[], Scene], verb: Callable[..., commands.Command[list[str]]]
 ) -> None:
     scene = scenes()
@@ -788,7 +788,7 @@ def test_an_operator_can_steer_a_running_job_whose_attempt_is_garbled(
 
 
 @pytest.mark.parametrize("spoilt", ["type", "value", "name"])
-def test_what_was_counted_for_the_load_of_a_queue_stops_nothing(scenes: Callable[[], Scene], spoilt: str) -> None:
+def test_damaged_throughput_counts_stop_nothing(scenes: Callable[[], Scene], spoilt: str) -> None:
     scene = scenes()
     put(scene.store, "x")
     if spoilt == "type":
@@ -807,7 +807,7 @@ def test_what_was_counted_for_the_load_of_a_queue_stops_nothing(scenes: Callable
     assert [row.queue for row in scene.store.run(commands.load()).samples] == ["q"]
 
 
-def test_what_is_left_of_a_queue_is_found_though_its_name_and_all_timers_are_gone(scenes: Callable[[], Scene]) -> None:
+def test_the_jobs_of_a_queue_are_found_although_its_name_and_all_timers_are_gone(scenes: Callable[[], Scene]) -> None:
     scene = scenes()
     put(scene.store, *[f"x{number}" for number in range(50)], delay=1000)
     scene.client.delete(scene.key("queues"), scene.key("timers"))
@@ -821,7 +821,7 @@ def test_what_is_left_of_a_queue_is_found_though_its_name_and_all_timers_are_gon
     scene.check()
 
 
-def test_schedules_and_limits_go_on_though_all_timers_are_gone(scenes: Callable[[], Scene]) -> None:
+def test_schedules_and_limits_continue_although_all_timers_are_gone(scenes: Callable[[], Scene]) -> None:
     scene = scenes()
     scene.store.run(commands.schedule("hourly", {"queue": "s", "task": "t"}, b"[]", every=3_600_000))
     scene.store.run(commands.set_limit("often", 1, per=60_000))
@@ -838,7 +838,7 @@ def test_schedules_and_limits_go_on_though_all_timers_are_gone(scenes: Callable[
     assert len(take(scene.store, TWO, "s")) == 1
 
 
-def test_a_last_claim_that_is_garbled_is_forgotten(scenes: Callable[[], Scene]) -> None:
+def test_a_damaged_last_claim_is_ignored(scenes: Callable[[], Scene]) -> None:
     scene = scenes()
     waiting(scene)
     assert take(scene.store) == ["a0"]
@@ -855,9 +855,7 @@ def test_a_last_claim_that_is_garbled_is_forgotten(scenes: Callable[[], Scene]) 
         (Error(b"{}", "E", final=True), Error(b"{}", "F", final=True)),
     ],
 )
-def test_an_error_that_was_not_said_before_is_no_repetition(
-    scenes: Callable[[], Scene], first: Error, second: Error
-) -> None:
+def test_a_different_error_is_not_a_repetition(scenes: Callable[[], Scene], first: Error, second: Error) -> None:
     scene = scenes()
     put(scene.store, "x")
     take(scene.store)
@@ -877,7 +875,7 @@ def test_a_timer_ends_no_lease_of_a_job_that_does_not_run(scenes: Callable[[], S
     scene.check()
 
 
-def test_a_job_is_not_pruned_because_it_stands_among_those_that_have_ended(scenes: Callable[[], Scene]) -> None:
+def test_a_job_is_not_pruned_just_because_it_is_in_the_index_of_ended_jobs(scenes: Callable[[], Scene]) -> None:
     scene = scenes()
     put(scene.store, "x")
     scene.client.zadd(scene.key("q:q:succeeded"), {"x": 1})
@@ -888,7 +886,7 @@ def test_a_job_is_not_pruned_because_it_stands_among_those_that_have_ended(scene
     scene.check()
 
 
-def test_a_batch_that_fails_in_the_middle_leaves_no_job_that_nothing_leads_to(scenes: Callable[[], Scene]) -> None:
+def test_a_batch_that_fails_halfway_leaves_no_job_without_an_index_entry(scenes: Callable[[], Scene]) -> None:
     scene = scenes()
     scene.client.set(scene.key("fair:q"), "not a hash")
 

@@ -76,7 +76,7 @@ def test_a_burst_runs_what_its_jobs_enqueue_and_leaves_what_is_due_later(crew: C
     assert crew.get(later).state == crew.get(failing).state == "scheduled"
 
 
-def test_a_burst_runs_what_came_due_behind_much_that_is_others(crew: Crew) -> None:
+def test_a_burst_runs_due_jobs_behind_many_timers_of_other_queues(crew: Crew) -> None:
     crew.put_all([app.say.options(queue="others", delay="1ms").bind("others") for _ in range(800)])
     job = crew.put(app.say.options(delay="2ms"), "ours")
     until(lambda: time.time() > crew.get(job).created_at.timestamp() + 1)
@@ -107,7 +107,7 @@ def test_a_burst_starts_an_executor_again_that_dies(crew: Crew) -> None:
     assert {crew.get(job).state for job in jobs} == {"succeeded"}
 
 
-def test_a_burst_that_is_told_to_stop_stops(crew: Crew) -> None:
+def test_a_burst_can_be_stopped(crew: Crew) -> None:
     worker = crew.start("--burst", "--stop-within", "100ms")
     job = crew.put(app.hold, "held")
     crew.pids("held", "runs")
@@ -124,7 +124,7 @@ def test_a_burst_that_is_told_to_stop_stops(crew: Crew) -> None:
     "options",
     [(), ("--executors", "3"), ("--max-jobs-per-executor", "2"), ("--runner", "thread", "--concurrency", "8")],
 )
-def test_a_worker_ends_when_so_many_jobs_have_run(crew: Crew, options: tuple[str, ...]) -> None:
+def test_a_worker_exits_after_max_jobs(crew: Crew, options: tuple[str, ...]) -> None:
     jobs = crew.put_all([app.say.bind(str(number)) for number in range(15)])
 
     assert crew.start("--max-jobs", "7", "--processes", "4", *options).wait() == 0
@@ -135,7 +135,7 @@ def test_a_worker_ends_when_so_many_jobs_have_run(crew: Crew, options: tuple[str
     assert left_behind(crew) == []
 
 
-def test_a_job_that_fails_counts_and_one_that_is_not_known_does_not(crew: Crew) -> None:
+def test_max_jobs_counts_failed_jobs_but_not_unknown_tasks(crew: Crew) -> None:
     unknown = crew.put(other_app.greet, "you")
     failing, after, last = (
         crew.put(app.end_by.options(retries=0), "raise"),
@@ -219,7 +219,7 @@ def test_jobs_run_once_each_while_executors_are_replaced_by_age_and_by_memory(
 
 
 @pytest.mark.parametrize("task", [app.hold, app.hold_async], ids=["sync", "async"])
-def test_a_running_job_goes_on_in_the_old_executor_while_a_fresh_one_takes_its_place(
+def test_a_running_job_continues_in_the_old_executor_while_its_replacement_starts(
     crew: Crew, task: Task[[str], str]
 ) -> None:
     """Also when that takes longer than a stop may."""
@@ -241,7 +241,7 @@ def test_a_running_job_goes_on_in_the_old_executor_while_a_fresh_one_takes_its_p
     assert worker.stop() == 0
 
 
-def test_jobs_of_old_executors_count_as_those_of_fresh_ones(crew: Crew) -> None:
+def test_jobs_of_replaced_executors_occupy_slots_of_the_new_ones(crew: Crew) -> None:
     worker = crew.start("--max-jobs-per-executor", "1", "--processes", "2")
     jobs = [crew.put(app.hold, name) for name in ("first", "second", "third")]
     crew.pids("first", "runs")
@@ -366,7 +366,7 @@ def about(crew: Crew) -> dict[str, Any]:
     return worker.about
 
 
-def test_a_worker_says_what_it_is_and_what_its_processes_use(crew: Crew) -> None:
+def test_a_worker_publishes_its_description_and_resource_usage(crew: Crew) -> None:
     worker = crew.start("--lease", "1s", "--queues", "a,default", "--executors", "2")
     crew.put(app.hold, "held")
     crew.pids("held", "runs")

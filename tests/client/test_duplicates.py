@@ -22,7 +22,7 @@ from holdfast.store.store import Store
 from holdfast.task.task import Task
 from tests.apps import worker_app
 from tests.conftest import TestClock
-from tests.store.lua.test_lua import (
+from tests.store.lua.test_state_machine import (
     ONE,
     TWO,
     dump,
@@ -96,7 +96,7 @@ def names(client: redis.Redis, namespace: str) -> set[str]:
         (60_000, []),
     ],
 )
-def test_a_key_is_unique_as_long_as_it_is_said(store: Store, span: str | int | None, free_when: list[str]) -> None:
+def test_a_key_is_unique_for_its_declared_span(store: Store, span: str | int | None, free_when: list[str]) -> None:
     assert one(store, "a", span=span) == (True, "a")
     found = {}
 
@@ -120,9 +120,7 @@ def test_a_key_is_unique_as_long_as_it_is_said(store: Store, span: str | int | N
     assert [moment for moment, stored in found.items() if stored] == free_when
 
 
-def test_a_key_that_is_had_for_a_time_is_free_after_it_whatever_became_of_the_job(
-    store: Store, clock: TestClock
-) -> None:
+def test_a_key_owned_for_a_duration_is_free_after_it_regardless_of_the_job(store: Store, clock: TestClock) -> None:
     one(store, "a", span=60_000)
     clock.advance(59)
     assert one(store, "b", span=60_000) == (False, "a")
@@ -135,7 +133,7 @@ def test_a_key_that_is_had_for_a_time_is_free_after_it_whatever_became_of_the_jo
 
 @pytest.mark.parametrize("span", SPANS)
 @pytest.mark.parametrize("state", ["waiting", "scheduled"])
-def test_error_refuses_and_replace_takes_the_place_and_the_id(store: Store, span: str | int, state: str) -> None:
+def test_on_exists_error_refuses_and_replace_keeps_the_id(store: Store, span: str | int, state: str) -> None:
     delay = 60_000 if state == "scheduled" else None
     store_all(store, new("a", unique="k", unique_for=span, delay=delay), new("other"))
     with pytest.raises(JobExists, match="job a with the unique key k already exists"):
@@ -251,7 +249,7 @@ def test_a_job_whose_key_another_has_by_now_is_not_retried(timed: Holdfast, send
 # Several in one call
 
 
-def test_one_call_stores_several_keys_and_finds_those_that_are_there(store: Store) -> None:
+def test_one_call_stores_several_keys_and_returns_existing_owners(store: Store) -> None:
     one(store, "a", "k1")
     stored = store_all(store, new("b", unique="k1"), new("c", unique="k2"), new("d"))
     assert (stored.created, stored.ids) == ([False, True, True], ["a", "c", "d"])
@@ -292,9 +290,7 @@ def test_the_client_stores_many_with_keys_and_returns_the_jobs_that_are_there(
 # The client
 
 
-def test_the_client_says_what_is_there_and_the_snapshot_is_what_the_store_says(
-    timed: Holdfast, send: Task[[str], None]
-) -> None:
+def test_the_client_returns_the_existing_job_as_it_is_stored(timed: Holdfast, send: Task[[str], None]) -> None:
     for number, span in enumerate(SPANS):
         unique = send.options(unique=f"k{number}", unique_for=span if isinstance(span, str) else "1m")
         first = unique.enqueue("one")
@@ -433,7 +429,7 @@ def test_a_fresh_enqueue_that_is_repeated_stores_nothing_twice(store: Store, kee
     assert take(store, limit=10) == []
 
 
-def test_fresh_ids_that_are_there_after_all_harm_nothing(store: Store, client: redis.Redis, namespace: str) -> None:
+def test_fresh_ids_that_exist_after_all_change_nothing(store: Store, client: redis.Redis, namespace: str) -> None:
     jobs = [new(str(number)) for number in range(5)]
     store_all(store, *jobs, fresh=True)
     assert store_all(store, *jobs, fresh=True).created == [True] * 5  # by another call, with a token of its own
@@ -473,7 +469,7 @@ def test_the_client_stores_fresh_calls_in_parts_and_repeats_them_without_harm(
 # Many at once
 
 
-def test_of_many_threads_that_enqueue_one_key_one_stores_it(app: Holdfast) -> None:
+def test_one_of_many_threads_that_enqueue_a_key_stores_it(app: Holdfast) -> None:
     @app.task(name="send")
     def send(words: str) -> None: ...
 
@@ -494,7 +490,7 @@ def test_of_many_threads_that_enqueue_one_key_one_stores_it(app: Holdfast) -> No
         assert app.count() == number + 1
 
 
-def test_of_many_processes_that_enqueue_one_key_one_stores_it(app: Holdfast, server_url: str) -> None:
+def test_one_of_many_processes_that_enqueue_a_key_stores_it(app: Holdfast, server_url: str) -> None:
     text = f"""
 from holdfast import Holdfast
 jobs = Holdfast({server_url!r}, namespace={app.address.namespace!r})
@@ -563,7 +559,7 @@ def test_a_job_that_is_not_kept_stays_if_it_failed_and_goes_when_a_retry_succeed
     assert store.run(commands.get(["a"])) == [None]
 
 
-def test_an_end_that_is_repeated_with_its_token_gets_the_same_answer_though_the_job_is_gone(store: Store) -> None:
+def test_a_finish_repeated_with_its_token_gets_the_same_answer_after_the_job_is_deleted(store: Store) -> None:
     put(store, "a", keep=False)
     take(store)
     finish, other = (commands.finish(ONE, [Finish("a", 1, Succeed(b""))], token=new_id()) for _ in range(2))
@@ -580,7 +576,7 @@ def test_an_unkept_enqueue_that_is_repeated_runs_nothing_twice(store: Store) -> 
     assert take(store) == []
 
 
-def test_who_waits_for_a_job_that_is_not_kept_is_told_that_there_is_no_result(
+def test_waiting_for_a_job_that_is_not_kept_raises_that_there_is_no_result(
     timed: Holdfast, store: Store, send: Task[[str], None]
 ) -> None:
     stored = send.options(keep=False).enqueue("x")
@@ -610,14 +606,18 @@ def test_who_waits_for_a_job_that_is_not_kept_is_told_that_there_is_no_result(
         (Cancelled(), "interrupted"),
     ],
 )
-def test_an_attempt_that_started_is_the_last(store: Store, outcome: Outcome, group: str) -> None:
+def test_the_first_started_attempt_of_an_at_most_once_job_is_the_last(
+    store: Store, outcome: Outcome, group: str
+) -> None:
     put(store, "a", at_most_once=True, retries=5, crashes=5, lost=5)
     run_to(store, "a", outcome)
     assert fields(store, "a", "state", "group", "attempt", "at_most_once") == ("failed", group, 1, 1)
     assert take(store) == []
 
 
-def test_a_lost_lease_a_dead_executor_and_a_dead_worker_end_it(store: Store, clock: TestClock) -> None:
+def test_a_lost_lease_a_dead_executor_and_a_dead_worker_fail_an_at_most_once_job(
+    store: Store, clock: TestClock
+) -> None:
     for id in ("lease", "executor", "several", "worker"):
         put(store, id, at_most_once=True)
     assert take(store, ONE) == ["lease"]
@@ -642,7 +642,7 @@ def test_a_lost_lease_a_dead_executor_and_a_dead_worker_end_it(store: Store, clo
     assert fields(store, "last", "state", "group") == ("failed", "lost")
 
 
-def test_what_certainly_did_not_start_comes_back(store: Store, clock: TestClock) -> None:
+def test_an_at_most_once_job_that_did_not_start_is_requeued(store: Store, clock: TestClock) -> None:
     put(store, "a", at_most_once=True)
     take(store)
     unstarted = Finish("a", 1, Release("stopping"), unstarted=True)
@@ -654,7 +654,7 @@ def test_what_certainly_did_not_start_comes_back(store: Store, clock: TestClock)
     assert fields(store, "a", "state", "attempt") == ("succeeded", 3)
 
 
-def test_a_user_may_run_it_again(store: Store) -> None:
+def test_a_user_may_retry_an_at_most_once_job(store: Store) -> None:
     put(store, "a", at_most_once=True)
     run_to(store, "a", Crash(b""))
     assert store.run(commands.retry(["a"])) == ["waiting"]
@@ -662,7 +662,7 @@ def test_a_user_may_run_it_again(store: Store) -> None:
     assert fields(store, "a", "state", "attempt") == ("failed", 2)
 
 
-def test_a_cancelled_one_is_cancelled_and_not_failed(store: Store) -> None:
+def test_a_cancelled_at_most_once_job_is_cancelled_and_not_failed(store: Store) -> None:
     put(store, "a", at_most_once=True)
     take(store)
     store.run(commands.cancel(["a"]))
@@ -670,7 +670,7 @@ def test_a_cancelled_one_is_cancelled_and_not_failed(store: Store) -> None:
     assert job(store, "a")["state"] == "cancelled"
 
 
-def test_a_worker_runs_it_once_though_its_process_is_killed(crew: Crew) -> None:
+def test_a_worker_runs_an_at_most_once_job_once_although_its_process_is_killed(crew: Crew) -> None:
     crew.start("--lease", "2s")
     job = crew.app.enqueue(worker_app.hold.options(at_most_once=True).bind("gate"))
     (pid,) = crew.pids("gate", "runs")
@@ -680,7 +680,7 @@ def test_a_worker_runs_it_once_though_its_process_is_killed(crew: Crew) -> None:
     assert len(crew.said("gate", "runs")) == 1
 
 
-def test_a_worker_that_is_stopped_does_not_hand_it_to_another(crew: Crew) -> None:
+def test_a_stopped_worker_does_not_requeue_an_at_most_once_job(crew: Crew) -> None:
     worker = crew.start("--stop-within", "100ms")
     job = crew.app.enqueue(worker_app.hold.options(at_most_once=True).bind("gate"))
     crew.pids("gate", "runs")

@@ -109,7 +109,7 @@ def test_of_several_coroutines_only_the_one_that_kills_again_is_charged(crew: Cr
         assert crew.get(job).crashes_used == 0
 
 
-def test_a_job_that_ends_its_executor_as_if_all_were_well_is_charged_for_it(crew: Crew) -> None:
+def test_a_job_that_exits_its_executor_with_code_0_is_charged(crew: Crew) -> None:
     crew.start()
 
     job = crew.put(app.leave_executor.options(crashes=1), "leaver")
@@ -118,7 +118,7 @@ def test_a_job_that_ends_its_executor_as_if_all_were_well_is_charged_for_it(crew
     assert crew.outcomes(job) == ["crash", "crash"]
 
 
-def test_jobs_are_given_back_only_when_all_processes_of_the_dead_executor_are_dead(crew: Crew) -> None:
+def test_jobs_are_requeued_only_when_all_processes_of_the_dead_executor_are_dead(crew: Crew) -> None:
     worker = crew.start()
     crew.put(app.lead, "leader")
     family = crew.pids("leader", "started", 2) + crew.pids("leader", "runs")
@@ -185,7 +185,7 @@ def test_nothing_outlives_a_supervisor_that_is_killed(crew: Crew) -> None:
     assert until(lambda: not any(map(is_alive, processes)))
 
 
-def test_a_sibling_takes_the_jobs_of_a_dead_worker_back_long_before_their_leases_end(crew: Crew) -> None:
+def test_another_worker_on_the_node_requeues_the_jobs_of_a_dead_one_long_before_their_leases_expire(crew: Crew) -> None:
     dead = crew.start("--lease", "60s")
     job = crew.put(app.use_directory, "left-over")
     crew.pids("left-over", "runs")
@@ -205,7 +205,7 @@ def test_a_sibling_takes_the_jobs_of_a_dead_worker_back_long_before_their_leases
     assert sibling.stop() == 0
 
 
-def test_another_node_takes_the_jobs_of_a_dead_one_when_their_leases_end(crew: Crew) -> None:
+def test_another_node_claims_the_jobs_of_a_dead_one_when_their_leases_expire(crew: Crew) -> None:
     dead = crew.start("--lease", "1s", node="one")
     job = crew.put(app.hold, "orphan")
     crew.pids("orphan", "runs")
@@ -222,7 +222,7 @@ def test_another_node_takes_the_jobs_of_a_dead_one_when_their_leases_end(crew: C
     assert ended.attempts[1].node == "two"
 
 
-def test_executors_claim_nothing_while_nobody_renews_their_leases(crew: Crew) -> None:
+def test_executors_claim_nothing_while_their_leases_are_not_renewed(crew: Crew) -> None:
     """The supervisor alone stands still, as when a machine has just woken and has not renewed yet."""
     worker = crew.start("--lease", "1s", "--processes", "4")
     held = crew.put(app.hold, "held")
@@ -295,7 +295,9 @@ def own_crew(own_server: Server, tmp_path: Path) -> Iterator[Crew]:
         yield made
 
 
-def test_workers_say_once_that_the_store_is_away_and_go_on_when_it_is_back(own_server: Server, own_crew: Crew) -> None:
+def test_workers_log_once_that_the_store_is_unreachable_and_continue_when_it_is_back(
+    own_server: Server, own_crew: Crew
+) -> None:
     crew = own_crew
     workers = [crew.start("--lease", "1s", "--processes", "2") for _ in range(2)]
     jobs: list[Job[Any]] = [crew.put(app.hold, "first"), crew.put(app.hold_async, "second")]
@@ -350,7 +352,7 @@ def test_a_job_whose_claim_the_server_forgot_runs_again_and_not_twice_at_once(
     assert crew.held() == []
 
 
-def test_a_server_that_refuses_writes_for_a_while_is_away_for_that_while(own_server: Server, own_crew: Crew) -> None:
+def test_a_server_that_refuses_writes_counts_as_unreachable(own_server: Server, own_crew: Crew) -> None:
     """As the old primary does after a failover."""
     crew = own_crew
     worker = crew.start("--lease", "1s")
@@ -369,7 +371,7 @@ def test_a_server_that_refuses_writes_for_a_while_is_away_for_that_while(own_ser
     assert "died" not in worker.log
 
 
-def test_what_the_server_refuses_again_and_again_is_logged_once(own_server: Server, own_crew: Crew) -> None:
+def test_a_repeated_refusal_of_the_server_is_logged_once(own_server: Server, own_crew: Crew) -> None:
     worker = own_crew.start("--lease", "1s")
     until(own_crew.app.workers)
     with redis.Redis.from_url(own_server.url) as client:

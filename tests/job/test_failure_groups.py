@@ -20,7 +20,7 @@ from holdfast.store import commands
 from holdfast.store.store import Store
 from tests.apps import group_app as app
 from tests.conftest import TestClock
-from tests.store.lua.test_lua import end, fields, put, take
+from tests.store.lua.test_state_machine import end, fields, put, take
 from tests.support.servers import running_server
 from tests.support.shells import Hand, Shell, failure
 from tests.support.workers import ROOT, Crew, new_crew

@@ -55,7 +55,7 @@ def test_lines_and_ids_cannot_both_come_from_the_standard_input(shell: Shell) ->
     assert (code, "both read standard input" in err) == (2, True)
 
 
-def test_what_to_do_if_nothing_fails_is_not_understood(shell: Shell) -> None:
+def test_on_failed_without_after_is_a_usage_error(shell: Shell) -> None:
     assert shell("enqueue", "any.task", "--on-failed", "run").code == 2
 
 
@@ -126,7 +126,7 @@ def test_a_job_is_cancelled_with_all_that_wait_for_it(shell: Shell) -> None:
     assert shell.client.get("other").state == "waiting"
 
 
-def test_a_job_that_others_wait_for_is_not_cancelled_if_that_is_to_be_refused(shell: Shell) -> None:
+def test_unless_awaited_does_not_cancel_a_job_with_dependents(shell: Shell) -> None:
     chain(shell, "a", "b", "c")
     refused = shell("cancel", "a", "b", "--unless-awaited")
 
@@ -218,7 +218,7 @@ def put_some(shell: Shell) -> None:
     shell.put("video", queue="video", task="tasks.send")
 
 
-def test_all_jobs_that_are_so_are_steered_and_counted(shell: Shell) -> None:
+def test_a_bulk_command_applies_to_all_matching_jobs_and_counts_them(shell: Shell) -> None:
     put_some(shell)
 
     assert shell("move", "--all", "--queue", "mail", "--task", "tasks.send", "--to", "slow", "--yes").rows == [
@@ -267,7 +267,7 @@ def test_running_jobs_are_released_all_at_once(shell: Shell) -> None:
         (("cancel", "--all", "--state", "wating", "--yes"), "did you mean waiting?"),
     ],
 )
-def test_who_does_not_say_what_is_meant_changes_nothing(shell: Shell, words: tuple[str, ...], expected: str) -> None:
+def test_a_bulk_command_without_filters_changes_nothing(shell: Shell, words: tuple[str, ...], expected: str) -> None:
     put_some(shell)
     code, out, err = shell(*words)
 
@@ -284,7 +284,7 @@ def test_all_of_a_queue_that_is_not_there_is_not_found(shell: Shell) -> None:
 
 
 @pytest.mark.parametrize(("answer", "left"), [("y", 1), ("n", 5), ("", 5)])
-def test_people_are_asked_first_and_told_how_many(shell: Shell, answer: str, left: int) -> None:
+def test_a_bulk_command_asks_for_confirmation_with_the_number_of_jobs(shell: Shell, answer: str, left: int) -> None:
     put_some(shell)
     with shell.terminal("cancel", "--all", "--queue", "mail") as terminal:
         terminal.read_until("cancel all pending jobs, queue mail: 4. Continue? [y/N]:")
@@ -294,13 +294,13 @@ def test_people_are_asked_first_and_told_how_many(shell: Shell, answer: str, lef
     assert shell.client.count(state="waiting") == left
 
 
-def test_people_are_not_asked_about_nothing(shell: Shell) -> None:
+def test_a_bulk_command_that_matches_nothing_asks_nothing(shell: Shell) -> None:
     put_some(shell)
 
     assert "no such jobs" in shell.on_a_terminal("cancel", "--all", "--task", "tasks.none")
 
 
-def test_thousands_that_are_so_are_steered_with_a_bar(shell: Shell) -> None:
+def test_a_bulk_command_on_thousands_of_jobs_shows_a_bar(shell: Shell) -> None:
     (shell.folder / "lines").write_text("{}\n" * 2500)
     shell("enqueue", "any.task", "--from", "lines")
 
@@ -358,7 +358,7 @@ def test_a_limit_is_made_changed_listed_and_removed(shell: Shell) -> None:
         ("limits", "set", "a", "1", "--per", "0s"),
     ],
 )
-def test_a_limit_that_is_none_is_refused(shell: Shell, words: tuple[str, ...]) -> None:
+def test_an_invalid_limit_is_refused(shell: Shell, words: tuple[str, ...]) -> None:
     assert shell(*words).code == 2
     assert shell("limits").out == ""
 

@@ -72,7 +72,7 @@ def _paste(python: Path, text: str, folder: Path) -> None:
 
 
 @pytest.mark.timeout(400)
-def test_a_stranger_pastes_the_readme_into_an_empty_folder_and_each_line_works(empty: Path, wheel: Path) -> None:
+def test_the_readme_works_line_by_line_in_an_empty_folder(empty: Path, wheel: Path) -> None:
     python = _install(empty, wheel)
     assert _run(python, "-c", "import holdfast; print(holdfast.__file__)", folder=empty).startswith(str(empty))
     reader, followed = Reader(empty, python), []

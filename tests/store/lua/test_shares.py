@@ -10,7 +10,7 @@ from holdfast.job.outcome import Release, Succeed
 from holdfast.store import commands
 from holdfast.store.store import Store
 from tests.conftest import TestClock
-from tests.store.lua.test_lua import ONE, end, put, take
+from tests.store.lua.test_state_machine import ONE, end, put, take
 
 
 def claimed(store: Store, number: int, limit: int = 1) -> list[str]:
@@ -30,7 +30,7 @@ def fill(store: Store, key: str, number: int, **options: int) -> None:
     put(store, *(f"{key}-{n}" for n in range(number)), share=key, **options)
 
 
-def test_one_job_of_a_new_tenant_waits_for_one_of_the_other_that_has_a_thousand(store: Store) -> None:
+def test_a_new_tenant_waits_for_one_job_of_a_tenant_with_a_thousand(store: Store) -> None:
     fill(store, "big", 1000)
     assert claimed(store, 100) == ["big"] * 100
 
@@ -60,7 +60,7 @@ def test_weights_share_a_queue(store: Store) -> None:
     assert abs(shares["paying"] - 150) <= 2
 
 
-def test_a_tenant_that_was_away_saves_up_nothing(store: Store) -> None:
+def test_a_tenant_without_jobs_saves_up_no_turns(store: Store) -> None:
     fill(store, "a", 100)
     fill(store, "b", 1)
     claimed(store, 60)
@@ -104,7 +104,7 @@ def test_a_tenant_whose_jobs_come_one_by_one_gets_no_more_than_its_share(store: 
     assert 45 <= Counter(order)["steady"] <= 55
 
 
-def test_weights_are_exact_whatever_they_are(store: Store) -> None:
+def test_all_weights_are_exact(store: Store) -> None:
     weights = {"a": 1, "b": 7, "c": 30, "d": 62}
     for key, weight in weights.items():
         store.run(commands.set_share_weight("q", key, weight))
@@ -121,9 +121,7 @@ def test_jobs_of_the_heaviest_tenant_keep_their_order(store: Store) -> None:
     assert take(store, limit=100) == [f"a{n:03}" for n in reversed(range(100))]
 
 
-def test_nothing_is_left_of_tenants_that_have_no_jobs(
-    store: Store, clock: TestClock, server_url: str, namespace: str
-) -> None:
+def test_tenants_without_jobs_leave_no_keys(store: Store, clock: TestClock, server_url: str, namespace: str) -> None:
     for number in range(50):
         fill(store, f"t{number}", 2)
     claimed(store, 90)
@@ -135,9 +133,7 @@ def test_nothing_is_left_of_tenants_that_have_no_jobs(
         assert [key for key in client.keys(f"hf:{{{namespace}}}:*") if b"fair" in key or b"shares" in key] == []
 
 
-def test_a_job_that_comes_back_after_the_queue_was_empty_is_not_behind_all_others(
-    store: Store, clock: TestClock
-) -> None:
+def test_a_job_requeued_after_the_queue_was_empty_is_not_behind_all_others(store: Store, clock: TestClock) -> None:
     fill(store, "a", 50)
     claimed(store, 49)
     assert take(store) == ["a-49"]

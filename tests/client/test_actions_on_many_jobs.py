@@ -26,7 +26,7 @@ def put(jobs: Holdfast, *ids: str) -> None:
         jobs.store.run(commands.enqueue(part))
 
 
-def test_each_of_many_jobs_is_answered_for_in_order(jobs: Holdfast) -> None:
+def test_many_jobs_get_one_answer_each_in_order(jobs: Holdfast) -> None:
     ids = [f"job-{number}" for number in range(2300)]
     put(jobs, *ids)
 
@@ -37,7 +37,7 @@ def test_each_of_many_jobs_is_answered_for_in_order(jobs: Holdfast) -> None:
     assert jobs.get("job-0").notes[0].text == "no use"
 
 
-def test_a_refusal_is_an_answer_and_the_others_are_done(jobs: Holdfast) -> None:
+def test_one_refusal_does_not_stop_the_others(jobs: Holdfast) -> None:
     put(jobs, "one", "two")
     jobs.cancel("one")
 

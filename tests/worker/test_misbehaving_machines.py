@@ -30,7 +30,7 @@ os.execv(sys.argv[1], sys.argv[1:])
 """
 
 
-def test_signals_that_were_ignored_or_blocked_when_a_worker_was_started_are_heard(crew: Crew) -> None:
+def test_signals_that_were_ignored_or_blocked_at_the_start_of_a_worker_are_handled(crew: Crew) -> None:
     worker = crew.start(before=[sys.executable, "-c", BADLY])
     job = crew.put(app.end_by.options(crashes=0), "os._exit")
 
@@ -48,7 +48,7 @@ def test_an_app_that_reaps_children_does_so_in_its_jobs_only(crew: Crew) -> None
     assert worker.zygote == zygote
 
 
-def test_what_takes_the_wake_up_descriptor_away_at_a_fork_ends_no_job(crew: Crew) -> None:
+def test_resetting_the_wake_up_descriptor_at_a_fork_ends_no_job(crew: Crew) -> None:
     crew.start(app="tests.apps.reaping_app", RESET="yes")
 
     assert "exit code 3" in str(crew.ended(crew.put(reaping_app.leave, 3)).failure)
@@ -95,7 +95,7 @@ def test_a_job_of_an_app_that_gevent_has_patched_is_cancelled_through_its_finall
 
 
 @pytest.mark.parametrize("whose", ["executor", "zygote"])
-def test_a_worker_that_has_no_descriptors_left_starts_what_it_can_and_the_rest_later(crew: Crew, whose: str) -> None:
+def test_a_worker_without_free_descriptors_starts_the_jobs_it_can_and_the_others_later(crew: Crew, whose: str) -> None:
     worker = crew.start("--processes", "30", "--log-level", "DEBUG")
     zygote = worker.zygote
     resource.prlimit(getattr(worker, whose), resource.RLIMIT_NOFILE, (32, 32))
@@ -124,16 +124,14 @@ def _is_all_there(job: Job[Any]) -> bool:
     return job.logs().lines == ["out 0", "err 0", "no end of line"]
 
 
-def test_a_copy_that_a_task_forks_and_that_returns_from_it_has_no_say(crew: Crew) -> None:
+def test_a_forked_child_that_returns_from_the_task_does_not_affect_the_outcome(crew: Crew) -> None:
     crew.start(app="tests.apps.reaping_app")
     jobs = [crew.put(reaping_app.returns_twice) for _ in range(10)]
 
     assert [job.result(timeout="40s") for job in jobs] == ["the task"] * 10
 
 
-def test_a_worker_has_no_siblings_when_the_folder_of_locks_is_gone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_worker_finds_no_peers_when_the_lock_folder_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As that of a user is removed who has logged out."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "user"))
     (tmp_path / "user").mkdir()
@@ -144,7 +142,7 @@ def test_a_worker_has_no_siblings_when_the_folder_of_locks_is_gone(
     lock.remove()
 
 
-def test_a_dead_worker_is_found_among_those_of_other_stores_also_when_it_said_late_which_its_store_is(
+def test_a_dead_worker_that_recorded_its_store_late_is_found_among_those_of_other_stores(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
@@ -163,7 +161,7 @@ def test_a_dead_worker_is_found_among_those_of_other_stores_also_when_it_said_la
     lock.remove()
 
 
-def test_what_other_stores_left_for_more_than_a_day_is_removed_though_it_was_known(
+def test_a_dead_worker_of_another_store_is_reported_after_a_day(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))

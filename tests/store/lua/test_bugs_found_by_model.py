@@ -10,7 +10,7 @@ from holdfast.store import commands
 from holdfast.store.commands import Lease
 from holdfast.store.store import Store
 from tests.conftest import TestClock
-from tests.store.lua.test_lua import (
+from tests.store.lua.test_state_machine import (
     ONE,
     TWO,
     ask,
@@ -24,7 +24,7 @@ from tests.store.lua.test_lua import (
 )
 
 
-def test_a_queue_with_a_share_of_none_gives_nothing_in_the_first_round(store: Store) -> None:
+def test_a_queue_with_a_share_of_zero_gets_nothing_in_the_first_round(store: Store) -> None:
     put(store, *"abc")
     put(store, *"xyz", queue="other")
 
@@ -32,7 +32,7 @@ def test_a_queue_with_a_share_of_none_gives_nothing_in_the_first_round(store: St
     assert take(store, TWO, "q", limit=1, shares=[0]) == ["b"]
 
 
-def test_a_repeated_claim_is_told_of_no_longer_lease_than_the_job_has(store: Store) -> None:
+def test_a_repeated_claim_never_reports_a_longer_lease_than_the_job_has(store: Store) -> None:
     put(store, "a")
     claim = commands.claim(ONE, ask("q"))
     assert [got.lease for got in store.run(claim).jobs] == [30_000]
@@ -43,7 +43,7 @@ def test_a_repeated_claim_is_told_of_no_longer_lease_than_the_job_has(store: Sto
     assert [got.lease for got in store.run(claim).jobs] == [1000]
 
 
-def test_who_renews_by_saving_is_spared_as_often_as_who_renews(store: Store, clock: TestClock) -> None:
+def test_saving_with_renew_resets_the_count_of_spared_outages_like_renew(store: Store, clock: TestClock) -> None:
     put(store, "a")
     take(store)
     for _ in range(5):
@@ -53,14 +53,14 @@ def test_who_renews_by_saving_is_spared_as_often_as_who_renews(store: Store, clo
     assert job(store, "a")["state"] == "running"
 
 
-def test_a_worker_that_names_a_queue_twice_is_one_listener(store: Store) -> None:
+def test_a_worker_that_names_a_queue_twice_counts_once(store: Store) -> None:
     put(store, "a")
     store.run(commands.renew("node/one", [], queues=["q", "other", "q"]))
 
     assert store.run(commands.queues(["q"]))[0][2] == 1
 
 
-def test_a_key_that_outlives_its_job_does_not_replace_another_job_that_has_its_id_by_now(store: Store) -> None:
+def test_a_unique_key_that_outlives_its_job_does_not_replace_a_later_job_with_the_same_id(store: Store) -> None:
     put(store, "a", unique="key", unique_for=600_000)
     store.run(commands.cancel(["a"]))
     store.run(commands.delete(["a"]))
@@ -75,7 +75,7 @@ def test_a_key_that_outlives_its_job_does_not_replace_another_job_that_has_its_i
 # Jobs that wait for others
 
 
-def test_who_waits_for_a_job_that_is_replaced_waits_for_the_new_one(store: Store) -> None:
+def test_dependents_of_a_replaced_job_wait_for_the_new_one(store: Store) -> None:
     put(store, "a", retries=0)
     put(store, "b", after=("a",))
     take(store)
@@ -89,7 +89,7 @@ def test_who_waits_for_a_job_that_is_replaced_waits_for_the_new_one(store: Store
     assert job(store, "b")["state"] == "waiting"
 
 
-def test_a_job_that_runs_whatever_becomes_of_one_still_waits_for_the_other(store: Store) -> None:
+def test_with_on_failed_run_a_job_still_waits_for_its_other_dependencies(store: Store) -> None:
     put(store, "a", "b", retries=0)
     put(store, "c", after=("a", "b"))
     take(store)
@@ -111,7 +111,7 @@ def test_a_job_may_wait_for_one_that_is_replaced_in_the_same_call(store: Store) 
     assert standing(store) == {"waiting": ["old"], "blocked": ["b"]}
 
 
-def test_a_job_that_is_handed_on_in_the_call_in_which_another_begins_to_wait_for_it_is_handed_on(store: Store) -> None:
+def test_a_parked_job_is_unparked_in_the_call_in_which_another_starts_to_wait_for_it(store: Store) -> None:
     store.run(commands.set_limit("one", 1))
     put(store, "holds", "first", "second", limits=("one",))
     assert take(store, limit=3) == ["holds"]
@@ -133,7 +133,7 @@ def test_a_cancellation_that_meets_only_dependents_gets_the_same_answer_again(st
     assert [store.run(cancel) for _ in range(2)] == [["STATE", "b", "cancelled"]] * 2
 
 
-def test_what_ended_unseen_and_is_gone_is_not_waited_for(store: Store) -> None:
+def test_a_dependency_that_ended_and_was_deleted_is_not_waited_for(store: Store) -> None:
     put(store, "a", keep=False)
     put(store, "b", after=("a",))
     store.run(commands.cancel(["b"]))
@@ -144,7 +144,7 @@ def test_what_ended_unseen_and_is_gone_is_not_waited_for(store: Store) -> None:
     assert job(store, "b")["after"] == []
 
 
-def test_all_that_wait_for_a_job_that_is_removed_at_once_are_told(store: Store) -> None:
+def test_all_dependents_of_a_job_with_zero_retention_are_resolved(store: Store) -> None:
     store.run(commands.configure(set={"keep_succeeded_count": 0}))
     put(store, "a", priority=-1)
     for part in range(2):

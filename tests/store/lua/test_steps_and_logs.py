@@ -10,7 +10,7 @@ from holdfast.store import commands
 from holdfast.store.commands import Lease, LogBlock
 from holdfast.store.store import Store
 from tests.conftest import TestClock
-from tests.store.lua.test_lua import LEASE, ONE, TWO, end, job, keep, put, take
+from tests.store.lua.test_state_machine import LEASE, ONE, TWO, end, job, keep, put, take
 
 
 def started(store: Store, id: str = "job", **options: object) -> Lease:
@@ -28,7 +28,7 @@ def popped(store: Store, key: bytes) -> bytes:
     return bytes(message)
 
 
-def test_a_step_is_kept_once_and_found_by_the_next_attempt(store: Store) -> None:
+def test_a_step_is_stored_once_and_found_by_the_next_attempt(store: Store) -> None:
     held = started(store)
     assert store.run(commands.once(held, "charge")) is None
     assert store.run(commands.once(held, "charge", b"42")) == b"42"
@@ -76,7 +76,7 @@ def test_a_new_stage_begins_without_steps_and_a_deleted_job_leaves_nothing(store
     store.run(commands.delete(["job"]))  # invariants, at the end of the test, know of no key that is left
 
 
-def test_a_block_that_grows_is_said_again(store: Store) -> None:
+def test_a_growing_block_is_sent_again(store: Store) -> None:
     started(store)
     assert block(store, 0, b"one\n") == "OK"
     assert block(store, 0, b"one\ntwo\n") == "OK"
@@ -98,7 +98,7 @@ def test_of_a_long_log_the_beginning_and_the_end_are_kept(store: Store) -> None:
     assert sorted(store.run(commands.logs("job", block=90)).blocks) == [*range(90, 100)]
 
 
-def test_one_that_skips_the_middle_is_trimmed_as_well(store: Store) -> None:
+def test_a_log_that_skips_its_middle_is_trimmed_too(store: Store) -> None:
     started(store)
     for number in (*range(20), 1000, 1001):
         block(store, number, b"x")
@@ -114,7 +114,7 @@ def test_a_call_with_one_wrong_block_keeps_none(store: Store) -> None:
     assert store.run(commands.logs("job")).blocks == {}
 
 
-def test_a_log_may_grow_when_its_attempt_has_ended_but_not_of_a_job_that_is_another(store: Store) -> None:
+def test_a_log_may_grow_after_its_attempt_but_not_in_a_later_job_with_the_same_id(store: Store) -> None:
     started(store)
     created = job(store, "job")["created"]
     end(store, "job", Succeed(b""))
@@ -138,14 +138,14 @@ def test_logs_of_the_last_ten_attempts_are_kept(store: Store) -> None:
     assert store.run(commands.logs("job")).attempts == [*range(4, 14)]
 
 
-def test_the_use_of_the_machine_is_kept_with_the_log(store: Store) -> None:
+def test_resource_usage_is_stored_with_the_log(store: Store) -> None:
     started(store)
     block(store, -1, b"long series")
     block(store, -1, b"shorter")
     assert store.run(commands.logs("job", block=5)).blocks == {-1: b"shorter"}
 
 
-def test_a_worker_is_asked_and_answers(store: Store) -> None:
+def test_a_request_reaches_the_worker_and_its_response_the_client(store: Store) -> None:
     started(store)
     worker, key = store.run(commands.request("stack", id="job", inbox="me"))
     assert worker == ONE.rpartition(".")[0]
@@ -160,7 +160,7 @@ def test_a_worker_is_asked_and_answers(store: Store) -> None:
         store.run(commands.request("drain", worker="node/nobody", inbox="me"))
 
 
-def test_how_to_run_a_job_is_told_with_its_claim(store: Store) -> None:
+def test_a_claim_returns_the_run_options(store: Store) -> None:
     put(store, "job", run='{"memory":1}')
     [claimed] = store.run(commands.claim(ONE, commands.claim_args(["q"], counter=10**9, limit=1))).jobs
     assert claimed.run == b'{"memory":1}'

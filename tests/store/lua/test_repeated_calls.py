@@ -7,7 +7,7 @@ from holdfast.store import commands
 from holdfast.store.commands import Finish, Lease
 from holdfast.store.store import Store
 from tests.conftest import TestClock
-from tests.store.lua.test_lua import ONE, TWO, end, job, new, put, take
+from tests.store.lua.test_state_machine import ONE, TWO, end, job, new, put, take
 
 
 def test_a_retry_that_is_repeated_runs_the_job_once(store: Store) -> None:
@@ -38,7 +38,7 @@ def test_a_cancellation_that_is_repeated_gets_the_same_answer(store: Store) -> N
     assert store.run(commands.cancel([waits, runs])) == ["STATE", "STATE"]
 
 
-def test_an_enqueue_that_minds_what_exists_does_not_mind_itself(store: Store) -> None:
+def test_a_repeated_enqueue_with_on_exists_does_not_conflict_with_itself(store: Store) -> None:
     careful = commands.enqueue([new("a")], on_exists="error")
     replacing = commands.enqueue([new("b", payload=b"new")], on_exists="replace")
     put(store, "b", payload=b"old")
@@ -82,7 +82,7 @@ def test_a_note_that_is_repeated_is_written_once(store: Store) -> None:
     assert [words for _, _, words in job(store, "a")["notes"]] == [b"seen", b"half", b"more"]
 
 
-def test_a_call_that_found_nothing_to_do_is_carried_out_when_it_comes_again(store: Store) -> None:
+def test_a_call_that_changed_nothing_runs_when_it_is_repeated(store: Store) -> None:
     cancel, retry = commands.cancel(["a"]), commands.retry(["a"])
     assert (store.run(cancel), store.run(retry)) == (["NOTFOUND"], ["NOTFOUND"])
     put(store, "a")
@@ -92,7 +92,7 @@ def test_a_call_that_found_nothing_to_do_is_carried_out_when_it_comes_again(stor
     assert job(store, "a")["state"] == "waiting"
 
 
-def test_who_ran_a_job_cannot_write_to_another_of_the_same_id(store: Store, clock: TestClock) -> None:
+def test_an_executor_cannot_write_to_a_later_job_with_the_same_id(store: Store, clock: TestClock) -> None:
     put(store, "a")
     [old] = store.run(commands.claim(ONE, commands.claim_args(["q"], counter=1, limit=1))).jobs
     store.run(commands.requeue_orphaned(executor=ONE))
@@ -140,7 +140,7 @@ def test_long_progress_is_kept_apart_from_the_record(store: Store) -> None:
     assert store.execute("OBJECT", "ENCODING", f"hf:{{{store.address.namespace}}}:j:a") == b"listpack"
 
 
-def test_a_dead_executor_swallows_no_wake_up(store: Store, clock: TestClock) -> None:
+def test_a_dead_executor_consumes_no_wake_up(store: Store, clock: TestClock) -> None:
     for executor in (ONE, TWO):
         assert take(store, executor) == []
         clock.advance(0.1)

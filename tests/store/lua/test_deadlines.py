@@ -12,7 +12,7 @@ from holdfast.job.outcome import Advanced, Blocked, Error, Release, Succeed
 from holdfast.store import commands
 from holdfast.store.store import Store
 from tests.conftest import TestClock
-from tests.store.lua.test_lua import ONE, TWO, end, fields, put, take
+from tests.store.lua.test_state_machine import ONE, TWO, end, fields, put, take
 from tests.support.new_job import NewJob
 
 
@@ -21,7 +21,7 @@ def timers(url: str, namespace: str) -> list[bytes]:
         return list(client.zrange(f"hf:{{{namespace}}}:timers", 0, -1))
 
 
-def test_a_job_that_nobody_started_in_time_fails(store: Store, clock: TestClock) -> None:
+def test_a_job_that_was_not_started_in_time_fails(store: Store, clock: TestClock) -> None:
     put(store, "late", deadline=5000)
     put(store, "other")
     clock.advance(5)
@@ -31,7 +31,7 @@ def test_a_job_that_nobody_started_in_time_fails(store: Store, clock: TestClock)
 
 
 @pytest.mark.parametrize("state", ["waiting", "scheduled", "blocked", "throttled", "paused"])
-def test_it_fails_on_time_wherever_it_stands(store: Store, clock: TestClock, state: str) -> None:
+def test_a_job_fails_at_its_deadline_in_any_state(store: Store, clock: TestClock, state: str) -> None:
     store.run(commands.set_limit("one", 1))
     put(store, "first", limits=("one",))
     take(store)
@@ -52,7 +52,9 @@ def test_it_fails_on_time_wherever_it_stands(store: Store, clock: TestClock, sta
     assert fields(store, "late", "state", "group") == ("failed", "deadline")
 
 
-def test_one_that_has_started_in_time_goes_on(store: Store, clock: TestClock, server_url: str, namespace: str) -> None:
+def test_an_attempt_started_before_the_deadline_continues(
+    store: Store, clock: TestClock, server_url: str, namespace: str
+) -> None:
     put(store, "job", deadline=5000)
     take(store)
     clock.advance(5)
@@ -64,7 +66,7 @@ def test_one_that_has_started_in_time_goes_on(store: Store, clock: TestClock, se
 
 
 @pytest.mark.parametrize("outcome", [Error(b"", "g", delay=0), Release(), Blocked(("other",))])
-def test_no_second_attempt_starts_after_it(store: Store, clock: TestClock, outcome: Any) -> None:
+def test_no_second_attempt_starts_after_the_deadline(store: Store, clock: TestClock, outcome: Any) -> None:
     put(store, "job", deadline=5000)
     take(store)
     put(store, "other", queue="other")
@@ -77,7 +79,7 @@ def test_no_second_attempt_starts_after_it(store: Store, clock: TestClock, outco
     assert fields(store, "job", "state", "group") == ("failed", "deadline")
 
 
-def test_whoever_retries_it_takes_the_deadline_away(store: Store, clock: TestClock) -> None:
+def test_a_retry_by_a_user_removes_the_deadline(store: Store, clock: TestClock) -> None:
     put(store, "job", deadline=5000)
     clock.advance(5)
     take(store)
@@ -87,7 +89,7 @@ def test_whoever_retries_it_takes_the_deadline_away(store: Store, clock: TestClo
     assert fields(store, "job", "deadline") == (0,)
 
 
-def test_a_stage_has_a_deadline_of_its_own_or_none(store: Store, clock: TestClock) -> None:
+def test_a_stage_has_its_own_deadline_or_none(store: Store, clock: TestClock) -> None:
     put(store, "one", "two", deadline=5000)
     take(store, limit=2)
     end(store, "one", Advanced("work", {"queue": "next"}, b""))
@@ -98,7 +100,7 @@ def test_a_stage_has_a_deadline_of_its_own_or_none(store: Store, clock: TestCloc
     assert fields(store, "two", "state", "group") == ("failed", "deadline")
 
 
-def test_one_that_ends_before_leaves_no_timer(store: Store, server_url: str, namespace: str) -> None:
+def test_a_job_that_ends_before_its_deadline_leaves_no_timer(store: Store, server_url: str, namespace: str) -> None:
     put(store, "a", "b", deadline=5000)
     store.run(commands.cancel(["a"]))
     store.run(commands.enqueue([NewJob(id="b", payload=b"", queue="q", task="t")], on_exists="replace"))

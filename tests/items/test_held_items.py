@@ -34,7 +34,7 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
 # Dropped
 
 
-def test_an_item_that_is_dropped_is_not_renewed_and_comes_back(
+def test_a_dropped_item_is_not_renewed_and_is_requeued(
     app: Holdfast, items: Items, caplog: pytest.LogCaptureFixture
 ) -> None:
     with items:
@@ -81,7 +81,7 @@ def test_items_in_a_list_are_held_until_the_list_is_dropped(app: Holdfast, items
         assert sorted(got(items, wait="30s", lease="1m").id for _ in range(4)) == ["n0", "n1", "n2", "n3"]
 
 
-def test_one_who_drops_items_outside_of_with_is_told_at_the_next_claim_and_once(
+def test_dropping_items_outside_of_with_is_logged_once_at_the_next_claim(
     items: Items, caplog: pytest.LogCaptureFixture
 ) -> None:
     for _ in range(3):
@@ -107,7 +107,7 @@ def test_items_that_have_ended_may_be_dropped(items: Items, caplog: pytest.LogCa
 
 
 @FORKS
-def test_a_forked_copy_that_is_dropped_is_its_parents_still(
+def test_an_item_dropped_by_a_forked_copy_still_belongs_to_the_parent(
     app: Holdfast, items: Items, caplog: pytest.LogCaptureFixture
 ) -> None:
     items.put(b"", id="a")
@@ -129,9 +129,7 @@ def test_a_forked_copy_that_is_dropped_is_its_parents_still(
 @pytest.mark.parametrize(
     "held", ["item = items.claim()", "held = [items.claim()]", "item = items.claim(); item.itself = item"]
 )
-def test_a_program_that_ends_while_it_holds_items_ends_without_a_word(
-    app: Holdfast, server_url: str, held: str
-) -> None:
+def test_a_program_that_exits_while_it_holds_items_logs_nothing(app: Holdfast, server_url: str, held: str) -> None:
     """A global is dropped at the very end of an interpreter, without a warning."""
     app.items("mail").put(b"", id="a")
     text = f"""
@@ -158,7 +156,7 @@ def test_an_item_is_completed_when_its_block_ends(app: Holdfast, items: Items) -
     assert (app.get("a").state, app.get("a").result_bytes) == ("succeeded", b"")
 
 
-def test_there_may_be_no_item_in_a_block(app: Holdfast, items: Items) -> None:
+def test_a_block_without_an_item_gets_none(app: Holdfast, items: Items) -> None:
     with items.claim() as item:
         assert item is None
     with items.claim(wait="10ms") as item:
@@ -171,7 +169,7 @@ def test_there_may_be_no_item_in_a_block(app: Holdfast, items: Items) -> None:
     run(app, use())
 
 
-def test_what_stands_for_no_item_is_false_and_says_so_to_who_takes_it_for_one() -> None:
+def test_no_item_is_false_and_its_attributes_raise_a_clear_error() -> None:
     assert not NO_ITEM
     assert repr(NO_ITEM) == "<no item>"
     with pytest.raises(AttributeError, match="no item was claimed"):
@@ -186,7 +184,7 @@ def test_what_stands_for_no_item_is_false_and_says_so_to_who_takes_it_for_one() 
         (lambda item: item.release(delay="1h"), "scheduled"),
     ],
 )
-def test_how_an_item_was_ended_in_its_block_stands(app: Holdfast, items: Items, end: Any, state: str) -> None:
+def test_an_outcome_given_inside_the_block_stands(app: Holdfast, items: Items, end: Any, state: str) -> None:
     items.put(b"", id="a")
     with items.claim() as item:
         assert end(item)
@@ -195,7 +193,7 @@ def test_how_an_item_was_ended_in_its_block_stands(app: Holdfast, items: Items, 
     assert job.result_bytes == (b"mine" if state == "succeeded" else None)
 
 
-def test_an_exception_fails_the_item_and_is_charged(timed: Holdfast, clock: TestClock) -> None:
+def test_an_exception_fails_the_item_and_uses_up_a_retry(timed: Holdfast, clock: TestClock) -> None:
     items = timed.items("mail")
     items.put(b"", id="a", retries=1, backoff="20s")
 
@@ -219,7 +217,7 @@ def test_an_exception_fails_the_item_and_is_charged(timed: Holdfast, clock: Test
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
-def test_a_program_that_is_interrupted_releases_its_item_uncharged(
+def test_an_interrupted_program_releases_its_item_without_using_up_a_retry(
     app: Holdfast, items: Items, error: type[BaseException]
 ) -> None:
     items.put(b"", id="a")
@@ -266,7 +264,7 @@ def test_an_async_block_does_the_same(app: Holdfast, items: Items) -> None:
     assert [app.get(id).state for id in ("a", "b", "c")] == ["succeeded", "failed", "waiting"]
 
 
-def test_a_block_whose_item_was_lost_says_so(items: Items) -> None:
+def test_a_block_whose_item_was_lost_raises_lease_lost(items: Items) -> None:
     def work() -> None:
         with items.claim() as item:
             assert item
@@ -277,7 +275,7 @@ def test_a_block_whose_item_was_lost_says_so(items: Items) -> None:
         work()
 
 
-def test_a_block_that_outlives_that_of_its_items_does_not_pass_for_completed(app: Holdfast, items: Items) -> None:
+def test_a_block_that_outlives_its_items_block_raises_lease_lost(app: Holdfast, items: Items) -> None:
     """As that of a thread which nobody has waited for: its item was given back."""
     items.put(b"", id="a")
     with items:
@@ -296,7 +294,7 @@ def test_a_block_that_outlives_that_of_its_items_does_not_pass_for_completed(app
     assert again.complete()
 
 
-def test_an_error_of_the_block_is_raised_also_if_the_store_cannot_be_told(
+def test_an_error_of_the_block_is_raised_even_if_the_store_is_unreachable(
     items: Items, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def be_away(_: Any) -> None:
@@ -314,7 +312,7 @@ def test_an_error_of_the_block_is_raised_also_if_the_store_cannot_be_told(
     assert "the failure of item a could not be stored" in warnings(caplog)[0]
 
 
-def test_a_block_whose_end_is_not_answered_says_that(items: Items, lossy: Lossy) -> None:
+def test_a_block_whose_end_gets_no_reply_raises_store_unavailable(items: Items, lossy: Lossy) -> None:
     def work() -> None:
         with items.claim():
             lossy.lose_next("finish")

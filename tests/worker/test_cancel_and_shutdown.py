@@ -131,7 +131,9 @@ def test_an_executor_whose_event_loop_is_blocked_for_long_is_warned_of_once_and_
 # Stopping a worker
 
 
-def test_a_job_that_yields_is_resumed_by_another_worker_uncharged_and_ahead_of_later_jobs(crew: Crew) -> None:
+def test_a_job_that_yields_is_resumed_by_another_worker_ahead_of_later_jobs_without_using_up_a_retry(
+    crew: Crew,
+) -> None:
     first = crew.start("--processes", "1")
     job = crew.put(app.step, "steps", 3)
     until(lambda: crew.said("steps", "item", "0"))
@@ -184,7 +186,7 @@ def test_a_worker_that_stops_lets_its_job_end_and_claims_no_other(crew: Crew) ->
     assert crew.held() == []
 
 
-def test_what_does_not_stop_by_the_deadline_is_killed_and_handed_back_uncharged(crew: Crew) -> None:
+def test_a_job_that_does_not_stop_by_the_deadline_is_killed_and_requeued_without_using_up_a_retry(crew: Crew) -> None:
     worker = crew.start("--stop-within", "300ms", "--processes", "4")
     jobs: list[Job[Any]] = [
         crew.put(app.ignore, "process"),
@@ -207,7 +209,7 @@ def test_what_does_not_stop_by_the_deadline_is_killed_and_handed_back_uncharged(
     assert crew.directories() == []
 
 
-def test_a_second_signal_hurries(crew: Crew) -> None:
+def test_a_second_signal_requeues_jobs_at_once(crew: Crew) -> None:
     worker = crew.start("--stop-within", "10m")
     job = crew.put(app.hold, "slow")
     crew.pids("slow", "runs")
@@ -248,7 +250,7 @@ def test_jobs_do_not_end_by_a_sigterm_that_all_processes_get_as_from_systemd(cre
     assert crew.get(job).attempts[0].reason == "yielded"
 
 
-def test_a_worker_that_has_nothing_more_to_do_does_not_wait_for_a_store_that_is_away(
+def test_a_worker_deregisters_without_waiting_for_an_unreachable_store(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
@@ -263,7 +265,7 @@ def test_a_worker_that_has_nothing_more_to_do_does_not_wait_for_a_store_that_is_
     asyncio.run(leave())
 
 
-def test_an_executor_that_is_to_end_does_not_wait_for_a_store_that_is_long_away(
+def test_a_stopping_executor_does_not_wait_for_an_unreachable_store(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("holdfast.worker.executor.claiming.MAX_DELAY", -1)  # longer than a reply is trusted
@@ -282,7 +284,7 @@ def test_an_executor_that_is_to_end_does_not_wait_for_a_store_that_is_long_away(
     asyncio.run(claim())
 
 
-def test_a_worker_that_stops_while_the_store_is_away_does_not_wait_for_it(crew: Crew, tmp_path: Path) -> None:
+def test_a_worker_that_stops_during_an_outage_does_not_wait_for_the_store(crew: Crew, tmp_path: Path) -> None:
     worker = crew.start("--stop-within", "100ms", HOLDFAST_URL=f"unix://{tmp_path}/no-server")
     until(lambda: "cannot be reached" in worker.log)
 
@@ -292,7 +294,7 @@ def test_a_worker_that_stops_while_the_store_is_away_does_not_wait_for_it(crew: 
 
 
 @pytest.mark.parametrize("is_busy", [False, True])
-def test_a_worker_whose_store_answers_nothing_more_ends_soon(crew: Crew, is_busy: bool) -> None:
+def test_a_stopping_worker_whose_store_no_longer_answers_exits_soon(crew: Crew, is_busy: bool) -> None:
     """Its connections stay open, so each call would run into its time-out, one after the other."""
     with tempfile.TemporaryDirectory(prefix="hf-") as folder:
         relay = Relay(Path(folder), crew.url)

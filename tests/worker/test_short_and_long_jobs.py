@@ -40,7 +40,7 @@ def test_short_jobs_are_claimed_and_finished_in_batches_beside_long_ones(crew: C
     assert [crew.get(job).attempt for job in long] == [1, 1]
 
 
-def test_what_was_claimed_with_a_long_job_and_has_no_place_is_handed_back_and_run_by_others(crew: Crew) -> None:
+def test_jobs_claimed_with_a_long_job_that_find_no_slot_are_released_and_run_by_others(crew: Crew) -> None:
     first = crew.start("--processes", "1")
     # So many that the worker, which goes by what it ran last, expects more of the kind and claims far ahead.
     crew.put_all([worker_app.add_async.bind(number, 1) for number in range(SHORT)])

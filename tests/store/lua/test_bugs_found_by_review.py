@@ -13,7 +13,7 @@ from holdfast.store import commands
 from holdfast.store.commands import Command, Finish, Lease
 from holdfast.store.store import Store
 from tests.conftest import TestClock
-from tests.store.lua.test_lua import (
+from tests.store.lua.test_state_machine import (
     ONE,
     TWO,
     MiB,
@@ -54,9 +54,7 @@ def counted(store: Store, client: redis.Redis) -> Counted:
 # Limits
 
 
-def test_a_crowd_that_takes_part_in_two_limits_does_not_go_to_and_fro_between_them(
-    store: Store, counted: Counted
-) -> None:
+def test_many_jobs_with_two_limits_do_not_oscillate_between_them(store: Store, counted: Counted) -> None:
     store.run(commands.set_limit("api", 2))
     store.run(commands.set_limit("tenant", 1))
     put(store, "first", *(f"x{n}" for n in range(900)), limits=("api", "tenant:x"))
@@ -75,7 +73,7 @@ def test_a_crowd_that_takes_part_in_two_limits_does_not_go_to_and_fro_between_th
     assert take(store, limit=10) == ["x0"]
 
 
-def test_a_crowd_that_one_key_holds_up_does_not_hold_up_those_of_other_keys(store: Store) -> None:
+def test_many_jobs_parked_by_one_key_do_not_hold_up_other_keys(store: Store) -> None:
     store.run(commands.set_limit("api", 2))
     store.run(commands.set_limit("tenant", 1))
     put(store, "o1", "o2", limits=("api",))
@@ -90,7 +88,7 @@ def test_a_crowd_that_one_key_holds_up_does_not_hold_up_those_of_other_keys(stor
     assert sorted(taken) == ["x000", "y"]
 
 
-def test_a_slot_that_is_kept_for_a_job_goes_to_another_if_that_one_goes(store: Store) -> None:
+def test_a_slot_offered_to_a_job_goes_to_another_if_that_job_ends(store: Store) -> None:
     store.run(commands.set_limit("api", 1))
     store.run(commands.set_limit("tenant", 1))
     put(store, "first", "second", "third", limits=("tenant:x", "api"))
@@ -107,7 +105,7 @@ def test_a_slot_that_is_kept_for_a_job_goes_to_another_if_that_one_goes(store: S
     assert take(store, limit=10) == ["third"]
 
 
-def test_many_slots_that_are_given_back_in_one_call_wake_as_many_jobs(store: Store, counted: Counted) -> None:
+def test_slots_released_in_one_call_unpark_as_many_jobs(store: Store, counted: Counted) -> None:
     store.run(commands.set_limit("api", 100))
     put(store, *(f"{n:04}" for n in range(1000)), limits=("api",))
     running = take(store, limit=1000)
@@ -121,7 +119,7 @@ def test_many_slots_that_are_given_back_in_one_call_wake_as_many_jobs(store: Sto
     assert calls < 5000
 
 
-def test_jobs_that_nobody_may_take_are_not_handed_on_by_every_claim(store: Store, clock: TestClock) -> None:
+def test_jobs_that_cannot_start_are_not_moved_by_every_claim(store: Store, clock: TestClock) -> None:
     store.run(commands.set_limit("api", 5, per=60_000))
     put(store, *(f"{n:03}" for n in range(100)), limits=("api",))
     assert len(take(store, limit=100)) == 5
@@ -151,7 +149,7 @@ def put_all(store: Store, jobs: list[NewJob]) -> None:
         store.run(commands.enqueue(jobs[first : first + 1000]))
 
 
-def test_what_has_ended_waits_for_nothing_however_long_its_history(store: Store, counted: Counted) -> None:
+def test_an_ended_job_depends_on_nothing_however_long_its_history(store: Store, counted: Counted) -> None:
     chain = [new("0"), *(new(f"{n}", after=(f"{n - 1}",), on_failed="cancel") for n in range(1, 500))]
     put_all(store, chain)
     store.run(commands.cancel(["0"]))
@@ -166,7 +164,7 @@ def test_what_has_ended_waits_for_nothing_however_long_its_history(store: Store,
     assert calls < 50
 
 
-def test_one_call_tells_so_many_of_those_that_wait_whatever_number_of_jobs_it_ends(
+def test_one_call_resolves_a_bounded_number_of_dependents_however_many_jobs_it_ends(
     store: Store, counted: Counted
 ) -> None:
     for name in "abc":
@@ -181,7 +179,7 @@ def test_one_call_tells_so_many_of_those_that_wait_whatever_number_of_jobs_it_en
     assert store.run(commands.claim(ONE, ask())).wait == 5000
 
 
-def test_many_jobs_that_each_have_some_to_tell_are_continued_together(store: Store) -> None:
+def test_many_ended_jobs_with_few_dependents_each_are_resolved_together(store: Store) -> None:
     put(store, "root")
     put_all(store, [new(f"a{n}", after=("root",), on_failed="cancel") for n in range(1000)])
     put_all(store, [new(f"b{n}", after=(f"a{n}",), on_failed="cancel") for n in range(1000)])
@@ -198,9 +196,7 @@ def test_many_jobs_that_each_have_some_to_tell_are_continued_together(store: Sto
 # Schedules
 
 
-def test_a_release_that_declares_a_schedule_anew_does_not_lose_what_was_missed_meanwhile(
-    store: Store, clock: TestClock
-) -> None:
+def test_declaring_a_schedule_again_does_not_lose_missed_times(store: Store, clock: TestClock) -> None:
     batch = {"queue": "q", "task": "report"}
     nightly = clock.now + 3_600_000
     store.run(commands.schedule("hourly", batch, b"[]", every=3_600_000, offset=nightly, revision=1))
@@ -231,9 +227,7 @@ def test_a_schedule_that_fires_at_other_times_than_before_has_missed_nothing(sto
 
 
 @pytest.mark.parametrize("on_exists", ["return", "replace"])
-def test_who_waits_for_a_job_of_the_same_call_waits_for_the_one_that_has_its_unique_key(
-    store: Store, on_exists: str
-) -> None:
+def test_a_dependency_of_the_same_call_is_replaced_by_the_owner_of_its_unique_key(store: Store, on_exists: str) -> None:
     put(store, "first", unique="key")
 
     store.run(
@@ -249,7 +243,7 @@ def test_who_waits_for_a_job_of_the_same_call_waits_for_the_one_that_has_its_uni
 # Shares
 
 
-def test_a_job_that_is_given_another_priority_stands_there_as_if_it_came_just_now(store: Store) -> None:
+def test_a_job_with_a_new_priority_in_a_shared_queue_is_ordered_as_a_new_one(store: Store) -> None:
     put(store, *(f"low{n:02}" for n in range(50)), share="a", priority=9)
     assert len(take(store, limit=40)) == 40  # so virtual time of this priority is far ahead of that of others
     put(store, *(f"high{n}" for n in range(5)), share="b")
@@ -281,7 +275,7 @@ def test_a_reply_about_schedules_has_bounds(store: Store) -> None:
     assert 30 < len(first) < 35
 
 
-def test_many_schedules_that_each_make_up_for_much_do_so_in_bounded_steps(store: Store, clock: TestClock) -> None:
+def test_many_schedules_with_many_missed_times_fire_in_bounded_steps(store: Store, clock: TestClock) -> None:
     for number in range(5):
         how = {"every": 1000, "missed": "all", "backlog": 1000}
         store.run(commands.schedule(f"s{number}", {"queue": "s", "task": "t"}, b"[]", **how))
@@ -312,13 +306,13 @@ def test_a_job_whose_id_looks_like_the_timer_of_something_else_is_a_job(store: S
     assert store.run(commands.count(queues=["s"])) == 1
 
 
-def test_a_limit_that_stands_twice_is_refused(store: Store) -> None:
+def test_a_limit_that_is_named_twice_is_refused(store: Store) -> None:
     with pytest.raises(errors.Invalid):
         put(store, "a", limits=("api", "api"))
     assert standing(store) == {}
 
 
-def test_the_load_of_many_queues_is_asked_for_in_parts(store: Store, server_url: str, namespace: str) -> None:
+def test_the_load_of_many_queues_is_requested_in_parts(store: Store, server_url: str, namespace: str) -> None:
     put_all(store, [new(f"{number}", queue=f"q{number:03}") for number in range(450)])
 
     found = Holdfast(server_url, namespace=namespace).load()
@@ -339,7 +333,7 @@ def success(store: Store, id: str, *, attempt: int = 1) -> list[Any]:
     return [id, attempt, job(store, id)["created"], 4711, 5]
 
 
-def test_successes_in_five_values_and_other_ends_are_answered_in_their_order(store: Store) -> None:
+def test_successes_of_five_values_and_other_outcomes_are_answered_in_order(store: Store) -> None:
     put(store, "a", "b", "c", "d")
     assert take(store, limit=4) == ["a", "b", "c", "d"]
     crash = {"id": "b", "attempt": 1, "outcome": "error", "blob": True, "final": True, "group": "bad"}
@@ -369,7 +363,7 @@ def test_successes_in_five_values_and_other_ends_are_answered_in_their_order(sto
     ],
     ids=str,
 )
-def test_five_values_that_are_wrong_refuse_themselves_only(store: Store, values: list[Any]) -> None:
+def test_an_invalid_success_of_five_values_is_refused_alone(store: Store, values: list[Any]) -> None:
     put(store, "a", "b")
     take(store, limit=2)
     answers, _ = store.run(finished(*values, *success(store, "b"), blobs=(b"1", b"2")))
@@ -379,7 +373,7 @@ def test_five_values_that_are_wrong_refuse_themselves_only(store: Store, values:
     assert job(store, "b")["result"] == b"2"
 
 
-def test_a_success_without_a_blob_or_for_another_job_of_the_id_is_none(store: Store) -> None:
+def test_a_success_without_a_blob_or_of_an_earlier_job_with_the_id_is_refused(store: Store) -> None:
     put(store, "a")
     take(store)
     assert store.run(finished(*success(store, "a")))[0] == [b"INVALID"]
@@ -393,7 +387,7 @@ def test_a_success_without_a_blob_or_for_another_job_of_the_id_is_none(store: St
     [["a", 1, 0], ["a", 1, 0, 1, 1, "b"], "items", ["a", 1, 0, 1, 1] * 1001],
     ids=lambda it: str(it)[:30],
 )
-def test_a_list_of_ends_that_is_none_is_refused(store: Store, items: Any) -> None:
+def test_an_invalid_list_of_outcomes_is_refused(store: Store, items: Any) -> None:
     put(store, "a")
     take(store)
     with pytest.raises(errors.Invalid, match="items must be a list"):
@@ -401,7 +395,7 @@ def test_a_list_of_ends_that_is_none_is_refused(store: Store, items: Any) -> Non
     assert job(store, "a")["state"] == "running"
 
 
-def test_a_claim_says_of_each_job_what_its_kind_is(store: Store) -> None:
+def test_a_claim_returns_the_kind_of_each_job(store: Store) -> None:
     put(store, "a1", task="a", timeout=5000)
     put(store, "b1", task="b", run='{"memory":1}')
     put(store, "a2", task="a", timeout=5000)
@@ -421,7 +415,7 @@ def test_a_claim_says_of_each_job_what_its_kind_is(store: Store) -> None:
     }
 
 
-def test_a_caller_cannot_say_that_its_arguments_were_checked(store: Store) -> None:
+def test_a_caller_cannot_mark_its_arguments_as_checked(store: Store) -> None:
     for words in ({"is_known": True}, {"is_plain": True}):
         batch = {"queue": "no:colons", "task": "t", "spec": "q", **words}
         with pytest.raises(errors.Invalid, match="a queue must be"):
@@ -432,7 +426,7 @@ def test_a_caller_cannot_say_that_its_arguments_were_checked(store: Store) -> No
     assert (job(store, "x")["task"], job(store, "x")["keep"]) == ("t", 1)
 
 
-def test_what_is_known_by_heart_does_not_outlive_a_change(store: Store) -> None:
+def test_cached_arguments_do_not_outlive_a_change(store: Store) -> None:
     """Arguments, kinds and keys are, but not settings."""
     put(store, "a")
     take(store)
@@ -456,7 +450,7 @@ SAME = ("state", "queue", "task", "codec", "priority", "retries", "run", "limits
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_call_that_is_known_by_heart_stores_what_the_first_one_did(store: Store, kind: str) -> None:
+def test_a_call_with_cached_arguments_stores_the_same_as_the_first(store: Store, kind: str) -> None:
     """A call that says when it is made, as most do here, never is: it has other arguments each time."""
     now = Store(store.address)
     for id in ("first", "second", "third"):
@@ -479,7 +473,7 @@ def test_a_call_that_is_known_by_heart_stores_what_the_first_one_did(store: Stor
         assert take(now, limit=9) == ["first", "second", "third"]
 
 
-def test_a_call_that_is_known_by_heart_is_refused_as_the_first_one_is(store: Store) -> None:
+def test_a_call_with_cached_arguments_is_refused_like_the_first(store: Store) -> None:
     now, batches = Store(store.address), [{"queue": "q", "task": "t"}]
     for id in (b"one", b"two"):
         now.run(raw("enqueue", id, b"1", batches=batches, on_exists="return"))
@@ -497,7 +491,7 @@ def test_a_call_that_is_known_by_heart_is_refused_as_the_first_one_is(store: Sto
     assert now.run(commands.count()) == 2
 
 
-def test_a_call_that_is_known_by_heart_heeds_what_has_changed(store: Store) -> None:
+def test_a_call_with_cached_arguments_sees_what_has_changed(store: Store) -> None:
     now = Store(store.address)
     for id in ("a", "b"):
         now.run(commands.enqueue([new(id)]))

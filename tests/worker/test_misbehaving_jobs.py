@@ -80,7 +80,7 @@ CASES = [(animal, runner) for animal, ending in ZOO.items() for runner in ending
 
 
 @pytest.mark.parametrize(("animal", "runner"), CASES)
-def test_a_poison_job_ends_as_documented_and_its_neighbour_does_not_notice(
+def test_a_misbehaving_job_ends_as_documented_and_its_neighbour_is_unaffected(
     staff: Staff, animal: str, runner: Runner
 ) -> None:
     crew, name, ending = staff.crew, f"{animal}-{runner}", ZOO[animal]
@@ -114,7 +114,7 @@ def test_a_machine_without_memory_would_kill_jobs_before_their_worker(staff: Sta
     assert healthy.result(timeout="30s")
 
 
-def test_the_document_says_how_each_poison_job_ends() -> None:
+def test_the_document_lists_the_outcome_of_each_misbehaving_job() -> None:
     rows = re.findall(r"^\| ([^|]+?) \| ([^|]+?) \|", DOCUMENT.read_text(), re.MULTILINE)
     said = dict(rows)
 

@@ -101,7 +101,7 @@ def test_a_job_that_cannot_be_killed_is_abandoned_and_its_executor_replaced(crew
     assert crew.get(deaf).state == "failed"
 
 
-def test_many_jobs_are_taken_away_at_once(staff: Crew) -> None:
+def test_many_running_jobs_that_an_operator_fails_are_stopped(staff: Crew) -> None:
     names = [f"many-{number}" for number in range(20)]
     held = [put(staff, "hold", "async", name, True) for name in names]
     for name in names:
@@ -114,7 +114,7 @@ def test_many_jobs_are_taken_away_at_once(staff: Crew) -> None:
     assert until(lambda: not set(staff.held()) & {job.id for job in held})
 
 
-def test_the_word_alone_stops_a_job_before_a_renewal_would(crew: Crew, server_url: str) -> None:
+def test_the_message_alone_stops_a_job_before_the_next_renewal(crew: Crew, server_url: str) -> None:
     crew.start("--lease", "1s")
     job = crew.put(worker_app.clean_up, "held")
     crew.pids("held", "runs")
@@ -130,7 +130,7 @@ def test_the_word_alone_stops_a_job_before_a_renewal_would(crew: Crew, server_ur
     assert crew.ended(job).state == "succeeded"
 
 
-def test_a_job_is_taken_away_from_a_worker_inside_a_program(crew: Crew, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_embedded_worker_stops_a_job_that_an_operator_fails(crew: Crew, monkeypatch: pytest.MonkeyPatch) -> None:
     stopped: list[str] = []
 
     @crew.app.task(name="hold")

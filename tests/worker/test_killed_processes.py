@@ -137,7 +137,7 @@ def test_job_that_holds_the_interpreter_for_three_leases_keeps_its_lease(site: S
     assert [entry.attempt for entry in site.ledger.read()] == [1, 1]
 
 
-def test_worker_that_stood_still_past_its_leases_changes_nothing_afterwards(site: Site) -> None:
+def test_worker_that_was_stopped_past_its_leases_changes_nothing_afterwards(site: Site) -> None:
     gate = site.folder / "gate"
     acts = ("save", "finish", "release")
     stale = site.start("--processes", "3", lease="1s", node="one")
@@ -163,7 +163,7 @@ def test_worker_that_stood_still_past_its_leases_changes_nothing_afterwards(site
     assert stale.stop() == 0
 
 
-def test_server_that_stood_still_for_two_leases_takes_no_job_from_anybody(site: Site) -> None:
+def test_server_that_was_stopped_for_two_leases_costs_no_worker_a_job(site: Site) -> None:
     for node in ("one", "two"):
         site.start("--processes", "4", "--concurrency", "4", lease="1s", node=node)
     calls = [task.bind(steps) for steps in (300, 300, 100, 50, 20, 5, 5, 5) for task in (kill_app.work, kill_app.awork)]

@@ -11,7 +11,7 @@ from holdfast.job.outcome import Succeed
 from holdfast.store import commands
 from holdfast.store.store import Store
 from tests.conftest import TestClock
-from tests.store.lua.test_lua import ONE, end, keep, standing, take
+from tests.store.lua.test_state_machine import ONE, end, keep, standing, take
 
 BATCH = {"queue": "q", "task": "report"}
 MINUTE = 60_000
@@ -75,7 +75,7 @@ def test_times_fire_in_order_and_workers_are_asked_for_more(store: Store, clock:
     [({}, 1), ({"missed": "all", "backlog": 3}, 3), ({"missed": "all"}, 10), ({"missed": "skip"}, 0)],
 )
 @pytest.mark.parametrize("kind", ["times", "every"])
-def test_times_that_were_missed_fire_as_the_schedule_says(
+def test_missed_times_fire_as_declared(
     store: Store, clock: TestClock, missed: dict[str, Any], number: int, kind: str
 ) -> None:
     hour = 60 * MINUTE
@@ -91,7 +91,7 @@ def test_times_that_were_missed_fire_as_the_schedule_says(
     assert len(fired(store)) == 1  # and it goes on
 
 
-def test_a_firing_is_left_out_while_the_last_job_is_under_way(store: Store, clock: TestClock) -> None:
+def test_overlap_skip_skips_a_time_while_the_last_job_has_not_ended(store: Store, clock: TestClock) -> None:
     declare(store, every=MINUTE, overlap="skip")
     clock.advance(60)
     [first] = take(store)
@@ -136,7 +136,7 @@ def test_a_schedule_that_is_paused_fires_nothing_and_makes_up_for_nothing(store:
     assert len(take(store, limit=5)) == 1
 
 
-def test_a_job_of_it_can_be_had_now(store: Store) -> None:
+def test_trigger_enqueues_a_job_now(store: Store) -> None:
     declare(store, every=MINUTE)
 
     id = store.run(commands.trigger("nightly"))
@@ -206,7 +206,7 @@ def test_very_many_missed_times_are_made_up_for_in_bounded_steps(store: Store, c
     assert len(take(store, limit=10)) == 1
 
 
-def test_a_job_that_cannot_be_had_now_is_refused_and_not_said_to_be_there(store: Store, namespace: str) -> None:
+def test_a_trigger_that_cannot_enqueue_is_refused(store: Store, namespace: str) -> None:
     declare(store, every=MINUTE)
     worse = '{"queue": "{q}", "task": "report"}'  # as a release might write that allows more
     store.execute("HSET", f"hf:{{{namespace}}}:sc:nightly", "batch", worse)

@@ -103,7 +103,7 @@ def inbox(client: redis.Redis, key: bytes) -> list[str]:
 # Order
 
 
-def test_three_thousand_jobs_come_by_priority_and_then_in_the_order_in_which_they_were_stored(store: Store) -> None:
+def test_three_thousand_jobs_are_claimed_by_priority_then_first_in_first_out(store: Store) -> None:
     dice = random.Random(5)
     jobs = [new(f"{number}", priority=dice.choice([-256, -1, 0, 0, 1, 255])) for number in range(3000)]
     for first in range(0, 3000, 1000):
@@ -131,7 +131,7 @@ def test_a_queue_that_is_named_twice_gives_each_job_once(store: Store) -> None:
 
 
 @pytest.mark.parametrize("come_back", ["release", "crash", "lose", "lease"])
-def test_a_job_that_comes_back_stands_ahead_of_later_ones(store: Store, clock: TestClock, come_back: str) -> None:
+def test_a_requeued_job_stays_ahead_of_later_jobs(store: Store, clock: TestClock, come_back: str) -> None:
     put(store, "first", "second")
     take(store)
     put(store, "third")
@@ -148,7 +148,7 @@ def test_a_job_that_comes_back_stands_ahead_of_later_ones(store: Store, clock: T
     assert take(store, TWO, limit=3) == ["first", "second", "third"]
 
 
-def test_a_job_that_becomes_due_stands_behind_those_that_were_there(store: Store, clock: TestClock) -> None:
+def test_a_job_that_becomes_due_is_queued_behind_waiting_jobs(store: Store, clock: TestClock) -> None:
     put(store, "later", delay=1000)
     put(store, "now")
     clock.advance(1)
@@ -156,7 +156,7 @@ def test_a_job_that_becomes_due_stands_behind_those_that_were_there(store: Store
     assert take(store, limit=2) == ["now", "later"]
 
 
-def test_jobs_that_are_due_come_in_the_order_of_their_times_a_hundred_at_a_call(store: Store, clock: TestClock) -> None:
+def test_due_jobs_become_waiting_in_order_of_their_times_a_hundred_per_call(store: Store, clock: TestClock) -> None:
     names = [f"{number:03}" for number in range(250)]
     for name in names:
         put(store, name, delay=1000 - int(name))
@@ -193,7 +193,7 @@ def test_a_retry_waits_20_then_40_then_80_seconds_from_the_end_of_the_failed_att
     assert fields(store, "job", "final_reason") == ("exhausted",)
 
 
-def test_retry_with_a_delay_waits_that_long_and_is_charged(store: Store, clock: TestClock) -> None:
+def test_retry_with_a_delay_waits_that_long_and_uses_up_a_retry(store: Store, clock: TestClock) -> None:
     put(store, "job", retries=1)
     take(store)
     end(store, "job", Error(b"{}", "Retry", delay=5))
@@ -206,7 +206,7 @@ def test_retry_with_a_delay_waits_that_long_and_is_charged(store: Store, clock: 
     assert fields(store, "job", "final_reason") == ("exhausted",)
 
 
-def test_retry_with_no_delay_stands_behind_what_waits(store: Store) -> None:
+def test_retry_without_a_delay_is_queued_behind_waiting_jobs(store: Store) -> None:
     put(store, "job", "other")
     take(store)
     end(store, "job", Error(b"{}", "Retry", delay=0))
@@ -225,7 +225,7 @@ def test_a_final_error_fails_the_job_in_its_own_group_and_so_does_the_first_with
     assert charges(store, "single") == ("failed", 0, 0, 0, "ValueError")
 
 
-def test_crashes_have_a_budget_of_their_own(store: Store) -> None:
+def test_crashes_have_their_own_budget(store: Store) -> None:
     put(store, "job", crashes=2, retries=0, lost=0)
     for crashes in (1, 2):
         take(store)
@@ -236,7 +236,7 @@ def test_crashes_have_a_budget_of_their_own(store: Store) -> None:
     assert charges(store, "job") == ("failed", 0, 3, 0, "crashed")
 
 
-def test_lost_leases_have_a_budget_of_their_own(store: Store, clock: TestClock) -> None:
+def test_lost_leases_have_their_own_budget(store: Store, clock: TestClock) -> None:
     put(store, "job", lost=2, retries=0, crashes=0)
     for lost in (1, 2):
         take(store)
@@ -247,7 +247,7 @@ def test_lost_leases_have_a_budget_of_their_own(store: Store, clock: TestClock) 
     assert charges(store, "job") == ("failed", 0, 0, 3, "lost")
 
 
-def test_release_snooze_unknown_and_a_cancellation_that_nobody_wished_cost_nothing(
+def test_release_snooze_unknown_task_and_unrequested_cancellation_use_up_no_budget(
     store: Store, clock: TestClock
 ) -> None:
     put(store, "job", retries=0, crashes=0, lost=0)
@@ -290,7 +290,7 @@ def test_an_executor_that_died_with_one_job_is_charged_as_a_crash(store: Store) 
     assert job(store, "job")["attempts"][0][5:9] == [b"crash", 0, ONE.encode(), b"signal 9"]
 
 
-def test_of_several_jobs_of_a_dead_executor_none_is_charged_but_each_is_to_run_alone_and_pays_if_it_kills_again(
+def test_jobs_of_a_dead_executor_are_not_charged_but_run_alone_and_are_charged_if_they_kill_again(
     store: Store,
 ) -> None:
     put(store, "good", "killer", crashes=0)
@@ -308,7 +308,7 @@ def test_of_several_jobs_of_a_dead_executor_none_is_charged_but_each_is_to_run_a
 
 
 @pytest.mark.parametrize("outcome", [Release("claimed ahead"), Unknown()])
-def test_a_job_that_is_to_run_alone_and_has_not_started_is_still_to_run_alone(store: Store, outcome: Outcome) -> None:
+def test_a_job_that_must_run_alone_still_must_after_a_release_before_its_start(store: Store, outcome: Outcome) -> None:
     put(store, "one", "other")
     take(store, limit=2)
     store.run(commands.requeue_orphaned(executor=ONE))
@@ -330,7 +330,7 @@ def test_a_dead_workers_jobs_are_charged_as_lost(store: Store) -> None:
     assert standing(store) == {"waiting": ["a", "b", "c"]}
 
 
-def test_retry_by_a_user_begins_anew_but_keeps_checkpoint_history_and_attempt_numbers(store: Store) -> None:
+def test_retry_by_a_user_resets_budgets_but_keeps_checkpoint_history_and_attempt_numbers(store: Store) -> None:
     put(store, "job", retries=0)
     take(store)
     store.run(commands.save(Lease(ONE, "job", 1), b"half"))
@@ -366,7 +366,7 @@ def test_the_last_hundred_attempts_and_notes_are_kept(store: Store) -> None:
 @pytest.mark.parametrize(
     "held", [Lease(ONE, "job", 1), Lease(ONE, "job", 2), Lease(TWO, "job", 1), Lease(TWO, "none", 1)]
 )
-def test_who_has_no_lease_can_neither_save_nor_finish(
+def test_an_executor_without_the_lease_can_neither_save_nor_finish(
     store: Store, client: redis.Redis, namespace: str, held: Lease
 ) -> None:
     put(store, "job")
@@ -382,7 +382,7 @@ def test_who_has_no_lease_can_neither_save_nor_finish(
     assert dump(client, namespace) == before
 
 
-def test_one_stale_item_refuses_no_other(store: Store) -> None:
+def test_a_stale_item_of_a_finish_does_not_affect_the_others(store: Store) -> None:
     put(store, "a", "b")
     take(store, limit=2)
     items = [
@@ -400,7 +400,7 @@ def test_one_stale_item_refuses_no_other(store: Store) -> None:
     assert job(store, "a")["result"] == b"1"
 
 
-def test_an_item_that_makes_no_sense_is_refused_alone(store: Store) -> None:
+def test_an_invalid_item_of_a_finish_is_refused_alone(store: Store) -> None:
     put(store, "a", "b")
     take(store, limit=2)
     nonsense: list[dict[str, Any]] = [
@@ -435,7 +435,7 @@ def keep_the_store_awake(store: Store, clock: TestClock, seconds: float) -> None
         store.run(commands.renew("node/busy", []))
 
 
-def test_the_job_of_a_silent_executor_goes_to_another(store: Store, clock: TestClock) -> None:
+def test_the_job_of_a_silent_executor_is_claimed_by_another(store: Store, clock: TestClock) -> None:
     put(store, "job")
     take(store, ONE)
 
@@ -447,7 +447,7 @@ def test_the_job_of_a_silent_executor_goes_to_another(store: Store, clock: TestC
     assert keep(store, Lease(ONE, "job", 1)).lost == [Lease(ONE, "job", 1)]
 
 
-def test_a_lease_that_ended_is_still_good_until_somebody_takes_it(store: Store, clock: TestClock) -> None:
+def test_an_expired_lease_is_valid_until_a_claim_or_heartbeat_ends_it(store: Store, clock: TestClock) -> None:
     put(store, "renewed", "saved", "finished")
     take(store, limit=3)
     clock.advance(10 * LEASE)
@@ -458,7 +458,7 @@ def test_a_lease_that_ended_is_still_good_until_somebody_takes_it(store: Store, 
     assert standing(store) == {"running": ["renewed", "saved"], "succeeded": ["finished"]}
 
 
-def test_silence_of_the_store_ends_no_lease(store: Store, clock: TestClock) -> None:
+def test_an_outage_of_the_store_ends_no_lease(store: Store, clock: TestClock) -> None:
     put(store, "job")
     take(store, ONE)
 
@@ -473,7 +473,7 @@ def test_silence_of_the_store_ends_no_lease(store: Store, clock: TestClock) -> N
     assert take(store, TWO) == ["job"]
 
 
-def test_a_silence_of_half_a_lease_spares_nothing(store: Store, clock: TestClock) -> None:
+def test_an_outage_of_half_a_lease_spares_no_lease(store: Store, clock: TestClock) -> None:
     put(store, "job")
     take(store, ONE)
     clock.advance(15)
@@ -494,7 +494,7 @@ def test_a_lease_that_nobody_renews_is_spared_three_times_at_most(store: Store, 
     assert taken == [[], [], [], ["job"], []]
 
 
-def test_one_long_silence_does_not_spare_leases_for_ever(store: Store, clock: TestClock) -> None:
+def test_one_long_outage_does_not_spare_leases_forever(store: Store, clock: TestClock) -> None:
     put(store, "job")
     take(store, ONE)
     clock.advance(8 * 3600)
@@ -527,7 +527,7 @@ def test_when_the_clock_goes_back_no_lease_lasts_longer_than_a_whole_one(
     assert standing(store) == {"waiting": ["a", "b"]}
 
 
-def test_a_silence_before_the_clock_went_back_spares_for_one_lease_only(store: Store, clock: TestClock) -> None:
+def test_an_outage_before_the_clock_went_back_spares_for_one_lease_only(store: Store, clock: TestClock) -> None:
     put(store, "job")
     take(store, ONE)
     clock.advance(3600)
@@ -540,7 +540,7 @@ def test_a_silence_before_the_clock_went_back_spares_for_one_lease_only(store: S
     assert standing(store) == {"waiting": ["job"]}
 
 
-def test_renew_tells_what_is_held_but_was_not_named(store: Store) -> None:
+def test_renew_reports_held_jobs_that_the_worker_did_not_name(store: Store) -> None:
     put(store, "a", "b")
     take(store, limit=2)
     end(store, "a", Release())
@@ -551,7 +551,7 @@ def test_renew_tells_what_is_held_but_was_not_named(store: Store) -> None:
     assert renewed.unreported == [Lease(ONE, "a", 2)]
 
 
-def test_renew_notes_who_runs_a_job_since_when(store: Store, clock: TestClock) -> None:
+def test_renew_records_process_and_start_time_of_a_job(store: Store, clock: TestClock) -> None:
     put(store, "job")
     clock.advance(3)
     take(store)
@@ -563,7 +563,7 @@ def test_renew_notes_who_runs_a_job_since_when(store: Store, clock: TestClock) -
     assert run == [1, claimed - 3000, claimed, claimed + 250, 0, b"running", 4711, ONE.encode(), b"", b""]
 
 
-def test_numbers_that_a_server_forgot_are_not_given_again(store: Store) -> None:
+def test_arrival_numbers_that_a_server_lost_are_not_assigned_again(store: Store) -> None:
     put(store, "a")
     assert keep(store, arrivals=1000).arrivals == 1000
     put(store, "b")
@@ -572,7 +572,7 @@ def test_numbers_that_a_server_forgot_are_not_given_again(store: Store) -> None:
     assert ("rewound", ["node/one"]) in happened(store)
 
 
-def test_a_claim_that_is_repeated_gets_the_same_jobs_and_a_new_one_others(store: Store) -> None:
+def test_a_repeated_claim_gets_the_same_jobs_and_a_new_claim_other_jobs(store: Store) -> None:
     put(store, "a", "b", "c")
     request = ask(limit=2)
     first = store.run(commands.claim(ONE, request))
@@ -585,7 +585,7 @@ def test_a_claim_that_is_repeated_gets_the_same_jobs_and_a_new_one_others(store:
     assert [job.id for job in first.jobs] == ["a", "b"]
 
 
-def test_a_repeated_claim_that_found_nothing_is_told_to_wait(store: Store) -> None:
+def test_a_repeated_claim_that_found_nothing_gets_a_time_to_wait(store: Store) -> None:
     put(store, "later", delay=700)
     request = ask()
 
@@ -607,7 +607,7 @@ def test_a_reply_carries_no_more_than_32_MiB_of_payloads_and_checkpoints(store: 
 # Waking
 
 
-def test_enqueue_wakes_exactly_one_the_last_that_became_idle(
+def test_enqueue_wakes_only_the_executor_that_became_idle_last(
     store: Store, clock: TestClock, client: redis.Redis, namespace: str
 ) -> None:
     for executor in (THREE, TWO, ONE):
@@ -652,7 +652,7 @@ def test_an_executor_that_takes_other_work_passes_on_the_wake_up_that_it_got(
 
 
 @pytest.mark.parametrize("come_back", ["release", "lose", "lease", "retry", "due"])
-def test_work_that_comes_back_wakes_somebody(
+def test_a_requeued_job_wakes_an_executor(
     store: Store, clock: TestClock, client: redis.Redis, namespace: str, come_back: str
 ) -> None:
     put(store, "job", delay=1000 if come_back == "due" else 0)
@@ -674,7 +674,7 @@ def test_work_that_comes_back_wakes_somebody(
     assert woken(client, namespace) == [TWO]
 
 
-def test_who_hands_back_a_job_and_claims_none_wakes_another_worker_rather_than_its_own(
+def test_releasing_without_claiming_wakes_another_worker_rather_than_the_same(
     store: Store, clock: TestClock, client: redis.Redis, namespace: str
 ) -> None:
     put(store, "job")
@@ -692,7 +692,9 @@ def test_who_hands_back_a_job_and_claims_none_wakes_another_worker_rather_than_i
     assert woken(client, namespace) == [ONE], "there is no other"
 
 
-def test_finish_wakes_nobody_for_what_it_claims_itself(store: Store, client: redis.Redis, namespace: str) -> None:
+def test_finish_wakes_no_executor_for_jobs_that_it_claims_itself(
+    store: Store, client: redis.Redis, namespace: str
+) -> None:
     put(store, "job")
     take(store, ONE)
     take(store, TWO)
@@ -702,7 +704,7 @@ def test_finish_wakes_nobody_for_what_it_claims_itself(store: Store, client: red
     assert woken(client, namespace) == []
 
 
-def test_a_paused_queue_wakes_nobody_until_it_is_resumed(
+def test_a_paused_queue_wakes_no_executor_until_it_is_resumed(
     store: Store, clock: TestClock, client: redis.Redis, namespace: str
 ) -> None:
     store.run(commands.pause("q"))
@@ -718,7 +720,7 @@ def test_a_paused_queue_wakes_nobody_until_it_is_resumed(
     assert take(store, THREE) == ["a"]
 
 
-def test_who_was_idle_for_too_long_is_not_woken_and_forgotten(
+def test_an_executor_idle_for_too_long_is_forgotten_and_not_woken(
     store: Store, clock: TestClock, client: redis.Redis, namespace: str
 ) -> None:
     take(store, ONE)
@@ -732,9 +734,7 @@ def test_who_was_idle_for_too_long_is_not_woken_and_forgotten(
     assert list(invariants.read(client, namespace).idle["empty"]) == [THREE]
 
 
-def test_an_idle_executor_is_told_to_wait_until_the_next_timer_and_five_seconds_at_most(
-    store: Store, clock: TestClock
-) -> None:
+def test_an_idle_executor_waits_until_the_next_timer_or_five_seconds(store: Store, clock: TestClock) -> None:
     assert store.run(commands.claim(ONE, ask())).wait == 5000
     put(store, "far", delay=60_000)
     assert store.run(commands.claim(ONE, ask())).wait == 5000
@@ -747,7 +747,7 @@ def test_an_idle_executor_is_told_to_wait_until_the_next_timer_and_five_seconds_
 # Cancelling and waiting
 
 
-def test_cancelling_a_running_job_is_a_message_to_its_worker_and_a_wish_until_it_stops(
+def test_cancelling_a_running_job_sends_a_message_and_flags_the_job_until_it_stops(
     store: Store, client: redis.Redis
 ) -> None:
     put(store, "job")
@@ -777,7 +777,7 @@ def test_a_success_that_arrives_before_the_cancellation_stands(store: Store) -> 
 
 
 @pytest.mark.parametrize("outcome", [Error(b"", "E"), Crash(b""), Release(), Snoozed(1000), Unknown(), Cancelled()])
-def test_a_job_that_is_to_be_cancelled_does_not_come_back(store: Store, outcome: Outcome) -> None:
+def test_a_job_flagged_as_cancelling_is_not_requeued(store: Store, outcome: Outcome) -> None:
     put(store, "job", crashes=0, retries=0)
     take(store)
     store.run(commands.cancel(["job"]))
@@ -786,7 +786,7 @@ def test_a_job_that_is_to_be_cancelled_does_not_come_back(store: Store, outcome:
     assert standing(store) == {"cancelled": ["job"]}
 
 
-def test_those_who_wait_are_told_once_however_the_job_ends(store: Store, client: redis.Redis) -> None:
+def test_waiting_programs_are_notified_once_whatever_the_outcome(store: Store, client: redis.Redis) -> None:
     put(store, "good", "bad", "stopped", "replaced", "lost", lost=0)
     names = ["good", "bad", "stopped", "replaced", "lost", "none"]
     waiting = store.run(commands.add_waiter(names, "me"))
@@ -806,7 +806,7 @@ def test_those_who_wait_are_told_once_however_the_job_ends(store: Store, client:
 # Saving
 
 
-def test_a_shorter_checkpoint_takes_the_place_of_a_longer_one(store: Store) -> None:
+def test_a_shorter_checkpoint_replaces_a_longer_one(store: Store) -> None:
     put(store, "job")
     take(store)
     held = Lease(ONE, "job", 1)
@@ -817,7 +817,7 @@ def test_a_shorter_checkpoint_takes_the_place_of_a_longer_one(store: Store) -> N
     assert fields(store, "job", "checkpoint", "progress") == (b"c" * 64, "90 %")
 
 
-def test_words_are_cut_between_characters(store: Store) -> None:
+def test_texts_are_truncated_between_characters(store: Store) -> None:
     put(store, "job")
     take(store)
     end(store, "job", Release("x" + "é" * 60))
@@ -963,13 +963,13 @@ def full(store: Store, client: redis.Redis) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("full")
-def test_a_full_store_says_that_it_is_full(store: Store) -> None:
+def test_a_full_store_is_reported_as_full(store: Store) -> None:
     with pytest.raises(errors.StoreFull):
         put(store, "new")
 
 
 @pytest.mark.usefixtures("full")
-def test_a_full_store_refuses_new_jobs_and_lets_all_others_drain(store: Store) -> None:
+def test_a_full_store_refuses_new_jobs_and_lets_existing_ones_finish(store: Store) -> None:
     with pytest.raises(errors.StoreFull):
         put(store, "new")
     assert take(store, limit=2) == ["b", "c"]
@@ -1110,7 +1110,7 @@ INVALID = [
     [(command, errors.TooBig) for command in TOO_BIG] + [(command, errors.Invalid) for command in INVALID],
     ids=lambda value: value.function if isinstance(value, Command) else "",
 )
-def test_a_command_that_is_refused_changes_nothing(
+def test_a_refused_command_changes_nothing(
     store: Store, client: redis.Redis, namespace: str, command: Command[Any], error: type[errors.HoldfastError]
 ) -> None:
     put(store, "done", "a", "b")
@@ -1167,9 +1167,7 @@ def test_a_job_with_a_short_payload_is_stored_compactly_all_its_life(
     print(f"ended: record {usage(record)} bytes")
 
 
-def test_a_call_that_failed_half_way_leaves_nothing_to_the_next(
-    store: Store, client: redis.Redis, namespace: str
-) -> None:
+def test_a_call_that_failed_halfway_does_not_affect_the_next(store: Store, client: redis.Redis, namespace: str) -> None:
     put(store, "first")
     waiting, events = f"hf:{{{namespace}}}:q:q:waiting", f"hf:{{{namespace}}}:events"
     for broken, id in ((waiting, "a"), (events, "b")):
@@ -1185,7 +1183,7 @@ def test_a_call_that_failed_half_way_leaves_nothing_to_the_next(
     client.delete(f"hf:{{{namespace}}}:j:a")
 
 
-def test_calls_of_two_namespaces_in_turn_know_nothing_of_each_other(
+def test_alternating_calls_of_two_namespaces_do_not_affect_each_other(
     store: Store, client: redis.Redis, server_url: str, namespace: str, clock: TestClock
 ) -> None:
     other = Store(Address(server_url, None, f"{namespace}-other"), clock=clock)
@@ -1216,7 +1214,7 @@ def test_calls_of_two_namespaces_in_turn_know_nothing_of_each_other(
     ],
     ids=lambda outcome: type(outcome).__name__,
 )
-def test_only_the_same_end_of_an_attempt_may_be_repeated(store: Store, first: Outcome, second: Outcome) -> None:
+def test_only_the_same_outcome_of_an_attempt_may_be_repeated(store: Store, first: Outcome, second: Outcome) -> None:
     put(store, "a", "other")
     assert take(store) == ["a"]
 

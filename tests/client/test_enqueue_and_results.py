@@ -97,7 +97,7 @@ def hands(app: Holdfast) -> Hands:
     return Hands(app)
 
 
-def test_a_call_comes_to_the_worker_as_it_was_made(resize: Task[[str, Size], Size], hands: Hands) -> None:
+def test_a_call_reaches_the_worker_unchanged(resize: Task[[str, Size], Size], hands: Hands) -> None:
     job = resize.enqueue("a.png", Size(2, 3))
     claimed = hands.claim()
 
@@ -115,7 +115,7 @@ def test_a_result_has_the_type_that_the_task_returns(
     assert run_async(app, job.aresult(timeout=5)) == Size(4, 5)
 
 
-def test_the_snapshot_of_a_new_job_says_what_the_store_says(app: Holdfast, resize: Task[[str, Size], Size]) -> None:
+def test_the_snapshot_of_a_new_job_equals_the_stored_job(app: Holdfast, resize: Task[[str, Size], Size]) -> None:
     job = resize.options(priority=-5, delay="1h", retries=7).enqueue("a", Size(1, 1))
     stored = app.get(job.id)
 
@@ -137,7 +137,7 @@ def test_a_job_can_be_due_at_a_time_of_the_callers_zone(resize: Task[[str, Size]
         resize.options(at=soon + timedelta(days=36500)).enqueue("a", Size(1, 1))
 
 
-def test_the_same_id_gives_the_job_that_is_there(app: Holdfast, resize: Task[[str, Size], Size]) -> None:
+def test_the_same_id_returns_the_existing_job(app: Holdfast, resize: Task[[str, Size], Size]) -> None:
     first = resize.options(id="order-1").enqueue("a", Size(1, 1))
     second = resize.options(id="order-1").enqueue("b", Size(2, 2))
 
@@ -151,9 +151,7 @@ def test_the_same_id_gives_the_job_that_is_there(app: Holdfast, resize: Task[[st
     assert replaced.refresh().payload != first.payload
 
 
-def test_what_is_changed_in_one_snapshot_is_not_seen_in_the_next(
-    app: Holdfast, resize: Task[[str, Size], Size]
-) -> None:
+def test_a_change_of_one_snapshot_does_not_affect_the_next(app: Holdfast, resize: Task[[str, Size], Size]) -> None:
     first, second = app.enqueue_many([resize.bind("a", Size(1, 1)), resize.bind("b", Size(1, 1))])
     for job in (first, resize.enqueue("c", Size(1, 1))):
         job.fields["asked by"] = "me"
@@ -229,7 +227,7 @@ def test_a_cancelled_job_raises_and_can_be_retried_or_deleted(app: Holdfast, res
         app.cancel(job.id)
 
 
-def test_who_waits_for_a_result_is_told_that_nobody_serves_the_queue_or_that_it_is_paused(
+def test_result_times_out_with_a_hint_if_no_worker_serves_the_queue_or_it_is_paused(
     app: Holdfast, resize: Task[[str, Size], Size]
 ) -> None:
     job = resize.options(queue="other").enqueue("a", Size(1, 1))
@@ -347,7 +345,7 @@ def test_listing_and_counting_agree(app: Holdfast, resize: Task[[str, Size], Siz
     assert app.count(queue="nobody") == 0
 
 
-def test_a_server_that_is_not_there_is_said_so(namespace: str) -> None:
+def test_an_unreachable_server_is_reported(namespace: str) -> None:
     app = Holdfast("redis://:secret@127.0.0.1:1", namespace=namespace, timeout="1s")
     with pytest.raises(StoreUnavailable, match="cannot be reached") as caught:
         app.count()
@@ -394,7 +392,7 @@ def test_calls_that_disagree_on_what_to_do_about_existing_jobs_are_refused(
     assert app.count() == 0
 
 
-def test_a_job_that_goes_while_it_is_found_to_exist_is_stored_anew(
+def test_a_job_that_is_deleted_while_its_id_is_looked_up_is_stored_again(
     app: Holdfast, resize: Task[[str, Size], Size], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     resize.options(id="a").enqueue("a", Size(1, 1)).cancel()
@@ -459,7 +457,7 @@ def test_a_task_of_the_same_name_in_another_module_is_refused(app: Holdfast) -> 
 
 
 @pytest.mark.parametrize("how", ["sync", "async"])
-def test_an_app_that_nobody_has_any_more_is_forgotten_and_its_connections_are_closed(how: str) -> None:
+def test_an_unreferenced_app_is_collected_and_its_connections_are_closed(how: str) -> None:
     def use(url: str) -> weakref.ref[Holdfast]:
         app = Holdfast(url)
 
