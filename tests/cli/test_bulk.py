@@ -1,4 +1,4 @@
-"""Very many jobs from the command line: stored, steered and waited for, with ids from pipes and bars on terminals."""
+"""Many jobs from the command line: enqueue, act on and wait for them; ids from pipes, bars on terminals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Completion, by the shells themselves: what they offer when Tab is pressed, and that nothing is started by it."""
+"""Completion in real shells: what they offer when Tab is pressed, without starting anything."""
 
 from __future__ import annotations
 

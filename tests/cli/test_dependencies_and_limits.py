@@ -1,4 +1,4 @@
-"""Jobs that belong together, from the command line: dependencies, moves, limits, shares, deadlines."""
+"""Dependencies, operators' actions, limits, shares and deadlines from the command line."""
 
 from __future__ import annotations
 

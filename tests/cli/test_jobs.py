@@ -1,4 +1,4 @@
-"""Looking at jobs, and steering them, from the command line."""
+"""List, show and act on jobs from the command line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What jobs printed, from the command line."""
+"""The output of jobs on the command line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The warning of `enqueue` that no worker will run the job, on standard error. The job is stored all the same."""
+"""`enqueue` warns on standard error that no worker will run the job. The job is stored nevertheless."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands that go on: in place on a terminal, as lines in a pipe, and ended by Ctrl-C or by the end of the pipe."""
+"""Commands that keep running: refreshed in place on a terminal, lines in a pipe, ended by Ctrl-C or a closed pipe."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Steering very many jobs with one call of the client: one answer for each, and nobody's refusal stops the others."""
+"""Actions on many ids in one call of the client: one answer each, and one refusal does not stop the others."""
 
 from __future__ import annotations
 

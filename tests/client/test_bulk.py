@@ -1,4 +1,4 @@
-"""Doing the same to all jobs of a kind."""
+"""Bulk actions: the same action on all jobs that match filters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ids and keys that are unique, jobs that are not kept, and jobs that must not run twice."""
+"""Unique ids and keys, debounced jobs, jobs that are not kept, and jobs that run at most once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Steering by the client: dependencies, moves, operators, limits, shares; each verb by both of its faces."""
+"""Client methods for dependencies, moves, operators, limits, shares and children, in sync and async form."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The autoscaling signal: what the store counts, and how many jobs have to run at once."""
+"""The autoscaling signal: what the store counts, and the concurrency that a queue needs."""
 
 from __future__ import annotations
 

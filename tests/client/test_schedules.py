@@ -1,4 +1,4 @@
-"""Schedules by the client: declared and by call, what is missed, what overlaps, how they are steered; by both faces."""
+"""Client methods for schedules: declared and created, missed and overlapping times; in sync and async form."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calendars: cron across daylight saving, in many zones, against a clock that is watched; alone and in the store."""
+"""Cron across daylight saving in many time zones, compared with a simulated clock; alone and in the store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A limit that nobody has defined does not hold; its name may be misspelt, so everybody who can say so does."""
+"""An undefined limit is not enforced; it may be misspelt, so workers, doctor and command line report it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Time without workers: what is overdue is counted, calls for workers, and is moved by a program without an app."""
+"""Timers without workers: overdue ones are counted, ask for a worker, and are processed by `upkeep`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workers and nodes: who serves what, what each holds, and what is known of one that is gone."""
+"""Workers and nodes: which queues each serves, what it holds, and what is known of a dead one."""
 
 from __future__ import annotations
 

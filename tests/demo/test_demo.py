@@ -1,4 +1,4 @@
-"""The demonstration, shortened: it ends by itself, says what came of its jobs, and leaves nothing behind."""
+"""The demonstration, shortened: it ends by itself, reports what became of its jobs, and leaves nothing behind."""
 
 from __future__ import annotations
 

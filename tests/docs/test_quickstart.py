@@ -1,4 +1,4 @@
-"""A stranger's first five minutes: a new virtual environment, the built wheel, an empty folder, the README pasted."""
+"""A newcomer's first five minutes: a new virtual environment, the built wheel, an empty folder, the README pasted."""
 
 from __future__ import annotations
 

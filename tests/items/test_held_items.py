@@ -1,4 +1,4 @@
-"""Who holds an item: a name, a list, a `with` block, or nobody any more."""
+"""Who holds an item: a variable, a list or a `with` block; and items that were dropped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Four calls on raw bytes, without a worker: claim, renew, complete and what can go wrong between them."""
+"""Items: put, claim, renew and complete raw bytes without a worker, and what can go wrong in between."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The group of a failure is that of its error, regardless of retries; `final_reason` tells why it is final."""
+"""The group of a failed job is that of its last error; `final_reason` is why there was no other attempt."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A job's record: fields of other programs, its history, and how it goes."""
+"""A job's record: fields of other programs, and its history."""
 
 from __future__ import annotations
 

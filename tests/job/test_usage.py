@@ -1,4 +1,4 @@
-"""What jobs use of their machine over time, and how little of it is kept."""
+"""Memory and CPU of jobs over time, and how compactly they are stored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loops that resume, wherever an attempt before was cut off."""
+"""Loops of `each` resume wherever the previous attempt was interrupted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Steps that are done once, and what is saved for certain, under every runner."""
+"""Steps that run once, and saves that are flushed, under every runner."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Both faces of the client: a test that asks by a face is run by the sync methods and by their async equals."""
+"""Client methods in both forms: a test that uses `ask` runs with the sync methods and with their async twins."""
 
 from __future__ import annotations
 

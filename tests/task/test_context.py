@@ -1,4 +1,4 @@
-"""Context variables go along with jobs: from who enqueues to the task, and on to what it enqueues."""
+"""Context variables that jobs carry: from the caller of `enqueue` to the task, and on to the jobs that it enqueues."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Middleware is around the call of a task: in every runner, in the testing kit, and inline."""
+"""Middleware wraps the call of a task: in every runner, in the testing kit, and inline."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The testing kit: an app that would be elsewhere, whose jobs run here; and the plugin, in projects of their own."""
+"""The testing kit: an app whose jobs run inside the test; and the pytest plugin, in projects of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The benchmark's own arithmetic: what it says must be right before it is fast. Nothing is timed here."""
+"""The benchmark's own arithmetic. Nothing is timed here."""
 
 from __future__ import annotations
 

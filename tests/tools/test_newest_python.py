@@ -1,4 +1,4 @@
-"""Which Python the process tests run on once more: the newest that works."""
+"""Which Python `make newest` uses: the newest that works."""
 
 from __future__ import annotations
 

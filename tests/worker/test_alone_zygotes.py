@@ -1,4 +1,4 @@
-"""Zygotes for one job, where the machine has nothing left."""
+"""Zygotes for one job, on a machine without free resources."""
 
 from __future__ import annotations
 

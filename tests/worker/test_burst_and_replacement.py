@@ -1,4 +1,4 @@
-"""Workers that end by themselves, and executors that are replaced: no job is lost, none charged, none runs twice."""
+"""Workers that exit by themselves, and executors that are replaced: no job is lost, charged or run twice."""
 
 from __future__ import annotations
 

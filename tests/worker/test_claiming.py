@@ -1,4 +1,4 @@
-"""The claim of an idle executor that waits in the store: what it brings comes once, whatever else is claimed."""
+"""The claim of an idle executor that waits in the store: its jobs are delivered once, whatever else is claimed."""
 
 from __future__ import annotations
 

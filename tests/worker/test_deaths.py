@@ -1,4 +1,4 @@
-"""What becomes of jobs when a process dies or stands still: the job's, an executor's, a supervisor's, the server's."""
+"""What happens to jobs when a process dies or hangs: the job's, an executor's, a supervisor's, the server's."""
 
 from __future__ import annotations
 

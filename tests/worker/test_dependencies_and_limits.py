@@ -1,4 +1,4 @@
-"""Jobs that belong together, with real workers."""
+"""Dependencies, pipelines, limits, deadlines and schedules with real workers."""
 
 from __future__ import annotations
 

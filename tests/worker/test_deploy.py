@@ -1,4 +1,4 @@
-"""What docs/deploy.md tells systemd, Kubernetes and Docker is right, as far as it can be found out without them."""
+"""The units and manifests of docs/deploy.md are right, as far as that can be checked here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workers that are drained: they claim no more, and end when their jobs have."""
+"""Drained workers claim nothing more, and exit when their jobs have ended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A worker inside a program: what it does there, and that it starts and ends with it."""
+"""A worker inside a program: what it does there, and that it starts and ends with its block."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a worker does when its server begins to evict jobs while it runs; and when the keeper of its server dies."""
+"""What a worker does when its server starts to evict jobs, and when the keeper of its server dies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Apps whose import starts threads: which of them are forked all the same, and what the worker says of the others."""
+"""Apps whose import starts threads: which can be forked, and what the worker logs about the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs inprocess of the executor's own process: what they may do there, and the executor goes on all the same."""
+"""Jobs inside the executor's own process, threads and coroutines: whatever they do, the executor continues."""
 
 from __future__ import annotations
 

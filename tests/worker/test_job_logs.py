@@ -1,4 +1,4 @@
-"""What jobs print is kept, under every runner, and whatever dies."""
+"""The output of jobs is stored, under every runner, whatever dies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs that kill the process that forked them, or more: they are charged for it, and their neighbours are not."""
+"""Jobs that kill the process that forked them, or more: they are charged, and their neighbours are not."""
 
 from __future__ import annotations
 

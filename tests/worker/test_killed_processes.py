@@ -1,6 +1,6 @@
-"""Kill -9 of each kind of process in the middle of 200 jobs, and processes that stand still: real ones, real signals.
+"""`kill -9` of each kind of process in the middle of 200 jobs, and processes that are stopped for a while.
 
-What the store says is compared with a ledger outside of it, to which jobs write a line at each start and end.
+The store is compared with a ledger outside of it, to which jobs write a line at each start and end.
 """
 
 from __future__ import annotations

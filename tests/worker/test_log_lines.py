@@ -1,4 +1,4 @@
-"""What a worker logs: which tasks and store it has, how its jobs end, what follows, and for what it waits."""
+"""What a worker logs: its tasks and store, how its jobs end, what follows, and what it waits for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A zoo of poison jobs. Each ends as the document says, and its neighbour, in the same worker, does not notice."""
+"""Misbehaving jobs: each ends as docs/long.md lists, and its neighbour in the same worker is unaffected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a machine does to a worker: signals, and descriptors, processes or disks that have run out."""
+"""Workers on misbehaving machines: signals, and descriptors, processes or disks that have run out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The order in which an executor turns to its queues: pure numbers, against a plain imitation of what a claim takes."""
+"""The order in which an executor claims from its queues: pure numbers, compared with a plain simulation of claims."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Patterns of queues: what they stand for, which are refused, and how executors turn to queues that come and go."""
+"""Patterns of queues: what they match, which are refused, and queues that come and go."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A worker for development: it starts the app anew when a file of it changes."""
+"""`--reload`: the app is imported again when one of its files changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of an attempt that an operator ends, by `release` or `fail`; and of outcomes that the store refuses."""
+"""Attempts that an operator ends, by `release` or `fail`; and outcomes that the store refuses."""
 
 from __future__ import annotations
 

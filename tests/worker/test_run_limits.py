@@ -1,4 +1,4 @@
-"""Limits of a run, in each runner: time, silence, memory, and a lease that must not lapse."""
+"""Limits of a run, in each runner: time, silence, memory, and a lease that must not expire."""
 
 from __future__ import annotations
 

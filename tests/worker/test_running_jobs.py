@@ -1,4 +1,4 @@
-"""What a worker does with jobs that do as they should, and with those that do not quite."""
+"""What a worker does with ordinary jobs: results, retries, saves, directories, children."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workers and schedules: each time fires once, whoever declares and refills; and what is strange to one harms none."""
+"""Workers and schedules: each time fires once, and an unreadable schedule affects no other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workers that serve patterns of queues: what is new is found while they run, and what is excluded never runs."""
+"""Workers that serve patterns of queues: new queues are found while they run, and excluded ones never served."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A worker's settings from a file: pools, what is wrong with a file, and what the command line says beside it."""
+"""A worker's settings from a file: pools, errors in the file, and flags that override it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Short and long jobs in one worker: short ones are claimed and finished in batches, no long one holds any back."""
+"""Short and long jobs in one worker: short ones are claimed and finished in batches, and no long one holds them up."""
 
 from __future__ import annotations
 

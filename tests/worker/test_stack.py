@@ -1,4 +1,4 @@
-"""What a running job does just now, asked for from outside."""
+"""The stack of a running job, requested from outside."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mistakes in the function library that `model/test_model.py` found, each by a test of its own."""
+"""Bugs in the Lua library that `model/test_model.py` found, one test each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mistakes in the function library that were found by reading it, each by a test of its own."""
+"""Bugs in the Lua library that were found by reading it, one test each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs that must not start after a time."""
+"""Deadlines: times after which no attempt starts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs that wait for others: a real server, the test's clock; after each test, all that waits is looked at."""
+"""Jobs that wait for others: a real server, the test's clock; after each test, all dependencies are checked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Limits: so many at once, so many per period; after each test each slot has a holder, each parked job a reason."""
+"""Limits on concurrency and rate; after each test, each slot has a holder and each parked job a reason."""
 
 from __future__ import annotations
 

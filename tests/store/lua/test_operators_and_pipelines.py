@@ -1,4 +1,4 @@
-"""What operators and pipelines do to jobs: move, release, fail, advance."""
+"""What operators and pipelines do to jobs: move, release, fail, advance to the next stage."""
 
 from __future__ import annotations
 

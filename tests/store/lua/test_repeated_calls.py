@@ -1,4 +1,4 @@
-"""Commands that are sent again because their reply was lost, and ids that are used again."""
+"""Calls that are repeated because their reply was lost, and ids that are reused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Schedules in the store: each time fires once, whoever moves time on."""
+"""Schedules in the store: each time fires once, whichever call processes timers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fair shares: keys of one queue take turns, by weight."""
+"""Fair shares: the shares of a queue take turns, by weight."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The state machine, one behaviour at a time: a real server, the test's clock; after each test all keys must fit."""
+"""The state machine, one behaviour at a time: a real server, the test's clock; after each test all keys are checked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the store keeps of a long job besides its record: steps that are done, logs, and words to its worker."""
+"""What the store holds of a job besides its record: steps of `once`, logs, usage, requests to its worker."""
 
 from __future__ import annotations
 

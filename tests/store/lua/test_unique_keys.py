@@ -1,4 +1,4 @@
-"""Unique keys, jobs that are not kept, and jobs that run once at most."""
+"""Unique keys, jobs that are not kept, and jobs that run at most once."""
 
 from __future__ import annotations
 
