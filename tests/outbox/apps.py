@@ -7,17 +7,12 @@ from collections import Counter
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from holdfast import (
-    BoundCall,
-    Holdfast,
-)
+from holdfast import BoundCall, Holdfast
 from holdfast.client.enqueue import Chunk
 from holdfast.outbox.entry import Entry
 from holdfast.task.task import Task
 
 T = TypeVar("T")
-
-
 LONG = 10  # seconds: each of these cases took longer when only the operations of a socket had a time-out
 
 

@@ -10,16 +10,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import (
-    BoundCall,
-    Fail,
-    Holdfast,
-    Invalid,
-    JobFailed,
-    Snooze,
-    StoreUnavailable,
-    current_job,
-)
+from holdfast import BoundCall, Fail, Holdfast, Invalid, JobFailed, Snooze, StoreUnavailable, current_job
 from tests.outbox.apps import app_at, run_async
 from tests.support import outages
 from tests.support.outages import Switch

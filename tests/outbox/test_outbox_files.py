@@ -12,9 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast import (
-    StoreUnavailable,
-)
+from holdfast import StoreUnavailable
 from holdfast.outbox.entry import FORMAT
 from holdfast.outbox.outbox import DAMAGED, SEND_LOCK, Outbox
 from holdfast.store import commands

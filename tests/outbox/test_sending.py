@@ -17,16 +17,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast import (
-    Holdfast,
-    Job,
-    JobExists,
-    JobNotFound,
-    ResultTimeout,
-    StoreFull,
-    StoreUnavailable,
-    TooBig,
-)
+from holdfast import Holdfast, Job, JobExists, JobNotFound, ResultTimeout, StoreFull, StoreUnavailable, TooBig
 from holdfast.cli import exit_codes
 from holdfast.cli.outbox import OUTBOX
 from holdfast.outbox.entry import Entry

@@ -12,11 +12,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import (
-    Holdfast,
-    Job,
-    StoreUnavailable,
-)
+from holdfast import Holdfast, Job, StoreUnavailable
 from holdfast.store import commands
 from holdfast.store.deadline import Deadline
 from holdfast.store.store import Address, AsyncStore, Store
