@@ -20,6 +20,7 @@ ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "holdfast"
 PAGE = (ROOT / "docs" / "internals.md").read_text()
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
+DECISIONS = "".join(path.read_text() for path in sorted((ROOT / "docs" / "decisions").glob("*.md")))
 BLOCKS = re.findall(r"^```text\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 STEP = re.compile(r"^\| \d+ \| `([\w/]+\.py)` \| `([\w.]+)` \|", re.MULTILINE)
 
@@ -55,7 +56,7 @@ def test_the_diagram_of_a_worker_has_every_message() -> None:
 
 
 def test_every_file_that_is_named_exists() -> None:
-    names = set(re.findall(r"`((?:\w+/)*\w+\.(?:py|lua))`", PAGE + CONTRIBUTING))
+    names = set(re.findall(r"`((?:\w+/)*\w+\.(?:py|lua))`", PAGE + CONTRIBUTING + DECISIONS))
     paths = [f"/{path.relative_to(ROOT)}" for top in ("src", "tests") for path in (ROOT / top).rglob("*.*")]
     assert len(names) > 60
     assert [name for name in sorted(names) if not any(path.endswith(f"/{name}") for path in paths)] == []
