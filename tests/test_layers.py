@@ -98,7 +98,7 @@ def test_the_modules_of_a_package_have_an_order(package: str) -> None:
 
 
 @pytest.mark.parametrize("module", [name for name, path in PATHS.items() if path.name == "__init__.py"])
-def test_every_package_says_what_it_is(module: str) -> None:
+def test_every_package_has_a_docstring(module: str) -> None:
     assert ast.get_docstring(ast.parse(PATHS[module].read_text())), f"{module} has no docstring"
 
 

@@ -56,7 +56,7 @@ NO_NUMBER = [True, False, -1, -0.001, 10**400, float("nan"), float("inf"), 1j]
 
 
 @pytest.mark.parametrize("written", [*NO_TEXT, *NO_NUMBER, None, b"1h", timedelta(seconds=-1), [1]])
-def test_what_is_no_duration_is_refused_and_named(written: Any) -> None:
+def test_invalid_durations_are_refused_by_name(written: Any) -> None:
     with pytest.raises(Invalid, match="delay is"):
         milliseconds(written, what="delay")
 
@@ -70,7 +70,7 @@ def test_a_duration_out_of_range_is_refused_with_the_range() -> None:
 
 
 @given(st.integers(0, CENTURY))
-def test_what_humanize_writes_is_read_back(ms: int) -> None:
+def test_humanized_durations_can_be_parsed(ms: int) -> None:
     assert milliseconds(humanize(ms), what="delay") == ms
 
 

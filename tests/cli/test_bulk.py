@@ -74,7 +74,7 @@ def test_an_id_that_is_cut_or_mistyped_leads_to_a_question_and_never_to_a_job(sh
 # Waiting
 
 
-def test_wait_says_how_each_job_ended_as_it_ends(shell: Shell) -> None:
+def test_wait_prints_the_outcome_of_each_job_as_it_ends(shell: Shell) -> None:
     for id in ("good", "bad", "gone"):
         shell.put(id)
     hand = Hand(shell.client)
@@ -155,7 +155,7 @@ def test_a_line_that_is_wrong_is_named_and_nothing_is_stored(
     assert shell.client.count() == 0
 
 
-def test_lines_before_a_wrong_one_are_stored_in_thousands_and_that_is_said(shell: Shell) -> None:
+def test_lines_before_an_invalid_one_are_stored_in_thousands_and_their_number_is_printed(shell: Shell) -> None:
     code, out, err = shell("enqueue", "any.task", "--from", "-", stdin=f"{lines(1500)}oh\n")
 
     assert (code, len(out.splitlines())) == (2, 1000)
@@ -192,7 +192,7 @@ def test_many_are_stored_and_waited_for(shell: Shell) -> None:
 # Bars
 
 
-def test_what_takes_long_has_a_bar_on_a_terminal_and_none_in_a_pipe(shell: Shell) -> None:
+def test_long_commands_have_a_bar_on_a_terminal_and_none_in_a_pipe(shell: Shell) -> None:
     (shell.folder / "people.jsonl").write_text(lines(2500))
     program = shlex.join(PROGRAM)
 

@@ -41,7 +41,7 @@ def test_examples_are_command_lines_that_are_accepted(tmp_path: Path, monkeypatc
                         pass
 
 
-def test_the_program_alone_says_what_it_can_do(shell: Shell) -> None:
+def test_the_program_without_arguments_prints_its_help(shell: Shell) -> None:
     code, out, _ = shell()
 
     assert code == 0
@@ -80,7 +80,7 @@ def test_words_that_are_not_text_are_refused(shell: Shell) -> None:
     assert (code, err.count("\n")) == (2, 1)
 
 
-def test_a_reader_that_goes_away_is_no_error(shell: Shell) -> None:
+def test_a_closed_pipe_is_not_an_error(shell: Shell) -> None:
     for number in range(100):
         shell.put(f"{number}-{'x' * 120}")
     listing = subprocess.Popen(
@@ -148,7 +148,7 @@ def test_options_come_from_the_environment_and_the_command_line_wins(shell: Shel
     assert shell("count", HOLDFAST_COUNT_STATE="waiting,failed").out == "2\n"
 
 
-def test_a_word_after_two_dashes_is_no_option(shell: Shell) -> None:
+def test_a_word_after_two_dashes_is_not_an_option(shell: Shell) -> None:
     assert shell("note", "nobody", "--", "--json").err.startswith("holdfast: ")
 
 
@@ -167,7 +167,7 @@ def test_a_word_after_two_dashes_is_no_option(shell: Shell) -> None:
         (("frobnicate",), "unknown command 'frobnicate'; see `holdfast help commands`"),
     ],
 )
-def test_what_is_mistyped_leads_to_what_is_meant(shell: Shell, words: tuple[str, ...], expected: str) -> None:
+def test_a_mistyped_name_is_answered_with_a_suggestion(shell: Shell, words: tuple[str, ...], expected: str) -> None:
     code, out, err = shell(*words)
 
     assert (code, out) == (2, "")
@@ -199,7 +199,7 @@ def in_a_shell(shell: Shell, line: str) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("words", ["jobs", "jobs --json", "jobs -w", "show mine", "queues", "count"])
-def test_output_that_cannot_be_written_is_said(shell: Shell, words: str) -> None:
+def test_output_that_cannot_be_written_is_reported(shell: Shell, words: str) -> None:
     shell.put("mine")
 
     code, err = in_a_shell(shell, f"holdfast {words} > /dev/full")
@@ -215,7 +215,7 @@ def test_closed_streams_are_no_matter(shell: Shell, closed: str) -> None:
     assert in_a_shell(shell, f"holdfast retry nobody {closed}")[0] == 3
 
 
-def test_a_working_directory_that_is_gone_is_said(shell: Shell) -> None:
+def test_a_missing_working_directory_is_reported(shell: Shell) -> None:
     del shell.environ["HOLDFAST_URL"]
     code, err = in_a_shell(shell, "mkdir gone; cd gone; rmdir ../gone; holdfast jobs")
 

@@ -54,7 +54,7 @@ def offered_by_fish(shell: Shell, line: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", SHELLS)
-def test_a_script_says_how_to_install_it_and_is_understood(shell: Shell, name: str) -> None:
+def test_a_completion_script_explains_its_installation_and_is_valid(shell: Shell, name: str) -> None:
     code, out, err = shell("completion", name)
 
     assert (code, err) == (0, "")

@@ -42,7 +42,7 @@ def test_ids_to_come_after_are_read_from_a_pipe(shell: Shell) -> None:
     assert sorted(each.id for each in shell.client.get(id).after) == ["more", "one", "two"]
 
 
-def test_nothing_in_the_pipe_is_nothing_to_come_after_and_that_is_said(shell: Shell) -> None:
+def test_an_empty_pipe_means_no_dependencies_with_a_note(shell: Shell) -> None:
     code, out, err = shell("enqueue", "any.task", "--after", "-")
 
     assert (code, shell.client.get(out.strip()).state) == (0, "waiting")
@@ -66,7 +66,7 @@ def test_a_job_to_come_after_that_is_not_there_is_not_found(shell: Shell) -> Non
     assert (code, "dependency begun-by- does not exist" in err, "did you mean begun-by-us?" in err) == (3, True, True)
 
 
-def test_what_a_job_waits_for_is_added_and_removed(shell: Shell) -> None:
+def test_dependencies_of_a_job_are_added_and_removed(shell: Shell) -> None:
     for id in ("first", "mine", "other"):
         shell.put(id)
 
@@ -89,7 +89,7 @@ def test_what_a_job_waits_for_is_added_and_removed(shell: Shell) -> None:
         (("depend", "a"), 2, "expected --on ID"),
     ],
 )
-def test_what_cannot_be_waited_for_is_refused(shell: Shell, words: tuple[str, ...], code: int, expected: str) -> None:
+def test_invalid_dependencies_are_refused(shell: Shell, words: tuple[str, ...], code: int, expected: str) -> None:
     chain(shell, "a", "b")
     shell.put("begun-by-us")
 
@@ -98,7 +98,7 @@ def test_what_cannot_be_waited_for_is_refused(shell: Shell, words: tuple[str, ..
     assert expected in ended.err
 
 
-def test_show_says_what_a_job_waits_for_and_what_to_do_if_that_has_failed(shell: Shell) -> None:
+def test_show_lists_the_dependencies_of_a_job_and_advice_if_one_has_failed(shell: Shell) -> None:
     chain(shell, "first", "mine")
     assert "blocked\twaits for 1 of 1 jobs" in shell("show", "mine").out
     assert "waits for 1 job" in shell("jobs", "--state", "blocked").out
@@ -110,7 +110,7 @@ def test_show_says_what_a_job_waits_for_and_what_to_do_if_that_has_failed(shell:
     assert shell("depend", "mine", "--on-failed", "run").rows == [["mine", "waiting"]]
 
 
-def test_show_says_why_a_job_that_could_run_does_not(shell: Shell) -> None:
+def test_show_explains_why_a_waiting_job_does_not_run(shell: Shell) -> None:
     shell.put("mine")
     assert "waiting\tno live worker serves queue default" in shell("show", "mine").out
     shell.client.pause("default")
@@ -236,7 +236,7 @@ def test_a_bulk_command_applies_to_all_matching_jobs_and_counts_them(shell: Shel
     assert [row[0] for row in shell("jobs").rows] == ["other"]
 
 
-def test_what_could_not_be_done_is_counted_too(shell: Shell) -> None:
+def test_refused_jobs_of_a_bulk_command_are_counted_too(shell: Shell) -> None:
     chain(shell, "a", "b")
     shell.client.cancel("a")
     shell.put("c")
@@ -311,7 +311,7 @@ def test_a_bulk_command_on_thousands_of_jobs_shows_a_bar(shell: Shell) -> None:
 # What queues need
 
 
-def test_load_says_how_much_work_there_is_and_how_much_is_needed(shell: Shell) -> None:
+def test_load_prints_the_backlog_and_the_needed_concurrency(shell: Shell) -> None:
     put_some(shell)
     shell.put("one")
     shell.put("two")
@@ -363,7 +363,7 @@ def test_an_invalid_limit_is_refused(shell: Shell, words: tuple[str, ...]) -> No
     assert shell("limits").out == ""
 
 
-def test_a_job_that_a_limit_holds_back_says_so(shell: Shell) -> None:
+def test_a_throttled_job_shows_its_limit(shell: Shell) -> None:
     shell("limits", "set", "api", "1")
     for id in ("one", "two"):
         shell("enqueue", "any.task", "--id", id, "--limit", "api", "--limit", "other:key")
@@ -380,7 +380,7 @@ def test_a_job_that_a_limit_holds_back_says_so(shell: Shell) -> None:
     assert "1 jobs waited for it" in shell("limits", "remove", "api").err
 
 
-def test_people_are_told_that_a_limit_is_not_defined(shell: Shell) -> None:
+def test_a_note_warns_of_an_undefined_limit(shell: Shell) -> None:
     shell("limits", "set", "api", "1")
 
     shown = shell.on_a_terminal("enqueue", "any.task", "--limit", "apy:acme", "--limit", "api", columns=200)
@@ -425,7 +425,7 @@ def test_a_worker_runs_a_chain_that_was_made_here(shell: Shell) -> None:
 @pytest.mark.parametrize(
     "words", [("limits",), ("limits", "set", "api", "1"), ("limits", "share", "mail", "acme", "3", "--create")]
 )
-def test_what_there_is_of_limits_is_a_table_on_a_terminal(shell: Shell, words: tuple[str, ...]) -> None:
+def test_limits_are_a_table_on_a_terminal(shell: Shell, words: tuple[str, ...]) -> None:
     if words == ("limits",):
         assert "no limits" in shell.on_a_terminal("limits")
         shell("limits", "set", "api", "5", "--per", "1s")

@@ -39,7 +39,7 @@ def test_a_delay_is_a_duration_or_seconds(shell: Shell) -> None:
         assert shell.client.get(id).state == "scheduled"
 
 
-def test_a_second_job_of_an_id_is_not_stored_and_that_is_said(shell: Shell) -> None:
+def test_a_second_job_with_an_id_is_not_stored_and_a_note_is_printed(shell: Shell) -> None:
     shell("enqueue", "any.task", "n=1", "--id", "mine")
     code, out, err = shell("enqueue", "any.task", "n=2", "--id", "mine", "--json")
 
@@ -56,7 +56,7 @@ def test_with_the_app_the_signature_names_and_types_the_arguments(shell: Shell) 
     assert job.payload == b'{"name":"42","on":"2024-02-29"}'
 
 
-def test_a_unique_key_is_stored_once_and_the_job_that_has_it_is_said(shell: Shell) -> None:
+def test_a_unique_key_is_stored_once_and_its_owner_is_printed(shell: Shell) -> None:
     first = shell("enqueue", "any.task", "--unique", "daily", "--unique-for", "1h").out
     second = shell("enqueue", "any.task", "--unique", "daily", "--unique-for", "3600")
 
@@ -115,7 +115,7 @@ def test_the_app_can_be_named_by_the_environment(shell: Shell) -> None:
         (("add", "--app", "broken"), "ZeroDivisionError: division by zero"),
     ],
 )
-def test_what_cannot_be_enqueued_is_a_usage_error_in_words(shell: Shell, words: tuple[str, ...], expected: str) -> None:
+def test_an_invalid_enqueue_is_a_usage_error(shell: Shell, words: tuple[str, ...], expected: str) -> None:
     (shell.folder / "broken.py").write_text("x = 1 / 0\n")
     code, out, err = shell("enqueue", *words)
 
@@ -126,7 +126,7 @@ def test_what_cannot_be_enqueued_is_a_usage_error_in_words(shell: Shell, words: 
     assert shell.client.count() == 0
 
 
-def test_a_worker_runs_what_is_enqueued_until_it_is_told_to_stop(shell: Shell) -> None:
+def test_a_worker_runs_enqueued_jobs_until_it_is_stopped(shell: Shell) -> None:
     with running_worker(shell, "--queues", "post,default", "--processes", "2", "--node", "here") as worker:
         done = shell("enqueue", "add", "1", "--app", "tasks", "--wait", "--timeout", "60s")
         assert (done.code, done.out) == (0, "11\n")
@@ -178,7 +178,7 @@ def test_a_worker_that_cannot_be_is_a_usage_error(shell: Shell, words: tuple[str
     assert expected in err
 
 
-def test_a_worker_whose_app_cannot_be_imported_says_why(shell: Shell) -> None:
+def test_a_worker_whose_app_cannot_be_imported_prints_the_reason(shell: Shell) -> None:
     (shell.folder / "broken.py").write_text("x = 1 / 0\n")
     code, _, err = shell("work", "broken")
 
@@ -199,7 +199,7 @@ LIMITS = ("--run-timeout", "6h", "--soft-timeout", "5h", "--stalled", "10m", "--
     ],
     ids=["a name", "a task", "a program", "a schedule"],
 )
-def test_limits_of_a_run_are_told_to_workers(shell: Shell, lines: list[tuple[str, ...]]) -> None:
+def test_limits_of_a_run_reach_the_worker(shell: Shell, lines: list[tuple[str, ...]]) -> None:
     for line in lines:
         assert shell(*line).code == 0, line
 

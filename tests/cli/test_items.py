@@ -42,7 +42,7 @@ def test_a_script_puts_claims_and_ends_items(shell: Shell, tmp_path: Path) -> No
     assert (shell.folder / "errors").read_text() == "holdfast: queue mail has no item to claim\n"
 
 
-def test_what_is_put_comes_from_the_line_a_file_or_a_pipe(shell: Shell) -> None:
+def test_the_payload_of_put_comes_from_the_command_line_a_file_or_a_pipe(shell: Shell) -> None:
     items = shell.client.items("mail")
     (shell.folder / "bytes").write_bytes(bytes(range(256)))
     for id, words, stdin, payload in [
@@ -132,7 +132,7 @@ def test_the_payload_goes_to_a_file_or_to_the_standard_output(shell: Shell) -> N
     assert items.complete((shell.folder / "token").read_text().strip())
 
 
-def test_an_item_that_cannot_be_handed_out_is_released(shell: Shell) -> None:
+def test_an_item_whose_payload_cannot_be_written_is_released(shell: Shell) -> None:
     """Otherwise it could be claimed again only after its lease has ended."""
     shell.client.items("mail").put(b"x" * 1000, id="a", at_most_once=True)
     full = shell("items", "claim", "mail", "--payload", "/dev/full")

@@ -173,7 +173,7 @@ def test_events_are_followed_until_interrupted(shell: Shell) -> None:
     assert (follow.returncode, out, err.strip()) == (0, b"", b"")
 
 
-def test_cancel_retry_and_delete_say_what_became_of_each_job(shell: Shell) -> None:
+def test_cancel_retry_and_delete_print_an_answer_for_each_job(shell: Shell) -> None:
     shell.put("one")
     shell.put("two")
 
@@ -184,7 +184,7 @@ def test_cancel_retry_and_delete_say_what_became_of_each_job(shell: Shell) -> No
     assert shell("show", "two").code == 3
 
 
-def test_what_is_refused_for_one_job_is_done_for_the_others(shell: Shell) -> None:
+def test_a_refusal_for_one_job_does_not_stop_the_others(shell: Shell) -> None:
     shell.put("one")
     shell.put("two")
     shell.client.cancel("one")
@@ -230,13 +230,13 @@ def test_jobs_are_counted(shell: Shell) -> None:
     assert shell("count", "--queue", "a", "--state", "cancelled,failed", "--json").json == {"count": 1}
 
 
-def test_a_list_says_in_which_group_a_job_failed(shell: Shell) -> None:
+def test_a_list_shows_the_group_of_a_failed_job(shell: Shell) -> None:
     shell.put("mine")
     Hand(shell.client).end(Error(failure(), "bad-address", final=True))
     assert shell("jobs").rows[0][6] == "bad-address"
 
 
-def test_show_says_below_the_state_why_a_job_failed(shell: Shell) -> None:
+def test_show_explains_a_failure_below_the_state(shell: Shell) -> None:
     shell.put("mine")
     stalled = Failure(
         type="Stalled", message="it said nothing", traceback="in hang\n", group="stalled", fingerprint="s"
@@ -250,7 +250,7 @@ def test_show_says_below_the_state_why_a_job_failed(shell: Shell) -> None:
     assert shell("show", "mine", "--json").json["why"] == "Stalled: it said nothing"
 
 
-def test_show_says_why_a_job_that_is_to_run_at_most_once_cannot_go_on(shell: Shell) -> None:
+def test_show_explains_why_an_at_most_once_job_cannot_continue(shell: Shell) -> None:
     job = NewJob(id="mine", payload=b"{}", queue="default", task="tasks.add", at_most_once=True)
     shell.client.store.run(commands.enqueue([job]))
     Hand(shell.client).end(Snoozed(1000))
@@ -268,7 +268,7 @@ def test_show_says_why_a_job_that_is_to_run_at_most_once_cannot_go_on(shell: She
         ("tasks.other", "does not know task tasks.other"),
     ],
 )
-def test_show_says_that_a_job_was_handed_back_because_its_worker_cannot_run_it(
+def test_show_explains_that_a_job_was_released_by_a_worker_that_cannot_run_it(
     shell: Shell, task: str, words: str
 ) -> None:
     shell.put("mine", task=task)
@@ -327,7 +327,7 @@ def test_fields_and_notes_are_kept_with_a_job_and_shown(shell: Shell) -> None:
     assert "did you mean mine?" in shell("note", "min", "words").err
 
 
-def test_what_a_job_saved_is_cut_on_a_terminal_and_whole_in_a_pipe(shell: Shell) -> None:
+def test_a_checkpoint_is_cut_on_a_terminal_and_whole_in_a_pipe(shell: Shell) -> None:
     rows = [f"row {number}" for number in range(100)]
     shell.put("mine", payload=json.dumps({"rows": rows}).encode())
 

@@ -69,7 +69,7 @@ def test_omitted_output_is_reported(shell: Shell) -> None:
     assert shell("logs", "mine", "--json").json["left_out_bytes"] == 40 * 8192
 
 
-def test_attempts_are_told_apart(shell: Shell, hand: Hand) -> None:
+def test_attempts_are_separated(shell: Shell, hand: Hand) -> None:
     printed(shell, b"first\n")
     finish = commands.Finish("mine", 1, outcome_of(Retry(delay=0)))
     shell.client.store.run(commands.finish("node/worker.1", [finish]))
@@ -91,7 +91,7 @@ def test_a_job_without_output_is_reported_as_such(shell: Shell) -> None:
     assert (code, out, err) == (0, "", "holdfast: job mine has no output; it is waiting and has not run yet\n")
 
 
-def test_it_is_said_why_an_attempt_has_no_log(shell: Shell, hand: Hand) -> None:
+def test_a_missing_log_of_an_attempt_is_explained(shell: Shell, hand: Hand) -> None:
     finish = commands.Finish("mine", 1, outcome_of(Retry(delay=0)))
     shell.client.store.run(commands.finish("node/worker.1", [finish]))
     hand.take()
@@ -197,7 +197,7 @@ def test_following_ends_with_ctrl_c(shell: Shell) -> None:
 
 
 @pytest.mark.usefixtures("hand")
-def test_following_ends_when_nobody_reads_any_more(shell: Shell) -> None:
+def test_following_ends_when_the_pipe_is_closed(shell: Shell) -> None:
     printed(shell, b"one\ntwo\n")
     with shell.terminal("/bin/sh", "-c", f"{sys.executable} -m holdfast.cli logs mine -f | head -n 1") as terminal:
         terminal.wait()

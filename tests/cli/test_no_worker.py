@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.support.shells import Shell, running_worker, wait_until
 
 
-def test_enqueue_says_that_no_worker_serves_a_queue_or_knows_a_task(shell: Shell) -> None:
+def test_enqueue_warns_that_no_worker_serves_a_queue_or_knows_a_task(shell: Shell) -> None:
     words = ("enqueue", "tasks.add", "x=1")
     alone = shell(*words)
     assert (alone.code, alone.err) == (
@@ -32,7 +32,7 @@ def test_enqueue_says_that_no_worker_serves_a_queue_or_knows_a_task(shell: Shell
         assert "knows task nothing.like.it, so the job waits\n" in shell("enqueue", "nothing.like.it").err
 
 
-def test_a_misspelt_limit_is_said_also_when_nobody_sits_at_a_terminal(shell: Shell) -> None:
+def test_a_misspelt_limit_is_reported_without_a_terminal_too(shell: Shell) -> None:
     shell("limits", "set", "api", "1")
     err = shell("enqueue", "tasks.add", "x=1", "--limit", "apl").err
     assert "holdfast: limit apl is not defined, so it has no effect; did you mean api?\n" in err

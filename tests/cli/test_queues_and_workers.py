@@ -44,7 +44,7 @@ def test_queues_are_listed_with_their_numbers(shell: Shell) -> None:
     assert counts == {"a": (False, 1, 0), "b": (True, 0, 1)}
 
 
-def test_pause_and_resume_say_whether_they_changed_anything(shell: Shell) -> None:
+def test_pause_and_resume_print_whether_they_changed_anything(shell: Shell) -> None:
     steps = (["queues", "pause", "--create"], ["queues", "pause"], ["queues", "resume"], ["queues", "resume"])
     changed = [shell(*words, "q", "--json").json["changed"] for words in steps]
 
@@ -101,7 +101,7 @@ def test_a_queue_is_forgotten_when_it_is_empty(shell: Shell) -> None:
     assert shell("queues", "forget", "mail", "--json").code == 3
 
 
-def test_queues_say_how_many_workers_serve_them(shell: Shell) -> None:
+def test_queues_show_how_many_workers_serve_them(shell: Shell) -> None:
     shell.put("mine", queue="a")
     sign_of_life(shell, "node/one")
     sign_of_life(shell, "node/two")
@@ -208,7 +208,7 @@ def test_a_setting_that_cannot_be_is_refused_in_words(shell: Shell, words: tuple
     assert expected in err
 
 
-def test_a_queue_may_be_configured_before_its_first_job_but_that_is_said(shell: Shell) -> None:
+def test_configuring_an_unknown_queue_prints_a_note(shell: Shell) -> None:
     shell.put("mine", queue="video")
 
     assert shell("config", "--queue", "vidoe").code == 3

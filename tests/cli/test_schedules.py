@@ -24,7 +24,7 @@ def test_a_schedule_is_made_listed_and_removed(shell: Shell) -> None:
     assert shell("schedules").out == ""
 
 
-def test_the_same_again_is_no_change_and_another_replaces_it(shell: Shell) -> None:
+def test_adding_the_same_schedule_changes_nothing_and_another_replaces_it(shell: Shell) -> None:
     assert shell(*NIGHTLY).err == ""
     assert "is unchanged" in shell(*NIGHTLY).err
 
@@ -65,7 +65,7 @@ def test_a_schedule_is_paused_and_resumed(shell: Shell) -> None:
     assert shell("schedules", "resume", "nightly", "--json").json["paused"] is False
 
 
-def test_a_schedule_is_triggered_and_the_job_says_whose_it_is(shell: Shell) -> None:
+def test_a_triggered_job_shows_its_schedule(shell: Shell) -> None:
     shell(*NIGHTLY, "--share", "acme")
     id = shell("schedules", "trigger", "nightly").out.strip()
 

@@ -37,7 +37,7 @@ def test_the_url_of_the_embedded_server_leads_to_it_whatever_its_directory_is_ca
     assert [row[0] for row in alone("jobs").rows] == ["mine"]
 
 
-def test_the_server_commands_say_when_a_url_leads_elsewhere(shell: Shell) -> None:
+def test_the_server_commands_report_a_url_that_leads_elsewhere(shell: Shell) -> None:
     shell.environ["HOLDFAST_HOME"] = str(shell.folder / "home")
 
     assert "a URL is given" in shell("server", "status").err
@@ -70,7 +70,7 @@ def test_commands_that_only_read_start_no_server(alone: Shell, words: tuple[str,
     assert not (alone.folder / "home").exists()
 
 
-def test_people_are_told_that_a_new_server_is_started(alone: Shell) -> None:
+def test_a_note_reports_that_a_new_server_is_started(alone: Shell) -> None:
     home = str(alone.folder / "home")
 
     first = alone.on_a_terminal("enqueue", "any.task", "--id", "one", columns=400)

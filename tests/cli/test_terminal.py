@@ -40,7 +40,7 @@ def test_ids_are_whole_on_a_narrow_terminal(shell: Shell) -> None:
     assert "0123456789abcdef" in shell.on_a_terminal("jobs", columns=60)
 
 
-def test_an_empty_list_says_so_on_a_terminal(shell: Shell) -> None:
+def test_an_empty_list_prints_a_note_on_a_terminal(shell: Shell) -> None:
     for name in ("jobs", "queues", "workers"):
         assert f"no {name}" in shell.on_a_terminal(name)
 
@@ -75,7 +75,7 @@ def test_control_characters_of_job_data_never_reach_the_terminal(shell: Shell, w
         assert json.loads(piped)["arguments"] == {EVIL: EVIL}
 
 
-def test_an_error_of_a_job_is_escaped_where_it_is_told(shell: Shell) -> None:
+def test_an_error_of_a_job_is_escaped_wherever_it_is_printed(shell: Shell) -> None:
     shell.put("mine")
     Hand(shell.client).end(Error(failure(EVIL), "g", final=True))
     code, _, err = shell("enqueue", "tasks.add", "--id", "mine", "--wait")
@@ -177,7 +177,7 @@ def test_jobs_of_several_states_are_in_the_order_of_time_on_a_terminal_too(shell
     assert [line.split()[0] for line in shell.on_a_terminal("jobs").splitlines()[1:4]] == ["now", "soon", "late"]
 
 
-def test_people_are_told_that_the_options_of_a_task_are_not_known_without_its_app(shell: Shell) -> None:
+def test_a_note_warns_that_the_options_of_a_task_are_unknown_without_its_app(shell: Shell) -> None:
     shown = shell.on_a_terminal("enqueue", "any.task", columns=400)
 
     assert "without --app (or HOLDFAST_APP) the options of any.task are unknown" in shown

@@ -91,7 +91,7 @@ def test_lists_are_refreshed_in_place(shell: Shell, name: str) -> None:
         assert terminal.interrupt() == 0
 
 
-def test_a_terminal_is_left_as_it_was_also_when_told_to_end(shell: Shell) -> None:
+def test_a_terminal_is_restored_also_after_sigterm(shell: Shell) -> None:
     with shell.terminal("queues", "-w") as terminal:
         terminal.read_until("no queues")
         terminal.process.send_signal(signal.SIGTERM)
@@ -122,7 +122,7 @@ def test_queues_that_change_are_objects_on_lines(shell: Shell) -> None:
         assert follow.interrupt() == (0, "")
 
 
-def test_a_sign_of_life_alone_is_no_news_of_a_worker(shell: Shell) -> None:
+def test_a_heartbeat_alone_is_not_shown_as_a_change_of_a_worker(shell: Shell) -> None:
     sign_of_life(shell, "node/one")
     with piped(shell, "workers", "-w") as follow:
         assert follow.line().startswith("node/one\tlive")
@@ -132,7 +132,7 @@ def test_a_sign_of_life_alone_is_no_news_of_a_worker(shell: Shell) -> None:
         assert follow.interrupt() == (0, "")
 
 
-def test_a_lease_that_is_prolonged_is_no_news_of_a_job(shell: Shell) -> None:
+def test_a_renewed_lease_is_not_shown_as_a_change_of_a_job(shell: Shell) -> None:
     shell.put("one")
     Hand(shell.client).take()
     with piped(shell, "jobs", "-w", "--json") as follow:
@@ -158,7 +158,7 @@ def test_show_follows_a_job_until_it_has_ended(shell: Shell) -> None:
     assert '"done"' in after
 
 
-def test_show_in_a_pipe_says_each_change_and_then_ends(shell: Shell) -> None:
+def test_show_in_a_pipe_prints_each_change_and_then_ends(shell: Shell) -> None:
     shell.put("mine")
     hand = Hand(shell.client)
     with piped(shell, "show", "mine", "-w", "--json") as follow:
@@ -169,7 +169,7 @@ def test_show_in_a_pipe_says_each_change_and_then_ends(shell: Shell) -> None:
         assert follow.process.wait(30) == 0
 
 
-def test_to_interrupt_show_before_the_end_is_said_by_the_exit_code(shell: Shell) -> None:
+def test_interrupting_show_before_the_end_has_its_exit_code(shell: Shell) -> None:
     shell.put("mine")
     with piped(shell, "show", "mine", "-w") as follow:
         assert follow.line().split("\t")[3] == "waiting"
@@ -185,7 +185,7 @@ def test_a_job_that_has_ended_is_shown_once(shell: Shell) -> None:
 
 
 @pytest.mark.parametrize("words", [("events", "-f"), ("jobs", "-w"), ("queues", "-w", "--json")])
-def test_what_follows_ends_when_its_reader_goes_away_though_nothing_happens(
+def test_a_following_command_ends_when_its_pipe_is_closed_although_nothing_happens(
     shell: Shell, words: tuple[str, ...]
 ) -> None:
     shell.put("mine")
@@ -195,7 +195,7 @@ def test_what_follows_ends_when_its_reader_goes_away_though_nothing_happens(
         assert follow.process.wait(30) == 141
 
 
-def test_head_ends_what_follows(shell: Shell) -> None:
+def test_head_ends_a_following_command(shell: Shell) -> None:
     shell.put("mine")
     line = f"{' '.join(PROGRAM)} events -f | head -1"
     done = subprocess.run(
@@ -206,7 +206,7 @@ def test_head_ends_what_follows(shell: Shell) -> None:
     assert (done.stdout.count("\n"), done.stderr) == (1, "")
 
 
-def test_a_server_that_goes_away_is_said_on_the_screen_and_waited_for(shell: Shell) -> None:
+def test_an_unreachable_server_is_shown_on_the_screen_and_waited_for(shell: Shell) -> None:
     del shell.environ["HOLDFAST_URL"]
     shell.environ["HOLDFAST_HOME"] = str(shell.folder / "home")
     try:

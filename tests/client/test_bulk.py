@@ -101,7 +101,7 @@ def test_a_bulk_action_needs_a_filter(jobs: Holdfast) -> None:
         jobs.move_all(queue="q")
 
 
-def test_progress_is_told(jobs: Holdfast, store: Store) -> None:
+def test_bulk_actions_report_progress(jobs: Holdfast, store: Store) -> None:
     many(store, 1200)
     seen: list[int] = []
 

@@ -128,7 +128,7 @@ def refused() -> Iterator[tuple[dict[str, Any], str]]:
 
 
 @pytest.mark.parametrize(("args", "words"), list(refused()))
-def test_what_is_refused_changes_nothing(
+def test_an_invalid_setting_is_refused_and_changes_nothing(
     store: Store, client: redis.Redis, namespace: str, args: dict[str, Any], words: str
 ) -> None:
     configure(store, lost=7)
@@ -199,7 +199,7 @@ def test_the_async_client_does_the_same(app: Holdfast) -> None:
         ([("lease", "1m")], "expected settings as a dict"),
     ],
 )
-def test_the_client_says_what_is_wrong_and_changes_nothing(app: Holdfast, changes: Any, words: str) -> None:
+def test_the_client_explains_invalid_settings_and_changes_nothing(app: Holdfast, changes: Any, words: str) -> None:
     with pytest.raises(Invalid, match=re.escape(words)):
         app.configure(changes)
     assert {setting.source for setting in app.config()} == {"default"}
@@ -208,7 +208,7 @@ def test_the_client_says_what_is_wrong_and_changes_nothing(app: Holdfast, change
 # From the next call on
 
 
-def test_budgets_and_waits_of_a_queue_hold_for_jobs_that_say_nothing_themselves(store: Store, clock: TestClock) -> None:
+def test_budgets_and_backoff_of_a_queue_apply_to_jobs_without_their_own(store: Store, clock: TestClock) -> None:
     put(store, "plain", "other", queue="q")
     put(store, "own", queue="q", retries=5, backoff=1000, timeout=7)
     configure(store, "q", retries=1, backoff=60_000, timeout=90_000, crashes=0, lost=2)
@@ -430,7 +430,7 @@ def test_releases_side_by_side_see_each_others_settings(store: Store, monkeypatc
     assert value(store, "lease", "q") == (7000, "queue")
 
 
-def test_many_namespaces_with_settings_of_their_own_are_told_apart(server_url: str, namespace: str) -> None:
+def test_settings_of_many_namespaces_do_not_mix(server_url: str, namespace: str) -> None:
     stores = [Store(Address.find(server_url, namespace=f"{namespace}{number}")) for number in range(40)]
     for number, store in enumerate(stores):
         configure(store, lease=1000 + number)
@@ -463,7 +463,7 @@ def test_a_worker_that_runs_sees_a_change_with_its_next_claim(crew: Crew) -> Non
 # The document
 
 
-def test_the_table_of_the_document_is_what_the_store_says(store: Store) -> None:
+def test_the_table_of_the_document_matches_the_store(store: Store) -> None:
     text = (ROOT / "docs" / "configuration.md").read_text()
     table = [
         [cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("| `")

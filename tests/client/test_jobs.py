@@ -124,7 +124,7 @@ def test_a_whole_graph_is_stored_in_one_call_and_its_calls_may_be_in_any_order(b
     assert ran == ["1", "2", "3"]
 
 
-def test_what_has_ended_is_not_waited_for(bench: Workbench) -> None:
+def test_jobs_that_have_ended_are_not_waited_for(bench: Workbench) -> None:
     put("first")
     bench.run_until_empty()
     assert say.options(after="first").enqueue().state == "waiting"
@@ -134,7 +134,7 @@ def test_what_has_ended_is_not_waited_for(bench: Workbench) -> None:
     ("policy", "state"), [({}, "blocked"), ({"on_failed": "cancel"}, "cancelled"), ({"on_failed": "run"}, "succeeded")]
 )
 @pytest.mark.parametrize("ends", ["failed", "cancelled"])
-def test_what_happens_if_one_fails_or_is_cancelled_is_chosen(
+def test_on_failed_chooses_what_happens_if_one_fails_or_is_cancelled(
     bench: Workbench, policy: dict[str, str], state: str, ends: str
 ) -> None:
     first = fail.enqueue()
@@ -230,7 +230,7 @@ def test_a_job_that_waited_for_nothing_has_no_results(bench: Workbench) -> None:
     assert [job.result() for job in jobs_] == [[], [], [], []]
 
 
-def test_results_raise_if_a_member_has_none_and_say_how_to_see_them_all(bench: Workbench) -> None:
+def test_results_raise_if_a_member_has_none_with_a_hint_at_dependencies(bench: Workbench) -> None:
     members = [*put("a"), fail.options(id="b").enqueue("b"), *put("c")]
     members[2].cancel()
     strict = collect.options(after=members, on_failed="run").enqueue()

@@ -151,7 +151,7 @@ def test_jobs_that_cannot_be_read_are_listed_and_stop_no_page(
 
 
 @pytest.mark.parametrize("cursor", [["waiting"], ["waiting", "x", "id"], ["waiting", "1", 5], ["waiting", "1"]])
-def test_a_cursor_of_somebody_else_is_refused(store: Store, cursor: list[Any]) -> None:
+def test_a_foreign_cursor_is_refused(store: Store, cursor: list[Any]) -> None:
     put(store, "mine")
     with pytest.raises(Invalid, match="cursor of an earlier page"):
         store.run(Command("list", {"newest": True, "cursor": cursor}, list))

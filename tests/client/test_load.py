@@ -21,12 +21,12 @@ def row(store: Store, queue: str = "q") -> commands.LoadSample:
     return found
 
 
-def test_an_idle_queue_needs_nobody(store: Store) -> None:
+def test_an_idle_queue_needs_no_worker(store: Store) -> None:
     assert row(store, "unknown")[1:8] == (False, 0, 0, 0, 0, 0, 0)
     assert row(store, "unknown").oldest == -1
 
 
-def test_what_came_what_ended_and_how_long_it_took_is_counted(store: Store, clock: TestClock) -> None:
+def test_arrivals_ends_and_durations_are_counted(store: Store, clock: TestClock) -> None:
     put(store, "a", "b", "c", "d")
     put(store, "later", delay=600_000)
     put(store, "blocked", after=("d",))
@@ -68,7 +68,7 @@ def test_the_oldest_is_found_whatever_its_priority(store: Store, clock: TestCloc
         del waited[id]
 
 
-def test_what_is_some_minutes_old_counts_no_more_and_leaves_nothing(store: Store, clock: TestClock) -> None:
+def test_counts_older_than_five_minutes_are_dropped(store: Store, clock: TestClock) -> None:
     for _ in range(100):
         put(store, str(clock.now), keep=False)
         [id] = take(store)

@@ -229,7 +229,7 @@ def test_numbers_are_those_of_the_lists_whatever_happened(store: Store, clock: T
 # qless: dependents of a failed job wait for ever; celery: a chord hangs when a member fails
 
 
-def test_a_job_that_waits_for_one_that_failed_says_so_and_wakes_when_that_is_retried(store: Store) -> None:
+def test_a_job_blocked_by_a_failed_dependency_names_it_and_runs_after_its_retry(store: Store) -> None:
     put(store, "bad", "good")
     put(store, "both", after=("good", "bad"))
     for id in take(store, limit=2):
@@ -398,9 +398,7 @@ def test_names_that_begin_alike_or_look_like_patterns_have_nothing_to_do_with_ea
 # streaq: a stale cron fires at restart; rq, celery: a firing twice
 
 
-def test_a_firing_that_was_missed_while_nothing_ran_is_skipped_if_the_schedule_says_so(
-    store: Store, clock: TestClock
-) -> None:
+def test_a_missed_firing_is_skipped_with_missed_skip(store: Store, clock: TestClock) -> None:
     batch = {"queue": "q", "task": "report"}
     times = [clock.now + minutes * 60_000 for minutes in range(1, 200)]
     store.run(commands.schedule("strict", batch, b"[]", times=times, missed="skip", late=5000))
@@ -439,7 +437,7 @@ def test_a_tenant_with_two_thousand_jobs_delays_another_by_one_job(store: Store)
 # celery: what is delayed fills the memory of a worker
 
 
-def test_what_is_delayed_or_blocked_or_throttled_is_handed_to_nobody(store: Store) -> None:
+def test_scheduled_blocked_and_throttled_jobs_are_not_claimed(store: Store) -> None:
     store.run(commands.set_limit("none", 1))
     put(store, "holder", limits=("none",))
     assert take(store) == ["holder"]
@@ -539,7 +537,7 @@ def test_every_command_line_of_the_table_exists() -> None:
             assert (name, command is program) == ("holdfast", False), line
 
 
-def test_what_is_not_yet_there_is_said_to_be() -> None:
+def test_missing_features_are_listed_as_missing() -> None:
     for row in rows():
         if not quoted(row[2]):
             assert row[2] == "not yet" or "not" in row[2] or "no such" in row[2] or "a worker" in row[2], row

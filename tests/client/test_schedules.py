@@ -70,7 +70,7 @@ def fired(name: str) -> list[datetime]:
 # By call
 
 
-def test_a_schedule_is_made_and_changed_by_call_and_to_change_nothing_is_no_change(ask: Ask) -> None:
+def test_a_schedule_is_created_and_changed_by_call_and_an_equal_one_changes_nothing(ask: Ask) -> None:
     assert ask("schedule", "mine", say.bind(), every="10s", offset="3s") is True
     assert ask("schedule", "mine", say.bind(), every="10s", offset="3s") is False
     assert ask("schedule", "mine", say.bind("other"), every="10s", offset="3s") is True
@@ -277,7 +277,7 @@ def test_a_schedule_that_is_not_there_is_named(ask: Ask, verb: str) -> None:
 # The next firings
 
 
-def test_the_next_ten_firings_are_told_without_and_with_a_store(bench: Workbench) -> None:
+def test_the_next_ten_firings_are_computed_without_and_with_a_store(bench: Workbench) -> None:
     timing = cron("30 2 * * *", tz="Europe/Berlin")
     after = datetime(2026, 3, 27, 12, tzinfo=UTC)
     local = [f"{moment.astimezone(BERLIN):%d %H:%M}" for moment in timing.next(3, after=after)]

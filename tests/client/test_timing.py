@@ -272,12 +272,12 @@ def test_a_bad_expression_is_refused(expression: str) -> None:
         Cron(expression)
 
 
-def test_a_zone_that_is_none_is_refused() -> None:
+def test_an_unknown_time_zone_is_refused() -> None:
     with pytest.raises(Invalid, match="Europe/Berlin"):
         Cron("0 2 * * *", "Europe/Berln")
 
 
-def test_a_machine_without_time_zones_is_told_from_a_mistyped_one() -> None:
+def test_a_machine_without_time_zones_gets_another_error_than_a_mistyped_zone() -> None:
     code = "from holdfast import cron\ntry: cron('0 2 * * *', tz='Europe/Berlin')\nexcept ValueError as e: print(e)"
     hidden = {"PYTHONTZPATH": "/nonexistent", "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-c", f"import sys; sys.modules['tzdata'] = None\n{code}"]
@@ -286,11 +286,11 @@ def test_a_machine_without_time_zones_is_told_from_a_mistyped_one() -> None:
 
 
 @pytest.mark.parametrize("when", [Every(60_000, 5_000), Cron("0 2 * * *", "Asia/Tokyo")])
-def test_what_the_store_keeps_comes_back(when: Every | Cron) -> None:
+def test_encoded_times_of_a_schedule_can_be_decoded(when: Every | Cron) -> None:
     assert decode(encode(when)) == when
 
 
-def test_the_next_firings_are_told() -> None:
+def test_the_next_firings_are_computed() -> None:
     assert next_firings(Every(3_600_000), START, 2) == [START, START + timedelta(hours=1)]
     assert next_firings(Every(3_600_000), START + timedelta(minutes=1), 1) == [START + timedelta(hours=1)]
     assert next_firings(Cron("0 2 * * *"), START, 1) == [START + timedelta(hours=2)]

@@ -35,7 +35,7 @@ def calls(client: redis.Redis, *words: str) -> list[int]:
     return [stats.get(f"cmdstat_{word}", {"calls": 0})["calls"] for word in words]
 
 
-def test_a_claim_notes_a_limit_that_nobody_has_defined(store: Store) -> None:
+def test_a_claim_records_an_undefined_limit(store: Store) -> None:
     store.run(commands.set_limit("api", 5))
     put(store, "right", limits=("api",))
     put(store, "wrong", limits=("apl:acme", "api"))
@@ -62,7 +62,7 @@ def test_defining_the_limit_removes_the_note_and_so_does_unlimit(store: Store) -
     assert slots(store) == {"apl": 1, "gpx": 0}
 
 
-def test_a_renewal_says_that_there_are_new_names(store: Store, clock: TestClock) -> None:
+def test_a_renewal_reports_new_undefined_names(store: Store, clock: TestClock) -> None:
     put(store, "one", "again", limits=("apl",))
     put(store, "two", limits=("gpx",))
     numbers = [keep(store).undefined]

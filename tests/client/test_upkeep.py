@@ -117,7 +117,7 @@ def test_a_lease_that_has_ended_calls_for_a_worker(jobs: Holdfast, store: Store,
     assert (needed(jobs), jobs.overdue()) == ({"q": 1}, 1)
 
 
-def test_a_queue_that_is_paused_calls_for_nobody(jobs: Holdfast, store: Store, clock: TestClock) -> None:
+def test_a_paused_queue_calls_for_no_worker(jobs: Holdfast, store: Store, clock: TestClock) -> None:
     put(store, "a", delay=1000)
     jobs.pause("q")
     clock.advance(2)
@@ -125,7 +125,7 @@ def test_a_queue_that_is_paused_calls_for_nobody(jobs: Holdfast, store: Store, c
 
 
 @pytest.mark.parametrize("waits", [{"delay": 1000}, {"deadline": 1000}], ids=["due jobs", "deadlines"])
-def test_what_is_due_in_a_queue_that_is_paused_hides_no_other_queue(
+def test_due_jobs_of_a_paused_queue_hide_no_other_queue(
     jobs: Holdfast, store: Store, clock: TestClock, waits: dict[str, int]
 ) -> None:
     """Nobody comes for those, so nobody would move the others."""
@@ -173,7 +173,7 @@ def test_only_claims_renewals_and_upkeep_process_timers(jobs: Holdfast, store: S
         assert state(store, f"a{number}") == "waiting"
 
 
-def test_upkeep_moves_all_that_is_due_and_says_how_much(jobs: Holdfast, store: Store, clock: TestClock) -> None:
+def test_upkeep_processes_everything_due_and_returns_the_number(jobs: Holdfast, store: Store, clock: TestClock) -> None:
     put(store, *(f"j{number}" for number in range(350)), delay=1000)
     put(store, "later", delay=60_000)
     jobs.schedule("poll", jobs.tasks["work"].bind(), every="1m")
@@ -192,7 +192,7 @@ def test_upkeep_moves_all_that_is_due_and_says_how_much(jobs: Holdfast, store: S
     assert jobs.upkeep().processed == 0
 
 
-def test_upkeep_with_nothing_ahead_says_so(jobs: Holdfast) -> None:
+def test_upkeep_without_timers_returns_no_wait(jobs: Holdfast) -> None:
     done = jobs.upkeep()
     assert (done.processed, done.overdue, done.wait) == (0, 0, None)
 
@@ -223,7 +223,7 @@ def test_a_schedule_that_cannot_be_understood_keeps_upkeep_from_nothing(
     assert "schedule strange: its next times are left to workers" in caplog.text
 
 
-def test_what_cannot_be_read_stays_and_holds_nothing_up(
+def test_unreadable_jobs_stay_and_hold_nothing_up(
     jobs: Holdfast, store: Store, clock: TestClock, client: redis.Redis, shell: Shell
 ) -> None:
     put(store, "newer", *(f"j{number}" for number in range(250)), delay=1000)
@@ -249,7 +249,7 @@ def test_all_missed_firings_are_made_up_for_at_once(jobs: Holdfast, clock: TestC
     assert {schedule.fired for schedule in jobs.schedules()} == {1000}
 
 
-def test_what_is_kept_too_long_is_removed_however_much_it_is(jobs: Holdfast, store: Store, clock: TestClock) -> None:
+def test_expired_jobs_are_removed_however_many_there_are(jobs: Holdfast, store: Store, clock: TestClock) -> None:
     for number in range(3):
         put(store, *(f"j{number}.{n}" for n in range(1000)))
         ids = take(store, limit=1000)

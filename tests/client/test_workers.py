@@ -84,7 +84,7 @@ def test_a_worker_that_was_buried_counts_no_more_at_once(app: Holdfast, store: S
     assert (listeners(app), app.workers()) == ({"mail": 0}, [])
 
 
-def test_what_a_worker_holds_is_told_with_process_and_time(app: Holdfast, store: Store, clock: TestClock) -> None:
+def test_the_jobs_of_a_worker_are_listed_with_process_and_time(app: Holdfast, store: Store, clock: TestClock) -> None:
     put(store, "a", "b", "c")
     keep(store, queues=["q"], about='{"pid": 17, "started": 1700000000000, "memory": 1024, "cpu_seconds": 1.5}')
     take(store, "node/one.1", pid=100)
@@ -131,7 +131,7 @@ def test_the_workers_are_listed_with_the_latest_first_and_by_their_nodes(
 
 
 @pytest.mark.parametrize("about", ["words of another language", "[1, 2]", '{"pid": "x", "started": -5}', "5", "null"])
-def test_a_worker_that_speaks_of_itself_in_other_words_harms_nobody(app: Holdfast, store: Store, about: str) -> None:
+def test_an_unreadable_report_of_a_worker_is_ignored(app: Holdfast, store: Store, about: str) -> None:
     keep(store, about=about)
     keep(store, executor=TWO, about='{"pid": 5}')
     first, second = sorted(app.workers(), key=lambda worker: worker.name)
@@ -177,14 +177,14 @@ def test_a_silent_worker_that_holds_jobs_is_not_deregistered(app: Holdfast, stor
 
 
 @pytest.mark.parametrize("name", ["", "one", "node/", "node/one.1", "a b/c", "n" * 40 + "/one", 5, None, object()])
-def test_what_is_no_worker_is_refused(app: Holdfast, name: Any) -> None:
+def test_invalid_worker_names_are_refused(app: Holdfast, name: Any) -> None:
     with pytest.raises(
         Invalid, match=r"expected a worker as <node>/<worker>|expected an executor as|cannot be encoded"
     ):
         app.deregister(name)
 
 
-def test_a_program_of_another_language_is_told_what_is_no_worker(store: Store) -> None:
+def test_the_store_refuses_invalid_worker_names(store: Store) -> None:
     for args in ({}, {"worker": 5}, {"worker": ["node/one"]}):
         with pytest.raises(Invalid, match="expected a worker as"):
             store.run(Command("deregister", args, lambda reply: reply))
@@ -213,7 +213,7 @@ def found(crew: Crew, count: int) -> list[Worker]:
     return until(lambda: known if len(known := crew.app.workers()) == count else None, what=f"{count} workers")
 
 
-def test_a_worker_says_who_it_is_and_what_it_runs(crew: Crew) -> None:
+def test_a_worker_publishes_who_it_is_and_what_it_runs(crew: Crew) -> None:
     process = crew.start("--queues", "default,video", node="alpha")
     job = crew.put(worker_app.hold, "gate")
     (pid,) = crew.pids("gate", "runs")

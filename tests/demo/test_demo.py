@@ -229,7 +229,7 @@ def test_ledger_reads_what_jobs_wrote(tmp_path: Path) -> None:
     assert book.read() == [Entry(word, "detached", 1, os.getpid()) for word in ("start", "end")]
 
 
-def test_demonstration_that_loses_a_job_says_so(
+def test_demonstration_that_loses_a_job_reports_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     @contextmanager

@@ -87,7 +87,7 @@ GUIDES = (
 
 
 @pytest.mark.parametrize("document", ["README.md", *(f"docs/{guide}.md" for guide in GUIDES)])
-def test_what_a_document_says_works_when_pasted(document: str, folder: Path) -> None:
+def test_the_examples_of_a_document_work_when_pasted(document: str, folder: Path) -> None:
     reader = Reader(folder)
     followed = 0
     try:

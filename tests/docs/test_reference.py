@@ -15,7 +15,7 @@ def _stored() -> dict[str, str]:
     return {path.name: path.read_text() for path in reference.FOLDER.glob("*.md")}
 
 
-def test_the_reference_is_what_the_source_says_now() -> None:
+def test_the_reference_matches_the_source() -> None:
     stored, made = _stored(), reference.write()
     assert stored.keys() == made.keys(), MAKE
     for name, text in made.items():

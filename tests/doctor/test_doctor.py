@@ -178,7 +178,7 @@ def test_a_default_user_without_rights_is_a_trap_of_some_versions(name: str, ver
         ("clients", "warning", {"connected_clients": "81"}),
     ],
 )
-def test_what_the_server_says_of_itself_is_judged(code: str, level: str, changes: dict[str, str]) -> None:
+def test_facts_of_the_server_are_judged(code: str, level: str, changes: dict[str, str]) -> None:
     assert judge(code, info={**GOOD, **changes}) == level
 
 
@@ -224,7 +224,7 @@ def test_latency_is_judged_by_the_slower_of_two() -> None:
     assert judge("latency", ping=0.3, call=None) == "warning"
 
 
-def test_what_no_data_depends_on_may_stay_unknown() -> None:
+def test_unknown_facts_that_no_data_depends_on_are_no_warning() -> None:
     def worst_without(**facts: Any) -> str:
         return report.worst_level(report.run_checks(replace(HEALTHY, **facts)))
 
@@ -305,7 +305,7 @@ def test_the_embedded_server_is_synced_by_its_keeper_however_it_is_addressed() -
         shutil.rmtree(home.parent)
 
 
-def test_the_embedded_server_whose_keeper_was_killed_is_synced_by_nobody_until_it_has_another() -> None:
+def test_the_embedded_server_is_not_synced_while_its_keeper_is_dead() -> None:
     home = Path(tempfile.mkdtemp(prefix="hf-")) / "h"
     try:
         store = Store(Address(f"unix://{server.ensure(home)}", None))
@@ -463,7 +463,7 @@ def test_sync_and_async_find_the_same(server_url: str) -> None:
     assert here.libraries == there.libraries
 
 
-def test_a_server_that_is_not_there_is_no_finding(tmp_path: Path) -> None:
+def test_an_unreachable_server_is_an_error_and_not_a_finding(tmp_path: Path) -> None:
     with pytest.raises(StoreUnavailable):
         ask(f"unix://{tmp_path}/nobody")
 
@@ -523,7 +523,7 @@ def run(url: str, *words: str) -> subprocess.CompletedProcess[str]:
         (("--appendonly", "yes", "--maxmemory-policy", "allkeys-lru"), 6),
     ],
 )
-def test_the_exit_code_tells_scripts_how_bad_it_is(options: tuple[str, ...], code: int) -> None:
+def test_the_exit_code_reflects_the_worst_finding(options: tuple[str, ...], code: int) -> None:
     with running_server(options=options) as url:
         done = run(url)
 
@@ -549,7 +549,7 @@ def test_a_server_that_is_not_there_has_its_own_exit_code(tmp_path: Path) -> Non
     assert "cannot be reached" in done.stderr
 
 
-def test_help_says_what_the_exit_codes_mean() -> None:
+def test_help_explains_the_exit_codes() -> None:
     words = " ".join(run("unix:///nobody", "--help").stdout.split())
 
     assert "Exit code 0 if nothing is worse than a note; 1 if" in words

@@ -623,9 +623,7 @@ print(items.claim().id, flush=True)
 # Waiting
 
 
-def test_a_claim_without_a_wait_returns_at_once_and_leaves_wake_ups_to_those_who_wait(
-    app: Holdfast, items: Items
-) -> None:
+def test_a_claim_without_wait_returns_at_once_and_takes_no_wake_up(app: Holdfast, items: Items) -> None:
     waiting = app.items("mail")
     with ThreadPoolExecutor(1) as pool:
         future = pool.submit(waiting.claim, wait="60s")
@@ -699,7 +697,7 @@ def test_an_item_that_becomes_due_ends_the_wait(items: Items) -> None:
 # Replies that never came
 
 
-def test_a_claim_whose_reply_was_lost_is_asked_again(items: Items, lossy: Lossy) -> None:
+def test_a_claim_whose_reply_was_lost_is_repeated(items: Items, lossy: Lossy) -> None:
     items.put(b"", id="a")
     lossy.lose_next("claim")
     with pytest.raises(StoreUnavailable):
@@ -709,9 +707,7 @@ def test_a_claim_whose_reply_was_lost_is_asked_again(items: Items, lossy: Lossy)
     assert item.complete()
 
 
-def test_a_claim_whose_reply_was_lost_is_given_back_by_heartbeat_if_nobody_claims_again(
-    app: Holdfast, lossy: Lossy
-) -> None:
+def test_the_heartbeat_releases_items_of_a_claim_whose_reply_was_lost(app: Holdfast, lossy: Lossy) -> None:
     with app.items("mail") as items:
         items.put(b"", id="a", at_most_once=True)
         lossy.lose_next("claim")

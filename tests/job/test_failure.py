@@ -207,7 +207,7 @@ def test_a_failure_comes_back_from_its_bytes() -> None:
     assert failure.decode(failure.encode(described)) == described
 
 
-def test_bytes_that_are_no_failure_give_one_that_says_so() -> None:
+def test_invalid_bytes_are_read_as_a_failure_that_explains_it() -> None:
     for data in (b"", b"{}", b"[]", b"\xff", b'{"type": 1}'):
         assert "cannot be read" in failure.decode(data).message
 
@@ -221,7 +221,7 @@ def test_a_failure_always_fits_into_the_store() -> None:
     assert failure.decode(data).type == "ValueError"
 
 
-def test_a_crash_says_what_is_known() -> None:
+def test_a_crash_describes_what_is_known() -> None:
     crash = Failure.of_crash("the job's process died", signal=9, memory=512 * 2**20)
     assert crash.message == "the job's process died; signal SIGKILL; memory last seen 512 MiB"
     assert crash.group == "crashed"
@@ -260,7 +260,7 @@ def test_retry_and_fail_count_with_the_error_they_came_from(kind: type[Exception
     assert outcome.group == "tests.job.test_failure.OutOfPaper"
 
 
-def test_snooze_is_no_error() -> None:
+def test_snooze_is_not_an_error() -> None:
     assert outcome_of(Snooze("1m")) == Snoozed(60_000)
 
 

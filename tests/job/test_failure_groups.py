@@ -47,7 +47,7 @@ ENDS: dict[str, tuple[dict[str, Any], Ends, str, str]] = {
 
 
 @pytest.mark.parametrize(("options", "ends", "group", "reason"), ENDS.values(), ids=ENDS.keys())
-def test_a_job_fails_in_the_group_of_its_error_and_says_why_that_is_final(
+def test_a_job_fails_in_the_group_of_its_error_with_a_final_reason(
     store: Store, options: dict[str, Any], ends: Ends, group: str, reason: str
 ) -> None:
     put(store, "job", **options)
@@ -88,7 +88,7 @@ def test_a_group_that_is_longer_than_a_record_holds_is_found_by_its_whole_name(s
     assert acted.answers == {"waiting": 1}
 
 
-def test_show_and_json_say_why_a_failure_is_final(shell: Shell) -> None:
+def test_show_and_json_have_the_final_reason(shell: Shell) -> None:
     shell.put("mine")
     Hand(shell.client).end(Error(failure(), "bad-address", final=True))
 
@@ -99,7 +99,7 @@ def test_show_and_json_say_why_a_failure_is_final(shell: Shell) -> None:
         shell.client.get("mine").result()
 
 
-def test_why_a_job_failed_is_what_the_operator_said_and_not_what_an_earlier_attempt_did(shell: Shell) -> None:
+def test_the_reason_of_an_operator_counts_more_than_the_error_of_an_earlier_attempt(shell: Shell) -> None:
     shell.put("mine")
     Hand(shell.client).end(Error(failure("earlier"), "g"))
     shell.client.fail("mine", group="no-disk", reason="the disk is full")
@@ -108,7 +108,7 @@ def test_why_a_job_failed_is_what_the_operator_said_and_not_what_an_earlier_atte
     assert shell.client.get("mine").why == "the disk is full"
 
 
-def test_a_job_whose_payload_is_gone_says_so_as_well(shell: Shell) -> None:
+def test_a_job_whose_payload_is_missing_has_a_final_reason_too(shell: Shell) -> None:
     shell.put("mine")
     Hand(shell.client).end(Error(failure("earlier"), "g", delay=0))
     shell.client.store.execute("HDEL", shell.client.address.key.replace("meta", "j:mine"), "p")

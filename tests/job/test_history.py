@@ -166,7 +166,7 @@ def test_fields_survive_a_retry_and_not_a_replacement(timed: Holdfast, store: St
 # History
 
 
-def test_a_jobs_history_tells_what_happened_in_order(
+def test_the_history_of_a_job_is_in_order(
     timed: Holdfast, store: Store, clock: TestClock, send: Task[[str], str]
 ) -> None:
     stored = send.options(id="a", retries=1).enqueue("x")
@@ -204,7 +204,7 @@ def test_a_jobs_history_tells_what_happened_in_order(
     assert [note.what for note in timed.get("a").notes] == ["noted", "reported", "reported", "cancelled", "retried"]
 
 
-def test_what_happens_in_one_millisecond_is_told_in_order_too(store: Store, clock: TestClock, timed: Holdfast) -> None:
+def test_entries_of_the_same_millisecond_are_in_order_too(store: Store, clock: TestClock, timed: Holdfast) -> None:
     put(store, "a", retries=5)
     take(store)
     store.run(commands.save(Lease(ONE, "a", 1), notes=["said"]))
@@ -309,14 +309,14 @@ def test_a_job_adds_entries_to_its_own_history_under_every_runner(crew: Crew, ru
     assert what[-1] == "succeeded"
 
 
-def test_what_a_job_said_before_it_died_is_in_its_history(crew: Crew) -> None:
+def test_notes_of_a_job_before_its_death_are_in_its_history(crew: Crew) -> None:
     crew.start(app="tests.apps.record_app")
     found = crew.ended(crew.put(record_app.say_and_die))
     assert [note.text for note in found.notes] == ["attempt 1", "attempt 2"]
     assert [attempt.outcome for attempt in found.attempts] == ["crash", "succeeded"]
 
 
-def test_a_job_that_says_much_keeps_the_last_and_one_that_says_nonsense_is_told_so(crew: Crew) -> None:
+def test_the_last_of_many_notes_are_kept_and_invalid_ones_are_refused(crew: Crew) -> None:
     crew.start(app="tests.apps.record_app")
     much, nonsense = crew.put(record_app.say, 1000), crew.put(record_app.say_nonsense)
     found = crew.ended(much)

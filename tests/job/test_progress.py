@@ -63,7 +63,7 @@ def test_seconds_left_is_none_without_enough_data(progress: Progress) -> None:
     assert progress.seconds_left is None
 
 
-def test_a_report_says_when_it_was_made_and_of_what(clock: Clock) -> None:
+def test_a_report_has_its_attempt_and_time(clock: Clock) -> None:
     reporter = Reporter(2, resumes=False)
     clock.now += 30
     assert read(reporter.report(0.25, "page 1")) == Progress(fraction=0.25, message="page 1", attempt=2, after=30.0)
@@ -80,7 +80,7 @@ def test_a_job_that_goes_on_by_itself_is_measured_from_its_first_report(clock: C
     assert second.seconds_left == pytest.approx(80.0)
 
 
-def test_counters_are_said_a_few_times_a_second_and_with_every_report(clock: Clock) -> None:
+def test_counters_are_sent_a_few_times_a_second_and_with_every_report(clock: Clock) -> None:
     reporter = Reporter(1, resumes=False)
     assert read(reporter.count({"rows": 1})).counts == {"rows": 1}
     assert reporter.count({"rows": 1, "bytes": 512}) is None
@@ -178,7 +178,7 @@ def test_of_another_attempt_nothing_is_estimated(shell: Shell) -> None:
     assert shell.client.get("mine").estimated_end is None
 
 
-def test_show_says_how_much_how_fast_and_when_it_ends(shell: Shell) -> None:
+def test_show_has_amounts_rates_and_the_estimated_end(shell: Shell) -> None:
     going(shell, msgspec.structs.replace(GOING, message="page 3"))
 
     shown = shell.on_a_terminal("show", "mine")

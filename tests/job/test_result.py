@@ -81,7 +81,7 @@ def bench(server_url: str) -> Iterator[Workbench]:
 
 @pytest.mark.parametrize("annotation", [int, None, date, list[int]])
 @pytest.mark.parametrize("what", ["object", "generator", "nan", "unmeasurable"])
-def test_what_cannot_be_stored_is_an_error_that_allows_no_retry(annotation: Any, what: str) -> None:
+def test_a_result_that_cannot_be_stored_is_a_final_error(annotation: Any, what: str) -> None:
     outcome = outcome_of_value("pay", TypeCodec.of(annotation), VALUES[what])
 
     assert isinstance(outcome, Error)
@@ -139,7 +139,7 @@ def test_the_warning_names_the_line_of_the_program_that_reads_the_result() -> No
     ("annotation", "value"),
     [(bytes, "abcd"), (date, "2026-01-01"), (set[int], [1, 1]), (Point, {"x": 1, "z": 3}), (tuple[int, int], [1, 2])],
 )
-def test_what_the_annotation_would_read_as_another_value_comes_back_as_it_was(annotation: Any, value: Any) -> None:
+def test_a_json_value_that_its_annotation_would_change_is_returned_unchanged(annotation: Any, value: Any) -> None:
     outcome = outcome_of_value("pay", TypeCodec.of(annotation), value)
 
     assert isinstance(outcome, Succeed)
@@ -151,7 +151,7 @@ def test_what_the_annotation_would_read_as_another_value_comes_back_as_it_was(an
             assert decode_result(TypeCodec.of(corrected), outcome.result, "the result of job 1") == value
 
 
-def test_what_is_no_json_is_still_refused() -> None:
+def test_results_that_are_not_json_are_still_refused() -> None:
     with pytest.raises(Invalid, match="the result of job 1 does not fit its type"):
         decode_result(TypeCodec.of(int), b"{", "the result of job 1")
 

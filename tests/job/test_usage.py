@@ -54,7 +54,7 @@ def test_a_series_shows_when_a_job_was_busy() -> None:
     assert chart(usage_of(series).cpu) == "▁▁██▁▅"
 
 
-def test_what_another_release_says_in_other_words_is_nothing() -> None:
+def test_usage_in_the_format_of_another_release_is_ignored() -> None:
     assert read_usage(1, b"who knows") is None
 
 

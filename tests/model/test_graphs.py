@@ -149,7 +149,7 @@ def test_a_job_that_begins_to_wait_for_one_that_ends_in_the_same_call_stands_in_
     assert take(store) == ["job"]
 
 
-def test_a_job_that_is_not_kept_and_is_to_be_cancelled_with_one_that_failed_is_said_to_be_cancelled(
+def test_a_job_that_is_not_kept_and_cancelled_with_a_failed_dependency_is_reported_as_cancelled(
     store: Store,
 ) -> None:
     put(store, "bad", "good")

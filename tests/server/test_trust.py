@@ -141,7 +141,7 @@ def test_a_home_of_another_user_is_refused_and_nothing_in_it_is_run(folder: Path
 
 
 @needs_root
-def test_a_worker_below_a_home_of_another_user_says_so_and_ends(folder: Path, foreign: Path) -> None:
+def test_a_worker_below_a_home_of_another_user_exits_with_an_error(folder: Path, foreign: Path) -> None:
     (foreign / "tasks.py").write_text("from holdfast import Holdfast\njobs = Holdfast()\n")
 
     code, output = run(foreign, "work", "tasks", XDG_RUNTIME_DIR=str(folder), TMPDIR=str(folder))
@@ -166,7 +166,7 @@ def test_the_line_that_the_refusal_ends_with_has_the_home_trusted(folder: Path, 
 
 
 @needs_root
-def test_pressing_tab_below_a_home_of_another_user_asks_nobody(foreign: Path) -> None:
+def test_completion_below_a_home_of_another_user_connects_to_nothing(foreign: Path) -> None:
     planted = foreign / ".holdfast" / keeper.SOCKET
     with listener(planted, NOBODY) as received:
         code, _ = run(
@@ -305,7 +305,7 @@ def test_the_server_of_the_owner_is_used_by_root_in_a_home_that_was_chosen(
 
 
 @needs_root
-def test_a_socket_that_this_user_may_not_use_is_said_to_be_so(folder: Path) -> None:
+def test_a_socket_that_this_user_may_not_use_is_reported(folder: Path) -> None:
     home = folder / "home"
     server.ensure(home)  # by root, as after sudo
     for path in (home, home / keeper.DATA, *home.iterdir()):

@@ -67,7 +67,7 @@ def test_a_url_that_is_wrong_is_refused_when_it_is_given(url: str, why: str) -> 
 
 
 @pytest.mark.parametrize("url", [5, b"redis://localhost", Path("/run/s"), ["redis://localhost"]])
-def test_what_is_no_text_is_no_url(url: Any) -> None:
+def test_a_url_must_be_text(url: Any) -> None:
     with pytest.raises(Invalid, match=f"must be text such as redis://localhost:6379, not {type(url).__name__}"):
         Holdfast(url)
 
@@ -286,7 +286,7 @@ def _namespace_of(client: redis.Redis, slots: range) -> str:
     return next(name for name in names if client.execute_command("CLUSTER", "KEYSLOT", f"{{{name}}}") in slots)
 
 
-def test_the_wrong_node_of_a_cluster_names_the_right_one_and_a_worker_says_so_once(tmp_path: Path) -> None:
+def test_the_wrong_node_of_a_cluster_names_the_right_one_and_a_worker_logs_it_once(tmp_path: Path) -> None:
     with cluster() as (first, second, one, other), new_crew(first, tmp_path) as crew:
         namespace = _namespace_of(one, range(8192, 16384))
         port = other.config_get("port")["port"]

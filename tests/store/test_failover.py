@@ -309,7 +309,7 @@ def test_maybe_done_is_right_for_each_error(server_url: str, store: str, name: s
         use(store, url, work)
 
 
-def test_a_library_that_may_have_been_loaded_says_nothing_of_the_command(store: str) -> None:
+def test_an_unanswered_library_load_does_not_make_the_command_maybe_done(store: str) -> None:
     def answer(command: list[bytes]) -> bytes | None:
         return {b"FCALL": b"-ERR Function not found\r\n", b"FUNCTION": None}.get(command[0], b"+OK\r\n")
 
@@ -424,7 +424,7 @@ def test_a_job_that_runs_during_the_failover_keeps_its_lease_and_ends_once(two: 
     assert crew.outcomes(job) == ["succeeded"]
 
 
-def test_a_job_that_is_cancelled_after_a_failover_is_told_by_the_new_primary(two: Pair, crew: Crew) -> None:
+def test_a_cancellation_after_a_failover_reaches_the_job(two: Pair, crew: Crew) -> None:
     crew.start("--lease", "60s")  # so that no renewal notifies it
     job = crew.put(worker_app.hold, "x")
     crew.pids("x", "runs")

@@ -299,7 +299,7 @@ def test_the_walk_of_the_document_works_with_nothing_but_a_socket(wire: Wire) ->
     assert {"enqueue", "claim", "renew", "save", "finish", "get", "add_waiter", "requeue_orphaned"} <= called
 
 
-def test_who_speaks_by_the_document_and_python_understand_each_other(wire: Wire, server_url: str) -> None:
+def test_a_client_written_from_the_document_and_python_understand_each_other(wire: Wire, server_url: str) -> None:
     from holdfast import Holdfast
 
     app = Holdfast(server_url, namespace=wire.namespace)

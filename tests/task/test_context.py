@@ -41,7 +41,7 @@ def _as(tenant: str, *languages: str) -> Context:
 
 
 @pytest.mark.parametrize("kind", app.KINDS)
-def test_what_is_set_where_a_job_is_enqueued_is_set_in_its_task_and_around_it(staff: Crew, kind: str) -> None:
+def test_variables_set_at_enqueue_are_set_in_the_task_and_its_middleware(staff: Crew, kind: str) -> None:
     carrying = _as("ann", "de", "fr").run(staff.put, app.find(kind), "fine")
     plain = staff.put(app.find(kind), "fine")
 
@@ -139,7 +139,7 @@ async def _later(task: Any) -> None:
         (b"bytes", Invalid, "carried variable variable: "),
     ],
 )
-def test_what_cannot_be_carried_is_refused_where_the_job_is_enqueued(
+def test_values_that_cannot_be_carried_are_refused_at_enqueue(
     server_url: str, value: Any, error: type[Exception], reason: str
 ) -> None:
     jobs, variable = _app()
@@ -155,7 +155,7 @@ def test_what_cannot_be_carried_is_refused_where_the_job_is_enqueued(
         assert bench.jobs() == []
 
 
-def test_what_a_job_cannot_carry_on_is_its_error(server_url: str) -> None:
+def test_values_that_a_job_cannot_carry_to_the_next_stage_are_its_error(server_url: str) -> None:
     from holdfast import Advance
 
     jobs, variable = _app()
@@ -231,7 +231,7 @@ def test_a_name_that_the_app_of_a_worker_does_not_know_is_left_alone(server_url:
     assert ended.state == "succeeded"
 
 
-def test_what_is_wrong_with_a_declaration_is_said() -> None:
+def test_an_invalid_declaration_of_carry_is_explained() -> None:
     jobs, variable = _app()
 
     jobs.carry("variable", variable)
@@ -302,7 +302,7 @@ def test_a_default_that_a_task_cannot_have_is_refused_where_the_task_is_declared
     assert jobs.task(name="task", memory=None)(task).effective_options.memory is None
 
 
-def test_a_worker_heeds_defaults(staff: Crew) -> None:
+def test_a_worker_applies_the_defaults_of_the_app(staff: Crew) -> None:
     job = staff.put(app.find("fork"), "broken")
 
     until(lambda: staff.get(job).is_final)

@@ -84,7 +84,7 @@ def test_a_middleware_may_have_the_job_retried_or_snoozed(staff: Crew, kind: str
     assert words(lines).count("task runs") == 1
 
 
-def test_an_error_of_a_middleware_is_the_jobs_and_says_whose_it_is(staff: Crew, kind: str) -> None:
+def test_an_error_of_a_middleware_fails_the_job_and_names_the_middleware(staff: Crew, kind: str) -> None:
     job, lines = run(staff, kind, "broken")
 
     assert [attempt.outcome for attempt in job.attempts] == ["error"] * 2

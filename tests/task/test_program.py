@@ -260,7 +260,7 @@ def test_a_program_has_always_a_process_of_its_own() -> None:
         NOWHERE.program(["ls"]).options(runner="thread")
 
 
-def test_the_name_of_programs_is_no_name_for_a_task() -> None:
+def test_a_task_cannot_have_the_name_of_programs() -> None:
     with pytest.raises(Invalid, match="is reserved for programs"):
         NOWHERE.task(name=PROGRAM)(print)
 
@@ -315,7 +315,7 @@ def test_cancelled_it_is_asked_and_then_killed_with_its_children(staff: Staff, n
     assert not any(map(is_alive, pids))
 
 
-def test_a_program_that_hears_of_its_end_may_tidy_up(staff: Staff, tmp_path: Path) -> None:
+def test_a_program_may_clean_up_after_sigterm(staff: Staff, tmp_path: Path) -> None:
     job = staff.put(
         ["sh", "-c", "trap 'echo tidy > tidied; exit 0' TERM; touch ready; while :; do sleep 0.01; done"],
         cwd=str(tmp_path),
@@ -413,7 +413,7 @@ def test_when_its_worker_stops_it_may_end_within_the_deadline(crew: Crew) -> Non
     assert crew.get(job).result() == ProgramResult(0, "end")
 
 
-def test_when_its_worker_stops_for_longer_it_is_handed_back_uncharged_and_begins_anew(crew: Crew) -> None:
+def test_a_program_that_outlasts_the_stop_of_its_worker_is_requeued_without_using_up_a_retry(crew: Crew) -> None:
     staff = start(crew, "--stop-within", "0.2s")
     line = ["sh", "-c", f"echo long runs $$ >> {crew.folder / 'ledger'}; test $HOLDFAST_ATTEMPT = 2 || sleep 1000"]
     job = staff.put(line, retries=0, crashes=0, lost=0)
@@ -493,7 +493,7 @@ def test_the_command_line_stores_a_program_and_waits_for_it(shell: Shell) -> Non
         assert re.search(r"EXEC.*\n.* tasks +yes ", shell.on_a_terminal("workers", columns=80, NO_COLOR="1"))
 
 
-def test_the_command_line_says_if_nobody_runs_programs(shell: Shell) -> None:
+def test_the_command_line_warns_if_no_worker_runs_programs(shell: Shell) -> None:
     words = ("enqueue", "--exec", "--", "true")
     assert "no worker is running, so the job waits; start one: `holdfast work APP --allow-exec`" in shell(*words).err
     with running_worker(shell):
@@ -502,7 +502,7 @@ def test_the_command_line_says_if_nobody_runs_programs(shell: Shell) -> None:
         assert shell(*words).err == f"holdfast: {message}\n"
 
 
-def test_the_command_line_keeps_what_was_said(shell: Shell) -> None:
+def test_the_command_line_stores_the_arguments_and_options_of_a_program(shell: Shell) -> None:
     options = ("--queue", "video", "--priority", "-5", "--run-timeout", "6h", "--delay", "1h", "--id", "mine")
     assert shell("enqueue", "--exec", *options, "--", "ffmpeg", "-i", "in.mov").out == "mine\n"
 
@@ -528,7 +528,7 @@ def test_the_command_line_keeps_what_was_said(shell: Shell) -> None:
         (("--exec", "ffmpeg", "-i", "in.mov"), "No such option"),
     ],
 )
-def test_the_command_line_says_what_is_wrong(shell: Shell, words: tuple[str, ...], reason: str) -> None:
+def test_the_command_line_explains_invalid_programs(shell: Shell, words: tuple[str, ...], reason: str) -> None:
     done = shell("enqueue", *words)
 
     assert done.code == 2

@@ -155,7 +155,7 @@ def test_options_are_kept_in_the_units_of_the_store() -> None:
     assert CheckedOptions().replace(at=when).at == 1_767_225_600_000
 
 
-def test_a_job_is_due_after_a_delay_or_at_a_time_whichever_was_said_last() -> None:
+def test_the_last_of_delay_and_at_wins() -> None:
     when = datetime(2026, 1, 1, tzinfo=UTC)
     with pytest.raises(Invalid, match="delay and at are both given"):
         CheckedOptions().replace(delay=1, at=when)
@@ -243,7 +243,7 @@ def test_a_function_that_no_other_process_could_find_needs_a_name() -> None:
         make_task(transcode, Shelf(), name="no spaces")
 
 
-def test_what_is_no_plain_function_cannot_be_a_task() -> None:
+def test_only_plain_functions_can_be_tasks() -> None:
     def lines() -> Iterator[str]:
         yield ""
 

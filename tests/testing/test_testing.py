@@ -157,7 +157,7 @@ def go_on(value: int) -> int:
 # Running
 
 
-def test_what_is_waiting_runs_in_order_here(bench: Workbench) -> None:
+def test_waiting_jobs_run_in_order_in_the_test(bench: Workbench) -> None:
     say.enqueue("second")
     say.options(priority=-1).enqueue("first", loudly=True)
     say.options(delay="1h").enqueue("later")
@@ -174,7 +174,7 @@ def test_what_is_waiting_runs_in_order_here(bench: Workbench) -> None:
     assert bench.run_one() is None
 
 
-def test_what_a_task_enqueues_runs_too(bench: Workbench) -> None:
+def test_jobs_enqueued_by_a_task_run_too(bench: Workbench) -> None:
     greet.enqueue(Person("Ann", datetime(1990, 1, 2, tzinfo=UTC)))
     assert [job.task.rpartition(".")[2] for job in bench.run_until_empty()] == ["greet", "say"]
     assert written == ["hello Ann"]
@@ -464,7 +464,7 @@ def wish(how: str) -> None:
             raise Advance(say.bind("").options(after=current_job().id))
 
 
-def test_why_a_job_is_pending_is_told(bench: Workbench) -> None:
+def test_the_reason_why_a_job_is_pending_is_shown(bench: Workbench) -> None:
     jobs.set_limit("api", 1, per="1h")
     part = end.options(id="part").enqueue("fails")
     total.options(id="whole", after=part).enqueue()
@@ -542,7 +542,7 @@ def test_a_key_that_is_unique_for_a_time_and_a_debounced_call_follow_the_tests_c
     assert written == ["one", "four", "six"]
 
 
-def test_time_passes_when_the_test_says_so(bench: Workbench) -> None:
+def test_time_passes_only_when_the_test_advances_it(bench: Workbench) -> None:
     before = bench.now
     job = say.options(delay="1d").enqueue("tomorrow")
     bench.advance("23h")
@@ -557,7 +557,7 @@ def test_time_passes_when_the_test_says_so(bench: Workbench) -> None:
 # Looking
 
 
-def test_what_was_enqueued_is_told_with_its_arguments(bench: Workbench) -> None:
+def test_enqueued_calls_are_listed_with_their_arguments(bench: Workbench) -> None:
     ann = Person("Ann", datetime(1990, 1, 2, tzinfo=UTC))
     greet.enqueue(ann, "and", "welcome", times=3)
     greet.enqueue(person=ann)
@@ -571,7 +571,7 @@ def test_what_was_enqueued_is_told_with_its_arguments(bench: Workbench) -> None:
     assert bench.enqueued(asay) == []
 
 
-def test_jobs_are_told_in_the_order_in_which_they_were_enqueued(bench: Workbench) -> None:
+def test_jobs_are_listed_in_the_order_of_enqueue(bench: Workbench) -> None:
     calls = [say.bind(str(n)) for n in range(1100)]
     jobs.enqueue_many([*calls, asay.bind("last")])
     bench.run_one()
@@ -733,7 +733,7 @@ TESTS = """
         assert (await job.aresult(), await added.aresult()) == (0, n + 1)
 
     @pytest.mark.parametrize("n", [1, 2])
-    def test_what_an_earlier_test_saved_is_forgotten(n):
+    def test_saves_of_an_earlier_test_are_forgotten(n):
         assert asyncio.run(remember(n)) == 0
         remember.function(n).close()
 """
@@ -808,7 +808,7 @@ def test_each_worker_of_xdist_has_a_server_of_its_own(project: Project) -> None:
     assert not any(Path(server).parent.exists() for server in servers)
 
 
-def test_a_project_that_does_not_name_its_app_is_told_how(project: Project) -> None:
+def test_a_project_without_an_app_setting_gets_a_hint(project: Project) -> None:
     project.write({"pyproject.toml": "", "test_tasks.py": "def test_it(holdfast_app): ..."})
     output = project.test()
     assert "1 error" in output

@@ -62,7 +62,7 @@ def test_a_disturbed_round_counts_only_if_there_is_no_calm_one() -> None:
 
 
 @pytest.mark.parametrize(("is_higher_better", "times"), [(True, 3.0), (False, 1 / 3)])
-def test_a_ratio_says_how_many_times_better_ours_is(is_higher_better: bool, times: float) -> None:
+def test_a_ratio_is_how_many_times_better_ours_is(is_higher_better: bool, times: float) -> None:
     ours, theirs = Cell(900, 900, 900, 1, 0, is_capped=False), Cell(300, 300, 300, 1, 0, is_capped=False)
     assert goals.ratio(ours, theirs, Figure("x", "x", "x", is_higher_better)) == pytest.approx(times)
 
@@ -114,7 +114,7 @@ def test_every_peer_has_a_script_and_every_measure_is_taken_of_holdfast() -> Non
         assert measure.concerns(OURS)
 
 
-def test_what_fails_is_a_row_and_stops_nobody(tmp_path: Path) -> None:
+def test_a_failed_measurement_is_a_row_and_stops_no_other(tmp_path: Path) -> None:
     def fail(_scene: Scene, peer: Peer, _size: Size) -> Taken:
         if peer is OURS:
             raise ZeroDivisionError("so it goes")
@@ -157,7 +157,7 @@ def test_a_relay_counts_round_trips_and_holds_back_replies(tmp_path: Path) -> No
     assert after["received"] - before["received"] == len(b"+OK\r\n") + 10 * len(b"$1\r\nb\r\n")
 
 
-def test_a_child_that_fails_says_its_last_line(tmp_path: Path) -> None:
+def test_the_last_line_of_a_failed_child_is_reported(tmp_path: Path) -> None:
     with pytest.raises(children.Failed, match="no such luck"):
         children.ask(["sh", "-c", "echo; echo no such luck >&2; exit 3"], env={}, cwd=tmp_path, log=tmp_path / "log")
     with pytest.raises(children.Failed, match="longer than"):
@@ -173,7 +173,7 @@ def test_a_child_that_fails_says_its_last_line(tmp_path: Path) -> None:
     ],
     ids=str,
 )
-def test_what_cannot_be_measured_or_shown_is_refused(
+def test_invalid_arguments_of_the_benchmark_are_refused(
     arguments: list[str], words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("sys.argv", ["bench", *arguments])

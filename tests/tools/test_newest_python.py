@@ -33,7 +33,7 @@ def test_the_newest_python_that_works_is_found(folder: Path) -> None:
     assert newest(than=98) is None
 
 
-def test_a_python_that_is_another_than_its_name_says_is_passed_over(folder: Path) -> None:
+def test_a_python_whose_version_differs_from_its_name_is_skipped(folder: Path) -> None:
     _put(folder / "python3.99", "echo 3 11")
 
     assert newest(than=90) is None

@@ -274,7 +274,7 @@ def test_a_stopping_executor_claims_nothing(address: Address) -> None:
     idle(address, show)
 
 
-def test_a_job_that_comes_when_an_executor_has_to_stop_is_handed_back_in_its_next_turn(address: Address) -> None:
+def test_a_job_that_arrives_at_a_stopping_executor_is_released_in_its_next_turn(address: Address) -> None:
     """Nothing else would wake it: it runs nothing, and claims no more."""
     ours, its = socket.socketpair()
     executor = Executor(Holdfast(address.url), START, control=its, zygote=None, lease_clock=LeaseClock())

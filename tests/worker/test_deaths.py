@@ -143,7 +143,7 @@ def test_a_zygote_that_is_killed_takes_its_jobs_with_it_and_is_replaced(crew: Cr
     assert crew.outcomes(job) == ["crash", "succeeded"]
 
 
-def test_a_process_that_dies_before_its_job_comes_is_no_loss(crew: Crew) -> None:
+def test_a_process_that_dies_before_its_job_arrives_loses_nothing(crew: Crew) -> None:
     worker = crew.start()
     crew.put(app.add, 1, 2).result(timeout="30s")
     (waiting,) = until(lambda: children(worker.zygote))  # forked ahead, for the next one

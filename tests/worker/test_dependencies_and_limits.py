@@ -21,7 +21,7 @@ def test_map_and_reduce(crew: Crew, reduce: str) -> None:
     assert last.result(timeout=60) == 285
 
 
-def test_a_reduce_whose_part_failed_stays_blocked_and_says_why_until_the_part_is_removed(crew: Crew) -> None:
+def test_a_reduce_whose_part_failed_stays_blocked_with_a_reason_until_the_part_is_removed(crew: Crew) -> None:
     crew.start(app="tests.apps.compose_app")
     parts = [square.bind(number) for number in (1, -2, 3)]
     *_, last = crew.put_all([*parts, compose_app.total.bind().options(after=parts)])

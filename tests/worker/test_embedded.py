@@ -297,7 +297,7 @@ def test_workers_leave_no_descriptor_open(jobs: Holdfast) -> None:
     asyncio.run(program())
 
 
-def test_a_worker_whose_loop_cannot_be_made_says_so(jobs: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_whose_event_loop_cannot_be_created_raises(jobs: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail() -> None:
         raise OSError("too many open files")
 
@@ -307,7 +307,7 @@ def test_a_worker_whose_loop_cannot_be_made_says_so(jobs: Holdfast, monkeypatch:
         pass
 
 
-def test_a_worker_in_a_thread_that_fails_says_so_at_the_end_of_its_block(jobs: Holdfast, tmp_path: Path) -> None:
+def test_a_worker_in_a_thread_that_fails_raises_at_the_end_of_its_block(jobs: Holdfast, tmp_path: Path) -> None:
     (tmp_path / f"holdfast-workers-{os.getuid()}").mkdir(mode=0o777)
     (tmp_path / f"holdfast-workers-{os.getuid()}").chmod(0o777)
 

@@ -129,7 +129,7 @@ def test_an_executor_that_is_started_meanwhile_claims_nothing_either(crew: Crew,
     assert crew.ended(job).state == "succeeded"
 
 
-def test_a_worker_that_accepts_data_loss_says_so_and_goes_on(crew: Crew, url: str) -> None:
+def test_a_worker_that_accepts_data_loss_logs_it_and_continues(crew: Crew, url: str) -> None:
     worker = start(crew, "--accept-data-loss")
     until(lambda: " is ready" in worker.log)
     wait_for_looks(url)
@@ -142,7 +142,7 @@ def test_a_worker_that_accepts_data_loss_says_so_and_goes_on(crew: Crew, url: st
     assert worker.stop() == 0
 
 
-def test_a_worker_says_how_many_keys_were_evicted(crew: Crew, url: str) -> None:
+def test_a_worker_logs_how_many_keys_were_evicted(crew: Crew, url: str) -> None:
     worker = start(crew)
     until(lambda: " is ready" in worker.log)
     wait_for_looks(url)

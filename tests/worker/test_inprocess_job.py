@@ -43,7 +43,7 @@ def put(crew: Crew, program: str, runner: Runner, *args: Any, **options: Any) ->
 
 
 @pytest.mark.parametrize(("how", "instead"), [("once", "aonce"), ("flush", "asave")])
-def test_a_coroutine_that_asks_without_await_is_told_what_to_write(crew: Crew, how: str, instead: str) -> None:
+def test_a_blocking_request_in_a_coroutine_is_refused_with_a_hint(crew: Crew, how: str, instead: str) -> None:
     start(crew)
 
     with pytest.raises(JobFailed, match=rf"write `await job\.{instead}"):
@@ -64,7 +64,7 @@ def test_threads_that_wait_for_each_other_all_run(crew: Crew) -> None:
 
 
 @pytest.mark.parametrize("program", [app.say_last_words, app.say_last_words_async], ids=INSIDE)
-def test_what_a_job_says_last_is_in_the_store_when_it_has_ended(crew: Crew, program: Task[[int], int]) -> None:
+def test_the_last_save_of_a_job_is_stored_when_it_has_ended(crew: Crew, program: Task[[int], int]) -> None:
     start(crew)
 
     jobs = crew.put_all([program.bind(number) for number in range(200)])
@@ -91,7 +91,7 @@ def test_jobs_run_while_others_are_fetched_and_never_more_than_have_a_place(crew
 
 
 @pytest.mark.parametrize("error", [RuntimeError("can't start new thread"), MemoryError()], ids=["thread", "memory"])
-def test_where_no_thread_can_be_started_jobs_are_handed_back(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+def test_jobs_are_released_where_no_thread_can_be_started(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     async def main() -> None:
         part = Part()
         runner = ThreadRunner(part.inprocess, concurrency=4)

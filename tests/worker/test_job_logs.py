@@ -66,7 +66,7 @@ def files_of(crew: Crew, job: Job[Any]) -> list[Path]:
 
 
 @pytest.mark.parametrize("runner", ALL)
-def test_what_a_job_prints_is_kept(desk: Crew, runner: str) -> None:
+def test_the_output_of_a_job_is_stored(desk: Crew, runner: str) -> None:
     lines = lines_of(desk, run(desk, f"talk-{runner}", 50))
 
     assert [line for line in lines if line.startswith("out")] == [f"out {number}" for number in range(50)]
@@ -87,13 +87,13 @@ def test_output_of_handlers_made_at_import_and_of_job_log_is_in_the_log(desk: Cr
 
 
 @pytest.mark.parametrize("runner", SYNC)
-def test_what_a_job_logs_by_the_handler_of_the_worker_is_the_jobs(desk: Crew, runner: str) -> None:
+def test_lines_logged_through_the_workers_handler_are_in_the_log_of_the_job(desk: Crew, runner: str) -> None:
     (line,) = lines_of(desk, run(desk, f"logged_by_the_root-{runner}"))
     assert line.endswith("INFO logged")
 
 
 @pytest.mark.parametrize("runner", SYNC)
-def test_what_threads_of_a_job_print_is_the_jobs(desk: Crew, runner: str) -> None:
+def test_output_of_the_threads_of_a_job_is_in_its_log(desk: Crew, runner: str) -> None:
     job = run(desk, f"in_threads-{runner}")
     said = [line.split(",")[0] for line in lines_of(desk, job)]
     assert sorted(said) == [f"from thread {number}" for number in range(3)]
@@ -130,7 +130,7 @@ def test_output_of_pool_threads_belongs_to_the_job_that_submitted_the_work(desk:
 
 
 @pytest.mark.parametrize("runner", APART)
-def test_what_subprocesses_print_is_there_too(desk: Crew, runner: str) -> None:
+def test_output_of_subprocesses_is_in_the_log_too(desk: Crew, runner: str) -> None:
     assert lines_of(desk, run(desk, f"children-{runner}")) == ["from a subprocess", "and its errors"]
 
 
@@ -202,7 +202,7 @@ def test_all_is_there_when_the_worker_ends_with_its_job(crew: Crew, runner: str)
     assert crew.directories() == []
 
 
-def test_what_cannot_be_sent_when_a_worker_ends_is_sent_by_the_next_on_the_node(crew: Crew, tmp_path: Path) -> None:
+def test_logs_that_a_worker_could_not_send_are_sent_by_the_next_one_on_the_node(crew: Crew, tmp_path: Path) -> None:
     relay = Relay(tmp_path, crew.url)
     worker = crew.start("--stop-within", "1s", app=APP, HOLDFAST_URL=relay.url)
     gate, done = tmp_path / "gate", tmp_path / "done"
@@ -258,7 +258,7 @@ def test_a_job_may_close_its_descriptors(desk: Crew) -> None:
     assert lines_of(desk, job) == ["before"]
 
 
-def test_a_full_disk_is_no_reason_for_a_job_to_fail(desk: Crew) -> None:
+def test_a_full_disk_does_not_fail_a_job(desk: Crew) -> None:
     job = desk.put(log_app.fill_the_disk, 1000)
     assert job.result(timeout=60) == "done"
     assert len(text_of(desk, job)) == 1000

@@ -41,7 +41,7 @@ def _stopped(worker: Worker) -> str:
     return worker.log
 
 
-def test_a_worker_says_what_it_has_when_it_is_ready(crew: Crew) -> None:
+def test_a_ready_worker_logs_its_tasks_queues_slots_and_store(crew: Crew) -> None:
     worker = crew.start("--queues", "post,default", "--processes", "3", "--concurrency", "40", app=APP)
     _line(worker, "is ready")
     log = _stopped(worker)
@@ -82,7 +82,7 @@ def test_a_job_of_an_unknown_task_has_one_line(crew: Crew) -> None:
     assert worker.log.count(job.id) == 1
 
 
-def test_a_crash_and_an_immediate_retry_say_what_follows(crew: Crew) -> None:
+def test_a_crash_and_an_immediate_retry_log_what_follows(crew: Crew) -> None:
     worker = crew.start()
     job = crew.app.enqueue(end_by.bind("os._exit").options(crashes=1))
     _line(worker, f"{job.id}: failed for good (exhausted), in group crashed; attempts: 2")
@@ -165,7 +165,7 @@ def test_a_stopping_worker_logs_the_jobs_it_waits_for_and_the_effect_of_a_second
     assert {crew.get(apart).state, crew.get(inside).state} == {"waiting"}
 
 
-def test_a_worker_that_was_told_to_stop_does_not_say_that_it_is_ready(crew: Crew) -> None:
+def test_a_stopping_worker_does_not_log_that_it_is_ready(crew: Crew) -> None:
     (crew.folder / "gated_app.py").write_text(GATED)
     worker = crew.start(app="gated_app", PYTHONPATH=os.pathsep.join([str(crew.folder), *sys.path]))
     _line(worker, "imports")
@@ -185,7 +185,7 @@ def test_an_app_that_cannot_be_imported_is_shown_with_its_traceback_indented_as_
     assert "\n        import nothing_of_this_name\n    ModuleNotFoundError: No module named " in worker.log
 
 
-def test_an_executor_that_dies_while_it_imports_says_so_and_is_started_ever_less_often(crew: Crew) -> None:
+def test_an_executor_that_dies_while_importing_is_logged_and_restarted_with_growing_pauses(crew: Crew) -> None:
     (crew.folder / "deadly_app.py").write_text("import os\nos._exit(7)\n")
     worker = crew.start(app="deadly_app", PYTHONPATH=str(crew.folder))
     _line(worker, "died: exit code 7, while it imported deadly_app")

@@ -62,7 +62,7 @@ def test_calls_run_in_the_context_of_the_creator() -> None:
     assert seen == ["executor"] * 3
 
 
-def test_what_a_call_posts_is_made_too() -> None:
+def test_calls_posted_by_a_call_are_made_too() -> None:
     made: list[int] = []
 
     async def main() -> None:
@@ -175,7 +175,7 @@ def _no_memory(*_: object, **__: object) -> None:
     raise MemoryError
 
 
-def test_a_call_that_raises_is_said_and_the_others_are_made() -> None:
+def test_a_call_that_raises_is_reported_and_the_others_are_made() -> None:
     made, said = [], []
 
     async def main() -> None:

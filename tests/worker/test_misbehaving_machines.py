@@ -54,7 +54,7 @@ def test_resetting_the_wake_up_descriptor_at_a_fork_ends_no_job(crew: Crew) -> N
     assert "exit code 3" in str(crew.ended(crew.put(reaping_app.leave, 3)).failure)
 
 
-def test_a_job_whose_exit_code_nobody_knows_has_the_outcome_that_it_reported_or_else_crashed(crew: Crew) -> None:
+def test_a_job_with_an_unknown_exit_code_has_its_reported_outcome_or_has_crashed(crew: Crew) -> None:
     worker = crew.start(app="tests.apps.reaping_app", IGNORE="yes")
     zygote = worker.zygote
     jobs = [crew.put(reaping_app.nothing) for _ in range(3)]
@@ -213,7 +213,7 @@ def test_a_worker_that_is_killed_before_it_has_a_folder_leaves_nothing_for_long(
     lock.remove()
 
 
-def test_a_lock_file_that_a_sibling_removes_before_it_is_locked_is_made_anew(
+def test_a_lock_file_that_another_worker_removes_before_it_is_locked_is_created_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A worker has made its file, and a sibling was faster to lock it."""
@@ -251,7 +251,7 @@ def test_only_a_folder_of_this_user_is_removed_for_a_dead_worker(tmp_path: Path,
     assert not DeadWorker("node/dead", path, tmp_path / "file", held_jobs=True).has_folder
 
 
-def test_what_a_worker_of_another_store_left_a_day_ago_is_removed_with_its_folder(crew: Crew) -> None:
+def test_files_that_a_worker_of_another_store_left_a_day_ago_are_removed(crew: Crew) -> None:
     other = crew.start(HOLDFAST_NAMESPACE=f"{crew.namespace}-other")
     (folder,) = until(crew.directories)
     (file,) = until(lambda: [path for path in crew.folder.glob("node/*/node@*") if "holdfast-" in path.read_text()])

@@ -91,7 +91,7 @@ def project(server_url: str, tmp_path: Path) -> Iterator[Project]:
             print((made.folder / "log").read_text())
 
 
-def test_a_changed_file_is_imported_anew(project: Project) -> None:
+def test_a_changed_file_is_imported_again(project: Project) -> None:
     worker = project.start()
     assert project.value() == 1
     assert "--reload is for development" in worker.log
@@ -113,7 +113,7 @@ def test_the_fresh_version_serves_the_same_patterns(project: Project) -> None:
     assert until(lambda: project.value() == 22)
 
 
-def test_an_error_is_said_and_the_last_good_version_goes_on_until_the_next_change(project: Project) -> None:
+def test_an_import_error_is_logged_and_the_last_good_version_continues_until_the_next_change(project: Project) -> None:
     worker = project.start()
     assert project.value() == 1
 
@@ -166,7 +166,7 @@ def test_a_worker_whose_app_is_not_imported_yet_stops_soon(project: Project) -> 
     assert worker.stop() == 0
 
 
-def test_a_running_job_is_handed_over_to_the_new_version(project: Project) -> None:
+def test_a_running_job_is_requeued_and_resumed_by_the_new_version(project: Project) -> None:
     project.start()
     gate = project.folder / "gate"
     job = project.stay(gate)
@@ -180,9 +180,7 @@ def test_a_running_job_is_handed_over_to_the_new_version(project: Project) -> No
     assert project.crew.outcomes(job) == ["released", "succeeded"]
 
 
-def test_files_are_told_apart_by_time_and_size_and_may_come_and_go(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_changes_of_files_are_detected_by_time_and_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     package, elsewhere = tmp_path / "parcel", tmp_path / "elsewhere.py"

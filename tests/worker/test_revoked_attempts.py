@@ -55,7 +55,7 @@ def test_a_job_that_an_operator_fails_is_stopped(staff: Crew, runner: Runner) ->
 
 
 @pytest.mark.parametrize("runner", RUNNERS)
-def test_a_job_that_an_operator_releases_is_stopped_and_runs_anew(staff: Crew, runner: Runner) -> None:
+def test_a_job_that_an_operator_releases_is_stopped_and_runs_again(staff: Crew, runner: Runner) -> None:
     name = f"back-{runner}"
     job = put(staff, "hold", runner, name, True)
     staff.pids(name, "runs")

@@ -50,9 +50,7 @@ def test_a_rolling_restart_of_three_workers_loses_nothing_and_charges_nothing(
         )
 
 
-def test_a_job_that_is_handed_over_goes_on_at_once_with_a_worker_that_is_there(
-    crew: Crew, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_requeued_job_is_resumed_at_once_by_another_worker(crew: Crew, capsys: pytest.CaptureFixture[str]) -> None:
     old = crew.start(app=APP)
     job = crew.put(app.resume, "long")
     until(lambda: crew.said("resume"))

@@ -71,7 +71,7 @@ def test_a_job_sees_its_soft_timeout_with_the_reason_yields_and_goes_on_uncharge
     assert (ended.retries_used, ended.crashes_used, ended.lost_used) == (0, 0, 0)
 
 
-def test_a_job_that_heeds_no_soft_timeout_is_stopped_by_its_timeout(staff: Staff, runner: Runner) -> None:
+def test_a_job_that_ignores_its_soft_timeout_is_stopped_by_its_timeout(staff: Staff, runner: Runner) -> None:
     name = f"both-{runner}"
     job = staff.put("hold", runner, name, True, soft_timeout="100ms", timeout="400ms", retries=0)
 
@@ -83,7 +83,7 @@ def test_a_job_that_heeds_no_soft_timeout_is_stopped_by_its_timeout(staff: Staff
 
 
 @pytest.mark.parametrize("runner", ["fork", "thread"])
-def test_a_job_of_a_worker_that_stops_hears_that_this_is_why(crew: Crew, runner: Runner) -> None:
+def test_a_job_of_a_stopping_worker_sees_that_as_the_stop_reason(crew: Crew, runner: Runner) -> None:
     first = start(crew)
     job = first.put("yield_when_told", runner, "told")
     crew.pids("told", "runs")
@@ -97,7 +97,7 @@ def test_a_job_of_a_worker_that_stops_hears_that_this_is_why(crew: Crew, runner:
 # Silence
 
 
-def test_a_job_that_says_nothing_is_stopped_with_the_stack_of_what_it_did(staff: Staff, runner: Runner) -> None:
+def test_a_silent_job_is_stopped_and_its_failure_has_the_stack(staff: Staff, runner: Runner) -> None:
     seconds = 4 if runner == "spawn" else 0.3  # it has to import the app
     job = staff.put("be_silent", runner, f"silent-{runner}", stalled=seconds, retries=0)
 

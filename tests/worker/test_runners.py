@@ -132,7 +132,7 @@ def test_a_task_with_a_wrong_annotation_succeeds_and_its_result_is_the_json_valu
     assert log.count(f"correct the return annotation of task give.{runner} (logged once)") == 1
 
 
-def test_what_is_done_when_a_worker_stops_is_not_done_again_though_it_cannot_be_stored(
+def test_work_finished_during_a_stop_is_not_repeated_although_its_result_cannot_be_stored(
     crew: Crew, runner: Runner
 ) -> None:
     staff = start(crew, "--stop-within", "100ms")
@@ -225,7 +225,7 @@ def test_a_job_that_ignores_its_cancellation_is_gone_when_its_neighbours_are_don
 
 
 @pytest.mark.parametrize("runner", INSIDE)
-def test_what_an_abandoned_job_returns_is_refused_and_its_neighbours_go_on(mortal: Staff, runner: Runner) -> None:
+def test_the_result_of_an_abandoned_job_is_refused_and_its_neighbours_continue(mortal: Staff, runner: Runner) -> None:
     crew = mortal.crew
     deaf, neighbour = mortal.put("ignore", runner, "deaf"), mortal.put("hold", runner, "neighbour", True)
     ((executor,), _) = [crew.pids(name, "runs") for name in ("deaf", "neighbour")]
@@ -297,7 +297,7 @@ def test_a_job_that_calls_sys_exit_crashes_alone(staff: Staff, runner: Runner) -
     assert staff.crew.outcomes(neighbour) == ["succeeded"]
 
 
-def test_a_process_that_dies_idle_is_no_crash_of_the_next_job(crew: Crew) -> None:
+def test_a_process_that_dies_while_idle_is_not_a_crash_of_the_next_job(crew: Crew) -> None:
     start(crew, "--runner", "process")
     pid, _ = crew.put(app.sync_task).result(timeout="30s")
     assert crew.put(app.sync_task).result(timeout="30s")[0] == pid
@@ -324,7 +324,7 @@ def test_a_job_that_holds_its_interpreter_for_three_leases_keeps_its_own(staff: 
 # What a job has, and leaves
 
 
-def test_what_a_job_prints_is_there_when_it_has_ended(staff: Staff, runner: Runner) -> None:
+def test_the_output_of_a_job_is_stored_when_it_has_ended(staff: Staff, runner: Runner) -> None:
     staff.put("shout", runner, f"hello from {runner}").result(timeout="30s")
     until(lambda: f"hello from {runner} on stderr\n" in staff.worker.log)
 
@@ -337,7 +337,7 @@ def test_context_variables_and_the_current_job_do_not_leak_into_the_next_job(sta
         assert job.result(timeout="30s") == ("none", job.id)
 
 
-def test_what_a_job_saves_arrives_while_it_runs_and_is_there_for_the_next_attempt(staff: Staff, runner: Runner) -> None:
+def test_saves_arrive_while_a_job_runs_and_the_next_attempt_finds_them(staff: Staff, runner: Runner) -> None:
     job = staff.put("save", runner, f"save-{runner}")
     until(lambda: said_of(staff.crew.get(job)) == (0.25, "a quarter"))
     assert staff.crew.get(job).checkpoint_bytes == b'"saved by 1"'
@@ -349,7 +349,7 @@ def test_what_a_job_saves_arrives_while_it_runs_and_is_there_for_the_next_attemp
     assert staff.crew.app.get(job.id).result(timeout="30s") == "saved by 1"
 
 
-def test_what_a_job_saves_in_another_thread_arrives(crew: Crew) -> None:
+def test_saves_of_another_thread_of_a_job_arrive(crew: Crew) -> None:
     """In debug mode an event loop refuses what is not safe to do from another thread."""
     staff = start(crew, PYTHONASYNCIODEBUG="1")
     jobs = [staff.put("save_in_thread", runner) for runner in RUNNERS]
@@ -359,7 +359,7 @@ def test_what_a_job_saves_in_another_thread_arrives(crew: Crew) -> None:
         assert crew.get(job).checkpoint_bytes == b'"from a thread"'
 
 
-def test_what_a_job_leaves_running_does_not_save_for_the_next_one(staff: Staff, runner: Runner) -> None:
+def test_a_thread_left_behind_does_not_save_for_the_next_job(staff: Staff, runner: Runner) -> None:
     name = f"haunt-{runner}"
     staff.put("haunt", runner, name).result(timeout="30s")
 
@@ -372,7 +372,7 @@ def test_what_a_job_leaves_running_does_not_save_for_the_next_one(staff: Staff, 
     staff.crew.open(name)
 
 
-def test_what_a_job_changes_in_the_app_is_gone_for_the_next_one_or_not(staff: Staff, runner: Runner) -> None:
+def test_changes_of_the_app_by_a_job_are_visible_to_the_next_one_as_documented(staff: Staff, runner: Runner) -> None:
     staff.put("remember", runner, runner).result(timeout="30s")
 
     found = staff.put("remember", runner, "more").result(timeout="30s")
@@ -392,7 +392,7 @@ def test_a_child_that_a_job_leaves_behind_is_killed_with_it_or_not(staff: Staff,
         staff.crew.kill(child)
 
 
-def test_a_job_of_a_worker_that_stops_is_handed_over_and_resumed(crew: Crew, runner: Runner) -> None:
+def test_a_job_of_a_stopping_worker_is_requeued_and_resumed(crew: Crew, runner: Runner) -> None:
     first = start(crew)
     job = first.put("step", runner, "steps", 3)
     until(lambda: crew.said("steps", "item", "0"))
@@ -481,7 +481,7 @@ def test_a_worker_has_a_runner_for_sync_tasks_that_name_none(crew: Crew, default
     assert thread.startswith("job") == (default == "thread")
 
 
-def test_an_app_that_starts_threads_is_never_forked_and_the_worker_says_so_once(crew: Crew) -> None:
+def test_an_app_that_starts_threads_is_never_forked_and_the_worker_logs_it_once(crew: Crew) -> None:
     threaded = start(crew, "--executors", "2", START_THREAD="yes")
 
     jobs = {runner: [threaded.put("where", runner) for _ in range(2)] for runner in RUNNERS}
@@ -500,7 +500,7 @@ def test_an_app_that_starts_threads_is_never_forked_and_the_worker_says_so_once(
     assert threaded.worker.stop() == 0
 
 
-def test_the_document_says_which_runner_has_which_property() -> None:
+def test_the_document_lists_the_properties_of_each_runner() -> None:
     rows = re.findall(r"^\| ([^|]+?) \|(.+)\|$", DOCUMENT.read_text(), re.MULTILINE)
     said = {words: cells.split("|") for words, cells in rows}
 

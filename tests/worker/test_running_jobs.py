@@ -140,7 +140,7 @@ def test_a_job_that_raises_fail_is_not_tried_again(company: Crew) -> None:
 # What a job has
 
 
-def test_what_a_job_saves_arrives_while_it_runs_and_is_there_for_the_next_attempt(company: Crew) -> None:
+def test_saves_arrive_while_a_job_runs_and_the_next_attempt_finds_them(company: Crew) -> None:
     job = company.put(app.save_and_hold, "saver")
     until(lambda: said_of(company.get(job)) == (0.25, "a quarter"))
     assert company.get(job).checkpoint_bytes == b'"saved by 1"'

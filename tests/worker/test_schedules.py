@@ -142,7 +142,7 @@ def test_an_older_release_never_changes_what_a_newer_has_declared(
     older.close()
 
 
-def test_a_worker_declares_once_whatever_its_executors_say(crew: Crew) -> None:
+def test_a_worker_declares_schedules_once_for_all_its_executors(crew: Crew) -> None:
     worker = crew.start(app="tests.apps.compose_app")
     assert crew.put(compose.square, 2).result(timeout="30s") == 4
 
@@ -157,7 +157,7 @@ def test_a_worker_declares_once_whatever_its_executors_say(crew: Crew) -> None:
     ]
 
 
-def test_code_that_is_newer_declares_anew(jobs: Holdfast) -> None:
+def test_newer_code_declares_its_schedules_again(jobs: Holdfast) -> None:
     async def declare() -> list[str]:
         store = RetryingStore()
         store.connect(jobs.address)

@@ -124,7 +124,7 @@ def test_a_job_may_make_the_queue_of_the_next(crew: Crew) -> None:
     until(lambda: crew.said("passed"))
 
 
-def test_with_no_queue_yet_a_worker_waits_and_says_so_once(crew: Crew) -> None:
+def test_while_no_queue_matches_a_worker_waits_and_logs_it_once(crew: Crew) -> None:
     worker = crew.start("--queues", "video-*,other-*")
     until(lambda: "no queue matches" in worker.log)
 
@@ -137,7 +137,7 @@ def test_with_no_queue_yet_a_worker_waits_and_says_so_once(crew: Crew) -> None:
 # What is excluded, and in what order
 
 
-def test_what_is_excluded_never_runs(crew: Crew) -> None:
+def test_jobs_of_excluded_queues_never_run(crew: Crew) -> None:
     queues = ["video-one", "video-test", "mail-slow", "mail"]
     crew.put_all([app.say.options(queue=queue).bind(queue) for queue in queues])
     worker = crew.start("--queues", "*,!video-test,!*-slow", "--burst")
@@ -215,7 +215,7 @@ def test_pools_have_patterns_of_their_own(crew: Crew, tmp_path: Path) -> None:
 # What it says of itself
 
 
-def test_a_worker_shows_what_it_was_told_and_what_it_serves_now(crew: Crew) -> None:
+def test_a_worker_publishes_its_patterns_and_the_queues_that_it_serves(crew: Crew) -> None:
     crew.put(app.add.options(queue="video-one"), 1, 2)
     crew.put(app.add.options(queue="video-test"), 1, 2)
     crew.start("--queues", "mail,video-*,!video-test")
@@ -264,7 +264,7 @@ def test_an_app_whose_queues_match_is_not_warned_of(crew: Crew) -> None:
     assert "use queues that this worker does not serve: default" in other.log
 
 
-def test_a_bad_pattern_is_said_at_the_start(crew: Crew) -> None:
+def test_an_invalid_pattern_is_refused_at_the_start(crew: Crew) -> None:
     worker = crew.start("--queues", "video-*,!video-*")
 
     assert worker.wait() == 2
@@ -304,7 +304,7 @@ def test_a_fresh_executor_serves_what_the_dead_one_did(crew: Crew) -> None:
     assert worker.executor != old
 
 
-def test_a_worker_that_has_stopped_is_told_of_nothing_any_more(crew: Crew, client: redis.Redis[bytes]) -> None:
+def test_a_stopped_worker_is_no_longer_notified(crew: Crew, client: redis.Redis[bytes]) -> None:
     worker = crew.start("--queues", "video-*")
     run_in(crew, "video-one")
 
@@ -336,7 +336,7 @@ def test_a_queue_that_is_new_while_a_server_comes_back_is_found(tmp_path: Path) 
 # Many
 
 
-def test_with_too_many_queues_to_look_through_what_is_named_is_served_and_it_is_said_once(
+def test_with_too_many_queues_to_list_named_ones_are_served_and_a_warning_is_logged_once(
     crew: Crew, client: redis.Redis[bytes]
 ) -> None:
     client.zadd(key(crew, "queues"), {f"q{number}": 0 for number in range(10_001)})

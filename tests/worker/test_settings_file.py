@@ -102,7 +102,7 @@ def test_the_table_of_a_project_is_its_file(tmp_path: Path, write: Write) -> Non
     assert (found.worker, found.pools) == ({"app": "shop"}, ({"name": "a"},))
 
 
-def test_what_is_wrong_in_the_table_of_a_project_is_said_with_its_line(tmp_path: Path, write: Write) -> None:
+def test_an_error_in_the_project_table_is_reported_with_its_line(tmp_path: Path, write: Write) -> None:
     write("[project]\nname = 'x'\n\n[[tool.holdfast.worker.pools]]\nname = 'a'\nqueue = ['b']\n", "pyproject.toml")
 
     with pytest.raises(Invalid, match=r"^pyproject\.toml, line 6: pool a: unknown setting 'queue'; did you mean q"):
@@ -110,7 +110,7 @@ def test_what_is_wrong_in_the_table_of_a_project_is_said_with_its_line(tmp_path:
 
 
 @pytest.mark.parametrize("text", ["[tool]\nholdfast = 1\n", "[tool.holdfast]\nworker = 'shop'\n"])
-def test_a_table_of_a_project_that_is_none_is_refused(tmp_path: Path, write: Write, text: str) -> None:
+def test_a_project_entry_that_is_not_a_table_is_refused(tmp_path: Path, write: Write, text: str) -> None:
     write(text, "pyproject.toml")
 
     with pytest.raises(Invalid, match=r"^pyproject\.toml: tool\.holdfast.* must be a table"):
@@ -155,7 +155,7 @@ def test_a_table_of_a_project_that_is_none_is_refused(tmp_path: Path, write: Wri
         ("[[pools]]\nname = 'a b'", "line 2: pool a b: name is 'a b'"),
     ],
 )
-def test_what_is_wrong_with_a_file_is_said_with_its_line_and_pool(write: Write, text: str, says: str) -> None:
+def test_an_error_in_a_file_is_reported_with_its_line_and_pool(write: Write, text: str, says: str) -> None:
     assert says in refusal(write(text))
 
 
@@ -184,7 +184,7 @@ def test_flags_of_a_pool_are_refused_beside_pools_of_a_file(write: Write) -> Non
         make_settings("tasks", {"max_jobs": 3}, config)
 
 
-def test_more_queues_than_the_store_hears_of_are_refused() -> None:
+def test_more_queues_than_one_call_takes_are_refused() -> None:
     with pytest.raises(Invalid, match="up to 1000 queues, not 1001; start several"):
         make_settings("tasks", {"queues": {f"q{number}": 1 for number in range(1001)}}, SettingsFile())
 
@@ -208,7 +208,7 @@ def test_the_jobs_of_a_pool_are_divided_among_its_executors() -> None:
     assert shares(Pool(executors=3, max_jobs=2)) == [1, 1]
 
 
-def test_what_a_worker_says_of_itself_is_never_too_long() -> None:
+def test_the_report_of_a_worker_is_never_too_long() -> None:
     rows = [{"name": f"node/worker.{number}", "jobs": number} for number in range(1000)]
 
     text = _shortened({"pid": 1, "executors": rows, "queues": ["q" * 100] * 1000})
@@ -217,7 +217,7 @@ def test_what_a_worker_says_of_itself_is_never_too_long() -> None:
     assert text.startswith('{"pid":1,')
 
 
-def test_a_worker_of_an_app_with_a_very_long_name_says_a_part_of_it() -> None:
+def test_a_worker_shortens_a_very_long_app_name_in_its_report() -> None:
     text = WorkerReport(WorkerSettings(app="\0" * 100_000)).encode([], Usage())
 
     assert len(text) < 16384
@@ -297,7 +297,7 @@ def test_settings_come_from_the_environment_and_are_refused_beside_pools(crew: C
     assert "--queues is given, but worker.toml describes pools" in refused.log
 
 
-def test_a_worker_with_a_bad_file_says_so_and_does_not_start(crew: Crew, write: Write) -> None:
+def test_a_worker_with_an_invalid_file_does_not_start(crew: Crew, write: Write) -> None:
     worker = crew.start("--config", str(write("burst = 1")))
 
     assert worker.wait() == 2

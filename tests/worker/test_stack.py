@@ -19,7 +19,7 @@ APP = "tests.apps.long_app"
 
 
 @pytest.mark.parametrize("kind", ["fork", "spawn", "process", "thread", "async"])
-def test_the_stack_of_a_running_job_says_where_it_is_and_it_goes_on(crew: Crew, kind: str) -> None:
+def test_the_stack_of_a_running_job_shows_where_it_is_and_the_job_continues(crew: Crew, kind: str) -> None:
     crew.start(app=APP)
     job = crew.put(long_app.jobs.tasks[f"wait-{kind}"], str(crew.folder / "go"))
     until(lambda: job.refresh().state == "running")

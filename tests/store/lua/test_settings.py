@@ -209,7 +209,7 @@ def test_an_executor_that_exits_when_idle_is_not_woken(store: Store, clock: Test
     ("outcome", "state"),
     [(Succeed(b"1"), "succeeded"), (Error(b"{}", "g", final=True), "failed"), (None, "cancelled")],
 )
-def test_ended_jobs_are_kept_as_their_queue_says(
+def test_ended_jobs_are_kept_as_configured_for_their_queue(
     store: Store, clock: TestClock, outcome: Outcome | None, state: str
 ) -> None:
     configure(store, "q", **{f"keep_{state}": 60_000, f"keep_{state}_count": 2})
@@ -242,7 +242,7 @@ def test_a_job_with_zero_retention_is_deleted_when_it_ends(store: Store) -> None
     )
 
 
-def test_as_many_attempts_and_notes_are_kept_as_the_queue_says(store: Store) -> None:
+def test_attempts_and_notes_are_kept_as_configured_for_the_queue(store: Store) -> None:
     put(store, "a", crashes=100)
     for _ in range(5):
         take(store)

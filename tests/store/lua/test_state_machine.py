@@ -483,7 +483,7 @@ def test_an_outage_of_half_a_lease_spares_no_lease(store: Store, clock: TestCloc
     assert take(store, TWO) == ["job"]
 
 
-def test_a_lease_that_nobody_renews_is_spared_three_times_at_most(store: Store, clock: TestClock) -> None:
+def test_a_lease_that_is_not_renewed_is_spared_at_most_three_times(store: Store, clock: TestClock) -> None:
     put(store, "job")
     take(store, ONE)
     taken = []
