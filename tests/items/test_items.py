@@ -167,7 +167,7 @@ def test_items_come_by_priority_and_then_in_order_and_several_at_once(items: Ite
         (b"", {"runner": "thread"}, "no worker runs it"),
         (b"", {"debounce": "1s"}, "unique"),
         (b"", {"id": "a b"}, "id is"),
-        (b"", {"colour": "red"}, "no option"),
+        (b"", {"colour": "red"}, "unknown option"),
     ],
 )
 def test_an_invalid_item_is_refused(app: Holdfast, items: Items, payload: Any, options: Any, words: str) -> None:
@@ -199,7 +199,7 @@ def test_an_invalid_claim_is_refused_and_the_next_one_works(app: Holdfast, items
     assert item.complete()
     with pytest.raises(TooBig):
         items.put(b"x" * 2_000_000)
-    with pytest.raises(JobNotFound, match="no item nobody"):
+    with pytest.raises(JobNotFound, match="item nobody does not exist"):
         items.value("nobody")
 
 
