@@ -50,7 +50,7 @@ class _Kill(NamedTuple):
 
 
 def run(*, keep: bool = False, jobs: int = 200, seconds: float = 30.0) -> int:
-    """Run the demonstration. Returns 1 if anything was lost or completed twice.
+    """Run the demonstration. Return 1 if anything was lost or completed twice.
 
     With `keep` the good worker continues until Ctrl-C, and the jobs stay.
     """

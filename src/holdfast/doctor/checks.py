@@ -52,7 +52,7 @@ def version(facts: ServerFacts) -> Result:
 
 
 def _is_safe(version: Version, first_safe: Iterable[Version]) -> bool:
-    """Whether a version is at least the first safe one of its line, or of a line newer than all of those."""
+    """Return whether a version is at least the first safe one of its line, or of a line newer than all of those."""
     lines = {safe[:2]: safe for safe in first_safe}
     return version >= lines[version[:2]] if version[:2] in lines else version > max(lines.values())
 
@@ -183,7 +183,7 @@ def acl(facts: ServerFacts) -> Result:
 
 
 def _replays_as_default(name: str, version: Version) -> bool:
-    """Whether loading checks rights (redis 14541, valkey 3983). Measured: Redis 7.0.15 does, Valkey 9.1.2 does not."""
+    """Return whether loading checks rights (redis 14541, valkey 3983): Redis 7.0.15 does, Valkey 9.1.2 does not."""
     return version < (8, 6) if name == "Redis" else version < (9, 1, 2) and not (8, 1, 10) <= version < (8, 2)
 
 

@@ -24,7 +24,7 @@ Retries = Generator[Parts | Action[None], Any, Any]
 
 
 def retry_command(parts: Parts, error: Exception, address: Address, deadline: Deadline) -> Retries:
-    """Yield commands to send and pauses after a command failed with `error`. Returns the reply of the command.
+    """Yield commands to send and pauses after a command failed with `error`. Return the reply of the command.
 
     Raises:
         StoreUnavailable: the server cannot be reached; `maybe_done` is false if the command was certainly not executed.

@@ -145,7 +145,7 @@ class AsyncConnection(asyncio.Protocol):
         return reply
 
     def send(self, parts: tuple[Any, ...]) -> asyncio.Future[Any]:
-        """Send a command, even behind one that is not answered yet. Returns its future reply."""
+        """Send a command, even behind one that is not answered yet. Return its future reply."""
         data = hiredis.pack_command(parts)
         reply = self._loop.create_future()
         self._replies.append(reply)
@@ -229,7 +229,7 @@ class BlockingPipeline:
         return self._reply is not None
 
     def send(self, parts: tuple[Any, ...]) -> bool:
-        """Pipeline a command, if the first one blocks and none was pipelined yet. Returns whether it was sent."""
+        """Pipeline a command, if the first one blocks and none was pipelined yet. Return whether it was sent."""
         if self._connection is None or self.is_used:
             return False
         self._reply = self._connection.send(parts)
@@ -237,7 +237,7 @@ class BlockingPipeline:
         return True
 
     async def exchange(self, connection: AsyncConnection, parts: tuple[Any, ...], deadline: Deadline) -> Any:
-        """Send the blocking command. Returns the reply of the last command, or raises the error of the first."""
+        """Send the blocking command. Return the reply of the last command, or raises the error of the first."""
         self._connection = connection
         try:
             reply = await connection.exchange(parts, deadline)

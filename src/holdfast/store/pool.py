@@ -177,7 +177,7 @@ class AsyncPool:
         return _read(parts, reply, self._readers)
 
     async def block(self, parts: tuple[Any, ...], deadline: Deadline, pipeline: BlockingPipeline) -> Any:
-        """Send a blocking command once. Returns its reply, or that of the command pipelined behind it."""
+        """Send a blocking command once. Return its reply, or that of the command pipelined behind it."""
         try:
             connection = self._connections.take() or await self._connect(deadline)
             try:

@@ -47,27 +47,27 @@ _TEMPORARY = ("BUSY", "MISCONF", "NOREPLICAS")
 
 
 def is_not_primary(error: BaseException) -> bool:
-    """Whether the server is not the primary, or not yet; a new connection may lead to another server."""
+    """Return whether the server is not the primary, or not yet; a new connection may lead to another server."""
     return isinstance(error, _NOT_PRIMARY) or str(error).startswith(_UNBLOCKED) or is_non_local_key(error)
 
 
 def is_non_local_key(error: BaseException) -> bool:
-    """Whether the slot moved to another node during a function, which may already have written."""
+    """Return whether the slot moved to another node during a function, which may already have written."""
     return _is_from_server(error, _NON_LOCAL_KEY)
 
 
 def is_function_missing(error: BaseException) -> bool:
-    """Whether the function library must be loaded, for example after a failover to a new server."""
+    """Return whether the function library must be loaded, for example after a failover to a new server."""
     return isinstance(error, ResponseError) and _is_from_server(error, _FUNCTION_MISSING)
 
 
 def is_library_loaded(error: BaseException) -> bool:
-    """Whether FUNCTION LOAD failed because another client has just loaded the library."""
+    """Return whether FUNCTION LOAD failed because another client has just loaded the library."""
     return isinstance(error, ResponseError) and "already exists" in str(error)
 
 
 def may_recover(error: Exception, previous: Exception | None) -> bool:
-    """Whether a retry may succeed. A second MOVED in a row is not a failover, but the wrong node of a cluster."""
+    """Return whether a retry may succeed. A second MOVED in a row is no failover, but the wrong node of a cluster."""
     if isinstance(error, MovedError):
         return not isinstance(previous, MovedError)
     if isinstance(error, UNREACHABLE):
@@ -85,7 +85,7 @@ def translate(error: Exception, address: Address, seconds: float) -> errors.Hold
 
 
 def _is_from_server(error: BaseException, text: str) -> bool:
-    """Whether the server itself sent this text; our functions may quote it in their own errors."""
+    """Return whether the server itself sent this text; our functions may quote it in their own errors."""
     return text in str(error) and errors.from_reply(str(error)) is None
 
 

@@ -149,7 +149,7 @@ class AsyncStore:
     async def block(self, *parts: Any, seconds: float, pipeline: BlockingPipeline, on_sent: Callable[[], None]) -> Any:
         """Send a plain Redis command that blocks for at most `seconds`, and call `on_sent` once it is sent.
 
-        Returns its reply, or that of the command pipelined behind it. Never retried: after an error it is unknown
+        Return its reply, or that of the command pipelined behind it. Never retried: after an error it is unknown
         whether the pipelined command was executed.
         """
         deadline = _deadline(None, self.address, seconds)
@@ -158,7 +158,7 @@ class AsyncStore:
         return await pool.block(parts, deadline, pipeline)
 
     def send_pipelined(self, pipeline: BlockingPipeline, command: Command[Any]) -> bool:
-        """Pipeline a command behind a blocking one. Returns whether it was sent; `command.read` reads its reply."""
+        """Pipeline a command behind a blocking one. Return whether it was sent; `command.read` reads its reply."""
         return pipeline.send(_pack(command, self.address, self._clock))
 
     async def _execute(self, parts: tuple[Any, ...], deadline: Deadline | None) -> Any:

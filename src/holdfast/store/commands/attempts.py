@@ -122,7 +122,7 @@ def renew(
     refills: int | None = None,
     matches: bool = False,
 ) -> Command[RenewReply]:
-    """Renew leases, each by its own duration. Returns those that are lost or cancelled.
+    """Renew leases, each by its own duration. Return those that are lost or cancelled.
 
     `executors` also names executors without a lease. `queues` are those that the worker serves; with `matches` it
     serves them by a pattern, and is notified of new ones.
@@ -155,7 +155,7 @@ def save(
     created: int | None = None,
     renew: bool = False,
 ) -> Command[bool]:
-    """Save a checkpoint, the progress and notes of an attempt. Returns whether the job was cancelled."""
+    """Save a checkpoint, the progress and notes of an attempt. Return whether the job was cancelled."""
     options = omit_none(
         progress=progress, notes=list(notes) or None, renew=renew or None, token=new_id() if notes else None
     )
@@ -164,7 +164,7 @@ def save(
 
 
 def detach(held: Lease, to: str, *, created: int | None = None) -> Command[bool]:
-    """Transfer a lease to an executor without a process. Returns whether the job was cancelled."""
+    """Transfer a lease to an executor without a process. Return whether the job was cancelled."""
     args = omit_none(executor=held.executor, id=held.id, attempt=held.attempt, created=created, to=to)
     return Command("detach", args, lambda reply: reply == 1)
 
@@ -272,5 +272,5 @@ def _read_finished(reply: list[Any]) -> FinishReply:
 
 
 def requeue_orphaned(*, executor: str | None = None, worker: str | None = None, reason: str = "") -> Command[list[str]]:
-    """Requeue jobs of a dead executor or worker. Returns their ids; repeat until there are none."""
+    """Requeue jobs of a dead executor or worker. Return their ids; repeat until there are none."""
     return Command("requeue_orphaned", omit_none(executor=executor, worker=worker, reason=reason), read_texts)

@@ -101,7 +101,7 @@ def cancel(
 def depend(
     id: str, *, add: Sequence[str] = (), remove: Sequence[str] = (), on_failed: str | None = None
 ) -> Command[tuple[str, int]]:
-    """Add or remove dependencies of a job. Returns its state, and how many it still waits for."""
+    """Add or remove dependencies of a job. Return its state, and how many it still waits for."""
     args = omit_none(id=id, add=list(add) or None, remove=list(remove) or None, on_failed=on_failed, token=new_id())
     return Command("depend", args, lambda reply: (reply[0].decode(), reply[1]))
 

@@ -10,7 +10,7 @@ from holdfast.store.commands.command import Command, Fields, omit_none, read_fie
 
 
 def schedule(name: str, batch: Fields, payload: bytes, **timing: Any) -> Command[bool]:
-    """Declare a schedule; `timing` has the other arguments of `lua/schedules.lua`. Returns whether it changed."""
+    """Declare a schedule; `timing` has the other arguments of `lua/schedules.lua`. Return whether it changed."""
     return Command("schedule", omit_none(name=name, batch=batch, **timing), lambda reply: reply == 1, (payload,))
 
 

@@ -120,6 +120,6 @@ def deregister(worker: str) -> Command[None]:
 
 
 def request(kind: str, *, inbox: str, worker: str | None = None, id: str | None = None) -> Command[tuple[str, bytes]]:
-    """Send a request to a worker. Returns its name, and the key of the list on which it answers."""
+    """Send a request to a worker. Return its name, and the key of the list on which it answers."""
     args = omit_none(kind=kind, inbox=inbox, worker=worker, id=id)
     return Command("request", args, lambda reply: (reply[0].decode(), reply[1]))

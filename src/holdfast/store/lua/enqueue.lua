@@ -177,7 +177,7 @@ end
 local function check_payload(id, payload)
   if not payload then refuse('INVALID', 'job ' .. id .. ' has no payload') end
   if #payload > MAX_PAYLOAD then
-    refuse('TOOBIG', string.format('the payload of job %s is %d bytes (limit %d): store it elsewhere and pass '
+    refuse('TOOBIG', string.format('the payload of job %s is %d bytes (limit %d); store it elsewhere and pass '
       .. 'a reference', id, #payload, MAX_PAYLOAD))
   end
 end

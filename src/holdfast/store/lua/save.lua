@@ -54,7 +54,7 @@ register('save', { 'allow-oom' }, function(args, blobs)
   check_integer(args.attempt, 'the attempt', 1, 2 ^ 31)
   local checkpoint = blobs[2]
   if checkpoint and #checkpoint > MAX_CHECKPOINT then
-    refuse('TOOBIG', string.format('the checkpoint of job %s is %d bytes (limit %d): save a reference', args.id,
+    refuse('TOOBIG', string.format('the checkpoint of job %s is %d bytes (limit %d); save a reference', args.id,
       #checkpoint, MAX_CHECKPOINT))
   end
   if type(args.progress or '') ~= 'string' then refuse('INVALID', '`progress` must be text') end

@@ -24,7 +24,7 @@ local function check_once(args, result)
   check_integer(args.attempt, 'the attempt', 1, 2 ^ 31)
   check_name(args.step, 'a step', constants.MAX_NAME, '%w._:@/%-')
   if result and #result > MAX_STEP_RESULT then
-    refuse('TOOBIG', string.format('the result of step %s is %d bytes (limit %d): return a reference', args.step, #result,
+    refuse('TOOBIG', string.format('the result of step %s is %d bytes (limit %d); return a reference', args.step, #result,
       MAX_STEP_RESULT))
   end
   local job = load_held(args.executor, args.id, args.attempt, args.created)
