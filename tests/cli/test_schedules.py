@@ -109,7 +109,7 @@ def test_an_invalid_schedule_is_refused(shell: Shell, words: tuple[str, ...], ex
 def test_an_unknown_subcommand_is_answered_with_the_known_ones(shell: Shell) -> None:
     code, _, err = shell("schedules", "run", "nightly")
 
-    assert (code, "there are list, show, add, pause, resume, trigger, remove" in err) == (2, True)
+    assert (code, "expected one of list, show, add, pause, resume, trigger, remove" in err) == (2, True)
 
 
 def test_schedules_are_a_table_on_a_terminal(shell: Shell) -> None:
