@@ -43,7 +43,7 @@ class Done(list[Any]):
 @pytest.fixture
 def all_saved(monkeypatch: pytest.MonkeyPatch) -> None:
     """Save after each item."""
-    monkeypatch.setattr("holdfast.running.loops.SAVE_EVERY", 0.0)
+    monkeypatch.setattr("holdfast.running.loops.SAVE_INTERVAL", 0.0)
 
 
 def over_a_list(job: RunningJob, done: Done) -> None:

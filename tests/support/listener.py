@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast.running.channel import Detached
+from holdfast.running.link import DetachedLink
 from holdfast.running.running_job import RunningJob
 
 
-class Listener(Detached):
+class Listener(DetachedLink):
     """A link that remembers what was said, and stops when told to."""
 
     def __init__(self) -> None:

@@ -268,7 +268,7 @@ def test_a_worker_deregisters_without_waiting_for_an_unreachable_store(
 def test_a_stopping_executor_does_not_wait_for_an_unreachable_store(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.worker.executor.claiming.MAX_DELAY", -1)  # longer than a reply is trusted
+    monkeypatch.setattr("holdfast.worker.executor.claiming.TRUSTED_CLAIM_TIME", -1)  # longer than a reply is trusted
 
     async def claim() -> None:
         store = AsyncStore(Address(f"unix://{tmp_path}/no-server", None, timeout=0.2))

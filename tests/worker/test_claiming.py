@@ -22,14 +22,14 @@ from holdfast.worker.executor.claiming import Claiming
 from holdfast.worker.executor.executor import Executor
 from holdfast.worker.lease_clock import LeaseClock
 from holdfast.worker.linux import boot_time
-from holdfast.worker.settings import Pool, Start, WorkerSettings
+from holdfast.worker.settings import Pool, ExecutorStart, WorkerSettings
 from holdfast.worker.supervisor.executor_process import ExecutorProcess
-from holdfast.worker.transport import open_ends
+from holdfast.worker.transport import open_reader_and_writer
 from tests.support.new_job import NewJob
 from tests.support.workers import PATIENCE, Crew, until
 
 EXECUTOR = "node/worker.1"
-START = Start(name=EXECUTOR, parent=1, settings=WorkerSettings(app="none"), pool=Pool(), control=-1, lease_clock=-1)
+START = ExecutorStart(name=EXECUTOR, parent=1, settings=WorkerSettings(app="none"), pool=Pool(), control=-1, lease_clock=-1)
 
 
 class Idle:
@@ -45,7 +45,7 @@ class Idle:
             self.store,
             START,
             is_ending=lambda: self.is_ending,
-            may_wait=lambda: True,
+            may_pipeline=lambda: True,
             on_wake=self._wake,
             on_claim=self._claim,
         )
@@ -225,7 +225,7 @@ def test_a_reply_that_comes_late_is_renewed_before_it_is_trusted(
     address: Address, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def show(it: Idle) -> None:
-        monkeypatch.setattr("holdfast.worker.executor.claiming.MAX_DELAY", -1)
+        monkeypatch.setattr("holdfast.worker.executor.claiming.TRUSTED_CLAIM_TIME", -1)
         job = it.enqueue()
         before = boot_time()
         await it.hear()
@@ -247,16 +247,16 @@ def test_a_stopping_executor_learns_whether_its_waiting_claim_was_carried_out(ad
         it.is_ending = True
         it.others("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
         await it.hear()
-        assert not await it.claiming.was_carried_out()
+        assert not await it.claiming.pipelined_claim_took_jobs()
 
     async def show_late(it: Idle) -> None:
         job = it.enqueue()
         it.is_ending = True
         while it.claiming._pipeline.is_used:
             await asyncio.sleep(0)
-        assert await it.claiming.was_carried_out()
+        assert await it.claiming.pipelined_claim_took_jobs()
         assert await it.claim(1) == [job]
-        assert not await it.claiming.was_carried_out()
+        assert not await it.claiming.pipelined_claim_took_jobs()
 
     idle(address, show)
     idle(address, show_late)
@@ -307,10 +307,10 @@ def test_an_embedded_worker_has_no_waiting_claim(address: Address) -> None:
 def test_a_reported_claim_may_have_started_until_its_end_is_reported(is_ended: bool) -> None:
     async def hear() -> bool:
         ours, its = socket.socketpair()
-        executor = ExecutorProcess(EXECUTOR, _ThisProcess(), *await open_ends(ours))
+        executor = ExecutorProcess(EXECUTOR, _ThisProcess(), *await open_reader_and_writer(ours))
         held = Lease(EXECUTOR, "j", 1)
         assert executor.may_have_started(held), "not all is heard"
-        its.sendall(messages.pack(messages.JobsClaimed([messages.ClaimedJob("j", 1, 30_000, 0, "task")])))
+        its.sendall(messages.pack(messages.JobsClaimed([messages.LeasedJob("j", 1, 30_000, 0, "task")])))
         if is_ended:
             its.sendall(messages.pack(messages.AttemptsEnded([("j", 1)])))
         its.close()

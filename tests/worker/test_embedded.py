@@ -20,7 +20,7 @@ import redis
 from holdfast import Holdfast, Invalid, JobCancelled, JobFailed, current_job
 from holdfast.errors import HoldfastError
 from holdfast.store import commands
-from holdfast.worker.embedded import _Serving
+from holdfast.worker.embedded import _EmbeddedSupervisor
 from holdfast.worker.settings import Pool
 from holdfast.worker.supervisor.executor_process import ExecutorProcess
 from tests.support.relay import Relay
@@ -209,15 +209,15 @@ def test_a_worker_runs_once(jobs: Holdfast) -> None:
 
 
 def test_a_block_that_ends_while_the_worker_starts_ends(jobs: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
-    start = _Serving.start_executor
+    start = _EmbeddedSupervisor.start_executor
 
-    async def start_when_it_is_to_stop(self: _Serving, pool: Pool) -> ExecutorProcess:
+    async def start_when_it_is_to_stop(self: _EmbeddedSupervisor, pool: Pool) -> ExecutorProcess:
         self.stopping.set()
         for _ in range(5):
             await asyncio.sleep(0)  # others have their turns
         return await start(self, pool)
 
-    monkeypatch.setattr(_Serving, "start_executor", start_when_it_is_to_stop)
+    monkeypatch.setattr(_EmbeddedSupervisor, "start_executor", start_when_it_is_to_stop)
 
     async def program() -> None:
         worker = jobs.worker()

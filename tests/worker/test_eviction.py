@@ -26,7 +26,7 @@ from tests.support.workers import Crew, Worker, new_crew, until
 ALL_THE_TIME = """
 import runpy, sys
 from holdfast.worker.supervisor import store_watch
-store_watch.CHECK_EVERY = 0.05
+store_watch.CHECK_INTERVAL = 0.05
 sys.argv[:] = sys.argv[3:]
 runpy.run_module("holdfast.cli", run_name="__main__")
 """
@@ -162,7 +162,7 @@ def test_a_worker_logs_how_many_keys_were_evicted(crew: Crew, url: str) -> None:
 def test_a_worker_inside_a_program_claims_nothing_while_its_server_evicts_jobs(
     url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(store_watch, "CHECK_EVERY", 0.05)
+    monkeypatch.setattr(store_watch, "CHECK_INTERVAL", 0.05)
     caplog.set_level(logging.WARNING)
     jobs, ran = Holdfast(url), threading.Event()
 
@@ -189,7 +189,7 @@ def test_a_worker_has_a_keeper_replaced_that_was_killed(tmp_path: Path, monkeypa
     home = tmp_path / "h"
     monkeypatch.setenv("HOLDFAST_HOME", str(home))
     monkeypatch.delenv("HOLDFAST_URL", raising=False)
-    monkeypatch.setattr(store_watch, "CHECK_EVERY", 0.05)
+    monkeypatch.setattr(store_watch, "CHECK_INTERVAL", 0.05)
     jobs = Holdfast()
     try:
         with jobs.worker():

@@ -310,7 +310,7 @@ def test_a_flush_waits_for_what_was_said_before_though_another_thread_has_not_wo
 
         await asyncio.to_thread(save)
         work.save(b"2", None)
-        await work.aask("flush")
+        await work.arequest("flush")
 
         assert heard == [("flush", Update(b"1")), ("flush", Update(b"2"))]
 

@@ -20,7 +20,7 @@ from holdfast.constants import LOG_BLOCK, LOG_HEAD, LOG_TAIL
 from holdfast.job.logs import LogPart
 from holdfast.store.driver import drive
 from holdfast.worker.output.capture import LogFile
-from holdfast.worker.output.console import Outlet
+from holdfast.worker.output.console import ConsoleStream
 from tests.apps import log_app
 from tests.support.relay import Relay
 from tests.support.workers import Crew, new_crew, until
@@ -328,18 +328,18 @@ def test_a_blocked_or_closed_reader_of_the_workers_output_stops_nothing(
 
 def test_unread_output_lines_are_counted_and_the_count_is_shown_to_the_next_reader() -> None:
     reads, writes = os.pipe()
-    outlet, line = Outlet(writes), "x" * 1023 + "\n"
+    console, line = ConsoleStream(writes), "x" * 1023 + "\n"
     for _ in range(100):
-        outlet.write(line)
+        console.write(line)
 
     heard = os.read(reads, 1 << 20)
-    outlet.write("the next\n")
+    console.write("the next\n")
 
     missing = 100 - len(heard) // len(line)
     words = f"[holdfast: this output was not read for a while; {missing} lines are missing]\nthe next\n"
     assert os.read(reads, 1 << 20).decode() == words
     os.close(reads)
-    outlet.write("to nobody\n")
+    console.write("to nobody\n")
     os.close(writes)
 
 

@@ -8,7 +8,7 @@ from contextvars import ContextVar, copy_context
 
 import pytest
 
-from holdfast.worker.runners.loop_calls import BATCH, MAX_WAITING, SLOW_DOWN, LoopCalls
+from holdfast.worker.runners.loop_calls import BATCH, MAX_WAITING, THROTTLE_PAUSE, LoopCalls
 
 _whose: ContextVar[str] = ContextVar("whose", default="nobody")
 
@@ -123,13 +123,13 @@ def test_a_thread_far_ahead_of_the_loop_is_slowed_down(monkeypatch: pytest.Monke
     async def main() -> None:
         posted = LoopCalls(asyncio.get_running_loop())
         for _ in range(MAX_WAITING):
-            posted.put_slowly(int)
+            posted.put_throttled(int)
         assert not waited
-        posted.put_slowly(int)
+        posted.put_throttled(int)
 
     asyncio.run(main())
 
-    assert waited == [SLOW_DOWN]
+    assert waited == [THROTTLE_PAUSE]
 
 
 def test_catch_up_makes_posted_calls_before_the_wake_up() -> None:

@@ -13,7 +13,7 @@ import holdfast
 from holdfast.job import outcome
 from holdfast.job.outcome import Outcome
 from holdfast.worker import messages
-from holdfast.worker.transport import MAX_MESSAGE, Arriving, ignoring_unknown
+from holdfast.worker.transport import MAX_MESSAGE, MessageBuffer, ignoring_unknown
 
 SOURCE = Path(holdfast.__file__).parent
 UNIONS = {
@@ -53,7 +53,7 @@ def test_each_message_is_sent_and_handled(message: type[messages.Message]) -> No
 def test_an_outcome_arrives_as_it_was_sent(ended: Outcome) -> None:
     packed = messages.pack(messages.JobEnded.of(ended))
 
-    arriving: Arriving[messages.FromJob] = Arriving(messages.decoder(messages.FromJob))
+    arriving: MessageBuffer[messages.FromJob] = MessageBuffer(messages.decoder(messages.FromJob))
     (message,) = arriving.add(packed)
 
     assert isinstance(message, messages.JobEnded)
@@ -63,7 +63,7 @@ def test_an_outcome_arrives_as_it_was_sent(ended: Outcome) -> None:
 def test_messages_arrive_whole_however_they_are_cut() -> None:
     sent = [messages.Stop(1.5), messages.Retire(), messages.Interrupt("id", 3, "cancelled")]
     data = b"".join(map(messages.pack, sent))
-    arriving: Arriving[messages.FromSupervisor] = Arriving(messages.decoder(messages.FromSupervisor))
+    arriving: MessageBuffer[messages.FromSupervisor] = MessageBuffer(messages.decoder(messages.FromSupervisor))
 
     arrived = [message for byte in data for message in arriving.add(bytes([byte]))]
 
@@ -74,7 +74,7 @@ def test_messages_arrive_whole_however_they_are_cut() -> None:
     "data", [(MAX_MESSAGE + 1).to_bytes(4), messages.pack(messages.Retire())], ids=["too long", "of another sender"]
 )
 def test_what_is_not_a_message_of_the_sender_is_refused(data: bytes) -> None:
-    arriving: Arriving[messages.FromJob] = Arriving(messages.decoder(messages.FromJob))
+    arriving: MessageBuffer[messages.FromJob] = MessageBuffer(messages.decoder(messages.FromJob))
 
     with pytest.raises((ConnectionError, msgspec.MsgspecError)):
         list(arriving.add(data))
@@ -87,7 +87,7 @@ def test_supervisor_and_executor_ignore_a_message_of_another_release(caplog: pyt
     )
     decode = ignoring_unknown(messages.decoder(messages.FromSupervisor), "supervisor")
 
-    assert [*Arriving(decode).add(data)] == [messages.Stop(1.5), None, messages.Retire()]
+    assert [*MessageBuffer(decode).add(data)] == [messages.Stop(1.5), None, messages.Retire()]
     assert "ignored a message of the supervisor of a kind that this release does not know: Teleport" in caplog.text
 
 

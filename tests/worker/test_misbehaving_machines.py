@@ -17,7 +17,7 @@ import pytest
 
 from holdfast import Job
 from holdfast.store.store import Address
-from holdfast.worker.supervisor.peers import DeadWorker, WorkerLock
+from holdfast.worker.supervisor.worker_lock import DeadWorker, WorkerLock
 from tests.apps import gevent_app, log_app, reaping_app
 from tests.apps import worker_app as app
 from tests.support.workers import Crew, until
@@ -138,7 +138,7 @@ def test_a_worker_finds_no_peers_when_the_lock_folder_is_gone(tmp_path: Path, mo
     lock = WorkerLock("node/worker")
     shutil.rmtree(tmp_path / "user")
 
-    assert list(lock.dead_peers()) == []
+    assert list(lock.dead_workers()) == []
     lock.remove()
 
 
@@ -151,13 +151,13 @@ def test_a_dead_worker_that_recorded_its_store_late_is_found_among_those_of_othe
     lock.set_store(here, tmp_path)
     stranger.set_store(there, tmp_path)
     os.close(stranger.descriptor)
-    assert list(lock.dead_peers()) == []
+    assert list(lock.dead_workers()) == []
 
     sibling.set_store(here, tmp_path)
-    assert list(lock.dead_peers()) == []
+    assert list(lock.dead_workers()) == []
     os.close(sibling.descriptor)
 
-    assert [dead.name for dead in lock.dead_peers()] == ["node/sibling"]
+    assert [dead.name for dead in lock.dead_workers()] == ["node/sibling"]
     lock.remove()
 
 
@@ -169,13 +169,13 @@ def test_a_dead_worker_of_another_store_is_reported_after_a_day(
     lock.set_store(Address("unix:///here", None, "default", 1.0), tmp_path)
     stranger.set_store(Address("unix:///there", None, "default", 1.0), tmp_path)
     os.close(stranger.descriptor)
-    assert list(lock.dead_peers()) == []
+    assert list(lock.dead_workers()) == []
 
     (file,) = tmp_path.glob("*/node@stranger")
     os.utime(file, (0, 0))
     os.utime(lock.descriptor, (0, 0))
 
-    (dead,) = lock.dead_peers()
+    (dead,) = lock.dead_workers()
     assert (dead.name, dead.held_jobs) == ("node/stranger", False)
     lock.remove()
 
@@ -203,11 +203,11 @@ def test_a_worker_that_is_killed_before_it_has_a_folder_leaves_nothing_for_long(
     lock, empty, early = (WorkerLock(f"node/{name}") for name in ("own", "empty", "early"))
     lock.set_store(Address("unix:///here", None, "default", 1.0), tmp_path)
     early.write(tmp_path / "holdfast-planned")
-    assert list(lock.dead_peers()) == []
+    assert list(lock.dead_workers()) == []
     os.close(empty.descriptor)
     os.close(early.descriptor)
 
-    found = {dead.name: dead for dead in lock.dead_peers()}
+    found = {dead.name: dead for dead in lock.dead_workers()}
     assert set(found) == {"", "node/early"}
     assert not any(dead.held_jobs or dead.has_folder for dead in found.values())
     lock.remove()

@@ -17,7 +17,7 @@ from holdfast import Holdfast, cron, every
 from holdfast.client.timing import Cron, Timing, encode
 from holdfast.store import commands
 from holdfast.store.store import Address
-from holdfast.worker.retrying import RetryingStore
+from holdfast.worker.retrying_store import RetryingStore
 from holdfast.worker.supervisor.schedules import WorkerSchedules
 from tests.apps import compose_app as compose
 from tests.support.workers import Crew, until

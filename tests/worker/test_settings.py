@@ -15,7 +15,7 @@ from holdfast.errors import Invalid
 from holdfast.units import Duration, humanize
 from holdfast.worker import embedded
 from holdfast.worker.embedded import Given
-from holdfast.worker.settings import POOL_SETTINGS, WORKER_SETTINGS, Kind, Pool, Setting, Start, WorkerSettings
+from holdfast.worker.settings import POOL_SETTINGS, WORKER_SETTINGS, Kind, Pool, Setting, ExecutorStart, WorkerSettings
 from holdfast.worker.settings_file import read_settings_file
 
 SETTINGS = {**POOL_SETTINGS, **WORKER_SETTINGS}
@@ -146,9 +146,9 @@ def test_the_keywords_of_an_embedded_worker_have_the_types_of_its_settings() -> 
 
 
 def test_an_executor_decodes_its_settings_with_the_same_bounds() -> None:
-    start = Start(
+    start = ExecutorStart(
         name="a", parent=1, settings=WorkerSettings(app="a"), pool=Pool(executors=5000), control=3, lease_clock=4
     )
 
     with pytest.raises(msgspec.ValidationError, match="Expected `int` <= 1000"):
-        msgspec.json.decode(msgspec.json.encode(start), type=Start)
+        msgspec.json.decode(msgspec.json.encode(start), type=ExecutorStart)

@@ -94,7 +94,7 @@ def work(context: click.Context, client: Client, /, app: str | None, config: Pat
     import asyncio
 
     from holdfast.worker.linux import open_standard_files, require_files
-    from holdfast.worker.output.console import Outlet, log_to
+    from holdfast.worker.output.console import ConsoleStream, log_to
     from holdfast.worker.settings_file import make_settings, read_project_settings, read_settings_file
     from holdfast.worker.supervisor.supervisor import Supervisor
 
@@ -107,7 +107,7 @@ def work(context: click.Context, client: Client, /, app: str | None, config: Pat
     check_module(app)
     settings = make_settings(app, _given(context), file)
     client.share_address()
-    log_to(Outlet(2), settings.log_level)
+    log_to(ConsoleStream(2), settings.log_level)
 
     async def run() -> int:
         return await Supervisor(settings).run()

@@ -2,8 +2,8 @@
 
     python -m holdfast.entrypoints.executor '<JSON>'
 
-The JSON is a `Start`: the executor's name, its settings, and the descriptors that it inherits: the connection to the
-supervisor and the lease clock. It also inherits the worker's lock, which is held while any process of the worker lives.
+The JSON is an `ExecutorStart`: the executor's name, its settings, and the descriptors that it inherits: the connection
+to the supervisor and the lease clock. It also inherits the worker's lock, which is held while any process of the worker lives.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from holdfast.worker.executor.executor import Executor
 from holdfast.worker.lease_clock import LeaseClock
 from holdfast.worker.linux import die_with_parent, flush_each_line
 from holdfast.worker.output.capture import by_context, capture_by_context
-from holdfast.worker.output.console import Outlet, log_to
+from holdfast.worker.output.console import ConsoleStream, log_to
 from holdfast.worker.runners import fork_safety, zygote
-from holdfast.worker.runners.child import rehearse, run_jobs
+from holdfast.worker.runners.child import warm_up, run_jobs
 from holdfast.worker.runners.selection import FORKED, chosen_runner, refusal
-from holdfast.worker.settings import Start
+from holdfast.worker.settings import ExecutorStart
 from holdfast.worker.supervisor.reload import loaded_files
 
 log = logging.getLogger("holdfast.worker")
@@ -57,7 +57,7 @@ def _app_loaded(app: Holdfast) -> bytes:
     )
 
 
-def _warn_of_threads(start: Start, app: Holdfast, left: list[fork_safety.Thread]) -> None:
+def _warn_of_threads(start: ExecutorStart, app: Holdfast, left: list[fork_safety.Thread]) -> None:
     """Warn that jobs are not forked, if the app has any that would be. The worker's first executor warns for all."""
     if start.name.endswith(".1") and any(chosen_runner(task, start.pool) in FORKED for task in app.tasks.values()):
         log.warning(
@@ -65,22 +65,22 @@ def _warn_of_threads(start: Start, app: Holdfast, left: list[fork_safety.Thread]
             "in a new interpreter that imports the app, and those of the runner process in reused interpreters. "
             "To have them forked, move into the task: %s",
             start.settings.app,
-            fork_safety.listed(left),
-            fork_safety.advice(left),
+            fork_safety.list_threads(left),
+            fork_safety.what_to_move(left),
         )
 
 
 def _start_zygote(
-    start: Start, control: socket.socket, app: Holdfast, noted: fork_safety.ImportedThreads
+    start: ExecutorStart, control: socket.socket, app: Holdfast, origins: fork_safety.ThreadOrigins
 ) -> zygote.Zygote:
     """Start a zygote, before this process has an event loop, a thread or a connection."""
     answers, settings = stacks.enable(), start.settings
-    if left := fork_safety.threads_against_fork(noted):
+    if left := fork_safety.unsafe_threads(origins):
         _warn_of_threads(start, app, left)
         return zygote.start_spawning(settings.app, settings.log_level, answers)
 
-    def prepare() -> zygote.Run:
-        inbox = rehearse(f"{settings.directory}/rehearsal")
+    def prepare() -> zygote.ProcessMain:
+        reader = warm_up(f"{settings.directory}/warm-up")
 
         def load() -> Mapping[str, Task[..., Any]]:
             return app.tasks
@@ -88,7 +88,7 @@ def _start_zygote(
         def run(kind: messages.ProcessKind, connection: socket.socket) -> None:
             if kind == messages.SPAWN:
                 zygote.spawn(kind, connection, settings.app, settings.log_level, answers)
-            run_jobs(inbox, connection, load, stay=kind == messages.REUSE)
+            run_jobs(reader, connection, load, stay=kind == messages.REUSE)
 
         return run
 
@@ -96,8 +96,8 @@ def _start_zygote(
     return zygote.start(prepare, close=[control])
 
 
-def _run(start: Start, control: socket.socket, app: Holdfast, noted: fork_safety.ImportedThreads) -> NoReturn:
-    zygote = _start_zygote(start, control, app, noted)
+def _run(start: ExecutorStart, control: socket.socket, app: Holdfast, origins: fork_safety.ThreadOrigins) -> NoReturn:
+    zygote = _start_zygote(start, control, app, origins)
     _send_files(start, control)
     control.sendall(_app_loaded(app))
     if start.name.endswith(".1"):
@@ -121,31 +121,31 @@ def _run(start: Start, control: socket.socket, app: Holdfast, noted: fork_safety
     os._exit(1)
 
 
-def _fail(start: Start, control: socket.socket, reason: str) -> NoReturn:
+def _fail(start: ExecutorStart, control: socket.socket, reason: str) -> NoReturn:
     _send_files(start, control)
     control.sendall(messages.pack(messages.LoadFailed(reason)))
     sys.exit(3)
 
 
-def _send_files(start: Start, control: socket.socket) -> None:
+def _send_files(start: ExecutorStart, control: socket.socket) -> None:
     if start.settings.reload:
         control.sendall(messages.pack(messages.LoadedFiles(loaded_files())))
 
 
 def main() -> None:
-    start = msgspec.json.decode(sys.argv[1], type=Start)
+    start = msgspec.json.decode(sys.argv[1], type=ExecutorStart)
     die_with_parent(start.parent)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # the supervisor handles them
     flush_each_line()
     capture_by_context()
-    log_to(by_context(Outlet(2), 2), start.settings.log_level)
+    log_to(by_context(ConsoleStream(2), 2), start.settings.log_level)
     control = socket.socket(fileno=start.control)
     control.set_inheritable(False)
     os.set_inheritable(start.lease_clock, False)  # jobs and programs must not inherit it
     gc.disable()
     try:
-        with fork_safety.watch_imports(start.settings.app.partition(":")[0]) as noted:
+        with fork_safety.watch_imports(start.settings.app.partition(":")[0]) as origins:
             app = load_app(start.settings.app)
     except AppNotFound as error:
         _fail(start, control, str(error))
@@ -154,7 +154,7 @@ def main() -> None:
     gc.enable()
     if reason := refusal(app.tasks, start.pool):
         _fail(start, control, reason)
-    _run(start, control, app, noted)
+    _run(start, control, app, origins)
 
 
 if __name__ == "__main__":

@@ -20,9 +20,9 @@ from holdfast.task.task import Task
 from holdfast.worker import stacks
 from holdfast.worker.linux import flush_each_line
 from holdfast.worker.messages import REUSE
-from holdfast.worker.output.console import Outlet, log_to
+from holdfast.worker.output.console import ConsoleStream, log_to
 from holdfast.worker.runners.child import run_jobs
-from holdfast.worker.runners.inbox import Inbox
+from holdfast.worker.runners.channel_reader import ChannelReader
 from holdfast.worker.transport import Channel
 
 
@@ -31,7 +31,7 @@ def main() -> None:
     connection = socket.socket(fileno=int(descriptor))
     connection.set_inheritable(False)
     flush_each_line()
-    log_to(Outlet(2), level)
+    log_to(ConsoleStream(2), level)
     if answers:
         os.set_inheritable(int(answers), False)
         stacks.enable(int(answers))
@@ -40,7 +40,7 @@ def main() -> None:
     def load() -> Mapping[str, Task[..., Any]]:
         return load_app(app).tasks
 
-    run_jobs(Inbox(Channel()), connection, load, stay=kind == REUSE)
+    run_jobs(ChannelReader(Channel()), connection, load, stay=kind == REUSE)
 
 
 if __name__ == "__main__":

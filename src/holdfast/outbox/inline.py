@@ -21,7 +21,7 @@ import msgspec
 from holdfast.job import failure, job
 from holdfast.job.job import Job
 from holdfast.job.outcome import Crash, Error, Outcome, Succeed, failed
-from holdfast.running.channel import Detached
+from holdfast.running.link import DetachedLink
 from holdfast.task.call import Call, CallEnd, LocalCall
 from holdfast.task.task import BoundCall
 from holdfast.units import utc
@@ -70,7 +70,7 @@ def _attempt(call: BoundCall[Any], stored: Job[Any]) -> Iterator[LocalCall]:
     directory = tempfile.mkdtemp(prefix="holdfast-job-")
     try:
         description = Call(call.id, 1, stored.queue, call.name, call.payload, b"", directory)
-        yield LocalCall(description, call.variant, Detached())
+        yield LocalCall(description, call.variant, DetachedLink())
     finally:
         shutil.rmtree(directory, ignore_errors=True)
 

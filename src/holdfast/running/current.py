@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 
-from holdfast.running.channel import Detached
+from holdfast.running.link import DetachedLink
 from holdfast.running.running_job import RunningJob
 
 _current: ContextVar[RunningJob | None] = ContextVar("holdfast_job", default=None)
@@ -66,4 +66,4 @@ def detached_unless_running(task: str) -> Iterator[None]:
 
 
 def _detached(task: str = "") -> RunningJob:
-    return RunningJob(Detached(), id="detached", attempt=1, task=task, queue="")
+    return RunningJob(DetachedLink(), id="detached", attempt=1, task=task, queue="")

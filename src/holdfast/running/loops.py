@@ -26,7 +26,7 @@ from holdfast.job.progress import Reporter
 
 T = TypeVar("T")
 
-SAVE_EVERY = 0.2  # seconds, at most
+SAVE_INTERVAL = 0.2  # seconds, at most
 _END: Any = object()
 _START_OF_COOKIE = 1 << 64  # the position of a text file is this much, and above that how to decode from there
 
@@ -201,7 +201,7 @@ class Loop(Generic[T]):
         self.source.done += 1
         is_last = self.source.done == self.source.total
         stopping = self._job.stopping
-        if stopping or is_last or time.monotonic() - self._saved_at >= SAVE_EVERY:
+        if stopping or is_last or time.monotonic() - self._saved_at >= SAVE_INTERVAL:
             self._save()
             if stopping and not is_last:
                 self._job.yield_now()

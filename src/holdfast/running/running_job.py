@@ -23,7 +23,7 @@ from holdfast.job.job import Job
 from holdfast.job.options import Awaited, CheckedOptions
 from holdfast.job.progress import Number, Reporter
 from holdfast.names import check_text
-from holdfast.running.channel import Link, unwrap
+from holdfast.running.link import Link, unwrap
 from holdfast.running.loops import AsyncEach, Each, Loops
 from holdfast.running.steps import Step
 
@@ -153,12 +153,12 @@ class RunningJob:
         """
         self._save(value, progress, message)
         if flush:
-            unwrap(self._link.ask("flush"))
+            unwrap(self._link.request("flush"))
 
     async def asave(self, value: object, *, progress: float | None = None, message: str | None = None) -> None:
         """Save a checkpoint, like `save` with `flush`."""
         self._save(value, progress, message)
-        unwrap(await self._link.aask("flush"))
+        unwrap(await self._link.arequest("flush"))
 
     def once(self, step: str, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Call a function unless an earlier attempt has, and return its result, which is stored with the job.
@@ -177,10 +177,10 @@ class RunningJob:
         """
         found = Step.of(step, function)
         found.refuse_coroutine(function)
-        known = unwrap(self._link.ask("once", step, None))
+        known = unwrap(self._link.request("once", step, None))
         if known is None:
             result = found.encode(function(*args, **kwargs))
-            known = found.stored(self._link.ask("once", step, result))
+            known = found.stored(self._link.request("once", step, result))
         value: T = found.decode(known)
         return value
 
@@ -190,11 +190,11 @@ class RunningJob:
         receipt = await job.aonce("charge-card", charge, order)
         """
         found = Step.of(step, function)
-        known = unwrap(await self._link.aask("once", step, None))
+        known = unwrap(await self._link.arequest("once", step, None))
         if known is None:
             done = function(*args, **kwargs)
             result = found.encode(await done if inspect.isawaitable(done) else done)
-            known = found.stored(await self._link.aask("once", step, result))
+            known = found.stored(await self._link.arequest("once", step, result))
         value: T = found.decode(known)
         return value
 

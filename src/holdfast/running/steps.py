@@ -15,7 +15,7 @@ from holdfast.errors import HoldfastError, Invalid, TooBig
 from holdfast.job.failure import message_of
 from holdfast.job.outcome import STEP_NOT_KEPT, Fail
 from holdfast.names import check_step
-from holdfast.running.channel import unwrap
+from holdfast.running.link import unwrap
 
 
 class Step(NamedTuple):

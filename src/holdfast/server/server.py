@@ -32,7 +32,7 @@ from holdfast.server.home import check_trust, describe_user, make_directory, tru
 from holdfast.server.launch import ELSEWHERE, LOG, open_file, run_keeper
 
 START = "start.lock"
-PAUSE = 0.02  # seconds between two checks of what another process does
+POLL_INTERVAL = 0.02  # seconds between two checks of what another process does
 NETWORK_FILE_SYSTEM = re.compile(
     "9p|afs|beegfs|ceph|cifs|davfs|gpfs|lustre|ncpfs|nfs4?|orangefs|smb3|smbfs"
     "|(fuse[.])?(ceph|davfs2|glusterfs|juicefs|mfs|rclone|s3fs|sshfs)"
@@ -132,7 +132,7 @@ def stop(home: Path, timeout: float = 10.0) -> bool:
                     if keeper.is_free(str(home)):
                         return stopping
                     stopping = stopping or _shut_down(home)
-                time.sleep(PAUSE)
+                time.sleep(POLL_INTERVAL)
     except PermissionError as error:
         raise StoreUnavailable(f"{home}: you have no access; ask its owner to stop the server") from error
     raise StoreUnavailable(f"{home}: the server did not stop within {timeout:g} s; see {home / LOG}")
@@ -241,12 +241,12 @@ def _join_or_start(home: Path, start: int, deadline: float) -> str:
         if _is_up(_ping(home, left)):
             return _locate(home)
         if not keeper.try_lock(start):
-            time.sleep(PAUSE)
+            time.sleep(POLL_INTERVAL)
         elif keeper.is_free(str(home)):
             _launch(home, deadline)
         else:
             _request(home, "PING")  # raises if we have no access: waiting would not change that
-            time.sleep(PAUSE)
+            time.sleep(POLL_INTERVAL)
     raise StoreUnavailable(f"{home}: {_explain_not_ready(home)}. See {home / LOG}")
 
 

@@ -30,7 +30,7 @@ from holdfast.job.outcome import (
 )
 from holdfast.job.result import outcome_of_value
 from holdfast.running import current, running_job
-from holdfast.running.channel import Link
+from holdfast.running.link import Link
 from holdfast.task import context, middleware
 from holdfast.task.task import Task
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from holdfast.running.channel import Detached
+from holdfast.running.link import DetachedLink
 from holdfast.store import Store, commands
 from holdfast.store.commands import ClaimedJob, Lease
 from holdfast.task.call import Call, Interrupted
 
 
-class StoreChannel(Detached):
+class StoreLink(DetachedLink):
     """Sends the checkpoints and steps of a job to the store at once; the reply tells whether the job was cancelled."""
 
     def __init__(self, store: Store, lease: Lease, *, stopping: bool) -> None:
@@ -19,10 +19,10 @@ class StoreChannel(Detached):
         self._store = store
         self._lease = lease
 
-    def ask(self, word: str, *parts: Any) -> tuple[str, Any]:
-        if word != "once":
-            return super().ask(word, *parts)
-        step, result = parts
+    def request(self, name: str, *arguments: Any) -> tuple[str, Any]:
+        if name != "once":
+            return super().request(name, *arguments)
+        step, result = arguments
         return "", self._store.run(commands.once(self._lease, step, result))
 
     def save(self, checkpoint: bytes | None, progress: str | None, note: str | None = None) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from holdfast.running.channel import Detached
+from holdfast.running.link import DetachedLink
 from holdfast.running.current import as_current, set_current_job
 from holdfast.running.running_job import RunningJob
 
@@ -21,8 +21,8 @@ def running_job(*, attempt: int = 1, checkpoint: object = None, stopping: bool =
         assert job.checkpoint(int, 0) == 5
     """
     with tempfile.TemporaryDirectory(prefix="holdfast-job-") as directory:
-        channel = Detached(stopping)
-        job = RunningJob(channel, id="detached", attempt=attempt, task="", queue="", directory=Path(directory))
+        link = DetachedLink(stopping)
+        job = RunningJob(link, id="detached", attempt=attempt, task="", queue="", directory=Path(directory))
         if checkpoint is not None:
             job.save(checkpoint)
         with as_current(job):

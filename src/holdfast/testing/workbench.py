@@ -33,7 +33,7 @@ from holdfast.store import commands
 from holdfast.store.commands import Finish, Lease
 from holdfast.task.call import Call, CallEnd, LocalCall
 from holdfast.task.task import Task
-from holdfast.testing.attempt import StoreChannel, call_of
+from holdfast.testing.attempt import StoreLink, call_of
 from holdfast.units import Duration, milliseconds, utc
 from holdfast.worker.runners.endings import refused_outcome
 
@@ -155,7 +155,7 @@ class Workbench:
             names, counter=next(self._counter), limit=1, lease=LEASE, pid=os.getpid(), idle=True
         )
         for job in self.app.store.run(commands.claim(self._executor, request)).jobs:
-            channel = StoreChannel(self.app.store, Lease(self._executor, job.id, job.attempt), stopping=stopping)
+            channel = StoreLink(self.app.store, Lease(self._executor, job.id, job.attempt), stopping=stopping)
             return LocalCall(call_of(job, self._directory / new_id()), self.app.tasks.get(job.task), channel)
         return None
 

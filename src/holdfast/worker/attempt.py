@@ -15,7 +15,7 @@ from holdfast.errors import LeaseLost
 from holdfast.job.options import NO_RUN_OPTIONS, RunOptions
 from holdfast.job.outcome import Outcome
 from holdfast.names import id_to_file_name
-from holdfast.running.channel import Link
+from holdfast.running.link import Link
 from holdfast.running.running_job import App, RunningJob
 from holdfast.store.commands import ClaimedJob, Finish, Lease
 from holdfast.task.call import Call, make_current

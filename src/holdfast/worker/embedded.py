@@ -31,27 +31,27 @@ from holdfast.units import Duration
 from holdfast.worker.app import App
 from holdfast.worker.executor.executor import Executor
 from holdfast.worker.processes import usage_of
-from holdfast.worker.retrying import RetryingStore
+from holdfast.worker.retrying_store import RetryingStore
 from holdfast.worker.runners.run_limits import probes
 from holdfast.worker.runners.selection import IN_PROCESS
-from holdfast.worker.settings import POOL_SETTINGS, WORKER_SETTINGS, Order, Pool, Start, WorkerSettings
+from holdfast.worker.settings import POOL_SETTINGS, WORKER_SETTINGS, Order, Pool, ExecutorStart, WorkerSettings
 from holdfast.worker.settings_file import SettingsFile, make_settings
 from holdfast.worker.supervisor.banner import log_banner
 from holdfast.worker.supervisor.duties import WorkerDuties
 from holdfast.worker.supervisor.executor_process import ExecutorProcess
-from holdfast.worker.supervisor.peers import WorkerFolder, WorkerLock
+from holdfast.worker.supervisor.worker_lock import WorkerFolder, WorkerLock
 from holdfast.worker.supervisor.preflight import check_server
 from holdfast.worker.supervisor.slots import ExecutorSlot
-from holdfast.worker.transport import open_ends
-from holdfast.worker.waiting import cancel_all, first
+from holdfast.worker.transport import open_reader_and_writer
+from holdfast.worker.event_loop import cancel_all, wait_for_first
 
 log = logging.getLogger("holdfast.worker")
 
 GRACE = 3.0  # seconds after the deadline to release jobs
-MEASURE_EVERY = 5.0  # seconds, of memory and CPU time
+MEASURE_INTERVAL = 5.0  # seconds, of memory and CPU time
 
 
-class Given(TypedDict, total=False):
+class EmbeddedSettings(TypedDict, total=False):
     """The settings of an embedded worker: a part of those of `holdfast work`, typed by hand."""
 
     queues: str | Sequence[str] | Mapping[str, int]
@@ -83,10 +83,10 @@ class EmbeddedWorker:
     drained ends when its jobs have finished, and the block continues without it.
     """
 
-    def __init__(self, app: App, **given: Unpack[Given]) -> None:
+    def __init__(self, app: App, **given: Unpack[EmbeddedSettings]) -> None:
         settings = _settings(given)
         self.name = f"{settings.node or node_name()}/{new_id()[-8:]}"
-        self._serving = _Serving(app, self.name, settings)
+        self._supervisor = _EmbeddedSupervisor(app, self.name, settings)
         self._task: asyncio.Task[None] | None = None
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -94,11 +94,11 @@ class EmbeddedWorker:
 
     async def __aenter__(self) -> EmbeddedWorker:
         self._check_new()
-        self._task = asyncio.create_task(self._serving.run(), context=Context())
+        self._task = asyncio.create_task(self._supervisor.run(), context=Context())
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self._serving.stopping.set()
+        self._supervisor.stopping.set()
         if self._task:
             await self._task
 
@@ -115,7 +115,7 @@ class EmbeddedWorker:
     def __exit__(self, kind: object, *_: object) -> None:
         if self._thread and self._loop:
             with suppress(RuntimeError):  # the loop is closed: the worker has ended
-                self._loop.call_soon_threadsafe(self._serving.stopping.set)
+                self._loop.call_soon_threadsafe(self._supervisor.stopping.set)
             self._thread.join()
         if self._failure and not kind:
             raise self._failure
@@ -130,7 +130,7 @@ class EmbeddedWorker:
         async def run() -> None:
             self._loop = asyncio.get_running_loop()
             ready.set()
-            await self._serving.run()
+            await self._supervisor.run()
 
         try:
             with asyncio.Runner() as runner:
@@ -142,7 +142,7 @@ class EmbeddedWorker:
             ready.set()
 
 
-class _Serving:
+class _EmbeddedSupervisor:
     """The supervisor of an embedded worker: its executors run in the same event loop."""
 
     def __init__(self, app: App, name: str, settings: WorkerSettings) -> None:
@@ -182,7 +182,7 @@ class _Serving:
 
     def _clean_up(self, folder: WorkerFolder, lock: WorkerLock) -> None:
         """Remove our files, except what the next worker of this node must send or requeue."""
-        logs_left = self._duties.logs.are_left
+        logs_left = self._duties.logs.has_unsent
         if not logs_left:
             shutil.rmtree(folder.path, ignore_errors=True)
         if self._is_deregistered and not logs_left:
@@ -222,7 +222,7 @@ class _Serving:
         async with self._duties.running(self._measure) as group:
             group.create_task(self._duties.schedules.declare(self._app.declared.values()))
             filling = group.create_task(self._slot.run(group))
-            await first(self.stopping.wait(), self._drained(filling))
+            await wait_for_first(self.stopping.wait(), self._drained(filling))
             await self._stop(self._slot)
             await filling
 
@@ -235,7 +235,7 @@ class _Serving:
     async def _measure(self) -> None:
         while True:
             self._duties.publish(await probes.call(usage_of, os.getpid()))
-            await asyncio.sleep(MEASURE_EVERY)
+            await asyncio.sleep(MEASURE_INTERVAL)
 
     async def _stop(self, slot: ExecutorSlot) -> None:
         """Let jobs finish or yield within the deadline; after that, wait for nothing, not even the store."""
@@ -261,8 +261,10 @@ class _Serving:
         self._number += 1
         name = f"{self._name}.{self._number}"
         ours, its = socket.socketpair()
-        executor = ExecutorProcess(name, _ThisProcess(), *await open_ends(ours))
-        start = Start(name=name, parent=os.getpid(), settings=self._settings, pool=pool, control=-1, lease_clock=-1)
+        executor = ExecutorProcess(name, _ThisProcess(), *await open_reader_and_writer(ours))
+        start = ExecutorStart(
+            name=name, parent=os.getpid(), settings=self._settings, pool=pool, control=-1, lease_clock=-1
+        )
         clock = self._duties.leases.clock
         self._inside[executor] = Executor(self._app, start, control=its, zygote=None, lease_clock=clock)
         self._executors[name] = executor
@@ -310,7 +312,7 @@ class _Serving:
 
 
 def _settings(given: Mapping[str, Any]) -> WorkerSettings:
-    names = Given.__annotations__
+    names = EmbeddedSettings.__annotations__
     if unknown := next((name for name in given if name not in names), None):
         raise errors.Invalid(f"an embedded worker has no setting {unknown!r}{suggestion(unknown, names)}")
     settings = {**POOL_SETTINGS, **WORKER_SETTINGS}

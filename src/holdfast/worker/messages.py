@@ -143,20 +143,20 @@ class AppLoaded(Message):
     schedules: list[Any]
 
 
-class ClaimedJob(msgspec.Struct, array_like=True, gc=False):
+class LeasedJob(msgspec.Struct, array_like=True, gc=False):
     """One job of a claim."""
 
     id: str
     attempt: int
     lease: int  # milliseconds
-    patience: int  # milliseconds that it may run, or be silent, before the supervisor acts; 0: any time
+    max_silence: int  # milliseconds that it may run, or be silent, before the supervisor acts; 0: any time
     task: str
 
 
 class JobsClaimed(Message):
     """The executor holds these leases from now on; sent before any of the jobs starts."""
 
-    jobs: list[ClaimedJob]
+    jobs: list[LeasedJob]
 
 
 class ExclusiveClaimed(Message):
@@ -215,7 +215,7 @@ class ResultMismatch(Message):
     note: str
 
 
-class Tally(Message):
+class AttemptCounts(Message):
     """How many attempts ended in one second, by how they ended."""
 
     counts: dict[str, int]
@@ -246,7 +246,7 @@ FromExecutor = (
     | Leaving
     | Retiring
     | ResultMismatch
-    | Tally
+    | AttemptCounts
     | StackReply
     | Pong
 )

@@ -121,7 +121,7 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
         return sum(pool.executors for pool in self.pools)
 
 
-class Start(msgspec.Struct, frozen=True, kw_only=True):
+class ExecutorStart(msgspec.Struct, frozen=True, kw_only=True):
     """The argument of an executor's process: its name, its settings, and the descriptors that it inherits."""
 
     name: str

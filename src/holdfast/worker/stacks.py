@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 SIGNAL = signal.SIGUSR2
-ANSWER_WITHIN = 2.0  # seconds; a process that is stopped or waits for a disk does not
+ANSWER_TIMEOUT = 2.0  # seconds; a process that is stopped or waits for a disk does not
 MAX_ANSWER = 64 * 1024  # bytes
 
 _NAME = "holdfast-stacks"
@@ -131,7 +131,7 @@ def _is_caught(pid: int) -> bool:
 
 def _wait_for_answer(pid: int) -> None:
     """Wait until the signal is neither pending nor blocked: the handler has run."""
-    deadline = time.monotonic() + ANSWER_WITHIN
+    deadline = time.monotonic() + ANSWER_TIMEOUT
     while time.monotonic() < deadline:
         states = list(Path(f"/proc/{pid}/task").glob("*/status"))
         if not any(_signals(path, "ShdPnd:", "SigBlk:") & _BIT for path in states):

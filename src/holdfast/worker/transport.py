@@ -24,7 +24,7 @@ T = TypeVar("T")
 Decode = Callable[[bytes | bytearray], T]
 
 
-class Arriving(Generic[T]):
+class MessageBuffer(Generic[T]):
     """Puts messages together that arrive in parts."""
 
     def __init__(self, decode: Decode[T]) -> None:
@@ -89,7 +89,7 @@ async def read(reader: asyncio.StreamReader) -> bytes | None:
         return None
 
 
-async def open_ends(connection: socket.socket) -> tuple[socket.socket, asyncio.StreamWriter]:
+async def open_reader_and_writer(connection: socket.socket) -> tuple[socket.socket, asyncio.StreamWriter]:
     """Open a connection for reading and, separately, for writing.
 
     A process that has died leaves messages to read when writing to it fails already.
@@ -101,7 +101,7 @@ async def open_ends(connection: socket.socket) -> tuple[socket.socket, asyncio.S
     return reading, writer
 
 
-class Uninterruptible:
+class DeferredExit:
     """A block that a signal handler of the main thread cannot leave by SystemExit before its end.
 
     Other threads, in which no signal handler runs, may enter it too.
@@ -133,8 +133,8 @@ class Channel:
     """The blocking connection of a job's process to its executor. It can be created before it is connected."""
 
     def __init__(self, connection: socket.socket | None = None) -> None:
-        self._arriving: Arriving[ToJob] = Arriving(_decode)
-        self.uninterruptible = Uninterruptible()  # a signal may arrive while a message does
+        self._buffer: MessageBuffer[ToJob] = MessageBuffer(_decode)
+        self.deferred_exit = DeferredExit()  # a signal may arrive while a message does
         self.is_closed = False  # nothing more will arrive
         if connection:
             self.connect(connection)
@@ -152,7 +152,7 @@ class Channel:
 
     def send(self, message: bytes) -> None:
         """Send a packed message as a whole: after half of one, the executor could read no other."""
-        with self.uninterruptible:
+        with self.deferred_exit:
             self._socket.sendall(message)
 
     def wait(self) -> None:
@@ -166,7 +166,7 @@ class Channel:
         except BlockingIOError:
             return []
         self.is_closed = not part
-        return [*self._arriving.add(part)]
+        return [*self._buffer.add(part)]
 
 
 _decode: Decode[ToJob] = decoder(ToJob)

@@ -24,7 +24,7 @@ from holdfast.worker.lease_clock import LeaseClock
 from holdfast.worker.output.files import FOLDER
 from holdfast.worker.runners.endings import unable_to_run
 from holdfast.worker.runners.selection import Runners
-from holdfast.worker.waiting import remove
+from holdfast.worker.event_loop import remove_folder
 
 CreateTask = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
 
@@ -126,7 +126,7 @@ class ActiveJobs:
         if attempt.saver:
             await attempt.saver
         if attempt.has_directory:
-            await remove(attempt.directory)
+            await remove_folder(attempt.directory)
         self._finish(attempt, outcome)
 
     def _finish(self, attempt: Attempt, outcome: Outcome) -> None:

@@ -17,25 +17,25 @@ from holdfast.store.connection import BlockingPipeline
 from holdfast.worker.linux import boot_time
 from holdfast.worker.queue_order import ClaimPlan, Rotation
 from holdfast.worker.queue_patterns import Patterns
-from holdfast.worker.retrying import retry_until_answered
-from holdfast.worker.settings import Start
+from holdfast.worker.retrying_store import retry_until_answered
+from holdfast.worker.settings import ExecutorStart
 
 log = logging.getLogger("holdfast.worker")
 
 T = TypeVar("T")
 
-BLOCK = constants.MAX_IDLE_WAIT / 1000  # seconds that an idle executor waits for a wake-up in one call
-MAX_DELAY = 10.0  # seconds; if a claim took longer, its leases are checked before its jobs start
-MAX_DELAY_PART = 1 / 8  # fraction of a lease; a slower claim is checked too
-NOTHING = FinishReply([], ClaimReply(0, b"", []))
-NOTHING_RENEWED = RenewReply(b"", 0, [], [], [])
-FIRST_PAUSE = 0.05  # seconds after a wait for wake-ups that failed: there may be a new server
-FIRST_RETRY, MAX_RETRY = 0.1, 1.0  # seconds
-LAST_CLAIM_WITHIN = 1.0  # seconds; after that, the supervisor requeues the job
+BLOCK_TIMEOUT = constants.MAX_IDLE_WAIT / 1000  # seconds that an idle executor waits for a wake-up in one call
+TRUSTED_CLAIM_TIME = 10.0  # seconds; if a claim took longer, its leases are checked before its jobs start
+TRUSTED_LEASE_FRACTION = 1 / 8  # fraction of a lease; a slower claim is checked too
+EMPTY_REPLY = FinishReply([], ClaimReply(0, b"", []))
+EMPTY_RENEWAL = RenewReply(b"", 0, [], [], [])
+FIRST_WAKE_RETRY_DELAY = 0.05  # seconds after a wait for wake-ups that failed: there may be a new server
+FIRST_RETRY_DELAY, MAX_RETRY_DELAY = 0.1, 1.0  # seconds
+LAST_CLAIM_TIMEOUT = 1.0  # seconds; after that, the supervisor requeues the job
 NO_QUEUES = ClaimReply(constants.MAX_IDLE_WAIT, b"", [])  # the reply to a claim from no queues
 
 
-class Waiting(NamedTuple):
+class PipelinedClaim(NamedTuple):
     """A claim that waits in the store."""
 
     plan: ClaimPlan
@@ -45,17 +45,17 @@ class Waiting(NamedTuple):
 class Claiming:
     """The claims of one executor.
 
-    `is_ending` returns whether it needs no more jobs, `may_wait` whether one may be claimed at any time. `on_wake` is
+    `is_ending` returns whether it needs no more jobs, `may_pipeline` whether one may be claimed at any time. `on_wake` is
     called at each wake-up, and `on_claim` with the reply to a claim that waited in the store.
     """
 
     def __init__(
         self,
         store: AsyncStore,
-        start: Start,
+        start: ExecutorStart,
         *,
         is_ending: Callable[[], bool],
-        may_wait: Callable[[], bool],
+        may_pipeline: Callable[[], bool],
         on_wake: Callable[[], None],
         on_claim: Callable[[ClaimReply], None],
     ) -> None:
@@ -65,7 +65,7 @@ class Claiming:
         # The supervisor knows which queues match a pattern, and sends ServeQueues.
         self._queues = Rotation(start.pool.order, {} if Patterns(start.pool.queues).wildcards else start.pool.queues)
         self._is_ending = is_ending
-        self._may_wait = may_wait
+        self._may_pipeline = may_pipeline
         self._on_wake = on_wake
         self._on_claim = on_claim
         self._is_idle = False  # the last claim found nothing
@@ -75,7 +75,7 @@ class Claiming:
         self._at = 0.0  # when to claim at the latest, while idle
         self._counter = 0  # the number of the last claim, except one that waits in the store
         self._pipeline = BlockingPipeline()
-        self._waiting: Waiting | None = None
+        self._pipelined: PipelinedClaim | None = None
         self._sent_at: float | None = None  # when a claim with the next number was first sent
         self.requested: int | None = None  # number of jobs requested by the call in flight, until its caller has them
         self.requested_at = 0.0  # when the last claim was sent; its leases cannot have begun earlier
@@ -104,7 +104,7 @@ class Claiming:
         self.requested_at, self.requested = boot_time(), room
         if not room or not self._queues:
             return self._finish_only(items, room)
-        self._waiting = None
+        self._pipelined = None
         plan = self._queues.plan(room)
         request = self._request(plan, room)
         self._use_number()
@@ -117,29 +117,29 @@ class Claiming:
     async def _take(self, plan: ClaimPlan, claim: ClaimReply) -> ClaimReply:
         """Note the reply to a claim, without the jobs that may be lost already."""
         self._queues.record(plan, [job.queue for job in claim.jobs])
-        return self._remember(await self._checked(claim))
+        return self._remember(await self._verify_if_late(claim))
 
     async def _finish_only(self, items: list[Finish], room: int) -> FinishReply:
         """Finish some jobs; if there is room, there is no queue to claim from."""
         if room:
             self._woken = False
-            self._at = time.monotonic() + BLOCK
-        finished = await self._send(items, None) if items else NOTHING
+            self._at = time.monotonic() + BLOCK_TIMEOUT
+        finished = await self._send(items, None) if items else EMPTY_REPLY
         return finished._replace(claim=NO_QUEUES)
 
-    async def _checked(self, claim: ClaimReply) -> ClaimReply:
+    async def _verify_if_late(self, claim: ClaimReply) -> ClaimReply:
         """Drop jobs whose leases may have expired because the reply took long, e.g. after a suspend."""
-        in_time = min([MAX_DELAY, *(job.lease / 1000 * MAX_DELAY_PART for job in claim.jobs)])
+        in_time = min([TRUSTED_CLAIM_TIME, *(job.lease / 1000 * TRUSTED_LEASE_FRACTION for job in claim.jobs)])
         is_trusted = not claim.jobs or boot_time() - self.requested_at <= in_time
-        return claim if is_trusted else await self._still_ours(claim)
+        return claim if is_trusted else await self._verify_leases(claim)
 
     async def _send(self, items: list[Finish], request: dict[str, Any] | None) -> FinishReply:
         """Finish and claim. The same call is repeated until the store answers, so that a lost reply loses nothing."""
         command = commands.finish(self._executor, items, request=request)
-        return await self._run_until_answered(command, otherwise=None if items else NOTHING)
+        return await self._run_until_answered(command, fallback=None if items else EMPTY_REPLY)
 
-    async def _run_until_answered(self, command: Command[T], *, otherwise: T | None = None) -> T:
-        """Repeat a command until the store answers. With `otherwise`, an executor that is ending returns that."""
+    async def _run_until_answered(self, command: Command[T], *, fallback: T | None = None) -> T:
+        """Repeat a command until the store answers. With `fallback`, an executor that is ending returns that."""
         logged = ""
 
         def log_error(error: Exception) -> None:
@@ -150,7 +150,7 @@ class Claiming:
 
         def gives_up(error: Exception) -> bool:
             is_refused = isinstance(error, errors.Invalid)  # it would be refused again
-            return is_refused or (otherwise is not None and self._is_ending())
+            return is_refused or (fallback is not None and self._is_ending())
 
         try:
             return await retry_until_answered(
@@ -158,17 +158,17 @@ class Claiming:
                 retry_on=(errors.HoldfastError,),
                 give_up=gives_up,
                 on_error=log_error,
-                pause=FIRST_RETRY,
-                max_pause=MAX_RETRY,
+                pause=FIRST_RETRY_DELAY,
+                max_pause=MAX_RETRY_DELAY,
             )
         except errors.Invalid:
             raise
         except errors.HoldfastError:
-            if otherwise is None:
+            if fallback is None:
                 raise
-            return otherwise
+            return fallback
 
-    async def _still_ours(self, claim: ClaimReply) -> ClaimReply:
+    async def _verify_leases(self, claim: ClaimReply) -> ClaimReply:
         """Renew the claimed jobs, and return those whose leases still exist."""
         self.requested_at = boot_time()
         held = [Lease(self._executor, job.id, job.attempt) for job in claim.jobs]
@@ -209,22 +209,22 @@ class Claiming:
 
         The next claim decides whether it stays idle. If it claims no more, its successor has to be woken.
         """
-        pause = FIRST_PAUSE
+        pause = FIRST_WAKE_RETRY_DELAY
         while await self._blocks.wait():
             pipeline = self._pipeline = BlockingPipeline()
             try:
                 key = self._wake_key
                 reply = await self._store.block(
-                    "BLPOP", key, BLOCK, seconds=BLOCK, pipeline=pipeline, on_sent=self.wait_in_store
+                    "BLPOP", key, BLOCK_TIMEOUT, seconds=BLOCK_TIMEOUT, pipeline=pipeline, on_sent=self.pipeline_claim
                 )
-                if self._waiting:
-                    await self._take_waiting(self._waiting, reply)
+                if self._pipelined:
+                    await self._take_pipelined(self._pipelined, reply)
                 elif reply:
                     self._wake_up()
-                pause = FIRST_PAUSE
+                pause = FIRST_WAKE_RETRY_DELAY
             except errors.HoldfastError as error:
                 if pipeline.is_used:  # it may have been executed; the next claim repeats its number
-                    self._waiting = None
+                    self._pipelined = None
                     self._wake_up()
                 if not isinstance(error, errors.Invalid):
                     await asyncio.sleep(pause * random.uniform(0.5, 1))  # noqa: S311, as above
@@ -235,21 +235,21 @@ class Claiming:
             self._blocks.clear()
         self._on_wake()
 
-    def wait_in_store(self) -> None:
+    def pipeline_claim(self) -> None:
         """If nothing runs here, pipeline a claim behind the blocking call, so that a wake-up brings a job at once.
 
         Other claims sent meanwhile use the same number: the store executes the first and repeats its reply to the
         others.
         """
-        if self._waiting or not self._may_wait() or not self._is_idle or self._woken or not self._queues.fits_one_claim:
+        if self._pipelined or not self._may_pipeline() or not self._is_idle or self._woken or not self._queues.fits_one_claim:
             return
         plan = self._queues.plan(1)
         command = commands.finish(self._executor, [], request=self._request(plan, 1))
         if self._store.send_pipelined(self._pipeline, command):
-            self._waiting = Waiting(plan, command)
+            self._pipelined = PipelinedClaim(plan, command)
             self._sent_at = self._sent_at or boot_time()
 
-    async def was_carried_out(self) -> bool:
+    async def pipelined_claim_took_jobs(self) -> bool:
         """Whether a pipelined claim took jobs although its reply was never read. No claim waits any more.
 
         If so, the next call reuses its number and gets them.
@@ -257,8 +257,8 @@ class Claiming:
         if self._sent_at is None:
             return False
         try:
-            async with asyncio.timeout(LAST_CLAIM_WITHIN):
-                renewed = await self._run_until_answered(self._renewal([]), otherwise=NOTHING_RENEWED)
+            async with asyncio.timeout(LAST_CLAIM_TIMEOUT):
+                renewed = await self._run_until_answered(self._renewal([]), fallback=EMPTY_RENEWAL)
         except TimeoutError:
             return False
         return bool(renewed.unreported)
@@ -268,11 +268,11 @@ class Claiming:
         self._counter += 1
         self.requested_at, self._sent_at = self._sent_at or boot_time(), None
 
-    async def _take_waiting(self, waiting: Waiting, reply: Any) -> None:
+    async def _take_pipelined(self, waiting: PipelinedClaim, reply: Any) -> None:
         """Take the reply to the claim that waited in the store."""
         if self._is_ending():  # the supervisor requeues its jobs
             return
-        self._waiting = None
+        self._pipelined = None
         self.requested = 1
         self._use_number()
         try:

@@ -29,24 +29,24 @@ from holdfast.worker.executor.quota import Quota
 from holdfast.worker.executor.supervisor_link import SupervisorLink
 from holdfast.worker.lease_clock import LeaseClock
 from holdfast.worker.runners.programs import known_tasks
-from holdfast.worker.runners.run_limits import LAPSING, patience
-from holdfast.worker.runners.selection import NO_LOAD, PredecessorLoad, Runners
+from holdfast.worker.runners.run_limits import LAPSING, max_silence
+from holdfast.worker.runners.selection import NO_LOAD, Runners
 from holdfast.worker.runners.zygote import Zygote
 from holdfast.worker.runners.zygote_client import ZygoteClient
-from holdfast.worker.settings import Start
-from holdfast.worker.waiting import cancel_all
+from holdfast.worker.settings import ExecutorStart
+from holdfast.worker.event_loop import cancel_all
 
 log = logging.getLogger("holdfast.worker")
 
 MAX_CLAIM = 100  # jobs in one claim
-CHECK_CLOCK_EVERY = 0.05  # seconds between checks of a lease clock that stands still
+CLOCK_CHECK_INTERVAL = 0.05  # seconds between checks of a lease clock that stands still
 
 
 class Executor:
     """Runs jobs until it is stopped, or replaced."""
 
     def __init__(
-        self, app: App, start: Start, *, control: socket.socket, zygote: Zygote | None, lease_clock: LeaseClock
+        self, app: App, start: ExecutorStart, *, control: socket.socket, zygote: Zygote | None, lease_clock: LeaseClock
     ) -> None:
         self._name = start.name
         self._settings = start.settings
@@ -61,7 +61,7 @@ class Executor:
             self._store,
             start,
             is_ending=self._is_ending,
-            may_wait=self._may_claim_in_store,
+            may_pipeline=self._may_pipeline_claim,
             on_wake=self._claim_now,
             on_claim=self._take_claim,
         )
@@ -118,7 +118,7 @@ class Executor:
         If stopping, the supervisor requeues it: it was not reported.
         """
         await cancel_all([waking])
-        if self._stopping or not await self._claiming.was_carried_out():
+        if self._stopping or not await self._claiming.pipelined_claim_took_jobs():
             return False
         claim = (await self._claiming.call([], 1)).claim
         self._take_claim(claim)
@@ -147,7 +147,7 @@ class Executor:
         await asyncio.sleep(0)  # it is sent
         self._start_claimed()
         finished = await call
-        self._settle(items, finished.answers)
+        self._handle_answers(items, finished.answers)
         if room:
             self._accept(finished.claim)
         self._claiming.requested = None
@@ -156,10 +156,10 @@ class Executor:
             await asyncio.sleep(0)  # the queues are empty: let these begin, and perhaps end, before the next claim
 
     async def _sleep(self) -> None:
-        self._claiming.wait_in_store()
+        self._claiming.pipeline_claim()
         timer = None
         if self._lease_clock.has_stopped:
-            timer = asyncio.get_running_loop().call_later(CHECK_CLOCK_EVERY, self._wake.set)
+            timer = asyncio.get_running_loop().call_later(CLOCK_CHECK_INTERVAL, self._wake.set)
         elif self._room():
             timer = asyncio.get_running_loop().call_later(self._claiming.wait, self._wake.set)
         try:
@@ -168,7 +168,7 @@ class Executor:
             if timer:
                 timer.cancel()
 
-    def _may_claim_in_store(self) -> bool:
+    def _may_pipeline_claim(self) -> bool:
         """Whether a job claimed at any moment could start at once.
 
         That is: no other job runs here, this is not a program's event loop, and the worker has no limit of jobs.
@@ -192,10 +192,10 @@ class Executor:
         """Return the number of jobs here, running or not started yet."""
         return len(self._jobs) + len(self._claimed)
 
-    def _settle(self, items: list[Finish], answers: list[str]) -> None:
-        if ended := self._jobs.finishes.settle(items, answers):
+    def _handle_answers(self, items: list[Finish], answers: list[str]) -> None:
+        if ended := self._jobs.finishes.handle_answers(items, answers):
             self._supervisor.send(messages.AttemptsEnded(ended))
-        if failed := self._job_log.settle(items, answers):
+        if failed := self._job_log.take_failed(items, answers):
             self._group.create_task(self._job_log.log_what_follows(self._store, failed))
 
     def _accept(self, claim: ClaimReply) -> None:
@@ -233,7 +233,7 @@ class Executor:
         """
         if not claim.jobs:
             return
-        jobs = [messages.ClaimedJob(job.id, job.attempt, job.lease, patience(job), job.task) for job in claim.jobs]
+        jobs = [messages.LeasedJob(job.id, job.attempt, job.lease, max_silence(job), job.task) for job in claim.jobs]
         self._supervisor.send(messages.JobsClaimed(jobs))
         requested_at = self._claiming.requested_at
         for job in claim.jobs:
@@ -281,8 +281,8 @@ class Executor:
                 self._claiming.serve(weights)
             case messages.Grant(jobs):
                 self._quota.grant(jobs)
-            case messages.PredecessorLoad(processes, inprocess):
-                self._predecessors = PredecessorLoad(processes, inprocess)
+            case messages.PredecessorLoad():
+                self._predecessors = message
             case messages.StackRequest(id, attempt, inbox):
                 self._reply_stack(id, attempt, inbox)
             case messages.LeaseRenewed(id, attempt):

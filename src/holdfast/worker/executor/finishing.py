@@ -33,7 +33,7 @@ class FinishQueue:
         items, self._items = self._items[:BATCH], self._items[BATCH:]
         return items
 
-    def settle(self, items: list[Finish], answers: list[str]) -> list[tuple[str, int]]:
+    def handle_answers(self, items: list[Finish], answers: list[str]) -> list[tuple[str, int]]:
         """Handle the answers of the store. Returns the attempts that are over, whose leases have ended."""
         ended: list[tuple[str, int]] = []
         for item, answer in zip(items, answers, strict=True):

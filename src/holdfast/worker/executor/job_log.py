@@ -25,7 +25,7 @@ from holdfast.store import AsyncStore, commands
 from holdfast.store.commands import Finish
 from holdfast.text import indented, printable
 from holdfast.worker.attempt import Attempt
-from holdfast.worker.messages import Tally
+from holdfast.worker.messages import AttemptCounts
 
 log = logging.getLogger("holdfast.worker")
 
@@ -33,8 +33,8 @@ MAX_LINES = 10  # a second, of all executors of a worker
 MAX_MESSAGE = 500  # characters of an exception's message
 HEAD, TAIL = 10, 50  # lines of a traceback
 MAX_LINE = 1000  # characters of a line of a traceback
-LATE = 0.02  # seconds; a timer may fire a little too early
-ANSWER_WITHIN = 2.0  # seconds
+TIMER_MARGIN = 0.02  # seconds; a timer may fire a little too early
+ANSWER_TIMEOUT = 2.0  # seconds
 
 _WORDS: dict[type[Outcome], str] = {
     Succeed: "succeeded",
@@ -56,7 +56,7 @@ class JobLog:
     A second begins and ends at the same time in all executors, so that their sums arrive together.
     """
 
-    def __init__(self, send: Callable[[Tally], None], share: int) -> None:
+    def __init__(self, send: Callable[[AttemptCounts], None], share: int) -> None:
         self._send = send
         self._share = share
         self._ends = 0.0  # when the current second ends
@@ -65,7 +65,7 @@ class JobLog:
         self._is_busy = False  # the last second had too many jobs
         self._is_verbose = False  # at DEBUG each job gets a line
         self._lines = self._failures = 0  # lines that are left in this second
-        self._unsettled: set[tuple[str, int]] = set()  # failed attempts that are logged, without what follows
+        self._awaiting_answer: set[tuple[str, int]] = set()  # logged failures: what follows is not logged yet
 
     def start(self, attempt: Attempt) -> None:
         if log.isEnabledFor(logging.DEBUG):
@@ -81,7 +81,7 @@ class JobLog:
         if (kind is Error or kind is Crash) and word is not LOST:
             if self._failures or self._is_verbose:
                 self._failures -= 1
-                self._unsettled.add(attempt.key)
+                self._awaiting_answer.add(attempt.key)
                 self._log(logging.WARNING, attempt, now, word, _described(cast(Error | Crash, outcome)))
         elif kind is Unknown and word is not LOST:
             if self._failures or self._is_verbose:
@@ -99,7 +99,7 @@ class JobLog:
     def _begin_second(self, now: float) -> None:
         self.report()
         self._ends = math.floor(now) + 1.0
-        self._timer = asyncio.get_running_loop().call_later(self._ends - now + LATE, self.report)
+        self._timer = asyncio.get_running_loop().call_later(self._ends - now + TIMER_MARGIN, self.report)
         self._is_verbose = log.isEnabledFor(logging.DEBUG)
         self._lines = self._share if log.isEnabledFor(logging.INFO) and not self._is_busy else 0
         self._failures = self._share if log.isEnabledFor(logging.WARNING) else 0
@@ -111,26 +111,26 @@ class JobLog:
         counts, self._counts = self._counts, {}
         was_busy, self._is_busy = self._is_busy, sum(counts.values()) > self._share
         if counts and (was_busy or self._is_busy):
-            self._send(Tally(counts))
+            self._send(AttemptCounts(counts))
 
     # What follows a failed attempt
 
-    def settle(self, items: list[Finish], answers: list[str]) -> dict[str, bool]:
-        """Handle the answers of the store. Returns the failed jobs to look up, and whether each crashed."""
-        settled: dict[str, bool] = {}
-        if not self._unsettled:
-            return settled
+    def take_failed(self, items: list[Finish], answers: list[str]) -> dict[str, bool]:
+        """Return the failed jobs that the store has accepted, and whether each crashed: what follows is to be logged."""
+        crashed: dict[str, bool] = {}
+        if not self._awaiting_answer:
+            return crashed
         for item, answer in zip(items, answers, strict=True):
-            if (item.id, item.attempt) in self._unsettled:
-                self._unsettled.discard((item.id, item.attempt))
+            if (item.id, item.attempt) in self._awaiting_answer:
+                self._awaiting_answer.discard((item.id, item.attempt))
                 if answer == "OK" and isinstance(item.outcome, Error | Crash):
-                    settled[item.id] = isinstance(item.outcome, Crash)
-        return settled
+                    crashed[item.id] = isinstance(item.outcome, Crash)
+        return crashed
 
     async def log_what_follows(self, store: AsyncStore, crashed: dict[str, bool]) -> None:
         """Log what the store has decided. If it does not answer, nothing is logged: `holdfast show` has it."""
         try:
-            async with asyncio.timeout(ANSWER_WITHIN):
+            async with asyncio.timeout(ANSWER_TIMEOUT):
                 jobs = await store.run(commands.get(list(crashed), brief=True))
         except (HoldfastError, TimeoutError):
             return

@@ -10,12 +10,12 @@ from holdfast import errors
 from holdfast.store import AsyncStore, commands
 from holdfast.worker.attempt import Attempt
 from holdfast.worker.pending_saves import PendingSaves, Update
-from holdfast.worker.retrying import retry_until_answered
+from holdfast.worker.retrying_store import retry_until_answered
 
 log = logging.getLogger("holdfast.worker")
 
-SAVE_EVERY = 0.1  # seconds, at least, between two updates of a job; those in between are combined
-RETRY_AFTER = 0.5  # seconds
+SAVE_INTERVAL = 0.1  # seconds, at least, between two updates of a job; those in between are combined
+RETRY_DELAY = 0.5  # seconds
 UNAVAILABLE = (errors.StoreUnavailable, OSError, RuntimeError)  # or this machine has no descriptors or threads left
 
 
@@ -24,12 +24,12 @@ async def send_saves(store: AsyncStore, attempt: Attempt, saves: PendingSaves) -
     while not attempt.is_lost and (update := await saves.take()) is not None:
         if await _send(store, attempt, saves, update):
             await saves.acknowledge()
-        await saves.ended_within(SAVE_EVERY)
+        await saves.ended_within(SAVE_INTERVAL)
     await saves.wake_waiting()  # the supervisor may have reported the lease as lost
 
 
 async def _send(store: AsyncStore, attempt: Attempt, saves: PendingSaves, update: Update) -> bool:
-    """Send an update. Returns whether it is settled: stored, or refused."""
+    """Send an update. Returns whether it is done with: stored, or refused for good."""
     checkpoint, progress, notes = update
     try:
         command = commands.save(attempt.lease, checkpoint, progress=progress, notes=notes, created=attempt.job.created)
@@ -42,7 +42,7 @@ async def _send(store: AsyncStore, attempt: Attempt, saves: PendingSaves, update
         return False
     except UNAVAILABLE:
         saves.put_back(update)
-        await asyncio.sleep(RETRY_AFTER)
+        await asyncio.sleep(RETRY_DELAY)
         return False
     except errors.HoldfastError as error:
         log.error("%s: %s", attempt.job.id, error)
@@ -61,8 +61,8 @@ async def handle_request(store: AsyncStore, attempt: Attempt, name: str, *argume
             lambda: store.run(command),
             retry_on=UNAVAILABLE,
             give_up=lambda _: bool(attempt.interrupt_reason),
-            pause=RETRY_AFTER,
-            max_pause=RETRY_AFTER,
+            pause=RETRY_DELAY,
+            max_pause=RETRY_DELAY,
         )
     except errors.HoldfastError as error:
         if isinstance(error, errors.LeaseLost) and attempt.outcome is None:  # or its end would not be reported

@@ -16,7 +16,7 @@ from contextvars import ContextVar, copy_context
 from threading import Lock, Thread, get_ident
 from typing import Any, TextIO, cast
 
-from holdfast.worker.output.console import Outlet
+from holdfast.worker.output.console import ConsoleStream
 from holdfast.worker.output.files import DISK_ERRORS, open_log, original_stream
 
 MAX_HELD = 8192  # bytes of an incomplete line
@@ -160,7 +160,7 @@ def capture_by_context() -> None:
     _pass_context_to_threads()
 
 
-def by_context(stream: TextIO | Outlet, number: int) -> TextIO:
+def by_context(stream: TextIO | ConsoleStream, number: int) -> TextIO:
     """Return a stream that writes to the log of the current context, or else to this stream."""
     return cast(TextIO, _Stream(cast(TextIO, stream), number))
 

@@ -48,17 +48,17 @@ def wants_colour(descriptor: int) -> bool:
 
 
 PIECE = select.PIPE_BUF  # bytes that a writable pipe takes as a whole
-WRITE_WITHIN = 0.1  # seconds
+WRITE_TIMEOUT = 0.1  # seconds
 
 
-def log_to(stream: TextIO | Outlet, level: str) -> None:
+def log_to(stream: TextIO | ConsoleStream, level: str) -> None:
     """Log to a stream, unless logging is configured already."""
     handler = logging.StreamHandler(stream)
     handler.setFormatter(SafeFormatter(coloured=wants_colour(stream.fileno())))
     logging.basicConfig(level=level, handlers=[handler])
 
 
-class Outlet(io.TextIOBase):
+class ConsoleStream(io.TextIOBase):
     """A stream that never blocks for long. Each text consists of whole lines."""
 
     def __init__(self, descriptor: int) -> None:
@@ -85,7 +85,7 @@ class Outlet(io.TextIOBase):
     def _put(self, text: str) -> bool:
         data = text.encode("utf-8", "backslashreplace")
         for first in range(0, len(data), PIECE):
-            if not self._poll.poll(0 if self._dropped else WRITE_WITHIN * 1000):
+            if not self._poll.poll(0 if self._dropped else WRITE_TIMEOUT * 1000):
                 return False
             try:
                 os.write(self._descriptor, data[first : first + PIECE])

@@ -85,7 +85,7 @@ def append(path: str, lines: str) -> None:
         os.close(descriptor)
 
 
-class Redirected:
+class RedirectedOutput:
     """Redirects the output of this process to a file, in a block; to no file, if the disk is not writable."""
 
     def __init__(self, path: str) -> None:
@@ -172,5 +172,5 @@ _spare: list[tuple[_JobStream, _JobStream]] = []
 
 def make_spare_streams(path: str) -> None:
     """Create the streams of the first job of each process that is forked from this one; `path` is a log."""
-    with Redirected(path):  # so that they are opened on a file
+    with RedirectedOutput(path):  # so that they are opened on a file
         _spare.append(_job_streams())

@@ -23,14 +23,14 @@ from holdfast.store import commands
 from holdfast.store.commands import LogBlock
 from holdfast.text import printable
 from holdfast.worker.linux import punch_hole
-from holdfast.worker.output.console import Outlet
+from holdfast.worker.output.console import ConsoleStream
 from holdfast.worker.output.files import FOLDER, LogName, is_open
-from holdfast.worker.retrying import RetryingStore
-from holdfast.worker.waiting import Threads
+from holdfast.worker.retrying_store import RetryingStore
+from holdfast.worker.event_loop import Threads
 
 log = logging.getLogger("holdfast.worker")
 
-SEND_EVERY = 0.3  # seconds
+SEND_INTERVAL = 0.3  # seconds
 BATCH = 32  # blocks in one call, and files that are read together
 MAX_LINE = 4096  # bytes of a line that is shown
 
@@ -77,31 +77,31 @@ class _Unsent(NamedTuple):
     is_over: bool
 
 
-class Logs:
-    """Sends the logs of a worker's jobs; with an outlet, also shows them there."""
+class LogShipper:
+    """Sends the logs of a worker's jobs; with a `console`, also prints them there."""
 
     def __init__(
-        self, store: RetryingStore, directory: Path, is_running: IsRunning, *, outlet: Outlet | None = None
+        self, store: RetryingStore, directory: Path, is_running: IsRunning, *, console: ConsoleStream | None = None
     ) -> None:
         self._store = store
         self._folder = directory / FOLDER
         self._is_running = is_running
-        self._outlet = outlet
+        self._console = console
         self._files: dict[str, _File] = {}
         self._listing = Lock()
         self._is_refused = False  # by a store that is out of memory
 
-    async def keep(self) -> None:
+    async def run(self) -> None:
         await self._store.connected()
         while True:
             await self.send()
-            await asyncio.sleep(SEND_EVERY)
+            await asyncio.sleep(SEND_INTERVAL)
 
-    async def keep_small(self) -> None:
+    async def free_space(self) -> None:
         """Free disk space, also while the store is unavailable and nothing is sent."""
         while True:
             await _reading.call(self._free)
-            await asyncio.sleep(SEND_EVERY)
+            await asyncio.sleep(SEND_INTERVAL)
 
     def _free(self) -> None:
         for file in self._list():
@@ -121,11 +121,11 @@ class Logs:
             for place in range(0, len(blocks), BATCH):
                 if not await self._send_blocks(blocks[place : place + BATCH]):
                     return False
-            await _reading.call(self._settle, unsent)
+            await _reading.call(self._mark_sent, unsent)
         return True
 
     @property
-    def are_left(self) -> bool:
+    def has_unsent(self) -> bool:
         """Whether any output is not sent yet."""
         return any(file.sent < size for file in self._list() if (size := _size(file.path)))
 
@@ -150,11 +150,11 @@ class Logs:
         return unsent
 
     def _read(self, file: _File, size: int, is_over: bool) -> _Unsent:
-        if self._outlet and size > 0:
-            self._outlet.write(_shown(file, size, is_over))
+        if self._console and size > 0:
+            self._console.write(_shown(file, size, is_over))
         return _Unsent(file, size, list(file.blocks(size)) if size > file.sent else [], is_over)
 
-    def _settle(self, unsent: list[_Unsent]) -> None:
+    def _mark_sent(self, unsent: list[_Unsent]) -> None:
         for each in unsent:
             each.file.sent = max(each.file.sent, each.size)
             if each.is_over:
@@ -176,9 +176,9 @@ class Logs:
         return True
 
 
-async def send_rest(store: RetryingStore, directory: Path) -> bool:
+async def send_remaining_logs(store: RetryingStore, directory: Path) -> bool:
     """Send the logs that a dead worker left. Returns whether the store accepted them."""
-    return await Logs(store, directory, lambda *_: False).send(last=True)
+    return await LogShipper(store, directory, lambda *_: False).send(last=True)
 
 
 def _shown(file: _File, size: int, is_over: bool) -> str:

@@ -24,29 +24,29 @@ from holdfast.task.program import PROGRAM
 from holdfast.task.task import Task, make_task
 from holdfast.worker import linux, messages, processes
 from holdfast.worker.linux import DEFAULT, IGNORED, set_signal
-from holdfast.worker.output.files import Redirected, append, make_spare_streams
+from holdfast.worker.output.files import RedirectedOutput, append, make_spare_streams
 from holdfast.worker.runners import programs
-from holdfast.worker.runners.inbox import Inbox
+from holdfast.worker.runners.channel_reader import ChannelReader
 from holdfast.worker.transport import Channel
 
 NO_CONNECTION = 76  # exit code of a process that could not report the outcome of its job
-MAX_DEAD = 100  # children that a job left unreaped in a process for many jobs
-REHEARSALS = 20
+MAX_ZOMBIES = 100  # children that a job left unreaped in a process for many jobs
+WARM_UP_RUNS = 20
 JOB_OVER = (LeaseLost.code, "the job that asks has ended")
 
 Load = Callable[[], Mapping[str, Task[..., Any]]]
 
 
-class _Link:
+class _ExecutorLink:
     """Sends the messages of a job to its executor. Checking `stopping` polls the socket once.
 
     After the outcome, the last message of a job, threads that it left running can send nothing: the next messages are
     those of another job. Each names its call, as copies that a job has forked do not know of its end.
     """
 
-    def __init__(self, inbox: Inbox, turn: int, log: str) -> None:
-        self._channel = inbox.channel
-        self._inbox = inbox
+    def __init__(self, reader: ChannelReader, turn: int, log: str) -> None:
+        self._channel = reader.channel
+        self._reader = reader
         self._turn = turn
         self._log = log
         self._reason = ""
@@ -67,19 +67,19 @@ class _Link:
         with self._sending:
             self._is_over = True
             self._channel.send(messages.pack(messages.JobEnded.of(outcome)))
-        self._inbox.wake()
+        self._reader.wake()
 
-    def ask(self, word: str, *parts: Any) -> tuple[str, Any]:
+    def request(self, name: str, *arguments: Any) -> tuple[str, Any]:
         """Send a request, and wait for the reply; other threads may send and request meanwhile."""
         with self._sending:
             if self._is_over:
                 return JOB_OVER
-            number = self._inbox.new_request()
-            self._channel.send(messages.pack(messages.Request(self._turn, number, word, [*parts])))
-        return self._inbox.reply(number, lambda: self._is_over) or JOB_OVER
+            number = self._reader.new_request()
+            self._channel.send(messages.pack(messages.Request(self._turn, number, name, [*arguments])))
+        return self._reader.reply(number, lambda: self._is_over) or JOB_OVER
 
-    async def aask(self, word: str, *parts: Any) -> tuple[str, Any]:
-        return await asyncio.to_thread(self.ask, word, *parts)
+    async def arequest(self, name: str, *arguments: Any) -> tuple[str, Any]:
+        return await asyncio.to_thread(self.request, name, *arguments)
 
     @property
     def stopping(self) -> bool:
@@ -88,17 +88,17 @@ class _Link:
     @property
     def stop_reason(self) -> str:
         if not self._reason and not self._is_over:
-            self._reason = self._inbox.stop_reason()
+            self._reason = self._reader.stop_reason()
         return self._reason
 
 
-def run_jobs(inbox: Inbox, connection: socket.socket, load: Load, *, stay: bool) -> NoReturn:
+def run_jobs(reader: ChannelReader, connection: socket.socket, load: Load, *, stay: bool) -> NoReturn:
     """Run one job, or with `stay` one after the other, and exit."""
-    inbox.channel.connect(connection)
+    reader.channel.connect(connection)
     try:
-        _run_next(inbox, load, stay=stay)
-        while not _has_many_dead():
-            _run_next(inbox, load, stay=stay)
+        _run_next(reader, load, stay=stay)
+        while not _has_many_zombies():
+            _run_next(reader, load, stay=stay)
     except SystemExit as error:
         _exit(exit_code(error))
     except EOFError:  # there is no next job
@@ -110,39 +110,39 @@ def run_jobs(inbox: Inbox, connection: socket.socket, load: Load, *, stay: bool)
     _exit(0)
 
 
-def rehearse(log: str) -> Inbox:
-    """Run an empty job a few times in the zygote; `log` is its log. Returns an inbox for the children.
+def warm_up(log: str) -> ChannelReader:
+    """Run an empty job a few times in the zygote, with a log at this path. Returns a reader for the children.
 
     What Python caches while running a job is then already in memory, so children copy fewer pages: copying is most of
     the cost of a fork.
     """
-    inbox = Inbox(Channel())
-    task = make_task(_nothing, programs.Nowhere(), DEFAULTS)
-    call = Call("rehearsal", 1, "", task.name, task.signature.encode((0,), {}), b"", "", log)
+    reader = ChannelReader(Channel())
+    task = make_task(_identity, programs.NoApp(), DEFAULTS)
+    call = Call("warm-up", 1, "", task.name, task.signature.encode((0,), {}), b"", "", log)
     ours, its = (linux.Socket(fileno=end.detach()) for end in socket.socketpair())
     with ours, its:
-        inbox.channel.connect(its)
-        for turn in range(REHEARSALS):
+        reader.channel.connect(its)
+        for turn in range(WARM_UP_RUNS):
             ours.sendall(messages.pack(messages.RunCall(turn, [*call])))
-            _run_next(inbox, lambda: {task.name: task}, stay=True)
+            _run_next(reader, lambda: {task.name: task}, stay=True)
             ours.recv(4096)
-            _act_as_after_fork()
+            _run_after_fork_hooks()
     make_spare_streams(log)
-    return inbox
+    return reader
 
 
-def _act_as_after_fork() -> None:
+def _run_after_fork_hooks() -> None:
     """Run Python's private after-fork hooks; in a single-threaded process they change nothing."""
     for module, name in ((threading, "_after_fork"), (logging, "_after_at_fork_child_reinit_locks")):
         if act := getattr(module, name, None):
             act()
 
 
-def _nothing(number: int) -> int:
+def _identity(number: int) -> int:
     return number
 
 
-def _has_many_dead() -> bool:
+def _has_many_zombies() -> bool:
     """Whether jobs left many unreaped children.
 
     They are not reaped here, because a library may do it; the process is replaced instead.
@@ -152,19 +152,19 @@ def _has_many_dead() -> bool:
             return False
     except ChildProcessError:
         return False
-    return len(processes.children()) > MAX_DEAD
+    return len(processes.children()) > MAX_ZOMBIES
 
 
-def _run_next(inbox: Inbox, load: Load, *, stay: bool) -> None:
-    channel = inbox.channel
+def _run_next(reader: ChannelReader, load: Load, *, stay: bool) -> None:
+    channel = reader.channel
     set_signal(signal.SIGINT, signal.default_int_handler)
     set_signal(signal.SIGHUP, DEFAULT)
     set_signal(signal.SIGTERM, partial(_on_term, channel))
-    message = inbox.next_call()
+    message = reader.next_call()
     call = Call(*message.call)
     channel.send(messages.pack(messages.JobReceived()))
-    link, own = _Link(inbox, message.turn, call.log), os.getpid()
-    context, output = copy_context(), Redirected(call.log)
+    link, own = _ExecutorLink(reader, message.turn, call.log), os.getpid()
+    context, output = copy_context(), RedirectedOutput(call.log)
     with output:
         outcome = context.run(_attempt, call, link, load)
     if os.getpid() != own:  # a fork made by the task returned from it; ignore its outcome
@@ -181,10 +181,10 @@ def _on_term(channel: Channel, number: int, _: object) -> None:
     Others send SIGTERM too: systemd, to all processes of a service, when the worker begins to stop.
     """
     if channel.is_closing:
-        channel.uninterruptible.exit(128 + number)
+        channel.deferred_exit.exit(128 + number)
 
 
-def _attempt(call: Call, link: _Link, load: Load) -> Outcome:
+def _attempt(call: Call, link: _ExecutorLink, load: Load) -> Outcome:
     try:
         if call.task == PROGRAM:
             return programs.exec_program(call)

@@ -26,7 +26,7 @@ MAX_LISTED = 5  # threads in a message
 MAX_NAME = 60  # characters of a thread's name in a message
 
 _TASKS = "/proc/self/task"
-_EXIT_WITHIN = 10_000  # milliseconds; a trial child that has not exited by then hangs
+_EXIT_TIMEOUT = 10_000  # milliseconds; a trial child that has not exited by then hangs
 _CHECKS = 50  # for threads that are about to end, a hundredth of a second apart
 _IMPORTLIB = "<frozen importlib._bootstrap>"
 
@@ -39,24 +39,24 @@ class Thread(NamedTuple):
     is_python: bool
 
 
-class ImportedThreads:
+class ThreadOrigins:
     """Records which module's import started which thread."""
 
     def __init__(self, app: str) -> None:
         self.started: dict[int, str] = {}  # thread id -> module
         self._importing = app
         self._importer = threading.get_ident()
-        self._threads = _count()
-        self._known = _ids()
+        self._threads = _thread_count()
+        self._known = _thread_ids()
 
     def check(self) -> None:
         """Attribute new threads to the module that is being imported, if the number of threads has changed."""
-        if (count := _count()) != self._threads:
+        if (count := _thread_count()) != self._threads:
             self._threads = count
             self.attribute()
 
     def attribute(self) -> None:
-        new = _ids() - self._known
+        new = _thread_ids() - self._known
         self._known |= new
         self.started.update(dict.fromkeys(new, self._importing))
 
@@ -82,17 +82,17 @@ class ImportedThreads:
 
 
 @contextmanager
-def watch_imports(app: str) -> Iterator[ImportedThreads]:
+def watch_imports(app: str) -> Iterator[ThreadOrigins]:
     """Record which imports start threads: those of modules that `app` imports, or its own."""
-    recorded = ImportedThreads(app)
+    origins = ThreadOrigins(app)
     before = builtins.__import__
-    builtins.__import__ = watched = recorded.watch(before)
+    builtins.__import__ = watched = origins.watch(before)
     try:
-        yield recorded
+        yield origins
     finally:
         if builtins.__import__ is watched:  # otherwise the app has wrapped it too
             builtins.__import__ = before
-        recorded.attribute()  # also a thread that started when another ended
+        origins.attribute()  # also a thread that started when another ended
 
 
 def _absolute(name: str, globals: Mapping[str, Any] | None, level: int) -> str:
@@ -103,16 +103,16 @@ def _absolute(name: str, globals: Mapping[str, Any] | None, level: int) -> str:
     return f"{package}.{name}" if name else package
 
 
-def threads_against_fork(recorded: ImportedThreads) -> list[Thread]:
+def unsafe_threads(origins: ThreadOrigins) -> list[Thread]:
     """Return the threads that make it unsafe to fork this process. If in doubt, fork a trial child."""
-    if not _others():
+    if not _other_thread_ids():
         return []
-    found = _described(_others(), recorded)
+    found = _describe_threads(_other_thread_ids(), origins)
     has_python = len(sys._current_frames()) > 1  # Python threads never end at a fork
     if has_python or not _fork_trial_child():
         return found
     for _ in range(_CHECKS):
-        found = [thread for thread in _described(_others(), recorded) if thread.name not in HARMLESS]
+        found = [thread for thread in _describe_threads(_other_thread_ids(), origins) if thread.name not in HARMLESS]
         if not found:
             break
         linux.sleep(0.01)  # a thread that has ended is listed a moment longer
@@ -128,7 +128,7 @@ def _fork_trial_child() -> bool:
     try:
         waiting = linux.poll()
         waiting.register(descriptor, select.POLLIN)
-        has_exited = bool(waiting.poll(_EXIT_WITHIN))
+        has_exited = bool(waiting.poll(_EXIT_TIMEOUT))
     finally:
         os.close(descriptor)
     processes.kill(pid)
@@ -137,31 +137,31 @@ def _fork_trial_child() -> bool:
     return has_exited
 
 
-def _ids() -> set[int]:
+def _thread_ids() -> set[int]:
     return set(map(int, os.listdir(_TASKS)))
 
 
-def _others() -> list[int]:
+def _other_thread_ids() -> list[int]:
     """Return the ids of all threads except the first."""
-    return sorted(_ids() - {os.getpid()})
+    return sorted(_thread_ids() - {os.getpid()})
 
 
-def _count() -> int:
+def _thread_count() -> int:
     """Return a number that changes with the number of threads; cheaper than to list them."""
     return os.stat(_TASKS).st_nlink
 
 
-def _described(ids: Iterable[int], recorded: ImportedThreads) -> list[Thread]:
+def _describe_threads(ids: Iterable[int], origins: ThreadOrigins) -> list[Thread]:
     names = {thread.native_id: thread.name for thread in threading.enumerate()}
     found = []
     for number in ids:
         with suppress(FileNotFoundError, ProcessLookupError):  # it has ended
             name = names.get(number) or Path(f"{_TASKS}/{number}/comm").read_text().strip()
-            found.append(Thread(name, recorded.started.get(number, "?"), number in names))
+            found.append(Thread(name, origins.started.get(number, "?"), number in names))
     return found
 
 
-def listed(threads: Iterable[Thread]) -> str:
+def list_threads(threads: Iterable[Thread]) -> str:
     """List threads with the modules that started them, for a message."""
     counts = Counter(threads)
     words = [
@@ -173,7 +173,7 @@ def listed(threads: Iterable[Thread]) -> str:
     return ", ".join(words)
 
 
-def advice(threads: Iterable[Thread]) -> str:
+def what_to_move(threads: Iterable[Thread]) -> str:
     """Name the code to move into the task, for a message."""
     python = sorted({thread.module for thread in threads if thread.is_python})[:MAX_LISTED]
     others = sorted({thread.module for thread in threads if not thread.is_python})[:MAX_LISTED]

@@ -170,7 +170,7 @@ class InProcessJob:
         self._exit_if_asked()
         if self._is_over:
             return
-        call = self._jobs.calls.call if self._is_in_loop else self._jobs.calls.put_slowly
+        call = self._jobs.calls.call if self._is_in_loop else self._jobs.calls.put_throttled
         call(self.attempt.save, checkpoint, progress, note)
 
     def log(self, lines: str) -> None:
@@ -178,21 +178,21 @@ class InProcessJob:
         if not self._is_over:
             self.attempt.write_log(lines)
 
-    def ask(self, word: str, *parts: Any) -> tuple[str, Any]:
+    def request(self, name: str, *arguments: Any) -> tuple[str, Any]:
         self._exit_if_asked()
         if self._is_in_loop:  # it has to answer, and would wait for itself
-            raise Invalid(f"this would block the event loop of all coroutines here: write {_AWAITED[word]}")
-        return asyncio.run_coroutine_threadsafe(self._request(word, *parts), self._jobs.loop).result()
+            raise Invalid(f"this would block the event loop of all coroutines here: write {_AWAITED[name]}")
+        return asyncio.run_coroutine_threadsafe(self._request(name, *arguments), self._jobs.loop).result()
 
-    async def aask(self, word: str, *parts: Any) -> tuple[str, Any]:
+    async def arequest(self, name: str, *arguments: Any) -> tuple[str, Any]:
         """From the executor's loop, or from one of the job's own."""
         self._exit_if_asked()
-        asked = asyncio.run_coroutine_threadsafe(self._request(word, *parts), self._jobs.loop)
+        asked = asyncio.run_coroutine_threadsafe(self._request(name, *arguments), self._jobs.loop)
         return await asyncio.wrap_future(asked)
 
-    async def _request(self, word: str, *parts: Any) -> tuple[str, Any]:
+    async def _request(self, name: str, *arguments: Any) -> tuple[str, Any]:
         self._jobs.calls.catch_up()  # earlier saves come first
-        return await self.attempt.request(word, *parts)
+        return await self.attempt.request(name, *arguments)
 
     @property
     def stopping(self) -> bool:

@@ -19,10 +19,10 @@ from holdfast.worker.attempt import SOFT, Attempt
 from holdfast.worker.processes import kill_group
 from holdfast.worker.runners import programs
 from holdfast.worker.runners.child import JOB_OVER, NO_CONNECTION
-from holdfast.worker.runners.endings import ends_by_itself, forced_outcome
+from holdfast.worker.runners.endings import wait_for_end, forced_outcome
 from holdfast.worker.runners.run_limits import LAPSING, may_start
 from holdfast.worker.stacks import stack_of
-from holdfast.worker.transport import READ_SIZE, Arriving, Decode
+from holdfast.worker.transport import READ_SIZE, MessageBuffer, Decode
 
 NO_PROCESS = Release("no process could be started", 1000)
 DIED_WITH_ZYGOTE = -2  # the status of a process whose zygote died before it could report it
@@ -46,7 +46,7 @@ class ProcessEnd(NamedTuple):
             return crash_outcome("the job's process ended without an outcome; its exit code is not known")
         if attempt.job.task == PROGRAM:
             asked = attempt.stop_reason if attempt.stop_reason == SOFT else ""
-            return programs.ended(self.status, attempt.log, asked=asked)
+            return programs.program_outcome(self.status, attempt.log, asked=asked)
         if os.WIFSIGNALED(self.status):
             number = os.WTERMSIG(self.status)
             return crash_outcome("the job's process was killed", signal=number, memory=self.memory)
@@ -57,7 +57,7 @@ class ProcessEnd(NamedTuple):
         return crash_outcome(words, exit_code=code, memory=self.memory)
 
 
-class Process(NamedTuple):
+class ForkedProcess(NamedTuple):
     """A process that the zygote has forked."""
 
     pid: int
@@ -88,7 +88,7 @@ class _Connection:
         self._socket = ours
         self._number = ours.fileno()  # for a socket object, the loop would make four system calls more
         self._on_message = on_message
-        self._arriving = Arriving(_decode)
+        self._buffer = MessageBuffer(_decode)
         self._unsent = bytearray()
         self._is_blocked = False  # the other end does not read
         self._is_ending = False  # once everything is sent
@@ -134,7 +134,7 @@ class _Connection:
         end = None
         try:
             part = self._received()
-            for message in self._arriving.add(part):
+            for message in self._buffer.add(part):
                 self._on_message(message)
             if part:
                 return
@@ -155,7 +155,7 @@ class _Connection:
 class JobProcess:
     """A process that runs jobs; its fork may be pending, or may have failed."""
 
-    def __init__(self, forked: asyncio.Future[Process | None], ours: socket.socket) -> None:
+    def __init__(self, forked: asyncio.Future[ForkedProcess | None], ours: socket.socket) -> None:
         self.has_job = False  # the process has received the last job
         self._forked = forked
         self._connection = _Connection(ours, self._receive)
@@ -188,7 +188,7 @@ class JobProcess:
         self._send_call(attempt)
         try:
             read_stack = partial(stack_of, process.pid)
-            ends = await ends_by_itself(attempt, self._reported if stays else process.ended, read_stack)
+            ends = await wait_for_end(attempt, self._reported if stays else process.ended, read_stack)
             if not ends:
                 self._is_ending = True
                 self._connection.end()  # so the process knows that SIGTERM comes from us
@@ -271,7 +271,7 @@ class JobProcess:
         if not self._is_ending:
             self._connection.send(message)
 
-    def _pass_on_stop(self, attempt: Attempt, process: Process) -> None:
+    def _pass_on_stop(self, attempt: Attempt, process: ForkedProcess) -> None:
         if attempt.interrupt_reason:  # the process is being killed
             return
         if attempt.job.task != PROGRAM:

@@ -11,7 +11,7 @@ from typing import Any
 
 BATCH = 100  # calls that the loop makes before it serves others
 MAX_WAITING = 1000  # calls; a thread that adds more is slowed down
-SLOW_DOWN = 0.001  # seconds
+THROTTLE_PAUSE = 0.001  # seconds
 
 
 class LoopCalls:
@@ -29,11 +29,11 @@ class LoopCalls:
         if not self._is_woken:
             self._wake()
 
-    def put_slowly(self, function: Callable[..., object], *args: Any) -> None:
+    def put_throttled(self, function: Callable[..., object], *args: Any) -> None:
         """As `put`, but sleep if this thread adds calls faster than the loop makes them."""
         self.put(function, *args)
         if len(self._calls) > MAX_WAITING:
-            time.sleep(SLOW_DOWN)
+            time.sleep(THROTTLE_PAUSE)
 
     def call(self, function: Callable[..., object], *args: Any) -> None:
         """In the loop: call a function now, or after the calls that are waiting."""

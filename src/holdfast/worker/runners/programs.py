@@ -62,7 +62,7 @@ def exec_program(call: Call) -> Outcome:
 
 def _read(call: Call) -> Program:
     """Read the program of a call, and check it again: any client may have stored it."""
-    args, kwargs = program_task(Nowhere(), DEFAULTS).signature.decode(call.payload)
+    args, kwargs = program_task(NoApp(), DEFAULTS).signature.decode(call.payload)
     return Program.of(*args, **kwargs)
 
 
@@ -87,7 +87,7 @@ def _give_stdin(text: str | None) -> None:
     os.dup2(file, 0)
 
 
-class Nowhere:
+class NoApp:
     """The app of a task that is never enqueued here."""
 
     def enqueue(self, *_: object) -> NoReturn:
@@ -97,7 +97,7 @@ class Nowhere:
         raise NotImplementedError
 
 
-def ended(status: int, log: str, *, asked: str) -> Outcome:
+def program_outcome(status: int, log: str, *, asked: str) -> Outcome:
     """Return the outcome of a program that has ended.
 
     `log` is the file of its output; `asked` is the reason if it was asked to end early.

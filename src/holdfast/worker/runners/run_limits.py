@@ -27,15 +27,15 @@ from holdfast.units import humanize_size
 from holdfast.worker.attempt import SOFT, Attempt
 from holdfast.worker.linux import boot_time
 from holdfast.worker.processes import memory_of_tree
-from holdfast.worker.stacks import ANSWER_WITHIN
-from holdfast.worker.waiting import Duty, Threads
+from holdfast.worker.stacks import ANSWER_TIMEOUT
+from holdfast.worker.event_loop import Duty, Threads
 
 log = logging.getLogger("holdfast.worker")
 
-MEMORY_EVERY = 0.1  # seconds
-LEASE_EVERY = 0.5  # seconds, at most: the clock of `sleep` stands still while the machine is suspended
+MEMORY_CHECK_INTERVAL = 0.1  # seconds
+LEASE_CHECK_INTERVAL = 0.5  # seconds, at most: the clock of `sleep` stands still while the machine is suspended
 OUTPUT_CHECKS = 10  # in the time that a job may be silent
-ASK_AT = 1 / 4  # of its lease before its end, an exclusive job is asked to end
+INTERRUPT_AT = 1 / 4  # of its lease before its end, an exclusive job is asked to end
 LAPSING = Release("its lease could not be renewed")
 
 probes = Threads("look", 8)
@@ -43,7 +43,7 @@ probes = Threads("look", 8)
 ReadStack = Callable[[], str]
 
 
-def patience(job: ClaimedJob) -> int:
+def max_silence(job: ClaimedJob) -> int:
     """Return the milliseconds after which an unresponsive job has broken a limit; 0 if it has no such limit."""
     stalled = RunOptions.decode(job.run).stalled if job.run else None
     return min(job.timeout, stalled) if job.timeout and stalled else job.timeout or stalled or 0
@@ -101,7 +101,7 @@ async def _time_out(attempt: Attempt, read_stack: ReadStack) -> None:
 
 async def _watch_memory(attempt: Attempt, limit: int) -> None:
     while (used := await probes.call(memory_of_tree, attempt.pid or 0, limit)) <= limit:
-        await asyncio.sleep(MEMORY_EVERY)
+        await asyncio.sleep(MEMORY_CHECK_INTERVAL)
     words = f"the job's processes used {humanize_size(used)} of memory, more than their limit of {humanize_size(limit)}"
     attempt.interrupt("memory", failed("MemoryLimit", f"{words}, and were killed", group="memory"))
 
@@ -122,7 +122,7 @@ async def _stack_within(read_stack: ReadStack) -> str:
     """Read the stack of a job that is about to be stopped; '' if that fails or takes too long."""
     stack = ""
     with suppress(Exception):  # no resources are left, or the process does not answer
-        async with asyncio.timeout(ANSWER_WITHIN):
+        async with asyncio.timeout(ANSWER_TIMEOUT):
             stack = await probes.call(read_stack)
     return stack
 
@@ -137,7 +137,7 @@ def _size(path: str) -> int:
 async def _watch_lease(attempt: Attempt) -> None:
     """Interrupt it by the renewals that this process knows of; the supervisor, which knows more, kills it later."""
     while (left := _seconds_left(attempt)) > 0:
-        await asyncio.sleep(min(left, LEASE_EVERY))
+        await asyncio.sleep(min(left, LEASE_CHECK_INTERVAL))
     attempt.interrupt("lapsing", LAPSING)
 
 
@@ -148,4 +148,4 @@ def may_start(attempt: Attempt) -> bool:
 
 def _seconds_left(attempt: Attempt) -> float:
     """Seconds until an exclusive attempt is asked to end."""
-    return attempt.lease_requested_at() + attempt.job.lease / 1000 * (1 - ASK_AT) - boot_time()
+    return attempt.lease_requested_at() + attempt.job.lease / 1000 * (1 - INTERRUPT_AT) - boot_time()

@@ -11,14 +11,14 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import nullcontext
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from holdfast.job import option_table
 from holdfast.job.outcome import Outcome, Release
 from holdfast.store.commands import ClaimedJob
 from holdfast.task import task
 from holdfast.worker.attempt import Attempt
-from holdfast.worker.messages import FORK, REUSE, SPAWN
+from holdfast.worker.messages import FORK, REUSE, SPAWN, PredecessorLoad
 from holdfast.worker.runners.async_runner import AsyncRunner
 from holdfast.worker.runners.endings import unable_to_run
 from holdfast.worker.runners.inprocess_job import InProcessJobs
@@ -28,7 +28,7 @@ from holdfast.worker.runners.zygote import Zygote
 from holdfast.worker.runners.zygote_client import ZygoteClient
 from holdfast.worker.settings import Pool
 
-SLOT_WITHIN = 2.0  # seconds that a claimed job waits for a slot before it is requeued
+SLOT_TIMEOUT = 2.0  # seconds that a claimed job waits for a slot before it is requeued
 RECENT = 200  # jobs
 NEEDS_ZYGOTE = Release("it may kill its process, so not here", 1000)
 NEEDS_PROCESS = Release("its limits need a process of its own, so not here", 1000)
@@ -42,13 +42,6 @@ class Runner(Protocol):
     async def run(self, attempt: Attempt) -> Outcome: ...
 
     def stop_forking_ahead(self) -> None: ...
-
-
-class PredecessorLoad(NamedTuple):
-    """The jobs that the replaced executors still run: they occupy slots of this one."""
-
-    processes: int
-    inprocess: int
 
 
 NO_LOAD = PredecessorLoad(0, 0)
@@ -164,7 +157,7 @@ class Runners:
     async def _run_in_slot(self, runner: Runner, attempt: Attempt) -> Outcome:
         """Run an attempt once a slot is free; requeue it if none is free soon, as other workers may have one."""
         try:
-            async with asyncio.timeout(SLOT_WITHIN) if self._slots.locked() else nullcontext():
+            async with asyncio.timeout(SLOT_TIMEOUT) if self._slots.locked() else nullcontext():
                 await self._slots.acquire()
         except TimeoutError:
             return Release("claimed ahead")

@@ -51,7 +51,7 @@ from holdfast.worker.messages import (
 
 log = logging.getLogger("holdfast.worker")
 
-Run = Callable[[ProcessKind, socket.socket], None]
+ProcessMain = Callable[[ProcessKind, socket.socket], None]
 
 _PARENT_DIED = signal.SIGUSR1
 _IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # the supervisor handles them
@@ -59,7 +59,7 @@ _LAST_CHECKS = 200  # for children that are still alive, a hundredth of a second
 _OOM_SCORE = 500  # of 1000
 _ANCILLARY = socket.CMSG_SPACE(4)  # bytes, of one descriptor
 _CHECKS = 1000  # for processes that dead jobs left behind
-_CHECK_EVERY = 2  # milliseconds
+_CHECK_INTERVAL = 2  # milliseconds
 _decode: Callable[[bytes], StartProcess] = decoder(StartProcess)
 
 
@@ -70,7 +70,7 @@ class Zygote(NamedTuple):
     can_fork: bool  # otherwise it can only spawn
 
 
-def start(prepare: Callable[[], Run], *, close: Iterable[socket.socket] = ()) -> Zygote:
+def start(prepare: Callable[[], ProcessMain], *, close: Iterable[socket.socket] = ()) -> Zygote:
     """Fork a zygote, and close sockets in it. `prepare` runs in the zygote, and returns what its children run."""
     ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     gc.collect()
@@ -117,7 +117,7 @@ class _Job(NamedTuple):
 class _ZygoteServer:
     """Forks processes and reports their ends, until the executor has ended."""
 
-    def __init__(self, control: socket.socket, prepare: Callable[[], Run]) -> None:
+    def __init__(self, control: socket.socket, prepare: Callable[[], ProcessMain]) -> None:
         self._control = linux.Socket(fileno=control.detach())
         self._control.setblocking(True)
         self._prepare = prepare
@@ -164,7 +164,7 @@ class _ZygoteServer:
 
     def _serve_once(self) -> bool:
         """Handle what happens next. Returns whether the executor still runs."""
-        for descriptor, _ in self._poll.poll(_CHECK_EVERY if self._ended else None):
+        for descriptor, _ in self._poll.poll(_CHECK_INTERVAL if self._ended else None):
             if descriptor == self._signalled:
                 os.read(self._signalled, 4096)
                 if os.getppid() != self._parent:
@@ -280,7 +280,7 @@ def _reap(pid: int) -> tuple[int, int]:
     return status, used.ru_maxrss * 1024
 
 
-def _guard(control: socket.socket, run: Run) -> NoReturn:
+def _guard(control: socket.socket, run: ProcessMain) -> NoReturn:
     """Run as the parent of a one-job zygote, in the executor's place: the job may kill its parent."""
     guard = os.getpid()
     pid = os.fork()

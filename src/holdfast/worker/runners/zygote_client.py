@@ -8,10 +8,10 @@ from collections import deque
 
 from holdfast.worker import messages
 from holdfast.worker.messages import ProcessKind
-from holdfast.worker.runners.job_process import DIED_WITH_ZYGOTE, JobProcess, Process, ProcessEnd
+from holdfast.worker.runners.job_process import DIED_WITH_ZYGOTE, JobProcess, ForkedProcess, ProcessEnd
 from holdfast.worker.transport import Decode
 
-RETRY_AFTER = 0.005  # seconds, if the zygote's socket is full
+RETRY_DELAY = 0.005  # seconds, if the zygote's socket is full
 
 _decode: Decode[messages.FromZygote] = messages.decoder(messages.FromZygote)
 
@@ -24,8 +24,8 @@ class ZygoteClient:
         self._control.setblocking(False)
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(control, self._receive)
-        self._requested: deque[asyncio.Future[Process | None]] = deque()  # the zygote replies in order
-        self._processes: dict[int, Process] = {}
+        self._requested: deque[asyncio.Future[ForkedProcess | None]] = deque()  # the zygote replies in order
+        self._processes: dict[int, ForkedProcess] = {}
         self.died = asyncio.Event()
 
     def start(self, kind: ProcessKind) -> JobProcess:
@@ -72,7 +72,7 @@ class ZygoteClient:
             return False
         match _decode(packet):
             case messages.ProcessStarted(pid):
-                process = self._processes[pid] = Process(pid, self._loop.create_future())
+                process = self._processes[pid] = ForkedProcess(pid, self._loop.create_future())
                 self._requested.popleft().set_result(process)
             case messages.ProcessRefused():
                 self._requested.popleft().set_result(None)
@@ -80,17 +80,17 @@ class ZygoteClient:
                 self._processes.pop(pid).ended.set_result(ProcessEnd(status, memory))
         return True
 
-    def _request(self, kind: ProcessKind, its: socket.socket) -> asyncio.Future[Process | None]:
+    def _request(self, kind: ProcessKind, its: socket.socket) -> asyncio.Future[ForkedProcess | None]:
         """Have the zygote start a process that gets a socket. Its reply is None if it cannot."""
-        reply: asyncio.Future[Process | None] = self._loop.create_future()
+        reply: asyncio.Future[ForkedProcess | None] = self._loop.create_future()
         self._send(kind, its, reply)
         return reply
 
-    def _send(self, kind: ProcessKind, its: socket.socket, reply: asyncio.Future[Process | None]) -> None:
+    def _send(self, kind: ProcessKind, its: socket.socket, reply: asyncio.Future[ForkedProcess | None]) -> None:
         try:
             socket.send_fds(self._control, [messages.encode(messages.StartProcess(kind))], [its.fileno()])
         except BlockingIOError:
-            self._loop.call_later(RETRY_AFTER, self._send, kind, its, reply)
+            self._loop.call_later(RETRY_DELAY, self._send, kind, its, reply)
             return
         except ConnectionError:  # the zygote is dead: this executor ends soon, or OneJobZygote replies
             self._requested.append(reply)
@@ -104,7 +104,7 @@ class ZygoteClient:
 class OneJobZygote:
     """A zygote for one job, with a guard as its parent. When the guard ends, the job has ended too."""
 
-    def __init__(self, client: ZygoteClient, guard: Process) -> None:
+    def __init__(self, client: ZygoteClient, guard: ForkedProcess) -> None:
         self._client = client
         guard.ended.add_done_callback(lambda _: client.report_all_dead())
 

@@ -7,7 +7,7 @@ import logging
 
 from holdfast.store import commands
 from holdfast.text import did_you_mean
-from holdfast.worker.retrying import RetryingStore
+from holdfast.worker.retrying_store import RetryingStore
 
 log = logging.getLogger("holdfast.worker")
 

@@ -68,7 +68,7 @@ def _slots(pool: Pool) -> str:
     return each if pool.executors == 1 else f"{each}, in each of {pool.executors} executors"
 
 
-GATHER = 0.25  # seconds within which all executors report the same second
+GATHER_TIME = 0.25  # seconds within which all executors report the same second
 
 
 class Tally:
@@ -78,10 +78,10 @@ class Tally:
         self._counts: Counter[str] = Counter()
 
     def handle(self, message: messages.FromExecutor) -> None:
-        if not isinstance(message, messages.Tally):
+        if not isinstance(message, messages.AttemptCounts):
             return
         if not self._counts:
-            asyncio.get_running_loop().call_later(GATHER, self.log)
+            asyncio.get_running_loop().call_later(GATHER_TIME, self.log)
         self._counts.update(message.counts)
 
     def log(self) -> None:

@@ -13,10 +13,10 @@ from pathlib import Path
 
 from holdfast import errors
 from holdfast.worker import messages
-from holdfast.worker.output.console import Outlet
-from holdfast.worker.output.shipping import Logs
+from holdfast.worker.output.console import ConsoleStream
+from holdfast.worker.output.shipping import LogShipper
 from holdfast.worker.processes import Usage
-from holdfast.worker.retrying import RetryingStore
+from holdfast.worker.retrying_store import RetryingStore
 from holdfast.worker.settings import WorkerSettings
 from holdfast.worker.supervisor.banner import Tally
 from holdfast.worker.supervisor.executor_process import ExecutorProcess
@@ -26,11 +26,11 @@ from holdfast.worker.supervisor.schedules import WorkerSchedules
 from holdfast.worker.supervisor.served_queues import ServedQueues
 from holdfast.worker.supervisor.slots import ExecutorSlot
 from holdfast.worker.supervisor.store_watch import StoreWatch
-from holdfast.worker.waiting import Duty, cancel_all
+from holdfast.worker.event_loop import Duty, cancel_all
 
 log = logging.getLogger("holdfast.worker")
 
-RESTART_AFTER = 1.0  # seconds
+RESTART_DELAY = 1.0  # seconds
 
 
 class WorkerDuties:
@@ -44,7 +44,7 @@ class WorkerDuties:
         executors: Mapping[str, ExecutorProcess],
         slots: Sequence[ExecutorSlot],
         *,
-        outlet: Outlet | None = None,
+        console: ConsoleStream | None = None,
         on_work: Callable[[], None] = lambda: None,
     ) -> None:
         self._worker = worker
@@ -65,7 +65,7 @@ class WorkerDuties:
             schedules=self.schedules,
             on_drain=self._drain,
         )
-        self.logs = Logs(store, Path(settings.directory), self._is_running, outlet=outlet)
+        self.logs = LogShipper(store, Path(settings.directory), self._is_running, console=console)
         self.store_watch = StoreWatch(store, accept_data_loss=settings.accept_data_loss, on_change=self._claims_changed)
         self.tally = Tally()
         self.publish(self._usage)
@@ -81,8 +81,8 @@ class WorkerDuties:
             self.served.run,
             self.schedules.run,
             self.store_watch.run,
-            self.logs.keep,
-            self.logs.keep_small,
+            self.logs.run,
+            self.logs.free_space,
         )
 
     @asynccontextmanager
@@ -162,4 +162,4 @@ async def run_duty(duty: Duty) -> None:
             refused = str(error)
         except Exception:
             log.exception("a duty of the supervisor failed; restarting it")
-        await asyncio.sleep(RESTART_AFTER)
+        await asyncio.sleep(RESTART_DELAY)

@@ -16,13 +16,13 @@ from typing import NamedTuple
 from holdfast.store.commands import Lease
 from holdfast.worker.linux import boot_time
 from holdfast.worker.messages import LeaseRenewed
-from holdfast.worker.runners.run_limits import ASK_AT
+from holdfast.worker.runners.run_limits import INTERRUPT_AT
 from holdfast.worker.supervisor.executor_process import ExecutorProcess
 
 log = logging.getLogger("holdfast.worker")
 
 KILL_AT = 1 / 8  # of the lease is left
-MAX_PAUSE = 0.25  # seconds between checks
+MAX_CHECK_INTERVAL = 0.25  # seconds between checks
 
 
 class _Lease(NamedTuple):
@@ -68,7 +68,7 @@ class ExclusiveLeases:
                 self._not_empty.clear()
                 continue
             soonest = min((lease.left - KILL_AT) * lease.length for lease in self._leases.values())
-            await asyncio.sleep(min(max(soonest, 0.01), MAX_PAUSE))
+            await asyncio.sleep(min(max(soonest, 0.01), MAX_CHECK_INTERVAL))
 
     def _check(self, key: Lease, lease: _Lease) -> None:
         executor = self._executors.get(key.executor)
@@ -76,7 +76,7 @@ class ExclusiveLeases:
             del self._leases[key]
         elif lease.left <= KILL_AT:
             executor.kill_job(key.id, key.attempt)
-        elif lease.left <= ASK_AT and not lease.is_interrupted:
+        elif lease.left <= INTERRUPT_AT and not lease.is_interrupted:
             log.warning("%s: the lease of exclusive attempt %d could not be renewed in time; stopping it", *key[1:])
             executor.interrupt(key.id, key.attempt, "lapsing")
             self._leases[key] = lease._replace(is_interrupted=True)

@@ -23,11 +23,11 @@ from holdfast.store.commands import Lease, Started
 from holdfast.worker import messages
 from holdfast.worker.linux import boot_time
 from holdfast.worker.processes import ProcessStat, Usage, kill_group, process_stat, start_time
-from holdfast.worker.settings import Pool, Start, WorkerSettings
-from holdfast.worker.transport import READ_SIZE, Arriving, Decode, ignoring_unknown, open_ends
+from holdfast.worker.settings import Pool, ExecutorStart, WorkerSettings
+from holdfast.worker.transport import READ_SIZE, MessageBuffer, Decode, ignoring_unknown, open_reader_and_writer
 
-UNRESPONSIVE_AFTER = 10.0  # seconds
-READ_EVERY = 0.02  # seconds
+UNRESPONSIVE_TIMEOUT = 10.0  # seconds
+READ_INTERVAL = 0.02  # seconds
 
 
 class Responsiveness:
@@ -41,7 +41,7 @@ class Responsiveness:
 
     @property
     def is_unresponsive(self) -> bool:
-        return self.silent > UNRESPONSIVE_AFTER
+        return self.silent > UNRESPONSIVE_TIMEOUT
 
     def check(self, interval: float) -> bool:
         """Add the time since the last check, up to the interval of checks. Returns whether to send a ping."""
@@ -59,11 +59,11 @@ class Responsiveness:
 _decode: Decode[messages.FromExecutor | None] = ignoring_unknown(messages.decoder(messages.FromExecutor), "executor")
 
 
-class _Hold(NamedTuple):
+class _HeldJob(NamedTuple):
     """A job that the executor holds."""
 
     lease: int  # milliseconds
-    patience: int = 0  # milliseconds that it may run, or be silent, before it is stopped; 0: any time
+    max_silence: int = 0  # milliseconds that it may run, or be silent, before it is stopped; 0: any time
     task: str = ""
     pid: int = 0  # 0 if it shares the executor's process
     created: int = 0  # when the job was created; only known if it has its own process
@@ -76,7 +76,7 @@ class _Hold(NamedTuple):
             kill_group(self.pid)
 
 
-class JobProcess(NamedTuple):
+class JobProcessInfo(NamedTuple):
     """A job's own process."""
 
     id: str
@@ -87,7 +87,7 @@ class JobProcess(NamedTuple):
     used: float  # seconds of CPU before that
 
 
-class Process(Protocol):
+class PopenLike(Protocol):
     """The part of `subprocess.Popen` that is used."""
 
     @property
@@ -104,7 +104,7 @@ class ExecutorProcess:
     def __init__(
         self,
         name: str,
-        process: Process,
+        process: PopenLike,
         control: socket.socket,
         writer: asyncio.StreamWriter,
     ) -> None:
@@ -122,7 +122,7 @@ class ExecutorProcess:
         self._process = process
         self._control = control
         self._writer = writer
-        self._held: dict[tuple[str, int], _Hold] = {}  # by (job, attempt)
+        self._held: dict[tuple[str, int], _HeldJob] = {}  # by (job, attempt)
         self._started: list[Started] = []
         self._all_received = False  # it has closed the connection after its last message
 
@@ -133,8 +133,8 @@ class ExecutorProcess:
         """Start an executor. Nothing is awaited once the process runs: until it is registered it is an orphan."""
         ours, its = socket.socketpair()
         with its:
-            control, writer = await open_ends(ours)
-            start = Start(
+            control, writer = await open_reader_and_writer(ours)
+            start = ExecutorStart(
                 name=name,
                 parent=os.getpid(),
                 settings=settings,
@@ -162,15 +162,15 @@ class ExecutorProcess:
 
     def pid_of(self, id: str, attempt: int) -> int:
         """Return the pid of a job; 0 if it shares the executor's process, or is not held."""
-        return self._held.get((id, attempt), _Hold(0)).pid
+        return self._held.get((id, attempt), _HeldJob(0)).pid
 
     @property
-    def processes(self) -> list[JobProcess]:
+    def processes(self) -> list[JobProcessInfo]:
         """The jobs that have their own process."""
         return [
-            JobProcess(id, hold.created, attempt, hold.pid, hold.since, hold.stat.cpu_seconds)
-            for (id, attempt), hold in self._held.items()
-            if hold.pid
+            JobProcessInfo(id, job.created, attempt, job.pid, job.since, job.stat.cpu_seconds)
+            for (id, attempt), job in self._held.items()
+            if job.pid
         ]
 
     def holds(self, id: str, attempt: int) -> bool:
@@ -183,27 +183,27 @@ class ExecutorProcess:
     @property
     def running(self) -> list[tuple[str, str]]:
         """The ids and tasks of the jobs that it holds."""
-        return [(id, hold.task) for (id, _), hold in self._held.items()]
+        return [(id, job.task) for (id, _), job in self._held.items()]
 
     def may_have_started(self, lease: Lease) -> bool:
         """Return whether a leased job may have started: the executor reports each job before it starts."""
         return not self._all_received or (lease.id, lease.attempt) in self._held
 
     @property
-    def was_not_needed(self) -> bool:
+    def was_superseded(self) -> bool:
         """Whether it was killed because its replacement became due before it was ready."""
         return self.is_due.is_set() and not self.ready.is_set()
 
     @property
     def load(self) -> tuple[int, int]:
         """The number of jobs that have their own process, and the number of those that share the executor's."""
-        apart = sum(1 for hold in self._held.values() if hold.pid)
+        apart = sum(1 for job in self._held.values() if job.pid)
         return apart, len(self._held) - apart
 
     @property
     def shortest_lease(self) -> int | None:
         """In milliseconds; None if it holds no lease."""
-        return min((hold.lease for hold in self._held.values()), default=None)
+        return min((job.lease for job in self._held.values()), default=None)
 
     def take_started(self) -> list[Started]:
         """Return the jobs that were started since the last call."""
@@ -213,15 +213,15 @@ class ExecutorProcess:
     async def receive(self) -> AsyncIterator[messages.FromExecutor]:
         """Yield the messages of the executor until it closes the connection.
 
-        Messages are read every `READ_EVERY`: a supervisor that woke for each would take CPU time from the job itself.
+        Messages are read every `READ_INTERVAL`: a supervisor that woke for each would take CPU time from the job itself.
         """
-        arriving, loop = Arriving(_decode), asyncio.get_running_loop()
+        buffer, loop = MessageBuffer(_decode), asyncio.get_running_loop()
         with suppress(ConnectionError):
             while part := await loop.sock_recv(self._control, READ_SIZE):
-                for message in arriving.add(part):
+                for message in buffer.add(part):
                     if message is not None:
                         yield message
-                await asyncio.sleep(READ_EVERY)
+                await asyncio.sleep(READ_INTERVAL)
             self._all_received = True
 
     def note(self, message: messages.FromExecutor) -> None:
@@ -230,7 +230,7 @@ class ExecutorProcess:
             case messages.JobsClaimed(jobs):
                 self.is_idle = False
                 for job in jobs:
-                    self._held[job.id, job.attempt] = _Hold(job.lease, job.patience, job.task)
+                    self._held[job.id, job.attempt] = _HeldJob(job.lease, job.max_silence, job.task)
             case messages.AttemptsEnded(attempts):
                 for attempt in attempts:
                     self._held.pop(attempt, None)
@@ -247,8 +247,8 @@ class ExecutorProcess:
                 self.is_due.set()
 
     def _note_started(self, job: messages.JobStarted) -> None:
-        if hold := self._held.get((job.id, job.attempt)):
-            self._held[job.id, job.attempt] = hold._replace(
+        if held := self._held.get((job.id, job.attempt)):
+            self._held[job.id, job.attempt] = held._replace(
                 pid=job.pid, created=job.created, since=boot_time(), stat=process_stat(job.pid)
             )
             self._started.append(Started(self.name, job.id, job.attempt, job.pid, job.delay))
@@ -276,7 +276,7 @@ class ExecutorProcess:
     @property
     def is_overdue(self) -> bool:
         """Whether it has been silent for longer than one of its jobs may run, or be silent."""
-        inside = [hold.patience / 1000 for hold in self._held.values() if hold.patience and not hold.pid]
+        inside = [job.max_silence / 1000 for job in self._held.values() if job.max_silence and not job.pid]
         return bool(inside) and self.responsiveness.silent > min(inside)
 
     def send(self, message: messages.FromSupervisor) -> None:
@@ -300,12 +300,12 @@ class ExecutorProcess:
 
     def kill_job(self, id: str, attempt: int) -> None:
         """Kill a job's own process, if it has one; the zygote of its executor kills what it has started."""
-        if hold := self._held.get((id, attempt)):
-            hold.kill()
+        if job := self._held.get((id, attempt)):
+            job.kill()
 
     def kill_jobs(self) -> None:
-        for hold in self._held.values():
-            hold.kill()
+        for job in self._held.values():
+            job.kill()
 
     def close(self) -> None:
         self._control.close()

@@ -27,15 +27,15 @@ from holdfast.units import humanize, humanize_size
 from holdfast.version import __version__
 from holdfast.worker.linux import boot_time
 from holdfast.worker.processes import Usage, usage_of, usage_of_tree
-from holdfast.worker.retrying import RetryingStore
+from holdfast.worker.retrying_store import RetryingStore
 from holdfast.worker.settings import Pool, WorkerSettings
-from holdfast.worker.supervisor.executor_process import ExecutorProcess, JobProcess
+from holdfast.worker.supervisor.executor_process import ExecutorProcess, JobProcessInfo
 from holdfast.worker.supervisor.leases import Leases
-from holdfast.worker.supervisor.slots import YOUNG, ExecutorSlot
+from holdfast.worker.supervisor.slots import YOUNG_AGE, ExecutorSlot
 
 log = logging.getLogger("holdfast.worker")
 
-CHECK_EVERY = 1.0  # seconds, or as often as leases are renewed; less often if a check takes long
+CHECK_INTERVAL = 1.0  # seconds, or as often as leases are renewed; less often if a check takes long
 MAX_TASKS = 8192  # bytes of their names
 MAX_APP = 1000  # characters of the app's name
 
@@ -80,13 +80,13 @@ class HealthCheck:
             self._publish(usage[os.getpid()])
             for slot in self._slots:
                 _replace_if_due(slot)
-            await asyncio.sleep(max(CHECK_EVERY, self._leases.interval, 20 * (boot_time() - began)))
+            await asyncio.sleep(max(CHECK_INTERVAL, self._leases.interval, 20 * (boot_time() - began)))
 
 
 def _replace_if_due(slot: ExecutorSlot) -> None:
     executor = None if slot.is_closed else slot.current
     if executor and not executor.is_due.is_set() and (why := replacement_reason(executor, slot.pool)):
-        is_young = boot_time() - executor.born < YOUNG  # the limit is too low: this will repeat
+        is_young = boot_time() - executor.born < YOUNG_AGE  # the limit is too low: this will repeat
         log.log(logging.WARNING if is_young else logging.INFO, "replacing executor %s: %s", executor.name, why)
         executor.is_due.set()
 
@@ -144,8 +144,8 @@ def _shortened(about: dict[str, Any]) -> str:
     return text.decode()
 
 
-MAX_SAMPLE_PAUSE = 10.0  # seconds between samples of one job
-MIN_STORE_PAUSE, MAX_STORE_PAUSE = 6.0, 60.0  # seconds between storing samples of one job; longer the longer it runs
+MAX_SAMPLE_INTERVAL = 10.0  # seconds between samples of one job
+MIN_STORE_INTERVAL, MAX_STORE_INTERVAL = 6.0, 60.0  # seconds between storing samples of one job; longer the longer it runs
 BATCH = 32  # blocks in one call
 MAX_CPU = 0.02  # of one processor that sampling may use
 NEW_PROCESS_CPU = 0.05  # seconds of CPU that a new process uses before it runs a job
@@ -177,11 +177,11 @@ class _Sampled:
             self.sampled_at, self.cpu_seconds, self.is_unsaved = now, used.cpu_seconds, True
 
     def needs_sample(self, now: float) -> bool:
-        return now - self.sampled_at >= min(self.series.step, MAX_SAMPLE_PAUSE)
+        return now - self.sampled_at >= min(self.series.step, MAX_SAMPLE_INTERVAL)
 
     def needs_saving(self, now: float) -> bool:
         return self.is_unsaved and now - self.stored_at >= min(
-            MAX_STORE_PAUSE, max(MIN_STORE_PAUSE, self.series.seconds / 10)
+            MAX_STORE_INTERVAL, max(MIN_STORE_INTERVAL, self.series.seconds / 10)
         )
 
 
@@ -202,10 +202,10 @@ class UsageSampler:
             await self.save()
             await asyncio.sleep(max(FIRST_STEP, cost / MAX_CPU))
 
-    def _running(self) -> dict[Key, JobProcess]:
+    def _running(self) -> dict[Key, JobProcessInfo]:
         return {Key(*each[:3]): each for executor in self._executors.values() for each in executor.processes}
 
-    def _sample(self, running: dict[Key, JobProcess]) -> None:
+    def _sample(self, running: dict[Key, JobProcessInfo]) -> None:
         now = boot_time()
         for key, process in running.items():
             sampled = self._sampled.get(key)
@@ -234,7 +234,7 @@ class UsageSampler:
                 log.error("the memory and CPU usage of jobs is not stored: %s", error)
 
 
-def _first_sample(process: JobProcess) -> _Sampled:
+def _first_sample(process: JobProcessInfo) -> _Sampled:
     """Sample a process for the first time. If it ran other jobs before, its usage so far is theirs."""
     if process.used <= NEW_PROCESS_CPU:
         sampled = _Sampled(process.pid, process.since, process.since, process.used)

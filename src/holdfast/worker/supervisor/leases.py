@@ -16,7 +16,7 @@ from holdfast.store.commands import Finish, Lease, RenewReply, Started
 from holdfast.worker import messages
 from holdfast.worker.lease_clock import LeaseClock
 from holdfast.worker.linux import boot_time
-from holdfast.worker.retrying import RetryingStore, retry_until_answered
+from holdfast.worker.retrying_store import RetryingStore, retry_until_answered
 from holdfast.worker.settings import WorkerSettings
 from holdfast.worker.supervisor.app_warnings import AppWarnings
 from holdfast.worker.supervisor.exclusive_leases import ExclusiveLeases
@@ -28,11 +28,11 @@ from holdfast.worker.supervisor.stack_requests import StackRequests
 log = logging.getLogger("holdfast.worker")
 
 MAX_REFILLS = 10  # schedules whose times are computed after a renewal
-MAX_INTERVAL = 7.5  # seconds between renewals
-INBOX_BLOCK = 5.0  # seconds
-INBOX_RETRY = 0.5  # seconds
-CHECK_CLOCK_EVERY = 1.0  # seconds: the clock of `sleep` stands still while the machine sleeps
-MIN_INTERVAL = 0.5  # seconds between renewals that are brought forward
+MAX_RENEWAL_INTERVAL = 7.5  # seconds between renewals
+INBOX_TIMEOUT = 5.0  # seconds
+INBOX_RETRY_DELAY = 0.5  # seconds
+CLOCK_CHECK_INTERVAL = 1.0  # seconds: the clock of `sleep` stands still while the machine sleeps
+MIN_RENEWAL_INTERVAL = 0.5  # seconds between renewals that are brought forward
 
 # Messages of the inbox, and why they interrupt an attempt.
 INTERRUPTS: dict[str, Literal["cancelled", "lost"]] = {"cancel": "cancelled", "lost": "lost"}
@@ -64,7 +64,7 @@ class Leases:
         self._schedules = schedules
         self.app_warnings = AppWarnings(store)
         self._on_drain = on_drain
-        self._interval = MAX_INTERVAL  # seconds from the last renewal to the next
+        self._interval = MAX_RENEWAL_INTERVAL  # seconds from the last renewal to the next
         self._inbox_key = b""
         self._inbox_key_known = asyncio.Event()
         self._soon = asyncio.Event()
@@ -76,7 +76,7 @@ class Leases:
         """Seconds between renewals: a quarter of the shortest lease."""
         held = [executor.shortest_lease for executor in self._executors.values()]
         leases = [lease for lease in (self._settings.lease, *held) if lease is not None]
-        return min([lease / 4000 for lease in leases] + [MAX_INTERVAL])
+        return min([lease / 4000 for lease in leases] + [MAX_RENEWAL_INTERVAL])
 
     def handle(self, message: messages.FromExecutor) -> None:
         """Handle a message of an executor; renew soon if there is something to report, or a short lease."""
@@ -106,9 +106,9 @@ class Leases:
             await self._renew_all()
             self._kill_unresponsive()
             while (passed := boot_time() - began) < self._interval and not (
-                self._soon.is_set() and passed >= MIN_INTERVAL
+                self._soon.is_set() and passed >= MIN_RENEWAL_INTERVAL
             ):
-                pause = MIN_INTERVAL - passed if self._soon.is_set() else CHECK_CLOCK_EVERY
+                pause = MIN_RENEWAL_INTERVAL - passed if self._soon.is_set() else CLOCK_CHECK_INTERVAL
                 await self._pause(min(self._interval - passed, pause))
 
     async def _pause(self, seconds: float) -> None:
@@ -233,10 +233,10 @@ class Leases:
         await self._inbox_key_known.wait()
         while True:
             popped = await retry_until_answered(
-                lambda: store.execute("BLPOP", self._inbox_key, INBOX_BLOCK, blocks=INBOX_BLOCK),
+                lambda: store.execute("BLPOP", self._inbox_key, INBOX_TIMEOUT, blocks=INBOX_TIMEOUT),
                 retry_on=(errors.HoldfastError,),
-                pause=INBOX_RETRY,
-                max_pause=INBOX_RETRY,
+                pause=INBOX_RETRY_DELAY,
+                max_pause=INBOX_RETRY_DELAY,
             )
             if popped:
                 self._handle_inbox(*popped[1].decode().split())

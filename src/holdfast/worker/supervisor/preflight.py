@@ -9,7 +9,7 @@ from typing import NamedTuple
 from holdfast.doctor import ServerFacts, aprobe_server, missing_persistence, reasons_to_refuse, server_name
 from holdfast.server.home import NotTrusted
 from holdfast.store import Address, AsyncStore
-from holdfast.worker.retrying import OutageLog, retry_until_answered
+from holdfast.worker.retrying_store import OutageLog, retry_until_answered
 
 log = logging.getLogger("holdfast.worker")
 

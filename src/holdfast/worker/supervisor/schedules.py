@@ -15,7 +15,7 @@ from holdfast import errors
 from holdfast.client import timing
 from holdfast.constants import MIN_TIMES_AHEAD
 from holdfast.store import commands
-from holdfast.worker.retrying import RetryingStore
+from holdfast.worker.retrying_store import RetryingStore
 
 log = logging.getLogger("holdfast.worker")
 

@@ -14,12 +14,12 @@ from holdfast import errors
 from holdfast.store import commands
 from holdfast.worker.linux import boot_time
 from holdfast.worker.queue_patterns import Patterns
-from holdfast.worker.retrying import RetryingStore
+from holdfast.worker.retrying_store import RetryingStore
 from holdfast.worker.settings import MAX_QUEUES, Pool
 
 log = logging.getLogger("holdfast.worker")
 
-MIN_PAUSE = 0.01  # seconds between two listings; longer if a listing takes long
+MIN_LISTING_INTERVAL = 0.01  # seconds between two listings; longer if a listing takes long
 MAX_SHOWN = 10  # names in a log line
 
 
@@ -84,7 +84,7 @@ class ServedQueues:
                 raise
             for call in then:
                 call()
-            await asyncio.sleep(max(MIN_PAUSE, 10 * (boot_time() - began)))
+            await asyncio.sleep(max(MIN_LISTING_INTERVAL, 10 * (boot_time() - began)))
 
     def _update(self, names: list[str]) -> None:
         for pool, patterns in self._patterns.items():

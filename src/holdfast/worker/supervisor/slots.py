@@ -25,13 +25,13 @@ from holdfast.worker.linux import boot_time
 from holdfast.worker.settings import Pool
 from holdfast.worker.supervisor.executor_process import ExecutorProcess
 from holdfast.worker.supervisor.served_queues import ServedQueues
-from holdfast.worker.waiting import first
+from holdfast.worker.event_loop import wait_for_first
 
 log = logging.getLogger("holdfast.worker")
 
-RESTART_AFTER = 0.5  # seconds, doubled up to MAX_PAUSE while executors die young
-MAX_PAUSE = 10.0
-YOUNG = 10.0  # seconds of age
+RESTART_DELAY = 0.5  # seconds, doubled up to MAX_RESTART_DELAY while executors die young
+MAX_RESTART_DELAY = 10.0
+YOUNG_AGE = 10.0  # seconds of age
 
 
 class SlotOwner(Protocol):
@@ -78,18 +78,18 @@ class ExecutorSlot:
         pause = 0.0
         while not self._is_ending() and (self._jobs_left() or self.monitored):
             if not self._jobs_left():
-                await first(*self.monitored.values(), self._ending())
+                await wait_for_first(*self.monitored.values(), self._ending())
                 continue
             began = boot_time()
             new = await self._fill(group)
             if new and new.is_leaving:
                 break
             if not (new and new.is_due.is_set()):
-                died_young = boot_time() - began < YOUNG
-                pause = min(max(RESTART_AFTER, pause * 2), MAX_PAUSE) if died_young else RESTART_AFTER
+                died_young = boot_time() - began < YOUNG_AGE
+                pause = min(max(RESTART_DELAY, pause * 2), MAX_RESTART_DELAY) if died_young else RESTART_DELAY
                 if not self._is_ending():
                     log.warning("starting the next executor of pool %s in %g s", self.pool.name, pause)
-                await first(self._ending(), self._retry.wait(), timeout=pause)
+                await wait_for_first(self._ending(), self._retry.wait(), timeout=pause)
         self.is_closed = True
         if self.current and not self._owner.stopping.is_set():
             self.current.send(messages.Retire())
@@ -99,7 +99,7 @@ class ExecutorSlot:
 
     async def _ending(self) -> None:
         """Wait until the worker stops or is drained."""
-        await first(self._owner.stopping.wait(), self._owner.draining.wait())
+        await wait_for_first(self._owner.stopping.wait(), self._owner.draining.wait())
 
     async def _fill(self, group: asyncio.TaskGroup) -> ExecutorProcess | None:
         """Fill the slot until its executor exits or is due for replacement. Returns None if it never became ready."""
@@ -113,14 +113,14 @@ class ExecutorSlot:
             log.exception("could not start an executor")
             return None
         monitoring = self.monitored[new] = group.create_task(self._monitor(new))
-        await first(monitoring, new.ready.wait(), new.is_due.wait())
+        await wait_for_first(monitoring, new.ready.wait(), new.is_due.wait())
         if monitoring.done() or not new.ready.is_set():
             new.kill()  # unless it has exited: its code is outdated, and it has claimed nothing
             if new.waits_for_change and not self._is_ending():
-                await first(self._retry.wait(), self._ending())
+                await wait_for_first(self._retry.wait(), self._ending())
             return None
         self._install(new)
-        await first(monitoring, new.is_due.wait(), self._ending())
+        await wait_for_first(monitoring, new.is_due.wait(), self._ending())
         return new
 
     def _install(self, new: ExecutorProcess) -> None:

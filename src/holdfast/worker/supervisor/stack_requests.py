@@ -15,10 +15,10 @@ from holdfast.client.running_jobs import StackResponse
 from holdfast.store import commands
 from holdfast.worker.messages import StackReply, StackRequest
 from holdfast.worker.processes import command_line, process_stat, tree, usage_of
-from holdfast.worker.retrying import RetryingStore
+from holdfast.worker.retrying_store import RetryingStore
 from holdfast.worker.stacks import stack_of
 from holdfast.worker.supervisor.executor_process import ExecutorProcess
-from holdfast.worker.waiting import first
+from holdfast.worker.event_loop import wait_for_first
 
 EXECUTOR_TIMEOUT = 1.0  # seconds
 MAX_CHARACTERS = 40_000  # of an answer
@@ -61,7 +61,7 @@ class StackRequests:
         pending = self._pending[inbox] = asyncio.get_running_loop().create_future()
         executor.send(StackRequest(id, attempt, inbox))
         try:
-            await first(pending, timeout=EXECUTOR_TIMEOUT)
+            await wait_for_first(pending, timeout=EXECUTOR_TIMEOUT)
         finally:
             del self._pending[inbox]
         if not pending.done():

@@ -15,12 +15,12 @@ from holdfast import errors
 from holdfast.doctor import ServerFacts, eviction
 from holdfast.server import server
 from holdfast.store import AsyncStore
-from holdfast.worker.retrying import RetryingStore
-from holdfast.worker.waiting import Threads
+from holdfast.worker.retrying_store import RetryingStore
+from holdfast.worker.event_loop import Threads
 
 log = logging.getLogger("holdfast.worker")
 
-CHECK_EVERY = 60.0  # seconds
+CHECK_INTERVAL = 60.0  # seconds
 
 _keeping = Threads("server", 1)
 
@@ -49,7 +49,7 @@ class StoreWatch:
             else:
                 self._check({str(name): str(value) for name, value in info.items()})
                 await _ensure_keeper(store)
-            await asyncio.sleep(CHECK_EVERY)
+            await asyncio.sleep(CHECK_INTERVAL)
 
     def _check(self, info: dict[str, str]) -> None:
         self._count(int(info.get("evicted_keys", 0)))

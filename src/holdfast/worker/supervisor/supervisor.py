@@ -22,26 +22,27 @@ from holdfast.names import new_id, node_name
 from holdfast.store import Address
 from holdfast.worker import linux, messages, processes
 from holdfast.worker.linux import READY, STOPPING, notify, user_name
-from holdfast.worker.output.console import Outlet
-from holdfast.worker.retrying import RetryingStore
+from holdfast.worker.output.console import ConsoleStream
+from holdfast.worker.retrying_store import RetryingStore
 from holdfast.worker.settings import Pool, WorkerSettings
 from holdfast.worker.supervisor.banner import log_banner, log_stop
+from holdfast.worker.supervisor.dead_workers import DeadWorkers
 from holdfast.worker.supervisor.duties import WorkerDuties
 from holdfast.worker.supervisor.executor_process import ExecutorProcess
 from holdfast.worker.supervisor.health import HealthCheck, UsageSampler
-from holdfast.worker.supervisor.peers import Peers, WorkerFolder, WorkerLock
+from holdfast.worker.supervisor.worker_lock import WorkerFolder, WorkerLock
 from holdfast.worker.supervisor.preflight import check_server
 from holdfast.worker.supervisor.reload import SourceFiles
 from holdfast.worker.supervisor.slots import Burst, ExecutorSlot, shares
-from holdfast.worker.waiting import cancel_all, first, remove
+from holdfast.worker.event_loop import cancel_all, remove_folder, wait_for_first
 
 log = logging.getLogger("holdfast.worker")
 
-REAP_EVERY = 1.0  # seconds
-CHECK_FILES_EVERY = 0.5  # seconds
+REAP_INTERVAL = 1.0  # seconds
+FILE_CHECK_INTERVAL = 0.5  # seconds
 GRACE = 3.0  # seconds between the deadline of a shutdown and the kill
 KILL_ATTEMPTS = 1000  # to kill orphans, 10 ms apart
-READ_REST_WITHIN = 1.0  # seconds to read the last messages of a dead executor
+LAST_MESSAGES_TIMEOUT = 1.0  # seconds to read the last messages of a dead executor
 
 
 class Supervisor:
@@ -62,13 +63,13 @@ class Supervisor:
             self._store,
             self._executors,
             self._slots,
-            outlet=Outlet(1) if settings.show_output else None,
+            console=ConsoleStream(1) if settings.show_output else None,
             on_work=self._resume_burst,
         )
         self._leases = self._duties.leases
         self._burst = Burst(self._slots, self._executors, self._duties.served)
         self._usage_sampler = UsageSampler(self._store, self._executors)
-        self._peers = Peers(self._lock, self._store, self._leases)
+        self._dead_workers = DeadWorkers(self._lock, self._store, self._leases)
         self._health = HealthCheck(self._slots, self._executors, self._leases, publish=self._duties.publish)
         self._files = SourceFiles(settings.app) if settings.reload else None
         self._number = 0
@@ -83,7 +84,7 @@ class Supervisor:
         linux.adopt_orphans()
         self._handle_signals()
         log.info("worker %s starts, importing %s", self.worker, self._settings.app)
-        duties = [self._peers.run, self._health.run, self._reap, self._usage_sampler.run]
+        duties = [self._dead_workers.run, self._health.run, self._reap, self._usage_sampler.run]
         if self._settings.allow_exec:
             log.warning("--allow-exec: this worker runs any program that is enqueued, as user %s", user_name())
         if self._files:
@@ -110,7 +111,7 @@ class Supervisor:
     async def _work(self, group: asyncio.TaskGroup) -> None:
         """Keep executors running until a signal arrives, the app cannot be imported, or there is no work."""
         working = group.create_task(self._fill_slots(group))
-        await first(working, self.stopping.wait())
+        await wait_for_first(working, self.stopping.wait())
         if working.done():
             return
         seconds = self._settings.stop_within / 1000
@@ -119,12 +120,12 @@ class Supervisor:
         self._stop_executors(seconds)
         if not any(executor.held for executor in self._executors.values()):
             self._store.stop_retrying()  # there is nothing to report
-        await first(working, self._second_signal.wait(), timeout=seconds + GRACE)
+        await wait_for_first(working, self._second_signal.wait(), timeout=seconds + GRACE)
         self._store.stop_retrying()
         if self._second_signal.is_set():
             log.info("worker %s requeues its running jobs at once: it received a second signal", self.worker)
             self._stop_executors(0)
-            await first(working, timeout=GRACE)
+            await wait_for_first(working, timeout=GRACE)
         for executor in self._executors.values():
             executor.kill()
         await working
@@ -178,7 +179,7 @@ class Supervisor:
             self._all_killed = False
         elif self._store.is_connected:
             await self._requeue_jobs(executor, "" if is_expected else f"the executor died: {_describe(code)}")
-        await remove(self._folder.path / executor.name.replace("/", "-"))
+        await remove_folder(self._folder.path / executor.name.replace("/", "-"))
 
     async def _wait_for_exit(self, executor: ExecutorProcess, slot: ExecutorSlot) -> int:
         """Handle the messages of an executor until it exits. Returns its exit code."""
@@ -186,10 +187,10 @@ class Supervisor:
             executor.stop(0)
         receiving = asyncio.create_task(self._receive(executor, slot))
         try:
-            await first(executor.wait(), receiving)
+            await wait_for_first(executor.wait(), receiving)
             executor.kill()  # if it lives: it has closed the connection
             code = await executor.wait()
-            await first(receiving, timeout=READ_REST_WITHIN)
+            await wait_for_first(receiving, timeout=LAST_MESSAGES_TIMEOUT)
             return code
         finally:
             await cancel_all([receiving])
@@ -278,7 +279,7 @@ class Supervisor:
 
         Unless the worker stops, it must not hold a job: a job may have ended the executor, also with exit code 0.
         """
-        is_expected = (code == 0 and not executor.held) or executor.was_not_needed or executor.waits_for_change
+        is_expected = (code == 0 and not executor.held) or executor.was_superseded or executor.waits_for_change
         if self.stopping.is_set() or is_expected:
             log.info("executor %s has exited", executor.name)
             return True
@@ -300,7 +301,7 @@ class Supervisor:
 
     async def _reload_on_change(self) -> None:
         while self._files:
-            await asyncio.sleep(CHECK_FILES_EVERY)
+            await asyncio.sleep(FILE_CHECK_INTERVAL)
             if changed := await asyncio.to_thread(self._files.changed):
                 log.info("changed: %s; reloading the app", ", ".join(map(_relative, changed)))
                 for slot in self._slots:
@@ -310,7 +311,7 @@ class Supervisor:
         """Reap dead orphans: this process adopts all that any process of the worker has started."""
         while True:
             processes.reap_children(but=[executor.pid for executor in self._executors.values()])
-            await asyncio.sleep(REAP_EVERY)
+            await asyncio.sleep(REAP_INTERVAL)
 
     async def _deregister(self) -> None:
         """Send the last logs and remove the worker from the store, without retries: nothing could stop the wait."""
@@ -322,12 +323,12 @@ class Supervisor:
                 await self._usage_sampler.save()
             if self._store.is_connected and self._all_killed:
                 await self._leases.requeue_orphaned(worker=self.worker, reason="the worker stopped")
-            if self._all_killed and not logs.are_left:
+            if self._all_killed and not logs.has_unsent:
                 self._lock.remove()
         except errors.HoldfastError as error:
             log.warning("could not deregister the worker: %s", error)
-        if not self._store.is_connected or not logs.are_left:  # else the next worker of this node sends them
-            await remove(self._folder.path)
+        if not self._store.is_connected or not logs.has_unsent:  # else the next worker of this node sends them
+            await remove_folder(self._folder.path)
         await self._store.close()
 
 

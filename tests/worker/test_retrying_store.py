@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from holdfast.errors import Invalid, StoreUnavailable
-from holdfast.worker.retrying import retry_until_answered
+from holdfast.worker.retrying_store import retry_until_answered
 
 
 def failing(*errors: Exception) -> Callable[[], Awaitable[str]]:

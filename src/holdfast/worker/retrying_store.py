@@ -15,8 +15,8 @@ log = logging.getLogger("holdfast.worker")
 
 T = TypeVar("T")
 
-RETRY_AFTER = 0.2  # seconds
-LAST_CALL = 2.0  # seconds that a call may take once retries have ended
+RETRY_DELAY = 0.2  # seconds
+LAST_CALL_TIMEOUT = 2.0  # seconds that a call may take once retries have ended
 
 
 async def retry_until_answered(
@@ -25,8 +25,8 @@ async def retry_until_answered(
     retry_on: tuple[type[Exception], ...] = (errors.StoreUnavailable,),
     give_up: Callable[[Exception], bool] = lambda _: False,
     on_error: Callable[[Exception], None] = lambda _: None,
-    pause: float = RETRY_AFTER,
-    max_pause: float = RETRY_AFTER,
+    pause: float = RETRY_DELAY,
+    max_pause: float = RETRY_DELAY,
 ) -> T:
     """Call until the call returns. An error for which `give_up` returns true is raised; `on_error` gets the others.
 
@@ -97,7 +97,7 @@ class RetryingStore:
     def stop_retrying(self) -> None:
         """Stop retrying: calls that fail raise StoreUnavailable; after the first failure they are not even sent."""
         self._retries_ended = True
-        soon = asyncio.get_running_loop().time() + LAST_CALL
+        soon = asyncio.get_running_loop().time() + LAST_CALL_TIMEOUT
         for timeout in self._timeouts:
             timeout.reschedule(soon)
 
@@ -110,18 +110,18 @@ class RetryingStore:
         return reply
 
     async def _call(self, store: AsyncStore, command: Command[T]) -> T:
-        """Run a command once, within `LAST_CALL` once retries have ended: the network may drop it silently."""
+        """Run a command once, within `LAST_CALL_TIMEOUT` once retries have ended: the network may drop it silently."""
         if self._gave_up:
             raise errors.StoreUnavailable(f"{store.address.display} is not retried any more: the worker stops")
         try:
-            async with asyncio.timeout(LAST_CALL if self._retries_ended else None) as timeout:
+            async with asyncio.timeout(LAST_CALL_TIMEOUT if self._retries_ended else None) as timeout:
                 self._timeouts.add(timeout)
                 try:
                     return await store.run(command)
                 finally:
                     self._timeouts.discard(timeout)
         except TimeoutError:
-            raise errors.StoreUnavailable(f"{store.address.display} did not answer within {LAST_CALL:g} s") from None
+            raise errors.StoreUnavailable(f"{store.address.display} did not answer within {LAST_CALL_TIMEOUT:g} s") from None
 
     def _give_up(self, _: Exception) -> bool:
         self._gave_up = self._gave_up or self._retries_ended

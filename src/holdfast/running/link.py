@@ -18,9 +18,9 @@ class Link(Protocol):
 
     def log(self, lines: str) -> None: ...
 
-    def ask(self, word: str, *parts: Any) -> tuple[str, Any]: ...
+    def request(self, name: str, *arguments: Any) -> tuple[str, Any]: ...
 
-    async def aask(self, word: str, *parts: Any) -> tuple[str, Any]: ...
+    async def arequest(self, name: str, *arguments: Any) -> tuple[str, Any]: ...
 
     @property
     def stopping(self) -> bool: ...
@@ -38,7 +38,7 @@ def unwrap(reply: tuple[str, Any]) -> Any:
 
 
 @dataclass
-class Detached:
+class DetachedLink:
     """The link of a task that is called as a function: nothing is sent."""
 
     stopping: bool = False
@@ -48,17 +48,17 @@ class Detached:
     def stop_reason(self) -> str:
         return "worker" if self.stopping else ""
 
-    def ask(self, word: str, *parts: Any) -> tuple[str, Any]:
+    def request(self, name: str, *arguments: Any) -> tuple[str, Any]:
         """Keep the results of steps in memory."""
-        if word == "flush":
+        if name == "flush":
             return "", None
-        step, result = parts
+        step, result = arguments
         if result is not None:
             self.steps.setdefault(step, result)
         return "", self.steps.get(step)
 
-    async def aask(self, word: str, *parts: Any) -> tuple[str, Any]:
-        return self.ask(word, *parts)
+    async def arequest(self, name: str, *arguments: Any) -> tuple[str, Any]:
+        return self.request(name, *arguments)
 
     def save(self, checkpoint: bytes | None, progress: str | None, note: str | None = None) -> None:
         """Send nothing: the job keeps its checkpoint in memory."""

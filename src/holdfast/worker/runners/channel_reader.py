@@ -1,6 +1,6 @@
 """The messages that arrive in a job's process: calls for the main thread, replies for the threads that wait for them.
 
-Any thread that waits reads for all, one thread at a time. It may belong to a job that has ended: so the inbox belongs
+Any thread that waits reads for all, one thread at a time. It may belong to a job that has ended: so the reader belongs
 to the process, not to a job.
 """
 
@@ -16,7 +16,7 @@ from holdfast.worker.transport import Channel
 Reply = tuple[str, Any]  # an error code, '' for none; and a value, or the error message
 
 
-class Inbox:
+class ChannelReader:
     """Reads the channel of a job's process, for all its threads."""
 
     def __init__(self, channel: Channel) -> None:
@@ -105,7 +105,7 @@ class Inbox:
 
     def _take(self) -> None:
         """Sort the messages that have arrived."""
-        with self.channel.uninterruptible:
+        with self.channel.deferred_exit:
             for message in self.channel.arrived():
                 match message:
                     case messages.RunCall():

@@ -1,4 +1,4 @@
-"""Helpers for asyncio: wait for the first of several events, cancel tasks, and call functions in threads."""
+"""What code on the worker's event loop needs: wait for the first of several events, cancel tasks, call in threads."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Threads:
 _removing = Threads("remove", 4)
 
 
-async def first(*events: Coroutine[Any, Any, Any] | asyncio.Future[Any], timeout: float | None = None) -> None:
+async def wait_for_first(*events: Coroutine[Any, Any, Any] | asyncio.Future[Any], timeout: float | None = None) -> None:
     """Wait for the first of several events. Futures and tasks that were passed continue; coroutines are cancelled."""
     futures = [asyncio.ensure_future(event) for event in events]
     try:
@@ -64,7 +64,7 @@ async def cancel_all(tasks: Collection[asyncio.Task[Any]]) -> None:
         await asyncio.wait(left, timeout=0.1)
 
 
-async def remove(folder: Path) -> None:
+async def remove_folder(folder: Path) -> None:
     """Remove a folder and its contents in a thread: there may be many files."""
     try:
         await _removing.call(shutil.rmtree, folder, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""The rehearsal of a job, in the process that jobs' processes are forked from, leaves nothing behind there."""
+"""The warm-up of a job, in the process that jobs' processes are forked from, leaves nothing behind there."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from pathlib import Path
 PROGRAM = """
 import os, sys
 from holdfast import current_job
-from holdfast.worker.runners.child import rehearse
+from holdfast.worker.runners.child import warm_up
 
 def look():
     print(os.fstat(1).st_ino, os.fstat(2).st_ino, id(sys.stdout), id(sys.stderr), os.listdir(sys.argv[1]))
     return current_job().id
 
 print(look())
-rehearse(sys.argv[1] + "/rehearsal")
+warm_up(sys.argv[1] + "/warm-up")
 print(look())
 """
 

@@ -21,7 +21,7 @@ from holdfast.worker.pending_saves import PendingSaves, Update
 from holdfast.worker.runners import job_process
 from holdfast.worker.runners.job_process import JobProcess
 from holdfast.worker.runners.process_runner import ProcessRunner
-from holdfast.worker.transport import READ_SIZE, Arriving, Channel
+from holdfast.worker.transport import READ_SIZE, MessageBuffer, Channel
 from tests.apps import link_app as app
 from tests.support.relay import Relay
 from tests.support.workers import Crew, Worker, until
@@ -186,7 +186,7 @@ class Played:
         self._forked.set_result(None)
 
     def received(self) -> list[Any]:
-        arriving: Arriving[messages.ToJob] = Arriving(messages.decoder(messages.ToJob))
+        arriving: MessageBuffer[messages.ToJob] = MessageBuffer(messages.decoder(messages.ToJob))
         return [type(message).__name__ for message in arriving.add(self.its.recv(READ_SIZE))]
 
     def die(self, *_: object) -> None:
@@ -377,7 +377,7 @@ def test_a_flush_ends_when_the_supervisor_reports_that_the_lease_is_lost(
             return False
 
         monkeypatch.setattr(saving, "_send", lose)
-        monkeypatch.setattr(saving, "SAVE_EVERY", 0)
+        monkeypatch.setattr(saving, "SAVE_INTERVAL", 0)
         assert attempt.saves
         await saving.send_saves(NO_STORE, attempt, attempt.saves)
 

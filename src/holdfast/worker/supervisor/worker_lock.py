@@ -1,17 +1,15 @@
-"""The other workers of this node: the jobs of one that died are requeued as soon as all its processes are dead.
+"""The lock file and the folder of a worker.
 
-Each worker has a locked file that all its processes hold: when another worker can lock it, all of them are dead. The
-files are in a directory of this user on this node. Each contains the name of the worker, its store, and the path of its
-folder. The path is written before the folder is created, and the store when it is known, so a worker that is killed
-while it starts leaves nothing that its peers cannot find.
+All processes of a worker hold its lock file: when another worker can lock it, all of them are dead, and that worker
+requeues their jobs (`dead_workers`). The files are in a directory of this user on this node. Each contains the name of
+the worker, its store, and the path of its folder. The path is written before the folder is created, and the store when
+it is known, so a worker that is killed while it starts leaves nothing that other workers cannot find.
 """
 
 from __future__ import annotations
 
-import asyncio
 import fcntl
 import hashlib
-import logging
 import os
 import stat
 import tempfile
@@ -26,16 +24,9 @@ from holdfast.errors import HoldfastError
 from holdfast.server.home import describe_user
 from holdfast.store import Address
 from holdfast.worker.output.files import FOLDER
-from holdfast.worker.output.shipping import send_rest
-from holdfast.worker.retrying import RetryingStore
-from holdfast.worker.supervisor.leases import Leases
-from holdfast.worker.waiting import remove
 
-log = logging.getLogger("holdfast.worker")
-
-CHECK_EVERY = 1.0  # seconds
-FORGOTTEN_AFTER = DEFAULT_WORKER_AGE / 1000  # seconds
-TOUCH_EVERY = 3600  # seconds
+MAX_FILE_AGE = DEFAULT_WORKER_AGE / 1000  # seconds
+TOUCH_INTERVAL = 3600  # seconds
 PREFIX = "holdfast-"
 
 
@@ -137,12 +128,12 @@ class WorkerLock:
         self._mark = _store_mark(address)
         self.write(directory)
 
-    def dead_peers(self) -> Iterator[DeadWorker]:
+    def dead_workers(self) -> Iterator[DeadWorker]:
         """Yield the workers of the same store that died on this node, and those that died before they had a store.
 
         The file of each is locked until the next: no other worker handles it, or takes its name.
         """
-        if time.time() - os.fstat(self.descriptor).st_mtime > TOUCH_EVERY:
+        if time.time() - os.fstat(self.descriptor).st_mtime > TOUCH_INTERVAL:
             os.utime(self.descriptor)  # old files may be removed, and are ignored
             self._foreign.clear()  # some may be old by now
         for path in _files():
@@ -163,7 +154,7 @@ class WorkerLock:
     def _is_foreign(self, path: Path, descriptor: int) -> bool:
         """Return whether a file is left to the workers of its own store. After a day any worker may clean up."""
         mark, *_ = _read(descriptor)
-        is_old = time.time() - os.fstat(descriptor).st_mtime > FORGOTTEN_AFTER
+        is_old = time.time() - os.fstat(descriptor).st_mtime > MAX_FILE_AGE
         if mark in ("", self._mark) or is_old:
             return False
         self._foreign.add(path)
@@ -198,36 +189,3 @@ def _opened(path: Path) -> Iterator[int]:
 def _read(descriptor: int) -> list[str]:
     """Return the contents of a file: the mark of a store, a worker, a directory. Unknown parts are empty."""
     return (os.pread(descriptor, 4096, 0).decode(errors="replace") + "\n\n\n").split("\n")[:3]
-
-
-class Peers:
-    """Cleans up after other workers of this node."""
-
-    def __init__(self, lock: WorkerLock, store: RetryingStore, leases: Leases) -> None:
-        self._lock = lock
-        self._store = store
-        self._leases = leases
-        self._requeued: set[str] = set()  # workers whose logs are not sent yet
-
-    async def run(self) -> None:
-        await self._store.connected()
-        while True:
-            for dead in self._lock.dead_peers():
-                await self._clean_up(dead)
-            await asyncio.sleep(CHECK_EVERY)
-
-    async def _clean_up(self, dead: DeadWorker) -> None:
-        if dead.held_jobs and not await self._recover(dead):
-            return  # retried at the next check
-        if dead.has_folder:
-            await remove(dead.directory)
-        dead.file.unlink(missing_ok=True)
-        self._requeued.discard(dead.name)
-
-    async def _recover(self, dead: DeadWorker) -> bool:
-        """Requeue the jobs of a dead worker and send its logs. Returns whether the store accepted them."""
-        if dead.name not in self._requeued:
-            log.warning("worker %s on this node is dead", dead.name)
-            await self._leases.requeue_orphaned(worker=dead.name, reason="the worker died")
-            self._requeued.add(dead.name)
-        return not dead.has_folder or await send_rest(self._store, dead.directory)
